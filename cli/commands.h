@@ -1,0 +1,30 @@
+// The subcommands of `evenkeel`. Each adds itself to the application and, when chosen, sets its exit code.
+// Arguments are translated here and nothing else.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "absl/status/status.h"
+
+namespace evenkeel::cli {
+
+// Exit codes, documented in docs/cli.md.
+enum ExitCode : int {
+  kOk = 0,
+  kFailure = 1,          // the work failed
+  kUsage = 2,            // bad arguments, bad job file
+  kMismatch = 3,         // digests, versions or index do not match
+  kUnavailable = 4,      // no worker answered, or a deadline passed
+  kBadData = 5,          // data that no worker could deliver
+};
+
+// Prints "evenkeel: message" to stderr and returns the exit code that fits.
+int Report(const absl::Status& status);
+
+void AddIndexCommand(CLI::App& app, int* exit_code);
+void AddServeCommand(CLI::App& app, int* exit_code);
+void AddFetchCommand(CLI::App& app, int* exit_code);
+void AddPlanCommand(CLI::App& app, int* exit_code);
+void AddPreprocessCommand(CLI::App& app, int* exit_code);
+
+}  // namespace evenkeel::cli

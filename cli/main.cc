@@ -1,0 +1,47 @@
+#include <clocale>
+#include <iostream>
+
+#include "cli/commands.h"
+
+namespace evenkeel::cli {
+
+int Report(const absl::Status& status) {
+  if (status.ok()) return kOk;
+  std::cerr << "evenkeel: " << status.message() << "\n";
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+      return kUsage;
+    case absl::StatusCode::kFailedPrecondition:
+      return kMismatch;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return kUnavailable;
+    case absl::StatusCode::kDataLoss:
+      return kBadData;
+    default:
+      return kFailure;
+  }
+}
+
+}  // namespace evenkeel::cli
+
+int main(int argc, char** argv) {
+  std::setlocale(LC_ALL, "C");
+  CLI::App app("Evenkeel: data preprocessing for training multimodal models, as a service.", "evenkeel");
+  app.set_version_flag("--version", EVENKEEL_VERSION);
+  app.require_subcommand(1);
+  int exit_code = evenkeel::cli::kOk;
+  evenkeel::cli::AddIndexCommand(app, &exit_code);
+  evenkeel::cli::AddServeCommand(app, &exit_code);
+  evenkeel::cli::AddFetchCommand(app, &exit_code);
+  evenkeel::cli::AddPlanCommand(app, &exit_code);
+  evenkeel::cli::AddPreprocessCommand(app, &exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    int code = app.exit(error);
+    return code == 0 ? 0 : evenkeel::cli::kUsage;
+  }
+  return exit_code;
+}

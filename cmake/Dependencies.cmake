@@ -1,0 +1,19 @@
+# Every third-party library, by Debian 12 package. A missing one fails the configuration.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)                  # libprotobuf-dev
+find_package(absl REQUIRED)                      # libabsl-dev
+find_package(yaml-cpp REQUIRED)                  # libyaml-cpp-dev
+find_package(prometheus-cpp CONFIG REQUIRED)     # prometheus-cpp-dev
+find_package(CLI11 REQUIRED)                     # libcli11-dev
+pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)          # libgrpc++-dev
+pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)                # libucx-dev
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)       # libxxhash-dev
+pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)           # libjpeg62-turbo-dev
+pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)             # libpng-dev
+pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp libwebpdemux)           # libwebp-dev
+pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale libswresample)
+pkg_check_modules(SOXR REQUIRED IMPORTED_TARGET soxr)              # libsoxr-dev
+if(EVENKEEL_TESTS)
+  find_package(GTest REQUIRED)                   # libgtest-dev, libgmock-dev
+endif()

@@ -1,0 +1,64 @@
+# Flags, sanitizers and the helpers that declare rooms and tests.
+
+add_compile_options(-Wall -Wextra -Wno-sign-compare -Wno-missing-field-initializers)
+# Bit identity: no fused multiply-add unless it is written, no reassociation, the
+# baseline instruction set everywhere; faster paths are dispatched at run time.
+add_compile_options(-ffp-contract=off -fno-fast-math)
+add_compile_definitions(_FILE_OFFSET_BITS=64)
+
+if(EVENKEEL_SANITIZE)
+  add_compile_options(-fsanitize=${EVENKEEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${EVENKEEL_SANITIZE})
+  # Debian's Abseil and protobuf are not instrumented.
+  add_compile_definitions(EVENKEEL_SANITIZED=1)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+# evenkeel_room(NAME SOURCES... PUBLIC_DEPS... PRIVATE_DEPS...)
+# Declares the static library evenkeel_NAME with the alias evenkeel::NAME.
+# Includes are written from the project's root ("core/plan.h").
+function(evenkeel_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;PUBLIC_DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(evenkeel_${name} STATIC ${ROOM_SOURCES})
+  add_library(evenkeel::${name} ALIAS evenkeel_${name})
+  target_include_directories(evenkeel_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(evenkeel_${name} PUBLIC ${ROOM_PUBLIC_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS})
+endfunction()
+
+# evenkeel_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
+# A GoogleTest binary, registered with ctest as one test.
+function(evenkeel_test name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${TEST_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE EVENKEEL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+endfunction()
+
+# evenkeel_fuzz(NAME SOURCES... DEPS...)
+# A libFuzzer target; without EVENKEEL_FUZZ nothing is built.
+function(evenkeel_fuzz name)
+  cmake_parse_arguments(FUZZ "" "" "SOURCES;DEPS" ${ARGN})
+  if(NOT EVENKEEL_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${FUZZ_SOURCES})
+  target_link_libraries(${name} PRIVATE ${FUZZ_DEPS})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()
+
+function(evenkeel_print_summary)
+  message(STATUS "evenkeel ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, sanitizers: '${EVENKEEL_SANITIZE}', "
+                 "tests: ${EVENKEEL_TESTS}, python: ${EVENKEEL_PYTHON}, bench: ${EVENKEEL_BENCH}, fuzz: ${EVENKEEL_FUZZ}")
+endfunction()

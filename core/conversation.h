@@ -1,0 +1,33 @@
+// A sample's content after its members were read: turns of interleaved text and media.
+// Every sample form (image+txt, messages, LLaVA conversations, ...) becomes one of these.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/words.h"
+
+namespace evenkeel {
+
+// A stretch of text, or a medium that names its item by position in the sample's list of items.
+struct Span {
+  Medium medium = Medium::kText;
+  std::string text;   // kText: UTF-8
+  uint32_t item = 0;  // otherwise: index into the sample's items, ascending over the sample
+};
+
+enum class Role : uint8_t { kSystem = 0, kUser = 1, kAssistant = 2, kTool = 3 };
+
+struct Turn {
+  Role role = Role::kUser;
+  std::vector<Span> spans;
+};
+
+// A plain sample (image+txt, text only) has no chat turns: one kAssistant turn with `plain` set, whose text is
+// all trained on. The chat renderer writes it without turn marks.
+struct Conversation {
+  bool plain = false;
+  std::vector<Turn> turns;
+};
+
+}  // namespace evenkeel

@@ -1,0 +1,150 @@
+// The job: one file that decides what a stream contains. Loaded, checked and with every default filled in.
+//
+// Example (compiled by tests/core/job_test.cc):
+//   absl::StatusOr<Job> job = LoadJob("job.yaml");
+//   if (!job.ok()) return job.status();   // "job.yaml:7: unknown key 'datset' in job; nearest is 'datasets'"
+//   uint32_t node = job->NodeOf(job->phase(Phase::kVision)->ranks[3]);
+//
+// Thread safety: a plain value; safe to read from many threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/digest.h"
+#include "core/words.h"
+
+namespace evenkeel {
+
+// Rises only when golden values change. Covers decoders, tokenizer, sampler, planners' bytes.
+inline constexpr uint32_t kStreamVersion = 1;
+
+enum class Batching : uint8_t { kPacked, kPadded };
+enum class Runs : uint8_t { kOncePerStep, kOncePerMicrobatch };
+enum class Shuffle : uint8_t { kNone, kFull, kBlocked };
+enum class Wire : uint8_t { kU8, kBf16, kF32 };
+
+// cost of a unit of length n: (constant + linear*n + quadratic*n*n) * (1 + mask_factor)
+struct Cost {
+  double constant = 0;
+  double linear = 1;
+  double quadratic = 0;
+  double mask_factor = 0;
+
+  double operator()(double length) const {
+    return (constant + linear * length + quadratic * length * length) * (1 + mask_factor);
+  }
+};
+
+struct DatasetSpec {
+  std::string name;
+  std::vector<std::string> shards;  // absolute or relative to the working directory; ranges expanded, in order
+  double weight = 1;
+};
+
+struct ProcessorSpec {
+  std::string vision;     // folders; empty where the job has no such phase
+  std::string audio;
+  std::string tokenizer;
+  std::string chat = "chatml";
+  std::string system;
+  std::vector<std::string> added_tokens;
+  std::string resampler = "pil";
+  uint64_t min_pixels = 0;  // 0: the checkpoint's
+  uint64_t max_pixels = 0;
+  double fps = 2;
+  uint32_t min_frames = 4;
+  uint32_t max_frames = 768;
+  uint64_t video_min_pixels = 128 * 28 * 28;
+  uint64_t video_max_pixels = 768 * 28 * 28;
+  Wire wire = Wire::kU8;
+};
+
+struct BatchSpec {
+  uint64_t samples = 0;         // exactly one of samples and llm_tokens is not 0
+  uint64_t llm_tokens = 0;
+  uint64_t window_samples = 4096;
+};
+
+struct OrderSpec {
+  Shuffle shuffle = Shuffle::kFull;
+  uint64_t block_samples = 1024;
+  uint64_t window_blocks = 64;
+};
+
+struct PhaseSpec {
+  Phase phase = Phase::kLlm;
+  std::vector<uint32_t> ranks;  // global rank of each replica; distinct
+  Cost cost;
+  Batching batching = Batching::kPacked;
+  Runs runs = Runs::kOncePerStep;
+  std::string algorithm = "balance_without_moving";
+  uint32_t min_items = 0;
+};
+
+struct MicrobatchSpec {
+  uint64_t capacity_tokens = 0;  // 0: unlimited
+  uint64_t pad_to = 0;
+  uint32_t align = 1;
+  uint32_t count_multiple = 1;
+};
+
+struct Limits {
+  uint64_t max_image_bytes = 64ull << 20;
+  uint64_t max_audio_bytes = 512ull << 20;
+  uint64_t max_video_bytes = 4ull << 30;
+  uint64_t max_text_bytes = 16ull << 20;
+  uint64_t max_image_pixels = 89478485;
+  uint64_t max_image_side = 16384;
+  uint32_t max_jpeg_scans = 256;
+  uint64_t max_decode_ratio = 1000;
+  uint64_t max_video_pixels = 33554432;
+  uint64_t max_video_frames = 100000;
+  uint32_t max_streams = 16;
+  uint64_t max_audio_seconds = 3600;
+  uint64_t max_llm_length = 131072;
+  uint32_t max_json_depth = 64;
+  uint32_t max_items = 1024;
+};
+
+struct Job {
+  std::string name;
+  std::string path;        // of the file; for messages only
+  uint64_t seed = 0;
+  std::string index;       // folder
+  std::vector<DatasetSpec> datasets;
+  ProcessorSpec processor;
+  BatchSpec batch;
+  OrderSpec order;
+  uint32_t ranks_per_node = 0;  // 0: one node
+  uint32_t pipeline_stages = 1;
+  uint32_t virtual_stages = 1;
+  std::vector<PhaseSpec> phases;  // in the order of `Phase`; llm first
+  MicrobatchSpec microbatch;
+  Limits limits;
+  std::vector<std::string> exclude;
+
+  const PhaseSpec* phase(Phase phase) const;  // null where the job has none
+  uint32_t NodeOf(uint32_t global_rank) const {
+    return ranks_per_node == 0 ? 0 : global_rank / ranks_per_node;
+  }
+};
+
+// Reads, checks and resolves a job file. Relative paths become relative to the file's folder.
+// Errors, all with "file:line: ": InvalidArgument (syntax, unknown key with the nearest known one, wrong type or
+// value), NotFound (no such file).
+absl::StatusOr<Job> LoadJob(const std::string& path);
+// `yaml` as if read from `path`.
+absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path);
+
+// The stream digest names the sequence of samples and their values: index, sampler, seed, batch size, processor,
+// limits, exclude, stream_version. `index` is the index's digest, `processor` that of the processor's own files.
+Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor);
+std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);
+// The layout digest names how they are dealt out: topology, phases, costs, algorithms, microbatch, wire form.
+Digest LayoutDigest(const Job& job);
+std::string LayoutCanonicalText(const Job& job);
+
+}  // namespace evenkeel

@@ -1,0 +1,42 @@
+// What the index needs to know of a processor: facts from bytes, lengths from facts. `preprocess/` implements it,
+// `dataset/` uses it, so that neither includes the other.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "core/conversation.h"
+#include "core/digest.h"
+#include "core/words.h"
+
+namespace evenkeel {
+
+struct SequenceLengths {
+  uint32_t llm_length = 0;   // tokens, before alignment
+  uint32_t loss_tokens = 0;  // after the shift
+};
+
+// Thread safety: all members are const and may be called from many threads.
+class Measurer {
+ public:
+  virtual ~Measurer() = default;
+
+  // Facts of one item from its header, or one pass over its packets. Nothing is decoded. `suffix` is the member's
+  // lower-case suffix ("jpg", "seg.png": the last component declares the type, the magic must agree).
+  // InvalidArgument: not what it declares, damaged, no length; ResourceExhausted: beyond a limit;
+  // Unimplemented: a format or codec that the stream does not promise to decode bit-identically.
+  virtual absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
+                                           std::span<const std::byte> bytes) const = 0;
+  // InvalidArgument: an item that the processor refuses (an aspect ratio above 200, say).
+  virtual absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const = 0;
+  // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's, in order.
+  // ResourceExhausted: longer than the limit.
+  virtual absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
+                                                          std::span<const SampleItem> items) const = 0;
+  // Names everything that the lengths and values depend on: the processor's files and the job's overrides.
+  virtual Digest digest() const = 0;
+};
+
+}  // namespace evenkeel

@@ -1,0 +1,122 @@
+// The bytes of a part: grammar, writer and reader. docs/part-format.md is the grammar as a document.
+//
+//   part    := prefix header padding payload
+//   prefix  := "EVKP" u32 format_version(=1) u32 header_bytes u32 reserved(=0)      (little-endian)
+//   header  := header_bytes of a serialised PartHeader (proto/part.proto)
+//   padding := zero bytes up to the next multiple of 64 from the start of the part
+//   payload := tensors at their offsets, each a multiple of 64 from the payload's start, gaps zero,
+//              end rounded up to a multiple of 64
+//
+// Ownership: a PartLayout owns its header; tensors are views of the caller's buffer.
+// Thread safety: plain values; disjoint tensors may be written from different threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/digest.h"
+#include "core/words.h"
+
+namespace evenkeel {
+
+enum class DType : uint8_t { kU8 = 1, kI32 = 2, kI64 = 3, kF32 = 4, kBf16 = 5, kF64 = 6 };
+uint64_t DTypeBytes(DType dtype);
+std::string_view DTypeName(DType dtype);  // "u8", "i32", "i64", "f32", "bf16", "f64"
+
+inline constexpr uint64_t kPartAlignment = 64;
+inline constexpr uint64_t kMaxPieceBytes = 256ull << 20;
+inline constexpr uint64_t kMaxPartHeaderBytes = 64ull << 20;
+
+// See proto/part.proto. `table` is shared by all parts of a processor.
+struct PixelExpansion {
+  uint32_t channels = 0;
+  uint32_t frames = 0;
+  uint32_t frames_on_wire = 0;
+  uint32_t patch = 0;
+  std::vector<float> table;  // [channels * 256]
+
+  friend bool operator==(const PixelExpansion&, const PixelExpansion&) = default;
+};
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kU8;
+  std::vector<uint64_t> shape;
+  std::shared_ptr<const PixelExpansion> expansion;  // null: the wire form is the final form
+
+  uint64_t num_elements() const;
+  uint64_t num_bytes() const { return num_elements() * DTypeBytes(dtype); }
+};
+
+// Which part it is.
+struct PartName {
+  Phase phase = Phase::kLlm;
+  uint64_t step = 0;
+  uint32_t rank = 0;        // of the phase
+  uint32_t microbatch = 0;
+  uint32_t piece = 0;
+
+  friend bool operator==(const PartName&, const PartName&) = default;
+  friend auto operator<=>(const PartName&, const PartName&) = default;
+};
+
+// "step 12 vision rank 3 microbatch 0 piece 1".
+std::string DescribePart(const PartName& name);
+
+// Computes offsets and the header. Sizes are final before any byte is written.
+class PartLayout {
+ public:
+  // `keys`: one per item or sample, for messages only.
+  PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpec> tensors, std::vector<std::string> keys);
+
+  uint64_t total_bytes() const { return payload_begin_ + payload_bytes_; }
+  uint64_t payload_begin() const { return payload_begin_; }
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+
+  // Writes prefix, header, and zeroes of every gap. `part` must have total_bytes().
+  void WriteHeader(std::span<std::byte> part) const;
+  // The bytes of tensor `i` inside `part`.
+  std::span<std::byte> tensor(std::span<std::byte> part, size_t i) const;
+
+ private:
+  PartName name_;
+  std::vector<TensorSpec> tensors_;
+  std::vector<uint64_t> offsets_;  // from the payload's start
+  std::string header_;             // serialised
+  uint64_t payload_begin_ = 0;
+  uint64_t payload_bytes_ = 0;
+};
+
+struct TensorView {
+  TensorSpec spec;
+  std::span<const std::byte> bytes;
+};
+
+// A parsed part: views into the caller's bytes.
+struct PartView {
+  PartName name;
+  uint32_t num_pieces = 1;
+  std::vector<TensorView> tensors;
+  std::vector<std::string> keys;
+
+  const TensorView* tensor(std::string_view name) const;  // null where there is none
+};
+
+// Never trusts a size: DataLoss for anything that the grammar does not allow.
+absl::StatusOr<PartView> ReadPart(std::span<const std::byte> part);
+
+// Adds names, dtypes, shapes and payloads (never header bytes) to a digest, as `fetch --digest` defines it:
+// per tensor: u64 name length, name, u64 dtype, u64 rank, u64 dims, u64 payload length, payload.
+void DigestPart(const PartView& part, Digester& digester);
+
+// Expands u8 patches [rows, channels*frames_on_wire*patch*patch] to f32 [rows, channels*frames*patch*patch].
+// `out` must have rows * channels*frames*patch*patch floats. InvalidArgument where sizes disagree.
+absl::Status ExpandPixels(const PixelExpansion& expansion, std::span<const std::byte> in, std::span<float> out);
+
+}  // namespace evenkeel

@@ -1,0 +1,30 @@
+// Where bytes come from: range reads by path. A file system now; an object store behind the same interface.
+//
+// Thread safety: all members may be called from many threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace evenkeel {
+
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+
+  // NotFound, PermissionDenied, Unavailable (try again).
+  virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
+  // Fills `out` from `offset`. OutOfRange where the object ends before; otherwise as Size.
+  virtual absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) = 0;
+};
+
+// Files by path, kept open in a bounded cache of descriptors.
+std::unique_ptr<ByteSource> MakeFileSource(size_t max_open_files = 256);
+
+}  // namespace evenkeel

@@ -1,0 +1,87 @@
+// A model's processor: bytes -> tensors for one item, header -> length, conversation -> sequence.
+//
+// It is exactly the Hugging Face processor that the checkpoint's folder describes, or an error at load time.
+// It is not: threads, batching, reading of shards.
+//
+// Example (compiled by tests/preprocess/processor_test.cc):
+//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor, job.limits));
+//   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kImage, "jpg", bytes));
+//   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
+//   // fields(kImage): pixel_values [input_rows, 1176], image_grid_thw [1, 3]; the caller allocates, Produce writes.
+//   EVENKEEL_RETURN_IF_ERROR(processor->Produce({Medium::kImage, "jpg", bytes, facts, lengths}, field_bytes));
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "core/measure.h"
+#include "core/part.h"
+
+namespace evenkeel {
+
+// A tensor that items of a medium contribute to. Items are concatenated along axis 0, to which an item adds
+// input_rows (per_row) or 1. The remaining axes are `trailing`.
+struct FieldSpec {
+  std::string name;  // Hugging Face field name
+  DType dtype = DType::kF32;
+  bool per_row = false;
+  std::vector<uint64_t> trailing;
+  std::shared_ptr<const PixelExpansion> expansion;  // not null where the wire form is u8 patches
+
+  uint64_t extent(const ItemLengths& lengths) const { return per_row ? lengths.input_rows : 1; }
+  uint64_t num_bytes(const ItemLengths& lengths) const;  // of one item
+};
+
+// One item to produce. Views; the caller owns the bytes.
+struct ItemRequest {
+  Medium medium = Medium::kImage;
+  std::string_view suffix;
+  std::span<const std::byte> bytes;
+  MediaFacts facts;      // what the index found
+  ItemLengths planned;   // what the plan promised
+};
+
+// A rendered, tokenised and expanded sample. All vectors have the same length, positions three times that.
+struct Sequence {
+  std::vector<int64_t> input_ids;
+  std::vector<int64_t> labels;              // -100: no loss. Aligned with input_ids; labels[0] is -100
+  std::vector<uint8_t> token_types;         // Medium of each token; placeholders only, marks are text
+  std::vector<int64_t> positions;           // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
+};
+
+class Processor : public Measurer {
+ public:
+  // Reads the folders of `spec`. InvalidArgument: a key that is unknown or has a value that is not implemented,
+  // with file and key; NotFound: a file is missing.
+  static absl::StatusOr<std::unique_ptr<Processor>> Load(const ProcessorSpec& spec, const Limits& limits);
+
+  // Fields that items of `medium` fill, in order. Empty where the processor has no such medium.
+  virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;
+
+  // Writes the item into `field_bytes` (one span per field of its medium, each of num_bytes(planned)).
+  // Errors of the item, found by counted work only (then the caller calls FillInvalid): InvalidArgument, DataLoss,
+  // ResourceExhausted, Unimplemented. Errors of the attempt: Internal, Unavailable.
+  virtual absl::Status Produce(const ItemRequest& request,
+                               std::span<const std::span<std::byte>> field_bytes) const = 0;
+  // Zero rows of the planned size; grids and other metadata from the facts, as for a good item.
+  virtual absl::Status FillInvalid(const ItemRequest& request,
+                                   std::span<const std::span<std::byte>> field_bytes) const = 0;
+  // The smallest item of a phase, for ranks that need one where there is nothing: its facts and lengths.
+  virtual MediaFacts DummyFacts(Phase phase) const = 0;
+
+  // The sample's sequence. Checks placeholders == output_rows for every item (Internal where they differ).
+  virtual absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation,
+                                                 std::span<const SampleItem> items,
+                                                 std::span<const MediaFacts> facts) const = 0;
+  // The token that pads sequences.
+  virtual int64_t pad_token() const = 0;
+};
+
+}  // namespace evenkeel

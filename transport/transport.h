@@ -1,0 +1,99 @@
+// Parts between machines: the data plane. One interface, UCX and gRPC behind it, one conformance suite.
+//
+// The sender describes (over the control plane: request id, length, hash), the receiver allocates, then bytes move
+// once, into the receiver's memory. The control plane (proto/service.proto) carries addresses and secrets; nothing
+// here opens a port by itself except through the control plane's server.
+//
+// Our deadlines decide death, not the transport's: a late receive is cancelled by closing its peer.
+//
+//   consumer                                      worker
+//   sink = MakeSink(...)                          source = MakeSource(...)
+//   sink->address()  ------ OpenSession ------->  peer = source->Connect(session, address, secret)
+//   sink->Connect(session, address, secret) <---  source->address()
+//   sink->Expect(session, 17, buffer, done)
+//                    ------ RequestPart 17 --->   source->Send(session, 17, part, hash, sent)
+//   done(OK)  <=========== bytes ==============   sent(OK)
+//
+// Thread safety: all members may be called from many threads. Callbacks run on the transport's own thread: they must
+// not block and must not call back into the transport except Expect/Send. Lock order: caller's locks before the transport's.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/digest.h"
+
+namespace evenkeel::transport {
+
+using SessionId = uint64_t;
+using RequestId = uint64_t;
+using Secret = std::array<uint8_t, 16>;
+// Called exactly once. After it ran, the transport does not touch the buffer again.
+using Done = std::function<void(absl::Status)>;
+
+struct Options {
+  std::string name = "ucx";        // "ucx" | "grpc"
+  bool require_rdma = false;       // FailedPrecondition at Make* where the transport would not be RDMA
+  bool shared_memory = false;      // ucx: opt-in for one host; peers are not watched, see docs/transport.md
+  std::string devices;             // ucx: UCX_NET_DEVICES; empty: the library's choice
+  absl::Duration connect_timeout = absl::Seconds(5);
+  uint64_t max_message_bytes = 512ull << 20;
+};
+
+struct Info {
+  std::string name;       // "ucx", "grpc"
+  std::string detail;     // "tcp/eth0", "rc_mlx5/mlx5_0:1"
+  bool is_rdma = false;
+};
+
+// The worker's side: sends.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual Info info() const = 0;
+  virtual std::string address() const = 0;  // opaque bytes for the control plane; empty for grpc
+
+  // Prepares to send to a consumer. Does not block on the network.
+  // InvalidArgument: not an address; AlreadyExists: the session is known.
+  virtual absl::Status Connect(SessionId session, const std::string& peer_address, const Secret& secret) = 0;
+  // Sends one part. `bytes` must stay valid and unchanged until `done`. `done`: OK when the bytes were handed over
+  // (locally complete); Unavailable: the peer is gone; DeadlineExceeded: no completion in time (the peer is closed).
+  virtual void Send(SessionId session, RequestId request, std::span<const std::byte> bytes, const Digest& hash,
+                    absl::Duration timeout, Done done) = 0;
+  // Ends a session: pending sends are completed with Cancelled before it returns.
+  virtual void Disconnect(SessionId session) = 0;
+};
+
+// The consumer's side: receives.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual Info info() const = 0;
+  virtual std::string address() const = 0;
+
+  // `endpoint` is the worker's control-plane address ("host:port"), which grpc uses; `peer_address` what the worker
+  // answered in OpenSession, which ucx uses.
+  virtual absl::Status Connect(SessionId session, const std::string& endpoint, const std::string& peer_address,
+                               const Secret& secret) = 0;
+  // Announces memory for a request before it is made. `buffer` belongs to the transport until `done`.
+  // `done`: OK when `buffer` is full and its hash is the sender's; DataLoss: wrong hash or length; Unavailable: the
+  // peer is gone; Cancelled; a message that fits no outstanding request is dropped and counted.
+  virtual void Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) = 0;
+  // Gives up one request. If bytes are already on their way into the buffer, the session's peer is closed by force
+  // so that nothing can write later; then all its requests end with Unavailable. `done` has run when this returns.
+  virtual void Cancel(SessionId session, RequestId request) = 0;
+  virtual void Disconnect(SessionId session) = 0;
+
+  virtual uint64_t bytes_received() const = 0;
+  virtual uint64_t messages_dropped() const = 0;  // wrong secret, unknown request, wrong length
+};
+
+}  // namespace evenkeel::transport
