@@ -30,6 +30,8 @@ function(evenkeel_room name)
   target_link_libraries(evenkeel_${name} PUBLIC ${ROOM_PUBLIC_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS})
 endfunction()
 
+add_custom_target(tsan_tests)
+
 # evenkeel_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
 # A GoogleTest binary, registered with ctest as one test.
 function(evenkeel_test name)
@@ -42,7 +44,12 @@ function(evenkeel_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE EVENKEEL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}"
+    ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp halt_on_error=1;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp;UBSAN_OPTIONS=print_stacktrace=1")
+  # Rooms with threads carry the label "tsan"; the tsan preset builds and runs only them.
+  if("tsan" IN_LIST TEST_LABELS)
+    add_dependencies(tsan_tests ${name})
+  endif()
 endfunction()
 
 # evenkeel_fuzz(NAME SOURCES... DEPS...)
