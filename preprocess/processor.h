@@ -39,6 +39,13 @@ struct FieldSpec {
   uint64_t num_bytes(const ItemLengths& lengths) const;  // of one item
 };
 
+// What Produce adjusted so that the planned size is delivered; for metrics and messages, never part of a batch.
+struct ItemNotes {
+  uint64_t samples_filled = 0;   // audio: the decode was shorter than the index said; zeroes were appended
+  uint64_t samples_trimmed = 0;  // audio: it was longer
+  uint64_t frames_repeated = 0;  // video: frames that the decode did not deliver; the last one stands for them
+};
+
 // One item to produce. Views; the caller owns the bytes.
 struct ItemRequest {
   Medium medium = Medium::kImage;
@@ -46,6 +53,7 @@ struct ItemRequest {
   std::span<const std::byte> bytes;
   MediaFacts facts;      // what the index found
   ItemLengths planned;   // what the plan promised
+  ItemNotes* notes = nullptr;  // optional
 };
 
 // A rendered, tokenised and expanded sample. All vectors have the same length, positions three times that.
@@ -61,6 +69,9 @@ class Processor : public Measurer {
   // Reads the folders of `spec`. InvalidArgument: a key that is unknown or has a value that is not implemented,
   // with file and key; NotFound: a file is missing.
   static absl::StatusOr<std::unique_ptr<Processor>> Load(const ProcessorSpec& spec, const Limits& limits);
+  // Without a tokenizer: everything but sequences, whose members return FailedPrecondition. For comparison and
+  // debugging of media alone.
+  static absl::StatusOr<std::unique_ptr<Processor>> LoadMedia(const ProcessorSpec& spec, const Limits& limits);
 
   // Fields that items of `medium` fill, in order. Empty where the processor has no such medium.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;

@@ -1,0 +1,67 @@
+// A family of model processors: what its media become. One family, one file, one test.
+//
+// A family knows fields, lengths and values of the items of its media. It does not know containers and codecs
+// (preprocess/image.h, audio.h, video.h) nor text (preprocess/text/).
+// To add a family: write it, and name its `image_processor_type` or `feature_extractor_type` in family.cc.
+//
+// Thread safety: all members are const and may be called from many threads.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/digest.h"
+#include "preprocess/processor.h"
+
+namespace evenkeel {
+
+// How a family's media look inside a sequence; the texts are tokens of the tokenizer.
+struct MediumStyle {
+  Medium medium = Medium::kImage;
+  std::string begin;        // "<|vision_start|>"; empty: none
+  std::string placeholder;  // "<|image_pad|>", repeated output_rows times
+  std::string end;          // "<|vision_end|>"; empty: none
+  bool mrope = false;       // positions on the grid
+};
+
+// The merged grid that M-RoPE positions and placeholders count on.
+struct VisionGrid {
+  uint32_t t = 0;
+  uint32_t h = 0;  // in patches, before the merge
+  uint32_t w = 0;
+  float second_per_grid = 0;  // video
+};
+
+class MediaFamily {
+ public:
+  virtual ~MediaFamily() = default;
+
+  virtual std::vector<MediumStyle> styles() const = 0;  // one for each medium that it takes
+  virtual uint32_t merge_size() const { return 1; }
+  // Vision only: the grid of an item. InvalidArgument as Measure.
+  virtual absl::StatusOr<VisionGrid> Grid(const MediaFacts& facts) const;
+
+  // As the members of Processor.
+  virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;
+  virtual absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const = 0;
+  virtual absl::Status Produce(const ItemRequest& request,
+                               std::span<const std::span<std::byte>> field_bytes) const = 0;
+  virtual absl::Status FillInvalid(const ItemRequest& request,
+                                   std::span<const std::span<std::byte>> field_bytes) const = 0;
+  virtual MediaFacts DummyFacts() const = 0;
+
+  // Every value that was consumed from the configuration or from the job.
+  virtual void AddTo(CanonicalText& text) const = 0;
+};
+
+// Reads `folder`/preprocessor_config.json, or the nested object of processor_config.json.
+absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder, const ProcessorSpec& spec,
+                                                              const Limits& limits);
+absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& folder, const ProcessorSpec& spec,
+                                                             const Limits& limits);
+
+}  // namespace evenkeel
