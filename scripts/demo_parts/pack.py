@@ -1,0 +1,198 @@
+"""Packs media into tar shards of the WebDataset kind and writes the job of the demo.
+
+    pack.py OUT [FOLDER]
+
+FOLDER may hold any images, audio, video and text files. Without it the media come from Debian packages:
+photographs of mate-backgrounds, recorded speech of asterisk-core-sounds-en-wav, text of the common licences, and
+video that ffmpeg draws. Image captions and transcripts are the file names, which is nearly what they show and say.
+"""
+
+import io
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tarfile
+
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+IMAGES = {".jpg", ".jpeg", ".png", ".webp"}
+AUDIO = {".wav", ".flac"}
+VIDEO = {".mp4", ".avi", ".mov", ".webm"}
+SEED = 11
+SAMPLES = 480
+SAMPLES_PER_SHARD = 80
+MAX_MEDIA_BYTES = 32 << 20
+
+
+def files_of(folder, suffixes):
+    return sorted(p for p in pathlib.Path(folder).rglob("*")
+                  if p.suffix.lower() in suffixes and p.is_file() and p.stat().st_size <= MAX_MEDIA_BYTES)
+
+
+def caption(path):
+    words = re.sub(r"[^A-Za-z0-9]+", " ", re.sub(r"([a-z])([A-Z])", r"\1 \2", path.stem)).strip()
+    return words.lower() or "a file without a name"
+
+
+def draw_videos(out):
+    """Three short clips with a moving test picture: [paths]."""
+    paths = []
+    for number, (source, seconds) in enumerate([("testsrc2", 2), ("mandelbrot", 3), ("testsrc", 4)]):
+        path = out / f"{source}.mp4"
+        if not path.exists():
+            subprocess.run(["ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", f"{source}=size=320x240:rate=12",
+                            "-t", str(seconds), "-c:v", "mpeg4", "-q:v", "4", "-pix_fmt", "yuv420p", str(path)],
+                           check=True)
+        paths.append(path)
+    return paths
+
+
+def web_size(path, side):
+    """The photograph at the size in which the web would serve it; real pipelines see many sizes."""
+    picture = Image.open(path).convert("RGB")
+    picture.thumbnail((side, side))
+    out = io.BytesIO()
+    picture.save(out, "JPEG", quality=88)
+    return out.getvalue()
+
+
+class Media:
+    def __init__(self, out, folder):
+        if folder:
+            self.images, self.audio, self.video = (files_of(folder, kind) for kind in (IMAGES, AUDIO, VIDEO))
+            texts = files_of(folder, {".txt", ".md"})
+            self.resize = False
+        else:
+            self.images = files_of("/usr/share/backgrounds/mate", {".jpg"})
+            self.audio = files_of("/usr/share/asterisk/sounds/en_US_f_Allison", AUDIO)
+            self.video = draw_videos(out)
+            texts = files_of("/usr/share/common-licenses", {""})
+            self.resize = True
+        paragraphs = []
+        for text in texts:
+            if text.stat().st_size < 1 << 20:
+                paragraphs += [" ".join(p.split()) for p in text.read_text("utf-8", "replace").split("\n\n")]
+        self.paragraphs = [p for p in paragraphs if len(p) > 80] or ["No text was given, so this is all there is."]
+        self.cache = {}
+
+    def image(self, rng):
+        path = rng.choice(self.images)
+        if not self.resize:
+            return path.suffix.lower().lstrip("."), path.read_bytes(), caption(path)
+        key = (path, rng.choice([256, 384, 512, 768, 1024, 1600]))
+        if key not in self.cache:
+            self.cache[key] = web_size(*key)
+        return "jpg", self.cache[key], caption(path)
+
+    def clip(self, rng):
+        path = rng.choice(self.audio)
+        return path.suffix.lower().lstrip("."), path.read_bytes(), caption(path)
+
+    def film(self, rng):
+        path = rng.choice(self.video)
+        return path.suffix.lower().lstrip("."), path.read_bytes(), caption(path)
+
+    def text(self, rng, longest=1200):
+        return rng.choice(self.paragraphs)[:longest]
+
+
+def captioned(media, rng):
+    suffix, data, text = media.image(rng)
+    return [(suffix, data), ("txt", text.encode())]
+
+
+def document(media, rng):
+    """A document with several images between paragraphs, as chat messages."""
+    parts, members = [], []
+    for number in range(rng.randint(2, 4)):
+        suffix, data, _ = media.image(rng)
+        members.append((f"{number}.{suffix}", data))
+        parts += [{"type": "text", "text": media.text(rng, 300)}, {"type": "image", "image": f"{number}.{suffix}"}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": media.text(rng)}]
+    return members + [("json", json.dumps({"messages": messages}).encode())]
+
+
+def transcription(media, rng):
+    suffix, data, text = media.clip(rng)
+    return [(suffix, data), ("txt", text.encode())]
+
+
+def spoken_question(media, rng):
+    suffix, data, _ = media.clip(rng)
+    turns = [{"from": "human", "value": "<audio>\nWhat follows?"}, {"from": "gpt", "value": media.text(rng)}]
+    return [(suffix, data), ("json", json.dumps({"conversations": turns}).encode())]
+
+
+def film(media, rng):
+    suffix, data, text = media.film(rng)
+    return [(suffix, data), ("txt", text.encode())]
+
+
+def text_only(media, rng):
+    return [("txt", (media.text(rng) + " " + media.text(rng)).encode())]
+
+
+def kinds_of(media):
+    kinds = [(text_only, 14)]
+    if media.images:
+        kinds += [(captioned, 30), (document, 12)]
+    if media.audio:
+        kinds += [(transcription, 24), (spoken_question, 14)]
+    if media.video:
+        kinds += [(film, 6)]
+    return kinds
+
+
+def pack(out, folder):
+    media = Media(out, folder)
+    rng = random.Random(SEED)
+    kinds, weights = zip(*kinds_of(media))
+    shards = out / "shards"
+    shards.mkdir(parents=True, exist_ok=True)
+    for number in range(SAMPLES // SAMPLES_PER_SHARD):
+        with tarfile.open(shards / f"mixed-{number:03d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for i in range(SAMPLES_PER_SHARD):
+                for suffix, data in rng.choices(kinds, weights)[0](media, rng):
+                    info = tarfile.TarInfo(f"{number:03d}-{i:03d}.{suffix}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    print(f"packed {SAMPLES} samples: {len(media.images)} photographs, {len(media.audio)} recordings, "
+          f"{len(media.video)} videos, {len(media.paragraphs)} paragraphs")
+
+
+def write_job(out):
+    (out / "job.yaml").write_text(f"""\
+name: demo
+seed: 7
+index: index
+datasets:
+  - {{name: mixed, shards: ["shards/mixed-{{000..{SAMPLES // SAMPLES_PER_SHARD - 1:03d}}}.tar"]}}
+processor:
+  vision: {ROOT}/tests/golden/processor/qwen2-vl
+  audio: {ROOT}/tests/golden/processor/qwen2-audio
+  tokenizer: {ROOT}/tests/golden/tokenizer
+  max_pixels: 200704
+  video_max_pixels: 50176
+batch: {{samples: 48}}
+topology: {{ranks_per_node: 2}}
+microbatch: {{capacity_tokens: 8192}}
+phases:
+  - {{name: llm, ranks: 0-3}}
+  - {{name: vision, ranks: 0-3}}
+  - {{name: audio, ranks: 0-3}}
+""")
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    pack(out, sys.argv[2] if len(sys.argv) > 2 else None)
+    write_job(out)
+
+
+if __name__ == "__main__":
+    main()
