@@ -1,0 +1,99 @@
+"""The promise: the same bytes with any number of workers, over any transport, after any crash."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from harness import Fetch, Fleet, Worker, fetch
+
+STEPS = 40
+RANKS = "0-3"
+# Faster instruction sets off: what a worker on an older machine would compute.
+MASKED = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-FMA,-FMA_Usable,-AVX512F,-AVX512VL,-ERMS",
+          "JSIMD_FORCESSE2": "1", "EVENKEEL_CPU": "baseline"}
+
+
+@pytest.fixture(scope="module")
+def expected(mixed):
+    """What one worker delivers over gRPC: the stream that all others are compared with."""
+    with Fleet(mixed / "job.yaml", 1) as fleet:
+        digests = fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--transport", "grpc")
+    assert len(digests.steps) == STEPS * 4
+    assert len(set(digests.steps)) == STEPS * 4, "every rank of every step receives something of its own"
+    return digests
+
+
+def assert_same(digests, expected):
+    different = [pair for pair in zip(digests.steps, expected.steps) if pair[0] != pair[1]]
+    assert not different, different[:3]
+    assert len(digests.steps) == len(expected.steps)
+    assert digests.chain == expected.chain
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("transport", ["ucx", "grpc"])
+def test_the_stream_is_the_same_for_any_number_of_workers_and_transport(mixed, expected, workers, transport):
+    with Fleet(mixed / "job.yaml", workers) as fleet:
+        assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS,
+                          "--transport", transport), expected)
+
+
+def test_the_stream_is_the_same_over_shared_memory(mixed, expected):
+    with Fleet(mixed / "job.yaml", 2, "--shared-memory") as fleet:
+        assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS,
+                          "--transport", "ucx", "--shared-memory"), expected)
+
+
+def test_the_stream_is_the_same_in_two_parts(mixed, expected):
+    with Fleet(mixed / "job.yaml", 1) as fleet:
+        first = fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", 17)
+        second = fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS - 17, "--from", 17,
+                       "--chain", first.chain)
+    assert first.steps + second.steps == expected.steps
+    assert second.chain == expected.chain
+
+
+def test_the_stream_is_the_same_with_cpu_features_masked(mixed, expected):
+    with Fleet(mixed / "job.yaml", 1, env=MASKED) as fleet:
+        assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS), expected)
+
+
+def test_the_stream_is_the_same_with_another_number_of_threads(mixed, expected):
+    with Fleet(mixed / "job.yaml", 1, "--threads", 5) as fleet:
+        assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS), expected)
+
+
+@pytest.mark.parametrize("transport", ["ucx", "grpc"])
+def test_a_killed_and_a_stopped_worker_change_no_byte(mixed, expected, transport):
+    with Fleet(mixed / "job.yaml", 3) as fleet:
+        run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--transport", transport,
+                    "--prefetch-steps", 2, "--progress-timeout", 3)
+        run.wait_for_lines(20)
+        fleet.workers[0].signal(signal.SIGKILL)
+        run.wait_for_lines(40)
+        fleet.workers[1].signal(signal.SIGSTOP)
+        run.wait_for_lines(100)
+        fleet.workers[1].signal(signal.SIGCONT)
+        assert_same(run.finish(), expected)
+
+
+@pytest.mark.parametrize("transport,options", [("ucx", []), ("grpc", []), ("ucx", ["--shared-memory"])])
+def test_twenty_kills_change_no_byte(mixed, expected, transport, options):
+    """Workers die at random moments and others take their place at the same address list."""
+    rng = random.Random(f"{transport}{options}")
+    kills = 0
+    with Fleet(mixed / "job.yaml", 3, *options) as fleet:
+        while kills < 7:
+            run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--transport",
+                        transport, "--prefetch-steps", 1, "--progress-timeout", 3, *options)
+            for victim in rng.sample(range(3), 2):
+                run.wait_for_lines(len(run.lines) + rng.randint(1, 60))
+                time.sleep(rng.uniform(0, 0.03))
+                fleet.workers[victim].kill()
+                kills += 1
+            assert_same(run.finish(), expected)
+            for number, worker in enumerate(fleet.workers):
+                if worker.process.poll() is not None:
+                    fleet.workers[number] = Worker(mixed / "job.yaml", *options)
