@@ -1,0 +1,78 @@
+// Conversation -> sequence: rendered, tokenised, expanded, labelled, with positions.
+//
+// It is the whole of what a model's processor does with text: the chat's marks, the placeholders of media, which
+// tokens are trained, M-RoPE positions. It is not: media (family.h), padding and packing of several sequences.
+//
+//   chatml   <|im_start|>role\ncontent<|im_end|>\n for every turn, as the Qwen2 templates write it. A job's system
+//            prompt comes first where the conversation has none. Trained: the content of assistant turns and the
+//            <|im_end|> that closes them.
+//   plain    the turns' contents one after another, then <|endoftext|> where the tokenizer has it. Trained: the text
+//            of assistant turns, and the end where the last turn is one. Conversations marked plain always are.
+//
+// A medium is its style's begin, output_rows placeholders, end; none of them is ever trained. Text of a sample can
+// not spell a mark or a placeholder: see docs/decisions/text.md. Nothing is ever truncated.
+//
+// Example (compiled by tests/preprocess/text/sequence_builder_test.cc):
+//   SequenceStyle style{.media = family->styles(), .merge_size = family->merge_size(), .tokens_per_second = 2};
+//   EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(job.processor, job.limits, style));
+//   EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths, builder->Measure(conversation, items));
+//   EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, grids));   // the same lengths
+//
+// Thread safety: all members are const and may be called from many threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/conversation.h"
+#include "core/digest.h"
+#include "core/job.h"
+#include "core/measure.h"
+#include "core/words.h"
+#include "preprocess/family.h"
+#include "preprocess/processor.h"
+#include "preprocess/text/tokenizer.h"
+
+namespace evenkeel {
+
+// How media look inside a sequence: the styles of all families of a processor together.
+struct SequenceStyle {
+  std::vector<MediumStyle> media;  // at most one for each medium
+  uint32_t merge_size = 1;         // of the grids of media with `mrope`; positive
+  // Qwen2.5-VL: grids of a video are tokens_per_second * floor(second_per_grid) positions apart in time.
+  // 0, Qwen2-VL: they are 1 apart.
+  uint32_t tokens_per_second = 0;
+};
+
+class SequenceBuilder {
+ public:
+  // Reads spec.tokenizer; uses spec.{added_tokens, chat, system} and limits.{max_text_bytes, max_llm_length}.
+  // InvalidArgument: unknown chat style, a style's token that is not one token of the tokenizer (then the message
+  // names the token and processor.added_tokens); NotFound: no tokenizer.json.
+  static absl::StatusOr<std::unique_ptr<SequenceBuilder>> Load(const ProcessorSpec& spec, const Limits& limits,
+                                                               const SequenceStyle& style);
+  virtual ~SequenceBuilder() = default;
+
+  // `items` are the sample's, in the order in which the conversation names them.
+  // InvalidArgument: a medium without style, an item named twice, never or with another medium, text that is not
+  // UTF-8; ResourceExhausted: more than limits.max_llm_length tokens or limits.max_text_bytes.
+  virtual absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation,
+                                                  std::span<const SampleItem> items) const = 0;
+
+  // `grids` has one element for each item; those of media without `mrope` are not looked at.
+  // As Measure; Internal: a grid whose merged size is not the item's output_rows.
+  virtual absl::StatusOr<Sequence> Build(const Conversation& conversation, std::span<const SampleItem> items,
+                                         std::span<const VisionGrid> grids) const = 0;
+
+  // <|endoftext|>: what pads sequences.
+  virtual int64_t pad_token() const = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
+
+  // Everything that ids, labels and positions depend on, but for the limits.
+  virtual void AddTo(CanonicalText& text) const = 0;
+};
+
+}  // namespace evenkeel

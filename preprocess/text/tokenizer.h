@@ -1,0 +1,66 @@
+// Text -> token ids: exactly the ids of the checkpoint's own tokenizer.json under the Python package `tokenizers`.
+//
+// It is a thin face of a Rust static library (tokenizer-rs/) behind a C interface; no panic and no exception crosses.
+// It is not: chat templates, labels, placeholders (sequence_builder.h).
+//
+// Example (compiled by tests/preprocess/text/tokenizer_test.cc):
+//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load("checkpoint", {"<|mark|>"}));
+//   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer->Encode("a <|mark|>"));   // the mark is one id
+//
+// Thread safety: all members are const and may be called from many threads; none of them starts a thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/digest.h"
+
+struct EvenkeelTokenizer;  // tokenizer_c.h
+
+namespace evenkeel {
+
+class Tokenizer {
+ public:
+  // Reads `folder`/tokenizer.json and adds `added_tokens` as special tokens, in order, each at the next free id;
+  // one that the tokenizer has already keeps its id. Texts longer than `max_text_bytes` are refused.
+  // NotFound: no such file; InvalidArgument: the file is no tokenizer, with its path and what is wrong.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& folder,
+                                                         const std::vector<std::string>& added_tokens,
+                                                         uint64_t max_text_bytes = 16ull << 20);
+  ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // As Python's `Tokenizer.encode(text, add_special_tokens=...).ids`: added tokens inside `text` are recognised.
+  // InvalidArgument: not UTF-8, with the byte offset; ResourceExhausted: longer than the limit.
+  absl::StatusOr<std::vector<int64_t>> Encode(std::string_view text, bool add_special_tokens = false) const;
+
+  // For text that nobody vouches for: tokens that the tokenizer marks as special ("<|im_start|>") are not recognised
+  // but tokenised as the letters they consist of; other added tokens ("<tool_call>") are recognised. Errors as Encode.
+  absl::StatusOr<std::vector<int64_t>> EncodeUntrusted(std::string_view text) const;
+
+  // The id of a whole token, added or not; nothing where there is none.
+  std::optional<int64_t> TokenToId(std::string_view token) const;
+  uint32_t vocab_size() const;  // added tokens included
+
+  // Of the bytes of tokenizer.json and of the added tokens in order.
+  const Digest& digest() const { return digest_; }
+
+ private:
+  struct Free {
+    void operator()(EvenkeelTokenizer* handle) const;
+  };
+  Tokenizer(std::unique_ptr<EvenkeelTokenizer, Free> handle, uint64_t max_text_bytes, Digest digest);
+  absl::StatusOr<std::vector<int64_t>> EncodeWith(std::string_view text, uint32_t flags) const;
+
+  const std::unique_ptr<EvenkeelTokenizer, Free> handle_;  // immutable behind the interface but for its own cache
+  const uint64_t max_text_bytes_;
+  const Digest digest_;
+};
+
+}  // namespace evenkeel
