@@ -1,4 +1,5 @@
-// lengths -> plan. Pure, deterministic, single-threaded: the same input gives the same plan on every build and CPU.
+// lengths -> plan. Pure, deterministic, single-threaded: the same input gives the same plan on every build
+// and CPU.
 //
 //   EVENKEEL_ASSIGN_OR_RETURN(Plan plan, MakePlan(job, step_samples, dummy_lengths));
 //   assert(PlanCheck(job, step_samples, plan).ok());
@@ -16,13 +17,13 @@ namespace evenkeel {
 // Lengths and medium of each phase's dummy item, indexed by Phase.
 using DummyItems = std::array<SampleItem, kNumPhases>;
 
-// InvalidArgument: a sample longer than the microbatch capacity (the index excludes those), an item of a phase that
-// the job does not have.
+// InvalidArgument: a sample longer than the microbatch capacity (the index excludes those), an item of a
+// phase that the job does not have.
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies);
 
-// Every invariant of a plan, in one place: each unit exactly once, positions without gaps, no capacity exceeded,
-// the same number of microbatches everywhere, least items kept, routes mutually consistent and complete.
-// Internal, with the first invariant that is broken.
+// Every invariant of a plan, in one place: each unit exactly once, positions without gaps, no capacity
+// exceeded, the same number of microbatches everywhere, least items kept, routes mutually consistent and
+// complete. Internal, with the first invariant that is broken.
 absl::Status PlanCheck(const Job& job, const StepSamples& samples, const Plan& plan);
 
 }  // namespace evenkeel

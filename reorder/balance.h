@@ -1,0 +1,92 @@
+// The interface behind which every algorithm lives: units to ranks, so that no rank has much more to do than
+// another.
+//
+// A unit is a sample (llm) or an item (encoders). A balancer neither forms microbatches nor orders anything,
+// and it knows nothing of what a unit is beyond its cost and, where there is one, its home: the rank or node
+// that holds the llm part of its sample. One algorithm is one file; see docs/planner.md for what each is good
+// for.
+//
+//   const Balancer* balancer = FindBalancer("greedy_packed");   // null where no algorithm has the name
+//   std::vector<uint32_t> rank_of_unit = balancer->Assign(problem);
+//
+// Thread safety: balancers have no state; call from any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/job.h"
+#include "reorder/layout.h"
+
+namespace evenkeel::reorder {
+
+// Cost in integers, so that sums are exact in any order. See Scale.
+using Load = int64_t;
+
+// How far above the mean a rank may be before work is moved: 1 + 1/512.
+inline constexpr double kTolerance = 1.0 / 512;
+
+// Turns costs into integers: a power of two is chosen such that `total` becomes at most 2^51.
+class Scale {
+ public:
+  explicit Scale(double total);
+  Load operator()(double cost) const;
+
+ private:
+  double factor_ = 1;
+};
+
+// The job's cost of a length, cleaned of what is no number: negative and NaN count as 0, at most 1e200.
+double CleanCost(const Cost& cost, uint32_t length);
+
+struct BalanceProblem {
+  const PhaseRanks* ranks = nullptr;
+  Batching batching = Batching::kPacked;
+  // Padded: how many batches a rank runs; a batch costs its count times its dearest unit.
+  uint32_t batches_per_rank = 1;
+  std::span<const Load> cost;  // [units]
+  // Costs of the same units in other phases that a placement on these ranks also decides. [phases][units]
+  std::vector<std::span<const Load>> in_view;
+  // Items have homes, where the llm part of their sample lives; where samples go is free.
+  bool items_have_homes = false;
+  // The rank on the same global rank as the llm part, and its node; each kNowhere where this phase has none
+  // there.
+  std::span<const uint32_t> home_rank;
+  std::span<const uint32_t> home_node;
+  // Where the item goes if nothing is balanced; never kNowhere.
+  std::span<const uint32_t> beside;
+};
+
+class Balancer {
+ public:
+  virtual ~Balancer() = default;
+  virtual std::string_view name() const = 0;
+  // The rank of every unit. Any problem with at least one rank has a solution.
+  virtual std::vector<uint32_t> Assign(const BalanceProblem& problem) const = 0;
+};
+
+// The balancer of that name, valid for ever; null where there is none.
+const Balancer* FindBalancer(std::string_view name);
+// "a, b, c", for messages.
+std::string BalancerNames();
+
+// One file each.
+const Balancer& None();
+const Balancer& GreedyPacked();
+const Balancer& GreedyPadded();
+const Balancer& BalanceWithoutMoving();
+
+// Cuts units into at most `batches` padded batches such that the dearest batch is as cheap as can be; the
+// batch of every unit, cheap units in low batches.
+std::vector<uint32_t> CutIntoBatches(std::span<const Load> cost, uint64_t batches);
+
+// The fewest padded batches of at most `bound`, which is not below the dearest unit.
+uint64_t LeastPaddedBatches(std::span<const uint32_t> lengths, uint64_t bound);
+
+// Indices of `key`, dearest first, equal ones by index.
+std::vector<uint32_t> DearestFirst(std::span<const Load> key);
+
+}  // namespace evenkeel::reorder

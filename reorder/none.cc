@@ -1,0 +1,27 @@
+// No balancing: samples are dealt out in order, items stay beside their sample. What the others are measured
+// against.
+#include "reorder/balance.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+class NoneBalancer final : public Balancer {
+ public:
+  std::string_view name() const override { return "none"; }
+
+  std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
+    if (problem.items_have_homes) return {problem.beside.begin(), problem.beside.end()};
+    std::vector<uint32_t> rank(problem.cost.size());
+    for (uint32_t i = 0; i < rank.size(); ++i) rank[i] = i % problem.ranks->size();
+    return rank;
+  }
+};
+
+}  // namespace
+
+const Balancer& None() {
+  static const NoneBalancer balancer;
+  return balancer;
+}
+
+}  // namespace evenkeel::reorder

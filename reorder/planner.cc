@@ -1,0 +1,253 @@
+#include "reorder/planner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/balance.h"
+#include "reorder/layout.h"
+#include "reorder/loads.h"
+#include "reorder/microbatches.h"
+#include "reorder/units.h"
+
+namespace evenkeel {
+namespace {
+
+using namespace reorder;  // NOLINT: this file is the room's door
+
+std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
+
+// Index of the encoder of each phase in the layout, or -1.
+std::array<int, kNumPhases> EncoderIndices(const Layout& layout) {
+  std::array<int, kNumPhases> indices;
+  indices.fill(-1);
+  for (size_t e = 0; e < layout.encoders.size(); ++e)
+    indices[static_cast<size_t>(layout.encoders[e]->phase)] = e;
+  return indices;
+}
+
+absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t aligned) {
+  const SampleRef& ref = step.refs[s];
+  return absl::InvalidArgumentError(absl::StrCat(
+      "step ", step.step, ": sample ", ref.index, " of dataset ", ref.dataset, " takes ", aligned,
+      " llm tokens when aligned to ", std::max(1u, job.microbatch.align), ", more than a microbatch holds (",
+      CapacityTokens(job) == 0 ? uint64_t{UINT32_MAX} : CapacityTokens(job),
+      "); raise microbatch.capacity_tokens or lower limits.max_llm_length and index again"));
+}
+
+class Planner {
+ public:
+  Planner(const Job& job, const StepSamples& step, const DummyItems& dummies, Layout layout)
+      : job_(job),
+        step_(step),
+        dummies_(dummies),
+        layout_(std::move(layout)),
+        encoders_(layout_.encoders.size()) {}
+
+  absl::StatusOr<Plan> Run() {
+    EVENKEEL_RETURN_IF_ERROR(Fill());
+    FillCosts();
+    PlaceSamples();
+    Split();
+    PlaceItems();
+    Arrange();
+    return std::move(plan_);
+  }
+
+ private:
+  // Copies samples and items into the plan and sorts the items by phase.
+  absl::Status Fill() {
+    const size_t samples = step_.refs.size();
+    if (step_.lengths.size() != samples) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", step_.step, ": ", samples, " samples but lengths of ", step_.lengths.size()));
+    }
+    size_t items = 0;
+    for (const SampleLengths& lengths : step_.lengths) items += lengths.items.size();
+    if (samples >= kDummy || items >= kDummy) {
+      return absl::InvalidArgumentError(absl::StrCat("step ", step_.step, ": ", samples, " samples with ",
+                                                     items, " items are too many for one step"));
+    }
+    plan_.step = step_.step;
+    plan_.samples.resize(samples);
+    plan_.items.reserve(items);
+    llm_.tokens.resize(samples);
+    for (EncoderUnits& units : encoders_) units.begin.resize(samples + 1);
+    const std::array<int, kNumPhases> encoder_of = EncoderIndices(layout_);
+    for (uint32_t s = 0; s < samples; ++s) EVENKEEL_RETURN_IF_ERROR(FillSample(s, encoder_of));
+    for (EncoderUnits& units : encoders_) units.begin[samples] = static_cast<uint32_t>(units.item.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status FillSample(uint32_t s, const std::array<int, kNumPhases>& encoder_of) {
+    const SampleLengths& lengths = step_.lengths[s];
+    const uint64_t align = std::max(1u, job_.microbatch.align);
+    const uint64_t aligned = (lengths.llm_length + align - 1) / align * align;
+    const uint64_t capacity = CapacityTokens(job_);
+    if (aligned > UINT32_MAX || (capacity > 0 && aligned > capacity)) return TooLong(job_, step_, s, aligned);
+    llm_.tokens[s] = static_cast<uint32_t>(aligned);
+    PlannedSample& sample = plan_.samples[s];
+    sample.ref = step_.refs[s];
+    sample.llm_length = llm_.tokens[s];
+    sample.loss_tokens = lengths.loss_tokens;
+    sample.first_item = static_cast<uint32_t>(plan_.items.size());
+    sample.num_items = static_cast<uint32_t>(lengths.items.size());
+    plan_.loss_tokens += lengths.loss_tokens;
+    for (EncoderUnits& units : encoders_) units.begin[s] = static_cast<uint32_t>(units.item.size());
+    for (uint32_t ordinal = 0; ordinal < lengths.items.size(); ++ordinal) {
+      const SampleItem& item = lengths.items[ordinal];
+      const int e = encoder_of[static_cast<size_t>(PhaseOf(item.medium))];
+      if (e < 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "step ", step_.step, ": sample ", step_.refs[s].index, " of dataset ", step_.refs[s].dataset,
+            " has an item of phase ", NameOf(PhaseOf(item.medium)), ", which no encoder of the job runs"));
+      }
+      encoders_[e].item.push_back(static_cast<uint32_t>(plan_.items.size()));
+      encoders_[e].sample.push_back(s);
+      plan_.items.push_back(
+          {.sample = s, .ordinal = ordinal, .medium = item.medium, .lengths = item.lengths, .place = {}});
+    }
+    return absl::OkStatus();
+  }
+
+  void FillCosts() {
+    llm_.cost = ScaledCosts(layout_.llm->cost, layout_.llm->batching, llm_.tokens);
+    std::vector<uint32_t> lengths;
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      EncoderUnits& units = encoders_[e];
+      lengths.clear();
+      for (uint32_t i : units.item) lengths.push_back(plan_.items[i].lengths.cost_length);
+      units.cost = ScaledCosts(layout_.encoders[e]->cost, layout_.encoders[e]->batching, lengths);
+      units.cost_of_sample.assign(plan_.samples.size(), 0);
+      for (size_t i = 0; i < units.item.size(); ++i) units.cost_of_sample[units.sample[i]] += units.cost[i];
+    }
+  }
+
+  bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
+
+  void PlaceSamples() {
+    BalanceProblem problem{.ranks = &layout_.llm_ranks, .batching = layout_.llm->batching, .cost = llm_.cost};
+    if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      const PhaseSpec& spec = *layout_.encoders[e];
+      const bool stays = spec.batching == Batching::kPacked &&
+                         (spec.algorithm == BalanceWithoutMoving().name() || spec.algorithm == None().name());
+      if (stays && layout_.neighbours[e].in_view) problem.in_view.push_back(encoders_[e].cost_of_sample);
+    }
+    llm_.rank = FindBalancer(layout_.llm->algorithm)->Assign(problem);
+  }
+
+  // How many padded microbatches a rank will need about: the fewest for all samples, over the ranks.
+  uint32_t PaddedBatchesPerRank() const {
+    const uint32_t multiple = std::max(1u, job_.microbatch.count_multiple);
+    const uint64_t capacity = CapacityTokens(job_);
+    const uint64_t ranks = layout_.llm_ranks.size();
+    const uint64_t least =
+        capacity == 0 ? 1 : (LeastPaddedBatches(llm_.tokens, capacity) + ranks - 1) / ranks;
+    return static_cast<uint32_t>((std::max<uint64_t>(1, least) + multiple - 1) / multiple * multiple);
+  }
+
+  void Split() {
+    SplitProblem problem{.num_ranks = layout_.llm_ranks.size(),
+                         .rank = llm_.rank,
+                         .tokens = llm_.tokens,
+                         .cost = llm_.cost,
+                         .batching = layout_.llm->batching,
+                         .capacity_tokens = CapacityTokens(job_),
+                         .count_multiple = job_.microbatch.count_multiple};
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      if (RunsPerMicrobatch(e)) problem.in_view.push_back(encoders_[e].cost_of_sample);
+    }
+    reorder::Split split = SplitIntoMicrobatches(problem);
+    plan_.num_microbatches = split.num_microbatches;
+    llm_.microbatch = std::move(split.microbatch);
+  }
+
+  void PlaceItems() {
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      EncoderUnits& units = encoders_[e];
+      units.rank.resize(units.item.size());
+      const uint32_t groups = RunsPerMicrobatch(e) ? plan_.num_microbatches : 1;
+      if (groups == 1) {
+        std::vector<uint32_t> all(units.item.size());
+        for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+        PlaceGroup(e, all);
+        continue;
+      }
+      std::vector<std::vector<uint32_t>> members(groups);
+      for (uint32_t i = 0; i < units.item.size(); ++i) members[llm_.microbatch[units.sample[i]]].push_back(i);
+      for (const std::vector<uint32_t>& group : members) PlaceGroup(e, group);
+    }
+  }
+
+  // Balances the items that run in one exchange.
+  void PlaceGroup(size_t e, const std::vector<uint32_t>& members) {
+    EncoderUnits& units = encoders_[e];
+    const Neighbours& neighbours = layout_.neighbours[e];
+    const size_t count = members.size();
+    std::vector<Load> cost(count);
+    std::vector<uint32_t> home_rank(count), home_node(count), beside(count);
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t llm_rank = llm_.rank[units.sample[members[i]]];
+      cost[i] = units.cost[members[i]];
+      home_rank[i] = neighbours.rank[llm_rank];
+      home_node[i] = neighbours.node[llm_rank];
+      beside[i] = neighbours.beside[llm_rank];
+    }
+    const BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
+                                 .batching = layout_.encoders[e]->batching,
+                                 .cost = cost,
+                                 .items_have_homes = true,
+                                 .home_rank = home_rank,
+                                 .home_node = home_node,
+                                 .beside = beside};
+    const std::vector<uint32_t> rank = FindBalancer(layout_.encoders[e]->algorithm)->Assign(problem);
+    for (size_t i = 0; i < count; ++i) units.rank[members[i]] = rank[i];
+  }
+
+  // Positions, batches, routes and loads, once every unit has its rank and microbatch.
+  void Arrange() {
+    plan_.phases.reserve(job_.phases.size());
+    PhasePlan llm{
+        .phase = Phase::kLlm, .ranks = layout_.llm->ranks, .num_microbatches = plan_.num_microbatches};
+    OrderSamples(llm_, plan_, llm);
+    std::vector<PhasePlan> encoders;
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      const PhaseSpec& spec = *layout_.encoders[e];
+      PhasePlan encoder{.phase = spec.phase,
+                        .ranks = spec.ranks,
+                        .num_microbatches = RunsPerMicrobatch(e) ? plan_.num_microbatches : 1};
+      OrderItems(encoders_[e], llm, spec.min_items, dummies_[static_cast<size_t>(spec.phase)], plan_,
+                 encoder);
+      encoders.push_back(std::move(encoder));
+    }
+    for (const PhasePlan& encoder : encoders) ComposeRoutes(encoder, llm, plan_);
+    MeasureLoads(job_, layout_, llm_.tokens, plan_, llm, encoders);
+    size_t next = 0;
+    for (const PhaseSpec& spec : job_.phases) {
+      plan_.phases.push_back(spec.phase == Phase::kLlm ? std::move(llm) : std::move(encoders[next++]));
+    }
+  }
+
+  const Job& job_;
+  const StepSamples& step_;
+  const DummyItems& dummies_;
+  const Layout layout_;
+  Plan plan_;
+  LlmUnits llm_;
+  std::vector<EncoderUnits> encoders_;
+};
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies) {
+  EVENKEEL_ASSIGN_OR_RETURN(Layout layout, MakeLayout(job));
+  EVENKEEL_ASSIGN_OR_RETURN(Plan plan, Planner(job, samples, dummies, std::move(layout)).Run());
+#ifndef NDEBUG
+  EVENKEEL_RETURN_IF_ERROR(PlanCheck(job, samples, plan));
+#endif
+  return plan;
+}
+
+}  // namespace evenkeel

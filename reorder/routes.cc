@@ -1,0 +1,134 @@
+// Composed routes: from the encoder's order straight to the llm's, without the two rearrangements one after
+// the other (OrchMLLM, rearrangement composition).
+#include <algorithm>
+
+#include "reorder/units.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+// One item's rows on their way.
+struct Piece {
+  uint32_t from;  // index into Route::ranks
+  uint64_t from_row;
+  uint64_t to_row;
+  uint64_t rows;
+};
+
+class Composer {
+ public:
+  Composer(const PhasePlan& encoder, const PhasePlan& llm, Plan& plan)
+      : encoder_(encoder), llm_(llm), plan_(plan) {
+    group_ = encoder.ranks;
+    group_.insert(group_.end(), llm.ranks.begin(), llm.ranks.end());
+    std::sort(group_.begin(), group_.end());
+    group_.erase(std::unique(group_.begin(), group_.end()), group_.end());
+    for (uint32_t global : encoder.ranks) encoder_at_.push_back(At(global));
+    llm_of_.assign(group_.size(), kNowhere);
+    for (uint32_t r = 0; r < llm.ranks.size(); ++r) llm_of_[At(llm.ranks[r])] = r;
+  }
+
+  void Run() {
+    for (uint32_t exchange = 0; exchange < encoder_.num_microbatches; ++exchange) {
+      Route& route = plan_.routes.emplace_back();
+      route.from = encoder_.phase;
+      route.to = Phase::kLlm;
+      route.microbatch = exchange;
+      route.ranks = group_;
+      route.per_rank.resize(group_.size());
+      LayOutSenders(exchange, route);
+      for (uint32_t to = 0; to < group_.size(); ++to) LayOutReceiver(exchange, to, route);
+    }
+  }
+
+ private:
+  uint32_t At(uint32_t global) const {
+    return static_cast<uint32_t>(std::lower_bound(group_.begin(), group_.end(), global) - group_.begin());
+  }
+
+  // First row of every item in the encoder output of its rank.
+  void LayOutSenders(uint32_t exchange, Route& route) {
+    from_row_.resize(plan_.items.size());
+    for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
+      const size_t bucket = r * size_t{encoder_.num_microbatches} + exchange;
+      uint64_t row = 0;
+      for (uint32_t at = encoder_.begin[bucket]; at < encoder_.begin[bucket + 1]; ++at) {
+        from_row_[encoder_.order[at]] = row;
+        row += plan_.items[encoder_.order[at]].lengths.output_rows;
+      }
+      route.per_rank[encoder_at_[r]].rows_in = row;
+    }
+  }
+
+  // Receivers in ascending order, so that every sender's segments come out by peer, then in the receiver's
+  // order.
+  void LayOutReceiver(uint32_t exchange, uint32_t to, Route& route) {
+    const uint32_t microbatches = llm_.num_microbatches;
+    RankRoute& mine = route.per_rank[to];
+    mine.microbatch_offsets.assign(microbatches + 1, 0);
+    if (llm_of_[to] == kNowhere) return;
+    pieces_.clear();
+    bool sorted = true;
+    uint64_t row = 0;
+    for (uint32_t m = 0; m < microbatches; ++m) {
+      if (encoder_.num_microbatches == 1 || m == exchange) {
+        const size_t bucket = llm_of_[to] * size_t{microbatches} + m;
+        for (uint32_t at = llm_.begin[bucket]; at < llm_.begin[bucket + 1]; ++at) {
+          sorted &= AddPieces(plan_.samples[llm_.order[at]], row);
+        }
+      }
+      mine.microbatch_offsets[m + 1] = row;
+    }
+    mine.rows_out = row;
+    if (!sorted) {
+      std::stable_sort(pieces_.begin(), pieces_.end(),
+                       [](const Piece& a, const Piece& b) { return a.from < b.from; });
+    }
+    AddSegments(to, route);
+  }
+
+  // Appends the pieces of a sample's items; false where one is out of the order of senders.
+  bool AddPieces(const PlannedSample& sample, uint64_t& row) {
+    bool sorted = true;
+    for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
+      const PlannedItem& item = plan_.items[i];
+      if (PhaseOf(item.medium) != encoder_.phase || item.lengths.output_rows == 0) continue;
+      const uint32_t from = encoder_at_[item.place.rank];
+      sorted &= pieces_.empty() || pieces_.back().from <= from;
+      pieces_.push_back({from, from_row_[i], row, item.lengths.output_rows});
+      row += item.lengths.output_rows;
+    }
+    return sorted;
+  }
+
+  // Pieces that follow each other on both sides become one segment.
+  void AddSegments(uint32_t to, Route& route) {
+    std::vector<RouteSegment>& receive = route.per_rank[to].receive;
+    for (size_t i = 0; i < pieces_.size();) {
+      Piece run = pieces_[i++];
+      while (i < pieces_.size() && pieces_[i].from == run.from &&
+             pieces_[i].from_row == run.from_row + run.rows && pieces_[i].to_row == run.to_row + run.rows) {
+        run.rows += pieces_[i++].rows;
+      }
+      receive.push_back({run.from, run.to_row, run.rows});
+      route.per_rank[run.from].send.push_back({to, run.from_row, run.rows});
+    }
+  }
+
+  const PhasePlan& encoder_;
+  const PhasePlan& llm_;
+  Plan& plan_;
+  std::vector<uint32_t> group_;       // global ranks of both phases, ascending
+  std::vector<uint32_t> encoder_at_;  // [encoder ranks] index into group_
+  std::vector<uint32_t> llm_of_;      // [group] llm rank or kNowhere
+  std::vector<uint64_t> from_row_;    // [items]
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace
+
+void ComposeRoutes(const PhasePlan& encoder, const PhasePlan& llm, Plan& plan) {
+  Composer(encoder, llm, plan).Run();
+}
+
+}  // namespace evenkeel::reorder
