@@ -1,8 +1,8 @@
 // Parts between machines: the data plane. One interface, UCX and gRPC behind it, one conformance suite.
 //
-// The sender describes (over the control plane: request id, length, hash), the receiver allocates, then bytes move
-// once, into the receiver's memory. The control plane (proto/service.proto) carries addresses and secrets; nothing
-// here opens a port by itself except through the control plane's server.
+// The sender describes (over the control plane: request id, length, hash), the receiver allocates, then bytes
+// move once, into the receiver's memory. The control plane (proto/service.proto) carries addresses and
+// secrets; nothing here opens a port by itself except through the control plane's server.
 //
 // Our deadlines decide death, not the transport's: a late receive is cancelled by closing its peer.
 //
@@ -14,8 +14,11 @@
 //                    ------ RequestPart 17 --->   source->Send(session, 17, part, hash, sent)
 //   done(OK)  <=========== bytes ==============   sent(OK)
 //
-// Thread safety: all members may be called from many threads. Callbacks run on the transport's own thread: they must
-// not block and must not call back into the transport except Expect/Send. Lock order: caller's locks before the transport's.
+// Thread safety: all members may be called from many threads. Callbacks run on the transport's own threads,
+// never inside Expect or Send: they must not block and must not call back into the transport except
+// Expect/Send. They hold no lock of the transport. Connect, Expect and Send may be called with the caller's
+// locks held; Cancel and Disconnect (and the destructors) wait for callbacks, so never with a lock that a
+// callback takes.
 #pragma once
 
 #include <array>
@@ -40,17 +43,17 @@ using Secret = std::array<uint8_t, 16>;
 using Done = std::function<void(absl::Status)>;
 
 struct Options {
-  std::string name = "ucx";        // "ucx" | "grpc"
-  bool require_rdma = false;       // FailedPrecondition at Make* where the transport would not be RDMA
-  bool shared_memory = false;      // ucx: opt-in for one host; peers are not watched, see docs/transport.md
-  std::string devices;             // ucx: UCX_NET_DEVICES; empty: the library's choice
+  std::string name = "ucx";    // "ucx" | "grpc"
+  bool require_rdma = false;   // FailedPrecondition at Make* where the transport would not be RDMA
+  bool shared_memory = false;  // ucx: opt-in for one host; peers are not watched, see docs/transport.md
+  std::string devices;         // ucx: UCX_NET_DEVICES; empty: the library's choice
   absl::Duration connect_timeout = absl::Seconds(5);
   uint64_t max_message_bytes = 512ull << 20;
 };
 
 struct Info {
-  std::string name;       // "ucx", "grpc"
-  std::string detail;     // "tcp/eth0", "rc_mlx5/mlx5_0:1"
+  std::string name;    // "ucx", "grpc"
+  std::string detail;  // "tcp/eth0", "rc_mlx5/mlx5_0:1"
   bool is_rdma = false;
 };
 
@@ -64,12 +67,17 @@ class Source {
   // Prepares to send to a consumer. Does not block on the network.
   // InvalidArgument: not an address; AlreadyExists: the session is known.
   virtual absl::Status Connect(SessionId session, const std::string& peer_address, const Secret& secret) = 0;
-  // Sends one part. `bytes` must stay valid and unchanged until `done`. `done`: OK when the bytes were handed over
-  // (locally complete); Unavailable: the peer is gone; DeadlineExceeded: no completion in time (the peer is closed).
-  virtual void Send(SessionId session, RequestId request, std::span<const std::byte> bytes, const Digest& hash,
-                    absl::Duration timeout, Done done) = 0;
-  // Ends a session: pending sends are completed with Cancelled before it returns.
+  // Sends one part. `bytes` must stay valid and unchanged until `done`. `done`: OK when the bytes were handed
+  // over (locally complete); Unavailable: the peer is gone; DeadlineExceeded: no completion in time (the peer
+  // is closed).
+  virtual void Send(SessionId session, RequestId request, std::span<const std::byte> bytes,
+                    const Digest& hash, absl::Duration timeout, Done done) = 0;
+  // Ends a session: pending sends are completed with Cancelled before it returns. Unknown sessions are
+  // ignored.
   virtual void Disconnect(SessionId session) = 0;
+
+  // What a peer sent that names no session, or carries the wrong secret.
+  virtual uint64_t messages_dropped() const { return 0; }
 };
 
 // The consumer's side: receives.
@@ -79,18 +87,29 @@ class Sink {
   virtual Info info() const = 0;
   virtual std::string address() const = 0;
 
-  // `endpoint` is the worker's control-plane address ("host:port"), which grpc uses; `peer_address` what the worker
-  // answered in OpenSession, which ucx uses.
-  virtual absl::Status Connect(SessionId session, const std::string& endpoint, const std::string& peer_address,
-                               const Secret& secret) = 0;
+  // `endpoint` is the worker's control-plane address ("host:port"), which grpc uses; `peer_address` what the
+  // worker answered in OpenSession, which ucx uses.
+  virtual absl::Status Connect(SessionId session, const std::string& endpoint,
+                               const std::string& peer_address, const Secret& secret) = 0;
   // Announces memory for a request before it is made. `buffer` belongs to the transport until `done`.
-  // `done`: OK when `buffer` is full and its hash is the sender's; DataLoss: wrong hash or length; Unavailable: the
-  // peer is gone; Cancelled; a message that fits no outstanding request is dropped and counted.
+  // `done`: OK when `buffer` is full and its hash is the sender's; DataLoss: wrong hash or length;
+  // Unavailable: the peer is gone; Cancelled; a message that fits no outstanding request is dropped and
+  // counted.
   virtual void Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) = 0;
-  // Gives up one request. If bytes are already on their way into the buffer, the session's peer is closed by force
-  // so that nothing can write later; then all its requests end with Unavailable. `done` has run when this returns.
+  // Gives up one request. If bytes are already on their way into the buffer, the session's peer is closed by
+  // force so that nothing can write later; then all its requests end with Unavailable. `done` has run when
+  // this returns.
   virtual void Cancel(SessionId session, RequestId request) = 0;
   virtual void Disconnect(SessionId session) = 0;
+
+  // Optional, for speed: tells the transport that buffers of Expect will lie in `memory`, so that it is
+  // registered with the network card once, not per part. Keep it mapped until UnregisterMemory(memory) or the
+  // sink's end.
+  virtual absl::Status RegisterMemory(std::span<std::byte> memory) {
+    (void)memory;
+    return absl::OkStatus();
+  }
+  virtual void UnregisterMemory(std::span<std::byte> memory) { (void)memory; }
 
   virtual uint64_t bytes_received() const = 0;
   virtual uint64_t messages_dropped() const = 0;  // wrong secret, unknown request, wrong length

@@ -1,0 +1,164 @@
+#include "transport/credentials.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "core/status.h"
+
+namespace evenkeel::transport {
+namespace {
+
+// The client pings an idle connection this often, so that a partition is noticed between requests too; the
+// server must tolerate it, or it answers with "too many pings" and closes.
+constexpr int kPingMillis = 15'000;
+constexpr int kPingTimeoutMillis = 5'000;
+constexpr int kToleratedPingMillis = 10'000;
+constexpr int kMaxStreamsPerConnection = 256;  // one per part in flight, Deliver, and room for the rest
+constexpr int kMaxConnectionAgeMillis = 30 * 60'000;
+constexpr size_t kServerMemoryBytes = 512u << 20;
+
+struct TlsTexts {
+  std::string certificate, key, ca;
+};
+
+absl::StatusOr<std::string> ReadPem(const std::string& path, std::string_view what) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.good() && !file.eof()) {
+    return absl::NotFoundError(absl::StrCat(path, ": cannot read the ", std::string(what), " (PEM file)"));
+  }
+  if (!absl::StrContains(text, "-----BEGIN ")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not a PEM file, expected the ", std::string(what)));
+  }
+  return text;
+}
+
+absl::StatusOr<TlsTexts> ReadFiles(const TlsFiles& files) {
+  if (files.certificate.empty() || files.key.empty() || files.ca.empty()) {
+    return absl::InvalidArgumentError(
+        "mutual TLS needs a certificate, a key and a CA file: give all three, or none for loopback only");
+  }
+  TlsTexts texts;
+  EVENKEEL_ASSIGN_OR_RETURN(texts.certificate, ReadPem(files.certificate, "certificate"));
+  EVENKEEL_ASSIGN_OR_RETURN(texts.key, ReadPem(files.key, "private key"));
+  EVENKEEL_ASSIGN_OR_RETURN(texts.ca, ReadPem(files.ca, "CA"));
+  return texts;
+}
+
+// "127.0.0.0/8" without names that merely begin like it ("127.evil.example").
+bool IsLoopbackIpv4(std::string_view host) {
+  std::vector<std::string> parts = absl::StrSplit(absl::string_view(host.data(), host.size()), '.');
+  if (parts.size() != 4 || parts[0] != "127") return false;
+  for (const std::string& part : parts) {
+    uint32_t value;
+    if (part.empty() || part.size() > 3 || !absl::SimpleAtoi(part, &value) || value > 255) return false;
+  }
+  return true;
+}
+
+bool IsLoopbackHost(std::string_view host) {
+  return host == "localhost" || host == "::1" || IsLoopbackIpv4(host);
+}
+
+// "host:port", "[v6]:port" or "host" without its port.
+std::string_view HostOf(std::string_view address) {
+  if (!address.empty() && address.front() == '[') {
+    size_t end = address.find(']');
+    return end == std::string_view::npos ? std::string_view() : address.substr(1, end - 1);
+  }
+  size_t colon = address.find(':');
+  if (colon != std::string_view::npos && address.find(':', colon + 1) != std::string_view::npos)
+    return address;
+  return address.substr(0, colon);
+}
+
+bool TakePrefix(std::string_view* text, std::string_view prefix) {
+  if (text->substr(0, prefix.size()) != prefix) return false;
+  text->remove_prefix(prefix.size());
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files) {
+  if (!files.given()) return grpc::InsecureServerCredentials();
+  EVENKEEL_ASSIGN_OR_RETURN(TlsTexts texts, ReadFiles(files));
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = texts.ca;
+  options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
+  return grpc::SslServerCredentials(options);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files) {
+  if (!files.given()) return grpc::InsecureChannelCredentials();
+  EVENKEEL_ASSIGN_OR_RETURN(TlsTexts texts, ReadFiles(files));
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = texts.ca;
+  options.pem_private_key = texts.key;
+  options.pem_cert_chain = texts.certificate;
+  return grpc::SslCredentials(options);
+}
+
+bool IsLoopback(std::string_view address) {
+  if (TakePrefix(&address, "unix:")) return true;
+  if (TakePrefix(&address, "dns:///") || TakePrefix(&address, "dns:") || TakePrefix(&address, "ipv4:") ||
+      TakePrefix(&address, "ipv6:")) {
+    // gRPC takes several addresses in one target; all must be local.
+    for (absl::string_view one : absl::StrSplit(absl::string_view(address.data(), address.size()), ',')) {
+      if (!IsLoopbackHost(HostOf(std::string_view(one.data(), one.size())))) return false;
+    }
+    return true;
+  }
+  return IsLoopbackHost(HostOf(address));
+}
+
+absl::Status CheckAddress(const TlsFiles& files, std::string_view address) {
+  if (files.given() || IsLoopback(address)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(std::string(address),
+                   ": without certificates only loopback addresses (127.0.0.1, [::1], localhost) "
+                   "may be used; give a certificate, a key and a CA file"));
+}
+
+void ConfigureServer(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMillis);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMillis);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kToleratedPingMillis);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  // No grace period: an old connection takes no new calls and ends with its last stream, so that Deliver is
+  // not cut.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMillis);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
+                             0);  // a second worker on the port is an error, not a share
+  grpc::ResourceQuota quota("evenkeel");
+  quota.Resize(kServerMemoryBytes);
+  builder.SetResourceQuota(quota);
+}
+
+grpc::ChannelArguments ClientArguments() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxControlMessageBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMillis);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMillis);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);  // also bounds one connection attempt
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return arguments;
+}
+
+}  // namespace evenkeel::transport

@@ -1,0 +1,6 @@
+#include "transport/factory.h"
+namespace evenkeel::transport {
+absl::StatusOr<std::unique_ptr<GrpcSource>> MakeGrpcSource(const Options&) {
+  return absl::UnimplementedError("soon");
+}
+}  // namespace evenkeel::transport
