@@ -1,0 +1,124 @@
+// The canonical texts of a job. docs/digests.md is this file as a document; change both, and the fixed
+// vectors, only together with kStreamVersion.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/job.h"
+
+namespace evenkeel {
+namespace {
+
+std::string_view ShuffleName(Shuffle shuffle) {
+  constexpr std::string_view kNames[] = {"none", "full", "blocked"};
+  return kNames[static_cast<size_t>(shuffle)];
+}
+
+std::string_view WireName(Wire wire) {
+  constexpr std::string_view kNames[] = {"u8", "bf16", "f32"};
+  return kNames[static_cast<size_t>(wire)];
+}
+
+void AddNumber(CanonicalText* text, std::string_view key, uint64_t value) { text->Add(key, value); }
+
+void AddDatasets(const Job& job, CanonicalText* text) {
+  for (const DatasetSpec& dataset : job.datasets) {
+    text->Add("dataset.name", std::string_view(dataset.name));
+    text->Add("dataset.weight", dataset.weight);
+  }
+}
+
+void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
+  text->Add("processor.chat", std::string_view(processor.chat));
+  text->Add("processor.system", std::string_view(processor.system));
+  for (const std::string& token : processor.added_tokens) {
+    text->Add("processor.added_token", std::string_view(token));
+  }
+  text->Add("processor.resampler", std::string_view(processor.resampler));
+  AddNumber(text, "processor.min_pixels", processor.min_pixels);
+  AddNumber(text, "processor.max_pixels", processor.max_pixels);
+  text->Add("processor.fps", processor.fps);
+  AddNumber(text, "processor.min_frames", processor.min_frames);
+  AddNumber(text, "processor.max_frames", processor.max_frames);
+  AddNumber(text, "processor.video_min_pixels", processor.video_min_pixels);
+  AddNumber(text, "processor.video_max_pixels", processor.video_max_pixels);
+}
+
+void AddLimits(const Limits& limits, CanonicalText* text) {
+  AddNumber(text, "limits.max_image_bytes", limits.max_image_bytes);
+  AddNumber(text, "limits.max_audio_bytes", limits.max_audio_bytes);
+  AddNumber(text, "limits.max_video_bytes", limits.max_video_bytes);
+  AddNumber(text, "limits.max_text_bytes", limits.max_text_bytes);
+  AddNumber(text, "limits.max_image_pixels", limits.max_image_pixels);
+  AddNumber(text, "limits.max_image_side", limits.max_image_side);
+  AddNumber(text, "limits.max_jpeg_scans", limits.max_jpeg_scans);
+  AddNumber(text, "limits.max_decode_ratio", limits.max_decode_ratio);
+  AddNumber(text, "limits.max_video_pixels", limits.max_video_pixels);
+  AddNumber(text, "limits.max_video_frames", limits.max_video_frames);
+  AddNumber(text, "limits.max_streams", limits.max_streams);
+  AddNumber(text, "limits.max_audio_seconds", limits.max_audio_seconds);
+  AddNumber(text, "limits.max_llm_length", limits.max_llm_length);
+  AddNumber(text, "limits.max_json_depth", limits.max_json_depth);
+  AddNumber(text, "limits.max_items", limits.max_items);
+}
+
+void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
+  text->Add("phase.name", PhaseName(phase.phase));
+  text->Add("phase.ranks", std::string_view(absl::StrJoin(phase.ranks, ",")));
+  text->Add("phase.cost.constant", phase.cost.constant);
+  text->Add("phase.cost.linear", phase.cost.linear);
+  text->Add("phase.cost.quadratic", phase.cost.quadratic);
+  text->Add("phase.cost.mask_factor", phase.cost.mask_factor);
+  text->Add("phase.batching", std::string_view(phase.batching == Batching::kPacked ? "packed" : "padded"));
+  text->Add("phase.runs",
+            std::string_view(phase.runs == Runs::kOncePerStep ? "once_per_step" : "once_per_microbatch"));
+  text->Add("phase.algorithm", std::string_view(phase.algorithm));
+  AddNumber(text, "phase.min_items", phase.min_items);
+}
+
+CanonicalText StreamText(const Job& job, const Digest& index, const Digest& processor) {
+  CanonicalText text("evenkeel stream");
+  AddNumber(&text, "stream_version", kStreamVersion);
+  text.Add("index", std::string_view(index.Hex()));
+  text.Add("processor", std::string_view(processor.Hex()));
+  AddNumber(&text, "seed", job.seed);
+  AddDatasets(job, &text);
+  AddNumber(&text, "batch.samples", job.batch.samples);
+  AddNumber(&text, "batch.llm_tokens", job.batch.llm_tokens);
+  AddNumber(&text, "batch.window_samples", job.batch.window_samples);
+  text.Add("order.shuffle", ShuffleName(job.order.shuffle));
+  AddNumber(&text, "order.block_samples", job.order.block_samples);
+  AddNumber(&text, "order.window_blocks", job.order.window_blocks);
+  AddProcessor(job.processor, &text);
+  AddLimits(job.limits, &text);
+  for (const std::string& line : job.exclude) text.Add("exclude", std::string_view(line));
+  return text;
+}
+
+CanonicalText LayoutText(const Job& job) {
+  CanonicalText text("evenkeel layout");
+  AddNumber(&text, "topology.ranks_per_node", job.ranks_per_node);
+  AddNumber(&text, "topology.pipeline_stages", job.pipeline_stages);
+  AddNumber(&text, "topology.virtual_stages", job.virtual_stages);
+  for (const PhaseSpec& phase : job.phases) AddPhase(phase, &text);
+  AddNumber(&text, "microbatch.capacity_tokens", job.microbatch.capacity_tokens);
+  AddNumber(&text, "microbatch.pad_to", job.microbatch.pad_to);
+  AddNumber(&text, "microbatch.align", job.microbatch.align);
+  AddNumber(&text, "microbatch.count_multiple", job.microbatch.count_multiple);
+  text.Add("wire", WireName(job.processor.wire));
+  return text;
+}
+
+}  // namespace
+
+Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor) {
+  return StreamText(job, index, processor).digest();
+}
+
+std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor) {
+  return StreamText(job, index, processor).text();
+}
+
+Digest LayoutDigest(const Job& job) { return LayoutText(job).digest(); }
+
+std::string LayoutCanonicalText(const Job& job) { return LayoutText(job).text(); }
+
+}  // namespace evenkeel

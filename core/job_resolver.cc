@@ -1,0 +1,429 @@
+#include "core/job_resolver.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/job_syntax.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint64_t kMaxSamplesPerStep = 1 << 24;  // positions in a plan are 32 bits wide, items included
+constexpr uint64_t kMaxTokens = 1ull << 40;
+constexpr uint32_t kMaxStages = 4096;
+
+template <typename Value>
+using Words = std::vector<std::pair<std::string, Value>>;
+
+// Holds the file, its lines and the job that is made of them.
+class Resolver {
+ public:
+  explicit Resolver(const LoadedJobFile& file)
+      : in_(file.message), lines_(file.lines), folder_(std::filesystem::path(lines_.file()).parent_path()) {}
+
+  absl::StatusOr<Job> Resolve() {
+    job_.path = lines_.file();
+    job_.name = in_.name().empty() ? std::filesystem::path(lines_.file()).stem().string() : in_.name();
+    job_.seed = in_.seed();
+    EVENKEEL_RETURN_IF_ERROR(Version());
+    EVENKEEL_RETURN_IF_ERROR(Index());
+    EVENKEEL_RETURN_IF_ERROR(Datasets());
+    EVENKEEL_RETURN_IF_ERROR(Batch());
+    EVENKEEL_RETURN_IF_ERROR(Order());
+    EVENKEEL_RETURN_IF_ERROR(Topology());
+    EVENKEEL_RETURN_IF_ERROR(Phases());
+    EVENKEEL_RETURN_IF_ERROR(Processor());  // after the phases: which configurations it needs
+    EVENKEEL_RETURN_IF_ERROR(Microbatch());
+    EVENKEEL_RETURN_IF_ERROR(AllLimits());  // after batch and microbatch: they bound the length of a sample
+    EVENKEEL_RETURN_IF_ERROR(Exclude());
+    return std::move(job_);
+  }
+
+ private:
+  template <typename... Args>
+  absl::Status Error(const std::string& path, const Args&... why) const {
+    return lines_.Error(path, absl::StrCat(why...));
+  }
+
+  std::string Relative(const std::string& path) const {
+    return path.empty() ? path : (folder_ / path).lexically_normal().string();
+  }
+
+  // `word` unset: the first of `words`.
+  template <typename Value>
+  absl::StatusOr<Value> Choose(const std::string& path, const std::string& word,
+                               const Words<Value>& words) const {
+    if (word.empty()) return words.front().second;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : words) {
+      if (name == word) return value;
+      names.push_back(name);
+    }
+    return Error(path, "'", ShortText(word), "' is not one of ", absl::StrJoin(names, ", "));
+  }
+
+  absl::Status ChooseWord(const std::string& path, const std::string& word,
+                          const std::vector<std::string>& allowed, std::string* out) const {
+    Words<std::string> words;
+    for (const std::string& name : allowed) words.emplace_back(name, name);
+    EVENKEEL_ASSIGN_OR_RETURN(*out, Choose(path, word, words));
+    return absl::OkStatus();
+  }
+
+  absl::Status Version() const {
+    uint32_t version = in_.stream_version();
+    if (version == 0 || version == kStreamVersion) return absl::OkStatus();
+    return Error("stream_version", "the job wants version ", version, ", this release makes version ",
+                 kStreamVersion,
+                 "; run the release that the job was started with, or remove the line to start anew");
+  }
+
+  absl::Status Index() {
+    if (in_.index().empty()) return Error("index", "missing; give the folder of the index");
+    job_.index = Relative(in_.index());
+    return absl::OkStatus();
+  }
+
+  absl::Status Datasets() {
+    if (in_.datasets().empty()) return Error("datasets", "missing; give at least one dataset");
+    bool drawn = false;
+    uint64_t shards = 0;
+    std::set<std::string> names;
+    for (int i = 0; i < in_.datasets_size(); ++i) {
+      std::string path = absl::StrCat("datasets[", i, "]");
+      EVENKEEL_ASSIGN_OR_RETURN(DatasetSpec dataset, Dataset(in_.datasets(i), path));
+      if (!names.insert(dataset.name).second) {
+        return Error(path + ".name", "two datasets are named '", dataset.name, "'");
+      }
+      shards += dataset.shards.size();
+      if (shards > kMaxShards)
+        return Error(path + ".shards", "the job has more than ", kMaxShards, " shards");
+      drawn = drawn || dataset.weight > 0;
+      job_.datasets.push_back(std::move(dataset));
+    }
+    if (!drawn) return Error("datasets", "every weight is 0; at least one dataset must be drawn");
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DatasetSpec> Dataset(const pb::Dataset& in, const std::string& path) const {
+    DatasetSpec out;
+    out.name = in.name();
+    if (out.name.empty()) return Error(path + ".name", "missing; error messages and exclude need it");
+    if (out.name.find_first_of("/\n") != std::string::npos) {
+      return Error(path + ".name", "'", ShortText(out.name), "' must not contain '/' or a line break");
+    }
+    if (in.has_weight()) out.weight = in.weight();
+    if (out.weight < 0) return Error(path + ".weight", "must not be negative");
+    if (in.shards().empty()) return Error(path + ".shards", "missing; give at least one shard");
+    for (int i = 0; i < in.shards_size(); ++i) {
+      EVENKEEL_RETURN_IF_ERROR(
+          AppendShards(in.shards(i), absl::StrCat(path, ".shards[", i, "]"), &out.shards));
+    }
+    std::set<std::string> seen;
+    for (const std::string& shard : out.shards) {
+      if (!seen.insert(shard).second)
+        return Error(path + ".shards", "'", ShortText(shard), "' is listed twice");
+    }
+    return out;
+  }
+
+  absl::Status AppendShards(const std::string& pattern, const std::string& path,
+                            std::vector<std::string>* shards) const {
+    if (pattern.empty()) return Error(path, "an empty path");
+    absl::StatusOr<std::vector<std::string>> expanded = ExpandRanges(pattern);
+    if (!expanded.ok()) return Error(path, expanded.status().message());
+    if (expanded->size() + shards->size() > kMaxShards)
+      return Error(path, "more than ", kMaxShards, " shards");
+    for (const std::string& shard : *expanded) shards->push_back(Relative(shard));
+    return absl::OkStatus();
+  }
+
+  absl::Status Batch() {
+    const pb::Batch& in = in_.batch();
+    BatchSpec& out = job_.batch;
+    out.samples = in.samples();
+    out.llm_tokens = in.llm_tokens();
+    if (in.size_case() == pb::Batch::SIZE_NOT_SET)
+      return Error("batch", "missing; give samples or llm_tokens");
+    if (in.has_samples() && (out.samples == 0 || out.samples > kMaxSamplesPerStep)) {
+      return Error("batch.samples", "must be from 1 to ", kMaxSamplesPerStep, ", is ", out.samples);
+    }
+    if (in.has_llm_tokens() && (out.llm_tokens == 0 || out.llm_tokens > kMaxTokens)) {
+      return Error("batch.llm_tokens", "must be from 1 to ", kMaxTokens, ", is ", out.llm_tokens);
+    }
+    if (in.window_samples() != 0 && in.has_samples()) {
+      return Error("batch.window_samples", "belongs to llm_tokens; with samples there are no windows");
+    }
+    if (in.window_samples() > kMaxSamplesPerStep) {
+      return Error("batch.window_samples", "must be at most ", kMaxSamplesPerStep, ", is ",
+                   in.window_samples());
+    }
+    if (in.window_samples() != 0) out.window_samples = in.window_samples();
+    return absl::OkStatus();
+  }
+
+  absl::Status Order() {
+    const pb::Order& in = in_.order();
+    OrderSpec& out = job_.order;
+    const Words<Shuffle> words = {
+        {"full", Shuffle::kFull}, {"blocked", Shuffle::kBlocked}, {"none", Shuffle::kNone}};
+    EVENKEEL_ASSIGN_OR_RETURN(out.shuffle, Choose("order.shuffle", in.shuffle(), words));
+    if (out.shuffle != Shuffle::kBlocked && in.block_samples() + in.window_blocks() != 0) {
+      return Error(in.block_samples() != 0 ? "order.block_samples" : "order.window_blocks",
+                   "belongs to shuffle: blocked");
+    }
+    if (in.block_samples() > kMaxSamplesPerStep || in.window_blocks() > kMaxSamplesPerStep) {
+      return Error("order", "block_samples and window_blocks must be at most ", kMaxSamplesPerStep, " each");
+    }
+    if (in.block_samples() != 0) out.block_samples = in.block_samples();
+    if (in.window_blocks() != 0) out.window_blocks = in.window_blocks();
+    return absl::OkStatus();
+  }
+
+  absl::Status Topology() {
+    const pb::Topology& in = in_.topology();
+    job_.ranks_per_node = in.ranks_per_node();
+    job_.pipeline_stages = std::max(1u, in.pipeline_stages());
+    job_.virtual_stages = std::max(1u, in.virtual_stages());
+    if (job_.pipeline_stages > kMaxStages || job_.virtual_stages > kMaxStages) {
+      return Error("topology", "pipeline_stages and virtual_stages must be at most ", kMaxStages);
+    }
+    if (job_.virtual_stages > 1 && job_.pipeline_stages == 1) {
+      return Error("topology.virtual_stages", job_.virtual_stages,
+                   " virtual stages need pipeline_stages above 1");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Phases() {
+    std::map<Phase, int> seen;
+    for (int i = 0; i < in_.phases_size(); ++i) {
+      std::string path = absl::StrCat("phases[", i, "]");
+      EVENKEEL_ASSIGN_OR_RETURN(PhaseSpec phase, OnePhase(in_.phases(i), path));
+      if (!seen.emplace(phase.phase, i).second) {
+        return Error(path + ".name", "two phases are named '", in_.phases(i).name(), "'");
+      }
+      job_.phases.push_back(std::move(phase));
+    }
+    if (!seen.contains(Phase::kLlm))
+      return Error("phases", "exactly one phase must be named llm; there is none");
+    std::sort(job_.phases.begin(), job_.phases.end(),
+              [](const PhaseSpec& a, const PhaseSpec& b) { return a.phase < b.phase; });
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<PhaseSpec> OnePhase(const pb::Phase& in, const std::string& path) const {
+    PhaseSpec out;
+    if (in.name().empty()) return Error(path + ".name", "missing; one of llm, vision, audio");
+    const Words<Phase> names = {{"llm", Phase::kLlm}, {"vision", Phase::kVision}, {"audio", Phase::kAudio}};
+    EVENKEEL_ASSIGN_OR_RETURN(out.phase, Choose(path + ".name", in.name(), names));
+    if (in.ranks().empty()) return Error(path + ".ranks", "missing; a list of ranks looks like \"0-3,8\"");
+    absl::StatusOr<std::vector<uint32_t>> ranks = ParseRanks(in.ranks());
+    if (!ranks.ok()) return Error(path + ".ranks", ranks.status().message());
+    out.ranks = *std::move(ranks);
+    EVENKEEL_ASSIGN_OR_RETURN(out.cost, CostOf(in.cost(), path + ".cost"));
+    const Words<Batching> batchings = {{"packed", Batching::kPacked}, {"padded", Batching::kPadded}};
+    EVENKEEL_ASSIGN_OR_RETURN(out.batching, Choose(path + ".batching", in.batching(), batchings));
+    if (out.phase == Phase::kLlm && !in.runs().empty())
+      return Error(path + ".runs", "belongs to encoder phases");
+    const Words<Runs> runs = {{"once_per_step", Runs::kOncePerStep},
+                              {"once_per_microbatch", Runs::kOncePerMicrobatch}};
+    EVENKEEL_ASSIGN_OR_RETURN(out.runs, Choose(path + ".runs", in.runs(), runs));
+    EVENKEEL_RETURN_IF_ERROR(ChooseWord(path + ".algorithm", in.algorithm(),
+                                        {"balance_without_moving", "greedy_packed", "greedy_padded", "none"},
+                                        &out.algorithm));
+    out.min_items = in.min_items();
+    if (out.min_items > 1024) return Error(path + ".min_items", "must be at most 1024, is ", out.min_items);
+    return out;
+  }
+
+  absl::StatusOr<Cost> CostOf(const pb::Cost& in, const std::string& path) const {
+    bool unset = !in.has_constant() && !in.has_linear() && !in.has_quadratic() && !in.has_mask_factor();
+    if (unset) return Cost{};
+    Cost out{in.constant(), in.linear(), in.quadratic(), in.mask_factor()};
+    if (out.constant < 0 || out.linear < 0 || out.quadratic < 0) {
+      return Error(path, "constant, linear and quadratic must not be negative");
+    }
+    if (out.mask_factor <= -1) return Error(path + ".mask_factor", "must be above -1");
+    if (out.constant + out.linear + out.quadratic == 0) {
+      return Error(path, "every length costs 0; give one of constant, linear, quadratic");
+    }
+    return out;
+  }
+
+  absl::Status Processor() {
+    const pb::Processor& in = in_.processor();
+    ProcessorSpec& out = job_.processor;
+    EVENKEEL_RETURN_IF_ERROR(
+        Folder("processor.vision", in.vision(), job_.phase(Phase::kVision), &out.vision));
+    EVENKEEL_RETURN_IF_ERROR(Folder("processor.audio", in.audio(), job_.phase(Phase::kAudio), &out.audio));
+    EVENKEEL_RETURN_IF_ERROR(
+        Folder("processor.tokenizer", in.tokenizer(), job_.phase(Phase::kLlm), &out.tokenizer));
+    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.chat", in.chat(), {"chatml", "plain"}, &out.chat));
+    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.resampler", in.resampler(), {"pil"}, &out.resampler));
+    const Words<Wire> wires = {{"u8", Wire::kU8}, {"bf16", Wire::kBf16}, {"f32", Wire::kF32}};
+    EVENKEEL_ASSIGN_OR_RETURN(out.wire, Choose("wire", in_.wire(), wires));
+    out.system = in.system();
+    out.added_tokens.assign(in.added_tokens().begin(), in.added_tokens().end());
+    for (int i = 0; i < in.added_tokens_size(); ++i) {
+      if (in.added_tokens(i).empty())
+        return Error(absl::StrCat("processor.added_tokens[", i, "]"), "an empty token");
+    }
+    return Frames(in);
+  }
+
+  // The folder of one configuration: given, or processor.folder where the job has the phase.
+  absl::Status Folder(const std::string& path, const std::string& given, const PhaseSpec* phase,
+                      std::string* out) const {
+    if (phase == nullptr) {
+      return given.empty() ? absl::OkStatus() : Error(path, "the job has no phase that uses it");
+    }
+    const std::string& folder = given.empty() ? in_.processor().folder() : given;
+    if (folder.empty()) return Error(path, "missing; give it, or processor.folder");
+    *out = Relative(folder);
+    return absl::OkStatus();
+  }
+
+  absl::Status Frames(const pb::Processor& in) {
+    ProcessorSpec& out = job_.processor;
+    out.min_pixels = in.min_pixels();
+    out.max_pixels = in.max_pixels();
+    if (in.fps() < 0) return Error("processor.fps", "must not be negative");
+    if (in.fps() != 0) out.fps = in.fps();
+    if (in.min_frames() != 0) out.min_frames = in.min_frames();
+    if (in.max_frames() != 0) out.max_frames = in.max_frames();
+    if (in.video_min_pixels() != 0) out.video_min_pixels = in.video_min_pixels();
+    if (in.video_max_pixels() != 0) out.video_max_pixels = in.video_max_pixels();
+    if (out.max_pixels != 0 && out.min_pixels > out.max_pixels) {
+      return Error("processor.min_pixels", out.min_pixels, " is above max_pixels, ", out.max_pixels);
+    }
+    if (out.min_frames > out.max_frames) {
+      return Error("processor.min_frames", out.min_frames, " is above max_frames, ", out.max_frames);
+    }
+    if (out.video_min_pixels > out.video_max_pixels) {
+      return Error("processor.video_min_pixels", out.video_min_pixels, " is above video_max_pixels, ",
+                   out.video_max_pixels);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Microbatch() {
+    const pb::Microbatch& in = in_.microbatch();
+    MicrobatchSpec& out = job_.microbatch;
+    out = {in.capacity_tokens(), in.pad_to(), std::max(1u, in.align()), in.count_multiple()};
+    if (out.capacity_tokens > kMaxTokens || out.pad_to > kMaxTokens) {
+      return Error("microbatch", "capacity_tokens and pad_to must be at most ", kMaxTokens);
+    }
+    if (out.align > 65536) return Error("microbatch.align", "must be at most 65536, is ", out.align);
+    if (out.pad_to != 0 && out.pad_to % out.align != 0) {
+      return Error("microbatch.pad_to", out.pad_to, " is not a multiple of align, ", out.align);
+    }
+    if (out.pad_to != 0 && out.pad_to < out.capacity_tokens) {
+      return Error("microbatch.pad_to", out.pad_to, " is below capacity_tokens, ", out.capacity_tokens);
+    }
+    if (out.capacity_tokens == 0) out.capacity_tokens = out.pad_to;
+    if (out.capacity_tokens != 0 && out.capacity_tokens < out.align) {
+      return Error("microbatch.capacity_tokens", out.capacity_tokens, " is below align, ", out.align);
+    }
+    return CountMultiple();
+  }
+
+  absl::Status CountMultiple() {
+    uint32_t& multiple = job_.microbatch.count_multiple;
+    bool interleaved = job_.virtual_stages > 1;
+    if (multiple == 0) multiple = interleaved ? job_.pipeline_stages : 1;
+    if (multiple > kMaxStages) return Error("microbatch.count_multiple", "must be at most ", kMaxStages);
+    if (interleaved && multiple % job_.pipeline_stages != 0) {
+      return Error("microbatch.count_multiple", multiple, " is not a multiple of pipeline_stages, ",
+                   job_.pipeline_stages, ", which an interleaved schedule needs");
+    }
+    return absl::OkStatus();
+  }
+
+  template <typename Value>
+  absl::Status Limit(const char* name, Value given, uint64_t highest, Value* out) const {
+    if (given > highest)
+      return Error(absl::StrCat("limits.", name), "must be at most ", highest, ", is ", given);
+    if (given != 0) *out = given;
+    return absl::OkStatus();
+  }
+
+  absl::Status AllLimits() {
+    const pb::Limits& in = in_.limits();
+    Limits& out = job_.limits;
+    constexpr uint64_t kBytes = 1ull << 40;
+    // Highest values: what later arithmetic in 32 bits, or a decoder's own fields, can hold.
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_image_bytes", in.max_image_bytes(), kBytes, &out.max_image_bytes));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_audio_bytes", in.max_audio_bytes(), kBytes, &out.max_audio_bytes));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_video_bytes", in.max_video_bytes(), kBytes, &out.max_video_bytes));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_text_bytes", in.max_text_bytes(), 1ull << 30, &out.max_text_bytes));
+    EVENKEEL_RETURN_IF_ERROR(
+        Limit("max_image_pixels", in.max_image_pixels(), 1ull << 30, &out.max_image_pixels));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_image_side", in.max_image_side(), 65535, &out.max_image_side));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_jpeg_scans", in.max_jpeg_scans(), 65535, &out.max_jpeg_scans));
+    EVENKEEL_RETURN_IF_ERROR(
+        Limit("max_decode_ratio", in.max_decode_ratio(), 1ull << 20, &out.max_decode_ratio));
+    EVENKEEL_RETURN_IF_ERROR(
+        Limit("max_video_pixels", in.max_video_pixels(), 1ull << 30, &out.max_video_pixels));
+    EVENKEEL_RETURN_IF_ERROR(
+        Limit("max_video_frames", in.max_video_frames(), 1ull << 31, &out.max_video_frames));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_streams", in.max_streams(), 65535, &out.max_streams));
+    EVENKEEL_RETURN_IF_ERROR(
+        Limit("max_audio_seconds", in.max_audio_seconds(), 1000000, &out.max_audio_seconds));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_llm_length", in.max_llm_length(), 1ull << 30, &out.max_llm_length));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_json_depth", in.max_json_depth(), 1000, &out.max_json_depth));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_items", in.max_items(), 65535, &out.max_items));
+    ClipLength();
+    return absl::OkStatus();
+  }
+
+  // A sample that no microbatch, or no step, could hold is excluded by the index, not met half-way.
+  void ClipLength() {
+    uint64_t& longest = job_.limits.max_llm_length;
+    uint64_t align = job_.microbatch.align;
+    if (job_.microbatch.capacity_tokens != 0) {
+      longest = std::min(longest, job_.microbatch.capacity_tokens / align * align);
+    }
+    if (job_.batch.llm_tokens != 0) longest = std::min(longest, job_.batch.llm_tokens);
+  }
+
+  absl::Status Exclude() {
+    std::set<std::string> datasets;
+    for (const DatasetSpec& dataset : job_.datasets) datasets.insert(dataset.name);
+    for (int i = 0; i < in_.exclude_size(); ++i) {
+      const std::string& line = in_.exclude(i);
+      std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits('/', 2));
+      std::string path = absl::StrCat("exclude[", i, "]");
+      if (parts.size() != 3 || parts[1].empty() || parts[2].empty()) {
+        return Error(path, "'", ShortText(line), "' is not of the form dataset/shard-file-name/sample-key");
+      }
+      if (!datasets.contains(parts[0])) {
+        return Error(path, "there is no dataset '", ShortText(parts[0]), "'; nearest is '",
+                     Nearest(parts[0], {datasets.begin(), datasets.end()}), "'");
+      }
+      job_.exclude.push_back(line);
+    }
+    // A set: neither order nor repetition means anything.
+    std::sort(job_.exclude.begin(), job_.exclude.end());
+    job_.exclude.erase(std::unique(job_.exclude.begin(), job_.exclude.end()), job_.exclude.end());
+    return absl::OkStatus();
+  }
+
+  const pb::JobFile& in_;
+  const SourceLines& lines_;
+  const std::filesystem::path folder_;
+  Job job_;
+};
+
+}  // namespace
+
+absl::StatusOr<Job> ResolveJob(const LoadedJobFile& file) { return Resolver(file).Resolve(); }
+
+}  // namespace evenkeel

@@ -1,0 +1,160 @@
+// Names and layout of parts, their digest. Reading is in part_reader.cc, pixels in pixel_expansion.cc.
+#include "core/part.h"
+
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/part_prefix.h"
+#include "proto/part.pb.h"
+
+namespace evenkeel {
+namespace {
+
+// Keys are for messages only; a header must stay readable however long a shard's member names are.
+constexpr uint64_t kMaxKeyBytes = 16ull << 20;
+constexpr size_t kMaxKeys = kMaxPartKeys;
+
+void FillExpansion(const PixelExpansion& from, pb::PixelExpansion* to) {
+  to->set_channels(from.channels);
+  to->set_frames(from.frames);
+  to->set_frames_on_wire(from.frames_on_wire);
+  to->set_patch(from.patch);
+  to->mutable_table()->Add(from.table.begin(), from.table.end());
+}
+
+void FillTensor(const TensorSpec& from, uint64_t offset, pb::TensorHeader* to) {
+  to->set_name(from.name);
+  to->set_dtype(static_cast<pb::DType>(from.dtype));
+  to->mutable_shape()->Add(from.shape.begin(), from.shape.end());
+  to->set_offset(offset);
+  if (from.expansion != nullptr) FillExpansion(*from.expansion, to->mutable_expansion());
+}
+
+void FillKeys(const std::vector<std::string>& keys, pb::PartHeader* header) {
+  uint64_t bytes = 0;
+  for (const std::string& key : keys) {
+    if (header->keys_size() == static_cast<int>(kMaxKeys)) return;
+    bytes += key.size();
+    header->add_keys(bytes <= kMaxKeyBytes ? key : std::string());
+  }
+}
+
+void PutU32(uint32_t value, std::byte* to) {
+  for (int i = 0; i < 4; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+void Zero(std::span<std::byte> bytes) {
+  if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
+}
+
+}  // namespace
+
+uint64_t DTypeBytes(DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+      return 1;
+    case DType::kBf16:
+      return 2;
+    case DType::kI32:
+    case DType::kF32:
+      return 4;
+    case DType::kI64:
+    case DType::kF64:
+      return 8;
+  }
+  return 0;
+}
+
+std::string_view DTypeName(DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+      return "u8";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
+    case DType::kF32:
+      return "f32";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kF64:
+      return "f64";
+  }
+  return "unknown";
+}
+
+uint64_t TensorSpec::num_elements() const {
+  uint64_t elements = 1;
+  for (uint64_t dimension : shape) elements *= dimension;
+  return elements;
+}
+
+std::string DescribePart(const PartName& name) {
+  return absl::StrCat("step ", name.step, " ",
+                      absl::string_view(PhaseName(name.phase).data(), PhaseName(name.phase).size()), " rank ",
+                      name.rank, " microbatch ", name.microbatch, " piece ", name.piece);
+}
+
+PartLayout::PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpec> tensors,
+                       std::vector<std::string> keys)
+    : name_(name), tensors_(std::move(tensors)) {
+  pb::PartHeader header;
+  header.set_phase(std::string(PhaseName(name_.phase)));
+  header.set_step(name_.step);
+  header.set_rank(name_.rank);
+  header.set_microbatch(name_.microbatch);
+  header.set_piece(name_.piece);
+  header.set_num_pieces(num_pieces);
+  for (const TensorSpec& tensor : tensors_) {
+    offsets_.push_back(payload_bytes_);
+    FillTensor(tensor, payload_bytes_, header.add_tensors());
+    payload_bytes_ = AlignPart(payload_bytes_ + tensor.num_bytes());
+  }
+  header.set_payload_bytes(payload_bytes_);
+  FillKeys(keys, &header);
+  header_ = header.SerializeAsString();
+  payload_begin_ = AlignPart(kPartPrefixBytes + header_.size());
+}
+
+void PartLayout::WriteHeader(std::span<std::byte> part) const {
+  assert(part.size() == total_bytes());
+  std::memcpy(part.data(), kPartMagic.data(), kPartMagic.size());
+  PutU32(kPartFormatVersion, part.data() + 4);
+  PutU32(static_cast<uint32_t>(header_.size()), part.data() + 8);
+  PutU32(0, part.data() + 12);
+  std::memcpy(part.data() + kPartPrefixBytes, header_.data(), header_.size());
+  uint64_t header_end = kPartPrefixBytes + header_.size();
+  Zero(part.subspan(header_end, payload_begin_ - header_end));
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    uint64_t end = offsets_[i] + tensors_[i].num_bytes();
+    uint64_t next = i + 1 < tensors_.size() ? offsets_[i + 1] : payload_bytes_;
+    Zero(part.subspan(payload_begin_ + end, next - end));
+  }
+}
+
+std::span<std::byte> PartLayout::tensor(std::span<std::byte> part, size_t i) const {
+  return part.subspan(payload_begin_ + offsets_[i], tensors_[i].num_bytes());
+}
+
+const TensorView* PartView::tensor(std::string_view name) const {
+  for (const TensorView& candidate : tensors) {
+    if (candidate.spec.name == name) return &candidate;
+  }
+  return nullptr;
+}
+
+void DigestPart(const PartView& part, Digester& digester) {
+  for (const TensorView& tensor : part.tensors) {
+    digester.UpdateU64(tensor.spec.name.size());
+    digester.Update(tensor.spec.name);
+    digester.UpdateU64(static_cast<uint64_t>(tensor.spec.dtype));
+    digester.UpdateU64(tensor.spec.shape.size());
+    for (uint64_t dimension : tensor.spec.shape) digester.UpdateU64(dimension);
+    digester.UpdateU64(tensor.bytes.size());
+    digester.Update(tensor.bytes);
+  }
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,72 @@
+// The consumer's half of the u8 wire form: a table look-up, so that the values are exactly the worker's.
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "core/part.h"
+#include "core/part_prefix.h"
+
+namespace evenkeel {
+namespace {
+
+absl::Status Check(const PixelExpansion& e, size_t in_bytes, size_t out_floats) {
+  if (e.channels == 0 || e.channels > kMaxExpansionChannels || e.frames == 0 ||
+      e.frames > kMaxExpansionFrames || e.frames_on_wire == 0 || e.frames_on_wire > e.frames ||
+      e.patch == 0 || e.patch > kMaxExpansionPatch) {
+    return absl::InvalidArgumentError(absl::StrCat("pixel expansion: impossible form: ", e.channels,
+                                                   " channels, ", e.frames_on_wire, " of ", e.frames,
+                                                   " frames, patch ", e.patch));
+  }
+  if (e.table.size() != 256ull * e.channels) {
+    return absl::InvalidArgumentError(absl::StrCat("pixel expansion: a table of ", e.table.size(),
+                                                   " values for ", e.channels,
+                                                   " channels, expected 256 each"));
+  }
+  uint64_t area = static_cast<uint64_t>(e.patch) * e.patch;
+  uint64_t wire_row = e.channels * e.frames_on_wire * area;
+  uint64_t final_row = e.channels * e.frames * area;
+  if (in_bytes % wire_row != 0 || out_floats % final_row != 0 ||
+      in_bytes / wire_row != out_floats / final_row) {
+    return absl::InvalidArgumentError(absl::StrCat("pixel expansion: ", in_bytes, " bytes in rows of ",
+                                                   wire_row, " do not become ", out_floats,
+                                                   " floats in rows of ", final_row));
+  }
+  return absl::OkStatus();
+}
+
+void LookUp(const float* table, const std::byte* in, size_t count, float* out) {
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    // One load for eight bytes; the order of bytes in memory is that of a little-endian word.
+    uint64_t word;
+    std::memcpy(&word, in + i, sizeof(word));
+    for (int b = 0; b < 8; ++b) out[i + b] = table[(word >> (8 * b)) & 0xff];
+  }
+  for (; i < count; ++i) out[i] = table[std::to_integer<uint8_t>(in[i])];
+}
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire form is little-endian");
+
+}  // namespace
+
+absl::Status ExpandPixels(const PixelExpansion& e, std::span<const std::byte> in, std::span<float> out) {
+  if (absl::Status status = Check(e, in.size(), out.size()); !status.ok()) return status;
+  const size_t area = static_cast<size_t>(e.patch) * e.patch;
+  const size_t wire_channel = area * e.frames_on_wire;
+  const std::byte* from = in.data();
+  const std::byte* end = from + in.size();
+  float* to = out.data();
+  while (from != end) {
+    for (uint32_t c = 0; c < e.channels; ++c) {
+      LookUp(e.table.data() + 256 * c, from, wire_channel, to);
+      // Frames that are not on the wire repeat those that are.
+      for (uint32_t f = e.frames_on_wire; f < e.frames; ++f) {
+        std::memcpy(to + f * area, to + (f - e.frames_on_wire) * area, area * sizeof(float));
+      }
+      from += wire_channel;
+      to += e.frames * area;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,19 @@
+#include "core/plan.h"
+
+namespace evenkeel {
+
+const PhasePlan* Plan::phase(Phase phase) const {
+  for (const PhasePlan& candidate : phases) {
+    if (candidate.phase == phase) return &candidate;
+  }
+  return nullptr;
+}
+
+const Route* Plan::route(Phase from, uint32_t microbatch) const {
+  for (const Route& candidate : routes) {
+    if (candidate.from == from && candidate.microbatch == microbatch) return &candidate;
+  }
+  return nullptr;
+}
+
+}  // namespace evenkeel
