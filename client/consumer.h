@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,11 +40,21 @@ struct ConsumerOptions {
   std::string devices;
   uint64_t prefetch_bytes = 1ull << 30;        // receive memory; the head step is reserved
   uint32_t prefetch_steps = 4;
+  absl::Duration connect_timeout = absl::Seconds(30);    // Connect: until one worker answered
   absl::Duration step_timeout = absl::Minutes(5);        // Next: errors well before a collective's watchdog
   absl::Duration progress_timeout = absl::Seconds(10);   // a worker silent this long is replaced
   std::string expect_stream_digest;            // empty: the first worker's
   std::string expect_layout_digest;
   TlsFiles tls;
+  // One line each: workers lost, refused or replaced. Called from the consumer's threads; unset: standard error.
+  std::function<void(const std::string&)> log;
+};
+
+// A phase of the job, as the workers describe it.
+struct PhaseInfo {
+  Phase phase = Phase::kLlm;
+  std::vector<uint32_t> ranks;                 // global rank of each replica
+  bool once_per_microbatch = false;            // the llm: true
 };
 
 struct PartData {
@@ -111,6 +122,7 @@ class Consumer {
 
   virtual ConsumerState state() const = 0;
   virtual ConsumerStats stats() const = 0;
+  virtual const std::vector<PhaseInfo>& phases() const = 0;  // constant over a consumer's life
 };
 
 }  // namespace evenkeel

@@ -1,0 +1,139 @@
+#include "client/endpoints.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr absl::Duration kLeastPause = absl::Seconds(1);
+
+absl::Status CheckHostPort(absl::string_view text) {
+  size_t colon = text.rfind(':');
+  uint32_t port = 0;
+  if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &port) ||
+      port == 0 || port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("endpoints: '", text,
+                                                   "' is not host:port; give \"host:port,host:port\" or "
+                                                   "\"dns:///name:port\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration Jittered(absl::Duration duration) {
+  thread_local std::minstd_rand random{std::random_device{}()};
+  return duration * std::uniform_real_distribution<double>(0.75, 1.25)(random);
+}
+
+struct AddressInfoDeleter {
+  void operator()(addrinfo* info) const { freeaddrinfo(info); }
+};
+
+}  // namespace
+
+absl::StatusOr<EndpointSpec> ParseEndpoints(const std::string& text) {
+  EndpointSpec spec;
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, "dns:///")) {
+    EVENKEEL_RETURN_IF_ERROR(CheckHostPort(rest));
+    size_t colon = rest.rfind(':');
+    spec.name = std::string(rest.substr(0, colon));
+    spec.port = std::string(rest.substr(colon + 1));
+    return spec;
+  }
+  std::set<std::string> distinct;
+  for (absl::string_view one : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    one = absl::StripAsciiWhitespace(one);
+    EVENKEEL_RETURN_IF_ERROR(CheckHostPort(one));
+    distinct.insert(std::string(one));
+  }
+  if (distinct.empty()) {
+    return absl::InvalidArgumentError(
+        "endpoints: none given; give \"host:port,host:port\" or \"dns:///name:port\"");
+  }
+  spec.list.assign(distinct.begin(), distinct.end());
+  return spec;
+}
+
+absl::StatusOr<std::vector<std::string>> LookUp(const std::string& name, const std::string& port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_family = AF_UNSPEC;
+  addrinfo* found = nullptr;
+  int error = getaddrinfo(name.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot look up ", name, ":", port, ": ", gai_strerror(error)));
+  }
+  std::unique_ptr<addrinfo, AddressInfoDeleter> owner(found);
+  std::set<std::string> distinct;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    char host[NI_MAXHOST];
+    if (getnameinfo(info->ai_addr, info->ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    distinct.insert(info->ai_family == AF_INET6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port));
+  }
+  if (distinct.empty()) return absl::UnavailableError(absl::StrCat(name, ":", port, " has no address"));
+  return std::vector<std::string>(distinct.begin(), distinct.end());
+}
+
+EndpointWatch::EndpointWatch(EndpointSpec spec, Listener listener, absl::Duration interval, Lookup lookup)
+    : spec_(std::move(spec)), listener_(std::move(listener)), interval_(interval), lookup_(std::move(lookup)) {
+  if (spec_.is_dns()) {
+    thread_ = std::thread([this] { Watch(); });
+  } else {
+    listener_(spec_.list);
+  }
+}
+
+EndpointWatch::~EndpointWatch() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void EndpointWatch::LookAgain() {
+  MutexLock lock(mutex_);
+  again_ = true;
+  changed_.NotifyAll();
+}
+
+void EndpointWatch::Watch() {
+  do {
+    absl::StatusOr<std::vector<std::string>> found = lookup_(spec_.name, spec_.port);
+    bool failed = !found.ok();
+    listener_(std::move(found));
+    MutexLock lock(mutex_);
+    again_ = failed;  // a name that did not resolve is tried again soon
+  } while (WaitUntilDue());
+}
+
+// False where the watch ends.
+bool EndpointWatch::WaitUntilDue() {
+  absl::Time begin = absl::Now();
+  absl::Time due = begin + Jittered(interval_);
+  absl::Time soonest = begin + std::min(Jittered(kLeastPause), interval_);
+  MutexLock lock(mutex_);
+  while (!stop_) {
+    absl::Time until = again_ ? soonest : due;
+    absl::Duration left = until - absl::Now();
+    if (left <= absl::ZeroDuration()) return true;
+    changed_.WaitFor(mutex_, left);
+  }
+  return false;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,112 @@
+#include "client/step_description.h"
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "core/status.h"
+#include "proto/service.pb.h"
+
+namespace evenkeel {
+namespace {
+
+absl::StatusOr<Phase> PhaseOfName(const std::string& name) {
+  std::optional<Phase> phase = PhaseFromName(name);
+  if (!phase.has_value()) return absl::InvalidArgumentError(absl::StrCat("phase '", name, "' is not known"));
+  return *phase;
+}
+
+auto CanonicalKey(const PartName& name) { return std::make_tuple(name.phase, name.microbatch, name.piece); }
+
+absl::StatusOr<std::vector<PlannedPart>> CheckParts(const pb::DescribeStepReply& reply) {
+  std::vector<PlannedPart> parts;
+  parts.reserve(reply.parts_size());
+  for (const pb::PartDescription& part : reply.parts()) {
+    EVENKEEL_ASSIGN_OR_RETURN(Phase phase, PhaseOfName(part.phase()));
+    PlannedPart planned{{phase, reply.step(), part.phase_rank(), part.microbatch(), part.piece()}, part.bytes()};
+    if (!parts.empty() && CanonicalKey(parts.back().name) >= CanonicalKey(planned.name)) {
+      return absl::InvalidArgumentError(absl::StrCat(DescribePart(planned.name), " is out of canonical order"));
+    }
+    if (planned.bytes == 0) return absl::InvalidArgumentError(absl::StrCat(DescribePart(planned.name), " is empty"));
+    parts.push_back(planned);
+  }
+  return parts;
+}
+
+absl::StatusOr<std::vector<RouteSegment>> CheckSegments(
+    const google::protobuf::RepeatedPtrField<pb::RouteSegment>& segments, uint64_t rows, size_t num_ranks,
+    const char* side) {
+  std::vector<RouteSegment> out;
+  out.reserve(segments.size());
+  uint32_t last_peer = 0;
+  for (const pb::RouteSegment& segment : segments) {
+    bool inside = segment.row() <= rows && segment.rows() <= rows - segment.row();
+    if (segment.peer() >= num_ranks || segment.peer() < last_peer || !inside) {
+      return absl::InvalidArgumentError(absl::StrCat(side, " segment of peer ", segment.peer(), ", rows ",
+                                                     segment.row(), "+", segment.rows(), " of ", rows,
+                                                     " is outside its route or out of order"));
+    }
+    last_peer = segment.peer();
+    out.push_back({segment.peer(), segment.row(), segment.rows()});
+  }
+  return out;
+}
+
+absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice) {
+  LocalRoute local;
+  EVENKEEL_ASSIGN_OR_RETURN(local.from, PhaseOfName(slice.from()));
+  EVENKEEL_ASSIGN_OR_RETURN(local.to, PhaseOfName(slice.to()));
+  local.microbatch = slice.microbatch();
+  local.ranks.assign(slice.ranks().begin(), slice.ranks().end());
+  RankRoute& route = local.route;
+  route.rows_in = slice.rows_in();
+  route.rows_out = slice.rows_out();
+  EVENKEEL_ASSIGN_OR_RETURN(route.send, CheckSegments(slice.send(), route.rows_in, local.ranks.size(), "send"));
+  EVENKEEL_ASSIGN_OR_RETURN(route.receive,
+                            CheckSegments(slice.receive(), route.rows_out, local.ranks.size(), "receive"));
+  route.microbatch_offsets.assign(slice.microbatch_offsets().begin(), slice.microbatch_offsets().end());
+  uint64_t last = 0;
+  for (uint64_t offset : route.microbatch_offsets) {
+    if (offset < last || offset > route.rows_out) {
+      return absl::InvalidArgumentError("microbatch offsets are not ascending within the route's rows");
+    }
+    last = offset;
+  }
+  return local;
+}
+
+absl::StatusOr<PhaseLoads> CheckLoads(const pb::PhaseLoads& loads) {
+  PhaseLoads out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.phase, PhaseOfName(loads.phase()));
+  out.before.assign(loads.before().begin(), loads.before().end());
+  out.after.assign(loads.after().begin(), loads.after().end());
+  out.tokens_before.assign(loads.tokens_before().begin(), loads.tokens_before().end());
+  out.tokens_after.assign(loads.tokens_after().begin(), loads.tokens_after().end());
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& reply, uint64_t step) {
+  if (reply.step() != step) {
+    return absl::InvalidArgumentError(absl::StrCat("asked for step ", step, ", got step ", reply.step()));
+  }
+  StepDescription out;
+  out.step = step;
+  out.num_microbatches = reply.num_microbatches();
+  out.loss_tokens = reply.loss_tokens();
+  out.num_samples = reply.num_samples();
+  EVENKEEL_ASSIGN_OR_RETURN(out.parts, CheckParts(reply));
+  for (const pb::RouteSlice& slice : reply.routes()) {
+    absl::StatusOr<LocalRoute> route = CheckRoute(slice);
+    if (!route.ok()) return AddContext(route.status(), absl::StrCat("route from ", slice.from()));
+    out.routes.push_back(*std::move(route));
+  }
+  for (const pb::PhaseLoads& loads : reply.loads()) {
+    EVENKEEL_ASSIGN_OR_RETURN(PhaseLoads checked, CheckLoads(loads));
+    out.loads.push_back(std::move(checked));
+  }
+  return out;
+}
+
+}  // namespace evenkeel
