@@ -1,0 +1,196 @@
+//! The C interface that preprocess/text/tokenizer_c.h declares, over the `tokenizers` crate.
+//!
+//! Nothing unwinds out of here: a panic (the regular expression engine panics when it reaches its retry limit)
+//! becomes an error of that call. A loaded tokenizer is immutable but for the model's own locked cache, so that
+//! shared references may be used from many threads.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr;
+use std::slice;
+
+use tokenizers::{AddedToken, Tokenizer};
+
+/// Codes of tokenizer_c.h.
+const OK: i32 = 0;
+const REFUSED: i32 = 1;
+const PANICKED: i32 = 2;
+
+const ADD_SPECIAL_TOKENS: u32 = 1;
+const UNTRUSTED: u32 = 2;
+
+pub struct EvenkeelTokenizer {
+    /// Recognises every added token.
+    trusting: Tokenizer,
+    /// The same, but takes special tokens for the letters they consist of.
+    untrusting: Tokenizer,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EvenkeelText {
+    bytes: *const u8,
+    num_bytes: usize,
+}
+
+#[repr(C)]
+pub struct EvenkeelIds {
+    ids: *mut u32,
+    num_ids: usize,
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+fn remember(message: String) {
+    LAST_ERROR.with(|slot| *slot.borrow_mut() = message);
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_string()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "panic without a message".to_string()
+    }
+}
+
+/// Runs `body`; its error or panic becomes a code and the thread's last error.
+fn guarded(body: impl FnOnce() -> Result<(), String>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => OK,
+        Ok(Err(message)) => {
+            remember(message);
+            REFUSED
+        }
+        Err(payload) => {
+            remember(panic_text(&*payload));
+            PANICKED
+        }
+    }
+}
+
+/// # Safety
+/// `text` must be readable for the length it states.
+unsafe fn bytes_of<'a>(text: EvenkeelText) -> &'a [u8] {
+    if text.num_bytes == 0 {
+        &[]
+    } else {
+        slice::from_raw_parts(text.bytes, text.num_bytes)
+    }
+}
+
+unsafe fn str_of<'a>(text: EvenkeelText) -> Result<&'a str, String> {
+    std::str::from_utf8(bytes_of(text)).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))
+}
+
+unsafe fn load(json: EvenkeelText, added: *const EvenkeelText, num_added: usize) -> Result<Box<EvenkeelTokenizer>, String> {
+    tokenizers::utils::parallelism::set_parallelism(false);
+    let mut trusting = Tokenizer::from_bytes(bytes_of(json)).map_err(|error| error.to_string())?;
+    // A checkpoint's file may ask for truncation or padding; both would change ids behind our back.
+    trusting.with_truncation(None).map_err(|error| error.to_string())?;
+    trusting.with_padding(None);
+    let mut tokens = Vec::with_capacity(num_added);
+    for i in 0..num_added {
+        tokens.push(AddedToken::from(str_of(*added.add(i))?, true));
+    }
+    trusting.add_special_tokens(tokens).map_err(|error| error.to_string())?;
+    let mut untrusting = trusting.clone();
+    untrusting.set_encode_special_tokens(true);
+    Ok(Box::new(EvenkeelTokenizer { trusting, untrusting }))
+}
+
+/// # Safety
+/// As tokenizer_c.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_load(
+    json: EvenkeelText,
+    added: *const EvenkeelText,
+    num_added: usize,
+    out: *mut *mut EvenkeelTokenizer,
+) -> i32 {
+    *out = ptr::null_mut();
+    guarded(|| {
+        *out = Box::into_raw(load(json, added, num_added)?);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As tokenizer_c.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_free(tokenizer: *mut EvenkeelTokenizer) {
+    if !tokenizer.is_null() {
+        guarded(|| {
+            drop(Box::from_raw(tokenizer));
+            Ok(())
+        });
+    }
+}
+
+/// # Safety
+/// As tokenizer_c.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_encode(
+    tokenizer: *const EvenkeelTokenizer,
+    text: EvenkeelText,
+    flags: u32,
+    out: *mut EvenkeelIds,
+) -> i32 {
+    *out = EvenkeelIds { ids: ptr::null_mut(), num_ids: 0 };
+    guarded(|| {
+        let tokenizer = &*tokenizer;
+        let chosen = if flags & UNTRUSTED != 0 { &tokenizer.untrusting } else { &tokenizer.trusting };
+        let encoding = chosen
+            .encode_fast(str_of(text)?, flags & ADD_SPECIAL_TOKENS != 0)
+            .map_err(|error| error.to_string())?;
+        let ids: Box<[u32]> = encoding.get_ids().into();
+        let num_ids = ids.len();
+        *out = EvenkeelIds { ids: Box::into_raw(ids) as *mut u32, num_ids };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As tokenizer_c.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_ids_free(ids: EvenkeelIds) {
+    if !ids.ids.is_null() {
+        drop(Box::from_raw(ptr::slice_from_raw_parts_mut(ids.ids, ids.num_ids)));
+    }
+}
+
+/// # Safety
+/// As tokenizer_c.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_token_to_id(tokenizer: *const EvenkeelTokenizer, token: EvenkeelText) -> i64 {
+    let mut id = -1;
+    guarded(|| {
+        id = (*tokenizer).trusting.token_to_id(str_of(token)?).map_or(-1, i64::from);
+        Ok(())
+    });
+    id
+}
+
+/// # Safety
+/// As tokenizer_c.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_vocab_size(tokenizer: *const EvenkeelTokenizer) -> usize {
+    let mut size = 0;
+    guarded(|| {
+        size = (*tokenizer).trusting.get_vocab_size(true);
+        Ok(())
+    });
+    size
+}
+
+#[no_mangle]
+pub extern "C" fn evenkeel_tokenizer_last_error() -> EvenkeelText {
+    LAST_ERROR.with(|slot| {
+        let text = slot.borrow();
+        EvenkeelText { bytes: text.as_ptr(), num_bytes: text.len() }
+    })
+}

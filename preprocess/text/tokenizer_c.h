@@ -1,0 +1,54 @@
+// The C interface of tokenizer-rs/. Included by tokenizer.cc only.
+//
+// Ownership: what a call puts into `out` is the caller's, to be given to the matching free. Texts are views.
+// Thread safety: a loaded tokenizer may be used from many threads; it is freed once, after its last use.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct EvenkeelTokenizer EvenkeelTokenizer;
+
+typedef struct EvenkeelText {
+  const uint8_t* bytes;
+  size_t num_bytes;
+} EvenkeelText;
+
+typedef struct EvenkeelIds {
+  uint32_t* ids;  // null where there are none
+  size_t num_ids;
+} EvenkeelIds;
+
+enum {
+  EVENKEEL_TOKENIZER_OK = 0,
+  EVENKEEL_TOKENIZER_REFUSED = 1,   // the input is wrong
+  EVENKEEL_TOKENIZER_PANICKED = 2,  // the library gave up: the regular expression reached its retry limit, say
+};
+
+enum {
+  EVENKEEL_TOKENIZER_ADD_SPECIAL_TOKENS = 1,
+  EVENKEEL_TOKENIZER_UNTRUSTED = 2,  // special tokens in the text are ordinary letters
+};
+
+int32_t evenkeel_tokenizer_load(EvenkeelText json, const EvenkeelText* added, size_t num_added,
+                                EvenkeelTokenizer** out);
+void evenkeel_tokenizer_free(EvenkeelTokenizer* tokenizer);
+
+int32_t evenkeel_tokenizer_encode(const EvenkeelTokenizer* tokenizer, EvenkeelText text, uint32_t flags,
+                                  EvenkeelIds* out);
+void evenkeel_ids_free(EvenkeelIds ids);
+
+// -1: no such token.
+int64_t evenkeel_tokenizer_token_to_id(const EvenkeelTokenizer* tokenizer, EvenkeelText token);
+size_t evenkeel_tokenizer_vocab_size(const EvenkeelTokenizer* tokenizer);
+
+// What the last call on this thread that was not OK said; valid until the next one.
+EvenkeelText evenkeel_tokenizer_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
