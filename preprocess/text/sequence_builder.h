@@ -1,22 +1,23 @@
 // Conversation -> sequence: rendered, tokenised, expanded, labelled, with positions.
 //
-// It is the whole of what a model's processor does with text: the chat's marks, the placeholders of media, which
-// tokens are trained, M-RoPE positions. It is not: media (family.h), padding and packing of several sequences.
+// It is the whole of what a model's processor does with text: the chat's marks, the placeholders of media,
+// which tokens are trained, M-RoPE positions. It is not: media (family.h), padding, packing of sequences.
 //
-//   chatml   <|im_start|>role\ncontent<|im_end|>\n for every turn, as the Qwen2 templates write it. A job's system
-//            prompt comes first where the conversation has none. Trained: the content of assistant turns and the
-//            <|im_end|> that closes them.
-//   plain    the turns' contents one after another, then <|endoftext|> where the tokenizer has it. Trained: the text
-//            of assistant turns, and the end where the last turn is one. Conversations marked plain always are.
+//   chatml   <|im_start|>role\ncontent<|im_end|>\n for every turn, as the Qwen2 templates write it. The job's
+//            system prompt comes first where the conversation does not begin with one. Trained: the content
+//            of assistant turns and the <|im_end|> that closes them.
+//   plain    the turns' contents one after another, then <|endoftext|>. Trained: the text of assistant
+//            turns, and the end where the last turn is one. A conversation marked plain is rendered so in
+//            either style, and all its text is trained.
 //
-// A medium is its style's begin, output_rows placeholders, end; none of them is ever trained. Text of a sample can
-// not spell a mark or a placeholder: see docs/decisions/text.md. Nothing is ever truncated.
+// A medium is its style's begin, output_rows placeholders, end; none of them is ever trained. Text of a
+// sample can not spell a mark or a placeholder: docs/decisions/text.md. Nothing is ever truncated.
 //
 // Example (compiled by tests/preprocess/text/sequence_builder_test.cc):
-//   SequenceStyle style{.media = family->styles(), .merge_size = family->merge_size(), .tokens_per_second = 2};
+//   SequenceStyle style{.media = family->styles(), .merge_size = 2, .tokens_per_second = 2};
 //   EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(job.processor, job.limits, style));
 //   EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths, builder->Measure(conversation, items));
-//   EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, grids));   // the same lengths
+//   EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, grids));
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
@@ -50,15 +51,17 @@ struct SequenceStyle {
 class SequenceBuilder {
  public:
   // Reads spec.tokenizer; uses spec.{added_tokens, chat, system} and limits.{max_text_bytes, max_llm_length}.
-  // InvalidArgument: unknown chat style, a style's token that is not one token of the tokenizer (then the message
-  // names the token and processor.added_tokens); NotFound: no tokenizer.json.
-  static absl::StatusOr<std::unique_ptr<SequenceBuilder>> Load(const ProcessorSpec& spec, const Limits& limits,
+  // InvalidArgument: unknown chat style, a system prompt without chat turns, a mark or placeholder that is no
+  // special token of the tokenizer (the message names the token and processor.added_tokens).
+  // NotFound: no tokenizer.json.
+  static absl::StatusOr<std::unique_ptr<SequenceBuilder>> Load(const ProcessorSpec& spec,
+                                                               const Limits& limits,
                                                                const SequenceStyle& style);
   virtual ~SequenceBuilder() = default;
 
   // `items` are the sample's, in the order in which the conversation names them.
-  // InvalidArgument: a medium without style, an item named twice, never or with another medium, text that is not
-  // UTF-8; ResourceExhausted: more than limits.max_llm_length tokens or limits.max_text_bytes.
+  // InvalidArgument: a medium without style, an item named twice, never or with another medium, text that is
+  // not UTF-8; ResourceExhausted: more than limits.max_llm_length tokens or limits.max_text_bytes.
   virtual absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation,
                                                   std::span<const SampleItem> items) const = 0;
 

@@ -1,11 +1,11 @@
-// Text -> token ids: exactly the ids of the checkpoint's own tokenizer.json under the Python package `tokenizers`.
+// Text -> token ids: those of the checkpoint's own tokenizer.json under the Python package `tokenizers`.
 //
-// It is a thin face of a Rust static library (tokenizer-rs/) behind a C interface; no panic and no exception crosses.
+// It is a thin face of a Rust static library (tokenizer-rs/) behind a C interface that no panic crosses.
 // It is not: chat templates, labels, placeholders (sequence_builder.h).
 //
 // Example (compiled by tests/preprocess/text/tokenizer_test.cc):
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load("checkpoint", {"<|mark|>"}));
-//   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer->Encode("a <|mark|>"));   // the mark is one id
+//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder, {"<|mark|>"}));
+//   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer->Encode("a <|mark|>"));  // ends in its id
 //
 // Thread safety: all members are const and may be called from many threads; none of them starts a thread.
 #pragma once
@@ -26,8 +26,8 @@ namespace evenkeel {
 
 class Tokenizer {
  public:
-  // Reads `folder`/tokenizer.json and adds `added_tokens` as special tokens, in order, each at the next free id;
-  // one that the tokenizer has already keeps its id. Texts longer than `max_text_bytes` are refused.
+  // Reads `folder`/tokenizer.json and adds `added_tokens` as special tokens, in order, each at the next free
+  // id; one that the tokenizer has already keeps its id. Texts longer than `max_text_bytes` are refused.
   // NotFound: no such file; InvalidArgument: the file is no tokenizer, with its path and what is wrong.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& folder,
                                                          const std::vector<std::string>& added_tokens,
@@ -36,13 +36,21 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // As Python's `Tokenizer.encode(text, add_special_tokens=...).ids`: added tokens inside `text` are recognised.
-  // InvalidArgument: not UTF-8, with the byte offset; ResourceExhausted: longer than the limit.
+  // As Python's `Tokenizer.encode(text, add_special_tokens=...).ids`: added tokens inside `text` are
+  // recognised. InvalidArgument: not UTF-8, with the byte offset; ResourceExhausted: longer than the limit.
   absl::StatusOr<std::vector<int64_t>> Encode(std::string_view text, bool add_special_tokens = false) const;
 
-  // For text that nobody vouches for: tokens that the tokenizer marks as special ("<|im_start|>") are not recognised
-  // but tokenised as the letters they consist of; other added tokens ("<tool_call>") are recognised. Errors as Encode.
+  // For text that nobody vouches for: tokens that the tokenizer marks as special ("<|im_start|>") are not
+  // recognised but tokenised as the letters they consist of; other added tokens ("<tool_call>") are
+  // recognised. Errors as Encode.
   absl::StatusOr<std::vector<int64_t>> EncodeUntrusted(std::string_view text) const;
+
+  // The same ids, and for each the byte of `text` where it ends. Slower.
+  struct EncodedText {
+    std::vector<int64_t> ids;
+    std::vector<uint64_t> ends;  // tokens that share a character all end with it
+  };
+  absl::StatusOr<EncodedText> EncodeUntrustedWithEnds(std::string_view text) const;
 
   // The id of a whole token, added or not; nothing where there is none.
   std::optional<int64_t> TokenToId(std::string_view token) const;
@@ -56,9 +64,10 @@ class Tokenizer {
     void operator()(EvenkeelTokenizer* handle) const;
   };
   Tokenizer(std::unique_ptr<EvenkeelTokenizer, Free> handle, uint64_t max_text_bytes, Digest digest);
-  absl::StatusOr<std::vector<int64_t>> EncodeWith(std::string_view text, uint32_t flags) const;
+  absl::StatusOr<EncodedText> EncodeWith(std::string_view text, uint32_t flags) const;
 
-  const std::unique_ptr<EvenkeelTokenizer, Free> handle_;  // immutable behind the interface but for its own cache
+  // Immutable behind the interface but for its own cache.
+  const std::unique_ptr<EvenkeelTokenizer, Free> handle_;
   const uint64_t max_text_bytes_;
   const Digest digest_;
 };

@@ -19,19 +19,21 @@ typedef struct EvenkeelText {
 } EvenkeelText;
 
 typedef struct EvenkeelIds {
-  uint32_t* ids;  // null where there are none
+  uint32_t* ids;   // [num_ids]; null after an error
+  uint64_t* ends;  // [num_ids] the byte of the text where each token ends; null unless asked for
   size_t num_ids;
 } EvenkeelIds;
 
 enum {
   EVENKEEL_TOKENIZER_OK = 0,
   EVENKEEL_TOKENIZER_REFUSED = 1,   // the input is wrong
-  EVENKEEL_TOKENIZER_PANICKED = 2,  // the library gave up: the regular expression reached its retry limit, say
+  EVENKEEL_TOKENIZER_PANICKED = 2,  // the library gave up, at the retry limit of its expressions, say
 };
 
 enum {
   EVENKEEL_TOKENIZER_ADD_SPECIAL_TOKENS = 1,
   EVENKEEL_TOKENIZER_UNTRUSTED = 2,  // special tokens in the text are ordinary letters
+  EVENKEEL_TOKENIZER_WITH_ENDS = 4,
 };
 
 int32_t evenkeel_tokenizer_load(EvenkeelText json, const EvenkeelText* added, size_t num_added,

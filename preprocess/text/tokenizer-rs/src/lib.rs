@@ -19,6 +19,7 @@ const PANICKED: i32 = 2;
 
 const ADD_SPECIAL_TOKENS: u32 = 1;
 const UNTRUSTED: u32 = 2;
+const WITH_ENDS: u32 = 4;
 
 pub struct EvenkeelTokenizer {
     /// Recognises every added token.
@@ -37,8 +38,11 @@ pub struct EvenkeelText {
 #[repr(C)]
 pub struct EvenkeelIds {
     ids: *mut u32,
+    ends: *mut u64,
     num_ids: usize,
 }
+
+const NO_IDS: EvenkeelIds = EvenkeelIds { ids: ptr::null_mut(), ends: ptr::null_mut(), num_ids: 0 };
 
 thread_local! {
     static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
@@ -131,6 +135,29 @@ pub unsafe extern "C" fn evenkeel_tokenizer_free(tokenizer: *mut EvenkeelTokeniz
     }
 }
 
+unsafe fn encode(tokenizer: &EvenkeelTokenizer, text: EvenkeelText, flags: u32) -> Result<EvenkeelIds, String> {
+    let text = str_of(text)?;
+    let chosen = if flags & UNTRUSTED != 0 { &tokenizer.untrusting } else { &tokenizer.trusting };
+    let add_special_tokens = flags & ADD_SPECIAL_TOKENS != 0;
+    let with_ends = flags & WITH_ENDS != 0;
+    // Offsets cost time; without them the ids are the same.
+    let encoding = if with_ends {
+        chosen.encode(text, add_special_tokens)
+    } else {
+        chosen.encode_fast(text, add_special_tokens)
+    }
+    .map_err(|error| error.to_string())?;
+    let ids: Box<[u32]> = encoding.get_ids().into();
+    let num_ids = ids.len();
+    let mut ends = ptr::null_mut();
+    if with_ends {
+        let found: Box<[u64]> = encoding.get_offsets().iter().map(|(_, end)| *end as u64).collect();
+        assert_eq!(found.len(), num_ids);
+        ends = Box::into_raw(found) as *mut u64;
+    }
+    Ok(EvenkeelIds { ids: Box::into_raw(ids) as *mut u32, ends, num_ids })
+}
+
 /// # Safety
 /// As tokenizer_c.h.
 #[no_mangle]
@@ -140,16 +167,9 @@ pub unsafe extern "C" fn evenkeel_tokenizer_encode(
     flags: u32,
     out: *mut EvenkeelIds,
 ) -> i32 {
-    *out = EvenkeelIds { ids: ptr::null_mut(), num_ids: 0 };
+    *out = NO_IDS;
     guarded(|| {
-        let tokenizer = &*tokenizer;
-        let chosen = if flags & UNTRUSTED != 0 { &tokenizer.untrusting } else { &tokenizer.trusting };
-        let encoding = chosen
-            .encode_fast(str_of(text)?, flags & ADD_SPECIAL_TOKENS != 0)
-            .map_err(|error| error.to_string())?;
-        let ids: Box<[u32]> = encoding.get_ids().into();
-        let num_ids = ids.len();
-        *out = EvenkeelIds { ids: Box::into_raw(ids) as *mut u32, num_ids };
+        *out = encode(&*tokenizer, text, flags)?;
         Ok(())
     })
 }
@@ -160,6 +180,9 @@ pub unsafe extern "C" fn evenkeel_tokenizer_encode(
 pub unsafe extern "C" fn evenkeel_ids_free(ids: EvenkeelIds) {
     if !ids.ids.is_null() {
         drop(Box::from_raw(ptr::slice_from_raw_parts_mut(ids.ids, ids.num_ids)));
+    }
+    if !ids.ends.is_null() {
+        drop(Box::from_raw(ptr::slice_from_raw_parts_mut(ids.ends, ids.num_ids)));
     }
 }
 

@@ -1,0 +1,64 @@
+#include "preprocess/text/positions.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace evenkeel {
+namespace {
+
+struct Rows {
+  std::span<int64_t> t, h, w;
+
+  void Text(uint64_t begin, uint64_t end, int64_t first) const {
+    for (uint64_t i = begin; i < end; ++i) t[i] = h[i] = w[i] = first + static_cast<int64_t>(i - begin);
+  }
+};
+
+// Still grids have no extent in time; a video's are spread by whole seconds only.
+int64_t Interval(const GridSpan& span, uint32_t tokens_per_second) {
+  if (tokens_per_second == 0 || span.medium != Medium::kVideo) return 1;
+  return int64_t{tokens_per_second} * static_cast<int64_t>(std::floor(span.grid.second_per_grid));
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> MergedTokens(const VisionGrid& grid, uint32_t merge_size) {
+  if (merge_size == 0 || grid.h % merge_size != 0 || grid.w % merge_size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("grid of ", grid.t, "x", grid.h, "x", grid.w,
+                                                   " patches; height and width must be multiples of ",
+                                                   merge_size));
+  }
+  return uint64_t{grid.t} * (grid.h / merge_size) * (grid.w / merge_size);
+}
+
+void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32_t tokens_per_second,
+                    std::span<int64_t> positions) {
+  uint64_t length = positions.size() / 3;
+  Rows rows{positions.subspan(0, length), positions.subspan(length, length),
+            positions.subspan(2 * length, length)};
+  uint64_t token = 0;
+  int64_t next = 0;
+  for (const GridSpan& span : spans) {
+    rows.Text(token, span.begin, next);
+    next += static_cast<int64_t>(span.begin - token);
+    token = span.begin;
+    int64_t interval = Interval(span, tokens_per_second);
+    uint32_t height = span.grid.h / merge_size;
+    uint32_t width = span.grid.w / merge_size;
+    for (uint32_t t = 0; t < span.grid.t; ++t) {
+      for (uint32_t y = 0; y < height; ++y) {
+        for (uint32_t x = 0; x < width; ++x, ++token) {
+          rows.t[token] = next + t * interval;
+          rows.h[token] = next + y;
+          rows.w[token] = next + x;
+        }
+      }
+    }
+    next += std::max(height, width);
+  }
+  rows.Text(token, length, next);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,353 @@
+#include "preprocess/text/sequence_builder.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/text/positions.h"
+#include "preprocess/text/rendering.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr int64_t kNoLoss = -100;
+constexpr char kTurnBegin[] = "<|im_start|>";
+constexpr char kTurnEnd[] = "<|im_end|>";
+constexpr char kTextEnd[] = "<|endoftext|>";
+constexpr size_t kNumMedia = 4;
+
+struct MediumMarks {
+  bool known = false;
+  bool mrope = false;
+  std::optional<int64_t> begin, end;
+  int64_t placeholder = 0;
+};
+
+struct Marks {
+  int64_t turn_begin = 0, turn_end = 0;  // chatml only
+  int64_t text_end = 0;
+  std::array<MediumMarks, kNumMedia> media;  // by Medium
+
+  const MediumMarks& of(Medium medium) const { return media[static_cast<size_t>(medium)]; }
+};
+
+// The tokens of a sequence while it grows.
+struct Tokens {
+  struct ItemSpan {
+    uint32_t item = 0;
+    uint64_t begin = 0;
+  };
+  std::vector<int64_t> ids;
+  std::vector<uint8_t> trained;
+  std::vector<uint8_t> types;
+  std::vector<ItemSpan> items;
+
+  void Add(int64_t id, bool is_trained) {
+    ids.push_back(id);
+    trained.push_back(is_trained);
+    types.push_back(static_cast<uint8_t>(Medium::kText));
+  }
+  void AddPlaceholders(int64_t id, uint64_t count, Medium medium) {
+    ids.insert(ids.end(), count, id);
+    trained.insert(trained.end(), count, 0);
+    types.insert(types.end(), count, static_cast<uint8_t>(medium));
+  }
+};
+
+// Adjacent text stretches: one text for the tokenizer.
+class TextRun {
+ public:
+  void Append(std::string_view text, bool trained) {
+    text_.append(text);
+    if (!ends_.empty() && ends_.back().trained == trained) {
+      ends_.back().end = text_.size();
+    } else {
+      ends_.push_back({text_.size(), trained});
+    }
+  }
+
+  // Tokenises what was appended, adds it to `out`, and is empty again.
+  absl::Status Flush(const Tokenizer& tokenizer, Tokens& out) {
+    if (text_.empty()) return absl::OkStatus();
+    if (ends_.size() == 1) {
+      EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer.EncodeUntrusted(text_));
+      for (int64_t id : ids) out.Add(id, ends_[0].trained);
+    } else {
+      EVENKEEL_ASSIGN_OR_RETURN(Tokenizer::EncodedText encoded, tokenizer.EncodeUntrustedWithEnds(text_));
+      for (size_t i = 0; i < encoded.ids.size(); ++i) out.Add(encoded.ids[i], TrainedAt(encoded.ends[i]));
+    }
+    text_.clear();
+    ends_.clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  struct End {
+    uint64_t end = 0;
+    bool trained = false;
+  };
+  // A token belongs to the stretch in which it ends.
+  bool TrainedAt(uint64_t token_end) const {
+    auto it = std::lower_bound(ends_.begin(), ends_.end(), token_end,
+                               [](const End& stretch, uint64_t end) { return stretch.end < end; });
+    return it != ends_.end() && it->trained;
+  }
+
+  std::string text_;
+  std::vector<End> ends_;  // ascending; neighbours differ in `trained`
+};
+
+// The id of a mark. It must be a special token, or a sample's text could spell it; and it must cut the text
+// in two, or a sequence tokenised in pieces would differ from the same sequence tokenised as a whole.
+absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& folder,
+                               const std::string& token) {
+  std::optional<int64_t> id = tokenizer.TokenToId(token);
+  if (!id.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, "/tokenizer.json: has no token '", token,
+                     "'; name it in processor.added_tokens of the job to add it"));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> spelt, tokenizer.EncodeUntrusted(token));
+  if (std::find(spelt.begin(), spelt.end(), *id) != spelt.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, "/tokenizer.json: token '", token,
+                     "' is not marked special, so that a sample's text could spell it; name it in "
+                     "processor.added_tokens of the job to make it special"));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> before, tokenizer.EncodeUntrusted("a \n"));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> after, tokenizer.EncodeUntrusted(" \nb"));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> whole,
+                            tokenizer.Encode(absl::StrCat("a \n", token, " \nb")));
+  before.push_back(*id);
+  before.insert(before.end(), after.begin(), after.end());
+  if (before != whole) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, "/tokenizer.json: token '", token,
+        "' changes how its neighbours are tokenised (lstrip, rstrip, single_word, a prefix for the "
+        "first word); this is not implemented"));
+  }
+  return *id;
+}
+
+absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const std::string& folder,
+                                            const MediumStyle& style) {
+  MediumMarks out{.known = true, .mrope = style.mrope};
+  EVENKEEL_ASSIGN_OR_RETURN(out.placeholder, MarkId(tokenizer, folder, style.placeholder));
+  if (!style.begin.empty()) {
+    EVENKEEL_ASSIGN_OR_RETURN(out.begin, MarkId(tokenizer, folder, style.begin));
+  }
+  if (!style.end.empty()) {
+    EVENKEEL_ASSIGN_OR_RETURN(out.end, MarkId(tokenizer, folder, style.end));
+  }
+  return out;
+}
+
+absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const std::string& folder, ChatStyle chat,
+                                const SequenceStyle& style) {
+  Marks out;
+  if (chat == ChatStyle::kChatMl) {
+    EVENKEEL_ASSIGN_OR_RETURN(out.turn_begin, MarkId(tokenizer, folder, kTurnBegin));
+    EVENKEEL_ASSIGN_OR_RETURN(out.turn_end, MarkId(tokenizer, folder, kTurnEnd));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(out.text_end, MarkId(tokenizer, folder, kTextEnd));
+  for (const MediumStyle& medium : style.media) {
+    MediumMarks& marks = out.media[static_cast<size_t>(medium.medium)];
+    if (medium.medium == Medium::kText || marks.known) {
+      return absl::InternalError(absl::StrCat("two styles for ", MediumName(medium.medium).data()));
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(marks, LoadMediumMarks(tokenizer, folder, medium));
+  }
+  return out;
+}
+
+class ChatSequenceBuilder : public SequenceBuilder {
+ public:
+  ChatSequenceBuilder(std::unique_ptr<Tokenizer> tokenizer, Marks marks, ChatStyle chat,
+                      const ProcessorSpec& spec, const Limits& limits, SequenceStyle style)
+      : tokenizer_(std::move(tokenizer)),
+        marks_(marks),
+        chat_(chat),
+        chat_name_(spec.chat),
+        system_(spec.system),
+        max_text_bytes_(limits.max_text_bytes),
+        max_llm_length_(limits.max_llm_length),
+        style_(std::move(style)) {}
+
+  absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation,
+                                          std::span<const SampleItem> items) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items));
+    SequenceLengths out;
+    out.llm_length = static_cast<uint32_t>(tokens.ids.size());
+    for (size_t i = 1; i < tokens.trained.size(); ++i) out.loss_tokens += tokens.trained[i];
+    return out;
+  }
+
+  absl::StatusOr<Sequence> Build(const Conversation& conversation, std::span<const SampleItem> items,
+                                 std::span<const VisionGrid> grids) const override {
+    if (grids.size() != items.size()) {
+      return absl::InternalError(absl::StrCat(grids.size(), " grids for ", items.size(), " items"));
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items));
+    Sequence out;
+    EVENKEEL_ASSIGN_OR_RETURN(out.positions, Positions(tokens, items, grids));
+    out.labels.resize(tokens.ids.size(), kNoLoss);
+    for (size_t i = 1; i < tokens.ids.size(); ++i) {
+      if (tokens.trained[i]) out.labels[i] = tokens.ids[i];
+    }
+    out.input_ids = std::move(tokens.ids);
+    out.token_types = std::move(tokens.types);
+    return out;
+  }
+
+  int64_t pad_token() const override { return marks_.text_end; }
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+
+  void AddTo(CanonicalText& text) const override {
+    text.Add("tokenizer", tokenizer_->digest().Hex());
+    text.Add("chat", chat_name_);
+    text.Add("system", system_);
+    for (const MediumStyle& medium : style_.media) {
+      text.Add(absl::StrCat(MediumName(medium.medium).data(), ".begin"), medium.begin);
+      text.Add(absl::StrCat(MediumName(medium.medium).data(), ".placeholder"), medium.placeholder);
+      text.Add(absl::StrCat(MediumName(medium.medium).data(), ".end"), medium.end);
+      text.Add(absl::StrCat(MediumName(medium.medium).data(), ".mrope"), uint64_t{medium.mrope});
+    }
+    text.Add("merge_size", uint64_t{style_.merge_size});
+    text.Add("tokens_per_second", uint64_t{style_.tokens_per_second});
+  }
+
+ private:
+  // Every item exactly once and in order, as it was declared; and what they alone would make of the limits.
+  absl::Status Check(const std::vector<Stretch>& stretches, std::span<const SampleItem> items) const {
+    uint64_t text_bytes = 0;
+    uint64_t placeholders = 0;
+    uint32_t next_item = 0;
+    for (const Stretch& stretch : stretches) {
+      text_bytes += stretch.text.size();
+      if (stretch.kind != Stretch::Kind::kItem) continue;
+      if (stretch.item != next_item || stretch.item >= items.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("the conversation names item ", stretch.item, " of ",
+                                                       items.size(), " where item ", next_item, " is next"));
+      }
+      const SampleItem& item = items[next_item++];
+      if (item.medium != stretch.medium || !marks_.of(item.medium).known) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("item ", stretch.item, " is ", MediumName(item.medium).data(),
+                         "; the conversation says ", MediumName(stretch.medium).data(),
+                         marks_.of(item.medium).known ? "" : "; the processor has no such medium"));
+      }
+      placeholders += item.lengths.output_rows;
+    }
+    if (next_item != items.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the conversation names ", next_item, " of ", items.size(), " items"));
+    }
+    if (text_bytes > max_text_bytes_) {
+      return absl::ResourceExhaustedError(absl::StrCat("rendered text of ", text_bytes,
+                                                       " bytes; limits.max_text_bytes is ", max_text_bytes_));
+    }
+    return CheckLength(placeholders);
+  }
+
+  absl::Status CheckLength(uint64_t tokens) const {
+    if (tokens <= max_llm_length_) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("sequence of at least ", tokens, " tokens; limits.max_llm_length is ", max_llm_length_));
+  }
+
+  void AddItem(const Stretch& stretch, const SampleItem& item, Tokens& out) const {
+    const MediumMarks& marks = marks_.of(item.medium);
+    if (marks.begin.has_value()) out.Add(*marks.begin, false);
+    out.items.push_back({stretch.item, out.ids.size()});
+    out.AddPlaceholders(marks.placeholder, item.lengths.output_rows, item.medium);
+    if (marks.end.has_value()) out.Add(*marks.end, false);
+  }
+
+  absl::StatusOr<Tokens> Tokenise(const Conversation& conversation, std::span<const SampleItem> items) const {
+    std::vector<Stretch> stretches = Render(conversation, chat_, system_);
+    EVENKEEL_RETURN_IF_ERROR(Check(stretches, items));
+    Tokens out;
+    TextRun run;
+    for (const Stretch& stretch : stretches) {
+      if (stretch.kind == Stretch::Kind::kText) {
+        run.Append(stretch.text, stretch.trained);
+        continue;
+      }
+      EVENKEEL_RETURN_IF_ERROR(run.Flush(*tokenizer_, out));
+      EVENKEEL_RETURN_IF_ERROR(CheckLength(out.ids.size()));
+      if (stretch.kind == Stretch::Kind::kTurnBegin) out.Add(marks_.turn_begin, stretch.trained);
+      if (stretch.kind == Stretch::Kind::kTurnEnd) out.Add(marks_.turn_end, stretch.trained);
+      if (stretch.kind == Stretch::Kind::kTextEnd) out.Add(marks_.text_end, stretch.trained);
+      if (stretch.kind == Stretch::Kind::kItem) AddItem(stretch, items[stretch.item], out);
+    }
+    EVENKEEL_RETURN_IF_ERROR(run.Flush(*tokenizer_, out));
+    EVENKEEL_RETURN_IF_ERROR(CheckLength(out.ids.size()));
+    EVENKEEL_RETURN_IF_ERROR(CheckPlaceholders(out));
+    return out;
+  }
+
+  // Placeholders stand where items are and nowhere else.
+  absl::Status CheckPlaceholders(const Tokens& tokens) const {
+    for (size_t i = 0; i < tokens.ids.size(); ++i) {
+      Medium medium = static_cast<Medium>(tokens.types[i]);
+      if (medium != Medium::kText) continue;
+      for (const MediumMarks& marks : marks_.media) {
+        if (marks.known && tokens.ids[i] == marks.placeholder) {
+          return absl::InternalError(absl::StrCat("token ", i, " is a placeholder that belongs to no item"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<int64_t>> Positions(const Tokens& tokens, std::span<const SampleItem> items,
+                                                 std::span<const VisionGrid> grids) const {
+    std::vector<GridSpan> spans;
+    for (const Tokens::ItemSpan& span : tokens.items) {
+      const SampleItem& item = items[span.item];
+      if (!marks_.of(item.medium).mrope) continue;
+      EVENKEEL_ASSIGN_OR_RETURN(uint64_t merged, MergedTokens(grids[span.item], style_.merge_size));
+      if (merged != item.lengths.output_rows) {
+        return absl::InternalError(absl::StrCat("item ", span.item, " has a grid of ", merged, " tokens and ",
+                                                item.lengths.output_rows, " placeholders"));
+      }
+      spans.push_back({span.begin, merged, item.medium, grids[span.item]});
+    }
+    std::vector<int64_t> out(3 * tokens.ids.size());
+    WritePositions(spans, style_.merge_size, style_.tokens_per_second, out);
+    return out;
+  }
+
+  const std::unique_ptr<Tokenizer> tokenizer_;
+  const Marks marks_;
+  const ChatStyle chat_;
+  const std::string chat_name_;
+  const std::string system_;
+  const uint64_t max_text_bytes_;
+  const uint64_t max_llm_length_;
+  const SequenceStyle style_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const ProcessorSpec& spec,
+                                                                       const Limits& limits,
+                                                                       const SequenceStyle& style) {
+  EVENKEEL_ASSIGN_OR_RETURN(ChatStyle chat, ChatStyleFromName(spec.chat));
+  if (chat == ChatStyle::kPlain && !spec.system.empty()) {
+    return absl::InvalidArgumentError(
+        "processor.system: a chat of style plain has no system prompt; use chatml");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
+                            Tokenizer::Load(spec.tokenizer, spec.added_tokens, limits.max_text_bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(Marks marks, LoadMarks(*tokenizer, spec.tokenizer, chat, style));
+  return std::unique_ptr<SequenceBuilder>(
+      new ChatSequenceBuilder(std::move(tokenizer), marks, chat, spec, limits, style));
+}
+
+}  // namespace evenkeel
