@@ -210,7 +210,7 @@ absl::StatusOr<LoadedJobFile> LoadJobFile(const std::string& yaml, const std::st
   EVENKEEL_ASSIGN_OR_RETURN(YamlNode root, ParseYaml(yaml, file));
   LoadedJobFile loaded{{}, SourceLines(file)};
   if (root.kind == YamlNode::Kind::kNull) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ":", root.line, ": the file is empty"));
+    return absl::InvalidArgumentError(absl::StrCat(file, ":1: the file is empty"));
   }
   EVENKEEL_RETURN_IF_ERROR(Filler(&loaded.lines).Fill(root, "", &loaded.message));
   return loaded;

@@ -18,6 +18,7 @@ inline constexpr uint64_t kPartPrefixBytes = 16;
 inline constexpr size_t kMaxPartTensors = 1024;
 inline constexpr size_t kMaxPartKeys = 1 << 20;
 inline constexpr size_t kMaxTensorHeaderBytes = 64 << 10;
+inline constexpr size_t kMaxTensorNameBytes = 256;
 inline constexpr size_t kMaxTensorRank = 8;
 inline constexpr uint32_t kMaxExpansionChannels = 16;
 inline constexpr uint32_t kMaxExpansionFrames = 64;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/job_syntax.h"
 #include "core/part.h"
 #include "core/part_prefix.h"
 #include "core/status.h"
@@ -31,6 +32,10 @@ uint32_t GetU32(std::span<const std::byte> bytes, size_t at) {
 
 bool AllZero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+bool IsPrintable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
 // Bytes of the header, after the prefix was checked.
@@ -98,7 +103,8 @@ absl::StatusOr<pb::PartHeader> ParseHeader(std::span<const std::byte> bytes) {
 
 absl::StatusOr<PartName> NameOf(const pb::PartHeader& header) {
   std::optional<Phase> phase = PhaseFromName(header.phase());
-  if (!phase.has_value()) return Damaged("phase '", header.phase(), "' is none of llm, vision, audio");
+  if (!phase.has_value())
+    return Damaged("phase '", ShortText(header.phase()), "' is none of llm, vision, audio");
   if (header.piece() >= header.num_pieces()) {
     return Damaged("piece ", header.piece(), " of ", header.num_pieces(), " does not exist");
   }
@@ -137,6 +143,10 @@ absl::Status CheckExpansion(const pb::PixelExpansion& e, const TensorSpec& spec)
 
 absl::StatusOr<TensorSpec> SpecOf(const pb::TensorHeader& header) {
   if (header.name().empty()) return Damaged("a tensor has no name");
+  if (header.name().size() > kMaxTensorNameBytes || !IsPrintable(header.name())) {
+    return Damaged("tensor '", ShortText(header.name()), "': a name is at most ", kMaxTensorNameBytes,
+                   " printable ASCII characters");
+  }
   if (header.dtype() < pb::U8 || header.dtype() > pb::F64) {
     return Damaged("tensor '", header.name(), "': unknown dtype ", static_cast<int>(header.dtype()));
   }

@@ -110,7 +110,12 @@ class TreeBuilder : public YAML::EventHandler {
     if (open_.empty()) {
       root_ = std::move(node);
     } else {
-      open_.back().values.push_back(std::move(node));
+      YamlNode& parent = open_.back();
+      // A missing value is found only at the next token, lines below its key.
+      if (parent.kind == YamlNode::Kind::kMap && node.kind == YamlNode::Kind::kNull) {
+        node.line = parent.key_lines.back();
+      }
+      parent.values.push_back(std::move(node));
     }
   }
 

@@ -1,0 +1,299 @@
+// Every way to write a job wrong, and the exact words of the answer.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/job.h"
+#include "gtest/gtest.h"
+
+namespace evenkeel {
+namespace {
+
+// Line numbers below are those of the lines of this job; `Replaced` keeps them.
+constexpr char kGood[] =
+    "seed: 7\n"                                         // 1
+    "index: ./index\n"                                  // 2
+    "datasets:\n"                                       // 3
+    "  - {name: photos, shards: [a.tar], weight: 1}\n"  // 4
+    "  - {name: speech, shards: [b.tar]}\n"             // 5
+    "processor: {folder: ./qwen2-vl}\n"                 // 6
+    "batch: {samples: 64}\n"                            // 7
+    "phases:\n"                                         // 8
+    "  - {name: llm, ranks: 0-7}\n"                     // 9
+    "  - name: vision\n"                                // 10
+    "    ranks: 0-7\n";                                 // 11, more may follow on 12
+
+struct Case {
+  std::string from;  // a piece of kGood; empty: `to` is appended
+  std::string to;
+  std::string message;
+};
+
+std::string Replaced(const Case& c) {
+  std::string yaml = kGood;
+  if (c.from.empty()) return yaml + c.to;
+  size_t at = yaml.find(c.from);
+  EXPECT_NE(at, std::string::npos) << c.from;
+  return yaml.replace(at, c.from.size(), c.to);
+}
+
+void ExpectMessages(const std::vector<Case>& cases) {
+  ASSERT_TRUE(ParseJob(kGood, "job.yaml").ok()) << ParseJob(kGood, "job.yaml").status();
+  for (const Case& c : cases) {
+    absl::StatusOr<Job> job = ParseJob(Replaced(c), "job.yaml");
+    EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << c.to;
+    EXPECT_EQ(std::string(job.status().message()), c.message);
+  }
+}
+
+TEST(JobErrors, UnknownKeysNameTheNearest) {
+  ExpectMessages({
+      {"datasets:", "datset:", "job.yaml:3: unknown key 'datset' in job; nearest is 'datasets'"},
+      {"seed: 7", "Seed: 7", "job.yaml:1: unknown key 'Seed' in job; nearest is 'seed'"},
+      {"weight: 1", "wieght: 1", "job.yaml:4: unknown key 'wieght' in datasets[0]; nearest is 'weight'"},
+      {"samples: 64", "sample: 64", "job.yaml:7: unknown key 'sample' in batch; nearest is 'samples'"},
+      {"", "    cost: {lineal: 1}",
+       "job.yaml:12: unknown key 'lineal' in phases[1].cost; nearest is 'linear'"},
+      {"", "limits:\n  max_image_byte: 1",
+       "job.yaml:13: unknown key 'max_image_byte' in limits; nearest is 'max_image_bytes'"},
+      {"seed: 7", "\"\": 7", "job.yaml:1: unknown key '' in job; nearest is 'name'"},
+  });
+}
+
+TEST(JobErrors, WrongTypesSayWhatWasFound) {
+  ExpectMessages({
+      {"seed: 7", "seed: seven",
+       "job.yaml:1: seed: expected a whole number of at most 64 bits, found 'seven'"},
+      {"seed: 7", "seed: -7", "job.yaml:1: seed: expected a whole number of at most 64 bits, found '-7'"},
+      {"seed: 7", "seed: 1.5", "job.yaml:1: seed: expected a whole number of at most 64 bits, found '1.5'"},
+      {"seed: 7", "seed: 18446744073709551616",
+       "job.yaml:1: seed: expected a whole number of at most 64 bits, found '18446744073709551616'"},
+      {"seed: 7", "seed: 0777", "job.yaml:1: seed: expected a whole number of at most 64 bits, found '0777'"},
+      {"seed: 7", "seed: '7'", "job.yaml:1: seed: expected a whole number, found the text '7'"},
+      {"seed: 7", "seed:", "job.yaml:1: seed: expected a whole number, found nothing"},
+      {"seed: 7", "seed: [7]", "job.yaml:1: seed: expected a whole number, found a list"},
+      {"index: ./index", "index: {a: b}", "job.yaml:2: index: expected a text, found keys and values"},
+      {"index: ./index", "index: ~", "job.yaml:2: index: expected a text, found nothing"},
+      {"index: ./index", "index: \"a\\0b\"", "job.yaml:2: index: a text must not contain NUL"},
+      {"[a.tar]", "a.tar", "job.yaml:4: datasets[0].shards: expected a list, found 'a.tar'"},
+      {"[a.tar]", "[[a.tar]]", "job.yaml:4: datasets[0].shards[0]: expected a text, found a list"},
+      {"weight: 1", "weight: heavy",
+       "job.yaml:4: datasets[0].weight: expected a finite number, found 'heavy'"},
+      {"weight: 1", "weight: .nan", "job.yaml:4: datasets[0].weight: expected a finite number, found '.nan'"},
+      {"weight: 1", "weight: nan", "job.yaml:4: datasets[0].weight: expected a finite number, found 'nan'"},
+      {"weight: 1", "weight: inf", "job.yaml:4: datasets[0].weight: expected a finite number, found 'inf'"},
+      {"weight: 1", "weight: 1e999",
+       "job.yaml:4: datasets[0].weight: expected a finite number, found '1e999'"},
+      {"{samples: 64}", "64", "job.yaml:7: batch: expected keys and values, found '64'"},
+      {"{samples: 64}", "{samples: 64MiB}",
+       "job.yaml:7: batch.samples: expected a whole number of at most 64 bits, found '64MiB'"},
+      {"", "limits: {max_image_bytes: 1TiB}",
+       "job.yaml:12: limits.max_image_bytes: expected a whole number of at most 64 bits (KiB, MiB, GiB, k "
+       "and m may "
+       "follow it), found '1TiB'"},
+      {"", "topology: {ranks_per_node: 4294967296}",
+       "job.yaml:12: topology.ranks_per_node: 4294967296 is too large; at most 4294967295"},
+      {"ranks: 0-7}", "ranks: [0, 1]}", "job.yaml:9: phases[0].ranks: expected a text, found a list"},
+  });
+}
+
+TEST(JobErrors, YamlIsOnePlainDocument) {
+  ExpectMessages({
+      {"index: ./index", "seed: 8", "job.yaml:2: key 'seed' was already given on line 1"},
+      {"weight: 1", "name: again", "job.yaml:4: key 'name' was already given on line 4"},
+      {"seed: 7", "seed: &s 7", "job.yaml:1: anchor 's': anchors and aliases are not supported"},
+      {"seed: 7", "seed: *s", "job.yaml:1: the referenced anchor is not defined"},
+      {"seed: 7", "seed: !!int 7", "job.yaml:1: tags are not supported"},
+      {"seed: 7", "? [a, b]\n: 7", "job.yaml:1: a key must be a text"},
+      {"seed: 7", "~: 7", "job.yaml:1: a key must be a text"},
+      {"", "---\nseed: 8\n", "job.yaml:12: a second document; a job is one"},
+      {"[a.tar]", "[a.tar", "job.yaml:4: illegal flow end"},
+      {"index: ./index", "index: a\xff", "job.yaml:2: byte 16 of the file is a NUL or not UTF-8"},
+  });
+}
+
+TEST(JobErrors, FilesThatAreNoJob) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "f:1: the file is empty"},
+      {"# only a comment\n", "f:1: the file is empty"},
+      {"---\n", "f:1: the file is empty"},
+      {"- a\n- b\n", "f:1: expected keys and values, found a list"},
+      {"hello", "f:1: expected keys and values, found 'hello'"},
+      {std::string("a\0b", 3), "f:1: byte 1 of the file is a NUL or not UTF-8"},
+      {std::string(33, '[') + std::string(33, ']'), "f:1: nested deeper than 32"},
+      {std::string((1 << 20) + 1, ' '), "f:1: 1048577 bytes; at most 1048576 are read"},
+  };
+  for (const auto& [yaml, message] : cases) {
+    EXPECT_EQ(std::string(ParseJob(yaml, "f").status().message()), message);
+  }
+}
+
+TEST(JobErrors, HugeFilesAreRefusedBeforeTheyTakeMemory) {
+  for (const std::string& unit :
+       {std::string("["), std::string("{a: "), std::string("- "), std::string("? ")}) {
+    std::string yaml;
+    while (yaml.size() < 100000) yaml += unit;
+    EXPECT_EQ(ParseJob(yaml, "f").status().code(), absl::StatusCode::kInvalidArgument) << unit;
+  }
+  std::string many = "exclude: [";
+  for (int i = 0; i < 200001; ++i) many += "a,";
+  EXPECT_EQ(std::string(ParseJob(many + "]", "f").status().message()), "f:1: more than 200000 values");
+  std::string keys;
+  for (int i = 0; i < 101; ++i) absl::StrAppend(&keys, "k", i, ": 1\n");
+  EXPECT_EQ(std::string(ParseJob(keys, "f").status().message()), "f:101: more than 100 keys");
+}
+
+TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
+  ExpectMessages({
+      {"name: photos, ", "", "job.yaml:4: datasets[0].name: missing; error messages and exclude need it"},
+      {"name: photos", "name: a/b",
+       "job.yaml:4: datasets[0].name: 'a/b' must not contain '/' or a line break"},
+      {"name: speech", "name: photos", "job.yaml:5: datasets[1].name: two datasets are named 'photos'"},
+      {"weight: 1", "weight: -1", "job.yaml:4: datasets[0].weight: must not be negative"},
+      {"[b.tar]", "[]", "job.yaml:5: datasets[1].shards: missing; give at least one shard"},
+      {"[b.tar]", "['']", "job.yaml:5: datasets[1].shards[0]: an empty path"},
+      {"[b.tar]", "[c.tar, ./c.tar]", "job.yaml:5: datasets[1].shards: 'c.tar' is listed twice"},
+      {"[b.tar]", "['{2..1}']", "job.yaml:5: datasets[1].shards[0]: the range '{2..1}' runs backwards"},
+      {"[b.tar]", "['{a,b}']", "job.yaml:5: datasets[1].shards[0]: '{a,b}' is no range; write {000..127}"},
+      {"[b.tar]", "['{0..1']",
+       "job.yaml:5: datasets[1].shards[0]: '{0..1' has an unmatched brace; ranges look like {000..127}"},
+      {"[b.tar]", "['{0..1000000}']",
+       "job.yaml:5: datasets[1].shards[0]: the ranges stand for more than 1000000 shards or 256 MiB of "
+       "paths"},
+  });
+  std::string none = kGood;
+  none.replace(none.find("weight: 1"), 9, "weight: 0");
+  none.replace(none.find("[b.tar]"), 7, "[b.tar], weight: 0.0");
+  EXPECT_EQ(std::string(ParseJob(none, "f").status().message()),
+            "f:3: datasets: every weight is 0; at least one dataset must be drawn");
+}
+
+TEST(JobErrors, BatchOrderAndTopology) {
+  ExpectMessages({
+      {"batch: {samples: 64}", "batch: {}", "job.yaml:7: batch: missing; give samples or llm_tokens"},
+      {"batch: {samples: 64}", "", "job.yaml:1: batch: missing; give samples or llm_tokens"},
+      {"samples: 64", "samples: 0", "job.yaml:7: batch.samples: must be from 1 to 16777216, is 0"},
+      {"samples: 64", "llm_tokens: 0", "job.yaml:7: batch.llm_tokens: must be from 1 to 1099511627776, is 0"},
+      {"samples: 64", "samples: 64, llm_tokens: 1",
+       "job.yaml:7: batch: 'samples' and 'llm_tokens' exclude each other"},
+      {"samples: 64", "samples: 64, window_samples: 1",
+       "job.yaml:7: batch.window_samples: belongs to llm_tokens; with samples there are no windows"},
+      {"index: ./index", "", "job.yaml:1: index: missing; give the folder of the index"},
+      {"", "order: {shuffle: random}",
+       "job.yaml:12: order.shuffle: 'random' is not one of full, blocked, none"},
+      {"", "order: {block_samples: 4}", "job.yaml:12: order.block_samples: belongs to shuffle: blocked"},
+      {"", "order: {shuffle: none, window_blocks: 4}",
+       "job.yaml:12: order.window_blocks: belongs to shuffle: blocked"},
+      {"", "topology: {virtual_stages: 2}",
+       "job.yaml:12: topology.virtual_stages: 2 virtual stages need pipeline_stages above 1"},
+      {"", "stream_version: 9",
+       "job.yaml:12: stream_version: the job wants version 9, this release makes version 1; run the release "
+       "that the "
+       "job was started with, or remove the line to start anew"},
+      {"", "wire: u16", "job.yaml:12: wire: 'u16' is not one of u8, bf16, f32"},
+  });
+}
+
+TEST(JobErrors, Phases) {
+  ExpectMessages({
+      {"name: llm", "name: audio", "job.yaml:8: phases: exactly one phase must be named llm; there is none"},
+      {"name: vision", "name: llm", "job.yaml:10: phases[1].name: two phases are named 'llm'"},
+      {"name: vision", "name: video",
+       "job.yaml:10: phases[1].name: 'video' is not one of llm, vision, audio"},
+      {"name: llm, ", "", "job.yaml:9: phases[0].name: missing; one of llm, vision, audio"},
+      {", ranks: 0-7}", "}", "job.yaml:9: phases[0].ranks: missing; a list of ranks looks like \"0-3,8\""},
+      {"ranks: 0-7}", "ranks: \"0-7,3\"}", "job.yaml:9: phases[0].ranks: rank 3 is given twice"},
+      {"ranks: 0-7}", "ranks: 7-0}", "job.yaml:9: phases[0].ranks: the ranks 7-0 run backwards"},
+      {"ranks: 0-7}", "ranks: all}",
+       "job.yaml:9: phases[0].ranks: 'all' is no rank from 0 to 1048575; a list of ranks looks like "
+       "\"0-3,8\""},
+      {"ranks: 0-7}", "ranks: 0-7, runs: once_per_step}",
+       "job.yaml:9: phases[0].runs: belongs to encoder phases"},
+      {"", "    runs: sometimes",
+       "job.yaml:12: phases[1].runs: 'sometimes' is not one of once_per_step, once_per_microbatch"},
+      {"", "    batching: stacked",
+       "job.yaml:12: phases[1].batching: 'stacked' is not one of packed, padded"},
+      {"", "    algorithm: magic",
+       "job.yaml:12: phases[1].algorithm: 'magic' is not one of balance_without_moving, greedy_packed, "
+       "greedy_padded, "
+       "none"},
+      {"", "    min_items: 2000", "job.yaml:12: phases[1].min_items: must be at most 1024, is 2000"},
+      {"", "    cost: {linear: 0}",
+       "job.yaml:12: phases[1].cost: every length costs 0; give one of constant, linear, quadratic"},
+      {"", "    cost: {linear: -1}",
+       "job.yaml:12: phases[1].cost: constant, linear and quadratic must not be negative"},
+      {"", "    cost: {linear: 1, mask_factor: -1}",
+       "job.yaml:12: phases[1].cost.mask_factor: must be above -1"},
+  });
+}
+
+TEST(JobErrors, Processor) {
+  ExpectMessages({
+      {"processor: {folder: ./qwen2-vl}", "",
+       "job.yaml:1: processor.vision: missing; give it, or processor.folder"},
+      {"{folder: ./qwen2-vl}", "{vision: v}",
+       "job.yaml:6: processor.tokenizer: missing; give it, or processor.folder"},
+      {"{folder: ./qwen2-vl}", "{folder: f, audio: a}",
+       "job.yaml:6: processor.audio: the job has no phase that uses it"},
+      {"{folder: ./qwen2-vl}", "{folder: f, chat: llama}",
+       "job.yaml:6: processor.chat: 'llama' is not one of chatml, plain"},
+      {"{folder: ./qwen2-vl}", "{folder: f, resampler: fast}",
+       "job.yaml:6: processor.resampler: 'fast' is not one of pil"},
+      {"{folder: ./qwen2-vl}", "{folder: f, fps: -1}", "job.yaml:6: processor.fps: must not be negative"},
+      {"{folder: ./qwen2-vl}", "{folder: f, added_tokens: [a, '']}",
+       "job.yaml:6: processor.added_tokens[1]: an empty token"},
+      {"{folder: ./qwen2-vl}", "{folder: f, min_pixels: 2k, max_pixels: 1k}",
+       "job.yaml:6: processor.min_pixels: 2000 is above max_pixels, 1000"},
+      {"{folder: ./qwen2-vl}", "{folder: f, min_frames: 9, max_frames: 8}",
+       "job.yaml:6: processor.min_frames: 9 is above max_frames, 8"},
+      {"{folder: ./qwen2-vl}", "{folder: f, video_max_pixels: 1}",
+       "job.yaml:6: processor.video_min_pixels: 100352 is above video_max_pixels, 1"},
+  });
+}
+
+TEST(JobErrors, MicrobatchLimitsAndExclude) {
+  ExpectMessages({
+      {"", "microbatch: {capacity_tokens: 100, pad_to: 64}",
+       "job.yaml:12: microbatch.pad_to: 64 is below capacity_tokens, 100"},
+      {"", "microbatch: {pad_to: 100, align: 64}",
+       "job.yaml:12: microbatch.pad_to: 100 is not a multiple of align, 64"},
+      {"", "microbatch: {capacity_tokens: 63, align: 64}",
+       "job.yaml:12: microbatch.capacity_tokens: 63 is below align, 64"},
+      {"", "microbatch: {align: 65537}", "job.yaml:12: microbatch.align: must be at most 65536, is 65537"},
+      {"", "topology: {pipeline_stages: 4, virtual_stages: 2}\nmicrobatch: {count_multiple: 6}",
+       "job.yaml:13: microbatch.count_multiple: 6 is not a multiple of pipeline_stages, 4, which an "
+       "interleaved "
+       "schedule needs"},
+      {"", "limits: {max_image_side: 65536}",
+       "job.yaml:12: limits.max_image_side: must be at most 65535, is 65536"},
+      {"", "exclude: [photos/a.tar]",
+       "job.yaml:12: exclude[0]: 'photos/a.tar' is not of the form dataset/shard-file-name/sample-key"},
+      {"", "exclude:\n- photos/a.tar/1\n- photo/a.tar/2",
+       "job.yaml:14: exclude[1]: there is no dataset 'photo'; nearest is 'photos'"},
+  });
+}
+
+// No prefix, and no single changed byte, of a good job does anything but parse or fail with a place.
+TEST(JobErrors, MutatedJobsFailWithAPlace) {
+  std::string good = kGood;
+  for (size_t i = 0; i <= good.size(); ++i) {
+    absl::StatusOr<Job> job = ParseJob(good.substr(0, i), "f");
+    if (!job.ok()) {
+      ASSERT_EQ(job.status().message().substr(0, 2), "f:") << good.substr(0, i);
+    }
+  }
+  const std::string bytes = "{}[]:,-&*!|>'\"%@`#?~ \n\t0\x80";
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (char byte : bytes) {
+      std::string yaml = good;
+      yaml[i] = byte;
+      absl::StatusOr<Job> job = ParseJob(yaml, "f");
+      if (!job.ok()) {
+        ASSERT_EQ(job.status().message().substr(0, 2), "f:") << yaml;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel

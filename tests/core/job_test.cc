@@ -1,0 +1,219 @@
+#include "core/job.h"
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "core/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace evenkeel {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kSmall[] = R"(
+seed: 7
+index: ./index
+datasets: [{name: photos, shards: ["shards/photos-{000..003}.tar"]}]
+processor: {folder: ./qwen2-vl}
+batch: {samples: 64}
+phases:
+  - {name: vision, ranks: 0-7}
+  - {name: llm, ranks: 0-7}
+)";
+
+Job Parsed(const std::string& yaml, const std::string& path = "jobs/captions.yaml") {
+  absl::StatusOr<Job> job = ParseJob(yaml, path);
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? *std::move(job) : Job{};
+}
+
+// The example of core/job.h.
+absl::StatusOr<uint32_t> NodeOfFourthVisionRank(const std::string& path) {
+  absl::StatusOr<Job> job = LoadJob(path);
+  if (!job.ok()) return job.status();
+  uint32_t node = job->NodeOf(job->phase(Phase::kVision)->ranks[3]);
+  return node;
+}
+
+TEST(Job, FillsEveryDefault) {
+  Job job = Parsed(kSmall);
+  EXPECT_EQ(job.name, "captions");
+  EXPECT_EQ(job.path, "jobs/captions.yaml");
+  EXPECT_EQ(job.seed, 7u);
+  EXPECT_EQ(job.index, "jobs/index");
+  ASSERT_EQ(job.datasets.size(), 1u);
+  EXPECT_EQ(job.datasets[0].weight, 1);
+  EXPECT_THAT(job.datasets[0].shards,
+              ElementsAre("jobs/shards/photos-000.tar", "jobs/shards/photos-001.tar",
+                          "jobs/shards/photos-002.tar", "jobs/shards/photos-003.tar"));
+  EXPECT_EQ(job.processor.vision, "jobs/qwen2-vl");
+  EXPECT_EQ(job.processor.audio, "");
+  EXPECT_EQ(job.processor.tokenizer, "jobs/qwen2-vl");
+  EXPECT_EQ(job.processor.chat, "chatml");
+  EXPECT_EQ(job.processor.resampler, "pil");
+  EXPECT_EQ(job.processor.fps, 2);
+  EXPECT_EQ(job.processor.min_frames, 4u);
+  EXPECT_EQ(job.processor.max_frames, 768u);
+  EXPECT_EQ(job.processor.video_min_pixels, 100352u);
+  EXPECT_EQ(job.processor.video_max_pixels, 602112u);
+  EXPECT_EQ(job.processor.wire, Wire::kU8);
+  EXPECT_EQ(job.batch.samples, 64u);
+  EXPECT_EQ(job.batch.llm_tokens, 0u);
+  EXPECT_EQ(job.order.shuffle, Shuffle::kFull);
+  EXPECT_EQ(job.pipeline_stages, 1u);
+  EXPECT_EQ(job.virtual_stages, 1u);
+  EXPECT_EQ(job.microbatch.align, 1u);
+  EXPECT_EQ(job.microbatch.count_multiple, 1u);
+  EXPECT_EQ(job.limits.max_image_pixels, 89478485u);
+  EXPECT_EQ(job.limits.max_llm_length, 131072u);
+  ASSERT_EQ(job.phases.size(), 2u);
+  EXPECT_EQ(job.phases[0].phase, Phase::kLlm);  // sorted, though written second
+  EXPECT_EQ(job.phases[1].phase, Phase::kVision);
+  EXPECT_EQ(job.phases[1].algorithm, "balance_without_moving");
+  EXPECT_EQ(job.phases[1].cost.linear, 1);
+  EXPECT_EQ(job.phase(Phase::kAudio), nullptr);
+  EXPECT_EQ(job.NodeOf(5), 0u);
+}
+
+TEST(Job, ReadsEveryField) {
+  Job job = Parsed(R"(
+name: everything
+seed: 18446744073709551615
+index: /data/index
+datasets:
+  - name: a
+    shards:
+      - ../a/{0..1}.tar
+      - /abs/b.tar
+    weight: 0
+  - {name: b, shards: [c.tar], weight: 2.5e-1}
+processor:
+  vision: v
+  audio: a
+  tokenizer: t
+  chat: plain
+  system: |
+    You are terse.
+  added_tokens: ["<a>", '<b>']
+  resampler: pil
+  min_pixels: 3k
+  max_pixels: 1m
+  fps: 1.5
+  min_frames: 2
+  max_frames: 64
+  video_min_pixels: 1KiB
+  video_max_pixels: 2KiB
+batch: {llm_tokens: 4096, window_samples: 100}
+order: {shuffle: blocked, block_samples: 16, window_blocks: 3}
+topology: {ranks_per_node: 4, pipeline_stages: 2, virtual_stages: 3}
+phases:
+  - {name: audio, ranks: "8", batching: padded, runs: once_per_microbatch, algorithm: none, min_items: 1}
+  - {name: llm, ranks: 4-5, cost: {quadratic: 1e-6}, algorithm: greedy_padded}
+  - name: vision
+    ranks: 3,0-1
+    cost: {constant: 1, linear: 2, quadratic: 3, mask_factor: 0.5}
+    algorithm: greedy_packed
+microbatch: {capacity_tokens: 1003, pad_to: 1024, align: 8, count_multiple: 4}
+wire: bf16
+limits: {max_image_bytes: 1MiB, max_llm_length: 5000, max_items: 3}
+exclude: [b/c.tar/key/with/slashes, a/0.tar/x, a/0.tar/x]
+stream_version: 1
+)");
+  EXPECT_EQ(job.name, "everything");
+  EXPECT_EQ(job.seed, ~0ull);
+  EXPECT_EQ(job.index, "/data/index");
+  EXPECT_THAT(job.datasets[0].shards, ElementsAre("a/0.tar", "a/1.tar", "/abs/b.tar"));
+  EXPECT_EQ(job.datasets[0].weight, 0);  // an explicit 0 stays 0
+  EXPECT_EQ(job.datasets[1].weight, 0.25);
+  EXPECT_EQ(job.processor.vision, "jobs/v");
+  EXPECT_EQ(job.processor.audio, "jobs/a");
+  EXPECT_EQ(job.processor.tokenizer, "jobs/t");
+  EXPECT_EQ(job.processor.chat, "plain");
+  EXPECT_EQ(job.processor.system, "You are terse.\n");
+  EXPECT_THAT(job.processor.added_tokens, ElementsAre("<a>", "<b>"));
+  EXPECT_EQ(job.processor.min_pixels, 3000u);
+  EXPECT_EQ(job.processor.max_pixels, 1000000u);
+  EXPECT_EQ(job.processor.fps, 1.5);
+  EXPECT_EQ(job.processor.video_max_pixels, 2048u);
+  EXPECT_EQ(job.processor.wire, Wire::kBf16);
+  EXPECT_EQ(job.batch.llm_tokens, 4096u);
+  EXPECT_EQ(job.batch.window_samples, 100u);
+  EXPECT_EQ(job.order.shuffle, Shuffle::kBlocked);
+  EXPECT_EQ(job.order.block_samples, 16u);
+  EXPECT_EQ(job.order.window_blocks, 3u);
+  EXPECT_EQ(job.NodeOf(8), 2u);
+  EXPECT_EQ(job.pipeline_stages, 2u);
+  EXPECT_EQ(job.virtual_stages, 3u);
+  const PhaseSpec* audio = job.phase(Phase::kAudio);
+  ASSERT_NE(audio, nullptr);
+  EXPECT_EQ(audio->batching, Batching::kPadded);
+  EXPECT_EQ(audio->runs, Runs::kOncePerMicrobatch);
+  EXPECT_EQ(audio->min_items, 1u);
+  EXPECT_EQ(audio->algorithm, "none");
+  const PhaseSpec* llm = job.phase(Phase::kLlm);
+  ASSERT_NE(llm, nullptr);
+  EXPECT_EQ(llm->cost.linear, 0);  // one was set, so the others are 0
+  EXPECT_EQ(llm->cost.quadratic, 1e-6);
+  const PhaseSpec* vision = job.phase(Phase::kVision);
+  ASSERT_NE(vision, nullptr);
+  EXPECT_THAT(vision->ranks, ElementsAre(3, 0, 1));
+  EXPECT_EQ(vision->cost(2), (1 + 4 + 12) * 1.5);
+  EXPECT_EQ(job.microbatch.capacity_tokens, 1003u);
+  EXPECT_EQ(job.microbatch.pad_to, 1024u);
+  EXPECT_EQ(job.microbatch.count_multiple, 4u);
+  EXPECT_EQ(job.limits.max_image_bytes, 1ull << 20);
+  EXPECT_EQ(job.limits.max_items, 3u);
+  EXPECT_EQ(job.limits.max_llm_length, 1000u);  // the capacity, rounded down to whole units of `align`
+  EXPECT_THAT(job.exclude, ElementsAre("a/0.tar/x", "b/c.tar/key/with/slashes"));  // a set
+}
+
+TEST(Job, ExcludesSamplesThatNoMicrobatchOrStepCouldHold) {
+  std::string yaml = kSmall;
+  EXPECT_EQ(Parsed(yaml + "microbatch: {pad_to: 512}").limits.max_llm_length, 512u);
+  EXPECT_EQ(Parsed(yaml + "microbatch: {pad_to: 512}").microbatch.capacity_tokens, 512u);
+  EXPECT_EQ(Parsed(yaml + "microbatch: {capacity_tokens: 500, align: 64, pad_to: 512}").limits.max_llm_length,
+            448u);
+  EXPECT_EQ(Parsed(yaml + "limits: {max_llm_length: 100}\nmicrobatch: {pad_to: 512}").limits.max_llm_length,
+            100u);
+  yaml.replace(yaml.find("samples: 64"), 11, "llm_tokens: 9999");
+  EXPECT_EQ(Parsed(yaml).limits.max_llm_length, 9999u);
+}
+
+TEST(Job, InterleavedSchedulesTakeWholeRoundsOfMicrobatches) {
+  std::string yaml = kSmall;
+  EXPECT_EQ(Parsed(yaml + "topology: {pipeline_stages: 4}").microbatch.count_multiple, 1u);
+  EXPECT_EQ(Parsed(yaml + "topology: {pipeline_stages: 4, virtual_stages: 2}").microbatch.count_multiple, 4u);
+}
+
+TEST(Job, EmptySectionsAreUnset) {
+  Job job = Parsed(std::string(kSmall) + "exclude:\nlimits:\nmicrobatch: ~\n");
+  EXPECT_TRUE(job.exclude.empty());
+  EXPECT_EQ(job.limits.max_items, 1024u);
+}
+
+TEST(Job, PathsOfAFileInTheWorkingDirectoryStayRelative) {
+  Job job = Parsed(kSmall, "job.yaml");
+  EXPECT_EQ(job.index, "index");
+  EXPECT_EQ(job.datasets[0].shards[0], "shards/photos-000.tar");
+  EXPECT_EQ(Parsed(kSmall, "/etc/job.yaml").index, "/etc/index");
+}
+
+TEST(LoadJob, ReadsAFileAndNamesAMissingOne) {
+  std::string path = testing::TempDir() + "/core_job_test.yaml";
+  std::ofstream(path) << kSmall << "topology: {ranks_per_node: 2}\n";
+  absl::StatusOr<uint32_t> node = NodeOfFourthVisionRank(path);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ(*node, 1u);
+  std::remove(path.c_str());
+  EXPECT_EQ(LoadJob(path).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(LoadJob(path).status().message()),
+              HasSubstr(path + ":1: cannot read the job file"));
+  EXPECT_EQ(LoadJob(testing::TempDir()).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace evenkeel

@@ -1,0 +1,26 @@
+#include "core/plan.h"
+
+#include "gtest/gtest.h"
+
+namespace evenkeel {
+namespace {
+
+TEST(Plan, FindsPhasesAndRoutesThatItHasAndNoOthers) {
+  Plan plan;
+  plan.phases.resize(2);
+  plan.phases[1].phase = Phase::kAudio;
+  plan.routes.resize(3);
+  for (uint32_t i = 0; i < 3; ++i) {
+    plan.routes[i].from = Phase::kAudio;
+    plan.routes[i].microbatch = i;
+  }
+  EXPECT_EQ(plan.phase(Phase::kLlm), &plan.phases[0]);
+  EXPECT_EQ(plan.phase(Phase::kAudio), &plan.phases[1]);
+  EXPECT_EQ(plan.phase(Phase::kVision), nullptr);
+  EXPECT_EQ(plan.route(Phase::kAudio, 2), &plan.routes[2]);
+  EXPECT_EQ(plan.route(Phase::kAudio, 3), nullptr);
+  EXPECT_EQ(plan.route(Phase::kVision, 0), nullptr);
+}
+
+}  // namespace
+}  // namespace evenkeel
