@@ -94,7 +94,8 @@ class FileSource : public ByteSource {
         return ErrnoStatus(error, path);
       }
       if (n == 0) {
-        return absl::OutOfRangeError(absl::StrCat(path, ": ends at byte ", offset, ", ", out.size(), " bytes short"));
+        return absl::OutOfRangeError(
+            absl::StrCat(path, ": ends at byte ", offset, ", ", out.size(), " bytes short"));
       }
       out = out.subspan(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);

@@ -20,8 +20,8 @@ class ByteSource {
 
   // NotFound, PermissionDenied, Unavailable (try again).
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
-  // An opaque text that changes whenever the object does (an ETag; time and inode of a file): a hint that lets the
-  // index skip what it has already read, never part of an identity. Empty: unknown, read it again.
+  // An opaque text that changes whenever the object does (an ETag; time and inode of a file): a hint that
+  // lets the index skip what it has already read, never part of an identity. Empty: unknown, read it again.
   virtual absl::StatusOr<std::string> Stamp(const std::string& path) {
     static_cast<void>(path);
     return std::string();

@@ -1,15 +1,346 @@
 #include "dataset/index.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/annotated_mutex.h"
+#include "core/job_syntax.h"
+#include "core/status.h"
+#include "dataset/columns.h"
+#include "dataset/excluded_rows.h"
+#include "dataset/index_folder.h"
+#include "dataset/sample_parser.h"
+#include "dataset/utf8.h"
+
 namespace evenkeel {
+namespace dataset {
 
-absl::StatusOr<std::unique_ptr<Index>> Index::Open(const Job&, const Digest&, ByteSource&) {
-  return absl::UnimplementedError("index");
+ExcludedRows::ExcludedRows(std::vector<uint64_t> rows) : rows_(std::move(rows)) {
+  std::sort(rows_.begin(), rows_.end());
+  rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
 }
 
-absl::StatusOr<Conversation> ReadConversation(const SamplePlaces&, const Limits&, ByteSource&) {
-  return absl::UnimplementedError("index");
+uint64_t ExcludedRows::RowOf(uint64_t index) const {
+  // rows_[i] - i rows that remain lie before rows_[i]; that number never falls.
+  size_t low = 0, high = rows_.size();
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (rows_[middle] - middle <= index) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return index + low;
 }
 
-std::string SampleName(const Job&, const SamplePlaces&) { return {}; }
+}  // namespace dataset
+
+using namespace dataset;
+
+namespace {
+
+std::string RunIndex(const Job& job) { return absl::StrCat("run 'evenkeel index --job ", job.path, "'"); }
+
+struct Shard {
+  std::string path;
+  Digest places_file, facts_file, lengths_file;
+  LengthsTotals totals;
+};
+
+struct Dataset {
+  std::vector<Shard> shards;
+  std::vector<uint64_t> first_row;  // of each shard, and the end
+  ExcludedRows excluded;
+};
+
+// The readers of a shard, opened when they are first needed.
+struct Readers {
+  std::optional<PlacesReader> places;
+  std::optional<FactsReader> facts;
+  std::optional<LengthsReader> lengths;
+};
+
+class StoredIndex : public Index {
+ public:
+  StoredIndex(const Job& job, size_t cache_bytes) : folder_(job.index), cache_(cache_bytes) {}
+
+  absl::Status Load(const Job& job, const Digest& processor, ByteSource& source);
+
+  Digest digest() const override { return digest_; }
+  uint64_t num_samples(uint32_t dataset) const override {
+    if (dataset >= datasets_.size()) return 0;
+    return datasets_[dataset].first_row.back() - datasets_[dataset].excluded.size();
+  }
+  absl::StatusOr<SampleLengths> lengths(uint32_t dataset, uint64_t index) const override;
+  absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const override;
+
+ private:
+  struct Row {
+    size_t shard;
+    uint64_t row;  // of the shard
+  };
+
+  absl::Status LoadDataset(const Job& job, const DatasetSpec& spec, const Catalogue& catalogue,
+                           const Digest& key, ByteSource& source);
+  absl::Status Exclude(const Job& job);
+  absl::Status ExcludeFrom(const std::string& line, Dataset& dataset, std::string_view file,
+                           std::string_view key, std::vector<uint64_t>& rows);
+  absl::StatusOr<Row> Find(uint32_t dataset, uint64_t index) const;
+  // Rows are read through these; a reader costs some hundred bytes and no descriptor.
+  absl::StatusOr<LengthsReader> Lengths(const Shard& shard) const;
+  absl::StatusOr<PlacesReader> Places(const Shard& shard) const;
+  absl::StatusOr<FactsReader> Facts(const Shard& shard) const;
+
+  const std::string folder_;
+  std::unique_ptr<ByteSource> files_ = MakeFileSource();
+  mutable PageCache cache_;
+  std::vector<Dataset> datasets_;
+  Digest digest_;
+  mutable Mutex mutex_;
+  mutable std::map<const Shard*, Readers> readers_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, const Catalogue& catalogue,
+                                      const Digest& key, ByteSource& source) {
+  auto found = catalogue.find(spec.name);
+  if (found == catalogue.end()) {
+    return absl::NotFoundError(
+        absl::StrCat(folder_, ": the index has no dataset '", spec.name, "'; ", RunIndex(job)));
+  }
+  const std::vector<ShardEntry>& entries = found->second;
+  auto mismatch = [&](size_t i, const std::string& what) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        i < spec.shards.size() ? spec.shards[i] : entries[i].name, ": ", what, "; ", RunIndex(job)));
+  };
+  Dataset dataset;
+  dataset.first_row.push_back(0);
+  for (size_t i = 0; i < std::max(entries.size(), spec.shards.size()); ++i) {
+    if (i >= entries.size()) return mismatch(i, "the index does not have this shard");
+    if (i >= spec.shards.size()) return mismatch(i, "the index has this shard, the job does not");
+    const ShardEntry& entry = entries[i];
+    if (entry.name != FileName(spec.shards[i])) {
+      return mismatch(i, absl::StrCat("the index has '", entry.name, "' in this place"));
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(uint64_t size, source.Size(spec.shards[i]));
+    if (size != entry.size) {
+      return mismatch(
+          i, absl::StrCat("the shard has ", size, " bytes; it had ", entry.size, " when it was indexed"));
+    }
+    const LengthsEntry* lengths = entry.FindLengths(key);
+    if (lengths == nullptr) {
+      return absl::NotFoundError(absl::StrCat(folder_, ": no lengths for this processor and these limits; ",
+                                              RunIndex(job), " (media are not read again)"));
+    }
+    dataset.shards.push_back(
+        {spec.shards[i], entry.places_file, entry.facts_file, lengths->file, lengths->totals});
+    dataset.first_row.push_back(dataset.first_row.back() + lengths->totals.rows);
+  }
+  datasets_.push_back(std::move(dataset));
+  return absl::OkStatus();
+}
+
+absl::Status StoredIndex::Load(const Job& job, const Digest& processor, ByteSource& source) {
+  absl::StatusOr<Catalogue> catalogue = LoadCatalogue(folder_, *files_);
+  if (absl::IsNotFound(catalogue.status())) {
+    return absl::NotFoundError(absl::StrCat(folder_, ": no index there; ", RunIndex(job)));
+  }
+  EVENKEEL_RETURN_IF_ERROR(catalogue.status());
+  const Digest key = LengthsKey(job.limits, processor);
+  std::vector<const std::vector<ShardEntry>*> entries;
+  datasets_.reserve(job.datasets.size());
+  for (const DatasetSpec& dataset : job.datasets) {
+    EVENKEEL_RETURN_IF_ERROR(LoadDataset(job, dataset, *catalogue, key, source));
+    entries.push_back(&catalogue->at(dataset.name));
+  }
+  digest_ = IndexDigest(entries, key);
+  return Exclude(job);
+}
+
+absl::Status StoredIndex::Exclude(const Job& job) {
+  std::vector<std::vector<uint64_t>> rows(datasets_.size());
+  for (const std::string& line : job.exclude) {
+    size_t best = job.datasets.size();
+    for (size_t d = 0; d < job.datasets.size(); ++d) {
+      const std::string prefix = job.datasets[d].name + "/";
+      if (line.compare(0, prefix.size(), prefix) == 0) best = d;
+    }
+    std::string form = "; an entry is dataset/shard-file-name/key";
+    if (best == job.datasets.size()) {
+      std::vector<std::string> names;
+      for (const DatasetSpec& dataset : job.datasets) names.push_back(dataset.name);
+      return absl::InvalidArgumentError(
+          absl::StrCat(job.path, ": exclude '", line, "': no such dataset; nearest is '",
+                       Nearest(line.substr(0, line.find('/')), names), "'", form));
+    }
+    std::string_view rest = std::string_view(line).substr(job.datasets[best].name.size() + 1);
+    size_t slash = rest.find('/');
+    if (slash == std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(job.path, ": exclude '", line, "': no key", form));
+    }
+    EVENKEEL_RETURN_IF_ERROR(AddContext(
+        ExcludeFrom(line, datasets_[best], rest.substr(0, slash), rest.substr(slash + 1), rows[best]),
+        job.path));
+  }
+  for (size_t d = 0; d < datasets_.size(); ++d) datasets_[d].excluded = ExcludedRows(std::move(rows[d]));
+  return absl::OkStatus();
+}
+
+absl::Status StoredIndex::ExcludeFrom(const std::string& line, Dataset& dataset, std::string_view file,
+                                      std::string_view key, std::vector<uint64_t>& rows) {
+  std::vector<std::string> names;
+  std::vector<std::string> keys;  // for the message only
+  bool found = false, shard_found = false;
+  for (size_t i = 0; i < dataset.shards.size(); ++i) {
+    const Shard& shard = dataset.shards[i];
+    std::string_view name = FileName(shard.path);
+    names.emplace_back(name);
+    if (name != file) continue;
+    shard_found = true;
+    EVENKEEL_ASSIGN_OR_RETURN(PlacesReader places, Places(shard));
+    EVENKEEL_ASSIGN_OR_RETURN(LengthsReader lengths, Lengths(shard));
+    for (uint64_t place = 0; place < places.num_places(); ++place) {
+      EVENKEEL_ASSIGN_OR_RETURN(PlaceRecord record, places.Read(place));
+      if (record.key != key) {
+        if (keys.size() < 20000) keys.push_back(record.key);
+        continue;
+      }
+      found = true;  // also where the index itself excludes it: then there is nothing left to do
+      EVENKEEL_ASSIGN_OR_RETURN(std::optional<uint64_t> row, lengths.RowOf(place));
+      if (row) rows.push_back(dataset.first_row[i] + *row);
+    }
+    auto excluded = [&](const ExclusionRecord& record) { found = found || record.key == key; };
+    EVENKEEL_RETURN_IF_ERROR(places.ForEachExclusion(excluded));
+  }
+  if (found) return absl::OkStatus();
+  if (!shard_found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exclude '", line, "': no such shard; nearest is '", Nearest(file, names), "'"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("exclude '", line, "': no such sample; nearest is '", Printable(Nearest(key, keys)), "'"));
+}
+
+absl::StatusOr<StoredIndex::Row> StoredIndex::Find(uint32_t dataset, uint64_t index) const {
+  if (index >= num_samples(dataset)) {
+    return absl::OutOfRangeError(absl::StrCat("no sample ", index, " in dataset ", dataset, " of the index"));
+  }
+  const Dataset& rows = datasets_[dataset];
+  uint64_t row = rows.excluded.RowOf(index);
+  // The last shard that begins at or before the row; shards without rows begin where the next one does.
+  auto after = std::upper_bound(rows.first_row.begin(), rows.first_row.end(), row);
+  size_t shard = static_cast<size_t>(after - rows.first_row.begin()) - 1;
+  return Row{shard, row - rows.first_row[shard]};
+}
+
+absl::StatusOr<LengthsReader> StoredIndex::Lengths(const Shard& shard) const {
+  {
+    MutexLock lock(mutex_);
+    auto found = readers_.find(&shard);
+    if (found != readers_.end() && found->second.lengths) return *found->second.lengths;
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(
+      LengthsReader reader,
+      LengthsReader::Open(*files_, cache_, ColumnPath(folder_, FileKind::kLengths, shard.lengths_file)));
+  if (reader.totals().rows != shard.totals.rows || reader.totals().content != shard.totals.content) {
+    return absl::DataLossError(absl::StrCat(folder_, ": the lengths of ", shard.path,
+                                            " are not those that the catalogue names; remove the index"));
+  }
+  MutexLock lock(mutex_);
+  readers_[&shard].lengths = reader;
+  return reader;
+}
+
+absl::StatusOr<PlacesReader> StoredIndex::Places(const Shard& shard) const {
+  {
+    MutexLock lock(mutex_);
+    auto found = readers_.find(&shard);
+    if (found != readers_.end() && found->second.places) return *found->second.places;
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(
+      PlacesReader reader,
+      PlacesReader::Open(*files_, cache_, ColumnPath(folder_, FileKind::kPlaces, shard.places_file)));
+  MutexLock lock(mutex_);
+  readers_[&shard].places = reader;
+  return reader;
+}
+
+absl::StatusOr<FactsReader> StoredIndex::Facts(const Shard& shard) const {
+  {
+    MutexLock lock(mutex_);
+    auto found = readers_.find(&shard);
+    if (found != readers_.end() && found->second.facts) return *found->second.facts;
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(
+      FactsReader reader,
+      FactsReader::Open(*files_, cache_, ColumnPath(folder_, FileKind::kFacts, shard.facts_file)));
+  MutexLock lock(mutex_);
+  readers_[&shard].facts = reader;
+  return reader;
+}
+
+absl::StatusOr<SampleLengths> StoredIndex::lengths(uint32_t dataset, uint64_t index) const {
+  EVENKEEL_ASSIGN_OR_RETURN(Row row, Find(dataset, index));
+  EVENKEEL_ASSIGN_OR_RETURN(LengthsReader reader, Lengths(datasets_[dataset].shards[row.shard]));
+  return reader.Read(row.row);
+}
+
+absl::StatusOr<SamplePlaces> StoredIndex::places(uint32_t dataset, uint64_t index) const {
+  EVENKEEL_ASSIGN_OR_RETURN(Row row, Find(dataset, index));
+  const Shard& shard = datasets_[dataset].shards[row.shard];
+  EVENKEEL_ASSIGN_OR_RETURN(LengthsReader lengths, Lengths(shard));
+  EVENKEEL_ASSIGN_OR_RETURN(PlacesReader places, Places(shard));
+  EVENKEEL_ASSIGN_OR_RETURN(FactsReader facts, Facts(shard));
+  EVENKEEL_ASSIGN_OR_RETURN(uint64_t place, lengths.PlaceOf(row.row));
+  EVENKEEL_ASSIGN_OR_RETURN(PlaceRecord record, places.Read(place));
+  SamplePlaces out;
+  out.dataset = dataset;
+  out.key = std::move(record.key);
+  out.shard_path = shard.path;
+  out.text_form = record.text_form;
+  out.text_offset = record.text_offset;
+  out.text_size = record.text_size;
+  out.items = std::move(record.items);
+  for (size_t i = 0; i < out.items.size(); ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(std::optional<MediaFacts> item, facts.Read(record.first_item + i));
+    if (!item)
+      return absl::DataLossError(absl::StrCat(folder_, ": a usable sample without facts; remove the index"));
+    out.items[i].facts = *item;
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Index>> Index::Open(const Job& job, const Digest& processor,
+                                                   ByteSource& source, size_t cache_bytes) {
+  auto index = std::make_unique<StoredIndex>(job, cache_bytes);
+  EVENKEEL_RETURN_IF_ERROR(index->Load(job, processor, source));
+  return std::unique_ptr<Index>(std::move(index));
+}
+
+absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const Limits& limits,
+                                              ByteSource& source) {
+  const std::string where = absl::StrCat(places.shard_path, ": sample '", Printable(places.key), "'");
+  if (places.text_size > limits.max_text_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": ", places.text_size, " bytes of text; the limit is ", limits.max_text_bytes));
+  }
+  std::string text(places.text_size, '\0');
+  EVENKEEL_RETURN_IF_ERROR(
+      source.ReadAt(places.shard_path, places.text_offset, std::as_writable_bytes(std::span(text))));
+  absl::StatusOr<Conversation> conversation = ParseRecorded(places, text, limits);
+  if (!conversation.ok()) return AddContext(conversation.status(), where);
+  return conversation;
+}
+
+std::string SampleName(const Job& job, const SamplePlaces& places) {
+  return absl::StrCat(places.dataset < job.datasets.size() ? job.datasets[places.dataset].name : "?", "/",
+                      std::string(FileName(places.shard_path)), "/", places.key);
+}
 
 }  // namespace evenkeel

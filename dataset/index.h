@@ -1,8 +1,9 @@
 // The index: one row per usable sample of every dataset, immutable and content-addressed.
 //
-// Three sets of columns in the index folder: places (shard, offsets, sizes), facts (of media, independent of the
-// processor), lengths (for one processor; 16 bytes a sample plus 12 an item). docs/index-format.md has the bytes.
-// Rows are read with bounded memory, so that 10^8 rows open at once and cost nothing until asked for.
+// Three sets of columns in the index folder: places (shard, offsets, sizes), facts (of media, independent of
+// the processor), lengths (for one processor; 16 bytes a sample plus 12 an item). docs/index-format.md has
+// the bytes. Rows are read with bounded memory, so that 10^8 rows open at once and cost nothing until asked
+// for.
 //
 // Thread safety: const members may be called from many threads.
 #pragma once
@@ -33,8 +34,8 @@ enum class TextForm : uint8_t { kNone = 0, kPlain = 1, kJson = 2 };
 
 struct SamplePlaces {
   uint32_t dataset = 0;
-  std::string key;          // the WebDataset key
-  std::string shard_path;   // as the job names it
+  std::string key;         // the WebDataset key
+  std::string shard_path;  // as the job names it
   TextForm text_form = TextForm::kNone;
   uint64_t text_offset = 0;
   uint64_t text_size = 0;
@@ -45,20 +46,26 @@ class Index {
  public:
   virtual ~Index() = default;
 
-  // Opens the index of `job` for the processor named by `processor`.
-  // NotFound: no index, or none for this processor ("run evenkeel index --job ..."); FailedPrecondition: the index
-  // does not match the shards (size or content), names the shard; DataLoss: a damaged file.
-  static absl::StatusOr<std::unique_ptr<Index>> Open(const Job& job, const Digest& processor, ByteSource& source);
+  // Opens the index of `job` for the processor named by `processor`. `source` is used here, to see the
+  // shards; rows are read from the index folder, with at most `cache_bytes` of memory beside some hundred
+  // bytes a shard. NotFound: no index, or none for this processor ("run evenkeel index --job ...");
+  // FailedPrecondition: the index does not match the shards (their list or sizes), names the shard;
+  // InvalidArgument: the job excludes a sample that is not there, names the nearest; DataLoss: a damaged
+  // file. Contents are compared by `evenkeel index --verify-content` only.
+  static absl::StatusOr<std::unique_ptr<Index>> Open(const Job& job, const Digest& processor,
+                                                     ByteSource& source, size_t cache_bytes = 32 << 20);
 
   virtual Digest digest() const = 0;
   virtual uint64_t num_samples(uint32_t dataset) const = 0;  // without those the job excludes
+  // OutOfRange: no such row; DataLoss: a damaged file; Unavailable: the folder cannot be read now.
   virtual absl::StatusOr<SampleLengths> lengths(uint32_t dataset, uint64_t index) const = 0;
   virtual absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const = 0;
 };
 
 // Reads a sample's text member and makes the conversation of it: the same as the index builder saw.
 // DataLoss, NotFound, InvalidArgument as the parser says; Unavailable where the source fails.
-absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const Limits& limits, ByteSource& source);
+absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const Limits& limits,
+                                              ByteSource& source);
 
 // "dataset/shard-file-name/key": how messages and the job's exclude list name a sample.
 std::string SampleName(const Job& job, const SamplePlaces& places);

@@ -1,14 +1,191 @@
 #include "dataset/index_builder.h"
 
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "dataset/index_folder.h"
+#include "dataset/shard_builder.h"
+
 namespace evenkeel {
 
-struct IndexBuilder::State {};
+using namespace dataset;
 
-IndexBuilder::IndexBuilder(const Job&, const Measurer&, ByteSource&) {}
+namespace {
+
+constexpr size_t kCacheBytes = 8 << 20;  // rows are read in order here
+
+enum class Work : uint8_t { kNothing, kRemeasure, kRead };
+
+struct Shard {
+  std::string path;
+  ShardEntry entry;
+  std::optional<ShardEntry> before;  // the entry of a shard of this name and size
+  Work done = Work::kNothing;
+  bool built = false;
+};
+
+}  // namespace
+
+struct IndexBuilder::State {
+  State(const Job& job, const Measurer& measurer, ByteSource& source, IndexOptions options)
+      : job(job), measurer(measurer), source(source), options(options) {}
+
+  absl::Status Build(Shard& shard);
+  const Shard& at(size_t dataset, size_t i) const { return shards[first_shard[dataset] + i]; }
+
+  const Job& job;
+  const Measurer& measurer;
+  ByteSource& source;
+  const IndexOptions options;
+  std::unique_ptr<ByteSource> files = MakeFileSource();
+  PageCache cache{kCacheBytes};
+  ShardBuilder builder{job.limits, job.index, measurer, source, *files, cache};
+  Digest lengths_key = LengthsKey(job.limits, measurer.digest());
+
+  Catalogue catalogue;              // as it was, then as committed
+  std::vector<Shard> shards;        // of all datasets, in order; BuildShard(i) owns element i
+  std::vector<size_t> first_shard;  // of each dataset
+};
+
+IndexBuilder::IndexBuilder(const Job& job, const Measurer& measurer, ByteSource& source, IndexOptions options)
+    : state_(std::make_unique<State>(job, measurer, source, options)) {}
 IndexBuilder::~IndexBuilder() = default;
-absl::Status IndexBuilder::Prepare() { return absl::UnimplementedError("index"); }
-size_t IndexBuilder::num_shards() const { return 0; }
-absl::Status IndexBuilder::BuildShard(size_t) { return absl::UnimplementedError("index"); }
-absl::StatusOr<IndexSummary> IndexBuilder::Commit() { return absl::UnimplementedError("index"); }
+
+absl::Status IndexBuilder::Prepare() {
+  State& state = *state_;
+  absl::StatusOr<Catalogue> there = LoadCatalogue(state.job.index, *state.files);
+  if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
+  state.catalogue = there.ok() ? *std::move(there) : Catalogue();
+  // By name and size, wherever the shard stood: the order of a job's list may change without reading it
+  // again.
+  std::multimap<std::pair<std::string, uint64_t>, const ShardEntry*> known;
+  for (const auto& [dataset, shards] : state.catalogue) {
+    for (const ShardEntry& shard : shards) known.insert({{shard.name, shard.size}, &shard});
+  }
+  state.shards.clear();
+  state.first_shard.clear();
+  for (const DatasetSpec& dataset : state.job.datasets) {
+    state.first_shard.push_back(state.shards.size());
+    for (const std::string& path : dataset.shards) {
+      Shard shard;
+      shard.path = path;
+      shard.entry.name = std::string(FileName(path));
+      EVENKEEL_ASSIGN_OR_RETURN(shard.entry.size, state.source.Size(path));
+      EVENKEEL_ASSIGN_OR_RETURN(shard.entry.stamp, state.source.Stamp(path));
+      auto [begin, end] = known.equal_range({shard.entry.name, shard.entry.size});
+      for (auto it = begin; it != end; ++it) {
+        if (!shard.before || it->second->stamp == shard.entry.stamp) shard.before = *it->second;
+      }
+      state.shards.push_back(std::move(shard));
+    }
+  }
+  return absl::OkStatus();
+}
+
+size_t IndexBuilder::num_shards() const { return state_->shards.size(); }
+const std::string& IndexBuilder::shard_path(size_t i) const { return state_->shards[i].path; }
+
+absl::Status IndexBuilder::State::Build(Shard& shard) {
+  ShardEntry& entry = shard.entry;
+  bool trusted =
+      shard.before && !options.verify_content && !entry.stamp.empty() && shard.before->stamp == entry.stamp;
+  if (trusted) {
+    entry.content = shard.before->content;
+  } else {
+    EVENKEEL_ASSIGN_OR_RETURN(entry.content, builder.HashShard(shard.path, entry.size));
+  }
+  bool same = shard.before && shard.before->content == entry.content &&
+              shard.before->facts_key == FactsKey(job.limits) &&
+              builder.HasFiles(*shard.before, /*with_lengths=*/false);
+  if (same) {
+    std::string stamp = std::move(entry.stamp);
+    entry = *shard.before;
+    entry.stamp = std::move(stamp);
+  }
+  if (same && builder.HasFiles(entry, /*with_lengths=*/true)) {
+    shard.done = Work::kNothing;
+  } else if (same) {
+    shard.done = Work::kRemeasure;
+    EVENKEEL_RETURN_IF_ERROR(builder.Remeasure(shard.path, entry));
+  } else {
+    shard.done = Work::kRead;
+    EVENKEEL_RETURN_IF_ERROR(builder.Read(shard.path, entry));
+  }
+  // A shard that someone writes while it is read would get columns of two contents.
+  EVENKEEL_ASSIGN_OR_RETURN(uint64_t size, source.Size(shard.path));
+  EVENKEEL_ASSIGN_OR_RETURN(std::string stamp, source.Stamp(shard.path));
+  if (size != entry.size || stamp != entry.stamp) {
+    return absl::UnavailableError(absl::StrCat(shard.path, ": the shard changed while it was read"));
+  }
+  shard.built = true;
+  return absl::OkStatus();
+}
+
+absl::Status IndexBuilder::BuildShard(size_t i) { return state_->Build(state_->shards[i]); }
+
+absl::StatusOr<IndexSummary> IndexBuilder::Commit() {
+  State& state = *state_;
+  IndexSummary summary;
+  for (const Shard& shard : state.shards) {
+    if (!shard.built)
+      return absl::FailedPreconditionError(absl::StrCat(shard.path, ": the shard was not built"));
+    const LengthsTotals& totals = shard.entry.FindLengths(state.lengths_key)->totals;
+    summary.num_samples += totals.rows;
+    summary.num_items += totals.items;
+    summary.llm_tokens += totals.llm_tokens;
+    summary.loss_tokens += totals.loss_tokens;
+    summary.damaged_shards += shard.entry.damaged;
+    summary.shards_read += shard.done == Work::kRead;
+    summary.shards_remeasured += shard.done == Work::kRemeasure;
+    summary.shards_unchanged += shard.done == Work::kNothing;
+  }
+  EVENKEEL_RETURN_IF_ERROR(
+      ForEachExclusion([&](const Exclusion& exclusion) { ++summary.excluded[exclusion.reason]; }));
+  // Datasets of other jobs that use this folder stay as they are.
+  Catalogue next = state.catalogue;
+  std::vector<const std::vector<ShardEntry>*> datasets;
+  for (size_t d = 0; d < state.job.datasets.size(); ++d) {
+    std::vector<ShardEntry>& shards = next[state.job.datasets[d].name];
+    shards.clear();
+    for (size_t i = 0; i < state.job.datasets[d].shards.size(); ++i) shards.push_back(state.at(d, i).entry);
+    datasets.push_back(&shards);
+  }
+  summary.digest = IndexDigest(datasets, state.lengths_key);
+  EVENKEEL_RETURN_IF_ERROR(WriteFileAtomically(CurrentPath(state.job.index), WriteCatalogue(next)));
+  state.catalogue = std::move(next);
+  return summary;
+}
+
+absl::Status IndexBuilder::ForEachExclusion(absl::FunctionRef<void(const Exclusion&)> visit) const {
+  const State& state = *state_;
+  auto path = [&](FileKind kind, const Digest& file) { return ColumnPath(state.job.index, kind, file); };
+  for (size_t d = 0; d < state.job.datasets.size(); ++d) {
+    for (size_t i = 0; i < state.job.datasets[d].shards.size(); ++i) {
+      const Shard& shard = state.at(d, i);
+      if (!shard.built) continue;
+      auto pass = [&](const ExclusionRecord& record) {
+        visit({state.job.datasets[d].name, shard.entry.name, record.key, record.reason, record.detail});
+      };
+      PageCache& cache = state_->cache;
+      EVENKEEL_ASSIGN_OR_RETURN(
+          PlacesReader places,
+          PlacesReader::Open(*state.files, cache, path(FileKind::kPlaces, shard.entry.places_file)));
+      EVENKEEL_RETURN_IF_ERROR(places.ForEachExclusion(pass));
+      EVENKEEL_ASSIGN_OR_RETURN(
+          FactsReader facts,
+          FactsReader::Open(*state.files, cache, path(FileKind::kFacts, shard.entry.facts_file)));
+      EVENKEEL_RETURN_IF_ERROR(facts.ForEachExclusion(pass));
+      const Digest& file = shard.entry.FindLengths(state.lengths_key)->file;
+      EVENKEEL_ASSIGN_OR_RETURN(LengthsReader lengths,
+                                LengthsReader::Open(*state.files, cache, path(FileKind::kLengths, file)));
+      EVENKEEL_RETURN_IF_ERROR(lengths.ForEachExclusion(pass));
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace evenkeel

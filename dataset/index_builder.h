@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job.h"
@@ -23,25 +24,49 @@ namespace evenkeel {
 
 struct IndexSummary {
   Digest digest;
-  uint64_t num_samples = 0;
+  uint64_t num_samples = 0;  // usable; the job's own exclude list is applied at Index::Open
   uint64_t num_items = 0;
+  uint64_t llm_tokens = 0;  // summed over samples, before alignment
+  uint64_t loss_tokens = 0;
+  uint64_t damaged_shards = 0;  // read up to a damage; each counts once in `excluded`
   uint64_t shards_read = 0;
   uint64_t shards_unchanged = 0;
-  uint64_t shards_remeasured = 0;                  // lengths re-derived without reading media
-  std::map<std::string, uint64_t> excluded;        // reason -> samples
+  uint64_t shards_remeasured = 0;            // lengths re-derived without reading media
+  std::map<std::string, uint64_t> excluded;  // reason -> samples
+};
+
+// A sample that is not in the index, or (with an empty key) what is missing of a shard.
+struct Exclusion {
+  std::string dataset;
+  std::string shard;   // file name
+  std::string key;     // printable
+  std::string reason;  // one of the short texts in docs/datasets.md
+  std::string detail;
+};
+
+struct IndexOptions {
+  // Hash every shard again instead of trusting size and stamp; one whose content differs is read anew.
+  bool verify_content = false;
 };
 
 class IndexBuilder {
  public:
-  IndexBuilder(const Job& job, const Measurer& measurer, ByteSource& source);
+  // All must outlive the builder.
+  IndexBuilder(const Job& job, const Measurer& measurer, ByteSource& source, IndexOptions options = {});
   ~IndexBuilder();
 
+  // NotFound: a shard is not there. DataLoss: the index that is there is damaged.
   absl::Status Prepare();
   size_t num_shards() const;
-  // Thread-safe for different `i`.
+  // Of the shard: what BuildShard will do is known after Prepare.
+  const std::string& shard_path(size_t i) const;
+  // Thread-safe for different `i`. A damaged shard is no error: what lies before the damage is indexed.
   absl::Status BuildShard(size_t i);
   // Writes the new index beside the old one and renames. A crash leaves one or the other.
+  // FailedPrecondition: a shard was not built.
   absl::StatusOr<IndexSummary> Commit();
+  // Every exclusion of the index, in the order of the shards; after Commit.
+  absl::Status ForEachExclusion(absl::FunctionRef<void(const Exclusion&)> visit) const;
 
  private:
   struct State;

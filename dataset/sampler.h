@@ -1,4 +1,5 @@
-// step -> samples, in time independent of the step. The order is a function of (seed, epoch), never of who reads.
+// step -> samples, in time independent of the step. The order is a function of (seed, epoch), never of who
+// reads.
 //
 // Thread safety: Samples() is const and may be called from many threads.
 #pragma once
@@ -19,9 +20,9 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // `index` must outlive the sampler. For a budget of llm tokens the table that maps steps to windows is compiled
-  // (or loaded from the index folder) on first use of an epoch.
-  // FailedPrecondition: a dataset with a positive weight has no sample.
+  // `index` must outlive the sampler. For a budget of llm tokens the table that maps steps to windows is
+  // compiled (or loaded from the index folder) on first use of an epoch. FailedPrecondition: a dataset with a
+  // positive weight has no sample.
   static absl::StatusOr<std::unique_ptr<Sampler>> Make(const Job& job, const Index& index);
 
   // The global batch of a step with its lengths, in the sampler's order.

@@ -1,0 +1,70 @@
+// Little-endian numbers and varints in the index's files. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace evenkeel::dataset {
+
+// `size` low bytes of `value`.
+inline void PutLittle(uint64_t value, int size, std::string& out) {
+  for (int i = 0; i < size; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+}
+template <typename Byte>
+uint64_t GetLittle(const Byte* bytes, int size) {
+  uint64_t value = 0;
+  for (int i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<uint8_t>(bytes[i])) << (8 * i);
+  return value;
+}
+
+// LEB128.
+inline void PutVarint(uint64_t value, std::string& out) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+inline void PutText(std::string_view text, std::string& out) {
+  PutVarint(text.size(), out);
+  out.append(text);
+}
+
+// Takes values off the front of bytes that may be damaged. After a failure everything is 0 and ok() is false.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view bytes) : rest_(bytes) {}
+
+  uint64_t Varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+      uint8_t byte = static_cast<uint8_t>(rest_[0]);
+      rest_.remove_prefix(1);
+      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) return value;
+    }
+    return Fail();
+  }
+  std::string Text() {
+    uint64_t size = Varint();
+    if (size > rest_.size()) {
+      Fail();
+      return "";
+    }
+    std::string text(rest_.substr(0, size));
+    rest_.remove_prefix(size);
+    return text;
+  }
+  bool ok() const { return ok_; }
+  bool empty() const { return rest_.empty(); }
+  size_t remaining() const { return rest_.size(); }
+
+ private:
+  uint64_t Fail() {
+    ok_ = false;
+    rest_ = {};
+    return 0;
+  }
+  std::string_view rest_;
+  bool ok_ = true;
+};
+
+}  // namespace evenkeel::dataset

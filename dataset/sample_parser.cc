@@ -1,0 +1,227 @@
+#include "dataset/sample_parser.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "dataset/utf8.h"
+
+namespace evenkeel::dataset {
+namespace {
+
+struct Extension {
+  std::string_view name;
+  MemberKind kind;
+  Medium medium;
+};
+// The extensions that WebDataset's own decoders know. Which of them a stream promises to decode is the
+// processor's business; what it does not is excluded with that reason, not silently taken for no medium at
+// all.
+constexpr std::array kExtensions = {
+    Extension{"txt", MemberKind::kText, Medium::kText},
+    Extension{"text", MemberKind::kText, Medium::kText},
+    Extension{"transcript", MemberKind::kText, Medium::kText},
+    Extension{"json", MemberKind::kJson, Medium::kText},
+    Extension{"jsn", MemberKind::kJson, Medium::kText},
+    Extension{"jpg", MemberKind::kMedia, Medium::kImage},
+    Extension{"jpeg", MemberKind::kMedia, Medium::kImage},
+    Extension{"png", MemberKind::kMedia, Medium::kImage},
+    Extension{"webp", MemberKind::kMedia, Medium::kImage},
+    Extension{"ppm", MemberKind::kMedia, Medium::kImage},
+    Extension{"pgm", MemberKind::kMedia, Medium::kImage},
+    Extension{"pbm", MemberKind::kMedia, Medium::kImage},
+    Extension{"pnm", MemberKind::kMedia, Medium::kImage},
+    Extension{"tif", MemberKind::kMedia, Medium::kImage},
+    Extension{"tiff", MemberKind::kMedia, Medium::kImage},
+    Extension{"bmp", MemberKind::kMedia, Medium::kImage},
+    Extension{"gif", MemberKind::kMedia, Medium::kImage},
+    Extension{"mp4", MemberKind::kMedia, Medium::kVideo},
+    Extension{"ogv", MemberKind::kMedia, Medium::kVideo},
+    Extension{"mjpeg", MemberKind::kMedia, Medium::kVideo},
+    Extension{"avi", MemberKind::kMedia, Medium::kVideo},
+    Extension{"mov", MemberKind::kMedia, Medium::kVideo},
+    Extension{"h264", MemberKind::kMedia, Medium::kVideo},
+    Extension{"mpg", MemberKind::kMedia, Medium::kVideo},
+    Extension{"mpeg", MemberKind::kMedia, Medium::kVideo},
+    Extension{"webm", MemberKind::kMedia, Medium::kVideo},
+    Extension{"wmv", MemberKind::kMedia, Medium::kVideo},
+    Extension{"mkv", MemberKind::kMedia, Medium::kVideo},
+    Extension{"m4v", MemberKind::kMedia, Medium::kVideo},
+    Extension{"flac", MemberKind::kMedia, Medium::kAudio},
+    Extension{"mp3", MemberKind::kMedia, Medium::kAudio},
+    Extension{"sox", MemberKind::kMedia, Medium::kAudio},
+    Extension{"wav", MemberKind::kMedia, Medium::kAudio},
+    Extension{"m4a", MemberKind::kMedia, Medium::kAudio},
+    Extension{"ogg", MemberKind::kMedia, Medium::kAudio},
+    Extension{"wma", MemberKind::kMedia, Medium::kAudio},
+    Extension{"opus", MemberKind::kMedia, Medium::kAudio},
+    Extension{"aac", MemberKind::kMedia, Medium::kAudio},
+};
+
+const Extension* FindExtension(std::string_view suffix) {
+  size_t dot = suffix.rfind('.');
+  std::string_view last = dot == std::string_view::npos ? suffix : suffix.substr(dot + 1);
+  for (const Extension& extension : kExtensions) {
+    if (extension.name == last) return &extension;
+  }
+  return nullptr;
+}
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// Takes a run of digits off `text`, without leading zeros.
+std::string_view TakeNumber(std::string_view& text) {
+  size_t end = 0;
+  while (end < text.size() && IsDigit(text[end])) ++end;
+  std::string_view digits = text.substr(0, end);
+  text.remove_prefix(end);
+  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+  return digits;
+}
+
+// Whether a reference means the member: by its suffix, by its whole name, or by its name without the folder.
+bool Names(std::string_view reference, std::string_view key, std::string_view suffix) {
+  std::string lower = absl::AsciiStrToLower(absl::string_view(reference.data(), reference.size()));
+  if (lower == suffix) return true;
+  if (reference.size() < suffix.size() + 1) return false;
+  size_t dot = reference.size() - suffix.size() - 1;
+  if (reference[dot] != '.' || std::string_view(lower).substr(dot + 1) != suffix) return false;
+  std::string_view stem = reference.substr(0, dot);
+  size_t folder = key.rfind('/');
+  std::string_view base = folder == std::string_view::npos ? key : key.substr(folder + 1);
+  return stem == key || stem == base;
+}
+
+absl::Status NoSuchMember(const std::string& name) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the text names '", Printable(name), "', which is no medium of the sample"));
+}
+
+}  // namespace
+
+MemberKind KindOf(std::string_view suffix) {
+  const Extension* extension = FindExtension(suffix);
+  return extension == nullptr ? MemberKind::kOther : extension->kind;
+}
+
+Medium MediumOf(std::string_view suffix) {
+  const Extension* extension = FindExtension(suffix);
+  return extension == nullptr ? Medium::kText : extension->medium;
+}
+
+bool SuffixBefore(std::string_view a, std::string_view b) {
+  std::string_view x = a, y = b;
+  while (!x.empty() && !y.empty()) {
+    if (IsDigit(x[0]) && IsDigit(y[0])) {
+      std::string_view n = TakeNumber(x), m = TakeNumber(y);
+      if (n.size() != m.size()) return n.size() < m.size();
+      if (n != m) return n < m;
+      continue;
+    }
+    if (x[0] != y[0]) return static_cast<uint8_t>(x[0]) < static_cast<uint8_t>(y[0]);
+    x.remove_prefix(1);
+    y.remove_prefix(1);
+  }
+  if (x.empty() != y.empty()) return x.empty();
+  return a < b;  // equal but for leading zeros
+}
+
+absl::StatusOr<ParsedText> ParsePlain(std::string_view text, const std::vector<Medium>& media,
+                                      const Limits& limits) {
+  if (size_t bad = ValidUtf8Prefix(text); bad != text.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", bad));
+  }
+  if (media.size() > limits.max_items) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(media.size(), " items; the limit is ", limits.max_items));
+  }
+  ParsedText out;
+  out.conversation.plain = true;
+  Turn turn{Role::kAssistant, {}};
+  for (Medium medium : media) {
+    turn.spans.push_back({medium, "", static_cast<uint32_t>(out.references.size())});
+    out.references.push_back({medium, std::nullopt});
+  }
+  turn.spans.push_back({Medium::kText, std::string(text), 0});
+  out.conversation.turns.push_back(std::move(turn));
+  return out;
+}
+
+std::vector<size_t> PlainItems(const std::vector<SampleMember>& members) {
+  std::vector<size_t> items;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (KindOf(members[i].suffix) == MemberKind::kMedia) items.push_back(i);
+  }
+  std::sort(items.begin(), items.end(),
+            [&](size_t a, size_t b) { return SuffixBefore(members[a].suffix, members[b].suffix); });
+  return items;
+}
+
+absl::StatusOr<std::vector<size_t>> ResolveItems(const std::vector<MediaReference>& references,
+                                                 std::string_view key,
+                                                 const std::vector<SampleMember>& members) {
+  const std::vector<size_t> media = PlainItems(members);
+  std::vector<bool> used(members.size());
+  std::vector<size_t> items(references.size());
+  // Members that are named are not "the next one" for a reference without a name, wherever it stands.
+  std::array<size_t, 4> matched{}, strangers{};
+  for (size_t i = 0; i < references.size(); ++i) {
+    const MediaReference& reference = references[i];
+    items[i] = members.size();
+    if (!reference.name) continue;
+    auto found = std::find_if(media.begin(), media.end(),
+                              [&](size_t m) { return Names(*reference.name, key, members[m].suffix); });
+    if (found == media.end() && reference.from_field) {
+      ++strangers[static_cast<size_t>(reference.medium)];
+      continue;
+    }
+    if (found == media.end()) return NoSuchMember(*reference.name);
+    if (MediumOf(members[*found].suffix) != reference.medium) {
+      return absl::InvalidArgumentError(absl::StrCat("the text names '", Printable(*reference.name),
+                                                     "' as another medium than its suffix says"));
+    }
+    used[*found] = true;
+    items[i] = *found;
+    ++matched[static_cast<size_t>(reference.medium)];
+  }
+  std::array<size_t, 4> next{};
+  for (size_t i = 0; i < references.size(); ++i) {
+    if (items[i] != members.size()) continue;
+    size_t medium_number = static_cast<size_t>(references[i].medium);
+    if (strangers[medium_number] > 0 && matched[medium_number] > 0)
+      return NoSuchMember(references[i].name.value_or(""));
+    size_t& at = next[medium_number];
+    while (at < media.size() &&
+           (used[media[at]] || MediumOf(members[media[at]].suffix) != references[i].medium))
+      ++at;
+    if (at == media.size()) {
+      std::string_view medium = MediumName(references[i].medium);
+      return absl::InvalidArgumentError(
+          absl::StrCat("the text has more places for ", std::string(medium), " than the sample has members"));
+    }
+    used[media[at]] = true;
+    items[i] = media[at];
+  }
+  return items;
+}
+
+absl::StatusOr<Conversation> ParseRecorded(const SamplePlaces& places, std::string_view text,
+                                           const Limits& limits) {
+  std::vector<Medium> media;
+  for (const ItemPlace& item : places.items) media.push_back(item.facts.medium);
+  ParsedText parsed;
+  if (places.text_form == TextForm::kPlain) {
+    EVENKEEL_ASSIGN_OR_RETURN(parsed, ParsePlain(text, media, limits));
+  } else {
+    EVENKEEL_ASSIGN_OR_RETURN(parsed, ParseChat(text, limits));
+  }
+  bool same = parsed.references.size() == media.size();
+  for (size_t i = 0; same && i < media.size(); ++i) same = parsed.references[i].medium == media[i];
+  if (!same) return absl::DataLossError("the text does not refer to the media that the index recorded");
+  return std::move(parsed.conversation);
+}
+
+}  // namespace evenkeel::dataset

@@ -1,0 +1,77 @@
+// What a sample says: members and text -> conversation, and which member is which item.
+//
+// Two steps, so that a worker needs the text member alone:
+//   ParseText      text bytes -> turns and a list of references to media ("the next image", "the member
+//   0.jpg") ResolveItems   references + members -> the member of each item, in the order of their
+//   placeholders
+//
+// Pure functions over bytes that nobody vouches for. docs/datasets.md describes the forms to users.
+// Thread safety: needs none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/conversation.h"
+#include "core/job.h"
+#include "core/words.h"
+#include "dataset/index.h"
+
+namespace evenkeel::dataset {
+
+// What a member is, by the last component of its suffix. Everything else is no part of the sample.
+enum class MemberKind : uint8_t { kOther = 0, kText = 1, kJson = 2, kMedia = 3 };
+
+struct SampleMember {
+  std::string suffix;  // lower case
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+
+MemberKind KindOf(std::string_view suffix);
+// Of a member of kind kMedia.
+Medium MediumOf(std::string_view suffix);
+// Natural order: runs of digits compare as numbers, so that 2.jpg comes before 10.jpg.
+bool SuffixBefore(std::string_view a, std::string_view b);
+
+// A place in the text where a medium belongs. Without a name: the next unused member of its medium.
+struct MediaReference {
+  Medium medium = Medium::kImage;
+  std::optional<std::string> name;
+  // The name comes from a field beside the text (LLaVA's "image": "coco/train2017/000000033471.jpg"), which
+  // often says where the file once lay. Where none of a medium's names is a member, they only count.
+  bool from_field = false;
+};
+
+struct ParsedText {
+  Conversation conversation;               // Span::item counts the references
+  std::vector<MediaReference> references;  // in order
+};
+
+// A chat of `json` text: messages or conversations.
+// NotFound: JSON without either (a sample's metadata, say). InvalidArgument: what is wrong and where.
+// ResourceExhausted: more than limits.max_items items or max_text_bytes.
+absl::StatusOr<ParsedText> ParseChat(std::string_view json, const Limits& limits);
+
+// A plain sample: its media, then its text.
+absl::StatusOr<ParsedText> ParsePlain(std::string_view text, const std::vector<Medium>& media,
+                                      const Limits& limits);
+
+// The position in `members` of each item. `key`: the sample's, for references by full name.
+// InvalidArgument: a name that is no member, or no member left.
+absl::StatusOr<std::vector<size_t>> ResolveItems(const std::vector<MediaReference>& references,
+                                                 std::string_view key,
+                                                 const std::vector<SampleMember>& members);
+
+// The members of all media, in suffix order: what a plain sample consists of.
+std::vector<size_t> PlainItems(const std::vector<SampleMember>& members);
+
+// The whole of it, for what the index recorded of a sample.
+absl::StatusOr<Conversation> ParseRecorded(const SamplePlaces& places, std::string_view text,
+                                           const Limits& limits);
+
+}  // namespace evenkeel::dataset

@@ -1,0 +1,322 @@
+#include "dataset/shard_builder.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "dataset/sample_parser.h"
+#include "dataset/utf8.h"
+
+namespace evenkeel::dataset {
+namespace {
+
+// Whether a status speaks of the data (and so is the same on every machine) or of this attempt.
+bool OfTheData(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kFailedPrecondition:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string ProbeReason(Medium medium, const absl::Status& status) {
+  std::string name(MediumName(medium));
+  if (absl::IsUnimplemented(status)) return absl::StrCat("unsupported ", name);
+  if (absl::IsResourceExhausted(status)) return absl::StrCat(name, " beyond a limit");
+  return absl::StrCat("damaged ", name);
+}
+
+uint64_t MaxBytes(Medium medium, const Limits& limits) {
+  switch (medium) {
+    case Medium::kImage:
+      return limits.max_image_bytes;
+    case Medium::kVideo:
+      return limits.max_video_bytes;
+    case Medium::kAudio:
+      return limits.max_audio_bytes;
+    case Medium::kText:
+      break;
+  }
+  return limits.max_text_bytes;
+}
+
+const SampleMember* FirstOf(MemberKind kind, const std::vector<SampleMember>& members) {
+  const SampleMember* first = nullptr;
+  for (const SampleMember& member : members) {
+    if (KindOf(member.suffix) != kind) continue;
+    if (first == nullptr || SuffixBefore(member.suffix, first->suffix)) first = &member;
+  }
+  return first;
+}
+
+ExclusionRecord MakeExclusion(std::string_view key, std::string reason, absl::string_view detail) {
+  return {Printable(key, kMaxTarName), std::move(reason),
+          Printable(std::string_view(detail.data(), detail.size()), 500)};
+}
+
+}  // namespace
+
+void ByteBudget::Acquire(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  while (held_ != 0 && held_ + bytes > limit_) freed_.Wait(mutex_);
+  held_ += bytes;
+}
+
+void ByteBudget::Release(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  held_ -= bytes;
+  freed_.NotifyAll();
+}
+
+struct ShardBuilder::Columns {
+  PlacesWriter places;
+  FactsWriter facts;
+  LengthsWriter lengths;
+};
+
+absl::StatusOr<Digest> ShardBuilder::HashShard(const std::string& path, uint64_t size) const {
+  Digester digester;
+  std::vector<std::byte> chunk(std::min<uint64_t>(size, 1 << 20));
+  for (uint64_t at = 0; at < size; at += chunk.size()) {
+    auto part = std::span(chunk).first(std::min<uint64_t>(chunk.size(), size - at));
+    EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(path, at, part));
+    digester.Update(std::span<const std::byte>(part));
+  }
+  return digester.Finish();
+}
+
+absl::StatusOr<std::string> ShardBuilder::ReadMember(const std::string& path,
+                                                     const SampleMember& member) const {
+  std::string bytes(member.size, '\0');
+  EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(path, member.offset, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+
+absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSample& sample, PlaceRecord& place,
+                                     Conversation& conversation, Refusal& refusal) const {
+  auto refuse = [&](std::string reason, absl::Status status) {
+    refusal = {std::move(reason), std::move(status)};
+    return absl::OkStatus();
+  };
+  const SampleMember* plain = FirstOf(MemberKind::kText, sample.members);
+  const SampleMember* json = FirstOf(MemberKind::kJson, sample.members);
+  absl::StatusOr<ParsedText> parsed = absl::NotFoundError("no text member");
+  std::vector<size_t> items;
+  for (const SampleMember* member : {json, plain}) {
+    if (member == nullptr || !absl::IsNotFound(parsed.status())) continue;
+    if (member->size > limits_.max_text_bytes) {
+      return refuse("text too long", absl::ResourceExhaustedError(absl::StrCat(
+                                         member->size, " bytes; the limit is ", limits_.max_text_bytes)));
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(std::string text, ReadMember(path, *member));
+    if (size_t bad = ValidUtf8Prefix(text); bad != text.size()) {
+      return refuse("not UTF-8",
+                    absl::InvalidArgumentError(absl::StrCat("'", member->suffix, "', byte ", bad)));
+    }
+    place.text_form = member == json ? TextForm::kJson : TextForm::kPlain;
+    place.text_offset = member->offset;
+    place.text_size = member->size;
+    if (member == json) {
+      parsed = ParseChat(text, limits_);
+    } else if (!text.empty()) {
+      items = PlainItems(sample.members);
+      std::vector<Medium> media;
+      for (size_t i : items) media.push_back(MediumOf(sample.members[i].suffix));
+      parsed = ParsePlain(text, media, limits_);
+    }
+  }
+  if (absl::IsNotFound(parsed.status())) return refuse("no text", parsed.status());
+  if (absl::IsResourceExhausted(parsed.status())) return refuse("too many items", parsed.status());
+  if (!parsed.ok()) return refuse("bad JSON", parsed.status());
+  if (place.text_form == TextForm::kJson) {
+    absl::StatusOr<std::vector<size_t>> resolved =
+        ResolveItems(parsed->references, sample.key, sample.members);
+    if (!resolved.ok()) return refuse("media do not match the text", resolved.status());
+    items = *std::move(resolved);
+  }
+  for (size_t i : items) {
+    const SampleMember& member = sample.members[i];
+    ItemPlace item{member.offset, member.size, member.suffix, {}};
+    item.facts.medium = MediumOf(member.suffix);
+    place.items.push_back(std::move(item));
+  }
+  conversation = std::move(parsed->conversation);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(const std::string& path, const ItemPlace& item,
+                                                   Refusal& refusal) {
+  Medium medium = item.facts.medium;
+  if (item.size > MaxBytes(medium, limits_)) {
+    refusal.status = absl::ResourceExhaustedError(
+        absl::StrCat("'", item.suffix, "': ", item.size, " bytes; the limit is ", MaxBytes(medium, limits_)));
+    refusal.reason = ProbeReason(medium, refusal.status);
+    return refusal.status;
+  }
+  media_.Acquire(item.size);
+  absl::Cleanup release = [&] { media_.Release(item.size); };
+  EVENKEEL_ASSIGN_OR_RETURN(std::string bytes, ReadMember(path, {item.suffix, item.offset, item.size}));
+  absl::StatusOr<MediaFacts> facts = measurer_.Probe(medium, item.suffix, std::as_bytes(std::span(bytes)));
+  if (facts.ok()) {
+    facts->medium = medium;
+  } else if (OfTheData(facts.status())) {
+    refusal.status = AddContext(facts.status(), absl::StrCat("'", item.suffix, "'"));
+    refusal.reason = ProbeReason(medium, facts.status());
+  }
+  return facts;
+}
+
+absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversation,
+                                                    const std::vector<ItemPlace>& items,
+                                                    Refusal& refusal) const {
+  SampleLengths out;
+  for (const ItemPlace& item : items) {
+    absl::StatusOr<ItemLengths> lengths = measurer_.Measure(item.facts);
+    if (!lengths.ok()) {
+      if (OfTheData(lengths.status())) {
+        refusal.reason =
+            absl::StrCat(std::string(MediumName(item.facts.medium)), " refused by the processor");
+        refusal.status = AddContext(lengths.status(), absl::StrCat("'", item.suffix, "'"));
+      }
+      return lengths.status();
+    }
+    out.items.push_back({item.facts.medium, *lengths});
+  }
+  absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, out.items);
+  if (sequence.ok() && sequence->llm_length > limits_.max_llm_length) {
+    sequence = absl::ResourceExhaustedError(
+        absl::StrCat(sequence->llm_length, " tokens; the limit is ", limits_.max_llm_length));
+  }
+  if (!sequence.ok()) {
+    if (OfTheData(sequence.status())) {
+      refusal.reason =
+          absl::IsResourceExhausted(sequence.status()) ? "too long" : "text refused by the processor";
+      refusal.status = sequence.status();
+    }
+    return sequence.status();
+  }
+  out.llm_length = sequence->llm_length;
+  out.loss_tokens = sequence->loss_tokens;
+  return out;
+}
+
+absl::Status ShardBuilder::AddSample(const std::string& path, const ScannedSample& sample, Columns& columns) {
+  if (!sample.reason.empty()) {
+    columns.places.Exclude(MakeExclusion(sample.key, sample.reason, sample.detail));
+    return absl::OkStatus();
+  }
+  PlaceRecord place;
+  Conversation conversation;
+  Refusal refusal;
+  EVENKEEL_RETURN_IF_ERROR(FindItems(path, sample, place, conversation, refusal));
+  if (!refusal.reason.empty()) {
+    columns.places.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
+    return absl::OkStatus();
+  }
+  if (columns.places.num_places() >= kMaxSamplesPerShard) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, ": more than 2^24 samples; make smaller shards"));
+  }
+  place.key = sample.key;
+  place.first_item = columns.facts.num_items();
+  columns.places.Add(place);
+  for (ItemPlace& item : place.items) {
+    absl::StatusOr<MediaFacts> facts = absl::InvalidArgumentError("an item before this one cannot be used");
+    if (refusal.reason.empty()) facts = ProbeItem(path, item, refusal);
+    if (!facts.ok() && refusal.reason.empty()) return facts.status();
+    columns.facts.Add(facts.ok() ? std::optional<MediaFacts>(*facts) : std::nullopt);
+    if (facts.ok()) item.facts = *facts;
+  }
+  if (!refusal.reason.empty()) {
+    columns.facts.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<SampleLengths> lengths = Measure(conversation, place.items, refusal);
+  if (lengths.ok()) return columns.lengths.Add(columns.places.num_places() - 1, *lengths);
+  if (refusal.reason.empty())
+    return AddContext(lengths.status(), absl::StrCat(path, ": sample '", Printable(sample.key), "'"));
+  columns.lengths.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
+  return absl::OkStatus();
+}
+
+absl::Status ShardBuilder::StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const {
+  LengthsEntry stored;
+  stored.key = LengthsKey(limits_, measurer_.digest());
+  std::string bytes = lengths.Finish(stored.key, &stored.totals);
+  EVENKEEL_ASSIGN_OR_RETURN(stored.file, StoreColumn(folder_, FileKind::kLengths, bytes, files_));
+  std::erase_if(entry.lengths, [&](const LengthsEntry& old) { return old.key == stored.key; });
+  entry.lengths.push_back(stored);
+  return absl::OkStatus();
+}
+
+absl::Status ShardBuilder::Read(const std::string& path, ShardEntry& entry) {
+  ShardScanner scanner(source_, path, entry.size, limits_);
+  Columns columns;
+  for (;;) {
+    EVENKEEL_ASSIGN_OR_RETURN(std::optional<ScannedSample> sample, scanner.Next());
+    if (!sample) break;
+    EVENKEEL_RETURN_IF_ERROR(AddSample(path, *sample, columns));
+  }
+  entry.damaged = scanner.damaged();
+  entry.facts_key = FactsKey(limits_);
+  entry.lengths.clear();
+  EVENKEEL_ASSIGN_OR_RETURN(entry.places_file, StoreColumn(folder_, FileKind::kPlaces,
+                                                           columns.places.Finish(entry.facts_key), files_));
+  EVENKEEL_ASSIGN_OR_RETURN(entry.facts_file, StoreColumn(folder_, FileKind::kFacts,
+                                                          columns.facts.Finish(entry.facts_key), files_));
+  return StoreLengths(columns.lengths, entry);
+}
+
+absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry) const {
+  EVENKEEL_ASSIGN_OR_RETURN(
+      PlacesReader places,
+      PlacesReader::Open(files_, cache_, ColumnPath(folder_, FileKind::kPlaces, entry.places_file)));
+  EVENKEEL_ASSIGN_OR_RETURN(
+      FactsReader facts,
+      FactsReader::Open(files_, cache_, ColumnPath(folder_, FileKind::kFacts, entry.facts_file)));
+  LengthsWriter writer;
+  for (uint64_t i = 0; i < places.num_places(); ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(PlaceRecord place, places.Read(i));
+    bool usable = true;
+    for (size_t j = 0; j < place.items.size(); ++j) {
+      EVENKEEL_ASSIGN_OR_RETURN(std::optional<MediaFacts> item, facts.Read(place.first_item + j));
+      if (item) place.items[j].facts = *item;
+      usable = usable && item.has_value();
+    }
+    if (!usable) continue;  // excluded by the facts, whatever the processor
+    SamplePlaces sample;
+    sample.text_form = place.text_form;
+    sample.items = place.items;
+    EVENKEEL_ASSIGN_OR_RETURN(std::string text, ReadMember(path, {"", place.text_offset, place.text_size}));
+    EVENKEEL_ASSIGN_OR_RETURN(Conversation conversation, ParseRecorded(sample, text, limits_));
+    Refusal refusal;
+    absl::StatusOr<SampleLengths> lengths = Measure(conversation, place.items, refusal);
+    if (lengths.ok()) {
+      EVENKEEL_RETURN_IF_ERROR(writer.Add(i, *lengths));
+    } else if (!refusal.reason.empty()) {
+      writer.Exclude(MakeExclusion(place.key, refusal.reason, refusal.status.message()));
+    } else {
+      return AddContext(lengths.status(), absl::StrCat(path, ": sample '", Printable(place.key), "'"));
+    }
+  }
+  return StoreLengths(writer, entry);
+}
+
+bool ShardBuilder::HasFiles(const ShardEntry& entry, bool with_lengths) const {
+  auto there = [&](FileKind kind, const Digest& file) {
+    return files_.Size(ColumnPath(folder_, kind, file)).ok();
+  };
+  if (!there(FileKind::kPlaces, entry.places_file) || !there(FileKind::kFacts, entry.facts_file))
+    return false;
+  const LengthsEntry* lengths = entry.FindLengths(LengthsKey(limits_, measurer_.digest()));
+  return !with_lengths || (lengths != nullptr && there(FileKind::kLengths, lengths->file));
+}
+
+}  // namespace evenkeel::dataset

@@ -1,0 +1,83 @@
+// Makes the columns of one shard: from its bytes, or lengths alone from places and facts that are there.
+//
+// Thread safety: const members may be called from many threads for different shards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/annotated_mutex.h"
+#include "core/job.h"
+#include "core/measure.h"
+#include "dataset/columns.h"
+#include "dataset/index_folder.h"
+#include "dataset/shard_scanner.h"
+
+namespace evenkeel::dataset {
+
+// Media bytes in memory at once, over all threads. A single larger item is let in alone.
+class ByteBudget {
+ public:
+  explicit ByteBudget(uint64_t limit) : limit_(limit) {}
+
+  void Acquire(uint64_t bytes);
+  void Release(uint64_t bytes);
+
+ private:
+  const uint64_t limit_;
+  Mutex mutex_;
+  CondVar freed_;
+  uint64_t held_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class ShardBuilder {
+ public:
+  // All must outlive the builder. `files` reads the index folder, `source` the shards.
+  ShardBuilder(const Limits& limits, const std::string& folder, const Measurer& measurer, ByteSource& source,
+               ByteSource& files, PageCache& cache)
+      : limits_(limits),
+        folder_(folder),
+        measurer_(measurer),
+        source_(source),
+        files_(files),
+        cache_(cache) {}
+
+  // The digest of all bytes of a shard.
+  absl::StatusOr<Digest> HashShard(const std::string& path, uint64_t size) const;
+  // Reads the shard and stores all three columns. `entry` has name, size, content and stamp.
+  absl::Status Read(const std::string& path, ShardEntry& entry);
+  // Stores lengths for this processor from stored places and facts and the shard's texts.
+  absl::Status Remeasure(const std::string& path, ShardEntry& entry) const;
+  // Whether all files that `entry` names for this processor are there.
+  bool HasFiles(const ShardEntry& entry, bool with_lengths) const;
+
+ private:
+  struct Columns;
+  // A sample that cannot be used: why. With an empty reason: `status` is of the attempt and ends the build.
+  struct Refusal {
+    std::string reason;
+    absl::Status status;
+  };
+
+  absl::Status AddSample(const std::string& path, const ScannedSample& sample, Columns& columns);
+  absl::StatusOr<std::string> ReadMember(const std::string& path, const SampleMember& member) const;
+  // Text, conversation, items and media without facts. OK with a reason set: excluded.
+  absl::Status FindItems(const std::string& path, const ScannedSample& sample, PlaceRecord& place,
+                         Conversation& conversation, Refusal& refusal) const;
+  absl::StatusOr<MediaFacts> ProbeItem(const std::string& path, const ItemPlace& item, Refusal& refusal);
+  absl::StatusOr<SampleLengths> Measure(const Conversation& conversation, const std::vector<ItemPlace>& items,
+                                        Refusal& refusal) const;
+  absl::Status StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const;
+
+  const Limits& limits_;
+  const std::string folder_;
+  const Measurer& measurer_;
+  ByteSource& source_;
+  ByteSource& files_;
+  PageCache& cache_;
+  ByteBudget media_{1ull << 30};
+};
+
+}  // namespace evenkeel::dataset

@@ -1,0 +1,84 @@
+#include "dataset/shard_scanner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "dataset/utf8.h"
+
+namespace evenkeel::dataset {
+namespace {
+
+// WebDataset's own notes in an archive: __name__ at the top, of no sample.
+bool IsNote(const std::string& name) {
+  return name.size() >= 4 && name.find('/') == std::string::npos && name.compare(0, 2, "__") == 0 &&
+         name.compare(name.size() - 2, 2, "__") == 0;
+}
+
+void Refuse(std::string reason, std::string detail, ScannedSample& sample) {
+  if (!sample.reason.empty()) return;  // the first reason counts
+  sample.reason = std::move(reason);
+  sample.detail = std::move(detail);
+}
+
+}  // namespace
+
+void ShardScanner::AddMember(const TarMember& member, std::string suffix, ScannedSample& sample) const {
+  std::string where = absl::StrCat("member '", Printable(member.name), "' at byte ", member.header_offset);
+  if (std::string bad = RefuseName(member.name); !bad.empty())
+    Refuse("unsafe name", absl::StrCat(where, ": ", bad), sample);
+  if (!member.refused.empty()) {
+    // A sample without the member would be another sample, so it is none.
+    Refuse(member.refused == "name too long" ? "name too long" : "not a regular file",
+           absl::StrCat(where, ": ", member.refused), sample);
+  }
+  bool twice = std::any_of(sample.members.begin(), sample.members.end(),
+                           [&](const SampleMember& other) { return other.suffix == suffix; });
+  if (twice) Refuse("duplicate suffix", absl::StrCat(where, ": a second '", Printable(suffix), "'"), sample);
+  if (sample.members.size() >= max_members_) {
+    Refuse("too many members", absl::StrCat("more than ", max_members_), sample);
+    return;
+  }
+  if (sample.reason.empty()) sample.members.push_back({std::move(suffix), member.offset, member.size});
+}
+
+absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
+  std::optional<ScannedSample> sample = std::exchange(started_, std::nullopt);
+  while (!ended_) {
+    absl::StatusOr<std::optional<TarMember>> member = reader_.Next();
+    if (!member.ok() && !absl::IsDataLoss(member.status()) && !absl::IsOutOfRange(member.status())) {
+      return member.status();
+    }
+    if (!member.ok()) {
+      ended_ = damaged_ = true;
+      ScannedSample damage;
+      if (sample) damage.key = sample->key;
+      damage.reason = "shard damaged";
+      damage.detail = std::string(member.status().message());
+      return std::optional<ScannedSample>(std::move(damage));
+    }
+    if (!member->has_value()) {
+      ended_ = true;
+      break;
+    }
+    std::string key, suffix;
+    if (IsNote((*member)->name) || !SplitWebDatasetName((*member)->name, &key, &suffix)) continue;
+    if (sample && sample->key == key) {
+      AddMember(**member, std::move(suffix), *sample);
+      continue;
+    }
+    ScannedSample next;
+    next.key = std::move(key);
+    AddMember(**member, std::move(suffix), next);
+    if (!sample) {
+      sample = std::move(next);
+      continue;
+    }
+    started_ = std::move(next);
+    return sample;
+  }
+  return sample;
+}
+
+}  // namespace evenkeel::dataset

@@ -1,0 +1,47 @@
+// The samples of one shard by the WebDataset rule: consecutive members of one key.
+//
+// A sample that breaks a rule comes with the reason why it is excluded. Damage of the archive ends the shard:
+// it comes as a last sample with the reason "shard damaged", whose key is that of the sample in progress.
+//
+// Thread safety: none; one scanner, one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "dataset/byte_source.h"
+#include "dataset/sample_parser.h"
+#include "dataset/tar_reader.h"
+
+namespace evenkeel::dataset {
+
+struct ScannedSample {
+  std::string key;
+  std::vector<SampleMember> members;  // in the order of the archive
+  std::string reason;                 // empty: may be used
+  std::string detail;
+};
+
+class ShardScanner {
+ public:
+  ShardScanner(ByteSource& source, const std::string& path, uint64_t size, const Limits& limits)
+      : reader_(source, path, size), max_members_(4 * uint64_t{limits.max_items} + 64) {}
+
+  // The next sample, or nothing at the end. Errors of the source only.
+  absl::StatusOr<std::optional<ScannedSample>> Next();
+  bool damaged() const { return damaged_; }
+
+ private:
+  void AddMember(const TarMember& member, std::string suffix, ScannedSample& sample) const;
+
+  TarReader reader_;
+  const uint64_t max_members_;
+  std::optional<ScannedSample> started_;  // the first member of the sample after the last
+  bool ended_ = false;
+  bool damaged_ = false;
+};
+
+}  // namespace evenkeel::dataset
