@@ -1,7 +1,8 @@
-// The consumer: receives one global rank's parts of every step, in order, with bounded prefetch over many workers.
+// The consumer: receives one global rank's parts of every step, in order, with bounded prefetch over many
+// workers.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Consumer> consumer, Consumer::Connect({.endpoints = "a:7000,b:7000"}));
-//   for (;;) {
+//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Consumer> consumer, Consumer::Connect({.endpoints =
+//   "a:7000,b:7000"})); for (;;) {
 //     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<const StepData> step, consumer->Next());
 //     for (const PartData& part : step->parts) Use(part.view);   // valid while `step` lives
 //   }
@@ -30,41 +31,42 @@ struct TlsFiles {
 };
 
 struct ConsumerOptions {
-  std::string endpoints;                       // "host:port,host:port" or "dns:///name:port"
-  uint32_t rank = 0;                           // global rank
+  std::string endpoints;  // "host:port,host:port" or "dns:///name:port"
+  uint32_t rank = 0;      // global rank
   uint64_t first_step = 0;
-  uint64_t num_steps = UINT64_MAX;             // steps to prefetch for; Next past the end is OutOfRange
-  std::string transport = "auto";              // auto | ucx | grpc
+  uint64_t num_steps = UINT64_MAX;  // steps to prefetch for; Next past the end is OutOfRange
+  std::string transport = "auto";   // auto | ucx | grpc
   bool require_rdma = false;
   bool shared_memory = false;
   std::string devices;
-  uint64_t prefetch_bytes = 1ull << 30;        // receive memory; the head step is reserved
+  uint64_t prefetch_bytes = 1ull << 30;  // receive memory; the head step is reserved
   uint32_t prefetch_steps = 4;
-  absl::Duration connect_timeout = absl::Seconds(30);    // Connect: until one worker answered
-  absl::Duration step_timeout = absl::Minutes(5);        // Next: errors well before a collective's watchdog
-  absl::Duration progress_timeout = absl::Seconds(10);   // a worker silent this long is replaced
-  std::string expect_stream_digest;            // empty: the first worker's
+  absl::Duration connect_timeout = absl::Seconds(30);   // Connect: until one worker answered
+  absl::Duration step_timeout = absl::Minutes(5);       // Next: errors well before a collective's watchdog
+  absl::Duration progress_timeout = absl::Seconds(10);  // a worker silent this long is replaced
+  std::string expect_stream_digest;                     // empty: the first worker's
   std::string expect_layout_digest;
   TlsFiles tls;
-  // One line each: workers lost, refused or replaced. Called from the consumer's threads; unset: standard error.
+  // One line each: workers lost, refused or replaced. Called from the consumer's threads; unset: standard
+  // error.
   std::function<void(const std::string&)> log;
 };
 
 // A phase of the job, as the workers describe it.
 struct PhaseInfo {
   Phase phase = Phase::kLlm;
-  std::vector<uint32_t> ranks;                 // global rank of each replica
-  bool once_per_microbatch = false;            // the llm: true
+  std::vector<uint32_t> ranks;       // global rank of each replica
+  bool once_per_microbatch = false;  // the llm: true
 };
 
 struct PartData {
   PartName name;
-  PartView view;                               // views into memory owned by the StepData
+  PartView view;  // views into memory owned by the StepData
 };
 
 struct PhaseLoads {
   Phase phase = Phase::kLlm;
-  std::vector<double> before, after;           // per phase rank
+  std::vector<double> before, after;  // per phase rank
   std::vector<uint64_t> tokens_before, tokens_after;
 };
 
@@ -80,13 +82,13 @@ struct LocalRoute {
 struct StepData {
   uint64_t step = 0;
   uint32_t num_microbatches = 0;
-  uint64_t loss_tokens = 0;                    // of the whole step
+  uint64_t loss_tokens = 0;  // of the whole step
   uint64_t num_samples = 0;
-  std::vector<PartData> parts;                 // canonical order
+  std::vector<PartData> parts;  // canonical order
   std::vector<LocalRoute> routes;
   std::vector<PhaseLoads> loads;
 
-  virtual ~StepData() = default;               // releases the receive memory
+  virtual ~StepData() = default;  // releases the receive memory
 };
 
 // Digest of what one rank received in a step: over its parts in canonical order (core/part.h: DigestPart).
@@ -101,21 +103,21 @@ struct ConsumerState {
 struct ConsumerStats {
   uint64_t steps = 0, parts = 0, bytes = 0;
   uint64_t requests = 0, duplicate_requests = 0, replaced_workers = 0, refused = 0, hash_failures = 0;
-  double wait_seconds = 0;                     // spent inside Next
-  std::string transport;                       // "ucx tcp/lo"
+  double wait_seconds = 0;  // spent inside Next
+  std::string transport;    // "ucx tcp/lo"
 };
 
 class Consumer {
  public:
   virtual ~Consumer() = default;
 
-  // Unavailable: no worker answered in time; FailedPrecondition: digests or stream version differ (names both);
-  // InvalidArgument: the options; PermissionDenied: TLS.
+  // Unavailable: no worker answered in time; FailedPrecondition: digests or stream version differ (names
+  // both); InvalidArgument: the options; PermissionDenied: TLS.
   static absl::StatusOr<std::unique_ptr<Consumer>> Connect(ConsumerOptions options);
 
-  // The next step, waiting at most step_timeout. DeadlineExceeded (with what was being waited for), OutOfRange after
-  // num_steps, DataLoss after attempts on three distinct workers (names the sample and the job's exclude line),
-  // FailedPrecondition in a forked child.
+  // The next step, waiting at most step_timeout. DeadlineExceeded (with what was being waited for),
+  // OutOfRange after num_steps, DataLoss after attempts on three distinct workers (names the sample and the
+  // job's exclude line), FailedPrecondition in a forked child.
   virtual absl::StatusOr<std::shared_ptr<const StepData>> Next() = 0;
   // Drops what was prefetched; the next Next() returns `step`.
   virtual absl::Status Seek(uint64_t step) = 0;

@@ -74,21 +74,27 @@ absl::StatusOr<std::vector<std::string>> LookUp(const std::string& name, const s
   addrinfo* found = nullptr;
   int error = getaddrinfo(name.c_str(), port.c_str(), &hints, &found);
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot look up ", name, ":", port, ": ", gai_strerror(error)));
+    return absl::UnavailableError(
+        absl::StrCat("cannot look up ", name, ":", port, ": ", gai_strerror(error)));
   }
   std::unique_ptr<addrinfo, AddressInfoDeleter> owner(found);
   std::set<std::string> distinct;
   for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
     char host[NI_MAXHOST];
-    if (getnameinfo(info->ai_addr, info->ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) continue;
-    distinct.insert(info->ai_family == AF_INET6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port));
+    if (getnameinfo(info->ai_addr, info->ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
+      continue;
+    distinct.insert(info->ai_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
+                                                : absl::StrCat(host, ":", port));
   }
   if (distinct.empty()) return absl::UnavailableError(absl::StrCat(name, ":", port, " has no address"));
   return std::vector<std::string>(distinct.begin(), distinct.end());
 }
 
 EndpointWatch::EndpointWatch(EndpointSpec spec, Listener listener, absl::Duration interval, Lookup lookup)
-    : spec_(std::move(spec)), listener_(std::move(listener)), interval_(interval), lookup_(std::move(lookup)) {
+    : spec_(std::move(spec)),
+      listener_(std::move(listener)),
+      interval_(interval),
+      lookup_(std::move(lookup)) {
   if (spec_.is_dns()) {
     thread_ = std::thread([this] { Watch(); });
   } else {

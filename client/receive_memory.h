@@ -1,7 +1,7 @@
 // Receive memory: one arena, mapped once, from which buffers for parts are taken and to which they return.
 //
-// What it is: an accountant in bytes. Memory that was handed to the trainer is counted apart from memory that is
-// being filled, because the trainer decides how long it keeps a step and must not starve the next one.
+// What it is: an accountant in bytes. Memory that was handed to the trainer is counted apart from memory that
+// is being filled, because the trainer decides how long it keeps a step and must not starve the next one.
 // What it is not: a queue. Who asks first is decided by the caller (in step order).
 //
 //   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<ReceiveMemory> memory, ReceiveMemory::Create(1 << 30));
@@ -10,9 +10,10 @@
 //
 // Grants:
 //   prefetch  all bytes in use, the trainer's included, stay within the budget
-//   head      bytes in use without the trainer's stay within the budget; where the arena has no room because the
-//             trainer holds it, the buffer is mapped beside it. So memory is bounded by the budget plus what the
-//             trainer holds on to.
+//   head      bytes in use without the trainer's stay within the budget; where the arena has no room because
+//   the
+//             trainer holds it, the buffer is mapped beside it. So memory is bounded by the budget plus what
+//             the trainer holds on to.
 //
 // Thread safety: all members may be called from many threads. Buffers keep the memory alive.
 #pragma once
@@ -49,8 +50,8 @@ class ReceiveBuffer {
  private:
   friend class ReceiveMemory;
   std::shared_ptr<ReceiveMemory> memory_;
-  std::span<std::byte> bytes_;    // as asked for
-  uint64_t reserved_bytes_ = 0;   // rounded up
+  std::span<std::byte> bytes_;   // as asked for
+  uint64_t reserved_bytes_ = 0;  // rounded up
   bool delivered_ = false;
 };
 
@@ -67,7 +68,8 @@ class ReceiveMemory : public std::enable_shared_from_this<ReceiveMemory> {
   // Whether a buffer of this size could ever be granted.
   bool CanHold(uint64_t bytes) const { return RoundUp(bytes) <= budget_bytes_; }
 
-  // Called (from any thread, without locks held) after memory came back. Null ends it: no call runs afterwards.
+  // Called (from any thread, without locks held) after memory came back. Null ends it: no call runs
+  // afterwards.
   void OnFreed(std::function<void()> callback);
 
   std::span<std::byte> arena() const { return arena_; }

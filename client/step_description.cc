@@ -23,11 +23,14 @@ absl::StatusOr<std::vector<PlannedPart>> CheckParts(const pb::DescribeStepReply&
   parts.reserve(reply.parts_size());
   for (const pb::PartDescription& part : reply.parts()) {
     EVENKEEL_ASSIGN_OR_RETURN(Phase phase, PhaseOfName(part.phase()));
-    PlannedPart planned{{phase, reply.step(), part.phase_rank(), part.microbatch(), part.piece()}, part.bytes()};
+    PlannedPart planned{{phase, reply.step(), part.phase_rank(), part.microbatch(), part.piece()},
+                        part.bytes()};
     if (!parts.empty() && CanonicalKey(parts.back().name) >= CanonicalKey(planned.name)) {
-      return absl::InvalidArgumentError(absl::StrCat(DescribePart(planned.name), " is out of canonical order"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(DescribePart(planned.name), " is out of canonical order"));
     }
-    if (planned.bytes == 0) return absl::InvalidArgumentError(absl::StrCat(DescribePart(planned.name), " is empty"));
+    if (planned.bytes == 0)
+      return absl::InvalidArgumentError(absl::StrCat(DescribePart(planned.name), " is empty"));
     parts.push_back(planned);
   }
   return parts;
@@ -61,7 +64,8 @@ absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice) {
   RankRoute& route = local.route;
   route.rows_in = slice.rows_in();
   route.rows_out = slice.rows_out();
-  EVENKEEL_ASSIGN_OR_RETURN(route.send, CheckSegments(slice.send(), route.rows_in, local.ranks.size(), "send"));
+  EVENKEEL_ASSIGN_OR_RETURN(route.send,
+                            CheckSegments(slice.send(), route.rows_in, local.ranks.size(), "send"));
   EVENKEEL_ASSIGN_OR_RETURN(route.receive,
                             CheckSegments(slice.receive(), route.rows_out, local.ranks.size(), "receive"));
   route.microbatch_offsets.assign(slice.microbatch_offsets().begin(), slice.microbatch_offsets().end());

@@ -30,8 +30,9 @@ struct StepDescription {
   std::vector<PhaseLoads> loads;
 };
 
-// InvalidArgument where the reply is for another step, names an unknown phase, is out of canonical order, or has a
-// route that points outside its own rows or ranks. A worker's word is checked before memory is taken for it.
+// InvalidArgument where the reply is for another step, names an unknown phase, is out of canonical order, or
+// has a route that points outside its own rows or ranks. A worker's word is checked before memory is taken
+// for it.
 absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& reply, uint64_t step);
 
 }  // namespace evenkeel

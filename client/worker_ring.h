@@ -1,9 +1,9 @@
 // The order in which a rank asks the workers of the sorted ready list.
 //
 // Rotated by rank, step and the part's position, so that all workers are asked alike; within a subset of
-// kHomeWorkers that depends on the rank alone, so that a rank holds few sessions however many workers there are.
-// Where the home workers are busy or gone, the others follow in order. Disagreement on membership between ranks costs
-// balance, never bytes.
+// kHomeWorkers that depends on the rank alone, so that a rank holds few sessions however many workers there
+// are. Where the home workers are busy or gone, the others follow in order. Disagreement on membership
+// between ranks costs balance, never bytes.
 //
 // Thread safety: a pure function.
 #pragma once

@@ -1,0 +1,161 @@
+// Puts the pieces together: endpoints, control plane, data plane, receive memory, and the loop that uses
+// them.
+#include "client/consumer.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <iostream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/endpoints.h"
+#include "client/fetch_loop.h"
+#include "client/first_contact.h"
+#include "client/sinks.h"
+#include "core/job.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+absl::Status CheckOptions(const ConsumerOptions& options) {
+  if (options.transport != "auto" && options.transport != "ucx" && options.transport != "grpc") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport '", options.transport, "' is none of auto, ucx, grpc"));
+  }
+  if (options.prefetch_bytes == 0) return absl::InvalidArgumentError("prefetch_bytes is 0");
+  for (absl::Duration timeout : {options.connect_timeout, options.step_timeout, options.progress_timeout}) {
+    if (timeout <= absl::ZeroDuration() || timeout > absl::Hours(24 * 365)) {
+      return absl::InvalidArgumentError("connect_timeout, step_timeout and progress_timeout must be above 0");
+    }
+  }
+  return absl::OkStatus();
+}
+
+transport::TlsFiles ToTransport(const TlsFiles& tls) { return {tls.certificate, tls.key, tls.ca}; }
+
+void LogToStandardError(const std::string& line) { std::cerr << absl::StrCat("evenkeel: ", line, "\n"); }
+
+class FetchingConsumer : public Consumer {
+ public:
+  explicit FetchingConsumer(ConsumerOptions options) : options_(std::move(options)), process_(getpid()) {
+    if (options_.log == nullptr) options_.log = LogToStandardError;
+  }
+
+  ~FetchingConsumer() override {
+    if (getpid() != process_) {
+      Abandon();
+      return;
+    }
+    if (loop_ != nullptr) {
+      loop_->Stop();
+      thread_.join();
+      control_->Settle(absl::Seconds(1));  // the sessions' goodbyes; a dead worker needs none
+    }
+    if (memory_ != nullptr) memory_->OnFreed(nullptr);
+    watch_.reset();
+    control_.reset();
+    loop_.reset();
+    if (sink_ != nullptr) sink_->UnregisterMemory(memory_->arena());
+    sink_.reset();
+  }
+
+  absl::Status Start() {
+    EVENKEEL_RETURN_IF_ERROR(CheckOptions(options_));
+    EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints(options_.endpoints));
+    transport::TlsFiles tls = ToTransport(options_.tls);
+    may_dial_ = [tls](const std::string& endpoint) { return transport::CheckAddress(tls, endpoint); };
+    // Once a process: it may hold a consumer per rank.
+    static std::atomic<bool> warned = false;
+    if (!tls.given() && !warned.exchange(true)) options_.log(std::string(transport::kInsecureWarning));
+    EVENKEEL_ASSIGN_OR_RETURN(control_, ControlPlane::Make(tls, spec.name, &inbox_));
+    watch_ = std::make_unique<EndpointWatch>(spec, [this](absl::StatusOr<std::vector<std::string>> found) {
+      inbox_.Post({0, found.ok() ? EndpointsChanged{absl::OkStatus(), *found}
+                                 : EndpointsChanged{found.status(), {}}});
+    });
+    Pinned pinned{kStreamVersion, options_.expect_stream_digest, options_.expect_layout_digest};
+    EVENKEEL_ASSIGN_OR_RETURN(FirstContact contact,
+                              MakeFirstContact(options_, pinned, inbox_, *control_, may_dial_));
+    pinned.stream_digest = contact.worker.stream_digest;
+    pinned.layout_digest = contact.worker.layout_digest;
+    phases_ = contact.worker.phases;
+    EVENKEEL_ASSIGN_OR_RETURN(memory_, ReceiveMemory::Create(options_.prefetch_bytes));
+    EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, contact.worker.transports, spec.name));
+    if (absl::Status registered = sink_->RegisterMemory(memory_->arena()); !registered.ok()) {
+      options_.log(absl::StrCat("receive memory is not registered, parts will be: ", registered.message()));
+    }
+    StartLoop(std::move(pinned), contact.endpoints);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::shared_ptr<const StepData>> Next() override {
+    EVENKEEL_RETURN_IF_ERROR(CheckProcess());
+    return loop_->Next();
+  }
+
+  absl::Status Seek(uint64_t step) override {
+    EVENKEEL_RETURN_IF_ERROR(CheckProcess());
+    loop_->Seek(step);
+    return absl::OkStatus();
+  }
+
+  ConsumerState state() const override {
+    return {loop_->next_step(), pinned_.stream_digest, pinned_.layout_digest};
+  }
+  ConsumerStats stats() const override { return loop_->stats(); }
+  const std::vector<PhaseInfo>& phases() const override { return phases_; }
+
+ private:
+  void StartLoop(Pinned pinned, const std::vector<std::string>& endpoints) {
+    pinned_ = pinned;
+    // The first contact has taken the list out of the inbox.
+    inbox_.Post({0, EndpointsChanged{absl::OkStatus(), endpoints}});
+    FetchLoop::Uses uses{&inbox_,      control_.get(), sink_.get(), memory_, [this] { watch_->LookAgain(); },
+                         options_.log, may_dial_};
+    loop_ = std::make_unique<FetchLoop>(options_, std::move(pinned), std::move(uses));
+    memory_->OnFreed([this] { inbox_.Post({0, Woken()}); });
+    thread_ = std::thread([this] { loop_->Run(); });
+  }
+
+  absl::Status CheckProcess() const {
+    if (getpid() == process_) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("this consumer was made by process ", process_,
+                                                      " and does not work in its forked child ", getpid(),
+                                                      "; connect after the fork"));
+  }
+
+  // In a forked child the threads do not exist and the connections are the parent's: nothing may be touched.
+  void Abandon() {
+    if (thread_.joinable()) thread_.detach();
+    (void)loop_.release();
+    (void)watch_.release();
+    (void)control_.release();
+    (void)sink_.release();
+  }
+
+  ConsumerOptions options_;
+  const pid_t process_;
+  Pinned pinned_;
+  std::vector<PhaseInfo> phases_;
+  std::function<absl::Status(const std::string&)> may_dial_;
+
+  Inbox inbox_;
+  std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<EndpointWatch> watch_;
+  std::shared_ptr<ReceiveMemory> memory_;
+  std::unique_ptr<transport::Sink> sink_;
+  std::unique_ptr<FetchLoop> loop_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Consumer>> Consumer::Connect(ConsumerOptions options) {
+  auto consumer = std::make_unique<FetchingConsumer>(std::move(options));
+  EVENKEEL_RETURN_IF_ERROR(consumer->Start());
+  return consumer;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,335 @@
+#include "client/control_plane.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "core/status.h"
+#include "proto/service.grpc.pb.h"
+
+namespace evenkeel {
+namespace {
+
+absl::Status ToAbsl(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+WorkerDescription FromMessage(const pb::DescribeReply& reply) {
+  WorkerDescription out;
+  out.job_name = reply.job_name();
+  out.release = reply.release();
+  out.stream_version = reply.stream_version();
+  out.stream_digest = reply.stream_digest();
+  out.layout_digest = reply.layout_digest();
+  out.transports.assign(reply.transports().begin(), reply.transports().end());
+  out.draining = reply.draining();
+  for (const pb::PhaseRanks& ranks : reply.phases()) {
+    std::optional<Phase> phase = PhaseFromName(ranks.phase());
+    if (!phase.has_value()) continue;  // of a later release; its parts would be refused by name
+    out.phases.push_back({*phase, {ranks.ranks().begin(), ranks.ranks().end()}, ranks.once_per_microbatch()});
+  }
+  return out;
+}
+
+OpenedSession FromMessage(const pb::OpenSessionReply& reply) {
+  return {reply.session_id(), reply.address(), reply.transport_detail(), FromMessage(reply.worker())};
+}
+
+// What a worker said last, or nothing where the event is of a kind that this release does not know.
+std::optional<PartEvent> FromMessage(const pb::PartEvent& message) {
+  PartEvent out;
+  switch (message.event_case()) {
+    case pb::PartEvent::kAccepted:
+      out.kind = PartEvent::Kind::kAccepted;
+      out.queue = message.accepted().queue();
+      return out;
+    case pb::PartEvent::kRefused:
+      out.kind = PartEvent::Kind::kRefused;
+      out.retry_after_seconds = message.refused().retry_after_seconds();
+      out.text = message.refused().reason();
+      return out;
+    case pb::PartEvent::kProgress:
+      out.kind = PartEvent::Kind::kProgress;
+      out.text = message.progress().stage();
+      out.done = message.progress().done();
+      out.total = message.progress().total();
+      return out;
+    case pb::PartEvent::kSent:
+      out.kind = PartEvent::Kind::kSent;
+      out.length = message.sent().length();
+      return out;
+    case pb::PartEvent::kFailed:
+      out.kind = PartEvent::Kind::kFailed;
+      out.code = message.failed().code();
+      out.text = message.failed().message();
+      out.exclude = message.failed().exclude();
+      return out;
+    case pb::PartEvent::EVENT_NOT_SET:
+      break;
+  }
+  return std::nullopt;
+}
+
+// One call in flight. At most one operation is with the completion queue, so the call itself is the tag.
+class Call {
+ public:
+  Call(CallId id, Inbox* inbox, absl::Duration timeout) : id_(id), inbox_(inbox) {
+    context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  }
+  virtual ~Call() = default;
+
+  // An operation completed. False where the call is over.
+  virtual bool Proceed(bool ok) = 0;
+  void Cancel() { context_.TryCancel(); }
+  CallId id() const { return id_; }
+
+ protected:
+  template <typename What>
+  void Post(What what) {
+    inbox_->Post({id_, std::move(what)});
+  }
+
+  const CallId id_;
+  Inbox* const inbox_;
+  grpc::ClientContext context_;
+  grpc::Status status_;
+};
+
+// `Translate` turns the reply into a status or into what is posted.
+template <typename Reply, typename Translate>
+class UnaryCall : public Call {
+ public:
+  UnaryCall(CallId id, Inbox* inbox, absl::Duration timeout, Translate translate)
+      : Call(id, inbox, timeout), translate_(std::move(translate)) {}
+
+  template <typename Prepare>
+  void Start(Prepare prepare) {
+    reader_ = prepare(&context_);
+    reader_->StartCall();
+    reader_->Finish(&reply_, &status_, this);
+  }
+  bool Proceed(bool) override {
+    if (!status_.ok()) {
+      Post(CallEnded{ToAbsl(status_)});
+      return false;
+    }
+    auto what = translate_(reply_);
+    if (what.ok()) {
+      Post(*std::move(what));
+    } else {
+      Post(CallEnded{what.status()});
+    }
+    return false;
+  }
+
+ private:
+  const Translate translate_;
+  Reply reply_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader_;
+};
+
+class PartCall : public Call {
+ public:
+  using Call::Call;
+
+  void Start(pb::Worker::Stub& stub, const pb::RequestPartRequest& request, grpc::CompletionQueue* queue) {
+    reader_ = stub.PrepareAsyncRequestPart(&context_, request, queue);
+    reader_->StartCall(this);
+  }
+  bool Proceed(bool ok) override {
+    if (state_ == State::kFinishing) {
+      Post(CallEnded{ToAbsl(status_)});
+      return false;
+    }
+    if (state_ == State::kReading && ok) {
+      if (std::optional<PartEvent> event = FromMessage(event_); event.has_value()) Post(*std::move(event));
+    }
+    if (ok) {
+      state_ = State::kReading;
+      reader_->Read(&event_, this);
+    } else {
+      state_ = State::kFinishing;
+      reader_->Finish(&status_, this);
+    }
+    return true;
+  }
+
+ private:
+  enum class State { kStarting, kReading, kFinishing };
+  State state_ = State::kStarting;
+  pb::PartEvent event_;
+  std::unique_ptr<grpc::ClientAsyncReader<pb::PartEvent>> reader_;
+};
+
+class GrpcControlPlane : public ControlPlane {
+ public:
+  GrpcControlPlane(std::shared_ptr<grpc::ChannelCredentials> credentials, std::string certified_name,
+                   Inbox* inbox)
+      : credentials_(std::move(credentials)), certified_name_(std::move(certified_name)), inbox_(inbox) {
+    thread_ = std::thread([this] { Complete(); });
+  }
+  ~GrpcControlPlane() override {
+    {
+      MutexLock lock(mutex_);
+      for (auto& [id, call] : calls_) call->Cancel();
+      while (!calls_.empty()) ended_.Wait(mutex_);  // a cancelled call ends at once, whatever its peer does
+    }
+    queue_.Shutdown();
+    thread_.join();
+  }
+
+  CallId Describe(const std::string& endpoint, absl::Duration timeout) override {
+    auto translate = [](const pb::DescribeReply& reply) -> absl::StatusOr<WorkerDescription> {
+      return FromMessage(reply);
+    };
+    MutexLock lock(mutex_);
+    pb::Worker::Stub& stub = StubFor(endpoint);
+    return StartUnary<pb::DescribeReply>(timeout, translate, [&](grpc::ClientContext* context) {
+      return stub.PrepareAsyncDescribe(context, {}, &queue_);
+    });
+  }
+
+  CallId OpenSession(const std::string& endpoint, const SessionRequest& session,
+                     absl::Duration timeout) override {
+    pb::OpenSessionRequest request;
+    request.set_stream_digest(session.stream_digest);
+    request.set_layout_digest(session.layout_digest);
+    request.set_stream_version(session.stream_version);
+    request.set_rank(session.rank);
+    request.set_transport(session.transport);
+    request.set_address(session.address);
+    request.set_secret(session.secret.data(), session.secret.size());
+    auto translate = [](const pb::OpenSessionReply& reply) -> absl::StatusOr<OpenedSession> {
+      return FromMessage(reply);
+    };
+    MutexLock lock(mutex_);
+    pb::Worker::Stub& stub = StubFor(endpoint);
+    return StartUnary<pb::OpenSessionReply>(timeout, translate, [&](grpc::ClientContext* context) {
+      return stub.PrepareAsyncOpenSession(context, request, &queue_);
+    });
+  }
+
+  CallId CloseSession(const std::string& endpoint, uint64_t session, absl::Duration timeout) override {
+    pb::CloseSessionRequest request;
+    request.set_session_id(session);
+    auto translate = [](const pb::CloseSessionReply&) -> absl::StatusOr<Woken> { return Woken(); };
+    MutexLock lock(mutex_);
+    pb::Worker::Stub& stub = StubFor(endpoint);
+    return StartUnary<pb::CloseSessionReply>(timeout, translate, [&](grpc::ClientContext* context) {
+      return stub.PrepareAsyncCloseSession(context, request, &queue_);
+    });
+  }
+
+  CallId DescribeStep(const std::string& endpoint, uint64_t session, uint64_t step, uint32_t rank,
+                      absl::Duration timeout) override {
+    pb::DescribeStepRequest request;
+    request.set_session_id(session);
+    request.set_step(step);
+    request.set_rank(rank);
+    auto translate = [step](const pb::DescribeStepReply& reply) { return CheckDescription(reply, step); };
+    MutexLock lock(mutex_);
+    pb::Worker::Stub& stub = StubFor(endpoint);
+    return StartUnary<pb::DescribeStepReply>(timeout, translate, [&](grpc::ClientContext* context) {
+      return stub.PrepareAsyncDescribeStep(context, request, &queue_);
+    });
+  }
+
+  CallId RequestPart(const std::string& endpoint, const PartRequest& part, absl::Duration timeout) override {
+    pb::RequestPartRequest request;
+    request.set_session_id(part.session);
+    request.set_request_id(part.request);
+    request.set_step(part.name.step);
+    request.set_phase(std::string(PhaseName(part.name.phase)));
+    request.set_phase_rank(part.name.rank);
+    request.set_microbatch(part.name.microbatch);
+    request.set_piece(part.name.piece);
+    request.set_attempt(part.attempt);
+    request.set_consumer_wait_seconds(part.wait_seconds);
+    MutexLock lock(mutex_);
+    auto call = std::make_unique<PartCall>(++last_id_, inbox_, timeout);
+    call->Start(StubFor(endpoint), request, &queue_);
+    return Keep(std::move(call));
+  }
+
+  void Cancel(CallId call) override {
+    MutexLock lock(mutex_);
+    auto found = calls_.find(call);
+    if (found != calls_.end()) found->second->Cancel();
+  }
+
+  void Forget(const std::string& endpoint) override {
+    MutexLock lock(mutex_);
+    stubs_.erase(endpoint);
+  }
+
+  void Settle(absl::Duration timeout) override {
+    absl::Time deadline = absl::Now() + timeout;
+    MutexLock lock(mutex_);
+    while (!calls_.empty() && absl::Now() < deadline) ended_.WaitFor(mutex_, deadline - absl::Now());
+  }
+
+ private:
+  pb::Worker::Stub& StubFor(const std::string& endpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::unique_ptr<pb::Worker::Stub>& stub = stubs_[endpoint];
+    if (stub == nullptr) {
+      grpc::ChannelArguments arguments = transport::ClientArguments();
+      if (!certified_name_.empty()) arguments.SetSslTargetNameOverride(certified_name_);
+      stub = pb::Worker::NewStub(grpc::CreateCustomChannel(endpoint, credentials_, arguments));
+    }
+    return *stub;
+  }
+
+  template <typename Reply, typename Translate, typename Prepare>
+  CallId StartUnary(absl::Duration timeout, Translate translate, Prepare prepare)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    auto call = std::make_unique<UnaryCall<Reply, Translate>>(++last_id_, inbox_, timeout, translate);
+    call->Start(prepare);
+    return Keep(std::move(call));
+  }
+
+  CallId Keep(std::unique_ptr<Call> call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    CallId id = call->id();
+    calls_[id] = std::move(call);
+    return id;
+  }
+
+  void Complete() {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+      MutexLock lock(mutex_);
+      Call* call = static_cast<Call*>(tag);
+      if (call->Proceed(ok)) continue;
+      calls_.erase(call->id());
+      ended_.NotifyAll();
+    }
+  }
+
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const std::string certified_name_;
+  Inbox* const inbox_;
+  grpc::CompletionQueue queue_;
+
+  Mutex mutex_;  // taken before the inbox's
+  CondVar ended_;
+  CallId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, std::unique_ptr<pb::Worker::Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
+  std::map<CallId, std::unique_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ControlPlane>> ControlPlane::Make(const transport::TlsFiles& tls,
+                                                                 const std::string& certified_name,
+                                                                 Inbox* inbox) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                            transport::MakeChannelCredentials(tls));
+  return std::make_unique<GrpcControlPlane>(std::move(credentials), certified_name, inbox);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,69 @@
+// The control plane as the consumer's loop sees it: calls go out, events come into the inbox. gRPC is in the
+// .cc.
+//
+// Only translation: no decision is made here. Every call has a deadline. A unary call posts one event (its
+// answer, or CallEnded); RequestPart posts a PartEvent for each of the worker's, then CallEnded. After Cancel
+// or the destructor events of that call may still be in the inbox: the reader ignores numbers it does not
+// know.
+//
+// Thread safety: all members may be called from many threads. The destructor cancels all calls and waits for
+// them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/inbox.h"
+#include "transport/credentials.h"
+#include "transport/transport.h"
+
+namespace evenkeel {
+
+using CallId = uint64_t;
+
+struct SessionRequest {
+  std::string stream_digest;  // pinned, or empty
+  std::string layout_digest;
+  uint32_t stream_version = 0;
+  uint32_t rank = 0;
+  std::string transport;
+  std::string address;  // of this process's data plane
+  transport::Secret secret = {};
+};
+
+struct PartRequest {
+  uint64_t session = 0;
+  uint64_t request = 0;
+  PartName name;
+  uint32_t attempt = 0;
+  double wait_seconds = 0;
+};
+
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;
+
+  // `certified_name`: the name that the workers' certificates bear, where endpoints are addresses; or empty.
+  // PermissionDenied, NotFound, InvalidArgument: the certificates.
+  static absl::StatusOr<std::unique_ptr<ControlPlane>> Make(const transport::TlsFiles& tls,
+                                                            const std::string& certified_name, Inbox* inbox);
+
+  virtual CallId Describe(const std::string& endpoint, absl::Duration timeout) = 0;
+  virtual CallId OpenSession(const std::string& endpoint, const SessionRequest& request,
+                             absl::Duration timeout) = 0;
+  virtual CallId CloseSession(const std::string& endpoint, uint64_t session, absl::Duration timeout) = 0;
+  virtual CallId DescribeStep(const std::string& endpoint, uint64_t session, uint64_t step, uint32_t rank,
+                              absl::Duration timeout) = 0;
+  virtual CallId RequestPart(const std::string& endpoint, const PartRequest& request,
+                             absl::Duration timeout) = 0;
+  virtual void Cancel(CallId call) = 0;
+  // Drops the connection; calls in flight end.
+  virtual void Forget(const std::string& endpoint) = 0;
+  // Waits until all calls ended, at most `timeout`. For a polite end: CloseSession, then this.
+  virtual void Settle(absl::Duration timeout) = 0;
+};
+
+}  // namespace evenkeel

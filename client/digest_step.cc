@@ -1,0 +1,11 @@
+#include "client/consumer.h"
+
+namespace evenkeel {
+
+Digest DigestStep(const StepData& step) {
+  Digester digester;
+  for (const PartData& part : step.parts) DigestPart(part.view, digester);
+  return digester.Finish();
+}
+
+}  // namespace evenkeel
