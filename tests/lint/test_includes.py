@@ -1,0 +1,110 @@
+"""The include table of the design: which room may include which.
+
+A room's library links privately, so most wrong includes fail to link already; header-only ones do not.
+"""
+
+import re
+
+import pytest
+
+from sources import ROOMS, cpp_files, files, read
+
+MESSAGES = {"proto/job.pb.h", "proto/part.pb.h"}
+STUBS = {"proto/service.pb.h", "proto/service.grpc.pb.h"}
+
+# room -> (rooms it may include, files of proto/ it may include)
+TABLE = {
+    "core": (set(), MESSAGES),
+    "dataset": ({"core"}, set()),
+    "preprocess": ({"core"}, set()),
+    "reorder": ({"core"}, set()),
+    "transport": ({"core"}, STUBS),
+    "server": ({"core", "dataset", "preprocess", "reorder", "transport"}, MESSAGES | STUBS),
+    # The control plane is spoken by both ends, so the client has the stubs too.
+    "client": ({"core", "transport"}, STUBS),
+    "cli": ({"core", "dataset", "preprocess", "reorder", "transport", "server", "client"}, MESSAGES | STUBS),
+}
+# A folder that may include more than the room it lies in.
+EXTRA = {"client/python/": {"reorder"}}
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+INTERNAL = re.compile(r"Internal to (\w+)\.")
+ROOM_TARGET = re.compile(r"^[ \t]*evenkeel_room\(\s*(\w+)", re.MULTILINE)
+
+
+def includes(path):
+    return INCLUDE.findall(read(path))
+
+
+def allowed(path, room, include):
+    rooms, protos = TABLE[room]
+    first = include.split("/")[0]
+    if first == "proto":
+        return include in protos
+    if first not in TABLE:
+        return True  # a third party's header
+    extra = set().union(*(more for folder, more in EXTRA.items() if path.startswith(folder)))
+    return first == room or first in rooms or first in extra
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_includes_only_what_the_table_allows(room):
+    wrong = [f"{path}: {include}" for path in cpp_files(room) for include in includes(path)
+             if not allowed(path, room, include)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_refuses_what_it_should():
+    assert not allowed("dataset/x.cc", "dataset", "preprocess/processor.h")
+    assert not allowed("core/x.cc", "core", "proto/service.pb.h")
+    assert not allowed("reorder/x.cc", "reorder", "proto/job.pb.h")
+    assert not allowed("client/x.cc", "client", "reorder/planner.h")
+    assert not allowed("transport/x.cc", "transport", "server/metrics.h")
+    assert allowed("client/python/x.cc", "client", "reorder/planner.h")
+    assert allowed("server/x.cc", "server", "dataset/index.h")
+    assert allowed("core/x.cc", "core", "absl/status/status.h")
+
+
+def test_includes_are_written_from_the_root():
+    known = set(files())
+    wrong = []
+    for room in ROOMS:
+        for path in cpp_files(room):
+            folder = path.rsplit("/", 1)[0]
+            wrong += [f"{path}: {include}" for include in includes(path)
+                      if include not in known and f"{folder}/{include}" in known]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_internal_headers_stay_in_their_room():
+    internal = {}
+    for room in ROOMS:
+        for path in cpp_files(room):
+            found = INTERNAL.search(read(path)) if path.endswith(".h") else None
+            if found:
+                internal[path] = found.group(1)
+    assert internal, "core has internal headers; the search is broken"
+    wrong = []
+    for path in files():
+        if not path.endswith((".cc", ".h")):
+            continue
+        for include in includes(path):
+            room = internal.get(include)
+            if room and not path.startswith((f"{room}/", f"tests/{room}/", f"bench/{room}")):
+                wrong.append(f"{path}: {include}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "cli"])
+def test_a_room_is_exactly_one_target(room):
+    declared = ROOM_TARGET.findall(read(f"{room}/CMakeLists.txt"))
+    assert declared == [room]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_source_of_a_room_is_built(room):
+    lists = "\n".join(read(path) for path in files()
+                      if path.startswith(room + "/") and path.endswith("CMakeLists.txt"))
+    forgotten = [path for path in cpp_files(room)
+                 if path.endswith(".cc") and not re.search(rf"(?<![\w]){re.escape(path.rsplit('/', 1)[1])}", lists)]
+    assert not forgotten, "\n".join(forgotten)
