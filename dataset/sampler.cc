@@ -1,9 +1,61 @@
 #include "dataset/sampler.h"
 
-namespace evenkeel {
+#include <optional>
+#include <utility>
 
-absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Make(const Job&, const Index&) {
-  return absl::UnimplementedError("sampler");
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "dataset/draws.h"
+#include "dataset/step_table.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint64_t kMaxPosition = 1ull << 62;
+
+class DrawingSampler : public Sampler {
+ public:
+  DrawingSampler(const Job& job, const Index& index, dataset::Draws draws)
+      : index_(index), batch_(job.batch), draws_(std::move(draws)) {
+    if (batch_.samples == 0) table_.emplace(job, index, draws_);
+  }
+
+  absl::StatusOr<StepSamples> Samples(uint64_t step) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(dataset::StepTable::Range range, RangeOf(step));
+    StepSamples out;
+    out.step = step;
+    for (uint64_t position = range.begin; position < range.end; ++position) {
+      SampleRef ref = draws_.At(position);
+      EVENKEEL_ASSIGN_OR_RETURN(SampleLengths lengths, index_.lengths(ref.dataset, ref.index));
+      out.refs.push_back(ref);
+      out.lengths.push_back(std::move(lengths));
+    }
+    return out;
+  }
+
+ private:
+  absl::StatusOr<dataset::StepTable::Range> RangeOf(uint64_t step) const {
+    if (table_) return table_->At(step);
+    if (step >= kMaxPosition / batch_.samples) {
+      return absl::OutOfRangeError(absl::StrCat("step ", step, " is beyond any training"));
+    }
+    return dataset::StepTable::Range{step * batch_.samples, (step + 1) * batch_.samples};
+  }
+
+  const Index& index_;
+  const BatchSpec batch_;
+  const dataset::Draws draws_;
+  std::optional<dataset::StepTable> table_;  // for a budget of llm tokens
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Make(const Job& job, const Index& index) {
+  if ((job.batch.samples == 0) == (job.batch.llm_tokens == 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(job.path, ": batch needs either samples or llm_tokens"));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(dataset::Draws draws, dataset::Draws::Make(job, index));
+  return std::unique_ptr<Sampler>(std::make_unique<DrawingSampler>(job, index, std::move(draws)));
 }
 
 }  // namespace evenkeel

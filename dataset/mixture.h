@@ -1,0 +1,42 @@
+// Which dataset the draw at a position comes from, and the how-manieth of that dataset it is.
+//
+// Weights become whole numbers over a period of at most 65,536 draws: exactly, where a shorter period can,
+// else to the nearest. Within the period the k-th of a dataset's q draws belongs at (k + 1/2) / q; draws are
+// sorted by that (equal ones by dataset). So every prefix has every dataset's share to within a draw or so,
+// and all is O(1).
+//
+// Part of every stream. Thread safety: const members may be called from many threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace evenkeel::dataset {
+
+inline constexpr uint64_t kMaxPeriod = 65536;
+
+class Mixture {
+ public:
+  // One weight a dataset; not negative, one of them positive, at most kMaxPeriod of them positive.
+  explicit Mixture(const std::vector<double>& weights);
+
+  struct Draw {
+    uint32_t dataset = 0;
+    uint64_t number = 0;  // draws of this dataset before this one
+  };
+  Draw At(uint64_t position) const;
+
+  uint64_t period() const { return slots_.size(); }
+  // Draws a period.
+  uint64_t count(uint32_t dataset) const { return counts_[dataset]; }
+
+ private:
+  struct Slot {
+    uint32_t dataset = 0;
+    uint32_t before = 0;  // draws of the dataset before this slot in the period
+  };
+  std::vector<uint64_t> counts_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace evenkeel::dataset
