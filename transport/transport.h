@@ -47,6 +47,7 @@ struct Options {
   bool require_rdma = false;   // FailedPrecondition at Make* where the transport would not be RDMA
   bool shared_memory = false;  // ucx: opt-in for one host; peers are not watched, see docs/transport.md
   std::string devices;         // ucx: UCX_NET_DEVICES; empty: the library's choice
+  bool loopback_only = false;  // ucx: binds to "lo" alone; set it wherever there are no certificates
   absl::Duration connect_timeout = absl::Seconds(5);
   uint64_t max_message_bytes = 512ull << 20;
 };

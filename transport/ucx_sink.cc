@@ -1,4 +1,487 @@
+// The receiving side over UCX.
+//
+// A session begins on the main worker: it greets the source (kHello) and names a worker of its own, made for
+// this session alone. The source answers there (kReady), so that everything of a session is between two
+// workers that serve nothing else, and ending a session by force ends nothing else.
+//
+// Who protects what: `sessions_` and `announced_` the mutex; everything inside a session the engine's thread.
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <unordered_map>
+
+#include "core/status.h"
 #include "transport/factory.h"
+#include "transport/latch.h"
+#include "transport/ucx_engine.h"
+#include "transport/ucx_message.h"
+
 namespace evenkeel::transport {
-absl::StatusOr<std::unique_ptr<Sink>> MakeUcxSink(const Options&) { return absl::UnimplementedError("soon"); }
+namespace {
+
+class UcxSink;
+
+// Memory that waits for one request's bytes.
+struct Expectation {
+  RequestId request = 0;
+  std::span<std::byte> buffer;
+  Done done;
+  Digest hash;
+  bool receiving = false;
+  absl::Status fate;                            // not OK: what to say instead of the receive's own end
+  std::vector<Latch*> waiting;                  // counted down after `done` ran
+  std::shared_ptr<struct SinkSession> session;  // while receiving, so that the completion finds it
+};
+
+struct SinkSession : UcxEvents, std::enable_shared_from_this<SinkSession> {
+  enum class State { kOpening, kGreeted, kReady, kDead };
+
+  UcxSink* sink = nullptr;
+  SessionId id = 0;
+  Secret secret{};
+  std::string endpoint;  // for messages
+  Address peer;
+  State state = State::kOpening;
+  absl::Status failure;
+  Clock::time_point deadline;
+  std::unique_ptr<UcxWorker> worker;
+  ucp_ep_h bootstrap = nullptr;  // on the main worker, to the source's main worker
+  ucp_ep_h data = nullptr;       // on `worker`, to the source's worker for this session
+  GreetingBytes greeting{};
+  std::string own_address;
+  std::map<RequestId, std::unique_ptr<Expectation>> expected;
+
+  ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
+                         bool rendezvous) override;
+  void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) override;
+};
+using SessionPtr = std::shared_ptr<SinkSession>;
+
+class UcxSink : public Sink, public UcxEvents {
+ public:
+  explicit UcxSink(const Options& options) : options_(options) {}
+  ~UcxSink() override;
+  absl::Status Start();
+
+  Info info() const override { return engine_->info(); }
+  std::string address() const override { return engine_->WrappedAddress(AddressRole::kSink); }
+  absl::Status Connect(SessionId session, const std::string& endpoint, const std::string& peer_address,
+                       const Secret& secret) override;
+  void Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) override;
+  void Cancel(SessionId session, RequestId request) override;
+  void Disconnect(SessionId session) override;
+  absl::Status RegisterMemory(std::span<std::byte> memory) override;
+  void UnregisterMemory(std::span<std::byte> memory) override;
+  uint64_t bytes_received() const override { return bytes_received_; }
+  uint64_t messages_dropped() const override { return messages_dropped_; }
+
+  // The main worker receives nothing.
+  ucs_status_t OnMessage(unsigned, std::span<const std::byte>, void*, size_t, bool) override {
+    return Drop();
+  }
+  void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) override;
+
+ private:
+  friend struct SinkSession;
+  struct Announcement {
+    SessionId session;
+    std::unique_ptr<Expectation> expectation;
+  };
+
+  SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
+  ucs_status_t Drop() {
+    ++messages_dropped_;
+    return UCS_OK;
+  }
+  Clock::time_point Tick(Clock::time_point now);
+  void Open(const SessionPtr& session);
+  absl::Status Greet(const SessionPtr& session);
+  void Go(const SessionPtr& session, const Address& peer);
+  void TakeAnnounced() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Kill(const SessionPtr& session, absl::Status status);
+  void Fail(const SessionPtr& session, absl::Status status);
+  // Runs `done` from a task of its own.
+  void Finish(std::unique_ptr<Expectation> expectation, absl::Status status);
+  ucs_status_t OnReady(const SessionPtr& session, std::span<const std::byte> header, std::string_view data);
+  ucs_status_t OnPart(const SessionPtr& session, std::span<const std::byte> header, void* data, size_t length,
+                      bool rendezvous);
+  ucs_status_t Receive(const SessionPtr& session, Expectation* expectation, void* data, bool rendezvous);
+  static void Received(void* argument, ucs_status_t status);
+  void Settle(Expectation* expectation, absl::Status status);
+
+  const Options options_;
+  std::unique_ptr<UcxEngine> engine_;
+  std::atomic<uint64_t> bytes_received_{0};
+  std::atomic<uint64_t> messages_dropped_{0};
+
+  Mutex mutex_;
+  std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Announcement> announced_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::string Where(const SinkSession& session) {
+  return absl::StrCat("session ", session.id, " with ", session.endpoint);
+}
+
+ucs_status_t SinkSession::OnMessage(unsigned message, std::span<const std::byte> header, void* data,
+                                    size_t length, bool rendezvous) {
+  SessionPtr self = shared_from_this();
+  switch (static_cast<MessageId>(message)) {
+    case MessageId::kReady:
+      if (rendezvous || length > kMaxAddressBytes) return sink->Drop();
+      return sink->OnReady(self, header, {static_cast<const char*>(data), length});
+    case MessageId::kPart:
+      return sink->OnPart(self, header, data, length, rendezvous);
+    default:
+      return sink->Drop();
+  }
+}
+
+void SinkSession::OnEndpointError(ucp_ep_h, ucs_status_t status) {
+  sink->Fail(shared_from_this(), StatusFromUcx(status, Where(*this)));
+}
+
+void UcxSink::OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) {
+  MutexLock lock(mutex_);
+  for (auto& [id, session] : sessions_) {
+    if (session->bootstrap == endpoint) Fail(session, StatusFromUcx(status, Where(*session)));
+  }
+}
+
+absl::Status UcxSink::Start() {
+  EVENKEEL_ASSIGN_OR_RETURN(
+      engine_, UcxEngine::Start(options_, this, [this](Clock::time_point now) { return Tick(now); }));
+  return absl::OkStatus();
+}
+
+UcxSink::~UcxSink() {
+  if (engine_ == nullptr) return;
+  std::vector<SessionId> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, session] : sessions_) ids.push_back(id);
+  }
+  for (SessionId id : ids) Disconnect(id);
+  engine_->Run([this] { TakeAnnounced(); });
+  engine_->Run([] {});  // what the last task posted
+  engine_.reset();
+}
+
+SessionPtr UcxSink::Find(SessionId session) {
+  MutexLock lock(mutex_);
+  auto found = sessions_.find(session);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+absl::Status UcxSink::Connect(SessionId id, const std::string& endpoint, const std::string& peer_address,
+                              const Secret& secret) {
+  auto session = std::make_shared<SinkSession>();
+  absl::StatusOr<Address> peer = UnwrapAddress(peer_address);
+  if (!peer.ok()) return AddContext(peer.status(), endpoint);
+  if (peer->role != AddressRole::kSource) {
+    return absl::InvalidArgumentError(absl::StrCat(endpoint, ": not the address of a source"));
+  }
+  if (peer->shared_memory != options_.shared_memory) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(endpoint, ": shared_memory is ", peer->shared_memory ? "on" : "off", " there and ",
+                     options_.shared_memory ? "on" : "off", " here; set it alike on both sides"));
+  }
+  if (peer->shared_memory && peer->host != ThisHost()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        endpoint, ": shared_memory is on, but the worker is on another host or in another container"));
+  }
+  session->sink = this;
+  session->id = id;
+  session->secret = secret;
+  session->endpoint = endpoint;
+  session->peer = *std::move(peer);
+  session->deadline = DeadlineAfter(options_.connect_timeout);
+  {
+    MutexLock lock(mutex_);
+    if (!sessions_.emplace(id, session).second) {
+      return absl::AlreadyExistsError(absl::StrCat("session ", id, " exists already"));
+    }
+  }
+  engine_->Post([this, session] { Open(session); });
+  return absl::OkStatus();
+}
+
+void UcxSink::Open(const SessionPtr& session) {
+  if (session->state != SinkSession::State::kOpening) return;
+  absl::Status status = Greet(session);
+  if (!status.ok())
+    Kill(session, absl::UnavailableError(absl::StrCat(Where(*session), ": ", status.message())));
+}
+
+absl::Status UcxSink::Greet(const SessionPtr& session) {
+  EVENKEEL_ASSIGN_OR_RETURN(session->worker, engine_->OpenSessionWorker(session.get()));
+  EVENKEEL_ASSIGN_OR_RETURN(session->own_address, engine_->WrapSessionAddress(*session->worker));
+  EVENKEEL_ASSIGN_OR_RETURN(session->bootstrap, engine_->main().Connect(session->peer.worker));
+  session->greeting = Pack(Greeting{session->id, session->secret});
+  auto* keep = new SessionPtr(session);  // NOLINT: freed by the completion; UCX carries a plain pointer
+  auto sent = engine_->main().Send(
+      session->bootstrap, static_cast<unsigned>(MessageId::kHello), session->greeting,
+      std::as_bytes(std::span<const char>(session->own_address)), false,
+      [](void* argument, ucs_status_t) { delete static_cast<SessionPtr*>(argument); }, keep);
+  if (!sent.ok() || !*sent) delete keep;
+  EVENKEEL_RETURN_IF_ERROR(sent.status());
+  session->state = SinkSession::State::kGreeted;
+  return absl::OkStatus();
+}
+
+ucs_status_t UcxSink::OnReady(const SessionPtr& session, std::span<const std::byte> header,
+                              std::string_view data) {
+  std::optional<Greeting> greeting = UnpackGreeting(header);
+  absl::StatusOr<Address> peer = UnwrapAddress(data);
+  if (!greeting || !peer.ok() || greeting->session != session->id ||
+      !SameSecret(greeting->secret, session->secret) || session->state != SinkSession::State::kGreeted) {
+    return Drop();
+  }
+  engine_->Post([this, session, peer = *std::move(peer)] { Go(session, peer); });
+  return UCS_OK;
+}
+
+// The endpoint made here is the one that the source's messages already arrive on: each of the two workers has
+// exactly one peer, so UCX pairs them. Closing it by force ends every receive of the session.
+void UcxSink::Go(const SessionPtr& session, const Address& peer) {
+  if (session->state != SinkSession::State::kGreeted) return;
+  absl::StatusOr<ucp_ep_h> endpoint = session->worker->Connect(peer.worker);
+  if (!endpoint.ok()) return Kill(session, AddContext(endpoint.status(), Where(*session)));
+  session->data = *endpoint;
+  session->state = SinkSession::State::kReady;
+  auto* keep = new SessionPtr(session);  // NOLINT: as in Greet
+  auto sent = session->worker->Send(
+      session->data, static_cast<unsigned>(MessageId::kGo), session->greeting, {}, false,
+      [](void* argument, ucs_status_t) { delete static_cast<SessionPtr*>(argument); }, keep);
+  if (!sent.ok() || !*sent) delete keep;
+  if (!sent.ok()) Kill(session, AddContext(sent.status(), Where(*session)));
+}
+
+void UcxSink::Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) {
+  auto expectation = std::make_unique<Expectation>();
+  expectation->request = request;
+  expectation->buffer = buffer;
+  expectation->done = std::move(done);
+  {
+    MutexLock lock(mutex_);
+    announced_.push_back({session, std::move(expectation)});
+  }
+  engine_->Post([this] { TakeAnnounced(); });
+}
+
+// Also called when a part arrives that nobody waits for: its announcement may be newer than this round's
+// tasks.
+void UcxSink::TakeAnnounced() {
+  std::vector<Announcement> announced;
+  {
+    MutexLock lock(mutex_);
+    announced.swap(announced_);
+  }
+  for (Announcement& one : announced) {
+    SessionPtr session = Find(one.session);
+    RequestId request = one.expectation->request;
+    if (session == nullptr) {
+      Finish(std::move(one.expectation),
+             absl::UnavailableError(absl::StrCat("unknown session ", one.session)));
+    } else if (session->state == SinkSession::State::kDead) {
+      Finish(std::move(one.expectation), session->failure);
+    } else if (one.expectation->buffer.size() > options_.max_message_bytes) {
+      Finish(std::move(one.expectation), absl::InvalidArgumentError(absl::StrCat(
+                                             "request ", request, ": longer than max_message_bytes")));
+    } else if (session->expected.contains(request)) {
+      Finish(std::move(one.expectation),
+             absl::AlreadyExistsError(
+                 absl::StrCat(Where(*session), ": request ", request, " is expected already")));
+    } else {
+      session->expected.emplace(request, std::move(one.expectation));
+    }
+  }
+}
+
+ucs_status_t UcxSink::OnPart(const SessionPtr& session, std::span<const std::byte> header, void* data,
+                             size_t length, bool rendezvous) {
+  std::optional<PartMessage> message = UnpackPartMessage(header);
+  if (!message || message->session != session->id || !SameSecret(message->secret, session->secret) ||
+      message->length != length || session->state != SinkSession::State::kReady) {
+    return Drop();
+  }
+  auto found = session->expected.find(message->request);
+  if (found == session->expected.end()) {
+    TakeAnnounced();
+    found = session->expected.find(message->request);
+  }
+  if (found == session->expected.end() || found->second->receiving) return Drop();
+  if (found->second->buffer.size() != length) {
+    Finish(std::move(found->second),
+           absl::DataLossError(absl::StrCat(Where(*session), ": request ", message->request, " brought ",
+                                            length, " bytes, not what was announced")));
+    session->expected.erase(found);
+    return Drop();
+  }
+  found->second->hash = message->hash;
+  return Receive(session, found->second.get(), data, rendezvous);
+}
+
+ucs_status_t UcxSink::Receive(const SessionPtr& session, Expectation* expectation, void* data,
+                              bool rendezvous) {
+  expectation->receiving = true;
+  expectation->session = session;
+  if (!rendezvous) {
+    if (!expectation->buffer.empty())
+      std::memcpy(expectation->buffer.data(), data, expectation->buffer.size());
+    Settle(expectation, absl::OkStatus());
+    return UCS_OK;
+  }
+  absl::StatusOr<bool> started = session->worker->Receive(data, expectation->buffer, Received, expectation);
+  if (!started.ok()) {
+    Settle(expectation, started.status());
+  } else if (!*started) {
+    Settle(expectation, absl::OkStatus());
+  }
+  // UCX owns the descriptor now and must be told so.
+  return UCS_INPROGRESS;
+}
+
+void UcxSink::Received(void* argument, ucs_status_t status) {
+  auto* expectation = static_cast<Expectation*>(argument);
+  expectation->session->sink->Settle(expectation, StatusFromUcx(status, Where(*expectation->session)));
+}
+
+// The transport is done with the buffer. The hash is computed in a task, outside of UCX's callback but on the
+// engine's thread: at tens of gigabytes per second it costs less than handing the buffer to another core
+// would save.
+void UcxSink::Settle(Expectation* expectation, absl::Status status) {
+  SessionPtr session = std::move(expectation->session);
+  auto found = session->expected.find(expectation->request);
+  std::unique_ptr<Expectation> owned = std::move(found->second);
+  session->expected.erase(found);
+  if (!owned->fate.ok()) return Finish(std::move(owned), owned->fate);
+  if (!status.ok()) {
+    Fail(session, status);
+    return Finish(std::move(owned), absl::UnavailableError(status.message()));
+  }
+  bytes_received_ += owned->buffer.size();
+  Finish(std::move(owned), absl::OkStatus());
+}
+
+void UcxSink::Finish(std::unique_ptr<Expectation> expectation, absl::Status status) {
+  std::shared_ptr<Expectation> shared = std::move(expectation);
+  engine_->Post([shared, status = std::move(status)]() mutable {
+    if (status.ok() && DigestOf(shared->buffer) != shared->hash) {
+      status = absl::DataLossError(absl::StrCat("request ", shared->request, ": ", shared->buffer.size(),
+                                                " bytes arrived with another hash"));
+    }
+    shared->done(std::move(status));
+    shared->done = nullptr;
+    for (Latch* latch : shared->waiting) latch->CountDown();
+  });
+}
+
+void UcxSink::Fail(const SessionPtr& session, absl::Status status) {
+  engine_->Post([this, session, status = std::move(status)] {
+    Kill(session, absl::UnavailableError(status.message()));
+  });
+}
+
+void UcxSink::Kill(const SessionPtr& session, absl::Status status) {
+  if (session->state == SinkSession::State::kDead) return;
+  session->state = SinkSession::State::kDead;
+  session->failure = status;
+  if (session->bootstrap != nullptr) engine_->main().CloseByForce(session->bootstrap);
+  session->bootstrap = nullptr;
+  // Receives under way end in their completion, which later rounds bring.
+  bool completions_come = session->worker != nullptr && engine_->Retire(std::move(session->worker));
+  for (auto next = session->expected.begin(); next != session->expected.end();) {
+    auto current = next++;
+    Expectation* expectation = current->second.get();
+    if (expectation->fate.ok()) expectation->fate = status;
+    if (expectation->receiving && completions_come) continue;
+    absl::Status fate = expectation->fate;
+    Finish(std::move(current->second), std::move(fate));
+    session->expected.erase(current);
+  }
+}
+
+void UcxSink::Cancel(SessionId id, RequestId request) {
+  Latch latch;
+  engine_->Post([&, this] {
+    TakeAnnounced();
+    SessionPtr session = Find(id);
+    auto found =
+        session == nullptr ? decltype(session->expected)::iterator() : session->expected.find(request);
+    if (session == nullptr || found == session->expected.end()) return latch.CountDown();
+    found->second->waiting.push_back(&latch);
+    found->second->fate = absl::CancelledError(absl::StrCat("request ", request, " was cancelled"));
+    if (found->second->receiving) {
+      return Kill(session, absl::UnavailableError(absl::StrCat(Where(*session), " was closed: request ",
+                                                               request, " was given up on its way")));
+    }
+    absl::Status fate = found->second->fate;
+    Finish(std::move(found->second), std::move(fate));
+    session->expected.erase(found);
+  });
+  latch.Wait();
+  engine_->Run([] {});  // a completion that was already posted has run too
+}
+
+void UcxSink::Disconnect(SessionId id) {
+  Latch latch;
+  engine_->Post([&, this] {
+    TakeAnnounced();
+    SessionPtr session = Find(id);
+    if (session == nullptr) return latch.CountDown();
+    {
+      MutexLock lock(mutex_);
+      sessions_.erase(id);
+    }
+    latch.Expect(session->expected.size());
+    for (auto& [request, expectation] : session->expected) expectation->waiting.push_back(&latch);
+    Kill(session, absl::CancelledError(absl::StrCat(Where(*session), " was disconnected")));
+    latch.CountDown();
+  });
+  latch.Wait();
+  engine_->Run([] {});
+}
+
+Clock::time_point UcxSink::Tick(Clock::time_point now) {
+  Clock::time_point next = Clock::time_point::max();
+  std::vector<SessionPtr> late;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [id, session] : sessions_) {
+      if (session->state != SinkSession::State::kOpening && session->state != SinkSession::State::kGreeted)
+        continue;
+      if (session->deadline <= now) {
+        late.push_back(session);
+      } else {
+        next = std::min(next, session->deadline);
+      }
+    }
+  }
+  for (const SessionPtr& session : late) {
+    Kill(session,
+         absl::UnavailableError(absl::StrCat(Where(*session), ": no answer on the data plane within ",
+                                             absl::FormatDuration(options_.connect_timeout))));
+  }
+  return next;
+}
+
+absl::Status UcxSink::RegisterMemory(std::span<std::byte> memory) {
+  absl::Status status;
+  engine_->Run([&] { status = engine_->RegisterMemory(memory); });
+  return status;
+}
+
+void UcxSink::UnregisterMemory(std::span<std::byte> memory) {
+  engine_->Run([&] { engine_->UnregisterMemory(memory); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sink>> MakeUcxSink(const Options& options) {
+  auto sink = std::make_unique<UcxSink>(options);
+  EVENKEEL_RETURN_IF_ERROR(sink->Start());
+  return sink;
+}
+
 }  // namespace evenkeel::transport

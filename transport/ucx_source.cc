@@ -1,6 +1,386 @@
+// The sending side over UCX. See ucx_sink.cc for how a session begins.
+//
+// Who protects what: `sessions_` the mutex; everything inside a session the engine's thread.
+#include <atomic>
+#include <deque>
+#include <list>
+#include <unordered_map>
+
+#include "core/status.h"
 #include "transport/factory.h"
+#include "transport/latch.h"
+#include "transport/ucx_engine.h"
+#include "transport/ucx_message.h"
+
 namespace evenkeel::transport {
-absl::StatusOr<std::unique_ptr<Source>> MakeUcxSource(const Options&) {
-  return absl::UnimplementedError("soon");
+namespace {
+
+// Parts of one session that share the wire. More would only make all of them late together.
+constexpr size_t kMaxInFlight = 4;
+// Below, one message; above, the receiver is told first and fetches into its own memory.
+constexpr size_t kRendezvousBytes = 16 << 10;
+
+class UcxSource;
+
+struct PendingSend {
+  RequestId request = 0;
+  std::span<const std::byte> bytes;
+  PartMessageBytes header{};
+  Clock::time_point deadline;
+  Done done;
+  absl::Status fate;                              // not OK: what to say instead of the send's own end
+  std::shared_ptr<struct SourceSession> session;  // while in flight
+};
+
+struct SourceSession : UcxEvents, std::enable_shared_from_this<SourceSession> {
+  enum class State { kWaitingForHello, kAnswering, kReady, kDead };
+
+  UcxSource* source = nullptr;
+  SessionId id = 0;
+  Secret secret{};
+  State state = State::kWaitingForHello;
+  absl::Status failure;
+  Clock::time_point deadline;
+  std::unique_ptr<UcxWorker> worker;
+  ucp_ep_h endpoint = nullptr;
+  GreetingBytes greeting{};
+  std::string own_address;
+  std::deque<std::unique_ptr<PendingSend>> queue;
+  std::list<std::unique_ptr<PendingSend>> in_flight;
+  std::vector<Latch*> waiting;  // until nothing is in flight
+
+  ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
+                         bool rendezvous) override;
+  void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) override;
+};
+using SessionPtr = std::shared_ptr<SourceSession>;
+
+class UcxSource : public Source, public UcxEvents {
+ public:
+  explicit UcxSource(const Options& options) : options_(options) {}
+  ~UcxSource() override;
+  absl::Status Start();
+
+  Info info() const override { return engine_->info(); }
+  std::string address() const override { return engine_->WrappedAddress(AddressRole::kSource); }
+  absl::Status Connect(SessionId session, const std::string& peer_address, const Secret& secret) override;
+  void Send(SessionId session, RequestId request, std::span<const std::byte> bytes, const Digest& hash,
+            absl::Duration timeout, Done done) override;
+  void Disconnect(SessionId session) override;
+  uint64_t messages_dropped() const override { return messages_dropped_; }
+
+  // The main worker: greetings.
+  ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
+                         bool rendezvous) override;
+  void OnEndpointError(ucp_ep_h, ucs_status_t) override {}
+
+ private:
+  friend struct SourceSession;
+
+  SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
+  ucs_status_t Drop() {
+    ++messages_dropped_;
+    return UCS_OK;
+  }
+  Clock::time_point Tick(Clock::time_point now);
+  void Answer(const SessionPtr& session, const Address& peer);
+  absl::Status TryAnswer(const SessionPtr& session, const Address& peer);
+  ucs_status_t OnGo(const SessionPtr& session, std::span<const std::byte> header);
+  void Enqueue(SessionId id, std::unique_ptr<PendingSend> send);
+  void Pump(const SessionPtr& session);
+  bool StartSend(const SessionPtr& session, std::unique_ptr<PendingSend> send);
+  static void Sent(void* argument, ucs_status_t status);
+  void Settle(PendingSend* send, absl::Status status);
+  void Kill(const SessionPtr& session, absl::Status status);
+  void Finish(std::unique_ptr<PendingSend> send, absl::Status status);
+
+  const Options options_;
+  std::unique_ptr<UcxEngine> engine_;
+  std::atomic<uint64_t> messages_dropped_{0};
+
+  Mutex mutex_;
+  std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::string Where(const SourceSession& session) { return absl::StrCat("session ", session.id); }
+
+ucs_status_t SourceSession::OnMessage(unsigned message, std::span<const std::byte> header, void*, size_t,
+                                      bool) {
+  if (static_cast<MessageId>(message) != MessageId::kGo) return source->Drop();
+  return source->OnGo(shared_from_this(), header);
 }
+
+void SourceSession::OnEndpointError(ucp_ep_h, ucs_status_t status) {
+  absl::Status failure = absl::UnavailableError(
+      absl::StrCat(Where(*this), ": the consumer is gone: ", ucs_status_string(status)));
+  source->engine_->Post([self = shared_from_this(), failure] { self->source->Kill(self, failure); });
+}
+
+absl::Status UcxSource::Start() {
+  EVENKEEL_ASSIGN_OR_RETURN(
+      engine_, UcxEngine::Start(options_, this, [this](Clock::time_point now) { return Tick(now); }));
+  return absl::OkStatus();
+}
+
+UcxSource::~UcxSource() {
+  if (engine_ == nullptr) return;
+  std::vector<SessionId> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, session] : sessions_) ids.push_back(id);
+  }
+  for (SessionId id : ids) Disconnect(id);
+  engine_->Run([] {});
+  engine_.reset();
+}
+
+SessionPtr UcxSource::Find(SessionId session) {
+  MutexLock lock(mutex_);
+  auto found = sessions_.find(session);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, const Secret& secret) {
+  EVENKEEL_ASSIGN_OR_RETURN(Address peer, UnwrapAddress(peer_address));
+  if (peer.role != AddressRole::kSink) return absl::InvalidArgumentError("not the address of a sink");
+  if (peer.shared_memory != options_.shared_memory) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shared_memory is ", peer.shared_memory ? "on" : "off", " at the consumer and ",
+                     options_.shared_memory ? "on" : "off", " here; set it alike on both sides"));
+  }
+  auto session = std::make_shared<SourceSession>();
+  session->source = this;
+  session->id = id;
+  session->secret = secret;
+  session->deadline = DeadlineAfter(options_.connect_timeout);
+  {
+    MutexLock lock(mutex_);
+    if (!sessions_.emplace(id, session).second) {
+      return absl::AlreadyExistsError(absl::StrCat("session ", id, " exists already"));
+    }
+  }
+  engine_->Post([] {});  // the deadline is new
+  return absl::OkStatus();
+}
+
+ucs_status_t UcxSource::OnMessage(unsigned message, std::span<const std::byte> header, void* data,
+                                  size_t length, bool rendezvous) {
+  if (static_cast<MessageId>(message) != MessageId::kHello || rendezvous || length > kMaxAddressBytes)
+    return Drop();
+  std::optional<Greeting> greeting = UnpackGreeting(header);
+  absl::StatusOr<Address> peer = UnwrapAddress({static_cast<const char*>(data), length});
+  if (!greeting || !peer.ok() || peer->role != AddressRole::kSession) return Drop();
+  SessionPtr session = Find(greeting->session);
+  if (session == nullptr || !SameSecret(greeting->secret, session->secret) ||
+      session->state != SourceSession::State::kWaitingForHello ||
+      peer->shared_memory != options_.shared_memory) {
+    return Drop();
+  }
+  session->state = SourceSession::State::kAnswering;
+  engine_->Post([this, session, peer = *std::move(peer)] { Answer(session, peer); });
+  return UCS_OK;
+}
+
+void UcxSource::Answer(const SessionPtr& session, const Address& peer) {
+  if (session->state != SourceSession::State::kAnswering) return;
+  absl::Status status = TryAnswer(session, peer);
+  if (!status.ok())
+    Kill(session, absl::UnavailableError(absl::StrCat(Where(*session), ": ", status.message())));
+}
+
+absl::Status UcxSource::TryAnswer(const SessionPtr& session, const Address& peer) {
+  EVENKEEL_ASSIGN_OR_RETURN(session->worker, engine_->OpenSessionWorker(session.get()));
+  EVENKEEL_ASSIGN_OR_RETURN(session->own_address, engine_->WrapSessionAddress(*session->worker));
+  EVENKEEL_ASSIGN_OR_RETURN(session->endpoint, session->worker->Connect(peer.worker));
+  session->greeting = Pack(Greeting{session->id, session->secret});
+  auto* keep = new SessionPtr(session);  // NOLINT: freed by the completion; UCX carries a plain pointer
+  auto sent = session->worker->Send(
+      session->endpoint, static_cast<unsigned>(MessageId::kReady), session->greeting,
+      std::as_bytes(std::span<const char>(session->own_address)), false,
+      [](void* argument, ucs_status_t) { delete static_cast<SessionPtr*>(argument); }, keep);
+  if (!sent.ok() || !*sent) delete keep;
+  return sent.status();
+}
+
+ucs_status_t UcxSource::OnGo(const SessionPtr& session, std::span<const std::byte> header) {
+  std::optional<Greeting> greeting = UnpackGreeting(header);
+  if (!greeting || greeting->session != session->id || !SameSecret(greeting->secret, session->secret) ||
+      session->state != SourceSession::State::kAnswering) {
+    return Drop();
+  }
+  session->state = SourceSession::State::kReady;
+  engine_->Post([this, session] { Pump(session); });
+  return UCS_OK;
+}
+
+void UcxSource::Send(SessionId session, RequestId request, std::span<const std::byte> bytes,
+                     const Digest& hash, absl::Duration timeout, Done done) {
+  auto send = std::make_shared<std::unique_ptr<PendingSend>>(std::make_unique<PendingSend>());
+  PendingSend& one = **send;
+  one.request = request;
+  one.bytes = bytes;
+  one.deadline = DeadlineAfter(timeout);
+  one.done = std::move(done);
+  PartMessage message{session, request, bytes.size(), hash, {}};
+  one.header = Pack(message);  // the secret is filled in by Enqueue, which knows the session
+  engine_->Post([this, session, send] { Enqueue(session, std::move(*send)); });
+}
+
+void UcxSource::Enqueue(SessionId id, std::unique_ptr<PendingSend> send) {
+  SessionPtr session = Find(id);
+  if (session == nullptr) {
+    return Finish(std::move(send), absl::UnavailableError(absl::StrCat("unknown session ", id)));
+  }
+  if (session->state == SourceSession::State::kDead) return Finish(std::move(send), session->failure);
+  if (send->bytes.size() > options_.max_message_bytes) {
+    std::string message = absl::StrCat("request ", send->request, ": ", send->bytes.size(),
+                                       " bytes are more than max_message_bytes");
+    return Finish(std::move(send), absl::InvalidArgumentError(message));
+  }
+  PartMessage message = *UnpackPartMessage(send->header);
+  message.secret = session->secret;
+  send->header = Pack(message);
+  session->queue.push_back(std::move(send));
+  Pump(session);
+}
+
+void UcxSource::Pump(const SessionPtr& session) {
+  while (session->state == SourceSession::State::kReady && session->in_flight.size() < kMaxInFlight &&
+         !session->queue.empty()) {
+    std::unique_ptr<PendingSend> send = std::move(session->queue.front());
+    session->queue.pop_front();
+    if (!StartSend(session, std::move(send))) return;
+  }
+}
+
+bool UcxSource::StartSend(const SessionPtr& session, std::unique_ptr<PendingSend> send) {
+  PendingSend* raw = send.get();
+  raw->session = session;
+  session->in_flight.push_back(std::move(send));
+  absl::StatusOr<bool> started =
+      session->worker->Send(session->endpoint, static_cast<unsigned>(MessageId::kPart), raw->header,
+                            raw->bytes, raw->bytes.size() >= kRendezvousBytes, Sent, raw);
+  if (started.ok() && *started) return true;
+  Settle(raw, started.status());
+  return started.ok();
+}
+
+void UcxSource::Sent(void* argument, ucs_status_t status) {
+  auto* send = static_cast<PendingSend*>(argument);
+  UcxSource* self = send->session->source;
+  SessionPtr session = send->session;
+  self->Settle(send, StatusFromUcx(status, Where(*session)));
+  self->engine_->Post([self, session] { self->Pump(session); });
+}
+
+// The transport is done with the bytes. Called from a completion, too.
+void UcxSource::Settle(PendingSend* send, absl::Status status) {
+  SessionPtr session = std::move(send->session);
+  auto found = std::find_if(session->in_flight.begin(), session->in_flight.end(),
+                            [&](const auto& one) { return one.get() == send; });
+  std::unique_ptr<PendingSend> owned = std::move(*found);
+  session->in_flight.erase(found);
+  if (!owned->fate.ok()) {
+    absl::Status fate = owned->fate;
+    Finish(std::move(owned), std::move(fate));
+  } else if (!status.ok()) {
+    absl::Status failure = absl::UnavailableError(status.message());
+    engine_->Post([this, session, failure] { Kill(session, failure); });
+    Finish(std::move(owned), failure);
+  } else {
+    Finish(std::move(owned), absl::OkStatus());
+  }
+  if (session->in_flight.empty()) {
+    for (Latch* latch : session->waiting) engine_->Post([latch] { latch->CountDown(); });
+    session->waiting.clear();
+  }
+}
+
+void UcxSource::Finish(std::unique_ptr<PendingSend> send, absl::Status status) {
+  std::shared_ptr<PendingSend> shared = std::move(send);
+  engine_->Post([shared, status = std::move(status)] {
+    shared->done(status);
+    shared->done = nullptr;
+  });
+}
+
+void UcxSource::Kill(const SessionPtr& session, absl::Status status) {
+  if (session->state == SourceSession::State::kDead) return;
+  session->state = SourceSession::State::kDead;
+  session->failure = status;
+  session->endpoint = nullptr;
+  bool completions_come = session->worker != nullptr && engine_->Retire(std::move(session->worker));
+  for (auto& send : session->queue) {
+    absl::Status fate = send->fate.ok() ? status : send->fate;
+    Finish(std::move(send), std::move(fate));
+  }
+  session->queue.clear();
+  for (auto& send : session->in_flight) {
+    if (send->fate.ok()) send->fate = status;
+  }
+  while (!completions_come && !session->in_flight.empty()) {
+    Settle(session->in_flight.front().get(), absl::OkStatus());
+  }
+}
+
+void UcxSource::Disconnect(SessionId id) {
+  Latch latch;
+  engine_->Post([&, this] {
+    SessionPtr session = Find(id);
+    if (session == nullptr) return latch.CountDown();
+    {
+      MutexLock lock(mutex_);
+      sessions_.erase(id);
+    }
+    Kill(session, absl::CancelledError(absl::StrCat(Where(*session), " was disconnected")));
+    if (session->in_flight.empty()) return latch.CountDown();
+    session->waiting.push_back(&latch);
+  });
+  latch.Wait();
+  engine_->Run([] {});
+}
+
+Clock::time_point UcxSource::Tick(Clock::time_point now) {
+  std::vector<SessionPtr> sessions;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [id, session] : sessions_) sessions.push_back(session);
+  }
+  Clock::time_point next = Clock::time_point::max();
+  for (const SessionPtr& session : sessions) {
+    if (session->state == SourceSession::State::kDead) continue;
+    if (session->state != SourceSession::State::kReady) {
+      if (session->deadline <= now) {
+        Kill(session, absl::UnavailableError(absl::StrCat(
+                          Where(*session), ": the consumer did not greet on the data plane within ",
+                          absl::FormatDuration(options_.connect_timeout))));
+        continue;
+      }
+      next = std::min(next, session->deadline);
+    }
+    bool late = false;
+    auto check = [&](PendingSend& send) {
+      next = std::min(next, send.deadline);
+      if (send.deadline > now) return;
+      late = true;
+      send.fate =
+          absl::DeadlineExceededError(absl::StrCat(Where(*session), ": request ", send.request, ": ",
+                                                   send.bytes.size(), " bytes were not taken in time"));
+    };
+    for (auto& send : session->in_flight) check(*send);
+    for (auto& send : session->queue) check(*send);
+    if (late)
+      Kill(session, absl::UnavailableError(absl::StrCat(Where(*session), " was closed: a send was late")));
+  }
+  return next;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Source>> MakeUcxSource(const Options& options) {
+  auto source = std::make_unique<UcxSource>(options);
+  EVENKEEL_RETURN_IF_ERROR(source->Start());
+  return source;
+}
+
 }  // namespace evenkeel::transport

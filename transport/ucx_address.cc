@@ -1,0 +1,92 @@
+#include "transport/ucx_address.h"
+
+#include <sys/stat.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/digest.h"
+
+namespace evenkeel::transport {
+namespace {
+
+constexpr uint16_t kVersion = 1;
+constexpr size_t kDigestOffset = 20;
+constexpr size_t kEnvelopeBytes = 36;
+
+Digest DigestWithout(std::string_view wrapped) {
+  Digester digester;
+  digester.Update(wrapped.substr(0, kDigestOffset));
+  digester.Update(wrapped.substr(kEnvelopeBytes));
+  return digester.Finish();
+}
+
+template <typename T>
+void Append(const T& value, std::string* out) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+template <typename T>
+T Load(std::string_view bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+absl::Status Refuse(std::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("not a transport address: ", std::string(why),
+                   "; it must be passed on as the peer gave it, and both sides must be of the same release"));
+}
+
+}  // namespace
+
+std::string WrapAddress(const Address& address) {
+  std::string wrapped = "EVKA";
+  Append(kVersion, &wrapped);
+  Append(static_cast<uint8_t>(address.role), &wrapped);
+  Append(static_cast<uint8_t>(address.shared_memory), &wrapped);
+  Append(static_cast<uint32_t>(address.worker.size()), &wrapped);
+  Append(address.host, &wrapped);
+  wrapped.append(16, '\0');
+  wrapped.append(address.worker);
+  Digest digest = DigestWithout(wrapped);
+  std::memcpy(wrapped.data() + kDigestOffset, digest.bytes.data(), digest.bytes.size());
+  return wrapped;
+}
+
+absl::StatusOr<Address> UnwrapAddress(std::string_view wrapped) {
+  if (wrapped.size() < kEnvelopeBytes || wrapped.size() > kMaxAddressBytes) {
+    return Refuse(absl::StrCat(wrapped.size(), " bytes"));
+  }
+  if (wrapped.substr(0, 4) != "EVKA") return Refuse("no magic");
+  if (Load<uint16_t>(wrapped, 4) != kVersion) return Refuse("another version");
+  if (Load<uint32_t>(wrapped, 8) != wrapped.size() - kEnvelopeBytes) return Refuse("truncated or too long");
+  if (std::memcmp(DigestWithout(wrapped).bytes.data(), wrapped.data() + kDigestOffset, 16) != 0) {
+    return Refuse("damaged");
+  }
+  uint8_t role = Load<uint8_t>(wrapped, 6);
+  if (role < 1 || role > 3) return Refuse("unknown role");
+  Address address;
+  address.role = static_cast<AddressRole>(role);
+  address.shared_memory = Load<uint8_t>(wrapped, 7) != 0;
+  address.host = Load<uint64_t>(wrapped, 12);
+  address.worker = std::string(wrapped.substr(kEnvelopeBytes));
+  return address;
+}
+
+uint64_t ThisHost() {
+  std::string name;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
+  for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/ipc"}) {
+    struct stat status {};
+    if (stat(space, &status) == 0) absl::StrAppend(&name, " ", status.st_ino);
+  }
+  uint64_t host;
+  std::memcpy(&host, DigestOf(name).bytes.data(), sizeof(host));
+  return host;
+}
+
+}  // namespace evenkeel::transport

@@ -1,0 +1,263 @@
+#include "transport/ucx_engine.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "core/status.h"
+
+namespace evenkeel::transport {
+namespace {
+
+// Calls of Progress on one worker before the next one's turn.
+constexpr int kProgressBurst = 64;
+constexpr auto kLongestSleep = std::chrono::seconds(1);
+// UCX completes what a closed endpoint had under way within milliseconds; past this it is a bug of its own,
+// and leaking the worker is better than the abort that destroying it would be.
+constexpr auto kRetireBound = std::chrono::seconds(10);
+
+bool IsRdmaLane(const std::string& lane) {
+  return absl::StartsWith(lane, "rc") || absl::StartsWith(lane, "dc") || absl::StartsWith(lane, "ud");
+}
+
+std::string CapabilitiesLine() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (absl::StartsWith(line, "CapEff:")) return line.substr(8);
+  }
+  return "";
+}
+
+// Whether this process may read its peers' memory (process_vm_readv), which shared memory needs to move large
+// parts.
+absl::Status CheckCrossMemoryAttach(const std::vector<std::string>& lanes) {
+  constexpr uint64_t kSysPtrace = 1ull << 19;
+  int scope = 0;
+  std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
+  bool capable = (std::strtoull(CapabilitiesLine().c_str(), nullptr, 16) & kSysPtrace) != 0;
+  bool has_lane = std::any_of(lanes.begin(), lanes.end(),
+                              [](const std::string& lane) { return absl::StartsWith(lane, "cma"); });
+  if (has_lane && (scope == 0 || capable)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("shared_memory needs cross-memory attach: kernel.yama.ptrace_scope is ", scope,
+                   capable ? ", CAP_SYS_PTRACE is held" : ", CAP_SYS_PTRACE is not held",
+                   has_lane ? "" : ", UCX offers no cma transport",
+                   "; set ptrace_scope to 0, grant the capability, or set shared_memory: false"));
+}
+
+}  // namespace
+
+Clock::time_point DeadlineAfter(absl::Duration timeout) {
+  // A day is for ever here, and far from overflow.
+  timeout = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
+  return Clock::now() + absl::ToChronoNanoseconds(timeout);
+}
+
+absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const Options& options, UcxEvents* events,
+                                                            Tick tick) {
+  std::unique_ptr<UcxEngine> engine(new UcxEngine(std::move(tick)));
+  engine->wake_descriptor_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (engine->wake_descriptor_ < 0)
+    return absl::ResourceExhaustedError("no file descriptor left for eventfd");
+  engine->thread_ = std::thread([self = engine.get()] { self->Loop(); });
+  pthread_setname_np(engine->thread_.native_handle(), "evenkeel-ucx");
+  absl::Status status;
+  engine->Run([&] { status = engine->Open(options, events); });
+  EVENKEEL_RETURN_IF_ERROR(status);
+  return engine;
+}
+
+UcxEngine::~UcxEngine() {
+  if (thread_.joinable()) {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    Post([] {});
+    thread_.join();
+  }
+  if (wake_descriptor_ >= 0) close(wake_descriptor_);
+}
+
+absl::Status UcxEngine::Open(const Options& options, UcxEvents* events) {
+  host_ = ThisHost();
+  shared_memory_ = options.shared_memory;
+  EVENKEEL_ASSIGN_OR_RETURN(watched_, UcxContext::Create(options, UcxContext::Kind::kWatched));
+  data_ = watched_;
+  if (shared_memory_) {
+    EVENKEEL_ASSIGN_OR_RETURN(data_, UcxContext::Create(options, UcxContext::Kind::kSharedMemory));
+  }
+  EVENKEEL_RETURN_IF_ERROR(Probe(options));
+  EVENKEEL_ASSIGN_OR_RETURN(main_, UcxWorker::Create(watched_, events));
+  EVENKEEL_ASSIGN_OR_RETURN(main_address_, main_->address());
+  active_.push_back(main_.get());
+  return absl::OkStatus();
+}
+
+// This release of UCX tells what it chose only of an endpoint, so one is made to the process itself.
+absl::Status UcxEngine::Probe(const Options& options) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(data_, nullptr));
+  EVENKEEL_ASSIGN_OR_RETURN(std::string address, worker->address());
+  EVENKEEL_ASSIGN_OR_RETURN(ucp_ep_h endpoint, worker->Connect(address));
+  std::vector<std::string> lanes = UcxWorker::Lanes(endpoint);
+  worker->Close();
+  std::sort(lanes.begin(), lanes.end());
+  lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
+  info_.name = "ucx";
+  info_.detail = absl::StrJoin(lanes, "+");
+  info_.is_rdma = !lanes.empty() && std::all_of(lanes.begin(), lanes.end(), IsRdmaLane);
+  if (options.shared_memory) EVENKEEL_RETURN_IF_ERROR(CheckCrossMemoryAttach(lanes));
+  if (options.require_rdma && !info_.is_rdma) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "require_rdma is set, but UCX chose ", info_.detail,
+        "; check `ucx_info -d`, the device plugin and UCX_NET_DEVICES, or set require_rdma: false"));
+  }
+  return absl::OkStatus();
+}
+
+void UcxEngine::Post(Task task) {
+  {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  if (std::this_thread::get_id() == thread_.get_id()) return;
+  uint64_t one = 1;
+  (void)!write(wake_descriptor_, &one, sizeof(one));
+}
+
+void UcxEngine::Run(Task task) {
+  Mutex mutex;
+  CondVar changed;
+  bool ran = false;
+  Post([&] {
+    task();
+    MutexLock lock(mutex);
+    ran = true;
+    changed.NotifyAll();
+  });
+  MutexLock lock(mutex);
+  while (!ran) changed.Wait(mutex);
+}
+
+std::string UcxEngine::WrappedAddress(AddressRole role) const {
+  return WrapAddress({role, shared_memory_, host_, main_address_});
+}
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxEngine::OpenSessionWorker(UcxEvents* events) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(data_, events));
+  active_.push_back(worker.get());
+  return worker;
+}
+
+absl::StatusOr<std::string> UcxEngine::WrapSessionAddress(const UcxWorker& worker) const {
+  EVENKEEL_ASSIGN_OR_RETURN(std::string address, worker.address());
+  return WrapAddress({AddressRole::kSession, shared_memory_, host_, std::move(address)});
+}
+
+bool UcxEngine::Retire(std::unique_ptr<UcxWorker> worker) {
+  worker->Close();
+  if (worker->watched()) {
+    retired_.push_back(std::move(worker));
+    return true;
+  }
+  std::erase(active_, worker.get());
+  if (worker->operations() > 0) UcxWorker::Abandon(std::move(worker));
+  return false;
+}
+
+absl::Status UcxEngine::RegisterMemory(std::span<std::byte> memory) {
+  EVENKEEL_ASSIGN_OR_RETURN(ucp_mem_h handle, data_->Register(memory));
+  registered_.push_back({memory.data(), handle});
+  return absl::OkStatus();
+}
+
+void UcxEngine::UnregisterMemory(std::span<std::byte> memory) {
+  auto found = std::find_if(registered_.begin(), registered_.end(),
+                            [&](const Registered& one) { return one.begin == memory.data(); });
+  if (found == registered_.end()) return;
+  data_->Unregister(found->handle);
+  registered_.erase(found);
+}
+
+void UcxEngine::Loop() {
+  bool stopping = false;
+  Clock::time_point last_chance = Clock::time_point::max();
+  for (;;) {
+    bool busy = RunTasks();
+    {
+      MutexLock lock(mutex_);
+      if (stopping_ && !stopping) last_chance = Clock::now() + kRetireBound;
+      stopping = stopping_;
+    }
+    SweepRetired();
+    Clock::time_point now = Clock::now();
+    if (stopping && (retired_.empty() || now >= last_chance)) break;
+    Clock::time_point deadline = main_ == nullptr ? Clock::time_point::max() : tick_(now);
+    busy |= ProgressAll();
+    if (busy || !ArmAll()) continue;
+    Sleep(std::min(deadline, stopping ? now + std::chrono::milliseconds(1) : now + kLongestSleep));
+  }
+  CloseEverything();
+}
+
+bool UcxEngine::RunTasks() {
+  std::vector<Task> tasks;
+  {
+    MutexLock lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (Task& task : tasks) task();
+  return !tasks.empty();
+}
+
+bool UcxEngine::ProgressAll() {
+  bool any = false;
+  for (UcxWorker* worker : active_) {
+    for (int i = 0; i < kProgressBurst && worker->Progress(); ++i) any = true;
+  }
+  return any;
+}
+
+void UcxEngine::SweepRetired() {
+  std::erase_if(retired_, [&](std::unique_ptr<UcxWorker>& worker) {
+    if (worker->operations() > 0) return false;
+    std::erase(active_, worker.get());
+    return true;
+  });
+}
+
+bool UcxEngine::ArmAll() {
+  return std::all_of(active_.begin(), active_.end(), [](UcxWorker* worker) { return worker->Arm(); });
+}
+
+void UcxEngine::Sleep(Clock::time_point until) {
+  std::vector<pollfd> descriptors = {{wake_descriptor_, POLLIN, 0}};
+  for (UcxWorker* worker : active_) descriptors.push_back({worker->descriptor(), POLLIN, 0});
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  if (left.count() > 0) poll(descriptors.data(), descriptors.size(), static_cast<int>(left.count()));
+  uint64_t count;
+  (void)!read(wake_descriptor_, &count, sizeof(count));
+}
+
+void UcxEngine::CloseEverything() {
+  for (std::unique_ptr<UcxWorker>& worker : retired_) UcxWorker::Abandon(std::move(worker));
+  for (Registered& one : registered_) data_->Unregister(one.handle);
+  if (main_ != nullptr) {
+    main_->Close();
+    for (int i = 0; i < 1000 && main_->operations() > 0; ++i) main_->Progress();
+    if (main_->operations() > 0) UcxWorker::Abandon(std::move(main_));
+  }
+  main_.reset();
+  // An abandoned worker keeps its context alive through its own reference.
+  data_.reset();
+  watched_.reset();
+}
+
+}  // namespace evenkeel::transport

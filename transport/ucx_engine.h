@@ -1,0 +1,104 @@
+// The thread that drives UCX for one source or one sink, with the main worker that sessions begin on.
+//
+// Every UCX call happens on this thread, outside of UCX's own callbacks (receives excepted). It sleeps on the
+// workers' wake-up descriptors instead of spinning, and wakes for posted tasks and for the next deadline.
+//
+// Thread safety: Post, Run and info may be called from any thread; the rest belongs to the engine's thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/annotated_mutex.h"
+#include "transport/ucx_address.h"
+#include "transport/ucx_worker.h"
+
+namespace evenkeel::transport {
+
+using Clock = std::chrono::steady_clock;
+
+// Clock::now() + timeout, without overflow for infinite ones.
+Clock::time_point DeadlineAfter(absl::Duration timeout);
+
+class UcxEngine {
+ public:
+  using Task = std::function<void()>;
+  // Looks at deadlines; returns the next one.
+  using Tick = std::function<Clock::time_point(Clock::time_point now)>;
+
+  // Starts the thread and opens the main worker, whose events go to `events`. Errors as in
+  // transport/factory.h.
+  static absl::StatusOr<std::unique_ptr<UcxEngine>> Start(const Options& options, UcxEvents* events,
+                                                          Tick tick);
+  // Ends when every retired worker is gone, or after a bound; what is not gone then is abandoned.
+  ~UcxEngine();
+  UcxEngine(const UcxEngine&) = delete;
+  UcxEngine& operator=(const UcxEngine&) = delete;
+
+  // Runs `task` soon, in the order of posting, never inside Post.
+  void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same and waits until it ran. Not from the engine's thread.
+  void Run(Task task);
+
+  const Info& info() const { return info_; }
+  bool shared_memory() const { return shared_memory_; }
+  // The main worker's address, wrapped.
+  std::string WrappedAddress(AddressRole role) const;
+
+  UcxWorker& main() { return *main_; }
+  // A worker for one session's data, progressed until it is retired.
+  absl::StatusOr<std::unique_ptr<UcxWorker>> OpenSessionWorker(UcxEvents* events);
+  // An address that a session worker's peer can use, wrapped.
+  absl::StatusOr<std::string> WrapSessionAddress(const UcxWorker& worker) const;
+  // Closes the worker and destroys it once nothing is under way on it. Completions still arrive. In shared
+  // memory none does any more: returns false, and the caller completes what was under way.
+  bool Retire(std::unique_ptr<UcxWorker> worker);
+
+  absl::Status RegisterMemory(std::span<std::byte> memory);
+  void UnregisterMemory(std::span<std::byte> memory);
+
+ private:
+  struct Registered {
+    const std::byte* begin;
+    ucp_mem_h handle;
+  };
+  explicit UcxEngine(Tick tick) : tick_(std::move(tick)) {}
+  absl::Status Open(const Options& options, UcxEvents* events);
+  absl::Status Probe(const Options& options);
+  void Loop();
+  bool RunTasks();
+  bool ProgressAll();
+  void SweepRetired();
+  bool ArmAll();
+  void Sleep(Clock::time_point until);
+  void CloseEverything();
+
+  const Tick tick_;
+  int wake_descriptor_ = -1;
+  std::thread thread_;
+
+  // Written before the thread's first task, read by anyone.
+  Info info_;
+  bool shared_memory_ = false;
+  uint64_t host_ = 0;
+  std::string main_address_;
+
+  // The engine's thread.
+  std::shared_ptr<UcxContext> watched_;
+  std::shared_ptr<UcxContext> data_;  // the same, or the one for shared memory
+  std::unique_ptr<UcxWorker> main_;
+  std::vector<UcxWorker*> active_;  // all that are progressed
+  std::vector<std::unique_ptr<UcxWorker>> retired_;
+  std::vector<Registered> registered_;
+
+  Mutex mutex_;
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace evenkeel::transport

@@ -1,0 +1,124 @@
+// The handles of UCX: context, worker, endpoint. No naked init, create or destroy elsewhere.
+//
+// Thread safety: a UcxContext may be shared; a UcxWorker belongs to the engine's thread.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/transport.h"
+
+namespace evenkeel::transport {
+
+absl::Status StatusFromUcx(ucs_status_t status, std::string_view what);
+
+// Process-wide state of UCX for one choice of transports.
+class UcxContext {
+ public:
+  enum class Kind {
+    kWatched,       // RDMA and TCP; endpoints notice that their peer is gone
+    kSharedMemory,  // one host; nothing is noticed
+  };
+  // Unavailable: no usable device; FailedPrecondition: no RDMA device although it is required.
+  static absl::StatusOr<std::shared_ptr<UcxContext>> Create(const Options& options, Kind kind);
+  ~UcxContext();
+  UcxContext(const UcxContext&) = delete;
+  UcxContext& operator=(const UcxContext&) = delete;
+
+  ucp_context_h handle() const { return handle_; }
+  bool watched() const { return kind_ == Kind::kWatched; }
+  absl::StatusOr<ucp_mem_h> Register(std::span<std::byte> memory);
+  void Unregister(ucp_mem_h memory);
+
+ private:
+  UcxContext(ucp_context_h handle, Kind kind) : handle_(handle), kind_(kind) {}
+  const ucp_context_h handle_;
+  const Kind kind_;
+};
+
+// Who is told of a worker's events, on the engine's thread, from inside Progress: no UCX call may be made in
+// them except to receive.
+class UcxEvents {
+ public:
+  // `header` is valid during the call only. Returns what UCX wants of a receive callback.
+  virtual ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
+                                 bool rendezvous) = 0;
+  virtual void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) = 0;
+
+ protected:
+  ~UcxEvents() = default;
+};
+
+// A worker with its endpoints and the number of operations that UCX has not completed yet.
+class UcxWorker {
+ public:
+  // `events` must outlive the worker, or be taken away by Silence.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(std::shared_ptr<UcxContext> context,
+                                                           UcxEvents* events);
+  // Only with operations() == 0, after Close: UCX aborts on a worker with a receive under way.
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  ucp_worker_h handle() const { return handle_; }
+  int descriptor() const { return descriptor_; }
+  bool watched() const { return context_->watched(); }
+  absl::StatusOr<std::string> address() const;
+
+  bool Progress() { return ucp_worker_progress(handle_) != 0; }
+  // True where the descriptor will become readable on the next event; false: progress again.
+  bool Arm();
+
+  // `address` must have come whole from a peer (transport/ucx_address.h).
+  absl::StatusOr<ucp_ep_h> Connect(const std::string& address);
+  // Ends everything under way on the endpoint; the completions arrive in later calls of Progress.
+  void CloseByForce(ucp_ep_h endpoint);
+  // No more events. Closes all endpoints by force where they are watched.
+  void Close();
+  // Never progressed nor destroyed again: for workers of shared memory with operations under way, where
+  // nothing moves unless this side progresses, and nothing can be cancelled.
+  static void Abandon(std::unique_ptr<UcxWorker> worker);
+
+  // Sends `header` and `data`; both must stay until `completed` ran, which happens in a later Progress.
+  // OK and false: already complete, `completed` will not run.
+  absl::StatusOr<bool> Send(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> header,
+                            std::span<const std::byte> data, bool rendezvous,
+                            void (*completed)(void* argument, ucs_status_t status), void* argument);
+  // Receives what OnMessage announced as rendezvous. As Send.
+  absl::StatusOr<bool> Receive(void* descriptor, std::span<std::byte> buffer,
+                               void (*completed)(void* argument, ucs_status_t status), void* argument);
+  int operations() const { return operations_; }
+
+  // The lanes that the library chose for an endpoint: "rc_mlx5/mlx5_0:1", "tcp/eth0".
+  static std::vector<std::string> Lanes(ucp_ep_h endpoint);
+
+ private:
+  struct Operation;
+  UcxWorker(std::shared_ptr<UcxContext> context, ucp_worker_h handle, UcxEvents* events);
+  absl::Status Prepare();
+  static void Failed(void* argument, ucp_ep_h endpoint, ucs_status_t status);
+  template <unsigned id>
+  static ucs_status_t ReceivedAs(void* argument, const void* header, size_t header_bytes, void* data,
+                                 size_t length, const ucp_am_recv_param_t* parameters);
+  ucs_status_t Dispatch(unsigned id, const void* header, size_t header_bytes, void* data, size_t length,
+                        const ucp_am_recv_param_t* parameters);
+  absl::StatusOr<bool> Started(ucs_status_ptr_t request, std::unique_ptr<Operation> operation,
+                               std::string_view what);
+
+  const std::shared_ptr<UcxContext> context_;
+  const ucp_worker_h handle_;
+  UcxEvents* events_;
+  int descriptor_ = -1;
+  int operations_ = 0;
+  std::vector<ucp_ep_h> endpoints_;
+};
+
+}  // namespace evenkeel::transport
