@@ -1,0 +1,120 @@
+#include "tests/transport/peers.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "transport/credentials.h"
+
+namespace evenkeel::transport {
+
+std::string BackendName(Backend backend) {
+  switch (backend) {
+    case Backend::kUcx:
+      return "ucx";
+    case Backend::kGrpc:
+      return "grpc";
+    case Backend::kSharedMemory:
+      return "shared_memory";
+  }
+  return "";
+}
+
+Backend BackendFromName(const std::string& name) {
+  for (Backend backend : {Backend::kUcx, Backend::kGrpc}) {
+    if (BackendName(backend) == name) return backend;
+  }
+  return Backend::kSharedMemory;
+}
+
+Options OptionsFor(Backend backend) {
+  Options options;
+  options.name = backend == Backend::kGrpc ? "grpc" : "ucx";
+  options.shared_memory = backend == Backend::kSharedMemory;
+  options.loopback_only = true;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Start(Backend backend, const Options& options) {
+  auto side = std::make_unique<WorkerSide>();
+  if (backend != Backend::kGrpc) {
+    EVENKEEL_ASSIGN_OR_RETURN(side->source_, MakeUcxSource(options));
+    return side;
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<GrpcSource> source, MakeGrpcSource(options));
+  grpc::ServerBuilder builder;
+  ConfigureServer(builder);
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", *MakeServerCredentials({}), &port);
+  builder.RegisterService(source->service());
+  side->server_ = builder.BuildAndStart();
+  if (side->server_ == nullptr) return absl::UnavailableError("cannot listen on 127.0.0.1");
+  side->endpoint_ = absl::StrCat("127.0.0.1:", port);
+  side->source_ = std::move(source);
+  return side;
+}
+
+WorkerSide::~WorkerSide() { Reset(); }
+
+void WorkerSide::Reset() {
+  if (server_ != nullptr) {
+    static_cast<GrpcSource*>(source_.get())->Stop();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    server_.reset();
+  }
+  source_.reset();
+}
+
+absl::StatusOr<std::unique_ptr<Sink>> MakeSink(Backend backend, const Options& options) {
+  if (backend != Backend::kGrpc) return MakeUcxSink(options);
+  return MakeGrpcSink(options, *MakeChannelCredentials({}));
+}
+
+Done Outcome::callback() {
+  return [this](absl::Status status) {
+    MutexLock lock(mutex_);
+    ++calls_;
+    status_ = std::move(status);
+    changed_.NotifyAll();
+  };
+}
+
+absl::Status Outcome::Wait(absl::Duration timeout) {
+  absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mutex_);
+  while (calls_ == 0) {
+    absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("the test waited in vain");
+    changed_.WaitFor(mutex_, left);
+  }
+  return status_;
+}
+
+bool Outcome::done() { return calls() > 0; }
+
+int Outcome::calls() {
+  MutexLock lock(mutex_);
+  return calls_;
+}
+
+std::vector<std::byte> Payload(size_t bytes, uint64_t seed) {
+  std::vector<std::byte> payload(bytes);
+  uint64_t value = seed * 0x9e3779b97f4a7c15ull + 1;
+  size_t i = 0;
+  for (; i + 8 <= bytes; i += 8) {
+    value = value * 6364136223846793005ull + 1442695040888963407ull;
+    std::memcpy(payload.data() + i, &value, 8);
+  }
+  for (; i < bytes; ++i) payload[i] = static_cast<std::byte>(value >> (8 * (i % 8)));
+  return payload;
+}
+
+Secret SecretOf(uint8_t value) {
+  Secret secret;
+  secret.fill(value);
+  return secret;
+}
+
+}  // namespace evenkeel::transport

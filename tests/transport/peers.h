@@ -1,0 +1,66 @@
+// What every transport test needs: a worker's side, a consumer's side, and outcomes to wait for.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/annotated_mutex.h"
+#include "transport/factory.h"
+#include "transport/transport.h"
+
+namespace grpc {
+class Server;
+}
+
+namespace evenkeel::transport {
+
+// The transports under test.
+enum class Backend { kUcx, kGrpc, kSharedMemory };
+std::string BackendName(Backend backend);  // "ucx", "grpc", "shared_memory"
+Backend BackendFromName(const std::string& name);
+Options OptionsFor(Backend backend);
+
+// A source, with the server that a grpc one needs.
+class WorkerSide {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkerSide>> Start(Backend backend, const Options& options);
+  ~WorkerSide();
+
+  Source& source() { return *source_; }
+  const std::string& endpoint() const { return endpoint_; }
+  // Destroys the source (and its server) now.
+  void Reset();
+
+ private:
+  std::unique_ptr<Source> source_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string endpoint_ = "127.0.0.1:1";
+};
+
+absl::StatusOr<std::unique_ptr<Sink>> MakeSink(Backend backend, const Options& options);
+
+// The end of one Send or Expect. Keep it until the callback ran.
+class Outcome {
+ public:
+  Done callback();
+  // DeadlineExceeded with a message of its own where nothing came in time.
+  absl::Status Wait(absl::Duration timeout = absl::Seconds(20));
+  bool done();
+  int calls();
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Bytes that differ between seeds and positions.
+std::vector<std::byte> Payload(size_t bytes, uint64_t seed);
+Secret SecretOf(uint8_t value);
+
+}  // namespace evenkeel::transport
