@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "core/status.h"
@@ -213,6 +214,21 @@ TEST(LoadJob, ReadsAFileAndNamesAMissingOne) {
   EXPECT_THAT(std::string(LoadJob(path).status().message()),
               HasSubstr(path + ":1: cannot read the job file"));
   EXPECT_EQ(LoadJob(testing::TempDir()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Job, TheExamplesOfTheDocumentationParse) {
+  std::ifstream in(EVENKEEL_SOURCE_DIR "/docs/job.md");
+  ASSERT_TRUE(in) << "docs/job.md";
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  const std::string open = "```yaml\n# job.yaml\n";
+  int examples = 0;
+  for (size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
+    std::string yaml = text.substr(at + 8, text.find("```", at + 8) - at - 8);
+    absl::StatusOr<Job> job = ParseJob(yaml, "job.yaml");
+    EXPECT_TRUE(job.ok()) << job.status() << "\n" << yaml;
+    ++examples;
+  }
+  EXPECT_EQ(examples, 2);
 }
 
 }  // namespace
