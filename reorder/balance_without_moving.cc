@@ -1,16 +1,82 @@
+// Ours, the default. The papers balance each phase by itself and then pay to move encoder outputs to the llm.
+// A service that delivers any input anywhere need not: samples are placed with every phase in view
+// (joint_placement), items stay where the llm part of their sample lives, and only what still is too much on
+// a rank leaves it (move_excess).
+//
+// Padded batches leave no such choice, because like must be batched with like: they are cut as by
+// greedy_padded, and then each goes to the rank from which most of its rows need not leave.
+#include <algorithm>
+#include <utility>
+
 #include "reorder/balance.h"
 #include "reorder/joint_placement.h"
+#include "reorder/move_excess.h"
 
 namespace evenkeel::reorder {
 namespace {
+
+Load DearestPadded(const BalanceProblem& problem, const std::vector<uint32_t>& rank) {
+  std::vector<Load> count(problem.ranks->size(), 0), dearest(problem.ranks->size(), 0);
+  for (size_t i = 0; i < rank.size(); ++i) {
+    ++count[rank[i]];
+    dearest[rank[i]] = std::max(dearest[rank[i]], problem.cost[i]);
+  }
+  Load most = 0;
+  for (size_t r = 0; r < count.size(); ++r) most = std::max(most, count[r] * dearest[r]);
+  return most;
+}
+
+// Renames batches, one a rank: pairs of batch and rank, those with most cost already there first.
+std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {
+  const uint32_t ranks = problem.ranks->size();
+  std::vector<std::pair<uint64_t, Load>> at_home;  // (batch * ranks + rank, cost)
+  for (size_t i = 0; i < batch.size(); ++i) {
+    at_home.emplace_back(uint64_t{batch[i]} * ranks + problem.beside[i], problem.cost[i]);
+  }
+  std::sort(at_home.begin(), at_home.end());
+  std::vector<std::pair<Load, uint64_t>> pairs;  // (-cost, batch * ranks + rank)
+  for (const auto& [pair, cost] : at_home) {
+    if (pairs.empty() || pairs.back().second != pair) pairs.emplace_back(0, pair);
+    pairs.back().first -= cost;
+  }
+  std::sort(pairs.begin(), pairs.end());
+  std::vector<uint32_t> rank_of(ranks, kNowhere);
+  std::vector<bool> taken(ranks, false);
+  for (const auto& [cost, pair] : pairs) {
+    const uint32_t b = static_cast<uint32_t>(pair / ranks), r = static_cast<uint32_t>(pair % ranks);
+    if (rank_of[b] != kNowhere || taken[r]) continue;
+    rank_of[b] = r;
+    taken[r] = true;
+  }
+  for (uint32_t b = 0, r = 0; b < ranks; ++b) {
+    if (rank_of[b] != kNowhere) continue;
+    while (taken[r]) ++r;
+    rank_of[b] = r;
+    taken[r] = true;
+  }
+  std::vector<uint32_t> rank(batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) rank[i] = rank_of[batch[i]];
+  return rank;
+}
 
 class BalanceWithoutMovingBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "balance_without_moving"; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    if (!problem.items_have_homes) return PlaceJointly(problem);
-    return None().Assign(problem);
+    if (problem.batching == Batching::kPadded) return AssignPadded(problem);
+    return problem.items_have_homes ? MoveExcess(problem) : PlaceJointly(problem);
+  }
+
+ private:
+  static std::vector<uint32_t> AssignPadded(const BalanceProblem& problem) {
+    std::vector<uint32_t> batch = GreedyPadded().Assign(problem);
+    if (!problem.items_have_homes) return batch;
+    std::vector<uint32_t> beside(problem.beside.begin(), problem.beside.end());
+    const Load best = DearestPadded(problem, batch);
+    const Load enough = best + static_cast<Load>(static_cast<double>(best) * kTolerance);
+    if (DearestPadded(problem, beside) <= enough) return beside;
+    return BringHome(problem, batch);
   }
 };
 

@@ -1,7 +1,98 @@
+// Ours. The samples in descending order of their largest share of any phase, each to the rank where it adds
+// least to the sum over the phases of squared loads: a sample rich in what a rank lacks goes there. A rank
+// that is balanced in all phases at once is what lets items stay beside their sample.
+//
+// The ranks are the leaves of a tree of small families, and a sample descends from the root to the best
+// child: O(log ranks) a sample. What remains above the tolerance is repaired by exchanges between two ranks.
 #include "reorder/joint_placement.h"
 
-namespace evenkeel::reorder {
+#include <algorithm>
+#include <bit>
 
-std::vector<uint32_t> PlaceJointly(const BalanceProblem& problem) { return GreedyPacked().Assign(problem); }
+#include "reorder/families.h"
+#include "reorder/swaps.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+// The llm weighs more: its excess cannot be moved by item afterwards.
+constexpr float kLlmWeight = 2;
+
+class JointPlacement {
+ public:
+  explicit JointPlacement(const BalanceProblem& problem) : problem_(problem) { FillShares(); }
+
+  std::vector<uint32_t> Run() {
+    const std::vector<uint32_t> order = LargestShareFirst();
+    std::vector<std::vector<Family>> levels = MakeFamilies(*problem_.ranks);
+    std::vector<uint32_t> rank(shares_.size());
+    for (uint32_t unit : order) {
+      const Shares& share = shares_[unit];
+      const Shares weight = {kLlmWeight * share[0], share[1], share[2]};
+      uint32_t at = 0;
+      for (size_t level = levels.size(); level-- > 0;) at = levels[level][at].Take(weight, share);
+      rank[unit] = at;
+    }
+    SwapProblem swaps{.shares = shares_,
+                      .order = order,
+                      .families = &levels.front(),
+                      .num_ranks = problem_.ranks->size(),
+                      .cap = Caps(),
+                      .weight = {4, 1, 1},
+                      .far_partners = 6};
+    RepairBySwaps(swaps, rank);
+    // With few samples a rank not every phase can be met. An encoder's excess can still be moved by item; the
+    // llm's not.
+    swaps.weight = {1, 1.0f / 64, 1.0f / 64};
+    swaps.far_partners = 64;
+    RepairBySwaps(swaps, rank);
+    return rank;
+  }
+
+ private:
+  // Every cost as a share of the mean load of a rank. Units without cost count a little, so that they spread
+  // too.
+  void FillShares() {
+    shares_.assign(problem_.cost.size(), Shares{});
+    const double ranks = problem_.ranks->size();
+    for (size_t p = 0; p < 1 + problem_.in_view.size(); ++p) {
+      const std::span<const Load> cost = p == 0 ? problem_.cost : problem_.in_view[p - 1];
+      const double least = p == 0 ? 1 : 0;
+      double total = 0;
+      for (Load load : cost) total += static_cast<double>(load) + least;
+      if (!(total > 0)) continue;
+      const double factor = ranks / total;
+      for (size_t i = 0; i < cost.size(); ++i) {
+        shares_[i][p] = static_cast<float>((static_cast<double>(cost[i]) + least) * factor);
+      }
+    }
+  }
+
+  std::vector<uint32_t> LargestShareFirst() const {
+    std::vector<Load> key(shares_.size());
+    for (size_t i = 0; i < key.size(); ++i) {
+      const float largest = std::max(shares_[i][0], std::max(shares_[i][1], shares_[i][2]));
+      key[i] = static_cast<Load>(std::bit_cast<uint32_t>(largest));  // positive floats order as integers
+    }
+    return DearestFirst(key);
+  }
+
+  // The mean, or the longest unit where that is more, and a tolerance.
+  Shares Caps() const {
+    Shares cap = {1, 1, 1};
+    for (const Shares& share : shares_) {
+      for (int p = 0; p < kNumPhases; ++p) cap[p] = std::max(cap[p], share[p]);
+    }
+    for (float& c : cap) c *= static_cast<float>(1 + kTolerance);
+    return cap;
+  }
+
+  const BalanceProblem& problem_;
+  std::vector<Shares> shares_;
+};
+
+}  // namespace
+
+std::vector<uint32_t> PlaceJointly(const BalanceProblem& problem) { return JointPlacement(problem).Run(); }
 
 }  // namespace evenkeel::reorder

@@ -1,6 +1,7 @@
 #include "reorder/loads.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace evenkeel::reorder {
 namespace {
@@ -33,35 +34,22 @@ std::vector<uint32_t> DealtMicrobatches(const Job& job, const Layout& layout,
   return microbatch;
 }
 
-// Sums the cost of batches whose units arrive rank by rank, batch by batch.
-void MeasureAfter(const PhaseSpec& spec, const Plan& plan, PhasePlan& phase) {
-  BatchCost cost(spec.cost, spec.batching);
-  phase.load_after.assign(phase.ranks.size(), 0);
-  phase.tokens_after.assign(phase.ranks.size(), 0);
-  for (size_t bucket = 0; bucket + 1 < phase.begin.size(); ++bucket) {
-    const size_t rank = bucket / phase.num_microbatches;
-    for (uint32_t at = phase.begin[bucket]; at < phase.begin[bucket + 1]; ++at) {
-      const uint32_t unit = phase.order[at];
-      const uint32_t length =
-          phase.phase == Phase::kLlm ? plan.samples[unit].llm_length : plan.items[unit].lengths.cost_length;
-      cost.Add(length);
-      phase.tokens_after[rank] += length;
-    }
-    phase.load_after[rank] += cost.Take();
-  }
-}
+// The loads and tokens of one phase: unit i is in batch `batch[i]`, and every rank has `batches_per_rank`.
+struct Measured {
+  std::vector<double> load;
+  std::vector<uint64_t> tokens;
+};
 
-void MeasureBefore(const PhaseSpec& spec, std::span<const uint32_t> bucket_of, uint32_t num_batches,
-                   std::span<const uint32_t> lengths, PhasePlan& phase) {
-  const size_t ranks = phase.ranks.size();
-  phase.load_before.assign(ranks, 0);
-  phase.tokens_before.assign(ranks, 0);
-  std::vector<BatchCost> costs(ranks * num_batches, BatchCost(spec.cost, spec.batching));
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    costs[bucket_of[i]].Add(lengths[i]);
-    phase.tokens_before[bucket_of[i] / num_batches] += lengths[i];
+Measured Measure(const PhaseSpec& spec, std::span<const uint32_t> batch, uint32_t batches_per_rank,
+                 std::span<const double> cost, std::span<const uint32_t> length) {
+  BatchCosts costs(spec.batching, spec.ranks.size() * batches_per_rank);
+  Measured measured{.tokens = std::vector<uint64_t>(spec.ranks.size(), 0)};
+  for (size_t i = 0; i < batch.size(); ++i) {
+    costs.Add(batch[i], cost[i]);
+    measured.tokens[batches_per_rank == 1 ? batch[i] : batch[i] / batches_per_rank] += length[i];
   }
-  for (size_t b = 0; b < costs.size(); ++b) phase.load_before[b / num_batches] += costs[b].Take();
+  measured.load = costs.PerRank(batches_per_rank);
+  return measured;
 }
 
 }  // namespace
@@ -72,43 +60,76 @@ uint64_t CapacityTokens(const Job& job) {
   return std::min(capacity, pad_to);
 }
 
-std::vector<Load> ScaledCosts(const Cost& cost, Batching batching, std::span<const uint32_t> lengths) {
-  double sum = 0, dearest = 0;
+std::vector<double> Costs(const Cost& cost, std::span<const uint32_t> lengths) {
   std::vector<double> costs(lengths.size());
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    costs[i] = CleanCost(cost, lengths[i]);
-    sum += costs[i];
-    dearest = std::max(dearest, costs[i]);
-  }
-  const Scale scale(batching == Batching::kPadded ? dearest * static_cast<double>(lengths.size()) : sum);
-  std::vector<Load> scaled(lengths.size());
-  for (size_t i = 0; i < lengths.size(); ++i) scaled[i] = scale(costs[i]);
-  return scaled;
+  for (size_t i = 0; i < lengths.size(); ++i) costs[i] = CleanCost(cost, lengths[i]);
+  return costs;
 }
 
-void MeasureLoads(const Job& job, const Layout& layout, std::span<const uint32_t> tokens, const Plan& plan,
-                  PhasePlan& llm, std::vector<PhasePlan>& encoders) {
+std::vector<Load> ToLoads(Batching batching, std::span<const double> costs) {
+  double sum = 0, dearest = 0;
+  for (double cost : costs) {
+    sum += cost;
+    dearest = std::max(dearest, cost);
+  }
+  const Scale scale(batching == Batching::kPadded ? dearest * static_cast<double>(costs.size()) : sum);
+  std::vector<Load> loads(costs.size());
+  for (size_t i = 0; i < costs.size(); ++i) loads[i] = scale(costs[i]);
+  return loads;
+}
+
+std::vector<double> BatchCosts::PerRank(size_t batches_per_rank) const {
+  std::vector<double> loads(batches_.size() / batches_per_rank, 0);
+  for (size_t b = 0; b < batches_.size(); ++b) {
+    loads[b / batches_per_rank] +=
+        batching_ == Batching::kPacked ? batches_[b].sum : batches_[b].count * batches_[b].dearest;
+  }
+  return loads;
+}
+
+void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
+                  const std::vector<EncoderUnits>& encoders, const Plan& plan, PhasePlan& llm_plan,
+                  std::vector<PhasePlan>& encoder_plans) {
+  const auto record = [](Measured before, Measured after, PhasePlan& phase) {
+    phase.load_before = std::move(before.load);
+    phase.tokens_before = std::move(before.tokens);
+    phase.load_after = std::move(after.load);
+    phase.tokens_after = std::move(after.tokens);
+  };
   uint32_t dealt = 1;
-  const std::vector<uint32_t> microbatch = DealtMicrobatches(job, layout, tokens, dealt);
+  const std::vector<uint32_t> microbatch = DealtMicrobatches(job, layout, llm.tokens, dealt);
   const uint32_t ranks = layout.llm_ranks.size();
-  std::vector<uint32_t> bucket_of(tokens.size());
-  for (uint32_t s = 0; s < tokens.size(); ++s) bucket_of[s] = s % ranks * dealt + microbatch[s];
-  MeasureBefore(*layout.llm, bucket_of, dealt, tokens, llm);
-  MeasureAfter(*layout.llm, plan, llm);
+  std::vector<uint32_t> before(llm.tokens.size()), after(llm.tokens.size());
+  for (uint32_t s = 0, rank = 0; s < before.size(); ++s) {
+    before[s] = rank * dealt + microbatch[s];
+    after[s] = llm.rank[s] * plan.num_microbatches + llm.microbatch[s];
+    rank = rank + 1 == ranks ? 0 : rank + 1;
+  }
+  record(Measure(*layout.llm, before, dealt, llm.cost, llm.tokens),
+         Measure(*layout.llm, after, plan.num_microbatches, llm.cost, llm.tokens), llm_plan);
   for (size_t e = 0; e < encoders.size(); ++e) {
     const PhaseSpec& spec = *layout.encoders[e];
+    const EncoderUnits& units = encoders[e];
     const uint32_t batches = spec.runs == Runs::kOncePerMicrobatch ? dealt : 1;
-    std::vector<uint32_t> lengths;
-    bucket_of.clear();
-    for (const PlannedItem& item : plan.items) {
-      if (item.sample == kDummy) break;  // dummies come last
-      if (PhaseOf(item.medium) != spec.phase) continue;
-      lengths.push_back(item.lengths.cost_length);
-      const uint32_t rank = layout.neighbours[e].beside[item.sample % ranks];
-      bucket_of.push_back(rank * batches + (batches == 1 ? 0 : microbatch[item.sample]));
+    before.resize(units.item.size());
+    for (size_t i = 0; i < before.size(); ++i) {
+      const uint32_t s = units.sample[i];
+      before[i] = layout.neighbours[e].beside[s % ranks] * batches + (batches == 1 ? 0 : microbatch[s]);
     }
-    MeasureBefore(spec, bucket_of, batches, lengths, encoders[e]);
-    MeasureAfter(spec, plan, encoders[e]);
+    Measured without = Measure(spec, before, batches, units.cost, units.length);
+    // Dummies are the last items of the plan; those of this phase join its units.
+    std::vector<double> cost = units.cost;
+    std::vector<uint32_t> length = units.length;
+    after = units.bucket;
+    for (size_t i = plan.items.size(); i-- > 0 && plan.items[i].sample == kDummy;) {
+      const PlannedItem& dummy = plan.items[i];
+      if (PhaseOf(dummy.medium) != spec.phase) continue;
+      cost.push_back(CleanCost(spec.cost, dummy.lengths.cost_length));
+      length.push_back(dummy.lengths.cost_length);
+      after.push_back(dummy.place.rank * encoder_plans[e].num_microbatches + dummy.place.microbatch);
+    }
+    record(std::move(without), Measure(spec, after, encoder_plans[e].num_microbatches, cost, length),
+           encoder_plans[e]);
   }
 }
 

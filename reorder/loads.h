@@ -9,6 +9,7 @@
 #include "core/plan.h"
 #include "reorder/balance.h"
 #include "reorder/layout.h"
+#include "reorder/units.h"
 
 namespace evenkeel::reorder {
 
@@ -16,38 +17,40 @@ namespace evenkeel::reorder {
 // there is none.
 uint64_t CapacityTokens(const Job& job);
 
-// Costs of lengths as integers; padded costs are scaled such that even n times the dearest is exact.
-std::vector<Load> ScaledCosts(const Cost& cost, Batching batching, std::span<const uint32_t> lengths);
+// The job's cost of every length; see CleanCost.
+std::vector<double> Costs(const Cost& cost, std::span<const uint32_t> lengths);
 
-// The cost of a batch: the sum of its units' (packed), or its count times the dearest (padded).
-class BatchCost {
+// Costs as integers; padded ones are scaled such that even n times the dearest is exact.
+std::vector<Load> ToLoads(Batching batching, std::span<const double> costs);
+
+// Costs of many batches at once: the sum of a batch's units (packed), or its count times the dearest
+// (padded).
+class BatchCosts {
  public:
-  BatchCost(const Cost& cost, Batching batching) : cost_(cost), batching_(batching) {}
-  void Add(uint32_t length) {
-    const double cost = CleanCost(cost_, length);
-    ++count_;
-    sum_ += cost;
-    dearest_ = dearest_ < cost ? cost : dearest_;
+  BatchCosts(Batching batching, size_t num_batches) : batching_(batching), batches_(num_batches) {}
+
+  void Add(size_t batch, double cost) {
+    Batch& b = batches_[batch];
+    b.count += 1;
+    b.sum += cost;
+    b.dearest = b.dearest < cost ? cost : b.dearest;
   }
-  // The cost so far; begins the next batch.
-  double Take() {
-    const double cost = batching_ == Batching::kPacked ? sum_ : count_ * dearest_;
-    count_ = sum_ = dearest_ = 0;
-    return cost;
-  }
+  // Rank r has batches [r * batches_per_rank, (r + 1) * batches_per_rank).
+  std::vector<double> PerRank(size_t batches_per_rank) const;
 
  private:
-  const Cost cost_;
+  struct Batch {
+    double count = 0, sum = 0, dearest = 0;
+  };
   const Batching batching_;
-  double count_ = 0;
-  double sum_ = 0;
-  double dearest_ = 0;
+  std::vector<Batch> batches_;
 };
 
 // Fills load and tokens, before and after, of the llm and of all encoders (in the order of the layout).
 // "Before" deals samples out in order, fills microbatches in order up to the capacity, leaves items beside
-// their sample and has no dummies.
-void MeasureLoads(const Job& job, const Layout& layout, std::span<const uint32_t> tokens, const Plan& plan,
-                  PhasePlan& llm, std::vector<PhasePlan>& encoders);
+// their sample and has no dummies; "after" counts the dummies.
+void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
+                  const std::vector<EncoderUnits>& encoders, const Plan& plan, PhasePlan& llm_plan,
+                  std::vector<PhasePlan>& encoder_plans);
 
 }  // namespace evenkeel::reorder

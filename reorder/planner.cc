@@ -103,8 +103,12 @@ class Planner {
             "step ", step_.step, ": sample ", step_.refs[s].index, " of dataset ", step_.refs[s].dataset,
             " has an item of phase ", NameOf(PhaseOf(item.medium)), ", which no encoder of the job runs"));
       }
-      encoders_[e].item.push_back(static_cast<uint32_t>(plan_.items.size()));
-      encoders_[e].sample.push_back(s);
+      EncoderUnits& units = encoders_[e];
+      units.item.push_back(static_cast<uint32_t>(plan_.items.size()));
+      units.sample.push_back(s);
+      units.length.push_back(item.lengths.cost_length);
+      units.rows.push_back(item.lengths.output_rows);
+      units.video.push_back(item.medium == Medium::kVideo);
       plan_.items.push_back(
           {.sample = s, .ordinal = ordinal, .medium = item.medium, .lengths = item.lengths, .place = {}});
     }
@@ -112,28 +116,27 @@ class Planner {
   }
 
   void FillCosts() {
-    llm_.cost = ScaledCosts(layout_.llm->cost, layout_.llm->batching, llm_.tokens);
-    std::vector<uint32_t> lengths;
+    llm_.cost = Costs(layout_.llm->cost, llm_.tokens);
+    llm_.load = ToLoads(layout_.llm->batching, llm_.cost);
     for (size_t e = 0; e < encoders_.size(); ++e) {
       EncoderUnits& units = encoders_[e];
-      lengths.clear();
-      for (uint32_t i : units.item) lengths.push_back(plan_.items[i].lengths.cost_length);
-      units.cost = ScaledCosts(layout_.encoders[e]->cost, layout_.encoders[e]->batching, lengths);
-      units.cost_of_sample.assign(plan_.samples.size(), 0);
-      for (size_t i = 0; i < units.item.size(); ++i) units.cost_of_sample[units.sample[i]] += units.cost[i];
+      units.cost = Costs(layout_.encoders[e]->cost, units.length);
+      units.load = ToLoads(layout_.encoders[e]->batching, units.cost);
+      units.load_of_sample.assign(plan_.samples.size(), 0);
+      for (size_t i = 0; i < units.item.size(); ++i) units.load_of_sample[units.sample[i]] += units.load[i];
     }
   }
 
   bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
 
   void PlaceSamples() {
-    BalanceProblem problem{.ranks = &layout_.llm_ranks, .batching = layout_.llm->batching, .cost = llm_.cost};
+    BalanceProblem problem{.ranks = &layout_.llm_ranks, .batching = layout_.llm->batching, .cost = llm_.load};
     if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
       const bool stays = spec.batching == Batching::kPacked &&
                          (spec.algorithm == BalanceWithoutMoving().name() || spec.algorithm == None().name());
-      if (stays && layout_.neighbours[e].in_view) problem.in_view.push_back(encoders_[e].cost_of_sample);
+      if (stays && layout_.neighbours[e].in_view) problem.in_view.push_back(encoders_[e].load_of_sample);
     }
     llm_.rank = FindBalancer(layout_.llm->algorithm)->Assign(problem);
   }
@@ -152,12 +155,12 @@ class Planner {
     SplitProblem problem{.num_ranks = layout_.llm_ranks.size(),
                          .rank = llm_.rank,
                          .tokens = llm_.tokens,
-                         .cost = llm_.cost,
+                         .cost = llm_.load,
                          .batching = layout_.llm->batching,
                          .capacity_tokens = CapacityTokens(job_),
                          .count_multiple = job_.microbatch.count_multiple};
     for (size_t e = 0; e < encoders_.size(); ++e) {
-      if (RunsPerMicrobatch(e)) problem.in_view.push_back(encoders_[e].cost_of_sample);
+      if (RunsPerMicrobatch(e)) problem.in_view.push_back(encoders_[e].load_of_sample);
     }
     reorder::Split split = SplitIntoMicrobatches(problem);
     plan_.num_microbatches = split.num_microbatches;
@@ -190,7 +193,7 @@ class Planner {
     std::vector<uint32_t> home_rank(count), home_node(count), beside(count);
     for (size_t i = 0; i < count; ++i) {
       const uint32_t llm_rank = llm_.rank[units.sample[members[i]]];
-      cost[i] = units.cost[members[i]];
+      cost[i] = units.load[members[i]];
       home_rank[i] = neighbours.rank[llm_rank];
       home_node[i] = neighbours.node[llm_rank];
       beside[i] = neighbours.beside[llm_rank];
@@ -208,22 +211,22 @@ class Planner {
 
   // Positions, batches, routes and loads, once every unit has its rank and microbatch.
   void Arrange() {
-    plan_.phases.reserve(job_.phases.size());
     PhasePlan llm{
         .phase = Phase::kLlm, .ranks = layout_.llm->ranks, .num_microbatches = plan_.num_microbatches};
     OrderSamples(llm_, plan_, llm);
     std::vector<PhasePlan> encoders;
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
+      const SampleItem& dummy = dummies_[static_cast<size_t>(spec.phase)];
       PhasePlan encoder{.phase = spec.phase,
                         .ranks = spec.ranks,
                         .num_microbatches = RunsPerMicrobatch(e) ? plan_.num_microbatches : 1};
-      OrderItems(encoders_[e], llm, spec.min_items, dummies_[static_cast<size_t>(spec.phase)], plan_,
-                 encoder);
+      OrderItems(llm_, llm, spec.min_items, dummy, encoders_[e], plan_, encoder);
+      ComposeRoutes(encoders_[e], encoder, llm, plan_);
       encoders.push_back(std::move(encoder));
     }
-    for (const PhasePlan& encoder : encoders) ComposeRoutes(encoder, llm, plan_);
-    MeasureLoads(job_, layout_, llm_.tokens, plan_, llm, encoders);
+    MeasureLoads(job_, layout_, llm_, encoders_, plan_, llm, encoders);
+    plan_.phases.reserve(job_.phases.size());
     size_t next = 0;
     for (const PhaseSpec& spec : job_.phases) {
       plan_.phases.push_back(spec.phase == Phase::kLlm ? std::move(llm) : std::move(encoders[next++]));

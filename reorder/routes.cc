@@ -17,8 +17,8 @@ struct Piece {
 
 class Composer {
  public:
-  Composer(const PhasePlan& encoder, const PhasePlan& llm, Plan& plan)
-      : encoder_(encoder), llm_(llm), plan_(plan) {
+  Composer(const EncoderUnits& units, const PhasePlan& encoder, const PhasePlan& llm, Plan& plan)
+      : units_(units), encoder_(encoder), llm_(llm), plan_(plan) {
     group_ = encoder.ranks;
     group_.insert(group_.end(), llm.ranks.begin(), llm.ranks.end());
     std::sort(group_.begin(), group_.end());
@@ -36,7 +36,10 @@ class Composer {
       route.microbatch = exchange;
       route.ranks = group_;
       route.per_rank.resize(group_.size());
-      LayOutSenders(exchange, route);
+      for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
+        route.per_rank[encoder_at_[r]].rows_in =
+            units_.bucket_rows[r * size_t{encoder_.num_microbatches} + exchange];
+      }
       for (uint32_t to = 0; to < group_.size(); ++to) LayOutReceiver(exchange, to, route);
     }
   }
@@ -44,20 +47,6 @@ class Composer {
  private:
   uint32_t At(uint32_t global) const {
     return static_cast<uint32_t>(std::lower_bound(group_.begin(), group_.end(), global) - group_.begin());
-  }
-
-  // First row of every item in the encoder output of its rank.
-  void LayOutSenders(uint32_t exchange, Route& route) {
-    from_row_.resize(plan_.items.size());
-    for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
-      const size_t bucket = r * size_t{encoder_.num_microbatches} + exchange;
-      uint64_t row = 0;
-      for (uint32_t at = encoder_.begin[bucket]; at < encoder_.begin[bucket + 1]; ++at) {
-        from_row_[encoder_.order[at]] = row;
-        row += plan_.items[encoder_.order[at]].lengths.output_rows;
-      }
-      route.per_rank[encoder_at_[r]].rows_in = row;
-    }
   }
 
   // Receivers in ascending order, so that every sender's segments come out by peer, then in the receiver's
@@ -74,7 +63,7 @@ class Composer {
       if (encoder_.num_microbatches == 1 || m == exchange) {
         const size_t bucket = llm_of_[to] * size_t{microbatches} + m;
         for (uint32_t at = llm_.begin[bucket]; at < llm_.begin[bucket + 1]; ++at) {
-          sorted &= AddPieces(plan_.samples[llm_.order[at]], row);
+          sorted &= AddPieces(llm_.order[at], row);
         }
       }
       mine.microbatch_offsets[m + 1] = row;
@@ -88,15 +77,15 @@ class Composer {
   }
 
   // Appends the pieces of a sample's items; false where one is out of the order of senders.
-  bool AddPieces(const PlannedSample& sample, uint64_t& row) {
+  bool AddPieces(uint32_t sample, uint64_t& row) {
     bool sorted = true;
-    for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
-      const PlannedItem& item = plan_.items[i];
-      if (PhaseOf(item.medium) != encoder_.phase || item.lengths.output_rows == 0) continue;
-      const uint32_t from = encoder_at_[item.place.rank];
+    for (uint32_t i = units_.begin[sample]; i < units_.begin[sample + 1]; ++i) {
+      const uint32_t rows = units_.rows[i];
+      if (rows == 0) continue;
+      const uint32_t from = encoder_at_[units_.rank[i]];
       sorted &= pieces_.empty() || pieces_.back().from <= from;
-      pieces_.push_back({from, from_row_[i], row, item.lengths.output_rows});
-      row += item.lengths.output_rows;
+      pieces_.push_back({from, units_.first_row[i], row, rows});
+      row += rows;
     }
     return sorted;
   }
@@ -115,20 +104,20 @@ class Composer {
     }
   }
 
+  const EncoderUnits& units_;
   const PhasePlan& encoder_;
   const PhasePlan& llm_;
   Plan& plan_;
   std::vector<uint32_t> group_;       // global ranks of both phases, ascending
   std::vector<uint32_t> encoder_at_;  // [encoder ranks] index into group_
   std::vector<uint32_t> llm_of_;      // [group] llm rank or kNowhere
-  std::vector<uint64_t> from_row_;    // [items]
   std::vector<Piece> pieces_;
 };
 
 }  // namespace
 
-void ComposeRoutes(const PhasePlan& encoder, const PhasePlan& llm, Plan& plan) {
-  Composer(encoder, llm, plan).Run();
+void ComposeRoutes(const EncoderUnits& units, const PhasePlan& encoder, const PhasePlan& llm, Plan& plan) {
+  Composer(units, encoder, llm, plan).Run();
 }
 
 }  // namespace evenkeel::reorder

@@ -1,0 +1,182 @@
+// Quality and speed of the planner, as tables in Markdown:
+//
+//   planner                       the tables of docs/planner.md
+//   planner --trace FILE.csv ...  the same on a trace with columns vision,audio,llm
+//   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
+//
+// Per row: the largest over the mean load of each phase, output rows whose encoder is on another rank, and on
+// another node, than the llm part they belong to, and the least processor time of several calls of MakePlan,
+// which uses one thread.
+#include "reorder/planner.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/reorder/omni_trace.h"
+
+namespace {
+
+using evenkeel::Job;
+using evenkeel::Phase;
+using evenkeel::Plan;
+
+std::vector<uint32_t> Numbers(const std::string& cell) {
+  std::istringstream in(cell);
+  std::vector<uint32_t> numbers;
+  for (uint32_t number; in >> number;) numbers.push_back(number);
+  return numbers;
+}
+
+std::vector<evenkeel::SampleLengths> ReadTrace(const char* path) {
+  std::ifstream in(path);
+  if (!in) {
+    std::cerr << path << ": cannot be read\n";
+    std::exit(1);
+  }
+  std::vector<evenkeel::SampleLengths> trace;
+  std::string line, vision, audio, llm;
+  std::getline(in, line);  // the header
+  while (std::getline(in, line)) {
+    std::istringstream cells(line);
+    std::getline(cells, vision, ',');
+    std::getline(cells, audio, ',');
+    std::getline(cells, llm, ',');
+    trace.push_back(MakeOmniSample(0, Numbers(vision), evenkeel::Medium::kImage, Numbers(audio)));
+    trace.back().llm_length = static_cast<uint32_t>(std::strtoul(llm.c_str(), nullptr, 10));
+  }
+  return trace;
+}
+
+// The first samples of a trace as a step.
+evenkeel::StepSamples MakeStep(const std::vector<evenkeel::SampleLengths>& trace, size_t samples) {
+  evenkeel::StepSamples step;
+  step.lengths.assign(trace.begin(), trace.begin() + static_cast<ptrdiff_t>(samples));
+  for (size_t i = 0; i < samples; ++i) step.refs.push_back({0, 0, i});
+  return step;
+}
+
+Job MakeJob(uint32_t ranks, const std::string& algorithm) {
+  Job job;
+  job.ranks_per_node = 8;
+  for (Phase phase : evenkeel::kAllPhases) {
+    evenkeel::PhaseSpec& spec = job.phases.emplace_back();
+    spec.phase = phase;
+    spec.algorithm = algorithm;
+    for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(r);
+  }
+  return job;
+}
+
+struct Moved {
+  uint64_t ranks = 0;
+  uint64_t nodes = 0;
+  uint64_t all = 0;
+};
+
+Moved MovedRows(const Job& job, const Plan& plan) {
+  Moved moved;
+  for (const evenkeel::PlannedItem& item : plan.items) {
+    if (item.sample == evenkeel::kDummy) continue;
+    const uint32_t from = plan.phase(PhaseOf(item.medium))->ranks[item.place.rank];
+    const uint32_t to = plan.phase(Phase::kLlm)->ranks[plan.samples[item.sample].place.rank];
+    moved.all += item.lengths.output_rows;
+    if (from != to) moved.ranks += item.lengths.output_rows;
+    if (job.NodeOf(from) != job.NodeOf(to)) moved.nodes += item.lengths.output_rows;
+  }
+  return moved;
+}
+
+double Imbalance(const std::vector<double>& loads) {
+  double sum = 0, largest = 0;
+  for (double load : loads) sum += load, largest = std::max(largest, load);
+  return sum > 0 ? largest * loads.size() / sum : 1;
+}
+
+// The least max/mean that any placement could reach for a phase: its longest item may alone exceed the mean.
+double Reachable(const Plan& plan, Phase phase) {
+  double sum = 0, longest = 0;
+  const auto add = [&](double length) { sum += length, longest = std::max(longest, length); };
+  for (const auto& sample : plan.samples) {
+    if (phase == Phase::kLlm) add(sample.llm_length);
+  }
+  for (const auto& item : plan.items) {
+    if (phase == PhaseOf(item.medium)) add(item.lengths.cost_length);
+  }
+  return sum > 0 ? std::max(1.0, longest * plan.phase(phase)->ranks.size() / sum) : 1;
+}
+
+void PrintRow(const Job& job, const std::string& name, const evenkeel::StepSamples& step, int repeats) {
+  double best_ms = 1e300;
+  Plan plan;
+  for (int i = 0; i < repeats; ++i) {
+    plan = Plan();
+    const std::clock_t start = std::clock();
+    auto made = evenkeel::MakePlan(job, step, {});
+    const double took_ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    if (!made.ok()) {
+      std::cerr << made.status() << "\n";
+      std::exit(1);
+    }
+    plan = *std::move(made);
+    best_ms = std::min(best_ms, took_ms);
+  }
+  const absl::Status checked = PlanCheck(job, step, plan);
+  if (!checked.ok()) {
+    std::cerr << checked << "\n";
+    std::exit(1);
+  }
+  const Moved moved = MovedRows(job, plan);
+  std::printf("| %zu | %zu | %s |", plan.phases[0].ranks.size(),
+              step.refs.size() / plan.phases[0].ranks.size(), name.c_str());
+  for (Phase phase : evenkeel::kAllPhases) {
+    std::printf(" %.4f (%.2f) |", Imbalance(plan.phase(phase)->load_after), Reachable(plan, phase));
+  }
+  const double per_cent = moved.all == 0 ? 0 : 100.0 / static_cast<double>(moved.all);
+  std::printf(" %.2f %% | %.2f %% | %.1f |\n", per_cent * static_cast<double>(moved.ranks),
+              per_cent * static_cast<double>(moved.nodes), best_ms);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::vector<evenkeel::SampleLengths>> traces;
+  if (argc > 2 && std::strcmp(argv[1], "--trace") == 0) {
+    for (int i = 2; i < argc; ++i) traces.push_back(ReadTrace(argv[i]));
+  } else if (argc > 4 && std::strcmp(argv[1], "--case") == 0) {
+    const uint32_t ranks = static_cast<uint32_t>(std::atoi(argv[2]));
+    const size_t samples = size_t{ranks} * static_cast<size_t>(std::atoi(argv[3]));
+    const uint64_t seed = argc > 5 ? static_cast<uint64_t>(std::atoll(argv[5])) : 2024;
+    PrintRow(MakeJob(ranks, argv[4]), argv[4], MakeStep(evenkeel::DrawOmniTrace(seed, samples), samples), 20);
+    return 0;
+  } else if (argc > 1) {
+    std::cerr << "usage: planner [--trace FILE.csv ... | --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]]\n";
+    return 2;
+  } else {
+    traces.push_back(evenkeel::DrawOmniTrace(2024, 153600));
+  }
+  std::printf(
+      "| ranks | samples per rank | algorithm | llm max/mean (reachable) | vision | audio | rows to another "
+      "rank "
+      "| to another node | ms |\n|---|---|---|---|---|---|---|---|---|\n");
+  for (const auto& trace : traces) {
+    for (uint32_t ranks : {128u, 2560u}) {
+      for (uint32_t per_rank : {60u, 30u, 16u}) {
+        if (trace.size() < size_t{ranks} * per_rank) continue;
+        const evenkeel::StepSamples step = MakeStep(trace, size_t{ranks} * per_rank);
+        for (const char* algorithm : {"none", "greedy_packed", "balance_without_moving"}) {
+          PrintRow(MakeJob(ranks, algorithm), algorithm, step, 5);
+        }
+      }
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,225 @@
+// Ours. Balancing costs rows on the way from the encoder to the llm only where an item leaves home, so as
+// little as possible leaves: ranks above the cap give, ranks below it take up to the cap, first among the
+// ranks of a node, then between nodes. Where no item fits, two items change places.
+#include "reorder/move_excess.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace evenkeel::reorder {
+namespace {
+
+constexpr uint32_t kStepsPerRank =
+    64;  // moves that one rank may ask for among its neighbours, and again far away
+
+// What leaves a rank, and what comes back for it; kNowhere: nothing.
+struct Move {
+  uint32_t give = kNowhere;
+  uint32_t get = kNowhere;
+  Load amount = 0;
+};
+
+class Excess {
+ public:
+  explicit Excess(const BalanceProblem& problem)
+      : problem_(problem),
+        ranks_(*problem.ranks),
+        load_(ranks_.size(), 0),
+        rank_(problem.cost.size(), kNowhere) {
+    Load longest = 0, total = 0;
+    for (Load cost : problem.cost) {
+      total += cost;
+      longest = std::max(longest, cost);
+    }
+    const Load num_ranks = ranks_.size();
+    const Load least = std::max(longest, (total + num_ranks - 1) / num_ranks);
+    cap_ = least + static_cast<Load>(static_cast<double>(least) * kTolerance);
+  }
+
+  std::vector<uint32_t> Run() {
+    StayHome();
+    if (homeless_ > 0) DealHomeless();
+    if (std::any_of(load_.begin(), load_.end(), [&](Load load) { return load > cap_; })) {
+      ListItems();
+      for (uint32_t n = 0; n + 1 < ranks_.on_node_begin.size(); ++n) MoveWithin(ranks_.OnNode(n));
+      MoveBetweenNodes();
+    }
+    return std::move(rank_);
+  }
+
+ private:
+  void StayHome() {
+    for (size_t i = 0; i < rank_.size(); ++i) {
+      rank_[i] = problem_.home_rank[i];
+      if (rank_[i] == kNowhere) {
+        ++homeless_;
+      } else {
+        load_[rank_[i]] += problem_.cost[i];
+      }
+    }
+  }
+
+  // Dearest first, each to the rank of its node that has least; those of no node then over all ranks.
+  void DealHomeless() {
+    const std::vector<uint32_t> order = DearestFirst(problem_.cost);
+    std::vector<uint32_t> units(ranks_.size(), 0);
+    const auto put = [&](uint32_t i, uint32_t r) {
+      rank_[i] = r;
+      load_[r] += problem_.cost[i];
+      ++units[r];
+    };
+    for (uint32_t i : order) {
+      if (rank_[i] != kNowhere || problem_.home_node[i] == kNowhere) continue;
+      const auto here = ranks_.OnNode(problem_.home_node[i]);
+      put(i, *std::min_element(here.begin(), here.end(), [&](uint32_t a, uint32_t b) {
+            return std::pair(load_[a], units[a]) < std::pair(load_[b], units[b]);
+          }));
+    }
+    std::set<std::pair<std::pair<Load, uint32_t>, uint32_t>> least;  // ((load, units), rank)
+    for (uint32_t r = 0; r < ranks_.size(); ++r) least.insert({{load_[r], units[r]}, r});
+    for (uint32_t i : order) {
+      if (rank_[i] != kNowhere) continue;
+      auto node = least.extract(least.begin());
+      const uint32_t r = node.value().second;
+      put(i, r);
+      node.value().first = {load_[r], units[r]};
+      least.insert(std::move(node));
+    }
+  }
+
+  // `items_[r]`: the items of a rank, dearest first.
+  void ListItems() {
+    items_.resize(ranks_.size());
+    for (uint32_t i : DearestFirst(problem_.cost)) items_[rank_[i]].push_back(i);
+  }
+
+  bool Dearer(uint32_t a, uint32_t b) const {
+    return std::pair(problem_.cost[b], a) < std::pair(problem_.cost[a], b);
+  }
+
+  // The dearest item of a rank that costs at most `most`.
+  std::optional<uint32_t> DearestUpTo(uint32_t rank, Load most) const {
+    const auto& items = items_[rank];
+    auto it = std::lower_bound(items.begin(), items.end(), most,
+                               [&](uint32_t i, Load bound) { return problem_.cost[i] > bound; });
+    if (it == items.end()) return std::nullopt;
+    return *it;
+  }
+  // The cheapest item of a rank that costs at least `least`.
+  std::optional<uint32_t> CheapestFrom(uint32_t rank, Load least) const {
+    const auto& items = items_[rank];
+    auto it = std::lower_bound(items.begin(), items.end(), least,
+                               [&](uint32_t i, Load bound) { return problem_.cost[i] >= bound; });
+    if (it == items.begin()) return std::nullopt;
+    return *(it - 1);
+  }
+
+  // The best move of at most `room`, for a rank that is `excess` too much: just enough, else as much as
+  // possible.
+  std::optional<Move> BestMove(uint32_t giver, uint32_t taker, Load excess, Load room) const {
+    Move best;
+    const auto consider = [&](uint32_t give, uint32_t get) {
+      const Load amount = problem_.cost[give] - (get == kNowhere ? 0 : problem_.cost[get]);
+      if (amount <= 0 || amount > room) return;
+      const bool enough = amount >= excess, had_enough = best.amount >= excess;
+      const bool better = enough != had_enough ? enough
+                          : enough             ? amount < best.amount
+                                               : amount > best.amount;
+      if (better) best = {give, get, amount};
+    };
+    if (auto item = CheapestFrom(giver, excess)) consider(*item, kNowhere);
+    if (auto item = DearestUpTo(giver, std::min(excess, room))) consider(*item, kNowhere);
+    // An exchange only where no single item is about right.
+    if (best.amount < excess || best.amount > 2 * excess) {
+      for (uint32_t give : items_[giver]) {
+        if (auto get = DearestUpTo(taker, problem_.cost[give] - excess)) consider(give, *get);
+        if (auto get = CheapestFrom(taker, problem_.cost[give] - std::min(excess, room)))
+          consider(give, *get);
+      }
+    }
+    if (best.amount <= 0) return std::nullopt;
+    return best;
+  }
+
+  void Apply(uint32_t giver, uint32_t taker, const Move& move) {
+    Carry(move.give, giver, taker);
+    if (move.get != kNowhere) Carry(move.get, taker, giver);
+  }
+  void Carry(uint32_t item, uint32_t from, uint32_t to) {
+    const auto dearer = [&](uint32_t a, uint32_t b) { return Dearer(a, b); };
+    items_[from].erase(std::lower_bound(items_[from].begin(), items_[from].end(), item, dearer));
+    items_[to].insert(std::lower_bound(items_[to].begin(), items_[to].end(), item, dearer), item);
+    load_[from] -= problem_.cost[item];
+    load_[to] += problem_.cost[item];
+    rank_[item] = to;
+  }
+
+  // Levels one node's ranks as far as their own room allows.
+  void MoveWithin(std::span<const uint32_t> here) {
+    std::vector<uint32_t> open(here.begin(), here.end());
+    for (size_t steps = kStepsPerRank * here.size(); steps > 0 && !open.empty(); --steps) {
+      const auto giver = std::max_element(open.begin(), open.end(), [&](uint32_t a, uint32_t b) {
+        return load_[a] != load_[b] ? load_[a] < load_[b] : a > b;
+      });
+      if (load_[*giver] <= cap_) return;
+      if (!GiveWithin(*giver, here)) open.erase(giver);
+    }
+  }
+
+  bool GiveWithin(uint32_t giver, std::span<const uint32_t> here) {
+    std::vector<std::pair<Load, uint32_t>> takers;
+    for (uint32_t r : here) {
+      if (load_[r] < cap_) takers.emplace_back(load_[r], r);
+    }
+    std::sort(takers.begin(), takers.end());
+    for (const auto& [load, taker] : takers) {
+      if (auto move = BestMove(giver, taker, load_[giver] - cap_, cap_ - load)) {
+        Apply(giver, taker, *move);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // What a whole node has too much goes to the ranks with most room, in pieces that add up to the excess.
+  void MoveBetweenNodes() {
+    std::set<std::pair<Load, uint32_t>> takers;  // (load, rank)
+    std::vector<uint32_t> givers;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (load_[r] > cap_) givers.push_back(r);
+      if (load_[r] < cap_) takers.insert({load_[r], r});
+    }
+    for (uint32_t giver : givers) {
+      for (uint32_t steps = kStepsPerRank; steps > 0 && load_[giver] > cap_ && !takers.empty(); --steps) {
+        const uint32_t taker = takers.begin()->second;
+        const Load excess = load_[giver] - cap_, room = cap_ - load_[taker];
+        std::optional<Move> move;
+        if (auto item = DearestUpTo(giver, std::min(excess, room)); item && problem_.cost[*item] > 0) {
+          move = Move{*item, kNowhere, problem_.cost[*item]};
+        } else {
+          move = BestMove(giver, taker, excess, room);
+        }
+        if (!move) break;
+        takers.erase(takers.begin());
+        Apply(giver, taker, *move);
+        if (load_[taker] < cap_) takers.insert({load_[taker], taker});
+      }
+    }
+  }
+
+  const BalanceProblem& problem_;
+  const PhaseRanks& ranks_;
+  Load cap_ = 0;
+  size_t homeless_ = 0;
+  std::vector<Load> load_;      // [ranks]
+  std::vector<uint32_t> rank_;  // [items]
+  std::vector<std::vector<uint32_t>> items_;
+};
+
+}  // namespace
+
+std::vector<uint32_t> MoveExcess(const BalanceProblem& problem) { return Excess(problem).Run(); }
+
+}  // namespace evenkeel::reorder

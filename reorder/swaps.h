@@ -1,0 +1,25 @@
+// Repairs a placement by exchanging units between two ranks at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reorder/families.h"
+
+namespace evenkeel::reorder {
+
+struct SwapProblem {
+  std::span<const Shares> shares;       // [units]
+  std::span<const uint32_t> order;      // all units, large ones first: the order in which they are looked at
+  const std::vector<Family>* families;  // leaves: partners are sought in the same family first
+  uint32_t num_ranks = 0;
+  Shares cap = {};            // load up to which a rank is left alone
+  Shares weight = {};         // what a share above the cap counts
+  uint32_t far_partners = 0;  // ranks of other families tried per repair, for the few left over
+};
+
+// Changes `rank` such that no, or fewer, ranks are above the caps. The number of exchanges tried is bounded.
+void RepairBySwaps(const SwapProblem& problem, std::vector<uint32_t>& rank);
+
+}  // namespace evenkeel::reorder
