@@ -42,6 +42,8 @@ class MediaFamily {
 
   virtual std::vector<MediumStyle> styles() const = 0;  // one for each medium that it takes
   virtual uint32_t merge_size() const { return 1; }
+  // Positions a second of video, in time; 0: grids are 1 apart.
+  virtual uint32_t tokens_per_second() const { return 0; }
   // Vision only: the grid of an item. InvalidArgument as Measure.
   virtual absl::StatusOr<VisionGrid> Grid(const MediaFacts& facts) const;
 
@@ -59,9 +61,10 @@ class MediaFamily {
 };
 
 // Reads `folder`/preprocessor_config.json, or the nested object of processor_config.json.
-absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder, const ProcessorSpec& spec,
+absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,
+                                                              const ProcessorSpec& spec,
                                                               const Limits& limits);
-absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& folder, const ProcessorSpec& spec,
-                                                             const Limits& limits);
+absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& folder,
+                                                             const ProcessorSpec& spec, const Limits& limits);
 
 }  // namespace evenkeel

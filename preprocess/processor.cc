@@ -3,7 +3,11 @@
 #include <utility>
 
 #include "core/status.h"
+#include "preprocess/audio.h"
 #include "preprocess/family.h"
+#include "preprocess/image.h"
+#include "preprocess/text/sequence_builder.h"
+#include "preprocess/video.h"
 
 namespace evenkeel {
 
@@ -15,22 +19,51 @@ uint64_t FieldSpec::num_bytes(const ItemLengths& lengths) const {
 
 namespace {
 
+absl::StatusOr<MediaFacts> ProbeImage(std::string_view suffix, std::span<const std::byte> bytes,
+                                      const Limits& limits) {
+  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, ReadImageHeader(suffix, bytes, limits));
+  MediaFacts facts;
+  facts.medium = Medium::kImage;
+  facts.width = header.width;
+  facts.height = header.height;
+  return facts;
+}
+
 // The families of the checkpoint's folders, and its text.
 class FolderProcessor final : public Processor {
  public:
-  FolderProcessor(std::unique_ptr<MediaFamily> vision, std::unique_ptr<MediaFamily> audio, Digest digest)
-      : vision_(std::move(vision)), audio_(std::move(audio)), digest_(digest) {}
+  FolderProcessor(std::unique_ptr<MediaFamily> vision, std::unique_ptr<MediaFamily> audio,
+                  std::unique_ptr<SequenceBuilder> text, const Limits& limits)
+      : vision_(std::move(vision)), audio_(std::move(audio)), text_(std::move(text)), limits_(limits) {
+    CanonicalText canonical("evenkeel processor 1");
+    if (vision_ != nullptr) vision_->AddTo(canonical);
+    if (audio_ != nullptr) audio_->AddTo(canonical);
+    if (text_ != nullptr) text_->AddTo(canonical);
+    digest_ = canonical.digest();
+  }
 
-  absl::StatusOr<MediaFacts> Probe(Medium, std::string_view, std::span<const std::byte>) const override {
-    return absl::UnimplementedError("Probe");
+  absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
+                                   std::span<const std::byte> bytes) const override {
+    switch (medium) {
+      case Medium::kImage:
+        return ProbeImage(suffix, bytes, limits_);
+      case Medium::kVideo:
+        return ProbeVideo(suffix, bytes, limits_);
+      case Medium::kAudio:
+        return ProbeAudio(suffix, bytes, limits_);
+      case Medium::kText:
+        break;
+    }
+    return absl::InvalidArgumentError("text is not an item");
   }
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(facts.medium));
     return family->Measure(facts);
   }
-  absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation&,
-                                                  std::span<const SampleItem>) const override {
-    return absl::UnimplementedError("MeasureSequence");
+  absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
+                                                  std::span<const SampleItem> items) const override {
+    EVENKEEL_RETURN_IF_ERROR(NeedsText());
+    return text_->Measure(conversation, items);
   }
   Digest digest() const override { return digest_; }
 
@@ -54,47 +87,81 @@ class FolderProcessor final : public Processor {
     if (phase == Phase::kAudio && audio_ != nullptr) return audio_->DummyFacts();
     return MediaFacts{};
   }
-  absl::StatusOr<Sequence> BuildSequence(const Conversation&, std::span<const SampleItem>,
-                                         std::span<const MediaFacts>) const override {
-    return absl::UnimplementedError("BuildSequence");
+  absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                                         std::span<const MediaFacts> facts) const override {
+    EVENKEEL_RETURN_IF_ERROR(NeedsText());
+    if (facts.size() != items.size()) return absl::InternalError("facts and items differ in number");
+    std::vector<VisionGrid> grids(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (PhaseOf(items[i].medium) != Phase::kVision) continue;
+      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium));
+      EVENKEEL_ASSIGN_OR_RETURN(grids[i], family->Grid(facts[i]));
+    }
+    return text_->Build(conversation, items, grids);
   }
-  int64_t pad_token() const override { return 0; }
+  int64_t pad_token() const override { return text_ == nullptr ? 0 : text_->pad_token(); }
 
  private:
+  absl::Status NeedsText() const {
+    if (text_ != nullptr) return absl::OkStatus();
+    return absl::FailedPreconditionError("this processor was loaded without a tokenizer");
+  }
   absl::StatusOr<const MediaFamily*> FamilyOf(Medium medium) const {
     const MediaFamily* family = medium == Medium::kAudio ? audio_.get() : vision_.get();
     if (family == nullptr || medium == Medium::kText) {
-      return absl::InvalidArgumentError(absl::StrCat("the job's processor has no ",
-                                                     std::string(MediumName(medium)), " items; set processor.",
-                                                     std::string(PhaseName(PhaseOf(medium)))));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the job's processor has no ", std::string(MediumName(medium)),
+                       " items; set processor.", std::string(PhaseName(PhaseOf(medium)))));
     }
     return family;
   }
 
-  std::unique_ptr<MediaFamily> vision_;
-  std::unique_ptr<MediaFamily> audio_;
+  std::unique_ptr<MediaFamily> vision_;    // null where the job has no such phase
+  std::unique_ptr<MediaFamily> audio_;     // likewise
+  std::unique_ptr<SequenceBuilder> text_;  // null: loaded without a tokenizer
+  Limits limits_;
   Digest digest_;
 };
 
-}  // namespace
+SequenceStyle StyleOf(const MediaFamily* vision, const MediaFamily* audio) {
+  SequenceStyle style;
+  for (const MediaFamily* family : {vision, audio}) {
+    if (family == nullptr) continue;
+    for (MediumStyle& medium : family->styles()) style.media.push_back(std::move(medium));
+  }
+  if (vision != nullptr) {
+    style.merge_size = vision->merge_size();
+    style.tokens_per_second = vision->tokens_per_second();
+  }
+  return style;
+}
 
-absl::StatusOr<std::unique_ptr<Processor>> Processor::LoadMedia(const ProcessorSpec& spec, const Limits& limits) {
+absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec, const Limits& limits,
+                                                       bool with_text) {
   std::unique_ptr<MediaFamily> vision;
   std::unique_ptr<MediaFamily> audio;
-  CanonicalText text("evenkeel processor 1");
+  std::unique_ptr<SequenceBuilder> text;
   if (!spec.vision.empty()) {
     EVENKEEL_ASSIGN_OR_RETURN(vision, LoadVisionFamily(spec.vision, spec, limits));
-    vision->AddTo(text);
   }
   if (!spec.audio.empty()) {
     EVENKEEL_ASSIGN_OR_RETURN(audio, LoadAudioFamily(spec.audio, spec, limits));
-    audio->AddTo(text);
   }
-  return std::make_unique<FolderProcessor>(std::move(vision), std::move(audio), text.digest());
+  if (with_text) {
+    EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(vision.get(), audio.get())));
+  }
+  return std::make_unique<FolderProcessor>(std::move(vision), std::move(audio), std::move(text), limits);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Processor>> Processor::LoadMedia(const ProcessorSpec& spec,
+                                                                const Limits& limits) {
+  return LoadFolders(spec, limits, /*with_text=*/false);
 }
 
 absl::StatusOr<std::unique_ptr<Processor>> Processor::Load(const ProcessorSpec& spec, const Limits& limits) {
-  return LoadMedia(spec, limits);
+  return LoadFolders(spec, limits, /*with_text=*/true);
 }
 
 }  // namespace evenkeel

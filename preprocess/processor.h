@@ -4,11 +4,12 @@
 // It is not: threads, batching, reading of shards.
 //
 // Example (compiled by tests/preprocess/processor_test.cc):
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor, job.limits));
-//   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kImage, "jpg", bytes));
-//   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
-//   // fields(kImage): pixel_values [input_rows, 1176], image_grid_thw [1, 3]; the caller allocates, Produce writes.
-//   EVENKEEL_RETURN_IF_ERROR(processor->Produce({Medium::kImage, "jpg", bytes, facts, lengths}, field_bytes));
+//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor,
+//   job.limits)); EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kImage, "jpg",
+//   bytes)); EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
+//   // fields(kImage): pixel_values [input_rows, 1176], image_grid_thw [1, 3]; the caller allocates, Produce
+//   writes. EVENKEEL_RETURN_IF_ERROR(processor->Produce({Medium::kImage, "jpg", bytes, facts, lengths},
+//   field_bytes));
 #pragma once
 
 #include <cstddef>
@@ -39,11 +40,13 @@ struct FieldSpec {
   uint64_t num_bytes(const ItemLengths& lengths) const;  // of one item
 };
 
-// What Produce adjusted so that the planned size is delivered; for metrics and messages, never part of a batch.
+// What Produce adjusted so that the planned size is delivered; for metrics and messages, never part of a
+// batch.
 struct ItemNotes {
   uint64_t samples_filled = 0;   // audio: the decode was shorter than the index said; zeroes were appended
   uint64_t samples_trimmed = 0;  // audio: it was longer
-  uint64_t frames_repeated = 0;  // video: frames that the decode did not deliver; the last one stands for them
+  uint64_t frames_repeated =
+      0;  // video: frames that the decode did not deliver; the last one stands for them
 };
 
 // One item to produce. Views; the caller owns the bytes.
@@ -51,34 +54,35 @@ struct ItemRequest {
   Medium medium = Medium::kImage;
   std::string_view suffix;
   std::span<const std::byte> bytes;
-  MediaFacts facts;      // what the index found
-  ItemLengths planned;   // what the plan promised
+  MediaFacts facts;            // what the index found
+  ItemLengths planned;         // what the plan promised
   ItemNotes* notes = nullptr;  // optional
 };
 
 // A rendered, tokenised and expanded sample. All vectors have the same length, positions three times that.
 struct Sequence {
   std::vector<int64_t> input_ids;
-  std::vector<int64_t> labels;              // -100: no loss. Aligned with input_ids; labels[0] is -100
-  std::vector<uint8_t> token_types;         // Medium of each token; placeholders only, marks are text
-  std::vector<int64_t> positions;           // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
+  std::vector<int64_t> labels;       // -100: no loss. Aligned with input_ids; labels[0] is -100
+  std::vector<uint8_t> token_types;  // Medium of each token; placeholders only, marks are text
+  std::vector<int64_t> positions;    // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
 };
 
 class Processor : public Measurer {
  public:
-  // Reads the folders of `spec`. InvalidArgument: a key that is unknown or has a value that is not implemented,
-  // with file and key; NotFound: a file is missing.
+  // Reads the folders of `spec`. InvalidArgument: a key that is unknown or has a value that is not
+  // implemented, with file and key; NotFound: a file is missing.
   static absl::StatusOr<std::unique_ptr<Processor>> Load(const ProcessorSpec& spec, const Limits& limits);
-  // Without a tokenizer: everything but sequences, whose members return FailedPrecondition. For comparison and
-  // debugging of media alone.
-  static absl::StatusOr<std::unique_ptr<Processor>> LoadMedia(const ProcessorSpec& spec, const Limits& limits);
+  // Without a tokenizer: everything but sequences, whose members return FailedPrecondition. For comparison
+  // and debugging of media alone.
+  static absl::StatusOr<std::unique_ptr<Processor>> LoadMedia(const ProcessorSpec& spec,
+                                                              const Limits& limits);
 
   // Fields that items of `medium` fill, in order. Empty where the processor has no such medium.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;
 
   // Writes the item into `field_bytes` (one span per field of its medium, each of num_bytes(planned)).
-  // Errors of the item, found by counted work only (then the caller calls FillInvalid): InvalidArgument, DataLoss,
-  // ResourceExhausted, Unimplemented. Errors of the attempt: Internal, Unavailable.
+  // Errors of the item, found by counted work only (then the caller calls FillInvalid): InvalidArgument,
+  // DataLoss, ResourceExhausted, Unimplemented. Errors of the attempt: Internal, Unavailable.
   virtual absl::Status Produce(const ItemRequest& request,
                                std::span<const std::span<std::byte>> field_bytes) const = 0;
   // Zero rows of the planned size; grids and other metadata from the facts, as for a good item.

@@ -1,0 +1,210 @@
+// evenkeel preprocess: media files -> the tensors that the model's processor makes of them, for comparison
+// and debugging. Needs no tokenizer.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/commands.h"
+#include "cli/safetensors.h"
+#include "core/status.h"
+#include "preprocess/processor.h"
+
+namespace evenkeel::cli {
+namespace {
+
+struct Options {
+  std::string processor;
+  std::string audio_processor;
+  std::string resampler = "pil";
+  std::string wire = "f32";
+  std::string out;
+  uint64_t min_pixels = 0;
+  uint64_t max_pixels = 0;
+  bool json = false;
+  std::vector<std::string> media;
+};
+
+struct MediaFile {
+  std::string path;
+  std::string suffix;
+  Medium medium = Medium::kImage;
+};
+
+// A tensor that grows by one item after another.
+struct Field {
+  FieldSpec spec;
+  uint64_t rows = 0;
+  std::vector<std::byte> bytes;
+};
+
+std::optional<Medium> MediumOf(const std::string& suffix) {
+  auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), suffix) != names.end();
+  };
+  if (is_one_of({"jpg", "jpeg", "png", "webp"})) return Medium::kImage;
+  if (is_one_of({"mp4", "m4v", "mov", "avi", "mkv", "webm"})) return Medium::kVideo;
+  if (is_one_of({"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "oga", "opus", "mka"}))
+    return Medium::kAudio;
+  return std::nullopt;
+}
+
+absl::StatusOr<std::vector<MediaFile>> ListMedia(const Options& options) {
+  std::vector<MediaFile> files;
+  for (const std::string& path : options.media) {
+    std::string suffix = std::filesystem::path(path).extension().string();
+    suffix = absl::AsciiStrToLower(absl::string_view(suffix).substr(suffix.empty() ? 0 : 1));
+    std::optional<Medium> medium = MediumOf(suffix);
+    if (!medium) return absl::InvalidArgumentError(absl::StrCat(path, ": no medium is known by this suffix"));
+    files.push_back({path, suffix, *medium});
+  }
+  return files;
+}
+
+absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(const Options& options,
+                                                         const std::vector<MediaFile>& files) {
+  ProcessorSpec spec;
+  spec.resampler = options.resampler;
+  spec.min_pixels = options.min_pixels;
+  spec.max_pixels = options.max_pixels;
+  spec.wire = options.wire == "f32" ? Wire::kF32 : options.wire == "bf16" ? Wire::kBf16 : Wire::kU8;
+  for (const MediaFile& file : files) {
+    if (file.medium == Medium::kAudio) {
+      spec.audio = options.audio_processor.empty() ? options.processor : options.audio_processor;
+    } else {
+      spec.vision = options.processor;
+    }
+  }
+  return Processor::LoadMedia(spec, Limits{});
+}
+
+absl::StatusOr<std::vector<std::byte>> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return absl::NotFoundError("cannot be opened");
+  std::vector<std::byte> bytes(static_cast<size_t>(file.tellg()));
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!file) return absl::NotFoundError("cannot be read");
+  return bytes;
+}
+
+Field& FieldOf(std::vector<Field>& fields, const FieldSpec& spec) {
+  for (Field& field : fields) {
+    if (field.spec.name == spec.name) return field;
+  }
+  return fields.emplace_back(Field{spec, 0, {}});
+}
+
+// Appends the item to its fields; returns its lengths.
+absl::StatusOr<ItemLengths> AddItem(const Processor& processor, const MediaFile& file,
+                                    std::vector<Field>& fields) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::byte> bytes, ReadFile(file.path));
+  EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor.Probe(file.medium, file.suffix, bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor.Measure(facts));
+  const std::vector<FieldSpec>& specs = processor.fields(file.medium);
+  for (const FieldSpec& spec : specs) {
+    Field& field = FieldOf(fields, spec);
+    field.bytes.resize(field.bytes.size() + spec.num_bytes(lengths));
+    field.rows += spec.extent(lengths);
+  }
+  std::vector<std::span<std::byte>> spans;
+  for (const FieldSpec& spec : specs) {
+    spans.push_back(std::span(FieldOf(fields, spec).bytes).last(spec.num_bytes(lengths)));
+  }
+  EVENKEEL_RETURN_IF_ERROR(processor.Produce({file.medium, file.suffix, bytes, facts, lengths}, spans));
+  return lengths;
+}
+
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&out, "\\", std::string(1, static_cast<char>(c)));
+    } else if (c < 0x20) {
+      absl::StrAppend(&out, "\\u00", absl::Hex(c, absl::kZeroPad2));
+    } else {
+      out.push_back(static_cast<char>(c));
+    }
+  }
+  return out + "\"";
+}
+
+void PrintSummary(const Options& options, const std::vector<MediaFile>& files,
+                  const std::vector<ItemLengths>& lengths, const std::vector<TensorView>& tensors) {
+  std::vector<std::string> items, fields;
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::string medium(MediumName(files[i].medium));
+    items.push_back(options.json ? absl::StrCat("{\"file\":", Quoted(files[i].path), ",\"medium\":\"", medium,
+                                                "\",\"input_rows\":", lengths[i].input_rows,
+                                                ",\"output_rows\":", lengths[i].output_rows, "}")
+                                 : absl::StrCat(files[i].path, ": ", medium, ", ", lengths[i].input_rows,
+                                                " rows, ", lengths[i].output_rows, " tokens"));
+  }
+  for (const TensorView& tensor : tensors) {
+    std::string dtype(DTypeName(tensor.spec.dtype));
+    std::string shape = absl::StrJoin(tensor.spec.shape, ",");
+    fields.push_back(options.json ? absl::StrCat("{\"name\":\"", tensor.spec.name, "\",\"dtype\":\"", dtype,
+                                                 "\",\"shape\":[", shape, "]}")
+                                  : absl::StrCat(tensor.spec.name, " ", dtype, " [", shape, "]"));
+  }
+  if (options.json) {
+    std::cout << "{\"items\":[" << absl::StrJoin(items, ",") << "],\"tensors\":["
+              << absl::StrJoin(fields, ",") << "],\"out\":" << Quoted(options.out) << "}\n";
+  } else {
+    std::cout << absl::StrJoin(items, "\n") << "\n" << absl::StrJoin(fields, "\n") << "\n";
+  }
+}
+
+absl::Status Run(const Options& options) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<MediaFile> files, ListMedia(options));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, LoadProcessor(options, files));
+  std::vector<Field> fields;
+  std::vector<ItemLengths> lengths;
+  for (const MediaFile& file : files) {
+    absl::StatusOr<ItemLengths> item = AddItem(*processor, file, fields);
+    if (!item.ok()) return AddContext(item.status(), file.path);
+    lengths.push_back(*item);
+  }
+  std::vector<TensorView> tensors;
+  for (const Field& field : fields) {
+    TensorSpec spec{field.spec.name, field.spec.dtype, {field.rows}, nullptr};
+    spec.shape.insert(spec.shape.end(), field.spec.trailing.begin(), field.spec.trailing.end());
+    tensors.push_back({std::move(spec), field.bytes});
+  }
+  EVENKEEL_RETURN_IF_ERROR(WriteSafetensors(options.out, tensors));
+  PrintSummary(options, files, lengths, tensors);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPreprocessCommand(CLI::App& app, int* exit_code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("preprocess", "Make a model's tensors of media files, for comparison");
+  command->add_option("--processor", options->processor, "Folder with preprocessor_config.json")->required();
+  command->add_option("--audio-processor", options->audio_processor,
+                      "Folder with the feature extractor's configuration; else --processor");
+  command->add_option("--resampler", options->resampler, "pil: Pillow's resize, bit for bit")
+      ->check(CLI::IsMember({"pil"}))
+      ->capture_default_str();
+  command->add_option("--wire", options->wire, "Form of the pixels: f32 | bf16 | u8")
+      ->check(CLI::IsMember({"f32", "bf16", "u8"}))
+      ->capture_default_str();
+  command->add_option("--min-pixels", options->min_pixels, "Override the checkpoint's");
+  command->add_option("--max-pixels", options->max_pixels, "Override the checkpoint's");
+  command->add_option("--out", options->out, "The .safetensors file to write")->required();
+  command->add_flag("--json", options->json, "Print the summary as JSON");
+  command->add_option("media", options->media, "Images, audio clips, videos")->required();
+  command->callback([options, exit_code] { *exit_code = Report(Run(*options)); });
+}
+
+}  // namespace evenkeel::cli

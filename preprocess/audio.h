@@ -1,0 +1,49 @@
+// Audio through FFmpeg and soxr: facts from one pass over the packets, samples as mono f32 at 16 kHz.
+//
+// Codecs are a tested list whose decoders give the same bytes on every CPU; others are Unimplemented.
+// Channels are averaged in f32, in their order: ((c0 + c1) + ...) / n. Resampling is soxr HQ, as librosa's
+// default.
+//
+// Thread safety: free functions without state; no threads of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "core/words.h"
+
+namespace evenkeel {
+
+inline constexpr uint32_t kSpeechRate = 16000;  // Hz
+
+// Facts of a clip: rate, channels, samples per channel, duration. Errors as Measurer::Probe.
+absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const std::byte> bytes,
+                                      const Limits& limits);
+
+// Samples of the clip at 16 kHz: ceil(num_samples * 16000 / sample_rate), from the facts alone.
+uint64_t SpeechSamples(const MediaFacts& facts);
+
+struct DecodedAudio {
+  std::vector<float> samples;  // mono, 16 kHz; min(SpeechSamples(facts), max_samples) of them
+  uint64_t filled = 0;         // samples of the clip's own rate that the decode did not deliver; zeroes
+  uint64_t trimmed = 0;        // ... that it delivered beyond the facts; dropped
+};
+// The first `max_samples` samples at 16 kHz. DataLoss: nothing could be decoded, or another rate or number of
+// channels than the facts say.
+absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<const std::byte> bytes,
+                                          const Limits& limits, const MediaFacts& facts,
+                                          uint64_t max_samples);
+
+// soxr.cc: `in` from `rate` Hz to 16 kHz, exactly `num_out` samples; zeroes where the filter delivers fewer.
+// Unimplemented: a rate that is not on the tested list.
+absl::StatusOr<std::vector<float>> ResampleToSpeech(std::span<const float> in, uint32_t rate,
+                                                    uint64_t num_out);
+bool IsTestedRate(uint32_t rate);
+
+}  // namespace evenkeel

@@ -1,0 +1,212 @@
+#include "preprocess/config_file.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxConfigBytes = 16ull << 20;
+constexpr int kMaxDepth = 64;
+
+absl::StatusOr<Json> ReadJson(const std::string& path) {
+  std::error_code error;
+  uint64_t size = std::filesystem::file_size(path, error);
+  if (error) return absl::NotFoundError(absl::StrCat(path, ": ", error.message()));
+  if (size > kMaxConfigBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 16 MiB"));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  bool too_deep = false;
+  auto depth_guard = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep |= depth > kMaxDepth;
+    return !too_deep;
+  };
+  Json json = Json::parse(text, depth_guard, /*allow_exceptions=*/false);
+  if (too_deep || json.is_discarded() || !json.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object of at most 64 levels"));
+  }
+  return json;
+}
+
+}  // namespace
+
+struct ConfigFile::State {
+  std::string where;
+  Json json;
+  std::set<std::string> known;
+  std::set<std::string> known_inner;  // "key.inner"
+  absl::Status first_error;
+
+  // Null where the key is absent or null.
+  const Json* Find(std::string_view key) {
+    known.emplace(key);
+    auto it = json.find(std::string(key));
+    return it == json.end() || it->is_null() ? nullptr : &*it;
+  }
+  void Wrong(std::string_view key, std::string_view message) {
+    if (first_error.ok()) {
+      first_error =
+          absl::InvalidArgumentError(absl::StrCat(where, ": ", std::string(key), ": ", std::string(message)));
+    }
+  }
+  uint64_t Checked(const Json& value, std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
+    if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<int64_t>() < 0)) {
+      Wrong(key, absl::StrCat("is ", value.dump(), ", not a whole number"));
+      return fallback;
+    }
+    uint64_t number = value.get<uint64_t>();
+    if (number < min || number > max) {
+      Wrong(key, absl::StrCat("is ", number, ", not between ", min, " and ", max));
+      return fallback;
+    }
+    return number;
+  }
+  void Pinned(std::string_view key, bool holds, const std::string& only) {
+    if (!holds) {
+      Wrong(key, absl::StrCat("is ", json[std::string(key)].dump().substr(0, 80), "; only ", only,
+                              " is implemented"));
+    }
+  }
+};
+
+ConfigFile::ConfigFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ConfigFile::ConfigFile(ConfigFile&&) noexcept = default;
+ConfigFile& ConfigFile::operator=(ConfigFile&&) noexcept = default;
+ConfigFile::~ConfigFile() = default;
+
+absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::string_view nested) {
+  auto state = std::make_unique<State>();
+  state->where = absl::StrCat(folder, "/preprocessor_config.json");
+  absl::StatusOr<Json> json = ReadJson(state->where);
+  if (absl::IsNotFound(json.status())) {
+    std::string outer_path = absl::StrCat(folder, "/processor_config.json");
+    absl::StatusOr<Json> outer = ReadJson(outer_path);
+    if (absl::IsNotFound(outer.status())) {
+      return absl::NotFoundError(
+          absl::StrCat(folder, ": neither preprocessor_config.json nor processor_config.json is there"));
+    }
+    if (!outer.ok()) return outer.status();
+    auto it = outer->find(std::string(nested));
+    if (it == outer->end() || !it->is_object()) {
+      return absl::NotFoundError(absl::StrCat(outer_path, ": has no object '", std::string(nested), "'"));
+    }
+    Json inner = *it;
+    if (!inner.contains("processor_class") && outer->contains("processor_class")) {
+      inner["processor_class"] = (*outer)["processor_class"];
+    }
+    state->where = absl::StrCat(outer_path, ": ", std::string(nested));
+    json = std::move(inner);
+  }
+  if (!json.ok()) return json.status();
+  state->json = *std::move(json);
+  return ConfigFile(std::move(state));
+}
+
+uint64_t ConfigFile::Uint(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
+  const Json* value = state_->Find(key);
+  return value == nullptr ? fallback : state_->Checked(*value, key, fallback, min, max);
+}
+
+double ConfigFile::Real(std::string_view key, double fallback) {
+  const Json* value = state_->Find(key);
+  if (value == nullptr) return fallback;
+  if (value->is_number() && std::isfinite(value->get<double>())) return value->get<double>();
+  state_->Wrong(key, "is not a number");
+  return fallback;
+}
+
+std::string ConfigFile::Text(std::string_view key, std::string_view fallback) {
+  const Json* value = state_->Find(key);
+  if (value == nullptr) return std::string(fallback);
+  if (value->is_string()) return value->get<std::string>();
+  state_->Wrong(key, "is not a string");
+  return std::string(fallback);
+}
+
+std::vector<double> ConfigFile::Reals(std::string_view key, std::vector<double> fallback) {
+  const Json* value = state_->Find(key);
+  if (value == nullptr) return fallback;
+  std::vector<double> out;
+  if (value->is_array()) {
+    for (const Json& element : *value) {
+      if (element.is_number()) out.push_back(element.get<double>());
+    }
+  }
+  if (out.size() == fallback.size() && value->size() == out.size()) return out;
+  state_->Wrong(key, absl::StrCat("is not a list of ", fallback.size(), " numbers"));
+  return fallback;
+}
+
+uint64_t ConfigFile::UintIn(std::string_view key, std::string_view inner, uint64_t min, uint64_t max) {
+  std::string path = absl::StrCat(std::string(key), ".", std::string(inner));
+  state_->known_inner.insert(path);
+  const Json* object = state_->Find(key);
+  if (object == nullptr) return 0;
+  if (!object->is_object()) {
+    state_->Wrong(key, "is not an object");
+    return 0;
+  }
+  auto it = object->find(std::string(inner));
+  return it == object->end() || it->is_null() ? 0 : state_->Checked(*it, path, 0, min, max);
+}
+
+void ConfigFile::Pin(std::string_view key, bool value) {
+  const Json* found = state_->Find(key);
+  if (found != nullptr)
+    state_->Pinned(key, found->is_boolean() && found->get<bool>() == value, value ? "true" : "false");
+}
+
+void ConfigFile::Pin(std::string_view key, double value) {
+  const Json* found = state_->Find(key);
+  if (found != nullptr)
+    state_->Pinned(key, found->is_number() && found->get<double>() == value, absl::StrCat(value));
+}
+
+void ConfigFile::Pin(std::string_view key, std::string_view value) {
+  const Json* found = state_->Find(key);
+  if (found != nullptr) {
+    state_->Pinned(key, found->is_string() && found->get<std::string>() == value,
+                   absl::StrCat("\"", std::string(value), "\""));
+  }
+}
+
+void ConfigFile::Inert(std::initializer_list<std::string_view> keys) {
+  for (std::string_view key : keys) state_->known.emplace(key);
+}
+
+absl::Status ConfigFile::Finish() const {
+  EVENKEEL_RETURN_IF_ERROR(state_->first_error);
+  for (const auto& [key, value] : state_->json.items()) {
+    if (!state_->known.contains(key)) {
+      return Error(
+          key, "unknown key: what it does is not implemented here, and ignoring it could change the data");
+    }
+    if (!value.is_object()) continue;
+    bool asked = false;
+    for (const std::string& path : state_->known_inner) asked |= path.rfind(key + ".", 0) == 0;
+    for (const auto& [inner, unused] : value.items()) {
+      if (asked && !state_->known_inner.contains(key + "." + inner)) {
+        return Error(key + "." + inner, "unknown key: what it does is not implemented here");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConfigFile::Error(std::string_view key, std::string_view message) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat(state_->where, ": ", std::string(key), ": ", std::string(message)));
+}
+
+}  // namespace evenkeel

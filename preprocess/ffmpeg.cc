@@ -1,0 +1,208 @@
+#include "preprocess/ffmpeg.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr int kIoBufferBytes = 64 << 10;
+constexpr int64_t kHeaderProbeBytes = 8 << 20;
+
+bool StartsWith(std::span<const std::byte> bytes, size_t offset, std::string_view magic) {
+  return bytes.size() >= offset + magic.size() &&
+         std::memcmp(bytes.data() + offset, magic.data(), magic.size()) == 0;
+}
+
+bool IsMov(std::span<const std::byte> bytes) {
+  for (std::string_view box : {"ftyp", "moov", "mdat", "wide", "free", "skip", "pnot"}) {
+    if (StartsWith(bytes, 4, box)) return true;
+  }
+  return false;
+}
+bool IsMatroska(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "\x1a\x45\xdf\xa3"); }
+bool IsWav(std::span<const std::byte> bytes) {
+  return (StartsWith(bytes, 0, "RIFF") || StartsWith(bytes, 0, "RF64")) && StartsWith(bytes, 8, "WAVE");
+}
+bool IsAvi(std::span<const std::byte> bytes) {
+  return StartsWith(bytes, 0, "RIFF") && StartsWith(bytes, 8, "AVI ");
+}
+bool IsFlac(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "fLaC"); }
+bool IsOgg(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "OggS"); }
+bool IsAc3(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "\x0b\x77"); }
+// The frame header of MPEG audio and ADTS: 11 or 12 bits set, then the layer.
+bool HasMpegSync(std::span<const std::byte> bytes, bool adts) {
+  if (bytes.size() < 2 || bytes[0] != std::byte{0xff}) return false;
+  int second = std::to_integer<int>(bytes[1]);
+  return adts ? (second & 0xf6) == 0xf0 : (second & 0xe0) == 0xe0 && (second & 0x06) != 0;
+}
+bool IsMp3(std::span<const std::byte> bytes) {
+  return StartsWith(bytes, 0, "ID3") || HasMpegSync(bytes, false);
+}
+bool IsAdts(std::span<const std::byte> bytes) {
+  return StartsWith(bytes, 0, "ID3") || HasMpegSync(bytes, true);
+}
+
+struct Container {
+  std::string_view suffix;
+  const char* demuxer;
+  bool (*has_magic)(std::span<const std::byte>);
+};
+constexpr Container kContainers[] = {
+    {"wav", "wav", IsWav},
+    {"flac", "flac", IsFlac},
+    {"mp3", "mp3", IsMp3},
+    {"aac", "aac", IsAdts},
+    {"ac3", "ac3", IsAc3},
+    {"ogg", "ogg", IsOgg},
+    {"opus", "ogg", IsOgg},
+    {"oga", "ogg", IsOgg},
+    {"m4a", "mov", IsMov},
+    {"mp4", "mov", IsMov},
+    {"m4v", "mov", IsMov},
+    {"mov", "mov", IsMov},
+    {"webm", "matroska", IsMatroska},
+    {"mkv", "matroska", IsMatroska},
+    {"mka", "matroska", IsMatroska},
+    {"avi", "avi", IsAvi},
+};
+
+// Only to learn parameters from the first packets; what is delivered comes from OpenDecoder.
+constexpr char kProbeCodecs[] =
+    "h264,hevc,mpeg4,mjpeg,vp8,vp9,cinepak,libdav1d,aac,aac_fixed,ac3,ac3_fixed,mp3,mp3float,flac,alac,opus,"
+    "libopus,"
+    "pcm_s16le,pcm_s16be,pcm_u8,pcm_s8,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
+    "pcm_mulaw,pcm_alaw";
+
+int RefuseToOpen(AVFormatContext*, AVIOContext**, const char*, int, AVDictionary**) { return AVERROR(EPERM); }
+
+absl::StatusOr<const Container*> ContainerOf(std::string_view suffix, std::span<const std::byte> bytes) {
+  std::string_view type = suffix.substr(suffix.rfind('.') + 1);  // npos + 1 is 0
+  for (const Container& container : kContainers) {
+    if (container.suffix != type) continue;
+    if (container.has_magic(bytes)) return &container;
+    return absl::InvalidArgumentError(
+        absl::StrCat("declared as '", std::string(type), "', but its first bytes are not that"));
+  }
+  return absl::UnimplementedError(absl::StrCat("container '", std::string(type), "'"));
+}
+
+int PickStream(const AVFormatContext& format, AVMediaType type) {
+  int first = -1;
+  for (unsigned i = 0; i < format.nb_streams; ++i) {
+    const AVStream& stream = *format.streams[i];
+    if (stream.codecpar->codec_type != type || (stream.disposition & AV_DISPOSITION_ATTACHED_PIC) != 0)
+      continue;
+    if ((stream.disposition & AV_DISPOSITION_DEFAULT) != 0) return static_cast<int>(i);
+    if (first < 0) first = static_cast<int>(i);
+  }
+  return first;
+}
+
+}  // namespace
+
+void IoFree::operator()(AVIOContext* io) const {
+  av_freep(&io->buffer);
+  avio_context_free(&io);
+}
+
+std::string FfmpegMessage(int code) {
+  char text[AV_ERROR_MAX_STRING_SIZE] = {};
+  av_strerror(code, text, sizeof(text));
+  return text;
+}
+
+int MediaInput::ReadMemory(void* opaque, uint8_t* out, int size) {
+  auto& memory = *static_cast<Memory*>(opaque);
+  size_t left = memory.bytes.size() - memory.position;
+  if (left == 0) return AVERROR_EOF;
+  size_t count = std::min(left, static_cast<size_t>(size));
+  std::memcpy(out, memory.bytes.data() + memory.position, count);
+  memory.position += count;
+  return static_cast<int>(count);
+}
+
+int64_t MediaInput::SeekMemory(void* opaque, int64_t offset, int whence) {
+  auto& memory = *static_cast<Memory*>(opaque);
+  auto size = static_cast<int64_t>(memory.bytes.size());
+  whence &= ~AVSEEK_FORCE;
+  if (whence == AVSEEK_SIZE) return size;
+  int64_t base = whence == SEEK_CUR ? static_cast<int64_t>(memory.position) : whence == SEEK_END ? size : 0;
+  if (offset < -base || offset > size - base) return AVERROR(EINVAL);
+  memory.position = static_cast<size_t>(base + offset);
+  return base + offset;
+}
+
+absl::StatusOr<MediaInput> MediaInput::Open(std::string_view suffix, std::span<const std::byte> bytes,
+                                            AVMediaType type, const Limits& limits) {
+  [[maybe_unused]] static const bool quiet = (av_log_set_level(AV_LOG_QUIET), true);
+  EVENKEEL_ASSIGN_OR_RETURN(const Container* container, ContainerOf(suffix, bytes));
+  MediaInput input;
+  input.memory_ = std::make_unique<Memory>(Memory{bytes, 0});
+  auto* buffer = static_cast<uint8_t*>(av_malloc(kIoBufferBytes));
+  input.io_.reset(
+      avio_alloc_context(buffer, kIoBufferBytes, 0, input.memory_.get(), ReadMemory, nullptr, SeekMemory));
+  AVFormatContext* format = avformat_alloc_context();
+  if (input.io_ == nullptr || format == nullptr) return absl::InternalError("FFmpeg: no memory");
+  format->pb = input.io_.get();
+  format->io_open = RefuseToOpen;
+  format->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_BITEXACT;
+  format->max_streams = static_cast<int>(limits.max_streams);
+  format->probesize = kHeaderProbeBytes;
+  format->fps_probe_size = 0;
+  format->codec_whitelist = av_strdup(kProbeCodecs);
+  int code = avformat_open_input(&format, nullptr, av_find_input_format(container->demuxer), nullptr);
+  if (code < 0) {  // it has freed `format`
+    return absl::InvalidArgumentError(absl::StrCat(container->demuxer, " header: ", FfmpegMessage(code)));
+  }
+  input.format_.reset(format);
+  if (format->nb_streams > limits.max_streams) {
+    return absl::ResourceExhaustedError(absl::StrCat("container of ", format->nb_streams,
+                                                     " streams; limits.max_streams is ", limits.max_streams));
+  }
+  code = avformat_find_stream_info(format, nullptr);
+  if (code < 0)
+    return absl::InvalidArgumentError(absl::StrCat(container->demuxer, ": ", FfmpegMessage(code)));
+  input.stream_ = PickStream(*format, type);
+  if (input.stream_ < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(container->demuxer, ": no ", av_get_media_type_string(type), " stream"));
+  }
+  for (unsigned i = 0; i < format->nb_streams; ++i) {
+    if (static_cast<int>(i) != input.stream_) format->streams[i]->discard = AVDISCARD_ALL;
+  }
+  return input;
+}
+
+bool MediaInput::Next(AVPacket& packet) {
+  while (av_read_frame(format_.get(), &packet) >= 0) {
+    if (packet.stream_index == stream_ && packet.size > 0 && (packet.flags & AV_PKT_FLAG_CORRUPT) == 0)
+      return true;
+    av_packet_unref(&packet);
+  }
+  return false;
+}
+
+absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits) {
+  const AVCodec* codec = avcodec_find_decoder_by_name(name);
+  if (codec == nullptr) return absl::InternalError(absl::StrCat("this FFmpeg has no decoder '", name, "'"));
+  CodecPtr context(avcodec_alloc_context3(codec));
+  if (context == nullptr) return absl::InternalError("FFmpeg: no memory");
+  int code = avcodec_parameters_to_context(context.get(), input.stream().codecpar);
+  if (code < 0) return absl::DataLossError(absl::StrCat(name, ": ", FfmpegMessage(code)));
+  context->pkt_timebase = input.stream().time_base;
+  context->thread_count = 1;
+  context->flags |= AV_CODEC_FLAG_BITEXACT;
+  context->idct_algo = FF_IDCT_SIMPLE;
+  context->max_pixels = static_cast<int64_t>(limits.max_video_pixels);
+  code = avcodec_open2(context.get(), codec, nullptr);
+  if (code < 0) return absl::DataLossError(absl::StrCat(name, ": ", FfmpegMessage(code)));
+  return context;
+}
+
+}  // namespace evenkeel

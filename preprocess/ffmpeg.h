@@ -1,0 +1,85 @@
+// FFmpeg's objects as unique_ptrs, and a container opened from memory. The only file that frees them.
+//
+// Demuxers are chosen by declared type and magic, never probed; nothing but the given bytes is ever opened.
+// Thread safety: a MediaInput belongs to one thread.
+#pragma once
+
+extern "C" {
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+}
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/job.h"
+
+namespace evenkeel {
+
+struct PacketFree {
+  void operator()(AVPacket* packet) const { av_packet_free(&packet); }
+};
+struct FrameFree {
+  void operator()(AVFrame* frame) const { av_frame_free(&frame); }
+};
+struct CodecFree {
+  void operator()(AVCodecContext* codec) const { avcodec_free_context(&codec); }
+};
+struct IoFree {
+  void operator()(AVIOContext* io) const;
+};
+struct FormatFree {
+  void operator()(AVFormatContext* format) const { avformat_close_input(&format); }
+};
+using PacketPtr = std::unique_ptr<AVPacket, PacketFree>;
+using FramePtr = std::unique_ptr<AVFrame, FrameFree>;
+using CodecPtr = std::unique_ptr<AVCodecContext, CodecFree>;
+using IoPtr = std::unique_ptr<AVIOContext, IoFree>;
+using FormatPtr = std::unique_ptr<AVFormatContext, FormatFree>;
+
+// "Invalid data found when processing input".
+std::string FfmpegMessage(int code);
+
+// A container, one of whose streams is read.
+class MediaInput {
+ public:
+  // Opens what `suffix` declares and picks the stream of `type`: the first default one, else the first.
+  // InvalidArgument: not what is declared, damaged, no such stream; Unimplemented: an unknown type;
+  // ResourceExhausted: more streams than limits.max_streams.
+  static absl::StatusOr<MediaInput> Open(std::string_view suffix, std::span<const std::byte> bytes,
+                                         AVMediaType type, const Limits& limits);
+
+  MediaInput(MediaInput&&) noexcept = default;
+  MediaInput& operator=(MediaInput&&) noexcept = default;
+
+  AVFormatContext& format() { return *format_; }
+  AVStream& stream() { return *format_->streams[stream_]; }
+
+  // The next whole packet of the stream; false at the end. Damaged and empty packets are passed over, so that
+  // the pass that counts and the pass that decodes see the same ones.
+  bool Next(AVPacket& packet);
+
+ private:
+  struct Memory {
+    std::span<const std::byte> bytes;
+    size_t position = 0;
+  };
+  MediaInput() = default;
+  static int ReadMemory(void* opaque, uint8_t* out, int size);
+  static int64_t SeekMemory(void* opaque, int64_t offset, int whence);
+
+  std::unique_ptr<Memory> memory_;
+  IoPtr io_;
+  FormatPtr format_;  // closed before io_
+  int stream_ = 0;
+};
+
+// A decoder for the stream: one thread, bit-exact. `name`: which of FFmpeg's decoders.
+absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits);
+
+}  // namespace evenkeel

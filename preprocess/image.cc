@@ -1,0 +1,71 @@
+#include "preprocess/image.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+// Below this a high ratio is a small drawing, not a bomb.
+constexpr uint64_t kRatioFloorBytes = 4ull << 20;
+
+absl::Status CheckLimits(const ImageHeader& header, uint64_t num_bytes, const Limits& limits) {
+  if (header.width == 0 || header.height == 0) return absl::InvalidArgumentError("image without pixels");
+  if (header.width > limits.max_image_side || header.height > limits.max_image_side) {
+    return absl::ResourceExhaustedError(absl::StrCat("image of ", header.width, "x", header.height,
+                                                     " pixels; limits.max_image_side is ",
+                                                     limits.max_image_side));
+  }
+  if (uint64_t{header.width} * header.height > limits.max_image_pixels) {
+    return absl::ResourceExhaustedError(absl::StrCat("image of ", header.width, "x", header.height,
+                                                     " pixels; limits.max_image_pixels is ",
+                                                     limits.max_image_pixels));
+  }
+  if (header.stored_bytes > kRatioFloorBytes && header.stored_bytes / num_bytes > limits.max_decode_ratio) {
+    return absl::ResourceExhaustedError(absl::StrCat("image of ", header.stored_bytes, " bytes out of ",
+                                                     num_bytes, "; limits.max_decode_ratio is ",
+                                                     limits.max_decode_ratio));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::span<const std::byte> bytes) {
+  std::string_view type = suffix.substr(suffix.rfind('.') + 1);  // npos + 1 is 0
+  const ImageCodec* codec = nullptr;
+  if (type == "jpg" || type == "jpeg") codec = &JpegCodec();
+  if (type == "png") codec = &PngCodec();
+  if (type == "webp") codec = &WebpCodec();
+  if (codec == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("image type '", std::string(type), "'; jpg, jpeg, png and webp are read"));
+  }
+  if (!codec->HasMagic(bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("declared as '", std::string(type), "', but its first bytes are not that"));
+  }
+  return codec;
+}
+
+absl::StatusOr<ImageHeader> ReadImageHeader(std::string_view suffix, std::span<const std::byte> bytes,
+                                            const Limits& limits) {
+  if (bytes.size() > limits.max_image_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "image of ", bytes.size(), " bytes; limits.max_image_bytes is ", limits.max_image_bytes));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const ImageCodec* codec, ImageCodecOf(suffix, bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, codec->ReadHeader(bytes, limits));
+  EVENKEEL_RETURN_IF_ERROR(CheckLimits(header, bytes.size(), limits));
+  return header;
+}
+
+absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
+                         const ImageHeader& header, std::span<uint8_t> rgb) {
+  if (rgb.size() != header.rgb_bytes())
+    return absl::InternalError("DecodeImage: the caller's buffer has another size");
+  EVENKEEL_ASSIGN_OR_RETURN(const ImageCodec* codec, ImageCodecOf(suffix, bytes));
+  return codec->Decode(bytes, limits, header, rgb);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,221 @@
+// JPEG through libjpeg-turbo, as Pillow uses it: ISLOW, fancy upsampling, full size. The only file that
+// includes it.
+//
+// Warnings of the library are accepted, as Pillow accepts them; the end of the data before the end of the
+// image is not. setjmp is only called in functions that have nothing to destroy.
+
+// jpeglib.h needs size_t and FILE first.
+// clang-format off
+#include <cstdio>
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/image.h"
+
+namespace evenkeel {
+namespace {
+
+// Coefficients of a progressive file are all held at once.
+constexpr uint64_t kMaxCoefficientBytes = 512ull << 20;
+
+enum class Stop { kNone, kCorrupt, kEnded, kScans };
+
+// One decompression and everything that its callbacks reach through client_data.
+struct JpegReader {
+  jpeg_decompress_struct state{};
+  jpeg_error_mgr errors{};
+  jpeg_source_mgr source{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf jump{};
+  char message[JMSG_LENGTH_MAX] = {};
+  std::span<const std::byte> bytes;
+  uint32_t max_scans = 0;
+  Stop stop = Stop::kNone;
+
+  explicit JpegReader(std::span<const std::byte> bytes, uint32_t max_scans)
+      : bytes(bytes), max_scans(max_scans) {}
+  ~JpegReader() { jpeg_destroy_decompress(&state); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+};
+
+JpegReader& ReaderOf(j_common_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
+JpegReader& ReaderOf(j_decompress_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
+
+[[noreturn]] void OnError(j_common_ptr info) {
+  JpegReader& reader = ReaderOf(info);
+  if (reader.stop == Stop::kNone) reader.stop = Stop::kCorrupt;
+  info->err->format_message(info, reader.message);
+  std::longjmp(reader.jump, 1);
+}
+
+void OnMessage(j_common_ptr info, int level) {
+  if (level < 0) ++info->err->num_warnings;
+}
+void Silent(j_common_ptr) {}
+void NothingToDo(j_decompress_ptr) {}
+
+boolean OnEnd(j_decompress_ptr info) {
+  ReaderOf(info).stop = Stop::kEnded;
+  ERREXIT(info, JERR_INPUT_EOF);
+  return FALSE;
+}
+
+void Skip(j_decompress_ptr info, long num_bytes) {
+  if (num_bytes <= 0) return;
+  if (static_cast<unsigned long>(num_bytes) > info->src->bytes_in_buffer) OnEnd(info);
+  info->src->next_input_byte += num_bytes;
+  info->src->bytes_in_buffer -= static_cast<size_t>(num_bytes);
+}
+
+void OnProgress(j_common_ptr info) {
+  JpegReader& reader = ReaderOf(info);
+  if (static_cast<uint32_t>(reader.state.input_scan_number) > reader.max_scans) {
+    reader.stop = Stop::kScans;
+    OnError(info);
+  }
+}
+
+bool ReadHeader(JpegReader& reader) {
+  jpeg_decompress_struct& state = reader.state;
+  state.err = jpeg_std_error(&reader.errors);
+  reader.errors.error_exit = OnError;
+  reader.errors.emit_message = OnMessage;
+  reader.errors.output_message = Silent;
+  state.client_data = &reader;
+  if (setjmp(reader.jump) != 0) return false;
+  jpeg_create_decompress(&state);
+  reader.progress.progress_monitor = OnProgress;
+  state.progress = &reader.progress;
+  reader.source.next_input_byte = reinterpret_cast<const JOCTET*>(reader.bytes.data());
+  reader.source.bytes_in_buffer = reader.bytes.size();
+  reader.source.init_source = NothingToDo;
+  reader.source.term_source = NothingToDo;
+  reader.source.fill_input_buffer = OnEnd;
+  reader.source.skip_input_data = Skip;
+  reader.source.resync_to_restart = jpeg_resync_to_restart;
+  state.src = &reader.source;
+  jpeg_read_header(&state, TRUE);
+  return true;
+}
+
+uint8_t Scale255(int a, int b) {
+  int product = a * b + 128;
+  return static_cast<uint8_t>(((product >> 8) + product) >> 8);
+}
+
+// Pillow reads four components as Adobe's inverted CMYK, whatever the markers say.
+void InvertedCmykToRgb(const uint8_t* cmyk, uint32_t width, uint8_t* rgb) {
+  for (uint32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
+    int white = cmyk[3];
+    for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(white - Scale255(255 - cmyk[c], white));
+  }
+}
+
+// `row` has 4 * width bytes where the file has four components.
+bool DecodeRows(JpegReader& reader, uint8_t* rgb, uint8_t* row) {
+  jpeg_decompress_struct& state = reader.state;
+  if (setjmp(reader.jump) != 0) return false;
+  bool cmyk = state.num_components == 4;
+  state.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+  state.dct_method = JDCT_ISLOW;
+  state.do_fancy_upsampling = TRUE;
+  jpeg_start_decompress(&state);
+  size_t stride = size_t{3} * state.output_width;
+  while (state.output_scanline < state.output_height) {
+    uint8_t* out = rgb + stride * state.output_scanline;
+    if (cmyk) {
+      JSAMPROW rows[1] = {row};
+      if (jpeg_read_scanlines(&state, rows, 1) == 1) InvertedCmykToRgb(row, state.output_width, out);
+    } else {
+      JSAMPROW rows[4];
+      JDIMENSION wanted = std::min<JDIMENSION>(4, state.output_height - state.output_scanline);
+      for (JDIMENSION i = 0; i < wanted; ++i) rows[i] = out + stride * i;
+      jpeg_read_scanlines(&state, rows, wanted);
+    }
+  }
+  jpeg_finish_decompress(&state);
+  return true;
+}
+
+absl::Status CheckVariant(const JpegReader& reader, const Limits& limits) {
+  const jpeg_decompress_struct& state = reader.state;
+  if (state.data_precision != 8) {
+    return absl::UnimplementedError(absl::StrCat("JPEG of ", state.data_precision, " bits; only 8 are read"));
+  }
+  if (state.num_components != 1 && state.num_components != 3 && state.num_components != 4) {
+    return absl::UnimplementedError(absl::StrCat("JPEG of ", state.num_components, " components"));
+  }
+  if (!jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&state))) return absl::OkStatus();
+  uint64_t coefficient_bytes = 0;
+  for (int c = 0; c < state.num_components; ++c) {
+    const jpeg_component_info& component = state.comp_info[c];
+    coefficient_bytes +=
+        uint64_t{component.width_in_blocks} * component.height_in_blocks * DCTSIZE2 * sizeof(JCOEF);
+  }
+  if (coefficient_bytes > kMaxCoefficientBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("progressive JPEG with ", coefficient_bytes,
+                                                     " bytes of coefficients; at most ",
+                                                     kMaxCoefficientBytes));
+  }
+  (void)limits;
+  return absl::OkStatus();
+}
+
+class Jpeg final : public ImageCodec {
+ public:
+  bool HasMagic(std::span<const std::byte> bytes) const override {
+    return bytes.size() >= 3 && std::memcmp(bytes.data(), "\xff\xd8\xff", 3) == 0;
+  }
+
+  absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes,
+                                         const Limits& limits) const override {
+    JpegReader reader(bytes, limits.max_jpeg_scans);
+    if (!evenkeel::ReadHeader(reader))
+      return absl::InvalidArgumentError(absl::StrCat("JPEG header: ", reader.message));
+    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits));
+    ImageHeader header{reader.state.image_width, reader.state.image_height, 0};
+    header.stored_bytes = uint64_t{header.width} * header.height * reader.state.num_components;
+    return header;
+  }
+
+  absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ImageHeader& header,
+                      std::span<uint8_t> rgb) const override {
+    JpegReader reader(bytes, limits.max_jpeg_scans);
+    if (!evenkeel::ReadHeader(reader))
+      return absl::DataLossError(absl::StrCat("JPEG header: ", reader.message));
+    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits));
+    if (reader.state.image_width != header.width || reader.state.image_height != header.height) {
+      return absl::DataLossError("JPEG with other dimensions than the index says");
+    }
+    std::vector<uint8_t> row(reader.state.num_components == 4 ? size_t{4} * header.width : 0);
+    if (DecodeRows(reader, rgb.data(), row.data())) return absl::OkStatus();
+    std::string where =
+        absl::StrCat("JPEG at byte ", bytes.size() - reader.source.bytes_in_buffer, " of ", bytes.size(),
+                     ", row ", reader.state.output_scanline, " of ", header.height, ": ");
+    if (reader.stop == Stop::kScans) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(where, "more scans than limits.max_jpeg_scans ", limits.max_jpeg_scans));
+    }
+    return absl::DataLossError(
+        absl::StrCat(where, reader.stop == Stop::kEnded ? "the data ends" : reader.message));
+  }
+};
+
+}  // namespace
+
+const ImageCodec& JpegCodec() {
+  static const Jpeg codec;
+  return codec;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,39 @@
+// RGB8 frames -> rows of flattened patches in the order of Qwen2-VL, in one of the wire forms.
+//
+// Rows: (t, h/merge, w/merge, merge, merge). Columns: (channel, frame, patch, patch).
+// Values: f32 and bf16 through a table of 256 entries a channel (bf16 is the f32 rounded to nearest even); u8
+// as is.
+//
+// Thread safety: plain values; needs none.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/job.h"
+#include "core/part.h"
+
+namespace evenkeel {
+
+struct PatchShape {
+  uint32_t patch = 14;
+  uint32_t frames = 2;  // temporal patch size
+  uint32_t merge = 2;
+};
+
+// The exact normalised value of every byte: x = f32(byte * rescale), then (x - mean) / std in f32. [3 * 256]
+std::vector<float> NormalizationTable(double rescale, const std::array<double, 3>& mean,
+                                      const std::array<double, 3>& std);
+
+uint16_t ToBf16(float value);
+
+// One group of `shape.frames` frames, each [height, width, 3], sides multiples of patch * merge.
+// Writes height/patch * width/patch rows to `out`. `frames_on_wire` (u8 only): 1 writes the first frame only.
+void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frames, uint32_t width,
+                  uint32_t height, Wire wire, uint32_t frames_on_wire, const std::vector<float>& table,
+                  std::span<std::byte> out);
+
+}  // namespace evenkeel
