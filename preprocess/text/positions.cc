@@ -1,7 +1,6 @@
 #include "preprocess/text/positions.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,10 +15,10 @@ struct Rows {
   }
 };
 
-// Still grids have no extent in time; a video's are spread by whole seconds only.
-int64_t Interval(const GridSpan& span, uint32_t tokens_per_second) {
+// Still grids have no extent in time.
+float Interval(const GridSpan& span, uint32_t tokens_per_second) {
   if (tokens_per_second == 0 || span.medium != Medium::kVideo) return 1;
-  return int64_t{tokens_per_second} * static_cast<int64_t>(std::floor(span.grid.second_per_grid));
+  return static_cast<float>(tokens_per_second) * span.grid.second_per_grid;
 }
 
 }  // namespace
@@ -44,13 +43,15 @@ void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32
     rows.Text(token, span.begin, next);
     next += static_cast<int64_t>(span.begin - token);
     token = span.begin;
-    int64_t interval = Interval(span, tokens_per_second);
+    float interval = Interval(span, tokens_per_second);
     uint32_t height = span.grid.h / merge_size;
     uint32_t width = span.grid.w / merge_size;
     for (uint32_t t = 0; t < span.grid.t; ++t) {
+      // Product and truncation in single precision, as torch computes them.
+      int64_t time = next + static_cast<int64_t>(static_cast<float>(t) * interval);
       for (uint32_t y = 0; y < height; ++y) {
         for (uint32_t x = 0; x < width; ++x, ++token) {
-          rows.t[token] = next + t * interval;
+          rows.t[token] = time;
           rows.h[token] = next + y;
           rows.w[token] = next + x;
         }

@@ -43,7 +43,7 @@ namespace evenkeel {
 struct SequenceStyle {
   std::vector<MediumStyle> media;  // at most one for each medium
   uint32_t merge_size = 1;         // of the grids of media with `mrope`; positive
-  // Qwen2.5-VL: grids of a video are tokens_per_second * floor(second_per_grid) positions apart in time.
+  // Qwen2.5-VL: grids of a video are tokens_per_second * second_per_grid positions apart in time.
   // 0, Qwen2-VL: they are 1 apart.
   uint32_t tokens_per_second = 0;
 };

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/text/*.json: what the real libraries make of texts, chats and grids.
+
+    /usr/bin/python3 -m venv --system-site-packages /tmp/venv     (Debian's torch and numpy)
+    /tmp/venv/bin/pip install tokenizers==0.23.2 jinja2==3.1.6
+    /tmp/venv/bin/pip install --no-deps transformers==5.23.0      (only its text is read)
+    /tmp/venv/bin/python tests/golden/make_text_goldens.py FOLDER_OF_QWEN2_5_TOKENIZER
+
+tokens.json   ids by the package `tokenizers` for the fixture tests/golden/tokenizer
+qwen2_5.json  ids by the same for Qwen2.5's own tokenizer, which is not part of the project
+chat.json     chats rendered by Qwen2.5's own chat template through jinja2, and their ids, labels, positions
+rope.json     positions by `get_rope_index` of transformers, for Qwen2-VL and Qwen2.5-VL
+"""
+import ast
+import itertools
+import json
+import pathlib
+import random
+import re
+import sys
+import types
+import unicodedata
+
+import importlib.util
+
+import jinja2
+import tokenizers
+import torch
+
+GOLDEN = pathlib.Path(__file__).resolve().parent
+OUT = GOLDEN / "text"
+MARKS = {"image": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+         "video": ("<|vision_start|>", "<|video_pad|>", "<|vision_end|>"),
+         "audio": ("<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>")}
+TYPES = {"text": 0, "image": 1, "video": 2, "audio": 3}
+SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+
+TEXTS = [
+    "", " ", "a", "\n", "Hello, world!", "The picture shows a boat on the water.",
+    "I can't; they're, we'll, you've, I'd, it's, I'm, DON'T, HE'S", "x = 3.14159 + 42 - 1000000",
+    "def f(a):\n    return a\n\n\n    # done\n\tpass\r\n\r\nend\r", "http://example.org/a?b=c&d=%20#e",
+    "Größe, Straße, naïve, Ærøskøbing, Łódź", "Лодка стоит на воде. ЁЖИК", "Το πλοίο είναι στη θάλασσα",
+    "船在水上。图片里有什么?一二三", "船は水の上にあります。カタカナ ﾊﾝｶｸ", "사진에 무엇이 보입니까?",
+    "القارب على الماء ١٢٣", "הסירה על המים", "नाव पानी पर है १२३", "เรืออยู่บนน้ำ", "Thuyền ở trên mặt nước",
+    "ნავი წყალზე", "Նավակը ջրի վրա է", "மொழி வாழ்க", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𐍈 𠜎 𓀀",
+    "😀", "👩‍👩‍👧‍👦 family", "👍🏽 thumbs", "🇩🇪🇫🇷 flags", "❤️ vs ❤", "a😀b 😀 c", "☎️1️⃣2️⃣",
+    "  leading", "trailing  ", "a  b   c    d", "\t\ttabs\t", " \n \n ", "a\u00a0b\u3000c\u2003d", "\u200b\u200d\ufeffzero",
+    "line\u2028sep\u2029par\u0085nel", "\r\n\r\n", "   \n\n   x", "a \n b", "\x00\x01\x7f", "\ue000\uf8ff", "\ufffd",
+    "e\u0301", "é", "A\u030a \u212b Å", "\u1100\u1161\u11a8", "q\u0307\u0323 q\u0323\u0307", "\u0344", "\u0958", "fi ﬁ",
+    "\u0301", " \u0301x", "a\u0301\u0301\u0301", "ᾳ\u0301", "\u2126 \u212a",
+    "<|im_start|>user\nHi<|im_end|>\n", "<|im_start|><|im_start|>", "a<|endoftext|>b", "a <|endoftext|> b",
+    "<|vision_start|><|image_pad|><|image_pad|><|vision_end|>", "<|audio_bos|><|AUDIO|><|audio_eos|>", "<|audio|>",
+    "<|im_start|", "|im_start|>", "<|IM_START|>", "<|im_start|>\u0301", "<tool_call>\n{\"name\": 1}\n</tool_call>",
+    "<|im_<|im_end|>", "<<|im_end|>>", "<mark> is not a token here", "1234567890", "½ ² ⅷ ٣", "a_b-c.d,e;f:g",
+    "!!!???...", "«»„“”‚‘’", "—–-", "´`^~¨", "CamelCaseWords andSNAKE_CASE", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+]
+# [unit, count]: too long to be written out.
+LONG = [["a", 30000], [" ", 20000], ["\n", 20000], ["\u0301", 3000], ["The boat lies on the water. ", 3000],
+        ["船", 10000], ["😀", 5000], ["<|im_start|>", 5000], ["!", 30000], [" \n", 5000], ["0", 20000], ["ab ", 20000]]
+
+
+def fnv(ids):
+    value = 0xcbf29ce484222325
+    for number in ids:
+        for byte in number.to_bytes(8, "little", signed=True):
+            value = ((value ^ byte) * 0x100000001b3) & 0xffffffffffffffff
+    return f"{value:016x}"
+
+
+def write(name, value):
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    text = re.sub(r"(\},|\],)(?=\{)", r"\1\n", text)
+    (OUT / name).write_text(text + "\n", encoding="ascii")
+
+
+def untrusted(tokenizer, text):
+    tokenizer.encode_special_tokens = True
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    tokenizer.encode_special_tokens = False
+    return ids
+
+
+def random_texts():
+    """Strings of characters that matter to the split pattern and the normaliser, in any order."""
+    pool = list("aZé0 \t\n\r'.,_<|>") + ["\u0301", "\u00a0", "船", "😀", "ß", "\u200d", "'s", "'LL", "<|im_end|>", "\u1100",
+                                          "\u1161", "  ", "\u0323", "İ", "ſ", "<tool_call>"]
+    generator = random.Random(7)
+    return ["".join(generator.choice(pool) for _ in range(generator.randrange(1, 40))) for _ in range(200)]
+
+
+def token_cases(tokenizer):
+    cases = []
+    for text in TEXTS + random_texts():
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        case = {"text": text, "ids": ids}
+        other = untrusted(tokenizer, text)
+        if other != ids:
+            case["untrusted"] = other
+        assert tokenizer.encode(text, add_special_tokens=True).ids == ids
+        assert tokenizer.decode(ids, skip_special_tokens=False) == unicodedata.normalize("NFC", text)
+        cases.append(case)
+    for unit, count in LONG:
+        ids = tokenizer.encode(unit * count, add_special_tokens=False).ids
+        cases.append({"unit": unit, "count": count, "num_ids": len(ids), "fnv": fnv(ids)})
+    return cases
+
+
+def chats():
+    """(system of the job, messages, items); a message's content is a list of text and (medium, rows, grid)."""
+    image = ("image", 12, [1, 6, 8], 0)
+    video = ("video", 24, [3, 4, 8], 1.0)
+    slow = ("video", 8, [4, 2, 4], 1.3)
+    audio = ("audio", 25, None, 0)
+    yield SYSTEM, [("user", ["Hi"]), ("assistant", ["Hello there."])]
+    yield SYSTEM, [("system", ["Be brief."]), ("user", ["Hi"]), ("assistant", ["Hello."])]
+    yield "", [("user", ["Hi"]), ("assistant", ["Hello."])]
+    yield SYSTEM, [("user", [image, "What is this?"]), ("assistant", ["A boat."])]
+    yield SYSTEM, [("user", ["First ", image, " then", image, video, "and sound", audio, "?"]),
+                   ("assistant", ["Two boats\nand a film."]), ("user", ["And?"]), ("assistant", ["Nothing else."])]
+    yield "", [("user", [slow, "\n\nDescribe."]), ("assistant", ["\n\nIt moves."])]
+    yield SYSTEM, [("user", [audio]), ("assistant", [""])]
+    yield SYSTEM, [("user", ["a"]), ("system", ["Now in French."]), ("user", ["b"]), ("assistant", ["c"])]
+    yield SYSTEM, [("user", ["weather?"]), ("assistant", ["<tool_call>\n{\"name\": \"w\"}\n</tool_call>"]),
+                   ("tool", ["sun"]), ("tool", ["rain"]), ("assistant", ["Both."]), ("tool", ["x"])]
+    yield SYSTEM, [("user", ["船在水上。😀 e\u0301 \n"]), ("assistant", [" \u0301x\n", "é 是的。", image, " \n"])]
+    yield SYSTEM, [("assistant", ["I speak first."]), ("user", [" "]), ("assistant", ["  "])]
+    yield SYSTEM, [("user", ["trailing\n"]), ("assistant", ["ends\n\n"])]
+
+
+def expand(content):
+    text = ""
+    for part in content:
+        if isinstance(part, str):
+            text += part
+        else:
+            begin, placeholder, end = MARKS[part[0]]
+            text += begin + placeholder * part[1] + end
+    return text
+
+
+def trained_tokens(tokenizer, encoding, rendered):
+    """By character offsets in the whole rendered string."""
+    ranges = [match.span(1) for match in re.finditer(r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)", rendered, re.S)]
+    media = {tokenizer.token_to_id(mark) for marks in MARKS.values() for mark in marks}
+    return [number not in media and any(begin < end_of_token <= end for begin, end in ranges)
+            for number, (_, end_of_token) in zip(encoding.ids, encoding.offsets)]
+
+
+def chat_cases(tokenizer, template, rope):
+    for system, messages in chats():
+        plain = [{"role": role, "content": expand(content)} for role, content in messages]
+        if system and plain[0]["role"] != "system":
+            plain = [{"role": "system", "content": system}] + plain
+        rendered = template.render(messages=plain, tools=None, add_generation_prompt=False)
+        if not system:  # the template has a prompt of its own
+            rendered = rendered.removeprefix(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n")
+        encoding = tokenizer.encode(rendered, add_special_tokens=False)
+        trained = trained_tokens(tokenizer, encoding, rendered)
+        items = [part for _, content in messages for part in content if not isinstance(part, str)]
+        kinds = {tokenizer.token_to_id(marks[1]): TYPES[medium] for medium, marks in MARKS.items()}
+        kinds_of_tokens = [kinds.get(number, 0) for number in encoding.ids]
+        yield {
+            "system": system,
+            "turns": [{"role": role, "content": [part if isinstance(part, str) else {"medium": part[0]} for part in content]}
+                      for role, content in messages],
+            "items": [{"medium": medium, "rows": rows, "grid": grid, "seconds": seconds}
+                      for medium, rows, grid, seconds in items],
+            "rendered": rendered,
+            "ids": encoding.ids,
+            "labels": [-100 if i == 0 or not trained[i] else number for i, number in enumerate(encoding.ids)],
+            "types": kinds_of_tokens,
+            "positions": rope("qwen2_5_vl", kinds_of_tokens, items, 2),
+        }
+
+
+def load_rope():
+    """`get_rope_index` as transformers has it, lifted out of its module: the package needs a newer torch to import."""
+    folder = pathlib.Path(importlib.util.find_spec("transformers").origin).parent / "models"
+    found = {}
+    for model, class_name in (("qwen2_vl", "Qwen2VLModel"), ("qwen2_5_vl", "Qwen2_5_VLModel")):
+        tree = ast.parse((folder / model / f"modeling_{model}.py").read_text(encoding="utf-8"))
+        (owner,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name]
+        wanted = [node for node in owner.body if isinstance(node, ast.FunctionDef) and
+                  node.name in ("get_rope_index", "get_vision_position_ids")]
+        future = ast.parse("from __future__ import annotations").body
+        space = {"torch": torch, "itertools": itertools}
+        exec(compile(ast.Module(future + wanted, []), model, "exec"), space)  # pylint: disable=exec-used
+        found[model] = space
+
+    def rope(model, kinds, items, tokens_per_second):
+        """`kinds`: type of each token; audio counts as text there."""
+        vision = types.SimpleNamespace(spatial_merge_size=2, tokens_per_second=tokens_per_second)
+        owner = types.SimpleNamespace(config=types.SimpleNamespace(vision_config=vision))
+        owner.get_vision_position_ids = types.MethodType(found[model]["get_vision_position_ids"], owner)
+        arguments = {
+            "image_grid_thw": torch.tensor([grid for medium, _, grid, _ in items if medium == "image"]),
+            "video_grid_thw": torch.tensor([grid for medium, _, grid, _ in items if medium == "video"]),
+        }
+        if model == "qwen2_5_vl":
+            seconds = [seconds for medium, _, _, seconds in items if medium == "video"]
+            arguments["second_per_grid_ts"] = torch.tensor(seconds, dtype=torch.float32)
+        positions, _ = found[model]["get_rope_index"](
+            owner, torch.zeros(1, len(kinds), dtype=torch.int64),
+            torch.tensor([[0 if kind == 3 else kind for kind in kinds]]), **arguments)
+        return positions[:, 0].tolist()
+
+    return rope
+
+
+def rope_cases(rope):
+    generator = random.Random(11)
+    for case in range(24):
+        model, tokens_per_second = [("qwen2_vl", 0), ("qwen2_5_vl", 2), ("qwen2_5_vl", 4)][case % 3]
+        kinds, items, spans = [0] * generator.randrange(0, 5), [], []
+        for _ in range(generator.randrange(0, 5)):
+            medium = generator.choice(["image", "video", "audio"])
+            if medium == "audio":
+                kinds += [0] + [3] * generator.randrange(1, 9)
+            else:
+                time = 1 if medium == "image" else generator.randrange(1, 6)
+                grid = [time, 2 * generator.randrange(1, 7), 2 * generator.randrange(1, 7)]
+                seconds = generator.choice([0.5, 1.0, 2.0, 0.1, 1.3, 2 / 30, 3.7])
+                rows = grid[0] * grid[1] * grid[2] // 4
+                items.append((medium, rows, grid, seconds))
+                kinds += [0]
+                spans.append({"medium": medium, "begin": len(kinds), "grid": grid, "seconds": seconds})
+                kinds += [TYPES[medium]] * rows
+            kinds += [0] * generator.randrange(1, 6)
+        if not kinds:
+            kinds = [0]
+        yield {"model": model, "tokens_per_second": tokens_per_second, "length": len(kinds), "spans": spans,
+               "positions": rope(model, kinds, items, tokens_per_second)}
+
+
+def main():
+    qwen = pathlib.Path(sys.argv[1])
+    OUT.mkdir(exist_ok=True)
+    fixture = tokenizers.Tokenizer.from_file(str(GOLDEN / "tokenizer" / "tokenizer.json"))
+    write("tokens.json", {"tokenizers": tokenizers.__version__, "vocab_size": fixture.get_vocab_size(),
+                          "cases": token_cases(fixture)})
+    real = tokenizers.Tokenizer.from_file(str(qwen / "tokenizer.json"))
+    write("qwen2_5.json", {"tokenizers": tokenizers.__version__, "vocab_size": real.get_vocab_size(),
+                           "file_bytes": (qwen / "tokenizer.json").stat().st_size, "cases": token_cases(real)})
+    config = json.loads((qwen / "tokenizer_config.json").read_text(encoding="utf-8"))
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+    rope = load_rope()
+    write("chat.json", {"default_system": SYSTEM, "cases": list(
+        chat_cases(fixture, environment.from_string(config["chat_template"]), rope))})
+    write("rope.json", {"cases": list(rope_cases(rope))})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+#include "tests/preprocess/text/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+
+namespace evenkeel {
+
+std::string GoldenFolder() { return EVENKEEL_SOURCE_DIR "/tests/golden"; }
+
+std::string SharedFolder() {
+  const char* folder = std::getenv("EVENKEEL_SHARED");
+  return folder != nullptr ? folder : EVENKEEL_SOURCE_DIR "/../shared";
+}
+
+nlohmann::json ReadGolden(const std::string& name) {
+  std::ifstream file(GoldenFolder() + "/text/" + name);
+  nlohmann::json out = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(out.is_object()) << name;
+  return out;
+}
+
+std::string FnvOf(const std::vector<int64_t>& ids) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (int64_t id : ids) {
+    for (int i = 0; i < 8; ++i)
+      value = (value ^ ((static_cast<uint64_t>(id) >> (8 * i)) & 0xff)) * 0x100000001b3;
+  }
+  return absl::StrFormat("%016x", value);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,19 @@
+// What tests/golden/make_text_goldens.py wrote, for the tests of this folder.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace evenkeel {
+
+std::string GoldenFolder();                          // tests/golden
+std::string SharedFolder();                          // EVENKEEL_SHARED, or the folder beside the sources
+nlohmann::json ReadGolden(const std::string& name);  // tests/golden/text/name
+
+// FNV-1a over the numbers as 8 little-endian bytes: how goldens name lists that are too long to be written
+// out.
+std::string FnvOf(const std::vector<int64_t>& ids);
+
+}  // namespace evenkeel
