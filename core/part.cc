@@ -14,7 +14,6 @@ namespace {
 
 // Keys are for messages only; a header must stay readable however long a shard's member names are.
 constexpr uint64_t kMaxKeyBytes = 16ull << 20;
-constexpr size_t kMaxKeys = kMaxPartKeys;
 
 void FillExpansion(const PixelExpansion& from, pb::PixelExpansion* to) {
   to->set_channels(from.channels);
@@ -35,7 +34,7 @@ void FillTensor(const TensorSpec& from, uint64_t offset, pb::TensorHeader* to) {
 void FillKeys(const std::vector<std::string>& keys, pb::PartHeader* header) {
   uint64_t bytes = 0;
   for (const std::string& key : keys) {
-    if (header->keys_size() == static_cast<int>(kMaxKeys)) return;
+    if (header->keys_size() == static_cast<int>(kMaxPartKeys)) return;
     bytes += key.size();
     header->add_keys(bytes <= kMaxKeyBytes ? key : std::string());
   }
