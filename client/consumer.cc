@@ -95,6 +95,8 @@ class FetchingConsumer : public Consumer {
     return loop_->Next();
   }
 
+  bool Wait(absl::Duration at_most) override { return !CheckProcess().ok() || loop_->Wait(at_most); }
+
   absl::Status Seek(uint64_t step) override {
     EVENKEEL_RETURN_IF_ERROR(CheckProcess());
     loop_->Seek(step);

@@ -215,24 +215,41 @@ void FetchLoop::CloseIdleSessions(absl::Time now) {
   Release(workers_.TakeFinished());
 }
 
-absl::StatusOr<std::shared_ptr<const StepData>> FetchLoop::Next() {
+bool FetchLoop::HeadIsDecided() const {
+  if (stop_ || head_ >= end_step_) return true;
+  auto found = steps_.find(head_);
+  return found != steps_.end() && (found->second.ready() || !found->second.error.ok());
+}
+
+bool FetchLoop::WaitForHead(absl::Time until) {
   absl::Time begin = absl::Now();
-  absl::Time deadline = begin + options_.step_timeout;
+  if (wait_deadline_ == absl::InfiniteFuture()) wait_deadline_ = begin + options_.step_timeout;
+  absl::Time now = begin;
+  while (!HeadIsDecided() && now < std::min(until, wait_deadline_)) {
+    delivered_.WaitFor(mutex_, std::min(until, wait_deadline_) - now);
+    now = absl::Now();
+  }
+  stats_.wait_seconds += std::max(0.0, absl::ToDoubleSeconds(now - begin));
+  return HeadIsDecided() || now >= wait_deadline_;
+}
+
+bool FetchLoop::Wait(absl::Duration at_most) {
   MutexLock lock(mutex_);
+  return WaitForHead(absl::Now() + at_most);
+}
+
+absl::StatusOr<std::shared_ptr<const StepData>> FetchLoop::Next() {
+  MutexLock lock(mutex_);
+  WaitForHead(absl::InfiniteFuture());
+  wait_deadline_ = absl::InfiniteFuture();
+  if (stop_) return absl::CancelledError("the consumer was closed");
   if (head_ >= end_step_) {
     return absl::OutOfRangeError(absl::StrCat("step ", head_, " is past the last one asked for"));
   }
-  for (;;) {
-    auto found = steps_.find(head_);
-    if (found != steps_.end() && !found->second.error.ok()) return found->second.error;
-    absl::Time now = absl::Now();
-    bool ready = found != steps_.end() && found->second.ready();
-    if (ready || now >= deadline) stats_.wait_seconds += absl::ToDoubleSeconds(now - begin);
-    if (ready) return Deliver(found->second);
-    if (stop_) return absl::CancelledError("the consumer was closed");
-    if (now >= deadline) return absl::DeadlineExceededError(WhatIsAwaited(now));
-    delivered_.WaitFor(mutex_, deadline - now);
-  }
+  auto found = steps_.find(head_);
+  if (found != steps_.end() && !found->second.error.ok()) return found->second.error;
+  if (found != steps_.end() && found->second.ready()) return Deliver(found->second);
+  return absl::DeadlineExceededError(WhatIsAwaited(absl::Now()));
 }
 
 std::shared_ptr<const StepData> FetchLoop::Deliver(StepFetch& step) {
@@ -295,6 +312,7 @@ void FetchLoop::Seek(uint64_t step) {
   MutexLock lock(mutex_);
   DropSteps();
   head_ = step;
+  wait_deadline_ = absl::InfiniteFuture();
   uses_.inbox->Post({0, Woken()});
 }
 

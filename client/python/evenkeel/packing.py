@@ -1,0 +1,35 @@
+"""The names under which frameworks take packed sequences. Values stay numpy; lengths are Python ints."""
+
+import numpy as np
+
+
+def _cu_seqlens(microbatch):
+    if "cu_seqlens" not in microbatch:
+        raise ValueError("the microbatch is not packed: it has no cu_seqlens (the phase's batching is `padded`)")
+    return microbatch["cu_seqlens"]
+
+
+def max_length(microbatch):
+    """Tokens of the longest sequence."""
+    lengths = np.diff(_cu_seqlens(microbatch))
+    return int(lengths.max()) if len(lengths) else 0
+
+
+def flash_attention_kwargs(microbatch):
+    """Hugging Face's FlashAttentionKwargs, as DataCollatorWithFlattening gives them."""
+    cu_seqlens, longest = _cu_seqlens(microbatch), max_length(microbatch)
+    return {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens, "max_length_q": longest, "max_length_k": longest}
+
+
+def packed_seq_params(microbatch):
+    """Keyword arguments of Megatron's PackedSeqParams."""
+    cu_seqlens, longest = _cu_seqlens(microbatch), max_length(microbatch)
+    return {"qkv_format": "thd", "cu_seqlens_q": cu_seqlens, "cu_seqlens_kv": cu_seqlens,
+            "cu_seqlens_q_padded": cu_seqlens, "cu_seqlens_kv_padded": cu_seqlens,
+            "max_seqlen_q": longest, "max_seqlen_kv": longest}
+
+
+def document_ids(microbatch):
+    """int64 [1, tokens]: number of the document a token belongs to, from 1 (NeMo's indexed attention mask)."""
+    lengths = np.diff(_cu_seqlens(microbatch))
+    return np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int64), lengths)[None]

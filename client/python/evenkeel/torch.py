@@ -1,0 +1,252 @@
+"""Torch side: tensors over received memory, pixel expansion on any device, and exchanges along routes."""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from evenkeel.route import Route
+
+IGNORED = -100  # a label that counts for nothing
+_TYPES = {"vision": (1, 2), "audio": (3,)}  # mm_token_type_ids of a phase's placeholders
+
+
+def tensor(fields, name, device=None):
+    """A field as a torch tensor, sharing the received memory on the CPU. u8 pixels are expanded."""
+    if fields.expansion(name) is not None:
+        return pixels(fields, name, device)
+    return _wrap(fields.wire(name), fields.dtype(name), device)
+
+
+def tensors(fields, device=None):
+    """All fields of a mapping as torch tensors."""
+    return {name: tensor(fields, name, device) for name in fields}
+
+
+def pixels(fields, name="pixel_values", device=None):
+    """A field of patches in the final form. The wire form travels to `device` and is expanded there."""
+    wire = _wrap(fields.wire(name), fields.dtype(name), device)
+    expansion = fields.expansion(name)
+    return wire if expansion is None else expand_pixels(wire, expansion)
+
+
+def expand_pixels(patches, expansion):
+    """u8 patches -> f32 by table look-up on the patches' device; bit-identical to the C++ and numpy forms."""
+    e = expansion
+    area = e.patch * e.patch
+    table = torch.from_numpy(np.ascontiguousarray(e.table)).to(patches.device)
+    wire = patches.reshape(-1, e.channels, e.frames_on_wire, area)
+    out = torch.empty((wire.shape[0], e.channels, e.frames_on_wire, area), dtype=torch.float32, device=patches.device)
+    for channel in range(e.channels):
+        out[:, channel] = table[channel][wire[:, channel].long()]
+    if e.frames_on_wire != e.frames:
+        out = out.expand(-1, -1, e.frames, -1)
+    return out.reshape(wire.shape[0], e.channels * e.frames * area)
+
+
+def exchange(rows, route, group=None, grad=None):
+    """Sends rows of this rank's tensor(s) along a route; a collective of the route's ranks.
+
+    rows    a tensor [route.rows_in, ...], or a tuple of them that travel together
+    route   step.routes["vision"], its inverse(), or any Route
+    group   holds exactly route.ranks in their order; None: the world
+    grad    whether the backward pass runs the reverse exchange (with gradients summed where a row went to several
+            places). It is a collective as well, so all ranks must agree: None asks them (one small all_reduce) whether
+            any rank's rows require gradients; give True or False to save that.
+    Returns tensor(s) [route.rows_out, ...]; rows that nothing is sent to are zero.
+    """
+    single = isinstance(rows, torch.Tensor)
+    inputs = (rows,) if single else tuple(rows)
+    for one in inputs:
+        if one.shape[0] != route.rows_in:
+            raise ValueError(f"exchange: a tensor has {one.shape[0]} rows, {route} takes {route.rows_in}")
+    if grad is None:
+        grad = _any_requires_grad(inputs, route, group)
+    if grad:
+        # Also where this rank has no rows or a constant: its part in the reverse exchange must not be missing.
+        inputs = tuple(one if one.requires_grad or not one.is_floating_point() else one.detach().requires_grad_()
+                       for one in inputs)
+        outputs = _Exchange.apply(route, group, *inputs)
+    else:
+        outputs = _move(route, group, tuple(one.detach() for one in inputs))
+    return outputs[0] if single else outputs
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, route, group, *inputs):
+        ctx.route, ctx.group = route, group
+        ctx.likes = [(one.shape[1:], one.dtype, one.device) for one in inputs]
+        outputs = _move(route, group, inputs)
+        ctx.mark_non_differentiable(*[out for out in outputs if not out.is_floating_point()])
+        return outputs
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        # Only tensors that are differentiable travel back, on every rank the same ones.
+        chosen, travelling = [], []
+        for i, (shape, dtype, device) in enumerate(ctx.likes):
+            if not dtype.is_floating_point:
+                continue
+            gradient = gradients[i]
+            if gradient is None:
+                gradient = torch.zeros((ctx.route.rows_out, *shape), dtype=dtype, device=device)
+            chosen.append(i)
+            travelling.append(gradient)
+        out = [None] * len(ctx.likes)
+        for i, gradient in zip(chosen, _move(ctx.route.inverse(), ctx.group, tuple(travelling))):
+            out[i] = gradient
+        return (None, None, *out)
+
+
+def _move(route, group, inputs):
+    """The exchange itself. Rows travel as bytes, so that every type that a backend does not know can travel too."""
+    if not inputs:
+        return ()
+    device = inputs[0].device
+    send_index, receive_index, send_splits, receive_splits = _plan_for(route, group, device)
+    picked = [_bytes_of(one.index_select(0, send_index)) for one in inputs]
+    packed = picked[0] if len(picked) == 1 else torch.cat(picked, 1)
+    arrived = packed.new_empty((len(receive_index), packed.shape[1]))
+    if _ranks_of(route, group) > 1:
+        dist.all_to_all_single(arrived, packed.contiguous(), receive_splits, send_splits, group=group)
+    else:
+        arrived.copy_(packed)
+    outputs, at = [], 0
+    for one, piece in zip(inputs, picked):
+        width = piece.shape[1]
+        values = arrived[:, at:at + width].contiguous().view(one.dtype).reshape(len(receive_index), *one.shape[1:])
+        at += width
+        out = one.new_zeros((route.rows_out, *one.shape[1:]))
+        # Added, not copied: on the way back a row that was sent to several places collects several gradients.
+        outputs.append(out.index_add_(0, receive_index, values))
+    return tuple(outputs)
+
+
+def _bytes_of(rows):
+    flat = rows.contiguous().reshape(rows.shape[0], rows[0].numel() if len(rows) else int(np.prod(rows.shape[1:])))
+    if flat.dtype == torch.bool:
+        return flat.to(torch.uint8)
+    return flat.view(torch.uint8)
+
+
+def _ranks_of(route, group):
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else len(route.ranks)
+
+
+def _plan_for(route, group, device):
+    size = _ranks_of(route, group)
+    key = ("torch", str(device), size)
+    if key not in route._cache:
+        positions = _positions(route, size)
+        splits = []
+        for per_peer in (route.send_splits, route.receive_splits):
+            spread = np.zeros(size, np.int64)
+            spread[positions] = per_peer
+            splits.append(spread.tolist())
+        route._cache[key] = (torch.from_numpy(route.send_index).to(device),
+                             torch.from_numpy(route.receive_index).to(device), *splits)
+    return route._cache[key]
+
+
+def _positions(route, size):
+    """Number in the group of each of the route's ranks."""
+    if size == len(route.ranks):
+        return list(range(size))
+    if size > max(route.ranks):
+        return route.ranks
+    raise ValueError(f"exchange: the group has {size} ranks, the route is between ranks {route.ranks}; "
+                     "give a group of exactly those ranks")
+
+
+def _any_requires_grad(inputs, route, group):
+    if not torch.is_grad_enabled() or not any(one.is_floating_point() for one in inputs):
+        return False
+    wants = any(one.requires_grad for one in inputs)
+    if _ranks_of(route, group) == 1:
+        return wants
+    flag = torch.tensor([int(wants)], dtype=torch.int32, device=inputs[0].device)
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
+    return bool(flag.item())
+
+
+def placeholders(microbatch, phase):
+    """int64: positions, in the flattened sequence, of the tokens that stand for the phase's rows, in their order."""
+    types = np.asarray(microbatch["mm_token_type_ids"]).reshape(-1)
+    return np.flatnonzero(np.isin(types, _TYPES[phase]))
+
+
+def scatter_rows(hidden, microbatch, phase, rows):
+    """`hidden` ([tokens, width], or [batch, tokens, width]) with the phase's placeholders replaced by `rows`.
+
+    Differentiable in both, and connected to `rows` even where there are none, so that every rank takes part in the
+    exchange's backward pass.
+    """
+    index = torch.from_numpy(placeholders(microbatch, phase)).to(hidden.device)
+    if len(index) != len(rows):
+        raise ValueError(f"scatter_rows: the microbatch has {len(index)} placeholders of phase {phase}, "
+                         f"{len(rows)} rows were given")
+    flat = hidden.reshape(-1, hidden.shape[-1])
+    return flat.index_copy(0, index, rows.to(flat.dtype)).reshape(hidden.shape)
+
+
+def mask_labels(step, group=None):
+    """Labels per microbatch, with those of damaged samples set to -100; a collective of the routes' ranks.
+
+    An item that could not be decoded is only known where it was to be encoded; its flag travels along the phase's
+    route to the rank that holds the sample's text. `group`: as for `exchange`, or {phase: group}.
+    """
+    labels = [torch.from_numpy(np.array(m["labels"])) if "labels" in m else None for m in step.microbatches]
+    for microbatch, target in zip(step.microbatches, labels):
+        if target is not None:
+            _mask_samples(microbatch, target, np.flatnonzero(microbatch["sample_valid"] == 0))
+    for phase in sorted(step.routes):
+        route = step.routes[phase]
+        members = group.get(phase) if isinstance(group, dict) else group
+        if isinstance(route, Route):
+            flags = _route_flags(step.encoders.get(phase, {}), route, members)
+            per_microbatch = [flags[slice(*route.microbatch_rows(i))] for i in range(len(labels))]
+        else:
+            per_microbatch = [_route_flags(m.encoders.get(phase, {}), r, members)
+                              for m, r in zip(step.microbatches, route)]
+        for microbatch, target, flags in zip(step.microbatches, labels, per_microbatch):
+            if target is not None:
+                _mask_damaged(microbatch, phase, target, flags)
+    return labels
+
+
+def _route_flags(fields, route, group):
+    """uint8 [rows_out]: 1 where the row comes from an item that was decoded."""
+    flags = np.zeros(0, np.uint8)
+    if "item_valid" in fields:
+        flags = np.repeat(np.asarray(fields["item_valid"], np.uint8), np.asarray(fields["item_rows"]))
+    return exchange(torch.from_numpy(flags), route, group, grad=False).numpy()
+
+
+def _mask_damaged(microbatch, phase, labels, flags):
+    positions = placeholders(microbatch, phase)
+    if len(positions) != len(flags):
+        raise ValueError(f"mask_labels: the microbatch has {len(positions)} placeholders of phase {phase}, "
+                         f"the route brings {len(flags)} rows")
+    _mask_samples(microbatch, labels, np.unique(_sample_of(microbatch, positions[flags == 0])))
+
+
+def _sample_of(microbatch, positions):
+    """Number of the sample, within the microbatch, that each token of the flattened sequence belongs to."""
+    if "cu_seqlens" in microbatch:
+        return np.searchsorted(microbatch["cu_seqlens"], positions, side="right") - 1
+    return positions // microbatch["labels"].shape[-1]
+
+
+def _mask_samples(microbatch, labels, samples):
+    for sample in samples.tolist():
+        if "cu_seqlens" in microbatch:
+            begin, end = microbatch["cu_seqlens"][sample:sample + 2].tolist()
+            labels.view(-1)[begin:end] = IGNORED
+        else:
+            labels[sample] = IGNORED
+
+
+def _wrap(array, dtype, device):
+    # torch has no uint16: the bits are seen as int16 on the way.
+    out = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if dtype == "bf16" else torch.from_numpy(array)
+    return out if device is None else out.to(device, non_blocking=True)

@@ -1,0 +1,56 @@
+#include "arrays.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace evenkeel::python {
+namespace py = pybind11;
+namespace {
+
+py::dtype NumpyType(DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+      return py::dtype::of<uint8_t>();
+    case DType::kI32:
+      return py::dtype::of<int32_t>();
+    case DType::kI64:
+      return py::dtype::of<int64_t>();
+    case DType::kF32:
+      return py::dtype::of<float>();
+    case DType::kBf16:
+      return py::dtype::of<uint16_t>();
+    case DType::kF64:
+      return py::dtype::of<double>();
+  }
+  throw py::value_error("unknown dtype");
+}
+
+// Owned by the array: releases the step when the last array (or tensor over it) is gone.
+py::capsule KeepAlive(const std::shared_ptr<const StepData>& step) {
+  auto owner = std::make_unique<std::shared_ptr<const StepData>>(step);
+  py::capsule capsule(owner.get(), [](void* pointer) {
+    std::unique_ptr<std::shared_ptr<const StepData>> released(
+        static_cast<std::shared_ptr<const StepData>*>(pointer));
+  });
+  (void)owner.release();  // the capsule's from here on
+  return capsule;
+}
+
+py::object WrapExpansion(const TensorSpec& spec) {
+  if (spec.expansion == nullptr) return py::none();
+  const PixelExpansion& e = *spec.expansion;
+  py::array_t<float> table({static_cast<py::ssize_t>(e.channels), py::ssize_t{256}}, e.table.data());
+  return py::make_tuple(e.channels, e.frames, e.frames_on_wire, e.patch, std::move(table));
+}
+
+}  // namespace
+
+py::tuple WrapTensor(const std::shared_ptr<const StepData>& step, const TensorView& tensor) {
+  std::vector<py::ssize_t> shape(tensor.spec.shape.begin(), tensor.spec.shape.end());
+  py::array array(NumpyType(tensor.spec.dtype), std::move(shape), tensor.bytes.data(), KeepAlive(step));
+  return py::make_tuple(std::move(array), std::string(DTypeName(tensor.spec.dtype)),
+                        WrapExpansion(tensor.spec));
+}
+
+}  // namespace evenkeel::python

@@ -1,0 +1,264 @@
+// The extension module `evenkeel._evenkeel`: the consumer for Python. What users see is in the package's .py
+// files.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <utility>
+
+#include "arrays.h"
+#include "client/consumer.h"
+#include "core/job.h"
+
+namespace evenkeel::python {
+namespace py = pybind11;
+namespace {
+
+constexpr absl::Duration kSignalCheck = absl::Milliseconds(100);
+
+// Raises the exception of evenkeel/errors.py that fits.
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  py::object error =
+      py::module_::import("evenkeel.errors")
+          .attr("make")(absl::StatusCodeToString(status.code()), std::string(status.message()));
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw py::error_already_set();
+}
+
+py::array WrapSegments(const std::vector<RouteSegment>& segments) {
+  py::array_t<int64_t> out({static_cast<py::ssize_t>(segments.size()), py::ssize_t{3}});
+  auto rows = out.mutable_unchecked<2>();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    rows(i, 0) = segments[i].peer;
+    rows(i, 1) = static_cast<int64_t>(segments[i].row);
+    rows(i, 2) = static_cast<int64_t>(segments[i].rows);
+  }
+  return out;
+}
+
+py::dict WrapRoute(const LocalRoute& route) {
+  py::dict out;
+  out["source"] = std::string(PhaseName(route.from));
+  out["destination"] = std::string(PhaseName(route.to));
+  out["microbatch"] = route.microbatch;
+  out["ranks"] = route.ranks;
+  out["send"] = WrapSegments(route.route.send);
+  out["receive"] = WrapSegments(route.route.receive);
+  out["rows_in"] = route.route.rows_in;
+  out["rows_out"] = route.route.rows_out;
+  out["microbatch_offsets"] = route.route.microbatch_offsets;
+  return out;
+}
+
+// A received step. Its members are read once by the Python side; the arrays share its memory.
+class Step {
+ public:
+  explicit Step(std::shared_ptr<const StepData> data) : data_(std::move(data)) {}
+
+  const StepData& data() const { return *data_; }
+  std::string Digest() const {
+    py::gil_scoped_release released;
+    return DigestStep(*data_).Hex();
+  }
+  // [(phase, rank, microbatch, piece, keys, {name: (array, dtype, expansion)})] in canonical order.
+  py::list Parts() const {
+    py::list out;
+    for (const PartData& part : data_->parts) {
+      py::dict tensors;
+      for (const TensorView& tensor : part.view.tensors) {
+        tensors[py::str(tensor.spec.name)] = WrapTensor(data_, tensor);
+      }
+      out.append(py::make_tuple(std::string(PhaseName(part.name.phase)), part.name.rank, part.name.microbatch,
+                                part.name.piece, part.view.keys, std::move(tensors)));
+    }
+    return out;
+  }
+  py::list Routes() const {
+    py::list out;
+    for (const LocalRoute& route : data_->routes) out.append(WrapRoute(route));
+    return out;
+  }
+  py::dict Loads() const {
+    py::dict out;
+    for (const PhaseLoads& loads : data_->loads) {
+      py::dict one;
+      one["before"] = loads.before;
+      one["after"] = loads.after;
+      one["tokens_before"] = loads.tokens_before;
+      one["tokens_after"] = loads.tokens_after;
+      out[py::str(std::string(PhaseName(loads.phase)))] = one;
+    }
+    return out;
+  }
+
+ private:
+  std::shared_ptr<const StepData> data_;
+};
+
+template <typename T>
+T Get(const py::dict& options, const char* key, T otherwise) {
+  return options.contains(key) ? options[key].cast<T>() : otherwise;
+}
+
+absl::Duration GetSeconds(const py::dict& options, const char* key, absl::Duration otherwise) {
+  return absl::Seconds(Get<double>(options, key, absl::ToDoubleSeconds(otherwise)));
+}
+
+ConsumerOptions ReadOptions(const py::dict& in) {
+  ConsumerOptions out;
+  out.endpoints = Get<std::string>(in, "endpoints", "");
+  out.rank = Get<uint32_t>(in, "rank", 0);
+  out.first_step = Get<uint64_t>(in, "first_step", 0);
+  out.num_steps = Get<uint64_t>(in, "num_steps", UINT64_MAX);
+  out.transport = Get<std::string>(in, "transport", out.transport);
+  out.require_rdma = Get<bool>(in, "require_rdma", false);
+  out.shared_memory = Get<bool>(in, "shared_memory", false);
+  out.devices = Get<std::string>(in, "devices", "");
+  out.prefetch_bytes = Get<uint64_t>(in, "prefetch_bytes", out.prefetch_bytes);
+  out.prefetch_steps = Get<uint32_t>(in, "prefetch_steps", out.prefetch_steps);
+  out.connect_timeout = GetSeconds(in, "connect_timeout", out.connect_timeout);
+  out.step_timeout = GetSeconds(in, "step_timeout", out.step_timeout);
+  out.progress_timeout = GetSeconds(in, "progress_timeout", out.progress_timeout);
+  out.expect_stream_digest = Get<std::string>(in, "expect_stream_digest", "");
+  out.expect_layout_digest = Get<std::string>(in, "expect_layout_digest", "");
+  out.tls = {Get<std::string>(in, "tls_certificate", ""), Get<std::string>(in, "tls_key", ""),
+             Get<std::string>(in, "tls_ca", "")};
+  return out;
+}
+
+class PyConsumer {
+ public:
+  explicit PyConsumer(const py::dict& in) {
+    ConsumerOptions options = ReadOptions(in);
+    absl::Status status;
+    {
+      py::gil_scoped_release released;
+      auto consumer = Consumer::Connect(std::move(options));
+      status = consumer.status();
+      if (consumer.ok()) consumer_ = *std::move(consumer);
+    }
+    Check(status);
+  }
+  ~PyConsumer() { Close(); }
+
+  void Close() {
+    py::gil_scoped_release released;
+    consumer_.reset();
+  }
+
+  // None past the last step. Signals (an interrupt) end the wait.
+  py::object Next() {
+    Consumer& consumer = Open();
+    for (bool decided = false; !decided;) {
+      {
+        py::gil_scoped_release released;
+        decided = consumer.Wait(kSignalCheck);
+      }
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+    absl::StatusOr<std::shared_ptr<const StepData>> step = consumer.Next();  // decided: does not wait
+    if (step.status().code() == absl::StatusCode::kOutOfRange) return py::none();
+    Check(step.status());
+    return py::cast(Step(*std::move(step)));
+  }
+
+  void Seek(uint64_t step) {
+    Consumer& consumer = Open();
+    absl::Status status;
+    {
+      py::gil_scoped_release released;
+      status = consumer.Seek(step);
+    }
+    Check(status);
+  }
+
+  py::dict State() {
+    ConsumerState state = Open().state();
+    py::dict out;
+    out["step"] = state.next_step;
+    out["stream_digest"] = state.stream_digest;
+    out["layout_digest"] = state.layout_digest;
+    return out;
+  }
+
+  py::dict Stats() {
+    ConsumerStats stats = Open().stats();
+    py::dict out;
+    out["steps"] = stats.steps;
+    out["parts"] = stats.parts;
+    out["bytes"] = stats.bytes;
+    out["requests"] = stats.requests;
+    out["duplicate_requests"] = stats.duplicate_requests;
+    out["replaced_workers"] = stats.replaced_workers;
+    out["refused"] = stats.refused;
+    out["hash_failures"] = stats.hash_failures;
+    out["wait_seconds"] = stats.wait_seconds;
+    out["transport"] = stats.transport;
+    return out;
+  }
+
+  // {phase: (global ranks, once_per_microbatch)}
+  py::dict Phases() {
+    py::dict out;
+    for (const PhaseInfo& phase : Open().phases()) {
+      out[py::str(std::string(PhaseName(phase.phase)))] =
+          py::make_tuple(phase.ranks, phase.once_per_microbatch);
+    }
+    return out;
+  }
+
+ private:
+  Consumer& Open() {
+    if (consumer_ == nullptr) throw py::value_error("the loader was closed");
+    return *consumer_;
+  }
+
+  std::unique_ptr<Consumer> consumer_;
+};
+
+// u8 patches -> f32, as core defines it.
+py::array_t<float> PyExpandPixels(py::array_t<uint8_t, py::array::c_style | py::array::forcecast> patches,
+                                  uint32_t channels, uint32_t frames, uint32_t frames_on_wire, uint32_t patch,
+                                  const std::vector<float>& table) {
+  PixelExpansion expansion{channels, frames, frames_on_wire, patch, table};
+  py::ssize_t rows = patches.ndim() == 2 ? patches.shape(0) : 0;
+  py::array_t<float> out({rows, static_cast<py::ssize_t>(uint64_t{channels} * frames * patch * patch)});
+  absl::Status status;
+  {
+    std::span<const std::byte> in(reinterpret_cast<const std::byte*>(patches.data()), patches.nbytes());
+    std::span<float> floats(out.mutable_data(), out.size());
+    py::gil_scoped_release released;
+    status = ExpandPixels(expansion, in, floats);
+  }
+  Check(status);
+  return out;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_evenkeel, module) {
+  module.attr("STREAM_VERSION") = kStreamVersion;
+  module.def("expand_pixels", &PyExpandPixels);
+  py::class_<Step>(module, "Step")
+      .def_property_readonly("index", [](const Step& step) { return step.data().step; })
+      .def_property_readonly("num_microbatches",
+                             [](const Step& step) { return step.data().num_microbatches; })
+      .def_property_readonly("loss_tokens", [](const Step& step) { return step.data().loss_tokens; })
+      .def_property_readonly("num_samples", [](const Step& step) { return step.data().num_samples; })
+      .def("parts", &Step::Parts)
+      .def("routes", &Step::Routes)
+      .def("loads", &Step::Loads)
+      .def("digest", &Step::Digest);
+  py::class_<PyConsumer>(module, "Consumer")
+      .def(py::init<const py::dict&>())
+      .def("next", &PyConsumer::Next)
+      .def("seek", &PyConsumer::Seek)
+      .def("state", &PyConsumer::State)
+      .def("stats", &PyConsumer::Stats)
+      .def("phases", &PyConsumer::Phases)
+      .def("close", &PyConsumer::Close);
+}
+
+}  // namespace evenkeel::python
