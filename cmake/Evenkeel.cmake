@@ -19,18 +19,31 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
+# TEMPORARY: keeps only the sources that exist yet, so that one room's gaps do not stop the others.
+macro(evenkeel_present list)
+  foreach(source IN LISTS ${list})
+    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source} AND NOT IS_ABSOLUTE ${source})
+      list(REMOVE_ITEM ${list} ${source})
+      message(WARNING "missing source: ${source}")
+    endif()
+  endforeach()
+endmacro()
+
 # evenkeel_room(NAME SOURCES... PUBLIC_DEPS... PRIVATE_DEPS...)
 # Declares the static library evenkeel_NAME with the alias evenkeel::NAME.
 # Includes are written from the project's root ("core/plan.h").
 function(evenkeel_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;PUBLIC_DEPS;PRIVATE_DEPS" ${ARGN})
+  evenkeel_present(ROOM_SOURCES)
   add_library(evenkeel_${name} STATIC ${ROOM_SOURCES})
   add_library(evenkeel::${name} ALIAS evenkeel_${name})
   target_include_directories(evenkeel_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(evenkeel_${name} PUBLIC ${ROOM_PUBLIC_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS})
 endfunction()
 
+# What `--target tsan_tests` and `--target fuzz_targets` build.
 add_custom_target(tsan_tests)
+add_custom_target(fuzz_targets)
 
 # evenkeel_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
 # A GoogleTest binary, registered with ctest as one test.
@@ -38,6 +51,10 @@ function(evenkeel_test name)
   cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 300)
+  endif()
+  evenkeel_present(TEST_SOURCES)
+  if(NOT TEST_SOURCES)
+    return()
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -65,6 +82,7 @@ function(evenkeel_fuzz name)
   target_link_libraries(${name} PRIVATE ${FUZZ_DEPS})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzz_targets ${name})
 endfunction()
 
 function(evenkeel_print_summary)
