@@ -1,0 +1,33 @@
+// Keeps track of samples and items that turned out bad: each is counted by reason and logged once by name.
+//
+// Thread safety: may be used from many threads.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/annotated_mutex.h"
+#include "server/metrics.h"
+
+namespace evenkeel {
+
+class BadData {
+ public:
+  explicit BadData(Metrics* metrics) : metrics_(metrics) {}
+
+  // `sample`: its line in the job's exclude list.
+  void Report(std::string_view what, const std::string& sample, const absl::Status& why);
+
+  // Whether a processor's error means that the item is bad, found by counted work; else the attempt failed.
+  static bool IsVerdict(const absl::Status& status);
+
+ private:
+  static constexpr size_t kMaxNames = 10000;  // after that, bad samples are counted only
+
+  Metrics* const metrics_;
+  Mutex mutex_;
+  std::set<std::string> logged_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace evenkeel

@@ -1,0 +1,212 @@
+#include "server/encoder_part.h"
+
+#include <array>
+#include <optional>
+
+#include "absl/time/clock.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr int kNumMedia = 4;
+
+uint64_t ItemBytes(const Processor& processor, const PlannedItem& item) {
+  uint64_t bytes = sizeof(uint8_t) + sizeof(int64_t);  // item_valid, item_rows
+  for (const FieldSpec& field : processor.fields(item.medium)) bytes += field.num_bytes(item.lengths);
+  return bytes;
+}
+
+// One item of the part, and where its bytes go.
+struct Unit {
+  const PlannedItem* item = nullptr;
+  std::optional<ItemPlace> place;  // none for a dummy
+  std::string shard;
+  std::string sample;                 // the exclude line; empty for a dummy
+  std::vector<uint64_t> field_begin;  // bytes from the begin of each field's tensor
+};
+
+// The tensors of one medium: tensor `first_tensor + i` is its field i.
+struct Column {
+  size_t first_tensor = 0;
+  std::vector<uint64_t> extent;  // of axis 0, of each field, so far
+  std::vector<uint64_t> bytes;   // of each field, so far
+  bool used = false;
+};
+
+class EncoderTask : public PartTask {
+ public:
+  EncoderTask(const Stream& stream, std::shared_ptr<const StepPlan> plan, const PartName& name,
+              Metrics* metrics, std::shared_ptr<BadData> bad_data)
+      : stream_(stream),
+        plan_(std::move(plan)),
+        name_(name),
+        metrics_(metrics),
+        bad_data_(std::move(bad_data)) {}
+
+  absl::Status Lay(uint32_t num_pieces, std::span<const uint32_t> items) {
+    std::vector<std::string> keys;
+    for (uint32_t item : items) {
+      EVENKEEL_RETURN_IF_ERROR(AddUnit(plan_->plan.items[item]));
+      keys.push_back(units_.back().sample);
+    }
+    std::vector<TensorSpec> tensors;
+    for (int medium = 0; medium < kNumMedia; ++medium) {
+      Column& column = columns_[medium];
+      if (!column.used) continue;
+      column.first_tensor = tensors.size();
+      const std::vector<FieldSpec>& fields = stream_.processor->fields(static_cast<Medium>(medium));
+      for (size_t i = 0; i < fields.size(); ++i) {
+        TensorSpec spec{.name = fields[i].name,
+                        .dtype = fields[i].dtype,
+                        .shape = {column.extent[i]},
+                        .expansion = fields[i].expansion};
+        spec.shape.insert(spec.shape.end(), fields[i].trailing.begin(), fields[i].trailing.end());
+        tensors.push_back(std::move(spec));
+      }
+    }
+    valid_tensor_ = tensors.size();
+    tensors.push_back({.name = "item_valid", .dtype = DType::kU8, .shape = {units_.size()}});
+    tensors.push_back({.name = "item_rows", .dtype = DType::kI64, .shape = {units_.size()}});
+    layout_.emplace(name_, num_pieces, std::move(tensors), std::move(keys));
+    return absl::OkStatus();
+  }
+
+  const PartName& name() const override { return name_; }
+  uint64_t num_bytes() const override { return layout_->total_bytes(); }
+  size_t num_units() const override { return units_.size(); }
+  uint64_t scratch_bytes() const override { return scratch_bytes_; }
+
+  void Begin(std::span<std::byte> part) override {
+    layout_->WriteHeader(part);
+    auto* rows = reinterpret_cast<int64_t*>(layout_->tensor(part, valid_tensor_ + 1).data());
+    for (const Unit& unit : units_) *rows++ = unit.item->lengths.output_rows;
+  }
+
+  absl::Status RunUnit(size_t number, std::span<std::byte> part) override {
+    const Unit& unit = units_[number];
+    std::vector<std::span<std::byte>> fields;
+    const std::vector<FieldSpec>& specs = stream_.processor->fields(unit.item->medium);
+    const Column& column = columns_[static_cast<size_t>(unit.item->medium)];
+    for (size_t i = 0; i < specs.size(); ++i) {
+      fields.push_back(layout_->tensor(part, column.first_tensor + i)
+                           .subspan(unit.field_begin[i], specs[i].num_bytes(unit.item->lengths)));
+    }
+    bool valid = false;
+    absl::Status made = Make(unit, fields, &valid);
+    if (!made.ok()) {
+      const std::string place = absl::StrCat(unit.sample, ", ", std::string(MediumName(unit.item->medium)),
+                                             " ", unit.item->ordinal, ", ", DescribePart(name_));
+      return WithExcludeLine(AddContext(made, place), unit.sample);
+    }
+    layout_->tensor(part, valid_tensor_)[number] = std::byte{valid};
+    if (metrics_ != nullptr) {
+      metrics_->CountItem(name_.phase, valid);
+      metrics_->CountTokens(name_.phase, unit.item->lengths.input_rows);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status AddUnit(const PlannedItem& item) {
+    Unit unit{.item = &item};
+    if (item.sample != kDummy) {
+      const SampleRef& ref = plan_->plan.samples[item.sample].ref;
+      EVENKEEL_ASSIGN_OR_RETURN(SamplePlaces places, stream_.index->places(ref.dataset, ref.index));
+      unit.sample = SampleName(stream_.job, places);
+      if (item.ordinal >= places.items.size()) {
+        return absl::InternalError(absl::StrCat("the index knows ", places.items.size(), " items of ",
+                                                unit.sample, ", the plan asks for number ", item.ordinal));
+      }
+      unit.shard = std::move(places.shard_path);
+      unit.place = std::move(places.items[item.ordinal]);
+      scratch_bytes_ = std::max(scratch_bytes_, unit.place->size);
+    }
+    const std::vector<FieldSpec>& fields = stream_.processor->fields(item.medium);
+    Column& column = columns_[static_cast<size_t>(item.medium)];
+    column.used = true;
+    column.extent.resize(fields.size());
+    column.bytes.resize(fields.size());
+    for (size_t i = 0; i < fields.size(); ++i) {
+      unit.field_begin.push_back(column.bytes[i]);
+      column.extent[i] += fields[i].extent(item.lengths);
+      column.bytes[i] += fields[i].num_bytes(item.lengths);
+    }
+    units_.push_back(std::move(unit));
+    return absl::OkStatus();
+  }
+
+  absl::Status Make(const Unit& unit, std::span<const std::span<std::byte>> fields, bool* valid) {
+    const Processor& processor = *stream_.processor;
+    ItemNotes notes;
+    ItemRequest request{.medium = unit.item->medium, .planned = unit.item->lengths, .notes = &notes};
+    if (!unit.place.has_value()) {
+      request.facts = stream_.dummy_facts[static_cast<size_t>(name_.phase)];
+      return processor.FillInvalid(request, fields);
+    }
+    const ItemPlace& place = *unit.place;
+    const absl::Time begin = absl::Now();
+    std::vector<std::byte> bytes(place.size);
+    EVENKEEL_RETURN_IF_ERROR(stream_.source->ReadAt(unit.shard, place.offset, bytes));
+    const absl::Time read = absl::Now();
+    request.suffix = place.suffix;
+    request.bytes = bytes;
+    request.facts = place.facts;
+    absl::Status made = processor.Produce(request, fields);
+    *valid = made.ok();
+    if (!made.ok() && BadData::IsVerdict(made)) {
+      bad_data_->Report(MediumName(unit.item->medium), unit.sample, made);
+      made = processor.FillInvalid(request, fields);
+    }
+    if (metrics_ != nullptr) {
+      metrics_->ObserveStage(Stage::kRead, read - begin);
+      metrics_->ObserveStage(Stage::kMedia, absl::Now() - read);
+      metrics_->CountAdjusted("samples_filled", notes.samples_filled);
+      metrics_->CountAdjusted("samples_trimmed", notes.samples_trimmed);
+      metrics_->CountAdjusted("frames_repeated", notes.frames_repeated);
+    }
+    return made;
+  }
+
+  const Stream& stream_;
+  const std::shared_ptr<const StepPlan> plan_;
+  const PartName name_;
+  Metrics* const metrics_;
+  const std::shared_ptr<BadData> bad_data_;
+
+  std::vector<Unit> units_;
+  std::array<Column, kNumMedia> columns_;
+  std::optional<PartLayout> layout_;
+  size_t valid_tensor_ = 0;
+  uint64_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::pair<size_t, size_t>> CutPieces(const Processor& processor, const Plan& plan,
+                                                 std::span<const uint32_t> items) {
+  std::vector<std::pair<size_t, size_t>> pieces;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const uint64_t added = ItemBytes(processor, plan.items[items[i]]);
+    if (pieces.empty() || bytes + added > kMaxPieceBytes) {
+      pieces.emplace_back(i, i);
+      bytes = 0;
+    }
+    bytes += added;
+    pieces.back().second = i + 1;
+  }
+  return pieces;
+}
+
+absl::StatusOr<std::unique_ptr<PartTask>> MakeEncoderTask(const Stream& stream,
+                                                          std::shared_ptr<const StepPlan> plan,
+                                                          const PartName& name, uint32_t num_pieces,
+                                                          std::span<const uint32_t> items, Metrics* metrics,
+                                                          std::shared_ptr<BadData> bad_data) {
+  auto task = std::make_unique<EncoderTask>(stream, std::move(plan), name, metrics, std::move(bad_data));
+  EVENKEEL_RETURN_IF_ERROR(task->Lay(num_pieces, items));
+  return task;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,33 @@
+// Parts of an encoder phase: items of one rank and microbatch, field by field.
+//
+// Per medium of the phase that has items in the part (images, then videos; or audio): the processor's fields,
+// items concatenated along axis 0 in the order of their positions. Then, for all items of the part:
+//   item_valid u8  [n]   0: the item could not be decoded, or is a dummy; its rows are zero
+//   item_rows  i64 [n]   output_rows of each item
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/bad_data.h"
+#include "server/part_task.h"
+#include "server/stream.h"
+
+namespace evenkeel {
+
+// Where `items` (indices into plan.items) are cut so that no piece is larger than kMaxPieceBytes, unless one
+// item is: [begin, end) of each. Empty where there are no items.
+std::vector<std::pair<size_t, size_t>> CutPieces(const Processor& processor, const Plan& plan,
+                                                 std::span<const uint32_t> items);
+
+// `items`: those of the piece. Arguments other than `plan` must outlive the task; `metrics` may be null.
+absl::StatusOr<std::unique_ptr<PartTask>> MakeEncoderTask(const Stream& stream,
+                                                          std::shared_ptr<const StepPlan> plan,
+                                                          const PartName& name, uint32_t num_pieces,
+                                                          std::span<const uint32_t> items, Metrics* metrics,
+                                                          std::shared_ptr<BadData> bad_data);
+
+}  // namespace evenkeel

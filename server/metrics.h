@@ -1,0 +1,75 @@
+// What a worker counts and measures. docs/metrics.md lists every metric with its labels.
+//
+// Labels are bounded: no sample names, no addresses of consumers. prometheus-cpp is confined to metrics.cc.
+// Thread safety: all members may be called from many threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/words.h"
+
+namespace evenkeel {
+
+// The stages of a part, each with a histogram of durations.
+enum class Stage : uint8_t { kPlan, kQueue, kRead, kMedia, kText, kHash, kPart, kSend };
+inline constexpr int kNumStages = 8;
+std::string_view StageName(Stage stage);
+
+// What became of a request for a part.
+enum class Outcome : uint8_t { kSent, kRefused, kDropped, kCancelled, kFailed };
+inline constexpr int kNumOutcomes = 5;
+std::string_view OutcomeName(Outcome outcome);
+
+struct ByteGauges {
+  uint64_t queued = 0;  // committed to parts that were not begun
+  uint64_t producing = 0;
+  uint64_t ready = 0;      // kept without a request that waits for them
+  uint64_t in_flight = 0;  // handed to a transport
+  uint64_t budget = 0;
+};
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // Serves the text format at http://`address`/metrics; "host:0" takes a free port. InvalidArgument: cannot
+  // listen.
+  absl::Status Expose(const std::string& address);
+  uint16_t port() const;     // 0 before Expose
+  std::string Text() const;  // what /metrics answers
+
+  void ObserveStage(Stage stage, absl::Duration duration);
+  void CountSample(bool valid);
+  void CountItem(Phase phase, bool valid);
+  // `reason`: a status code's name, or one of a few words.
+  void CountError(std::string_view reason);
+  // A decode that was cut or filled to its plan: "samples_filled", "samples_trimmed", "frames_repeated".
+  void CountAdjusted(std::string_view kind, uint64_t count);
+  void CountTokens(Phase phase, uint64_t tokens);
+  void CountSent(std::string_view transport, uint64_t bytes);
+  void CountRequest(Outcome outcome);
+  void CountDuplicateRequest();  // an attempt above the first
+  void CountShared();            // a request that found its part made or being made
+  void AddConsumerWait(double seconds);
+  void SetImbalance(Phase phase, double before, double after);
+  void SetTransport(std::string_view transport, std::string_view device, bool is_rdma);
+  void SetStream(std::string_view job, std::string_view stream_digest, std::string_view layout_digest);
+  void SetBytes(const ByteGauges& bytes);
+  void SetQueue(uint64_t queued_parts, uint64_t producing_parts, uint64_t ready_parts);
+  void SetSessions(uint64_t sessions);
+  void SetDraining(bool draining);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace evenkeel

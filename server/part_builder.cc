@@ -1,0 +1,76 @@
+#include "server/part_builder.h"
+
+#include <algorithm>
+
+#include "absl/strings/cord.h"
+#include "core/status.h"
+#include "server/encoder_part.h"
+#include "server/llm_part.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr absl::string_view kExcludeUrl = "evenkeel/exclude";
+
+// The units of (rank, microbatch) in the order of their positions.
+std::span<const uint32_t> UnitsOf(const PhasePlan& phase, uint32_t rank, uint32_t microbatch) {
+  const size_t bucket = size_t{rank} * phase.num_microbatches + microbatch;
+  return std::span(phase.order).subspan(phase.begin[bucket], phase.begin[bucket + 1] - phase.begin[bucket]);
+}
+
+}  // namespace
+
+absl::Status WithExcludeLine(absl::Status status, const std::string& line) {
+  if (!status.ok() && !line.empty()) status.SetPayload(kExcludeUrl, absl::Cord(line));
+  return status;
+}
+
+std::string ExcludeLine(const absl::Status& status) {
+  const auto payload = status.GetPayload(kExcludeUrl);
+  return payload.has_value() ? std::string(*payload) : std::string();
+}
+
+PartBuilder::PartBuilder(const Stream& stream, Metrics* metrics)
+    : stream_(stream), metrics_(metrics), bad_data_(std::make_shared<BadData>(metrics)) {}
+
+std::vector<PartName> PartBuilder::PartsOf(const StepPlan& plan, uint32_t global_rank) const {
+  std::vector<PartName> names;
+  for (const PhasePlan& phase : plan.plan.phases) {
+    const auto found = std::find(phase.ranks.begin(), phase.ranks.end(), global_rank);
+    if (found == phase.ranks.end()) continue;
+    PartName name{.phase = phase.phase, .step = plan.plan.step};
+    name.rank = static_cast<uint32_t>(found - phase.ranks.begin());
+    for (name.microbatch = 0; name.microbatch < phase.num_microbatches; ++name.microbatch) {
+      size_t num_pieces = 1;
+      if (phase.phase != Phase::kLlm) {
+        num_pieces =
+            CutPieces(*stream_.processor, plan.plan, UnitsOf(phase, name.rank, name.microbatch)).size();
+      }
+      for (name.piece = 0; name.piece < num_pieces; ++name.piece) names.push_back(name);
+      name.piece = 0;
+    }
+  }
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<PartTask>> PartBuilder::Prepare(PlanPtr plan, const PartName& name) const {
+  const PhasePlan* phase = plan->plan.phase(name.phase);
+  const auto missing = [&name] {
+    return absl::NotFoundError(absl::StrCat("the plan has no part ", DescribePart(name)));
+  };
+  if (phase == nullptr || name.rank >= phase->ranks.size() || name.microbatch >= phase->num_microbatches) {
+    return missing();
+  }
+  const std::span<const uint32_t> units = UnitsOf(*phase, name.rank, name.microbatch);
+  if (name.phase == Phase::kLlm) {
+    if (name.piece != 0) return missing();
+    return MakeLlmTask(stream_, std::move(plan), name, units, metrics_, bad_data_);
+  }
+  const auto pieces = CutPieces(*stream_.processor, plan->plan, units);
+  if (name.piece >= pieces.size()) return missing();
+  const auto [begin, end] = pieces[name.piece];
+  return MakeEncoderTask(stream_, std::move(plan), name, static_cast<uint32_t>(pieces.size()),
+                         units.subspan(begin, end - begin), metrics_, bad_data_);
+}
+
+}  // namespace evenkeel

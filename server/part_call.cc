@@ -1,0 +1,299 @@
+#include "server/part_call.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/status.h"
+#include "server/event_log.h"
+
+namespace evenkeel {
+namespace {
+
+pb::PartEvent ProgressEvent(std::string_view stage, uint64_t done, uint64_t total) {
+  pb::PartEvent event;
+  event.mutable_progress()->set_stage(std::string(stage));
+  event.mutable_progress()->set_done(done);
+  event.mutable_progress()->set_total(total);
+  return event;
+}
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+}  // namespace
+
+void CallRegister::Add(std::shared_ptr<PartCall> call) {
+  MutexLock lock(mutex_);
+  PartCall* key = call.get();
+  calls_.emplace(key, std::move(call));
+}
+
+void CallRegister::Remove(PartCall* call) {
+  std::shared_ptr<PartCall> last;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return;
+  last = std::move(found->second);
+  calls_.erase(found);
+  removed_.NotifyAll();
+}
+
+std::vector<std::shared_ptr<PartCall>> CallRegister::All() const {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<PartCall>> all;
+  for (const auto& [key, call] : calls_) all.push_back(call);
+  return all;
+}
+
+size_t CallRegister::size() const {
+  MutexLock lock(mutex_);
+  return calls_.size();
+}
+
+bool CallRegister::WaitUntilEmpty(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mutex_);
+  while (!calls_.empty() && absl::Now() < deadline) removed_.WaitFor(mutex_, deadline - absl::Now());
+  return calls_.empty();
+}
+
+PartCall* PartCall::Start(const WorkerService::Uses& uses, CallRegister& calls, bool draining,
+                          grpc::CallbackServerContext& context, const pb::RequestPartRequest& request) {
+  auto call = std::make_shared<PartCall>(uses, calls, absl::FromChrono(context.deadline()), request);
+  PartCall* raw = call.get();
+  calls.Add(call);
+  call->Begin(draining);
+  return raw;
+}
+
+PartCall::PartCall(const WorkerService::Uses& uses, CallRegister& calls, absl::Time deadline,
+                   const pb::RequestPartRequest& request)
+    : uses_(uses), calls_(calls), deadline_(deadline), request_(request) {}
+
+// ---- The way of a request
+
+void PartCall::Begin(bool draining) {
+  if (absl::Status entered = Enter(); !entered.ok()) {
+    return Finally(std::nullopt, {Outcome::kFailed, ToGrpc(entered)}, /*is_answer=*/true);
+  }
+  if (draining)
+    return Refuse(absl::Seconds(2), "the worker is draining; ask another", Outcome::kRefused, true);
+  uses_.planner.Get(request_.step(),
+                    [self = shared_from_this()](auto plan) { self->TakePlan(std::move(plan)); });
+}
+
+absl::Status PartCall::Enter() {
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, uses_.sessions.Find(request_.session_id()));
+  const std::optional<Phase> phase = PhaseFromName(request_.phase());
+  if (!phase.has_value() || request_.request_id() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("RequestPart: phase '", request_.phase(), "', request_id ", request_.request_id()));
+  }
+  name_ = {.phase = *phase,
+           .step = request_.step(),
+           .rank = request_.phase_rank(),
+           .microbatch = request_.microbatch(),
+           .piece = request_.piece()};
+  const int64_t wait_us = static_cast<int64_t>(std::clamp(request_.consumer_wait_seconds(), 0.0, 1e9) * 1e6);
+  const int64_t before = session->wait_us.exchange(wait_us);
+  if (wait_us > before) uses_.metrics.AddConsumerWait(static_cast<double>(wait_us - before) * 1e-6);
+  if (request_.attempt() > 0) uses_.metrics.CountDuplicateRequest();
+  transport_ = session->transport;
+  open_.emplace(std::move(session));
+  return absl::OkStatus();
+}
+
+void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const StepPlan>> plan) {
+  if (!plan.ok()) return Fail(plan.status(), /*is_answer=*/true);
+  absl::StatusOr<std::unique_ptr<PartTask>> task = uses_.builder.Prepare(*std::move(plan), name_);
+  if (!task.ok()) return Fail(task.status(), /*is_answer=*/true);
+  if (absl::Status fits = uses_.pool.CheckFits(**task); !fits.ok()) return Fail(fits, /*is_answer=*/true);
+  {
+    MutexLock lock(mutex_);
+    if (cancelled_) return;
+  }
+  PartPool::Answer answer = uses_.pool.Request(*std::move(task), shared_from_this());
+  if (!answer.accepted && answer.ready == nullptr) {
+    return Refuse(answer.retry_after, answer.why, Outcome::kRefused, /*is_answer=*/true);
+  }
+  pb::PartEvent accepted;
+  accepted.mutable_accepted()->set_queue(answer.queue);
+  Answer(std::move(accepted));
+  if (answer.ready != nullptr) return Send(std::move(answer.ready));
+  bool cancelled = false;
+  {
+    MutexLock lock(mutex_);
+    ticket_ = answer.ticket;
+    cancelled = cancelled_;
+  }
+  if (cancelled) uses_.pool.Cancel(answer.ticket);
+}
+
+void PartCall::OnProgress(std::string_view stage, uint64_t done, uint64_t total) {
+  Post(ProgressEvent(stage, done, total));
+}
+
+void PartCall::OnReady(std::shared_ptr<const ReadyPart> part) { Send(std::move(part)); }
+
+void PartCall::OnDropped(absl::Duration retry_after, const std::string& why) {
+  Refuse(retry_after, why, Outcome::kDropped);
+}
+
+void PartCall::OnFailed(const absl::Status& status) { Fail(status); }
+
+void PartCall::Send(std::shared_ptr<const ReadyPart> part) {
+  const absl::Time begin = absl::Now();
+  {
+    MutexLock lock(mutex_);
+    if (cancelled_ || end_.has_value()) return;
+    sending_ = true;
+  }
+  const absl::Duration timeout = std::min(uses_.send_timeout, deadline_ - begin);
+  const ReadyPart& sent = *part;
+  open_->session().source->Send(open_->session().id, request_.request_id(), sent.bytes(), sent.hash(),
+                                timeout,
+                                [self = shared_from_this(), part = std::move(part),
+                                 begin](absl::Status status) { self->TakeSent(*part, begin, status); });
+}
+
+void PartCall::TakeSent(const ReadyPart& part, absl::Time begin, const absl::Status& status) {
+  if (!status.ok()) {
+    // The transport has closed the peer; the session is of no use any more.
+    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) open_->session().dead = true;
+    return Fail(
+        absl::UnavailableError(absl::StrCat("sending ", DescribePart(name_), ": ", status.message())));
+  }
+  uses_.metrics.ObserveStage(Stage::kSend, absl::Now() - begin);
+  uses_.metrics.CountSent(transport_, part.bytes().size());
+  pb::PartEvent event;
+  event.mutable_sent()->set_length(part.bytes().size());
+  event.mutable_sent()->set_hash(part.hash().bytes.data(), part.hash().bytes.size());
+  Finally(std::move(event), {Outcome::kSent, grpc::Status::OK});
+}
+
+void PartCall::Tick() {
+  uint64_t ticks = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!sending_ || end_.has_value()) return;
+    ticks = ++send_ticks_;
+  }
+  // The time that a send may take has its own limit.
+  Post(ProgressEvent("sending", ticks, ticks));
+}
+
+// ---- Events
+
+void PartCall::Answer(pb::PartEvent event) {
+  {
+    MutexLock lock(mutex_);
+    events_.push_front(std::move(event));
+    answered_ = true;
+  }
+  Advance();
+}
+
+void PartCall::Post(pb::PartEvent event) {
+  {
+    MutexLock lock(mutex_);
+    if (end_.has_value()) return;
+    if (!events_.empty() && events_.back().has_progress()) {
+      events_.back() = std::move(event);
+    } else {
+      events_.push_back(std::move(event));
+    }
+  }
+  Advance();
+}
+
+void PartCall::Finally(std::optional<pb::PartEvent> event, End end, bool is_answer) {
+  {
+    MutexLock lock(mutex_);
+    if (end_.has_value()) return;
+    if (event.has_value()) events_.push_back(*std::move(event));
+    if (is_answer) answered_ = true;
+    uses_.metrics.CountRequest(end.outcome);
+    end_ = std::move(end);
+    sending_ = false;
+  }
+  Advance();
+}
+
+void PartCall::Fail(const absl::Status& status, bool is_answer) {
+  if (absl::IsResourceExhausted(status)) {
+    return Refuse(absl::Milliseconds(200), std::string(status.message()), Outcome::kRefused, is_answer);
+  }
+  const std::string exclude = ExcludeLine(status);
+  uses_.metrics.CountError(absl::StrCat("attempt_", absl::StatusCodeToString(status.code())));
+  LogEvent(LogLevel::kWarning, "attempt_failed",
+           {{"part", DescribePart(name_)}, {"message", std::string(status.message())}, {"exclude", exclude}});
+  pb::PartEvent event;
+  event.mutable_failed()->set_code(static_cast<int>(status.code()));
+  event.mutable_failed()->set_message(std::string(status.message()));
+  event.mutable_failed()->set_exclude(exclude);
+  // A failed attempt is an answer of the worker, not an error of the call.
+  Finally(std::move(event), {Outcome::kFailed, grpc::Status::OK}, is_answer);
+}
+
+void PartCall::Refuse(absl::Duration retry_after, const std::string& why, Outcome outcome, bool is_answer) {
+  pb::PartEvent event;
+  event.mutable_refused()->set_retry_after_seconds(absl::ToDoubleSeconds(retry_after));
+  event.mutable_refused()->set_reason(why);
+  Finally(std::move(event), {outcome, grpc::Status::OK}, is_answer);
+}
+
+void PartCall::Advance() {
+  enum class Act { kNothing, kWrite, kFinish } act = Act::kNothing;
+  grpc::Status status;
+  {
+    MutexLock lock(mutex_);
+    if (writing_ || finished_) return;
+    if (cancelled_) {
+      finished_ = true;
+      act = Act::kFinish;
+      status = grpc::Status::CANCELLED;
+    } else if (answered_ && !events_.empty()) {
+      written_ = std::move(events_.front());
+      events_.pop_front();
+      writing_ = true;
+      act = Act::kWrite;
+    } else if (answered_ && end_.has_value()) {
+      finished_ = true;
+      act = Act::kFinish;
+      status = end_->status;
+    }
+  }
+  // Only one thread gets here at a time: a write is under way, or the call is finished.
+  if (act == Act::kWrite) StartWrite(&written_);
+  if (act == Act::kFinish) Finish(status);
+}
+
+void PartCall::OnWriteDone(bool ok) {
+  {
+    MutexLock lock(mutex_);
+    writing_ = false;
+    if (!ok) cancelled_ = true;
+  }
+  Advance();
+}
+
+void PartCall::OnCancel() {
+  PartPool::Ticket ticket = 0;
+  {
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    ticket = ticket_;
+    if (!end_.has_value()) {
+      end_ = {Outcome::kCancelled, grpc::Status::CANCELLED};
+      uses_.metrics.CountRequest(Outcome::kCancelled);
+    }
+  }
+  if (ticket != 0) uses_.pool.Cancel(ticket);
+  Advance();
+}
+
+void PartCall::OnDone() { calls_.Remove(this); }
+
+}  // namespace evenkeel

@@ -1,0 +1,459 @@
+#include "server/part_pool.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <new>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/event_log.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr size_t kPage = 4096;
+// A thread that used this much CPU time since the last report has worked.
+constexpr uint64_t kBusyNanoseconds = 5'000'000;
+
+uint64_t CpuNanoseconds(clockid_t clock) {
+  timespec time{};
+  if (clock_gettime(clock, &time) != 0) return 0;
+  return uint64_t{1000000000} * static_cast<uint64_t>(time.tv_sec) + static_cast<uint64_t>(time.tv_nsec);
+}
+
+std::byte* AllocatePages(uint64_t num_bytes) {
+  const size_t rounded = (std::max<uint64_t>(num_bytes, 1) + kPage - 1) / kPage * kPage;
+  void* memory = std::aligned_alloc(kPage, rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+void ReadyPart::Free::operator()(std::byte* bytes) const { std::free(bytes); }
+
+ReadyPart::ReadyPart(PartName name, uint64_t num_bytes, Reservation memory)
+    : name_(name), num_bytes_(num_bytes), bytes_(AllocatePages(num_bytes)), memory_(std::move(memory)) {}
+
+// One part on its way. Guarded by the pool's mutex, but for what running units read.
+struct PartPool::Production {
+  struct Waiter {
+    Ticket ticket = 0;
+    std::shared_ptr<PartListener> listener;
+  };
+
+  PartName name;
+  uint64_t arrival = 0;
+  absl::Time accepted;
+  std::unique_ptr<PartTask> task;
+  std::optional<Reservation> memory;  // until the part owns it
+  std::shared_ptr<ReadyPart> part;    // from Begin on
+  std::vector<Waiter> waiters;
+  bool begun = false;
+  bool abandoned = false;  // nobody waits; ends when its last unit has
+  bool finishing = false;
+  absl::Status error;
+  size_t next_unit = 0;
+  size_t running = 0;
+  size_t units_done = 0;
+  // Progress: `done` = credit + own units + what the worker did since `mark` while none of its units ran.
+  uint64_t credit = 0;
+  uint64_t mark = 0;
+  std::map<size_t, std::pair<clockid_t, uint64_t>>
+      busy;  // pool thread -> its clock and CPU time when last looked at
+
+  bool HasUnits() const { return begun && !abandoned && error.ok() && next_unit < task->num_units(); }
+};
+
+bool PartPool::Earlier::operator()(const ProductionPtr& a, const ProductionPtr& b) const {
+  return std::pair(a->name.step, a->arrival) < std::pair(b->name.step, b->arrival);
+}
+
+PartPool::PartPool(const Options& options, Metrics* metrics)
+    : options_(options), metrics_(metrics), memory_(std::make_shared<MemoryAccount>(options.budget_bytes)) {
+  for (size_t i = 0; i < std::max(1u, options_.num_threads); ++i)
+    threads_.emplace_back([this, i] { Run(i); });
+  progress_ = std::thread([this] { RunProgress(); });
+}
+
+PartPool::~PartPool() { Stop(); }
+
+// ---- Requests
+
+uint64_t PartPool::CommittedBytes(const PartTask& task) const {
+  const uint64_t at_once = std::min<uint64_t>(std::max(1u, options_.num_threads), task.num_units());
+  return task.num_bytes() + at_once * task.scratch_bytes();
+}
+
+absl::Status PartPool::CheckFits(const PartTask& task) const {
+  const uint64_t needed = CommittedBytes(task);
+  if (needed <= options_.budget_bytes) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(DescribePart(task.name()), " has ", task.num_bytes(), " bytes and takes ",
+                   needed - task.num_bytes(), " more to make; the worker's budget is ", options_.budget_bytes,
+                   " bytes: raise serve --memory, or lower the job's microbatch.capacity_tokens, limits or "
+                   "pixels per item"));
+}
+
+PartPool::Answer PartPool::Request(std::unique_ptr<PartTask> task, std::shared_ptr<PartListener> listener) {
+  Calls calls;
+  Answer answer;
+  {
+    MutexLock lock(mutex_);
+    const PartName name = task->name();
+    const auto kept =
+        std::find_if(kept_.begin(), kept_.end(), [&](const auto& part) { return part->name() == name; });
+    const auto found = productions_.find(name);
+    if (draining_ || stopping_) {
+      answer = Refuse("the worker is draining");
+    } else if (kept != kept_.end()) {
+      kept_.splice(kept_.begin(), kept_, kept);
+      answer.ready = kept_.front();
+      if (metrics_ != nullptr) metrics_->CountShared();
+    } else if (tickets_.size() >= options_.max_requests) {
+      answer = Refuse("too many requests wait");
+    } else if (found != productions_.end()) {
+      answer = Join(found->second, std::move(listener));
+      if (metrics_ != nullptr) metrics_->CountShared();
+    } else if (std::optional<Reservation> memory = MakeRoom(CommittedBytes(*task), name.step, calls)) {
+      auto production = std::make_shared<Production>();
+      production->name = name;
+      production->arrival = next_ticket_;
+      production->accepted = absl::Now();
+      production->task = std::move(task);
+      production->memory = std::move(memory);
+      production->mark = units_done_;
+      productions_.emplace(name, production);
+      runnable_.insert(production);
+      answer = Join(production, std::move(listener));
+      work_.NotifyOne();
+    } else {
+      answer = Refuse("no memory for another part");
+    }
+  }
+  Make(calls);
+  return answer;
+}
+
+PartPool::Answer PartPool::Join(const ProductionPtr& production, std::shared_ptr<PartListener> listener) {
+  Answer answer{.accepted = true, .ticket = next_ticket_++};
+  tickets_.emplace(answer.ticket, production);
+  production->waiters.push_back({answer.ticket, std::move(listener)});
+  for (const ProductionPtr& other : runnable_) {
+    if (!Earlier()(other, production)) break;
+    ++answer.queue;
+  }
+  return answer;
+}
+
+PartPool::Answer PartPool::Refuse(std::string why) const {
+  // About the time in which a quarter of the budget is made anew.
+  const double seconds = static_cast<double>(memory_->used_bytes()) / 4 / std::max(1e6, bytes_per_second_);
+  Answer answer;
+  answer.retry_after = absl::Seconds(std::clamp(seconds, 0.05, 2.0));
+  answer.why = std::move(why);
+  return answer;
+}
+
+std::optional<Reservation> PartPool::MakeRoom(uint64_t bytes, uint64_t step, Calls& calls) {
+  std::optional<Reservation> memory = memory_->TryReserve(bytes);
+  while (!memory.has_value() && !kept_.empty()) {
+    ForgetKept(kept_.back()->name());
+    memory = memory_->TryReserve(bytes);
+  }
+  while (!memory.has_value()) {
+    // The highest step that was not begun; of one step the latest to arrive.
+    const auto last = std::find_if(runnable_.rbegin(), runnable_.rend(),
+                                   [](const ProductionPtr& production) { return !production->begun; });
+    if (last == runnable_.rend() || (*last)->name.step <= step) return std::nullopt;
+    const ProductionPtr victim = *last;
+    Drop(victim, calls);
+    memory = memory_->TryReserve(bytes);
+  }
+  return memory;
+}
+
+void PartPool::Drop(const ProductionPtr& production, Calls& calls) {
+  const absl::Duration retry_after = Refuse("").retry_after;
+  for (const Production::Waiter& waiter : production->waiters) {
+    calls.push_back([listener = waiter.listener, retry_after] {
+      listener->OnDropped(retry_after, "its memory is needed for a lower step");
+    });
+    tickets_.erase(waiter.ticket);
+  }
+  production->waiters.clear();
+  runnable_.erase(production);
+  productions_.erase(production->name);
+  production->memory.reset();
+  ended_.NotifyAll();
+}
+
+void PartPool::Cancel(Ticket ticket) {
+  MutexLock lock(mutex_);
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return;
+  const ProductionPtr production = found->second;
+  tickets_.erase(found);
+  ended_.NotifyAll();
+  std::erase_if(production->waiters, [ticket](const auto& waiter) { return waiter.ticket == ticket; });
+  if (!production->waiters.empty()) return;
+  production->abandoned = true;
+  runnable_.erase(production);
+  if (const auto same = productions_.find(production->name);
+      same != productions_.end() && same->second == production) {
+    productions_.erase(same);
+  }
+  // Where units still run, the last of them lets go of the memory.
+  if (production->running == 0) production->memory.reset();
+}
+
+// ---- Work
+
+void PartPool::Run(size_t thread) {
+  mutex_.Lock();
+  for (;;) {
+    while (!stopping_ && runnable_.empty()) work_.Wait(mutex_);
+    if (stopping_) break;
+    const ProductionPtr production = *runnable_.begin();
+    if (!production->begun) {
+      Begin(production);
+    } else {
+      RunUnit(production, thread);
+    }
+  }
+  mutex_.Unlock();
+}
+
+void PartPool::Begin(const ProductionPtr& production) {
+  runnable_.erase(production);
+  production->begun = true;
+  ++production->running;
+  production->credit += units_done_ - production->mark;
+  mutex_.Unlock();
+  if (metrics_ != nullptr) metrics_->ObserveStage(Stage::kQueue, absl::Now() - production->accepted);
+  absl::Status begun;
+  try {
+    production->part = std::make_shared<ReadyPart>(production->name, production->task->num_bytes(),
+                                                   std::move(*production->memory));
+    production->task->Begin(production->part->writable());
+  } catch (const std::exception& error) {
+    begun = absl::InternalError(absl::StrCat(DescribePart(production->name), ": ", error.what()));
+  }
+  mutex_.Lock();
+  --production->running;
+  production->mark = units_done_;
+  production->memory.reset();
+  if (!begun.ok()) production->error = begun;
+  if (production->HasUnits()) {
+    runnable_.insert(production);
+    work_.NotifyAll();
+  } else {
+    Finish(production);
+  }
+}
+
+void PartPool::RunUnit(const ProductionPtr& production, size_t thread) {
+  const size_t unit = production->next_unit++;
+  if (!production->HasUnits()) runnable_.erase(production);
+  if (production->running++ == 0) production->credit += units_done_ - production->mark;
+  clockid_t clock = CLOCK_REALTIME;
+  pthread_getcpuclockid(pthread_self(), &clock);
+  production->busy[thread] = {clock, CpuNanoseconds(clock)};
+  mutex_.Unlock();
+  const absl::Status status = RunGuarded(production, unit);
+  mutex_.Lock();
+  production->busy.erase(thread);
+  if (!status.ok() && production->error.ok()) {
+    production->error = status;
+    runnable_.erase(production);
+  }
+  ++production->units_done;
+  ++units_done_;
+  if (--production->running == 0) production->mark = units_done_;
+  Finish(production);
+}
+
+absl::Status PartPool::RunGuarded(const ProductionPtr& production, size_t unit) {
+  const absl::Time begin = absl::Now();
+  const uint64_t number = ++units_started_;
+  if (options_.fault_fail_every != 0 && number % options_.fault_fail_every == 0) {
+    return absl::UnavailableError("a fault was asked for with --fault-fail-every");
+  }
+  absl::Status status;
+  try {
+    status = production->task->RunUnit(unit, production->part->writable());
+  } catch (const std::exception& error) {
+    // Memory that ran out or a decoder that threw says nothing about the data: the attempt failed.
+    status = absl::InternalError(absl::StrCat(DescribePart(production->name), ": ", error.what()));
+  }
+  const absl::Duration left = options_.fault_unit_delay - (absl::Now() - begin);
+  if (left > absl::ZeroDuration()) absl::SleepFor(left);
+  return status;
+}
+
+void PartPool::Finish(const ProductionPtr& production) {
+  if (production->running > 0 || production->finishing || production->HasUnits()) return;
+  production->finishing = true;
+  if (!production->abandoned && production->error.ok()) {
+    mutex_.Unlock();
+    const absl::Time begin = absl::Now();
+    production->part->hash_ = DigestOf(std::as_bytes(production->part->bytes()));
+    if (metrics_ != nullptr) {
+      metrics_->ObserveStage(Stage::kHash, absl::Now() - begin);
+      metrics_->ObserveStage(Stage::kPart, absl::Now() - production->accepted);
+    }
+    mutex_.Lock();
+  }
+  Calls calls;
+  EndProduction(production, calls);
+  mutex_.Unlock();
+  Make(calls);
+  mutex_.Lock();
+}
+
+void PartPool::EndProduction(const ProductionPtr& production, Calls& calls) {
+  if (const auto same = productions_.find(production->name);
+      same != productions_.end() && same->second == production) {
+    productions_.erase(same);
+  }
+  std::shared_ptr<ReadyPart> part = std::move(production->part);
+  if (part != nullptr) part->memory_.ShrinkTo(part->num_bytes_);
+  for (const Production::Waiter& waiter : production->waiters) {
+    tickets_.erase(waiter.ticket);
+    if (production->error.ok()) {
+      calls.push_back([listener = waiter.listener, part] { listener->OnReady(part); });
+    } else {
+      calls.push_back([listener = waiter.listener, error = production->error] { listener->OnFailed(error); });
+    }
+  }
+  production->waiters.clear();
+  production->task.reset();
+  ended_.NotifyAll();
+  if (part == nullptr || !production->error.ok() || production->abandoned) return;
+  ++parts_made_;
+  const absl::Time now = absl::Now();
+  const double seconds = std::max(1e-3, absl::ToDoubleSeconds(now - last_made_));
+  bytes_per_second_ +=
+      0.1 * (std::min(static_cast<double>(part->num_bytes_) / seconds, 20e9) - bytes_per_second_);
+  last_made_ = now;
+  Keep(std::move(part));
+}
+
+void PartPool::Keep(std::shared_ptr<const ReadyPart> part) {
+  if (part->num_bytes_ > options_.kept_bytes) return;
+  kept_bytes_ += part->num_bytes_;
+  kept_.push_front(std::move(part));
+  while (kept_bytes_ > options_.kept_bytes) ForgetKept(kept_.back()->name());
+}
+
+void PartPool::ForgetKept(const PartName& name) {
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [&](const auto& part) { return part->name() == name; });
+  if (found == kept_.end()) return;
+  kept_bytes_ -= (*found)->num_bytes_;
+  kept_.erase(found);
+}
+
+// ---- Progress, draining, statistics
+
+void PartPool::RunProgress() {
+  for (;;) {
+    Calls calls;
+    {
+      MutexLock lock(mutex_);
+      const absl::Time due = absl::Now() + options_.progress_interval;
+      while (!stopping_ && absl::Now() < due) ended_.WaitFor(mutex_, due - absl::Now());
+      if (stopping_) return;
+      Report(calls);
+    }
+    Make(calls);
+  }
+}
+
+void PartPool::Report(Calls& calls) {
+  for (auto& [name, production] : productions_) {
+    for (auto& [thread, seen] : production->busy) {
+      const uint64_t used = CpuNanoseconds(seen.first);
+      if (used < seen.second + kBusyNanoseconds) continue;
+      seen.second = used;
+      ++production->credit;
+    }
+    const bool runs = production->running > 0 || production->finishing;
+    const uint64_t done =
+        production->credit + production->units_done + (runs ? 0 : units_done_ - production->mark);
+    const uint64_t total = done + production->task->num_units() - production->units_done;
+    const std::string_view stage = production->begun ? "producing" : "queued";
+    for (const Production::Waiter& waiter : production->waiters) {
+      calls.push_back(
+          [listener = waiter.listener, stage, done, total] { listener->OnProgress(stage, done, total); });
+    }
+  }
+}
+
+void PartPool::Make(Calls& calls) {
+  for (const auto& call : calls) call();
+}
+
+bool PartPool::Drain(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mutex_);
+  draining_ = true;
+  while (!tickets_.empty() && absl::Now() < deadline) ended_.WaitFor(mutex_, deadline - absl::Now());
+  return tickets_.empty();
+}
+
+void PartPool::Stop() {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    work_.NotifyAll();
+    ended_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  progress_.join();
+  Calls calls;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [name, production] : productions_) {
+      for (const Production::Waiter& waiter : production->waiters) {
+        calls.push_back([listener = waiter.listener] {
+          listener->OnFailed(absl::CancelledError("the worker is stopping"));
+        });
+      }
+    }
+    productions_.clear();
+    runnable_.clear();
+    tickets_.clear();
+    kept_.clear();
+    kept_bytes_ = 0;
+  }
+  Make(calls);
+}
+
+PartPool::Stats PartPool::stats() const {
+  MutexLock lock(mutex_);
+  Stats stats;
+  for (const auto& [name, production] : productions_) {
+    const uint64_t bytes = CommittedBytes(*production->task);
+    (production->begun ? stats.producing : stats.queued) += 1;
+    (production->begun ? stats.bytes.producing : stats.bytes.queued) += bytes;
+  }
+  stats.ready = kept_.size();
+  stats.bytes.ready = kept_bytes_;
+  stats.bytes.budget = options_.budget_bytes;
+  const uint64_t used = memory_->used_bytes();
+  const uint64_t known = stats.bytes.queued + stats.bytes.producing + stats.bytes.ready;
+  stats.bytes.in_flight = used > known ? used - known : 0;
+  stats.requests = tickets_.size();
+  stats.parts_made = parts_made_;
+  return stats;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,192 @@
+// Makes parts on a fixed number of threads within a budget of bytes, the lowest step first.
+//
+//   PartPool pool({.num_threads = 8, .budget_bytes = 8ull << 30}, &metrics);
+//   PartPool::Answer answer = pool.Request(std::move(task), listener);   // at once: accepted, refused or
+//   ready
+//   ...
+//   pool.Cancel(answer.ticket);                                          // work that nobody waits for is
+//   dropped
+//
+// Order: the lowest step first, then the order of arrival; threads that finish a unit always turn to the
+// first part that has units left, so several threads share a large part. Requests for the same part share one
+// production, and ready parts are kept for a while for those who ask again.
+//
+// Memory: a request is accepted when its bytes fit into the budget beside everything accepted, being made,
+// ready or still in somebody's hands. To make room the pool forgets ready parts that nobody waits for, then
+// drops requests of higher steps that were not begun, the highest first: those can be made again.
+//
+// Progress: listeners hear of their request every `progress_interval`. `done` grows while the request's own
+// units are worked on (measured by the CPU time of its threads), or, while it waits, while the worker does
+// any work at all.
+//
+// Thread safety: all members may be called from many threads. Listeners are called from the pool's threads,
+// with no lock of the pool held; they must not block.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/annotated_mutex.h"
+#include "core/digest.h"
+#include "core/part.h"
+#include "server/memory_account.h"
+#include "server/metrics.h"
+#include "server/part_task.h"
+
+namespace evenkeel {
+
+// A part that is ready: its bytes and their hash. Its memory counts against the budget until the last owner
+// lets go.
+class ReadyPart {
+ public:
+  ReadyPart(PartName name, uint64_t num_bytes, Reservation memory);
+
+  const PartName& name() const { return name_; }
+  std::span<const std::byte> bytes() const { return {bytes_.get(), num_bytes_}; }
+  const Digest& hash() const { return hash_; }
+
+ private:
+  friend class PartPool;
+  struct Free {
+    void operator()(std::byte* bytes) const;
+  };
+  std::span<std::byte> writable() { return {bytes_.get(), num_bytes_}; }
+
+  const PartName name_;
+  const uint64_t num_bytes_;
+  std::unique_ptr<std::byte[], Free> bytes_;  // aligned to a page
+  Digest hash_;
+  Reservation memory_;
+};
+
+// Who waits for a part. One of OnReady, OnDropped and OnFailed is called at most once, and nothing after it;
+// none after Cancel has returned, but for a call that was already on its way.
+class PartListener {
+ public:
+  virtual ~PartListener() = default;
+  virtual void OnProgress(std::string_view stage, uint64_t done, uint64_t total) = 0;
+  virtual void OnReady(std::shared_ptr<const ReadyPart> part) = 0;
+  // The request was accepted, but its memory is needed for a lower step.
+  virtual void OnDropped(absl::Duration retry_after, const std::string& why) = 0;
+  virtual void OnFailed(const absl::Status& status) = 0;
+};
+
+class PartPool {
+ public:
+  using Ticket = uint64_t;
+
+  struct Options {
+    uint32_t num_threads = 1;
+    uint64_t budget_bytes = 4ull << 30;
+    uint64_t kept_bytes = 256ull << 20;  // ready parts that nobody waits for
+    uint32_t max_requests = 4096;        // that wait
+    absl::Duration progress_interval = absl::Seconds(1);
+    absl::Duration fault_unit_delay;  // for tests of overload: every unit takes at least this long
+    uint32_t fault_fail_every = 0;    // for tests: every n-th unit fails its attempt
+  };
+
+  // What Request answers at once. Exactly one of: ready is set; accepted; refused (neither).
+  struct Answer {
+    std::shared_ptr<const ReadyPart> ready;
+    bool accepted = false;
+    Ticket ticket = 0;           // accepted
+    uint32_t queue = 0;          // accepted: parts ahead of it
+    absl::Duration retry_after;  // refused
+    std::string why;             // refused
+  };
+
+  struct Stats {
+    ByteGauges bytes;
+    uint64_t queued = 0, producing = 0, ready = 0;  // parts
+    uint64_t requests = 0;                          // that wait
+    uint64_t parts_made = 0;
+  };
+
+  // `metrics` may be null and must outlive the pool.
+  PartPool(const Options& options, Metrics* metrics);
+  // As Stop.
+  ~PartPool();
+
+  // FailedPrecondition where `task` can never fit into the budget: names both sizes and what to change.
+  absl::Status CheckFits(const PartTask& task) const;
+
+  Answer Request(std::unique_ptr<PartTask> task, std::shared_ptr<PartListener> listener);
+  // Does nothing where the ticket's request has ended.
+  void Cancel(Ticket ticket);
+
+  // Refuses new requests and waits until those accepted have ended. False where `timeout` passed first.
+  bool Drain(absl::Duration timeout);
+  // Ends the threads after their current units; requests left get OnFailed(Cancelled).
+  void Stop();
+
+  Stats stats() const;
+
+ private:
+  struct Production;
+  using ProductionPtr = std::shared_ptr<Production>;
+  // By step, then arrival.
+  struct Earlier {
+    bool operator()(const ProductionPtr& a, const ProductionPtr& b) const;
+  };
+  // Calls to listeners, made once the lock is released.
+  using Calls = std::vector<std::function<void()>>;
+
+  uint64_t CommittedBytes(const PartTask& task) const;
+  std::optional<Reservation> MakeRoom(uint64_t bytes, uint64_t step, Calls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drop(const ProductionPtr& production, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Answer Refuse(std::string why) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Answer Join(const ProductionPtr& production, std::shared_ptr<PartListener> listener)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetKept(const PartName& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Keep(std::shared_ptr<const ReadyPart> part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  void Run(size_t thread);
+  void Begin(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunUnit(const ProductionPtr& production, size_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RunGuarded(const ProductionPtr& production, size_t unit);
+  // After the last unit of a production has ended.
+  void Finish(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndProduction(const ProductionPtr& production, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  void RunProgress();
+  void Report(Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Make(Calls& calls);
+
+  const Options options_;
+  Metrics* const metrics_;
+  const std::shared_ptr<MemoryAccount> memory_;
+  std::atomic<uint64_t> units_started_{0};
+
+  mutable Mutex mutex_;
+  CondVar work_;
+  CondVar ended_;  // a request ended
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t units_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t parts_made_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<PartName, ProductionPtr> productions_ ABSL_GUARDED_BY(mutex_);  // accepted and not ready
+  std::set<ProductionPtr, Earlier> runnable_ ABSL_GUARDED_BY(mutex_);  // those with units that nobody took
+  std::map<Ticket, ProductionPtr> tickets_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::shared_ptr<const ReadyPart>> kept_ ABSL_GUARDED_BY(mutex_);  // most recently used first
+  uint64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  double bytes_per_second_ ABSL_GUARDED_BY(mutex_) = 100e6;  // made lately; for retry times only
+  absl::Time last_made_ ABSL_GUARDED_BY(mutex_);
+
+  std::vector<std::thread> threads_;
+  std::thread progress_;
+};
+
+}  // namespace evenkeel

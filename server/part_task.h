@@ -1,0 +1,41 @@
+// The work that makes one part, cut into units that may run on different threads.
+//
+// Who runs it allocates num_bytes() once and hands the same memory to every call:
+//   task.Begin(part);                                  // once, before any unit
+//   for every unit, in any order, on any thread:       task.RunUnit(unit, part)
+// After all units every byte of the part is written. The bytes depend on (index, job, step, part) alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/part.h"
+
+namespace evenkeel {
+
+class PartTask {
+ public:
+  virtual ~PartTask() = default;
+
+  virtual const PartName& name() const = 0;
+  // Exact; known before any byte is made.
+  virtual uint64_t num_bytes() const = 0;
+  virtual size_t num_units() const = 0;
+  // Memory that one running unit takes beside the part: the largest medium as stored.
+  virtual uint64_t scratch_bytes() const = 0;
+
+  virtual void Begin(std::span<std::byte> part) = 0;
+  // An error is one of the attempt: another worker may succeed. Bad data is no error but an invalid item.
+  // The status names the sample; ExcludeLine() gives the job's line where leaving the sample out would help.
+  virtual absl::Status RunUnit(size_t unit, std::span<std::byte> part) = 0;
+};
+
+// A line of the job's `exclude` list that travels with a status.
+absl::Status WithExcludeLine(absl::Status status, const std::string& line);
+std::string ExcludeLine(const absl::Status& status);  // empty where there is none
+
+}  // namespace evenkeel

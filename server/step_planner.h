@@ -1,0 +1,93 @@
+// Plans of steps for many threads: each computed once, kept while memory allows, and the next steps ahead of
+// need.
+//
+//   StepPlanner planner(source, {.cache_bytes = 256 << 20, .steps_ahead = 4}, nullptr);
+//   planner.Get(12, [](absl::StatusOr<std::shared_ptr<const StepPlan>> plan) { ... });
+//
+// A request in want of a plan comes before any plan ahead of need, and the lowest step before higher ones.
+// Errors are handed to all who wait and are not kept.
+//
+// Thread safety: all members may be called from many threads. Callbacks run on the caller's thread where the
+// plan is there, else on a planning thread; they must not block for long, and no lock of the planner is held.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/annotated_mutex.h"
+#include "server/metrics.h"
+#include "server/stream.h"
+
+namespace evenkeel {
+
+class StepPlanner {
+ public:
+  using PlanPtr = std::shared_ptr<const StepPlan>;
+  using Ready = std::function<void(absl::StatusOr<PlanPtr>)>;
+  // A pure function; called from several threads at once for different steps.
+  using Source = std::function<absl::StatusOr<StepPlan>(uint64_t step)>;
+
+  struct Options {
+    uint64_t cache_bytes = 256ull << 20;  // the plan asked for last is kept whatever its size
+    uint32_t steps_ahead = 4;
+    uint32_t num_threads = 1;
+    uint32_t max_waiting = 4096;  // callbacks
+  };
+
+  // `metrics` may be null.
+  StepPlanner(Source source, Options options, Metrics* metrics);
+  // Waiting callbacks get Cancelled.
+  ~StepPlanner();
+
+  // Calls `ready` once. ResourceExhausted: too many wait; Cancelled: the planner ends; else the source's
+  // errors.
+  void Get(uint64_t step, Ready ready);
+  // The same, waiting for it. Not from a callback.
+  absl::StatusOr<PlanPtr> Wait(uint64_t step);
+
+  uint64_t cached_bytes() const;
+  uint64_t num_computed() const;
+
+ private:
+  struct Kept {
+    PlanPtr plan;
+    uint64_t bytes = 0;
+    std::list<uint64_t>::iterator recent;
+  };
+
+  void Run();
+  // The step to compute next; removes it from the queues.
+  uint64_t TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PlanPtr Find(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Keep(uint64_t step, PlanPtr plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PlanAhead(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReportNew(const StepPlan& plan, absl::Duration duration);
+
+  const Source source_;
+  const Options options_;
+  Metrics* const metrics_;
+
+  mutable Mutex mutex_;
+  CondVar work_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<uint64_t, std::vector<Ready>> waiting_ ABSL_GUARDED_BY(mutex_);  // queued or being computed
+  size_t num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<uint64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // not begun
+  std::set<uint64_t> ahead_ ABSL_GUARDED_BY(mutex_);   // not begun, nobody waits
+  std::set<uint64_t> running_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Kept> kept_ ABSL_GUARDED_BY(mutex_);
+  std::list<uint64_t> recent_ ABSL_GUARDED_BY(mutex_);  // most recently used first
+  uint64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t num_computed_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace evenkeel

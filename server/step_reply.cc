@@ -1,0 +1,103 @@
+#include "server/step_reply.h"
+
+#include <algorithm>
+
+#include "core/status.h"
+#include "proto/service.pb.h"
+
+namespace evenkeel {
+namespace {
+
+void AddSegments(const std::vector<RouteSegment>& segments,
+                 google::protobuf::RepeatedPtrField<pb::RouteSegment>& out) {
+  for (const RouteSegment& segment : segments) {
+    pb::RouteSegment& added = *out.Add();
+    added.set_peer(segment.peer);
+    added.set_row(segment.row);
+    added.set_rows(segment.rows);
+  }
+}
+
+void AddRoute(const Route& route, const RankRoute& local, pb::RouteSlice& out) {
+  out.set_from(std::string(PhaseName(route.from)));
+  out.set_to(std::string(PhaseName(route.to)));
+  out.set_microbatch(route.microbatch);
+  out.mutable_ranks()->Add(route.ranks.begin(), route.ranks.end());
+  AddSegments(local.send, *out.mutable_send());
+  AddSegments(local.receive, *out.mutable_receive());
+  out.set_rows_in(local.rows_in);
+  out.set_rows_out(local.rows_out);
+  out.mutable_microbatch_offsets()->Add(local.microbatch_offsets.begin(), local.microbatch_offsets.end());
+}
+
+void AddLoads(const PhasePlan& phase, pb::PhaseLoads& out) {
+  out.set_phase(std::string(PhaseName(phase.phase)));
+  out.mutable_before()->Add(phase.load_before.begin(), phase.load_before.end());
+  out.mutable_after()->Add(phase.load_after.begin(), phase.load_after.end());
+  out.mutable_tokens_before()->Add(phase.tokens_before.begin(), phase.tokens_before.end());
+  out.mutable_tokens_after()->Add(phase.tokens_after.begin(), phase.tokens_after.end());
+}
+
+bool HasRank(const Job& job, uint32_t global_rank) {
+  return std::any_of(job.phases.begin(), job.phases.end(), [&](const PhaseSpec& phase) {
+    return std::find(phase.ranks.begin(), phase.ranks.end(), global_rank) != phase.ranks.end();
+  });
+}
+
+absl::Status AddParts(const PartBuilder& builder, const PartPool& pool, uint64_t max_part_bytes,
+                      const std::shared_ptr<const StepPlan>& plan, uint32_t global_rank,
+                      pb::DescribeStepReply& reply) {
+  for (const PartName& name : builder.PartsOf(*plan, global_rank)) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<PartTask> task, builder.Prepare(plan, name));
+    EVENKEEL_RETURN_IF_ERROR(pool.CheckFits(*task));
+    if (task->num_bytes() > max_part_bytes) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          DescribePart(name), " has ", task->num_bytes(), " bytes, a message at most ", max_part_bytes,
+          ": lower the job's microbatch.capacity_tokens or the pixels and frames per item"));
+    }
+    pb::PartDescription& part = *reply.add_parts();
+    part.set_phase(std::string(PhaseName(name.phase)));
+    part.set_phase_rank(name.rank);
+    part.set_microbatch(name.microbatch);
+    part.set_piece(name.piece);
+    part.set_bytes(task->num_bytes());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status DescribeStep(const Stream& stream, const PartBuilder& builder, const PartPool& pool,
+                          uint64_t max_part_bytes, std::shared_ptr<const StepPlan> plan, uint32_t global_rank,
+                          pb::DescribeStepReply& reply) {
+  if (!HasRank(stream.job, global_rank)) {
+    return absl::InvalidArgumentError(absl::StrCat("no phase of the job has global rank ", global_rank));
+  }
+  reply.set_step(plan->plan.step);
+  reply.set_num_microbatches(plan->plan.num_microbatches);
+  reply.set_loss_tokens(plan->plan.loss_tokens);
+  reply.set_num_samples(plan->plan.samples.size());
+  EVENKEEL_RETURN_IF_ERROR(AddParts(builder, pool, max_part_bytes, plan, global_rank, reply));
+  for (const Route& route : plan->plan.routes) {
+    const auto found = std::find(route.ranks.begin(), route.ranks.end(), global_rank);
+    if (found == route.ranks.end()) continue;
+    AddRoute(route, route.per_rank[found - route.ranks.begin()], *reply.add_routes());
+  }
+  for (const PhasePlan& phase : plan->plan.phases) AddLoads(phase, *reply.add_loads());
+  return absl::OkStatus();
+}
+
+void DescribeStream(const Stream& stream, pb::DescribeReply& reply) {
+  reply.set_job_name(stream.job.name);
+  reply.set_stream_version(kStreamVersion);
+  reply.set_stream_digest(stream.stream_digest.Hex());
+  reply.set_layout_digest(stream.layout_digest.Hex());
+  for (const PhaseSpec& spec : stream.job.phases) {
+    pb::PhaseRanks& phase = *reply.add_phases();
+    phase.set_phase(std::string(PhaseName(spec.phase)));
+    phase.mutable_ranks()->Add(spec.ranks.begin(), spec.ranks.end());
+    phase.set_once_per_microbatch(spec.runs == Runs::kOncePerMicrobatch);
+  }
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,176 @@
+#include "server/worker_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "proto/service.grpc.pb.h"
+#include "server/event_log.h"
+#include "server/part_call.h"
+#include "server/step_reply.h"
+
+namespace evenkeel {
+namespace {
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+bool HasDeadline(const grpc::CallbackServerContext& context) {
+  return context.deadline() != std::chrono::system_clock::time_point::max();
+}
+
+absl::Status NoDeadline() { return absl::InvalidArgumentError("every call must carry a deadline"); }
+
+// FailedPrecondition that names both sides, where they differ.
+absl::Status CheckSame(std::string_view what, std::string_view theirs, std::string_view ours,
+                       std::string_view hint) {
+  if (theirs == ours) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      absl::string_view(what.data(), what.size()), ": the consumer has ",
+      absl::string_view(theirs.data(), theirs.size()), ", this worker ",
+      absl::string_view(ours.data(), ours.size()), "; ", absl::string_view(hint.data(), hint.size())));
+}
+
+absl::Status CheckStream(const Stream& stream, const pb::OpenSessionRequest& request) {
+  EVENKEEL_RETURN_IF_ERROR(CheckSame("stream version", absl::StrCat(request.stream_version()),
+                                     absl::StrCat(kStreamVersion),
+                                     "run workers and consumers of one release"));
+  if (!request.stream_digest().empty()) {
+    EVENKEEL_RETURN_IF_ERROR(CheckSame("stream digest", request.stream_digest(), stream.stream_digest.Hex(),
+                                       "another index, seed, batch size or processor"));
+  }
+  if (!request.layout_digest().empty()) {
+    EVENKEEL_RETURN_IF_ERROR(CheckSame("layout digest", request.layout_digest(), stream.layout_digest.Hex(),
+                                       "another topology, cost, algorithm or wire form"));
+  }
+  return absl::OkStatus();
+}
+
+// A call that ends before it began.
+class Rejection : public grpc::ServerWriteReactor<pb::PartEvent> {
+ public:
+  explicit Rejection(const absl::Status& status) { Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+class WorkerService::Rpcs : public pb::Worker::CallbackService {
+ public:
+  explicit Rpcs(Uses uses) : uses_(std::move(uses)) {}
+
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const pb::DescribeRequest*,
+                                     pb::DescribeReply* reply) override {
+    if (HasDeadline(*context)) Fill(*reply);
+    return End(context, HasDeadline(*context) ? absl::OkStatus() : NoDeadline());
+  }
+
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const pb::OpenSessionRequest* request,
+                                        pb::OpenSessionReply* reply) override {
+    return End(context, HasDeadline(*context) ? Open(*request, *reply) : NoDeadline());
+  }
+
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
+                                         const pb::CloseSessionRequest* request,
+                                         pb::CloseSessionReply*) override {
+    uses_.sessions.Close(request->session_id());
+    return End(context, absl::OkStatus());
+  }
+
+  grpc::ServerUnaryReactor* DescribeStep(grpc::CallbackServerContext* context,
+                                         const pb::DescribeStepRequest* request,
+                                         pb::DescribeStepReply* reply) override {
+    if (!HasDeadline(*context)) return End(context, NoDeadline());
+    if (auto session = uses_.sessions.Find(request->session_id()); !session.ok()) {
+      return End(context, session.status());
+    }
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    uses_.planner.Get(request->step(), [this, request, reply, reactor](auto plan) {
+      absl::Status status = plan.status();
+      if (plan.ok()) {
+        status = evenkeel::DescribeStep(uses_.stream, uses_.builder, uses_.pool, uses_.max_part_bytes,
+                                        *std::move(plan), request->rank(), *reply);
+      }
+      // Of this call, NOT_FOUND speaks of the session.
+      if (absl::IsNotFound(status)) status = absl::InternalError(status.message());
+      reactor->Finish(ToGrpc(AddContext(status, absl::StrCat("step ", request->step()))));
+    });
+    return reactor;
+  }
+
+  grpc::ServerWriteReactor<pb::PartEvent>* RequestPart(grpc::CallbackServerContext* context,
+                                                       const pb::RequestPartRequest* request) override {
+    if (!HasDeadline(*context)) return std::make_unique<Rejection>(NoDeadline()).release();
+    return PartCall::Start(uses_, calls_, draining_, *context, *request);
+  }
+
+  void SetDraining() { draining_ = true; }
+  CallRegister& calls() { return calls_; }
+
+ private:
+  static grpc::ServerUnaryReactor* End(grpc::CallbackServerContext* context, const absl::Status& status) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+
+  void Fill(pb::DescribeReply& reply) const {
+    DescribeStream(uses_.stream, reply);
+    for (const transport::Source* source : uses_.sources) reply.add_transports(source->info().name);
+    reply.set_draining(draining_);
+    reply.set_release(EVENKEEL_VERSION);
+  }
+
+  absl::Status Open(const pb::OpenSessionRequest& request, pb::OpenSessionReply& reply) {
+    if (draining_) return absl::UnavailableError("the worker is draining; ask another");
+    EVENKEEL_RETURN_IF_ERROR(CheckStream(uses_.stream, request));
+    transport::Secret secret;
+    if (request.secret().size() != secret.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("OpenSession: the secret has ", request.secret().size(),
+                                                     " bytes, not ", secret.size()));
+    }
+    std::copy(request.secret().begin(), request.secret().end(), secret.begin());
+    const auto source = std::find_if(uses_.sources.begin(), uses_.sources.end(), [&](const auto* one) {
+      return one->info().name == request.transport();
+    });
+    if (source == uses_.sources.end()) {
+      return absl::FailedPreconditionError(absl::StrCat("this worker does not offer the transport '",
+                                                        request.transport(),
+                                                        "'; see Describe and serve --transport"));
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                              uses_.sessions.Open(request.rank(), **source, request.address(), secret));
+    const transport::Info info = (*source)->info();
+    reply.set_session_id(session->id);
+    reply.set_address((*source)->address());
+    reply.set_session_idle_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(uses_.sessions.idle())));
+    reply.set_transport_detail(info.detail);
+    Fill(*reply.mutable_worker());
+    LogEvent(LogLevel::kInfo, "session_opened",
+             {{"rank", request.rank()}, {"transport", info.name}, {"detail", info.detail}});
+    return absl::OkStatus();
+  }
+
+  const Uses uses_;
+  CallRegister calls_;
+  std::atomic<bool> draining_{false};
+};
+
+WorkerService::WorkerService(Uses uses) : rpcs_(std::make_unique<Rpcs>(std::move(uses))) {}
+WorkerService::~WorkerService() = default;
+
+grpc::Service* WorkerService::service() { return rpcs_.get(); }
+void WorkerService::SetDraining() { rpcs_->SetDraining(); }
+bool WorkerService::WaitForCalls(absl::Duration timeout) { return rpcs_->calls().WaitUntilEmpty(timeout); }
+size_t WorkerService::open_calls() const { return rpcs_->calls().size(); }
+
+void WorkerService::Tick() {
+  for (const std::shared_ptr<PartCall>& call : rpcs_->calls().All()) call->Tick();
+}
+
+}  // namespace evenkeel

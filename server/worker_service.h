@@ -1,0 +1,62 @@
+// The control plane of a worker: proto/service.proto over gRPC. Calls are translated and nothing else; what
+// they mean is decided by the planner, the builder, the pool and the session table.
+//
+//   WorkerService service({.stream = *stream, .planner = planner, ...});
+//   builder.RegisterService(service.service());
+//   ...
+//   service.SetDraining();          // new sessions and parts are refused from now on
+//   service.WaitForCalls(timeout);  // those accepted have ended
+//
+// Ownership: everything in Uses must outlive the service; the gRPC server and the transports must have ended
+// before. Thread safety: all members may be called from many threads. gRPC is confined to the .cc files.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/metrics.h"
+#include "server/part_builder.h"
+#include "server/part_pool.h"
+#include "server/session_table.h"
+#include "server/step_planner.h"
+#include "server/stream.h"
+#include "transport/transport.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace evenkeel {
+
+class WorkerService {
+ public:
+  struct Uses {
+    const Stream& stream;
+    StepPlanner& planner;
+    const PartBuilder& builder;
+    PartPool& pool;
+    SessionTable& sessions;
+    Metrics& metrics;
+    std::vector<transport::Source*> sources;  // in order of preference
+    uint64_t max_part_bytes = 512ull << 20;   // of the transports
+    absl::Duration send_timeout = absl::Seconds(60);
+  };
+
+  explicit WorkerService(Uses uses);
+  ~WorkerService();
+
+  grpc::Service* service();
+  void SetDraining();
+  // False where calls for parts are still open after `timeout`.
+  bool WaitForCalls(absl::Duration timeout);
+  // Regularly: tells consumers whose parts are on the wire that this takes its time.
+  void Tick();
+  size_t open_calls() const;
+
+ private:
+  class Rpcs;
+  const std::unique_ptr<Rpcs> rpcs_;
+};
+
+}  // namespace evenkeel
