@@ -147,6 +147,9 @@ void FetchLoop::TakeRefusal(AttemptRef ref, double retry_after_seconds, const st
                             absl::Time now) {
   ++stats_.refused;
   ++ref.part->refusals;
+  // Dropped before it was begun: no work was lost, so the next copy is no duplicate.
+  if (ref.attempt().state != Attempt::State::kAsked && ref.part->copies_accepted > 0)
+    --ref.part->copies_accepted;
   Worker* worker = workers_.Find(ref.attempt().endpoint);
   EndAttempt(*ref.part, ref.index);
   if (worker == nullptr) return;

@@ -1,0 +1,307 @@
+// evenkeel fetch: consumes a stream without Python, one consumer per rank, and prints digests of what
+// arrived.
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "cli/commands.h"
+#include "client/consumer.h"
+#include "core/annotated_mutex.h"
+#include "core/job.h"
+#include "core/status.h"
+#include "server/stream.h"
+
+namespace evenkeel::cli {
+namespace {
+
+constexpr size_t kMaxRanks = 4096;
+
+struct Options {
+  ConsumerOptions consumer;
+  std::string job;
+  std::string ranks = "0";
+  uint64_t steps = 0;
+  double progress_timeout = 10;
+  double step_timeout = 300;
+  double connect_timeout = 30;
+  bool digest = false;
+  bool json = false;
+  std::string chain;
+};
+
+bool ParseNumber(absl::string_view text, uint32_t* out) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// "0-3,8" -> 0, 1, 2, 3, 8.
+absl::StatusOr<std::vector<uint32_t>> ParseRanks(const std::string& text) {
+  std::vector<uint32_t> ranks;
+  for (absl::string_view piece : absl::StrSplit(text, ',')) {
+    std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(piece, absl::MaxSplits('-', 1));
+    uint32_t first = 0;
+    uint32_t last = 0;
+    bool fine = ParseNumber(ends.first, &first) &&
+                ParseNumber(piece.find('-') == piece.npos ? ends.first : ends.second, &last);
+    if (!fine || last < first || last - first >= kMaxRanks - ranks.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--ranks: '", piece, "' is no rank and no range like 0-3"));
+    }
+    for (uint32_t rank = first; rank <= last; ++rank) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// What arrived, handed over from the ranks' threads to the one that prints.
+class Arrivals {
+ public:
+  explicit Arrivals(size_t num_ranks) : next_(num_ranks) {}
+
+  void Add(size_t rank, const Digest& digest, uint64_t num_samples) {
+    MutexLock lock(mutex_);
+    next_[rank].push_back(digest);
+    if (rank == 0) samples_ += num_samples;
+    changed_.NotifyAll();
+  }
+  // The first error counts; the others are usually its consequences.
+  void Fail(const absl::Status& status) {
+    MutexLock lock(mutex_);
+    if (status_.ok()) status_ = status;
+    changed_.NotifyAll();
+  }
+  // The digest of the `step`-th step of a rank, as soon as it is there. Every rank's thread ends with a
+  // digest or an error within its own deadline, so this ends as well.
+  absl::StatusOr<Digest> Wait(size_t step, size_t rank) {
+    MutexLock lock(mutex_);
+    while (next_[rank].size() <= step && status_.ok()) changed_.Wait(mutex_);
+    if (next_[rank].size() > step) return next_[rank][step];
+    return status_;
+  }
+  bool failed() const {
+    MutexLock lock(mutex_);
+    return !status_.ok();
+  }
+  uint64_t samples() const {
+    MutexLock lock(mutex_);
+    return samples_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::vector<Digest>> next_ ABSL_GUARDED_BY(mutex_);  // per rank
+  uint64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+void Consume(Consumer& consumer, size_t rank, const Options& options, Arrivals& arrivals) {
+  for (uint64_t i = 0; i < options.steps && !arrivals.failed(); ++i) {
+    absl::StatusOr<std::shared_ptr<const StepData>> step = consumer.Next();
+    if (!step.ok()) {
+      return arrivals.Fail(AddContext(step.status(), absl::StrCat("rank ", options.consumer.rank)));
+    }
+    arrivals.Add(rank, options.digest ? DigestStep(**step) : Digest(), (*step)->num_samples);
+  }
+}
+
+// Fills in what the job file promises: workers of anything else are refused. Where the index is not on this
+// machine only the layout can be compared.
+absl::Status ExpectJob(Options& options) {
+  if (options.job.empty()) return absl::OkStatus();
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(options.job));
+  options.consumer.expect_layout_digest = LayoutDigest(job).Hex();
+  std::error_code ignored;
+  if (!std::filesystem::exists(job.index, ignored)) {
+    std::cerr << "evenkeel: no index at " << job.index
+              << ": the stream digest is not compared with the job's\n";
+    return absl::OkStatus();
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
+  options.consumer.expect_stream_digest = stream->stream_digest.Hex();
+  return absl::OkStatus();
+}
+
+// The chain: XXH3-128 over the 16 bytes of the chain so far and the 16 bytes of a line's digest. It begins
+// with zeroes.
+Digest Chain(const Digest& before, const Digest& line) {
+  Digester digester;
+  digester.Update(std::as_bytes(std::span(before.bytes)));
+  digester.Update(std::as_bytes(std::span(line.bytes)));
+  return digester.Finish();
+}
+
+struct Summary {
+  ConsumerStats total;
+  uint64_t samples = 0;
+  double seconds = 0;
+};
+
+Summary Summarise(const std::vector<std::unique_ptr<Consumer>>& consumers, const Arrivals& arrivals,
+                  double seconds) {
+  Summary summary{.samples = arrivals.samples(), .seconds = seconds};
+  for (const auto& consumer : consumers) {
+    ConsumerStats one = consumer->stats();
+    summary.total.bytes += one.bytes;
+    summary.total.parts += one.parts;
+    summary.total.steps += one.steps;
+    summary.total.requests += one.requests;
+    summary.total.duplicate_requests += one.duplicate_requests;
+    summary.total.replaced_workers += one.replaced_workers;
+    summary.total.refused += one.refused;
+    summary.total.hash_failures += one.hash_failures;
+    summary.total.wait_seconds += one.wait_seconds / static_cast<double>(consumers.size());
+    summary.total.transport = one.transport;
+  }
+  return summary;
+}
+
+void PrintText(const Summary& summary, size_t num_ranks) {
+  const ConsumerStats& total = summary.total;
+  std::cout << absl::StrFormat(
+      "%d bytes in %d parts over %s for %d ranks; wait %.3f s a rank of %.3f s; %.1f samples/s; %d requests, "
+      "%d duplicate, %d refused, %d workers replaced, %d damaged\n",
+      total.bytes, total.parts, total.transport, num_ranks, total.wait_seconds, summary.seconds,
+      static_cast<double>(summary.samples) / std::max(summary.seconds, 1e-9), total.requests,
+      total.duplicate_requests, total.refused, total.replaced_workers, total.hash_failures);
+}
+
+void PrintJson(const Summary& summary, const std::vector<std::string>& lines, const std::string& chain) {
+  const ConsumerStats& total = summary.total;
+  std::cout << "{\n";
+  if (!chain.empty()) {
+    std::cout << "  \"digests\": [\n    " << absl::StrJoin(lines, ",\n    ") << "\n  ],\n";
+    std::cout << "  \"chain\": \"" << chain << "\",\n";
+  }
+  std::cout << absl::StrFormat(
+      "  \"bytes\": %d,\n  \"parts\": %d,\n  \"transport\": \"%s\",\n  \"wait_seconds\": %.6f,\n"
+      "  \"seconds\": %.6f,\n  \"samples\": %d,\n  \"requests\": %d,\n  \"duplicate_requests\": %d,\n"
+      "  \"refused\": %d,\n  \"replaced_workers\": %d,\n  \"hash_failures\": %d\n}\n",
+      total.bytes, total.parts, total.transport, total.wait_seconds, summary.seconds, summary.samples,
+      total.requests, total.duplicate_requests, total.refused, total.replaced_workers, total.hash_failures);
+}
+
+// Prints every rank's digest of every step in order, while they arrive.
+absl::Status PrintDigests(const Options& options, const std::vector<uint32_t>& ranks, Arrivals& arrivals,
+                          std::vector<std::string>& lines, Digest& chain) {
+  for (uint64_t i = 0; i < options.steps; ++i) {
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      EVENKEEL_ASSIGN_OR_RETURN(Digest digest, arrivals.Wait(i, r));
+      if (!options.digest) continue;
+      chain = Chain(chain, digest);
+      uint64_t step = options.consumer.first_step + i;
+      if (options.json) {
+        lines.push_back(absl::StrFormat("{\"step\": %d, \"rank\": %d, \"digest\": \"%s\"}", step, ranks[r],
+                                        digest.Hex()));
+      } else {
+        std::cout << step << " " << ranks[r] << " " << digest.Hex() << std::endl;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Consumer>>> ConnectAll(const Options& options,
+                                                                  const std::vector<uint32_t>& ranks) {
+  std::vector<std::unique_ptr<Consumer>> consumers;
+  for (uint32_t rank : ranks) {
+    ConsumerOptions one = options.consumer;
+    one.rank = rank;
+    EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Consumer> consumer, Consumer::Connect(one));
+    consumers.push_back(std::move(consumer));
+  }
+  return consumers;
+}
+
+absl::Status Fetch(Options options) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> ranks, ParseRanks(options.ranks));
+  Digest chain;
+  if (!options.chain.empty() && !Digest::FromHex(options.chain, &chain)) {
+    return absl::InvalidArgumentError("--chain: not 32 hex digits");
+  }
+  options.consumer.progress_timeout = absl::Seconds(options.progress_timeout);
+  options.consumer.step_timeout = absl::Seconds(options.step_timeout);
+  options.consumer.connect_timeout = absl::Seconds(options.connect_timeout);
+  options.consumer.num_steps = options.steps;
+  EVENKEEL_RETURN_IF_ERROR(ExpectJob(options));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Consumer>> consumers, ConnectAll(options, ranks));
+
+  absl::Time begin = absl::Now();
+  Arrivals arrivals(ranks.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    Options own = options;
+    own.consumer.rank = ranks[i];
+    threads.emplace_back([&, own, i] { Consume(*consumers[i], i, own, arrivals); });
+  }
+  std::vector<std::string> lines;
+  absl::Status status = PrintDigests(options, ranks, arrivals, lines, chain);
+  for (std::thread& thread : threads) thread.join();
+  EVENKEEL_RETURN_IF_ERROR(status);
+
+  Summary summary = Summarise(consumers, arrivals, absl::ToDoubleSeconds(absl::Now() - begin));
+  if (options.json) {
+    PrintJson(summary, lines, options.digest ? chain.Hex() : "");
+  } else {
+    if (options.digest) std::cout << chain.Hex() << "\n";
+    PrintText(summary, ranks.size());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddFetchCommand(CLI::App& app, int* exit_code) {
+  auto options = std::make_shared<Options>();
+  ConsumerOptions& consumer = options->consumer;
+  CLI::App* fetch =
+      app.add_subcommand("fetch", "Consume a stream without Python and print digests of what arrived");
+  fetch
+      ->add_option("--endpoints", consumer.endpoints,
+                   "Workers: \"host:port,host:port\" or \"dns:///name:port\"")
+      ->required();
+  fetch->add_option("--job", options->job, "Job file: refuse workers that serve anything else");
+  fetch->add_option("--ranks", options->ranks, "Global ranks to consume for, e.g. 0-3,8")
+      ->capture_default_str();
+  fetch->add_option("--steps", options->steps, "Number of steps")->required();
+  fetch->add_option("--from", consumer.first_step, "First step")->capture_default_str();
+  fetch->add_flag("--digest", options->digest,
+                  "Print `step rank xxh128` for every rank of every step, then the chain");
+  fetch->add_option("--chain", options->chain, "Go on from the chained digest of an earlier run");
+  fetch->add_flag("--json", options->json, "Print one JSON document");
+  fetch->add_option("--transport", consumer.transport, "auto, ucx or grpc")
+      ->check(CLI::IsMember({"auto", "ucx", "grpc"}))
+      ->capture_default_str();
+  fetch->add_flag("--require-rdma", consumer.require_rdma, "Fail where the data plane would not be RDMA");
+  fetch->add_flag("--shared-memory", consumer.shared_memory, "UCX: shared memory, workers on this host only");
+  fetch->add_option("--devices", consumer.devices, "UCX: network devices, e.g. mlx5_0:1");
+  fetch->add_option("--prefetch", consumer.prefetch_bytes, "Receive memory a rank, e.g. 512MiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  fetch->add_option("--prefetch-steps", consumer.prefetch_steps, "Steps in flight at most")
+      ->capture_default_str();
+  fetch
+      ->add_option("--progress-timeout", options->progress_timeout,
+                   "Seconds until a silent worker is replaced")
+      ->capture_default_str();
+  fetch->add_option("--step-timeout", options->step_timeout, "Seconds to wait for a step")
+      ->capture_default_str();
+  fetch->add_option("--connect-timeout", options->connect_timeout, "Seconds to wait for the first worker")
+      ->capture_default_str();
+  fetch->add_option("--tls-cert", consumer.tls.certificate, "PEM: this consumer's certificate");
+  fetch->add_option("--tls-key", consumer.tls.key, "PEM: its key");
+  fetch->add_option("--tls-ca", consumer.tls.ca, "PEM: the authority that signs the workers' certificates");
+  fetch->callback([options, exit_code] { *exit_code = Report(Fetch(*options)); });
+}
+
+}  // namespace evenkeel::cli
