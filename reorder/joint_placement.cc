@@ -33,18 +33,16 @@ class JointPlacement {
       for (size_t level = levels.size(); level-- > 0;) at = levels[level][at].Take(weight, share);
       rank[unit] = at;
     }
-    SwapProblem swaps{.shares = shares_,
-                      .order = order,
-                      .families = &levels.front(),
-                      .num_ranks = problem_.ranks->size(),
-                      .cap = Caps(),
-                      .weight = {4, 1, 1},
-                      .far_partners = 6};
-    RepairBySwaps(swaps, rank);
-    // With few samples a rank not every phase can be met. An encoder's excess can still be moved by item; the
-    // llm's not.
-    swaps.weight = {1, 1.0f / 64, 1.0f / 64};
-    swaps.far_partners = 64;
+    // With few samples a rank not every phase can be met. An encoder's excess can still be moved by item, the
+    // llm's cannot: the later passes trade the one for the other.
+    const SwapProblem swaps{.shares = shares_,
+                            .order = order,
+                            .families = &levels.front(),
+                            .num_ranks = problem_.ranks->size(),
+                            .cap = Caps(),
+                            .passes = {{.weight = {4, 1, 1}},
+                                       {.weight = {1, 1e-2f, 1e-2f}, .far_partners = 16, .llm_only = true},
+                                       {.weight = {1, 1e-5f, 1e-5f}, .far_partners = 64, .llm_only = true}}};
     RepairBySwaps(swaps, rank);
     return rank;
   }

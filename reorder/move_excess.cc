@@ -11,6 +11,7 @@
 namespace evenkeel::reorder {
 namespace {
 
+constexpr uint32_t kTakers = 64;  // ranks of other nodes that are tried for one move
 constexpr uint32_t kStepsPerRank =
     64;  // moves that one rank may ask for among its neighbours, and again far away
 
@@ -192,21 +193,30 @@ class Excess {
       if (load_[r] < cap_) takers.insert({load_[r], r});
     }
     for (uint32_t giver : givers) {
-      for (uint32_t steps = kStepsPerRank; steps > 0 && load_[giver] > cap_ && !takers.empty(); --steps) {
-        const uint32_t taker = takers.begin()->second;
-        const Load excess = load_[giver] - cap_, room = cap_ - load_[taker];
-        std::optional<Move> move;
-        if (auto item = DearestUpTo(giver, std::min(excess, room)); item && problem_.cost[*item] > 0) {
-          move = Move{*item, kNowhere, problem_.cost[*item]};
-        } else {
-          move = BestMove(giver, taker, excess, room);
-        }
-        if (!move) break;
-        takers.erase(takers.begin());
-        Apply(giver, taker, *move);
-        if (load_[taker] < cap_) takers.insert({load_[taker], taker});
+      for (uint32_t steps = kStepsPerRank; steps > 0 && load_[giver] > cap_; --steps) {
+        if (!GiveFar(giver, takers)) break;
       }
     }
+  }
+
+  bool GiveFar(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
+    uint32_t tries = kTakers;
+    for (auto it = takers.begin(); it != takers.end() && tries > 0; ++it, --tries) {
+      const uint32_t taker = it->second;
+      const Load excess = load_[giver] - cap_, room = cap_ - load_[taker];
+      std::optional<Move> move;
+      if (auto item = DearestUpTo(giver, std::min(excess, room)); item && problem_.cost[*item] > 0) {
+        move = Move{*item, kNowhere, problem_.cost[*item]};
+      } else {
+        move = BestMove(giver, taker, excess, room);
+      }
+      if (!move) continue;
+      takers.erase(it);
+      Apply(giver, taker, *move);
+      if (load_[taker] < cap_) takers.insert({load_[taker], taker});
+      return true;
+    }
+    return false;
   }
 
   const BalanceProblem& problem_;

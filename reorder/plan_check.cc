@@ -1,7 +1,420 @@
+// Every invariant of a plan, stated once. Written against core/plan.h and the job alone: nothing here comes
+// from the code that makes plans, so that the two can disagree.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "reorder/planner.h"
 
 namespace evenkeel {
+namespace {
 
-absl::Status PlanCheck(const Job&, const StepSamples&, const Plan&) { return absl::OkStatus(); }
+template <typename... Parts>
+absl::Status Broken(const Parts&... parts) {
+  return absl::InternalError(absl::StrCat("plan check: ", parts...));
+}
+
+std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
+
+class Checker {
+ public:
+  Checker(const Job& job, const StepSamples& step, const Plan& plan) : job_(job), step_(step), plan_(plan) {}
+
+  absl::Status Run() {
+    EVENKEEL_RETURN_IF_ERROR(CheckSamples());
+    EVENKEEL_RETURN_IF_ERROR(CheckItems());
+    EVENKEEL_RETURN_IF_ERROR(CheckPhases());
+    EVENKEEL_RETURN_IF_ERROR(CheckCapacity());
+    return CheckRoutes();
+  }
+
+ private:
+  // --- what the step consists of
+
+  absl::Status CheckSamples() const {
+    if (plan_.step != step_.step) return Broken("step ", plan_.step, " instead of ", step_.step);
+    if (plan_.samples.size() != step_.refs.size()) {
+      return Broken(plan_.samples.size(), " samples instead of ", step_.refs.size());
+    }
+    uint64_t loss_tokens = 0, items = 0;
+    const uint64_t align = std::max(1u, job_.microbatch.align);
+    for (size_t s = 0; s < plan_.samples.size(); ++s) {
+      const PlannedSample& sample = plan_.samples[s];
+      const SampleLengths& lengths = step_.lengths[s];
+      if (!(sample.ref == step_.refs[s])) return Broken("sample ", s, " is another than the step's");
+      if (sample.llm_length % align != 0 || sample.llm_length < lengths.llm_length ||
+          sample.llm_length - lengths.llm_length >= align) {
+        return Broken("sample ", s, " of ", lengths.llm_length, " tokens is planned as ", sample.llm_length);
+      }
+      if (sample.loss_tokens != lengths.loss_tokens) return Broken("sample ", s, " has other loss tokens");
+      if (sample.first_item != items || sample.num_items != lengths.items.size()) {
+        return Broken("sample ", s, " has other items");
+      }
+      items += lengths.items.size();
+      loss_tokens += lengths.loss_tokens;
+    }
+    if (plan_.loss_tokens != loss_tokens)
+      return Broken(plan_.loss_tokens, " loss tokens instead of ", loss_tokens);
+    if (plan_.items.size() < items) return Broken("items are missing");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckItems() const {
+    size_t i = 0;
+    for (uint32_t s = 0; s < plan_.samples.size(); ++s) {
+      for (uint32_t ordinal = 0; ordinal < step_.lengths[s].items.size(); ++ordinal, ++i) {
+        const PlannedItem& item = plan_.items[i];
+        const SampleItem& expected = step_.lengths[s].items[ordinal];
+        if (item.sample != s || item.ordinal != ordinal || item.medium != expected.medium ||
+            !(item.lengths == expected.lengths)) {
+          return Broken("item ", i, " is not item ", ordinal, " of sample ", s);
+        }
+      }
+    }
+    for (; i < plan_.items.size(); ++i) {
+      if (plan_.items[i].sample != kDummy) return Broken("item ", i, " belongs to no sample and is no dummy");
+    }
+    return absl::OkStatus();
+  }
+
+  // --- where everything is
+
+  absl::Status CheckPhases() const {
+    if (plan_.phases.size() != job_.phases.size()) return Broken("it has ", plan_.phases.size(), " phases");
+    const uint32_t multiple = std::max(1u, job_.microbatch.count_multiple);
+    if (plan_.num_microbatches == 0 || plan_.num_microbatches % multiple != 0) {
+      return Broken(plan_.num_microbatches, " microbatches are no multiple of ", multiple);
+    }
+    for (size_t p = 0; p < job_.phases.size(); ++p) {
+      if (absl::Status status = CheckPhase(job_.phases[p], plan_.phases[p]); !status.ok()) {
+        return AddContext(status, NameOf(job_.phases[p].phase));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const Place& PlaceOf(Phase phase, uint32_t unit) const {
+    return phase == Phase::kLlm ? plan_.samples[unit].place : plan_.items[unit].place;
+  }
+  uint64_t TokensOf(Phase phase, uint32_t unit) const {
+    return phase == Phase::kLlm ? plan_.samples[unit].llm_length : plan_.items[unit].lengths.cost_length;
+  }
+
+  absl::Status CheckPhase(const PhaseSpec& spec, const PhasePlan& phase) const {
+    if (phase.phase != spec.phase || phase.ranks != spec.ranks) return Broken("its ranks are not the job's");
+    const bool per_microbatch = spec.phase == Phase::kLlm || spec.runs == Runs::kOncePerMicrobatch;
+    if (phase.num_microbatches != (per_microbatch ? plan_.num_microbatches : 1)) {
+      return Broken(phase.num_microbatches, " microbatches");
+    }
+    const size_t buckets = phase.ranks.size() * phase.num_microbatches;
+    if (phase.begin.size() != buckets + 1 || phase.begin.front() != 0 ||
+        phase.begin.back() != phase.order.size() || !std::is_sorted(phase.begin.begin(), phase.begin.end())) {
+      return Broken("`begin` does not cut `order` into ", buckets, " batches");
+    }
+    const size_t units = spec.phase == Phase::kLlm ? plan_.samples.size() : plan_.items.size();
+    std::vector<bool> seen(units, false);
+    for (size_t b = 0; b < buckets; ++b) EVENKEEL_RETURN_IF_ERROR(CheckBatch(spec, phase, b, seen));
+    for (size_t u = 0; u < units; ++u) {
+      const bool belongs = spec.phase == Phase::kLlm || PhaseOf(plan_.items[u].medium) == spec.phase;
+      if (seen[u] != belongs) return Broken("unit ", u, belongs ? " is in no batch" : " is of another phase");
+    }
+    return CheckLoads(spec, phase);
+  }
+
+  absl::Status CheckBatch(const PhaseSpec& spec, const PhasePlan& phase, size_t bucket,
+                          std::vector<bool>& seen) const {
+    const uint32_t rank = static_cast<uint32_t>(bucket / phase.num_microbatches);
+    const uint32_t microbatch = static_cast<uint32_t>(bucket % phase.num_microbatches);
+    const uint32_t begin = phase.begin[bucket], end = phase.begin[bucket + 1];
+    bool video = false;
+    for (uint32_t at = begin; at < end; ++at) {
+      const uint32_t unit = phase.order[at];
+      if (unit >= seen.size() || seen[unit])
+        return Broken("unit ", unit, " is in two batches or none at all");
+      seen[unit] = true;
+      if (!(PlaceOf(phase.phase, unit) == Place{rank, microbatch, at - begin})) {
+        return Broken("unit ", unit, " has another place than `order` says");
+      }
+      if (phase.phase == Phase::kLlm) continue;
+      const PlannedItem& item = plan_.items[unit];
+      if (video && item.medium != Medium::kVideo) return Broken("image ", unit, " comes after a video");
+      video = item.medium == Medium::kVideo;
+      if (spec.runs == Runs::kOncePerMicrobatch && item.sample != kDummy &&
+          plan_.samples[item.sample].place.microbatch != microbatch) {
+        return Broken("item ", unit, " is encoded in microbatch ", microbatch, ", not in that of its sample");
+      }
+    }
+    if (phase.phase != Phase::kLlm && end - begin < spec.min_items) {
+      return Broken("rank ", rank, " microbatch ", microbatch, " has ", end - begin, " items, fewer than ",
+                    spec.min_items);
+    }
+    return absl::OkStatus();
+  }
+
+  // What a rank has to do, recomputed from the plan. Sums in another order may differ in the last digits.
+  absl::Status CheckLoads(const PhaseSpec& spec, const PhasePlan& phase) const {
+    const size_t ranks = phase.ranks.size();
+    if (phase.load_before.size() != ranks || phase.load_after.size() != ranks ||
+        phase.tokens_before.size() != ranks || phase.tokens_after.size() != ranks) {
+      return Broken("loads and tokens are not one per rank");
+    }
+    uint64_t before = 0, after = 0;
+    for (size_t r = 0; r < ranks; ++r) {
+      double load = 0;
+      uint64_t tokens = 0;
+      for (uint32_t m = 0; m < phase.num_microbatches; ++m) {
+        double sum = 0, dearest = 0;
+        const size_t b = r * phase.num_microbatches + m;
+        for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
+          const uint64_t length = TokensOf(phase.phase, phase.order[at]);
+          const double cost = std::min(1e200, std::max(0.0, spec.cost(static_cast<double>(length))));
+          tokens += length;
+          sum += cost;
+          dearest = std::max(dearest, cost);
+          if (phase.phase == Phase::kLlm || plan_.items[phase.order[at]].sample != kDummy) before += length;
+        }
+        load += spec.batching == Batching::kPacked ? sum : (phase.begin[b + 1] - phase.begin[b]) * dearest;
+      }
+      if (phase.tokens_after[r] != tokens)
+        return Broken("rank ", r, " has ", tokens, " tokens, not as stated");
+      if (!(std::abs(phase.load_after[r] - load) <= 1e-9 * load))
+        return Broken("rank ", r, " has load ", load);
+      after += phase.tokens_before[r];
+    }
+    if (before != after) return Broken("tokens before balancing do not add up");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckCapacity() const {
+    uint64_t capacity = job_.microbatch.capacity_tokens;
+    const uint64_t pad_to = job_.microbatch.pad_to;
+    if (pad_to > 0) capacity = capacity == 0 ? pad_to : std::min(capacity, pad_to);
+    if (capacity == 0) return absl::OkStatus();
+    for (const PhaseSpec& spec : job_.phases) {
+      if (spec.phase != Phase::kLlm) continue;
+      const PhasePlan& phase = *Find(Phase::kLlm);
+      for (size_t b = 0; b + 1 < phase.begin.size(); ++b) {
+        uint64_t sum = 0, longest = 0;
+        for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
+          const uint64_t length = plan_.samples[phase.order[at]].llm_length;
+          sum += length;
+          longest = std::max(longest, length);
+        }
+        if (spec.batching == Batching::kPadded) sum = longest * (phase.begin[b + 1] - phase.begin[b]);
+        if (sum > capacity) return Broken("llm batch ", b, " has ", sum, " tokens; it may have ", capacity);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const PhasePlan* Find(Phase phase) const {
+    for (const PhasePlan& candidate : plan_.phases) {
+      if (candidate.phase == phase) return &candidate;
+    }
+    return nullptr;
+  }
+
+  // --- how the rows travel
+
+  absl::Status CheckRoutes() const {
+    size_t next = 0;
+    for (const PhasePlan& encoder : plan_.phases) {
+      if (encoder.phase == Phase::kLlm) continue;
+      for (uint32_t exchange = 0; exchange < encoder.num_microbatches; ++exchange, ++next) {
+        if (next >= plan_.routes.size()) return Broken("a route is missing");
+        const Route& route = plan_.routes[next];
+        if (route.from != encoder.phase || route.to != Phase::kLlm || route.microbatch != exchange) {
+          return Broken("route ", next, " is not that of ", NameOf(encoder.phase), " microbatch ", exchange);
+        }
+        if (absl::Status status = CheckRoute(route, encoder); !status.ok()) {
+          return AddContext(status, absl::StrCat("route ", next, " from ", NameOf(encoder.phase)));
+        }
+      }
+    }
+    if (next != plan_.routes.size())
+      return Broken("it has ", plan_.routes.size(), " routes instead of ", next);
+    return absl::OkStatus();
+  }
+
+  // Consecutive rows that belong to one item, on one rank.
+  struct Rows {
+    uint64_t first = 0;
+    uint64_t rows = 0;
+    uint32_t item = 0;  // for senders, also dummies
+  };
+  using Buffer = std::vector<Rows>;
+
+  absl::Status CheckRoute(const Route& route, const PhasePlan& encoder) const {
+    const PhasePlan& llm = *Find(Phase::kLlm);
+    std::set<uint32_t> group(encoder.ranks.begin(), encoder.ranks.end());
+    group.insert(llm.ranks.begin(), llm.ranks.end());
+    if (route.ranks != std::vector<uint32_t>(group.begin(), group.end()) ||
+        route.per_rank.size() != group.size()) {
+      return Broken("its group is not the union of both phases' ranks");
+    }
+    std::map<uint32_t, uint32_t> encoder_of, llm_of;
+    for (uint32_t r = 0; r < encoder.ranks.size(); ++r) encoder_of[encoder.ranks[r]] = r;
+    for (uint32_t r = 0; r < llm.ranks.size(); ++r) llm_of[llm.ranks[r]] = r;
+    std::vector<Buffer> outputs(group.size()), inputs(group.size());
+    for (size_t g = 0; g < route.ranks.size(); ++g) {
+      const RankRoute& mine = route.per_rank[g];
+      uint64_t rows_in = 0, rows_out = 0;
+      if (auto it = encoder_of.find(route.ranks[g]); it != encoder_of.end()) {
+        rows_in = LayOutOutput(encoder, it->second, route.microbatch, outputs[g]);
+      }
+      std::vector<uint64_t> offsets(plan_.num_microbatches + 1, 0);
+      if (auto it = llm_of.find(route.ranks[g]); it != llm_of.end()) {
+        const bool all = encoder.num_microbatches == 1;
+        rows_out = LayOutInput(encoder.phase, llm, it->second, all, route.microbatch, inputs[g], offsets);
+      }
+      if (mine.rows_in != rows_in)
+        return Broken("rank ", g, " has ", mine.rows_in, " rows in, not ", rows_in);
+      if (mine.rows_out != rows_out)
+        return Broken("rank ", g, " has ", mine.rows_out, " rows out, not ", rows_out);
+      if (mine.microbatch_offsets != offsets) return Broken("rank ", g, " has other microbatch offsets");
+    }
+    for (uint32_t g = 0; g < group.size(); ++g) EVENKEEL_RETURN_IF_ERROR(CheckOrder(route, g));
+    for (uint32_t g = 0; g < group.size(); ++g)
+      EVENKEEL_RETURN_IF_ERROR(Simulate(route, g, outputs, inputs[g]));
+    return absl::OkStatus();
+  }
+
+  uint64_t LayOutOutput(const PhasePlan& encoder, uint32_t rank, uint32_t exchange, Buffer& buffer) const {
+    uint64_t row = 0;
+    const size_t b = rank * size_t{encoder.num_microbatches} + exchange;
+    for (uint32_t at = encoder.begin[b]; at < encoder.begin[b + 1]; ++at) {
+      const uint64_t rows = plan_.items[encoder.order[at]].lengths.output_rows;
+      if (rows > 0) buffer.push_back({row, rows, encoder.order[at]});
+      row += rows;
+    }
+    return row;
+  }
+
+  uint64_t LayOutInput(Phase phase, const PhasePlan& llm, uint32_t rank, bool all, uint32_t exchange,
+                       Buffer& buffer, std::vector<uint64_t>& offsets) const {
+    uint64_t row = 0;
+    for (uint32_t m = 0; m < llm.num_microbatches; ++m) {
+      const size_t b = rank * size_t{llm.num_microbatches} + m;
+      for (uint32_t at = llm.begin[b]; (all || m == exchange) && at < llm.begin[b + 1]; ++at) {
+        const PlannedSample& sample = plan_.samples[llm.order[at]];
+        for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
+          const uint64_t rows = plan_.items[i].lengths.output_rows;
+          if (PhaseOf(plan_.items[i].medium) != phase || rows == 0) continue;
+          buffer.push_back({row, rows, i});
+          row += rows;
+        }
+      }
+      offsets[m + 1] = row;
+    }
+    return row;
+  }
+
+  // Segments are by peer, then in the receiver's order, and no two of them could have been one.
+  absl::Status CheckOrder(const Route& route, uint32_t g) const {
+    const RankRoute& mine = route.per_rank[g];
+    for (const auto* side : {&mine.send, &mine.receive}) {
+      for (size_t i = 0; i < side->size(); ++i) {
+        const RouteSegment& segment = (*side)[i];
+        if (segment.peer >= route.ranks.size()) return Broken("rank ", g, " names peer ", segment.peer);
+        if (segment.rows == 0) return Broken("rank ", g, " has a segment of no rows");
+        if (i > 0 && segment.peer < (*side)[i - 1].peer)
+          return Broken("segments of rank ", g, " are not by peer");
+        if (side == &mine.receive && i > 0 && segment.peer == (*side)[i - 1].peer &&
+            segment.row < (*side)[i - 1].row + (*side)[i - 1].rows) {
+          return Broken("rank ", g, " does not receive in its own order");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Carries every row that `g` receives from its sender's buffer to its own, and compares item and row. Runs
+  // of rows of one item are carried at once: the same as row by row, for any number of rows.
+  absl::Status Simulate(const Route& route, uint32_t g, const std::vector<Buffer>& outputs,
+                        const Buffer& input) const {
+    std::vector<std::pair<uint64_t, uint64_t>> taken;  // rows of the input
+    const std::vector<RouteSegment>& receive = route.per_rank[g].receive;
+    size_t sent_at = 0;
+    for (size_t i = 0; i < receive.size(); ++i) {
+      const RouteSegment& segment = receive[i];
+      const std::vector<RouteSegment>& send = route.per_rank[segment.peer].send;
+      if (i == 0 || receive[i - 1].peer != segment.peer) {
+        sent_at = std::lower_bound(send.begin(), send.end(), g,
+                                   [](const RouteSegment& s, uint32_t peer) { return s.peer < peer; }) -
+                  send.begin();
+      }
+      if (sent_at >= send.size() || send[sent_at].peer != g || send[sent_at].rows != segment.rows) {
+        return Broken("rank ", g, " receives from ", segment.peer, " what is not sent");
+      }
+      EVENKEEL_RETURN_IF_ERROR(
+          SimulateSegment(outputs[segment.peer], send[sent_at].row, input, segment.row, segment.rows));
+      ++sent_at;
+      const bool last = i + 1 == receive.size() || receive[i + 1].peer != segment.peer;
+      if (last && sent_at < send.size() && send[sent_at].peer == g) {
+        return Broken("rank ", segment.peer, " sends to ", g, " what is not received");
+      }
+      taken.emplace_back(segment.row, segment.row + segment.rows);
+    }
+    for (uint32_t peer = 0; peer < route.ranks.size(); ++peer) {
+      // a peer that sends to `g` without being received from at all
+      const auto by_peer = [](const RouteSegment& s, uint32_t other) { return s.peer < other; };
+      const std::vector<RouteSegment>& send = route.per_rank[peer].send;
+      auto it = std::lower_bound(send.begin(), send.end(), g, by_peer);
+      if (it == send.end() || it->peer != g) continue;
+      auto back = std::lower_bound(receive.begin(), receive.end(), peer, by_peer);
+      if (back == receive.end() || back->peer != peer)
+        return Broken("rank ", peer, " sends to ", g, " in vain");
+    }
+    std::sort(taken.begin(), taken.end());
+    uint64_t row = 0;
+    for (const auto& [begin, end] : taken) {
+      if (begin != row) return Broken("rank ", g, " receives row ", row, " twice or never");
+      row = end;
+    }
+    if (row != route.per_rank[g].rows_out) return Broken("rank ", g, " receives ", row, " rows only");
+    return absl::OkStatus();
+  }
+
+  static const Rows* At(const Buffer& buffer, uint64_t row) {
+    auto it = std::upper_bound(buffer.begin(), buffer.end(), row,
+                               [](uint64_t value, const Rows& rows) { return value < rows.first; });
+    if (it == buffer.begin()) return nullptr;
+    --it;
+    return row < it->first + it->rows ? &*it : nullptr;
+  }
+
+  absl::Status SimulateSegment(const Buffer& output, uint64_t from, const Buffer& input, uint64_t to,
+                               uint64_t rows) const {
+    while (rows > 0) {
+      const Rows* sent = At(output, from);
+      const Rows* wanted = At(input, to);
+      if (sent == nullptr || wanted == nullptr) return Broken("a segment reaches beyond its buffer");
+      if (sent->item != wanted->item || from - sent->first != to - wanted->first) {
+        return Broken("row ", to, " should be of item ", wanted->item, " but is of item ", sent->item);
+      }
+      const uint64_t run = std::min(rows, sent->first + sent->rows - from);
+      from += run;
+      to += run;
+      rows -= run;
+    }
+    return absl::OkStatus();
+  }
+
+  const Job& job_;
+  const StepSamples& step_;
+  const Plan& plan_;
+};
+
+}  // namespace
+
+absl::Status PlanCheck(const Job& job, const StepSamples& samples, const Plan& plan) {
+  return Checker(job, samples, plan).Run();
+}
 
 }  // namespace evenkeel

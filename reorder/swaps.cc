@@ -87,28 +87,40 @@ class Repair {
   }
 
   void Run() {
+    for (const SwapPass& pass : problem_.passes) {
+      pass_ = &pass;
+      RunPass();
+    }
+  }
+
+ private:
+  void RunPass() {
     std::vector<uint32_t> ranks, stuck;
     for (const Family& family : *problem_.families) {
       ranks.clear();
       for (uint32_t i = 0; i < family.size(); ++i) ranks.push_back(family.child(i));
       RepairAmong(ranks, stuck);
     }
-    if (stuck.empty() || problem_.families->size() == 1) return;
+    if (pass_->far_partners == 0 || stuck.empty() || problem_.families->size() == 1) return;
     ranks.resize(problem_.num_ranks);
     for (uint32_t r = 0; r < problem_.num_ranks; ++r) ranks[r] = r;
     for (uint32_t r : stuck) {
-      for (uint32_t tries = 0; tries < kRepairsPerRank && Excess(load_[r]) > 0; ++tries) {
-        if (!RepairOne(r, ranks, problem_.far_partners)) break;
+      for (uint32_t tries = 0; tries < kRepairsPerRank && Needs(load_[r]) > 0; ++tries) {
+        if (!RepairOne(r, ranks, pass_->far_partners)) break;
       }
     }
   }
 
- private:
+  // How urgently a rank wants repair; 0: not at all.
+  float Needs(const Shares& load) const {
+    return pass_->llm_only && !(load[0] > problem_.cap[0]) ? 0 : Excess(load);
+  }
+
   float Excess(const Shares& load) const {
     float excess = 0;
     for (int p = 0; p < kNumPhases; ++p) {
       const float above = load[p] - problem_.cap[p];
-      if (above > 0) excess += problem_.weight[p] * above;
+      if (above > 0) excess += pass_->weight[p] * above;
     }
     return excess;
   }
@@ -119,16 +131,16 @@ class Repair {
     for (size_t tries = kRepairsPerRank * ranks.size(); tries > 0 && !open.empty(); --tries) {
       uint32_t worst = 0;
       for (uint32_t i = 1; i < open.size(); ++i) {
-        if (Excess(load_[open[i]]) > Excess(load_[open[worst]])) worst = i;
+        if (Needs(load_[open[i]]) > Needs(load_[open[worst]])) worst = i;
       }
-      if (!(Excess(load_[open[worst]]) > 0)) break;
+      if (!(Needs(load_[open[worst]]) > 0)) break;
       if (!RepairOne(open[worst], ranks, kPartners)) {
         stuck.push_back(open[worst]);
         open.erase(open.begin() + worst);
       }
     }
     for (uint32_t r : open) {
-      if (Excess(load_[r]) > 0) stuck.push_back(r);
+      if (Needs(load_[r]) > 0) stuck.push_back(r);
     }
   }
 
@@ -143,7 +155,7 @@ class Repair {
       taker_.Fill(units_[partner], problem_.shares);
       Shares wanted;
       for (int p = 0; p < kNumPhases; ++p) wanted[p] = 0.5f * (load_[giver][p] - load_[partner][p]);
-      const Exchange exchange = Nearest(giver_, taker_, wanted, problem_.weight);
+      const Exchange exchange = Nearest(giver_, taker_, wanted, pass_->weight);
       if (exchange.give == exchange.get) continue;
       Shares mine = load_[giver], theirs = load_[partner];
       for (int p = 0; p < kNumPhases; ++p) mine[p] -= exchange.delta[p], theirs[p] += exchange.delta[p];
@@ -160,7 +172,7 @@ class Repair {
   void ChoosePartners(uint32_t giver, const std::vector<uint32_t>& ranks, size_t most) {
     Shares direction;
     for (int p = 0; p < kNumPhases; ++p) {
-      direction[p] = std::max(0.0f, load_[giver][p] - problem_.cap[p]) * problem_.weight[p];
+      direction[p] = std::max(0.0f, load_[giver][p] - problem_.cap[p]) * pass_->weight[p];
     }
     std::vector<std::pair<float, uint32_t>> order;
     for (uint32_t r : ranks) {
@@ -193,6 +205,7 @@ class Repair {
   }
 
   const SwapProblem& problem_;
+  const SwapPass* pass_ = nullptr;
   std::vector<uint32_t>& rank_;
   std::vector<std::vector<uint32_t>> units_;  // of every rank
   std::vector<Shares> load_;                  // of every rank

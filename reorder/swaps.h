@@ -9,14 +9,20 @@
 
 namespace evenkeel::reorder {
 
+// One pass over the ranks.
+struct SwapPass {
+  Shares weight = {};  // what a share above the cap counts; what is repaired where the weight is largest
+  uint32_t far_partners = 0;  // ranks of other families tried per repair, for the few left over
+  bool llm_only = false;      // leave ranks alone whose excess is in the phases in view only
+};
+
 struct SwapProblem {
   std::span<const Shares> shares;       // [units]
   std::span<const uint32_t> order;      // all units, large ones first: the order in which they are looked at
   const std::vector<Family>* families;  // leaves: partners are sought in the same family first
   uint32_t num_ranks = 0;
-  Shares cap = {};            // load up to which a rank is left alone
-  Shares weight = {};         // what a share above the cap counts
-  uint32_t far_partners = 0;  // ranks of other families tried per repair, for the few left over
+  Shares cap = {};  // load up to which a rank is left alone
+  std::vector<SwapPass> passes;
 };
 
 // Changes `rank` such that no, or fewer, ranks are above the caps. The number of exchanges tried is bounded.
