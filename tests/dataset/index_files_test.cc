@@ -1,0 +1,184 @@
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "dataset/columns.h"
+#include "dataset/index_folder.h"
+#include "dataset/sampler.h"
+#include "tests/dataset/support.h"
+#include "tests/dataset/synthetic_index.h"
+
+namespace evenkeel::dataset {
+namespace {
+
+TEST(PagedFile, ReadsAnyRangeOfAnySection) {
+  MemorySource source;
+  std::mt19937_64 random(1);
+  std::vector<std::string> sections;
+  for (size_t size : {0, 1, 4080, 4081, 20000}) {
+    std::string section(size, ' ');
+    for (char& c : section) c = static_cast<char>(random());
+    sections.push_back(section);
+  }
+  source.objects["f"] = WritePaged({FileKind::kFacts, DigestOf(std::string_view("k")), {}, {1, 2, 3}},
+                                   {sections.begin(), sections.end()});
+  EXPECT_EQ(source.objects["f"].size() % kPageBytes, 0u);
+  PageCache cache(1 << 20);
+  auto file = PagedFile::Open(source, cache, "f", FileKind::kFacts);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->header().numbers[2], 3u);
+  EXPECT_EQ((*file)->header().key, DigestOf(std::string_view("k")));
+  for (int i = 0; i < 500; ++i) {
+    size_t s = random() % sections.size();
+    uint64_t begin = random() % (sections[s].size() + 1), size = random() % (sections[s].size() - begin + 1);
+    std::string out(size, ' ');
+    ASSERT_TRUE((*file)->Read(s, begin, std::as_writable_bytes(std::span(out))).ok());
+    EXPECT_EQ(out, sections[s].substr(begin, size));
+  }
+  std::byte one;
+  EXPECT_EQ((*file)->Read(1, 1, {&one, 1}).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ((*file)->Read(9, 0, {&one, 1}).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(PagedFile::Open(source, cache, "f", FileKind::kPlaces).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(PagedFile, NoticesEveryFlippedBit) {
+  MemorySource source;
+  std::string section(5000, 'x');
+  const std::string good = WritePaged({FileKind::kFacts, {}, {}, {}}, {section});
+  PageCache cache(1 << 20);
+  for (size_t at = 0; at < good.size(); at += 37) {
+    source.objects["f"] = good;
+    source.objects["f"][at] ^= 4;
+    auto file = PagedFile::Open(source, cache, "f", FileKind::kFacts);
+    std::string out(section.size(), ' ');
+    absl::Status status =
+        file.ok() ? (*file)->Read(0, 0, std::as_writable_bytes(std::span(out))) : file.status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << at;
+  }
+}
+
+TEST(PageCache, KeepsToItsBytes) {
+  MemorySource source;
+  std::string section(kPagePayload * 1000, 'x');
+  source.objects["f"] = WritePaged({FileKind::kFacts, {}, {}, {}}, {section});
+  PageCache cache(64 * 4200);
+  auto file = PagedFile::Open(source, cache, "f", FileKind::kFacts);
+  ASSERT_TRUE(file.ok());
+  std::byte one;
+  for (int round = 0; round < 2; ++round) {
+    for (uint64_t page = 0; page < 1000; ++page)
+      ASSERT_TRUE((*file)->Read(0, page * kPagePayload, {&one, 1}).ok());
+  }
+  EXPECT_GT(source.reads, 1800u);  // 64 pages of 1,000 cannot have been kept for long
+  uint64_t before = source.reads;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE((*file)->Read(0, 5, {&one, 1}).ok());
+  EXPECT_LE(source.reads, before + 1);
+}
+
+// Damage behind good checksums, as a bad writer would make it: an error or rows within bounds, never a crash.
+TEST(Columns, SurviveEveryMutationOfTheirContent) {
+  PlacesWriter places;
+  FactsWriter facts;
+  LengthsWriter lengths;
+  for (uint64_t i = 0; i < 20; ++i) {
+    PlaceRecord place;
+    place.key = "key" + std::to_string(i);
+    place.text_form = TextForm::kPlain;
+    place.text_offset = i * 5000;
+    place.first_item = i;
+    place.items = {{i * 5000 + 512, 300, "jpg", {}}};
+    place.items[0].facts.medium = Medium::kImage;
+    places.Add(place);
+    facts.Add(MediaFacts{Medium::kImage, 3, 4});
+    ASSERT_TRUE(lengths.Add(i, SampleLengths{7, 3, {{Medium::kImage, {4, 4, 1}}}}).ok());
+  }
+  places.Exclude({"k", "r", "d"});
+  LengthsTotals totals;
+  const std::vector<std::string> files = {places.Finish({}), facts.Finish({}), lengths.Finish({}, &totals)};
+  PageCache cache(1 << 20);
+  MemorySource source;
+  std::mt19937_64 random(9);
+  for (int round = 0; round < 3000; ++round) {
+    std::string bytes = files[round % 3];
+    uint64_t page = random() % (bytes.size() / kPageBytes);
+    std::string payload = bytes.substr(page * kPageBytes, kPagePayload + 8);
+    for (int flips = 1 + static_cast<int>(random() % 3); flips > 0; --flips) {
+      payload[random() % (page == 0 ? 250 : 700)] = static_cast<char>(random());
+    }
+    Digest sum = DigestOf(payload);
+    payload.append(reinterpret_cast<const char*>(sum.bytes.data()), 8);
+    source.objects["f"] = bytes.replace(page * kPageBytes, kPageBytes, payload);
+    auto ignore = [](const ExclusionRecord&) {};
+    if (auto reader = PlacesReader::Open(source, cache, "f"); reader.ok()) {
+      for (uint64_t i = 0; i < std::min<uint64_t>(reader->num_places(), 25); ++i)
+        reader->Read(i).IgnoreError();
+      reader->ForEachExclusion(ignore).IgnoreError();
+    }
+    if (auto reader = FactsReader::Open(source, cache, "f"); reader.ok()) {
+      for (uint64_t i = 0; i < std::min<uint64_t>(reader->num_items(), 25); ++i)
+        reader->Read(i).IgnoreError();
+    }
+    if (auto reader = LengthsReader::Open(source, cache, "f"); reader.ok()) {
+      for (uint64_t i = 0; i < std::min<uint64_t>(reader->totals().rows, 25); ++i) {
+        auto row = reader->Read(i);
+        EXPECT_LE(row.ok() ? row->items.size() : 0, 20u);
+        reader->RowOf(i).IgnoreError();
+      }
+    }
+  }
+}
+
+TEST(Columns, RefuseWhatHasNoRoomInARow) {
+  LengthsWriter lengths;
+  EXPECT_FALSE(lengths.Add(0, SampleLengths{1, 1, {{Medium::kImage, {1, 1, 1u << 30}}}}).ok());
+  EXPECT_FALSE(lengths.Add(kMaxSamplesPerShard, SampleLengths{1, 1, {}}).ok());
+}
+
+TEST(Catalogue, ComesBackAsItWasWritten) {
+  Catalogue catalogue;
+  ShardEntry shard;
+  shard.name = "a b%\n\xFF.tar";
+  shard.size = 1ull << 40;
+  shard.stamp = "";
+  shard.damaged = true;
+  shard.lengths = {{DigestOf(std::string_view("k")), {}, {3, 4, 5, 6, {}}}, {}};
+  catalogue["photos of cats"] = {shard, ShardEntry{"b.tar"}};
+  catalogue[""] = {};
+  std::string text = WriteCatalogue(catalogue);
+  auto read = ReadCatalogue(text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(WriteCatalogue(*read), text);
+  EXPECT_EQ(read->at("photos of cats")[0].name, shard.name);
+  EXPECT_EQ(read->at("photos of cats")[0].lengths[0].totals.items, 4u);
+  EXPECT_EQ(read->size(), 2u);
+  for (size_t n = 0; n < text.size(); ++n) EXPECT_FALSE(ReadCatalogue(text.substr(0, n)).ok()) << n;
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string mutated = text;
+    mutated[i] ^= 1;
+    EXPECT_FALSE(ReadCatalogue(mutated).ok()) << i;
+  }
+}
+
+TEST(SyntheticIndex, OpensAndPlansThroughASmallCache) {
+  TempFolder folder;
+  Digest processor = DigestOf(std::string_view("p"));
+  auto job = WriteSyntheticIndex(folder.path(), 20, 5000, processor);
+  ASSERT_TRUE(job.ok()) << job.status();
+  job->batch.samples = 512;
+  SizeOnlySource shards(kSyntheticShardBytes);
+  auto index = Index::Open(*job, processor, shards, 1 << 20);
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_EQ((*index)->num_samples(0), 100000u);
+  auto sampler = Sampler::Make(*job, **index);
+  ASSERT_TRUE(sampler.ok());
+  auto samples = (*sampler)->Samples(123456);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  ASSERT_EQ(samples->refs.size(), 512u);
+  for (size_t i = 0; i < samples->refs.size(); ++i) {
+    EXPECT_EQ(samples->lengths[i], SyntheticLengths(samples->refs[i].index));
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel::dataset

@@ -1,0 +1,366 @@
+#include "dataset/index.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "dataset/excluded_rows.h"
+#include "dataset/index_builder.h"
+#include "tests/dataset/support.h"
+
+namespace evenkeel::dataset {
+namespace {
+
+std::string Photo(int i) { return absl::StrCat(8 + i, "x", 8, "\n", std::string(3000, 'p')); }
+
+std::string PhotoShard(int first, int count) {
+  std::string tar;
+  for (int i = first; i < first + count; ++i) {
+    tar += TarFile(absl::StrCat("p", i, ".jpg"), Photo(i)) +
+           TarFile(absl::StrCat("p", i, ".txt"), absl::StrCat("photo ", i));
+  }
+  return tar + TarEnd();
+}
+
+class IndexTest : public ::testing::Test {
+ protected:
+  IndexTest() {
+    job_.path = "job.yaml";
+    job_.index = folder_.path() + "/index";
+    job_.datasets = {{"photos", {}, 1}, {"chats", {}, 1}};
+    AddShard(0, "photos-0.tar", PhotoShard(0, 5));
+    AddShard(0, "photos-1.tar", PhotoShard(5, 3));
+    AddShard(1, "chats.tar",
+             Tar({{"c/1.0.jpg", "16x16"},
+                  {"c/1.wav", "40x1"},
+                  {"c/1.json", R"({"messages":[{"role":"user","content":[{"type":"audio"},{"type":"image"}]},
+                                  {"role":"assistant","content":"yes"}]})"},
+                  {"c/2.txt", "only text"}}));
+  }
+
+  void AddShard(size_t dataset, const std::string& name, const std::string& bytes) {
+    job_.datasets[dataset].shards.push_back(folder_.Write("shards/" + name, bytes));
+  }
+  IndexSummary Build(const Measurer& measurer, IndexOptions options = {}) {
+    auto summary = BuildIndex(job_, measurer, source_, options, &exclusions_);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return summary.ok() ? *summary : IndexSummary();
+  }
+  std::unique_ptr<Index> Open(const Measurer& measurer) {
+    auto index = Index::Open(job_, measurer.digest(), source_);
+    EXPECT_TRUE(index.ok()) << index.status();
+    return index.ok() ? *std::move(index) : nullptr;
+  }
+  absl::Status OpenError(const Measurer& measurer) {
+    return Index::Open(job_, measurer.digest(), source_).status();
+  }
+
+  TempFolder folder_;
+  CountingSource source_;
+  Job job_;
+  FakeMeasurer measurer_;
+  std::vector<Exclusion> exclusions_;
+};
+
+TEST_F(IndexTest, GivesLengthsPlacesAndConversations) {
+  IndexSummary summary = Build(measurer_);
+  EXPECT_EQ(summary.num_samples, 10u);
+  EXPECT_EQ(summary.num_items, 10u);
+  EXPECT_EQ(summary.shards_read, 3u);
+  EXPECT_TRUE(summary.excluded.empty());
+  auto index = Open(measurer_);
+  ASSERT_NE(index, nullptr);
+  EXPECT_EQ(index->digest(), summary.digest);
+  EXPECT_EQ(index->num_samples(0), 8u);
+  EXPECT_EQ(index->num_samples(1), 2u);
+  EXPECT_EQ(index->num_samples(2), 0u);
+  for (int i = 0; i < 8; ++i) {
+    auto lengths = index->lengths(0, i);
+    ASSERT_TRUE(lengths.ok()) << lengths.status();
+    uint32_t rows = (8 + i) * 8;
+    EXPECT_EQ(lengths->items, (std::vector<SampleItem>{{Medium::kImage, {rows + 1, rows, rows / 4}}}));
+    EXPECT_EQ(lengths->llm_length, rows / 4 + 7);
+    EXPECT_EQ(lengths->loss_tokens, 7u);
+    auto places = index->places(0, i);
+    ASSERT_TRUE(places.ok()) << places.status();
+    EXPECT_EQ(SampleName(job_, *places), absl::StrCat("photos/photos-", i < 5 ? 0 : 1, ".tar/p", i));
+    ASSERT_EQ(places->items.size(), 1u);
+    EXPECT_EQ(places->items[0].suffix, "jpg");
+    EXPECT_EQ(places->items[0].facts.width, 8u + i);
+    std::string body(places->items[0].size, ' ');
+    ASSERT_TRUE(
+        source_.ReadAt(places->shard_path, places->items[0].offset, std::as_writable_bytes(std::span(body)))
+            .ok());
+    EXPECT_EQ(body, Photo(i));
+    EXPECT_EQ(Line(*ReadConversation(*places, job_.limits, source_)),
+              absl::StrCat("plain: assistant[<image 0>photo ", i, "]"));
+  }
+  auto chat = index->places(1, 0);
+  ASSERT_TRUE(chat.ok());
+  EXPECT_EQ(chat->text_form, TextForm::kJson);
+  ASSERT_EQ(chat->items.size(), 2u);
+  EXPECT_EQ(chat->items[0].suffix, "wav");
+  EXPECT_EQ(chat->items[0].facts.num_samples, 40ull << 32);
+  EXPECT_EQ(Line(*ReadConversation(*chat, job_.limits, source_)), "user[<audio 0><image 1>] assistant[yes]");
+  EXPECT_EQ(index->lengths(1, 2).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(IndexTest, ExcludesWithReasonsAndNames) {
+  std::string bad = TarFile("noText.jpg", "8x8") + TarFile("damaged.jpg", "BAD") +
+                    TarFile("damaged.txt", "t") + TarFile("codec.wav", "CODEC") + TarFile("codec.txt", "t") +
+                    TarFile("huge.png", "HUGE") + TarFile("huge.txt", "t") + TarFile("wide.jpg", "WIDE") +
+                    TarFile("wide.txt", "t") + TarFile("utf8.txt", "\xff") + TarFile("twice.jpg", "8x8") +
+                    TarFile("twice.JPG", "8x8") + TarFile("json.json", "{") +
+                    TarFile("long.txt", std::string(300, 'x')) + TarFile("names.jpg", "8x8") +
+                    TarFile("names.json", R"({"messages":[{"role":"user","content":[{"type":"video"}]}]})") +
+                    TarFile("../up.txt", "t") + TarFile("empty.txt", "") + TarFile("good.txt", "t") +
+                    TarFile("meta.jpg", "8x8") + TarFile("meta.json", R"({"caption":1})") +
+                    TarFile("meta.txt", "t") + TarFile("last.txt", "t");
+  job_.limits.max_llm_length = 200;
+  AddShard(0, "bad.tar", bad + TarHeader("cut.txt", 1 << 20));
+  AddShard(0, "empty.tar", "");
+  IndexSummary summary = Build(measurer_);
+  std::map<std::string, uint64_t> expected = {{"no text", 2},
+                                              {"damaged image", 1},
+                                              {"unsupported audio", 1},
+                                              {"image beyond a limit", 1},
+                                              {"image refused by the processor", 1},
+                                              {"not UTF-8", 1},
+                                              {"duplicate suffix", 1},
+                                              {"bad JSON", 1},
+                                              {"too long", 1},
+                                              {"media do not match the text", 1},
+                                              {"unsafe name", 1},
+                                              {"shard damaged", 2}};
+  EXPECT_EQ(summary.excluded, expected);
+  EXPECT_EQ(summary.damaged_shards, 2u);
+  EXPECT_EQ(summary.num_samples, 12u);
+  std::map<std::string, std::string> by_key;
+  for (const Exclusion& e : exclusions_) by_key[e.shard + "/" + e.key] = e.reason;
+  EXPECT_EQ(by_key["bad.tar/damaged"], "damaged image");
+  EXPECT_EQ(by_key["bad.tar/long"], "too long");
+  EXPECT_EQ(by_key["empty.tar/"], "shard damaged");
+  auto index = Open(measurer_);
+  EXPECT_EQ(index->places(0, 8)->key, "good");
+  EXPECT_EQ(index->places(0, 9)->key, "meta");
+  EXPECT_EQ(index->num_samples(0), 10u);
+}
+
+TEST_F(IndexTest, ReadsNothingAgainThatIsUnchanged) {
+  IndexSummary first = Build(measurer_);
+  source_.bytes_read = 0;
+  measurer_.probes = 0;
+  IndexSummary second = Build(measurer_);
+  EXPECT_EQ(second.shards_unchanged, 3u);
+  EXPECT_EQ(second.digest, first.digest);
+  EXPECT_EQ(source_.bytes_read, 0u);
+  EXPECT_EQ(measurer_.probes, 0u);
+  AddShard(0, "photos-2.tar", PhotoShard(20, 2));
+  IndexSummary third = Build(measurer_);
+  EXPECT_EQ(third.shards_read, 1u);
+  EXPECT_EQ(third.shards_unchanged, 3u);
+  EXPECT_NE(third.digest, first.digest);
+  EXPECT_EQ(measurer_.probes, 2u);
+}
+
+TEST_F(IndexTest, RemeasuresForAnotherProcessorWithoutReadingMedia) {
+  IndexSummary first = Build(measurer_);
+  FakeMeasurer other("other", 4);
+  EXPECT_EQ(OpenError(other).code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(OpenError(other).message().find("evenkeel index --job job.yaml"), absl::string_view::npos)
+      << OpenError(other);
+  source_.bytes_read = 0;
+  IndexSummary second = Build(other);
+  EXPECT_EQ(second.shards_remeasured, 3u);
+  EXPECT_EQ(other.probes, 0u);
+  EXPECT_LT(source_.bytes_read, 1000u);  // texts only; a photo has 3,000 bytes
+  EXPECT_NE(second.digest, first.digest);
+  EXPECT_EQ(Open(other)->lengths(0, 0)->items[0].lengths.input_rows, 256u);
+  // The first processor's lengths are still there, and a fresh index of the second is the same.
+  EXPECT_EQ(Open(measurer_)->digest(), first.digest);
+  job_.index = folder_.path() + "/fresh";
+  EXPECT_EQ(Build(other).digest, second.digest);
+}
+
+TEST_F(IndexTest, HasADigestOfContentAlone) {
+  IndexSummary first = Build(measurer_);
+  // Elsewhere, later, built backwards from threads, by one more run.
+  TempFolder elsewhere;
+  Job job = job_;
+  job.index = elsewhere.path() + "/deep/er/index";
+  for (DatasetSpec& dataset : job.datasets) {
+    dataset.name += "-renamed";
+    for (size_t i = 0; i < dataset.shards.size(); ++i) {
+      dataset.shards[i] =
+          elsewhere.Write(absl::StrCat("x/", dataset.name, i, ".tar"), ReadFile(dataset.shards[i]));
+    }
+  }
+  IndexBuilder builder(job, measurer_, source_);
+  ASSERT_TRUE(builder.Prepare().ok());
+  EXPECT_EQ(builder.Commit().status().code(), absl::StatusCode::kFailedPrecondition);
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (size_t i = builder.num_shards(); i > 0; --i) {
+    threads.emplace_back([&, i] { failures += !builder.BuildShard(i - 1).ok(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(builder.Commit()->digest, first.digest);
+  EXPECT_EQ(BuildIndex(job, measurer_, source_)->digest, first.digest);
+  std::swap(job.datasets[0].shards[0], job.datasets[0].shards[1]);
+  auto swapped = BuildIndex(job, measurer_, source_);
+  EXPECT_NE(swapped->digest, first.digest);
+  EXPECT_EQ(swapped->shards_unchanged, 3u);
+}
+
+TEST_F(IndexTest, NoticesShardsThatAreNotThoseItWasMadeOf) {
+  Build(measurer_);
+  const std::string shard = job_.datasets[0].shards[1];
+  folder_.Write("shards/photos-1.tar", PhotoShard(5, 4));
+  EXPECT_EQ(OpenError(measurer_).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(OpenError(measurer_).message().find(shard), absl::string_view::npos) << OpenError(measurer_);
+  EXPECT_EQ(Build(measurer_).shards_read, 1u);
+  EXPECT_NE(Open(measurer_), nullptr);
+  std::string removed = job_.datasets[0].shards.back();
+  job_.datasets[0].shards.pop_back();
+  EXPECT_EQ(OpenError(measurer_).code(), absl::StatusCode::kFailedPrecondition);
+  job_.datasets[0].shards.push_back(folder_.Write("shards/other.tar", ReadFile(removed)));
+  EXPECT_EQ(OpenError(measurer_).code(), absl::StatusCode::kFailedPrecondition);
+  job_.datasets[0].shards.back() = "/nowhere/photos-1.tar";
+  EXPECT_EQ(OpenError(measurer_).code(), absl::StatusCode::kNotFound);
+  job_.datasets[0].shards.back() = removed;
+  job_.datasets[0].name = "else";
+  EXPECT_EQ(OpenError(measurer_).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(IndexTest, FindsAChangeOfContentThatKeepsTheSize) {
+  IndexSummary first = Build(measurer_);
+  const std::string shard = job_.datasets[0].shards[0];
+  std::string bytes = ReadFile(shard);
+  auto time = std::filesystem::last_write_time(shard);
+  bytes[bytes.find("photo 3")] = 'P';
+  folder_.Write("shards/photos-0.tar", bytes);
+  std::filesystem::last_write_time(shard, time);  // the stamp says nothing
+  EXPECT_EQ(Build(measurer_).shards_unchanged, 3u);
+  IndexSummary verified = Build(measurer_, {.verify_content = true});
+  EXPECT_EQ(verified.shards_read, 1u);
+  EXPECT_NE(verified.digest, first.digest);
+  // And a shard that was only touched is hashed, not read.
+  std::filesystem::last_write_time(shard, time + std::chrono::hours(1));
+  measurer_.probes = 0;
+  EXPECT_EQ(Build(measurer_).shards_unchanged, 3u);
+  EXPECT_EQ(measurer_.probes, 0u);
+}
+
+TEST_F(IndexTest, LeavesTheOldIndexWhereABuildDoesNotEnd) {
+  IndexSummary first = Build(measurer_);
+  AddShard(0, "photos-2.tar", PhotoShard(20, 2));
+  {
+    IndexBuilder builder(job_, measurer_, source_);
+    ASSERT_TRUE(builder.Prepare().ok());
+    for (size_t i = 0; i < builder.num_shards(); ++i) ASSERT_TRUE(builder.BuildShard(i).ok());
+  }  // killed before Commit
+  job_.datasets[0].shards.pop_back();
+  EXPECT_EQ(Open(measurer_)->digest(), first.digest);
+  for (const std::string& file : folder_.Files()) EXPECT_EQ(file.find(".tmp"), std::string::npos) << file;
+}
+
+TEST_F(IndexTest, MakesAnewWhatIsMissingAndReportsWhatIsDamaged) {
+  IndexSummary first = Build(measurer_);
+  for (const std::string& file : folder_.Files()) {
+    if (file.rfind("index/lengths/", 0) == 0) std::filesystem::remove(folder_.path() + "/" + file);
+  }
+  IndexSummary second = Build(measurer_);
+  EXPECT_EQ(second.shards_remeasured, 3u);
+  EXPECT_EQ(second.digest, first.digest);
+  for (const std::string& file : folder_.Files()) {
+    if (file.rfind("index/", 0) != 0 || file == "index/current") continue;
+    std::string bytes = ReadFile(folder_.path() + "/" + file);
+    std::string damaged = bytes;
+    damaged[damaged.size() / 2] ^= 1;
+    folder_.Write(file, damaged);
+    auto index = Index::Open(job_, measurer_.digest(), source_);
+    ASSERT_TRUE(index.ok());
+    bool noticed = false;
+    for (uint32_t d = 0; d < 2; ++d) {
+      for (uint64_t i = 0; i < (*index)->num_samples(d); ++i) {
+        absl::Status status = (*index)->places(d, i).status();
+        if (!status.ok()) {
+          EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+          noticed = true;
+        }
+        noticed = noticed || !(*index)->lengths(d, i).ok();
+      }
+    }
+    EXPECT_TRUE(noticed) << file;
+    folder_.Write(file, bytes);
+  }
+  std::string current = ReadFile(folder_.path() + "/index/current");
+  folder_.Write("index/current", current.substr(0, current.size() / 2));
+  EXPECT_EQ(OpenError(measurer_).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(BuildIndex(job_, measurer_, source_).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(IndexTest, LeavesOutWhatTheJobExcludes) {
+  IndexSummary summary = Build(measurer_);
+  job_.exclude = {"photos/photos-0.tar/p0", "photos/photos-0.tar/p3", "photos/photos-1.tar/p7",
+                  "chats/chats.tar/c/1"};
+  auto index = Open(measurer_);
+  ASSERT_NE(index, nullptr);
+  EXPECT_EQ(index->num_samples(0), 5u);
+  EXPECT_EQ(index->num_samples(1), 1u);
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; i < 5; ++i) keys.push_back(index->places(0, i)->key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"p1", "p2", "p4", "p5", "p6"}));
+  EXPECT_EQ(index->places(1, 0)->key, "c/2");
+  EXPECT_EQ(index->digest(), summary.digest);
+  auto error = [&](const std::string& line) {
+    job_.exclude = {line};
+    absl::Status status = OpenError(measurer_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_NE(error("photos/photos-0.tar/p33").find("nearest is 'p3'"), std::string::npos);
+  EXPECT_NE(error("photos/photos-9.tar/p3").find("nearest is 'photos-0.tar'"), std::string::npos);
+  EXPECT_NE(error("photo/photos-0.tar/p3").find("nearest is 'photos'"), std::string::npos);
+  EXPECT_NE(error("photos/p3").find("no key"), std::string::npos);
+}
+
+TEST_F(IndexTest, KeepsTheDatasetsOfOtherJobs) {
+  Build(measurer_);
+  Job other = job_;
+  other.datasets.erase(other.datasets.begin());
+  other.datasets[0].name = "talks";
+  ASSERT_TRUE(BuildIndex(other, measurer_, source_).ok());
+  EXPECT_NE(Open(measurer_), nullptr);
+  EXPECT_TRUE(Index::Open(other, measurer_.digest(), source_).ok());
+}
+
+TEST_F(IndexTest, ReadsTheShardAgainWhereLimitsOfFactsChange) {
+  Build(measurer_);
+  job_.limits.max_llm_length = 5000;
+  EXPECT_EQ(Build(measurer_).shards_remeasured, 3u);
+  job_.limits.max_image_bytes = 1000;
+  IndexSummary summary = Build(measurer_);
+  EXPECT_EQ(summary.shards_read, 3u);
+  EXPECT_EQ(summary.excluded["image beyond a limit"], 8u);
+}
+
+TEST_F(IndexTest, FailsTheBuildForAMissingShard) {
+  job_.datasets[0].shards.push_back("/nowhere/x.tar");
+  EXPECT_EQ(BuildIndex(job_, measurer_, source_).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ExcludedRows, NumbersWhatRemains) {
+  for (uint32_t mask = 0; mask < 256; ++mask) {
+    std::vector<uint64_t> excluded, remaining;
+    for (uint64_t row = 0; row < 8; ++row) (mask >> row & 1 ? excluded : remaining).push_back(row);
+    ExcludedRows rows(excluded);
+    for (uint64_t i = 0; i < remaining.size(); ++i) EXPECT_EQ(rows.RowOf(i), remaining[i]);
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel::dataset

@@ -1,0 +1,334 @@
+#include "dataset/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "dataset/epoch_order.h"
+#include "dataset/mixture.h"
+#include "dataset/permutation.h"
+#include "dataset/step_table.h"
+#include "tests/dataset/support.h"
+
+namespace evenkeel::dataset {
+namespace {
+
+TEST(Permutation, IsOneOfEverySizeAndInverts) {
+  for (uint64_t n : {1, 2, 3, 4, 5, 7, 8, 16, 31, 100, 1000, 1024, 4097}) {
+    for (uint64_t key = 0; key < 5; ++key) {
+      Permutation permutation(key, n);
+      std::vector<bool> seen(n);
+      for (uint64_t i = 0; i < n; ++i) {
+        uint64_t value = permutation.At(i);
+        ASSERT_LT(value, n);
+        EXPECT_FALSE(seen[value]);
+        seen[value] = true;
+        EXPECT_EQ(permutation.PositionOf(value), i);
+      }
+    }
+  }
+  Permutation large(3, (1ull << 62) - 57);
+  for (uint64_t i = 0; i < 1000; ++i) EXPECT_EQ(large.PositionOf(large.At(i << 50)), i << 50);
+}
+
+// Every value should be in every position equally often. 99.99 % bounds of a binomial count, roughly 4 sigma.
+TEST(Permutation, IsFairOverKeys) {
+  for (uint64_t n : {2, 3, 5, 8, 13}) {
+    constexpr int kKeys = 20000;
+    std::vector<int> counts(n * n);
+    for (uint64_t key = 0; key < kKeys; ++key) {
+      Permutation permutation(MixKey({key, 99}), n);
+      for (uint64_t i = 0; i < n; ++i) ++counts[i * n + permutation.At(i)];
+    }
+    double p = 1.0 / static_cast<double>(n), mean = kKeys * p, sigma = std::sqrt(kKeys * p * (1 - p));
+    for (int count : counts) EXPECT_NEAR(count, mean, 5 * sigma) << n;
+  }
+}
+
+// Neighbours must not stay neighbours: the share of pairs that land close together is that of a random order.
+TEST(Permutation, ParsesNoOrderThrough) {
+  Permutation permutation(42, 100000);
+  int close = 0, ascending = 0;
+  for (uint64_t i = 0; i + 1 < 100000; ++i) {
+    int64_t a = static_cast<int64_t>(permutation.At(i)), b = static_cast<int64_t>(permutation.At(i + 1));
+    close += std::abs(a - b) < 1000;
+    ascending += a < b;
+  }
+  EXPECT_NEAR(close, 1990, 250);
+  EXPECT_NEAR(ascending, 50000, 800);
+}
+
+// Values that streams depend on: a change here is a new stream_version. order_golden.py computes them another
+// way.
+TEST(Permutation, HasTheGoldenValuesOfThisStreamVersion) {
+  auto first = [](const Permutation& permutation) {
+    std::vector<uint64_t> out;
+    for (uint64_t i = 0; i < 8; ++i) out.push_back(permutation.At(i));
+    return out;
+  };
+  EXPECT_EQ(kStreamVersion, 1u);
+  EXPECT_EQ(MixKey({1, 2, 3}), 5246500226706903259u);
+  EXPECT_EQ(first(Permutation(7, 10)), (std::vector<uint64_t>{2, 8, 1, 0, 6, 5, 9, 7}));
+  EXPECT_EQ(first(Permutation(7, 100000000)), (std::vector<uint64_t>{27389863, 2791244, 2835876, 71799965,
+                                                                     78583520, 80625723, 91547444, 2101528}));
+  OrderSpec blocked{Shuffle::kBlocked, 4, 3};
+  std::vector<uint64_t> order;
+  for (uint64_t i = 0; i < 50; ++i) order.push_back(EpochOrder(blocked, 7, 1, 2, 50).At(i));
+  EXPECT_EQ(order, (std::vector<uint64_t>{6,  4,  37, 7,  38, 48, 36, 5,  39, 49, 10, 20, 22, 21, 23, 8,  29,
+                                          28, 9,  30, 31, 11, 41, 40, 42, 19, 13, 12, 17, 16, 14, 15, 43, 18,
+                                          45, 25, 26, 46, 32, 33, 35, 44, 34, 27, 24, 47, 2,  1,  3,  0}));
+}
+
+std::vector<uint64_t> Epoch(const OrderSpec& order, uint64_t epoch, uint64_t n, uint64_t seed = 1) {
+  std::vector<uint64_t> out;
+  EpochOrder rows(order, seed, 0, epoch, n);
+  for (uint64_t i = 0; i < n; ++i) out.push_back(rows.At(i));
+  return out;
+}
+
+bool EachOnce(std::vector<uint64_t> rows) {
+  std::sort(rows.begin(), rows.end());
+  for (uint64_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] != i) return false;
+  }
+  return true;
+}
+
+TEST(EpochOrder, DeliversEverySampleOnceForEveryShape) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    OrderSpec order{static_cast<Shuffle>(random() % 3), 1 + random() % 40, 1 + random() % 12};
+    uint64_t n = 1 + random() % 300;
+    EXPECT_TRUE(EachOnce(Epoch(order, random() % 5, n, random())))
+        << static_cast<int>(order.shuffle) << " n " << n << " block " << order.block_samples << " window "
+        << order.window_blocks;
+  }
+}
+
+TEST(EpochOrder, DiffersBetweenEpochsSeedsAndDatasets) {
+  for (Shuffle shuffle : {Shuffle::kFull, Shuffle::kBlocked}) {
+    OrderSpec order{shuffle, 8, 4};
+    EXPECT_NE(Epoch(order, 0, 200), Epoch(order, 1, 200));
+    EXPECT_NE(Epoch(order, 0, 200, 1), Epoch(order, 0, 200, 2));
+    EXPECT_NE(EpochOrder(order, 1, 0, 0, 1u << 20).At(5), EpochOrder(order, 1, 1, 0, 1u << 20).At(5));
+  }
+  OrderSpec none{Shuffle::kNone, 8, 4};
+  EXPECT_EQ(Epoch(none, 3, 5), (std::vector<uint64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(EpochOrder, BlockedTouchesFewBlocksAtATime) {
+  OrderSpec order{Shuffle::kBlocked, 16, 4};
+  std::vector<uint64_t> rows = Epoch(order, 0, 16 * 40);
+  for (size_t window = 0; window < rows.size(); window += 64) {
+    std::set<uint64_t> blocks;
+    for (size_t i = window; i < window + 64; ++i) blocks.insert(rows[i] / 16);
+    EXPECT_EQ(blocks.size(), 4u);
+  }
+}
+
+TEST(Mixture, HasExactSharesWhereAPeriodAllowsThem) {
+  Mixture mixture({0.3, 0.0, 0.7});
+  EXPECT_EQ(mixture.period(), 10u);
+  EXPECT_EQ(mixture.count(0), 3u);
+  EXPECT_EQ(mixture.count(1), 0u);
+  EXPECT_EQ(mixture.count(2), 7u);
+  EXPECT_EQ(Mixture({5}).period(), 1u);
+  EXPECT_EQ(Mixture({1, 1}).period(), 2u);
+  Mixture odd({std::sqrt(2.0), 1, 1e-9});
+  EXPECT_EQ(odd.period(), kMaxPeriod);
+  EXPECT_EQ(odd.count(2), 1u);
+  EXPECT_EQ(odd.count(0) + odd.count(1) + odd.count(2), kMaxPeriod);
+  EXPECT_NEAR(static_cast<double>(odd.count(0)), kMaxPeriod * std::sqrt(2.0) / (1 + std::sqrt(2.0)), 1.5);
+}
+
+TEST(Mixture, CountsTheDrawsOfEachDatasetWithoutGapsAndSmoothly) {
+  const std::vector<double> weights = {2, 1, 0, 4.5, 0.25};
+  double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  Mixture mixture(weights);
+  std::vector<uint64_t> seen(weights.size());
+  for (uint64_t p = 0; p < 3 * mixture.period(); ++p) {
+    Mixture::Draw draw = mixture.At(p);
+    EXPECT_EQ(draw.number, seen[draw.dataset]++);
+    for (size_t d = 0; d < weights.size(); ++d) {
+      EXPECT_NEAR(static_cast<double>(seen[d]), static_cast<double>(p + 1) * weights[d] / sum, 2.0);
+    }
+  }
+  EXPECT_EQ(mixture.At(mixture.period() << 40).number, mixture.count(mixture.At(0).dataset) << 40);
+}
+
+Job MakeJob(const std::vector<double>& weights) {
+  Job job;
+  job.path = "job.yaml";
+  job.seed = 11;
+  job.batch.samples = 7;
+  for (size_t d = 0; d < weights.size(); ++d) job.datasets.push_back({absl::StrCat("d", d), {}, weights[d]});
+  return job;
+}
+
+// Every dataset passes each of its epochs completely before the next, each sample once.
+void ExpectWholeEpochs(const Sampler& sampler, const std::vector<uint64_t>& sizes, uint64_t steps) {
+  std::map<uint32_t, std::vector<uint64_t>> drawn;
+  std::map<uint32_t, uint64_t> epochs;
+  for (uint64_t step = 0; step < steps; ++step) {
+    auto samples = sampler.Samples(step);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    ASSERT_EQ(samples->refs.size(), samples->lengths.size());
+    for (const SampleRef& ref : samples->refs) {
+      ASSERT_EQ(ref.epoch, epochs[ref.dataset]);
+      drawn[ref.dataset].push_back(ref.index);
+      if (drawn[ref.dataset].size() == sizes[ref.dataset]) {
+        EXPECT_TRUE(EachOnce(drawn[ref.dataset])) << "dataset " << ref.dataset << " epoch " << ref.epoch;
+        drawn[ref.dataset].clear();
+        ++epochs[ref.dataset];
+      }
+    }
+  }
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    EXPECT_GE(epochs[static_cast<uint32_t>(d)], 2u);
+  }
+}
+
+TEST(Sampler, DeliversEverySampleOnceInEveryEpochOfAMixture) {
+  for (Shuffle shuffle : {Shuffle::kNone, Shuffle::kFull, Shuffle::kBlocked}) {
+    Job job = MakeJob({1, 2.5, 0.3});
+    job.order = {shuffle, 10, 3};
+    std::vector<uint64_t> sizes = {97, 256, 1};
+    FormulaIndex index(sizes);
+    auto sampler = Sampler::Make(job, index);
+    ASSERT_TRUE(sampler.ok()) << sampler.status();
+    ExpectWholeEpochs(**sampler, sizes, 200);
+  }
+}
+
+TEST(Sampler, GivesAnyStepAloneInAnyOrder) {
+  Job job = MakeJob({1, 2});
+  FormulaIndex index({100, 50});
+  auto one = Sampler::Make(job, index);
+  auto other = Sampler::Make(job, index);
+  ASSERT_TRUE(one.ok() && other.ok());
+  for (uint64_t step : {1000000000000ull, 3ull, 0ull, 17ull}) {
+    EXPECT_EQ((*one)->Samples(step)->refs, (*other)->Samples(step)->refs);
+  }
+  EXPECT_EQ((*one)->Samples(1ull << 63).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST(Sampler, RefusesADatasetWithoutSamplesUnlessItHasNoWeight) {
+  FormulaIndex index({100, 0});
+  EXPECT_EQ(Sampler::Make(MakeJob({1, 1}), index).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Sampler::Make(MakeJob({1, 0}), index).ok());
+  EXPECT_EQ(Sampler::Make(MakeJob({0, 0}), index).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The fewest steps and, among those, the least full fullest step: against all ways to cut.
+TEST(CutWindow, IsTheBestCutOfSmallWindows) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 400; ++round) {
+    size_t n = 1 + random() % 9;
+    uint64_t budget = 5 + random() % 30;
+    std::vector<uint32_t> lengths(n);
+    for (uint32_t& length : lengths) length = static_cast<uint32_t>(1 + random() % budget);
+    std::pair<size_t, uint64_t> best{n + 1, 0};
+    for (uint32_t cuts = 0; cuts < 1u << (n - 1); ++cuts) {
+      uint64_t load = 0, fullest = 0;
+      size_t steps = 1;
+      for (size_t i = 0; i < n; ++i) {
+        if (i > 0 && cuts >> (i - 1) & 1) {
+          ++steps;
+          load = 0;
+        }
+        load += lengths[i];
+        fullest = std::max(fullest, load);
+      }
+      if (fullest <= budget) best = std::min(best, {steps, fullest});
+    }
+    std::vector<uint32_t> starts = CutWindow(lengths, budget);
+    uint64_t fullest = 0;
+    for (size_t s = 0; s < starts.size(); ++s) {
+      size_t end = s + 1 < starts.size() ? starts[s + 1] : n;
+      fullest =
+          std::max<uint64_t>(fullest, std::accumulate(&lengths[starts[s]], &lengths[0] + end, uint64_t{0}));
+    }
+    EXPECT_EQ(std::make_pair(starts.size(), fullest), best);
+  }
+}
+
+TEST(CutWindow, GivesASampleAboveTheBudgetAStepOfItsOwn) {
+  EXPECT_EQ(CutWindow({3, 99, 3, 3}, 10), (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(CutWindow({99}, 10), (std::vector<uint32_t>{0}));
+}
+
+class TokenBudget : public ::testing::Test {
+ protected:
+  TokenBudget() : job_(MakeJob({2, 1})), index_(sizes_) {
+    job_.index = folder_.path();
+    job_.batch = {0, 2000, 30};
+  }
+  std::unique_ptr<Sampler> Make() {
+    auto sampler = Sampler::Make(job_, index_);
+    EXPECT_TRUE(sampler.ok());
+    return *std::move(sampler);
+  }
+  TempFolder folder_;
+  std::vector<uint64_t> sizes_ = {300, 111};
+  Job job_;
+  FormulaIndex index_;
+};
+
+TEST_F(TokenBudget, KeepsToTheBudgetAndDeliversEverySampleOnce) {
+  auto sampler = Make();
+  for (uint64_t step = 0; step < 300; ++step) {
+    auto samples = sampler->Samples(step);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    ASSERT_FALSE(samples->refs.empty());
+    uint64_t tokens = 0;
+    for (const SampleLengths& lengths : samples->lengths) tokens += lengths.llm_length;
+    EXPECT_LE(tokens, 2000u);
+  }
+  ExpectWholeEpochs(*sampler, sizes_, 300);
+}
+
+TEST_F(TokenBudget, IsTheSameFromTheFolderFromMemoryAndFromAnyStep) {
+  std::vector<StepSamples> steps;
+  auto compiled = Make();
+  for (uint64_t step = 0; step < 1500; ++step) steps.push_back(*compiled->Samples(step));
+  EXPECT_GE(folder_.Files().size(), 3u);  // several segments
+  std::map<std::string, std::string> files;
+  for (const std::string& file : folder_.Files()) files[file] = ReadFile(folder_.path() + "/" + file);
+  auto loaded = Make();
+  for (uint64_t step : {1499u, 0u, 700u, 3u})
+    EXPECT_EQ(loaded->Samples(step)->refs, steps[step].refs) << step;
+  // A folder that takes no table: a file stands in the way, which works for root too.
+  job_.index = folder_.Write("file", "x");
+  auto unwritable = Make();
+  for (uint64_t step : {1499u, 0u, 700u, 3u})
+    EXPECT_EQ(unwritable->Samples(step)->refs, steps[step].refs) << step;
+  // Damaged tables are made anew, into the same bytes.
+  job_.index = folder_.path();
+  for (const auto& [file, bytes] : files) {
+    std::string damaged = bytes;
+    damaged[4100] ^= 1;
+    folder_.Write(file, damaged);
+  }
+  auto mended = Make();
+  EXPECT_EQ(mended->Samples(1499)->refs, steps[1499].refs);
+  for (const auto& [file, bytes] : files) EXPECT_EQ(ReadFile(folder_.path() + "/" + file), bytes);
+}
+
+TEST_F(TokenBudget, HasItsOwnTablePerJob) {
+  auto first = Make()->Samples(5);
+  job_.seed = 12;
+  auto second = Make()->Samples(5);
+  EXPECT_NE(first->refs, second->refs);
+  job_.seed = 11;
+  EXPECT_EQ(Make()->Samples(5)->refs, first->refs);
+}
+
+}  // namespace
+}  // namespace evenkeel::dataset
