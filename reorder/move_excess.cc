@@ -35,15 +35,18 @@ class Excess {
       longest = std::max(longest, cost);
     }
     const Load num_ranks = ranks_.size();
-    const Load least = std::max(longest, (total + num_ranks - 1) / num_ranks);
-    cap_ = least + static_cast<Load>(static_cast<double>(least) * kTolerance);
+    least_ = std::max(longest, (total + num_ranks - 1) / num_ranks);
   }
 
   std::vector<uint32_t> Run() {
     StayHome();
     if (homeless_ > 0) DealHomeless();
-    if (std::any_of(load_.begin(), load_.end(), [&](Load load) { return load > cap_; })) {
-      ListItems();
+    // Items may be too coarse for the tolerance: what it could not settle is settled at twice that, and so
+    // on.
+    for (double tolerance = kTolerance; tolerance < 1; tolerance *= 2) {
+      cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
+      if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
+      if (items_.empty()) ListItems();
       for (uint32_t n = 0; n + 1 < ranks_.on_node_begin.size(); ++n) MoveWithin(ranks_.OnNode(n));
       MoveBetweenNodes();
     }
@@ -221,7 +224,8 @@ class Excess {
 
   const BalanceProblem& problem_;
   const PhaseRanks& ranks_;
-  Load cap_ = 0;
+  Load least_ = 0;  // that the most loaded rank can have: the mean, or the longest item
+  Load cap_ = 0;    // up to which a rank is left alone
   size_t homeless_ = 0;
   std::vector<Load> load_;      // [ranks]
   std::vector<uint32_t> rank_;  // [items]

@@ -1,0 +1,196 @@
+// Each algorithm alone, against brute force where the problem is small.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "reorder/balance.h"
+#include "reorder/microbatches.h"
+#include "tests/reorder/omni_trace.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+PhaseRanks MakeRanks(uint32_t count, uint32_t per_node) {
+  PhaseRanks ranks;
+  ranks.on_node_begin.push_back(0);
+  for (uint32_t r = 0; r < count; ++r) {
+    ranks.global.push_back(r);
+    ranks.node.push_back(r / per_node);
+    ranks.on_node.push_back(r);
+    if ((r + 1) % per_node == 0 || r + 1 == count) ranks.on_node_begin.push_back(r + 1);
+  }
+  return ranks;
+}
+
+std::vector<Load> LoadsOf(const std::vector<Load>& cost, const std::vector<uint32_t>& rank, uint32_t ranks) {
+  std::vector<Load> loads(ranks, 0);
+  for (size_t i = 0; i < cost.size(); ++i) loads[rank[i]] += cost[i];
+  return loads;
+}
+
+Load Packed(const std::vector<Load>& cost, const std::vector<uint32_t>& rank, uint32_t ranks) {
+  const std::vector<Load> loads = LoadsOf(cost, rank, ranks);
+  return *std::max_element(loads.begin(), loads.end());
+}
+
+Load Padded(const std::vector<Load>& cost, const std::vector<uint32_t>& rank, uint32_t ranks) {
+  std::vector<Load> count(ranks, 0), longest(ranks, 0);
+  for (size_t i = 0; i < cost.size(); ++i) {
+    ++count[rank[i]];
+    longest[rank[i]] = std::max(longest[rank[i]], cost[i]);
+  }
+  Load largest = 0;
+  for (uint32_t r = 0; r < ranks; ++r) largest = std::max(largest, count[r] * longest[r]);
+  return largest;
+}
+
+// The least largest load over all assignments.
+template <typename Objective>
+Load Exhaustive(const std::vector<Load>& cost, uint32_t ranks, Objective objective) {
+  std::vector<uint32_t> rank(cost.size(), 0);
+  Load best = objective(cost, rank, ranks);
+  for (;;) {
+    size_t i = 0;
+    while (i < rank.size() && ++rank[i] == ranks) rank[i++] = 0;
+    if (i == rank.size()) return best;
+    best = std::min(best, objective(cost, rank, ranks));
+  }
+}
+
+std::vector<Load> DrawCosts(Random& random, size_t count, uint64_t bound) {
+  std::vector<Load> cost(count);
+  for (Load& c : cost) c = static_cast<Load>(random.Below(bound));
+  return cost;
+}
+
+TEST(GreedyPadded, EqualsTheExhaustiveOptimum) {
+  Random random(1);
+  for (int i = 0; i < 500; ++i) {
+    const uint32_t ranks = static_cast<uint32_t>(1 + random.Below(4));
+    const std::vector<Load> cost =
+        DrawCosts(random, 1 + random.Below(ranks == 4 ? 7 : 8), 2 + random.Below(40));
+    const PhaseRanks where = MakeRanks(ranks, 8);
+    const BalanceProblem problem{.ranks = &where, .batching = Batching::kPadded, .cost = cost};
+    EXPECT_EQ(Padded(cost, GreedyPadded().Assign(problem), ranks), Exhaustive(cost, ranks, Padded)) << i;
+  }
+}
+
+TEST(GreedyPacked, IsWithinFourThirdsOfTheExhaustiveOptimum) {
+  Random random(2);
+  for (int i = 0; i < 500; ++i) {
+    const uint32_t ranks = static_cast<uint32_t>(1 + random.Below(4));
+    const std::vector<Load> cost =
+        DrawCosts(random, 1 + random.Below(ranks == 4 ? 7 : 8), 2 + random.Below(40));
+    const PhaseRanks where = MakeRanks(ranks, 8);
+    const BalanceProblem problem{.ranks = &where, .cost = cost};
+    // 4/3 - 1/(3 ranks), in integers
+    EXPECT_LE(3 * ranks * Packed(cost, GreedyPacked().Assign(problem), ranks),
+              (4 * ranks - 1) * Exhaustive(cost, ranks, Packed))
+        << i;
+  }
+}
+
+TEST(GreedyPadded, DealsSeveralBatchesToEveryRank) {
+  Random random(3);
+  const std::vector<Load> cost = DrawCosts(random, 200, 1000);
+  const PhaseRanks where = MakeRanks(5, 8);
+  const BalanceProblem problem{
+      .ranks = &where, .batching = Batching::kPadded, .batches_per_rank = 4, .cost = cost};
+  const std::vector<uint32_t> rank = GreedyPadded().Assign(problem);
+  const std::vector<uint32_t> batch = CutIntoBatches(cost, 20);
+  const Load bound = Padded(cost, batch, 20);
+  for (uint32_t r = 0; r < 5; ++r) {
+    std::vector<Load> mine;
+    for (size_t i = 0; i < cost.size(); ++i) {
+      if (rank[i] == r) mine.push_back(cost[i]);
+    }
+    EXPECT_LE(Padded(mine, CutIntoBatches(mine, 4), 4), bound);
+  }
+}
+
+TEST(BalanceWithoutMoving, MovesNothingThatIsNotExcess) {
+  // Rank 0 has 20 units of 10, the others 10: the mean is 112.5, and 12 units are the least that some rank
+  // must have.
+  const PhaseRanks where = MakeRanks(8, 4);
+  std::vector<Load> cost;
+  std::vector<uint32_t> home, node;
+  for (uint32_t r = 0; r < 8; ++r) {
+    for (uint32_t k = 0; k < (r == 0 ? 20u : 10u); ++k) {
+      cost.push_back(10);
+      home.push_back(r);
+      node.push_back(r / 4);
+    }
+  }
+  const BalanceProblem problem{.ranks = &where,
+                               .cost = cost,
+                               .items_have_homes = true,
+                               .home_rank = home,
+                               .home_node = node,
+                               .beside = home};
+  const std::vector<uint32_t> rank = BalanceWithoutMoving().Assign(problem);
+  EXPECT_LE(Packed(cost, rank, 8), 120);
+  size_t moved = 0, crossed = 0;
+  for (size_t i = 0; i < rank.size(); ++i) {
+    moved += rank[i] != home[i];
+    crossed += rank[i] / 4 != home[i] / 4;
+  }
+  // Eight units leave rank 0. Its three neighbours can take six, to twelve each.
+  EXPECT_LE(moved, 9u);
+  EXPECT_LE(crossed, 6u);
+}
+
+TEST(BalanceWithoutMoving, LeavesBalancedItemsAtHome) {
+  const PhaseRanks where = MakeRanks(16, 8);
+  std::vector<Load> cost(160, 7);
+  std::vector<uint32_t> home(160), node(160);
+  for (uint32_t i = 0; i < 160; ++i) home[i] = i % 16, node[i] = home[i] / 8;
+  const BalanceProblem problem{.ranks = &where,
+                               .cost = cost,
+                               .items_have_homes = true,
+                               .home_rank = home,
+                               .home_node = node,
+                               .beside = home};
+  EXPECT_EQ(BalanceWithoutMoving().Assign(problem), home);
+}
+
+TEST(SplitIntoMicrobatches, KeepsPackedAndPaddedCapacity) {
+  Random random(4);
+  for (int i = 0; i < 500; ++i) {
+    const bool padded = random.Below(2) == 0;
+    const uint32_t ranks = static_cast<uint32_t>(1 + random.Below(4));
+    const size_t samples = random.Below(40);
+    std::vector<uint32_t> rank(samples), tokens(samples);
+    std::vector<Load> cost(samples);
+    uint64_t longest = 1;
+    for (size_t s = 0; s < samples; ++s) {
+      rank[s] = static_cast<uint32_t>(random.Below(ranks));
+      tokens[s] = static_cast<uint32_t>(random.Below(100));
+      cost[s] = tokens[s];
+      longest = std::max<uint64_t>(longest, tokens[s]);
+    }
+    const SplitProblem problem{.num_ranks = ranks,
+                               .rank = rank,
+                               .tokens = tokens,
+                               .cost = cost,
+                               .batching = padded ? Batching::kPadded : Batching::kPacked,
+                               .capacity_tokens = longest + random.Below(200),
+                               .count_multiple = static_cast<uint32_t>(random.Below(4)),
+                               .in_view = {cost}};
+    const Split split = SplitIntoMicrobatches(problem);
+    std::vector<uint64_t> sum(ranks * split.num_microbatches), count(sum.size()), most(sum.size());
+    for (size_t s = 0; s < samples; ++s) {
+      ASSERT_LT(split.microbatch[s], split.num_microbatches);
+      const size_t b = rank[s] * split.num_microbatches + split.microbatch[s];
+      sum[b] += tokens[s];
+      ++count[b];
+      most[b] = std::max<uint64_t>(most[b], tokens[s]);
+    }
+    for (size_t b = 0; b < sum.size(); ++b) {
+      EXPECT_LE(padded ? count[b] * most[b] : sum[b], problem.capacity_tokens);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel::reorder

@@ -1,0 +1,138 @@
+// Random planning problems, small and nasty, from any source of numbers: shared by property tests and the
+// fuzzer.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "reorder/planner.h"
+
+namespace evenkeel {
+
+struct RandomProblem {
+  Job job;
+  StepSamples step;
+  DummyItems dummies;
+};
+
+// `below(n)`: a number in [0, n), 0 where n is 0.
+using Below = std::function<uint64_t(uint64_t)>;
+
+inline std::vector<uint32_t> DrawRanks(const Below& below, const std::vector<uint32_t>& llm) {
+  std::vector<uint32_t> ranks;
+  switch (llm.empty() ? 3 : below(4)) {
+    case 0:  // the llm's
+      return llm;
+    case 1:  // more replicas: the llm's and the ones beside them
+      for (uint32_t rank : llm) ranks.push_back(rank);
+      for (uint32_t rank : llm) {
+        if (std::find(ranks.begin(), ranks.end(), rank + 1) == ranks.end()) ranks.push_back(rank + 1);
+      }
+      return ranks;
+    case 2:  // other machines
+      for (uint32_t i = 0; i <= below(6); ++i) ranks.push_back(100 + i);
+      return ranks;
+    default:  // any, in any order
+      for (uint32_t rank = 0; rank < 12; ++rank) {
+        if (below(3) > 0) ranks.insert(ranks.begin() + static_cast<ptrdiff_t>(below(ranks.size() + 1)), rank);
+      }
+      if (ranks.empty()) ranks.push_back(static_cast<uint32_t>(below(12)));
+      return ranks;
+  }
+}
+
+inline uint32_t DrawLength(const Below& below, uint64_t kind) {
+  switch (kind) {
+    case 0:
+      return 0;
+    case 1:
+      return 7;
+    case 2:
+      return static_cast<uint32_t>(below(12));
+    case 3:
+      return static_cast<uint32_t>(below(5000));
+    case 4:
+      return static_cast<uint32_t>(0xffffff00u - below(1000));
+    default:
+      return below(8) == 0 ? static_cast<uint32_t>(below(1000000)) : static_cast<uint32_t>(below(30));
+  }
+}
+
+inline Cost DrawCost(const Below& below) {
+  switch (below(4)) {
+    case 0:
+      return {.constant = 3, .linear = 1, .quadratic = 0.001, .mask_factor = 0.5};
+    case 1:
+      return {.constant = 0, .linear = 0, .quadratic = 1};
+    case 2:
+      return {.constant = static_cast<double>(below(2)), .linear = 0};
+    default:
+      return {};
+  }
+}
+
+// Everything but the samples.
+inline Job DrawJob(const Below& below) {
+  static const char* const kAlgorithms[] = {"balance_without_moving", "greedy_packed", "greedy_padded",
+                                            "none"};
+  Job job;
+  job.ranks_per_node = static_cast<uint32_t>(below(5));
+  std::vector<uint32_t> llm;
+  for (Phase phase : kAllPhases) {
+    PhaseSpec spec;
+    spec.phase = phase;
+    spec.ranks = DrawRanks(below, llm);
+    if (phase == Phase::kLlm) llm = spec.ranks;
+    spec.cost = DrawCost(below);
+    spec.batching = below(3) == 0 ? Batching::kPadded : Batching::kPacked;
+    spec.runs = below(2) == 0 ? Runs::kOncePerStep : Runs::kOncePerMicrobatch;
+    spec.algorithm = kAlgorithms[below(2) == 0 ? 0 : below(4)];
+    spec.min_items = below(3) == 0 ? static_cast<uint32_t>(below(3)) : 0;
+    job.phases.push_back(spec);
+  }
+  job.microbatch.align = static_cast<uint32_t>(below(9));
+  job.microbatch.count_multiple = static_cast<uint32_t>(below(4));
+  return job;
+}
+
+inline void DrawSamples(const Below& below, RandomProblem& problem) {
+  const uint64_t samples = below(below(3) == 0 ? 4 : 60);
+  const uint64_t kind = below(6), item_kind = below(6);
+  for (uint64_t s = 0; s < samples; ++s) {
+    SampleLengths lengths;
+    lengths.llm_length = DrawLength(below, kind);
+    lengths.loss_tokens = static_cast<uint32_t>(below(uint64_t{lengths.llm_length} + 1));
+    for (uint64_t i = below(5); i > 1; --i) {
+      const Medium medium = below(2) == 0 ? Medium::kAudio : below(2) == 0 ? Medium::kVideo : Medium::kImage;
+      const uint32_t cost_length = DrawLength(below, item_kind);
+      lengths.items.push_back({medium, {cost_length, cost_length, DrawLength(below, item_kind)}});
+    }
+    problem.step.refs.push_back({static_cast<uint32_t>(below(3)), below(2), s});
+    problem.step.lengths.push_back(std::move(lengths));
+  }
+}
+
+inline RandomProblem DrawProblem(const Below& below) {
+  RandomProblem problem;
+  problem.job = DrawJob(below);
+  problem.step.step = below(1000);
+  DrawSamples(below, problem);
+  const Medium vision_dummy = below(2) == 0 ? Medium::kImage : Medium::kVideo;
+  problem.dummies[static_cast<size_t>(Phase::kVision)] = {vision_dummy, {4, 4, 1}};
+  problem.dummies[static_cast<size_t>(Phase::kAudio)] = {Medium::kAudio,
+                                                         {2, 2, static_cast<uint32_t>(below(2))}};
+  uint64_t longest = 1;
+  const uint64_t align = std::max(1u, problem.job.microbatch.align);
+  for (const SampleLengths& lengths : problem.step.lengths) {
+    longest = std::max<uint64_t>(longest, (lengths.llm_length + align - 1) / align * align);
+  }
+  // Room for the longest, and somewhat more: many microbatches.
+  if (below(2) == 0) problem.job.microbatch.capacity_tokens = longest + below(3) * below(longest);
+  if (below(4) == 0) problem.job.microbatch.pad_to = longest + below(longest);
+  return problem;
+}
+
+}  // namespace evenkeel
