@@ -48,7 +48,8 @@ class Tokenizer {
   // The same ids, and for each the byte of `text` where it ends. Slower.
   struct EncodedText {
     std::vector<int64_t> ids;
-    std::vector<uint64_t> ends;  // tokens that share a character all end with it
+    // Tokens that share a character all end with it; letters that the normaliser composes end with the first.
+    std::vector<uint64_t> ends;
   };
   absl::StatusOr<EncodedText> EncodeUntrustedWithEnds(std::string_view text) const;
 

@@ -74,10 +74,11 @@ def write(name, value):
 
 
 def untrusted(tokenizer, text):
+    """Ids without special tokens, and the byte where each ends."""
     tokenizer.encode_special_tokens = True
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    encoding = tokenizer.encode(text, add_special_tokens=False)
     tokenizer.encode_special_tokens = False
-    return ids
+    return encoding.ids, [len(text[:end].encode()) for _, end in encoding.offsets]
 
 
 def random_texts():
@@ -88,14 +89,16 @@ def random_texts():
     return ["".join(generator.choice(pool) for _ in range(generator.randrange(1, 40))) for _ in range(200)]
 
 
-def token_cases(tokenizer):
+def token_cases(tokenizer, with_ends):
     cases = []
     for text in TEXTS + random_texts():
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         case = {"text": text, "ids": ids}
-        other = untrusted(tokenizer, text)
+        other, ends = untrusted(tokenizer, text)
         if other != ids:
             case["untrusted"] = other
+        if with_ends:
+            case["ends"] = ends
         assert tokenizer.encode(text, add_special_tokens=True).ids == ids
         assert tokenizer.decode(ids, skip_special_tokens=False) == unicodedata.normalize("NFC", text)
         cases.append(case)
@@ -237,10 +240,10 @@ def main():
     OUT.mkdir(exist_ok=True)
     fixture = tokenizers.Tokenizer.from_file(str(GOLDEN / "tokenizer" / "tokenizer.json"))
     write("tokens.json", {"tokenizers": tokenizers.__version__, "vocab_size": fixture.get_vocab_size(),
-                          "cases": token_cases(fixture)})
+                          "cases": token_cases(fixture, True)})
     real = tokenizers.Tokenizer.from_file(str(qwen / "tokenizer.json"))
     write("qwen2_5.json", {"tokenizers": tokenizers.__version__, "vocab_size": real.get_vocab_size(),
-                           "file_bytes": (qwen / "tokenizer.json").stat().st_size, "cases": token_cases(real)})
+                           "file_bytes": (qwen / "tokenizer.json").stat().st_size, "cases": token_cases(real, False)})
     config = json.loads((qwen / "tokenizer_config.json").read_text(encoding="utf-8"))
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     rope = load_rope()

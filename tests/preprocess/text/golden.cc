@@ -23,6 +23,12 @@ nlohmann::json ReadGolden(const std::string& name) {
   return out;
 }
 
+nlohmann::json GoldenCases(const std::string& name) {
+  nlohmann::json out = ReadGolden(name)["cases"];
+  EXPECT_TRUE(out.is_array() && !out.empty()) << name;
+  return out;
+}
+
 std::string FnvOf(const std::vector<int64_t>& ids) {
   uint64_t value = 0xcbf29ce484222325;
   for (int64_t id : ids) {

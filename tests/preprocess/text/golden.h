@@ -12,6 +12,8 @@ std::string GoldenFolder();                          // tests/golden
 std::string SharedFolder();                          // EVENKEEL_SHARED, or the folder beside the sources
 nlohmann::json ReadGolden(const std::string& name);  // tests/golden/text/name
 
+nlohmann::json GoldenCases(const std::string& name);  // its "cases", a list that is not empty
+
 // FNV-1a over the numbers as 8 little-endian bytes: how goldens name lists that are too long to be written
 // out.
 std::string FnvOf(const std::vector<int64_t>& ids);

@@ -22,7 +22,7 @@ TEST(Positions, CountOnInPlainText) {
 }
 
 TEST(Positions, AreThoseOfGetRopeIndex) {
-  for (const nlohmann::json& example : ReadGolden("rope.json")["cases"]) {
+  for (const nlohmann::json& example : GoldenCases("rope.json")) {
     std::vector<GridSpan> spans;
     for (const nlohmann::json& span : example["spans"]) {
       GridSpan& out = spans.emplace_back();

@@ -108,7 +108,7 @@ absl::StatusOr<Sequence> BuildOne(const ProcessorSpec& spec, const Conversation&
 }
 
 TEST(SequenceBuilder, RendersAndTokenisesAsTheChatTemplateDoes) {
-  for (const nlohmann::json& example : ReadGolden("chat.json")["cases"]) {
+  for (const nlohmann::json& example : GoldenCases("chat.json")) {
     SCOPED_TRACE(example["rendered"].get<std::string>());
     Sample sample = SampleOf(example);
     absl::StatusOr<Sequence> sequence =
