@@ -1,0 +1,46 @@
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/plan_report.h"
+#include "core/status.h"
+#include "reorder/planner.h"
+#include "server/stream.h"
+
+namespace evenkeel::cli {
+namespace {
+
+struct PlanArguments {
+  std::string job;
+  uint64_t step = 0;
+  bool json = false;
+};
+
+absl::Status ShowPlan(const PlanArguments& arguments) {
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
+  EVENKEEL_ASSIGN_OR_RETURN(const StepPlan plan, PlanStep(*stream, arguments.step));
+  EVENKEEL_RETURN_IF_ERROR(PlanCheck(stream->job, plan.samples, plan.plan));
+  if (!arguments.json) {
+    std::cout << PlanTable(*stream, plan);
+    return absl::OkStatus();
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const std::string json, PlanJson(*stream, plan));
+  std::cout << json << "\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPlanCommand(CLI::App& app, int* exit_code) {
+  CLI::App* command =
+      app.add_subcommand("plan", "Show a step's plan with loads before and after; decodes nothing");
+  auto arguments = std::make_shared<PlanArguments>();
+  command->add_option("--job", arguments->job, "The job file")->required();
+  command->add_option("--step", arguments->step, "The step")->required();
+  command->add_flag("--json", arguments->json, "One JSON document: samples, items, loads, routes");
+  command->callback([arguments, exit_code] { *exit_code = Report(ShowPlan(*arguments)); });
+}
+
+}  // namespace evenkeel::cli

@@ -1,0 +1,163 @@
+#include "cli/plan_report.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/status.h"
+#include "server/event_log.h"
+
+namespace evenkeel::cli {
+namespace {
+
+// Ranks printed one by one in the table; of more, only the summary is shown.
+constexpr size_t kMaxRanksShown = 16;
+
+double MaxOverMean(const std::vector<double>& loads) {
+  const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+  return sum > 0 ? *std::max_element(loads.begin(), loads.end()) * loads.size() / sum : 1;
+}
+
+std::string Quoted(std::string_view text) {
+  std::string out;
+  AppendJsonString(text, out);
+  return out;
+}
+
+std::string Array(const std::vector<uint64_t>& values) {
+  std::string out = "[";
+  for (size_t i = 0; i < values.size(); ++i) absl::StrAppendFormat(&out, "%s%d", i > 0 ? "," : "", values[i]);
+  return out + "]";
+}
+std::string Array(const std::vector<uint32_t>& values) {
+  return Array(std::vector<uint64_t>(values.begin(), values.end()));
+}
+std::string Array(const std::vector<double>& values) {
+  std::string out = "[";
+  for (size_t i = 0; i < values.size(); ++i)
+    absl::StrAppendFormat(&out, "%s%.17g", i > 0 ? "," : "", values[i]);
+  return out + "]";
+}
+
+std::string PlaceJson(const Place& place) {
+  return absl::StrFormat(R"({"rank":%d,"microbatch":%d,"position":%d})", place.rank, place.microbatch,
+                         place.position);
+}
+
+std::string ItemJson(const PlannedItem& item) {
+  return absl::StrFormat(R"({"medium":%s,"cost_length":%d,"input_rows":%d,"output_rows":%d,"place":%s})",
+                         Quoted(MediumName(item.medium)), item.lengths.cost_length, item.lengths.input_rows,
+                         item.lengths.output_rows, PlaceJson(item.place));
+}
+
+absl::StatusOr<std::string> SampleJson(const Stream& stream, const Plan& plan, const PlannedSample& sample) {
+  EVENKEEL_ASSIGN_OR_RETURN(const SamplePlaces places,
+                            stream.index->places(sample.ref.dataset, sample.ref.index));
+  std::string out = absl::StrFormat(
+      R"({"name":%s,"dataset":%d,"epoch":%d,"index":%d,"llm_length":%d,"loss_tokens":%d,"place":%s,"items":[)",
+      Quoted(SampleName(stream.job, places)), sample.ref.dataset, sample.ref.epoch, sample.ref.index,
+      sample.llm_length, sample.loss_tokens, PlaceJson(sample.place));
+  for (uint32_t i = 0; i < sample.num_items; ++i) {
+    absl::StrAppend(&out, i > 0 ? "," : "", ItemJson(plan.items[sample.first_item + i]));
+  }
+  return out + "]}";
+}
+
+std::string PhaseJson(const PhasePlan& phase) {
+  return absl::StrFormat(
+      R"({"phase":%s,"ranks":%s,"num_microbatches":%d,"load_before":%s,"load_after":%s,"tokens_before":%s,)"
+      R"("tokens_after":%s,"max_over_mean_before":%.6f,"max_over_mean_after":%.6f})",
+      Quoted(PhaseName(phase.phase)), Array(phase.ranks), phase.num_microbatches, Array(phase.load_before),
+      Array(phase.load_after), Array(phase.tokens_before), Array(phase.tokens_after),
+      MaxOverMean(phase.load_before), MaxOverMean(phase.load_after));
+}
+
+// Rows that stay on their rank, that move within a node, and that leave it.
+struct Movement {
+  uint64_t local = 0, node = 0, cross = 0;
+};
+
+Movement MovementOf(const Job& job, const Route& route) {
+  Movement out;
+  for (size_t from = 0; from < route.ranks.size(); ++from) {
+    for (const RouteSegment& segment : route.per_rank[from].send) {
+      const bool same_node = job.NodeOf(route.ranks[from]) == job.NodeOf(route.ranks[segment.peer]);
+      (segment.peer == from ? out.local : same_node ? out.node : out.cross) += segment.rows;
+    }
+  }
+  return out;
+}
+
+std::string RouteJson(const Job& job, const Route& route) {
+  const Movement rows = MovementOf(job, route);
+  return absl::StrFormat(
+      R"({"from":%s,"to":%s,"microbatch":%d,"ranks":%s,"rows_local":%d,"rows_within_node":%d,"rows_across_nodes":%d})",
+      Quoted(PhaseName(route.from)), Quoted(PhaseName(route.to)), route.microbatch, Array(route.ranks),
+      rows.local, rows.node, rows.cross);
+}
+
+void AddPhaseRows(const PhasePlan& phase, std::string& out) {
+  const std::string name(PhaseName(phase.phase));
+  absl::StrAppendFormat(&out, "\n%-8s %8s  %14s %14s  %14s %14s\n", name, "rank", "tokens before", "after",
+                        "load before", "after");
+  for (size_t i = 0; i < phase.ranks.size() && phase.ranks.size() <= kMaxRanksShown; ++i) {
+    absl::StrAppendFormat(&out, "%-8s %8d  %14d %14d  %14.6g %14.6g\n", "", phase.ranks[i],
+                          phase.tokens_before[i], phase.tokens_after[i], phase.load_before[i],
+                          phase.load_after[i]);
+  }
+  absl::StrAppendFormat(&out, "%-8s %8s  %14s %14s  %14.4f %14.4f\n", "", "max/mean", "", "",
+                        MaxOverMean(phase.load_before), MaxOverMean(phase.load_after));
+}
+
+}  // namespace
+
+std::string PlanTable(const Stream& stream, const StepPlan& step) {
+  const Plan& plan = step.plan;
+  std::string out = absl::StrFormat(
+      "step %d of %s: %d samples, %d items, %d microbatches a rank, %d loss tokens\n", plan.step,
+      stream.job.name, plan.samples.size(), plan.items.size(), plan.num_microbatches, plan.loss_tokens);
+  for (const PhasePlan& phase : plan.phases) AddPhaseRows(phase, out);
+  for (Phase phase : kEncoderPhases) {
+    Movement rows;
+    bool any = false;
+    for (const Route& route : plan.routes) {
+      if (route.from != phase) continue;
+      const Movement one = MovementOf(stream.job, route);
+      rows = {rows.local + one.local, rows.node + one.node, rows.cross + one.cross};
+      any = true;
+    }
+    if (!any) continue;
+    absl::StrAppendFormat(&out,
+                          "\nroute %s -> llm: %d rows stay on their rank, %d move within a node, %d across\n",
+                          std::string(PhaseName(phase)), rows.local, rows.node, rows.cross);
+  }
+  return out;
+}
+
+absl::StatusOr<std::string> PlanJson(const Stream& stream, const StepPlan& step) {
+  const Plan& plan = step.plan;
+  std::string out =
+      absl::StrFormat(R"({"step":%d,"num_microbatches":%d,"num_samples":%d,"loss_tokens":%d,"samples":[)",
+                      plan.step, plan.num_microbatches, plan.samples.size(), plan.loss_tokens);
+  for (size_t i = 0; i < plan.samples.size(); ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string sample, SampleJson(stream, plan, plan.samples[i]));
+    absl::StrAppend(&out, i > 0 ? "," : "", sample);
+  }
+  out += R"(],"dummies":[)";
+  bool first = true;
+  for (const PlannedItem& item : plan.items) {
+    if (item.sample != kDummy) continue;
+    absl::StrAppend(&out, first ? "" : ",", ItemJson(item));
+    first = false;
+  }
+  out += R"(],"phases":[)";
+  for (size_t i = 0; i < plan.phases.size(); ++i) absl::StrAppend(&out, i > 0 ? "," : "", PhaseJson(plan.phases[i]));
+  out += R"(],"routes":[)";
+  for (size_t i = 0; i < plan.routes.size(); ++i)
+    absl::StrAppend(&out, i > 0 ? "," : "", RouteJson(stream.job, plan.routes[i]));
+  return out + "]}";
+}
+
+}  // namespace evenkeel::cli
