@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands.h"
+#include "cli/index_verify.h"
+#include "cli/progress.h"
+#include "core/status.h"
+#include "dataset/index_builder.h"
+#include "preprocess/processor.h"
+
+namespace evenkeel::cli {
+namespace {
+
+struct IndexArguments {
+  std::string job;
+  size_t threads = 0;
+  bool json = false;
+  bool verify = false;
+  bool verify_content = false;
+};
+
+constexpr size_t kListed = 20;  // exclusions shown to people; --json lists all
+
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (static_cast<uint8_t>(c) < 0x20) {
+      out += absl::StrFormat("\\u%04x", c);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string NameOf(const Exclusion& exclusion) {
+  return absl::StrCat(exclusion.dataset, "/", exclusion.shard, exclusion.key.empty() ? "" : "/",
+                      exclusion.key);
+}
+
+absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder,
+                       const std::optional<std::vector<BadSample>>& bad) {
+  std::cout << "{\"digest\": " << Quoted(summary.digest.Hex()) << ", \"samples\": " << summary.num_samples
+            << ", \"items\": " << summary.num_items << ", \"llm_tokens\": " << summary.llm_tokens
+            << ", \"loss_tokens\": " << summary.loss_tokens
+            << ", \"shards\": {\"read\": " << summary.shards_read
+            << ", \"unchanged\": " << summary.shards_unchanged
+            << ", \"remeasured\": " << summary.shards_remeasured
+            << ", \"damaged\": " << summary.damaged_shards << "}, \"excluded\": {";
+  const char* separator = "";
+  for (const auto& [reason, count] : summary.excluded) {
+    std::cout << separator << Quoted(reason) << ": " << count;
+    separator = ", ";
+  }
+  std::cout << "}, \"exclusions\": [";
+  separator = "";
+  EVENKEEL_RETURN_IF_ERROR(builder.ForEachExclusion([&](const Exclusion& exclusion) {
+    std::cout << separator << "{\"sample\": " << Quoted(NameOf(exclusion))
+              << ", \"reason\": " << Quoted(exclusion.reason) << ", \"detail\": " << Quoted(exclusion.detail)
+              << "}";
+    separator = ", ";
+  }));
+  std::cout << "]";
+  if (bad) {
+    std::cout << ", \"undeliverable\": [";
+    separator = "";
+    for (const BadSample& sample : *bad) {
+      std::cout << separator << "{\"sample\": " << Quoted(sample.name)
+                << ", \"detail\": " << Quoted(sample.reason) << "}";
+      separator = ", ";
+    }
+    std::cout << "]";
+  }
+  std::cout << "}\n";
+  return absl::OkStatus();
+}
+
+absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder,
+                       const std::optional<std::vector<BadSample>>& bad) {
+  std::cout << "samples     " << summary.num_samples << "\n"
+            << "items       " << summary.num_items << "\n"
+            << "llm tokens  " << summary.llm_tokens << " (" << summary.loss_tokens << " with loss)\n"
+            << "shards      " << summary.shards_read << " read, " << summary.shards_remeasured
+            << " measured again, " << summary.shards_unchanged << " unchanged\n";
+  uint64_t total = 0;
+  for (const auto& [reason, count] : summary.excluded) total += count;
+  if (total > 0) std::cout << "excluded    " << total << "\n";
+  for (const auto& [reason, count] : summary.excluded) {
+    std::cout << absl::StrFormat("  %8d  %s\n", count, reason);
+  }
+  size_t listed = 0;
+  EVENKEEL_RETURN_IF_ERROR(builder.ForEachExclusion([&](const Exclusion& exclusion) {
+    if (++listed > kListed) return;
+    std::cout << "  " << NameOf(exclusion) << ": " << exclusion.reason << ": " << exclusion.detail << "\n";
+  }));
+  if (listed > kListed) std::cout << "  ... and " << listed - kListed << " more; --json lists all\n";
+  if (bad) std::cout << "verified    " << bad->size() << " samples that cannot be delivered\n";
+  if (bad && !bad->empty()) {
+    for (const BadSample& sample : *bad) std::cerr << "  " << sample.name << ": " << sample.reason << "\n";
+    std::cout << "For the job file:\nexclude:\n";
+    for (const BadSample& sample : *bad) std::cout << "  - " << Quoted(sample.name) << "\n";
+  }
+  std::cout << "digest      " << summary.digest.Hex() << "\n";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor, job.limits));
+  std::unique_ptr<ByteSource> source = MakeFileSource();
+  const size_t threads =
+      arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
+
+  IndexBuilder builder(job, *processor, *source, {.verify_content = arguments.verify_content});
+  EVENKEEL_RETURN_IF_ERROR(builder.Prepare());
+  EVENKEEL_RETURN_IF_ERROR(RunInParallel(builder.num_shards(), threads, "shards",
+                                         [&](size_t i) { return builder.BuildShard(i); }));
+  EVENKEEL_ASSIGN_OR_RETURN(IndexSummary summary, builder.Commit());
+
+  std::optional<std::vector<BadSample>> bad;
+  if (arguments.verify) {
+    EVENKEEL_ASSIGN_OR_RETURN(bad, VerifyIndex(job, *processor, *source, threads));
+  }
+  EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, bad)
+                                          : PrintText(summary, builder, bad));
+  if (summary.damaged_shards > 0) {
+    std::cerr << "evenkeel: " << summary.damaged_shards
+              << " damaged shards; the index has what lies before the damage\n";
+  }
+  bool all_good = summary.damaged_shards == 0 && (!bad || bad->empty());
+  return all_good ? kOk : kBadData;
+}
+
+}  // namespace
+
+void AddIndexCommand(CLI::App& app, int* exit_code) {
+  CLI::App* command = app.add_subcommand("index", "Make or update the index of a job's shards");
+  auto arguments = std::make_shared<IndexArguments>();
+  command->add_option("--job", arguments->job, "The job file")->required();
+  command->add_option("--threads", arguments->threads, "Threads that read shards (default: one per core)")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--json", arguments->json, "One JSON document, with every exclusion, instead of text");
+  command->add_flag(
+      "--verify", arguments->verify,
+      "Then decode every item as a worker would, and print the job's exclude lines for the bad ones");
+  command->add_flag("--verify-content", arguments->verify_content,
+                    "Hash every shard instead of trusting its size, time and inode");
+  command->footer(
+      "Only shards that are new or changed are read; another processor measures again without reading "
+      "media.\n"
+      "Interrupted at any time, it leaves the old index or the new one.\n"
+      "Exit code: 0 good (single samples may be excluded, with their reasons), 5 a shard is damaged or "
+      "--verify found\n"
+      "samples that cannot be delivered (the index is written all the same), 2 bad job or missing shard, 1 "
+      "otherwise.");
+  command->callback([arguments, exit_code] {
+    absl::StatusOr<int> code = MakeIndex(*arguments);
+    *exit_code = code.ok() ? *code : Report(code.status());
+  });
+}
+
+}  // namespace evenkeel::cli

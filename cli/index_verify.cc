@@ -1,0 +1,110 @@
+#include "cli/index_verify.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cli/progress.h"
+#include "core/annotated_mutex.h"
+#include "core/status.h"
+#include "dataset/index.h"
+
+namespace evenkeel::cli {
+namespace {
+
+constexpr uint64_t kPieceSamples = 64;
+
+bool OfTheItem(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsDataLoss(status) || absl::IsResourceExhausted(status) ||
+         absl::IsUnimplemented(status);
+}
+
+class Verifier {
+ public:
+  Verifier(const Job& job, const Processor& processor, ByteSource& source, const Index& index)
+      : job_(job), processor_(processor), source_(source), index_(index) {}
+
+  absl::Status Check(uint32_t dataset, uint64_t sample) {
+    EVENKEEL_ASSIGN_OR_RETURN(SamplePlaces places, index_.places(dataset, sample));
+    EVENKEEL_ASSIGN_OR_RETURN(SampleLengths lengths, index_.lengths(dataset, sample));
+    absl::Status status;
+    for (size_t i = 0; status.ok() && i < places.items.size(); ++i) {
+      status = CheckItem(places.shard_path, places.items[i], lengths.items[i].lengths);
+    }
+    if (status.ok()) status = CheckSequence(places, lengths);
+    std::string name = SampleName(job_, places);
+    if (status.ok()) return status;
+    if (!OfTheItem(status)) return AddContext(status, name);
+    MutexLock lock(mutex_);
+    bad_[{dataset, sample}] = {std::move(name), std::string(status.message())};
+    return absl::OkStatus();
+  }
+
+  std::vector<BadSample> bad() {
+    MutexLock lock(mutex_);
+    std::vector<BadSample> out;
+    for (const auto& [position, sample] : bad_) out.push_back(sample);
+    return out;
+  }
+
+ private:
+  absl::Status CheckItem(const std::string& shard, const ItemPlace& item, const ItemLengths& lengths) const {
+    std::vector<std::byte> bytes(item.size);
+    EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(shard, item.offset, bytes));
+    std::vector<std::vector<std::byte>> fields;
+    std::vector<std::span<std::byte>> spans;
+    for (const FieldSpec& field : processor_.fields(item.facts.medium))
+      fields.emplace_back(field.num_bytes(lengths));
+    for (std::vector<std::byte>& field : fields) spans.emplace_back(field);
+    return AddContext(processor_.Produce({item.facts.medium, item.suffix, bytes, item.facts, lengths}, spans),
+                      absl::StrCat("'", item.suffix, "'"));
+  }
+
+  absl::Status CheckSequence(const SamplePlaces& places, const SampleLengths& lengths) const {
+    EVENKEEL_ASSIGN_OR_RETURN(Conversation conversation, ReadConversation(places, job_.limits, source_));
+    std::vector<MediaFacts> facts;
+    for (const ItemPlace& item : places.items) facts.push_back(item.facts);
+    EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence,
+                              processor_.BuildSequence(conversation, lengths.items, facts));
+    if (sequence.input_ids.size() == lengths.llm_length) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
+                                            " tokens; the index says ", lengths.llm_length));
+  }
+
+  const Job& job_;
+  const Processor& processor_;
+  ByteSource& source_;
+  const Index& index_;
+  Mutex mutex_;
+  std::map<std::pair<uint32_t, uint64_t>, BadSample> bad_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const Processor& processor,
+                                                   ByteSource& source, size_t threads) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Index> index, Index::Open(job, processor.digest(), source));
+  Verifier verifier(job, processor, source, *index);
+  std::vector<uint64_t> first_piece = {0};  // of each dataset, and the end
+  for (uint32_t d = 0; d < job.datasets.size(); ++d) {
+    first_piece.push_back(first_piece.back() + (index->num_samples(d) + kPieceSamples - 1) / kPieceSamples);
+  }
+  auto work = [&](size_t piece) {
+    auto after = std::upper_bound(first_piece.begin(), first_piece.end(), piece);
+    uint32_t dataset = static_cast<uint32_t>(after - first_piece.begin()) - 1;
+    uint64_t begin = (piece - first_piece[dataset]) * kPieceSamples;
+    uint64_t end = std::min(begin + kPieceSamples, index->num_samples(dataset));
+    for (uint64_t sample = begin; sample < end; ++sample) {
+      EVENKEEL_RETURN_IF_ERROR(verifier.Check(dataset, sample));
+    }
+    return absl::OkStatus();
+  };
+  EVENKEEL_RETURN_IF_ERROR(RunInParallel(first_piece.back(), threads, "runs of samples verified", work));
+  return verifier.bad();
+}
+
+}  // namespace evenkeel::cli
