@@ -11,7 +11,7 @@
 //            either style, and all its text is trained.
 //
 // A medium is its style's begin, output_rows placeholders, end; none of them is ever trained. Text of a
-// sample can not spell a mark or a placeholder: docs/decisions/text.md. Nothing is ever truncated.
+// sample can not spell a mark or a placeholder: docs/decisions/0003-text.md. Nothing is ever truncated.
 //
 // Example (compiled by tests/preprocess/text/sequence_builder_test.cc):
 //   SequenceStyle style{.media = family->styles(), .merge_size = 2, .tokens_per_second = 2};
