@@ -1,7 +1,303 @@
+// The receiving side over gRPC: one channel, one Deliver stream and one reading thread per session.
+//
+// Chunks are copied into the expected buffer under the session's lock, so a request can be given up at any
+// time without closing the session: once it is no longer expected, nothing writes into its buffer.
+//
+// Who protects what: `sessions_` the sink's mutex, everything inside a session the session's. Lock order:
+// sink's before session's. Callbacks run on the task thread, without locks.
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <unordered_map>
+
+#include "core/status.h"
+#include "proto/service.grpc.pb.h"
+#include "transport/credentials.h"
 #include "transport/factory.h"
+#include "transport/secret.h"
+#include "transport/task_thread.h"
+
 namespace evenkeel::transport {
-absl::StatusOr<std::unique_ptr<Sink>> MakeGrpcSink(const Options&,
-                                                   std::shared_ptr<grpc::ChannelCredentials>) {
-  return absl::UnimplementedError("soon");
+namespace {
+
+using Clock = TaskThread::Clock;
+
+struct Expectation {
+  std::span<std::byte> buffer;
+  Done done;
+  bool started = false;
+  size_t received = 0;
+  Digest hash;
+  Digester digester;  // of what arrived so far: the chunk is still in the cache
+};
+
+struct SinkSession {
+  SessionId id = 0;
+  Secret secret{};
+  std::string endpoint;
+  Clock::time_point deadline;  // for the worker to open the stream
+  std::shared_ptr<grpc::Channel> channel;
+  grpc::ClientContext context;
+  std::thread reader;
+
+  Mutex mutex;
+  std::map<RequestId, Expectation> expected ABSL_GUARDED_BY(mutex);
+  bool opened ABSL_GUARDED_BY(mutex) = false;
+  RequestId skipping ABSL_GUARDED_BY(mutex) =
+      0;  // the request whose further chunks are dropped, counted once
+  bool skips ABSL_GUARDED_BY(mutex) = false;
+  absl::Status failure ABSL_GUARDED_BY(mutex);  // not OK: dead
+};
+using SessionPtr = std::shared_ptr<SinkSession>;
+
+class StreamingSink : public Sink {
+ public:
+  StreamingSink(const Options& options, std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : options_(options),
+        credentials_(std::move(credentials)),
+        tasks_("evenkeel-grpc", [this](Clock::time_point now) { return Tick(now); }) {}
+  ~StreamingSink() override;
+
+  Info info() const override { return {.name = "grpc", .detail = "http2/tcp", .is_rdma = false}; }
+  std::string address() const override { return ""; }
+  absl::Status Connect(SessionId session, const std::string& endpoint, const std::string& peer_address,
+                       const Secret& secret) override;
+  void Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) override;
+  void Cancel(SessionId session, RequestId request) override;
+  void Disconnect(SessionId session) override;
+  uint64_t bytes_received() const override { return bytes_received_; }
+  uint64_t messages_dropped() const override { return messages_dropped_; }
+
+ private:
+  SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReadAll(SinkSession& session);
+  void Take(SinkSession& session, const pb::Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
+  bool Begin(SinkSession& session, Expectation& expectation, const pb::Chunk& chunk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
+  void Drop(SinkSession& session, RequestId request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
+  void End(SinkSession& session, RequestId request, absl::Status status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
+  void Kill(SinkSession& session, absl::Status status);
+  void Finish(Done done, absl::Status status);
+  Clock::time_point Tick(Clock::time_point now);
+
+  const Options options_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  std::atomic<uint64_t> bytes_received_{0};
+  std::atomic<uint64_t> messages_dropped_{0};
+  Mutex mutex_;
+  std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
+  TaskThread tasks_;  // last: its tick uses the others
+};
+
+std::string Where(const SinkSession& session) {
+  return absl::StrCat("session ", session.id, " with ", session.endpoint);
 }
+
+SessionPtr StreamingSink::Find(SessionId session) {
+  MutexLock lock(mutex_);
+  auto found = sessions_.find(session);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+StreamingSink::~StreamingSink() {
+  std::vector<SessionId> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, session] : sessions_) ids.push_back(id);
+  }
+  for (SessionId id : ids) Disconnect(id);
+}
+
+absl::Status StreamingSink::Connect(SessionId id, const std::string& endpoint, const std::string&,
+                                    const Secret& secret) {
+  auto session = std::make_shared<SinkSession>();
+  session->id = id;
+  session->secret = secret;
+  session->endpoint = endpoint;
+  session->deadline = Clock::now() + absl::ToChronoNanoseconds(
+                                         std::min(options_.connect_timeout, absl::Duration(absl::Hours(24))));
+  session->channel = grpc::CreateCustomChannel(endpoint, credentials_, ClientArguments());
+  {
+    MutexLock lock(mutex_);
+    if (!sessions_.emplace(id, session).second) {
+      return absl::AlreadyExistsError(absl::StrCat("session ", id, " exists already"));
+    }
+    session->reader = std::thread([this, session] { ReadAll(*session); });
+  }
+  tasks_.Post([] {});  // the deadline is new
+  return absl::OkStatus();
+}
+
+void StreamingSink::ReadAll(SinkSession& session) {
+  std::unique_ptr<pb::DataPlane::Stub> stub = pb::DataPlane::NewStub(session.channel);
+  pb::DeliverRequest request;
+  request.set_session_id(session.id);
+  request.set_secret(session.secret.data(), session.secret.size());
+  std::unique_ptr<grpc::ClientReader<pb::Chunk>> reader = stub->Deliver(&session.context, request);
+  reader->WaitForInitialMetadata();
+  {
+    MutexLock lock(session.mutex);
+    session.opened = true;
+  }
+  pb::Chunk chunk;
+  while (reader->Read(&chunk)) {
+    MutexLock lock(session.mutex);
+    if (!session.failure.ok()) break;
+    Take(session, chunk);
+  }
+  session.context.TryCancel();  // no effect where the worker ended the stream
+  grpc::Status status = reader->Finish();
+  Kill(session, absl::UnavailableError(absl::StrCat(Where(session), " ended: ", status.error_message())));
+}
+
+void StreamingSink::Take(SinkSession& session, const pb::Chunk& chunk) {
+  auto found = session.expected.find(chunk.request_id());
+  bool begins = chunk.offset() == 0 && !chunk.secret().empty();
+  if (begins) session.skips = false;
+  if (found == session.expected.end()) return Drop(session, chunk.request_id());
+  Expectation& expectation = found->second;
+  if (begins ? !Begin(session, expectation, chunk) : !expectation.started)
+    return Drop(session, chunk.request_id());
+  if (chunk.length() != expectation.buffer.size() || chunk.offset() != expectation.received ||
+      chunk.data().size() > expectation.buffer.size() - expectation.received) {
+    Drop(session, chunk.request_id());
+    return End(session, chunk.request_id(),
+               absl::DataLossError(absl::StrCat(Where(session), ": request ", chunk.request_id(), " brought ",
+                                                chunk.length(), " bytes from offset ", chunk.offset(),
+                                                ", not what was announced")));
+  }
+  std::span<const std::byte> data = std::as_bytes(std::span(chunk.data()));
+  if (!data.empty()) std::memcpy(expectation.buffer.data() + expectation.received, data.data(), data.size());
+  expectation.digester.Update(data);
+  expectation.received += data.size();
+  if (expectation.received < expectation.buffer.size()) return;
+  bytes_received_ += expectation.received;
+  bool good = expectation.digester.Finish() == expectation.hash;
+  End(session, chunk.request_id(),
+      good ? absl::OkStatus()
+           : absl::DataLossError(absl::StrCat(Where(session), ": request ", chunk.request_id(), ": ",
+                                              chunk.length(), " bytes arrived with another hash")));
+}
+
+bool StreamingSink::Begin(SinkSession& session, Expectation& expectation, const pb::Chunk& chunk) {
+  Secret secret;
+  if (expectation.started || chunk.secret().size() != secret.size() ||
+      chunk.hash().size() != expectation.hash.bytes.size()) {
+    return false;
+  }
+  std::copy(chunk.secret().begin(), chunk.secret().end(), secret.begin());
+  if (!SameSecret(secret, session.secret)) return false;
+  std::copy(chunk.hash().begin(), chunk.hash().end(), expectation.hash.bytes.begin());
+  expectation.started = true;
+  return true;
+}
+
+void StreamingSink::Drop(SinkSession& session, RequestId request) {
+  if (!session.skips || session.skipping != request) ++messages_dropped_;
+  session.skips = true;
+  session.skipping = request;
+}
+
+void StreamingSink::End(SinkSession& session, RequestId request, absl::Status status) {
+  auto found = session.expected.find(request);
+  Finish(std::move(found->second.done), std::move(status));
+  session.expected.erase(found);
+}
+
+void StreamingSink::Expect(SessionId id, RequestId request, std::span<std::byte> buffer, Done done) {
+  SessionPtr session = Find(id);
+  if (session == nullptr) {
+    return Finish(std::move(done), absl::UnavailableError(absl::StrCat("unknown session ", id)));
+  }
+  if (buffer.size() > options_.max_message_bytes) {
+    return Finish(std::move(done), absl::InvalidArgumentError(
+                                       absl::StrCat("request ", request, ": longer than max_message_bytes")));
+  }
+  MutexLock lock(session->mutex);
+  if (!session->failure.ok()) return Finish(std::move(done), session->failure);
+  if (session->expected.contains(request)) {
+    return Finish(std::move(done), absl::AlreadyExistsError(absl::StrCat(Where(*session), ": request ",
+                                                                         request, " is expected already")));
+  }
+  Expectation& expectation = session->expected[request];
+  expectation.buffer = buffer;
+  expectation.done = std::move(done);
+}
+
+void StreamingSink::Cancel(SessionId id, RequestId request) {
+  if (SessionPtr session = Find(id); session != nullptr) {
+    MutexLock lock(session->mutex);
+    if (session->expected.contains(request)) {
+      End(*session, request, absl::CancelledError(absl::StrCat("request ", request, " was cancelled")));
+    }
+  }
+  tasks_.Flush();
+}
+
+void StreamingSink::Kill(SinkSession& session, absl::Status status) {
+  MutexLock lock(session.mutex);
+  if (!session.failure.ok()) return;
+  session.failure = status;
+  for (auto& [request, expectation] : session.expected) Finish(std::move(expectation.done), status);
+  session.expected.clear();
+  session.context.TryCancel();
+}
+
+void StreamingSink::Finish(Done done, absl::Status status) {
+  tasks_.Post([done = std::move(done), status = std::move(status)] { done(status); });
+}
+
+void StreamingSink::Disconnect(SessionId id) {
+  SessionPtr session;
+  {
+    MutexLock lock(mutex_);
+    auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    session = found->second;
+    sessions_.erase(found);
+  }
+  Kill(*session, absl::CancelledError(absl::StrCat(Where(*session), " was disconnected")));
+  session->reader.join();
+  tasks_.Flush();
+}
+
+Clock::time_point StreamingSink::Tick(Clock::time_point now) {
+  std::vector<SessionPtr> late;
+  Clock::time_point next = Clock::time_point::max();
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, session] : sessions_) {
+      MutexLock session_lock(session->mutex);
+      if (session->opened || !session->failure.ok()) continue;
+      if (session->deadline <= now) {
+        late.push_back(session);
+      } else {
+        next = std::min(next, session->deadline);
+      }
+    }
+  }
+  for (const SessionPtr& session : late) {
+    Kill(*session,
+         absl::UnavailableError(absl::StrCat(Where(*session), ": no answer on the data plane within ",
+                                             absl::FormatDuration(options_.connect_timeout))));
+  }
+  return next;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sink>> MakeGrpcSink(const Options& options,
+                                                   std::shared_ptr<grpc::ChannelCredentials> credentials) {
+  if (options.require_rdma) {
+    return absl::FailedPreconditionError(
+        "require_rdma is set, but the transport grpc is TCP; use the transport ucx, or set require_rdma: "
+        "false");
+  }
+  return std::make_unique<StreamingSink>(options, std::move(credentials));
+}
+
 }  // namespace evenkeel::transport

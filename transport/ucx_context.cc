@@ -15,6 +15,8 @@ struct ConfigDeleter {
 };
 using Config = std::unique_ptr<ucp_config_t, ConfigDeleter>;
 
+constexpr char kTcpSegment[] = "256k";
+
 bool InEnvironment(const char* name) { return std::getenv(name) != nullptr; }
 
 absl::Status Set(ucp_config_t* config, const char* name, const std::string& value) {
@@ -28,23 +30,29 @@ absl::Status Set(ucp_config_t* config, const char* name, const std::string& valu
 // silently replaced by TCP.
 std::string WatchedTransports(const Options& options) { return options.require_rdma ? "ib" : "ib,tcp"; }
 
+// A transport's own keys go without its prefix: UCX 1.13 offers them to every transport's table, in which
+// they stand bare. UCX_TCP_... of the environment are read before and lose; so the tunable ones are left
+// alone where set.
+absl::Status ConfigureTcp(ucp_config_t* config) {
+  // A connect to an address that does not answer must not hold up the thread that serves all the others.
+  EVENKEEL_RETURN_IF_ERROR(Set(config, "CONN_NB", "y"));
+  // No one-sided writes over TCP: with them a peer names the address that it writes to. Without them data
+  // finds its buffer through a request of ours, which is gone once the endpoint was closed.
+  EVENKEEL_RETURN_IF_ERROR(Set(config, "PUT_ENABLE", "n"));
+  for (const char* name : {"TX_SEG_SIZE", "RX_SEG_SIZE"}) {
+    if (InEnvironment(absl::StrCat("UCX_TCP_", name).c_str())) continue;
+    EVENKEEL_RETURN_IF_ERROR(Set(config, name, kTcpSegment));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
   if (options.require_rdma || !InEnvironment("UCX_TLS")) {
     EVENKEEL_RETURN_IF_ERROR(Set(config, "TLS", WatchedTransports(options)));
   }
   std::string devices = options.loopback_only ? "lo" : options.devices;
   if (!devices.empty()) EVENKEEL_RETURN_IF_ERROR(Set(config, "NET_DEVICES", devices));
-  // A connect to an address that does not answer must not hold up the thread that serves all the others.
-  EVENKEEL_RETURN_IF_ERROR(Set(config, "TCP_CONN_NB", "y"));
-  // No one-sided writes over TCP: with them a peer names the address that it writes to. Without them data
-  // finds its buffer through a request of ours, which is gone once the endpoint was closed.
-  EVENKEEL_RETURN_IF_ERROR(Set(config, "TCP_PUT_ENABLE", "n"));
-  for (const char* name : {"TCP_TX_SEG_SIZE", "TCP_RX_SEG_SIZE"}) {
-    if (!InEnvironment(absl::StrCat("UCX_", name).c_str())) {
-      EVENKEEL_RETURN_IF_ERROR(Set(config, name, "256k"));
-    }
-  }
-  return absl::OkStatus();
+  return options.require_rdma ? absl::OkStatus() : ConfigureTcp(config);
 }
 
 absl::Status ConfigureSharedMemory(ucp_config_t* config) {

@@ -241,6 +241,11 @@ void UcxEngine::Sleep(Clock::time_point until) {
   std::vector<pollfd> descriptors = {{wake_descriptor_, POLLIN, 0}};
   for (UcxWorker* worker : active_) descriptors.push_back({worker->descriptor(), POLLIN, 0});
   auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  {
+    // This thread posts without waking itself.
+    MutexLock lock(mutex_);
+    if (!tasks_.empty()) return;
+  }
   if (left.count() > 0) poll(descriptors.data(), descriptors.size(), static_cast<int>(left.count()));
   uint64_t count;
   (void)!read(wake_descriptor_, &count, sizeof(count));

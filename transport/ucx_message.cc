@@ -90,10 +90,4 @@ std::optional<PartMessage> UnpackPartMessage(std::span<const std::byte> bytes) {
   return message;
 }
 
-bool SameSecret(const Secret& a, const Secret& b) {
-  uint8_t difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == 0;
-}
-
 }  // namespace evenkeel::transport

@@ -48,7 +48,4 @@ PartMessageBytes Pack(const PartMessage& message);
 std::optional<Greeting> UnpackGreeting(std::span<const std::byte> bytes);
 std::optional<PartMessage> UnpackPartMessage(std::span<const std::byte> bytes);
 
-// In time that does not depend on where they differ.
-bool SameSecret(const Secret& a, const Secret& b);
-
 }  // namespace evenkeel::transport

@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "transport/factory.h"
 #include "transport/latch.h"
+#include "transport/secret.h"
 #include "transport/ucx_engine.h"
 #include "transport/ucx_message.h"
 

@@ -37,17 +37,18 @@ absl::Status Conformance::Open(SessionId session, uint8_t source_secret, uint8_t
   return sink().Connect(session, worker_->endpoint(), source().address(), SecretOf(sink_secret));
 }
 
-void Conformance::Send(SessionId session, RequestId request, const std::vector<std::byte>& payload, Outcome* outcome,
-                       absl::Duration timeout) {
+void Conformance::Send(SessionId session, RequestId request, const std::vector<std::byte>& payload,
+                       Outcome* outcome, absl::Duration timeout) {
   source().Send(session, request, payload, DigestOf(payload), timeout, outcome->callback());
 }
 
-void Conformance::Expect(SessionId session, RequestId request, std::vector<std::byte>* buffer, Outcome* outcome) {
+void Conformance::Expect(SessionId session, RequestId request, std::vector<std::byte>* buffer,
+                         Outcome* outcome) {
   sink().Expect(session, request, *buffer, outcome->callback());
 }
 
-absl::Status Conformance::Transfer(SessionId session, RequestId request, const std::vector<std::byte>& payload,
-                                   std::vector<std::byte>* received) {
+absl::Status Conformance::Transfer(SessionId session, RequestId request,
+                                   const std::vector<std::byte>& payload, std::vector<std::byte>* received) {
   received->assign(payload.size(), std::byte{0});
   Outcome sent, arrived;
   Expect(session, request, received, &arrived);
@@ -72,7 +73,8 @@ TEST_P(Conformance, NamesItself) {
 TEST_P(Conformance, DeliversEverySizeUnchanged) {
   ASSERT_TRUE(Open(1).ok());
   RequestId request = 0;
-  for (size_t bytes : {0, 1, 63, 64, 4095, 8192, 16383, 16384, 16385, 65537, (1 << 20) - 1, (1 << 20) + 1, 9 << 20}) {
+  for (size_t bytes :
+       {0, 1, 63, 64, 4095, 8192, 16383, 16384, 16385, 65537, (1 << 20) - 1, (1 << 20) + 1, 9 << 20}) {
     std::vector<std::byte> payload = Payload(bytes, bytes), received;
     absl::Status status = Transfer(1, ++request, payload, &received);
     ASSERT_TRUE(status.ok()) << bytes << ": " << status;
@@ -108,7 +110,9 @@ TEST_P(Conformance, DeliversManyRequestsOfManySessionsInAnyOrder) {
     one.received.resize(one.payload.size());
     Expect(session, request, &one.received, &one.arrived);
   });
-  each(false, [&](One& one, SessionId session, RequestId request) { Send(session, request, one.payload, &one.sent); });
+  each(false, [&](One& one, SessionId session, RequestId request) {
+    Send(session, request, one.payload, &one.sent);
+  });
   each(false, [&](One& one, SessionId session, RequestId request) {
     absl::Status status = one.arrived.Wait();
     ASSERT_TRUE(status.ok()) << session << " " << request << " " << status;
@@ -158,7 +162,8 @@ TEST_P(Conformance, ReportsALengthThatWasNotAnnounced) {
       Expect(1, request, &received, &arrived);
       Send(1, request, payload, &sent);
       EXPECT_EQ(CodeOf(arrived), StatusCode::kDataLoss) << bytes << " " << difference;
-      EXPECT_TRUE(std::all_of(received.begin(), received.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+      EXPECT_TRUE(
+          std::all_of(received.begin(), received.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
       EXPECT_TRUE(sent.Wait().ok());
     }
   }
@@ -190,7 +195,8 @@ TEST_P(Conformance, RefusesAWrongSecret) {
   Send(1, 1, payload, &sent);
   EXPECT_EQ(CodeOf(arrived), StatusCode::kUnavailable);
   EXPECT_EQ(CodeOf(sent), StatusCode::kUnavailable);
-  EXPECT_TRUE(std::all_of(received.begin(), received.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+  EXPECT_TRUE(
+      std::all_of(received.begin(), received.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
   EXPECT_GE(source().messages_dropped(), 1);
 }
 
@@ -235,7 +241,8 @@ TEST_P(Conformance, RefusesWhatIsNoAddress) {
               StatusCode::kInvalidArgument);
     std::string damaged = good;
     damaged[length] = static_cast<char>(damaged[length] ^ 0x40);
-    ASSERT_EQ(sink().Connect(1, "worker:1", damaged, SecretOf(1)).code(), StatusCode::kInvalidArgument) << length;
+    ASSERT_EQ(sink().Connect(1, "worker:1", damaged, SecretOf(1)).code(), StatusCode::kInvalidArgument)
+        << length;
   }
   EXPECT_EQ(sink().Connect(1, "worker:1", own, SecretOf(1)).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(source().Connect(1, good, SecretOf(1)).code(), StatusCode::kInvalidArgument);

@@ -20,7 +20,8 @@ class Conformance : public testing::TestWithParam<Backend> {
   Sink& sink() { return *sink_; }
   // Connects both sides with secrets of these values.
   absl::Status Open(SessionId session, uint8_t source_secret = 7, uint8_t sink_secret = 7);
-  // Sends `payload` as `request` and returns what the receiver got to know; `received` holds what it received.
+  // Sends `payload` as `request` and returns what the receiver got to know; `received` holds what it
+  // received.
   absl::Status Transfer(SessionId session, RequestId request, const std::vector<std::byte>& payload,
                         std::vector<std::byte>* received);
   void Send(SessionId session, RequestId request, const std::vector<std::byte>& payload, Outcome* outcome,

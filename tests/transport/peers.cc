@@ -37,7 +37,8 @@ Options OptionsFor(Backend backend) {
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Start(Backend backend, const Options& options) {
+absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Start(Backend backend, const Options& options,
+                                                              const std::string& host) {
   auto side = std::make_unique<WorkerSide>();
   if (backend != Backend::kGrpc) {
     EVENKEEL_ASSIGN_OR_RETURN(side->source_, MakeUcxSource(options));
@@ -47,11 +48,11 @@ absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Start(Backend backend, c
   grpc::ServerBuilder builder;
   ConfigureServer(builder);
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", *MakeServerCredentials({}), &port);
+  builder.AddListeningPort(host + ":0", *MakeServerCredentials({}), &port);
   builder.RegisterService(source->service());
   side->server_ = builder.BuildAndStart();
-  if (side->server_ == nullptr) return absl::UnavailableError("cannot listen on 127.0.0.1");
-  side->endpoint_ = absl::StrCat("127.0.0.1:", port);
+  if (side->server_ == nullptr) return absl::UnavailableError("cannot listen on " + host);
+  side->endpoint_ = absl::StrCat(host, ":", port);
   side->source_ = std::move(source);
   return side;
 }
@@ -61,7 +62,7 @@ WorkerSide::~WorkerSide() { Reset(); }
 void WorkerSide::Reset() {
   if (server_ != nullptr) {
     static_cast<GrpcSource*>(source_.get())->Stop();
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
     server_.reset();
   }
   source_.reset();

@@ -27,7 +27,8 @@ Options OptionsFor(Backend backend);
 // A source, with the server that a grpc one needs.
 class WorkerSide {
  public:
-  static absl::StatusOr<std::unique_ptr<WorkerSide>> Start(Backend backend, const Options& options);
+  static absl::StatusOr<std::unique_ptr<WorkerSide>> Start(Backend backend, const Options& options,
+                                                           const std::string& host = "127.0.0.1");
   ~WorkerSide();
 
   Source& source() { return *source_; }

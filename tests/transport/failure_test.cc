@@ -1,0 +1,245 @@
+// What happens when a peer is killed, stopped, resumed, partitioned away or was never there. Real processes;
+// moments are not exact, so whatever the moment was, nothing may hang, crash or write into memory that was
+// given back.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "tests/transport/peer_process.h"
+
+namespace evenkeel::transport {
+namespace {
+
+constexpr int kParts = 8;
+constexpr size_t kPartBytes = 24 << 20;
+constexpr int kSendTimeoutMillis = 2000;
+
+class PeerFailure : public testing::TestWithParam<Backend> {
+ protected:
+  void StartBoth() {
+    source_ = std::make_unique<PeerProcess>(true, GetParam());
+    sink_ = std::make_unique<PeerProcess>(false, GetParam());
+    ASSERT_TRUE(source_->Start()) << source_->address;
+    ASSERT_TRUE(sink_->Start()) << sink_->address;
+    ASSERT_TRUE(OpenSession(*source_, *sink_, 1));
+  }
+  void ExpectAndSendAll() {
+    for (int i = 1; i <= kParts; ++i) {
+      ASSERT_EQ(sink_->Ask(absl::StrCat("expect 1 ", i, " ", kPartBytes), "expecting"), "");
+    }
+    for (int i = 1; i <= kParts; ++i) {
+      source_->Tell(absl::StrCat("send 1 ", i, " ", kPartBytes, " ", kSendTimeoutMillis));
+    }
+  }
+  std::string Received(int request) { return sink_->Hear(absl::StrCat("received ", request)); }
+  std::string Sent(int request) { return source_->Hear(absl::StrCat("sent ", request)); }
+  // A fresh session between the same two processes still works.
+  void ExpectANewSessionWorks(int session) {
+    ASSERT_TRUE(OpenSession(*source_, *sink_, session));
+    ASSERT_EQ(sink_->Ask(absl::StrCat("expect ", session, " 99 3000000"), "expecting"), "");
+    source_->Tell(absl::StrCat("send ", session, " 99 3000000 10000"));
+    EXPECT_EQ(Received(99), "OK");
+    EXPECT_EQ(Sent(99), "OK");
+  }
+  void CancelTheRestAndCheck() {
+    for (int i = 2; i <= kParts; ++i) {
+      ASSERT_EQ(sink_->Ask(absl::StrCat("cancel 1 ", i), "cancelled"), "") << "cancel " << i << " hangs";
+      std::string code = Received(i);
+      EXPECT_TRUE(code == "OK" || code == "CANCELLED" || code == "UNAVAILABLE") << i << " " << code;
+      RecordProperty(absl::StrCat("part_", i), code);  // which moment it was, for who wonders
+    }
+    ASSERT_EQ(sink_->Ask("fill", "filled"), "");
+  }
+
+  std::unique_ptr<PeerProcess> source_, sink_;
+};
+
+TEST_P(PeerFailure, AKilledSourceEndsWhatItWasAskedFor) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
+  ASSERT_EQ(Received(1), "OK");
+  source_->Signal(SIGKILL);
+  for (int i = 2; i <= kParts; ++i) {
+    std::string code = Received(i);
+    EXPECT_TRUE(code == "OK" || code == "UNAVAILABLE") << i << " " << code;
+  }
+  ASSERT_EQ(sink_->Ask("fill", "filled"), "");
+  source_ = std::make_unique<PeerProcess>(true, GetParam());
+  ASSERT_TRUE(source_->Start()) << source_->address;
+  ExpectANewSessionWorks(2);
+}
+
+TEST_P(PeerFailure, AStoppedSourceIsEndedByCancelAndFindsNothingToWriteIntoWhenItWakes) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
+  ASSERT_EQ(Received(1), "OK");
+  source_->Signal(SIGSTOP);
+  ASSERT_NO_FATAL_FAILURE(CancelTheRestAndCheck());
+  source_->Signal(SIGCONT);
+  for (int i = 1; i <= kParts; ++i) EXPECT_NE(Sent(i), "timeout") << i;
+  EXPECT_EQ(sink_->Ask("disconnect 1", "disconnected"), "");
+  EXPECT_EQ(source_->Ask("disconnect 1", "disconnected"), "");
+  sink_->Tell("check");
+  EXPECT_EQ(sink_->Hear("intact"), "");
+  ExpectANewSessionWorks(2);
+}
+
+TEST_P(PeerFailure, ASinkWithAStoppedSourceCanBeDestroyed) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
+  ASSERT_EQ(Received(1), "OK");
+  source_->Signal(SIGSTOP);
+  EXPECT_EQ(sink_->Ask("stop", "stopped"), "");
+  for (int i = 2; i <= kParts; ++i) EXPECT_NE(Received(i), "timeout");
+  ASSERT_EQ(sink_->Ask("fill", "filled"), "");
+  source_->Signal(SIGCONT);
+  for (int i = 1; i <= kParts; ++i) EXPECT_NE(Sent(i), "timeout") << i;
+  sink_->Tell("check");
+  EXPECT_EQ(sink_->Hear("intact"), "");
+}
+
+TEST_P(PeerFailure, AStoppedSinkIsEndedByTheSendersDeadline) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
+  ASSERT_EQ(Received(1), "OK");
+  sink_->Signal(SIGSTOP);
+  for (int i = 1; i <= kParts; ++i) {
+    std::string code = Sent(i);
+    EXPECT_TRUE(code == "OK" || code == "DEADLINE_EXCEEDED" || code == "UNAVAILABLE") << i << " " << code;
+  }
+  sink_->Signal(SIGCONT);
+  EXPECT_EQ(sink_->Ask("disconnect 1", "disconnected"), "");
+  for (int i = 2; i <= kParts; ++i) EXPECT_NE(Received(i), "timeout");
+  ExpectANewSessionWorks(2);
+}
+
+TEST_P(PeerFailure, AKilledSinkEndsWhatWasBeingSent) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
+  ASSERT_EQ(Received(1), "OK");
+  sink_->Signal(SIGKILL);
+  for (int i = 1; i <= kParts; ++i) {
+    std::string code = Sent(i);
+    EXPECT_TRUE(code == "OK" || code == "UNAVAILABLE" || code == "DEADLINE_EXCEEDED") << i << " " << code;
+  }
+  EXPECT_EQ(source_->Ask("stop", "stopped"), "");
+}
+
+TEST_P(PeerFailure, ASourceWithAStoppedSinkCanBeDestroyed) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
+  ASSERT_EQ(Received(1), "OK");
+  sink_->Signal(SIGSTOP);
+  EXPECT_EQ(source_->Ask("stop", "stopped"), "");
+  for (int i = 2; i <= kParts; ++i) EXPECT_NE(Sent(i), "timeout");
+}
+
+// Two processes, each in a network of its own, joined by a wire that the test can cut.
+class NetworkFailure : public PeerFailure {
+ protected:
+  static bool Shell(const std::string& command) {
+    return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+  }
+  static std::string In(const PeerProcess& peer) { return absl::StrCat("nsenter -t ", peer.pid(), " -n "); }
+
+  void SetUp() override {
+    if (GetParam() == Backend::kSharedMemory) GTEST_SKIP() << "shared memory knows no network";
+    if (geteuid() != 0 || !Shell("unshare -n true") || !Shell("ip -V")) {
+      GTEST_SKIP() << "network namespaces need root, unshare and ip (iproute2)";
+    }
+    source_ =
+        std::make_unique<PeerProcess>(true, GetParam(), true, std::vector<std::string>{"wire", "10.231.0.1"});
+    sink_ = std::make_unique<PeerProcess>(false, GetParam(), true,
+                                          std::vector<std::string>{"wire", "10.231.0.2"});
+  }
+  void StartBothOnTheWire() {
+    // The processes enter their networks before they run the program, so retry until both have.
+    bool joined = false;
+    for (int i = 0; i < 100 && !joined; ++i) {
+      joined = Shell(absl::StrCat("ip link add wire netns ", source_->pid(),
+                                  " type veth peer name wire netns ", sink_->pid()));
+      if (!joined) usleep(20'000);
+    }
+    if (!joined) GTEST_SKIP() << "no veth devices here";
+    ASSERT_TRUE(Shell(In(*source_) + "ip addr add 10.231.0.1/24 dev wire") &&
+                Shell(In(*sink_) + "ip addr add 10.231.0.2/24 dev wire") &&
+                Shell(In(*source_) + "ip link set wire up") && Shell(In(*sink_) + "ip link set wire up"));
+    // A device that was just set up counts as running a moment later.
+    for (PeerProcess* peer : {source_.get(), sink_.get()}) {
+      bool started = peer->Start();
+      for (int i = 0; i < 100 && !started; ++i) {
+        usleep(50'000);
+        started = peer->Start();
+      }
+      ASSERT_TRUE(started) << peer->address;
+    }
+  }
+  // Everything sent from now on, in both directions, is addressed to a card that is not there.
+  void Cut() {
+    ASSERT_TRUE(
+        Shell(In(*source_) + "ip neigh replace 10.231.0.2 lladdr 02:00:00:00:00:fe nud permanent dev wire"));
+    ASSERT_TRUE(
+        Shell(In(*sink_) + "ip neigh replace 10.231.0.1 lladdr 02:00:00:00:00:fe nud permanent dev wire"));
+  }
+  void Mend() {
+    ASSERT_TRUE(Shell(In(*source_) + "ip neigh del 10.231.0.2 dev wire"));
+    ASSERT_TRUE(Shell(In(*sink_) + "ip neigh del 10.231.0.1 dev wire"));
+  }
+};
+
+TEST_P(NetworkFailure, APartitionIsEndedByCancelAndTheSendersDeadline) {
+  ASSERT_NO_FATAL_FAILURE(StartBothOnTheWire());
+  if (IsSkipped()) return;
+  ASSERT_TRUE(OpenSession(*source_, *sink_, 1));
+  ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
+  ASSERT_EQ(Received(1), "OK");
+  ASSERT_NO_FATAL_FAILURE(Cut());
+  ASSERT_NO_FATAL_FAILURE(CancelTheRestAndCheck());
+  for (int i = 1; i <= kParts; ++i) {
+    std::string code = Sent(i);
+    EXPECT_TRUE(code == "OK" || code == "DEADLINE_EXCEEDED" || code == "UNAVAILABLE") << i << " " << code;
+  }
+  ASSERT_NO_FATAL_FAILURE(Mend());
+  EXPECT_EQ(sink_->Ask("disconnect 1", "disconnected"), "");
+  EXPECT_EQ(source_->Ask("disconnect 1", "disconnected"), "");
+  ExpectANewSessionWorks(2);
+  sink_->Tell("disconnect 2");
+  EXPECT_EQ(source_->Ask("disconnect 2", "disconnected"), "");
+}
+
+TEST_P(NetworkFailure, ABlackHoledAddressEndsWithTheConnectTimeout) {
+  ASSERT_NO_FATAL_FAILURE(StartBothOnTheWire());
+  if (IsSkipped()) return;
+  ASSERT_NO_FATAL_FAILURE(Cut());
+  ASSERT_TRUE(OpenSession(*source_, *sink_, 1));
+  ASSERT_EQ(sink_->Ask("expect 1 5 1000", "expecting"), "");
+  source_->Tell("send 1 5 1000 20000");
+  EXPECT_EQ(Received(5), "UNAVAILABLE");
+  EXPECT_EQ(Sent(5), "UNAVAILABLE");
+  EXPECT_EQ(sink_->Ask("disconnect 1", "disconnected"), "");
+  EXPECT_EQ(source_->Ask("disconnect 1", "disconnected"), "");
+  ASSERT_NO_FATAL_FAILURE(Mend());
+  ExpectANewSessionWorks(2);
+}
+
+TEST_P(NetworkFailure, ASinkThatDialsIntoTheVoidCanBeDestroyed) {
+  ASSERT_NO_FATAL_FAILURE(StartBothOnTheWire());
+  if (IsSkipped()) return;
+  ASSERT_NO_FATAL_FAILURE(Cut());
+  ASSERT_TRUE(OpenSession(*source_, *sink_, 1));
+  ASSERT_EQ(sink_->Ask("expect 1 5 1000", "expecting"), "");
+  EXPECT_EQ(sink_->Ask("stop", "stopped"), "");
+  EXPECT_EQ(Received(5), "CANCELLED");
+}
+
+std::string NameOfFailure(const testing::TestParamInfo<Backend>& info) { return BackendName(info.param); }
+INSTANTIATE_TEST_SUITE_P(Over, PeerFailure,
+                         testing::Values(Backend::kUcx, Backend::kGrpc, Backend::kSharedMemory),
+                         NameOfFailure);
+INSTANTIATE_TEST_SUITE_P(Over, NetworkFailure, testing::Values(Backend::kUcx, Backend::kGrpc), NameOfFailure);
+
+}  // namespace
+}  // namespace evenkeel::transport

@@ -1,0 +1,43 @@
+// A thread that runs posted tasks in order and looks at deadlines: where the gRPC transports call back from.
+// Thread safety: all members may be called from many threads.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/annotated_mutex.h"
+
+namespace evenkeel::transport {
+
+class TaskThread {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Task = std::function<void()>;
+  // Called after every round of tasks and at the deadline that it returned last.
+  using Tick = std::function<Clock::time_point(Clock::time_point now)>;
+
+  TaskThread(const char* name, Tick tick);
+  // Runs what was posted, then ends.
+  ~TaskThread();
+  TaskThread(const TaskThread&) = delete;
+  TaskThread& operator=(const TaskThread&) = delete;
+
+  void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns when everything posted before has run. Not from a task.
+  void Flush();
+
+ private:
+  void Loop();
+
+  const Tick tick_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace evenkeel::transport
