@@ -32,7 +32,7 @@ Scale::Scale(double total) {
   factor_ = std::ldexp(1.0, 51 - exponent);
 }
 
-Load Scale::operator()(double cost) const { return static_cast<Load>(std::nearbyint(cost * factor_)); }
+Load Scale::operator()(double cost) const { return static_cast<Load>(cost * factor_ + 0.5); }
 
 double CleanCost(const Cost& cost, uint32_t length) {
   const double value = cost(static_cast<double>(length));

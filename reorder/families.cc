@@ -7,6 +7,8 @@ namespace {
 
 constexpr float kNever = 1e30f;  // the load of a child that does not exist
 
+constexpr Float4 kLane[4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
+
 Int4 Least(Int4 a, Int4 b) { return a < b ? a : b; }
 
 // Families of one level and the ranks below each.
@@ -79,7 +81,10 @@ uint32_t Family::Take(const Shares& weight, const Shares& share) {
   int32_t best = least[0];
   for (int lane = 1; lane < 4; ++lane) best = least[lane] < best ? least[lane] : best;
   const uint32_t c = static_cast<uint32_t>(best) & 15;
-  for (int p = 0; p < kNumPhases; ++p) load_[p][c / 4][c % 4] += share[p] * per_rank_[c];
+  // Four lanes are written although one changes: the next unit reads four, and cannot read past a narrower
+  // store.
+  const Float4 lane = kLane[c % 4] * per_rank_[c];
+  for (int p = 0; p < kNumPhases; ++p) load_[p][c / 4] += share[p] * lane;
   return child_[c];
 }
 

@@ -70,18 +70,20 @@ class JointPlacement {
     std::vector<Load> key(shares_.size());
     for (size_t i = 0; i < key.size(); ++i) {
       const float largest = std::max(shares_[i][0], std::max(shares_[i][1], shares_[i][2]));
-      key[i] = static_cast<Load>(std::bit_cast<uint32_t>(largest));  // positive floats order as integers
+      // Positive floats order as integers; four digits of them are order enough.
+      key[i] = static_cast<Load>(std::bit_cast<uint32_t>(largest) >> 9);
     }
     return DearestFirst(key);
   }
 
-  // The mean, or the longest unit where that is more, and a tolerance.
+  // The mean, or the longest unit where that is more, and somewhat less than the tolerance: above the
+  // tolerance in exact numbers items move, and these are floats.
   Shares Caps() const {
     Shares cap = {1, 1, 1};
     for (const Shares& share : shares_) {
       for (int p = 0; p < kNumPhases; ++p) cap[p] = std::max(cap[p], share[p]);
     }
-    for (float& c : cap) c *= static_cast<float>(1 + kTolerance);
+    for (float& c : cap) c *= static_cast<float>(1 + 0.95 * kTolerance);
     return cap;
   }
 

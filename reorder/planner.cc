@@ -73,7 +73,11 @@ class Planner {
     plan_.samples.resize(samples);
     plan_.items.reserve(items);
     llm_.tokens.resize(samples);
-    for (EncoderUnits& units : encoders_) units.begin.resize(samples + 1);
+    for (EncoderUnits& units : encoders_) {
+      units.begin.resize(samples + 1);
+      for (auto* column : {&units.item, &units.sample, &units.length, &units.rows}) column->reserve(items);
+      units.video.reserve(items);
+    }
     const std::array<int, kNumPhases> encoder_of = EncoderIndices(layout_);
     for (uint32_t s = 0; s < samples; ++s) EVENKEEL_RETURN_IF_ERROR(FillSample(s, encoder_of));
     for (EncoderUnits& units : encoders_) units.begin[samples] = static_cast<uint32_t>(units.item.size());
@@ -170,43 +174,45 @@ class Planner {
   void PlaceItems() {
     for (size_t e = 0; e < encoders_.size(); ++e) {
       EncoderUnits& units = encoders_[e];
-      units.rank.resize(units.item.size());
-      const uint32_t groups = RunsPerMicrobatch(e) ? plan_.num_microbatches : 1;
-      if (groups == 1) {
-        std::vector<uint32_t> all(units.item.size());
-        for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-        PlaceGroup(e, all);
+      if (!RunsPerMicrobatch(e) || plan_.num_microbatches == 1) {
+        units.rank = PlaceGroup(e, units.sample, units.load);
         continue;
       }
-      std::vector<std::vector<uint32_t>> members(groups);
+      units.rank.resize(units.item.size());
+      std::vector<std::vector<uint32_t>> members(plan_.num_microbatches);
       for (uint32_t i = 0; i < units.item.size(); ++i) members[llm_.microbatch[units.sample[i]]].push_back(i);
-      for (const std::vector<uint32_t>& group : members) PlaceGroup(e, group);
+      for (const std::vector<uint32_t>& group : members) {
+        std::vector<uint32_t> sample;
+        std::vector<Load> load;
+        for (uint32_t i : group) {
+          sample.push_back(units.sample[i]);
+          load.push_back(units.load[i]);
+        }
+        const std::vector<uint32_t> rank = PlaceGroup(e, sample, load);
+        for (size_t k = 0; k < group.size(); ++k) units.rank[group[k]] = rank[k];
+      }
     }
   }
 
-  // Balances the items that run in one exchange.
-  void PlaceGroup(size_t e, const std::vector<uint32_t>& members) {
-    EncoderUnits& units = encoders_[e];
+  // Balances the items that run in one exchange, given the sample of each; their ranks.
+  std::vector<uint32_t> PlaceGroup(size_t e, const std::vector<uint32_t>& sample,
+                                   const std::vector<Load>& load) const {
     const Neighbours& neighbours = layout_.neighbours[e];
-    const size_t count = members.size();
-    std::vector<Load> cost(count);
-    std::vector<uint32_t> home_rank(count), home_node(count), beside(count);
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t llm_rank = llm_.rank[units.sample[members[i]]];
-      cost[i] = units.load[members[i]];
+    std::vector<uint32_t> home_rank(sample.size()), home_node(sample.size()), beside(sample.size());
+    for (size_t i = 0; i < sample.size(); ++i) {
+      const uint32_t llm_rank = llm_.rank[sample[i]];
       home_rank[i] = neighbours.rank[llm_rank];
       home_node[i] = neighbours.node[llm_rank];
       beside[i] = neighbours.beside[llm_rank];
     }
     const BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
                                  .batching = layout_.encoders[e]->batching,
-                                 .cost = cost,
+                                 .cost = load,
                                  .items_have_homes = true,
                                  .home_rank = home_rank,
                                  .home_node = home_node,
                                  .beside = beside};
-    const std::vector<uint32_t> rank = FindBalancer(layout_.encoders[e]->algorithm)->Assign(problem);
-    for (size_t i = 0; i < count; ++i) units.rank[members[i]] = rank[i];
+    return FindBalancer(layout_.encoders[e]->algorithm)->Assign(problem);
   }
 
   // Positions, batches, routes and loads, once every unit has its rank and microbatch.

@@ -80,6 +80,9 @@ class Repair {
  public:
   Repair(const SwapProblem& problem, std::vector<uint32_t>& rank)
       : problem_(problem), rank_(rank), units_(problem.num_ranks), load_(problem.num_ranks, Shares{}) {
+    std::vector<uint32_t> count(problem.num_ranks, 0);
+    for (uint32_t r : rank) ++count[r];
+    for (uint32_t r = 0; r < problem.num_ranks; ++r) units_[r].reserve(count[r] + 4);
     for (uint32_t u : problem.order) {
       units_[rank[u]].push_back(u);
       for (int p = 0; p < kNumPhases; ++p) load_[rank[u]][p] += problem.shares[u][p];
