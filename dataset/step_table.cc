@@ -1,6 +1,7 @@
 #include "dataset/step_table.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,7 @@ constexpr uint64_t kMaxSegments = 1 << 24;
 
 // Runs that a next-fit needs when no run may exceed `cap`; a longer sample is a run of its own.
 template <typename Visit>
-uint64_t NextFit(const std::vector<uint32_t>& lengths, uint64_t cap, Visit start) {
+uint64_t NextFit(std::span<const uint32_t> lengths, uint64_t cap, Visit start) {
   uint64_t runs = 0, load = 0;
   for (uint32_t i = 0; i < lengths.size(); ++i) {
     if (runs == 0 || load + lengths[i] > cap) {
@@ -49,7 +50,7 @@ Digest TableKey(const Job& job, const Index& index) {
 
 }  // namespace
 
-std::vector<uint32_t> CutWindow(const std::vector<uint32_t>& lengths, uint64_t budget) {
+std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget) {
   auto ignore = [](uint32_t) {};
   const uint64_t fewest = NextFit(lengths, budget, ignore);
   // The least cap that needs no more runs. Samples above the budget are alone under every cap.
@@ -106,19 +107,34 @@ absl::StatusOr<std::shared_ptr<const StepTable::Segment>> StepTable::LoadSegment
   return out;
 }
 
+// Of all draws of a segment. Rows are read in the order of the index, not of the draws: neighbours share
+// pages.
+absl::StatusOr<std::vector<uint32_t>> StepTable::ReadLengths(uint64_t first_draw) const {
+  struct Wanted {
+    SampleRef ref;
+    uint64_t draw;
+  };
+  std::vector<Wanted> wanted;
+  wanted.reserve(segment_draws());
+  for (uint64_t i = 0; i < segment_draws(); ++i) wanted.push_back({draws_.At(first_draw + i), i});
+  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
+    return std::tie(a.ref.dataset, a.ref.index, a.draw) < std::tie(b.ref.dataset, b.ref.index, b.draw);
+  });
+  std::vector<uint32_t> lengths(wanted.size());
+  for (const Wanted& row : wanted) {
+    EVENKEEL_ASSIGN_OR_RETURN(SampleLengths sample, index_.lengths(row.ref.dataset, row.ref.index));
+    lengths[row.draw] = sample.llm_length;
+  }
+  return lengths;
+}
+
 absl::StatusOr<std::shared_ptr<const StepTable::Segment>> StepTable::CompileSegment(
     uint64_t segment, uint64_t first_step) const {
   auto out = std::make_shared<Segment>();
-  std::vector<uint32_t> lengths(window_);
-  for (uint64_t window = 0; window < kSegmentWindows; ++window) {
-    uint64_t first_draw = segment * segment_draws() + window * window_;
-    for (uint64_t i = 0; i < window_; ++i) {
-      SampleRef ref = draws_.At(first_draw + i);
-      EVENKEEL_ASSIGN_OR_RETURN(SampleLengths sample, index_.lengths(ref.dataset, ref.index));
-      lengths[i] = sample.llm_length;
-    }
-    for (uint32_t start : CutWindow(lengths, budget_)) {
-      out->starts.push_back(static_cast<uint32_t>(window * window_) + start);
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> lengths, ReadLengths(segment * segment_draws()));
+  for (uint64_t begin = 0; begin < lengths.size(); begin += window_) {
+    for (uint32_t start : CutWindow(std::span(lengths).subspan(begin, window_), budget_)) {
+      out->starts.push_back(static_cast<uint32_t>(begin) + start);
     }
   }
   std::string starts;

@@ -5,7 +5,7 @@
 // run that closes a window is not a stub. A sample longer than the budget is a step of its own. No step
 // crosses a window.
 //
-// Steps are numbered through segments of 64 windows. A segment's table is compiled on its first use, which
+// Steps are numbered through segments of 16 windows. A segment's table is compiled on its first use, which
 // needs the tables before it, and kept in the index folder under a name made of all that decides its content;
 // where the folder cannot be written it is kept in memory (4 bytes a step). Two processes may compile the
 // same table at once.
@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,10 @@
 
 namespace evenkeel::dataset {
 
-inline constexpr uint64_t kSegmentWindows = 64;
+inline constexpr uint64_t kSegmentWindows = 16;
 
 // Where each step of a window begins: ascending, the first is 0. lengths is not empty.
-std::vector<uint32_t> CutWindow(const std::vector<uint32_t>& lengths, uint64_t budget);
+std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget);
 
 class StepTable {
  public:
@@ -55,6 +56,7 @@ class StepTable {
   absl::StatusOr<std::shared_ptr<const Segment>> Get(uint64_t segment, uint64_t first_step) const;
   absl::StatusOr<std::shared_ptr<const Segment>> LoadSegment(uint64_t segment, uint64_t first_step) const;
   absl::StatusOr<std::shared_ptr<const Segment>> CompileSegment(uint64_t segment, uint64_t first_step) const;
+  absl::StatusOr<std::vector<uint32_t>> ReadLengths(uint64_t first_draw) const;
   std::string SegmentPath(uint64_t segment) const;
   void Remember(uint64_t segment, uint64_t first_step, std::shared_ptr<const Segment> loaded) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -260,8 +260,8 @@ TEST(CutWindow, IsTheBestCutOfSmallWindows) {
 }
 
 TEST(CutWindow, GivesASampleAboveTheBudgetAStepOfItsOwn) {
-  EXPECT_EQ(CutWindow({3, 99, 3, 3}, 10), (std::vector<uint32_t>{0, 1, 2}));
-  EXPECT_EQ(CutWindow({99}, 10), (std::vector<uint32_t>{0}));
+  EXPECT_EQ(CutWindow(std::vector<uint32_t>{3, 99, 3, 3}, 10), (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(CutWindow(std::vector<uint32_t>{99}, 10), (std::vector<uint32_t>{0}));
 }
 
 class TokenBudget : public ::testing::Test {
