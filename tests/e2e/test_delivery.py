@@ -24,7 +24,7 @@ def deliveries(job, ranks, steps, first=0):
                 for microbatch in step.microbatches:
                     samples[number] += [tuple(row) for row in microbatch["sample_ids"].tolist()]
                 for phase, fields in step.encoders.items():
-                    items[number][phase] += len(fields["item_valid"])
+                    items[number][phase] += len(fields["item_valid"]) if "item_valid" in fields else 0
     return samples, items
 
 
