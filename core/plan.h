@@ -77,7 +77,8 @@ struct RankRoute {
   std::vector<RouteSegment> receive;
   uint64_t rows_in = 0;   // rows of the local encoder output, dummies included
   uint64_t rows_out = 0;  // rows the local llm part takes
-  // rows of llm microbatch i are [microbatch_offsets[i], microbatch_offsets[i+1]) of rows_out
+  // rows of llm microbatch i are [microbatch_offsets[i], microbatch_offsets[i+1]) of rows_out; always
+  // Plan::num_microbatches + 1 of them. The exchange of microbatch i holds the rows of that one: the others are empty.
   std::vector<uint64_t> microbatch_offsets;
 };
 
