@@ -70,12 +70,16 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
 }
 
 // Samples that the decoder drops at the packet's ends, as the container says.
-uint64_t SkippedSamples(const AVPacket& packet) {
+struct Skipped {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+Skipped SkippedOf(const AVPacket& packet) {
   size_t size = 0;
   const uint8_t* skip = av_packet_get_side_data(&packet, AV_PKT_DATA_SKIP_SAMPLES, &size);
-  if (skip == nullptr || size < 8) return 0;
+  if (skip == nullptr || size < 8) return {};
   auto le32 = [](const uint8_t* p) { return p[0] | p[1] << 8 | p[2] << 16 | uint32_t{p[3]} << 24; };
-  return uint64_t{le32(skip)} + le32(skip + 4);
+  return {le32(skip), le32(skip + 4)};
 }
 
 absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
@@ -86,13 +90,16 @@ absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
   uint64_t samples = 0, skipped = 0;
   while (input.Next(*packet) && samples <= most + skipped) {
     if ((packet->flags & AV_PKT_FLAG_DISCARD) == 0) {
-      int64_t duration = av_get_audio_frame_duration2(stream.codecpar, packet->size);
       // Frames of a doubled rate (SBR) count at the coded rate; the container's own duration does not.
       bool coded_rate = stream.codecpar->codec_id != AV_CODEC_ID_AAC;
-      if (duration <= 0 || !coded_rate)
+      int64_t duration = coded_rate ? av_get_audio_frame_duration2(stream.codecpar, packet->size) : 0;
+      Skipped skip = SkippedOf(*packet);
+      if (duration <= 0) {  // the container's, which is without the end that is dropped
         duration = av_rescale_q(packet->duration, stream.time_base, per_sample);
+        skip.end = 0;
+      }
       if (duration > 0) samples += std::min(static_cast<uint64_t>(duration), most + 1);
-      skipped += SkippedSamples(*packet);
+      skipped += skip.begin + skip.end;
     }
     av_packet_unref(packet.get());
   }

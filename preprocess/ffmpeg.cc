@@ -74,7 +74,7 @@ constexpr Container kContainers[] = {
 
 // Only to learn parameters from the first packets; what is delivered comes from OpenDecoder.
 constexpr char kProbeCodecs[] =
-    "h264,hevc,mpeg4,mjpeg,vp8,vp9,cinepak,libdav1d,aac,aac_fixed,ac3,ac3_fixed,mp3,mp3float,flac,alac,opus,"
+    "h264,hevc,mpeg4,mjpeg,vp8,vp9,cinepak,aac,aac_fixed,ac3,ac3_fixed,mp3,mp3float,flac,alac,opus,"
     "libopus,"
     "pcm_s16le,pcm_s16be,pcm_u8,pcm_s8,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
     "pcm_mulaw,pcm_alaw";

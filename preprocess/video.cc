@@ -45,8 +45,6 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
       return "vp8";
     case AV_CODEC_ID_VP9:
       return "vp9";
-    case AV_CODEC_ID_AV1:
-      return "libdav1d";
     case AV_CODEC_ID_CINEPAK:
       return "cinepak";
     default:

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/data/audio: small clips, and the log-mel features that WhisperFeatureExtractor makes of them.
+
+    python3 -m venv venv && venv/bin/pip install numpy transformers
+    venv/bin/python tests/golden/make_audio_goldens.py      (and ffmpeg on PATH)
+
+`transformers` without torch takes its numpy path, which is the reference. NAME-MELS.f32 holds frames 0..63 of every
+mel, then the last frame: [MELS, 65]. The clips in codecs other than PCM are for decoding only.
+"""
+
+import pathlib
+import subprocess
+import wave
+
+import numpy as np
+from transformers import WhisperFeatureExtractor
+
+OUT = pathlib.Path(__file__).resolve().parent / "data" / "audio"
+RATE = 16000
+rng = np.random.default_rng(5)
+
+
+def write_wav(name, samples, rate=RATE):
+    samples = np.atleast_2d(samples)
+    with wave.open(str(OUT / name), "wb") as out:
+        out.setnchannels(len(samples))
+        out.setsampwidth(2)
+        out.setframerate(rate)
+        out.writeframes(samples.T.astype("<i2").tobytes())
+
+
+def features(samples, mels):
+    extractor = WhisperFeatureExtractor(feature_size=mels)
+    padded = np.zeros(480000, np.float32)
+    padded[: len(samples)] = samples.astype(np.float32) / 32768
+    out = extractor._np_extract_fbank_features(padded[None], "cpu")[0]
+    return np.concatenate([out[:, :64], out[:, -1:]], 1).astype("<f4")
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    time = np.arange(9000) / RATE
+    clips = {
+        "voice": 9000 * np.sin(2 * np.pi * 220 * time) + 4000 * np.sin(2 * np.pi * 1760 * time) * np.sin(9 * time),
+        "noise": rng.integers(-15000, 15000, 9001),
+        "silence": np.zeros(2000),
+    }
+    for name, samples in clips.items():
+        samples = np.round(samples).astype(np.int16)
+        write_wav(f"{name}.wav", samples)
+        for mels in (80, 128):
+            (OUT / f"{name}-{mels}.f32").write_bytes(features(samples, mels).tobytes())
+    time = np.arange(6000) / 22050
+    left = 8000 * np.sin(2 * np.pi * 440 * time)
+    right = 6000 * np.sin(2 * np.pi * 660 * time) + rng.integers(-500, 500, 6000)
+    write_wav("stereo.wav", np.stack([left, right]).round(), rate=22050)
+    for codec, name in (
+        ("flac", "stereo.flac"),
+        ("alac", "stereo-alac.m4a"),
+        ("libmp3lame", "stereo.mp3"),
+        ("aac", "stereo.m4a"),
+        ("ac3 -ar 32000", "stereo.ac3"),
+        ("libopus -ar 48000", "stereo.opus"),
+        ("pcm_mulaw -ar 8000 -ac 1", "mulaw.wav"),
+        ("pcm_f32le", "float.wav"),
+        ("libvorbis", "refused.ogg"),
+    ):
+        command = ["ffmpeg", "-v", "error", "-y", "-i", OUT / "stereo.wav", "-bitexact", "-b:a", "48k", "-c:a"]
+        subprocess.run([*map(str, command), *codec.split(), str(OUT / name)], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/data/video: small videos and the frames that FFmpeg's own command decodes from them.
+
+    python3 tests/golden/make_video_goldens.py      (Debian: ffmpeg)
+
+For NAME.EXT: NAME.EXT.rgb holds frames 0, 5, 11 and 23 as RGB8, converted by FFmpeg with the flags that make its
+scaler the same on every CPU.
+"""
+
+import pathlib
+import subprocess
+
+OUT = pathlib.Path(__file__).resolve().parent / "data" / "video"
+SOURCE = ["-f", "lavfi", "-i", "testsrc2=size=50x38:rate=12:duration=2"]
+CODECS = {
+    "h264.mp4": "-c:v libx264 -bf 2 -g 10 -pix_fmt yuv420p",
+    "h264-10-bits.mkv": "-c:v libx264 -pix_fmt yuv422p10le",
+    "hevc.mp4": "-c:v libx265 -x265-params log-level=none -pix_fmt yuv420p",
+    "mpeg4.avi": "-c:v mpeg4 -q:v 4",
+    "mjpeg.avi": "-c:v mjpeg -q:v 4 -pix_fmt yuvj420p",
+    "vp8.webm": "-c:v libvpx -auto-alt-ref 1 -lag-in-frames 8",
+    "vp9.webm": "-c:v libvpx-vp9",
+    "cinepak.avi": "-s 52x40 -c:v cinepak",
+}
+SCALER = "bilinear+accurate_rnd+bitexact+full_chroma_int+full_chroma_inp"
+FRAMES = "+".join(f"eq(n\\,{n})" for n in (0, 5, 11, 23))
+
+
+def ffmpeg(*arguments):
+    subprocess.run(["ffmpeg", "-v", "error", "-y", *map(str, arguments)], check=True)
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, options in CODECS.items():
+        path = OUT / name
+        ffmpeg(*SOURCE, *options.split(), "-bitexact", "-threads", "1", path)
+        decode = ["-flags", "bitexact", "-idct", "simple", "-threads", "1", "-i", path]
+        convert = ["-vf", f"select={FRAMES},scale=sws_flags={SCALER},format=rgb24", "-vsync", "passthrough"]
+        ffmpeg(*decode, *convert, "-f", "rawvideo", f"{path}.rgb")
+    ffmpeg(*SOURCE, "-c:v", "ffv1", "-bitexact", OUT / "refused.mkv")
+    ffmpeg("-f", "lavfi", "-i", "sine=duration=0.1", "-c:a", "aac", "-bitexact", OUT / "no-video.mp4")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+#include "preprocess/audio.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "absl/status/status.h"
+#include "core/digest.h"
+#include "tests/preprocess/files.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint64_t kThirtySeconds = 480000;
+
+absl::StatusOr<DecodedAudio> Decode(const std::string& name, const Bytes& bytes) {
+  Limits limits;
+  limits.max_audio_seconds = 60;
+  absl::StatusOr<MediaFacts> facts = ProbeAudio(SuffixOf(name), bytes, limits);
+  if (!facts.ok()) return facts.status();
+  return DecodeSpeech(SuffixOf(name), bytes, limits, *facts, kThirtySeconds);
+}
+
+const std::vector<std::string>& Files() {
+  static const std::vector<std::string> files = {"stereo.wav", "stereo.flac", "stereo-alac.m4a", "stereo.mp3",
+                                                 "stereo.m4a", "stereo.ac3",  "stereo.opus",     "mulaw.wav",
+                                                 "float.wav",  "voice.wav"};
+  return files;
+}
+
+TEST(Audio, FactsAreThoseOfTheContainer) {
+  struct Expected {
+    uint32_t rate, channels;
+    uint64_t samples;
+  };
+  const std::map<std::string, Expected> expected = {
+      {"stereo.wav", {22050, 2, 6000}},      {"stereo.flac", {22050, 2, 6000}},
+      {"stereo-alac.m4a", {22050, 2, 6000}}, {"stereo.opus", {48000, 2, 13061}},
+      {"mulaw.wav", {8000, 1, 2177}},        {"float.wav", {22050, 2, 6000}},
+      {"voice.wav", {16000, 1, 9000}}};
+  for (const auto& [name, facts] : expected) {
+    absl::StatusOr<MediaFacts> probed = ProbeAudio(SuffixOf(name), Golden("audio/" + name), Limits{});
+    ASSERT_TRUE(probed.ok()) << name << " " << probed.status();
+    EXPECT_EQ(probed->sample_rate, facts.rate) << name;
+    EXPECT_EQ(probed->channels, facts.channels) << name;
+    EXPECT_NEAR(static_cast<double>(probed->num_samples), facts.samples, 1) << name;
+  }
+}
+
+TEST(Audio, EveryDecoderDeliversWhatTheFactsSay) {
+  for (const std::string& name : Files()) {
+    SCOPED_TRACE(name);
+    absl::StatusOr<DecodedAudio> audio = Decode(name, Golden("audio/" + name));
+    ASSERT_TRUE(audio.ok()) << audio.status();
+    MediaFacts facts = *ProbeAudio(SuffixOf(name), Golden("audio/" + name), Limits{});
+    EXPECT_EQ(audio->samples.size(), SpeechSamples(facts));
+    EXPECT_LE(audio->filled + audio->trimmed, facts.sample_rate / 20)
+        << "the count of packets is about right";
+  }
+}
+
+TEST(Audio, ChannelsAreAveragedInTheirOrder) {
+  Bytes bytes = Golden("audio/stereo.wav");
+  // Taken as if it were of 16 kHz, no resampler is involved.
+  uint32_t rate = kSpeechRate;
+  std::memcpy(&bytes[24], &rate, sizeof(rate));
+  absl::StatusOr<DecodedAudio> audio = Decode("stereo.wav", bytes);
+  ASSERT_TRUE(audio.ok()) << audio.status();
+  ASSERT_EQ(audio->samples.size(), 6000u);
+  for (size_t i = 0; i < 6000; ++i) {
+    int16_t pair[2];
+    std::memcpy(pair, &bytes[44 + 4 * i], sizeof(pair));
+    ASSERT_EQ(audio->samples[i], (pair[0] / 32768.0f + pair[1] / 32768.0f) / 2.0f) << i;
+  }
+}
+
+TEST(Audio, LosslessCodecsGiveTheSamplesOfTheirSource) {
+  absl::StatusOr<DecodedAudio> wav = Decode("stereo.wav", Golden("audio/stereo.wav"));
+  ASSERT_TRUE(wav.ok());
+  for (std::string name : {"stereo.flac", "stereo-alac.m4a", "float.wav"}) {
+    absl::StatusOr<DecodedAudio> audio = Decode(name, Golden("audio/" + name));
+    ASSERT_TRUE(audio.ok()) << audio.status();
+    EXPECT_EQ(audio->samples, wav->samples) << name;
+  }
+}
+
+// Rises with kStreamVersion only: the same bits on every CPU.
+TEST(Audio, DecodersHaveTheBitsOfThisStreamVersion) {
+  const std::map<std::string, std::string> expected = {
+      {"stereo.wav", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"stereo.flac", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"stereo-alac.m4a", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"stereo.mp3", "258b12e7aa86a084485628d0f7830759"},
+      {"stereo.m4a", "b0bbad9575486281561ac69654353f6d"},
+      {"stereo.ac3", "688a5d768e6d2172c71576422e317b35"},
+      {"stereo.opus", "1175e0fe8a5f339983eba99e75f9a399"},
+      {"mulaw.wav", "fb1a6376d4a1c44db3e89142cf027022"},
+      {"float.wav", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"voice.wav", "fa55cc4a688a9963cb28d2044b860306"}};
+  for (const std::string& name : Files()) {
+    absl::StatusOr<DecodedAudio> audio = Decode(name, Golden("audio/" + name));
+    ASSERT_TRUE(audio.ok()) << audio.status();
+    auto it = expected.find(name);
+    EXPECT_EQ(DigestOf(std::as_bytes(std::span(audio->samples))).Hex(),
+              it == expected.end() ? "" : it->second)
+        << name;
+  }
+}
+
+TEST(Audio, ResamplingHasTheBitsOfThisStreamVersion) {
+  Digester digester;
+  Dice dice(9);
+  std::vector<float> noise(20000);
+  for (float& sample : noise) sample = dice.Roll(65536) / 32768.0f - 1;
+  for (uint32_t rate :
+       {8000, 11025, 12000, 22050, 24000, 32000, 37800, 44056, 44100, 48000, 88200, 96000, 192000}) {
+    ASSERT_TRUE(IsTestedRate(rate));
+    absl::StatusOr<std::vector<float>> out = ResampleToSpeech(noise, rate, 20000ull * kSpeechRate / rate);
+    ASSERT_TRUE(out.ok());
+    digester.Update(std::as_bytes(std::span(*out)));
+  }
+  EXPECT_EQ(digester.Finish().Hex(), "5c296b71948c596fd3cebd34d055387c");
+}
+
+TEST(Audio, ResamplingKeepsATone) {
+  for (uint32_t rate : {8000u, 22050u, 44100u, 48000u}) {
+    std::vector<float> tone(rate);
+    for (uint32_t i = 0; i < rate; ++i) tone[i] = std::sin(2 * M_PI * 440 * i / rate);
+    absl::StatusOr<std::vector<float>> out = ResampleToSpeech(tone, rate, kSpeechRate);
+    ASSERT_TRUE(out.ok());
+    ASSERT_EQ(out->size(), kSpeechRate);
+    for (uint32_t i = 2000; i < 14000; ++i)
+      ASSERT_NEAR((*out)[i], std::sin(2 * M_PI * 440 * i / kSpeechRate), 1e-4);
+  }
+}
+
+TEST(Audio, ADecodeShorterThanTheFactsIsFilledAndCounted) {
+  Bytes bytes = Golden("audio/voice.wav");
+  MediaFacts facts = *ProbeAudio("wav", bytes, Limits{});
+  facts.num_samples += 100;
+  absl::StatusOr<DecodedAudio> longer = DecodeSpeech("wav", bytes, Limits{}, facts, kThirtySeconds);
+  ASSERT_TRUE(longer.ok());
+  EXPECT_EQ(longer->filled, 100u);
+  EXPECT_EQ(longer->samples.size(), 9100u);
+  EXPECT_EQ(longer->samples.back(), 0);
+  facts.num_samples = 8000;
+  absl::StatusOr<DecodedAudio> shorter = DecodeSpeech("wav", bytes, Limits{}, facts, kThirtySeconds);
+  ASSERT_TRUE(shorter.ok());
+  EXPECT_GT(shorter->trimmed, 0u);
+  EXPECT_EQ(shorter->samples.size(), 8000u);
+}
+
+TEST(Audio, RefusesWhatHasNoPromise) {
+  EXPECT_TRUE(absl::IsUnimplemented(ProbeAudio("ogg", Golden("audio/refused.ogg"), Limits{}).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(ProbeAudio("wma", Golden("audio/voice.wav"), Limits{}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ProbeAudio("flac", Golden("audio/voice.wav"), Limits{}).status()));
+  Bytes bytes = Golden("audio/voice.wav");
+  uint32_t rate = 16001;
+  std::memcpy(&bytes[24], &rate, sizeof(rate));
+  EXPECT_TRUE(absl::IsUnimplemented(ProbeAudio("wav", bytes, Limits{}).status()));
+}
+
+TEST(Audio, NoSamplesAndLimitsHaveTheirErrors) {
+  Bytes bytes = Golden("audio/voice.wav");
+  Bytes empty(bytes.begin(), bytes.begin() + 44);
+  EXPECT_TRUE(absl::IsInvalidArgument(ProbeAudio("wav", empty, Limits{}).status()));
+  Limits limits;
+  limits.max_audio_bytes = 1000;
+  EXPECT_TRUE(absl::IsResourceExhausted(ProbeAudio("wav", bytes, limits).status()));
+  limits = Limits{};
+  limits.max_audio_seconds = 0;
+  EXPECT_TRUE(absl::IsResourceExhausted(ProbeAudio("wav", bytes, limits).status()));
+}
+
+TEST(Audio, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
+  for (const std::string& name : Files()) {
+    Bytes original = Golden("audio/" + name);
+    for (uint64_t n = 0; n < 40; ++n) {
+      Bytes bytes = Mutated(original, n);
+      auto first = Decode(name, bytes);
+      auto second = Decode(name, bytes);
+      ASSERT_EQ(first.status(), second.status()) << name << " mutation " << n;
+      if (first.ok()) {
+        ASSERT_EQ(first->samples.size(), second->samples.size());
+        ASSERT_EQ(
+            std::memcmp(first->samples.data(), second->samples.data(), first->samples.size() * sizeof(float)),
+            0)
+            << name << " mutation " << n;
+        continue;
+      }
+      ASSERT_THAT(first.status().code(),
+                  testing::AnyOf(absl::StatusCode::kInvalidArgument, absl::StatusCode::kDataLoss,
+                                 absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnimplemented))
+          << name << " mutation " << n << " " << first.status();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel

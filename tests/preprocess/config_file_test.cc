@@ -1,0 +1,111 @@
+#include "preprocess/config_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "absl/status/status.h"
+#include "preprocess/processor.h"
+#include "tests/preprocess/files.h"
+
+namespace evenkeel {
+namespace {
+
+using testing::HasSubstr;
+
+class ConfigFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "config_file_test_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void Write(const std::string& text, const std::string& name = "preprocessor_config.json") {
+    std::ofstream(folder_ + "/" + name) << text;
+  }
+  // The message with which a processor of this configuration is refused; empty where it is not.
+  std::string Refusal(const std::string& keys) {
+    Write("{\"image_processor_type\": \"Qwen2VLImageProcessor\", " + keys + "}");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  }
+
+  std::string folder_;
+};
+
+TEST_F(ConfigFileTest, EveryKeyIsConsumedPinnedInertOrAnError) {
+  EXPECT_EQ(Refusal("\"patch_size\": 14, \"do_resize\": true, \"processor_class\": \"Qwen2VLProcessor\""),
+            "");
+  EXPECT_THAT(Refusal("\"do_sharpen\": true"),
+              HasSubstr("preprocessor_config.json: do_sharpen: unknown key"));
+  EXPECT_THAT(Refusal("\"do_resize\": false"), HasSubstr("do_resize: is false; only true is implemented"));
+  EXPECT_THAT(Refusal("\"resample\": 2"), HasSubstr("resample: is 2; only 3"));
+  EXPECT_THAT(Refusal("\"size\": {\"height\": 3}"), HasSubstr("size.height: unknown key"));
+}
+
+TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
+  EXPECT_THAT(Refusal("\"patch_size\": \"14\""), HasSubstr("patch_size: is \"14\", not a whole number"));
+  EXPECT_THAT(Refusal("\"patch_size\": 14.5"), HasSubstr("patch_size"));
+  EXPECT_THAT(Refusal("\"patch_size\": -1"), HasSubstr("patch_size"));
+  EXPECT_THAT(Refusal("\"patch_size\": 0"), HasSubstr("not between 1 and"));
+  EXPECT_THAT(Refusal("\"image_mean\": [1, 2]"), HasSubstr("image_mean: is not a list of 3 numbers"));
+  EXPECT_THAT(Refusal("\"image_mean\": [1, 2, \"x\"]"), HasSubstr("image_mean"));
+  EXPECT_THAT(Refusal("\"image_std\": [1, 0, 1]"), HasSubstr("image_std: has a zero"));
+  EXPECT_THAT(Refusal("\"size\": 3"), HasSubstr("size: is not an object"));
+  EXPECT_THAT(Refusal("\"rescale_factor\": \"x\""), HasSubstr("rescale_factor"));
+  EXPECT_THAT(Refusal("\"min_pixels\": 9000, \"max_pixels\": 8000"), HasSubstr("above max_pixels"));
+  EXPECT_EQ(Refusal("\"min_pixels\": null, \"crop_size\": {\"height\": 3}"), "");
+}
+
+TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
+  Write("{\"image_processor_type\": \"SiglipImageProcessor\"}");
+  ProcessorSpec spec;
+  spec.vision = folder_;
+  absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'SiglipImageProcessor' is not implemented"));
+  spec = ProcessorSpec{};
+  spec.audio = folder_;
+  EXPECT_TRUE(absl::IsInvalidArgument(Processor::LoadMedia(spec, Limits{}).status()));
+}
+
+TEST_F(ConfigFileTest, WhatIsNotAJsonObjectIsAnError) {
+  for (std::string text : {"", "[]", "{", "{\"a\": 1", "null", "{\"a\": \"\xff\"}"}) {
+    Write(text);
+    EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::Read(folder_, "image_processor").status())) << text;
+  }
+  Write("{\"a\": " + std::string(100, '[') + std::string(100, ']') + "}");
+  EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::Read(folder_, "image_processor").status()));
+}
+
+TEST_F(ConfigFileTest, MissingFilesAreNotFound) {
+  EXPECT_TRUE(absl::IsNotFound(ConfigFile::Read(folder_, "image_processor").status()));
+  Write("{\"feature_extractor\": {}}", "processor_config.json");
+  EXPECT_TRUE(absl::IsNotFound(ConfigFile::Read(folder_, "image_processor").status()));
+  EXPECT_TRUE(ConfigFile::Read(folder_, "feature_extractor").ok());
+}
+
+TEST_F(ConfigFileTest, SharedProcessorFoldersLoad) {
+  std::string shared = SharedFolder();
+  if (shared.empty()) GTEST_SKIP() << "no folder of media beside the tree";
+  for (std::string name : {"qwen2-vl", "qwen2_5-vl", "qwen3-vl"}) {
+    ProcessorSpec spec;
+    spec.vision = shared + "/processors/" + name;
+    EXPECT_TRUE(Processor::LoadMedia(spec, Limits{}).ok()) << name;
+  }
+  for (std::string name : {"qwen2-audio", "whisper-large-v3"}) {
+    ProcessorSpec spec;
+    spec.audio = shared + "/processors/" + name;
+    EXPECT_TRUE(Processor::LoadMedia(spec, Limits{}).ok()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel

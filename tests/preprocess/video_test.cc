@@ -1,0 +1,158 @@
+#include "preprocess/video.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+extern "C" {
+#include <libavutil/cpu.h>
+}
+
+#include "absl/status/status.h"
+#include "tests/preprocess/files.h"
+
+namespace evenkeel {
+namespace {
+
+const std::vector<std::string>& Files() {
+  static const std::vector<std::string> files = {"h264.mp4",  "h264-10-bits.mkv", "hevc.mp4", "mpeg4.avi",
+                                                 "mjpeg.avi", "vp8.webm",         "vp9.webm", "cinepak.avi"};
+  return files;
+}
+
+struct Decoded {
+  std::vector<uint8_t> rgb;
+  uint64_t repeated = 0;
+};
+
+absl::StatusOr<Decoded> Decode(const std::string& name, const Bytes& bytes,
+                               const std::vector<uint32_t>& chosen) {
+  Limits limits;
+  limits.max_video_pixels = 1 << 18;
+  limits.max_video_frames = 200;
+  absl::StatusOr<MediaFacts> facts = ProbeVideo(SuffixOf(name), bytes, limits);
+  if (!facts.ok()) return facts.status();
+  Decoded decoded;
+  auto sink = [&](size_t, std::span<const uint8_t> rgb) {
+    decoded.rgb.insert(decoded.rgb.end(), rgb.begin(), rgb.end());
+    return absl::OkStatus();
+  };
+  absl::Status status = DecodeVideo(SuffixOf(name), bytes, limits, *facts, chosen, sink, &decoded.repeated);
+  if (!status.ok()) return status;
+  return decoded;
+}
+
+TEST(Video, FactsCountTheFramesThatADecodeDelivers) {
+  for (const std::string& name : Files()) {
+    SCOPED_TRACE(name);
+    absl::StatusOr<MediaFacts> facts = ProbeVideo(SuffixOf(name), Golden("video/" + name), Limits{});
+    ASSERT_TRUE(facts.ok()) << facts.status();
+    EXPECT_EQ(facts->width, name == "cinepak.avi" ? 52u : 50u);
+    EXPECT_EQ(facts->height, name == "cinepak.avi" ? 40u : 38u);
+    EXPECT_EQ(facts->num_frames, 24u);
+    EXPECT_NEAR(static_cast<double>(facts->fps_num) / facts->fps_den, 12, 0.6);
+    EXPECT_EQ(facts->rotation, 0u);
+  }
+}
+
+TEST(Video, ChosenFramesEqualThoseOfTheFfmpegCommand) {
+  for (const std::string& name : Files()) {
+    SCOPED_TRACE(name);
+    absl::StatusOr<Decoded> decoded = Decode(name, Golden("video/" + name), {0, 5, 11, 23});
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->repeated, 0u);
+    Bytes expected = Golden("video/" + name + ".rgb");
+    ASSERT_EQ(decoded->rgb.size(), expected.size());
+    EXPECT_EQ(std::memcmp(decoded->rgb.data(), expected.data(), expected.size()), 0);
+  }
+}
+
+TEST(Video, EverySetOfCpuFeaturesGivesTheSameBytes) {
+  const int sse4 = AV_CPU_FLAG_MMX | AV_CPU_FLAG_MMXEXT | AV_CPU_FLAG_SSE | AV_CPU_FLAG_SSE2 |
+                   AV_CPU_FLAG_SSE3 | AV_CPU_FLAG_SSSE3 | AV_CPU_FLAG_SSE4 | AV_CPU_FLAG_SSE42;
+  for (const std::string& name : Files()) {
+    Bytes bytes = Golden("video/" + name);
+    av_force_cpu_flags(-1);
+    absl::StatusOr<Decoded> all = Decode(name, bytes, {0, 3, 9, 10, 23});
+    ASSERT_TRUE(all.ok()) << all.status();
+    for (int flags : {0, sse4}) {
+      av_force_cpu_flags(flags);
+      absl::StatusOr<Decoded> masked = Decode(name, bytes, {0, 3, 9, 10, 23});
+      av_force_cpu_flags(-1);
+      ASSERT_TRUE(masked.ok()) << masked.status();
+      EXPECT_EQ(masked->rgb, all->rgb) << name << " with flags " << flags;
+    }
+  }
+}
+
+TEST(Video, TheLastFrameStandsForThoseThatNeverCome) {
+  Bytes bytes = Golden("video/h264.mp4");
+  absl::StatusOr<Decoded> last = Decode("h264.mp4", bytes, {23});
+  absl::StatusOr<Decoded> beyond = Decode("h264.mp4", bytes, {22, 30, 31});
+  ASSERT_TRUE(last.ok());
+  ASSERT_TRUE(beyond.ok());
+  EXPECT_EQ(beyond->repeated, 2u);
+  size_t frame = last->rgb.size();
+  ASSERT_EQ(beyond->rgb.size(), 3 * frame);
+  EXPECT_EQ(std::memcmp(&beyond->rgb[frame], last->rgb.data(), frame), 0);
+  EXPECT_EQ(std::memcmp(&beyond->rgb[2 * frame], last->rgb.data(), frame), 0);
+}
+
+TEST(Video, AFrameChosenTwiceIsHandedOutTwice) {
+  absl::StatusOr<Decoded> decoded = Decode("vp9.webm", Golden("video/vp9.webm"), {4, 4});
+  ASSERT_TRUE(decoded.ok());
+  size_t frame = decoded->rgb.size() / 2;
+  EXPECT_EQ(std::memcmp(&decoded->rgb[0], &decoded->rgb[frame], frame), 0);
+}
+
+TEST(Video, RefusesWhatHasNoPromiseAndWhatHasNoFrames) {
+  EXPECT_TRUE(absl::IsUnimplemented(ProbeVideo("mkv", Golden("video/refused.mkv"), Limits{}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ProbeVideo("mp4", Golden("video/no-video.mp4"), Limits{}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ProbeVideo("mp4", Golden("video/mpeg4.avi"), Limits{}).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(ProbeVideo("gif", Golden("video/mpeg4.avi"), Limits{}).status()));
+}
+
+TEST(Video, LimitsAreEnforced) {
+  Bytes bytes = Golden("video/h264.mp4");
+  Limits limits;
+  limits.max_video_bytes = 100;
+  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits).status()));
+  limits = Limits{};
+  limits.max_video_pixels = 100;
+  EXPECT_FALSE(ProbeVideo("mp4", bytes, limits).ok());
+  limits = Limits{};
+  limits.max_video_frames = 10;
+  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits).status()));
+}
+
+TEST(Video, OtherDimensionsThanTheIndexSaysAreDataLoss) {
+  Bytes bytes = Golden("video/h264.mp4");
+  MediaFacts facts = *ProbeVideo("mp4", bytes, Limits{});
+  facts.width = 64;
+  uint64_t repeated = 0;
+  std::vector<uint32_t> chosen = {0};
+  auto sink = [](size_t, std::span<const uint8_t>) { return absl::OkStatus(); };
+  EXPECT_TRUE(absl::IsDataLoss(DecodeVideo("mp4", bytes, Limits{}, facts, chosen, sink, &repeated)));
+}
+
+TEST(Video, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
+  for (const std::string& name : Files()) {
+    Bytes original = Golden("video/" + name);
+    for (uint64_t n = 0; n < 25; ++n) {
+      Bytes bytes = Mutated(original, n);
+      auto first = Decode(name, bytes, {0, 7, 20});
+      auto second = Decode(name, bytes, {0, 7, 20});
+      ASSERT_EQ(first.status(), second.status()) << name << " mutation " << n;
+      if (first.ok()) {
+        ASSERT_EQ(first->rgb, second->rgb) << name << " mutation " << n;
+        continue;
+      }
+      ASSERT_THAT(first.status().code(),
+                  testing::AnyOf(absl::StatusCode::kInvalidArgument, absl::StatusCode::kDataLoss,
+                                 absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnimplemented))
+          << name << " mutation " << n << " " << first.status();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel
