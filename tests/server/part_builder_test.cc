@@ -1,0 +1,296 @@
+// Parts are exactly as large as announced, hold what the plan says, and no bad datum changes either.
+#include "server/part_builder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "server/encoder_part.h"
+#include "tests/server/fake_stream.h"
+
+namespace evenkeel {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using PlanPtr = std::shared_ptr<const StepPlan>;
+
+PlanPtr PlanOf(const Stream& stream, uint64_t step) {
+  absl::StatusOr<StepPlan> plan = PlanStep(stream, step);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(PlanCheck(stream.job, plan->samples, plan->plan).ok());
+  return std::make_shared<const StepPlan>(*std::move(plan));
+}
+
+struct Made {
+  std::vector<std::byte> bytes;
+  PartView view;
+  absl::Status status;
+};
+
+// Makes a part over memory filled with `dirt`, its units in a random order.
+Made Make(const Stream& stream, PlanPtr plan, const PartName& name, uint8_t dirt = 0xAB,
+          Metrics* metrics = nullptr) {
+  PartBuilder builder(stream, metrics);
+  absl::StatusOr<std::unique_ptr<PartTask>> task = builder.Prepare(std::move(plan), name);
+  EXPECT_TRUE(task.ok()) << task.status();
+  Made made{.bytes = std::vector<std::byte>((*task)->num_bytes(), std::byte{dirt})};
+  (*task)->Begin(made.bytes);
+  std::vector<size_t> order((*task)->num_units());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), std::mt19937(dirt));
+  for (size_t unit : order) {
+    made.status = (*task)->RunUnit(unit, made.bytes);
+    if (!made.status.ok()) return made;
+  }
+  absl::StatusOr<PartView> view = ReadPart(made.bytes);
+  EXPECT_TRUE(view.ok()) << view.status();
+  made.view = *std::move(view);
+  return made;
+}
+
+template <typename T>
+std::vector<T> Values(const PartView& view, std::string_view tensor) {
+  const TensorView* found = view.tensor(tensor);
+  if (found == nullptr) {
+    ADD_FAILURE() << "no tensor " << tensor;
+    return {};
+  }
+  const T* begin = reinterpret_cast<const T*>(found->bytes.data());
+  return std::vector<T>(begin, begin + found->bytes.size() / sizeof(T));
+}
+
+std::vector<int64_t> Ints(const PartView& view, std::string_view tensor) {
+  return Values<int64_t>(view, tensor);
+}
+std::vector<uint8_t> Bytes(const PartView& view, std::string_view tensor) {
+  return Values<uint8_t>(view, tensor);
+}
+
+std::vector<PartName> AllParts(const Stream& stream, const StepPlan& plan, uint32_t ranks) {
+  PartBuilder builder(stream, nullptr);
+  std::vector<PartName> names;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    for (const PartName& name : builder.PartsOf(plan, rank)) names.push_back(name);
+  }
+  return names;
+}
+
+class PartBuilderShapes : public testing::TestWithParam<std::tuple<Batching, Runs, uint32_t>> {};
+
+TEST_P(PartBuilderShapes, WritesEveryByteAndNothingButWhatThePlanSays) {
+  const auto [batching, runs, min_items] = GetParam();
+  Job job = FakeJob(3, 14);
+  job.phases[0].batching = batching;
+  for (int encoder : {1, 2}) {
+    job.phases[encoder].runs = runs;
+    job.phases[encoder].min_items = min_items;
+  }
+  job.microbatch = {.capacity_tokens = 120, .align = 4};
+  const auto stream = MakeFakeStream(job, MixedSamples(50));
+  for (uint64_t step = 0; step < 3; ++step) {
+    const PlanPtr plan = PlanOf(*stream, step);
+    for (const PartName& name : AllParts(*stream, *plan, 3)) {
+      const Made once = Make(*stream, plan, name, 0xAB), again = Make(*stream, plan, name, 0xCD);
+      ASSERT_TRUE(once.status.ok()) << once.status;
+      EXPECT_EQ(once.bytes, again.bytes) << DescribePart(name);
+      EXPECT_EQ(once.view.name, name);
+    }
+  }
+}
+
+TEST_P(PartBuilderShapes, DeliversEverySampleAndItemOnce) {
+  const auto [batching, runs, min_items] = GetParam();
+  Job job = FakeJob(3, 14);
+  job.phases[0].batching = batching;
+  job.phases[1].runs = job.phases[2].runs = runs;
+  job.phases[1].min_items = job.phases[2].min_items = min_items;
+  job.microbatch = {.capacity_tokens = 120, .align = 4};
+  const auto stream = MakeFakeStream(job, MixedSamples(50));
+  const PlanPtr plan = PlanOf(*stream, 1);
+  std::map<int64_t, int> samples;
+  std::map<Phase, int> items;
+  int64_t rows = 0, loss_tokens = 0;
+  for (const PartName& name : AllParts(*stream, *plan, 3)) {
+    const Made made = Make(*stream, plan, name);
+    if (name.phase == Phase::kLlm) {
+      const std::vector<int64_t> ids = Ints(made.view, "sample_ids");
+      for (size_t i = 0; i < ids.size(); i += 3) ++samples[ids[i + 2]];
+      loss_tokens += Ints(made.view, "loss_tokens")[0];
+      for (int64_t id : Ints(made.view, "input_ids")) rows -= id >= kFakePlaceholder && id != kFakePad;
+      EXPECT_THAT(Bytes(made.view, "sample_valid"), Each(1));
+    } else {
+      const std::vector<uint8_t> valid = Bytes(made.view, "item_valid");
+      const std::vector<int64_t> item_rows = Ints(made.view, "item_rows");
+      for (size_t i = 0; i < valid.size(); ++i) {
+        items[name.phase] += valid[i];
+        if (valid[i]) rows += item_rows[i];
+      }
+    }
+  }
+  EXPECT_EQ(samples.size(), 14);
+  for (const auto& [sample, times] : samples) EXPECT_EQ(times, 1);
+  std::map<Phase, int> planned;
+  for (const PlannedItem& item : plan->plan.items) planned[PhaseOf(item.medium)] += item.sample != kDummy;
+  EXPECT_EQ(items, planned);
+  EXPECT_EQ(rows, 0) << "as many rows as placeholders";
+  EXPECT_EQ(loss_tokens, plan->plan.loss_tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PartBuilderShapes,
+                         testing::Combine(testing::Values(Batching::kPacked, Batching::kPadded),
+                                          testing::Values(Runs::kOncePerStep, Runs::kOncePerMicrobatch),
+                                          testing::Values(0u, 2u)));
+
+Job OneRank(uint64_t samples) { return FakeJob(1, samples); }
+
+TEST(LlmPart, PacksSamplesWithAlignmentInsideAndPaddingBehind) {
+  Job job = OneRank(2);
+  job.microbatch = {.capacity_tokens = 16, .pad_to = 16, .align = 4};
+  const auto stream = MakeFakeStream(job, {{.text = "abc"}, {.text = "de", .items = {{.rows = 8}}}});
+  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kLlm});
+  const int64_t P = kFakePad, I = kFakePlaceholder + 1;
+  EXPECT_THAT(Ints(made.view, "input_ids"),
+              ElementsAre('a', 'b', 'c', P, I, I, 'd', 'e', P, P, P, P, P, P, P, P));
+  EXPECT_THAT(Ints(made.view, "labels"), ElementsAre(-100, 'b', 'c', -100, -100, -100, 'd', 'e', -100, -100,
+                                                     -100, -100, -100, -100, -100, -100));
+  EXPECT_THAT(Ints(made.view, "mm_token_type_ids"),
+              ElementsAre(0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+  const std::vector<int64_t> row = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7};
+  std::vector<int64_t> positions;
+  for (int axis = 0; axis < 3; ++axis) positions.insert(positions.end(), row.begin(), row.end());
+  EXPECT_EQ(Ints(made.view, "position_ids"), positions);
+  EXPECT_THAT(made.view.tensor("position_ids")->spec.shape, ElementsAre(3, 1, 16));
+  EXPECT_THAT(Values<int32_t>(made.view, "cu_seqlens"), ElementsAre(0, 4, 8, 16));
+  EXPECT_THAT(Ints(made.view, "loss_tokens"), ElementsAre(4));
+  EXPECT_THAT(Ints(made.view, "sample_ids"), ElementsAre(0, 0, 0, 0, 0, 1));
+  EXPECT_THAT(made.view.keys, ElementsAre("a/shard-0.tar/key-0", "a/shard-1.tar/key-1"));
+  EXPECT_EQ(made.view.tensor("attention_mask"), nullptr);
+}
+
+TEST(LlmPart, PadsRowsToTheLongest) {
+  Job job = OneRank(2);
+  job.phases[0].batching = Batching::kPadded;
+  job.microbatch = {.align = 2};
+  const auto stream = MakeFakeStream(job, {{.text = "abc"}, {.text = "defgh"}});
+  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kLlm});
+  const int64_t P = kFakePad;
+  EXPECT_THAT(made.view.tensor("input_ids")->spec.shape, ElementsAre(2, 6));
+  EXPECT_THAT(Ints(made.view, "input_ids"), ElementsAre('a', 'b', 'c', P, P, P, 'd', 'e', 'f', 'g', 'h', P));
+  EXPECT_THAT(Ints(made.view, "attention_mask"), ElementsAre(1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 0));
+  EXPECT_THAT(made.view.tensor("position_ids")->spec.shape, ElementsAre(3, 2, 6));
+  const std::vector<int64_t> positions = Ints(made.view, "position_ids");
+  EXPECT_EQ(std::vector<int64_t>(positions.begin(), positions.begin() + 12),
+            (std::vector<int64_t>{0, 1, 2, 1, 1, 1, 0, 1, 2, 3, 4, 1}));
+  EXPECT_EQ(made.view.tensor("cu_seqlens"), nullptr);
+}
+
+TEST(LlmPart, FillsAMicrobatchWithoutSamplesWithAMaskedDummy) {
+  Job job = FakeJob(2, 1);
+  job.microbatch.align = 4;
+  const auto stream = MakeFakeStream(job, {{.text = "abc"}});
+  const PlanPtr plan = PlanOf(*stream, 0);
+  const uint32_t empty = 1 - plan->plan.samples[0].place.rank;
+  const Made made = Make(*stream, plan, {.phase = Phase::kLlm, .rank = empty});
+  EXPECT_THAT(Ints(made.view, "input_ids"), ElementsAre(kFakePad, kFakePad, kFakePad, kFakePad));
+  EXPECT_THAT(Ints(made.view, "labels"), Each(-100));
+  EXPECT_THAT(Values<int32_t>(made.view, "cu_seqlens"), ElementsAre(0, 4));
+  EXPECT_THAT(Ints(made.view, "loss_tokens"), ElementsAre(0));
+  EXPECT_THAT(made.view.tensor("sample_ids")->spec.shape, ElementsAre(0, 3));
+}
+
+TEST(LlmPart, KeepsThePlaceholdersOfASampleWhoseTextIsNoLongerThatOfTheIndex) {
+  for (const char* text_now : {"a#c", "ab\xFF"}) {
+    const auto stream =
+        MakeFakeStream(OneRank(1), {{.text = "abc", .items = {{.rows = 8}}, .text_now = text_now}});
+    const PlanPtr plan = PlanOf(*stream, 0);
+    const Made made = Make(*stream, plan, {.phase = Phase::kLlm});
+    ASSERT_TRUE(made.status.ok()) << made.status;
+    EXPECT_THAT(Bytes(made.view, "sample_valid"), ElementsAre(0)) << text_now;
+    EXPECT_THAT(Ints(made.view, "mm_token_type_ids"), ElementsAre(1, 1, 0, 0, 0));
+    EXPECT_THAT(Ints(made.view, "labels"), Each(-100));
+    EXPECT_THAT(Ints(made.view, "loss_tokens"), ElementsAre(3)) << "the plan's, whatever was delivered";
+  }
+}
+
+TEST(EncoderPart, PutsImagesBeforeVideosAndFlagsWhatIsInvalid) {
+  Job job = OneRank(1);
+  const auto stream = MakeFakeStream(job, {{.text = "t",
+                                            .items = {{.medium = Medium::kVideo, .rows = 4, .bytes = "v"},
+                                                      {.medium = Medium::kImage, .rows = 8, .bytes = "X"},
+                                                      {.medium = Medium::kImage, .rows = 4, .bytes = "i"}}}});
+  Metrics metrics;
+  const PlanPtr plan = PlanOf(*stream, 0);
+  const Made made = Make(*stream, plan, {.phase = Phase::kVision}, 0xAB, &metrics);
+  EXPECT_THAT(Bytes(made.view, "item_valid"), ElementsAre(0, 1, 1));
+  EXPECT_THAT(Ints(made.view, "item_rows"), ElementsAre(2, 1, 1));
+  EXPECT_THAT(made.view.tensor("pixel_values")->spec.shape, ElementsAre(12, 6));
+  EXPECT_THAT(made.view.tensor("image_grid_thw")->spec.shape, ElementsAre(2, 3));
+  EXPECT_THAT(made.view.tensor("pixel_values_videos")->spec.shape, ElementsAre(4, 5));
+  const std::vector<uint8_t> pixels = Bytes(made.view, "pixel_values");
+  EXPECT_THAT(std::vector<uint8_t>(pixels.begin(), pixels.begin() + 8 * 6 * 4), Each(0))
+      << "an invalid item is zero";
+  EXPECT_EQ(pixels[8 * 6 * 4], 'i');
+  EXPECT_EQ(made.view.tensor("input_features"), nullptr);
+  EXPECT_THAT(metrics.Text(), HasSubstr("evenkeel_errors_total{reason=\"DATA_LOSS\"} 1"));
+  const Made text = Make(*stream, plan, {.phase = Phase::kLlm});
+  EXPECT_THAT(Bytes(text.view, "sample_valid"), ElementsAre(1)) << "the text of a bad picture is as planned";
+}
+
+TEST(EncoderPart, HasTheSameSizeWithAndWithoutABadItem) {
+  uint64_t sizes[2];
+  for (int bad : {0, 1}) {
+    const auto stream = MakeFakeStream(OneRank(1), {{.text = "t", .items = {{.bytes = bad ? "R" : "g"}}}});
+    sizes[bad] = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kVision}).bytes.size();
+  }
+  EXPECT_EQ(sizes[0], sizes[1]);
+}
+
+TEST(EncoderPart, FailsTheAttemptWhereNothingIsKnownOfTheData) {
+  const auto stream = MakeFakeStream(OneRank(1), {{.text = "t", .items = {{.bytes = "U"}}}});
+  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kVision});
+  EXPECT_EQ(made.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(made.status.message()),
+              HasSubstr("a/shard-0.tar/key-0, image 0, step 0 vision rank 0"));
+  EXPECT_EQ(ExcludeLine(made.status), "a/shard-0.tar/key-0");
+}
+
+TEST(EncoderPart, IsCutIntoPiecesBetweenItems) {
+  // 10 items of 64 MiB: 2.7 million rows of 24 bytes each.
+  FakeSample sample{.text = "t"};
+  for (int i = 0; i < 10; ++i) sample.items.push_back({.rows = 2796203});
+  const auto stream = MakeFakeStream(OneRank(1), {sample});
+  const PlanPtr plan = PlanOf(*stream, 0);
+  const auto pieces = CutPieces(*stream->processor, plan->plan, plan->plan.phase(Phase::kVision)->order);
+  EXPECT_THAT(pieces, ElementsAre(std::pair(0, 3), std::pair(3, 6), std::pair(6, 9), std::pair(9, 10)));
+  PartBuilder builder(*stream, nullptr);
+  uint64_t items = 0;
+  for (const PartName& name : builder.PartsOf(*plan, 0)) {
+    const auto task = builder.Prepare(plan, name);
+    ASSERT_TRUE(task.ok());
+    if (name.phase != Phase::kVision) continue;
+    EXPECT_LE((*task)->num_bytes(), kMaxPieceBytes + (1 << 16));
+    items += (*task)->num_units();
+  }
+  EXPECT_EQ(items, 10);
+}
+
+TEST(PartBuilder, KnowsOnlyThePartsOfThePlan) {
+  const auto stream = MakeFakeStream(FakeJob(2, 2), {{.text = "abc"}});
+  const PlanPtr plan = PlanOf(*stream, 0);
+  PartBuilder builder(*stream, nullptr);
+  for (const PartName& name :
+       {PartName{.phase = Phase::kLlm, .rank = 2}, PartName{.phase = Phase::kLlm, .microbatch = 1},
+        PartName{.phase = Phase::kLlm, .piece = 1}, PartName{.phase = Phase::kVision}}) {
+    EXPECT_EQ(builder.Prepare(plan, name).status().code(), absl::StatusCode::kNotFound) << DescribePart(name);
+  }
+  EXPECT_EQ(builder.PartsOf(*plan, 1).size(), 1) << "no item, no part";
+  EXPECT_TRUE(builder.PartsOf(*plan, 7).empty());
+}
+
+}  // namespace
+}  // namespace evenkeel

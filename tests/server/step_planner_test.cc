@@ -1,0 +1,157 @@
+// Plans are computed once, kept within a budget, and ahead of need only when nobody waits.
+#include "server/step_planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "absl/time/clock.h"
+
+namespace evenkeel {
+namespace {
+
+StepPlan PlanOfSize(uint64_t step, size_t samples = 10) {
+  StepPlan plan;
+  plan.plan.step = step;
+  plan.plan.samples.resize(samples);
+  return plan;
+}
+
+// A source that counts, and may be held until it is let go.
+class Source {
+ public:
+  StepPlanner::Source function() {
+    return [this](uint64_t step) { return Compute(step); };
+  }
+  void Hold() {
+    MutexLock lock(mutex_);
+    held_ = true;
+  }
+  void LetGo() {
+    MutexLock lock(mutex_);
+    held_ = false;
+    changed_.NotifyAll();
+  }
+  std::vector<uint64_t> order() {
+    MutexLock lock(mutex_);
+    return order_;
+  }
+  void WaitForCalls(size_t count) {
+    MutexLock lock(mutex_);
+    while (order_.size() < count) changed_.Wait(mutex_);
+  }
+
+ private:
+  absl::StatusOr<StepPlan> Compute(uint64_t step) {
+    MutexLock lock(mutex_);
+    order_.push_back(step);
+    changed_.NotifyAll();
+    while (held_) changed_.Wait(mutex_);
+    if (step == 13) return absl::OutOfRangeError("no step 13");
+    return PlanOfSize(step);
+  }
+  Mutex mutex_;
+  CondVar changed_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<uint64_t> order_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(StepPlanner, ComputesAPlanOnceForAllWhoAskAtOnce) {
+  Source source;
+  source.Hold();
+  StepPlanner planner(source.function(), {.steps_ahead = 0, .num_threads = 3}, nullptr);
+  std::atomic<int> answers{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      absl::StatusOr<StepPlanner::PlanPtr> plan = planner.Wait(5);
+      answers += plan.ok() && (*plan)->plan.step == 5;
+    });
+  }
+  source.WaitForCalls(1);
+  source.LetGo();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(answers, 8);
+  EXPECT_EQ(source.order().size(), 1);
+}
+
+TEST(StepPlanner, ForgetsThePlanUsedLongestAgoWhenItsMemoryIsFull) {
+  Source source;
+  const uint64_t one = StepPlanBytes(PlanOfSize(0));
+  StepPlanner planner(source.function(), {.cache_bytes = 2 * one, .steps_ahead = 0}, nullptr);
+  for (uint64_t step : {1, 2, 1, 3, 1, 2}) ASSERT_TRUE(planner.Wait(step).ok());
+  EXPECT_THAT(source.order(), testing::ElementsAre(1, 2, 3, 2));
+  EXPECT_LE(planner.cached_bytes(), 2 * one);
+}
+
+TEST(StepPlanner, KeepsTheLastPlanHoweverLargeItIs) {
+  Source source;
+  StepPlanner planner(source.function(), {.cache_bytes = 1, .steps_ahead = 0}, nullptr);
+  for (uint64_t step : {1, 1, 2, 2}) ASSERT_TRUE(planner.Wait(step).ok());
+  EXPECT_THAT(source.order(), testing::ElementsAre(1, 2));
+}
+
+TEST(StepPlanner, PlansTheNextStepsAheadOfNeed) {
+  Source source;
+  StepPlanner planner(source.function(), {.steps_ahead = 3}, nullptr);
+  ASSERT_TRUE(planner.Wait(7).ok());
+  source.WaitForCalls(4);
+  EXPECT_THAT(source.order(), testing::ElementsAre(7, 8, 9, 10));
+}
+
+TEST(StepPlanner, AnswersWhoWaitsBeforeItPlansAhead) {
+  Source source;
+  StepPlanner planner(source.function(), {.steps_ahead = 2}, nullptr);
+  ASSERT_TRUE(planner.Wait(0).ok());
+  source.Hold();  // one of steps 1 and 2 may be under way by now, or both done
+  planner.Get(50, [](auto) {});
+  planner.Get(40, [](auto) {});
+  source.LetGo();
+  ASSERT_TRUE(planner.Wait(50).ok());
+  const std::vector<uint64_t> order = source.order();
+  const auto at = [&](uint64_t step) { return std::find(order.begin(), order.end(), step) - order.begin(); };
+  EXPECT_LT(at(40), at(41));
+  EXPECT_LT(at(50), at(51));
+}
+
+TEST(StepPlanner, HandsErrorsToAllAndKeepsNone) {
+  Source source;
+  StepPlanner planner(source.function(), {.steps_ahead = 0}, nullptr);
+  EXPECT_EQ(planner.Wait(13).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(planner.Wait(13).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(source.order().size(), 2);
+}
+
+TEST(StepPlanner, RefusesMoreWaitersThanItsBound) {
+  Source source;
+  source.Hold();
+  StepPlanner planner(source.function(), {.steps_ahead = 0, .max_waiting = 2}, nullptr);
+  std::atomic<int> refused{0};
+  for (int i = 0; i < 5; ++i) {
+    planner.Get(i, [&](auto plan) { refused += absl::IsResourceExhausted(plan.status()); });
+  }
+  EXPECT_EQ(refused, 3);
+  source.LetGo();
+}
+
+TEST(StepPlanner, CancelsWhoStillWaitsWhenItEnds) {
+  Source source;
+  source.Hold();
+  std::atomic<int> cancelled{0}, answered{0};
+  {
+    auto planner =
+        std::make_unique<StepPlanner>(source.function(), StepPlanner::Options{.steps_ahead = 0}, nullptr);
+    for (int i = 0; i < 4; ++i) {
+      planner->Get(i, [&](auto plan) { ++(absl::IsCancelled(plan.status()) ? cancelled : answered); });
+    }
+    source.WaitForCalls(1);
+    std::thread end([&] { planner.reset(); });
+    source.LetGo();
+    end.join();
+  }
+  EXPECT_EQ(cancelled + answered, 4);
+}
+
+}  // namespace
+}  // namespace evenkeel
