@@ -1,6 +1,7 @@
 #include "reorder/balance.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -13,13 +14,12 @@ std::span<const Balancer* const> Balancers() {
   return kBalancers;
 }
 
-// One pass of a radix sort by 11 bits, most significant bit inverted away by the caller.
-void RadixPass(std::vector<std::pair<uint64_t, uint32_t>>& from,
-               std::vector<std::pair<uint64_t, uint32_t>>& to, int shift) {
+// One pass of a radix sort, by 11 bits.
+void RadixPass(std::vector<uint64_t>& from, std::vector<uint64_t>& to, int shift) {
   uint32_t begin[2049] = {};
-  for (const auto& entry : from) ++begin[((entry.first >> shift) & 2047) + 1];
+  for (uint64_t entry : from) ++begin[((entry >> shift) & 2047) + 1];
   for (int b = 0; b < 2048; ++b) begin[b + 1] += begin[b];
-  for (const auto& entry : from) to[begin[(entry.first >> shift) & 2047]++] = entry;
+  for (uint64_t entry : from) to[begin[(entry >> shift) & 2047]++] = entry;
   from.swap(to);
 }
 
@@ -59,17 +59,27 @@ std::string BalancerNames() {
 std::vector<uint32_t> DearestFirst(std::span<const Load> key) {
   Load largest = 0;
   for (Load value : key) largest = std::max(largest, value);
-  std::vector<std::pair<uint64_t, uint32_t>> entries(key.size()), spare(key.size());
-  for (uint32_t i = 0; i < key.size(); ++i) entries[i] = {static_cast<uint64_t>(largest - key[i]), i};
+  std::vector<uint32_t> order(key.size());
+  const int index_bits = std::bit_width(key.size());
+  const int key_bits = std::bit_width(static_cast<uint64_t>(largest));
+  if (index_bits + key_bits > 64) {
+    for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(),
+              [&](uint32_t a, uint32_t b) { return std::pair(key[b], a) < std::pair(key[a], b); });
+    return order;
+  }
+  // What is missing to the largest, then the index, in one word.
+  std::vector<uint64_t> entries(key.size()), spare;
+  for (uint32_t i = 0; i < key.size(); ++i)
+    entries[i] = static_cast<uint64_t>(largest - key[i]) << index_bits | i;
   if (entries.size() < 512) {
     std::sort(entries.begin(), entries.end());
   } else {
-    for (int shift = 0; shift < 64 && (static_cast<uint64_t>(largest) >> shift) != 0; shift += 11) {
-      RadixPass(entries, spare, shift);
-    }
+    spare.resize(key.size());
+    for (int shift = index_bits; shift < index_bits + key_bits; shift += 11) RadixPass(entries, spare, shift);
   }
-  std::vector<uint32_t> order(key.size());
-  for (uint32_t i = 0; i < key.size(); ++i) order[i] = entries[i].second;
+  const uint64_t mask = (uint64_t{1} << index_bits) - 1;
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(entries[i] & mask);
   return order;
 }
 

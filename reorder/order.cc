@@ -10,7 +10,8 @@ void ToBegins(std::vector<uint32_t>& begin) {
   for (size_t b = 1; b < begin.size(); ++b) begin[b] += begin[b - 1];
 }
 
-// Sorts the items of one phase into their buckets by counting, in two streams: images, then videos.
+// Sorts the items of one phase into their buckets by counting, in two streams: images, then videos, each with
+// its dummies behind it.
 class ItemOrder {
  public:
   ItemOrder(EncoderUnits& units, PhasePlan& phase_plan, const SampleItem& dummy)
@@ -22,55 +23,49 @@ class ItemOrder {
 
   void Count(const LlmUnits& llm, uint32_t min_items) {
     const uint32_t microbatches = phase_plan_.num_microbatches;
+    const uint64_t dummy_rows = dummy_.lengths.output_rows;
     phase_plan_.begin.assign(buckets_ + 1, 0);
-    next_video_.assign(buckets_, 0);  // images, for now
+    images_.assign(buckets_, {});
+    videos_.assign(buckets_, {});
     units_.bucket.resize(units_.item.size());
     for (size_t i = 0; i < units_.item.size(); ++i) {
       const uint32_t microbatch = microbatches == 1 ? 0 : llm.microbatch[units_.sample[i]];
       const uint32_t bucket = units_.rank[i] * microbatches + microbatch;
       units_.bucket[i] = bucket;
-      ++phase_plan_.begin[bucket + 1];
-      next_video_[bucket] += 1 - units_.video[i];
+      Next& count = units_.video[i] ? videos_[bucket] : images_[bucket];
+      ++count.at;
+      count.row += units_.rows[i];
     }
     dummies_.assign(buckets_, 0);
+    units_.bucket_rows.assign(buckets_, 0);
     for (size_t b = 0; b < buckets_; ++b) {
-      uint32_t& count = phase_plan_.begin[b + 1];
-      dummies_[b] = count < min_items ? min_items - count : 0;
-      count += dummies_[b];
+      const uint32_t items = images_[b].at + videos_[b].at;
+      const uint32_t dummies = items < min_items ? min_items - items : 0;
+      Next images = images_[b];
+      if (!dummy_is_video_) images.at += dummies, images.row += dummies * dummy_rows;
+      dummies_[b] = dummies;
+      phase_plan_.begin[b + 1] = phase_plan_.begin[b] + items + dummies;
+      units_.bucket_rows[b] = images_[b].row + videos_[b].row + dummies * dummy_rows;
+      // From counts to where the next of each stream goes.
+      images_[b] = {phase_plan_.begin[b], 0};
+      videos_[b] = {phase_plan_.begin[b] + images.at, images.row};
     }
-    ToBegins(phase_plan_.begin);
-    next_image_.assign(phase_plan_.begin.begin(), phase_plan_.begin.end() - 1);
-    for (size_t b = 0; b < buckets_; ++b)
-      next_video_[b] += next_image_[b] + (dummy_is_video_ ? 0 : dummies_[b]);
     phase_plan_.order.resize(phase_plan_.begin.back());
   }
 
   void PlaceItems(const PhasePlan& llm_plan, Plan& plan) {
-    unit_at_.assign(phase_plan_.order.size(), kNowhere);
+    units_.first_row.resize(units_.item.size());
+    std::vector<uint32_t> position(units_.item.size());
     for (uint32_t s : llm_plan.order) {
       for (uint32_t i = units_.begin[s]; i < units_.begin[s + 1]; ++i) {
-        std::vector<uint32_t>& next = units_.video[i] ? next_video_ : next_image_;
-        const uint32_t at = next[units_.bucket[i]]++;
-        unit_at_[at] = i;
-        phase_plan_.order[at] = units_.item[i];
+        const uint32_t bucket = units_.bucket[i];
+        Next& next = units_.video[i] ? videos_[bucket] : images_[bucket];
+        phase_plan_.order[next.at] = units_.item[i];
+        position[i] = next.at - phase_plan_.begin[bucket];
+        units_.first_row[i] = next.row;
+        ++next.at;
+        next.row += units_.rows[i];
       }
-    }
-    units_.first_row.resize(units_.item.size());
-    units_.bucket_rows.assign(buckets_, 0);
-    std::vector<uint32_t> position(units_.item.size());
-    for (size_t b = 0; b < buckets_; ++b) {
-      uint64_t row = 0;
-      for (uint32_t at = phase_plan_.begin[b]; at < phase_plan_.begin[b + 1]; ++at) {
-        const uint32_t i = unit_at_[at];
-        if (i == kNowhere) {
-          row += dummy_.lengths.output_rows;
-          continue;
-        }
-        units_.first_row[i] = row;
-        position[i] = at - phase_plan_.begin[b];
-        row += units_.rows[i];
-      }
-      units_.bucket_rows[b] = row;
     }
     const uint32_t microbatches = phase_plan_.num_microbatches;
     for (size_t i = 0; i < units_.item.size(); ++i) {
@@ -83,7 +78,7 @@ class ItemOrder {
   void AppendDummies(Plan& plan) {
     const uint32_t microbatches = phase_plan_.num_microbatches;
     for (uint32_t b = 0; b < buckets_; ++b) {
-      uint32_t& next = dummy_is_video_ ? next_video_[b] : next_image_[b];
+      uint32_t next = dummy_is_video_ ? videos_[b].at : images_[b].at;
       for (uint32_t d = 0; d < dummies_[b]; ++d, ++next) {
         phase_plan_.order[next] = static_cast<uint32_t>(plan.items.size());
         plan.items.push_back({.sample = kDummy,
@@ -96,14 +91,18 @@ class ItemOrder {
   }
 
  private:
+  struct Next {
+    uint32_t at = 0;   // in the phase's order
+    uint64_t row = 0;  // in the bucket's encoder output
+  };
+
   EncoderUnits& units_;
   PhasePlan& phase_plan_;
   const SampleItem& dummy_;
   const bool dummy_is_video_;
   const size_t buckets_;
-  std::vector<uint32_t> dummies_;                  // [buckets]
-  std::vector<uint32_t> next_image_, next_video_;  // [buckets] where the next one goes
-  std::vector<uint32_t> unit_at_;                  // parallel to the phase's order; kNowhere: a dummy
+  std::vector<uint32_t> dummies_;      // [buckets]
+  std::vector<Next> images_, videos_;  // [buckets]
 };
 
 }  // namespace
