@@ -70,14 +70,14 @@ class FetchingConsumer : public Consumer {
     // Once a process: it may hold a consumer per rank.
     static std::atomic<bool> warned = false;
     if (!tls.given() && !warned.exchange(true)) options_.log(std::string(transport::kInsecureWarning));
-    EVENKEEL_ASSIGN_OR_RETURN(control_, ControlPlane::Make(tls, spec.name, &inbox_));
+    EVENKEEL_ASSIGN_OR_RETURN(control_, ControlPlane::Make(tls, spec.name, inbox_.get()));
     watch_ = std::make_unique<EndpointWatch>(spec, [this](absl::StatusOr<std::vector<std::string>> found) {
-      inbox_.Post({0, found.ok() ? EndpointsChanged{absl::OkStatus(), *found}
-                                 : EndpointsChanged{found.status(), {}}});
+      inbox_->Post({0, found.ok() ? EndpointsChanged{absl::OkStatus(), *found}
+                                  : EndpointsChanged{found.status(), {}}});
     });
     Pinned pinned{kStreamVersion, options_.expect_stream_digest, options_.expect_layout_digest};
     EVENKEEL_ASSIGN_OR_RETURN(FirstContact contact,
-                              MakeFirstContact(options_, pinned, inbox_, *control_, may_dial_));
+                              MakeFirstContact(options_, pinned, *inbox_, *control_, may_dial_));
     pinned.stream_digest = contact.worker.stream_digest;
     pinned.layout_digest = contact.worker.layout_digest;
     phases_ = contact.worker.phases;
@@ -113,11 +113,11 @@ class FetchingConsumer : public Consumer {
   void StartLoop(Pinned pinned, const std::vector<std::string>& endpoints) {
     pinned_ = pinned;
     // The first contact has taken the list out of the inbox.
-    inbox_.Post({0, EndpointsChanged{absl::OkStatus(), endpoints}});
-    FetchLoop::Uses uses{&inbox_,      control_.get(), sink_.get(), memory_, [this] { watch_->LookAgain(); },
+    inbox_->Post({0, EndpointsChanged{absl::OkStatus(), endpoints}});
+    FetchLoop::Uses uses{inbox_.get(), control_.get(), sink_.get(), memory_, [this] { watch_->LookAgain(); },
                          options_.log, may_dial_};
     loop_ = std::make_unique<FetchLoop>(options_, std::move(pinned), std::move(uses));
-    memory_->OnFreed([this] { inbox_.Post({0, Woken()}); });
+    memory_->OnFreed([this] { inbox_->Post({0, Woken()}); });
     thread_ = std::thread([this] { loop_->Run(); });
   }
 
@@ -135,6 +135,7 @@ class FetchingConsumer : public Consumer {
     (void)watch_.release();
     (void)control_.release();
     (void)sink_.release();
+    (void)inbox_.release();  // destroying a condition variable waits for its waiters
   }
 
   ConsumerOptions options_;
@@ -143,7 +144,7 @@ class FetchingConsumer : public Consumer {
   std::vector<PhaseInfo> phases_;
   std::function<absl::Status(const std::string&)> may_dial_;
 
-  Inbox inbox_;
+  std::unique_ptr<Inbox> inbox_ = std::make_unique<Inbox>();
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<EndpointWatch> watch_;
   std::shared_ptr<ReceiveMemory> memory_;

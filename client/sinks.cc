@@ -16,7 +16,9 @@ absl::StatusOr<std::unique_ptr<transport::Sink>> MakeNamed(const ConsumerOptions
   transport::Options made{.name = name,
                           .require_rdma = options.require_rdma,
                           .shared_memory = options.shared_memory,
-                          .devices = options.devices};
+                          .devices = options.devices,
+                          // Without certificates nothing may be reached from other machines.
+                          .loopback_only = options.tls.certificate.empty()};
   if (name == "ucx") return transport::MakeUcxSink(made);
   if (name == "grpc") {
     EVENKEEL_ASSIGN_OR_RETURN(

@@ -1,0 +1,358 @@
+// What a consumer survives, and what it says where it cannot.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "client/consumer.h"
+#include "tests/client/fake_worker.h"
+
+namespace evenkeel {
+namespace {
+
+using Kind = Behaviour::Kind;
+using testing::AllOf;
+using testing::HasSubstr;
+
+ConsumerOptions OptionsFor(const std::vector<std::string>& endpoints) {
+  ConsumerOptions options;
+  for (const std::string& endpoint : endpoints)
+    options.endpoints += (options.endpoints.empty() ? "" : ",") + endpoint;
+  options.prefetch_bytes = 1 << 20;
+  options.connect_timeout = absl::Seconds(20);
+  options.step_timeout = absl::Seconds(60);
+  options.progress_timeout = absl::Milliseconds(700);
+  options.log = [](const std::string&) {};
+  return options;
+}
+
+std::unique_ptr<Consumer> MustConnect(const ConsumerOptions& options) {
+  auto consumer = Consumer::Connect(options);
+  EXPECT_TRUE(consumer.ok()) << consumer.status();
+  return consumer.ok() ? *std::move(consumer) : nullptr;
+}
+
+// All steps, compared with what a worker without faults would send.
+void ExpectSteps(Consumer& consumer, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    auto step = consumer.Next();
+    ASSERT_TRUE(step.ok()) << step.status();
+    std::vector<PartName> names = FakeParts(i, 0);
+    ASSERT_EQ((*step)->parts.size(), names.size());
+    for (size_t p = 0; p < names.size(); ++p) {
+      std::vector<std::byte> expected = FakePart(names[p], 4096);
+      absl::StatusOr<PartView> view = ReadPart(expected);
+      ASSERT_EQ((*step)->parts[p].name, names[p]);
+      ASSERT_TRUE(std::ranges::equal((*step)->parts[p].view.tensors[0].bytes, view->tensors[0].bytes));
+    }
+  }
+}
+
+// Misbehaves for the first requests of some parts, wherever they are asked: at most `times` per part.
+class Faults {
+ public:
+  Faults(Kind kind, int times, absl::Duration duration = absl::Milliseconds(20))
+      : kind_(kind), times_(times), duration_(duration) {}
+
+  Behaviour operator()(const PartName& name, uint32_t) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (name.step % 2 == 1 || seen_[name]++ >= times_) return {};
+    ++injected_;
+    return {kind_, duration_, 13, "a fault", ""};
+  }
+  int injected() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return injected_;
+  }
+
+ private:
+  const Kind kind_;
+  const int times_;
+  const absl::Duration duration_;
+  std::mutex mutex_;
+  std::map<PartName, int> seen_;
+  int injected_ = 0;
+};
+
+struct FaultCase {
+  Kind kind;
+  int times;
+  uint64_t steps;
+};
+
+class ConsumerSurvives : public testing::TestWithParam<FaultCase> {};
+
+TEST_P(ConsumerSurvives, FaultsOfSingleRequestsWithoutChangingAByte) {
+  Faults faults(GetParam().kind, GetParam().times);
+  FakeWorkerOptions made;
+  made.behave = std::ref(faults);
+  FakeWorker a(made), b(made), c(made);
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint(), c.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, GetParam().steps);
+  EXPECT_GT(faults.injected(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ConsumerSurvives,
+                         testing::Values(FaultCase{Kind::kRefuse, 4, 12}, FaultCase{Kind::kDropLater, 3, 12},
+                                         FaultCase{Kind::kFail, 1, 12}, FaultCase{Kind::kFail, 2, 6},
+                                         FaultCase{Kind::kWrongHash, 2, 8},
+                                         FaultCase{Kind::kWrongLength, 1, 8},
+                                         FaultCase{Kind::kWrongPart, 2, 8},
+                                         FaultCase{Kind::kForgetSession, 1, 8}, FaultCase{Kind::kStuck, 1, 3},
+                                         FaultCase{Kind::kSilent, 1, 3},
+                                         FaultCase{Kind::kNeverDeliver, 1, 3}));
+
+TEST(ConsumerFaults, OnlyOneWorkerAndEveryRequestRefusedOrFailingOnceStillDelivers) {
+  for (Kind kind : {Kind::kRefuse, Kind::kFail, Kind::kWrongHash, Kind::kForgetSession, Kind::kStuck}) {
+    Faults faults(kind, 1);
+    FakeWorkerOptions made;
+    made.behave = std::ref(faults);
+    FakeWorker only(made);
+    std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({only.endpoint()}));
+    ASSERT_NE(consumer, nullptr);
+    ExpectSteps(*consumer, 3);
+  }
+}
+
+TEST(ConsumerFaults, AWorkerThatDiesMidPartIsReplaced) {
+  std::atomic<int> requests = 0;
+  FakeWorkerOptions dying;
+  dying.behave = [&](const PartName&, uint32_t) {
+    return Behaviour{++requests > 4 ? Kind::kDieMidPart : Kind::kServe};
+  };
+  FakeWorker a(dying), b;
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 20);
+  EXPECT_GE(consumer->stats().replaced_workers, 1);
+  EXPECT_EQ(consumer->stats().duplicate_requests, 0) << "what died is asked again, not twice";
+}
+
+TEST(ConsumerFaults, SlownessAloneReplacesNobody) {
+  // More than twice the progress timeout, with progress all along.
+  FakeWorkerOptions slow;
+  slow.behave = [](const PartName&, uint32_t) { return Behaviour{Kind::kSlow, absl::Milliseconds(3500)}; };
+  FakeWorker a(slow), b(slow);
+  ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint()});
+  options.progress_timeout = absl::Milliseconds(1500);
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 2);
+  ConsumerStats stats = consumer->stats();
+  EXPECT_EQ(stats.duplicate_requests, 0);
+  EXPECT_EQ(stats.replaced_workers, 0);
+  EXPECT_EQ(a.max_attempt() + b.max_attempt(), 0);
+}
+
+TEST(ConsumerFaults, DuplicatesStayBelowFivePerCentAndTheLoserIsCancelled) {
+  // One part in ten is stuck at first, on a worker that otherwise goes on: after 20 requests some are
+  // doubled.
+  std::mutex mutex;
+  std::set<PartName> stuck;
+  FakeWorkerOptions made;
+  made.behave = [&](const PartName& name, uint32_t) {
+    std::lock_guard<std::mutex> lock(mutex);
+    bool first = name.step % 3 == 0 && name.phase == Phase::kVision && stuck.insert(name).second;
+    return Behaviour{first ? Kind::kStuck : Kind::kSlow, absl::Milliseconds(30)};
+  };
+  FakeWorker a(made), b(made);
+  ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint()});
+  options.progress_timeout = absl::Milliseconds(300);
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 24);
+  ConsumerStats stats = consumer->stats();
+  EXPECT_LE(stats.duplicate_requests * 20, stats.requests);
+  for (int i = 0; i < 500 && a.cancelled() + b.cancelled() < 8; ++i) absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_EQ(a.cancelled() + b.cancelled(), 8) << "every stuck copy was given up";
+}
+
+TEST(ConsumerFaults, FailuresOnThreeWorkersNameTheSampleAndTheExcludeLine) {
+  FakeWorkerOptions failing;
+  failing.behave = [](const PartName& name, uint32_t) {
+    if (name.step != 2 || name.phase != Phase::kVision) return Behaviour();
+    return Behaviour{Kind::kFail, {}, 13, "photos/a.tar/000123: the decoder crashed", "photos/a.tar/000123"};
+  };
+  FakeWorker a(failing), b(failing), c(failing), d(failing);
+  std::unique_ptr<Consumer> consumer =
+      MustConnect(OptionsFor({a.endpoint(), b.endpoint(), c.endpoint(), d.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 2);
+  absl::Status status = consumer->Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("on 3 workers"), HasSubstr("the decoder crashed"),
+                    HasSubstr("\"photos/a.tar/000123\""), HasSubstr("step 2 vision rank 0")));
+  EXPECT_EQ(consumer->Next().status().code(), absl::StatusCode::kDataLoss) << "it stays";
+}
+
+TEST(ConsumerFaults, ThreeFailuresAreEnoughWhereThereIsOneWorker) {
+  std::atomic<int> asked = 0;
+  FakeWorkerOptions failing;
+  failing.behave = [&](const PartName& name, uint32_t) {
+    if (name.phase == Phase::kVision && name.step == 0) ++asked;
+    return Behaviour{name.phase == Phase::kVision ? Kind::kFail : Kind::kServe};
+  };
+  FakeWorker only(failing);
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({only.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  EXPECT_EQ(consumer->Next().status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(ConsumerFaults, BytesDamagedOnTheWayAreCountedAndAskedOfAnother) {
+  FakeWorkerOptions damaging;
+  damaging.behave = [](const PartName&, uint32_t) { return Behaviour{Kind::kWrongHash}; };
+  FakeWorker a(damaging), b;
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 6);
+  EXPECT_GT(consumer->stats().hash_failures, 0);
+}
+
+TEST(ConsumerFaults, DeadlineExceededSaysWhatWasAwaited) {
+  FakeWorkerOptions silent;
+  silent.behave = [](const PartName& name, uint32_t) {
+    return Behaviour{name.phase == Phase::kVision ? Kind::kStuck : Kind::kServe};
+  };
+  FakeWorker worker(silent);
+  ConsumerOptions options = OptionsFor({worker.endpoint()});
+  options.step_timeout = absl::Seconds(1);
+  options.progress_timeout = absl::Seconds(10);
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  absl::Status status = consumer->Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("step 0 did not arrive within 1s"), HasSubstr("step 0 vision rank 0"),
+                    HasSubstr(worker.endpoint()), HasSubstr("queue 3"), HasSubstr("decode 1/1000")));
+}
+
+TEST(ConsumerFaults, DeadlineExceededNamesWorkersThatRefuse) {
+  FakeWorkerOptions full;
+  full.behave = [](const PartName&, uint32_t) { return Behaviour{Kind::kRefuse, absl::Milliseconds(50)}; };
+  FakeWorker worker(full);
+  ConsumerOptions options = OptionsFor({worker.endpoint()});
+  options.step_timeout = absl::Seconds(1);
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  absl::Status status = consumer->Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("refused: full"), HasSubstr(worker.endpoint())));
+  // Retries are spaced by what the worker asked for, whatever the number of parts that wait.
+  EXPECT_LE(worker.requests(), 60);
+}
+
+TEST(ConsumerFaults, NoWorkerIsUnavailableAndNamed) {
+  std::string endpoint;
+  {
+    FakeWorker gone;
+    endpoint = gone.endpoint();
+  }
+  ConsumerOptions options = OptionsFor({endpoint});
+  options.connect_timeout = absl::Milliseconds(500);
+  absl::Status status = Consumer::Connect(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr(endpoint));
+}
+
+TEST(ConsumerFaults, WorkersOfAnotherStreamOrVersionAreRefusedAndNamed) {
+  FakeWorker other({.stream_digest = "0000000000000000000000000000000f"});
+  ConsumerOptions options = OptionsFor({other.endpoint()});
+  options.expect_stream_digest = FakeWorkerOptions().stream_digest;
+  absl::Status status = Consumer::Connect(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("stream digest"), HasSubstr(options.expect_stream_digest),
+                    HasSubstr("0000000000000000000000000000000f"), HasSubstr(other.endpoint())));
+
+  FakeWorker newer({.stream_version = 99});
+  status = Consumer::Connect(OptionsFor({newer.endpoint()})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("stream version 99"), HasSubstr(newer.endpoint())));
+
+  FakeWorker moved({.layout_digest = "0000000000000000000000000000000e"});
+  options = OptionsFor({moved.endpoint()});
+  options.expect_layout_digest = FakeWorkerOptions().layout_digest;
+  status = Consumer::Connect(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("layout digest"));
+}
+
+TEST(ConsumerFaults, AWorkerOfAnotherStreamAmongOthersServesNothing) {
+  FakeWorker good, other({.stream_digest = "0000000000000000000000000000000f"}),
+      moved({.layout_digest = "0000000000000000000000000000000e"}), newer({.stream_version = 99});
+  std::mutex mutex;
+  std::string log;
+  ConsumerOptions options =
+      OptionsFor({good.endpoint(), other.endpoint(), moved.endpoint(), newer.endpoint()});
+  options.expect_stream_digest = FakeWorkerOptions().stream_digest;
+  options.expect_layout_digest = FakeWorkerOptions().layout_digest;
+  options.log = [&](const std::string& line) {
+    std::lock_guard<std::mutex> lock(mutex);
+    log += line + "\n";
+  };
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 10);
+  consumer.reset();
+  EXPECT_EQ(other.requests() + moved.requests() + newer.requests(), 0);
+  std::lock_guard<std::mutex> lock(mutex);
+  EXPECT_THAT(log,
+              AllOf(HasSubstr(other.endpoint()), HasSubstr(moved.endpoint()), HasSubstr(newer.endpoint())));
+}
+
+TEST(ConsumerFaults, ADeadWorkerStopsNothing) {
+  auto first = std::make_unique<FakeWorker>();
+  FakeWorker second;
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({first->endpoint(), second.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 3);
+  first->Die();
+  auto step = consumer->Next();
+  for (int i = 0; i < 10 && step.ok(); ++i) step = consumer->Next();
+  EXPECT_TRUE(step.ok()) << step.status();
+}
+
+TEST(ConsumerFaults, ADescriptionThatTakesTooLongIsAskedOfAnother) {
+  std::atomic<bool> slow = true;
+  FakeWorkerOptions sleepy;
+  sleepy.before_describing = [&](uint64_t) {
+    while (slow) absl::SleepFor(absl::Milliseconds(10));
+  };
+  FakeWorker a(sleepy), b;
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 4);
+  slow = false;
+}
+
+class ConsumerOverTransport : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Transports, ConsumerOverTransport, testing::Values("grpc", "ucx"));
+
+TEST_P(ConsumerOverTransport, ManyFaultsAtRandomChangeNoByte) {
+  std::mutex mutex;
+  std::minstd_rand random(7);
+  FakeWorkerOptions made{.transport = GetParam()};
+  made.behave = [&](const PartName&, uint32_t) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto kinds = {Kind::kRefuse, Kind::kDropLater, Kind::kWrongHash, Kind::kForgetSession, Kind::kSlow};
+    if (random() % 4 != 0) return Behaviour();
+    return Behaviour{kinds.begin()[random() % kinds.size()], absl::Milliseconds(5)};
+  };
+  FakeWorker a(made), b(made), c(made), d(made), e(made);
+  std::unique_ptr<Consumer> consumer =
+      MustConnect(OptionsFor({a.endpoint(), b.endpoint(), c.endpoint(), d.endpoint(), e.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 60);
+}
+
+}  // namespace
+}  // namespace evenkeel

@@ -1,0 +1,146 @@
+#include "client/worker_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "client/part_fetch.h"
+#include "client/worker_ring.h"
+
+namespace evenkeel {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1000000);
+
+TEST(WorkerRing, NamesEveryWorkerOnce) {
+  for (size_t workers = 0; workers < 12; ++workers) {
+    for (uint32_t rank = 0; rank < 20; ++rank) {
+      for (uint64_t step = 0; step < 9; ++step) {
+        std::vector<size_t> order = AskOrder(workers, rank, step, step % 3);
+        std::sort(order.begin(), order.end());
+        std::vector<size_t> all(workers);
+        std::iota(all.begin(), all.end(), 0);
+        ASSERT_EQ(order, all);
+      }
+    }
+  }
+}
+
+TEST(WorkerRing, SpreadsRequestsEvenlyAndHoldsFewSessions) {
+  constexpr size_t kWorkers = 16;
+  std::vector<int> asked(kWorkers);
+  for (uint32_t rank = 0; rank < 32; ++rank) {
+    std::set<size_t> homes;
+    for (uint64_t step = 0; step < 40; ++step) {
+      size_t first = AskOrder(kWorkers, rank, step, 0)[0];
+      ++asked[first];
+      homes.insert(first);
+    }
+    EXPECT_LE(homes.size(), kHomeWorkers);
+  }
+  EXPECT_EQ(*std::min_element(asked.begin(), asked.end()), *std::max_element(asked.begin(), asked.end()));
+}
+
+class Table : public testing::Test {
+ protected:
+  Table() {
+    table_.SetListed({"a:1", "b:1", "c:1"});
+    for (auto& [endpoint, worker] : table_.all()) worker.state = Worker::State::kReady;
+  }
+  std::string Ask(uint64_t step = 0, std::set<std::string> excluded = {}, std::set<std::string> disliked = {},
+                  absl::Time now = kNow) {
+    Choice choice = table_.Choose(0, step, 0, excluded, disliked, now);
+    return choice.ask == nullptr ? "" : choice.ask->endpoint;
+  }
+  WorkerTable table_;
+};
+
+TEST_F(Table, RotatesWithTheStep) {
+  EXPECT_EQ(Ask(0), "a:1");
+  EXPECT_EQ(Ask(1), "b:1");
+  EXPECT_EQ(Ask(2), "c:1");
+  EXPECT_EQ(Ask(3), "a:1");
+}
+
+TEST_F(Table, PassesOverTheBusyAndTheAway) {
+  table_.Find("a:1")->busy_until = kNow + absl::Seconds(1);
+  table_.Find("b:1")->state = Worker::State::kAway;
+  table_.Find("b:1")->until = kNow + absl::Seconds(1);
+  EXPECT_EQ(Ask(), "c:1");
+  EXPECT_EQ(Ask(0, {"c:1"}), "");
+}
+
+TEST_F(Table, ABusyWorkerStillTakesLowerSteps) {
+  Worker& a = *table_.Find("a:1");
+  a.busy_until = kNow + absl::Seconds(1);
+  a.busy_step = 6;
+  EXPECT_EQ(Ask(6), "b:1");
+  EXPECT_EQ(Ask(3), "a:1");
+}
+
+TEST_F(Table, AfterARefusalOneRequestAtATimeUntilOneIsAccepted) {
+  Worker& a = *table_.Find("a:1");
+  a.refused_last = true;
+  EXPECT_EQ(Ask(), "a:1");
+  a.unanswered = 1;
+  EXPECT_EQ(Ask(), "b:1");
+  a.refused_last = false;
+  EXPECT_EQ(Ask(), "a:1");
+}
+
+TEST_F(Table, DislikedWorkersAreAskedOnlyWhereNobodyElseIsAlive) {
+  EXPECT_EQ(Ask(0, {}, {"a:1"}), "b:1");
+  EXPECT_EQ(Ask(0, {}, {"a:1", "b:1", "c:1"}), "a:1");
+  table_.Find("b:1")->busy_until = table_.Find("c:1")->busy_until = kNow + absl::Seconds(1);
+  EXPECT_EQ(Ask(0, {}, {"a:1"}), "") << "the others are only busy";
+}
+
+TEST_F(Table, OpensSessionsLazilyAndWaitsAMomentForThePreferred) {
+  Worker& a = *table_.Find("a:1");
+  a.state = Worker::State::kIdle;
+  Choice choice = table_.Choose(0, 0, 0, {}, {}, kNow);
+  EXPECT_EQ(choice.open, &a);
+  EXPECT_TRUE(choice.wait);
+  a.state = Worker::State::kOpening;
+  a.since = kNow;
+  EXPECT_EQ(Ask(0), "");
+  EXPECT_EQ(Ask(0, {}, {}, kNow + absl::Seconds(1)), "b:1");
+  EXPECT_EQ(Ask(1), "b:1") << "others do not wait for it";
+}
+
+TEST_F(Table, ForgetsWorkersThatLeftOnceTheyAreDone) {
+  table_.Find("b:1")->in_flight = 1;
+  EXPECT_EQ(table_.SetListed({"a:1"}).size(), 1);
+  EXPECT_NE(table_.Find("b:1"), nullptr);
+  EXPECT_EQ(Ask(1), "a:1");
+  table_.Find("b:1")->in_flight = 0;
+  EXPECT_EQ(table_.TakeFinished().size(), 1);
+  EXPECT_EQ(table_.Find("b:1"), nullptr);
+}
+
+TEST(PartFetch, TheVerdictNeedsThreeDistinctWorkersOrThreeAttemptsWhereThereAreFewer) {
+  PartFetch part;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(part.Verdict(3).ok());
+    part.failed.push_back({"a:1", "why", ""});
+  }
+  EXPECT_TRUE(part.Verdict(3).ok()) << "all on the same worker";
+  EXPECT_EQ(part.Verdict(2).code(), absl::StatusCode::kDataLoss);
+  part.failed.push_back({"b:1", "why", ""});
+  EXPECT_TRUE(part.Verdict(3).ok());
+  part.failed.push_back({"c:1", "why", ""});
+  EXPECT_EQ(part.Verdict(3).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(PartFetch, BytesOnTheWayHaveMoreTime) {
+  Attempt attempt;
+  attempt.advanced = kNow;
+  attempt.state = Attempt::State::kAccepted;
+  EXPECT_EQ(StaleAt(attempt, 256 << 20, absl::Seconds(10)), kNow + absl::Seconds(10));
+  attempt.state = Attempt::State::kSent;
+  EXPECT_EQ(StaleAt(attempt, 256 << 20, absl::Seconds(10)), kNow + absl::Seconds(74));
+}
+
+}  // namespace
+}  // namespace evenkeel
