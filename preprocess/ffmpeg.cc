@@ -1,5 +1,9 @@
 #include "preprocess/ffmpeg.h"
 
+extern "C" {
+#include <libavutil/mem.h>
+}
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +17,7 @@ namespace {
 
 constexpr int kIoBufferBytes = 64 << 10;
 constexpr int64_t kHeaderProbeBytes = 8 << 20;
+constexpr size_t kMaxAllocation = 1 << 30;  // of any one block inside FFmpeg
 
 bool StartsWith(std::span<const std::byte> bytes, size_t offset, std::string_view magic) {
   return bytes.size() >= offset + magic.size() &&
@@ -140,7 +145,8 @@ int64_t MediaInput::SeekMemory(void* opaque, int64_t offset, int whence) {
 
 absl::StatusOr<MediaInput> MediaInput::Open(std::string_view suffix, std::span<const std::byte> bytes,
                                             AVMediaType type, const Limits& limits) {
-  [[maybe_unused]] static const bool quiet = (av_log_set_level(AV_LOG_QUIET), true);
+  [[maybe_unused]] static const bool quiet =
+      (av_log_set_level(AV_LOG_QUIET), av_max_alloc(kMaxAllocation), true);
   EVENKEEL_ASSIGN_OR_RETURN(const Container* container, ContainerOf(suffix, bytes));
   MediaInput input;
   input.memory_ = std::make_unique<Memory>(Memory{bytes, 0});

@@ -1,5 +1,6 @@
 #include "preprocess/processor.h"
 
+#include <new>
 #include <utility>
 
 #include "core/status.h"
@@ -75,7 +76,11 @@ class FolderProcessor final : public Processor {
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(request.medium));
-    return family->Produce(request, field_bytes);
+    try {
+      return family->Produce(request, field_bytes);
+    } catch (const std::bad_alloc&) {
+      return absl::InternalError("no memory for the item");  // of this machine, not of the item
+    }
   }
   absl::Status FillInvalid(const ItemRequest& request,
                            std::span<const std::span<std::byte>> field_bytes) const override {

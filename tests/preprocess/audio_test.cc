@@ -177,7 +177,7 @@ TEST(Audio, NoSamplesAndLimitsHaveTheirErrors) {
 TEST(Audio, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
   for (const std::string& name : Files()) {
     Bytes original = Golden("audio/" + name);
-    for (uint64_t n = 0; n < 40; ++n) {
+    for (uint64_t n = 0; n < MutationCount(40); ++n) {
       Bytes bytes = Mutated(original, n);
       auto first = Decode(name, bytes);
       auto second = Decode(name, bytes);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -88,6 +89,12 @@ inline Bytes Mutated(const Bytes& original, uint64_t n) {
     }
   }
   return bytes;
+}
+
+// How many mutations of a file a test tries; EVENKEEL_MUTATIONS asks for another number.
+inline uint64_t MutationCount(uint64_t usual) {
+  const char* wanted = std::getenv("EVENKEEL_MUTATIONS");
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
 }
 
 }  // namespace evenkeel

@@ -140,7 +140,7 @@ TEST(Image, ABombIsRefusedByItsRatioBeforeMemoryIsTaken) {
 TEST(Image, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
   for (const Entry& entry : Index()) {
     Bytes original = Golden("images/" + entry.name);
-    for (uint64_t n = 0; n < 60; ++n) {
+    for (uint64_t n = 0; n < MutationCount(60); ++n) {
       Bytes bytes = Mutated(original, n);
       Limits limits;
       limits.max_image_pixels = 1 << 20;

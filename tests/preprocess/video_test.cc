@@ -137,7 +137,7 @@ TEST(Video, OtherDimensionsThanTheIndexSaysAreDataLoss) {
 TEST(Video, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
   for (const std::string& name : Files()) {
     Bytes original = Golden("video/" + name);
-    for (uint64_t n = 0; n < 25; ++n) {
+    for (uint64_t n = 0; n < MutationCount(25); ++n) {
       Bytes bytes = Mutated(original, n);
       auto first = Decode(name, bytes, {0, 7, 20});
       auto second = Decode(name, bytes, {0, 7, 20});
