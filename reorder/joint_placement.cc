@@ -26,7 +26,10 @@ class JointPlacement {
     const std::vector<uint32_t> order = LargestShareFirst();
     std::vector<std::vector<Family>> levels = MakeFamilies(*problem_.ranks);
     std::vector<uint32_t> rank(shares_.size());
-    for (uint32_t unit : order) {
+    for (size_t i = 0; i < order.size(); ++i) {
+      const uint32_t unit = order[i];
+      if (i + 8 < order.size())
+        __builtin_prefetch(&shares_[order[i + 8]]);  // the order is a random one in memory
       const Shares& share = shares_[unit];
       const Shares weight = {kLlmWeight * share[0], share[1], share[2]};
       uint32_t at = 0;

@@ -158,8 +158,13 @@ uint64_t TotalRows(const Plan& plan) {
 TEST(Planner, KeepsEveryInvariantOnRandomProblems) {
   Random random(1);
   const Below below = [&](uint64_t bound) { return random.Below(bound); };
+#ifdef EVENKEEL_SANITIZED
+  const int problems = 1500;
+#else
+  const int problems = 6000;
+#endif
   int planned = 0, executed = 0;
-  for (int i = 0; i < 6000; ++i) {
+  for (int i = 0; i < problems; ++i) {
     const RandomProblem problem = DrawProblem(below);
     const auto plan = MakePlan(problem.job, problem.step, problem.dummies);
     if (!plan.ok()) {
@@ -178,8 +183,8 @@ TEST(Planner, KeepsEveryInvariantOnRandomProblems) {
     const auto again = MakePlan(problem.job, problem.step, problem.dummies);
     ASSERT_EQ(PlanDigest::Of(*plan), PlanDigest::Of(*again)) << "problem " << i;
   }
-  EXPECT_GT(planned, 4000);
-  EXPECT_GT(executed, 2000);
+  EXPECT_GT(planned, problems * 2 / 3);
+  EXPECT_GT(executed, problems / 3);
 }
 
 TEST(Planner, GivesTheSamePlansOnEveryBuild) {
