@@ -176,7 +176,7 @@ processor:
   audio: {ROOT}/tests/golden/processor/qwen2-audio
   tokenizer: {ROOT}/tests/golden/tokenizer
   max_pixels: 200704
-  video_max_pixels: 50176
+  video_max_pixels: 100352
 batch: {{samples: 48}}
 topology: {{ranks_per_node: 2}}
 microbatch: {{capacity_tokens: 8192}}
