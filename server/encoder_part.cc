@@ -10,6 +10,8 @@ namespace evenkeel {
 namespace {
 
 constexpr int kNumMedia = 4;
+// Bytes between the tensors of a part, at most.
+constexpr uint64_t kMaxGaps = 16 * kPartAlignment;
 
 uint64_t ItemBytes(const Processor& processor, const PlannedItem& item) {
   uint64_t bytes = sizeof(uint8_t) + sizeof(int64_t);  // item_valid, item_rows
@@ -191,7 +193,7 @@ std::vector<std::pair<size_t, size_t>> CutPieces(const Processor& processor, con
     const uint64_t added = ItemBytes(processor, plan.items[items[i]]);
     if (pieces.empty() || bytes + added > kMaxPieceBytes) {
       pieces.emplace_back(i, i);
-      bytes = 0;
+      bytes = kMaxGaps;
     }
     bytes += added;
     pieces.back().second = i + 1;

@@ -160,6 +160,11 @@ void PartCall::Send(std::shared_ptr<const ReadyPart> part) {
 
 void PartCall::TakeSent(const ReadyPart& part, absl::Time begin, const absl::Status& status) {
   if (!status.ok()) {
+    if (absl::IsCancelled(status)) {
+      // The consumer closed its session: it has what it wants, or will ask elsewhere.
+      return Finally(std::nullopt,
+                     {Outcome::kCancelled, grpc::Status(grpc::StatusCode::CANCELLED, "session closed")});
+    }
     // The transport has closed the peer; the session is of no use any more.
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) open_->session().dead = true;
     return Fail(
