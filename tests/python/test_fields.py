@@ -1,0 +1,119 @@
+"""Fields, pixel expansion and packing names: the parts of the package that need no worker."""
+
+import numpy as np
+import pytest
+import torch
+
+import evenkeel
+import evenkeel.torch
+import made
+from evenkeel import packing
+from evenkeel.step import Expansion, Fields
+
+
+def expansion(rng, channels=3, frames=2, frames_on_wire=1, patch=14):
+    return Expansion(channels, frames, frames_on_wire, patch, rng.normal(size=(channels, 256)).astype(np.float32))
+
+
+def expand_slowly(patches, e):
+    out = np.zeros((len(patches), e.channels, e.frames, e.patch, e.patch), np.float32)
+    wire = patches.reshape(len(patches), e.channels, e.frames_on_wire, e.patch, e.patch)
+    for c in range(e.channels):
+        for f in range(e.frames):
+            out[:, c, f] = e.table[c][wire[:, c, f % e.frames_on_wire]]
+    return out.reshape(len(patches), e.channels * e.frames * e.patch * e.patch)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 57])
+@pytest.mark.parametrize("frames,on_wire", [(2, 1), (2, 2), (1, 1), (3, 1)])
+def test_pixels_expand_to_the_same_bits_in_cpp_torch_and_numpy(rows, frames, on_wire):
+    rng = np.random.default_rng(rows + 10 * frames + on_wire)
+    e = expansion(rng, frames=frames, frames_on_wire=on_wire, patch=4)
+    patches = rng.integers(0, 256, (rows, 3 * on_wire * 16), np.uint8)
+    expected = expand_slowly(patches, e)
+    by_cpp = e.expand(patches)
+    by_torch = evenkeel.torch.expand_pixels(torch.from_numpy(patches), e)
+    assert by_cpp.dtype == np.float32 and by_torch.dtype == torch.float32
+    assert by_cpp.tobytes() == expected.tobytes() == by_torch.numpy().tobytes()
+
+
+def test_expansion_refuses_patches_of_another_size():
+    e = expansion(np.random.default_rng(0))
+    with pytest.raises(evenkeel.InvalidArgument):
+        e.expand(np.zeros((2, 5), np.uint8))
+
+
+def test_a_field_expands_when_it_is_first_read_and_stays_small_until_then():
+    rng = np.random.default_rng(1)
+    e = expansion(rng)
+    patches = rng.integers(0, 256, (6, 588), np.uint8)
+    fields = Fields.of(pixel_values=(patches, e), image_grid_thw=np.array([[1, 2, 3]]))
+    assert fields.wire("pixel_values") is patches
+    assert fields["pixel_values"].shape == (6, 1176)
+    assert fields["pixel_values"] is fields["pixel_values"], "expanded once"
+    assert torch.equal(evenkeel.torch.pixels(fields), torch.from_numpy(fields["pixel_values"]))
+    assert torch.equal(evenkeel.torch.tensors(fields)["image_grid_thw"], torch.tensor([[1, 2, 3]]))
+    assert sorted(fields) == ["image_grid_thw", "pixel_values"] and len(fields) == 2
+
+
+def test_a_tensor_shares_the_arrays_memory_and_bf16_is_bfloat16():
+    values = torch.tensor([[1.5, -2.0, 3.25]], dtype=torch.bfloat16)
+    bits = values.view(torch.int16).numpy().view(np.uint16)
+    fields = Fields.of(pixel_values=bits)
+    out = evenkeel.torch.tensor(fields, "pixel_values")
+    assert out.dtype == torch.bfloat16 and torch.equal(out, values)
+    assert out.data_ptr() == bits.ctypes.data
+
+
+def test_pieces_of_a_part_are_joined():
+    first, second = np.arange(6).reshape(3, 2), np.arange(4).reshape(2, 2) + 10
+    fields = Fields([{"image_grid_thw": (first, "i64", None)}, {"image_grid_thw": (second, "i64", None)}])
+    assert np.array_equal(fields["image_grid_thw"], np.concatenate([first, second]))
+    alone = Fields([{"image_grid_thw": (first, "i64", None)}])
+    assert alone["image_grid_thw"] is first, "no copy of a single piece"
+
+
+def test_packing_names():
+    microbatch = made.packed_microbatch([3, 1, 5], [0] * 9)
+    flash = packing.flash_attention_kwargs(microbatch)
+    assert list(flash) == ["cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"]
+    assert flash["cu_seq_lens_q"].dtype == np.int32 and flash["cu_seq_lens_q"].tolist() == [0, 3, 4, 9]
+    assert flash["max_length_q"] == 5 and isinstance(flash["max_length_q"], int)
+    megatron = packing.packed_seq_params(microbatch)
+    assert megatron["qkv_format"] == "thd" and megatron["max_seqlen_kv"] == 5
+    assert megatron["cu_seqlens_kv"].tolist() == [0, 3, 4, 9]
+    assert packing.document_ids(microbatch).tolist() == [[1, 1, 1, 2, 3, 3, 3, 3, 3]]
+    with pytest.raises(ValueError, match="cu_seqlens"):
+        packing.flash_attention_kwargs(Fields.of(input_ids=np.zeros((2, 3), np.int64)))
+
+
+def test_rows_are_scattered_to_the_placeholders_with_gradients():
+    microbatch = made.packed_microbatch([4, 4], [0, 1, 1, 0, 3, 2, 0, 3])
+    hidden = torch.randn(8, 5, dtype=torch.float64, requires_grad=True)
+    vision = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    out = evenkeel.torch.scatter_rows(hidden, microbatch, "vision", vision)
+    assert torch.equal(out[[1, 2, 5]], vision) and torch.equal(out[[0, 3, 4, 6, 7]], hidden[[0, 3, 4, 6, 7]])
+    (out * torch.arange(8)[:, None]).sum().backward()
+    assert torch.equal(vision.grad, torch.tensor([1.0, 2, 5], dtype=torch.float64)[:, None].expand(3, 5))
+    assert hidden.grad[1].abs().sum() == 0 and torch.equal(hidden.grad[7], torch.full((5,), 7.0, dtype=torch.float64))
+    with_batch = evenkeel.torch.scatter_rows(hidden[None], microbatch, "audio", torch.zeros(2, 5))
+    assert with_batch.shape == (1, 8, 5)
+    with pytest.raises(ValueError, match="3 placeholders of phase vision, 2 rows"):
+        evenkeel.torch.scatter_rows(hidden, microbatch, "vision", vision[:2])
+
+
+def test_a_loader_names_the_options_it_does_not_know():
+    with pytest.raises(TypeError, match="prefetch_byte"):
+        evenkeel.Loader("a:1", rank=0, prefetch_byte=1)
+    with pytest.raises(ValueError):
+        evenkeel.Loader("a:1", rank=-1)
+
+
+def test_errors_have_their_own_classes():
+    with pytest.raises(evenkeel.Unavailable, match="127.0.0.1:1") as caught:
+        evenkeel.Loader("127.0.0.1:1", rank=0, connect_timeout=0.3).connect()
+    assert caught.value.code == "UNAVAILABLE"
+    with pytest.raises(evenkeel.InvalidArgument):
+        evenkeel.Loader("nonsense", rank=0).connect()
+    with pytest.raises(evenkeel.Error):
+        evenkeel.Loader("192.0.2.1:7000", rank=0).connect()
