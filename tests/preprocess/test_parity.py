@@ -73,13 +73,18 @@ def flatten(pixels, patch, merge, frames):
     return stack.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(gh * gw, c * frames * patch * patch), (1, gh, gw)
 
 
+def resize(image, width, height):
+    """Rows, then columns. Later releases than Debian's take the other order where it is less work."""
+    return image.resize((width, image.height), Image.BICUBIC).resize((width, height), Image.BICUBIC)
+
+
 def qwen2_vl(path, config, max_pixels=None):
     image = Image.open(path).convert("RGB")
     patch, merge, frames = config["patch_size"], config["merge_size"], config["temporal_patch_size"]
     least = config.get("min_pixels") or config["size"]["shortest_edge"]
     most = max_pixels or config.get("max_pixels") or config["size"]["longest_edge"]
     h, w = smart_resize(image.height, image.width, patch * merge, least, most)
-    image = np.asarray(image.resize((w, h), Image.BICUBIC))
+    image = np.asarray(resize(image, w, h))
     scaled = (image.astype(np.float64) * (1 / 255)).astype(np.float32)
     scaled = (scaled - np.array(config["image_mean"], np.float32)) / np.array(config["image_std"], np.float32)
     return flatten(scaled.transpose(2, 0, 1), patch, merge, frames) + (image,)
