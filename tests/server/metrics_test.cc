@@ -1,0 +1,64 @@
+#include "server/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "server/event_log.h"
+
+namespace evenkeel {
+namespace {
+
+std::set<std::string> NamesIn(const std::string& text, const std::string& pattern) {
+  std::set<std::string> names;
+  const std::regex regex(pattern);
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it) names.insert((*it)[1]);
+  return names;
+}
+
+TEST(Metrics, AreAllInTheDocument) {
+  Metrics metrics;
+  metrics.CountSample(true);
+  metrics.CountItem(Phase::kVision, false);
+  metrics.CountError("DATA_LOSS");
+  metrics.CountAdjusted("frames_repeated", 3);
+  metrics.CountSent("ucx", 5);
+  metrics.SetImbalance(Phase::kLlm, 1.5, 1.01);
+  metrics.SetTransport("ucx", "tcp/lo", false);
+  metrics.SetStream("job", "a", "b");
+  metrics.SetBytes({});
+  metrics.SetQueue(1, 2, 3);
+  metrics.SetSessions(4);
+  metrics.SetDraining(false);
+  std::ifstream file(std::string(EVENKEEL_SOURCE_DIR) + "/docs/metrics.md");
+  std::stringstream document;
+  document << file.rdbuf();
+  EXPECT_EQ(NamesIn(metrics.Text(), "# TYPE (evenkeel_[a-z_]+)"),
+            NamesIn(document.str(), "\n\\| `(evenkeel_[a-z_]+)`"));
+}
+
+TEST(Metrics, RefuseAnAddressTheyCannotListenAt) {
+  Metrics metrics;
+  EXPECT_EQ(metrics.Expose("nowhere").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(metrics.port(), 0);
+}
+
+TEST(EventLog, WritesOneValidLineOfJsonWhateverTheTextIs) {
+  const std::string line = FormatEvent(1769860800123, LogLevel::kWarning, "invalid",
+                                       {{"sample", std::string("a\"\n\\\x01\xFF\xC3\xA9")},
+                                        {"count", 3},
+                                        {"ratio", 0.5},
+                                        {"nothing", 0.0 / 0.0},
+                                        {"ok", true}});
+  EXPECT_EQ(line,
+            "{\"time\":\"2026-01-31T12:00:00.123Z\",\"level\":\"warning\",\"event\":\"invalid\","
+            "\"sample\":\"a\\\"\\n\\\\\\u0001\xEF\xBF\xBD\xC3\xA9\",\"count\":3,\"ratio\":0.5,\"nothing\":"
+            "null,\"ok\":true}");
+}
+
+}  // namespace
+}  // namespace evenkeel
