@@ -55,7 +55,9 @@ absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
       ScannedSample damage;
       if (sample) damage.key = sample->key;
       damage.reason = "shard damaged";
+      // From "at byte": the reason says the rest, and a path has no place in the index.
       damage.detail = std::string(member.status().message());
+      if (size_t at = damage.detail.find("at byte "); at != std::string::npos) damage.detail.erase(0, at);
       return std::optional<ScannedSample>(std::move(damage));
     }
     if (!member->has_value()) {
