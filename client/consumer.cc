@@ -75,6 +75,10 @@ class FetchingConsumer : public Consumer {
       inbox_->Post({0, found.ok() ? EndpointsChanged{absl::OkStatus(), *found}
                                   : EndpointsChanged{found.status(), {}}});
     });
+    // What this machine cannot do is said before anybody is asked.
+    if (options_.require_rdma) {
+      EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, {"ucx", "grpc"}, spec.name));
+    }
     Pinned pinned{kStreamVersion, options_.expect_stream_digest, options_.expect_layout_digest};
     EVENKEEL_ASSIGN_OR_RETURN(FirstContact contact,
                               MakeFirstContact(options_, pinned, *inbox_, *control_, may_dial_));
@@ -82,7 +86,9 @@ class FetchingConsumer : public Consumer {
     pinned.layout_digest = contact.worker.layout_digest;
     phases_ = contact.worker.phases;
     EVENKEEL_ASSIGN_OR_RETURN(memory_, ReceiveMemory::Create(options_.prefetch_bytes));
-    EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, contact.worker.transports, spec.name));
+    if (sink_ == nullptr) {
+      EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, contact.worker.transports, spec.name));
+    }
     if (absl::Status registered = sink_->RegisterMemory(memory_->arena()); !registered.ok()) {
       options_.log(absl::StrCat("receive memory is not registered, parts will be: ", registered.message()));
     }

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/status.h"
@@ -68,6 +69,20 @@ class Contact {
     });
   }
 
+  // gRPC says no more than that the connection ended where the worker did not accept our certificate.
+  std::string TlsHint(const absl::Status& answer) const {
+    bool certificates = absl::StrContains(answer.message(), "Ssl handshake") ||
+                        absl::StrContains(answer.message(), "peer certificate");
+    if (!certificates && !absl::StrContains(answer.message(), "Socket closed")) return "";
+    if (options_.tls.certificate.empty()) {
+      return " (a worker that was started with certificates needs --tls-cert, --tls-key and --tls-ca here, "
+             "too)";
+    }
+    return certificates
+               ? " (is the worker's certificate for this name, and signed by our --tls-ca?)"
+               : " (is our --tls-cert signed by the worker's --tls-ca, and has the worker certificates?)";
+  }
+
   FirstContact Found() { return std::move(found_); }
 
   absl::Status Failure() const {
@@ -80,7 +95,7 @@ class Contact {
         code = one;
       }
       absl::StrAppend(&text, text.empty() ? "" : "; ", endpoint, ": ",
-                      asked.answer.ok() ? "no answer" : asked.answer.message());
+                      asked.answer.ok() ? "no answer" : asked.answer.message(), TlsHint(asked.answer));
     }
     if (asked_.empty()) text = lookup_.ok() ? "no endpoint is known yet" : std::string(lookup_.message());
     return absl::Status(code, absl::StrCat("no worker can serve rank ", options_.rank, ": ", text));

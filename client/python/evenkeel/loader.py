@@ -60,13 +60,7 @@ class Loader:
         self._compare_layout()
 
     def __iter__(self):
-        while True:
-            try:
-                step = next(self)
-            except StopIteration:
-                return
-            yield step
-            del step  # its memory goes back as soon as the caller lets go of it
+        return self
 
     def __next__(self):
         if self._end is not None and self._next >= self._end:
@@ -93,20 +87,31 @@ class Loader:
         if state["version"] != _STATE_VERSION:
             raise Mismatch(f"the loader's state has version {state['version']}, this release reads {_STATE_VERSION}",
                            "FAILED_PRECONDITION")
-        if self._consumer is not None:
-            serves = self._consumer.state()["stream_digest"]
-            if serves != state["stream_digest"]:
-                raise Mismatch(
-                    f"cannot resume at step {state['step']}: the checkpoint's stream digest is "
-                    f"{state['stream_digest']}, the workers serve stream digest {serves} (other data, another seed, "
-                    "batch size, processor or release)", "FAILED_PRECONDITION")
-            self._consumer.seek(state["step"])
-        self._next = state["step"]
-        self._resumed = dict(state)
         if self._consumer is None:
-            self.connect()
+            self._resume_by_connecting(state)
         else:
-            self._compare_layout()
+            self._resume_connected(state)
+
+    def _resume_by_connecting(self, state):
+        # Where several releases serve side by side, workers of the checkpoint's stream are looked for among them.
+        before = self._next
+        self._next, self._resumed = state["step"], dict(state)
+        try:
+            self.connect()
+        except BaseException:
+            self._next, self._resumed = before, None  # a refused state leaves the loader as it was
+            raise
+
+    def _resume_connected(self, state):
+        serves = self._consumer.state()["stream_digest"]
+        if serves != state["stream_digest"]:
+            raise Mismatch(
+                f"cannot resume at step {state['step']}: the checkpoint's stream digest is {state['stream_digest']}, "
+                f"the workers serve stream digest {serves} (other data, another seed, batch size, processor or "
+                "release)", "FAILED_PRECONDITION")
+        self._consumer.seek(state["step"])
+        self._next, self._resumed = state["step"], dict(state)
+        self._compare_layout()
 
     def stats(self):
         """Counters since the connection: steps, parts, bytes, requests, wait_seconds, transport and others."""

@@ -1,0 +1,157 @@
+"""The loader against a real worker: fields, ownership of memory, state, pickling, interrupts."""
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import evenkeel
+import evenkeel.torch
+import jobs
+
+pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loader")
+    jobs.write_shard(folder / "mixed.tar")
+    path = jobs.write_job(folder, "two", 2, "balance_without_moving", "once_per_step",
+                          f"{{capacity_tokens: {jobs.CAPACITY}}}")
+    jobs.make_index(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def endpoint(job):
+    with jobs.worker(job) as address:
+        yield address
+
+
+def test_fields_have_the_names_types_and_shapes_of_the_models(endpoint):
+    step = next(evenkeel.Loader(endpoint, rank=0))
+    microbatch = step.microbatches[0]
+    tokens = microbatch["input_ids"].shape[1]
+    for name in ("input_ids", "labels", "mm_token_type_ids"):
+        assert microbatch[name].shape == (1, tokens) and microbatch[name].dtype == np.int64
+    assert microbatch["position_ids"].shape == (3, 1, tokens)
+    assert microbatch["cu_seqlens"].dtype == np.int32 and microbatch["cu_seqlens"][-1] == tokens
+    vision = step.encoders["vision"]
+    assert vision.dtype("pixel_values") == "u8" and vision["pixel_values"].dtype == np.float32
+    rows = int(vision["image_grid_thw"].prod(1).sum())
+    assert vision["pixel_values"].shape == (rows, 1176) and vision.wire("pixel_values").shape == (rows, 588)
+    assert int(vision["item_rows"].sum()) == rows // 4 == step.routes["vision"].rows_in
+    assert step.encoders["audio"]["input_features"].shape[1:] == (128, 3000)
+    assert torch.equal(evenkeel.torch.pixels(vision), torch.from_numpy(vision["pixel_values"]))
+    assert step.loads["llm"]["tokens_after"] and len(step.loads["vision"]["before"]) == 2
+
+
+def test_arrays_and_tensors_outlive_step_and_loader(endpoint):
+    loader = evenkeel.Loader(endpoint, rank=1, num_steps=3, prefetch_bytes=64 << 20)
+    kept, copies = [], []
+    for step in loader:
+        for microbatch in step.microbatches:
+            tensor = evenkeel.torch.tensor(microbatch, "input_ids")
+            assert tensor.data_ptr() == microbatch["input_ids"].ctypes.data, "no copy"
+            kept.append(tensor)
+            copies.append(tensor.clone())
+    loader.close()
+    del loader, step, microbatch
+    gc.collect()
+    assert kept and all(torch.equal(a, b) for a, b in zip(kept, copies))
+
+
+def test_digests_are_those_of_fetch(endpoint, job):
+    done = subprocess.run([jobs.BINARY, "fetch", "--endpoints", endpoint, "--job", str(job), "--ranks", "0-1",
+                           "--steps", "3", "--digest"], capture_output=True, text=True, check=True)
+    expected = [line.split() for line in done.stdout.splitlines()[:6]]
+    loaders = [evenkeel.Loader(endpoint, rank=rank, num_steps=3) for rank in range(2)]
+    got = [[str(step.index), str(rank), step.digest()] for steps in zip(*loaders) for rank, step in enumerate(steps)]
+    assert got == expected
+
+
+def test_state_is_small_the_same_on_every_rank_and_resumes(endpoint):
+    loaders = [evenkeel.Loader(endpoint, rank=rank) for rank in range(2)]
+    for loader in loaders:
+        next(loader)
+        next(loader)
+    first, second = (loader.state_dict() for loader in loaders)
+    assert first == second and first["step"] == 2 and set(first) == {"version", "step", "stream_digest", "layout_digest"}
+    after = next(loaders[0])
+    # Before the first step of a new loader, in the middle of a used one, and of a pickled one.
+    fresh = evenkeel.Loader(endpoint, rank=0)
+    fresh.load_state_dict(first)
+    used = loaders[0]
+    used.load_state_dict(first)
+    sent = pickle.loads(pickle.dumps(evenkeel.Loader(endpoint, rank=0, first_step=2)))
+    for loader in (fresh, used, sent):
+        assert next(loader).digest() == after.digest()
+
+
+def test_a_state_of_another_stream_is_refused(endpoint):
+    state = evenkeel.Loader(endpoint, rank=0).state_dict()
+    other = dict(state, stream_digest="0" * 32)
+    connected = evenkeel.Loader(endpoint, rank=0)
+    connected.connect()
+    for loader in (connected, evenkeel.Loader(endpoint, rank=0)):
+        with pytest.raises(evenkeel.Mismatch, match="(?i)stream digest") as caught:
+            loader.load_state_dict(other)
+        assert "0" * 32 in str(caught.value) and state["stream_digest"] in str(caught.value)
+        assert next(loader).index == 0, "it is as it was"
+    with pytest.raises(ValueError, match="stream_digest"):
+        evenkeel.Loader(endpoint, rank=0).load_state_dict({"version": 1, "step": 3, "layout_digest": ""})
+
+
+def test_a_changed_layout_is_logged(endpoint, caplog):
+    state = evenkeel.Loader(endpoint, rank=0).state_dict()
+    loader = evenkeel.Loader(endpoint, rank=0)
+    loader.load_state_dict(dict(state, layout_digest="1" * 32))
+    assert "the layout changed since the checkpoint" in caplog.text
+    assert next(loader).index == state["step"]
+
+
+def test_num_steps_ends_the_iteration_and_counts_from_first_step(endpoint):
+    loader = evenkeel.Loader(endpoint, rank=0, first_step=4, num_steps=2)
+    assert [step.index for step in loader] == [4, 5]
+    assert list(loader) == []
+    assert loader.stats()["steps"] == 2
+
+
+def test_an_interrupt_ends_the_wait(job):
+    """A worker that never answers the head step must not make the process deaf."""
+    with jobs.worker(job) as address:
+        loader = evenkeel.Loader(address, rank=0, prefetch_steps=1)
+        next(loader)
+        loader._consumer.seek(10 ** 15)  # far from what was prefetched
+    # The worker is gone; without an interrupt the loader would wait for its step_timeout of five minutes.
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(loader)
+    timer.join()
+
+
+def test_other_threads_run_while_a_step_is_awaited(job):
+    with jobs.worker(job) as address:
+        loader = evenkeel.Loader(address, rank=0, prefetch_steps=1, step_timeout=1)
+        next(loader)
+    ticks, stop = [0], threading.Event()
+
+    def tick():
+        while not stop.wait(0.01):
+            ticks[0] += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    with pytest.raises(evenkeel.DeadlineExceeded, match="did not arrive within 1s"):
+        while True:
+            next(loader)
+    stop.set()
+    thread.join()
+    assert ticks[0] >= 10, "the lock of the interpreter was released"
