@@ -120,7 +120,9 @@ absl::Status StreamingSink::Connect(SessionId id, const std::string& endpoint, c
   session->endpoint = endpoint;
   session->deadline = Clock::now() + absl::ToChronoNanoseconds(
                                          std::min(options_.connect_timeout, absl::Duration(absl::Hours(24))));
-  session->channel = grpc::CreateCustomChannel(endpoint, credentials_, ClientArguments());
+  grpc::ChannelArguments arguments = ClientArguments();
+  if (!options_.certified_name.empty()) arguments.SetSslTargetNameOverride(options_.certified_name);
+  session->channel = grpc::CreateCustomChannel(endpoint, credentials_, arguments);
   {
     MutexLock lock(mutex_);
     if (!sessions_.emplace(id, session).second) {

@@ -48,6 +48,9 @@ struct Options {
   bool shared_memory = false;  // ucx: opt-in for one host; peers are not watched, see docs/transport.md
   std::string devices;         // ucx: UCX_NET_DEVICES; empty: the library's choice
   bool loopback_only = false;  // ucx: binds to "lo" alone; set it wherever there are no certificates
+  // grpc sinks: the name that the workers' certificates carry, where endpoints are the addresses that it was
+  // looked up to; empty: each endpoint's own host.
+  std::string certified_name;
   absl::Duration connect_timeout = absl::Seconds(5);
   uint64_t max_message_bytes = 512ull << 20;
 };

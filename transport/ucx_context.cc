@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "transport/factory.h"
 #include "transport/ucx_worker.h"
 
 namespace evenkeel::transport {
@@ -14,8 +15,6 @@ struct ConfigDeleter {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
 };
 using Config = std::unique_ptr<ucp_config_t, ConfigDeleter>;
-
-constexpr char kTcpSegment[] = "256k";
 
 bool InEnvironment(const char* name) { return std::getenv(name) != nullptr; }
 

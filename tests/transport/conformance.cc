@@ -269,6 +269,7 @@ TEST_P(Conformance, RefusesASecondExpectationOfOneRequest) {
   EXPECT_EQ(CodeOf(two), StatusCode::kAlreadyExists);
   Send(1, 1, payload, &sent);
   EXPECT_TRUE(one.Wait().ok());
+  EXPECT_TRUE(sent.Wait().ok());
   EXPECT_TRUE(first == payload);
 }
 

@@ -74,30 +74,28 @@ absl::StatusOr<std::unique_ptr<Sink>> MakeSink(Backend backend, const Options& o
 }
 
 Done Outcome::callback() {
-  return [this](absl::Status status) {
-    MutexLock lock(mutex_);
-    ++calls_;
-    status_ = std::move(status);
-    changed_.NotifyAll();
+  return [state = state_](absl::Status status) {
+    MutexLock lock(state->mutex);
+    ++state->calls;
+    state->status = std::move(status);
+    state->changed.NotifyAll();
   };
 }
 
 absl::Status Outcome::Wait(absl::Duration timeout) {
   absl::Time deadline = absl::Now() + timeout;
-  MutexLock lock(mutex_);
-  while (calls_ == 0) {
+  MutexLock lock(state_->mutex);
+  while (state_->calls == 0) {
     absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("the test waited in vain");
-    changed_.WaitFor(mutex_, left);
+    state_->changed.WaitFor(state_->mutex, left);
   }
-  return status_;
+  return state_->status;
 }
 
-bool Outcome::done() { return calls() > 0; }
-
 int Outcome::calls() {
-  MutexLock lock(mutex_);
-  return calls_;
+  MutexLock lock(state_->mutex);
+  return state_->calls;
 }
 
 std::vector<std::byte> Payload(size_t bytes, uint64_t seed) {

@@ -44,20 +44,23 @@ class WorkerSide {
 
 absl::StatusOr<std::unique_ptr<Sink>> MakeSink(Backend backend, const Options& options);
 
-// The end of one Send or Expect. Keep it until the callback ran.
+// The end of one Send or Expect. May be destroyed before the callback ran; the bytes may not.
 class Outcome {
  public:
   Done callback();
   // DeadlineExceeded with a message of its own where nothing came in time.
   absl::Status Wait(absl::Duration timeout = absl::Seconds(20));
-  bool done();
+  bool done() { return calls() > 0; }
   int calls();
 
  private:
-  Mutex mutex_;
-  CondVar changed_;
-  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    int calls ABSL_GUARDED_BY(mutex) = 0;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 // Bytes that differ between seeds and positions.
