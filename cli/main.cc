@@ -32,21 +32,11 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", EVENKEEL_VERSION);
   app.require_subcommand(1);
   int exit_code = evenkeel::cli::kOk;
-#ifdef EVENKEEL_HAVE_INDEX
   evenkeel::cli::AddIndexCommand(app, &exit_code);
-#endif
-#ifdef EVENKEEL_HAVE_SERVE
   evenkeel::cli::AddServeCommand(app, &exit_code);
-#endif
-#ifdef EVENKEEL_HAVE_FETCH
   evenkeel::cli::AddFetchCommand(app, &exit_code);
-#endif
-#ifdef EVENKEEL_HAVE_PLAN
   evenkeel::cli::AddPlanCommand(app, &exit_code);
-#endif
-#ifdef EVENKEEL_HAVE_PREPROCESS
   evenkeel::cli::AddPreprocessCommand(app, &exit_code);
-#endif
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,4 +1,4 @@
-#include "arrays.h"
+#include "client/python/src/arrays.h"
 
 #include <string>
 #include <utility>

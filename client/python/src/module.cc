@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "arrays.h"
+#include "client/python/src/arrays.h"
 #include "client/consumer.h"
 #include "core/job.h"
 
