@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +19,7 @@ class FakeTransport : public transport::Source {
                        const transport::Secret& secret) override {
     if (address == "bad") return absl::InvalidArgumentError("no address");
     MutexLock lock(mutex_);
-    secrets[session] = secret;
+    secrets_[session] = secret;
     return absl::OkStatus();
   }
 
@@ -29,9 +28,9 @@ class FakeTransport : public transport::Source {
     absl::Status status;
     {
       MutexLock lock(mutex_);
-      status = fail;
-      if (status.ok()) sent[request] = {std::vector<std::byte>(bytes.begin(), bytes.end()), hash};
-      if (hold) {
+      status = fail_;
+      if (status.ok()) sent_[request] = {std::vector<std::byte>(bytes.begin(), bytes.end()), hash};
+      if (hold_) {
         held_.push_back(std::move(done));
         return;
       }
@@ -41,7 +40,7 @@ class FakeTransport : public transport::Source {
 
   void Disconnect(transport::SessionId session) override {
     MutexLock lock(mutex_);
-    secrets.erase(session);
+    secrets_.erase(session);
   }
 
   void LetGo() {
@@ -49,27 +48,39 @@ class FakeTransport : public transport::Source {
     {
       MutexLock lock(mutex_);
       held.swap(held_);
-      hold = false;
+      hold_ = false;
     }
     for (transport::Done& done : held) done(absl::OkStatus());
   }
   size_t connected() {
     MutexLock lock(mutex_);
-    return secrets.size();
+    return secrets_.size();
+  }
+  // A copy of what was sent for `request`.
+  std::pair<std::vector<std::byte>, Digest> Sent(uint64_t request) {
+    MutexLock lock(mutex_);
+    return sent_.at(request);
   }
   size_t num_held() {
     MutexLock lock(mutex_);
     return held_.size();
   }
 
-  // Set before use; read under the lock.
-  std::map<uint64_t, std::pair<std::vector<std::byte>, Digest>> sent;
-  std::map<uint64_t, transport::Secret> secrets;
-  absl::Status fail;
-  bool hold = false;
+  void Hold() {
+    MutexLock lock(mutex_);
+    hold_ = true;
+  }
+  void FailWith(absl::Status status) {
+    MutexLock lock(mutex_);
+    fail_ = std::move(status);
+  }
 
  private:
   Mutex mutex_;
+  std::map<uint64_t, std::pair<std::vector<std::byte>, Digest>> sent_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, transport::Secret> secrets_ ABSL_GUARDED_BY(mutex_);
+  absl::Status fail_ ABSL_GUARDED_BY(mutex_);
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<transport::Done> held_ ABSL_GUARDED_BY(mutex_);
 };
 

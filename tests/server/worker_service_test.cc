@@ -22,10 +22,11 @@ struct Fixture {
   explicit Fixture(std::vector<FakeSample> samples = MixedSamples(40), PartPool::Options pool_options = {})
       : stream(MakeFakeStream(FakeJob(2, 8), std::move(samples))),
         builder(*stream, &metrics),
-        planner([this](uint64_t step) { return PlanStep(*stream, step); }, {}, &metrics),
+        planner(std::make_unique<StepPlanner>([this](uint64_t step) { return PlanStep(*stream, step); },
+                                              StepPlanner::Options(), &metrics)),
         pool(pool_options, &metrics),
         service({.stream = *stream,
-                 .planner = planner,
+                 .planner = *planner,
                  .builder = builder,
                  .pool = pool,
                  .sessions = sessions,
@@ -39,6 +40,7 @@ struct Fixture {
   ~Fixture() {
     server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
     server.reset();
+    planner.reset();
     pool.Stop();
   }
 
@@ -93,7 +95,7 @@ struct Fixture {
   std::unique_ptr<Stream> stream;
   FakeTransport source;
   PartBuilder builder;
-  StepPlanner planner;
+  std::unique_ptr<StepPlanner> planner;
   PartPool pool;
   SessionTable sessions{{}};
   WorkerService service;
@@ -173,7 +175,7 @@ TEST(WorkerService, DeliversEveryPartOfAStepAsDescribed) {
       EXPECT_TRUE(events.front().has_accepted());
       ASSERT_TRUE(events.back().has_sent());
       EXPECT_EQ(events.back().sent().length(), part.bytes());
-      const auto& [bytes, hash] = f.source.sent.at(id);
+      const auto [bytes, hash] = f.source.Sent(id);
       EXPECT_EQ(bytes.size(), part.bytes());
       EXPECT_EQ(hash, DigestOf(bytes));
       EXPECT_EQ(events.back().sent().hash(), std::string(hash.bytes.begin(), hash.bytes.end()));
@@ -232,7 +234,7 @@ TEST(WorkerService, APartBeyondTheBudgetIsRefusedWhenItIsPlanned) {
 
 TEST(WorkerService, RefusesAtOnceWhenItsMemoryIsTaken) {
   Fixture f(MixedSamples(40), {.budget_bytes = 100000, .kept_bytes = 0});
-  f.source.hold = true;
+  f.source.Hold();
   ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
   std::vector<std::thread> asking;
   std::atomic<int> refused{0}, sent{0};
@@ -277,7 +279,7 @@ TEST(WorkerService, CancellingTheCallDropsTheWork) {
 
 TEST(WorkerService, ReportsProgressOfAPartThatIsOnTheWire) {
   Fixture f;
-  f.source.hold = true;
+  f.source.Hold();
   ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
   pb::PartDescription llm;
   llm.set_phase("llm");
@@ -305,7 +307,7 @@ TEST(WorkerService, ReportsProgressOfAPartThatIsOnTheWire) {
 
 TEST(WorkerService, EndsTheSessionWhosePeerIsGone) {
   Fixture f;
-  f.source.fail = absl::UnavailableError("connection reset");
+  f.source.FailWith(absl::UnavailableError("connection reset"));
   ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
   pb::PartDescription llm;
   llm.set_phase("llm");
@@ -319,7 +321,7 @@ TEST(WorkerService, EndsTheSessionWhosePeerIsGone) {
 
 TEST(WorkerService, FinishesAcceptedPartsAndRefusesOthersWhileItDrains) {
   Fixture f;
-  f.source.hold = true;
+  f.source.Hold();
   ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
   pb::PartDescription llm;
   llm.set_phase("llm");
