@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "cli/commands.h"
+#include "transport/ucx_log.h"
 
 namespace evenkeel::cli {
 
@@ -28,6 +29,7 @@ int Report(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   std::setlocale(LC_ALL, "C");
+  evenkeel::transport::LogUcxToStandardError();
   CLI::App app("Evenkeel: data preprocessing for training multimodal models, as a service.", "evenkeel");
   app.set_version_flag("--version", EVENKEEL_VERSION);
   app.require_subcommand(1);
