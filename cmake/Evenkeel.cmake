@@ -64,10 +64,6 @@ function(evenkeel_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}"
     ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp halt_on_error=1 ignore_noninstrumented_modules=1;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp;UBSAN_OPTIONS=print_stacktrace=1")
   if(EVENKEEL_SANITIZE)
-    # UCX's memory hooks run as a thread ends, when ThreadSanitizer has already forgotten it.
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "UCX_MEM_MMAP_HOOK_MODE=none")
-  endif()
-  if(EVENKEEL_SANITIZE)
     # UCX's hooks into mmap and munmap run where the sanitizers' threads have begun to end.
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_EVENTS=n)
   endif()
