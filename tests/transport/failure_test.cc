@@ -164,9 +164,17 @@ class NetworkFailure : public PeerFailure {
       if (!joined) usleep(20'000);
     }
     if (!joined) GTEST_SKIP() << "no veth devices here";
-    ASSERT_TRUE(Shell(In(*source_) + "ip addr add 10.231.0.1/24 dev wire") &&
-                Shell(In(*sink_) + "ip addr add 10.231.0.2/24 dev wire") &&
-                Shell(In(*source_) + "ip link set wire up") && Shell(In(*sink_) + "ip link set wire up"));
+    for (const std::string& command :
+         {In(*source_) + "ip addr replace 10.231.0.1/24 dev wire",
+          In(*sink_) + "ip addr replace 10.231.0.2/24 dev wire", In(*source_) + "ip link set wire up",
+          In(*sink_) + "ip link set wire up"}) {
+      bool done = Shell(command);
+      for (int i = 0; i < 20 && !done; ++i) {
+        usleep(50'000);
+        done = Shell(command);
+      }
+      ASSERT_TRUE(done) << command;
+    }
     // A device that was just set up counts as running a moment later.
     for (PeerProcess* peer : {source_.get(), sink_.get()}) {
       bool started = peer->Start();
