@@ -1,0 +1,180 @@
+"""The index: atomic under SIGKILL, exclusions by the job, progress, and bad items found only when they are decoded."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+import harness
+import media
+
+evenkeel = pytest.importorskip("evenkeel")
+
+
+def write_shards(folder, count, samples=40):
+    for number in range(count):
+        rng = random.Random(number)
+        shard = media.Shard(folder / f"a-{number:03d}.tar")
+        for i in range(samples):
+            shard.add(f"{number}/{i:03d}.png", media.image_bytes(rng, "png", 30, 40))
+            shard.add(f"{number}/{i:03d}.txt", b"a caption")
+        shard.close()
+
+
+def digest_of(job):
+    """The index's digest as a reader sees it; AssertionError where the index is broken."""
+    plan = json.loads(harness.run("plan", "--job", job, "--step", 0, "--json").stdout)
+    assert plan["num_samples"] == 4
+    return [sample["name"] for sample in plan["samples"]]
+
+
+def test_a_kill_at_any_moment_leaves_the_old_index_or_the_new_one(tmp_path):
+    write_shards(tmp_path, 3)
+    datasets = [("a", "a-{000..002}.tar", 1)]
+    old = harness.write_job(tmp_path / "old.yaml", datasets, ranks=1, batch="{samples: 4}")
+    new = harness.write_job(tmp_path / "new.yaml", datasets, ranks=1, batch="{samples: 4}")
+    new.write_text(new.read_text().replace("max_pixels: 50176", "max_pixels: 3200"))
+
+    def make(job):
+        return json.loads(harness.run("index", "--job", job, "--json").stdout)["digest"]
+
+    digests = {make(old): old, make(new): new}
+    assert len(digests) == 2
+    begin = time.monotonic()
+    make(old)
+    usual = time.monotonic() - begin
+    rng, seen = random.Random(1), {"killed": 0, "old": 0, "new": 0}
+    for round_number in range(24):
+        make(old)
+        process = subprocess.Popen([harness.binary(), "index", "--job", str(new)], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0, 1.2 * usual))
+        process.kill()
+        seen["killed"] += process.wait() != 0
+        # Each job reads the index of its own processor only; exactly one of them finds its own, unbroken.
+        read = [harness.run("plan", "--job", job, "--step", 0, "--json", check=False) for job in (old, new)]
+        codes = [done.returncode for done in read]
+        assert codes in ([0, 3], [3, 0]), [done.stderr for done in read]
+        seen["old" if codes[0] == 0 else "new"] += 1
+    assert seen["killed"] >= 3, seen
+    left = sorted(path.name for path in (tmp_path / "index").rglob("*") if path.is_file())
+    make(new)
+    after = sorted(path.name for path in (tmp_path / "index").rglob("*") if path.is_file())
+    assert len(after) <= len(left) + 3, "what killed runs left is cleared away"
+    assert digest_of(new)
+
+
+def test_a_kill_during_the_first_index_leaves_none_or_all(tmp_path):
+    write_shards(tmp_path, 2)
+    rng = random.Random(2)
+    for round_number in range(8):
+        job = harness.write_job(tmp_path / f"job-{round_number}.yaml", [("a", "a-{000..001}.tar", 1)], ranks=1,
+                                batch="{samples: 4}", index=f"index-{round_number}")
+        process = subprocess.Popen([harness.binary(), "index", "--job", str(job)], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0, 0.1))
+        process.kill()
+        process.wait()
+        done = harness.run("plan", "--job", job, "--step", 0, check=False)
+        assert done.returncode == 0 or "evenkeel index" in done.stderr, done.stderr
+        harness.run("index", "--job", job)
+        digest_of(job)
+
+
+def test_a_new_shard_is_read_alone(tmp_path):
+    write_shards(tmp_path, 3)
+    two = harness.write_job(tmp_path / "two.yaml", [("a", "a-{000..001}.tar", 1)], ranks=1)
+    three = harness.write_job(tmp_path / "three.yaml", [("a", "a-{000..002}.tar", 1)], ranks=1)
+    harness.run("index", "--job", two)
+    summary = json.loads(harness.run("index", "--job", three, "--json").stdout)
+    assert summary["shards"] == {"read": 1, "unchanged": 2, "remeasured": 0, "damaged": 0}
+    assert summary["samples"] == 120
+
+
+def test_progress_is_lines_where_there_is_no_terminal(tmp_path):
+    write_shards(tmp_path, 2)
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a-{000..001}.tar", 1)], ranks=1)
+    done = harness.run("index", "--job", job)
+    assert "\r" not in done.stderr and "\x1b" not in done.stderr
+    assert "2/2" in done.stderr or "2 of 2" in done.stderr, done.stderr
+    assert "80" in done.stdout
+    assert json.loads(harness.run("index", "--job", job, "--json").stdout)["samples"] == 80
+
+
+def test_the_job_excludes_exactly_the_samples_that_it_names(mixed):
+    job = mixed / "job.yaml"
+    wanted = json.loads(harness.run("plan", "--job", job, "--step", 0, "--json").stdout)["samples"][3]["name"]
+    excluding = mixed / "job-exclude.yaml"
+    excluding.write_text(job.read_text() + f"exclude:\n  - {wanted}\n")
+    harness.run("index", "--job", excluding)
+
+    def epoch(path):
+        names, step = [], 0
+        while step < 40:
+            plan = json.loads(harness.run("plan", "--job", path, "--step", step, "--json").stdout)
+            names += [one["name"] for one in plan["samples"] if one["epoch"] == 0]
+            step += 1
+            if all(one["epoch"] > 0 for one in plan["samples"]):
+                break
+        return sorted(names)
+
+    before, after = epoch(job), epoch(excluding)
+    assert before.count(wanted) == 1 and len(before) == 128
+    assert after == [name for name in before if name != wanted]
+
+
+def test_an_exclude_line_that_names_no_sample_is_not_passed_over_in_silence(mixed):
+    job = mixed / "job-exclude-nothing.yaml"
+    job.write_text((mixed / "job.yaml").read_text() + "exclude:\n  - a/a-000.tar/no-such-sample\n")
+    done = harness.run("index", "--job", job, check=False)
+    assert "no-such-sample" in done.stderr + done.stdout
+
+
+MASKING = """
+import sys
+import numpy as np, torch, torch.distributed as dist
+import evenkeel, evenkeel.torch
+endpoints, rank, store, steps = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+for step in evenkeel.Loader(endpoints, rank=rank, num_steps=steps):
+    invalid = int((step.encoders["vision"]["item_valid"] == 0).sum()) if "item_valid" in step.encoders["vision"] else 0
+    masked = evenkeel.torch.mask_labels(step)
+    for microbatch, labels in zip(step.microbatches, masked):
+        if labels is None:
+            continue
+        ends = microbatch["cu_seqlens"]
+        before, after = np.asarray(microbatch["labels"]).reshape(-1), labels.numpy().reshape(-1)
+        for i, (begin, end) in enumerate(zip(ends, ends[1:])):
+            if (before[begin:end] != after[begin:end]).any():
+                assert (after[begin:end] == -100).all()
+                print("masked", *microbatch["sample_ids"][i].tolist(), flush=True)
+    if invalid:
+        print("invalid", invalid, "on", rank, flush=True)
+"""
+
+
+def test_a_photograph_damaged_in_the_middle_masks_its_labels_on_another_rank(tmp_path):
+    """Vision on rank 1 alone, all text on rank 0: rank 0's worker never sees the photograph."""
+    pytest.importorskip("torch")
+    shard = media.Shard(tmp_path / "a.tar")
+    for i in range(12):
+        data = media.image_bytes(random.Random(i), "jpg" if i != 5 else "png", 120, 90)
+        if i == 5:
+            middle = len(data) // 2
+            data = data[:middle] + bytes(200) + data[middle + 200:]
+        shard.add(f"{i:03d}.{'jpg' if i != 5 else 'png'}", data)
+        shard.add(f"{i:03d}.txt", b"a caption of some words")
+    shard.close()
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a.tar", 1)], ranks=1, batch="{samples: 4}")
+    job.write_text(job.read_text().replace('name: vision, ranks: "0"', 'name: vision, ranks: "1"'))
+    harness.run("index", "--job", job)
+    with harness.Fleet(job, 2) as fleet:
+        ranks = [subprocess.Popen([sys.executable, "-c", MASKING, fleet.endpoints, str(rank), str(tmp_path / "store"),
+                                   "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+        results = [process.communicate(timeout=120) for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], [errors[-2000:] for _, errors in results]
+    assert results[0][0].split("\n")[:-1] == ["masked 0 0 5"]
+    assert results[1][0].split("\n")[:-1] == ["invalid 1 on 1"]

@@ -1,0 +1,269 @@
+"""What an operator relies on: health, draining, /metrics, memory, exit codes, help."""
+
+import json
+import os
+import random
+import re
+import time
+
+import pytest
+
+import harness
+import health
+import media
+import prometheus
+
+METRICS = ["--metrics", "127.0.0.1:0"]
+STEPS = 10
+PHASES = {"llm", "vision", "audio"}
+
+
+def wait_until(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.02)
+    return found
+
+
+def event(worker, name):
+    """The fields of the worker's first log line of an event; None where there is none."""
+    for line in worker.log:
+        if line.startswith("{") and json.loads(line)["event"] == name:
+            return json.loads(line)
+    return None
+
+
+def test_sigterm_drains_and_loses_no_accepted_work(mixed):
+    job = mixed / "job.yaml"
+    slow = ["--fault-unit-delay-ms", 30, "--threads", 2]
+    with harness.Fleet(job, 1) as fleet:
+        expected = harness.fetch(fleet.endpoints, job, "--ranks", "0-3", "--steps", 12)
+    with harness.Fleet(job, 2, *slow) as fleet:
+        leaving = fleet.workers[0]
+        assert [health.check(leaving.address, name) for name in ("", "evenkeel.pb.Worker")] == [health.SERVING] * 2
+        run = harness.Fetch(fleet.endpoints, job, "--ranks", "0-3", "--steps", 12)
+        run.wait_for_lines(4)
+        leaving.process.terminate()
+        draining = wait_until(lambda: event(leaving, "draining"))
+        status = {health.check(leaving.address, name) for name in ("", "evenkeel.pb.Worker")}
+        assert leaving.process.wait(60) == 0
+        digests = run.finish()
+        assert fleet.workers[1].process.poll() is None
+        assert health.check(fleet.workers[1].address) == health.SERVING
+    assert status == {health.NOT_SERVING}
+    assert draining["open_requests"] > 0, "the test is to see work that was accepted"
+    assert event(leaving, "drained")["complete"] is True
+    assert (digests.steps, digests.chain) == (expected.steps, expected.chain)
+    assert " 0 duplicate" in digests.summary and " 0 damaged" in digests.summary, digests.summary
+
+
+def test_an_idle_worker_drains_at_once(mixed):
+    worker = harness.Worker(mixed / "job.yaml")
+    begin = time.monotonic()
+    assert worker.terminate() == 0
+    assert time.monotonic() - begin < 20
+
+
+@pytest.fixture(scope="module")
+def measured(mixed):
+    """/metrics of a worker before and after fetches over both transports, with the fetches' summaries."""
+    with harness.Fleet(mixed / "job.yaml", 1, *METRICS) as fleet:
+        worker = fleet.workers[0]
+        before = prometheus.scrape(worker.facts["metrics"])
+        done = {transport: json.loads(harness.run(
+            "fetch", "--endpoints", worker.address, "--ranks", "0-3", "--steps", STEPS, "--transport", transport,
+            "--json", "--job", mixed / "job.yaml", "--prefetch-steps", 2).stdout) for transport in ("ucx", "grpc")}
+        time.sleep(1.5)  # gauges are set every second
+        yield before, prometheus.scrape(worker.facts["metrics"]), done
+
+
+def test_metrics_have_stage_durations(measured):
+    _, after, _ = measured
+    stages = after["evenkeel_stage_duration_seconds"].by("stage", "_count")
+    assert {"plan", "read", "media", "text", "part", "send"} <= set(stages)
+    assert all(stages[name] > 0 for name in ("plan", "read", "media", "text", "part", "send")), stages
+
+
+def test_metrics_count_samples_tokens_and_bytes(mixed, measured):
+    before, after, done = measured
+    plans = [json.loads(harness.run("plan", "--job", mixed / "job.yaml", "--step", step, "--json").stdout)
+             for step in range(STEPS)]
+    made = after["evenkeel_samples_total"].value(valid="true")
+    assert made in (16 * STEPS, 32 * STEPS), "each sample once for each fetch, or once where parts were still kept"
+    times = made / (16 * STEPS)
+    tokens = {phase: times * sum(sum(one["tokens_after"]) for plan in plans for one in plan["phases"]
+                                 if one["phase"] == phase) for phase in PHASES}
+    assert after["evenkeel_tokens_total"].by("phase")["llm"] == tokens["llm"]
+    assert set(after["evenkeel_tokens_total"].by("phase")) == PHASES
+    sent = after["evenkeel_sent_bytes_total"].by("transport")
+    assert sent == {transport: summary["bytes"] for transport, summary in done.items()}
+    assert "evenkeel_sent_bytes_total" not in before or not before["evenkeel_sent_bytes_total"].samples
+
+
+def test_metrics_show_memory_requests_sessions_and_wait(measured):
+    _, after, done = measured
+    states = after["evenkeel_part_bytes"].by("state")
+    assert {"queued", "producing", "ready", "in_flight"} == set(states)
+    budget = after["evenkeel_part_budget_bytes"].value()
+    assert budget == 4 << 30 and states["producing"] + states["ready"] + states["in_flight"] <= budget
+    assert states["in_flight"] == states["producing"] == 0, "nothing is asked for any more"
+    outcomes = after["evenkeel_part_requests_total"].by("outcome")
+    assert outcomes["sent"] == sum(summary["parts"] for summary in done.values())
+    assert sum(outcomes.values()) == sum(summary["requests"] for summary in done.values())
+    assert after["evenkeel_duplicate_requests_total"].value() == 0
+    assert after["evenkeel_consumer_wait_seconds_total"].value() > 0
+    assert after["evenkeel_sessions"].value() == 0
+    assert after["evenkeel_draining"].value() == 0
+
+
+def test_metrics_show_imbalance_before_and_after_and_the_transport(measured):
+    _, after, _ = measured
+    ratios = after["evenkeel_load_imbalance_ratio"]
+    for phase in PHASES:
+        assert 1 <= ratios.value(phase=phase, when="after") <= ratios.value(phase=phase, when="before")
+    transports = {dict(labels)["transport"]: dict(labels) for _, labels in after["evenkeel_transport_info"].samples}
+    assert set(transports) == {"ucx", "grpc"} and transports["ucx"]["device"] == "tcp/lo"
+    assert all(labels["rdma"] == "false" for labels in transports.values())
+
+
+def test_metrics_have_few_labels_that_do_not_grow(measured):
+    _, after, _ = measured
+    known = {"stage", "valid", "phase", "reason", "kind", "transport", "outcome", "when", "state", "device", "rdma",
+             "version", "stream_version", "job", "stream_digest", "layout_digest"}
+    for family in after.values():
+        assert family.name.startswith("evenkeel_") or family.name.startswith("exposer_"), family.name
+        assert family.name.startswith("exposer_") or family.label_names() <= known, family.name
+        assert len(family.samples) <= 300, family.name
+        assert family.help
+
+
+def test_metrics_count_errors_by_reason(tmp_path):
+
+    shard = media.Shard(tmp_path / "a.tar")
+    for i in range(8):
+        data = media.image_bytes(random.Random(i), "png", 80, 60)
+        shard.add(f"{i}.png", data if i != 3 else data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
+        shard.add(f"{i}.txt", b"a caption")
+    shard.close()
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a.tar", 1)], ranks=2, batch="{samples: 8}")
+    harness.run("index", "--job", job)
+    with harness.Fleet(job, 1, *METRICS) as fleet:
+        harness.fetch(fleet.endpoints, job, "--ranks", "0-1", "--steps", 1)
+        worker = fleet.workers[0]
+        metrics = prometheus.scrape(worker.facts["metrics"])
+    assert sum(metrics["evenkeel_errors_total"].by("reason").values()) == 1
+    assert metrics["evenkeel_items_total"].value(phase="vision", valid="false") == 1
+    assert metrics["evenkeel_items_total"].value(phase="vision", valid="true") == 7
+    named = event(worker, "invalid")
+    assert named["sample"] == "a/a.tar/3" and named["reason"] in metrics["evenkeel_errors_total"].by("reason")
+
+
+def resident_bytes(worker, what="VmHWM"):
+    for line in open(f"/proc/{worker.process.pid}/status"):
+        if line.startswith(what + ":"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def test_a_worker_stays_within_its_memory(mixed):
+    """Two groups far apart ask for much more than the budget holds; what stays outside of it does not grow."""
+    budget, rest = 48 << 20, 160 << 20
+    with harness.Fleet(mixed / "job.yaml", 1, "--memory", budget, "--plan-memory", 8 << 20, *METRICS) as fleet:
+        worker = fleet.workers[0]
+        runs = [harness.Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", "0-3", "--steps", 40, "--from", first,
+                              "--prefetch-steps", 16) for first in (0, 5000)]
+        peak = 0
+        while any(run.process.poll() is None for run in runs):
+            metrics = prometheus.scrape(worker.facts["metrics"])
+            if "evenkeel_part_bytes" in metrics:  # after the first second
+                states = metrics["evenkeel_part_bytes"].by("state")
+                peak = max(peak, states["producing"] + states["ready"] + states["in_flight"])
+            time.sleep(0.2)
+        received = [len(run.finish().steps) for run in runs]
+        highest = resident_bytes(worker)
+    assert received == [160, 160]
+    assert 0 < peak <= budget
+    assert highest <= budget + rest, f"{highest >> 20} MiB"
+
+
+COMMANDS = ["index", "serve", "fetch", "plan", "preprocess"]
+
+
+def test_every_command_explains_itself():
+    everything = harness.run("--help").stdout
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} +\w", everything, re.M)
+        text = harness.run(command, "--help").stdout
+        assert f"Usage: evenkeel {command}" in text
+        for option in re.findall(r"^  (--[a-z0-9-]+)", text, re.M):
+            assert re.search(rf"^  {option}\b[^\n]*\n? +\S", text, re.M), f"{command} {option} is not explained"
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", harness.run("--version").stdout)
+
+
+@pytest.mark.parametrize("arguments", [[], ["fetc"], ["fetch"], ["plan", "--job", "missing.yaml", "--step", 0],
+                                       ["plan", "--job", "missing.yaml", "--step", "many"], ["serve", "--no-such"],
+                                       ["fetch", "--endpoints", "nonsense", "--steps", 1],
+                                       ["fetch", "--endpoints", "localhost:1", "--steps", 1, "--ranks", "3-1"],
+                                       ["index", "--job", "missing.yaml"],
+                                       ["preprocess", "--processor", "missing", "--out", "x", "missing.jpg"]])
+def test_bad_arguments_and_missing_files_exit_with_2(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = harness.run(*arguments, check=False)
+    assert done.returncode == 2 and done.stderr
+
+
+def test_no_worker_exits_with_4():
+    done = harness.run("fetch", "--endpoints", "127.0.0.1:1", "--steps", 1, "--connect-timeout", 0.5, check=False)
+    assert done.returncode == 4 and "127.0.0.1:1" in done.stderr
+
+
+def test_data_that_no_worker_can_deliver_exits_with_5_and_prints_the_exclude_line(tmp_path):
+    media.write_mixed_shards(tmp_path, "a", 1, 20, seed=4)
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a-000.tar", 1)], ranks=1, batch="{samples: 20}")
+    harness.run("index", "--job", job)
+    with harness.Fleet(job, 3) as fleet:
+        shard = tmp_path / "a-000.tar"
+        os.truncate(shard, shard.stat().st_size * 3 // 4)  # behind the workers' backs
+        done = harness.run("fetch", "--endpoints", fleet.endpoints, "--steps", 1, check=False)
+    assert done.returncode == 5, done.stderr
+    last = done.stderr.splitlines()[-1]
+    lines = re.findall(r'"(a/a-000.tar/000/\d{5})"', last)
+    assert lines and "exclude" in last and "3 attempts on 3 workers" in last, last
+
+
+def test_attempts_that_fail_are_made_again_and_change_no_byte(mixed):
+    with harness.Fleet(mixed / "job.yaml", 2) as fleet:
+        expected = harness.fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", "0-3", "--steps", 5)
+    with harness.Fleet(mixed / "job.yaml", 2, "--fault-fail-every", 11) as fleet:
+        digests = harness.fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", "0-3", "--steps", 5)
+        failures = sum(line.count("attempt_failed") for worker in fleet.workers for line in worker.log)
+    assert failures > 0 and digests.chain == expected.chain
+
+
+def test_a_plan_in_json_is_consistent(mixed):
+    for step in (0, 7):
+        plan = json.loads(harness.run("plan", "--job", mixed / "job.yaml", "--step", step, "--json").stdout)
+        assert plan["step"] == step and plan["num_samples"] == len(plan["samples"]) == 16
+        assert len({(one["dataset"], one["epoch"], one["index"]) for one in plan["samples"]}) == 16
+        assert sum(one["loss_tokens"] for one in plan["samples"]) == plan["loss_tokens"]
+        media_of = {"vision": {"image", "video"}, "audio": {"audio"}}
+        for phase in plan["phases"]:
+            loads = [0] * len(phase["ranks"])
+            for sample in plan["samples"]:
+                if phase["phase"] == "llm":
+                    loads[sample["place"]["rank"]] += sample["llm_length"]
+                else:
+                    for item in sample["items"]:
+                        if item["medium"] in media_of[phase["phase"]]:
+                            loads[item["place"]["rank"]] += item["input_rows"]
+            assert loads == phase["tokens_after"]
+            assert sum(loads) == sum(phase["tokens_before"])
+            assert phase["max_over_mean_after"] <= phase["max_over_mean_before"]
+        rows = {route["from"]: route["rows_local"] + route["rows_within_node"] + route["rows_across_nodes"]
+                for route in plan["routes"]}
+        for name, kinds in media_of.items():
+            assert rows.get(name, 0) == sum(item["output_rows"] for sample in plan["samples"]
+                                            for item in sample["items"] if item["medium"] in kinds)
+    text = harness.run("plan", "--job", mixed / "job.yaml", "--step", 0).stdout
+    assert "max/mean" in text and "16 samples" in text
