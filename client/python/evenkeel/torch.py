@@ -130,6 +130,8 @@ def _bytes_of(rows):
 
 
 def _ranks_of(route, group):
+    if len(route.ranks) == 1:
+        return 1  # nobody else knows of it, so there is nobody to meet
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else len(route.ranks)
 
 
@@ -152,8 +154,7 @@ def _positions(route, size):
     """Number in the group of each of the route's ranks."""
     if size == len(route.ranks):
         return list(range(size))
-    if size > max(route.ranks):
-        return route.ranks
+    # Also where the group is larger: ranks that the route does not know would not take part, and the others would wait.
     raise ValueError(f"exchange: the group has {size} ranks, the route is between ranks {route.ranks}; "
                      "give a group of exactly those ranks")
 
