@@ -1,0 +1,63 @@
+"""Consumers that ask for far more than the workers can make: no time-out, little duplicate work, the same bytes."""
+
+import json
+import random
+import subprocess
+
+import harness
+import media
+import pytest
+
+STEPS = 24
+GROUPS = 3
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory):
+    """Photographs only: work that is all decoding."""
+    folder = tmp_path_factory.mktemp("heavy")
+    rng = random.Random(9)
+    shard = media.Shard(folder / "a.tar")
+    for i in range(64):
+        shard.add(f"{i:03d}.jpg", media.image_bytes(rng, "jpg", rng.randint(200, 400), rng.randint(200, 400)))
+        shard.add(f"{i:03d}.txt", media.words(rng, 3, 30).encode())
+    shard.close()
+    job = harness.write_job(folder / "job.yaml", [("a", "a.tar", 1)])
+    harness.run("index", "--job", job)
+    return job
+
+
+def start(endpoints, job, first, *options):
+    return subprocess.Popen([harness.binary(), "fetch", "--endpoints", endpoints, "--job", str(job), "--ranks", "0-3",
+                             "--steps", str(STEPS), "--from", str(first), "--digest", "--json", "--prefetch-steps", "16",
+                             *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    out, errors = process.communicate(timeout=harness.DEADLINE_SECONDS)
+    assert process.returncode == 0, errors[-3000:]
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("delay_ms", [4])
+def test_three_times_the_consumers_change_no_byte_and_double_little_work(heavy, delay_ms, record_property):
+    # Every unit takes as long as on a busy core, so that the capacity does not depend on the machine.
+    options = ["--threads", 1, "--memory", "24MiB", "--fault-unit-delay-ms", delay_ms]
+    with harness.Fleet(heavy, 2, *options) as fleet:
+        alone = finish(start(fleet.endpoints, heavy, 1000))
+    with harness.Fleet(heavy, 2, *options) as fleet:
+        running = [start(fleet.endpoints, heavy, first) for first in (0, 1000, 2000)]
+        together = [finish(process) for process in running]
+    with harness.Fleet(heavy, 1) as fleet:
+        calm = [finish(start(fleet.endpoints, heavy, first)) for first in (0, 1000, 2000)]
+    assert [one["digests"] for one in together] == [one["digests"] for one in calm]
+    assert alone["digests"] == calm[1]["digests"]
+    requests = sum(one["requests"] - one["refused"] for one in together)
+    duplicates = sum(one["duplicate_requests"] for one in together)
+    assert duplicates < 0.05 * requests, [duplicates, requests]
+    assert sum(one["hash_failures"] + one["replaced_workers"] for one in together) == 0
+    throughput = GROUPS * STEPS / max(one["seconds"] for one in together)
+    ratio = throughput / (STEPS / alone["seconds"])
+    record_property("throughput_ratio", ratio)
+    print(f"three groups reach {ratio:.2f} of one group's throughput; {duplicates} of {requests} requests are "
+          f"duplicates, {sum(one['refused'] for one in together)} refusals")
