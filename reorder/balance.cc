@@ -9,7 +9,14 @@ namespace evenkeel::reorder {
 namespace {
 
 std::span<const Balancer* const> Balancers() {
-  static const Balancer* const kBalancers[] = {&BalanceWithoutMoving(), &GreedyPacked(), &GreedyPadded(),
+  static const Balancer* const kBalancers[] = {&BalanceWithoutMoving(),
+                                               &GreedyPacked(),
+                                               &GreedyPadded(),
+                                               &GreedyQuadratic(),
+                                               &GreedyPaddedAttention(),
+                                               &IntraMicrobatch(),
+                                               &KarmarkarKarp(),
+                                               &NodeWise(),
                                                &None()};
   return kBalancers;
 }
@@ -41,6 +48,7 @@ double CleanCost(const Cost& cost, uint32_t length) {
 }
 
 const Balancer* FindBalancer(std::string_view name) {
+  if (name == "binary_search_padded") return &GreedyPadded();  // another name of the same
   for (const Balancer* balancer : Balancers()) {
     if (balancer->name() == name) return balancer;
   }
@@ -54,6 +62,17 @@ std::string BalancerNames() {
     names += balancer->name();
   }
   return names;
+}
+
+bool KeepsCountsEqual(const Balancer& balancer) {
+  return &balancer == &BalanceWithoutMoving() || &balancer == &GreedyPacked() ||
+         &balancer == &IntraMicrobatch() || &balancer == &KarmarkarKarp() || &balancer == &NodeWise();
+}
+
+Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank) {
+  std::vector<Load> load(problem.ranks->size(), 0);
+  for (size_t i = 0; i < rank.size(); ++i) load[rank[i]] += problem.cost[i];
+  return *std::max_element(load.begin(), load.end());
 }
 
 std::vector<uint32_t> DearestFirst(std::span<const Load> key) {

@@ -58,6 +58,14 @@ struct BalanceProblem {
   std::span<const uint32_t> home_node;
   // Where the item goes if nothing is balanced; never kNowhere.
   std::span<const uint32_t> beside;
+  std::span<const uint32_t> length;  // [units] what the cost was computed from
+  std::span<const uint32_t> rows;    // [units] output rows; what node_wise counts
+  // How far above the mean a rank may be; 0: as even as greedy_packed and karmarkar_karp can, whatever moves.
+  double tolerance = kTolerance;
+  // Every rank takes as many units as any other, or one more. Packed only.
+  bool equal_counts = false;
+  // A batch costs its sum and, for attention, its count times the square of its longest.
+  bool padded_attention = false;
 };
 
 class Balancer {
@@ -78,6 +86,23 @@ const Balancer& None();
 const Balancer& GreedyPacked();
 const Balancer& GreedyPadded();
 const Balancer& BalanceWithoutMoving();
+const Balancer& KarmarkarKarp();
+const Balancer& GreedyQuadratic();
+const Balancer& GreedyPaddedAttention();
+const Balancer& IntraMicrobatch();
+const Balancer& NodeWise();
+
+// Whether the balancer can keep counts equal.
+bool KeepsCountsEqual(const Balancer& balancer);
+
+// Dearest first, each to the rank that has least of those with room for one more; counts are equal.
+std::vector<uint32_t> GreedyWithEqualCounts(const BalanceProblem& problem);
+
+// The same batches on other ranks: a permutation that keeps rows on their node. See node_wise.cc.
+std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::vector<uint32_t>& rank);
+
+// The load of the dearest rank, packed.
+Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
 
 // Cuts units into at most `batches` padded batches such that the dearest batch is as cheap as can be; the
 // batch of every unit, cheap units in low batches.

@@ -65,10 +65,23 @@ class BalanceWithoutMovingBalancer final : public Balancer {
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
     if (problem.batching == Batching::kPadded) return AssignPadded(problem);
+    if (problem.padded_attention) {
+      std::vector<uint32_t> batch = GreedyPaddedAttention().Assign(problem);
+      return problem.items_have_homes ? BringHome(problem, batch) : batch;
+    }
+    if (problem.equal_counts || problem.tolerance <= 0) return AssignTight(problem);
     return problem.items_have_homes ? MoveExcess(problem) : PlaceJointly(problem);
   }
 
  private:
+  // Nothing counts but the dearest rank: the better of the two classics. Then batches come home as they are.
+  static std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
+    std::vector<uint32_t> batch = GreedyPacked().Assign(problem);
+    std::vector<uint32_t> other = KarmarkarKarp().Assign(problem);
+    if (DearestRank(problem, other) < DearestRank(problem, batch)) batch.swap(other);
+    return problem.items_have_homes ? BringHome(problem, batch) : batch;
+  }
+
   static std::vector<uint32_t> AssignPadded(const BalanceProblem& problem) {
     std::vector<uint32_t> batch = GreedyPadded().Assign(problem);
     if (!problem.items_have_homes) return batch;

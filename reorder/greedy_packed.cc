@@ -16,6 +16,7 @@ class GreedyPackedBalancer final : public Balancer {
   std::string_view name() const override { return "greedy_packed"; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
+    if (problem.equal_counts) return GreedyWithEqualCounts(problem);
     // (load, units, rank): among equal loads the rank with fewer units, so that free units spread too.
     struct Bin {
       Load load;

@@ -86,7 +86,7 @@ class JointPlacement {
     for (const Shares& share : shares_) {
       for (int p = 0; p < kNumPhases; ++p) cap[p] = std::max(cap[p], share[p]);
     }
-    for (float& c : cap) c *= static_cast<float>(1 + 0.95 * kTolerance);
+    for (float& c : cap) c *= static_cast<float>(1 + 0.95 * problem_.tolerance);
     return cap;
   }
 

@@ -43,7 +43,7 @@ class Excess {
     if (homeless_ > 0) DealHomeless();
     // Items may be too coarse for the tolerance: what it could not settle is settled at twice that, and so
     // on.
-    for (double tolerance = kTolerance; tolerance < 1; tolerance *= 2) {
+    for (double tolerance = problem_.tolerance; tolerance < 1; tolerance *= 2) {
       cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
       if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
       if (items_.empty()) ListItems();

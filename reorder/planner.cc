@@ -16,6 +16,9 @@ namespace {
 
 using namespace reorder;  // NOLINT: this file is the room's door
 
+// With a given placement what moves costs rows: more is left where it is, within half a per cent of the mean.
+constexpr double kToleranceOfGiven = 0.0049;
+
 std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
 
 // Index of the encoder of each phase in the layout, or -1.
@@ -38,14 +41,17 @@ absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t
 
 class Planner {
  public:
-  Planner(const Job& job, const StepSamples& step, const DummyItems& dummies, Layout layout)
+  Planner(const Job& job, const StepSamples& step, const DummyItems& dummies, const PlanOptions& options,
+          Layout layout)
       : job_(job),
         step_(step),
         dummies_(dummies),
+        options_(options),
         layout_(std::move(layout)),
         encoders_(layout_.encoders.size()) {}
 
   absl::StatusOr<Plan> Run() {
+    EVENKEEL_RETURN_IF_ERROR(CheckOptions());
     EVENKEEL_RETURN_IF_ERROR(Fill());
     FillCosts();
     PlaceSamples();
@@ -56,6 +62,43 @@ class Planner {
   }
 
  private:
+  absl::Status CheckOptions() const {
+    if (!options_.llm_rank.empty() && options_.llm_rank.size() != step_.refs.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the llm placement has ", options_.llm_rank.size(),
+                                                     " ranks for ", step_.refs.size(), " samples"));
+    }
+    for (size_t s = 0; s < options_.llm_rank.size(); ++s) {
+      if (options_.llm_rank[s] < layout_.llm_ranks.size()) continue;
+      return absl::InvalidArgumentError(absl::StrCat("sample ", s, " is placed on llm rank ",
+                                                     options_.llm_rank[s], " of ", layout_.llm_ranks.size()));
+    }
+    for (const PhaseSpec& spec : job_.phases) EVENKEEL_RETURN_IF_ERROR(CheckOptions(spec));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckOptions(const PhaseSpec& spec) const {
+    const size_t p = static_cast<size_t>(spec.phase);
+    const bool padded = spec.batching == Batching::kPadded || options_.padded_attention[p];
+    if (options_.equal_counts[p] && (padded || !KeepsCountsEqual(*FindBalancer(spec.algorithm)))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "phase ", NameOf(spec.phase), ": algorithm ", spec.algorithm, padded ? " with padding" : "",
+          " cannot keep counts equal; take karmarkar_karp, intra_microbatch, greedy_packed or "
+          "balance_without_moving, packed"));
+    }
+    if (options_.tolerance[p] && !(*options_.tolerance[p] >= 0 && *options_.tolerance[p] < 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("phase ", NameOf(spec.phase), ": tolerance ",
+                                                     *options_.tolerance[p], " is not in [0, 1)"));
+    }
+    return absl::OkStatus();
+  }
+
+  void SetOptions(Phase phase, double tolerance, BalanceProblem& problem) const {
+    const size_t p = static_cast<size_t>(phase);
+    problem.tolerance = options_.tolerance[p].value_or(tolerance);
+    problem.equal_counts = options_.equal_counts[p];
+    problem.padded_attention = options_.padded_attention[p];
+  }
+
   // Copies samples and items into the plan and sorts the items by phase.
   absl::Status Fill() {
     const size_t samples = step_.refs.size();
@@ -134,7 +177,13 @@ class Planner {
   bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
 
   void PlaceSamples() {
+    if (!options_.llm_rank.empty()) {
+      llm_.rank.assign(options_.llm_rank.begin(), options_.llm_rank.end());
+      return;
+    }
     BalanceProblem problem{.ranks = &layout_.llm_ranks, .batching = layout_.llm->batching, .cost = llm_.load};
+    problem.length = llm_.tokens;
+    SetOptions(Phase::kLlm, kTolerance, problem);
     if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
@@ -175,20 +224,22 @@ class Planner {
     for (size_t e = 0; e < encoders_.size(); ++e) {
       EncoderUnits& units = encoders_[e];
       if (!RunsPerMicrobatch(e) || plan_.num_microbatches == 1) {
-        units.rank = PlaceGroup(e, units.sample, units.load);
+        units.rank = PlaceGroup(e, units.sample, units.load, units.length, units.rows);
         continue;
       }
       units.rank.resize(units.item.size());
       std::vector<std::vector<uint32_t>> members(plan_.num_microbatches);
       for (uint32_t i = 0; i < units.item.size(); ++i) members[llm_.microbatch[units.sample[i]]].push_back(i);
       for (const std::vector<uint32_t>& group : members) {
-        std::vector<uint32_t> sample;
+        std::vector<uint32_t> sample, length, rows;
         std::vector<Load> load;
         for (uint32_t i : group) {
           sample.push_back(units.sample[i]);
           load.push_back(units.load[i]);
+          length.push_back(units.length[i]);
+          rows.push_back(units.rows[i]);
         }
-        const std::vector<uint32_t> rank = PlaceGroup(e, sample, load);
+        const std::vector<uint32_t> rank = PlaceGroup(e, sample, load, length, rows);
         for (size_t k = 0; k < group.size(); ++k) units.rank[group[k]] = rank[k];
       }
     }
@@ -196,7 +247,8 @@ class Planner {
 
   // Balances the items that run in one exchange, given the sample of each; their ranks.
   std::vector<uint32_t> PlaceGroup(size_t e, const std::vector<uint32_t>& sample,
-                                   const std::vector<Load>& load) const {
+                                   const std::vector<Load>& load, const std::vector<uint32_t>& length,
+                                   const std::vector<uint32_t>& rows) const {
     const Neighbours& neighbours = layout_.neighbours[e];
     std::vector<uint32_t> home_rank(sample.size()), home_node(sample.size()), beside(sample.size());
     for (size_t i = 0; i < sample.size(); ++i) {
@@ -205,14 +257,19 @@ class Planner {
       home_node[i] = neighbours.node[llm_rank];
       beside[i] = neighbours.beside[llm_rank];
     }
-    const BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
-                                 .batching = layout_.encoders[e]->batching,
-                                 .cost = load,
-                                 .items_have_homes = true,
-                                 .home_rank = home_rank,
-                                 .home_node = home_node,
-                                 .beside = beside};
-    return FindBalancer(layout_.encoders[e]->algorithm)->Assign(problem);
+    BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
+                           .batching = layout_.encoders[e]->batching,
+                           .cost = load,
+                           .items_have_homes = true,
+                           .home_rank = home_rank,
+                           .home_node = home_node,
+                           .beside = beside,
+                           .length = length,
+                           .rows = rows};
+    const PhaseSpec& spec = *layout_.encoders[e];
+    SetOptions(spec.phase, options_.llm_rank.empty() ? kTolerance : kToleranceOfGiven, problem);
+    std::vector<uint32_t> rank = FindBalancer(spec.algorithm)->Assign(problem);
+    return options_.node_wise[static_cast<size_t>(spec.phase)] ? PermuteNodeWise(problem, rank) : rank;
   }
 
   // Positions, batches, routes and loads, once every unit has its rank and microbatch.
@@ -242,6 +299,7 @@ class Planner {
   const Job& job_;
   const StepSamples& step_;
   const DummyItems& dummies_;
+  const PlanOptions& options_;
   const Layout layout_;
   Plan plan_;
   LlmUnits llm_;
@@ -251,8 +309,13 @@ class Planner {
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies) {
+  return MakePlan(job, samples, dummies, PlanOptions());
+}
+
+absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies,
+                              const PlanOptions& options) {
   EVENKEEL_ASSIGN_OR_RETURN(Layout layout, MakeLayout(job));
-  EVENKEEL_ASSIGN_OR_RETURN(Plan plan, Planner(job, samples, dummies, std::move(layout)).Run());
+  EVENKEEL_ASSIGN_OR_RETURN(Plan plan, Planner(job, samples, dummies, options, std::move(layout)).Run());
 #ifndef NDEBUG
   EVENKEEL_RETURN_IF_ERROR(PlanCheck(job, samples, plan));
 #endif

@@ -188,7 +188,8 @@ TEST(Planner, KeepsEveryInvariantOnRandomProblems) {
 }
 
 TEST(Planner, GivesTheSamePlansOnEveryBuild) {
-  // Lengths from integers only. A change of this number changes the bytes of every job: raise kStreamVersion with it.
+  // Lengths from integers only. A change of this number changes the bytes of every job: raise kStreamVersion
+  // with it.
   Random random(7);
   const Below below = [&](uint64_t bound) { return random.Below(bound); };
   uint64_t digest = 0;

@@ -76,8 +76,9 @@ inline Cost DrawCost(const Below& below) {
 
 // Everything but the samples.
 inline Job DrawJob(const Below& below) {
-  static const char* const kAlgorithms[] = {"balance_without_moving", "greedy_packed", "greedy_padded",
-                                            "none"};
+  static const char* const kAlgorithms[] = {
+      "balance_without_moving",  "greedy_packed",    "greedy_padded",  "none",     "greedy_quadratic",
+      "greedy_padded_attention", "intra_microbatch", "karmarkar_karp", "node_wise"};
   Job job;
   job.ranks_per_node = static_cast<uint32_t>(below(5));
   std::vector<uint32_t> llm;
@@ -89,7 +90,7 @@ inline Job DrawJob(const Below& below) {
     spec.cost = DrawCost(below);
     spec.batching = below(3) == 0 ? Batching::kPadded : Batching::kPacked;
     spec.runs = below(2) == 0 ? Runs::kOncePerStep : Runs::kOncePerMicrobatch;
-    spec.algorithm = kAlgorithms[below(2) == 0 ? 0 : below(4)];
+    spec.algorithm = kAlgorithms[below(2) == 0 ? 0 : below(9)];
     spec.min_items = below(3) == 0 ? static_cast<uint32_t>(below(3)) : 0;
     job.phases.push_back(spec);
   }
