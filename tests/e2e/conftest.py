@@ -10,6 +10,10 @@ import harness  # noqa: E402
 import media  # noqa: E402
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: builds or waits for minutes; runs with EVENKEEL_SLOW=1")
+
+
 def pytest_collection_modifyitems(items):
     here = str(pathlib.Path(__file__).resolve().parent)
     if os.path.exists(harness.binary()):

@@ -1,5 +1,6 @@
 """Who may connect: mutual TLS, loopback without certificates, and a data plane that is RDMA or nothing."""
 
+import os
 import pathlib
 import shutil
 
@@ -112,6 +113,27 @@ def test_without_certificates_both_sides_print_insecure(mixed):
         done = fetch(fleet.endpoints, check=True)
         assert any("INSECURE" in line for line in fleet.workers[0].log)
         assert done.stderr.count("INSECURE") == 1
+
+
+def listening_addresses(process):
+    """Hexadecimal addresses (/proc/net/tcp) at which a process listens, without ports."""
+    folder = pathlib.Path(f"/proc/{process.pid}/fd")
+    inodes = {os.readlink(entry).partition("socket:[")[2].rstrip("]") for entry in folder.iterdir()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1].split(":")[0])
+    return found
+
+
+def test_without_certificates_nothing_listens_beyond_loopback(mixed):
+    with harness.Fleet(mixed / "job.yaml", 1, "--metrics", "127.0.0.1:0") as fleet:
+        fetch(fleet.endpoints, "--transport", "ucx", check=True)
+        found = listening_addresses(fleet.workers[0].process)
+    loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+    assert found and found <= loopback, found
 
 
 def has_rdma():
