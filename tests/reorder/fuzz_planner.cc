@@ -14,8 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (uint64_t reach = 1; reach < bound && at < size; reach <<= 8) value = value << 8 | data[at++];
     return bound == 0 ? 0 : value % bound;
   };
-  const evenkeel::RandomProblem problem = evenkeel::DrawProblem(below);
-  const auto plan = MakePlan(problem.job, problem.step, problem.dummies);
+  evenkeel::RandomProblem problem = evenkeel::DrawProblem(below);
+  evenkeel::DrawAlgorithms(below, problem.job);
+  std::vector<uint32_t> llm_rank;
+  const evenkeel::PlanOptions options = evenkeel::DrawOptions(below, problem, llm_rank);
+  const auto plan = MakePlan(problem.job, problem.step, problem.dummies, options);
   if (!plan.ok()) {
     if (plan.status().code() == absl::StatusCode::kInvalidArgument) return 0;
     std::cerr << plan.status() << "\n";

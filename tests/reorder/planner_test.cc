@@ -165,8 +165,14 @@ TEST(Planner, KeepsEveryInvariantOnRandomProblems) {
 #endif
   int planned = 0, executed = 0;
   for (int i = 0; i < problems; ++i) {
-    const RandomProblem problem = DrawProblem(below);
-    const auto plan = MakePlan(problem.job, problem.step, problem.dummies);
+    RandomProblem problem = DrawProblem(below);
+    std::vector<uint32_t> llm_rank;
+    PlanOptions options;
+    if (i % 2 == 1) {
+      DrawAlgorithms(below, problem.job);
+      options = DrawOptions(below, problem, llm_rank);
+    }
+    const auto plan = MakePlan(problem.job, problem.step, problem.dummies, options);
     if (!plan.ok()) {
       // lengths near 2^32 may not fit when aligned; nothing else is wrong with these problems
       ASSERT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << plan.status();
@@ -180,7 +186,7 @@ TEST(Planner, KeepsEveryInvariantOnRandomProblems) {
       ++executed;
       ASSERT_NO_FATAL_FAILURE(ExpectRoutesDeliver(*plan)) << "problem " << i;
     }
-    const auto again = MakePlan(problem.job, problem.step, problem.dummies);
+    const auto again = MakePlan(problem.job, problem.step, problem.dummies, options);
     ASSERT_EQ(PlanDigest::Of(*plan), PlanDigest::Of(*again)) << "problem " << i;
   }
   EXPECT_GT(planned, problems * 2 / 3);
