@@ -38,6 +38,10 @@ absl::Status ConfigureTcp(ucp_config_t* config) {
   // No one-sided writes over TCP: with them a peer names the address that it writes to. Without them data
   // finds its buffer through a request of ours, which is gone once the endpoint was closed.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "PUT_ENABLE", "n"));
+  // Sends go through UCX's own buffers, which stay in the cache: when a connection is reset under a send
+  // straight from the caller's memory, UCX 1.13 completes it twice and aborts the process ("comp->count >
+  // 0"). RDMA is not concerned: its rendezvous reads the caller's memory by other means.
+  EVENKEEL_RETURN_IF_ERROR(Set(config, "ZCOPY_THRESH", "inf"));
   for (const char* name : {"TX_SEG_SIZE", "RX_SEG_SIZE"}) {
     if (InEnvironment(absl::StrCat("UCX_TCP_", name).c_str())) continue;
     EVENKEEL_RETURN_IF_ERROR(Set(config, name, kTcpSegment));
@@ -51,6 +55,9 @@ absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
   }
   std::string devices = options.loopback_only ? "lo" : options.devices;
   if (!devices.empty()) EVENKEEL_RETURN_IF_ERROR(Set(config, "NET_DEVICES", devices));
+  // Our deadlines decide death. With keepalive on, every endpoint begins with an exchange that can abort the
+  // process (ucx_engine.h: Greet).
+  EVENKEEL_RETURN_IF_ERROR(Set(config, "KEEPALIVE_INTERVAL", "inf"));
   return options.require_rdma ? absl::OkStatus() : ConfigureTcp(config);
 }
 

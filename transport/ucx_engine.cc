@@ -102,14 +102,25 @@ absl::Status UcxEngine::Open(const Options& options, UcxEvents* events) {
 }
 
 // This release of UCX tells what it chose only of an endpoint, so one is made to the process itself.
-absl::Status UcxEngine::Probe(const Options& options) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(data_, nullptr));
+absl::StatusOr<std::vector<std::string>> UcxEngine::ProbeLanes(const std::shared_ptr<UcxContext>& context) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(context, nullptr));
   EVENKEEL_ASSIGN_OR_RETURN(std::string address, worker->address());
   EVENKEEL_ASSIGN_OR_RETURN(ucp_ep_h endpoint, worker->Connect(address));
   std::vector<std::string> lanes = UcxWorker::Lanes(endpoint);
   worker->Close();
   std::sort(lanes.begin(), lanes.end());
   lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
+  return lanes;
+}
+
+absl::Status UcxEngine::Probe(const Options& options) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::string> lanes, ProbeLanes(data_));
+  std::vector<std::string> first = lanes;  // of the transports that sessions begin on
+  if (data_ != watched_) {
+    EVENKEEL_ASSIGN_OR_RETURN(first, ProbeLanes(watched_));
+  }
+  only_tcp_ = std::all_of(first.begin(), first.end(),
+                          [](const std::string& lane) { return absl::StartsWith(lane, "tcp"); });
   info_.name = "ucx";
   info_.detail = absl::StrJoin(lanes, "+");
   info_.is_rdma = !lanes.empty() && std::all_of(lanes.begin(), lanes.end(), IsRdmaLane);
@@ -120,6 +131,27 @@ absl::Status UcxEngine::Probe(const Options& options) {
         "; check `ucx_info -d`, the device plugin and UCX_NET_DEVICES, or set require_rdma: false"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> UcxEngine::Greet(UcxWorker& worker, ucp_ep_h endpoint, MessageId id,
+                                      const GreetingBytes& greeting, const std::string& address) {
+  struct Letter {
+    GreetingBytes greeting;
+    std::string address;
+  };
+  auto letter = std::make_unique<Letter>(Letter{greeting, address});
+  std::span<const std::byte> data = std::as_bytes(std::span<const char>(letter->address));
+  unsigned number = static_cast<unsigned>(id);
+  if (only_tcp_ && worker.watched()) return worker.SendImmediately(endpoint, number, letter->greeting, data);
+  EVENKEEL_ASSIGN_OR_RETURN(bool under_way,
+                            worker.Send(
+                                endpoint, number, letter->greeting, data, false,
+                                [](void* argument, ucs_status_t) {
+                                  std::unique_ptr<Letter>(static_cast<Letter*>(argument)).reset();
+                                },
+                                letter.get()));
+  if (under_way) (void)letter.release();  // the completion takes it back
+  return true;
 }
 
 void UcxEngine::Post(Task task) {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
 #include "transport/ucx_address.h"
+#include "transport/ucx_message.h"
 #include "transport/ucx_worker.h"
 
 namespace evenkeel::transport {
@@ -59,6 +60,14 @@ class UcxEngine {
   // memory none does any more: returns false, and the caller completes what was under way.
   bool Retire(std::unique_ptr<UcxWorker> worker);
 
+  // Sends a greeting with a copy of `address`. False: the connection is not ready; try again from the tick.
+  //
+  // Over TCP only as a short message on a ready connection, which needs no endpoint on the other side.
+  // Anything else makes the peer's UCX answer with a wire-up reply, and UCX 1.13 aborts the process ("got REP
+  // message") when it has to give up an endpoint on which such a reply still waits for its connection.
+  absl::StatusOr<bool> Greet(UcxWorker& worker, ucp_ep_h endpoint, MessageId id,
+                             const GreetingBytes& greeting, const std::string& address);
+
   absl::Status RegisterMemory(std::span<std::byte> memory);
   void UnregisterMemory(std::span<std::byte> memory);
 
@@ -69,6 +78,7 @@ class UcxEngine {
   };
   explicit UcxEngine(Tick tick) : tick_(std::move(tick)) {}
   absl::Status Open(const Options& options, UcxEvents* events);
+  static absl::StatusOr<std::vector<std::string>> ProbeLanes(const std::shared_ptr<UcxContext>& context);
   absl::Status Probe(const Options& options);
   void Loop();
   bool RunTasks();
@@ -85,6 +95,7 @@ class UcxEngine {
   // Written before the thread's first task, read by anyone.
   Info info_;
   bool shared_memory_ = false;
+  bool only_tcp_ = false;
   uint64_t host_ = 0;
   std::string main_address_;
 

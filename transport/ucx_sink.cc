@@ -22,6 +22,9 @@ namespace {
 
 class UcxSink;
 
+// How soon a greeting is tried again whose connection was not ready.
+constexpr auto kGreetAgain = std::chrono::milliseconds(2);
+
 // Memory that waits for one request's bytes.
 struct Expectation {
   RequestId request = 0;
@@ -50,6 +53,7 @@ struct SinkSession : UcxEvents, std::enable_shared_from_this<SinkSession> {
   ucp_ep_h data = nullptr;       // on `worker`, to the source's worker for this session
   GreetingBytes greeting{};
   std::string own_address;
+  bool greeting_due = false;  // the next greeting could not be sent yet
   std::map<RequestId, std::unique_ptr<Expectation>> expected;
 
   ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
@@ -97,6 +101,7 @@ class UcxSink : public Sink, public UcxEvents {
   Clock::time_point Tick(Clock::time_point now);
   void Open(const SessionPtr& session);
   absl::Status Greet(const SessionPtr& session);
+  absl::Status SendGreeting(const SessionPtr& session);
   void Go(const SessionPtr& session, const Address& peer);
   void TakeAnnounced() ABSL_LOCKS_EXCLUDED(mutex_);
   void Kill(const SessionPtr& session, absl::Status status);
@@ -219,14 +224,17 @@ absl::Status UcxSink::Greet(const SessionPtr& session) {
   EVENKEEL_ASSIGN_OR_RETURN(session->own_address, engine_->WrapSessionAddress(*session->worker));
   EVENKEEL_ASSIGN_OR_RETURN(session->bootstrap, engine_->main().Connect(session->peer.worker));
   session->greeting = Pack(Greeting{session->id, session->secret});
-  auto* keep = new SessionPtr(session);  // NOLINT: freed by the completion; UCX carries a plain pointer
-  auto sent = engine_->main().Send(
-      session->bootstrap, static_cast<unsigned>(MessageId::kHello), session->greeting,
-      std::as_bytes(std::span<const char>(session->own_address)), false,
-      [](void* argument, ucs_status_t) { delete static_cast<SessionPtr*>(argument); }, keep);
-  if (!sent.ok() || !*sent) delete keep;
-  EVENKEEL_RETURN_IF_ERROR(sent.status());
   session->state = SinkSession::State::kGreeted;
+  return SendGreeting(session);
+}
+
+absl::Status UcxSink::SendGreeting(const SessionPtr& session) {
+  bool go = session->state == SinkSession::State::kReady;
+  UcxWorker& worker = go ? *session->worker : engine_->main();
+  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(worker, go ? session->data : session->bootstrap,
+                                                      go ? MessageId::kGo : MessageId::kHello,
+                                                      session->greeting, go ? "" : session->own_address));
+  session->greeting_due = !sent;
   return absl::OkStatus();
 }
 
@@ -250,12 +258,8 @@ void UcxSink::Go(const SessionPtr& session, const Address& peer) {
   if (!endpoint.ok()) return Kill(session, AddContext(endpoint.status(), Where(*session)));
   session->data = *endpoint;
   session->state = SinkSession::State::kReady;
-  auto* keep = new SessionPtr(session);  // NOLINT: as in Greet
-  auto sent = session->worker->Send(
-      session->data, static_cast<unsigned>(MessageId::kGo), session->greeting, {}, false,
-      [](void* argument, ucs_status_t) { delete static_cast<SessionPtr*>(argument); }, keep);
-  if (!sent.ok() || !*sent) delete keep;
-  if (!sent.ok()) Kill(session, AddContext(sent.status(), Where(*session)));
+  absl::Status sent = SendGreeting(session);
+  if (!sent.ok()) Kill(session, AddContext(sent, Where(*session)));
 }
 
 void UcxSink::Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) {
@@ -446,23 +450,25 @@ void UcxSink::Disconnect(SessionId id) {
 
 Clock::time_point UcxSink::Tick(Clock::time_point now) {
   Clock::time_point next = Clock::time_point::max();
-  std::vector<SessionPtr> late;
+  std::vector<SessionPtr> sessions;
   {
     MutexLock lock(mutex_);
-    for (auto& [id, session] : sessions_) {
-      if (session->state != SinkSession::State::kOpening && session->state != SinkSession::State::kGreeted)
-        continue;
-      if (session->deadline <= now) {
-        late.push_back(session);
-      } else {
-        next = std::min(next, session->deadline);
-      }
-    }
+    for (auto& [id, session] : sessions_) sessions.push_back(session);
   }
-  for (const SessionPtr& session : late) {
-    Kill(session,
-         absl::UnavailableError(absl::StrCat(Where(*session), ": no answer on the data plane within ",
-                                             absl::FormatDuration(options_.connect_timeout))));
+  for (const SessionPtr& session : sessions) {
+    bool opening =
+        session->state == SinkSession::State::kOpening || session->state == SinkSession::State::kGreeted;
+    if (opening && session->deadline <= now) {
+      Kill(session,
+           absl::UnavailableError(absl::StrCat(Where(*session), ": no answer on the data plane within ",
+                                               absl::FormatDuration(options_.connect_timeout))));
+    }
+    if (session->state == SinkSession::State::kDead) continue;
+    if (opening) next = std::min(next, session->deadline);
+    if (!session->greeting_due) continue;
+    absl::Status sent = SendGreeting(session);
+    if (!sent.ok()) Kill(session, AddContext(sent, Where(*session)));
+    if (session->greeting_due) next = std::min(next, now + kGreetAgain);
   }
   return next;
 }

@@ -21,6 +21,9 @@ constexpr size_t kMaxInFlight = 4;
 // Below, one message; above, the receiver is told first and fetches into its own memory.
 constexpr size_t kRendezvousBytes = 16 << 10;
 
+// How soon a greeting is tried again whose connection was not ready.
+constexpr auto kGreetAgain = std::chrono::milliseconds(2);
+
 class UcxSource;
 
 struct PendingSend {
@@ -46,6 +49,7 @@ struct SourceSession : UcxEvents, std::enable_shared_from_this<SourceSession> {
   ucp_ep_h endpoint = nullptr;
   GreetingBytes greeting{};
   std::string own_address;
+  bool greeting_due = false;  // kReady could not be sent yet
   std::deque<std::unique_ptr<PendingSend>> queue;
   std::list<std::unique_ptr<PendingSend>> in_flight;
   std::vector<Latch*> waiting;  // until nothing is in flight
@@ -86,6 +90,7 @@ class UcxSource : public Source, public UcxEvents {
   Clock::time_point Tick(Clock::time_point now);
   void Answer(const SessionPtr& session, const Address& peer);
   absl::Status TryAnswer(const SessionPtr& session, const Address& peer);
+  absl::Status SendGreeting(const SessionPtr& session);
   ucs_status_t OnGo(const SessionPtr& session, std::span<const std::byte> header);
   void Enqueue(SessionId id, std::unique_ptr<PendingSend> send);
   void Pump(const SessionPtr& session);
@@ -194,13 +199,14 @@ absl::Status UcxSource::TryAnswer(const SessionPtr& session, const Address& peer
   EVENKEEL_ASSIGN_OR_RETURN(session->own_address, engine_->WrapSessionAddress(*session->worker));
   EVENKEEL_ASSIGN_OR_RETURN(session->endpoint, session->worker->Connect(peer.worker));
   session->greeting = Pack(Greeting{session->id, session->secret});
-  auto* keep = new SessionPtr(session);  // NOLINT: freed by the completion; UCX carries a plain pointer
-  auto sent = session->worker->Send(
-      session->endpoint, static_cast<unsigned>(MessageId::kReady), session->greeting,
-      std::as_bytes(std::span<const char>(session->own_address)), false,
-      [](void* argument, ucs_status_t) { delete static_cast<SessionPtr*>(argument); }, keep);
-  if (!sent.ok() || !*sent) delete keep;
-  return sent.status();
+  return SendGreeting(session);
+}
+
+absl::Status UcxSource::SendGreeting(const SessionPtr& session) {
+  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(*session->worker, session->endpoint, MessageId::kReady,
+                                                      session->greeting, session->own_address));
+  session->greeting_due = !sent;
+  return absl::OkStatus();
 }
 
 ucs_status_t UcxSource::OnGo(const SessionPtr& session, std::span<const std::byte> header) {
@@ -358,6 +364,14 @@ Clock::time_point UcxSource::Tick(Clock::time_point now) {
         continue;
       }
       next = std::min(next, session->deadline);
+    }
+    if (session->greeting_due) {
+      absl::Status sent = SendGreeting(session);
+      if (!sent.ok()) {
+        Kill(session, absl::UnavailableError(absl::StrCat(Where(*session), ": ", sent.message())));
+        continue;
+      }
+      if (session->greeting_due) next = std::min(next, now + kGreetAgain);
     }
     bool late = false;
     auto check = [&](PendingSend& send) {

@@ -138,6 +138,19 @@ absl::StatusOr<bool> UcxWorker::Send(ucp_ep_h endpoint, unsigned id, std::span<c
   return Started(request, std::move(operation), "send");
 }
 
+absl::StatusOr<bool> UcxWorker::SendImmediately(ucp_ep_h endpoint, unsigned id,
+                                                std::span<const std::byte> header,
+                                                std::span<const std::byte> data) {
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
+  ucs_status_ptr_t request =
+      ucp_am_send_nbx(endpoint, id, header.data(), header.size(), data.data(), data.size(), &parameters);
+  if (request == nullptr) return true;
+  if (UCS_PTR_STATUS(request) == UCS_ERR_NO_RESOURCE) return false;
+  return StatusFromUcx(UCS_PTR_STATUS(request), "send");
+}
+
 absl::StatusOr<bool> UcxWorker::Receive(void* descriptor, std::span<std::byte> buffer,
                                         void (*completed)(void*, ucs_status_t), void* argument) {
   auto operation = std::make_unique<Operation>(Operation{this, completed, argument});

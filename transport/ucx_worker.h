@@ -92,6 +92,9 @@ class UcxWorker {
   absl::StatusOr<bool> Send(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> header,
                             std::span<const std::byte> data, bool rendezvous,
                             void (*completed)(void* argument, ucs_status_t status), void* argument);
+  // Sends a short message now or not at all: false where the connection is not ready for it yet; try again.
+  absl::StatusOr<bool> SendImmediately(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> header,
+                                       std::span<const std::byte> data);
   // Receives what OnMessage announced as rendezvous. As Send.
   absl::StatusOr<bool> Receive(void* descriptor, std::span<std::byte> buffer,
                                void (*completed)(void* argument, ucs_status_t status), void* argument);

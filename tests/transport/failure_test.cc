@@ -137,6 +137,36 @@ TEST_P(PeerFailure, ASourceWithAStoppedSinkCanBeDestroyed) {
   for (int i = 2; i <= kParts; ++i) EXPECT_NE(Sent(i), "timeout");
 }
 
+// The survivor is one process throughout, so that what the dead leave behind adds up.
+TEST_P(PeerFailure, APeerThatDiesInTheHandshakeHarmsNobody) {
+  auto survivor = std::make_unique<PeerProcess>(true, GetParam());
+  ASSERT_TRUE(survivor->Start()) << survivor->address;
+  for (int i = 1; i <= 12; ++i) {
+    PeerProcess sink(false, GetParam());
+    ASSERT_TRUE(sink.Start()) << sink.address;
+    ASSERT_EQ(survivor->Ask(absl::StrCat("connect ", i, " ", sink.address, " none"), "connected"), "OK");
+    sink.Tell(absl::StrCat("connect ", i, " ", survivor->address, " ", survivor->endpoint));
+    survivor->Tell(absl::StrCat("send ", i, " ", i, " 3000000 1000"));
+    usleep(i * 700);
+    sink.Signal(SIGKILL);
+    ASSERT_EQ(survivor->Ask(absl::StrCat("disconnect ", i), "disconnected"), "");
+  }
+  source_ = std::move(survivor);
+  sink_ = std::make_unique<PeerProcess>(false, GetParam());
+  ASSERT_TRUE(sink_->Start()) << sink_->address;
+  ExpectANewSessionWorks(100);
+  for (int i = 101; i <= 112; ++i) {
+    PeerProcess source(true, GetParam());
+    ASSERT_TRUE(source.Start()) << source.address;
+    ASSERT_EQ(source.Ask(absl::StrCat("connect ", i, " ", sink_->address, " none"), "connected"), "OK");
+    sink_->Tell(absl::StrCat("connect ", i, " ", source.address, " ", source.endpoint));
+    usleep((i - 100) * 700);
+    source.Signal(SIGKILL);
+    ASSERT_EQ(sink_->Ask(absl::StrCat("disconnect ", i), "disconnected"), "");
+  }
+  ExpectANewSessionWorks(200);
+}
+
 // Two processes, each in a network of its own, joined by a wire that the test can cut.
 class NetworkFailure : public PeerFailure {
  protected:
