@@ -119,8 +119,9 @@ class Consumer {
   // OutOfRange after num_steps, DataLoss after attempts on three distinct workers (names the sample and the
   // job's exclude line), FailedPrecondition in a forked child.
   virtual absl::StatusOr<std::shared_ptr<const StepData>> Next() = 0;
-  // Waits at most `at_most` for the next step. True where Next() would return at once, with the step or an error. For
-  // callers that must do something while they wait (a Python signal); the time counts towards step_timeout.
+  // Waits at most `at_most` for the next step. True where Next() would return at once, with the step or an
+  // error. For callers that must do something while they wait (a Python signal); the time counts towards
+  // step_timeout.
   virtual bool Wait(absl::Duration at_most) = 0;
   // Drops what was prefetched; the next Next() returns `step`.
   virtual absl::Status Seek(uint64_t step) = 0;

@@ -96,8 +96,8 @@ class FetchLoop {
     Attempt& attempt() const { return part->attempts[index]; }
   };
 
-  // Waits for the head step until `until`, counted as the trainer's wait. True where Next has its answer, which may
-  // be that step_timeout has passed.
+  // Waits for the head step until `until`, counted as the trainer's wait. True where Next has its answer,
+  // which may be that step_timeout has passed.
   bool WaitForHead(absl::Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HeadIsDecided() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -165,7 +165,8 @@ class FetchLoop {
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t head_ ABSL_GUARDED_BY(mutex_);
-  absl::Time wait_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the head; set by the first wait
+  absl::Time wait_deadline_ ABSL_GUARDED_BY(mutex_) =
+      absl::InfiniteFuture();                                    // of the head; set by the first wait
   std::map<uint64_t, StepFetch> steps_ ABSL_GUARDED_BY(mutex_);  // the window, in order
   WorkerTable workers_ ABSL_GUARDED_BY(mutex_);
   absl::Status endpoints_error_ ABSL_GUARDED_BY(mutex_);

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <utility>
 
-#include "client/python/src/arrays.h"
 #include "client/consumer.h"
+#include "client/python/src/arrays.h"
 #include "core/job.h"
 
 namespace evenkeel::python {
