@@ -1,5 +1,6 @@
 // evenkeel fetch: consumes a stream without Python, one consumer per rank, and prints digests of what
 // arrived.
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
@@ -58,7 +59,12 @@ absl::StatusOr<std::vector<uint32_t>> ParseRanks(const std::string& text) {
       return absl::InvalidArgumentError(
           absl::StrCat("--ranks: '", piece, "' is no rank and no range like 0-3"));
     }
-    for (uint32_t rank = first; rank <= last; ++rank) ranks.push_back(rank);
+    for (uint32_t rank = first; rank <= last; ++rank) {
+      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) {
+        return absl::InvalidArgumentError(absl::StrCat("--ranks: rank ", rank, " is given twice"));
+      }
+      ranks.push_back(rank);
+    }
   }
   return ranks;
 }

@@ -36,7 +36,7 @@ def test_an_empty_tar_is_named(tmp_path):
     assert done.returncode == 5, "the data is damaged, and the index has what is left"
     summary = json.loads(done.stdout)
     assert summary["samples"] == 12 and summary["shards"]["damaged"] == 1
-    assert "a-000.tar" in summary["exclusions"][0]["detail"]
+    assert summary["exclusions"][0]["sample"] == "a/a-000.tar" and "empty" in summary["exclusions"][0]["detail"]
 
 
 def test_a_truncated_tar_keeps_the_samples_before_the_damage(tmp_path):
@@ -46,7 +46,8 @@ def test_a_truncated_tar_keeps_the_samples_before_the_damage(tmp_path):
     _, done = index(tmp_path, "a.tar", check=False)
     summary = json.loads(done.stdout)
     assert done.returncode == 5 and 0 < summary["samples"] < 12
-    assert "a.tar" in summary["exclusions"][0]["detail"]
+    damage = summary["exclusions"][0]
+    assert damage["sample"].startswith("a/a.tar") and "at byte " in damage["detail"], "shard, sample and offset"
 
 
 def test_a_member_with_a_false_size_is_no_read_past_the_end(tmp_path):

@@ -205,6 +205,7 @@ def test_every_command_explains_itself():
                                        ["plan", "--job", "missing.yaml", "--step", "many"], ["serve", "--no-such"],
                                        ["fetch", "--endpoints", "nonsense", "--steps", 1],
                                        ["fetch", "--endpoints", "localhost:1", "--steps", 1, "--ranks", "3-1"],
+                                       ["fetch", "--endpoints", "localhost:1", "--steps", 1, "--ranks", "0-3,2"],
                                        ["index", "--job", "missing.yaml"],
                                        ["preprocess", "--processor", "missing", "--out", "x", "missing.jpg"]])
 def test_bad_arguments_and_missing_files_exit_with_2(arguments, tmp_path, monkeypatch):
