@@ -153,7 +153,8 @@ absl::StatusOr<std::string> PlanJson(const Stream& stream, const StepPlan& step)
     first = false;
   }
   out += R"(],"phases":[)";
-  for (size_t i = 0; i < plan.phases.size(); ++i) absl::StrAppend(&out, i > 0 ? "," : "", PhaseJson(plan.phases[i]));
+  for (size_t i = 0; i < plan.phases.size(); ++i)
+    absl::StrAppend(&out, i > 0 ? "," : "", PhaseJson(plan.phases[i]));
   out += R"(],"routes":[)";
   for (size_t i = 0; i < plan.routes.size(); ++i)
     absl::StrAppend(&out, i > 0 ? "," : "", RouteJson(stream.job, plan.routes[i]));

@@ -23,8 +23,8 @@ struct Turn {
   std::vector<Span> spans;
 };
 
-// A plain sample (image+txt, text only) has no chat turns: one kAssistant turn with `plain` set, whose text is
-// all trained on. The chat renderer writes it without turn marks.
+// A plain sample (image+txt, text only) has no chat turns: one kAssistant turn with `plain` set, whose text
+// is all trained on. The chat renderer writes it without turn marks.
 struct Conversation {
   bool plain = false;
   std::vector<Turn> turns;

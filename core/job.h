@@ -40,12 +40,13 @@ struct Cost {
 
 struct DatasetSpec {
   std::string name;
-  std::vector<std::string> shards;  // absolute or relative to the working directory; ranges expanded, in order
+  std::vector<std::string>
+      shards;  // absolute or relative to the working directory; ranges expanded, in order
   double weight = 1;
 };
 
 struct ProcessorSpec {
-  std::string vision;     // folders; empty where the job has no such phase
+  std::string vision;  // folders; empty where the job has no such phase
   std::string audio;
   std::string tokenizer;
   std::string chat = "chatml";
@@ -63,7 +64,7 @@ struct ProcessorSpec {
 };
 
 struct BatchSpec {
-  uint64_t samples = 0;         // exactly one of samples and llm_tokens is not 0
+  uint64_t samples = 0;  // exactly one of samples and llm_tokens is not 0
   uint64_t llm_tokens = 0;
   uint64_t window_samples = 4096;
 };
@@ -111,9 +112,9 @@ struct Limits {
 
 struct Job {
   std::string name;
-  std::string path;        // of the file; for messages only
+  std::string path;  // of the file; for messages only
   uint64_t seed = 0;
-  std::string index;       // folder
+  std::string index;  // folder
   std::vector<DatasetSpec> datasets;
   ProcessorSpec processor;
   BatchSpec batch;
@@ -133,14 +134,15 @@ struct Job {
 };
 
 // Reads, checks and resolves a job file. Relative paths become relative to the file's folder.
-// Errors, all with "file:line: ": InvalidArgument (syntax, unknown key with the nearest known one, wrong type or
-// value), NotFound (no such file).
+// Errors, all with "file:line: ": InvalidArgument (syntax, unknown key with the nearest known one, wrong type
+// or value), NotFound (no such file).
 absl::StatusOr<Job> LoadJob(const std::string& path);
 // `yaml` as if read from `path`.
 absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path);
 
-// The stream digest names the sequence of samples and their values: index, sampler, seed, batch size, processor,
-// limits, exclude, stream_version. `index` is the index's digest, `processor` that of the processor's own files.
+// The stream digest names the sequence of samples and their values: index, sampler, seed, batch size,
+// processor, limits, exclude, stream_version. `index` is the index's digest, `processor` that of the
+// processor's own files.
 Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor);
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);
 // The layout digest names how they are dealt out: topology, phases, costs, algorithms, microbatch, wire form.

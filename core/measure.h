@@ -1,5 +1,5 @@
-// What the index needs to know of a processor: facts from bytes, lengths from facts. `preprocess/` implements it,
-// `dataset/` uses it, so that neither includes the other.
+// What the index needs to know of a processor: facts from bytes, lengths from facts. `preprocess/` implements
+// it, `dataset/` uses it, so that neither includes the other.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ class Measurer {
  public:
   virtual ~Measurer() = default;
 
-  // Facts of one item from its header, or one pass over its packets. Nothing is decoded. `suffix` is the member's
-  // lower-case suffix ("jpg", "seg.png": the last component declares the type, the magic must agree).
-  // InvalidArgument: not what it declares, damaged, no length; ResourceExhausted: beyond a limit;
+  // Facts of one item from its header, or one pass over its packets. Nothing is decoded. `suffix` is the
+  // member's lower-case suffix ("jpg", "seg.png": the last component declares the type, the magic must
+  // agree). InvalidArgument: not what it declares, damaged, no length; ResourceExhausted: beyond a limit;
   // Unimplemented: a format or codec that the stream does not promise to decode bit-identically.
   virtual absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
                                            std::span<const std::byte> bytes) const = 0;

@@ -58,7 +58,7 @@ struct TensorSpec {
 struct PartName {
   Phase phase = Phase::kLlm;
   uint64_t step = 0;
-  uint32_t rank = 0;        // of the phase
+  uint32_t rank = 0;  // of the phase
   uint32_t microbatch = 0;
   uint32_t piece = 0;
 
@@ -73,7 +73,8 @@ std::string DescribePart(const PartName& name);
 class PartLayout {
  public:
   // `keys`: one per item or sample, for messages only.
-  PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpec> tensors, std::vector<std::string> keys);
+  PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpec> tensors,
+             std::vector<std::string> keys);
 
   uint64_t total_bytes() const { return payload_begin_ + payload_bytes_; }
   uint64_t payload_begin() const { return payload_begin_; }
@@ -117,6 +118,7 @@ void DigestPart(const PartView& part, Digester& digester);
 
 // Expands u8 patches [rows, channels*frames_on_wire*patch*patch] to f32 [rows, channels*frames*patch*patch].
 // `out` must have rows * channels*frames*patch*patch floats. InvalidArgument where sizes disagree.
-absl::Status ExpandPixels(const PixelExpansion& expansion, std::span<const std::byte> in, std::span<float> out);
+absl::Status ExpandPixels(const PixelExpansion& expansion, std::span<const std::byte> in,
+                          std::span<float> out);
 
 }  // namespace evenkeel

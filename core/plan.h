@@ -28,9 +28,9 @@ inline constexpr uint32_t kDummy = 0xffffffffu;  // PlannedItem::sample of an it
 
 struct PlannedSample {
   SampleRef ref;
-  uint32_t llm_length = 0;    // aligned
+  uint32_t llm_length = 0;  // aligned
   uint32_t loss_tokens = 0;
-  uint32_t first_item = 0;    // into Plan::items, in the order of their placeholders
+  uint32_t first_item = 0;  // into Plan::items, in the order of their placeholders
   uint32_t num_items = 0;
   Place place;
 };
@@ -40,19 +40,21 @@ struct PlannedItem {
   uint32_t ordinal = 0;  // position among the sample's items
   Medium medium = Medium::kImage;
   ItemLengths lengths;
-  Place place;           // images come before videos within (rank, microbatch)
+  Place place;  // images come before videos within (rank, microbatch)
 };
 
 // What a phase does in the step.
 struct PhasePlan {
   Phase phase = Phase::kLlm;
-  std::vector<uint32_t> ranks;      // global rank of each replica
-  uint32_t num_microbatches = 1;    // 1 where an encoder runs once per step; else Plan::num_microbatches
+  std::vector<uint32_t> ranks;    // global rank of each replica
+  uint32_t num_microbatches = 1;  // 1 where an encoder runs once per step; else Plan::num_microbatches
   // Units (indices into Plan::samples for the llm, into Plan::items otherwise) sorted by place.
   std::vector<uint32_t> order;
-  // order[begin[rank * num_microbatches + microbatch] .. begin[... + 1]) is the batch of that rank and microbatch.
+  // order[begin[rank * num_microbatches + microbatch] .. begin[... + 1]) is the batch of that rank and
+  // microbatch.
   std::vector<uint32_t> begin;
-  // Cost per rank under the job's cost and batching: as dealt out in order with items beside their sample; as planned.
+  // Cost per rank under the job's cost and batching: as dealt out in order with items beside their sample; as
+  // planned.
   std::vector<double> load_before;
   std::vector<double> load_after;
   std::vector<uint64_t> tokens_before;  // per rank: llm tokens, or encoder cost_length
@@ -72,13 +74,14 @@ struct RouteSegment {
 struct RankRoute {
   // In the order of the send buffer: by peer, then by the receiver's order.
   std::vector<RouteSegment> send;
-  // In the order of the receive buffer: by peer, then by the local llm order. For every pair of ranks the sender's
-  // segments and the receiver's are the same in number, order and rows.
+  // In the order of the receive buffer: by peer, then by the local llm order. For every pair of ranks the
+  // sender's segments and the receiver's are the same in number, order and rows.
   std::vector<RouteSegment> receive;
   uint64_t rows_in = 0;   // rows of the local encoder output, dummies included
   uint64_t rows_out = 0;  // rows the local llm part takes
   // rows of llm microbatch i are [microbatch_offsets[i], microbatch_offsets[i+1]) of rows_out; always
-  // Plan::num_microbatches + 1 of them. The exchange of microbatch i holds the rows of that one: the others are empty.
+  // Plan::num_microbatches + 1 of them. The exchange of microbatch i holds the rows of that one: the others
+  // are empty.
   std::vector<uint64_t> microbatch_offsets;
 };
 
@@ -96,8 +99,8 @@ struct Route {
 
 struct Plan {
   uint64_t step = 0;
-  uint32_t num_microbatches = 1;    // of the llm; the same on every rank
-  uint64_t loss_tokens = 0;         // of the whole step
+  uint32_t num_microbatches = 1;       // of the llm; the same on every rank
+  uint64_t loss_tokens = 0;            // of the whole step
   std::vector<PlannedSample> samples;  // in the sampler's order
   std::vector<PlannedItem> items;      // samples' items first, in order; then dummies
   std::vector<PhasePlan> phases;       // in the order of the job's phases

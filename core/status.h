@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#define EVENKEEL_RETURN_IF_ERROR(expr)                 \
-  do {                                                 \
+#define EVENKEEL_RETURN_IF_ERROR(expr)                                  \
+  do {                                                                  \
     if (::absl::Status _status = (expr); !_status.ok()) return _status; \
   } while (false)
 
@@ -29,7 +29,8 @@ namespace evenkeel {
 inline absl::Status AddContext(const absl::Status& status, absl::string_view where) {
   if (status.ok()) return status;
   absl::Status out(status.code(), absl::StrCat(where, ": ", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;
 }
 

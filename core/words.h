@@ -59,8 +59,8 @@ struct SampleItem {
 
 // A sample's lengths for one processor: a row of the index.
 struct SampleLengths {
-  uint32_t llm_length = 0;   // tokens of the whole interleaved sequence, before alignment
-  uint32_t loss_tokens = 0;  // labels other than -100 after the shift
+  uint32_t llm_length = 0;        // tokens of the whole interleaved sequence, before alignment
+  uint32_t loss_tokens = 0;       // labels other than -100 after the shift
   std::vector<SampleItem> items;  // in the order of their placeholders
 
   friend bool operator==(const SampleLengths&, const SampleLengths&) = default;
@@ -69,15 +69,15 @@ struct SampleLengths {
 // Facts of an item, from its header or one pass over its packets; independent of the processor.
 struct MediaFacts {
   Medium medium = Medium::kImage;
-  uint32_t width = 0;         // pixels, as stored (before any rotation metadata); images and video
+  uint32_t width = 0;  // pixels, as stored (before any rotation metadata); images and video
   uint32_t height = 0;
-  uint32_t rotation = 0;      // degrees clockwise from metadata: 0, 90, 180, 270
-  uint32_t num_frames = 0;    // video: frames that a decode of the whole stream delivers
-  uint32_t sample_rate = 0;   // audio, Hz
-  uint32_t channels = 0;      // audio
-  uint64_t num_samples = 0;   // audio: per channel at sample_rate
-  uint64_t duration_us = 0;   // video and audio, microseconds
-  uint32_t fps_num = 0;       // video: average frame rate as a fraction
+  uint32_t rotation = 0;     // degrees clockwise from metadata: 0, 90, 180, 270
+  uint32_t num_frames = 0;   // video: frames that a decode of the whole stream delivers
+  uint32_t sample_rate = 0;  // audio, Hz
+  uint32_t channels = 0;     // audio
+  uint64_t num_samples = 0;  // audio: per channel at sample_rate
+  uint64_t duration_us = 0;  // video and audio, microseconds
+  uint32_t fps_num = 0;      // video: average frame rate as a fraction
   uint32_t fps_den = 0;
 
   friend bool operator==(const MediaFacts&, const MediaFacts&) = default;
@@ -87,7 +87,7 @@ struct MediaFacts {
 struct SampleRef {
   uint32_t dataset = 0;  // position in the job's list
   uint64_t epoch = 0;
-  uint64_t index = 0;    // row of the dataset in the index, excluded samples not counted
+  uint64_t index = 0;  // row of the dataset in the index, excluded samples not counted
 
   friend bool operator==(const SampleRef&, const SampleRef&) = default;
 };
