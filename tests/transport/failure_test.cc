@@ -203,7 +203,11 @@ class NetworkFailure : public PeerFailure {
         usleep(50'000);
         done = Shell(command);
       }
-      ASSERT_TRUE(done) << command;
+      ASSERT_TRUE(done) << command
+                        << std::system((command + " 1>&2; nsenter -t " + std::to_string(source_->pid()) +
+                                        " -n ip a 1>&2;  nsenter -t " + std::to_string(sink_->pid()) +
+                                        " -n ip a 1>&2; ip -br link 1>&2")
+                                           .c_str());
     }
     // A device that was just set up counts as running a moment later.
     for (PeerProcess* peer : {source_.get(), sink_.get()}) {
