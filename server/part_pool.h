@@ -70,8 +70,8 @@ class ReadyPart {
   Reservation memory_;
 };
 
-// Who waits for a part. One of OnReady, OnDropped and OnFailed is called at most once; none after Cancel has returned,
-// but for a call that was already on its way, as a last OnProgress may be.
+// Who waits for a part. One of OnReady, OnDropped and OnFailed is called at most once; none after Cancel has
+// returned, but for a call that was already on its way, as a last OnProgress may be.
 class PartListener {
  public:
   virtual ~PartListener() = default;
