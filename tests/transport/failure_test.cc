@@ -186,28 +186,18 @@ class NetworkFailure : public PeerFailure {
                                           std::vector<std::string>{"wire", "10.231.0.2"});
   }
   void StartBothOnTheWire() {
-    // The processes enter their networks before they run the program, so retry until both have.
-    bool joined = false;
-    for (int i = 0; i < 100 && !joined; ++i) {
-      joined = Shell(absl::StrCat("ip link add wire netns ", source_->pid(),
-                                  " type veth peer name wire netns ", sink_->pid()));
-      if (!joined) usleep(20'000);
+    // They entered their networks before they could answer.
+    ASSERT_EQ(source_->Ask("hello", "here"), "");
+    ASSERT_EQ(sink_->Ask("hello", "here"), "");
+    if (!Shell(absl::StrCat("ip link add wire netns ", source_->pid(), " type veth peer name wire netns ",
+                            sink_->pid()))) {
+      GTEST_SKIP() << "no veth devices here";
     }
-    if (!joined) GTEST_SKIP() << "no veth devices here";
     for (const std::string& command :
-         {In(*source_) + "ip addr replace 10.231.0.1/24 dev wire",
-          In(*sink_) + "ip addr replace 10.231.0.2/24 dev wire", In(*source_) + "ip link set wire up",
+         {In(*source_) + "ip addr add 10.231.0.1/24 dev wire",
+          In(*sink_) + "ip addr add 10.231.0.2/24 dev wire", In(*source_) + "ip link set wire up",
           In(*sink_) + "ip link set wire up"}) {
-      bool done = Shell(command);
-      for (int i = 0; i < 20 && !done; ++i) {
-        usleep(50'000);
-        done = Shell(command);
-      }
-      ASSERT_TRUE(done) << command
-                        << std::system((command + " 1>&2; nsenter -t " + std::to_string(source_->pid()) +
-                                        " -n ip a 1>&2;  nsenter -t " + std::to_string(sink_->pid()) +
-                                        " -n ip a 1>&2; ip -br link 1>&2")
-                                           .c_str());
+      ASSERT_TRUE(Shell(command)) << command;
     }
     // A device that was just set up counts as running a moment later.
     for (PeerProcess* peer : {source_.get(), sink_.get()}) {
