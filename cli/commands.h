@@ -26,5 +26,6 @@ void AddServeCommand(CLI::App& app, int* exit_code);
 void AddFetchCommand(CLI::App& app, int* exit_code);
 void AddPlanCommand(CLI::App& app, int* exit_code);
 void AddPreprocessCommand(CLI::App& app, int* exit_code);
+void AddSolveCommand(CLI::App& app, int* exit_code);
 
 }  // namespace evenkeel::cli

@@ -29,6 +29,9 @@ using Load = int64_t;
 // How far above the mean a rank may be before work is moved: 1 + 1/512.
 inline constexpr double kTolerance = 1.0 / 512;
 
+// The same for items of a given placement, where what moves costs rows: more is left where it is.
+inline constexpr double kToleranceOfGiven = 0.0049;
+
 // Turns costs into integers: a power of two is chosen such that `total` becomes at most 2^51.
 class Scale {
  public:
@@ -58,6 +61,8 @@ struct BalanceProblem {
   std::span<const uint32_t> home_node;
   // Where the item goes if nothing is balanced; never kNowhere.
   std::span<const uint32_t> beside;
+  // The homes were not chosen for balance, much must leave, and what leaves its node is chosen for few rows.
+  bool homes_are_given = false;
   std::span<const uint32_t> length;  // [units] what the cost was computed from
   std::span<const uint32_t> rows;    // [units] output rows; what node_wise counts
   // How far above the mean a rank may be; 0: as even as greedy_packed and karmarkar_karp can, whatever moves.

@@ -197,9 +197,21 @@ class Excess {
     }
     for (uint32_t giver : givers) {
       for (uint32_t steps = kStepsPerRank; steps > 0 && load_[giver] > cap_; --steps) {
+        if (problem_.homes_are_given && GiveToNode(giver, takers)) continue;
         if (!GiveFar(giver, takers)) break;
       }
     }
+  }
+
+  // A neighbour of the giver gave too much and has room now: that is nearer than another node.
+  bool GiveToNode(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
+    const auto here = ranks_.OnNode(ranks_.node[giver]);
+    for (uint32_t r : here) takers.erase({load_[r], r});
+    const bool given = GiveWithin(giver, here);
+    for (uint32_t r : here) {
+      if (load_[r] < cap_) takers.insert({load_[r], r});
+    }
+    return given;
   }
 
   bool GiveFar(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
@@ -210,6 +222,10 @@ class Excess {
       std::optional<Move> move;
       if (auto item = DearestUpTo(giver, std::min(excess, room)); item && problem_.cost[*item] > 0) {
         move = Move{*item, kNowhere, problem_.cost[*item]};
+      } else if (auto more = CheapestFrom(giver, excess);
+                 problem_.homes_are_given && more && problem_.cost[*more] <= room) {
+        // Somewhat too much, but one small item: an exchange sends two, and often large ones.
+        move = Move{*more, kNowhere, problem_.cost[*more]};
       } else {
         move = BestMove(giver, taker, excess, room);
       }

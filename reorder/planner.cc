@@ -16,9 +16,6 @@ namespace {
 
 using namespace reorder;  // NOLINT: this file is the room's door
 
-// With a given placement what moves costs rows: more is left where it is, within half a per cent of the mean.
-constexpr double kToleranceOfGiven = 0.0049;
-
 std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
 
 // Index of the encoder of each phase in the layout, or -1.
@@ -264,6 +261,7 @@ class Planner {
                            .home_rank = home_rank,
                            .home_node = home_node,
                            .beside = beside,
+                           .homes_are_given = !options_.llm_rank.empty(),
                            .length = length,
                            .rows = rows};
     const PhaseSpec& spec = *layout_.encoders[e];

@@ -1,0 +1,23 @@
+// Reads a trace of lengths: CSV with a header, one row per sample; column `llm` is the length of the
+// sequence, `vision` and `audio` list the lengths of the sample's items, separated by spaces.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/words.h"
+
+namespace evenkeel::cli {
+
+// An image is a quarter of its length in output rows, a clip a half, rounded up.
+// NotFound: no such file. InvalidArgument, with "file:line: ": no `llm` column, an unknown column, a cell
+// that is no number.
+absl::StatusOr<std::vector<SampleLengths>> ReadLengthTrace(const std::string& path);
+
+// `count` of them: the first ones where the seed is 0, else a random choice without repetition, the same for
+// the same seed. InvalidArgument: the trace has fewer.
+absl::StatusOr<std::vector<SampleLengths>> DrawFromTrace(std::vector<SampleLengths> trace, size_t count,
+                                                         uint64_t seed);
+
+}  // namespace evenkeel::cli

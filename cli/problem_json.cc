@@ -1,0 +1,212 @@
+#include "cli/problem_json.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace evenkeel::cli {
+namespace {
+
+constexpr uint32_t kMostRanks = 1u << 20;
+constexpr double kMostBatches = 1u << 24;
+
+absl::Status Bad(const std::string& field, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("problem: ", field, ": ", why));
+}
+
+absl::StatusOr<Cost> ToCost(const pb::Cost& message, const std::string& field) {
+  Cost cost;
+  if (message.has_constant() || message.has_linear() || message.has_quadratic() ||
+      message.has_mask_factor()) {
+    cost = {message.constant(), message.linear(), message.quadratic(), message.mask_factor()};
+  }
+  for (double value : {cost.constant, cost.linear, cost.quadratic, cost.mask_factor}) {
+    if (!(value >= 0 && value <= 1e15)) return Bad(field, "each must be in [0, 1e15]");
+  }
+  return cost;
+}
+
+absl::Status ReadBatching(const pb::BalancePhase& message, const std::string& field,
+                          BalancePhaseInput& phase) {
+  const std::string& batching = message.batching();
+  phase.padded_attention = batching == "padded_attention";
+  if (batching == "padded") {
+    phase.spec.batching = Batching::kPadded;
+  } else if (!batching.empty() && batching != "packed" && !phase.padded_attention) {
+    return Bad(field + ".batching",
+               absl::StrCat("'", batching, "' is none of packed, padded, padded_attention"));
+  }
+  const std::string& runs = message.runs();
+  if (runs == "once_per_microbatch") {
+    phase.spec.runs = Runs::kOncePerMicrobatch;
+  } else if (!runs.empty() && runs != "once_per_step") {
+    return Bad(field + ".runs", absl::StrCat("'", runs, "' is none of once_per_step, once_per_microbatch"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const std::string& field) {
+  BalancePhaseInput phase;
+  const std::optional<Phase> named = PhaseFromName(message.name());
+  if (!named)
+    return Bad(field + ".name", absl::StrCat("'", message.name(), "' is none of llm, vision, audio"));
+  phase.spec.phase = *named;
+  if ((message.num_ranks() > 0) == (message.ranks_size() > 0)) {
+    return Bad(field, "give either num_ranks or ranks, of at least one rank");
+  }
+  if (message.num_ranks() > kMostRanks) return Bad(field + ".num_ranks", "more than 2^20");
+  phase.spec.ranks.assign(message.ranks().begin(), message.ranks().end());
+  for (uint32_t r = 0; r < message.num_ranks(); ++r) phase.spec.ranks.push_back(r);
+  phase.nodes.assign(message.nodes().begin(), message.nodes().end());
+  EVENKEEL_ASSIGN_OR_RETURN(phase.spec.cost, ToCost(message.cost(), field + ".cost"));
+  EVENKEEL_RETURN_IF_ERROR(ReadBatching(message, field, phase));
+  if (!message.algorithm().empty()) phase.spec.algorithm = message.algorithm();
+  phase.spec.min_items = message.min_items();
+  phase.equal_counts = message.equal_counts();
+  phase.node_wise = message.node_wise();
+  if (message.has_tolerance()) phase.tolerance = message.tolerance();
+  phase.capacity = message.capacity();
+  return phase;
+}
+
+// What the plan's size grows with beside the samples: batches and dummies of all ranks.
+absl::Status CheckSize(const BalanceInput& input) {
+  for (const BalancePhaseInput& phase : input.phases) {
+    const double size =
+        1.0 * phase.spec.ranks.size() * input.microbatch.count_multiple * std::max(1u, phase.spec.min_items);
+    if (size > kMostBatches) {
+      return Bad("balance", "ranks * microbatch.count_multiple * min_items is more than 2^24");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddItems(const google::protobuf::RepeatedPtrField<pb::BalanceItem>& messages, Medium medium,
+              SampleLengths& sample) {
+  for (const pb::BalanceItem& item : messages) {
+    sample.items.push_back({medium, {item.cost_length(), item.cost_length(), item.output_rows()}});
+  }
+}
+
+template <typename T, typename Field>
+void Assign(const T& values, Field* field) {
+  field->Assign(values.begin(), values.end());
+}
+
+void AddRanks(Phase phase, const Plan& plan, pb::BalancedPhase& message) {
+  if (phase == Phase::kLlm) return;  // in BalanceSolution.llm_rank
+  for (const PlannedItem& item : plan.items) {
+    if (item.sample != kDummy && PhaseOf(item.medium) == phase) message.add_rank(item.place.rank);
+  }
+}
+
+pb::BalancedPhase ToMessage(const BalancedPhase& phase, const Plan& plan) {
+  pb::BalancedPhase message;
+  message.set_name(std::string(PhaseName(phase.phase)));
+  AddRanks(phase.phase, plan, message);
+  Assign(phase.load, message.mutable_load());
+  message.set_max_over_mean(phase.max_over_mean);
+  message.set_reachable(phase.reachable);
+  message.set_rows(phase.rows);
+  message.set_rows_to_other_rank(phase.rows_to_other_rank);
+  message.set_inter_node_rows(phase.inter_node_rows);
+  message.set_inter_node_rows_bound(phase.inter_node_rows_bound);
+  message.set_max_node_egress(phase.max_node_egress);
+  message.set_max_node_ingress(phase.max_node_ingress);
+  message.set_max_rank_volume(phase.max_rank_volume);
+  message.set_max_rank_volume_bound(phase.max_rank_volume_bound);
+  for (const UnitTooLong& unit : phase.too_long) {
+    pb::TooLong* too_long = message.add_too_long();
+    too_long->set_sample(unit.sample);
+    too_long->set_item(unit.item);
+    too_long->set_length(unit.length);
+    too_long->set_over_mean(unit.over_mean);
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
+  BalanceInput input{.ranks_per_node = problem.ranks_per_node()};
+  for (int p = 0; p < problem.phases_size(); ++p) {
+    EVENKEEL_ASSIGN_OR_RETURN(BalancePhaseInput phase,
+                              ToPhase(problem.phases(p), absl::StrCat("balance.phases[", p, "]")));
+    input.phases.push_back(std::move(phase));
+  }
+  input.microbatch = {.capacity_tokens = problem.microbatch().capacity_tokens(),
+                      .pad_to = problem.microbatch().pad_to(),
+                      .align = std::max(1u, problem.microbatch().align()),
+                      .count_multiple = std::max(1u, problem.microbatch().count_multiple())};
+  EVENKEEL_RETURN_IF_ERROR(CheckSize(input));
+  for (const pb::BalanceSample& message : problem.samples()) {
+    SampleLengths& sample = input.step.lengths.emplace_back();
+    sample.llm_length = message.llm();
+    AddItems(message.vision(), Medium::kImage, sample);
+    AddItems(message.audio(), Medium::kAudio, sample);
+    input.step.refs.push_back({0, 0, input.step.refs.size()});
+  }
+  input.llm_rank.assign(problem.llm_rank().begin(), problem.llm_rank().end());
+  return input;
+}
+
+pb::BalanceSolution ToMessage(const BalanceOutcome& outcome) {
+  pb::BalanceSolution message;
+  message.set_num_microbatches(outcome.plan.num_microbatches);
+  for (const PlannedSample& sample : outcome.plan.samples) {
+    message.add_llm_rank(sample.place.rank);
+    message.add_llm_microbatch(sample.place.microbatch);
+  }
+  for (const BalancedPhase& phase : outcome.phases) *message.add_phases() = ToMessage(phase, outcome.plan);
+  for (const Route& route : outcome.plan.routes) {
+    pb::BalanceRoute* out = message.add_routes();
+    out->set_phase(std::string(PhaseName(route.from)));
+    out->set_microbatch(route.microbatch);
+    for (const RouteRun& run : RunsOf(outcome.plan, route)) {
+      out->add_from(run.from);
+      out->add_to(run.to);
+      out->add_from_row(run.from_row);
+      out->add_to_row(run.to_row);
+      out->add_rows(run.rows);
+    }
+  }
+  message.set_inter_node_rows(outcome.inter_node_rows);
+  return message;
+}
+
+absl::Status CheckArrays(const pb::Rearrangement& message, absl::string_view name) {
+  const int runs = message.from_size();
+  if (message.from_row_size() == runs && message.to_size() == runs && message.to_row_size() == runs &&
+      message.rows_size() == runs) {
+    return absl::OkStatus();
+  }
+  return Bad(absl::StrCat("compose.", name), "from, from_row, to, to_row and rows differ in length");
+}
+
+Rearrangement ToRearrangement(const pb::Rearrangement& message) {
+  Rearrangement rearrangement{.num_ranks = message.num_ranks()};
+  for (int i = 0; i < message.from_size(); ++i) {
+    rearrangement.runs.push_back(
+        {message.from(i), message.from_row(i), message.to(i), message.to_row(i), message.rows(i)});
+  }
+  return rearrangement;
+}
+
+pb::Rearrangement ToMessage(const Rearrangement& rearrangement) {
+  pb::Rearrangement message;
+  message.set_num_ranks(rearrangement.num_ranks);
+  for (const RowRun& run : rearrangement.runs) {
+    message.add_from(run.from);
+    message.add_from_row(run.from_row);
+    message.add_to(run.to);
+    message.add_to_row(run.to_row);
+    message.add_rows(run.rows);
+  }
+  return message;
+}
+
+}  // namespace evenkeel::cli

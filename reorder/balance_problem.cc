@@ -1,0 +1,307 @@
+#include "reorder/balance_problem.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/balance.h"
+#include "reorder/loads.h"
+#include "reorder/node_wise.h"
+#include "reorder/planner.h"
+
+namespace evenkeel {
+namespace {
+
+using reorder::CleanCost;
+
+std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
+
+// Global ranks such that the node of each is that of the input: node * stride + slot, equal ranks alike.
+absl::Status NumberByNode(const BalanceInput& input, Job& job) {
+  std::map<uint32_t, uint32_t> node_of;  // by global rank
+  for (const BalancePhaseInput& phase : input.phases) {
+    if (phase.nodes.size() != phase.spec.ranks.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("phase ", NameOf(phase.spec.phase), " has ",
+                                                     phase.nodes.size(), " nodes for ",
+                                                     phase.spec.ranks.size(), " ranks"));
+    }
+    for (size_t r = 0; r < phase.nodes.size(); ++r) {
+      const auto [it, fresh] = node_of.insert({phase.spec.ranks[r], phase.nodes[r]});
+      if (!fresh && it->second != phase.nodes[r]) {
+        return absl::InvalidArgumentError(absl::StrCat("global rank ", it->first, " is on node ", it->second,
+                                                       " in one phase and on node ", phase.nodes[r],
+                                                       " in phase ", NameOf(phase.spec.phase)));
+      }
+    }
+  }
+  std::map<uint32_t, uint32_t> dense, used;  // node -> number; node -> slots used
+  for (const auto& [rank, node] : node_of) dense.insert({node, 0});
+  uint32_t number = 0;
+  for (auto& [node, index] : dense) index = number++;
+  const uint64_t stride = std::max<uint64_t>(1, node_of.size());
+  if (stride * dense.size() > UINT32_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(node_of.size(), " ranks on ", dense.size(), " nodes are too many"));
+  }
+  std::map<uint32_t, uint32_t> renumbered;
+  for (const auto& [rank, node] : node_of) {
+    renumbered[rank] = static_cast<uint32_t>(dense[node] * stride + used[node]++);
+  }
+  job.ranks_per_node = static_cast<uint32_t>(stride);
+  for (PhaseSpec& spec : job.phases) {
+    for (uint32_t& rank : spec.ranks) rank = renumbered[rank];
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Job> MakeJob(const BalanceInput& input) {
+  Job job;
+  job.ranks_per_node = input.ranks_per_node;
+  job.microbatch = input.microbatch;
+  bool has_nodes = false;
+  for (const BalancePhaseInput& phase : input.phases) {
+    job.phases.push_back(phase.spec);
+    has_nodes |= !phase.nodes.empty();
+  }
+  if (has_nodes) EVENKEEL_RETURN_IF_ERROR(NumberByNode(input, job));
+  return job;
+}
+
+// What one unit of a phase is, read off the plan.
+struct Unit {
+  uint32_t sample = 0;
+  uint32_t length = 0;
+  uint32_t rows = 0;
+  uint32_t rank = 0;
+  double cost = 0;
+};
+
+std::vector<Unit> UnitsOf(const PhaseSpec& spec, const Plan& plan) {
+  std::vector<Unit> units;
+  if (spec.phase == Phase::kLlm) {
+    for (uint32_t s = 0; s < plan.samples.size(); ++s) {
+      const PlannedSample& sample = plan.samples[s];
+      units.push_back({s, sample.llm_length, 0, sample.place.rank, CleanCost(spec.cost, sample.llm_length)});
+    }
+    return units;
+  }
+  for (const PlannedItem& item : plan.items) {
+    if (item.sample == kDummy || PhaseOf(item.medium) != spec.phase) continue;
+    units.push_back({item.sample, item.lengths.cost_length, item.lengths.output_rows, item.place.rank,
+                     CleanCost(spec.cost, item.lengths.cost_length)});
+  }
+  return units;
+}
+
+// Loads where attention alone is padded: the rest is summed, the quadratic term is the count times the
+// longest squared.
+std::vector<double> PaddedAttentionLoads(const PhaseSpec& spec, const std::vector<Unit>& units) {
+  std::vector<double> load(spec.ranks.size(), 0), count(load), longest(load);
+  const double factor = 1 + spec.cost.mask_factor;
+  for (const Unit& unit : units) {
+    load[unit.rank] += (spec.cost.constant + spec.cost.linear * unit.length) * factor;
+    count[unit.rank] += 1;
+    longest[unit.rank] = std::max<double>(longest[unit.rank], unit.length);
+  }
+  for (size_t r = 0; r < load.size(); ++r) {
+    load[r] += spec.cost.quadratic * count[r] * longest[r] * longest[r] * factor;
+  }
+  return load;
+}
+
+void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units, const Plan& plan,
+                    BalancedPhase& result) {
+  const PhasePlan& planned = *plan.phase(result.phase);
+  result.load = input.padded_attention ? PaddedAttentionLoads(input.spec, units) : planned.load_after;
+  const double ranks = static_cast<double>(result.load.size());
+  const double sum = std::accumulate(result.load.begin(), result.load.end(), 0.0);
+  if (!(sum > 0)) return;
+  result.max_over_mean = *std::max_element(result.load.begin(), result.load.end()) * ranks / sum;
+  // Where batches are padded their total depends on how they are cut: the mean is that of the units alone.
+  double total = 0;
+  for (const Unit& unit : units) total += unit.cost;
+  const double mean = total / ranks;
+  double dearest = 0;
+  const double most = mean * (1 + input.tolerance.value_or(reorder::kTolerance));
+  for (uint32_t i = 0; i < units.size(); ++i) {
+    dearest = std::max(dearest, units[i].cost);
+    if (!(units[i].cost > most)) continue;
+    result.too_long.push_back({units[i].sample, i, units[i].length, units[i].cost / mean});
+  }
+  const bool packed = input.spec.batching == Batching::kPacked && !input.padded_attention;
+  if (packed) result.reachable = std::max(1.0, dearest * ranks / sum);
+}
+
+// Where the llm parts are, as seen from one encoder.
+class Volumes {
+ public:
+  Volumes(const Job& job, const PhaseSpec& spec, const std::vector<Unit>& units, const Plan& plan)
+      : job_(job), spec_(spec), units_(units), plan_(plan), llm_(plan.phase(Phase::kLlm)->ranks) {
+    for (uint32_t global : llm_) nodes_.push_back(job.NodeOf(global));
+    for (uint32_t global : spec.ranks) nodes_.push_back(job.NodeOf(global));
+    std::sort(nodes_.begin(), nodes_.end());
+    nodes_.erase(std::unique(nodes_.begin(), nodes_.end()), nodes_.end());
+    for (uint32_t global : llm_) llm_node_.push_back(Dense(job.NodeOf(global)));
+    for (uint32_t global : spec.ranks) rank_node_.push_back(Dense(job.NodeOf(global)));
+  }
+
+  void Measure(double tolerance, BalancedPhase& result) const {
+    std::vector<uint64_t> egress(nodes_.size(), 0), ingress(nodes_.size(), 0), away(llm_.size(), 0);
+    for (const Unit& unit : units_) {
+      const uint32_t home = HomeOf(unit), from = rank_node_[unit.rank], to = llm_node_[home];
+      result.rows += unit.rows;
+      if (spec_.ranks[unit.rank] != llm_[home]) result.rows_to_other_rank += unit.rows;
+      if (from == to) continue;
+      result.inter_node_rows += unit.rows;
+      egress[from] += unit.rows;
+      ingress[to] += unit.rows;
+      away[home] += unit.rows;
+    }
+    result.max_node_egress = *std::max_element(egress.begin(), egress.end());
+    result.max_node_ingress = *std::max_element(ingress.begin(), ingress.end());
+    result.max_rank_volume = *std::max_element(away.begin(), away.end());
+    result.max_rank_volume_bound = RankVolumeBound();
+    result.inter_node_rows_bound = RowsThatMustLeave(tolerance);
+  }
+
+ private:
+  uint32_t Dense(uint32_t node) const {
+    return static_cast<uint32_t>(std::lower_bound(nodes_.begin(), nodes_.end(), node) - nodes_.begin());
+  }
+  uint32_t HomeOf(const Unit& unit) const { return plan_.samples[unit.sample].place.rank; }
+
+  uint64_t RankVolumeBound() const {
+    reorder::NodeWiseProblem problem{.source_node = llm_node_,
+                                     .slots = std::vector<uint32_t>(nodes_.size(), 0),
+                                     .num_batches = static_cast<uint32_t>(rank_node_.size())};
+    for (uint32_t n : rank_node_) ++problem.slots[n];
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> rows;
+    for (const Unit& unit : units_) rows[{HomeOf(unit), unit.rank}] += unit.rows;
+    for (const auto& [pair, count] : rows) problem.volumes.push_back({pair.first, pair.second, count});
+    return reorder::EgressBound(problem);
+  }
+
+  // Of every node whose encoder ranks would have more than the cap if nothing moved, the fewest rows that go
+  // with the excess: items of few rows for their cost first, the last one in part.
+  uint64_t RowsThatMustLeave(double tolerance) const {
+    std::vector<double> load(nodes_.size(), 0), ranks(nodes_.size(), 0);
+    double total = 0, dearest = 0;
+    for (const Unit& unit : units_) {
+      load[llm_node_[HomeOf(unit)]] += unit.cost;
+      total += unit.cost;
+      dearest = std::max(dearest, unit.cost);
+    }
+    for (uint32_t n : rank_node_) ranks[n] += 1;
+    const double cap = std::max(total / static_cast<double>(rank_node_.size()), dearest) * (1 + tolerance);
+    std::vector<std::vector<const Unit*>> of_node(nodes_.size());
+    for (const Unit& unit : units_) {
+      const uint32_t n = llm_node_[HomeOf(unit)];
+      if (load[n] > cap * ranks[n] && unit.cost > 0) of_node[n].push_back(&unit);
+    }
+    double rows = 0;
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      double excess = load[n] - cap * ranks[n];
+      std::stable_sort(of_node[n].begin(), of_node[n].end(),
+                       [](const Unit* a, const Unit* b) { return a->rows * b->cost < b->rows * a->cost; });
+      for (const Unit* unit : of_node[n]) {
+        if (excess <= 0) break;
+        rows += unit->rows * std::min(1.0, excess / unit->cost);
+        excess -= unit->cost;
+      }
+    }
+    return static_cast<uint64_t>(rows);
+  }
+
+  const Job& job_;
+  const PhaseSpec& spec_;
+  const std::vector<Unit>& units_;
+  const Plan& plan_;
+  const std::vector<uint32_t>& llm_;  // global ranks
+  std::vector<uint32_t> nodes_;       // of both phases, ascending
+  std::vector<uint32_t> llm_node_;    // [llm ranks] index into nodes_
+  std::vector<uint32_t> rank_node_;   // [encoder ranks]
+};
+
+absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
+  if (input.capacity == 0) return absl::OkStatus();
+  const std::vector<uint64_t>& tokens = plan.phase(input.spec.phase)->tokens_after;
+  for (size_t r = 0; r < tokens.size(); ++r) {
+    if (tokens[r] <= input.capacity) continue;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("phase ", NameOf(input.spec.phase), ": rank ", r, " would hold ", tokens[r], " of ",
+                     input.capacity, "; take fewer samples a step, more ranks, or a smaller tolerance"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
+  BalanceOutcome outcome;
+  EVENKEEL_ASSIGN_OR_RETURN(outcome.job, MakeJob(input));
+  PlanOptions options{.llm_rank = input.llm_rank};
+  for (const BalancePhaseInput& phase : input.phases) {
+    const size_t p = static_cast<size_t>(phase.spec.phase);
+    options.tolerance[p] = phase.tolerance;
+    options.equal_counts[p] = phase.equal_counts;
+    options.padded_attention[p] = phase.padded_attention;
+    options.node_wise[p] = phase.node_wise;
+  }
+  DummyItems dummies;  // of no length
+  dummies[static_cast<size_t>(Phase::kAudio)].medium = Medium::kAudio;
+  EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
+  return outcome;
+}
+
+absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome) {
+  EVENKEEL_RETURN_IF_ERROR(PlanCheck(outcome.job, input.step, outcome.plan));
+  for (size_t p = 0; p < input.phases.size(); ++p) {
+    const BalancePhaseInput& phase = input.phases[p];
+    EVENKEEL_RETURN_IF_ERROR(CheckCapacity(phase, outcome.plan));
+    const PhaseSpec& spec = outcome.job.phases[p];
+    const std::vector<Unit> units = UnitsOf(spec, outcome.plan);
+    BalancedPhase& result = outcome.phases.emplace_back();
+    result.phase = spec.phase;
+    MeasurePhase(phase, units, outcome.plan, result);
+    if (spec.phase == Phase::kLlm) continue;
+    const double tolerance = phase.tolerance.value_or(input.llm_rank.empty() ? reorder::kTolerance
+                                                                             : reorder::kToleranceOfGiven);
+    Volumes(outcome.job, spec, units, outcome.plan).Measure(tolerance, result);
+    outcome.inter_node_rows += result.inter_node_rows;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BalanceOutcome> SolveBalance(const BalanceInput& input) {
+  EVENKEEL_ASSIGN_OR_RETURN(BalanceOutcome outcome, PlanBalance(input));
+  EVENKEEL_RETURN_IF_ERROR(MeasureBalance(input, outcome));
+  return outcome;
+}
+
+std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route) {
+  const auto rank_in = [&](Phase phase) {  // by index into route.ranks
+    std::vector<uint32_t> rank(route.ranks.size(), 0);
+    const std::vector<uint32_t>& globals = plan.phase(phase)->ranks;
+    for (uint32_t r = 0; r < globals.size(); ++r) {
+      rank[static_cast<size_t>(std::lower_bound(route.ranks.begin(), route.ranks.end(), globals[r]) -
+                               route.ranks.begin())] = r;
+    }
+    return rank;
+  };
+  const std::vector<uint32_t> from_rank = rank_in(route.from), to_rank = rank_in(route.to);
+  // Senders' segments are by peer and receivers are visited in ascending order: one cursor per sender.
+  std::vector<size_t> next(route.ranks.size(), 0);
+  std::vector<RouteRun> runs;
+  for (uint32_t to = 0; to < route.ranks.size(); ++to) {
+    for (const RouteSegment& received : route.per_rank[to].receive) {
+      const RouteSegment& sent = route.per_rank[received.peer].send[next[received.peer]++];
+      runs.push_back({from_rank[received.peer], to_rank[to], sent.row, received.row, received.rows});
+    }
+  }
+  return runs;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,103 @@
+// One step to balance, with nothing but lengths, and what came of it: the planner as a library function, for
+// the command line, for studies, and for trainers that use nothing else of this project.
+//
+// Not a second planner: a problem becomes a job, MakePlan plans it, PlanCheck has passed it, and the figures
+// are read off the plan.
+//
+//   BalanceInput input{.ranks_per_node = 8};
+//   input.phases.push_back({.spec = {.phase = Phase::kLlm, .ranks = {0, 1, 2, 3}}});
+//   input.step = ...;
+//   EVENKEEL_ASSIGN_OR_RETURN(BalanceOutcome outcome, SolveBalance(input));
+//   outcome.phases[0].max_over_mean;
+//
+// Thread safety: a pure function of its input.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "core/plan.h"
+
+namespace evenkeel {
+
+struct BalancePhaseInput {
+  PhaseSpec spec;               // `ranks` are global ranks
+  std::vector<uint32_t> nodes;  // [ranks] the node of each; in all phases or in none
+  bool equal_counts = false;
+  bool padded_attention = false;    // costs its sum, and for attention its count times the longest squared
+  bool node_wise = false;           // encoders: permute the algorithm's batches by node
+  std::optional<double> tolerance;  // share above the mean; see PlanOptions
+  uint64_t capacity = 0;            // sum of lengths that a rank can hold; 0: any
+};
+
+struct BalanceInput {
+  std::vector<BalancePhaseInput> phases;  // exactly one is the llm
+  uint32_t ranks_per_node = 0;            // where no phase has `nodes`; 0: one node
+  MicrobatchSpec microbatch;
+  StepSamples step;                // references may be anything, as many as there are lengths
+  std::vector<uint32_t> llm_rank;  // [samples] a given placement; empty: free
+};
+
+// A unit that alone is more than a rank's fair share.
+struct UnitTooLong {
+  uint32_t sample = 0;
+  uint32_t item = 0;  // of the phase, counted over all samples; llm: the sample
+  uint32_t length = 0;
+  double over_mean = 0;  // cost over the mean load of a rank
+};
+
+// Figures of one phase. Rows are output rows; all but the first four are 0 for the llm.
+struct BalancedPhase {
+  Phase phase = Phase::kLlm;
+  std::vector<double> load;  // [ranks]
+  double max_over_mean = 1;
+  double reachable = 1;  // max_over_mean of no solution is below
+  std::vector<UnitTooLong> too_long;
+  uint64_t rows = 0;
+  uint64_t rows_to_other_rank = 0;
+  uint64_t inter_node_rows = 0;        // encoded on another node than that of their sample's llm part
+  uint64_t inter_node_rows_bound = 0;  // what must leave overloaded nodes, given the llm placement
+  uint64_t max_node_egress = 0;
+  uint64_t max_node_ingress = 0;
+  uint64_t max_rank_volume = 0;        // of one llm rank, encoded on other nodes: what node_wise minimises
+  uint64_t max_rank_volume_bound = 0;  // of any permutation of the batches over the ranks
+};
+
+struct BalanceOutcome {
+  Job job;    // as it was planned; global ranks are renumbered where `nodes` are given
+  Plan plan;  // ranks are those of the phases
+  std::vector<BalancedPhase> phases;  // in the order of the input
+  uint64_t inter_node_rows = 0;
+};
+
+// The job and the plan only: what a trainer waits for.
+// InvalidArgument: what MakePlan refuses; nodes in some phases only, or two nodes for one global rank.
+absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input);
+
+// Checks the plan and fills in the figures.
+// ResourceExhausted: the plan puts more on a rank than its capacity; the message has the rank.
+// Internal: the plan breaks an invariant.
+absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome);
+
+// Both.
+absl::StatusOr<BalanceOutcome> SolveBalance(const BalanceInput& input);
+
+// A segment of a route, both sides in one: rows [from_row, from_row + rows) of the encoder output of encoder
+// rank `from` become rows [to_row, to_row + rows) of llm rank `to`.
+struct RouteRun {
+  uint32_t from = 0;
+  uint32_t to = 0;
+  uint64_t from_row = 0;
+  uint64_t to_row = 0;
+  uint64_t rows = 0;
+};
+
+// By receiver, then sender.
+std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route);
+
+}  // namespace evenkeel

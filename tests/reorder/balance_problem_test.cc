@@ -1,0 +1,157 @@
+// A step as a problem: its figures, against counting by hand.
+#include "reorder/balance_problem.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "reorder/planner.h"
+#include "tests/reorder/omni_trace.h"
+
+namespace evenkeel {
+namespace {
+
+BalanceInput MakeInput(std::vector<SampleLengths> lengths, uint32_t ranks, const std::string& algorithm) {
+  BalanceInput input{.ranks_per_node = 8};
+  for (Phase phase : kAllPhases) {
+    BalancePhaseInput& in = input.phases.emplace_back();
+    in.spec.phase = phase;
+    in.spec.algorithm = algorithm;
+    for (uint32_t r = 0; r < ranks; ++r) in.spec.ranks.push_back(r);
+  }
+  input.step.lengths = std::move(lengths);
+  input.step.refs.resize(input.step.lengths.size());
+  return input;
+}
+
+// Where greedy_packed puts the llm when it sees nothing else.
+std::vector<uint32_t> GreedyPlacement(const BalanceInput& input) {
+  BalanceInput llm = input;
+  llm.phases.resize(1);
+  llm.phases[0].spec.algorithm = "greedy_packed";
+  for (SampleLengths& sample : llm.step.lengths) sample.items.clear();
+  std::vector<uint32_t> rank;
+  const auto solved = SolveBalance(llm);
+  EXPECT_TRUE(solved.ok()) << solved.status();
+  for (const PlannedSample& sample : solved->plan.samples) rank.push_back(sample.place.rank);
+  return rank;
+}
+
+TEST(SolveBalance, CountsRowsBetweenNodesByThePlacesOfItems) {
+  for (const char* algorithm : {"greedy_packed", "node_wise", "karmarkar_karp", "balance_without_moving"}) {
+    const BalanceInput input = MakeInput(DrawOmniTrace(5, 32 * 20), 32, algorithm);
+    const auto outcome = SolveBalance(input);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    uint64_t rows = 0, between = 0;
+    for (const PlannedItem& item : outcome->plan.items) {
+      const uint32_t home = outcome->plan.samples[item.sample].place.rank;
+      rows += item.lengths.output_rows;
+      if (home / 8 != item.place.rank / 8) between += item.lengths.output_rows;
+    }
+    EXPECT_EQ(outcome->inter_node_rows, between) << algorithm;
+    EXPECT_EQ(outcome->phases[1].rows + outcome->phases[2].rows, rows);
+    for (const BalancedPhase& phase : outcome->phases) {
+      EXPECT_LE(phase.max_rank_volume_bound, phase.max_rank_volume) << algorithm;
+      EXPECT_LE(phase.inter_node_rows_bound, phase.rows);
+      EXPECT_GE(phase.max_over_mean, phase.reachable * (1 - 1e-12));
+    }
+  }
+}
+
+TEST(SolveBalance, RunsOfRoutesDeliverEveryRowOnce) {
+  const BalanceInput input = MakeInput(DrawOmniTrace(6, 16 * 10), 16, "greedy_packed");
+  const auto outcome = SolveBalance(input);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_EQ(outcome->plan.routes.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<RouteRun> runs = RunsOf(outcome->plan, outcome->plan.routes[i]);
+    uint64_t rows = 0, moved = 0;
+    for (const RouteRun& run : runs) {
+      rows += run.rows;
+      if (run.from != run.to) moved += run.rows;
+    }
+    EXPECT_EQ(rows, outcome->phases[i + 1].rows);
+    EXPECT_EQ(moved, outcome->phases[i + 1].rows_to_other_rank);
+    // Received rows follow each other without gaps.
+    std::sort(runs.begin(), runs.end(), [](const RouteRun& a, const RouteRun& b) {
+      return std::pair(a.to, a.to_row) < std::pair(b.to, b.to_row);
+    });
+    for (size_t r = 0; r < runs.size(); ++r) {
+      const bool first = r == 0 || runs[r - 1].to != runs[r].to;
+      EXPECT_EQ(runs[r].to_row, first ? 0 : runs[r - 1].to_row + runs[r - 1].rows);
+    }
+  }
+}
+
+TEST(SolveBalance, KeepsAGivenPlacementAndMovesHardlyMoreThanMustLeave) {
+  for (uint32_t per_rank : {30u, 60u}) {
+    for (uint64_t seed : {7, 8, 9}) {
+      BalanceInput input = MakeInput(DrawOmniTrace(seed, 128 * per_rank), 128, "balance_without_moving");
+      input.llm_rank = GreedyPlacement(input);
+      const auto outcome = SolveBalance(input);
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      for (size_t s = 0; s < input.llm_rank.size(); ++s) {
+        ASSERT_EQ(outcome->plan.samples[s].place.rank, input.llm_rank[s]);
+      }
+      uint64_t bound = 0;
+      for (const BalancedPhase& phase : outcome->phases) {
+        EXPECT_LE(phase.max_over_mean, 1.005) << PhaseName(phase.phase) << " " << per_rank << " " << seed;
+        EXPECT_LE(phase.inter_node_rows_bound, phase.inter_node_rows);
+        bound += phase.inter_node_rows_bound;
+      }
+      EXPECT_LE(outcome->inter_node_rows, 1.25 * bound) << per_rank << " " << seed;
+    }
+  }
+}
+
+TEST(SolveBalance, NamesUnitsThatAreTooLong) {
+  std::vector<SampleLengths> lengths;
+  for (int i = 0; i < 40; ++i) lengths.push_back(MakeOmniSample(100, {200}, Medium::kImage, {}));
+  lengths[17].items[0].lengths.cost_length = 100000;
+  const auto outcome = SolveBalance(MakeInput(lengths, 8, "balance_without_moving"));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const BalancedPhase& vision = outcome->phases[1];
+  ASSERT_EQ(vision.too_long.size(), 1u);
+  EXPECT_EQ(vision.too_long[0].sample, 17u);
+  EXPECT_EQ(vision.too_long[0].item, 17u);
+  EXPECT_EQ(vision.too_long[0].length, 100000u);
+  EXPECT_DOUBLE_EQ(vision.max_over_mean, vision.reachable);
+}
+
+TEST(SolveBalance, TakesNodesAsTheyAreGiven) {
+  BalanceInput input = MakeInput(DrawOmniTrace(10, 80), 4, "greedy_packed");
+  for (BalancePhaseInput& phase : input.phases) {
+    phase.spec.ranks = {40, 7, 9, 3};
+    phase.nodes = {5, 2, 5, 2};
+  }
+  const auto outcome = SolveBalance(input);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  uint64_t between = 0;
+  for (const PlannedItem& item : outcome->plan.items) {
+    const uint32_t home = outcome->plan.samples[item.sample].place.rank;
+    if (home % 2 != item.place.rank % 2) between += item.lengths.output_rows;
+  }
+  EXPECT_EQ(outcome->inter_node_rows, between);
+  input.phases[1].nodes = {5, 2, 2, 5};
+  EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
+  input.phases[1].nodes.clear();
+  EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SolveBalance, RefusesWhatCannotBeKept) {
+  BalanceInput input = MakeInput(DrawOmniTrace(11, 80), 8, "greedy_quadratic");
+  input.phases[1].equal_counts = true;
+  EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
+  input.phases[1].equal_counts = false;
+  input.phases[0].capacity = 10;
+  EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kResourceExhausted);
+  input.phases[0].capacity = 0;
+  input.llm_rank.assign(80, 8);
+  EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
+  input.llm_rank.assign(79, 0);
+  EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace evenkeel
