@@ -11,11 +11,11 @@ namespace evenkeel::cli {
 // Exit codes, documented in docs/cli.md.
 enum ExitCode : int {
   kOk = 0,
-  kFailure = 1,          // the work failed
-  kUsage = 2,            // bad arguments, bad job file
-  kMismatch = 3,         // digests, versions or index do not match
-  kUnavailable = 4,      // no worker answered, or a deadline passed
-  kBadData = 5,          // data that no worker could deliver
+  kFailure = 1,      // the work failed
+  kUsage = 2,        // bad arguments, bad job file
+  kMismatch = 3,     // digests, versions or index do not match
+  kUnavailable = 4,  // no worker answered, or a deadline passed
+  kBadData = 5,      // data that no worker could deliver
 };
 
 // Prints "evenkeel: message" to stderr and returns the exit code that fits.

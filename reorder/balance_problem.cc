@@ -113,7 +113,7 @@ std::vector<double> PaddedAttentionLoads(const PhaseSpec& spec, const std::vecto
 }
 
 void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units, const Plan& plan,
-                    BalancedPhase& result) {
+                  BalancedPhase& result) {
   const PhasePlan& planned = *plan.phase(result.phase);
   result.load = input.padded_attention ? PaddedAttentionLoads(input.spec, units) : planned.load_after;
   const double ranks = static_cast<double>(result.load.size());
@@ -267,8 +267,8 @@ absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome) 
     result.phase = spec.phase;
     MeasurePhase(phase, units, outcome.plan, result);
     if (spec.phase == Phase::kLlm) continue;
-    const double tolerance = phase.tolerance.value_or(input.llm_rank.empty() ? reorder::kTolerance
-                                                                             : reorder::kToleranceOfGiven);
+    const double tolerance =
+        phase.tolerance.value_or(input.llm_rank.empty() ? reorder::kTolerance : reorder::kToleranceOfGiven);
     Volumes(outcome.job, spec, units, outcome.plan).Measure(tolerance, result);
     outcome.inter_node_rows += result.inter_node_rows;
   }

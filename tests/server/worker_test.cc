@@ -171,7 +171,9 @@ TEST_P(WorkerOver, DrainsWithoutLosingAcceptedWork) {
   fetch.join();
   drain.join();
   // Accepted before the drain and delivered, or refused: nothing in between.
-  if (!bytes.empty()) EXPECT_TRUE(ReadPart(bytes).ok());
+  if (!bytes.empty()) {
+    EXPECT_TRUE(ReadPart(bytes).ok());
+  }
   EXPECT_EQ(Health((*worker)->address()), "NOT_SERVING");
   EXPECT_TRUE(client.Fetch(1, described.parts(0)).empty());
   (*worker)->Stop();
