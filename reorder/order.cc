@@ -56,7 +56,12 @@ class ItemOrder {
   void PlaceItems(const PhasePlan& llm_plan, Plan& plan) {
     units_.first_row.resize(units_.item.size());
     std::vector<uint32_t> position(units_.item.size());
-    for (uint32_t s : llm_plan.order) {
+    const std::vector<uint32_t>& samples = llm_plan.order;
+    for (size_t k = 0; k < samples.size(); ++k) {
+      // Samples of a rank are anywhere in memory.
+      if (k + 16 < samples.size()) __builtin_prefetch(&units_.begin[samples[k + 16]]);
+      if (k + 8 < samples.size()) Prefetch(units_.begin[samples[k + 8]], position);
+      const uint32_t s = samples[k];
       for (uint32_t i = units_.begin[s]; i < units_.begin[s + 1]; ++i) {
         const uint32_t bucket = units_.bucket[i];
         Next& next = units_.video[i] ? videos_[bucket] : images_[bucket];
@@ -91,6 +96,15 @@ class ItemOrder {
   }
 
  private:
+  void Prefetch(uint32_t i, const std::vector<uint32_t>& position) const {
+    __builtin_prefetch(units_.bucket.data() + i);
+    __builtin_prefetch(units_.video.data() + i);
+    __builtin_prefetch(units_.item.data() + i);
+    __builtin_prefetch(units_.rows.data() + i);
+    __builtin_prefetch(units_.first_row.data() + i, 1);
+    __builtin_prefetch(position.data() + i, 1);
+  }
+
   struct Next {
     uint32_t at = 0;   // in the phase's order
     uint64_t row = 0;  // in the bucket's encoder output

@@ -63,6 +63,7 @@ class Composer {
       if (encoder_.num_microbatches == 1 || m == exchange) {
         const size_t bucket = llm_of_[to] * size_t{microbatches} + m;
         for (uint32_t at = llm_.begin[bucket]; at < llm_.begin[bucket + 1]; ++at) {
+          if (at + 8 < llm_.order.size()) Prefetch(at + 8);
           sorted &= AddPieces(llm_.order[at], row);
         }
       }
@@ -74,6 +75,15 @@ class Composer {
                        [](const Piece& a, const Piece& b) { return a.from < b.from; });
     }
     AddSegments(to, route);
+  }
+
+  // Samples of a rank are anywhere in memory.
+  void Prefetch(size_t at) const {
+    if (at + 8 < llm_.order.size()) __builtin_prefetch(units_.begin.data() + llm_.order[at + 8]);
+    const uint32_t i = units_.begin[llm_.order[at]];
+    __builtin_prefetch(units_.rows.data() + i);
+    __builtin_prefetch(units_.rank.data() + i);
+    __builtin_prefetch(units_.first_row.data() + i);
   }
 
   // Appends the pieces of a sample's items; false where one is out of the order of senders.
