@@ -161,7 +161,7 @@ TEST(Planner, KeepsEveryInvariantOnRandomProblems) {
 #ifdef EVENKEEL_SANITIZED
   const int problems = 1500;
 #else
-  const int problems = 6000;
+  const int problems = 10000;
 #endif
   int planned = 0, executed = 0;
   for (int i = 0; i < problems; ++i) {
