@@ -10,6 +10,7 @@ import pytest
 from sources import ROOMS, cpp_files, files, read
 
 MESSAGES = {"proto/job.pb.h", "proto/part.pb.h"}
+PROBLEMS = {"proto/problem.pb.h"}  # what `evenkeel solve` reads and writes
 STUBS = {"proto/service.pb.h", "proto/service.grpc.pb.h"}
 
 # room -> (rooms it may include, files of proto/ it may include)
@@ -22,7 +23,8 @@ TABLE = {
     "server": ({"core", "dataset", "preprocess", "reorder", "transport"}, MESSAGES | STUBS),
     # The control plane is spoken by both ends, so the client has the stubs too.
     "client": ({"core", "transport"}, STUBS),
-    "cli": ({"core", "dataset", "preprocess", "reorder", "transport", "server", "client"}, MESSAGES | STUBS),
+    "cli": ({"core", "dataset", "preprocess", "reorder", "transport", "server", "client"},
+            MESSAGES | STUBS | PROBLEMS),
 }
 # A folder that may include more than the room it lies in.
 EXTRA = {"client/python/": {"reorder"}}
