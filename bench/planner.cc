@@ -2,6 +2,8 @@
 //
 //   planner                       the tables of docs/planner.md
 //   planner --trace FILE.csv ...  the same on a trace with columns vision,audio,llm
+//   planner --given               the llm placed by greedy_packed: rows between nodes, and the bound
+//   planner --growth              1,000 to 1,000,000 samples at 60 per rank
 //   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
 //
 // Per row: the largest over the mean load of each phase, output rows whose encoder is on another rank, and on
@@ -20,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "reorder/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace {
@@ -145,6 +148,54 @@ void PrintRow(const Job& job, const std::string& name, const evenkeel::StepSampl
   std::fflush(stdout);
 }
 
+void PrintGiven(uint32_t ranks, uint32_t per_rank, const char* algorithm) {
+  evenkeel::BalanceInput input{.ranks_per_node = 8};
+  input.step = MakeStep(evenkeel::DrawOmniTrace(2024, size_t{ranks} * per_rank), size_t{ranks} * per_rank);
+  Job llm_first = MakeJob(ranks, "greedy_packed");
+  for (const evenkeel::PhaseSpec& spec : MakeJob(ranks, algorithm).phases)
+    input.phases.push_back({.spec = spec});
+  const auto placed = evenkeel::MakePlan(llm_first, input.step, {});
+  for (const auto& sample : placed->samples) input.llm_rank.push_back(sample.place.rank);
+  const std::clock_t start = std::clock();
+  auto outcome = evenkeel::PlanBalance(input);
+  const double took_ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  if (!outcome.ok() || !MeasureBalance(input, *outcome).ok()) {
+    std::cerr << "given placement: " << outcome.status() << "\n";
+    std::exit(1);
+  }
+  uint64_t bound = 0;
+  for (const evenkeel::BalancedPhase& phase : outcome->phases) bound += phase.inter_node_rows_bound;
+  std::printf("| %u | %u | %s | %.4f | %.4f | %llu | %llu | %.1f |\n", ranks, per_rank, algorithm,
+              outcome->phases[1].max_over_mean, outcome->phases[2].max_over_mean,
+              static_cast<unsigned long long>(outcome->inter_node_rows),
+              static_cast<unsigned long long>(bound), took_ms);
+}
+
+void PrintGivenTable() {
+  std::printf(
+      "| ranks | samples per rank | algorithm | vision | audio | inter-node rows | bound | ms |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+  for (uint32_t ranks : {128u, 2560u}) {
+    for (uint32_t per_rank : {60u, 30u}) {
+      for (const char* algorithm : {"greedy_packed", "node_wise", "balance_without_moving"}) {
+        PrintGiven(ranks, per_rank, algorithm);
+      }
+    }
+  }
+}
+
+void PrintGrowth() {
+  std::printf(
+      "| ranks | samples per rank | algorithm | llm max/mean (reachable) | vision | audio | rows to another "
+      "rank | to another node | ms |\n|---|---|---|---|---|---|---|---|---|\n");
+  const std::vector<evenkeel::SampleLengths> trace = evenkeel::DrawOmniTrace(2024, 1000000);
+  for (size_t samples : {1000u, 10000u, 100000u, 1000000u}) {
+    const uint32_t ranks = static_cast<uint32_t>(samples / 60);
+    PrintRow(MakeJob(ranks, "balance_without_moving"), "balance_without_moving",
+             MakeStep(trace, size_t{ranks} * 60), 3);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -157,8 +208,15 @@ int main(int argc, char** argv) {
     const uint64_t seed = argc > 5 ? static_cast<uint64_t>(std::atoll(argv[5])) : 2024;
     PrintRow(MakeJob(ranks, argv[4]), argv[4], MakeStep(evenkeel::DrawOmniTrace(seed, samples), samples), 20);
     return 0;
+  } else if (argc > 1 && std::strcmp(argv[1], "--given") == 0) {
+    PrintGivenTable();
+    return 0;
+  } else if (argc > 1 && std::strcmp(argv[1], "--growth") == 0) {
+    PrintGrowth();
+    return 0;
   } else if (argc > 1) {
-    std::cerr << "usage: planner [--trace FILE.csv ... | --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]]\n";
+    std::cerr << "usage: planner [--given | --growth | --trace FILE.csv ... | --case RANKS SAMPLES_PER_RANK "
+                 "ALGORITHM [SEED]]\n";
     return 2;
   } else {
     traces.push_back(evenkeel::DrawOmniTrace(2024, 153600));
