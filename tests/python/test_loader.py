@@ -131,10 +131,15 @@ def test_an_interrupt_ends_the_wait(job):
         loader._consumer.seek(10 ** 15)  # far from what was prefetched
     # The worker is gone; without an interrupt the loader would wait for its step_timeout of five minutes.
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        next(loader)
-    timer.join()
+    # A process that was started in the background ignores the signal until it says otherwise.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            next(loader)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_other_threads_run_while_a_step_is_awaited(job):
