@@ -177,7 +177,7 @@ processor:
   tokenizer: {ROOT}/tests/golden/tokenizer
   max_pixels: 200704
   video_max_pixels: 100352
-batch: {{samples: 48}}
+batch: {{samples: 32}}
 topology: {{ranks_per_node: 2}}
 microbatch: {{capacity_tokens: 8192}}
 phases:
