@@ -8,22 +8,11 @@
 
 #include "reorder/balance.h"
 #include "reorder/node_wise.h"
+#include "tests/reorder/make_ranks.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace evenkeel::reorder {
 namespace {
-
-PhaseRanks MakeRanks(uint32_t count, uint32_t per_node) {
-  PhaseRanks ranks;
-  ranks.on_node_begin.push_back(0);
-  for (uint32_t r = 0; r < count; ++r) {
-    ranks.global.push_back(r);
-    ranks.node.push_back(r / per_node);
-    ranks.on_node.push_back(r);
-    if ((r + 1) % per_node == 0 || r + 1 == count) ranks.on_node_begin.push_back(r + 1);
-  }
-  return ranks;
-}
 
 std::vector<uint32_t> CountsOf(const std::vector<uint32_t>& rank, uint32_t ranks) {
   std::vector<uint32_t> counts(ranks, 0);
