@@ -1,6 +1,3 @@
-#include <google/protobuf/util/json_util.h>
-
-#include <chrono>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -8,11 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/length_trace.h"
-#include "cli/problem_json.h"
 #include "core/status.h"
+#include "reorder/json/messages.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -29,121 +25,68 @@ struct SolveArguments {
   uint64_t seed = 0;
 };
 
-class StopWatch {
- public:
-  double Milliseconds() const {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+std::string ReadAll(std::istream& in) { return {std::istreambuf_iterator<char>(in), {}}; }
+
+void AddItems(const SampleLengths& lengths, pb::BalanceSample& sample) {
+  for (const SampleItem& item : lengths.items) {
+    const bool audio = PhaseOf(item.medium) == Phase::kAudio;
+    pb::BalanceItem& message = audio ? *sample.add_audio() : *sample.add_vision();
+    message.set_cost_length(item.lengths.cost_length);
+    message.set_output_rows(item.lengths.output_rows);
   }
+}
 
- private:
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+void AddPhase(const SolveArguments& arguments, const std::string& name, pb::BalanceProblem& problem) {
+  pb::BalancePhase& phase = *problem.add_phases();
+  phase.set_name(name);
+  phase.set_num_ranks(arguments.ranks);
+  phase.set_algorithm(arguments.algorithm);
+  phase.set_node_wise(arguments.node_wise);
+  if (arguments.tolerance >= 0) phase.set_tolerance(arguments.tolerance);
+}
 
-absl::StatusOr<pb::Problem> ReadProblem(std::istream& in) {
-  const std::string json((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+// The llm placement that an algorithm gives when it knows of nothing else.
+absl::Status PlaceLlm(const std::string& algorithm, pb::BalanceProblem& whole) {
   pb::Problem problem;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &problem);
-  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("problem: ", parsed.ToString()));
-  if (problem.kind_case() == pb::Problem::KIND_NOT_SET) {
-    return absl::InvalidArgumentError("problem: no kind; give one of balance, compose");
+  pb::BalanceProblem& llm = *problem.mutable_balance();
+  *llm.add_phases() = whole.phases(0);
+  llm.mutable_phases(0)->set_algorithm(algorithm);
+  for (const pb::BalanceSample& sample : whole.samples()) llm.add_samples()->set_llm(sample.llm());
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, Solve(problem));
+  *whole.mutable_llm_rank() = solution.balance().llm_rank();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> trace, ReadLengthTrace(arguments.trace));
+  EVENKEEL_ASSIGN_OR_RETURN(
+      const std::vector<SampleLengths> step,
+      DrawFromTrace(std::move(trace), size_t{arguments.ranks} * arguments.per_rank, arguments.seed));
+  pb::Problem problem;
+  pb::BalanceProblem& balance = *problem.mutable_balance();
+  balance.set_ranks_per_node(arguments.ranks_per_node);
+  bool has_vision = false, has_audio = false;
+  for (const SampleLengths& lengths : step) {
+    pb::BalanceSample& sample = *balance.add_samples();
+    sample.set_llm(lengths.llm_length);
+    AddItems(lengths, sample);
+    has_vision |= sample.vision_size() > 0;
+    has_audio |= sample.audio_size() > 0;
+  }
+  AddPhase(arguments, "llm", balance);
+  if (has_vision) AddPhase(arguments, "vision", balance);
+  if (has_audio) AddPhase(arguments, "audio", balance);
+  if (!arguments.llm_placement.empty()) {
+    EVENKEEL_RETURN_IF_ERROR(PlaceLlm(arguments.llm_placement, balance));
   }
   return problem;
 }
 
-// The llm placement that an algorithm gives when it knows of nothing else.
-absl::StatusOr<std::vector<uint32_t>> PlaceLlm(const BalanceInput& whole, const std::string& algorithm) {
-  BalanceInput input{.ranks_per_node = whole.ranks_per_node, .step = whole.step};
-  for (const BalancePhaseInput& phase : whole.phases) {
-    if (phase.spec.phase == Phase::kLlm) input.phases.push_back(phase);
-  }
-  input.phases.front().spec.algorithm = algorithm;
-  for (SampleLengths& sample : input.step.lengths) sample.items.clear();
-  EVENKEEL_ASSIGN_OR_RETURN(const BalanceOutcome outcome, PlanBalance(input));
-  std::vector<uint32_t> rank;
-  for (const PlannedSample& sample : outcome.plan.samples) rank.push_back(sample.place.rank);
-  return rank;
-}
-
-absl::StatusOr<BalanceInput> FromTrace(const SolveArguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> trace, ReadLengthTrace(arguments.trace));
-  BalanceInput input{.ranks_per_node = arguments.ranks_per_node};
-  EVENKEEL_ASSIGN_OR_RETURN(
-      input.step.lengths,
-      DrawFromTrace(std::move(trace), size_t{arguments.ranks} * arguments.per_rank, arguments.seed));
-  bool has[kNumPhases] = {true, false, false};
-  for (const SampleLengths& sample : input.step.lengths) {
-    input.step.refs.push_back({0, 0, input.step.refs.size()});
-    for (const SampleItem& item : sample.items) has[static_cast<size_t>(PhaseOf(item.medium))] = true;
-  }
-  for (Phase named : kAllPhases) {
-    if (!has[static_cast<size_t>(named)]) continue;
-    BalancePhaseInput& phase = input.phases.emplace_back();
-    phase.spec.phase = named;
-    phase.spec.algorithm = arguments.algorithm;
-    phase.node_wise = arguments.node_wise;
-    if (arguments.tolerance >= 0) phase.tolerance = arguments.tolerance;
-    for (uint32_t r = 0; r < arguments.ranks; ++r) phase.spec.ranks.push_back(r);
-  }
-  if (!arguments.llm_placement.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(input.llm_rank, PlaceLlm(input, arguments.llm_placement));
-  }
-  return input;
-}
-
-absl::Status Solve(const BalanceInput& input, pb::Solution& solution) {
-  const StopWatch watch;
-  EVENKEEL_ASSIGN_OR_RETURN(BalanceOutcome outcome, PlanBalance(input));
-  solution.set_wall_ms(watch.Milliseconds());
-  EVENKEEL_RETURN_IF_ERROR(MeasureBalance(input, outcome));
-  *solution.mutable_balance() = ToMessage(outcome);
-  return absl::OkStatus();
-}
-
-absl::Status Solve(const pb::ComposeProblem& problem, pb::Solution& solution) {
-  EVENKEEL_RETURN_IF_ERROR(CheckArrays(problem.first(), "first"));
-  EVENKEEL_RETURN_IF_ERROR(CheckArrays(problem.second(), "second"));
-  Rearrangement first = ToRearrangement(problem.first());
-  const Rearrangement second = ToRearrangement(problem.second());
-  const StopWatch watch;
-  if (problem.invert_first()) {
-    EVENKEEL_ASSIGN_OR_RETURN(first, Inverse(first));
-  }
-  EVENKEEL_ASSIGN_OR_RETURN(const Rearrangement route, Compose(first, second));
-  EVENKEEL_ASSIGN_OR_RETURN(const Rearrangement inverse, Inverse(route));
-  solution.set_wall_ms(watch.Milliseconds());
-  pb::ComposeSolution& message = *solution.mutable_compose();
-  *message.mutable_route() = ToMessage(route);
-  *message.mutable_inverse() = ToMessage(inverse);
-  uint64_t rows = 0, between = 0;
-  for (const RowRun& run : route.runs) {
-    rows += run.rows;
-    if (run.from != run.to) between += run.rows;
-  }
-  message.set_rows(rows);
-  message.set_rows_between_ranks(between);
-  return absl::OkStatus();
-}
-
 absl::Status RunSolve(const SolveArguments& arguments) {
-  pb::Solution solution;
-  if (!arguments.trace.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(const BalanceInput input, FromTrace(arguments));
-    EVENKEEL_RETURN_IF_ERROR(Solve(input, solution));
-  } else {
-    EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem problem, ReadProblem(std::cin));
-    if (problem.has_compose()) {
-      EVENKEEL_RETURN_IF_ERROR(Solve(problem.compose(), solution));
-    } else {
-      EVENKEEL_ASSIGN_OR_RETURN(const BalanceInput input, ToBalanceInput(problem.balance()));
-      EVENKEEL_RETURN_IF_ERROR(Solve(input, solution));
-    }
-  }
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
-  std::string json;
-  const auto printed = google::protobuf::util::MessageToJsonString(solution, &json, options);
-  if (!printed.ok()) return absl::InternalError(absl::StrCat("solution: ", printed.ToString()));
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem problem,
+                            arguments.trace.empty() ? ParseProblem(ReadAll(std::cin)) : FromTrace(arguments));
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, Solve(problem));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::string json, PrintSolution(solution));
   std::cout << json << "\n";
   return absl::OkStatus();
 }

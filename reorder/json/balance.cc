@@ -1,5 +1,4 @@
-#include "cli/problem_json.h"
-
+// The kind `balance`: reorder/balance_problem.h as messages.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -7,16 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "reorder/balance_problem.h"
+#include "reorder/json/kinds.h"
 
-namespace evenkeel::cli {
+namespace evenkeel::json {
 namespace {
 
 constexpr uint32_t kMostRanks = 1u << 20;
 constexpr double kMostBatches = 1u << 24;
-
-absl::Status Bad(const std::string& field, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("problem: ", field, ": ", why));
-}
 
 absl::StatusOr<Cost> ToCost(const pb::Cost& message, const std::string& field) {
   Cost cost;
@@ -25,7 +22,7 @@ absl::StatusOr<Cost> ToCost(const pb::Cost& message, const std::string& field) {
     cost = {message.constant(), message.linear(), message.quadratic(), message.mask_factor()};
   }
   for (double value : {cost.constant, cost.linear, cost.quadratic, cost.mask_factor}) {
-    if (!(value >= 0 && value <= 1e15)) return Bad(field, "each must be in [0, 1e15]");
+    if (!(value >= 0 && value <= 1e15)) return BadField(field, "each must be in [0, 1e15]");
   }
   return cost;
 }
@@ -37,14 +34,15 @@ absl::Status ReadBatching(const pb::BalancePhase& message, const std::string& fi
   if (batching == "padded") {
     phase.spec.batching = Batching::kPadded;
   } else if (!batching.empty() && batching != "packed" && !phase.padded_attention) {
-    return Bad(field + ".batching",
-               absl::StrCat("'", batching, "' is none of packed, padded, padded_attention"));
+    return BadField(field + ".batching",
+                    absl::StrCat("'", batching, "' is none of packed, padded, padded_attention"));
   }
   const std::string& runs = message.runs();
   if (runs == "once_per_microbatch") {
     phase.spec.runs = Runs::kOncePerMicrobatch;
   } else if (!runs.empty() && runs != "once_per_step") {
-    return Bad(field + ".runs", absl::StrCat("'", runs, "' is none of once_per_step, once_per_microbatch"));
+    return BadField(field + ".runs",
+                    absl::StrCat("'", runs, "' is none of once_per_step, once_per_microbatch"));
   }
   return absl::OkStatus();
 }
@@ -53,12 +51,12 @@ absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const
   BalancePhaseInput phase;
   const std::optional<Phase> named = PhaseFromName(message.name());
   if (!named)
-    return Bad(field + ".name", absl::StrCat("'", message.name(), "' is none of llm, vision, audio"));
+    return BadField(field + ".name", absl::StrCat("'", message.name(), "' is none of llm, vision, audio"));
   phase.spec.phase = *named;
   if ((message.num_ranks() > 0) == (message.ranks_size() > 0)) {
-    return Bad(field, "give either num_ranks or ranks, of at least one rank");
+    return BadField(field, "give either num_ranks or ranks, of at least one rank");
   }
-  if (message.num_ranks() > kMostRanks) return Bad(field + ".num_ranks", "more than 2^20");
+  if (message.num_ranks() > kMostRanks) return BadField(field + ".num_ranks", "more than 2^20");
   phase.spec.ranks.assign(message.ranks().begin(), message.ranks().end());
   for (uint32_t r = 0; r < message.num_ranks(); ++r) phase.spec.ranks.push_back(r);
   phase.nodes.assign(message.nodes().begin(), message.nodes().end());
@@ -79,7 +77,7 @@ absl::Status CheckSize(const BalanceInput& input) {
     const double size =
         1.0 * phase.spec.ranks.size() * input.microbatch.count_multiple * std::max(1u, phase.spec.min_items);
     if (size > kMostBatches) {
-      return Bad("balance", "ranks * microbatch.count_multiple * min_items is more than 2^24");
+      return BadField("balance", "ranks * microbatch.count_multiple * min_items is more than 2^24");
     }
   }
   return absl::OkStatus();
@@ -129,8 +127,6 @@ pb::BalancedPhase ToMessage(const BalancedPhase& phase, const Plan& plan) {
   return message;
 }
 
-}  // namespace
-
 absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
   BalanceInput input{.ranks_per_node = problem.ranks_per_node()};
   for (int p = 0; p < problem.phases_size(); ++p) {
@@ -178,35 +174,16 @@ pb::BalanceSolution ToMessage(const BalanceOutcome& outcome) {
   return message;
 }
 
-absl::Status CheckArrays(const pb::Rearrangement& message, absl::string_view name) {
-  const int runs = message.from_size();
-  if (message.from_row_size() == runs && message.to_size() == runs && message.to_row_size() == runs &&
-      message.rows_size() == runs) {
-    return absl::OkStatus();
-  }
-  return Bad(absl::StrCat("compose.", name), "from, from_row, to, to_row and rows differ in length");
+}  // namespace
+
+absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solution) {
+  EVENKEEL_ASSIGN_OR_RETURN(const BalanceInput input, ToBalanceInput(problem));
+  const StopWatch watch;
+  EVENKEEL_ASSIGN_OR_RETURN(BalanceOutcome outcome, PlanBalance(input));
+  solution.set_wall_ms(watch.Milliseconds());
+  EVENKEEL_RETURN_IF_ERROR(MeasureBalance(input, outcome));
+  *solution.mutable_balance() = ToMessage(outcome);
+  return absl::OkStatus();
 }
 
-Rearrangement ToRearrangement(const pb::Rearrangement& message) {
-  Rearrangement rearrangement{.num_ranks = message.num_ranks()};
-  for (int i = 0; i < message.from_size(); ++i) {
-    rearrangement.runs.push_back(
-        {message.from(i), message.from_row(i), message.to(i), message.to_row(i), message.rows(i)});
-  }
-  return rearrangement;
-}
-
-pb::Rearrangement ToMessage(const Rearrangement& rearrangement) {
-  pb::Rearrangement message;
-  message.set_num_ranks(rearrangement.num_ranks);
-  for (const RowRun& run : rearrangement.runs) {
-    message.add_from(run.from);
-    message.add_from_row(run.from_row);
-    message.add_to(run.to);
-    message.add_to_row(run.to_row);
-    message.add_rows(run.rows);
-  }
-  return message;
-}
-
-}  // namespace evenkeel::cli
+}  // namespace evenkeel::json

@@ -1,0 +1,31 @@
+// Internal to reorder. One function for each kind of problem: message to plain structs, the solver, and back.
+// Each fills in its member of the solution and `wall_ms`, the time of the solver's call alone.
+#pragma once
+
+#include <chrono>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "proto/problem.pb.h"
+
+namespace evenkeel::json {
+
+absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solution);
+absl::Status SolveCompose(const pb::ComposeProblem& problem, pb::Solution& solution);
+
+// InvalidArgument: "problem: FIELD: WHY".
+inline absl::Status BadField(absl::string_view field, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("problem: ", field, ": ", why));
+}
+
+class StopWatch {
+ public:
+  double Milliseconds() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace evenkeel::json

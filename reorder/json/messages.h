@@ -1,0 +1,16 @@
+// The same as solve.h, one step before JSON: for callers that make the message themselves.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/problem.pb.h"
+
+namespace evenkeel {
+
+// Errors: see SolveJson.
+absl::StatusOr<pb::Problem> ParseProblem(const std::string& json);
+absl::StatusOr<pb::Solution> Solve(const pb::Problem& problem);
+absl::StatusOr<std::string> PrintSolution(const pb::Solution& solution);
+
+}  // namespace evenkeel

@@ -1,0 +1,53 @@
+#include "reorder/json/solve.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/json/kinds.h"
+#include "reorder/json/messages.h"
+
+namespace evenkeel {
+
+absl::StatusOr<pb::Problem> ParseProblem(const std::string& json) {
+  pb::Problem problem;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &problem);
+  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("problem: ", parsed.ToString()));
+  return problem;
+}
+
+absl::StatusOr<pb::Solution> Solve(const pb::Problem& problem) {
+  pb::Solution solution;
+  absl::Status status;
+  switch (problem.kind_case()) {
+    case pb::Problem::kBalance:
+      status = json::SolveBalance(problem.balance(), solution);
+      break;
+    case pb::Problem::kCompose:
+      status = json::SolveCompose(problem.compose(), solution);
+      break;
+    case pb::Problem::KIND_NOT_SET:
+      status = absl::InvalidArgumentError("problem: no kind; give one of balance, compose");
+      break;
+  }
+  EVENKEEL_RETURN_IF_ERROR(status);
+  return solution;
+}
+
+absl::StatusOr<std::string> PrintSolution(const pb::Solution& solution) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string json;
+  const auto printed = google::protobuf::util::MessageToJsonString(solution, &json, options);
+  if (!printed.ok()) return absl::InternalError(absl::StrCat("solution: ", printed.ToString()));
+  return json;
+}
+
+absl::StatusOr<std::string> SolveJson(const std::string& problem) {
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem message, ParseProblem(problem));
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, Solve(message));
+  return PrintSolution(solution);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,20 @@
+// A problem of the planner as JSON, solved: what `evenkeel solve` and the Python package's `evenkeel.plan`
+// do. proto/problem.proto is the schema of both sides, docs/planner.md explains it with examples.
+//
+//   absl::StatusOr<std::string> solution = SolveJson(R"({"balance": {...}})");
+//
+// Thread safety: a pure function; call from any thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace evenkeel {
+
+// Field names are those of the schema; fields that are 0 are printed too.
+// InvalidArgument: no JSON, an unknown field, no kind, or what the kind's solver refuses; the message names
+// the field. ResourceExhausted: a capacity that cannot be kept.
+absl::StatusOr<std::string> SolveJson(const std::string& problem);
+
+}  // namespace evenkeel
