@@ -127,29 +127,6 @@ pb::BalancedPhase ToMessage(const BalancedPhase& phase, const Plan& plan) {
   return message;
 }
 
-absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
-  BalanceInput input{.ranks_per_node = problem.ranks_per_node()};
-  for (int p = 0; p < problem.phases_size(); ++p) {
-    EVENKEEL_ASSIGN_OR_RETURN(BalancePhaseInput phase,
-                              ToPhase(problem.phases(p), absl::StrCat("balance.phases[", p, "]")));
-    input.phases.push_back(std::move(phase));
-  }
-  input.microbatch = {.capacity_tokens = problem.microbatch().capacity_tokens(),
-                      .pad_to = problem.microbatch().pad_to(),
-                      .align = std::max(1u, problem.microbatch().align()),
-                      .count_multiple = std::max(1u, problem.microbatch().count_multiple())};
-  EVENKEEL_RETURN_IF_ERROR(CheckSize(input));
-  for (const pb::BalanceSample& message : problem.samples()) {
-    SampleLengths& sample = input.step.lengths.emplace_back();
-    sample.llm_length = message.llm();
-    AddItems(message.vision(), Medium::kImage, sample);
-    AddItems(message.audio(), Medium::kAudio, sample);
-    input.step.refs.push_back({0, 0, input.step.refs.size()});
-  }
-  input.llm_rank.assign(problem.llm_rank().begin(), problem.llm_rank().end());
-  return input;
-}
-
 pb::BalanceSolution ToMessage(const BalanceOutcome& outcome) {
   pb::BalanceSolution message;
   message.set_num_microbatches(outcome.plan.num_microbatches);
@@ -175,6 +152,29 @@ pb::BalanceSolution ToMessage(const BalanceOutcome& outcome) {
 }
 
 }  // namespace
+
+absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
+  BalanceInput input{.ranks_per_node = problem.ranks_per_node()};
+  for (int p = 0; p < problem.phases_size(); ++p) {
+    EVENKEEL_ASSIGN_OR_RETURN(BalancePhaseInput phase,
+                              ToPhase(problem.phases(p), absl::StrCat("balance.phases[", p, "]")));
+    input.phases.push_back(std::move(phase));
+  }
+  input.microbatch = {.capacity_tokens = problem.microbatch().capacity_tokens(),
+                      .pad_to = problem.microbatch().pad_to(),
+                      .align = std::max(1u, problem.microbatch().align()),
+                      .count_multiple = std::max(1u, problem.microbatch().count_multiple())};
+  EVENKEEL_RETURN_IF_ERROR(CheckSize(input));
+  for (const pb::BalanceSample& message : problem.samples()) {
+    SampleLengths& sample = input.step.lengths.emplace_back();
+    sample.llm_length = message.llm();
+    AddItems(message.vision(), Medium::kImage, sample);
+    AddItems(message.audio(), Medium::kAudio, sample);
+    input.step.refs.push_back({0, 0, input.step.refs.size()});
+  }
+  input.llm_rank.assign(problem.llm_rank().begin(), problem.llm_rank().end());
+  return input;
+}
 
 absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solution) {
   EVENKEEL_ASSIGN_OR_RETURN(const BalanceInput input, ToBalanceInput(problem));

@@ -5,13 +5,17 @@
 #include <chrono>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "proto/problem.pb.h"
+#include "reorder/balance_problem.h"
 
 namespace evenkeel::json {
 
 absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solution);
 absl::Status SolveCompose(const pb::ComposeProblem& problem, pb::Solution& solution);
+
+absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem);
 
 // InvalidArgument: "problem: FIELD: WHY".
 inline absl::Status BadField(absl::string_view field, absl::string_view why) {

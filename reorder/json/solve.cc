@@ -9,11 +9,23 @@
 
 namespace evenkeel {
 
-absl::StatusOr<pb::Problem> ParseProblem(const std::string& json) {
-  pb::Problem problem;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &problem);
+namespace {
+
+template <typename Message>
+absl::StatusOr<Message> Parse(const std::string& json) {
+  Message message;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &message);
   if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("problem: ", parsed.ToString()));
-  return problem;
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<pb::Problem> ParseProblem(const std::string& json) { return Parse<pb::Problem>(json); }
+
+absl::StatusOr<BalanceInput> ParseBalanceInput(const std::string& balance_problem) {
+  EVENKEEL_ASSIGN_OR_RETURN(const auto problem, Parse<pb::BalanceProblem>(balance_problem));
+  return json::ToBalanceInput(problem);
 }
 
 absl::StatusOr<pb::Solution> Solve(const pb::Problem& problem) {

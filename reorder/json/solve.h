@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "reorder/balance_problem.h"
 
 namespace evenkeel {
 
@@ -16,5 +17,9 @@ namespace evenkeel {
 // InvalidArgument: no JSON, an unknown field, no kind, or what the kind's solver refuses; the message names
 // the field. ResourceExhausted: a capacity that cannot be kept.
 absl::StatusOr<std::string> SolveJson(const std::string& problem);
+
+// A BalanceProblem alone, for callers that have its samples in arrays of their own.
+// InvalidArgument: see SolveJson.
+absl::StatusOr<BalanceInput> ParseBalanceInput(const std::string& balance_problem);
 
 }  // namespace evenkeel

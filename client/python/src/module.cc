@@ -1,5 +1,5 @@
-// The extension module `evenkeel._evenkeel`: the consumer for Python. What users see is in the package's .py
-// files.
+// The extension module `evenkeel._evenkeel`: the consumer and the planner for Python. What users see is in
+// the package's .py files.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -9,6 +9,8 @@
 
 #include "client/consumer.h"
 #include "client/python/src/arrays.h"
+#include "client/python/src/plan.h"
+#include "client/python/src/status.h"
 #include "core/job.h"
 
 namespace evenkeel::python {
@@ -16,16 +18,6 @@ namespace py = pybind11;
 namespace {
 
 constexpr absl::Duration kSignalCheck = absl::Milliseconds(100);
-
-// Raises the exception of evenkeel/errors.py that fits.
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  py::object error =
-      py::module_::import("evenkeel.errors")
-          .attr("make")(absl::StatusCodeToString(status.code()), std::string(status.message()));
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  throw py::error_already_set();
-}
 
 py::array WrapSegments(const std::vector<RouteSegment>& segments) {
   py::array_t<int64_t> out({static_cast<py::ssize_t>(segments.size()), py::ssize_t{3}});
@@ -241,6 +233,7 @@ py::array_t<float> PyExpandPixels(py::array_t<uint8_t, py::array::c_style | py::
 PYBIND11_MODULE(_evenkeel, module) {
   module.attr("STREAM_VERSION") = kStreamVersion;
   module.def("expand_pixels", &PyExpandPixels);
+  BindPlan(module);
   py::class_<Step>(module, "Step")
       .def_property_readonly("index", [](const Step& step) { return step.data().step; })
       .def_property_readonly("num_microbatches",

@@ -1,0 +1,142 @@
+#include "client/python/src/plan.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/python/src/status.h"
+#include "core/status.h"
+#include "reorder/balance_problem.h"
+#include "reorder/json/solve.h"
+
+namespace evenkeel::python {
+namespace py = pybind11;
+namespace {
+
+// plan.py has made them so: one dimension, nothing that does not fit.
+using Numbers = py::array_t<uint32_t, py::array::c_style>;
+
+std::span<const uint32_t> View(const Numbers& array) {
+  return {array.data(), static_cast<size_t>(array.size())};
+}
+
+template <typename T>
+py::array_t<T> Wrap(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+// The items of one encoder phase, by sample.
+struct ItemArrays {
+  Medium medium = Medium::kImage;
+  std::span<const uint32_t> sample, cost_length, output_rows;
+};
+
+StepSamples MakeStep(std::span<const uint32_t> llm, const std::vector<ItemArrays>& phases) {
+  StepSamples step;
+  step.refs.resize(llm.size());
+  step.lengths.resize(llm.size());
+  for (size_t s = 0; s < llm.size(); ++s) {
+    step.refs[s].index = s;
+    step.lengths[s].llm_length = llm[s];
+  }
+  for (const ItemArrays& items : phases) {
+    for (size_t i = 0; i < items.sample.size(); ++i) {
+      step.lengths[items.sample[i]].items.push_back(
+          {items.medium, {items.cost_length[i], items.cost_length[i], items.output_rows[i]}});
+    }
+  }
+  return step;
+}
+
+absl::StatusOr<BalanceOutcome> SolveArrays(const std::string& problem, std::span<const uint32_t> llm,
+                                           const std::vector<ItemArrays>& phases) {
+  EVENKEEL_ASSIGN_OR_RETURN(BalanceInput input, ParseBalanceInput(problem));
+  input.step = MakeStep(llm, phases);
+  return SolveBalance(input);
+}
+
+py::list WrapRoutes(const Plan& plan, Phase phase) {
+  py::list routes;
+  for (const Route& route : plan.routes) {
+    if (route.from != phase) continue;
+    std::vector<uint32_t> from, to;
+    std::vector<uint64_t> from_row, to_row, rows;
+    for (const RouteRun& run : RunsOf(plan, route)) {
+      from.push_back(run.from);
+      to.push_back(run.to);
+      from_row.push_back(run.from_row);
+      to_row.push_back(run.to_row);
+      rows.push_back(run.rows);
+    }
+    routes.append(py::make_tuple(Wrap(from), Wrap(to), Wrap(from_row), Wrap(to_row), Wrap(rows)));
+  }
+  return routes;
+}
+
+py::dict WrapPhase(const BalancedPhase& phase, const Plan& plan) {
+  std::vector<uint32_t> rank;
+  if (phase.phase == Phase::kLlm) {
+    for (const PlannedSample& sample : plan.samples) rank.push_back(sample.place.rank);
+  } else {
+    for (const PlannedItem& item : plan.items) {
+      if (item.sample != kDummy && PhaseOf(item.medium) == phase.phase) rank.push_back(item.place.rank);
+    }
+  }
+  py::dict out;
+  out["rank"] = Wrap(rank);
+  out["load"] = Wrap(phase.load);
+  out["max_over_mean"] = phase.max_over_mean;
+  out["reachable"] = phase.reachable;
+  out["rows"] = phase.rows;
+  out["rows_to_other_rank"] = phase.rows_to_other_rank;
+  out["inter_node_rows"] = phase.inter_node_rows;
+  out["routes"] = WrapRoutes(plan, phase.phase);
+  return out;
+}
+
+using PhaseItems = std::tuple<std::string, Numbers, Numbers, Numbers>;  // name, sample, cost_length, rows
+
+// (num_microbatches, microbatch of every sample, {phase: figures and arrays})
+py::tuple BalanceArrays(const std::string& problem, const Numbers& llm,
+                        const std::vector<PhaseItems>& encoders) {
+  std::vector<ItemArrays> phases;
+  for (const auto& [name, sample, cost_length, rows] : encoders) {
+    phases.push_back(
+        {name == "audio" ? Medium::kAudio : Medium::kImage, View(sample), View(cost_length), View(rows)});
+  }
+  absl::StatusOr<BalanceOutcome> outcome;
+  {
+    py::gil_scoped_release released;
+    outcome = SolveArrays(problem, View(llm), phases);
+  }
+  Check(outcome.status());
+  std::vector<uint32_t> microbatch;
+  for (const PlannedSample& sample : outcome->plan.samples) microbatch.push_back(sample.place.microbatch);
+  py::dict figures;
+  for (const BalancedPhase& phase : outcome->phases) {
+    figures[py::str(std::string(PhaseName(phase.phase)))] = WrapPhase(phase, outcome->plan);
+  }
+  return py::make_tuple(outcome->plan.num_microbatches, Wrap(microbatch), std::move(figures));
+}
+
+std::string PySolveJson(const std::string& problem) {
+  absl::StatusOr<std::string> solution;
+  {
+    py::gil_scoped_release released;
+    solution = SolveJson(problem);
+  }
+  Check(solution.status());
+  return *std::move(solution);
+}
+
+}  // namespace
+
+void BindPlan(py::module_& module) {
+  module.def("solve_json", &PySolveJson);
+  module.def("balance_arrays", &BalanceArrays);
+}
+
+}  // namespace evenkeel::python
