@@ -54,7 +54,7 @@ class Verifier {
  private:
   absl::Status CheckItem(const std::string& shard, const ItemPlace& item, const ItemLengths& lengths) const {
     std::vector<std::byte> bytes(item.size);
-    EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(shard, item.offset, bytes));
+    EVENKEEL_RETURN_IF_ERROR(ReadItem(shard, item, source_, bytes));
     std::vector<std::vector<std::byte>> fields;
     std::vector<std::span<std::byte>> spans;
     for (const FieldSpec& field : processor_.fields(item.facts.medium))

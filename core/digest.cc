@@ -102,6 +102,13 @@ Digest DigestOf(std::span<const std::byte> bytes) {
 
 Digest DigestOf(std::string_view text) { return Canonical(XXH3_128bits(text.data(), text.size())); }
 
+uint64_t ChecksumOf(std::span<const std::byte> bytes) {
+  const Digest digest = DigestOf(bytes);
+  uint64_t sum = 0;
+  for (int i = 0; i < 8; ++i) sum |= uint64_t{digest.bytes[i]} << (8 * i);
+  return sum;
+}
+
 Digester::Digester() : state_(NewState()) {}
 
 Digester::~Digester() { XXH3_freeState(State(state_)); }

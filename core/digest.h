@@ -23,6 +23,8 @@ struct Digest {
 
 Digest DigestOf(std::span<const std::byte> bytes);
 Digest DigestOf(std::string_view text);
+// The first 8 bytes of the digest, little-endian: against damage and change, not a name.
+uint64_t ChecksumOf(std::span<const std::byte> bytes);
 
 // Streaming form. Not thread-safe; movable.
 class Digester {

@@ -31,10 +31,12 @@ class Measurer {
                                            std::span<const std::byte> bytes) const = 0;
   // InvalidArgument: an item that the processor refuses (an aspect ratio above 200, say).
   virtual absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const = 0;
-  // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's, in order.
+  // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's, in order, and `facts`
+  // what Probe found of them (the text around a video may tell its times).
   // ResourceExhausted: longer than the limit.
   virtual absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
-                                                          std::span<const SampleItem> items) const = 0;
+                                                          std::span<const SampleItem> items,
+                                                          std::span<const MediaFacts> facts) const = 0;
   // Names everything that the lengths and values depend on: the processor's files and the job's overrides.
   virtual Digest digest() const = 0;
 };

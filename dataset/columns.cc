@@ -83,12 +83,14 @@ void PlacesWriter::Add(const PlaceRecord& place) {
   PutVarint(static_cast<uint8_t>(place.text_form), records_);
   PutVarint(place.text_offset, records_);
   PutVarint(place.text_size, records_);
+  PutLittle(place.text_checksum, 8, records_);
   PutVarint(place.first_item, records_);
   PutVarint(place.items.size(), records_);
   for (const ItemPlace& item : place.items) {
     PutVarint(static_cast<uint8_t>(item.facts.medium), records_);
     PutVarint(item.offset, records_);
     PutVarint(item.size, records_);
+    PutLittle(item.checksum, 8, records_);
     PutText(item.suffix, records_);
   }
   PutLittle(records_.size(), 8, offsets_);
@@ -123,6 +125,7 @@ absl::StatusOr<PlaceRecord> PlacesReader::Read(uint64_t place) const {
   uint64_t form = fields.Varint();
   out.text_offset = fields.Varint();
   out.text_size = fields.Varint();
+  out.text_checksum = fields.Little(8);
   out.first_item = fields.Varint();
   uint64_t items = fields.Varint();
   if (form > static_cast<uint8_t>(TextForm::kJson) || items > fields.remaining())
@@ -133,6 +136,7 @@ absl::StatusOr<PlaceRecord> PlacesReader::Read(uint64_t place) const {
     uint64_t medium = fields.Varint();
     item.offset = fields.Varint();
     item.size = fields.Varint();
+    item.checksum = fields.Little(8);
     item.suffix = fields.Text();
     if (medium > static_cast<uint8_t>(Medium::kAudio)) return file_->Damaged("bad record");
     item.facts.medium = static_cast<Medium>(medium);

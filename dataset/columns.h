@@ -38,6 +38,7 @@ struct PlaceRecord {
   TextForm text_form = TextForm::kNone;
   uint64_t text_offset = 0;
   uint64_t text_size = 0;
+  uint64_t text_checksum = 0;
   uint64_t first_item = 0;       // into the facts of the shard
   std::vector<ItemPlace> items;  // facts: the medium only
 };

@@ -46,6 +46,19 @@ namespace {
 
 std::string RunIndex(const Job& job) { return absl::StrCat("run 'evenkeel index --job ", job.path, "'"); }
 
+// A shard may be replaced while workers read it, and a file system tells nobody: a stream of other bytes
+// under the same digest must not come of it.
+absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t checksum, ByteSource& source,
+                         std::span<std::byte> out) {
+  absl::Status read = source.ReadAt(path, offset, out);
+  if (!read.ok() && !absl::IsOutOfRange(read)) return read;
+  if (read.ok() && ChecksumOf(out) == checksum) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": the ", out.size(), " bytes at byte ", offset,
+      " are not those that were indexed; the shard was changed: restore it, or run 'evenkeel index "
+      "--verify-content' and start the stream anew"));
+}
+
 struct Shard {
   std::string path;
   Digest places_file, facts_file, lengths_file;
@@ -304,6 +317,7 @@ absl::StatusOr<SamplePlaces> StoredIndex::places(uint32_t dataset, uint64_t inde
   out.text_form = record.text_form;
   out.text_offset = record.text_offset;
   out.text_size = record.text_size;
+  out.text_checksum = record.text_checksum;
   out.items = std::move(record.items);
   for (size_t i = 0; i < out.items.size(); ++i) {
     EVENKEEL_ASSIGN_OR_RETURN(std::optional<MediaFacts> item, facts.Read(record.first_item + i));
@@ -323,6 +337,11 @@ absl::StatusOr<std::unique_ptr<Index>> Index::Open(const Job& job, const Digest&
   return std::unique_ptr<Index>(std::move(index));
 }
 
+absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
+                      std::span<std::byte> out) {
+  return ReadIndexed(shard_path, item.offset, item.checksum, source, out);
+}
+
 absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const Limits& limits,
                                               ByteSource& source) {
   const std::string where = absl::StrCat(places.shard_path, ": sample '", Printable(places.key), "'");
@@ -331,8 +350,8 @@ absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const 
         absl::StrCat(where, ": ", places.text_size, " bytes of text; the limit is ", limits.max_text_bytes));
   }
   std::string text(places.text_size, '\0');
-  EVENKEEL_RETURN_IF_ERROR(
-      source.ReadAt(places.shard_path, places.text_offset, std::as_writable_bytes(std::span(text))));
+  EVENKEEL_RETURN_IF_ERROR(ReadIndexed(places.shard_path, places.text_offset, places.text_checksum, source,
+                                       std::as_writable_bytes(std::span(text))));
   absl::StatusOr<Conversation> conversation = ParseRecorded(places, text, limits);
   if (!conversation.ok()) return AddContext(conversation.status(), where);
   return conversation;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ namespace evenkeel {
 struct ItemPlace {
   uint64_t offset = 0;  // in the sample's shard
   uint64_t size = 0;
+  uint64_t checksum = 0;  // ChecksumOf its bytes
   std::string suffix;
   MediaFacts facts;
 };
@@ -39,6 +41,7 @@ struct SamplePlaces {
   TextForm text_form = TextForm::kNone;
   uint64_t text_offset = 0;
   uint64_t text_size = 0;
+  uint64_t text_checksum = 0;
   std::vector<ItemPlace> items;  // in the order of their placeholders
 };
 
@@ -51,7 +54,7 @@ class Index {
   // bytes a shard. NotFound: no index, or none for this processor ("run evenkeel index --job ...");
   // FailedPrecondition: the index does not match the shards (their list or sizes), names the shard;
   // InvalidArgument: the job excludes a sample that is not there, names the nearest; DataLoss: a damaged
-  // file. Contents are compared by `evenkeel index --verify-content` only.
+  // file. What the shards contain is compared where it is read: ReadItem, ReadConversation.
   static absl::StatusOr<std::unique_ptr<Index>> Open(const Job& job, const Digest& processor,
                                                      ByteSource& source, size_t cache_bytes = 32 << 20);
 
@@ -62,8 +65,15 @@ class Index {
   virtual absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const = 0;
 };
 
+// Reads the bytes of an item of the shard at `shard_path`; `out` has item.size bytes.
+// FailedPrecondition: they are not those that were indexed, with the shard and the byte; otherwise as
+// ByteSource::ReadAt.
+absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
+                      std::span<std::byte> out);
+
 // Reads a sample's text member and makes the conversation of it: the same as the index builder saw.
-// DataLoss, NotFound, InvalidArgument as the parser says; Unavailable where the source fails.
+// FailedPrecondition as ReadItem; DataLoss, NotFound, InvalidArgument as the parser says; Unavailable where
+// the source fails.
 absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const Limits& limits,
                                               ByteSource& source);
 

@@ -184,7 +184,7 @@ absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text) {
 }
 
 Digest FactsKey(const Limits& limits) {
-  CanonicalText text("evenkeel facts 1");
+  CanonicalText text("evenkeel facts 2");
   text.Add("stream_version", uint64_t{kStreamVersion});
   text.Add("max_image_bytes", limits.max_image_bytes);
   text.Add("max_audio_bytes", limits.max_audio_bytes);

@@ -43,6 +43,12 @@ class FieldReader {
     }
     return Fail();
   }
+  uint64_t Little(size_t bytes) {
+    if (bytes > rest_.size()) return Fail();
+    uint64_t value = GetLittle(rest_.data(), bytes);
+    rest_.remove_prefix(bytes);
+    return value;
+  }
   std::string Text() {
     uint64_t size = Varint();
     if (size > rest_.size()) {

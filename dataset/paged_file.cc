@@ -11,24 +11,19 @@ namespace evenkeel::dataset {
 namespace {
 
 constexpr std::string_view kMagic = "EVENKEEL";
-constexpr uint64_t kFormatVersion = 1;
+constexpr uint64_t kFormatVersion = 2;
 // Offsets in the header page's payload.
 constexpr size_t kKindAt = 8, kVersionAt = 12, kKeyAt = 16, kContentAt = 32, kNumbersAt = 48,
                  kSectionCountAt = 112, kSectionsAt = 120;
 
 uint64_t PagesOf(uint64_t bytes) { return bytes / kPagePayload + (bytes % kPagePayload != 0); }
 
-uint64_t Checksum(std::span<const std::byte> payload_and_number) {
-  Digest digest = DigestOf(payload_and_number);
-  return GetLittle(digest.bytes.data(), 8);
-}
-
 void AppendPage(std::string_view payload, uint64_t number, std::string& out) {
   size_t begin = out.size();
   out.append(payload);
   out.resize(begin + kPagePayload, '\0');
   PutLittle(number, 8, out);
-  PutLittle(Checksum(std::as_bytes(std::span(out.data() + begin, kPagePayload + 8))), 8, out);
+  PutLittle(ChecksumOf(std::as_bytes(std::span(out.data() + begin, kPagePayload + 8))), 8, out);
 }
 
 }  // namespace
@@ -80,7 +75,7 @@ absl::Status PageCache::Read(ByteSource& source, const std::string& path, uint64
     return absl::DataLossError(absl::StrCat(path, ": damaged index file: cut off"));
   EVENKEEL_RETURN_IF_ERROR(read);
   if (GetLittle(bytes.data() + kPagePayload, 8) != page ||
-      GetLittle(bytes.data() + kPagePayload + 8, 8) != Checksum(std::span(bytes).first(kPagePayload + 8))) {
+      GetLittle(bytes.data() + kPagePayload + 8, 8) != ChecksumOf(std::span(bytes).first(kPagePayload + 8))) {
     return absl::DataLossError(absl::StrCat(path, ": damaged index file: bad checksum at byte ",
                                             page * kPageBytes,
                                             "; remove the file and run 'evenkeel index' again"));

@@ -124,6 +124,7 @@ absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSampl
     place.text_form = member == json ? TextForm::kJson : TextForm::kPlain;
     place.text_offset = member->offset;
     place.text_size = member->size;
+    place.text_checksum = ChecksumOf(std::as_bytes(std::span(text)));
     if (member == json) {
       parsed = ParseChat(text, limits_);
     } else if (!text.empty()) {
@@ -144,7 +145,7 @@ absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSampl
   }
   for (size_t i : items) {
     const SampleMember& member = sample.members[i];
-    ItemPlace item{member.offset, member.size, member.suffix, {}};
+    ItemPlace item{.offset = member.offset, .size = member.size, .suffix = member.suffix};
     item.facts.medium = MediumOf(member.suffix);
     place.items.push_back(std::move(item));
   }
@@ -152,7 +153,7 @@ absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSampl
   return absl::OkStatus();
 }
 
-absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(const std::string& path, const ItemPlace& item,
+absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(const std::string& path, ItemPlace& item,
                                                    Refusal& refusal) {
   Medium medium = item.facts.medium;
   if (item.size > MaxBytes(medium, limits_)) {
@@ -164,6 +165,7 @@ absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(const std::string& path, cons
   media_.Acquire(item.size);
   absl::Cleanup release = [&] { media_.Release(item.size); };
   EVENKEEL_ASSIGN_OR_RETURN(std::string bytes, ReadMember(path, {item.suffix, item.offset, item.size}));
+  item.checksum = ChecksumOf(std::as_bytes(std::span(bytes)));
   absl::StatusOr<MediaFacts> facts = measurer_.Probe(medium, item.suffix, std::as_bytes(std::span(bytes)));
   if (facts.ok()) {
     facts->medium = medium;
@@ -178,6 +180,7 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
                                                     const std::vector<ItemPlace>& items,
                                                     Refusal& refusal) const {
   SampleLengths out;
+  std::vector<MediaFacts> facts;
   for (const ItemPlace& item : items) {
     absl::StatusOr<ItemLengths> lengths = measurer_.Measure(item.facts);
     if (!lengths.ok()) {
@@ -189,8 +192,9 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
       return lengths.status();
     }
     out.items.push_back({item.facts.medium, *lengths});
+    facts.push_back(item.facts);
   }
-  absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, out.items);
+  absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, out.items, facts);
   if (sequence.ok() && sequence->llm_length > limits_.max_llm_length) {
     sequence = absl::ResourceExhaustedError(
         absl::StrCat(sequence->llm_length, " tokens; the limit is ", limits_.max_llm_length));
@@ -226,7 +230,6 @@ absl::Status ShardBuilder::AddSample(const std::string& path, const ScannedSampl
   }
   place.key = sample.key;
   place.first_item = columns.facts.num_items();
-  columns.places.Add(place);
   for (ItemPlace& item : place.items) {
     absl::StatusOr<MediaFacts> facts = absl::InvalidArgumentError("an item before this one cannot be used");
     if (refusal.reason.empty()) facts = ProbeItem(path, item, refusal);
@@ -234,6 +237,7 @@ absl::Status ShardBuilder::AddSample(const std::string& path, const ScannedSampl
     columns.facts.Add(facts.ok() ? std::optional<MediaFacts>(*facts) : std::nullopt);
     if (facts.ok()) item.facts = *facts;
   }
+  columns.places.Add(place);
   if (!refusal.reason.empty()) {
     columns.facts.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
@@ -291,11 +295,14 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
       usable = usable && item.has_value();
     }
     if (!usable) continue;  // excluded by the facts, whatever the processor
-    SamplePlaces sample;
-    sample.text_form = place.text_form;
-    sample.items = place.items;
-    EVENKEEL_ASSIGN_OR_RETURN(std::string text, ReadMember(path, {"", place.text_offset, place.text_size}));
-    EVENKEEL_ASSIGN_OR_RETURN(Conversation conversation, ParseRecorded(sample, text, limits_));
+    const SamplePlaces sample{.key = place.key,
+                              .shard_path = path,
+                              .text_form = place.text_form,
+                              .text_offset = place.text_offset,
+                              .text_size = place.text_size,
+                              .text_checksum = place.text_checksum,
+                              .items = place.items};
+    EVENKEEL_ASSIGN_OR_RETURN(Conversation conversation, ReadConversation(sample, limits_, source_));
     Refusal refusal;
     absl::StatusOr<SampleLengths> lengths = Measure(conversation, place.items, refusal);
     if (lengths.ok()) {

@@ -66,7 +66,7 @@ class ShardBuilder {
   // Text, conversation, items and media without facts. OK with a reason set: excluded.
   absl::Status FindItems(const std::string& path, const ScannedSample& sample, PlaceRecord& place,
                          Conversation& conversation, Refusal& refusal) const;
-  absl::StatusOr<MediaFacts> ProbeItem(const std::string& path, const ItemPlace& item, Refusal& refusal);
+  absl::StatusOr<MediaFacts> ProbeItem(const std::string& path, ItemPlace& item, Refusal& refusal);
   absl::StatusOr<SampleLengths> Measure(const Conversation& conversation, const std::vector<ItemPlace>& items,
                                         Refusal& refusal) const;
   absl::Status StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const;

@@ -1,6 +1,8 @@
 #include "server/encoder_part.h"
 
+#include <algorithm>
 #include <array>
+#include <exception>
 #include <optional>
 
 #include "absl/time/clock.h"
@@ -78,6 +80,9 @@ class EncoderTask : public PartTask {
   uint64_t num_bytes() const override { return layout_->total_bytes(); }
   size_t num_units() const override { return units_.size(); }
   uint64_t scratch_bytes() const override { return scratch_bytes_; }
+  bool is_shared() const override {
+    return std::any_of(units_.begin(), units_.end(), [this](const Unit& unit) { return IsIsolated(unit); });
+  }
 
   void Begin(std::span<std::byte> part) override {
     layout_->WriteHeader(part);
@@ -95,7 +100,12 @@ class EncoderTask : public PartTask {
                            .subspan(unit.field_begin[i], specs[i].num_bytes(unit.item->lengths)));
     }
     bool valid = false;
-    absl::Status made = Make(unit, fields, &valid);
+    absl::Status made;
+    try {
+      made = Make(unit, fields, &valid);
+    } catch (const std::exception& error) {
+      made = absl::InternalError(error.what());  // so that it is named
+    }
     if (!made.ok()) {
       const std::string place = absl::StrCat(unit.sample, ", ", std::string(MediumName(unit.item->medium)),
                                              " ", unit.item->ordinal, ", ", DescribePart(name_));
@@ -138,6 +148,28 @@ class EncoderTask : public PartTask {
     return absl::OkStatus();
   }
 
+  bool IsIsolated(const Unit& unit) const {
+    return stream_.isolated != nullptr && stream_.isolated->isolates(unit.item->medium);
+  }
+
+  // Memory for the item as stored, where its decoder can read it.
+  struct ItemBytes {
+    SharedMemory::Block shared;
+    std::unique_ptr<std::byte[]> own;
+    uint64_t size = 0;
+    std::span<std::byte> bytes() const { return own != nullptr ? std::span(own.get(), size) : shared.bytes(); }
+  };
+  absl::StatusOr<ItemBytes> BytesFor(const Unit& unit) const {
+    ItemBytes out{.size = unit.place->size};
+    if (IsIsolated(unit)) {
+      EVENKEEL_ASSIGN_OR_RETURN(out.shared,
+                                stream_.isolated->memory().Allocate(SharedMemory::Use::kInput, out.size));
+    } else {
+      out.own = std::make_unique_for_overwrite<std::byte[]>(out.size);
+    }
+    return out;
+  }
+
   absl::Status Make(const Unit& unit, std::span<const std::span<std::byte>> fields, bool* valid) {
     const Processor& processor = *stream_.processor;
     ItemNotes notes;
@@ -148,8 +180,9 @@ class EncoderTask : public PartTask {
     }
     const ItemPlace& place = *unit.place;
     const absl::Time begin = absl::Now();
-    std::vector<std::byte> bytes(place.size);
-    EVENKEEL_RETURN_IF_ERROR(stream_.source->ReadAt(unit.shard, place.offset, bytes));
+    EVENKEEL_ASSIGN_OR_RETURN(const ItemBytes memory, BytesFor(unit));
+    const std::span<std::byte> bytes = memory.bytes();
+    EVENKEEL_RETURN_IF_ERROR(ReadItem(unit.shard, place, *stream_.source, bytes));
     const absl::Time read = absl::Now();
     request.suffix = place.suffix;
     request.bytes = bytes;

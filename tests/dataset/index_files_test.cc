@@ -87,7 +87,7 @@ TEST(Columns, SurviveEveryMutationOfTheirContent) {
     place.text_form = TextForm::kPlain;
     place.text_offset = i * 5000;
     place.first_item = i;
-    place.items = {{i * 5000 + 512, 300, "jpg", {}}};
+    place.items = {{.offset = i * 5000 + 512, .size = 300, .suffix = "jpg"}};
     place.items[0].facts.medium = Medium::kImage;
     places.Add(place);
     facts.Add(MediaFacts{Medium::kImage, 3, 4});

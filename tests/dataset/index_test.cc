@@ -254,6 +254,36 @@ TEST_F(IndexTest, FindsAChangeOfContentThatKeepsTheSize) {
   EXPECT_EQ(measurer_.probes, 0u);
 }
 
+TEST_F(IndexTest, RefusesBytesThatAreNotThoseThatWereIndexed) {
+  Build(measurer_);
+  auto index = Open(measurer_);
+  ASSERT_NE(index, nullptr);
+  const SamplePlaces places = *index->places(0, 3);
+  const std::string shard = places.shard_path;
+  std::string out(places.items[0].size, ' ');
+  const auto body = std::as_writable_bytes(std::span(out));
+  EXPECT_TRUE(ReadItem(shard, places.items[0], source_, body).ok());
+
+  const std::string bytes = ReadFile(shard);
+  std::string changed = bytes;
+  changed[places.items[0].offset + places.items[0].size - 1] ^= 1;
+  folder_.Write("shards/photos-0.tar", changed);
+  absl::Status item = ReadItem(shard, places.items[0], *MakeFileSource(), body);
+  EXPECT_EQ(item.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(item.message().find("photos-0.tar: the "), std::string::npos) << item;
+  EXPECT_TRUE(ReadConversation(places, job_.limits, source_).ok()) << "the text is as it was";
+
+  changed = bytes;
+  changed[places.text_offset] ^= 1;
+  folder_.Write("shards/photos-0.tar", changed);
+  EXPECT_EQ(ReadConversation(places, job_.limits, *MakeFileSource()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+
+  folder_.Write("shards/photos-0.tar", bytes.substr(0, places.items[0].offset));
+  EXPECT_EQ(ReadItem(shard, places.items[0], *MakeFileSource(), body).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(IndexTest, LeavesTheOldIndexWhereABuildDoesNotEnd) {
   IndexSummary first = Build(measurer_);
   AddShard(0, "photos-2.tar", PhotoShard(20, 2));

@@ -129,7 +129,8 @@ absl::StatusOr<ItemLengths> FakeMeasurer::Measure(const MediaFacts& facts) const
 }
 
 absl::StatusOr<SequenceLengths> FakeMeasurer::MeasureSequence(const Conversation& conversation,
-                                                              std::span<const SampleItem> items) const {
+                                                              std::span<const SampleItem> items,
+                                                              std::span<const MediaFacts>) const {
   SequenceLengths out;
   for (const SampleItem& item : items) out.llm_length += item.lengths.output_rows;
   for (const Turn& turn : conversation.turns) {

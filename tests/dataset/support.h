@@ -87,7 +87,8 @@ class FakeMeasurer : public Measurer {
                                    std::span<const std::byte> bytes) const override;
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override;
   absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
-                                                  std::span<const SampleItem> items) const override;
+                                                  std::span<const SampleItem> items,
+                                                  std::span<const MediaFacts> facts) const override;
   Digest digest() const override { return DigestOf(name_); }
 
  private:

@@ -81,13 +81,19 @@ class FakeIndex : public Index {
     out.shard_path = absl::StrCat("shard-", index, ".tar");
     out.text_form = TextForm::kPlain;
     out.text_size = sample.text.size();
+    const std::string content = FakeSource::Content(sample);  // as it is now: nobody changed it since
+    const auto bytes = std::as_bytes(std::span(content));
+    out.text_checksum = ChecksumOf(bytes.first(out.text_size));
     uint64_t offset = out.text_size;
     for (const FakeItem& item : sample.items) {
       const char* suffix = item.medium == Medium::kImage   ? "jpg"
                            : item.medium == Medium::kVideo ? "mp4"
                                                            : "wav";
-      out.items.push_back(
-          {.offset = offset, .size = item.bytes.size(), .suffix = suffix, .facts = FactsOf(item)});
+      out.items.push_back({.offset = offset,
+                           .size = item.bytes.size(),
+                           .checksum = ChecksumOf(bytes.subspan(offset, item.bytes.size())),
+                           .suffix = suffix,
+                           .facts = FactsOf(item)});
       offset += item.bytes.size();
     }
     return out;
@@ -143,7 +149,8 @@ absl::StatusOr<ItemLengths> FakeProcessor::Measure(const MediaFacts& facts) cons
 }
 
 absl::StatusOr<SequenceLengths> FakeProcessor::MeasureSequence(const Conversation&,
-                                                               std::span<const SampleItem>) const {
+                                                               std::span<const SampleItem>,
+                                                               std::span<const MediaFacts>) const {
   return absl::UnimplementedError("not here");
 }
 

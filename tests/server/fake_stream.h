@@ -37,7 +37,8 @@ class FakeProcessor : public Processor {
   absl::StatusOr<MediaFacts> Probe(Medium, std::string_view, std::span<const std::byte>) const override;
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override;
   absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
-                                                  std::span<const SampleItem> items) const override;
+                                                  std::span<const SampleItem> items,
+                                                  std::span<const MediaFacts> facts) const override;
   Digest digest() const override { return DigestOf("fake processor"); }
   const std::vector<FieldSpec>& fields(Medium medium) const override;
   absl::Status Produce(const ItemRequest& request,
