@@ -270,6 +270,13 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.resampler", in.resampler(), {"pil"}, &out.resampler));
     const Words<Wire> wires = {{"u8", Wire::kU8}, {"bf16", Wire::kBf16}, {"f32", Wire::kF32}};
     EVENKEEL_ASSIGN_OR_RETURN(out.wire, Choose("wire", in_.wire(), wires));
+    if (!in.frame_rule().empty()) {
+      EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.frame_rule", in.frame_rule(),
+                                          {"qwen_vl_utils", "transformers", "uniform"}, &out.frame_rule));
+    }
+    const Words<bool> rotations = {{"ignore", false}, {"apply", true}};
+    EVENKEEL_ASSIGN_OR_RETURN(out.apply_video_rotation,
+                              Choose("processor.video_rotation", in.video_rotation(), rotations));
     out.system = in.system();
     out.added_tokens.assign(in.added_tokens().begin(), in.added_tokens().end());
     for (int i = 0; i < in.added_tokens_size(); ++i) {

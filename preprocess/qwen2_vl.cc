@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "preprocess/config_file.h"
 #include "preprocess/families.h"
+#include "preprocess/frame_rules.h"
 #include "preprocess/image.h"
 #include "preprocess/patches.h"
 #include "preprocess/video.h"
@@ -58,30 +59,6 @@ absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t 
   return ImageSize{static_cast<uint32_t>(w), static_cast<uint32_t>(h)};
 }
 
-absl::StatusOr<uint32_t> NumChosenFrames(uint32_t total, double video_fps, const FrameRule& rule) {
-  if (total < kFrameFactor || !(video_fps > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("video of ", total, " frames at ", video_fps,
-                     " a second; the processor needs at least two frames and a rate"));
-  }
-  double least = CeilTo(rule.min_frames, kFrameFactor);
-  double most = FloorTo(std::min(rule.max_frames, total), kFrameFactor);
-  double wanted = static_cast<double>(total) / video_fps * rule.fps;
-  wanted = std::min(std::min(std::max(wanted, least), most), static_cast<double>(total));
-  auto count = static_cast<uint32_t>(FloorTo(wanted, kFrameFactor));
-  if (count < kFrameFactor)
-    return absl::InvalidArgumentError(absl::StrCat("no frames of ", total, " are chosen"));
-  return count;
-}
-
-std::vector<uint32_t> ChosenFrames(uint32_t total, uint32_t count) {
-  std::vector<uint32_t> chosen(count);
-  double step = count > 1 ? static_cast<double>(total - 1) / (count - 1) : 0;
-  for (uint32_t i = 0; i < count; ++i) chosen[i] = static_cast<uint32_t>(std::nearbyint(i * step));
-  if (count > 1) chosen.back() = total - 1;
-  return chosen;
-}
-
 namespace {
 
 struct Settings {
@@ -94,7 +71,7 @@ struct Settings {
   std::string processor_class;
   bool video = false;
   uint32_t tokens_per_second = 0;
-  FrameRule frames;
+  FrameChoice frames;
   uint64_t video_min_pixels = 0;
   uint64_t video_max_pixels = 0;
   Wire wire = Wire::kU8;
@@ -210,11 +187,8 @@ absl::StatusOr<ItemShape> Qwen2Vl::ShapeOf(const MediaFacts& facts) const {
   if (facts.medium != Medium::kVideo || !settings_.video) {
     return absl::UnimplementedError(absl::StrCat("video of the processor ", settings_.processor_class));
   }
-  if (facts.fps_num == 0 || facts.fps_den == 0)
-    return absl::InvalidArgumentError("video without a frame rate");
+  EVENKEEL_ASSIGN_OR_RETURN(shape.num_frames, NumChosenFrames(settings_.frames, facts));
   shape.video_fps = static_cast<double>(facts.fps_num) / facts.fps_den;
-  EVENKEEL_ASSIGN_OR_RETURN(shape.num_frames,
-                            NumChosenFrames(facts.num_frames, shape.video_fps, settings_.frames));
   double max_pixels = std::min(static_cast<double>(settings_.video_max_pixels),
                                kVideoTotalPixels / shape.num_frames * kFrameFactor);
   max_pixels = std::max(max_pixels, std::floor(static_cast<double>(settings_.video_min_pixels) * 1.05));
@@ -297,7 +271,8 @@ absl::Status Qwen2Vl::ProduceVideo(const ItemRequest& request, const ItemShape& 
                  table_, pixels.subspan(group_bytes * (position / group_frames), group_bytes));
     return absl::OkStatus();
   };
-  std::vector<uint32_t> chosen = ChosenFrames(request.facts.num_frames, shape.num_frames);
+  std::vector<uint32_t> chosen =
+      ChosenFrames(settings_.frames, request.facts, shape.num_frames, /*times=*/{});
   uint64_t repeated = 0;
   EVENKEEL_RETURN_IF_ERROR(
       DecodeVideo(request.suffix, request.bytes, limits_, request.facts, chosen, sink, &repeated));
@@ -333,6 +308,9 @@ void Qwen2Vl::AddTo(CanonicalText& text) const {
   for (double std : settings_.std) text.Add("vision.image_std", std);
   text.Add("video.supported", uint64_t{settings_.video});
   text.Add("video.tokens_per_second", uint64_t{settings_.tokens_per_second});
+  if (settings_.frames.rule != FrameRule::kQwenVlUtils) {
+    text.Add("video.frame_rule", FrameRuleName(settings_.frames.rule));
+  }
   text.Add("video.fps", settings_.frames.fps);
   text.Add("video.min_frames", uint64_t{settings_.frames.min_frames});
   text.Add("video.max_frames", uint64_t{settings_.frames.max_frames});
@@ -381,7 +359,9 @@ absl::StatusOr<Settings> ReadSettings(ConfigFile& config, const ProcessorSpec& s
   for (double deviation : settings.std) {
     if (static_cast<float>(deviation) == 0) return config.Error("image_std", "has a zero");
   }
-  settings.frames = {spec.fps, spec.min_frames, spec.max_frames};
+  EVENKEEL_ASSIGN_OR_RETURN(
+      FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
+  settings.frames = {rule, spec.fps, spec.min_frames, spec.max_frames, settings.shape.frames};
   settings.video_min_pixels = spec.video_min_pixels;
   settings.video_max_pixels = spec.video_max_pixels;
   settings.wire = spec.wire;

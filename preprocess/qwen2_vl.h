@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/words.h"
@@ -18,15 +17,5 @@ namespace evenkeel {
 // InvalidArgument: a side more than 200 times the other.
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor);
-
-struct FrameRule {
-  double fps = 2;
-  uint32_t min_frames = 4;
-  uint32_t max_frames = 768;
-};
-// How many frames of `total` are taken: an even number. InvalidArgument: fewer than two frames.
-absl::StatusOr<uint32_t> NumChosenFrames(uint32_t total, double video_fps, const FrameRule& rule);
-// `count` numbers from 0 to total - 1, evenly spaced, each rounded half to even, in f64.
-std::vector<uint32_t> ChosenFrames(uint32_t total, uint32_t count);
 
 }  // namespace evenkeel

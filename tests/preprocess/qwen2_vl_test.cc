@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <set>
 
 #include "absl/status/status.h"
 #include "core/part.h"
@@ -137,37 +136,6 @@ TEST(Qwen2Vl, TheConfigurationMayBeNestedAndSaysWhichModelItIs) {
   ASSERT_TRUE(processor.ok()) << processor.status();
   EXPECT_EQ((*processor)->fields(Medium::kVideo).size(), 3u);
   EXPECT_NE((*processor)->digest(), (*Processor::LoadMedia(Spec(Wire::kU8), Limits{}))->digest());
-}
-
-TEST(Qwen2Vl, ChoosesAnEvenNumberOfFramesWithinItsBounds) {
-  EXPECT_EQ(*NumChosenFrames(300, 30, FrameRule{}), 20u);
-  EXPECT_EQ(*NumChosenFrames(24, 12, FrameRule{}), 4u);
-  EXPECT_EQ(*NumChosenFrames(3, 30, FrameRule{}), 2u);
-  EXPECT_EQ(*NumChosenFrames(100000, 30, FrameRule{}), 768u);
-  EXPECT_TRUE(absl::IsInvalidArgument(NumChosenFrames(1, 30, FrameRule{}).status()));
-  Dice dice(4);
-  for (int round = 0; round < 2000; ++round) {
-    uint32_t total = 2 + dice.Roll(5000);
-    absl::StatusOr<uint32_t> count = NumChosenFrames(total, 1 + dice.Roll(60), FrameRule{});
-    ASSERT_TRUE(count.ok());
-    EXPECT_EQ(*count % 2, 0u);
-    EXPECT_LE(*count, std::min(total, 768u));
-  }
-}
-
-TEST(Qwen2Vl, ChosenFramesAreEvenlySpacedAndRoundHalfToEven) {
-  EXPECT_EQ(ChosenFrames(24, 4), (std::vector<uint32_t>{0, 8, 15, 23}));
-  EXPECT_EQ(ChosenFrames(6, 3), (std::vector<uint32_t>{0, 2, 5}));  // 2.5 -> 2
-  EXPECT_EQ(ChosenFrames(4, 3), (std::vector<uint32_t>{0, 2, 3}));  // 1.5 -> 2
-  Dice dice(8);
-  for (int round = 0; round < 1000; ++round) {
-    uint32_t total = 2 + dice.Roll(9000), count = 2 + dice.Roll(std::min(total, 768u) - 1);
-    std::vector<uint32_t> chosen = ChosenFrames(total, count);
-    EXPECT_EQ(chosen.front(), 0u);
-    EXPECT_EQ(chosen.back(), total - 1);
-    EXPECT_EQ(std::set<uint32_t>(chosen.begin(), chosen.end()).size(), count) << "no frame is chosen twice";
-    EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end()));
-  }
 }
 
 TEST(Qwen2Vl, AVideoHasItsGridAndTimes) {

@@ -1,0 +1,144 @@
+#include "preprocess/frame_rules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace evenkeel {
+namespace {
+
+double FloorTo(double value, double factor) { return std::floor(value / factor) * factor; }
+double CeilTo(double value, double factor) { return std::ceil(value / factor) * factor; }
+
+// Python's min(max(wanted, least), most, total).
+double Clamp(double wanted, double least, double most, double total) {
+  return std::min(std::min(std::max(wanted, least), most), total);
+}
+
+// The count that a rule aims at; 0 where it finds none.
+double WantedCount(const FrameChoice& choice, double total, double video_fps) {
+  const double wanted = total / video_fps * choice.fps;
+  const double multiple = choice.multiple;
+  const double most = FloorTo(std::min<double>(choice.max_frames, total), multiple);
+  switch (choice.rule) {
+    case FrameRule::kQwenVlUtils:
+      return FloorTo(Clamp(wanted, CeilTo(choice.min_frames, multiple), most, total), multiple);
+    case FrameRule::kQwen2VlProcessor:
+      return FloorTo(Clamp(wanted, choice.min_frames, most, total), multiple);
+    case FrameRule::kQwen3VlProcessor:
+      return Clamp(std::trunc(wanted), choice.min_frames, choice.max_frames, total);
+    case FrameRule::kUniform: {
+      double count = Clamp(std::nearbyint(wanted), choice.min_frames, choice.max_frames, total);
+      return count >= multiple ? FloorTo(count, multiple) : count;
+    }
+  }
+  return 0;
+}
+
+double RateOf(const MediaFacts& facts) {
+  return facts.fps_den == 0 ? 0 : static_cast<double>(facts.fps_num) / facts.fps_den;
+}
+
+// np.linspace(0, total - 1, count).round(): f64, halves to even.
+std::vector<uint32_t> Linspace(uint32_t total, uint32_t count) {
+  std::vector<uint32_t> chosen(count);
+  double step = count > 1 ? static_cast<double>(total - 1) / (count - 1) : 0;
+  for (uint32_t i = 0; i < count; ++i) chosen[i] = static_cast<uint32_t>(std::nearbyint(i * step));
+  if (count > 1) chosen.back() = total - 1;
+  return chosen;
+}
+
+// torch.arange(0, total, step).int(), whose elements are f32: lanes of eight count on from their rounded
+// first element, in pairs of blocks; what is left counts from zero. (Compared with torch 1.13 and 2.15.)
+std::vector<uint32_t> Arange(uint32_t total, double step, uint32_t count) {
+  constexpr uint32_t kLanes = 8;
+  const uint32_t in_blocks = count / (2 * kLanes) * (2 * kLanes);
+  std::vector<uint32_t> chosen(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t first = i < in_blocks ? i / kLanes * kLanes : 0;
+    double base = static_cast<float>(first * step);
+    auto value = static_cast<float>((i < in_blocks ? base : 0) + (i - first) * step);
+    chosen[i] = std::min(static_cast<uint32_t>(value), total - 1);
+  }
+  return chosen;
+}
+
+// The frames shown in the middle of `count` equal spans.
+std::vector<uint32_t> Middles(uint32_t total, uint32_t count, std::span<const int64_t> times) {
+  std::vector<uint32_t> chosen(count);
+  if (times.size() != size_t{total} + 1) {
+    for (uint32_t i = 0; i < count; ++i)
+      chosen[i] = static_cast<uint32_t>((2 * uint64_t{i} + 1) * total / (2 * uint64_t{count}));
+    return chosen;
+  }
+  const auto length = static_cast<unsigned __int128>(times.back() - times.front());
+  uint32_t frame = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    int64_t at = times.front() + static_cast<int64_t>((2 * uint64_t{i} + 1) * length / (2 * uint64_t{count}));
+    while (frame + 1 < total && times[frame + 1] <= at) ++frame;
+    chosen[i] = frame;
+  }
+  return chosen;
+}
+
+}  // namespace
+
+absl::StatusOr<FrameRule> FrameRuleOf(std::string_view word, FrameRule transformers, FrameRule usual) {
+  if (word.empty()) return usual;
+  if (word == "qwen_vl_utils") return FrameRule::kQwenVlUtils;
+  if (word == "transformers") return transformers;
+  if (word == "uniform") return FrameRule::kUniform;
+  return absl::InvalidArgumentError(absl::StrCat("processor.frame_rule: '", std::string(word),
+                                                 "' is not one of qwen_vl_utils, transformers, uniform"));
+}
+
+std::string_view FrameRuleName(FrameRule rule) {
+  switch (rule) {
+    case FrameRule::kQwenVlUtils:
+      return "qwen_vl_utils";
+    case FrameRule::kQwen2VlProcessor:
+      return "transformers_qwen2_vl";
+    case FrameRule::kQwen3VlProcessor:
+      return "transformers_qwen3_vl";
+    case FrameRule::kUniform:
+      return "uniform";
+  }
+  return "";
+}
+
+absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaFacts& facts) {
+  const double total = facts.num_frames;
+  const double video_fps = RateOf(facts);
+  if (facts.num_frames == 0 || !(video_fps > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("video of ", facts.num_frames, " frames at ", video_fps,
+                                                   " a second; frames and a rate are needed to choose from"));
+  }
+  double wanted = WantedCount(choice, total, video_fps);
+  if (!(wanted >= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("no frame of ", facts.num_frames,
+                                                   " is chosen by the rule ",
+                                                   std::string(FrameRuleName(choice.rule))));
+  }
+  // Quotients may round so that torch.arange has one element more than was aimed at.
+  if (choice.rule == FrameRule::kQwen2VlProcessor) wanted = std::ceil(total / (total / wanted));
+  return static_cast<uint32_t>(wanted);
+}
+
+std::vector<uint32_t> ChosenFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t count,
+                                   std::span<const int64_t> times) {
+  const uint32_t total = facts.num_frames;
+  if (total == 0 || count == 0) return {};
+  switch (choice.rule) {
+    case FrameRule::kQwen2VlProcessor:
+      return Arange(total, total / WantedCount(choice, total, RateOf(facts)), count);
+    case FrameRule::kUniform:
+      return Middles(total, count, times);
+    case FrameRule::kQwenVlUtils:
+    case FrameRule::kQwen3VlProcessor:
+      break;
+  }
+  return Linspace(total, count);
+}
+
+}  // namespace evenkeel
