@@ -81,4 +81,46 @@ void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frame
   }
 }
 
+PatchWriter::PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire,
+                         const std::vector<float>& table, std::span<std::byte> out)
+    : shape_(shape), width_(width), wire_(wire), copies_(frames_on_wire), table_(table), out_(out) {}
+
+template <typename T, typename Convert>
+void PatchWriter::Put(const PlanarRow& row, Convert convert) {
+  const uint32_t patch = shape_.patch, merge = shape_.merge;
+  const uint32_t patch_y = y_ / patch, line = y_ % patch;
+  const size_t area = size_t{patch} * patch;
+  const size_t row_values = 3 * area * copies_;
+  T* out = reinterpret_cast<T*>(out_.data()) + size_t{line} * patch;
+  for (uint32_t patch_x = 0; patch_x * patch < width_; ++patch_x) {
+    const size_t block = size_t{patch_y / merge} * (width_ / patch / merge) + patch_x / merge;
+    const size_t index = (block * merge + patch_y % merge) * merge + patch_x % merge;
+    for (uint32_t c = 0; c < 3; ++c) {
+      T* first = out + index * row_values + c * copies_ * area;
+      convert(row.plane[c] + patch_x * patch, c, first);
+      for (uint32_t i = 1; i < copies_; ++i) std::memcpy(first + i * area, first, patch * sizeof(T));
+    }
+  }
+}
+
+void PatchWriter::Take(const PlanarRow& row) {
+  const uint32_t patch = shape_.patch;
+  switch (wire_) {
+    case Wire::kU8:
+      Put<uint8_t>(row, [&](const uint8_t* in, uint32_t, uint8_t* out) { std::memcpy(out, in, patch); });
+      break;
+    case Wire::kBf16:
+      Put<uint16_t>(row, [&](const uint8_t* in, uint32_t c, uint16_t* out) {
+        for (uint32_t x = 0; x < patch; ++x) out[x] = ToBf16(table_[256 * c + in[x]]);
+      });
+      break;
+    case Wire::kF32:
+      Put<float>(row, [&](const uint8_t* in, uint32_t c, float* out) {
+        for (uint32_t x = 0; x < patch; ++x) out[x] = table_[256 * c + in[x]];
+      });
+      break;
+  }
+  ++y_;
+}
+
 }  // namespace evenkeel

@@ -15,6 +15,7 @@
 
 #include "core/job.h"
 #include "core/part.h"
+#include "preprocess/resize.h"
 
 namespace evenkeel {
 
@@ -35,5 +36,28 @@ uint16_t ToBf16(float value);
 void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frames, uint32_t width,
                   uint32_t height, Wire wire, uint32_t frames_on_wire, const std::vector<float>& table,
                   std::span<std::byte> out);
+
+// The rows of one frame, as they come, to their places among the patches of its group: what WritePatches
+// does, without a whole frame. Where `frames_on_wire` is above 1 the frame is written that many times, as a
+// still is. With patch = a tile's side and merge = frames = 1 a row of the result is a tile, [3, side, side].
+class PatchWriter final : public RowSink {
+ public:
+  // `out`: all rows of the frame's patches. `table` is kept by reference.
+  PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire,
+              const std::vector<float>& table, std::span<std::byte> out);
+  void Take(const PlanarRow& row) override;
+
+ private:
+  template <typename T, typename Convert>
+  void Put(const PlanarRow& row, Convert convert);
+
+  PatchShape shape_;
+  uint32_t width_;
+  Wire wire_;
+  uint32_t copies_;  // of the frame
+  const std::vector<float>& table_;
+  std::span<std::byte> out_;
+  uint32_t y_ = 0;
+};
 
 }  // namespace evenkeel

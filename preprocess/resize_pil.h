@@ -11,17 +11,9 @@
 #include <span>
 #include <vector>
 
+#include "preprocess/resize.h"
+
 namespace evenkeel {
-
-enum class ResizeFilter : uint8_t { kBilinear, kBicubic };
-
-struct ImageSize {
-  uint32_t width = 0;
-  uint32_t height = 0;
-
-  uint64_t rgb_bytes() const { return uint64_t{3} * width * height; }
-  friend bool operator==(const ImageSize&, const ImageSize&) = default;
-};
 
 // The weights of one axis: output i sums `count[i]` inputs from `first[i]` with weights[i * taps ...].
 struct AxisWeights {

@@ -1,0 +1,95 @@
+// Stills from their compressed bytes to resized RGB8, in one pass: rows are resized while they are decoded,
+// so that the full picture is never held where its format allows that.
+//
+// What a family does:
+//   EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header, ReadPictureHeader(suffix, bytes, limits, options));
+//   // header.size is what the processor sees; decide the resized size from it
+//   PatchWriter writer(shape, resized.width, wire, frames_on_wire, table, pixels);   // preprocess/patches.h
+//   PictureTarget target{.resized = resized, .filter = ResizeFilter::kBicubic, .sink = &writer};
+//   EVENKEEL_RETURN_IF_ERROR(DecodePicture(suffix, bytes, limits, options, header, {&target, 1}));
+//
+// One decode serves several targets (tiles and a thumbnail, say). Where the decode fails midway, sinks have
+// received some rows: the caller overwrites what they wrote, as for every bad item.
+//
+// Thread safety: free functions; scratch memory is kept by each thread and reused.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/digest.h"
+#include "core/job.h"
+#include "core/words.h"
+#include "preprocess/resize.h"
+
+namespace evenkeel {
+
+using Colour = std::array<uint8_t, 3>;
+
+enum class ExifOrientation : uint8_t { kIgnore, kApply };
+enum class SixteenBit : uint8_t {
+  kHighByte,  // Pillow's choice for colour; grey is refused, since its releases disagree about it
+  kHighByteAll,
+  kRefuse,
+};
+enum class Conversion : uint8_t { kConvert, kRefuse };
+
+// What a decoded picture means. The defaults are those of Image.open(...).convert("RGB").
+struct PictureOptions {
+  Resampler resampler = Resampler::kPil;
+  // Transparency is dropped (hidden colours show), or blended onto this colour as Pillow's paste does.
+  std::optional<Colour> background;
+  ExifOrientation exif_orientation = ExifOrientation::kIgnore;
+  SixteenBit sixteen_bit = SixteenBit::kHighByte;
+  Conversion cmyk = Conversion::kConvert;
+  Conversion palette = Conversion::kConvert;
+  // Scale in the DCT domain to the next size above the target where a JPEG is reduced at least twofold.
+  bool approximate = false;
+};
+
+// The family's options with what the job asks for instead. InvalidArgument: an unknown word, with its key.
+absl::StatusOr<PictureOptions> PictureOptionsOf(const ProcessorSpec& spec, const PictureOptions& family = {});
+// Every option that changes values, for the family's AddTo. Nothing is added for defaults but the resampler.
+void AddTo(CanonicalText& text, const PictureOptions& options);
+
+struct PictureHeader {
+  ImageSize stored;          // in the file
+  uint32_t orientation = 1;  // EXIF, 1 to 8; 1 where there is none
+  ImageSize size;            // what DecodePicture resizes: after the options
+  uint64_t stored_bytes = 0;
+};
+
+// Decodes no pixel; DecodePicture agrees with it on every file. Errors as ReadImageHeader, and Unimplemented
+// for what the options refuse.
+absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view suffix, std::span<const std::byte> bytes,
+                                                const Limits& limits, const PictureOptions& options);
+
+// The dimensions that a family measures: the facts' own, or swapped where the options apply a quarter turn.
+ImageSize PictureSize(const MediaFacts& facts, const PictureOptions& options);
+
+// One result: the picture on its canvas, resized; of that, a window.
+struct PictureTarget {
+  // Pad the picture to a square of its longer side first, centred (LLaVA's expand2square), with this colour.
+  std::optional<Colour> square;
+  ImageSize resized;  // of the whole picture (or square)
+  ResizeFilter filter = ResizeFilter::kBicubic;
+  // The part of the resized picture that the sink receives; all of it where its size is 0x0. What lies beyond
+  // the picture is black, as a centre crop of Hugging Face pads.
+  int32_t left = 0;
+  int32_t top = 0;
+  ImageSize window;
+  RowSink* sink = nullptr;  // receives rows of `window` (or `resized`), top to bottom, each once
+};
+
+// DataLoss: truncated or corrupt, or other dimensions than `header` says; ResourceExhausted; Unimplemented.
+absl::Status DecodePicture(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
+                           const PictureOptions& options, const PictureHeader& header,
+                           std::span<const PictureTarget> targets);
+
+}  // namespace evenkeel

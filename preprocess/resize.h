@@ -1,0 +1,45 @@
+// What all resizing shares: sizes, filters, and rows of a picture as planes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace evenkeel {
+
+// kPil: Pillow's Image.resize; kAtenU8: torchvision's antialiased resize of uint8 tensors.
+enum class Resampler : uint8_t { kPil, kAtenU8 };
+enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos };  // kLanczos: kPil only
+
+struct ImageSize {
+  uint32_t width = 0;
+  uint32_t height = 0;
+
+  uint64_t rgb_bytes() const { return uint64_t{3} * width * height; }
+  friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+// One row of an RGB8 picture as three planes of `width` bytes each.
+struct PlanarRow {
+  const uint8_t* plane[3] = {};
+  uint32_t width = 0;
+};
+
+// Takes a picture's rows one after another, top to bottom.
+class RowSink {
+ public:
+  virtual ~RowSink() = default;
+  // The row is valid during the call only.
+  virtual void Take(const PlanarRow& row) = 0;
+};
+
+// Into [height, width, 3] bytes of the caller's.
+class InterleavedRows final : public RowSink {
+ public:
+  explicit InterleavedRows(std::span<uint8_t> rgb) : rgb_(rgb) {}
+  void Take(const PlanarRow& row) override;
+
+ private:
+  std::span<uint8_t> rgb_;  // what is still to be written
+};
+
+}  // namespace evenkeel
