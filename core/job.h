@@ -51,6 +51,7 @@ struct ProcessorSpec {
   std::string tokenizer;
   std::string chat = "chatml";
   std::string system;
+  std::string truncate = "none";
   std::vector<std::string> added_tokens;
   std::string resampler = "pil";
   uint64_t min_pixels = 0;  // 0: the checkpoint's

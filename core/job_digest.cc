@@ -41,6 +41,7 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   AddNumber(text, "processor.video_min_pixels", processor.video_min_pixels);
   AddNumber(text, "processor.video_max_pixels", processor.video_max_pixels);
   // Younger than the first release: named only where they are set, so that older jobs keep their digests.
+  if (processor.truncate != "none") text->Add("processor.truncate", std::string_view(processor.truncate));
   if (!processor.frame_rule.empty())
     text->Add("processor.frame_rule", std::string_view(processor.frame_rule));
   if (processor.apply_video_rotation) text->Add("processor.video_rotation", std::string_view("apply"));

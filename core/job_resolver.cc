@@ -266,7 +266,11 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Folder("processor.audio", in.audio(), job_.phase(Phase::kAudio), &out.audio));
     EVENKEEL_RETURN_IF_ERROR(
         Folder("processor.tokenizer", in.tokenizer(), job_.phase(Phase::kLlm), &out.tokenizer));
-    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.chat", in.chat(), {"chatml", "plain"}, &out.chat));
+    EVENKEEL_RETURN_IF_ERROR(
+        ChooseWord("processor.chat", in.chat(),
+                   {"chatml", "internvl", "llama3", "llava", "plain", "qwen2_audio", "vicuna"}, &out.chat));
+    EVENKEEL_RETURN_IF_ERROR(
+        ChooseWord("processor.truncate", in.truncate(), {"none", "text"}, &out.truncate));
     EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.resampler", in.resampler(), {"pil"}, &out.resampler));
     const Words<Wire> wires = {{"u8", Wire::kU8}, {"bf16", Wire::kBf16}, {"f32", Wire::kF32}};
     EVENKEEL_ASSIGN_OR_RETURN(out.wire, Choose("wire", in_.wire(), wires));

@@ -42,8 +42,9 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadFamily(std::span<const NamedFam
 
 }  // namespace
 
-absl::StatusOr<VisionGrid> MediaFamily::Grid(const MediaFacts&) const {
-  return absl::InternalError("this family has no grid");
+absl::StatusOr<std::vector<PlaceholderRun>> MediaFamily::Placeholders(const MediaFacts& facts) const {
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(facts));
+  return std::vector<PlaceholderRun>{{.rows = lengths.output_rows}};
 }
 
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,

@@ -28,12 +28,20 @@ struct MediumStyle {
   bool mrope = false;       // positions on the grid
 };
 
-// The merged grid that M-RoPE positions and placeholders count on.
+// The grid that M-RoPE positions and placeholders count on.
 struct VisionGrid {
   uint32_t t = 0;
   uint32_t h = 0;  // in patches, before the merge
   uint32_t w = 0;
   float second_per_grid = 0;  // video
+};
+
+// Placeholders that follow each other. An item is one such run, or, where its text tells times or frames, one
+// for each of them.
+struct PlaceholderRun {
+  std::string text;   // ordinary text before the style's begin: "<0.5 seconds>"
+  uint32_t rows = 0;  // the runs of an item add up to its output_rows
+  VisionGrid grid;    // media with `mrope` only
 };
 
 class MediaFamily {
@@ -44,8 +52,8 @@ class MediaFamily {
   virtual uint32_t merge_size() const { return 1; }
   // Positions a second of video, in time; 0: grids are 1 apart.
   virtual uint32_t tokens_per_second() const { return 0; }
-  // Vision only: the grid of an item. InvalidArgument as Measure.
-  virtual absl::StatusOr<VisionGrid> Grid(const MediaFacts& facts) const;
+  // How an item stands in the sequence. Here: one run of all its rows, without a grid. Errors as Measure.
+  virtual absl::StatusOr<std::vector<PlaceholderRun>> Placeholders(const MediaFacts& facts) const;
 
   // As the members of Processor.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;

@@ -62,9 +62,11 @@ class FolderProcessor final : public Processor {
     return family->Measure(facts);
   }
   absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
-                                                  std::span<const SampleItem> items) const override {
+                                                  std::span<const SampleItem> items,
+                                                  std::span<const MediaFacts> facts) const override {
     EVENKEEL_RETURN_IF_ERROR(NeedsText());
-    return text_->Measure(conversation, items);
+    EVENKEEL_ASSIGN_OR_RETURN(std::vector<ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
+    return text_->Measure(conversation, items, placeholders);
   }
   Digest digest() const override { return digest_; }
 
@@ -95,14 +97,8 @@ class FolderProcessor final : public Processor {
   absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
                                          std::span<const MediaFacts> facts) const override {
     EVENKEEL_RETURN_IF_ERROR(NeedsText());
-    if (facts.size() != items.size()) return absl::InternalError("facts and items differ in number");
-    std::vector<VisionGrid> grids(items.size());
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (PhaseOf(items[i].medium) != Phase::kVision) continue;
-      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium));
-      EVENKEEL_ASSIGN_OR_RETURN(grids[i], family->Grid(facts[i]));
-    }
-    return text_->Build(conversation, items, grids);
+    EVENKEEL_ASSIGN_OR_RETURN(std::vector<ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
+    return text_->Build(conversation, items, placeholders);
   }
   int64_t pad_token() const override { return text_ == nullptr ? 0 : text_->pad_token(); }
 
@@ -110,6 +106,16 @@ class FolderProcessor final : public Processor {
   absl::Status NeedsText() const {
     if (text_ != nullptr) return absl::OkStatus();
     return absl::FailedPreconditionError("this processor was loaded without a tokenizer");
+  }
+  absl::StatusOr<std::vector<ItemPlaceholders>> PlaceholdersOf(std::span<const SampleItem> items,
+                                                               std::span<const MediaFacts> facts) const {
+    if (facts.size() != items.size()) return absl::InternalError("facts and items differ in number");
+    std::vector<ItemPlaceholders> placeholders;
+    for (size_t i = 0; i < items.size(); ++i) {
+      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium));
+      EVENKEEL_ASSIGN_OR_RETURN(placeholders.emplace_back(), family->Placeholders(facts[i]));
+    }
+    return placeholders;
   }
   absl::StatusOr<const MediaFamily*> FamilyOf(Medium medium) const {
     const MediaFamily* family = medium == Medium::kAudio ? audio_.get() : vision_.get();

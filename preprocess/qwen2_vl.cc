@@ -92,9 +92,10 @@ class Qwen2Vl final : public MediaFamily {
   std::vector<MediumStyle> styles() const override;
   uint32_t merge_size() const override { return settings_.shape.merge; }
   uint32_t tokens_per_second() const override { return settings_.tokens_per_second; }
-  absl::StatusOr<VisionGrid> Grid(const MediaFacts& facts) const override {
+  absl::StatusOr<std::vector<PlaceholderRun>> Placeholders(const MediaFacts& facts) const override {
     EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(facts));
-    return shape.grid;
+    EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(shape.grid));
+    return std::vector<PlaceholderRun>{{.rows = lengths.output_rows, .grid = shape.grid}};
   }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
     return medium == Medium::kImage ? image_fields_ : video_fields_;

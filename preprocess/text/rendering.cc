@@ -1,5 +1,7 @@
 #include "preprocess/text/rendering.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace evenkeel {
@@ -7,105 +9,72 @@ namespace {
 
 using Kind = Stretch::Kind;
 
-class Renderer {
- public:
-  void Mark(Kind kind, bool trained = false) { out_.push_back({.kind = kind, .trained = trained}); }
-  void Text(std::string_view text, bool trained = false) {
-    if (!text.empty()) out_.push_back({.kind = Kind::kText, .trained = trained, .text = text});
-  }
-  void Content(const Turn& turn, bool trained) {
-    for (const Span& span : turn.spans) {
-      if (span.medium == Medium::kText) {
-        Text(span.text, trained);
-      } else {
-        out_.push_back({.kind = Kind::kItem, .item = span.item, .medium = span.medium});
-      }
-    }
-  }
-  // "<|im_start|>role\n"
-  void Header(std::string_view role) {
-    Mark(Kind::kTurnBegin);
-    Text(role);
-    Text("\n");
-  }
-  // "<|im_end|>\n": the mark is how the model says that it has finished, the line break is never its own.
-  void Footer(bool trained) {
-    Mark(Kind::kTurnEnd, trained);
-    Text("\n");
-  }
-  std::vector<Stretch> Take() { return std::move(out_); }
-
- private:
-  std::vector<Stretch> out_;
-};
-
-// Results of tools that follow each other share one turn of the user, as in the Qwen2.5 template.
-void RenderTool(const std::vector<Turn>& turns, size_t i, Renderer& out) {
-  if (i == 0 || turns[i - 1].role != Role::kTool) {
-    out.Mark(Kind::kTurnBegin);
-    out.Text("user");
-  }
-  out.Text("\n<tool_response>\n");
-  out.Content(turns[i], false);
-  out.Text("\n</tool_response>");
-  if (i + 1 == turns.size() || turns[i + 1].role != Role::kTool) out.Footer(false);
-}
-
-std::string_view RoleName(Role role) {
-  switch (role) {
-    case Role::kSystem:
-      return "system";
-    case Role::kAssistant:
-      return "assistant";
-    case Role::kUser:
-    case Role::kTool:
-      break;
-  }
-  return "user";
-}
-
-void RenderChatMl(const std::vector<Turn>& turns, std::string_view system, Renderer& out) {
-  if (!system.empty() && (turns.empty() || turns[0].role != Role::kSystem)) {
-    out.Header("system");
-    out.Text(system);
-    out.Footer(false);
-  }
-  for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i].role == Role::kTool) {
-      RenderTool(turns, i, out);
-      continue;
-    }
-    bool trained = turns[i].role == Role::kAssistant;
-    out.Header(RoleName(turns[i].role));
-    out.Content(turns[i], trained);
-    out.Footer(trained);
-  }
-}
-
-void RenderPlain(const std::vector<Turn>& turns, bool all_trained, Renderer& out) {
+// The turns' contents one after another, then the end of the text.
+void RenderPlain(const std::vector<Turn>& turns, bool all_trained, Rendering& out) {
   bool trained = all_trained;
   for (const Turn& turn : turns) {
     trained = all_trained || turn.role == Role::kAssistant;
     out.Content(turn, trained);
   }
-  out.Mark(Kind::kTextEnd, trained);
+  out.TextEnd(trained);
 }
+
+const ChatStyle* const kStyles[] = {&kChatMl, &kInternVl, &kLlama3, &kLlava, &kPlain, &kQwen2Audio, &kVicuna};
 
 }  // namespace
 
-absl::StatusOr<ChatStyle> ChatStyleFromName(std::string_view name) {
-  if (name == "chatml") return ChatStyle::kChatMl;
-  if (name == "plain") return ChatStyle::kPlain;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "processor.chat: '", absl::string_view(name.data(), name.size()), "'; there are chatml and plain"));
+const ChatStyle kPlain = {.name = "plain",
+                          .text_begin = "",
+                          .marks = {},
+                          .has_system = false,
+                          .render = [](const std::vector<Turn>& turns, std::string_view, Rendering& out) {
+                            RenderPlain(turns, /*all_trained=*/false, out);
+                          }};
+
+void Rendering::Mark(std::string_view token, bool trained) {
+  stretches_.push_back({.kind = Kind::kMark, .trained = trained, .text = std::string(token)});
 }
 
-std::vector<Stretch> Render(const Conversation& conversation, ChatStyle style, std::string_view system) {
-  Renderer out;
-  if (conversation.plain || style == ChatStyle::kPlain) {
-    RenderPlain(conversation.turns, conversation.plain, out);
+void Rendering::TextEnd(bool trained) { stretches_.push_back({.kind = Kind::kTextEnd, .trained = trained}); }
+
+void Rendering::Text(std::string_view text, bool trained) {
+  if (text.empty()) return;
+  stretches_.push_back({.kind = Kind::kText, .trained = trained, .text = std::string(text)});
+}
+
+void Rendering::Item(const Span& span) {
+  stretches_.push_back({.kind = Kind::kItem, .item = span.item, .medium = span.medium});
+}
+
+void Rendering::Content(const Turn& turn, bool trained) {
+  for (const Span& span : turn.spans) {
+    if (span.medium == Medium::kText) {
+      Text(span.text, trained);
+    } else {
+      Item(span);
+    }
+  }
+}
+
+absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name) {
+  std::string known;
+  for (const ChatStyle* style : kStyles) {
+    if (style->name == name) return style;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(style->name));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("processor.chat: '", std::string(name), "'; there are ", known));
+}
+
+std::vector<Stretch> Render(const Conversation& conversation, const ChatStyle& style,
+                            std::string_view system) {
+  Rendering out;
+  if (!style.text_begin.empty()) out.Mark(style.text_begin);
+  if (conversation.plain) {
+    RenderPlain(conversation.turns, /*all_trained=*/true, out);
   } else {
-    RenderChatMl(conversation.turns, system, out);
+    const bool own_system = !conversation.turns.empty() && conversation.turns[0].role == Role::kSystem;
+    style.render(conversation.turns, own_system ? std::string_view() : system, out);
   }
   return out.Take();
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,22 +15,54 @@
 
 namespace evenkeel {
 
-enum class ChatStyle : uint8_t { kChatMl, kPlain };
-
-// InvalidArgument: no such style; names processor.chat.
-absl::StatusOr<ChatStyle> ChatStyleFromName(std::string_view name);
-
 struct Stretch {
-  enum class Kind : uint8_t { kText, kTurnBegin, kTurnEnd, kTextEnd, kItem };
+  // kMark: a special token that the style writes. kTextEnd: the tokenizer's own end of a text.
+  enum class Kind : uint8_t { kText, kMark, kTextEnd, kItem };
   Kind kind = Kind::kText;
   bool trained = false;
-  std::string_view text;  // kText; a view of the conversation, of `system` or of a constant
-  uint32_t item = 0;      // kItem
+  std::string text;   // kText, kMark
+  uint32_t item = 0;  // kItem
   Medium medium = Medium::kText;
 };
 
-// `conversation` and `system` must outlive the result. A conversation that is plain is rendered so in any
-// style.
-std::vector<Stretch> Render(const Conversation& conversation, ChatStyle style, std::string_view system);
+// Collects stretches.
+class Rendering {
+ public:
+  void Mark(std::string_view token, bool trained = false);
+  void TextEnd(bool trained);
+  void Text(std::string_view text, bool trained = false);  // nothing where it is empty
+  void Item(const Span& span);
+  // The spans of a turn, in order.
+  void Content(const Turn& turn, bool trained);
+  std::vector<Stretch> Take() { return std::move(stretches_); }
+
+ private:
+  std::vector<Stretch> stretches_;
+};
+
+// A way to write the turns of a chat. One style, one file, one golden; named in rendering.cc.
+struct ChatStyle {
+  std::string_view name;                    // of processor.chat
+  std::string_view text_begin;              // the token that every sequence begins with; empty: none
+  std::span<const std::string_view> marks;  // the other tokens that `render` writes
+  bool has_system = true;                   // whether it can write a system prompt
+  void (*render)(const std::vector<Turn>& turns, std::string_view system, Rendering& out);
+};
+
+extern const ChatStyle kChatMl;      // chat_chatml.cc: Qwen2, Qwen2.5, Qwen3
+extern const ChatStyle kQwen2Audio;  // chat_chatml.cc: the same with numbered clips
+extern const ChatStyle kInternVl;    // chat_chatml.cc: the same with a line break after every medium
+extern const ChatStyle kLlama3;      // chat_llama3.cc
+extern const ChatStyle kLlava;       // chat_llava.cc: the template of LLaVA-1.5's processor
+extern const ChatStyle kVicuna;      // chat_llava.cc: as LLaVA-1.5 was trained
+extern const ChatStyle kPlain;       // rendering.cc
+
+// InvalidArgument: no such style; names processor.chat.
+absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name);
+
+// A conversation that is plain is rendered so in any style. `system`: the job's, where the conversation does
+// not begin with one of its own.
+std::vector<Stretch> Render(const Conversation& conversation, const ChatStyle& style,
+                            std::string_view system);
 
 }  // namespace evenkeel

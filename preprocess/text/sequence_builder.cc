@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,9 +18,8 @@ namespace evenkeel {
 namespace {
 
 constexpr int64_t kNoLoss = -100;
-constexpr char kTurnBegin[] = "<|im_start|>";
-constexpr char kTurnEnd[] = "<|im_end|>";
-constexpr char kTextEnd[] = "<|endoftext|>";
+// Ends of a text, of which a tokenizer has one; the first that it has is meant.
+constexpr const char* kTextEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
 constexpr size_t kNumMedia = 4;
 
 struct MediumMarks {
@@ -29,7 +30,7 @@ struct MediumMarks {
 };
 
 struct Marks {
-  int64_t turn_begin = 0, turn_end = 0;  // chatml only
+  std::map<std::string, int64_t, std::less<>> of_style;
   int64_t text_end = 0;
   std::array<MediumMarks, kNumMedia> media;  // by Medium
 
@@ -38,14 +39,17 @@ struct Marks {
 
 // The tokens of a sequence while it grows.
 struct Tokens {
-  struct ItemSpan {
-    uint32_t item = 0;
-    uint64_t begin = 0;
+  // One run of an item's placeholders.
+  struct Run {
+    uint64_t begin = 0;  // token
+    Medium medium = Medium::kImage;
+    const PlaceholderRun* of = nullptr;
   };
   std::vector<int64_t> ids;
   std::vector<uint8_t> trained;
   std::vector<uint8_t> types;
-  std::vector<ItemSpan> items;
+  std::vector<Run> runs;
+  uint64_t media_end = 0;  // behind the last mark of the last medium
 
   void Add(int64_t id, bool is_trained) {
     ids.push_back(id);
@@ -56,6 +60,11 @@ struct Tokens {
     ids.insert(ids.end(), count, id);
     trained.insert(trained.end(), count, 0);
     types.insert(types.end(), count, static_cast<uint8_t>(medium));
+  }
+  void Truncate(uint64_t length) {
+    ids.resize(length);
+    trained.resize(length);
+    types.resize(length);
   }
 };
 
@@ -147,40 +156,48 @@ absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const st
   return out;
 }
 
-absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const std::string& folder, ChatStyle chat,
+absl::StatusOr<int64_t> TextEndId(const Tokenizer& tokenizer, const std::string& folder) {
+  for (const char* token : kTextEnds) {
+    if (tokenizer.TokenToId(token).has_value()) return MarkId(tokenizer, folder, token);
+  }
+  return MarkId(tokenizer, folder, kTextEnds[0]);  // says that it is missing
+}
+
+absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const std::string& folder, const ChatStyle& chat,
                                 const SequenceStyle& style) {
   Marks out;
-  if (chat == ChatStyle::kChatMl) {
-    EVENKEEL_ASSIGN_OR_RETURN(out.turn_begin, MarkId(tokenizer, folder, kTurnBegin));
-    EVENKEEL_ASSIGN_OR_RETURN(out.turn_end, MarkId(tokenizer, folder, kTurnEnd));
+  std::vector<std::string_view> marks(chat.marks.begin(), chat.marks.end());
+  if (!chat.text_begin.empty()) marks.push_back(chat.text_begin);
+  for (std::string_view mark : marks) {
+    EVENKEEL_ASSIGN_OR_RETURN(out.of_style[std::string(mark)], MarkId(tokenizer, folder, std::string(mark)));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(out.text_end, MarkId(tokenizer, folder, kTextEnd));
+  EVENKEEL_ASSIGN_OR_RETURN(out.text_end, TextEndId(tokenizer, folder));
   for (const MediumStyle& medium : style.media) {
-    MediumMarks& marks = out.media[static_cast<size_t>(medium.medium)];
-    if (medium.medium == Medium::kText || marks.known) {
+    MediumMarks& of = out.media[static_cast<size_t>(medium.medium)];
+    if (medium.medium == Medium::kText || of.known) {
       return absl::InternalError(absl::StrCat("two styles for ", MediumName(medium.medium).data()));
     }
-    EVENKEEL_ASSIGN_OR_RETURN(marks, LoadMediumMarks(tokenizer, folder, medium));
+    EVENKEEL_ASSIGN_OR_RETURN(of, LoadMediumMarks(tokenizer, folder, medium));
   }
   return out;
 }
 
 class ChatSequenceBuilder : public SequenceBuilder {
  public:
-  ChatSequenceBuilder(std::unique_ptr<Tokenizer> tokenizer, Marks marks, ChatStyle chat,
+  ChatSequenceBuilder(std::unique_ptr<Tokenizer> tokenizer, Marks marks, const ChatStyle& chat,
                       const ProcessorSpec& spec, const Limits& limits, SequenceStyle style)
       : tokenizer_(std::move(tokenizer)),
-        marks_(marks),
+        marks_(std::move(marks)),
         chat_(chat),
-        chat_name_(spec.chat),
         system_(spec.system),
+        truncates_(spec.truncate == "text"),
         max_text_bytes_(limits.max_text_bytes),
         max_llm_length_(limits.max_llm_length),
         style_(std::move(style)) {}
 
-  absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation,
-                                          std::span<const SampleItem> items) const override {
-    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items));
+  absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation, std::span<const SampleItem> items,
+                                          std::span<const ItemPlaceholders> placeholders) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items, placeholders));
     SequenceLengths out;
     out.llm_length = static_cast<uint32_t>(tokens.ids.size());
     for (size_t i = 1; i < tokens.trained.size(); ++i) out.loss_tokens += tokens.trained[i];
@@ -188,13 +205,10 @@ class ChatSequenceBuilder : public SequenceBuilder {
   }
 
   absl::StatusOr<Sequence> Build(const Conversation& conversation, std::span<const SampleItem> items,
-                                 std::span<const VisionGrid> grids) const override {
-    if (grids.size() != items.size()) {
-      return absl::InternalError(absl::StrCat(grids.size(), " grids for ", items.size(), " items"));
-    }
-    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items));
+                                 std::span<const ItemPlaceholders> placeholders) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items, placeholders));
     Sequence out;
-    EVENKEEL_ASSIGN_OR_RETURN(out.positions, Positions(tokens, items, grids));
+    EVENKEEL_ASSIGN_OR_RETURN(out.positions, Positions(tokens));
     out.labels.resize(tokens.ids.size(), kNoLoss);
     for (size_t i = 1; i < tokens.ids.size(); ++i) {
       if (tokens.trained[i]) out.labels[i] = tokens.ids[i];
@@ -209,8 +223,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
   void AddTo(CanonicalText& text) const override {
     text.Add("tokenizer", tokenizer_->digest().Hex());
-    text.Add("chat", chat_name_);
+    text.Add("chat", chat_.name);
     text.Add("system", system_);
+    if (truncates_) text.Add("truncate", std::string_view("text"));
     for (const MediumStyle& medium : style_.media) {
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".begin"), medium.begin);
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".placeholder"), medium.placeholder);
@@ -225,10 +240,10 @@ class ChatSequenceBuilder : public SequenceBuilder {
   // Every item exactly once and in order, as it was declared; and what they alone would make of the limits.
   absl::Status Check(const std::vector<Stretch>& stretches, std::span<const SampleItem> items) const {
     uint64_t text_bytes = 0;
-    uint64_t placeholders = 0;
+    uint64_t rows = 0;
     uint32_t next_item = 0;
     for (const Stretch& stretch : stretches) {
-      text_bytes += stretch.text.size();
+      if (stretch.kind == Stretch::Kind::kText) text_bytes += stretch.text.size();
       if (stretch.kind != Stretch::Kind::kItem) continue;
       if (stretch.item != next_item || stretch.item >= items.size()) {
         return absl::InvalidArgumentError(absl::StrCat("the conversation names item ", stretch.item, " of ",
@@ -241,7 +256,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
                          "; the conversation says ", MediumName(stretch.medium).data(),
                          marks_.of(item.medium).known ? "" : "; the processor has no such medium"));
       }
-      placeholders += item.lengths.output_rows;
+      rows += item.lengths.output_rows;
     }
     if (next_item != items.size()) {
       return absl::InvalidArgumentError(
@@ -251,7 +266,25 @@ class ChatSequenceBuilder : public SequenceBuilder {
       return absl::ResourceExhaustedError(absl::StrCat("rendered text of ", text_bytes,
                                                        " bytes; limits.max_text_bytes is ", max_text_bytes_));
     }
-    return CheckLength(placeholders);
+    return CheckLength(rows);
+  }
+
+  // Before any memory is taken: the runs of every item are what was planned for it.
+  static absl::Status CheckRuns(std::span<const SampleItem> items,
+                                std::span<const ItemPlaceholders> placeholders) {
+    if (placeholders.size() != items.size()) {
+      return absl::InternalError(
+          absl::StrCat("placeholders of ", placeholders.size(), " items for ", items.size(), " items"));
+    }
+    for (size_t i = 0; i < items.size(); ++i) {
+      uint64_t rows = 0;
+      for (const PlaceholderRun& run : placeholders[i]) rows += run.rows;
+      if (rows != items[i].lengths.output_rows) {
+        return absl::InternalError(absl::StrCat("item ", i, " has runs of ", rows, " placeholders and ",
+                                                items[i].lengths.output_rows, " rows"));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CheckLength(uint64_t tokens) const {
@@ -260,35 +293,58 @@ class ChatSequenceBuilder : public SequenceBuilder {
         absl::StrCat("sequence of at least ", tokens, " tokens; limits.max_llm_length is ", max_llm_length_));
   }
 
-  void AddItem(const Stretch& stretch, const SampleItem& item, Tokens& out) const {
-    const MediumMarks& marks = marks_.of(item.medium);
-    if (marks.begin.has_value()) out.Add(*marks.begin, false);
-    out.items.push_back({stretch.item, out.ids.size()});
-    out.AddPlaceholders(marks.placeholder, item.lengths.output_rows, item.medium);
-    if (marks.end.has_value()) out.Add(*marks.end, false);
+  // Text that stands before a run belongs to the text before the item.
+  absl::Status AddItem(Medium medium, const ItemPlaceholders& placeholders, TextRun& text,
+                       Tokens& out) const {
+    const MediumMarks& marks = marks_.of(medium);
+    for (const PlaceholderRun& run : placeholders) {
+      text.Append(run.text, /*trained=*/false);
+      EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
+      if (marks.begin.has_value()) out.Add(*marks.begin, false);
+      out.runs.push_back({out.ids.size(), medium, &run});
+      out.AddPlaceholders(marks.placeholder, run.rows, medium);
+      if (marks.end.has_value()) out.Add(*marks.end, false);
+    }
+    out.media_end = out.ids.size();
+    return absl::OkStatus();
   }
 
-  absl::StatusOr<Tokens> Tokenise(const Conversation& conversation, std::span<const SampleItem> items) const {
+  absl::StatusOr<Tokens> Tokenise(const Conversation& conversation, std::span<const SampleItem> items,
+                                  std::span<const ItemPlaceholders> placeholders) const {
     std::vector<Stretch> stretches = Render(conversation, chat_, system_);
     EVENKEEL_RETURN_IF_ERROR(Check(stretches, items));
+    EVENKEEL_RETURN_IF_ERROR(CheckRuns(items, placeholders));
     Tokens out;
-    TextRun run;
+    TextRun text;
     for (const Stretch& stretch : stretches) {
       if (stretch.kind == Stretch::Kind::kText) {
-        run.Append(stretch.text, stretch.trained);
+        text.Append(stretch.text, stretch.trained);
         continue;
       }
-      EVENKEEL_RETURN_IF_ERROR(run.Flush(*tokenizer_, out));
-      EVENKEEL_RETURN_IF_ERROR(CheckLength(out.ids.size()));
-      if (stretch.kind == Stretch::Kind::kTurnBegin) out.Add(marks_.turn_begin, stretch.trained);
-      if (stretch.kind == Stretch::Kind::kTurnEnd) out.Add(marks_.turn_end, stretch.trained);
-      if (stretch.kind == Stretch::Kind::kTextEnd) out.Add(marks_.text_end, stretch.trained);
-      if (stretch.kind == Stretch::Kind::kItem) AddItem(stretch, items[stretch.item], out);
+      if (stretch.kind == Stretch::Kind::kItem) {
+        EVENKEEL_RETURN_IF_ERROR(AddItem(stretch.medium, placeholders[stretch.item], text, out));
+        continue;
+      }
+      EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
+      const bool is_mark = stretch.kind == Stretch::Kind::kMark;
+      out.Add(is_mark ? marks_.of_style.find(stretch.text)->second : marks_.text_end, stretch.trained);
     }
-    EVENKEEL_RETURN_IF_ERROR(run.Flush(*tokenizer_, out));
-    EVENKEEL_RETURN_IF_ERROR(CheckLength(out.ids.size()));
+    EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
+    EVENKEEL_RETURN_IF_ERROR(Cut(out));
     EVENKEEL_RETURN_IF_ERROR(CheckPlaceholders(out));
     return out;
+  }
+
+  // To the limit, where the job wants that and no medium stands beyond it.
+  absl::Status Cut(Tokens& tokens) const {
+    if (!truncates_ || tokens.ids.size() <= max_llm_length_) return CheckLength(tokens.ids.size());
+    if (tokens.media_end > max_llm_length_) {
+      return absl::ResourceExhaustedError(absl::StrCat("the last medium ends at token ", tokens.media_end,
+                                                       "; limits.max_llm_length is ", max_llm_length_,
+                                                       " and media are never cut"));
+    }
+    tokens.Truncate(max_llm_length_);
+    return absl::OkStatus();
   }
 
   // Placeholders stand where items are and nowhere else.
@@ -305,18 +361,16 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<int64_t>> Positions(const Tokens& tokens, std::span<const SampleItem> items,
-                                                 std::span<const VisionGrid> grids) const {
+  absl::StatusOr<std::vector<int64_t>> Positions(const Tokens& tokens) const {
     std::vector<GridSpan> spans;
-    for (const Tokens::ItemSpan& span : tokens.items) {
-      const SampleItem& item = items[span.item];
-      if (!marks_.of(item.medium).mrope) continue;
-      EVENKEEL_ASSIGN_OR_RETURN(uint64_t merged, MergedTokens(grids[span.item], style_.merge_size));
-      if (merged != item.lengths.output_rows) {
-        return absl::InternalError(absl::StrCat("item ", span.item, " has a grid of ", merged, " tokens and ",
-                                                item.lengths.output_rows, " placeholders"));
+    for (const Tokens::Run& run : tokens.runs) {
+      if (!marks_.of(run.medium).mrope) continue;
+      EVENKEEL_ASSIGN_OR_RETURN(uint64_t merged, MergedTokens(run.of->grid, style_.merge_size));
+      if (merged != run.of->rows) {
+        return absl::InternalError(
+            absl::StrCat("a grid of ", merged, " tokens and ", run.of->rows, " placeholders"));
       }
-      spans.push_back({span.begin, merged, item.medium, grids[span.item]});
+      spans.push_back({run.begin, merged, run.medium, run.of->grid});
     }
     std::vector<int64_t> out(3 * tokens.ids.size());
     WritePositions(spans, style_.merge_size, style_.tokens_per_second, out);
@@ -325,9 +379,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
   const std::unique_ptr<Tokenizer> tokenizer_;
   const Marks marks_;
-  const ChatStyle chat_;
-  const std::string chat_name_;
+  const ChatStyle& chat_;
   const std::string system_;
+  const bool truncates_;
   const uint64_t max_text_bytes_;
   const uint64_t max_llm_length_;
   const SequenceStyle style_;
@@ -338,16 +392,16 @@ class ChatSequenceBuilder : public SequenceBuilder {
 absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const ProcessorSpec& spec,
                                                                        const Limits& limits,
                                                                        const SequenceStyle& style) {
-  EVENKEEL_ASSIGN_OR_RETURN(ChatStyle chat, ChatStyleFromName(spec.chat));
-  if (chat == ChatStyle::kPlain && !spec.system.empty()) {
-    return absl::InvalidArgumentError(
-        "processor.system: a chat of style plain has no system prompt; use chatml");
+  EVENKEEL_ASSIGN_OR_RETURN(const ChatStyle* chat, ChatStyleFromName(spec.chat));
+  if (!chat->has_system && !spec.system.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "processor.system: a chat of style ", std::string(chat->name), " has no system prompt; use chatml"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
                             Tokenizer::Load(spec.tokenizer, spec.added_tokens, limits.max_text_bytes));
-  EVENKEEL_ASSIGN_OR_RETURN(Marks marks, LoadMarks(*tokenizer, spec.tokenizer, chat, style));
+  EVENKEEL_ASSIGN_OR_RETURN(Marks marks, LoadMarks(*tokenizer, spec.tokenizer, *chat, style));
   return std::unique_ptr<SequenceBuilder>(
-      new ChatSequenceBuilder(std::move(tokenizer), marks, chat, spec, limits, style));
+      new ChatSequenceBuilder(std::move(tokenizer), std::move(marks), *chat, spec, limits, style));
 }
 
 }  // namespace evenkeel

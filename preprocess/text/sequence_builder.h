@@ -3,21 +3,24 @@
 // It is the whole of what a model's processor does with text: the chat's marks, the placeholders of media,
 // which tokens are trained, M-RoPE positions. It is not: media (family.h), padding, packing of sequences.
 //
-//   chatml   <|im_start|>role\ncontent<|im_end|>\n for every turn, as the Qwen2 templates write it. The job's
-//            system prompt comes first where the conversation does not begin with one. Trained: the content
-//            of assistant turns and the <|im_end|> that closes them.
-//   plain    the turns' contents one after another, then <|endoftext|>. Trained: the text of assistant
-//            turns, and the end where the last turn is one. A conversation marked plain is rendered so in
-//            either style, and all its text is trained.
+// Chats are written by the styles of rendering.h, one file each, which also say what is trained: what an
+// assistant says, and the mark by which it ends its turn. `plain` writes the turns' contents one after
+// another, then the end of the text (<|endoftext|>, <|end_of_text|> or </s>, whichever the tokenizer has);
+// the text of assistant turns is trained, and the end where the last turn is one. A conversation marked plain
+// is rendered so in any style, and all its text is trained.
 //
-// A medium is its style's begin, output_rows placeholders, end; none of them is ever trained. Text of a
-// sample can not spell a mark or a placeholder: docs/decisions/0003-text.md. Nothing is ever truncated.
+// A medium is its style's begin, output_rows placeholders, end, or several such runs with text between them;
+// none of that is ever trained. Text of a sample can not spell a mark or a placeholder:
+// docs/decisions/0003-text.md.
+//
+// A sequence longer than limits.max_llm_length is refused, so that the index leaves its sample out; with
+// processor.truncate `text` its end is cut off instead, unless a medium would lose a placeholder.
 //
 // Example (compiled by tests/preprocess/text/sequence_builder_test.cc):
 //   SequenceStyle style{.media = family->styles(), .merge_size = 2, .tokens_per_second = 2};
 //   EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(job.processor, job.limits, style));
-//   EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths, builder->Measure(conversation, items));
-//   EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, grids));
+//   EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths, builder->Measure(conversation, items, placeholders));
+//   EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, placeholders));
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
@@ -48,29 +51,33 @@ struct SequenceStyle {
   uint32_t tokens_per_second = 0;
 };
 
+// How an item stands in the sequence: MediaFamily::Placeholders.
+using ItemPlaceholders = std::vector<PlaceholderRun>;
+
 class SequenceBuilder {
  public:
-  // Reads spec.tokenizer; uses spec.{added_tokens, chat, system} and limits.{max_text_bytes, max_llm_length}.
-  // InvalidArgument: unknown chat style, a system prompt without chat turns, a mark or placeholder that is no
-  // special token of the tokenizer (the message names the token and processor.added_tokens).
-  // NotFound: no tokenizer.json.
+  // Reads spec.tokenizer; uses spec.{added_tokens, chat, system, truncate} and limits.{max_text_bytes,
+  // max_llm_length}. InvalidArgument: unknown chat style, a system prompt without chat turns, a mark or
+  // placeholder that is no special token of the tokenizer (the message names the token and
+  // processor.added_tokens). NotFound: no tokenizer.json.
   static absl::StatusOr<std::unique_ptr<SequenceBuilder>> Load(const ProcessorSpec& spec,
                                                                const Limits& limits,
                                                                const SequenceStyle& style);
   virtual ~SequenceBuilder() = default;
 
-  // `items` are the sample's, in the order in which the conversation names them.
-  // InvalidArgument: a medium without style, an item named twice, never or with another medium, text that is
-  // not UTF-8; ResourceExhausted: more than limits.max_llm_length tokens or limits.max_text_bytes.
+  // `items` are the sample's, in the order in which the conversation names them; `placeholders` has one
+  // element for each. InvalidArgument: a medium without style, an item named twice, never or with another
+  // medium, text that is not UTF-8; ResourceExhausted: more than limits.max_llm_length tokens or
+  // limits.max_text_bytes; Internal: runs that do not add up to the item's output_rows.
   virtual absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation,
-                                                  std::span<const SampleItem> items) const = 0;
+                                                  std::span<const SampleItem> items,
+                                                  std::span<const ItemPlaceholders> placeholders) const = 0;
 
-  // `grids` has one element for each item; those of media without `mrope` are not looked at.
-  // As Measure; Internal: a grid whose merged size is not the item's output_rows.
+  // As Measure; Internal also: a grid whose merged size is not its run's rows.
   virtual absl::StatusOr<Sequence> Build(const Conversation& conversation, std::span<const SampleItem> items,
-                                         std::span<const VisionGrid> grids) const = 0;
+                                         std::span<const ItemPlaceholders> placeholders) const = 0;
 
-  // <|endoftext|>: what pads sequences.
+  // The end of a text: what pads sequences.
   virtual int64_t pad_token() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
 

@@ -143,7 +143,7 @@ TEST(Processor, TheDigestNamesWhatValuesDependOn) {
 TEST(Processor, WithoutATokenizerSequencesAreRefused) {
   auto processor = Processor::LoadMedia(Spec(), Limits{});
   EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->BuildSequence({}, {}, {}).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->MeasureSequence({}, {}).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->MeasureSequence({}, {}, {}).status()));
   EXPECT_FALSE(Processor::Load(Spec(), Limits{}).ok()) << "Load needs the tokenizer's folder";
 }
 

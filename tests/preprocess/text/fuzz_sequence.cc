@@ -11,6 +11,9 @@ namespace {
 
 std::unique_ptr<SequenceBuilder> LoadBuilder(const char* chat) {
   ProcessorSpec spec;
+  spec.added_tokens = {
+      "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>", "</s>"};
+  spec.truncate = "text";
   spec.tokenizer = EVENKEEL_SOURCE_DIR "/tests/golden/tokenizer";
   spec.chat = chat;
   SequenceStyle style{.media = {{Medium::kImage, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>", true},
@@ -24,10 +27,18 @@ std::unique_ptr<SequenceBuilder> LoadBuilder(const char* chat) {
   return *std::move(builder);
 }
 
+std::vector<std::unique_ptr<SequenceBuilder>> LoadBuilders() {
+  std::vector<std::unique_ptr<SequenceBuilder>> out;
+  for (const char* chat : {"chatml", "internvl", "llama3", "llava", "plain", "qwen2_audio", "vicuna"}) {
+    out.push_back(LoadBuilder(chat));
+  }
+  return out;
+}
+
 struct Sample {
   Conversation conversation;
   std::vector<SampleItem> items;
-  std::vector<VisionGrid> grids;
+  std::vector<ItemPlaceholders> placeholders;
 };
 
 // A byte of the input says what comes next: a turn, a medium, or that many bytes of text.
@@ -46,7 +57,13 @@ Sample Parse(const uint8_t* data, size_t size) {
       Medium medium = what % 2 == 0 ? Medium::kImage : Medium::kAudio;
       turn.spans.push_back({medium, "", static_cast<uint32_t>(out.items.size())});
       out.items.push_back({medium, {0, 0, static_cast<uint32_t>(*MergedTokens(grid, 2))}});
-      out.grids.push_back(grid);
+      const uint32_t rows = out.items.back().lengths.output_rows;
+      if (grid.t == 2) {  // told apart, as timed videos are
+        VisionGrid half{1, grid.h, grid.w, grid.second_per_grid};
+        out.placeholders.push_back({{"<0.5 s>", rows / 2, half}, {"\n", rows / 2, half}});
+      } else {
+        out.placeholders.push_back({{"", rows, grid}});
+      }
     } else {
       size_t bytes = std::min<size_t>(what - 15, size - at);
       turn.spans.push_back({Medium::kText, std::string(reinterpret_cast<const char*>(data + at), bytes), 0});
@@ -57,8 +74,9 @@ Sample Parse(const uint8_t* data, size_t size) {
 }
 
 void Check(const SequenceBuilder& builder, const Sample& sample) {
-  absl::StatusOr<Sequence> sequence = builder.Build(sample.conversation, sample.items, sample.grids);
-  absl::StatusOr<SequenceLengths> lengths = builder.Measure(sample.conversation, sample.items);
+  absl::StatusOr<Sequence> sequence = builder.Build(sample.conversation, sample.items, sample.placeholders);
+  absl::StatusOr<SequenceLengths> lengths =
+      builder.Measure(sample.conversation, sample.items, sample.placeholders);
   if (sequence.ok() != lengths.ok()) std::abort();
   if (!sequence.ok()) {
     if (absl::IsInternal(sequence.status())) std::abort();
@@ -73,10 +91,8 @@ void Check(const SequenceBuilder& builder, const Sample& sample) {
 }  // namespace evenkeel
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::unique_ptr<evenkeel::SequenceBuilder> chatml = evenkeel::LoadBuilder("chatml");
-  static const std::unique_ptr<evenkeel::SequenceBuilder> plain = evenkeel::LoadBuilder("plain");
+  static const std::vector<std::unique_ptr<evenkeel::SequenceBuilder>> builders = evenkeel::LoadBuilders();
   evenkeel::Sample sample = evenkeel::Parse(data, size);
-  evenkeel::Check(*chatml, sample);
-  evenkeel::Check(*plain, sample);
+  for (const auto& builder : builders) evenkeel::Check(*builder, sample);
   return 0;
 }

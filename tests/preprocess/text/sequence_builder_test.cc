@@ -45,6 +45,16 @@ Span Text(std::string text) { return {.medium = Medium::kText, .text = std::move
 Span Item(Medium medium, uint32_t item) { return {.medium = medium, .item = item}; }
 SampleItem Image(uint32_t rows) { return {Medium::kImage, {4 * rows, 4 * rows, rows}}; }
 SampleItem Audio(uint32_t rows) { return {Medium::kAudio, {3000, 3000, rows}}; }
+// One run an item, on these grids.
+std::vector<ItemPlaceholders> OnGrids(const std::vector<SampleItem>& items,
+                                      const std::vector<VisionGrid>& grids) {
+  std::vector<ItemPlaceholders> out;
+  for (size_t i = 0; i < items.size(); ++i) {
+    out.push_back(
+        {{.rows = items[i].lengths.output_rows, .grid = i < grids.size() ? grids[i] : VisionGrid()}});
+  }
+  return out;
+}
 Conversation Plain(std::vector<Span> spans) {
   return {.plain = true, .turns = {{.role = Role::kAssistant, .spans = std::move(spans)}}};
 }
@@ -100,8 +110,9 @@ absl::StatusOr<Sequence> BuildOne(const ProcessorSpec& spec, const Conversation&
                                   const std::vector<SampleItem>& items,
                                   const std::vector<VisionGrid>& grids) {
   EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(spec, Limits(), QwenStyle()));
-  EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths, builder->Measure(conversation, items));
-  EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, grids));
+  EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths,
+                            builder->Measure(conversation, items, OnGrids(items, grids)));
+  EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, OnGrids(items, grids)));
   EXPECT_EQ(lengths.llm_length, sequence.input_ids.size());
   EXPECT_EQ(lengths.loss_tokens, LossTokens(sequence));
   return sequence;
@@ -131,7 +142,7 @@ TEST(SequenceBuilder, TrainsAllTextOfPlainSamplesAndTheirEnd) {
   std::vector<VisionGrid> grids = {{1, 4, 4, 0}, {}};
   absl::StatusOr<Sequence> sequence = builder->Build(
       Plain({Item(Medium::kImage, 0), Text("A boat"), Text(" and "), Item(Medium::kAudio, 1), Text("sound")}),
-      items, grids);
+      items, OnGrids(items, grids));
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   const Tokenizer& tokenizer = builder->tokenizer();
   EXPECT_EQ(sequence->input_ids,
@@ -155,7 +166,7 @@ TEST(SequenceBuilder, NeverTrainsTheFirstToken) {
   ASSERT_TRUE(empty.ok());
   EXPECT_EQ(empty->input_ids, (Ids{builder->pad_token()}));
   EXPECT_EQ(empty->labels, (Ids{-100}));
-  EXPECT_EQ(builder->Measure(Plain({}), {})->loss_tokens, 0);
+  EXPECT_EQ(builder->Measure(Plain({}), {}, {})->loss_tokens, 0);
 }
 
 TEST(SequenceBuilder, PlainStyleTrainsTheAssistantOnly) {
@@ -184,7 +195,7 @@ TEST(SequenceBuilder, TextOfASampleCannotSpellMarksOrPlaceholders) {
   std::vector<VisionGrid> grids = {{1, 2, 2, 0}};
   absl::StatusOr<Sequence> sequence = builder->Build(
       Chat({Text("<|image"), Text("_pad|>"), Item(Medium::kImage, 0), Text(hostile)}, {Text(hostile)}), items,
-      grids);
+      OnGrids(items, grids));
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   auto count = [&](const char* token) {
     return std::count(sequence->input_ids.begin(), sequence->input_ids.end(),
@@ -237,7 +248,7 @@ TEST(SequenceBuilder, RefusesItemsThatTheConversationDoesNotNameAsTheyAre) {
   auto builder = Builder(Spec());
   std::vector<SampleItem> items = {Image(1), Audio(2)};
   auto code = [&](std::vector<Span> spans) {
-    return builder->Measure(Plain(std::move(spans)), items).status().code();
+    return builder->Measure(Plain(std::move(spans)), items, OnGrids(items, {})).status().code();
   };
   EXPECT_EQ(code({Item(Medium::kImage, 0), Item(Medium::kAudio, 1)}), absl::StatusCode::kOk);
   EXPECT_EQ(code({Item(Medium::kImage, 0)}), absl::StatusCode::kInvalidArgument);
@@ -248,20 +259,23 @@ TEST(SequenceBuilder, RefusesItemsThatTheConversationDoesNotNameAsTheyAre) {
             absl::StatusCode::kInvalidArgument);
   SequenceStyle deaf = QwenStyle();
   deaf.media.pop_back();
-  EXPECT_EQ(Builder(Spec(), {}, deaf)
-                ->Measure(Plain({Item(Medium::kImage, 0), Item(Medium::kAudio, 1)}), items)
-                .status()
-                .code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Builder(Spec(), {}, deaf)
+          ->Measure(Plain({Item(Medium::kImage, 0), Item(Medium::kAudio, 1)}), items, OnGrids(items, {}))
+          .status()
+          .code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 TEST(SequenceBuilder, GridsThatDisagreeWithThePlaceholdersAreInternalErrors) {
   auto builder = Builder(Spec());
   std::vector<SampleItem> items = {Image(4)};
   Conversation conversation = Plain({Item(Medium::kImage, 0)});
-  EXPECT_TRUE(builder->Build(conversation, items, std::vector<VisionGrid>{{1, 4, 4, 0}}).ok());
-  EXPECT_EQ(builder->Build(conversation, items, std::vector<VisionGrid>{{1, 4, 6, 0}}).status().code(),
-            absl::StatusCode::kInternal);
+  auto build = [&](VisionGrid grid) { return builder->Build(conversation, items, OnGrids(items, {grid})); };
+  EXPECT_TRUE(build({1, 4, 4, 0}).ok());
+  EXPECT_EQ(build({1, 4, 6, 0}).status().code(), absl::StatusCode::kInternal);
+  std::vector<ItemPlaceholders> fewer = {{{.rows = 3, .grid = {1, 4, 4, 0}}}};
+  EXPECT_EQ(builder->Build(conversation, items, fewer).status().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(builder->Build(conversation, items, {}).status().code(), absl::StatusCode::kInternal);
 }
 
@@ -271,22 +285,24 @@ TEST(SequenceBuilder, RefusesWhatIsTooLongAndNeverTruncates) {
   limits.max_text_bytes = 100;
   auto builder = Builder(Spec(), limits);
   auto measure = [&](uint32_t rows) {
-    return builder->Measure(Plain({Item(Medium::kImage, 0)}), std::vector<SampleItem>{Image(rows)});
+    std::vector<SampleItem> items = {Image(rows)};
+    return builder->Measure(Plain({Item(Medium::kImage, 0)}), items, OnGrids(items, {}));
   };
   EXPECT_EQ(measure(7)->llm_length, 10);  // two marks and the end
   EXPECT_EQ(measure(8).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(measure(0xffffffff).status().code(), absl::StatusCode::kResourceExhausted);  // takes no memory
-  EXPECT_EQ(builder->Measure(Plain({Text(std::string(60, '\x01'))}), {}).status().code(),
+  EXPECT_EQ(builder->Measure(Plain({Text(std::string(60, '\x01'))}), {}, {}).status().code(),
             absl::StatusCode::kResourceExhausted);
   absl::Status bytes =
-      builder->Measure(Plain({Text(std::string(50, 'a')), Text(std::string(51, 'a'))}), {}).status();
+      builder->Measure(Plain({Text(std::string(50, 'a')), Text(std::string(51, 'a'))}), {}, {}).status();
   EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(bytes.message()), HasSubstr("max_text_bytes"));
 }
 
 TEST(SequenceBuilder, RefusesTextThatIsNotUtf8) {
   auto builder = Builder(Spec());
-  EXPECT_EQ(builder->Measure(Plain({Text("a\xff")}), {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(builder->Measure(Plain({Text("a\xff")}), {}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // However a text is cut into spans, it is one text.
@@ -331,8 +347,8 @@ TEST(SequenceBuilder, MeasuresWhatItBuildsAndKeepsItsInvariants) {
       }
     }
     conversation.plain = random() % 4 == 0;
-    absl::StatusOr<Sequence> sequence = builder->Build(conversation, items, grids);
-    absl::StatusOr<SequenceLengths> lengths = builder->Measure(conversation, items);
+    absl::StatusOr<Sequence> sequence = builder->Build(conversation, items, OnGrids(items, grids));
+    absl::StatusOr<SequenceLengths> lengths = builder->Measure(conversation, items, OnGrids(items, grids));
     ASSERT_TRUE(sequence.ok() && lengths.ok()) << sequence.status();
     EXPECT_EQ(lengths->llm_length, sequence->input_ids.size());
     EXPECT_EQ(lengths->loss_tokens, LossTokens(*sequence));

@@ -1,0 +1,44 @@
+// Llama-3's template: <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|>
+// for every turn, the content without white space at its ends. (Llama-3.1's own template also writes today's
+// date; a stream that depends on the day cannot be repeated, so give that text as the system prompt.)
+//
+// Trained: the content of assistant turns and the <|eot_id|> that closes them.
+#include <array>
+
+#include "preprocess/text/rendering.h"
+#include "preprocess/text/trim.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr std::array<std::string_view, 3> kMarks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+
+std::string_view RoleName(Role role) {
+  constexpr std::string_view kNames[] = {"system", "user", "assistant", "tool"};
+  return kNames[static_cast<size_t>(role)];
+}
+
+void RenderTurn(const Turn& turn, Rendering& out) {
+  const bool trained = turn.role == Role::kAssistant;
+  out.Mark(kMarks[0]);
+  out.Text(RoleName(turn.role));
+  out.Mark(kMarks[1]);
+  out.Text("\n\n");
+  out.Content(Trimmed(turn), trained);
+  out.Mark(kMarks[2], trained);
+}
+
+void RenderLlama3(const std::vector<Turn>& turns, std::string_view system, Rendering& out) {
+  if (!system.empty()) RenderTurn({Role::kSystem, {{Medium::kText, std::string(system), 0}}}, out);
+  for (const Turn& turn : turns) RenderTurn(turn, out);
+}
+
+}  // namespace
+
+const ChatStyle kLlama3 = {.name = "llama3",
+                           .text_begin = "<|begin_of_text|>",
+                           .marks = kMarks,
+                           .has_system = true,
+                           .render = RenderLlama3};
+
+}  // namespace evenkeel
