@@ -1,0 +1,103 @@
+#include "reorder/microbatch_order.h"
+
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace reorder {
+namespace {
+
+class Given : public OrderAlgorithm {
+ public:
+  std::string_view name() const override { return "given"; }
+  std::vector<uint32_t> Order(const OrderProblem& problem) const override {
+    return InOrder(problem.pipeline.num_microbatches());
+  }
+};
+
+// What people do today: the order of a shuffled dataset.
+class Random : public OrderAlgorithm {
+ public:
+  std::string_view name() const override { return "random"; }
+  std::vector<uint32_t> Order(const OrderProblem& problem) const override {
+    OrderRandom random(problem.seed);
+    std::vector<uint32_t> order = InOrder(problem.pipeline.num_microbatches());
+    for (uint32_t left = static_cast<uint32_t>(order.size()); left > 1; --left) {
+      std::swap(order[left - 1], order[random.Below(left)]);
+    }
+    return order;
+  }
+};
+
+const OrderAlgorithm* const* Algorithms() {
+  static const OrderAlgorithm* const kAlgorithms[] = {&GivenOrder(), &RandomOrder(), &DistTrainOrder(),
+                                                      &LocalSearchOrder(), nullptr};
+  return kAlgorithms;
+}
+
+}  // namespace
+
+const OrderAlgorithm& GivenOrder() {
+  static const Given algorithm;
+  return algorithm;
+}
+
+const OrderAlgorithm& RandomOrder() {
+  static const Random algorithm;
+  return algorithm;
+}
+
+const OrderAlgorithm* FindOrderAlgorithm(std::string_view name) {
+  for (const OrderAlgorithm* const* at = Algorithms(); *at != nullptr; ++at) {
+    if ((*at)->name() == name) return *at;
+  }
+  return nullptr;
+}
+
+std::vector<uint32_t> InOrder(uint32_t n) {
+  std::vector<uint32_t> order(n);
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+uint64_t OrderRandom::Bits() {
+  uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+}  // namespace reorder
+
+std::string OrderAlgorithmNames() {
+  std::string names;
+  for (const reorder::OrderAlgorithm* const* at = reorder::Algorithms(); *at != nullptr; ++at) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string((*at)->name()));
+  }
+  return names;
+}
+
+absl::StatusOr<std::vector<uint32_t>> OrderMicrobatches(const OrderProblem& problem) {
+  EVENKEEL_RETURN_IF_ERROR(CheckPipeline(problem.pipeline));
+  const reorder::OrderAlgorithm* algorithm = reorder::FindOrderAlgorithm(problem.algorithm);
+  if (algorithm == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown algorithm '", problem.algorithm,
+                                                   "' for the order; known are ", OrderAlgorithmNames()));
+  }
+  return algorithm->Order(problem);
+}
+
+absl::StatusOr<OrderOutcome> SolveOrder(const OrderProblem& problem) {
+  OrderOutcome outcome;
+  EVENKEEL_ASSIGN_OR_RETURN(outcome.order, OrderMicrobatches(problem));
+  outcome.timeline = SimulatePipeline(problem.pipeline, outcome.order);
+  outcome.given_time =
+      PipelineClock(problem.pipeline).Try(reorder::InOrder(problem.pipeline.num_microbatches()), 0);
+  outcome.bound = PipelineBound(problem.pipeline);
+  return outcome;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,85 @@
+// In which order a pipeline runs its microbatches, so that its stages wait as little as can be.
+//
+// Not the choice of what is in a microbatch (microbatches.h), nor the simulation of a schedule
+// (pipeline_schedule.h), with which every order is measured. One algorithm is one file.
+//
+//   OrderProblem problem{.pipeline = {.stages = 4, .forward = ..., .backward = ...}};
+//   EVENKEEL_ASSIGN_OR_RETURN(OrderOutcome outcome, SolveOrder(problem));
+//   outcome.order;                     // the microbatch that goes first, second, ...
+//   outcome.timeline.iteration_time;   // never below outcome.bound
+//
+// An order changes when gradients are added up, not what they add up to.
+//
+// Thread safety: pure functions; algorithms have no state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "reorder/pipeline_schedule.h"
+
+namespace evenkeel {
+
+// Orders that a search tries where nobody says otherwise: all of them, up to eight microbatches.
+inline constexpr uint32_t kOrderIterations = 50000;
+
+struct OrderProblem {
+  PipelineProblem pipeline;
+  std::string algorithm = "local_search";
+  uint64_t seed = 0;                       // of random, and of the search's own choices
+  uint32_t iterations = kOrderIterations;  // orders that local_search may try: the bound on its effort
+};
+
+struct OrderOutcome {
+  std::vector<uint32_t> order;  // a permutation of the microbatches
+  PipelineTimeline timeline;
+  double given_time = 0;  // the iteration time of the microbatches as they were given
+  double bound = 0;       // no order has a shorter iteration; see PipelineBound
+};
+
+// InvalidArgument: what CheckPipeline refuses; an unknown algorithm.
+absl::StatusOr<OrderOutcome> SolveOrder(const OrderProblem& problem);
+
+// The order alone. The same errors.
+absl::StatusOr<std::vector<uint32_t>> OrderMicrobatches(const OrderProblem& problem);
+
+// "given, random, ...", for messages.
+std::string OrderAlgorithmNames();
+
+namespace reorder {
+
+class OrderAlgorithm {
+ public:
+  virtual ~OrderAlgorithm() = default;
+  virtual std::string_view name() const = 0;
+  // A permutation; the pipeline has passed CheckPipeline.
+  virtual std::vector<uint32_t> Order(const OrderProblem& problem) const = 0;
+};
+
+// The algorithm of that name, valid for ever; null where there is none.
+const OrderAlgorithm* FindOrderAlgorithm(std::string_view name);
+
+const OrderAlgorithm& GivenOrder();
+const OrderAlgorithm& RandomOrder();
+const OrderAlgorithm& DistTrainOrder();
+const OrderAlgorithm& LocalSearchOrder();
+
+// 0, 1, ..., n - 1.
+std::vector<uint32_t> InOrder(uint32_t n);
+
+// SplitMix64: the same numbers everywhere.
+class OrderRandom {
+ public:
+  explicit OrderRandom(uint64_t seed) : state_(seed) {}
+  uint32_t Below(uint32_t bound) { return static_cast<uint32_t>((Bits() >> 32) * bound >> 32); }
+
+ private:
+  uint64_t Bits();
+  uint64_t state_;
+};
+
+}  // namespace reorder
+}  // namespace evenkeel

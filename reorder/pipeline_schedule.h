@@ -1,0 +1,141 @@
+// When every microbatch runs on every stage of a pipeline, exactly: the schedules that trainers use, as a
+// graph of operations whose longest path is the iteration.
+//
+// Not the choice of an order (microbatch_order.h), and not a model of what a microbatch costs (step_model.h).
+//
+//   PipelineProblem problem{.stages = 2, .forward = {1, 1, 4, 4}, .backward = {2, 2, 8, 8}};
+//   EVENKEEL_RETURN_IF_ERROR(CheckPipeline(problem));
+//   PipelineTimeline timeline = SimulatePipeline(problem, std::vector<uint32_t>{1, 0});
+//   timeline.iteration_time;
+//
+// The model has p stages. The layers are cut into p * v chunks; chunk c runs on stage c mod p. A microbatch
+// runs forward through chunks 0, 1, ... and then backward through them; between chunks on different stages
+// its data travel for `transfer`, which occupies nobody. A stage runs one operation at a time, in the order
+// that its schedule prescribes, whatever that makes it wait for:
+//
+//   1f1b               stage s (from 0): p - s - 1 forwards, then one forward and one backward in turn, then
+//   the
+//                      backwards that are left
+//   interleaved_1f1b   the same over chunks, as Megatron-LM does (Narayanan et al., "Efficient large-scale
+//                      language model training on GPU clusters using Megatron-LM", SC 2021): microbatches in
+//                      groups of p, a group through one chunk after the other; 2 (p - s - 1) + (v - 1) p
+//                      forwards to warm up. The number of microbatches is a multiple of p.
+//   gpipe              all forwards, then all backwards (Huang et al., "GPipe", NeurIPS 2019), which come in
+//   the
+//                      same order
+//
+// Times have any unit, the same for all. Sums are of doubles in an order that the problem alone decides: the
+// same result on every build.
+//
+// Thread safety: plain values and pure functions; a PipelineClock is for one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace evenkeel {
+
+enum class PipelineSchedule : uint8_t { k1F1B, kInterleaved1F1B, kGPipe };
+
+// "1f1b", "interleaved_1f1b", "gpipe".
+std::string_view PipelineScheduleName(PipelineSchedule schedule);
+std::optional<PipelineSchedule> PipelineScheduleFromName(std::string_view name);
+
+struct PipelineProblem {
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  uint32_t stages = 1;
+  uint32_t virtual_stages = 1;   // chunks per stage; more than 1 with interleaved_1f1b only
+  double transfer = 0;           // from chunk to chunk, and back
+  std::vector<double> forward;   // [microbatches, stages * virtual_stages]
+  std::vector<double> backward;  // the same
+
+  uint32_t num_chunks() const { return stages * virtual_stages; }
+  uint32_t num_microbatches() const {
+    return num_chunks() == 0 ? 0 : static_cast<uint32_t>(forward.size() / num_chunks());
+  }
+};
+
+// InvalidArgument: no stage; arrays that are not [microbatches, chunks]; a time that is negative or no
+// number; virtual stages without interleaved_1f1b; with it, microbatches that are no multiple of the stages;
+// more than 2^24 operations.
+absl::Status CheckPipeline(const PipelineProblem& problem);
+
+struct PipelineOp {
+  uint32_t stage = 0;
+  uint32_t chunk = 0;
+  uint32_t microbatch = 0;
+  bool backward = false;
+  double start = 0;
+  double end = 0;
+};
+
+struct PipelineTimeline {
+  double iteration_time = 0;
+  double bubble_share = 0;      // of all stages' time, idle; 0 where the iteration takes no time
+  std::vector<double> busy;     // [stages]
+  std::vector<double> idle;     // [stages] iteration_time - busy
+  std::vector<PipelineOp> ops;  // by stage, then time
+};
+
+// `order[k]` is the microbatch that goes k-th: a permutation. The problem has passed CheckPipeline.
+PipelineTimeline SimulatePipeline(const PipelineProblem& problem, std::span<const uint32_t> order);
+
+// No order is faster: for every stage, its work, what must pass before its first operation and after its
+// last, and (without interleaving) the time in which it has nothing to do but wait for the first microbatch's
+// return and the last one's. At least the longest microbatch by itself.
+double PipelineBound(const PipelineProblem& problem);
+
+// The same iteration time as SimulatePipeline, for many orders of one problem: a change from position k on is
+// computed from there on.
+class PipelineClock {
+ public:
+  // The problem has passed CheckPipeline; it is not kept.
+  explicit PipelineClock(const PipelineProblem& problem);
+
+  // The iteration time of an order that agrees with the kept one before `first_changed`.
+  double Try(std::span<const uint32_t> order, uint32_t first_changed);
+  // Keeps the order that was tried last, to be compared with from now on. The first Try must have begun at 0.
+  void Keep();
+
+  // One more microbatch, [chunks] each, that an order may name in place of any other, also several times.
+  uint32_t AddMicrobatch(std::span<const double> forward, std::span<const double> backward);
+
+  // On stage 0 in the order tried last, counted as its schedule has them: when a forward ended, when a
+  // backward began, and from the former's end to the next backward's beginning. The waits are what DistTrain
+  // calls intervals.
+  double EndOfForward(uint32_t k) const { return tried_[forward_on_first_[k]]; }
+  double StartOfBackward(uint32_t k) const { return StartOf(backward_on_first_[k]); }
+  double WaitAfterForward(uint32_t k) const;
+
+  // The operations of the order tried last, by stage, then time.
+  std::vector<PipelineOp> Ops(std::span<const uint32_t> order) const;
+  size_t num_ops() const { return ops_.size() - 1; }
+
+ private:
+  // Operation 0 is the beginning of time.
+  struct Op {
+    uint32_t position = 0;
+    uint32_t column = 0;    // of times_
+    uint32_t on_stage = 0;  // the operation before it on its stage
+    uint32_t needs = 0;     // the operation whose result it takes
+    double lag = 0;         // until that result is here
+  };
+
+  double StartOf(uint32_t op) const;
+
+  const uint32_t columns_;
+  std::vector<double> times_;       // [microbatches, 2 * chunks]: forward, then backward
+  std::vector<Op> ops_;             // in an order in which everything comes after what it needs
+  std::vector<uint32_t> first_op_;  // [microbatches] of a position
+  std::vector<uint32_t> last_op_;   // [stages]
+  std::vector<uint32_t> forward_on_first_, backward_on_first_;
+  std::vector<double> kept_, tried_;  // [ops] ends
+  uint32_t same_until_ = 0;           // tried_ equals kept_ before this operation
+};
+
+}  // namespace evenkeel
