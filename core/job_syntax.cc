@@ -32,22 +32,6 @@ struct Suffix {
 constexpr Suffix kSuffixes[] = {
     {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"k", 1000}, {"m", 1000000}};
 
-// Length of the UTF-8 sequence at the front of `text`, 0 where there is none.
-size_t Utf8Length(std::string_view text) {
-  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  uint8_t first = byte(0);
-  if (first < 0x80) return first == 0 ? 0 : 1;
-  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f)) return 0;
-  if ((first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) return 0;
-  return length;
-}
-
 absl::StatusOr<uint32_t> ParseRank(absl::string_view text) {
   uint32_t rank = 0;
   if (!IsDigits({text.data(), text.size()}) || !absl::SimpleAtoi(text, &rank) || rank > kMaxRank) {
@@ -192,16 +176,6 @@ std::string ShortText(std::string_view text) {
   size_t end = kLongest;
   while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) --end;
   return absl::StrCat(absl::Utf8SafeCHexEscape(View(text.substr(0, end))), "...");
-}
-
-size_t FindInvalidUtf8(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    size_t length = Utf8Length(text.substr(at));
-    if (length == 0) return at;
-    at += length;
-  }
-  return at;
 }
 
 }  // namespace evenkeel

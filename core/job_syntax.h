@@ -32,7 +32,4 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
 // Printable and at most 60 bytes: for messages about somebody's text.
 std::string ShortText(std::string_view text);
 
-// Position of the first byte that is NUL or no part of valid UTF-8; the size where there is none.
-size_t FindInvalidUtf8(std::string_view text);
-
 }  // namespace evenkeel

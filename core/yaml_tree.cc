@@ -14,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/job_syntax.h"
+#include "core/utf8.h"
 
 namespace evenkeel {
 namespace {
@@ -133,8 +134,8 @@ absl::Status CheckText(const std::string& text, const std::string& file) {
   if (text.size() > kMaxYamlBytes) {
     return ErrorAt(file, 1, absl::StrCat(text.size(), " bytes; at most ", kMaxYamlBytes, " are read"));
   }
-  size_t bad = FindInvalidUtf8(text);
-  if (bad != text.size()) {
+  const size_t bad = std::min(ValidUtf8Prefix(text), text.find('\0'));
+  if (bad < text.size()) {
     int line = 1 + static_cast<int>(std::count(text.begin(), text.begin() + bad, '\n'));
     return ErrorAt(file, line, absl::StrCat("byte ", bad, " of the file is a NUL or not UTF-8"));
   }

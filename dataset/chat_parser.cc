@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/utf8.h"
 #include "dataset/json.h"
 #include "dataset/sample_parser.h"
-#include "dataset/utf8.h"
 
 namespace evenkeel::dataset {
 namespace {

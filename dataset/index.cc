@@ -10,11 +10,11 @@
 #include "core/annotated_mutex.h"
 #include "core/job_syntax.h"
 #include "core/status.h"
+#include "core/utf8.h"
 #include "dataset/columns.h"
 #include "dataset/excluded_rows.h"
 #include "dataset/index_folder.h"
 #include "dataset/sample_parser.h"
-#include "dataset/utf8.h"
 
 namespace evenkeel {
 namespace dataset {

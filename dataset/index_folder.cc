@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/status.h"
-#include "dataset/utf8.h"
+#include "core/utf8.h"
 
 namespace evenkeel::dataset {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "dataset/utf8.h"
+#include "core/utf8.h"
 
 namespace evenkeel::dataset {
 namespace {

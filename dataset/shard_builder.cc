@@ -7,8 +7,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/utf8.h"
 #include "dataset/sample_parser.h"
-#include "dataset/utf8.h"
 
 namespace evenkeel::dataset {
 namespace {

@@ -25,12 +25,13 @@ namespace {
 constexpr absl::Duration kHousekeeping = absl::Seconds(1);
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
-PartPool::Options PoolOptions(const WorkerOptions& options) {
+PartPool::Options PoolOptions(const WorkerOptions& options, const Stream& stream) {
   PartPool::Options pool{.budget_bytes = options.memory_bytes,
                          .kept_bytes = options.memory_bytes / 8,
                          .progress_interval = options.progress_interval,
                          .fault_unit_delay = options.fault_unit_delay,
                          .fault_fail_every = options.fault_fail_every};
+  if (stream.isolated != nullptr) pool.shared_memory = &stream.isolated->memory();
   pool.num_threads =
       options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   return pool;
@@ -53,8 +54,10 @@ class ServingWorker : public Worker {
             [this](uint64_t step) { return PlanStep(*stream_, step); },
             StepPlanner::Options{.cache_bytes = options.plan_bytes, .steps_ahead = options.steps_ahead},
             &metrics_)),
-        pool_(PoolOptions(options), &metrics_),
-        sessions_({.max_sessions = options.max_sessions, .idle = options.session_idle}) {}
+        pool_(PoolOptions(options, *stream_), &metrics_),
+        sessions_({.max_sessions = options.max_sessions, .idle = options.session_idle}) {
+    if (stream_->isolated != nullptr) stream_->isolated->decoders().CountInto(&metrics_);
+  }
 
   ~ServingWorker() override { Stop(); }
 
@@ -124,6 +127,7 @@ class ServingWorker : public Worker {
     server_.reset();
     planner_.reset();
     pool_.Stop();
+    if (stream_->isolated != nullptr) stream_->isolated->decoders().CountInto(nullptr);
     sessions_.CloseAll();
     ucx_source_.reset();
     grpc_source_.reset();
@@ -155,7 +159,11 @@ class ServingWorker : public Worker {
     if (wanted != "auto" && wanted != "ucx" && wanted != "grpc") {
       return absl::InvalidArgumentError(absl::StrCat("transport '", wanted, "': expected auto, ucx or grpc"));
     }
-    if (wanted != "grpc" || options_.require_rdma) {
+    if (wanted == "grpc" && options_.require_rdma) {
+      return absl::InvalidArgumentError(
+          "--transport grpc is TCP, which --require-rdma excludes; take --transport ucx or auto");
+    }
+    if (wanted != "grpc") {
       absl::StatusOr<std::unique_ptr<transport::Source>> ucx = transport::MakeUcxSource(options);
       if (ucx.ok()) {
         ucx_source_ = *std::move(ucx);

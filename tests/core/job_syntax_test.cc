@@ -68,21 +68,6 @@ TEST(Nearest, CountsEdits) {
   EXPECT_EQ(Nearest(std::string(1 << 20, 'a'), {"b", "a"}), "a");
 }
 
-TEST(Utf8, IsCheckedByteByByte) {
-  EXPECT_EQ(FindInvalidUtf8("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x9a\xa2"), 15u);
-  const std::string bad[] = {std::string("a\0", 2),
-                             "a\x80",
-                             "a\xc0\x80",
-                             "a\xc3",
-                             "a\xe0\x80\x80",
-                             "a\xed\xa0\x80",
-                             "a\xf4\x90\x80\x80",
-                             "a\xf8\x88\x80\x80\x80",
-                             "a\xff",
-                             "a\xe2\x82"};
-  for (const std::string& text : bad) EXPECT_EQ(FindInvalidUtf8(text), 1u) << ShortText(text);
-}
-
 TEST(ShortText, CutsBetweenCharactersAndEscapes) {
   EXPECT_EQ(ShortText("a\nb\x01"), "a\\nb\\x01");
   std::string text = std::string(59, 'a') + "\xc3\xbc" + std::string(100, 'b');

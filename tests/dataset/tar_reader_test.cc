@@ -5,7 +5,6 @@
 #include <random>
 
 #include "dataset/shard_scanner.h"
-#include "dataset/utf8.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {
@@ -229,17 +228,6 @@ TEST(TarReader, EndsOnEveryTruncationAndMutation) {
     }
     Scan(mutated);
   }
-}
-
-TEST(Utf8, IsStrict) {
-  for (const char* good : {"", "plain", "\xC2\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xEF\xBF\xBF"}) {
-    EXPECT_TRUE(IsUtf8(good)) << good;
-  }
-  for (const char* bad : {"\x80", "\xC0\xAF", "\xC1\xBF", "\xE0\x80\xAF", "\xED\xA0\x80", "\xF0\x80\x80\x80",
-                          "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xC2", "\xE2\x82", "ab\xFF"}) {
-    EXPECT_FALSE(IsUtf8(bad)) << bad;
-  }
-  EXPECT_EQ(Printable("a\n\xFF\xC2\xA9"), "a\\x0a\\xff\xC2\xA9");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-#include "dataset/utf8.h"
+#include "core/utf8.h"
 
 #include "absl/strings/str_format.h"
 
-namespace evenkeel::dataset {
+namespace evenkeel {
 namespace {
 
 // Length of the valid sequence at the start of `text`, or 0.
@@ -72,4 +72,4 @@ std::string Printable(std::string_view text, size_t limit) {
   return out;
 }
 
-}  // namespace evenkeel::dataset
+}  // namespace evenkeel

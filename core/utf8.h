@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace evenkeel::dataset {
+namespace evenkeel {
 
 // Bytes of the longest beginning of `text` that is UTF-8: text.size() where all of it is.
 size_t ValidUtf8Prefix(std::string_view text);
@@ -15,4 +15,4 @@ void AppendUtf8(uint32_t scalar, std::string& out);
 // `text` fit for a message: control characters and bytes that are not UTF-8 as \xNN, at most `limit` bytes.
 std::string Printable(std::string_view text, size_t limit = 200);
 
-}  // namespace evenkeel::dataset
+}  // namespace evenkeel
