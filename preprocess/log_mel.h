@@ -8,39 +8,29 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
+
+#include "preprocess/log_mel_kernels.h"
 
 namespace evenkeel {
 
 class LogMel {
  public:
-  static constexpr uint32_t kWindow = 400;      // samples; also the length of the transform
-  static constexpr uint32_t kHop = 160;         // samples
-  static constexpr uint32_t kFrames = 3000;     // 30 s
-  static constexpr uint32_t kSamples = 480000;  // 30 s at 16 kHz
-  static constexpr uint32_t kBins = kWindow / 2 + 1;
+  static constexpr uint32_t kWindow = kMelWindow;  // samples
+  static constexpr uint32_t kHop = kMelHop;        // samples
+  static constexpr uint32_t kFrames = 3000;        // 30 s
+  static constexpr uint32_t kSamples = 480000;     // 30 s at 16 kHz
+  static constexpr uint32_t kBins = kMelBins;
 
-  explicit LogMel(uint32_t num_mels);
+  // `kernel`: which of MelKernels(); tests and benchmarks name one.
+  explicit LogMel(uint32_t num_mels, MelKernel kernel = MelKernels().front());
 
   // `samples`: mono, 16 kHz; those beyond 30 s are not used, missing ones are zero. `out`: [num_mels, 3000].
   // False where a value is not finite.
   bool Compute(std::span<const float> samples, std::span<float> out) const;
 
  private:
-  // A triangle of the filter bank: weights of the bins from `first`.
-  struct Triangle {
-    uint32_t first = 0;
-    std::vector<double> weights;
-  };
-  // Powers of `kLanes` frames from frame `begin`, [bins][lanes].
-  void Powers(std::span<const float> samples, uint32_t begin, std::vector<double>& scratch,
-              std::vector<double>& powers) const;
-
-  uint32_t num_mels_;
-  std::vector<double> window_;
-  std::vector<double> cos_;  // of a turn's 400ths
-  std::vector<double> sin_;
-  std::vector<Triangle> triangles_;
+  MelTables tables_;
+  MelKernel kernel_;
 };
 
 }  // namespace evenkeel

@@ -74,6 +74,36 @@ TEST(LogMel, SamplesBeyondThirtySecondsAreNotUsed) {
   EXPECT_EQ(a, b);
 }
 
+TEST(LogMel, EveryKernelGivesTheSameBits) {
+  const std::vector<MelKernel> kernels = MelKernels();
+  std::vector<float> clip = Clip("noise");
+  for (float scale : {1.0f, 1e-7f, 3e5f}) {
+    std::vector<float> scaled = clip;
+    for (float& sample : scaled) sample *= scale;
+    std::vector<float> expected(size_t{128} * LogMel::kFrames), features(expected.size());
+    ASSERT_TRUE(LogMel(128, kernels.back()).Compute(scaled, expected));
+    for (const MelKernel& kernel : kernels) {
+      ASSERT_TRUE(LogMel(128, kernel).Compute(scaled, features));
+      EXPECT_EQ(features, expected) << kernel.name;
+    }
+  }
+}
+
+TEST(LogMel, ClipsOfEveryLengthHaveTheFramesOfTheirPaddedTwin) {
+  std::vector<float> clip(LogMel::kSamples);
+  Dice dice(2);
+  for (float& sample : clip) sample = dice.Roll(65536) / 32768.0f - 1;
+  LogMel log_mel(80);
+  std::vector<float> a(size_t{80} * LogMel::kFrames), b(a.size());
+  for (size_t length : {size_t{0}, size_t{1}, size_t{199}, size_t{1480}, size_t{479600}, size_t{479999}}) {
+    std::vector<float> padded(clip.begin(), clip.begin() + length);
+    padded.resize(LogMel::kSamples);
+    ASSERT_TRUE(log_mel.Compute(std::span(clip).first(length), a));
+    ASSERT_TRUE(log_mel.Compute(padded, b));
+    EXPECT_EQ(a, b) << length;
+  }
+}
+
 TEST(LogMel, SamplesThatAreNotFiniteAreReported) {
   std::vector<float> features(size_t{80} * LogMel::kFrames);
   std::vector<float> clip(1000, 0.1f);

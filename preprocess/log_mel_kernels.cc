@@ -1,0 +1,103 @@
+#include "preprocess/log_mel_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+// Vectors wider than the baseline's are passed between inlined functions only.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint32_t kPoints = kMelWindow / 2;
+constexpr double kHalfRoot = 0.70710678118654752440;
+constexpr double kTwoTo52 = 4503599627370496.0;
+constexpr uint64_t kTwoTo52Bits = 0x4330000000000000;
+constexpr uint64_t kOneBits = 0x3ff0000000000000;
+constexpr uint64_t kHalfRootBits = 0x3fe6a09e667f3bcd;
+constexpr double kLog10Of2 = 0.30102999566398119521;
+constexpr double kTwoByLn10 = 0.86858896380650365530;
+constexpr double kAtanh[6] = {kTwoByLn10,     kTwoByLn10 / 3, kTwoByLn10 / 5,
+                              kTwoByLn10 / 7, kTwoByLn10 / 9, kTwoByLn10 / 11};
+
+namespace portable {
+#define EVENKEEL_LANES 2
+#define EVENKEEL_TARGET
+#include "preprocess/log_mel_lanes.inc"
+#undef EVENKEEL_TARGET
+#undef EVENKEEL_LANES
+}  // namespace portable
+
+#ifdef __x86_64__
+namespace avx2 {
+#define EVENKEEL_LANES 4
+#define EVENKEEL_TARGET __attribute__((target("avx2")))
+#include "preprocess/log_mel_lanes.inc"
+#undef EVENKEEL_TARGET
+#undef EVENKEEL_LANES
+}  // namespace avx2
+#endif
+
+// Slaney's scale: linear to 1 kHz, logarithmic above.
+double HertzToMel(double hertz) {
+  if (hertz < 1000) return 3 * hertz / 200;
+  return 15 + ExactLog(hertz / 1000) * (27 / ExactLog(6.4));
+}
+double MelToHertz(double mel) {
+  if (mel < 15) return 200 * mel / 3;
+  return 1000 * ExactExp(ExactLog(6.4) / 27 * (mel - 15));
+}
+
+// Slaney's triangles and norm, from 0 to 8 kHz.
+std::vector<MelTriangle> Triangles(uint32_t num_mels) {
+  const double top = HertzToMel(8000);
+  std::vector<double> edges(num_mels + 2);
+  for (uint32_t i = 0; i < edges.size(); ++i) edges[i] = MelToHertz(top * i / (num_mels + 1));
+  std::vector<MelTriangle> triangles(num_mels);
+  for (uint32_t m = 0; m < num_mels; ++m) {
+    MelTriangle& triangle = triangles[m];
+    const double norm = 2 / (edges[m + 2] - edges[m]);
+    for (uint32_t bin = 0; bin < kMelBins; ++bin) {
+      double hertz = 8000.0 * bin / (kMelBins - 1);
+      double up = (hertz - edges[m]) / (edges[m + 1] - edges[m]);
+      double down = (edges[m + 2] - hertz) / (edges[m + 2] - edges[m + 1]);
+      double weight = std::max(0.0, std::min(up, down)) * norm;
+      if (weight == 0) continue;
+      if (triangle.weights.empty()) triangle.first = bin;
+      triangle.weights.resize(bin - triangle.first + 1);
+      triangle.weights.back() = weight;
+    }
+  }
+  return triangles;
+}
+
+// The twiddles of a pass that makes blocks of 5 * `done` points.
+template <size_t kSize>
+void FillTurns(uint32_t done, std::array<Rotation, kSize>& turns) {
+  for (uint32_t j = 0; j < done; ++j) {
+    for (uint32_t p = 1; p < 5; ++p) turns[4 * j + p - 1] = RotationOf(p * j, 5 * done);
+  }
+}
+
+}  // namespace
+
+MelTables::MelTables(uint32_t num_mels) : triangles(Triangles(num_mels)) {
+  for (uint32_t i = 0; i < kMelWindow; ++i) window[i] = 0.25 - 0.25 * RotationOf(i, kMelWindow).cos;
+  for (uint32_t i = 0; i < kMelBins; ++i) bins[i] = RotationOf(i, kMelWindow);
+  const Rotation once = RotationOf(1, 5), twice = RotationOf(2, 5);
+  fifths = {once.cos, once.sin, twice.cos, twice.sin};
+  FillTurns(8, second_pass);
+  FillTurns(40, third_pass);
+}
+
+std::vector<MelKernel> MelKernels() {
+  std::vector<MelKernel> kernels;
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2")) kernels.push_back({"avx2", 4, avx2::LogMelOfLanes});
+#endif
+  kernels.push_back({"portable", 2, portable::LogMelOfLanes});
+  return kernels;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,53 @@
+// The inner loop of LogMel: windows of samples -> logarithms of mel powers, several frames side by side, and
+// the fastest way that this CPU has. All ways give the same bits: a frame's operations and their order are
+// the same, and none is fused.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "preprocess/exact_math.h"
+
+namespace evenkeel {
+
+inline constexpr uint32_t kMelWindow = 400;  // samples; also the length of the transform
+inline constexpr uint32_t kMelHop = 160;     // samples
+inline constexpr uint32_t kMelBins = kMelWindow / 2 + 1;
+inline constexpr double kMelFloor = 1e-10;  // the least power
+
+// A triangle of the filter bank: weights of the bins from `first`.
+struct MelTriangle {
+  uint32_t first = 0;
+  std::vector<double> weights;
+};
+
+struct FifthTurns {
+  double cos1, sin1;  // of a fifth of a turn
+  double cos2, sin2;  // of two
+};
+
+struct MelTables {
+  explicit MelTables(uint32_t num_mels);
+
+  std::array<double, kMelWindow> window;  // half of the periodic Hann window
+  // The transform of 400 real points is one of 200 complex points, in passes of 8, 5 and 5.
+  FifthTurns fifths;
+  std::array<Rotation, 4 * 8> second_pass;  // [point][1 to 4]
+  std::array<Rotation, 4 * 40> third_pass;
+  std::array<Rotation, kMelBins> bins;  // 400ths of a turn
+  std::vector<MelTriangle> triangles;
+};
+
+struct MelKernel {
+  const char* name;
+  uint32_t frames;  // at once
+  // Frame l of so many is the window at `samples` + l * kMelHop. Writes log10(max(power, kMelFloor)) as
+  // [num_mels][stride], `frames` values each. False where a power is not finite.
+  bool (*log_mel)(const MelTables& tables, const float* samples, float* out, size_t stride);
+};
+// The fastest one first; the last one runs everywhere. Those that this CPU cannot run are left out.
+std::vector<MelKernel> MelKernels();
+
+}  // namespace evenkeel
