@@ -25,6 +25,8 @@ enum class Batching : uint8_t { kPacked, kPadded };
 enum class Runs : uint8_t { kOncePerStep, kOncePerMicrobatch };
 enum class Shuffle : uint8_t { kNone, kFull, kBlocked };
 enum class Wire : uint8_t { kU8, kBf16, kF32 };
+// Which media processes of their own decode: none; audio and video; all.
+enum class Isolation : uint8_t { kOff, kFfmpeg, kAll };
 
 // cost of a unit of length n: (constant + linear*n + quadratic*n*n) * (1 + mask_factor)
 struct Cost {
@@ -111,6 +113,7 @@ struct Limits {
   uint64_t max_llm_length = 131072;
   uint32_t max_json_depth = 64;
   uint32_t max_items = 1024;
+  uint64_t max_jpeg_coefficient_bytes = 512ull << 20;
 };
 
 struct Job {
@@ -129,6 +132,7 @@ struct Job {
   MicrobatchSpec microbatch;
   Limits limits;
   std::vector<std::string> exclude;
+  Isolation isolation = Isolation::kFfmpeg;  // changes no byte: in no digest
 
   const PhaseSpec* phase(Phase phase) const;  // null where the job has none
   uint32_t NodeOf(uint32_t global_rank) const {

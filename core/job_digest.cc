@@ -63,6 +63,10 @@ void AddLimits(const Limits& limits, CanonicalText* text) {
   AddNumber(text, "limits.max_llm_length", limits.max_llm_length);
   AddNumber(text, "limits.max_json_depth", limits.max_json_depth);
   AddNumber(text, "limits.max_items", limits.max_items);
+  // Younger than the first release: named only where it is set, so that older jobs keep their digests.
+  if (limits.max_jpeg_coefficient_bytes != Limits().max_jpeg_coefficient_bytes) {
+    AddNumber(text, "limits.max_jpeg_coefficient_bytes", limits.max_jpeg_coefficient_bytes);
+  }
 }
 
 void AddPhase(const PhaseSpec& phase, CanonicalText* text) {

@@ -281,6 +281,9 @@ class Resolver {
     const Words<bool> rotations = {{"ignore", false}, {"apply", true}};
     EVENKEEL_ASSIGN_OR_RETURN(out.apply_video_rotation,
                               Choose("processor.video_rotation", in.video_rotation(), rotations));
+    const Words<Isolation> isolations = {
+        {"ffmpeg", Isolation::kFfmpeg}, {"all", Isolation::kAll}, {"off", Isolation::kOff}};
+    EVENKEEL_ASSIGN_OR_RETURN(job_.isolation, Choose("isolation", in_.isolation(), isolations));
     out.system = in.system();
     out.added_tokens.assign(in.added_tokens().begin(), in.added_tokens().end());
     for (int i = 0; i < in.added_tokens_size(); ++i) {
@@ -391,6 +394,8 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Limit("max_llm_length", in.max_llm_length(), 1ull << 30, &out.max_llm_length));
     EVENKEEL_RETURN_IF_ERROR(Limit("max_json_depth", in.max_json_depth(), 1000, &out.max_json_depth));
     EVENKEEL_RETURN_IF_ERROR(Limit("max_items", in.max_items(), 65535, &out.max_items));
+    EVENKEEL_RETURN_IF_ERROR(Limit("max_jpeg_coefficient_bytes", in.max_jpeg_coefficient_bytes(), kBytes,
+                                   &out.max_jpeg_coefficient_bytes));
     ClipLength();
     return absl::OkStatus();
   }

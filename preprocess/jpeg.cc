@@ -24,9 +24,6 @@
 namespace evenkeel {
 namespace {
 
-// Coefficients of a progressive file are all held at once.
-constexpr uint64_t kMaxCoefficientBytes = 512ull << 20;
-
 enum class Stop { kNone, kCorrupt, kEnded, kScans };
 
 // One decompression and everything that its callbacks reach through client_data.
@@ -162,12 +159,12 @@ absl::Status CheckVariant(const JpegReader& reader, const Limits& limits) {
     coefficient_bytes +=
         uint64_t{component.width_in_blocks} * component.height_in_blocks * DCTSIZE2 * sizeof(JCOEF);
   }
-  if (coefficient_bytes > kMaxCoefficientBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("progressive JPEG with ", coefficient_bytes,
-                                                     " bytes of coefficients; at most ",
-                                                     kMaxCoefficientBytes));
+  // All scans but the last leave their coefficients in memory.
+  if (coefficient_bytes > limits.max_jpeg_coefficient_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "JPEG of several scans with ", coefficient_bytes,
+        " bytes of coefficients; limits.max_jpeg_coefficient_bytes is ", limits.max_jpeg_coefficient_bytes));
   }
-  (void)limits;
   return absl::OkStatus();
 }
 

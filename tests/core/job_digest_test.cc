@@ -182,6 +182,7 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
       {"", "limits: {max_llm_length: 1}"},
       {"", "limits: {max_json_depth: 1}"},
       {"", "limits: {max_items: 1}"},
+      {"", "limits: {max_jpeg_coefficient_bytes: 1}"},
   };
   for (const Change& change : changes) {
     Job other = Parsed(Changed(change));
