@@ -1,0 +1,144 @@
+#include "reorder/pack.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/keyed_shuffle.h"
+#include "reorder/pack_problem.h"
+
+namespace evenkeel {
+namespace {
+
+using reorder::Bins;
+using reorder::PackProblem;
+
+// OmniBal 5.1: a text target of 128 below the capacity was among the best.
+constexpr uint64_t kTextBelowCapacity = 128;
+
+struct PackAlgorithm {
+  std::string_view name;
+  Bins (*pack)(const PackProblem&);
+};
+
+constexpr PackAlgorithm kAlgorithms[] = {{"even_fill", reorder::PackEvenFill},
+                                         {"omnibal", reorder::PackOmnibal},
+                                         {"best_fit_decreasing", reorder::PackBestFitDecreasing}};
+
+const PackAlgorithm* FindAlgorithm(std::string_view name) {
+  for (const PackAlgorithm& algorithm : kAlgorithms) {
+    if (algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+absl::Status CheckInput(const PackInput& input) {
+  if (input.phases.empty()) return absl::InvalidArgumentError("pack: no phase; give at least the llm");
+  bool seen[kNumPhases] = {};
+  for (const PackPhase& phase : input.phases) {
+    if (std::exchange(seen[static_cast<size_t>(phase.phase)], true)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pack: phase ", std::string(PhaseName(phase.phase)), " is there twice"));
+    }
+    if (phase.lengths.size() != input.phases.front().lengths.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "pack: ", std::string(PhaseName(phase.phase)), " has ", phase.lengths.size(), " lengths, ",
+          std::string(PhaseName(input.phases.front().phase)), " has ", input.phases.front().lengths.size()));
+    }
+    if (phase.lengths.size() > (1u << 30)) return absl::InvalidArgumentError("pack: more than 2^30 samples");
+  }
+  if (input.devices == 0) return absl::InvalidArgumentError("pack: devices must be at least 1");
+  if (FindAlgorithm(input.algorithm) == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pack: algorithm '", input.algorithm, "' is none of ", PackAlgorithmNames()));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t Sum(const std::vector<uint32_t>& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
+}
+
+uint64_t Longest(const std::vector<uint32_t>& lengths) {
+  return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+}
+
+// OmniBal 5.1: Qt is the longest text, and the ratio of text to images gives Qv.
+uint64_t CapacityFromData(const PackInput& input, const PackPhase& phase) {
+  const uint64_t longest = Longest(phase.lengths);
+  for (const PackPhase& llm : input.phases) {
+    if (llm.phase != Phase::kLlm || phase.phase == Phase::kLlm) continue;
+    const double text = static_cast<double>(Sum(llm.lengths));
+    if (text == 0) break;
+    const uint64_t text_capacity = llm.capacity > 0 ? llm.capacity : Longest(llm.lengths);
+    const uint64_t unit = reorder::CommonDivisor(phase.lengths);
+    const double units = static_cast<double>(text_capacity) * static_cast<double>(Sum(phase.lengths)) / text /
+                         static_cast<double>(unit);
+    return std::max(longest, static_cast<uint64_t>(units + 0.5) * unit);
+  }
+  return longest;
+}
+
+uint64_t Target(const PackPhase& phase, uint64_t capacity) {
+  if (phase.target > 0) return phase.target;
+  if (phase.phase != Phase::kLlm) return capacity;
+  return capacity - std::min(capacity, kTextBelowCapacity);
+}
+
+absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
+  for (size_t s = 0; s < phase.lengths.size(); ++s) {
+    if (phase.lengths[s] <= capacity) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pack: sample ", s, " has ", phase.lengths[s], " in phase ", std::string(PhaseName(phase.phase)),
+        ", more than a bin's capacity of ", capacity, "; raise the capacity or leave the sample out"));
+  }
+  return absl::OkStatus();
+}
+
+// A key of its own, so that the order of the bins has nothing to do with what was drawn to form them.
+constexpr uint64_t kOrderKey = 0x62696e206f726472ull;
+
+Packing InOrderOfSteps(const Bins& bins, size_t samples, uint64_t seed) {
+  Packing packing{.num_bins = static_cast<uint32_t>(bins.size())};
+  packing.bin.resize(samples);
+  reorder::KeyedNumbers numbers(seed ^ kOrderKey);
+  const std::vector<uint32_t> place = reorder::ShuffledOrder(packing.num_bins, numbers);
+  for (size_t b = 0; b < bins.size(); ++b) {
+    for (uint32_t sample : bins[b]) packing.bin[sample] = place[b];
+  }
+  return packing;
+}
+
+}  // namespace
+
+std::string PackAlgorithmNames() {
+  std::string names;
+  for (const PackAlgorithm& algorithm : kAlgorithms) {
+    names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
+  }
+  return names;
+}
+
+absl::StatusOr<Packing> Pack(const PackInput& input) {
+  EVENKEEL_RETURN_IF_ERROR(CheckInput(input));
+  std::vector<uint64_t> capacities;
+  for (const PackPhase& phase : input.phases) {
+    capacities.push_back(phase.capacity > 0 ? phase.capacity : CapacityFromData(input, phase));
+    EVENKEEL_RETURN_IF_ERROR(CheckLengths(phase, capacities.back()));
+  }
+  PackProblem problem = reorder::MakePackProblem(input, capacities);
+  for (size_t p = 0; p < capacities.size(); ++p) {
+    problem.target[static_cast<size_t>(input.phases[p].phase)] =
+        static_cast<double>(Target(input.phases[p], capacities[p]));
+  }
+  Bins bins = FindAlgorithm(input.algorithm)->pack(problem);
+  std::erase_if(bins, [](const std::vector<uint32_t>& bin) { return bin.empty(); });
+  Packing packing = InOrderOfSteps(bins, problem.lengths.size(), input.seed);
+  packing.capacities = std::move(capacities);
+  return packing;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,67 @@
+// A fixed number of bins that exchange samples until they are alike in every phase.
+//
+// Two bins exchange bundles of up to two samples each. Of all pairs of bundles the one is taken whose
+// difference comes nearest, over all phases, to half the difference of the bins: what makes the sum of their
+// squared loads least. In a pass the bins are sorted by one phase, or by one phase less another, and the
+// first meets the last. Since the average of such a pair is near the mean of all bins, a few passes suffice,
+// in time linear in the samples but for the sort.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reorder/pack_problem.h"
+
+namespace evenkeel::reorder {
+
+class ExchangingBins {
+ public:
+  ExchangingBins(const PackProblem& problem, size_t num_bins);
+  ExchangingBins(const PackProblem& problem, const Bins& bins);
+
+  // All samples, largest first, in rounds: a quarter of the bins, those with least in the phase in which they
+  // have most, take a sample each, the one with much of a phase to the bin with little of it. May exceed
+  // capacities.
+  void Deal();
+
+  // How much evenness of a phase counts, and whether an exchange may push a bin over a capacity, or further
+  // over.
+  struct Aim {
+    PhaseLoads weight{};
+    bool keep_capacities = true;
+    bool pairs = true;  // bundles of two, too
+  };
+  // A direction in which bins are compared: the sum over the phases of load times factor, loads being shares
+  // of the mean.
+  using Direction = std::array<double, kNumPhases>;
+  // The first and last `share` of the bins by `direction` meet. Returns how many pairs exchanged something.
+  size_t Pass(const Direction& direction, double share, const Aim& aim);
+
+  // Takes out samples, as few as suffice one by one, until no bin exceeds a capacity.
+  std::vector<uint32_t> TakeExcess();
+
+  Bins samples() const;
+
+ private:
+  struct Slot {
+    PhaseLengths length;
+    uint32_t sample;
+  };
+  struct Bin {
+    PhaseLoads load{};
+    std::vector<Slot> slots;
+  };
+  struct Bundles;
+
+  void Put(Bin& bin, uint32_t sample);
+  bool Keeps(const Bin& bin, const PhaseLoads& added) const;
+  void Gather(const Bin& bin, const std::array<float, kNumPhases>& offset, bool pairs,
+              Bundles& bundles) const;
+  bool Exchange(Bin& a, Bin& b, const Aim& aim);
+
+  const PackProblem& problem_;
+  PhaseLoads to_share_{};  // 1 / mean load of a bin
+  std::vector<Bin> bins_;
+};
+
+}  // namespace evenkeel::reorder

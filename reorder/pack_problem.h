@@ -1,0 +1,62 @@
+// What the packing algorithms see of a problem, and the algorithms: one file each.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/words.h"
+#include "reorder/pack.h"
+
+namespace evenkeel::reorder {
+
+// Lengths or loads of all phases; those that a problem does not have are 0. A load is a sum of 32-bit
+// lengths, exact in a double up to 2^53.
+using PhaseLengths = std::array<uint32_t, kNumPhases>;
+using PhaseLoads = std::array<double, kNumPhases>;
+
+struct PackProblem {
+  std::vector<PhaseLengths> lengths;  // [samples]
+  PhaseLoads capacity{};              // none exceeded by a sample; 0 where the phase is absent
+  PhaseLoads target{};
+  PhaseLoads total{};
+  PhaseLoads unit{};  // the lengths' greatest common divisor: loads are multiples of it
+  uint64_t seed = 0;
+  uint32_t iterations = 1;
+};
+
+// The problem that an input is with these capacities, by the input's phases; targets are left 0.
+PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>& capacities);
+
+// At least 1.
+uint64_t CommonDivisor(const std::vector<uint32_t>& lengths);
+
+// No packing has fewer bins: by total, and by the samples of which no two or few share a bin (Martello and
+// Toth, "Lower bounds and reduction procedures for the bin packing problem", 1990, L2), in the worst phase.
+uint64_t FewestBins(const PackProblem& problem);
+
+// Samples from the largest share of any capacity to the smallest; equal ones by number.
+std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole);
+
+// Whether `load` with `sample` keeps all capacities.
+inline bool Fits(const PackProblem& problem, const PhaseLoads& load, const PhaseLengths& sample) {
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (load[p] + sample[p] > problem.capacity[p]) return false;
+  }
+  return true;
+}
+
+inline void Add(PhaseLoads& load, const PhaseLengths& sample) {
+  for (int p = 0; p < kNumPhases; ++p) load[p] += sample[p];
+}
+
+// The bin of every sample, in bins numbered from 0 without gaps.
+using Bins = std::vector<std::vector<uint32_t>>;  // [bins] samples of each
+Bins PackOmnibal(const PackProblem& problem);
+Bins PackBestFitDecreasing(const PackProblem& problem);
+Bins PackEvenFill(const PackProblem& problem);
+
+// Samples, largest first, each to the bin of `bins` where it fits and leaves least, else to a new one.
+void AddBestFit(const PackProblem& problem, const std::vector<uint32_t>& samples, Bins& bins);
+
+}  // namespace evenkeel::reorder
