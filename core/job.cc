@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/job_loader.h"
 #include "core/job_resolver.h"
 #include "core/status.h"
@@ -18,6 +19,18 @@ const PhaseSpec* Job::phase(Phase phase) const {
     if (candidate.phase == phase) return &candidate;
   }
   return nullptr;
+}
+
+std::string AlgorithmNames() {
+  return absl::StrJoin(kAlgorithms, ", ",
+                       [](std::string* out, const AlgorithmName& algorithm) { out->append(algorithm.name); });
+}
+
+bool KeepsCountsEqual(std::string_view algorithm) {
+  for (const AlgorithmName& known : kAlgorithms) {
+    if (known.name == algorithm) return known.keeps_counts_equal;
+  }
+  return false;
 }
 
 absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path) {

@@ -8,8 +8,11 @@
 // Thread safety: a plain value; safe to read from many threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -80,6 +83,26 @@ struct OrderSpec {
   uint64_t window_blocks = 64;
 };
 
+// What a phase's `algorithm` may be; reorder/ has the algorithms themselves.
+struct AlgorithmName {
+  std::string_view name;
+  bool keeps_counts_equal = false;  // where equal_counts asks for it
+};
+inline constexpr std::array kAlgorithms = {AlgorithmName{"balance_without_moving", true},
+                                           AlgorithmName{"greedy_packed", true},
+                                           AlgorithmName{"greedy_padded"},
+                                           AlgorithmName{"binary_search_padded"},
+                                           AlgorithmName{"greedy_quadratic"},
+                                           AlgorithmName{"greedy_padded_attention"},
+                                           AlgorithmName{"intra_microbatch", true},
+                                           AlgorithmName{"karmarkar_karp", true},
+                                           AlgorithmName{"node_wise", true},
+                                           AlgorithmName{"none"}};
+// "a, b, c", for messages.
+std::string AlgorithmNames();
+// False also where there is no such algorithm.
+bool KeepsCountsEqual(std::string_view algorithm);
+
 struct PhaseSpec {
   Phase phase = Phase::kLlm;
   std::vector<uint32_t> ranks;  // global rank of each replica; distinct
@@ -88,6 +111,11 @@ struct PhaseSpec {
   Runs runs = Runs::kOncePerStep;
   std::string algorithm = "balance_without_moving";
   uint32_t min_items = 0;
+  // How far above the mean a rank may be, as a share; unset: the planner's own. 0: as even as can be.
+  std::optional<double> tolerance;
+  bool equal_counts = false;      // as many units on every rank, or one more
+  bool padded_attention = false;  // packed, but attention costs the batch's count times its longest squared
+  bool node_wise = false;         // encoders: the algorithm's batches are then permuted by node
 };
 
 struct MicrobatchSpec {

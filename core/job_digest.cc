@@ -67,6 +67,13 @@ void AddLimits(const Limits& limits, CanonicalText* text) {
   if (limits.max_jpeg_coefficient_bytes != Limits().max_jpeg_coefficient_bytes) {
     AddNumber(text, "limits.max_jpeg_coefficient_bytes", limits.max_jpeg_coefficient_bytes);
   }
+  // Younger than the first release: named only where it is set, so that older jobs keep their digests.
+  }
+}
+
+std::string_view BatchingName(const PhaseSpec& phase) {
+  if (phase.padded_attention) return "padded_attention";
+  return phase.batching == Batching::kPacked ? "packed" : "padded";
 }
 
 void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
@@ -76,11 +83,14 @@ void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
   text->Add("phase.cost.linear", phase.cost.linear);
   text->Add("phase.cost.quadratic", phase.cost.quadratic);
   text->Add("phase.cost.mask_factor", phase.cost.mask_factor);
-  text->Add("phase.batching", std::string_view(phase.batching == Batching::kPacked ? "packed" : "padded"));
+  text->Add("phase.batching", BatchingName(phase));
   text->Add("phase.runs",
             std::string_view(phase.runs == Runs::kOncePerStep ? "once_per_step" : "once_per_microbatch"));
   text->Add("phase.algorithm", std::string_view(phase.algorithm));
   AddNumber(text, "phase.min_items", phase.min_items);
+  if (phase.tolerance) text->Add("phase.tolerance", *phase.tolerance);
+  if (phase.equal_counts) AddNumber(text, "phase.equal_counts", 1);
+  if (phase.node_wise) AddNumber(text, "phase.node_wise", 1);
 }
 
 CanonicalText StreamText(const Job& job, const Digest& index, const Digest& processor) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -229,19 +230,42 @@ class Resolver {
     if (!ranks.ok()) return Error(path + ".ranks", ranks.status().message());
     out.ranks = *std::move(ranks);
     EVENKEEL_ASSIGN_OR_RETURN(out.cost, CostOf(in.cost(), path + ".cost"));
-    const Words<Batching> batchings = {{"packed", Batching::kPacked}, {"padded", Batching::kPadded}};
-    EVENKEEL_ASSIGN_OR_RETURN(out.batching, Choose(path + ".batching", in.batching(), batchings));
+    const Words<std::pair<Batching, bool>> batchings = {{"packed", {Batching::kPacked, false}},
+                                                        {"padded", {Batching::kPadded, false}},
+                                                        {"padded_attention", {Batching::kPacked, true}}};
+    EVENKEEL_ASSIGN_OR_RETURN(std::tie(out.batching, out.padded_attention),
+                              Choose(path + ".batching", in.batching(), batchings));
     if (out.phase == Phase::kLlm && !in.runs().empty())
       return Error(path + ".runs", "belongs to encoder phases");
     const Words<Runs> runs = {{"once_per_step", Runs::kOncePerStep},
                               {"once_per_microbatch", Runs::kOncePerMicrobatch}};
     EVENKEEL_ASSIGN_OR_RETURN(out.runs, Choose(path + ".runs", in.runs(), runs));
-    EVENKEEL_RETURN_IF_ERROR(ChooseWord(path + ".algorithm", in.algorithm(),
-                                        {"balance_without_moving", "greedy_packed", "greedy_padded", "none"},
-                                        &out.algorithm));
+    EVENKEEL_RETURN_IF_ERROR(Algorithm(in, path, out));
     out.min_items = in.min_items();
     if (out.min_items > 1024) return Error(path + ".min_items", "must be at most 1024, is ", out.min_items);
     return out;
+  }
+
+  absl::Status Algorithm(const pb::Phase& in, const std::string& path, PhaseSpec& out) const {
+    std::vector<std::string> names;
+    for (const AlgorithmName& algorithm : kAlgorithms) names.emplace_back(algorithm.name);
+    EVENKEEL_RETURN_IF_ERROR(ChooseWord(path + ".algorithm", in.algorithm(), names, &out.algorithm));
+    out.equal_counts = in.equal_counts();
+    if (out.equal_counts && (out.batching == Batching::kPadded || out.padded_attention)) {
+      return Error(path + ".equal_counts", "belongs to batching: packed");
+    }
+    if (out.equal_counts && !KeepsCountsEqual(out.algorithm)) {
+      return Error(path + ".equal_counts", "algorithm ", out.algorithm, " does not keep counts equal");
+    }
+    out.node_wise = in.node_wise();
+    if (out.node_wise && out.phase == Phase::kLlm)
+      return Error(path + ".node_wise", "belongs to encoder phases");
+    if (in.has_tolerance()) {
+      if (!(in.tolerance() >= 0 && in.tolerance() < 1))
+        return Error(path + ".tolerance", "must be in [0, 1)");
+      out.tolerance = in.tolerance();
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Cost> CostOf(const pb::Cost& in, const std::string& path) const {

@@ -8,6 +8,17 @@
 namespace evenkeel::reorder {
 namespace {
 
+// One pass of a radix sort, by 11 bits.
+void RadixPass(std::vector<uint64_t>& from, std::vector<uint64_t>& to, int shift) {
+  uint32_t begin[2049] = {};
+  for (uint64_t entry : from) ++begin[((entry >> shift) & 2047) + 1];
+  for (int b = 0; b < 2048; ++b) begin[b + 1] += begin[b];
+  for (uint64_t entry : from) to[begin[(entry >> shift) & 2047]++] = entry;
+  from.swap(to);
+}
+
+}  // namespace
+
 std::span<const Balancer* const> Balancers() {
   static const Balancer* const kBalancers[] = {&BalanceWithoutMoving(),
                                                &GreedyPacked(),
@@ -20,17 +31,6 @@ std::span<const Balancer* const> Balancers() {
                                                &None()};
   return kBalancers;
 }
-
-// One pass of a radix sort, by 11 bits.
-void RadixPass(std::vector<uint64_t>& from, std::vector<uint64_t>& to, int shift) {
-  uint32_t begin[2049] = {};
-  for (uint64_t entry : from) ++begin[((entry >> shift) & 2047) + 1];
-  for (int b = 0; b < 2048; ++b) begin[b + 1] += begin[b];
-  for (uint64_t entry : from) to[begin[(entry >> shift) & 2047]++] = entry;
-  from.swap(to);
-}
-
-}  // namespace
 
 Scale::Scale(double total) {
   if (!(total > 0)) return;
@@ -53,20 +53,6 @@ const Balancer* FindBalancer(std::string_view name) {
     if (balancer->name() == name) return balancer;
   }
   return nullptr;
-}
-
-std::string BalancerNames() {
-  std::string names;
-  for (const Balancer* balancer : Balancers()) {
-    if (!names.empty()) names += ", ";
-    names += balancer->name();
-  }
-  return names;
-}
-
-bool KeepsCountsEqual(const Balancer& balancer) {
-  return &balancer == &BalanceWithoutMoving() || &balancer == &GreedyPacked() ||
-         &balancer == &IntraMicrobatch() || &balancer == &KarmarkarKarp() || &balancer == &NodeWise();
 }
 
 Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank) {

@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -81,10 +80,10 @@ class Balancer {
   virtual std::vector<uint32_t> Assign(const BalanceProblem& problem) const = 0;
 };
 
-// The balancer of that name, valid for ever; null where there is none.
+// The balancer of that name, one of kAlgorithms (core/job.h), valid for ever; null where there is none.
 const Balancer* FindBalancer(std::string_view name);
-// "a, b, c", for messages.
-std::string BalancerNames();
+// Each once, by its first name.
+std::span<const Balancer* const> Balancers();
 
 // One file each.
 const Balancer& None();
@@ -96,9 +95,6 @@ const Balancer& GreedyQuadratic();
 const Balancer& GreedyPaddedAttention();
 const Balancer& IntraMicrobatch();
 const Balancer& NodeWise();
-
-// Whether the balancer can keep counts equal.
-bool KeepsCountsEqual(const Balancer& balancer);
 
 // Dearest first, each to the rank that has least of those with room for one more; counts are equal.
 std::vector<uint32_t> GreedyWithEqualCounts(const BalanceProblem& problem);

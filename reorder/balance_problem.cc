@@ -115,7 +115,7 @@ std::vector<double> PaddedAttentionLoads(const PhaseSpec& spec, const std::vecto
 void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units, const Plan& plan,
                   BalancedPhase& result) {
   const PhasePlan& planned = *plan.phase(result.phase);
-  result.load = input.padded_attention ? PaddedAttentionLoads(input.spec, units) : planned.load_after;
+  result.load = input.spec.padded_attention ? PaddedAttentionLoads(input.spec, units) : planned.load_after;
   const double ranks = static_cast<double>(result.load.size());
   const double sum = std::accumulate(result.load.begin(), result.load.end(), 0.0);
   if (!(sum > 0)) return;
@@ -125,13 +125,13 @@ void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units
   for (const Unit& unit : units) total += unit.cost;
   const double mean = total / ranks;
   double dearest = 0;
-  const double most = mean * (1 + input.tolerance.value_or(reorder::kTolerance));
+  const double most = mean * (1 + input.spec.tolerance.value_or(reorder::kTolerance));
   for (uint32_t i = 0; i < units.size(); ++i) {
     dearest = std::max(dearest, units[i].cost);
     if (!(units[i].cost > most)) continue;
     result.too_long.push_back({units[i].sample, i, units[i].length, units[i].cost / mean});
   }
-  const bool packed = input.spec.batching == Batching::kPacked && !input.padded_attention;
+  const bool packed = input.spec.batching == Batching::kPacked && !input.spec.padded_attention;
   if (packed) result.reachable = std::max(1.0, dearest * ranks / sum);
 }
 
@@ -242,14 +242,7 @@ absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
 absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
   BalanceOutcome outcome;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.job, MakeJob(input));
-  PlanOptions options{.llm_rank = input.llm_rank};
-  for (const BalancePhaseInput& phase : input.phases) {
-    const size_t p = static_cast<size_t>(phase.spec.phase);
-    options.tolerance[p] = phase.tolerance;
-    options.equal_counts[p] = phase.equal_counts;
-    options.padded_attention[p] = phase.padded_attention;
-    options.node_wise[p] = phase.node_wise;
-  }
+  const PlanOptions options{.llm_rank = input.llm_rank};
   DummyItems dummies;  // of no length
   dummies[static_cast<size_t>(Phase::kAudio)].medium = Medium::kAudio;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
@@ -267,8 +260,8 @@ absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome) 
     result.phase = spec.phase;
     MeasurePhase(phase, units, outcome.plan, result);
     if (spec.phase == Phase::kLlm) continue;
-    const double tolerance =
-        phase.tolerance.value_or(input.llm_rank.empty() ? reorder::kTolerance : reorder::kToleranceOfGiven);
+    const double tolerance = phase.spec.tolerance.value_or(
+        input.llm_rank.empty() ? reorder::kTolerance : reorder::kToleranceOfGiven);
     Volumes(outcome.job, spec, units, outcome.plan).Measure(tolerance, result);
     outcome.inter_node_rows += result.inter_node_rows;
   }

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,11 +27,7 @@ namespace evenkeel {
 struct BalancePhaseInput {
   PhaseSpec spec;               // `ranks` are global ranks
   std::vector<uint32_t> nodes;  // [ranks] the node of each; in all phases or in none
-  bool equal_counts = false;
-  bool padded_attention = false;    // costs its sum, and for attention its count times the longest squared
-  bool node_wise = false;           // encoders: permute the algorithm's batches by node
-  std::optional<double> tolerance;  // share above the mean; see PlanOptions
-  uint64_t capacity = 0;            // sum of lengths that a rank can hold; 0: any
+  uint64_t capacity = 0;        // sum of lengths that a rank can hold; 0: any
 };
 
 struct BalanceInput {

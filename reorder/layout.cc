@@ -26,7 +26,7 @@ absl::Status CheckPhase(const PhaseSpec& spec) {
   }
   if (FindBalancer(spec.algorithm) == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("phase ", NameOf(spec), ": unknown algorithm '",
-                                                   spec.algorithm, "'; known are ", BalancerNames()));
+                                                   spec.algorithm, "'; known are ", AlgorithmNames()));
   }
   return absl::OkStatus();
 }

@@ -74,26 +74,24 @@ class Planner {
   }
 
   absl::Status CheckOptions(const PhaseSpec& spec) const {
-    const size_t p = static_cast<size_t>(spec.phase);
-    const bool padded = spec.batching == Batching::kPadded || options_.padded_attention[p];
-    if (options_.equal_counts[p] && (padded || !KeepsCountsEqual(*FindBalancer(spec.algorithm)))) {
+    const bool padded = spec.batching == Batching::kPadded || spec.padded_attention;
+    if (spec.equal_counts && (padded || !KeepsCountsEqual(spec.algorithm))) {
       return absl::InvalidArgumentError(absl::StrCat(
           "phase ", NameOf(spec.phase), ": algorithm ", spec.algorithm, padded ? " with padding" : "",
           " cannot keep counts equal; take karmarkar_karp, intra_microbatch, greedy_packed or "
           "balance_without_moving, packed"));
     }
-    if (options_.tolerance[p] && !(*options_.tolerance[p] >= 0 && *options_.tolerance[p] < 1)) {
-      return absl::InvalidArgumentError(absl::StrCat("phase ", NameOf(spec.phase), ": tolerance ",
-                                                     *options_.tolerance[p], " is not in [0, 1)"));
+    if (spec.tolerance && !(*spec.tolerance >= 0 && *spec.tolerance < 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("phase ", NameOf(spec.phase), ": tolerance ", *spec.tolerance, " is not in [0, 1)"));
     }
     return absl::OkStatus();
   }
 
-  void SetOptions(Phase phase, double tolerance, BalanceProblem& problem) const {
-    const size_t p = static_cast<size_t>(phase);
-    problem.tolerance = options_.tolerance[p].value_or(tolerance);
-    problem.equal_counts = options_.equal_counts[p];
-    problem.padded_attention = options_.padded_attention[p];
+  static void SetOptions(const PhaseSpec& spec, double tolerance, BalanceProblem& problem) {
+    problem.tolerance = spec.tolerance.value_or(tolerance);
+    problem.equal_counts = spec.equal_counts;
+    problem.padded_attention = spec.padded_attention;
   }
 
   // Copies samples and items into the plan and sorts the items by phase.
@@ -180,7 +178,7 @@ class Planner {
     }
     BalanceProblem problem{.ranks = &layout_.llm_ranks, .batching = layout_.llm->batching, .cost = llm_.load};
     problem.length = llm_.tokens;
-    SetOptions(Phase::kLlm, kTolerance, problem);
+    SetOptions(*layout_.llm, kTolerance, problem);
     if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
@@ -265,9 +263,9 @@ class Planner {
                            .length = length,
                            .rows = rows};
     const PhaseSpec& spec = *layout_.encoders[e];
-    SetOptions(spec.phase, options_.llm_rank.empty() ? kTolerance : kToleranceOfGiven, problem);
+    SetOptions(spec, options_.llm_rank.empty() ? kTolerance : kToleranceOfGiven, problem);
     std::vector<uint32_t> rank = FindBalancer(spec.algorithm)->Assign(problem);
-    return options_.node_wise[static_cast<size_t>(spec.phase)] ? PermuteNodeWise(problem, rank) : rank;
+    return spec.node_wise ? PermuteNodeWise(problem, rank) : rank;
   }
 
   // Positions, batches, routes and loads, once every unit has its rank and microbatch.

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -20,21 +19,15 @@ namespace evenkeel {
 using DummyItems = std::array<SampleItem, kNumPhases>;
 
 // InvalidArgument: a sample longer than the microbatch capacity (the index excludes those), an item of a
-// phase that the job does not have.
+// phase that the job does not have, an option of a phase that its algorithm cannot keep.
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies);
 
-// What a caller may ask for beyond the job, indexed by Phase where it is one per phase.
+// What a caller may ask for beyond the job.
 struct PlanOptions {
   std::span<const uint32_t> llm_rank;  // [samples] a placement of the llm that is given; empty: free
-  // How far above the mean a rank may be; see BalanceProblem in balance.h. Unset: 1/512; for items of a given
-  // placement 0.0049.
-  std::array<std::optional<double>, kNumPhases> tolerance;
-  std::array<bool, kNumPhases> equal_counts = {};
-  std::array<bool, kNumPhases> padded_attention = {};
-  std::array<bool, kNumPhases> node_wise = {};  // encoders: permute the batches of the algorithm by node
 };
 
-// InvalidArgument also: a given rank that the llm does not have; an option that the algorithm cannot keep.
+// InvalidArgument also: a given rank that the llm does not have.
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies,
                               const PlanOptions& options);
 

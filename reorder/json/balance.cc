@@ -30,10 +30,10 @@ absl::StatusOr<Cost> ToCost(const pb::Cost& message, const std::string& field) {
 absl::Status ReadBatching(const pb::BalancePhase& message, const std::string& field,
                           BalancePhaseInput& phase) {
   const std::string& batching = message.batching();
-  phase.padded_attention = batching == "padded_attention";
+  phase.spec.padded_attention = batching == "padded_attention";
   if (batching == "padded") {
     phase.spec.batching = Batching::kPadded;
-  } else if (!batching.empty() && batching != "packed" && !phase.padded_attention) {
+  } else if (!batching.empty() && batching != "packed" && !phase.spec.padded_attention) {
     return BadField(field + ".batching",
                     absl::StrCat("'", batching, "' is none of packed, padded, padded_attention"));
   }
@@ -64,9 +64,9 @@ absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const
   EVENKEEL_RETURN_IF_ERROR(ReadBatching(message, field, phase));
   if (!message.algorithm().empty()) phase.spec.algorithm = message.algorithm();
   phase.spec.min_items = message.min_items();
-  phase.equal_counts = message.equal_counts();
-  phase.node_wise = message.node_wise();
-  if (message.has_tolerance()) phase.tolerance = message.tolerance();
+  phase.spec.equal_counts = message.equal_counts();
+  phase.spec.node_wise = message.node_wise();
+  if (message.has_tolerance()) phase.spec.tolerance = message.tolerance();
   phase.capacity = message.capacity();
   return phase;
 }

@@ -212,11 +212,19 @@ TEST(JobErrors, Phases) {
       {"", "    runs: sometimes",
        "job.yaml:12: phases[1].runs: 'sometimes' is not one of once_per_step, once_per_microbatch"},
       {"", "    batching: stacked",
-       "job.yaml:12: phases[1].batching: 'stacked' is not one of packed, padded"},
+       "job.yaml:12: phases[1].batching: 'stacked' is not one of packed, padded, "
+       "padded_attention"},
       {"", "    algorithm: magic",
        "job.yaml:12: phases[1].algorithm: 'magic' is not one of balance_without_moving, greedy_packed, "
-       "greedy_padded, "
-       "none"},
+       "greedy_padded, binary_search_padded, greedy_quadratic, greedy_padded_attention, intra_microbatch, "
+       "karmarkar_karp, node_wise, none"},
+      {"", "    algorithm: greedy_quadratic\n    equal_counts: true",
+       "job.yaml:13: phases[1].equal_counts: algorithm greedy_quadratic does not keep counts equal"},
+      {"", "    batching: padded_attention\n    equal_counts: true",
+       "job.yaml:13: phases[1].equal_counts: belongs to batching: packed"},
+      {"", "    tolerance: 1", "job.yaml:12: phases[1].tolerance: must be in [0, 1)"},
+      {"ranks: 0-7}", "ranks: 0-7, node_wise: true}",
+       "job.yaml:9: phases[0].node_wise: belongs to encoder phases"},
       {"", "    min_items: 2000", "job.yaml:12: phases[1].min_items: must be at most 1024, is 2000"},
       {"", "    cost: {linear: 0}",
        "job.yaml:12: phases[1].cost: every length costs 0; give one of constant, linear, quadratic"},

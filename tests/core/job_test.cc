@@ -113,11 +113,13 @@ order: {shuffle: blocked, block_samples: 16, window_blocks: 3}
 topology: {ranks_per_node: 4, pipeline_stages: 2, virtual_stages: 3}
 phases:
   - {name: audio, ranks: "8", batching: padded, runs: once_per_microbatch, algorithm: none, min_items: 1}
-  - {name: llm, ranks: 4-5, cost: {quadratic: 1e-6}, algorithm: greedy_padded}
+  - {name: llm, ranks: 4-5, cost: {quadratic: 1e-6}, algorithm: karmarkar_karp, equal_counts: true, tolerance: 0}
   - name: vision
     ranks: 3,0-1
     cost: {constant: 1, linear: 2, quadratic: 3, mask_factor: 0.5}
-    algorithm: greedy_packed
+    batching: padded_attention
+    algorithm: greedy_padded_attention
+    node_wise: true
 microbatch: {capacity_tokens: 1003, pad_to: 1024, align: 8, count_multiple: 4}
 wire: bf16
 limits: {max_image_bytes: 1MiB, max_llm_length: 5000, max_items: 3}
@@ -159,9 +161,16 @@ stream_version: 1
   ASSERT_NE(llm, nullptr);
   EXPECT_EQ(llm->cost.linear, 0);  // one was set, so the others are 0
   EXPECT_EQ(llm->cost.quadratic, 1e-6);
+  EXPECT_EQ(llm->algorithm, "karmarkar_karp");
+  EXPECT_TRUE(llm->equal_counts);
+  EXPECT_EQ(llm->tolerance, 0);
   const PhaseSpec* vision = job.phase(Phase::kVision);
   ASSERT_NE(vision, nullptr);
   EXPECT_THAT(vision->ranks, ElementsAre(3, 0, 1));
+  EXPECT_TRUE(vision->node_wise);
+  EXPECT_TRUE(vision->padded_attention);
+  EXPECT_EQ(vision->batching, Batching::kPacked);
+  EXPECT_EQ(vision->tolerance, std::nullopt);
   EXPECT_EQ(vision->cost(2), (1 + 4 + 12) * 1.5);
   EXPECT_EQ(job.microbatch.capacity_tokens, 1003u);
   EXPECT_EQ(job.microbatch.pad_to, 1024u);

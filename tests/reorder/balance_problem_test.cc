@@ -141,9 +141,9 @@ TEST(SolveBalance, TakesNodesAsTheyAreGiven) {
 
 TEST(SolveBalance, RefusesWhatCannotBeKept) {
   BalanceInput input = MakeInput(DrawOmniTrace(11, 80), 8, "greedy_quadratic");
-  input.phases[1].equal_counts = true;
+  input.phases[1].spec.equal_counts = true;
   EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
-  input.phases[1].equal_counts = false;
+  input.phases[1].spec.equal_counts = false;
   input.phases[0].capacity = 10;
   EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kResourceExhausted);
   input.phases[0].capacity = 0;

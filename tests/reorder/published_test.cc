@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "reorder/balance.h"
@@ -99,7 +101,7 @@ TEST(EqualCounts, AreKeptByEveryAlgorithmThatClaimsTo) {
     const BalanceProblem problem{.ranks = &where, .cost = cost, .equal_counts = true};
     for (const char* name :
          {"karmarkar_karp", "intra_microbatch", "greedy_packed", "balance_without_moving", "node_wise"}) {
-      ASSERT_TRUE(KeepsCountsEqual(*FindBalancer(name)));
+      ASSERT_TRUE(KeepsCountsEqual(name));
       const std::vector<uint32_t> counts = CountsOf(FindBalancer(name)->Assign(problem), ranks);
       const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
       EXPECT_LE(*most - *least, 1u) << name << " " << i;
@@ -241,14 +243,16 @@ TEST(NodeWise, ChangesNoLoadAndSendsLessAway) {
   }
 }
 
-TEST(Balancers, AreFoundByTheirNames) {
-  for (const char* name :
-       {"none", "greedy_packed", "greedy_padded", "greedy_quadratic", "greedy_padded_attention",
-        "intra_microbatch", "karmarkar_karp", "node_wise", "balance_without_moving"}) {
-    ASSERT_NE(FindBalancer(name), nullptr) << name;
-    EXPECT_EQ(FindBalancer(name)->name(), name);
+TEST(Balancers, AreWhatAJobMayName) {
+  std::set<std::string_view> names, found;
+  for (const AlgorithmName& algorithm : kAlgorithms) {
+    names.insert(algorithm.name);
+    ASSERT_NE(FindBalancer(algorithm.name), nullptr) << algorithm.name;
   }
+  for (const Balancer* balancer : Balancers()) found.insert(balancer->name());
   EXPECT_EQ(FindBalancer("binary_search_padded"), &GreedyPadded());
+  found.insert("binary_search_padded");  // another name of the same
+  EXPECT_EQ(names, found);
   EXPECT_EQ(FindBalancer("best"), nullptr);
 }
 

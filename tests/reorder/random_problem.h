@@ -76,8 +76,7 @@ inline Cost DrawCost(const Below& below) {
 
 // Everything but the samples.
 inline Job DrawJob(const Below& below) {
-  static const char* const kAlgorithms[] = {"balance_without_moving", "greedy_packed", "greedy_padded",
-                                            "none"};
+  static const char* const kOfJobs[] = {"balance_without_moving", "greedy_packed", "greedy_padded", "none"};
   Job job;
   job.ranks_per_node = static_cast<uint32_t>(below(5));
   std::vector<uint32_t> llm;
@@ -89,7 +88,7 @@ inline Job DrawJob(const Below& below) {
     spec.cost = DrawCost(below);
     spec.batching = below(3) == 0 ? Batching::kPadded : Batching::kPacked;
     spec.runs = below(2) == 0 ? Runs::kOncePerStep : Runs::kOncePerMicrobatch;
-    spec.algorithm = kAlgorithms[below(2) == 0 ? 0 : below(4)];
+    spec.algorithm = kOfJobs[below(2) == 0 ? 0 : below(4)];
     spec.min_items = below(3) == 0 ? static_cast<uint32_t>(below(3)) : 0;
     job.phases.push_back(spec);
   }
@@ -100,31 +99,18 @@ inline Job DrawJob(const Below& below) {
 
 // Any algorithm for every phase, also those that no job of the golden plans has.
 inline void DrawAlgorithms(const Below& below, Job& job) {
-  static const char* const kAlgorithms[] = {"greedy_quadratic",
-                                            "greedy_padded_attention",
-                                            "intra_microbatch",
-                                            "karmarkar_karp",
-                                            "node_wise",
-                                            "balance_without_moving",
-                                            "greedy_packed",
-                                            "greedy_padded",
-                                            "none"};
-  for (PhaseSpec& spec : job.phases) spec.algorithm = kAlgorithms[below(9)];
+  for (PhaseSpec& spec : job.phases) spec.algorithm = kAlgorithms[below(kAlgorithms.size())].name;
 }
 
 // Options that the job's algorithms can keep; `llm_rank` holds the placement where one is given.
-inline PlanOptions DrawOptions(const Below& below, const RandomProblem& problem,
-                               std::vector<uint32_t>& llm_rank) {
+inline PlanOptions DrawOptions(const Below& below, RandomProblem& problem, std::vector<uint32_t>& llm_rank) {
   PlanOptions options;
-  for (const PhaseSpec& spec : problem.job.phases) {
-    const size_t p = static_cast<size_t>(spec.phase);
-    if (below(2) == 0) options.tolerance[p] = below(2) == 0 ? 0 : 0.01 * static_cast<double>(below(50));
-    options.node_wise[p] = below(3) == 0;
-    options.padded_attention[p] = below(4) == 0;
-    const bool counts = spec.algorithm == "karmarkar_karp" || spec.algorithm == "intra_microbatch" ||
-                        spec.algorithm == "greedy_packed" || spec.algorithm == "balance_without_moving";
-    options.equal_counts[p] =
-        counts && spec.batching == Batching::kPacked && !options.padded_attention[p] && below(2) == 0;
+  for (PhaseSpec& spec : problem.job.phases) {
+    if (below(2) == 0) spec.tolerance = below(2) == 0 ? 0 : 0.01 * static_cast<double>(below(50));
+    spec.node_wise = below(3) == 0;
+    spec.padded_attention = below(4) == 0;
+    spec.equal_counts = KeepsCountsEqual(spec.algorithm) && spec.batching == Batching::kPacked &&
+                        !spec.padded_attention && below(2) == 0;
   }
   if (below(3) == 0) {
     const size_t ranks = problem.job.phase(Phase::kLlm)->ranks.size();
