@@ -14,6 +14,7 @@ namespace evenkeel::json {
 
 absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solution);
 absl::Status SolveCompose(const pb::ComposeProblem& problem, pb::Solution& solution);
+absl::Status SolveOrder(const pb::OrderProblem& problem, pb::Solution& solution);
 
 absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem);
 

@@ -38,8 +38,11 @@ absl::StatusOr<pb::Solution> Solve(const pb::Problem& problem) {
     case pb::Problem::kCompose:
       status = json::SolveCompose(problem.compose(), solution);
       break;
+    case pb::Problem::kOrder:
+      status = json::SolveOrder(problem.order(), solution);
+      break;
     case pb::Problem::KIND_NOT_SET:
-      status = absl::InvalidArgumentError("problem: no kind; give one of balance, compose");
+      status = absl::InvalidArgumentError("problem: no kind; give one of balance, compose, order");
       break;
   }
   EVENKEEL_RETURN_IF_ERROR(status);
