@@ -67,8 +67,6 @@ void AddLimits(const Limits& limits, CanonicalText* text) {
   if (limits.max_jpeg_coefficient_bytes != Limits().max_jpeg_coefficient_bytes) {
     AddNumber(text, "limits.max_jpeg_coefficient_bytes", limits.max_jpeg_coefficient_bytes);
   }
-  // Younger than the first release: named only where it is set, so that older jobs keep their digests.
-  }
 }
 
 std::string_view BatchingName(const PhaseSpec& phase) {
