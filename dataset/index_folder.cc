@@ -193,6 +193,7 @@ Digest FactsKey(const Limits& limits) {
   text.Add("max_image_pixels", limits.max_image_pixels);
   text.Add("max_image_side", limits.max_image_side);
   text.Add("max_jpeg_scans", uint64_t{limits.max_jpeg_scans});
+  text.Add("max_jpeg_coefficient_bytes", limits.max_jpeg_coefficient_bytes);
   text.Add("max_decode_ratio", limits.max_decode_ratio);
   text.Add("max_video_pixels", limits.max_video_pixels);
   text.Add("max_video_frames", limits.max_video_frames);

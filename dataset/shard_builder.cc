@@ -233,7 +233,9 @@ absl::Status ShardBuilder::AddSample(const std::string& path, const ScannedSampl
   for (ItemPlace& item : place.items) {
     absl::StatusOr<MediaFacts> facts = absl::InvalidArgumentError("an item before this one cannot be used");
     if (refusal.reason.empty()) facts = ProbeItem(path, item, refusal);
-    if (!facts.ok() && refusal.reason.empty()) return facts.status();
+    if (!facts.ok() && refusal.reason.empty()) {
+      return AddContext(facts.status(), absl::StrCat(path, ": sample '", Printable(sample.key), "'"));
+    }
     columns.facts.Add(facts.ok() ? std::optional<MediaFacts>(*facts) : std::nullopt);
     if (facts.ok()) item.facts = *facts;
   }
