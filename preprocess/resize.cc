@@ -1,5 +1,7 @@
 #include "preprocess/resize.h"
 
+#include "preprocess/row_resizer.h"
+
 namespace evenkeel {
 
 void InterleavedRows::Take(const PlanarRow& row) {
@@ -8,6 +10,14 @@ void InterleavedRows::Take(const PlanarRow& row) {
     for (int c = 0; c < 3; ++c) out[c] = row.plane[c][x];
   }
   rgb_ = rgb_.subspan(size_t{3} * row.width);
+}
+
+void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
+            std::span<uint8_t> out, ImageSize out_size) {
+  static thread_local RowResizer resizer;
+  InterleavedRows rows(out);
+  resizer.Start({.in = in_size, .out = out_size, .filter = filter, .resampler = resampler}, &rows);
+  resizer.Feed(in.data(), size_t{3} * in_size.width, in_size.height);
 }
 
 }  // namespace evenkeel

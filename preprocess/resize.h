@@ -6,8 +6,9 @@
 
 namespace evenkeel {
 
-// kPil: Pillow's Image.resize; kAtenU8: torchvision's antialiased resize of uint8 tensors.
-enum class Resampler : uint8_t { kPil, kAtenU8 };
+// kPil: Pillow's Image.resize up to release 12; kPil13: since 13, which filters columns before rows where a
+// picture loses much more height than width; kAtenU8: torchvision's antialiased resize of uint8 tensors.
+enum class Resampler : uint8_t { kPil, kPil13, kAtenU8 };
 enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos };  // kLanczos: kPil only
 
 struct ImageSize {
@@ -41,5 +42,9 @@ class InterleavedRows final : public RowSink {
  private:
   std::span<uint8_t> rgb_;  // what is still to be written
 };
+
+// A whole picture at once: `in` and `out` are [height, width, 3], both sizes at least 1x1.
+void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
+            std::span<uint8_t> out, ImageSize out_size);
 
 }  // namespace evenkeel

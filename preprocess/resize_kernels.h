@@ -1,36 +1,51 @@
-// The two inner loops of ResizePil, and the fastest ones that this CPU has. All give the same bytes: their
-// sums are of integers, taken modulo 2^32, and the whole sum fits.
+// The inner loops of resizing, and the fastest ones that this CPU has. All give the same bytes: their sums
+// are of integers, taken modulo 2^32, and the whole sum fits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "preprocess/resize_pil.h"
+#include "preprocess/axis_weights.h"
 
 namespace evenkeel {
 
-inline constexpr int kResizePrecision = 32 - 8 - 2;  // bits of a weight's fraction
-inline constexpr int32_t kResizeHalf = 1 << (kResizePrecision - 1);
+inline constexpr uint32_t kBandRows = 16;  // rows that are filtered at once
 
-// Weights in halves of 16 bits, weight = high * 2^15 + low, each output's padded with zeroes to groups of
-// four taps.
-struct SplitWeights {
-  uint32_t groups = 0;  // for each output
-  std::vector<int16_t> high;
-  std::vector<int16_t> low;
+// 16-bit values that start at a cache line, reused and grown without keeping what they held.
+class AlignedValues {
+ public:
+  int16_t* Get(size_t count) {
+    if (values_.size() < count + kLine) values_.resize(count + kLine);
+    return values_.data() + (-reinterpret_cast<uintptr_t>(values_.data()) % 64) / sizeof(int16_t);
+  }
+
+ private:
+  static constexpr size_t kLine = 64 / sizeof(int16_t);
+  std::vector<int16_t> values_;
 };
-SplitWeights SplitOf(const AxisWeights& axis);
+
+// Memory of filter_band, reused from band to band.
+struct BandScratch {
+  AlignedValues pairs;
+};
 
 struct ResizeKernels {
-  // One row of pixels: out[x] = sum of pixels from axis.first[x]. Nothing at or past `end` is read.
-  void (*filter_row)(const uint8_t* row, const uint8_t* end, const AxisWeights& axis,
-                     const SplitWeights& split, uint8_t* out);
-  // One row of the result: out[i] = sum over k < count of rows[k * stride + i] * weights[k], i < width bytes.
-  void (*sum_rows)(const uint8_t* rows, size_t stride, uint32_t count, const int32_t* weights, size_t width,
-                   uint8_t* out);
+  // The horizontal filter for up to kBandRows rows of interleaved RGB, `stride` bytes apart, axis.in pixels
+  // wide. Row r of the result, three planes of axis.outputs() bytes, goes to out + r * out_stride.
+  void (*filter_band)(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
+                      BandScratch& scratch, uint8_t* out, size_t out_stride);
+  // out[2 * i] = even[i], out[2 * i + 1] = odd[i], i < count.
+  void (*pair_rows)(const uint8_t* even, const uint8_t* odd, size_t count, int16_t* out);
+  // The vertical filter for one row of `count` bytes: output `y` of the axis. pairs[k] holds the paired rows
+  // of pair first_pair[y] + k.
+  void (*sum_pairs)(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y, size_t count,
+                    uint8_t* out);
+  // Interleaved RGB to three planes of `width` bytes, one after another.
+  void (*split_planes)(const uint8_t* rgb, uint32_t width, uint8_t* planes);
 };
-ResizeKernels ResizeKernelsOf(ResizePath path);
+
+enum class ResizePath : uint8_t { kBest, kPortable };
+const ResizeKernels& ResizeKernelsOf(ResizePath path);
 
 }  // namespace evenkeel

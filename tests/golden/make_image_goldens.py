@@ -124,7 +124,7 @@ def add_webps(rgb):
 
 
 def add_resizes(rgb):
-    for name, kind in (("bicubic", Image.BICUBIC), ("bilinear", Image.BILINEAR)):
+    for name, kind in (("bicubic", Image.BICUBIC), ("bilinear", Image.BILINEAR), ("lanczos", Image.LANCZOS)):
         for width, height in ((28, 28), (84, 56), (41, 20), (19, 29), (1, 1), (211, 5), (41, 29)):
             resized = rgb.resize((width, height), kind)
             (OUT / f"resize-{name}-{width}x{height}.rgb").write_bytes(resized.tobytes())

@@ -1,0 +1,166 @@
+#include "preprocess/axis_weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace evenkeel {
+namespace {
+
+constexpr int kPilPrecision = 32 - 8 - 2;
+constexpr double kPi = 3.14159265358979323846;
+
+double Bilinear(double x) {
+  if (x < 0.0) x = -x;
+  return x < 1.0 ? 1.0 - x : 0.0;
+}
+
+double Bicubic(double x) {
+  constexpr double a = -0.5;
+  if (x < 0.0) x = -x;
+  if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+  if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
+  return 0.0;
+}
+
+// The sum of the alternating series first * (1 - t2/(n(n+1)) * (1 - t2/((n+2)(n+3)) * ...)), |t2| < 0.7.
+double Alternating(double first, double t2, int n) {
+  double sum = 1;
+  for (int k = n + 16; k >= n; k -= 2) sum = 1 - t2 / (k * (k + 1)) * sum;
+  return first * sum;
+}
+
+// sin(pi * x), to 1e-16.
+double SinPi(double x) {
+  const double whole = std::nearbyint(x);
+  const double rest = x - whole;  // exact
+  const double size = std::fabs(rest);
+  double t = kPi * (size > 0.25 ? 0.5 - size : size);
+  double sine = size > 0.25 ? Alternating(1, t * t, 1) : Alternating(t, t * t, 2);
+  const bool odd = std::fmod(std::fabs(whole), 2.0) == 1;
+  return (rest < 0) != odd ? -sine : sine;
+}
+
+double Sinc(double x) { return x == 0.0 ? 1.0 : SinPi(x) / (x * kPi); }
+
+double Lanczos(double x) { return -3.0 <= x && x < 3.0 ? Sinc(x) * Sinc(x / 3) : 0.0; }
+
+struct Kernel {
+  double support;
+  double (*value)(double);
+};
+
+Kernel KernelOf(ResizeFilter filter) {
+  switch (filter) {
+    case ResizeFilter::kBilinear:
+      return {1, Bilinear};
+    case ResizeFilter::kBicubic:
+      return {2, Bicubic};
+    case ResizeFilter::kLanczos:
+      return {3, Lanczos};
+  }
+  return {2, Bicubic};
+}
+
+// Halves away from zero, as both originals round.
+int32_t ToFixed(double weight, int precision) {
+  const double scaled = weight * (1 << precision);
+  return static_cast<int32_t>(weight < 0 ? -0.5 + scaled : 0.5 + scaled);
+}
+
+// ATen: the most bits of fraction, below 22, with which the largest weight stays below 2^15.
+int AtenPrecision(double largest) {
+  int precision = 0;
+  while (precision < 22 && static_cast<int32_t>(0.5 + largest * (1 << (precision + 1))) < 1 << 15)
+    ++precision;
+  return precision;
+}
+
+// The exact weights of every output: `first` its first input, `values` from there, `taps` for each output.
+struct ExactWeights {
+  uint32_t taps = 0;
+  std::vector<uint32_t> first;
+  std::vector<uint32_t> count;
+  std::vector<double> values;
+  double largest = 0;
+};
+
+void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
+  const Kernel kernel = KernelOf(axis.filter);
+  const double scale = axis.extent / axis.out;
+  const double stretch = std::max(scale, 1.0);
+  const double support = kernel.support * stretch;
+  const double inverse = 1.0 / stretch;
+  exact->taps = static_cast<uint32_t>(std::ceil(support)) * 2 + 1;
+  exact->first.resize(axis.count);
+  exact->count.resize(axis.count);
+  exact->values.assign(size_t{axis.count} * exact->taps, 0);
+  exact->largest = 0;
+  for (uint32_t i = 0; i < axis.count; ++i) {
+    const double center = (i + axis.begin + 0.5) * scale;
+    const int begin = std::max(0, static_cast<int>(center - support + 0.5));
+    const int end = std::min(static_cast<int>(axis.in), static_cast<int>(center + support + 0.5));
+    double* values = &exact->values[size_t{i} * exact->taps];
+    double total = 0;
+    for (int k = 0; k < end - begin; ++k) {
+      values[k] = kernel.value((k + begin - center + 0.5) * inverse);
+      total += values[k];
+    }
+    for (int k = 0; k < end - begin; ++k) {
+      if (total != 0.0) values[k] /= total;
+      exact->largest = std::max(exact->largest, values[k]);
+    }
+    exact->first[i] = static_cast<uint32_t>(begin);
+    exact->count[i] = static_cast<uint32_t>(end - begin);
+  }
+}
+
+void PutHalf(int32_t* pair, bool odd, int32_t value) {
+  const uint32_t bits = static_cast<uint32_t>(value) & 0xffff;
+  *pair = static_cast<int32_t>(static_cast<uint32_t>(*pair) | (odd ? bits << 16 : bits));
+}
+
+int16_t HalfOf(int32_t pair, bool odd) { return static_cast<int16_t>(odd ? pair >> 16 : pair); }
+
+}  // namespace
+
+int32_t AxisWeights::weight(uint32_t output, uint32_t tap) const {
+  const size_t at = size_t{output} * pairs_per_output + tap / 2;
+  const int32_t upper = HalfOf(high[at], tap % 2 != 0);
+  return split() ? (upper << kLowBits) + HalfOf(low[at], tap % 2 != 0) : upper;
+}
+
+void MakeAxisWeights(const Axis& axis, AxisWeights* weights) {
+  static thread_local ExactWeights exact;
+  MakeExactWeights(axis, &exact);
+  const bool split = axis.resampler != Resampler::kAtenU8;
+  // ATen's precision is that of the whole axis, also where only a window of it is made.
+  if (!split && axis.count != axis.out) {
+    static thread_local ExactWeights whole;
+    Axis all = axis;
+    all.begin = 0, all.count = axis.out;
+    MakeExactWeights(all, &whole);
+    exact.largest = whole.largest;
+  }
+  weights->in = axis.in;
+  weights->shift = split ? kPilPrecision : AtenPrecision(exact.largest);
+  weights->half = weights->shift > 0 ? 1 << (weights->shift - 1) : 0;
+  weights->pairs_per_output = exact.taps / 2 + 1;
+  weights->first_pair.resize(axis.count);
+  weights->num_pairs.resize(axis.count);
+  weights->high.assign(size_t{axis.count} * weights->pairs_per_output, 0);
+  weights->low.assign(split ? weights->high.size() : 0, 0);
+  for (uint32_t i = 0; i < axis.count; ++i) {
+    const uint32_t first = exact.first[i], odd = first % 2;
+    weights->first_pair[i] = first / 2;
+    weights->num_pairs[i] = (odd + exact.count[i] + 1) / 2;
+    for (uint32_t k = 0; k < exact.count[i]; ++k) {
+      const int32_t fixed = ToFixed(exact.values[size_t{i} * exact.taps + k], weights->shift);
+      const size_t at = size_t{i} * weights->pairs_per_output + (odd + k) / 2;
+      const bool upper = (odd + k) % 2 != 0;
+      PutHalf(&weights->high[at], upper, split ? fixed >> AxisWeights::kLowBits : fixed);
+      if (split) PutHalf(&weights->low[at], upper, fixed & ((1 << AxisWeights::kLowBits) - 1));
+    }
+  }
+}
+
+}  // namespace evenkeel

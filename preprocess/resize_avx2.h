@@ -1,0 +1,11 @@
+// The inner loops of resizing with AVX2.
+#pragma once
+
+#include "preprocess/resize_kernels.h"
+
+namespace evenkeel {
+
+// Null where this CPU has no AVX2.
+const ResizeKernels* Avx2Kernels();
+
+}  // namespace evenkeel

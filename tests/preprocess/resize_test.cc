@@ -1,0 +1,179 @@
+#include "preprocess/resize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "preprocess/row_resizer.h"
+#include "tests/preprocess/files.h"
+
+namespace evenkeel {
+namespace {
+
+using Rgb = std::vector<uint8_t>;
+
+Rgb GoldenRgb(const std::string& name) {
+  Bytes bytes = Golden(name);
+  Rgb rgb(bytes.size());
+  std::memcpy(rgb.data(), bytes.data(), bytes.size());
+  return rgb;
+}
+
+Rgb Noise(Dice& dice, ImageSize size) {
+  Rgb rgb(size.rgb_bytes());
+  for (uint8_t& value : rgb)
+    value = static_cast<uint8_t>(dice.Roll(3) == 0 ? dice.Roll(256) : dice.Roll(2) * 255);
+  return rgb;
+}
+
+ImageSize AnySize(Dice& dice, uint64_t most) {
+  return {1 + static_cast<uint32_t>(dice.Roll(most)), 1 + static_cast<uint32_t>(dice.Roll(most))};
+}
+
+// The plan's rows, fed in bands of changing heights.
+Rgb Streamed(ResizePath path, const ResizePlan& plan, const Rgb& in, Dice& dice) {
+  const ImageSize window = plan.window == ImageSize{} ? plan.out : plan.window;
+  Rgb out(window.rgb_bytes(), 0xa5);
+  InterleavedRows rows(out);
+  RowResizer resizer(path);
+  resizer.Start(plan, &rows);
+  const size_t stride = size_t{3} * plan.in.width;
+  for (uint32_t y = 0; y < plan.in.height;) {
+    const uint32_t count = std::min(1 + static_cast<uint32_t>(dice.Roll(20)), plan.in.height - y);
+    resizer.Feed(in.data() + stride * y, stride, count);
+    y += count;
+  }
+  return out;
+}
+
+constexpr Resampler kResamplers[] = {Resampler::kPil, Resampler::kPil13, Resampler::kAtenU8};
+constexpr ResizeFilter kFilters[] = {ResizeFilter::kBilinear, ResizeFilter::kBicubic, ResizeFilter::kLanczos};
+
+// tests/golden/make_image_goldens.py and make_aten_goldens.py wrote these with the libraries themselves.
+TEST(Resize, EqualsTheOriginalsBytes) {
+  const Rgb scene = GoldenRgb("images/scene.rgb");
+  const ImageSize size{41, 29};
+  for (auto [prefix, resampler, filter] : {
+           std::tuple{"resize-bicubic", Resampler::kPil, ResizeFilter::kBicubic},
+           std::tuple{"resize-bilinear", Resampler::kPil, ResizeFilter::kBilinear},
+           std::tuple{"resize-lanczos", Resampler::kPil, ResizeFilter::kLanczos},
+           std::tuple{"aten-bicubic", Resampler::kAtenU8, ResizeFilter::kBicubic},
+           std::tuple{"aten-bilinear", Resampler::kAtenU8, ResizeFilter::kBilinear},
+       }) {
+    for (ImageSize out : {ImageSize{28, 28}, {84, 56}, {41, 20}, {19, 29}, {1, 1}, {211, 5}, {41, 29}}) {
+      std::string golden = std::string("images/") + prefix + "-" + std::to_string(out.width) + "x" +
+                           std::to_string(out.height) + ".rgb";
+      Rgb resized(out.rgb_bytes());
+      Resize(resampler, filter, scene, size, resized, out);
+      EXPECT_EQ(resized, GoldenRgb(golden)) << golden;
+    }
+  }
+}
+
+TEST(Resize, Pillow13FiltersColumnsFirstWhereMuchMoreHeightThanWidthIsLost) {
+  const Rgb scene = GoldenRgb("images/scene.rgb");
+  const ImageSize size{41, 29}, wide{211, 5};
+  Rgb resized(wide.rgb_bytes());
+  Resize(Resampler::kPil13, ResizeFilter::kBicubic, scene, size, resized, wide);
+  EXPECT_EQ(resized, GoldenRgb("images/pil13-bicubic-211x5.rgb"));
+  EXPECT_NE(resized, GoldenRgb("images/resize-bicubic-211x5.rgb"));
+  const ImageSize small{28, 28};
+  Rgb same(small.rgb_bytes());
+  Resize(Resampler::kPil13, ResizeFilter::kBicubic, scene, size, same, small);
+  EXPECT_EQ(same, GoldenRgb("images/resize-bicubic-28x28.rgb"));
+}
+
+// One pass of the definition along an axis; `line(i)` is where its output or input pixel i lies.
+Rgb PlainPass(const Rgb& in, uint32_t lines, const Axis& axis, bool along_rows) {
+  AxisWeights weights;
+  MakeAxisWeights(axis, &weights);
+  Rgb out(size_t{3} * lines * axis.out);
+  for (uint32_t line = 0; line < lines; ++line) {
+    for (uint32_t i = 0; i < axis.out * 3; ++i) {
+      int64_t sum = weights.half;
+      for (uint32_t k = 0; k < 2 * weights.num_pairs[i / 3]; ++k) {
+        const size_t at = 2 * weights.first_pair[i / 3] + k;
+        if (at >= axis.in) continue;
+        const size_t pixel = along_rows ? size_t{line} * axis.in + at : at * lines + line;
+        sum += int64_t{in[pixel * 3 + i % 3]} * weights.weight(i / 3, k);
+      }
+      const size_t pixel = along_rows ? size_t{line} * axis.out + i / 3 : size_t{i / 3} * lines + line;
+      out[pixel * 3 + i % 3] = static_cast<uint8_t>(std::clamp<int64_t>(sum >> weights.shift, 0, 255));
+    }
+  }
+  return out;
+}
+
+// The definition: sums of 64 bits, rows before columns, no filter between equal sides.
+Rgb Plain(const ResizePlan& plan, Rgb rgb) {
+  const ImageSize in = plan.in, out = plan.out;
+  auto axis = [&](uint32_t from, uint32_t to) {
+    return Axis{from, to, 0, to, static_cast<double>(from), plan.filter, plan.resampler};
+  };
+  if (in.width != out.width) rgb = PlainPass(rgb, in.height, axis(in.width, out.width), true);
+  if (in.height != out.height) rgb = PlainPass(rgb, out.width, axis(in.height, out.height), false);
+  return rgb;
+}
+
+TEST(Resize, EveryPathAndEveryBandGiveTheBytesOfTheDefinition) {
+  Dice dice(11);
+  for (int round = 0; round < 60; ++round) {
+    ResizePlan plan{.in = AnySize(dice, 150), .out = AnySize(dice, 110)};
+    if (round % 7 == 0) plan.out.width = plan.in.width;
+    if (round % 9 == 0) plan.out.height = plan.in.height;
+    plan.filter = kFilters[round % 3];
+    plan.resampler = round % 2 == 0 ? Resampler::kPil : Resampler::kAtenU8;
+    const Rgb in = Noise(dice, plan.in);
+    const Rgb expected = Plain(plan, in);
+    for (ResizePath path : {ResizePath::kBest, ResizePath::kPortable}) {
+      ASSERT_EQ(Streamed(path, plan, in, dice), expected)
+          << plan.in.width << "x" << plan.in.height << " -> " << plan.out.width << "x" << plan.out.height;
+    }
+  }
+}
+
+TEST(Resize, AWindowIsThatPartOfTheWhole) {
+  Dice dice(5);
+  for (int round = 0; round < 60; ++round) {
+    ResizePlan plan{.in = AnySize(dice, 80), .out = AnySize(dice, 80)};
+    if (round % 5 == 0) plan.out.width = plan.in.width;
+    if (round % 7 == 0) plan.out.height = plan.in.height;
+    plan.resampler = kResamplers[round % 3];
+    const Rgb in = Noise(dice, plan.in);
+    const Rgb whole = Streamed(ResizePath::kBest, plan, in, dice);
+    plan.left = static_cast<uint32_t>(dice.Roll(plan.out.width));
+    plan.top = static_cast<uint32_t>(dice.Roll(plan.out.height));
+    plan.window = {1 + static_cast<uint32_t>(dice.Roll(plan.out.width - plan.left)),
+                   1 + static_cast<uint32_t>(dice.Roll(plan.out.height - plan.top))};
+    const Rgb part = Streamed(ResizePath::kBest, plan, in, dice);
+    for (uint32_t y = 0; y < plan.window.height; ++y) {
+      const auto row = whole.begin() + (size_t{plan.top + y} * plan.out.width + plan.left) * 3;
+      ASSERT_TRUE(std::equal(row, row + size_t{3} * plan.window.width,
+                             part.begin() + size_t{y} * plan.window.width * 3))
+          << "round " << round << " row " << y;
+    }
+  }
+}
+
+TEST(Resize, WeightsOfAnOutputSumToOne) {
+  for (auto [in, out] : {std::pair{100u, 7u}, {7u, 100u}, {5000u, 28u}, {1u, 9u}}) {
+    for (Resampler resampler : {Resampler::kPil, Resampler::kAtenU8}) {
+      for (ResizeFilter filter : kFilters) {
+        AxisWeights axis;
+        MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, &axis);
+        for (uint32_t i = 0; i < out; ++i) {
+          int64_t sum = 0;
+          for (uint32_t k = 0; k < 2 * axis.num_pairs[i]; ++k) sum += axis.weight(i, k);
+          EXPECT_LE(std::abs(sum - (int64_t{1} << axis.shift)), int64_t{2} * axis.num_pairs[i]);
+          EXPECT_LE(2 * axis.first_pair[i] + 2 * axis.num_pairs[i], in + 1);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel
