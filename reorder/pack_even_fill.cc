@@ -17,6 +17,7 @@
 // decreasing packs the bins, if that takes fewer, and they exchange afterwards.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "reorder/pack_exchange.h"
@@ -70,20 +71,25 @@ size_t NumBins(const PackProblem& problem) {
   return static_cast<size_t>(std::min(best, static_cast<double>(problem.lengths.size())));
 }
 
-constexpr ExchangingBins::Direction kDirections[] = {{1, 0, 0},  {0, 1, 0},  {0, 0, 1}, {1, 1, 1},
-                                                     {1, -1, 0}, {-1, 0, 1}, {0, 1, -1}};
+using Direction = ExchangingBins::Direction;
+constexpr Direction kAxes[] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
+constexpr Direction kDiagonals[] = {{1, 1, 1}, {1, -1, 0}, {-1, 0, 1}, {0, 1, -1}};
 
-// Every direction in which the problem's bins can differ.
-std::vector<ExchangingBins::Direction> DirectionsOf(const PackProblem& problem) {
-  std::vector<ExchangingBins::Direction> directions;
-  for (const ExchangingBins::Direction& direction : kDirections) {
-    bool absent = false;
-    for (int p = 0; p < kNumPhases; ++p) {
-      absent |= direction[p] != 0 && problem.total[p] == 0 && direction != kDirections[3];
-    }
-    if (!absent) directions.push_back(direction);
+bool IsPresent(const PackProblem& problem, const Direction& direction) {
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (direction[p] != 0 && direction != kDiagonals[0] && problem.total[p] == 0) return false;
   }
-  return directions;
+  return true;
+}
+
+// Passes in all of these directions; how many pairs exchanged something.
+double PassInEach(const PackProblem& problem, std::span<const Direction> directions, double share,
+                  const ExchangingBins::Aim& aim, ExchangingBins& exchanging) {
+  size_t exchanged = 0;
+  for (const Direction& direction : directions) {
+    if (IsPresent(problem, direction)) exchanged += exchanging.Pass(direction, share, aim);
+  }
+  return static_cast<double>(exchanged);
 }
 
 // Fewer exchanges than this share of the bins are not worth another round.
@@ -98,7 +104,7 @@ void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins
     aim.pairs = round > 0;
     double exchanged = 0;
     for (int p = 0; p < kNumPhases; ++p) {
-      if (IsCoarse(problem, p, bins)) exchanged += exchanging.Pass(kDirections[p], 0.5, aim);
+      if (IsCoarse(problem, p, bins)) exchanged += exchanging.Pass(kAxes[p], 0.5, aim);
     }
     if (exchanged < kWorthARound * bins) return;
   }
@@ -107,16 +113,15 @@ void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins
 // All phases. All bins meet in every direction, the first time to exchange single samples; then the extreme
 // ones as long as it helps.
 void EvenOut(const PackProblem& problem, double bins, int full_rounds, ExchangingBins& exchanging) {
-  constexpr int kRounds = 6;
+  constexpr int kRounds = 8;
   constexpr double kExtremes = 0.0625;
   ExchangingBins::Aim aim;
   for (int p = 0; p < kNumPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 2 : 1;
   for (int round = 0; round < kRounds; ++round) {
     aim.pairs = round > 0;
-    double exchanged = 0;
-    for (const ExchangingBins::Direction& direction : DirectionsOf(problem)) {
-      exchanged += exchanging.Pass(direction, round < full_rounds ? 0.5 : kExtremes, aim);
-    }
+    const double share = round < full_rounds ? 0.5 : kExtremes;
+    const double exchanged = round % 2 == 0 ? PassInEach(problem, kAxes, share, aim, exchanging)
+                                            : PassInEach(problem, kDiagonals, share, aim, exchanging);
     if (round > 0 && exchanged < kWorthARound * bins) return;
   }
 }
@@ -129,7 +134,7 @@ Bins PackEvenFill(const PackProblem& problem) {
   ExchangingBins dealt(problem, planned);
   dealt.Deal();
   EvenOutCoarsePhases(problem, static_cast<double>(planned), dealt);
-  EvenOut(problem, static_cast<double>(planned), 2, dealt);
+  EvenOut(problem, static_cast<double>(planned), 3, dealt);
   std::vector<uint32_t> excess = dealt.TakeExcess();
   Bins bins = dealt.samples();
   if (excess.empty()) return bins;

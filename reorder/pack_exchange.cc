@@ -84,23 +84,26 @@ void ExchangingBins::Deal() {
 
 void ExchangingBins::Gather(const Bin& bin, const std::array<float, kNumPhases>& scale, bool pairs,
                             Bundles& bundles) const {
-  bundles.size = 0;
-  const auto offer = [&](uint32_t first, uint32_t second) {
+  for (auto& column : bundles.share) column[0] = 0;
+  bundles.slot[0][0] = bundles.slot[0][1] = kNone;
+  const int singles = static_cast<int>(std::min<size_t>(bin.slots.size(), Bundles::kMost - 1));
+  for (int i = 1; i <= singles; ++i) {
+    const uint32_t slot = static_cast<uint32_t>(i - 1);
     for (int p = 0; p < kNumPhases; ++p) {
-      float share = 0;
-      if (first != kNone) share += scale[p] * static_cast<float>(bin.slots[first].length[p]);
-      if (second != kNone) share += scale[p] * static_cast<float>(bin.slots[second].length[p]);
-      bundles.share[p][bundles.size] = share;
+      bundles.share[p][i] = scale[p] * static_cast<float>(bin.slots[slot].length[p]);
     }
-    bundles.slot[bundles.size][0] = first;
-    bundles.slot[bundles.size][1] = second;
-    ++bundles.size;
-  };
-  const uint32_t slots = static_cast<uint32_t>(bin.slots.size());
-  offer(kNone, kNone);
-  for (uint32_t i = 0; i < slots && bundles.size < Bundles::kMost; ++i) offer(i, kNone);
-  for (uint32_t i = 0; pairs && i < slots; ++i) {
-    for (uint32_t j = i + 1; j < slots && bundles.size < Bundles::kMost; ++j) offer(i, j);
+    bundles.slot[i][0] = slot;
+    bundles.slot[i][1] = kNone;
+  }
+  bundles.size = singles + 1;
+  if (!pairs) return;
+  for (int i = 1; i <= singles; ++i) {
+    for (int j = i + 1; j <= singles && bundles.size < Bundles::kMost; ++j) {
+      const int pair = bundles.size++;
+      for (auto& column : bundles.share) column[pair] = column[i] + column[j];
+      bundles.slot[pair][0] = bundles.slot[i][0];
+      bundles.slot[pair][1] = bundles.slot[j][0];
+    }
   }
 }
 
