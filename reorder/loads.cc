@@ -3,35 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "reorder/microbatches.h"
+
 namespace evenkeel::reorder {
 namespace {
 
 // Which microbatch each sample would be in if nothing were balanced.
-std::vector<uint32_t> DealtMicrobatches(const Job& job, const Layout& layout,
-                                        std::span<const uint32_t> tokens, uint32_t& num_microbatches) {
+Split Deal(const Job& job, const Layout& layout, std::span<const uint32_t> tokens) {
   const uint64_t capacity = CapacityTokens(job);
-  const uint32_t ranks = layout.llm_ranks.size();
-  const bool padded = layout.llm->batching == Batching::kPadded;
-  std::vector<uint32_t> microbatch(tokens.size(), 0);
-  num_microbatches = 1;
-  if (capacity == 0) return microbatch;
-  struct Open {
-    uint32_t index = 0;
-    uint64_t count = 0, sum = 0, longest = 0;
-  };
-  std::vector<Open> open(ranks);
-  for (size_t s = 0; s < tokens.size(); ++s) {
-    Open& batch = open[s % ranks];
-    const uint64_t longest = std::max<uint64_t>(batch.longest, tokens[s]);
-    const uint64_t grown = padded ? (batch.count + 1) * longest : batch.sum + tokens[s];
-    if (batch.count > 0 && grown > capacity) batch = {.index = batch.index + 1};
-    ++batch.count;
-    batch.sum += tokens[s];
-    batch.longest = std::max<uint64_t>(batch.longest, tokens[s]);
-    microbatch[s] = batch.index;
-    num_microbatches = std::max(num_microbatches, batch.index + 1);
-  }
-  return microbatch;
+  if (capacity == 0) return {.microbatch = std::vector<uint32_t>(tokens.size(), 0)};
+  std::vector<uint32_t> rank(tokens.size());
+  for (size_t s = 0; s < rank.size(); ++s) rank[s] = static_cast<uint32_t>(s % layout.llm_ranks.size());
+  return FillInOrder({.num_ranks = layout.llm_ranks.size(),
+                      .rank = rank,
+                      .tokens = tokens,
+                      .batching = layout.llm->batching,
+                      .capacity_tokens = capacity});
 }
 
 // The loads and tokens of one phase: unit i is in batch `batch[i]`, and every rank has `batches_per_rank`.
@@ -96,8 +83,7 @@ void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
     phase.load_after = std::move(after.load);
     phase.tokens_after = std::move(after.tokens);
   };
-  uint32_t dealt = 1;
-  const std::vector<uint32_t> microbatch = DealtMicrobatches(job, layout, llm.tokens, dealt);
+  const auto [dealt, microbatch] = Deal(job, layout, llm.tokens);
   const uint32_t ranks = layout.llm_ranks.size();
   std::vector<uint32_t> before(llm.tokens.size()), after(llm.tokens.size());
   for (uint32_t s = 0, rank = 0; s < before.size(); ++s) {

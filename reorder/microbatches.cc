@@ -214,4 +214,29 @@ class Splitter {
 
 Split SplitIntoMicrobatches(const SplitProblem& problem) { return Splitter(problem).Run(); }
 
+Split FillInOrder(const SplitProblem& problem) {
+  const bool padded = problem.batching == Batching::kPadded;
+  Split split{.microbatch = std::vector<uint32_t>(problem.tokens.size(), 0)};
+  struct Open {
+    uint32_t index = 0;
+    uint64_t count = 0, sum = 0, longest = 0;
+  };
+  std::vector<Open> open(problem.num_ranks);
+  for (size_t s = 0; s < problem.tokens.size(); ++s) {
+    const uint64_t tokens = problem.tokens[s];
+    Open& batch = open[problem.rank[s]];
+    const uint64_t grown = padded ? (batch.count + 1) * std::max(batch.longest, tokens) : batch.sum + tokens;
+    const bool full = problem.capacity_tokens > 0 && grown > problem.capacity_tokens;
+    if (batch.count > 0 && full) batch = {.index = batch.index + 1};
+    ++batch.count;
+    batch.sum += tokens;
+    batch.longest = std::max(batch.longest, tokens);
+    split.microbatch[s] = batch.index;
+    split.num_microbatches = std::max(split.num_microbatches, batch.index + 1);
+  }
+  const uint32_t multiple = std::max(1u, problem.count_multiple);
+  split.num_microbatches = (split.num_microbatches + multiple - 1) / multiple * multiple;
+  return split;
+}
+
 }  // namespace evenkeel::reorder

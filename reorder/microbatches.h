@@ -35,4 +35,7 @@ struct Split {
 // those of any other index.
 Split SplitIntoMicrobatches(const SplitProblem& problem);
 
+// What nobody balances: each rank's samples in their order, a new microbatch where the next one does not fit.
+Split FillInOrder(const SplitProblem& problem);
+
 }  // namespace evenkeel::reorder

@@ -9,6 +9,7 @@
 #include "reorder/layout.h"
 #include "reorder/loads.h"
 #include "reorder/microbatches.h"
+#include "reorder/pipeline_order.h"
 #include "reorder/units.h"
 
 namespace evenkeel {
@@ -53,6 +54,7 @@ class Planner {
     FillCosts();
     PlaceSamples();
     Split();
+    EVENKEEL_RETURN_IF_ERROR(Order());
     PlaceItems();
     Arrange();
     return std::move(plan_);
@@ -210,9 +212,17 @@ class Planner {
     for (size_t e = 0; e < encoders_.size(); ++e) {
       if (RunsPerMicrobatch(e)) problem.in_view.push_back(encoders_[e].load_of_sample);
     }
-    reorder::Split split = SplitIntoMicrobatches(problem);
+    reorder::Split split =
+        options_.microbatches_in_order ? FillInOrder(problem) : SplitIntoMicrobatches(problem);
     plan_.num_microbatches = split.num_microbatches;
     llm_.microbatch = std::move(split.microbatch);
+  }
+
+  absl::Status Order() {
+    if (job_.pipeline_stages == 1 || plan_.num_microbatches == 1) return absl::OkStatus();
+    return OrderForPipeline(job_, layout_, encoders_,
+                            {.algorithm = options_.microbatch_order, .seed = job_.seed + step_.step},
+                            plan_.num_microbatches, llm_);
   }
 
   void PlaceItems() {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,9 +26,13 @@ absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const 
 // What a caller may ask for beyond the job.
 struct PlanOptions {
   std::span<const uint32_t> llm_rank;  // [samples] a placement of the llm that is given; empty: free
+  // Fill each rank's microbatches in the order of the samples instead of balancing them.
+  bool microbatches_in_order = false;
+  // With pipeline stages, by which algorithm of microbatch_order.h the llm's microbatches are ordered.
+  std::string microbatch_order = "local_search";
 };
 
-// InvalidArgument also: a given rank that the llm does not have.
+// InvalidArgument also: a given rank that the llm does not have; an unknown order.
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies,
                               const PlanOptions& options);
 

@@ -19,7 +19,7 @@ TEST(OrderJson, SolvesAProblem) {
   const auto solution = SolveJson(Problem("local_search"));
   ASSERT_TRUE(solution.ok()) << solution.status();
   // The smallest first, then the largest: the best of six.
-  EXPECT_NE(solution->find(R"("iteration_time":24,)"), std::string::npos) << *solution;
+  EXPECT_NE(solution->find(R"("iteration_time":29,)"), std::string::npos) << *solution;
   EXPECT_NE(solution->find(R"("given_time":)"), std::string::npos);
   EXPECT_NE(solution->find(R"("microbatch":)"), std::string::npos) << "no timeline";
 }

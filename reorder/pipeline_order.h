@@ -1,0 +1,40 @@
+// A job's microbatches as a pipeline: what each costs every stage, and renumbering them in a better order.
+//
+// Not the schedules (pipeline_schedule.h) nor the algorithms (microbatch_order.h).
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/job.h"
+#include "reorder/microbatch_order.h"
+#include "reorder/units.h"
+
+namespace evenkeel {
+
+// A backward pass takes twice its forward's time: gradients of the input and of the weights.
+inline constexpr double kBackwardOverForward = 2;
+
+// interleaved_1f1b where the job has virtual stages, else 1f1b.
+PipelineSchedule ScheduleOf(const Job& job);
+
+// The layers of an encoder and of the llm behind it, cut into stages * virtual_stages chunks that take the
+// same time of the mean microbatch (as OmniBal cuts by profile). `encoder` and `llm` are forward times of
+// whole microbatches, [microbatches] each.
+PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, std::span<const double> llm);
+
+namespace reorder {
+
+// Renumbers the microbatches of every llm rank by an algorithm of microbatch_order.h, before items have
+// ranks. Ranks are ordered each for itself where encoders run once per step; else alike, by the mean rank,
+// for the items of one index are encoded together. `iterations` are shared by the ranks. InvalidArgument: see
+// OrderMicrobatches.
+absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::vector<EncoderUnits>& encoders,
+                              OrderProblem order, uint32_t num_microbatches, LlmUnits& llm);
+
+}  // namespace reorder
+}  // namespace evenkeel
