@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
 #include "cli/index_verify.h"
+#include "cli/isolation.h"
 #include "cli/progress.h"
 #include "core/status.h"
 #include "dataset/index_builder.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct IndexArguments {
   std::string job;
+  IsolationArguments isolation;
   size_t threads = 0;
   bool json = false;
   bool verify = false;
@@ -115,7 +117,9 @@ absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder,
 
 absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(arguments.isolation, job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor, job.limits));
+  processor = WithDecoders(std::move(processor), std::move(decoders), job.isolation);
   std::unique_ptr<ByteSource> source = MakeFileSource();
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
@@ -148,6 +152,7 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
   command->add_option("--job", arguments->job, "The job file")->required();
   command->add_option("--threads", arguments->threads, "Threads that read shards (default: one per core)")
       ->check(CLI::Range(1, 1024));
+  AddIsolationOptions(*command, arguments->isolation);
   command->add_flag("--json", arguments->json, "One JSON document, with every exclusion, instead of text");
   command->add_flag(
       "--verify", arguments->verify,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
+#include "cli/isolation.h"
 #include "core/status.h"
 #include "server/event_log.h"
 #include "server/worker.h"
@@ -17,6 +18,7 @@ namespace {
 
 struct ServeArguments {
   std::string job;
+  IsolationArguments isolation;
   WorkerOptions options;
   double drain_seconds = 25;
   double idle_seconds = 60;
@@ -63,7 +65,9 @@ absl::Status Serve(const ServeArguments& arguments) {
   const sigset_t signals = BlockSignals();
   if (arguments.verbose) SetLogLevel(LogLevel::kDebug);
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(arguments.isolation, job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
+  Isolate(*stream, std::move(decoders));
   WorkerOptions options = arguments.options;
   options.session_idle = absl::Seconds(arguments.idle_seconds);
   options.fault_unit_delay = absl::Milliseconds(arguments.fault_unit_delay_ms);
@@ -108,6 +112,7 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
   command.add_option("--plan-memory", options.plan_bytes, "Budget for plans")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("256MiB");
+  AddIsolationOptions(command, arguments.isolation);
   command.add_option("--steps-ahead", options.steps_ahead, "Steps planned ahead of need")
       ->capture_default_str();
   command.add_option("--max-sessions", options.max_sessions, "Consumers at a time")->capture_default_str();

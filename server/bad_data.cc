@@ -1,12 +1,34 @@
 #include "server/bad_data.h"
 
+#include "proto/job.pb.h"
 #include "server/event_log.h"
 
 namespace evenkeel {
+namespace {
+
+// The limit that a status names, as every message about one does ("...; limits.max_streams is 16"). Empty:
+// none.
+std::string_view LimitOf(const absl::Status& status) {
+  constexpr std::string_view kPrefix = "limits.";
+  if (!absl::IsResourceExhausted(status)) return "";
+  std::string_view text(status.message().data(), status.message().size());
+  const size_t begin = text.find(kPrefix);
+  if (begin == text.npos) return "";
+  text = text.substr(begin + kPrefix.size());
+  text = text.substr(0, text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"));
+  // Labels of metrics are bounded: only fields of the job's limits.
+  const auto* field = pb::Limits::descriptor()->FindFieldByName(std::string(text));
+  return field == nullptr ? std::string_view() : std::string_view(field->name());
+}
+
+}  // namespace
 
 void BadData::Report(std::string_view what, const std::string& sample, const absl::Status& why) {
   const std::string reason = absl::StatusCodeToString(why.code());
-  if (metrics_ != nullptr) metrics_->CountError(reason);
+  if (metrics_ != nullptr) {
+    metrics_->CountError(reason);
+    if (const std::string_view limit = LimitOf(why); !limit.empty()) metrics_->CountLimit(limit);
+  }
   {
     MutexLock lock(mutex_);
     if (logged_.size() >= kMaxNames || !logged_.insert(sample).second) return;

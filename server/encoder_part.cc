@@ -157,7 +157,9 @@ class EncoderTask : public PartTask {
     SharedMemory::Block shared;
     std::unique_ptr<std::byte[]> own;
     uint64_t size = 0;
-    std::span<std::byte> bytes() const { return own != nullptr ? std::span(own.get(), size) : shared.bytes(); }
+    std::span<std::byte> bytes() const {
+      return own != nullptr ? std::span(own.get(), size) : shared.bytes();
+    }
   };
   absl::StatusOr<ItemBytes> BytesFor(const Unit& unit) const {
     ItemBytes out{.size = unit.place->size};

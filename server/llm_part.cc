@@ -1,6 +1,7 @@
 #include "server/llm_part.h"
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <vector>
 
@@ -78,7 +79,12 @@ class LlmTask : public PartTask {
     const Unit& unit = units_[number];
     const absl::Time begin = absl::Now();
     bool valid = true;
-    absl::StatusOr<Sequence> sequence = Build(unit, &valid);
+    absl::StatusOr<Sequence> sequence = absl::InternalError("");
+    try {
+      sequence = Build(unit, &valid);
+    } catch (const std::exception& error) {
+      sequence = absl::InternalError(error.what());  // so that it is named
+    }
     if (!sequence.ok()) {
       const absl::Status where =
           AddContext(sequence.status(), absl::StrCat(unit.sample, ", ", DescribePart(name_)));

@@ -64,6 +64,10 @@ struct Metrics::State {
       Counters(*registry, "evenkeel_errors_total", "Items, samples and attempts that failed");
   Family<Counter>& adjusted = Counters(*registry, "evenkeel_adjusted_total",
                                        "Audio samples and video frames cut or filled to their plan");
+  Family<Counter>& limits =
+      Counters(*registry, "evenkeel_limits_exceeded_total", "Items refused by a limit of the job");
+  Family<Counter>& decoder_restarts = Counters(*registry, "evenkeel_decoder_restarts_total",
+                                               "Decoder processes that were replaced, by reason");
   Family<Counter>& tokens =
       Counters(*registry, "evenkeel_tokens_total", "Tokens (llm) and input rows (encoders) made");
   Family<Counter>& sent_bytes =
@@ -148,6 +152,10 @@ void Metrics::CountError(std::string_view reason) {
 }
 void Metrics::CountAdjusted(std::string_view kind, uint64_t count) {
   if (count > 0) state_->adjusted.Add({{"kind", Str(kind)}}).Increment(count);
+}
+void Metrics::CountLimit(std::string_view limit) { state_->limits.Add({{"limit", Str(limit)}}).Increment(); }
+void Metrics::CountDecoderRestart(std::string_view reason) {
+  state_->decoder_restarts.Add({{"reason", Str(reason)}}).Increment();
 }
 void Metrics::CountTokens(Phase phase, uint64_t tokens) {
   state_->phase_tokens[static_cast<size_t>(phase)]->Increment(tokens);

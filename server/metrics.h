@@ -53,6 +53,10 @@ class Metrics {
   void CountError(std::string_view reason);
   // A decode that was cut or filled to its plan: "samples_filled", "samples_trimmed", "frames_repeated".
   void CountAdjusted(std::string_view kind, uint64_t count);
+  // `limit`: a field of the job's limits that an item exceeded.
+  void CountLimit(std::string_view limit);
+  // A decoder process that was replaced: "crash", "cpu", "memory", "forbidden_call", "still", "killed".
+  void CountDecoderRestart(std::string_view reason);
   void CountTokens(Phase phase, uint64_t tokens);
   void CountSent(std::string_view transport, uint64_t bytes);
   void CountRequest(Outcome outcome);

@@ -12,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "server/event_log.h"
+#include "server/remote_work.h"
 
 namespace evenkeel {
 namespace {
@@ -21,11 +23,32 @@ constexpr size_t kPage = 4096;
 // A thread that used this much CPU time since the last report has worked.
 constexpr uint64_t kBusyNanoseconds = 5'000'000;
 
-uint64_t CpuNanoseconds(clockid_t clock) {
-  timespec time{};
-  if (clock_gettime(clock, &time) != 0) return 0;
-  return uint64_t{1000000000} * static_cast<uint64_t>(time.tv_sec) + static_cast<uint64_t>(time.tv_nsec);
-}
+// The CPU time of a thread, and of the processes that work for it.
+struct WorkClock {
+  clockid_t clock = CLOCK_REALTIME;
+  const std::atomic<uint64_t>* remote = nullptr;  // of the thread, and lives as long as it does
+  uint64_t seen = 0;                              // nanoseconds
+
+  static WorkClock OfThisThread() {
+    WorkClock out{.remote = &RemoteWork()};
+    pthread_getcpuclockid(pthread_self(), &out.clock);
+    out.seen = out.Now();
+    return out;
+  }
+  uint64_t Now() const {
+    timespec time{};
+    if (clock_gettime(clock, &time) != 0) return 0;
+    return uint64_t{1000000000} * static_cast<uint64_t>(time.tv_sec) + static_cast<uint64_t>(time.tv_nsec) +
+           *remote;
+  }
+  // Whether it has worked since it was last seen to.
+  bool HasMoved() {
+    const uint64_t now = Now();
+    if (now < seen + kBusyNanoseconds) return false;
+    seen = now;
+    return true;
+  }
+};
 
 std::byte* AllocatePages(uint64_t num_bytes) {
   const size_t rounded = (std::max<uint64_t>(num_bytes, 1) + kPage - 1) / kPage * kPage;
@@ -38,8 +61,12 @@ std::byte* AllocatePages(uint64_t num_bytes) {
 
 void ReadyPart::Free::operator()(std::byte* bytes) const { std::free(bytes); }
 
-ReadyPart::ReadyPart(PartName name, uint64_t num_bytes, Reservation memory)
-    : name_(name), num_bytes_(num_bytes), bytes_(AllocatePages(num_bytes)), memory_(std::move(memory)) {}
+ReadyPart::ReadyPart(PartName name, uint64_t num_bytes, Reservation memory, SharedMemory::Block shared)
+    : name_(name),
+      num_bytes_(num_bytes),
+      shared_(std::move(shared)),
+      own_(shared_.bytes().empty() ? AllocatePages(num_bytes) : nullptr),
+      memory_(std::move(memory)) {}
 
 // One part on its way. Guarded by the pool's mutex, but for what running units read.
 struct PartPool::Production {
@@ -65,8 +92,7 @@ struct PartPool::Production {
   // Progress: `done` = credit + own units + what the worker did since `mark` while none of its units ran.
   uint64_t credit = 0;
   uint64_t mark = 0;
-  std::map<size_t, std::pair<clockid_t, uint64_t>>
-      busy;  // pool thread -> its clock and CPU time when last looked at
+  std::map<size_t, WorkClock> busy;  // pool thread -> what it works with, when last looked at
 
   bool HasUnits() const { return begun && !abandoned && error.ok() && next_unit < task->num_units(); }
 };
@@ -239,9 +265,8 @@ void PartPool::Begin(const ProductionPtr& production) {
   if (metrics_ != nullptr) metrics_->ObserveStage(Stage::kQueue, absl::Now() - production->accepted);
   absl::Status begun;
   try {
-    production->part = std::make_shared<ReadyPart>(production->name, production->task->num_bytes(),
-                                                   std::move(*production->memory));
-    production->task->Begin(production->part->writable());
+    begun = MakePart(*production);
+    if (begun.ok()) production->task->Begin(production->part->writable());
   } catch (const std::exception& error) {
     begun = absl::InternalError(absl::StrCat(DescribePart(production->name), ": ", error.what()));
   }
@@ -258,13 +283,23 @@ void PartPool::Begin(const ProductionPtr& production) {
   }
 }
 
+absl::Status PartPool::MakePart(Production& production) const {
+  const uint64_t num_bytes = production.task->num_bytes();
+  SharedMemory::Block shared;
+  if (options_.shared_memory != nullptr && production.task->is_shared()) {
+    EVENKEEL_ASSIGN_OR_RETURN(shared,
+                              options_.shared_memory->Allocate(SharedMemory::Use::kOutput, num_bytes));
+  }
+  production.part = std::make_shared<ReadyPart>(production.name, num_bytes, std::move(*production.memory),
+                                                std::move(shared));
+  return absl::OkStatus();
+}
+
 void PartPool::RunUnit(const ProductionPtr& production, size_t thread) {
   const size_t unit = production->next_unit++;
   if (!production->HasUnits()) runnable_.erase(production);
   if (production->running++ == 0) production->credit += units_done_ - production->mark;
-  clockid_t clock = CLOCK_REALTIME;
-  pthread_getcpuclockid(pthread_self(), &clock);
-  production->busy[thread] = {clock, CpuNanoseconds(clock)};
+  production->busy[thread] = WorkClock::OfThisThread();
   mutex_.Unlock();
   const absl::Status status = RunGuarded(production, unit);
   mutex_.Lock();
@@ -379,10 +414,7 @@ void PartPool::RunProgress() {
 void PartPool::Report(Calls& calls) {
   for (auto& [name, production] : productions_) {
     for (auto& [thread, seen] : production->busy) {
-      const uint64_t used = CpuNanoseconds(seen.first);
-      if (used < seen.second + kBusyNanoseconds) continue;
-      seen.second = used;
-      ++production->credit;
+      if (seen.HasMoved()) ++production->credit;
     }
     const bool runs = production->running > 0 || production->finishing;
     const uint64_t done =

@@ -43,6 +43,7 @@
 #include "server/memory_account.h"
 #include "server/metrics.h"
 #include "server/part_task.h"
+#include "server/shared_memory.h"
 
 namespace evenkeel {
 
@@ -50,10 +51,11 @@ namespace evenkeel {
 // lets go.
 class ReadyPart {
  public:
-  ReadyPart(PartName name, uint64_t num_bytes, Reservation memory);
+  // `shared`: where decoder processes write into the part; none: ordinary memory.
+  ReadyPart(PartName name, uint64_t num_bytes, Reservation memory, SharedMemory::Block shared);
 
   const PartName& name() const { return name_; }
-  std::span<const std::byte> bytes() const { return {bytes_.get(), num_bytes_}; }
+  std::span<const std::byte> bytes() const { return {begin(), num_bytes_}; }
   const Digest& hash() const { return hash_; }
 
  private:
@@ -61,11 +63,14 @@ class ReadyPart {
   struct Free {
     void operator()(std::byte* bytes) const;
   };
-  std::span<std::byte> writable() { return {bytes_.get(), num_bytes_}; }
+  std::span<std::byte> writable() { return {begin(), num_bytes_}; }
+  std::byte* begin() const { return own_ != nullptr ? own_.get() : shared_.bytes().data(); }
 
   const PartName name_;
   const uint64_t num_bytes_;
-  std::unique_ptr<std::byte[], Free> bytes_;  // aligned to a page
+  // One of the two, aligned to a page.
+  const SharedMemory::Block shared_;
+  const std::unique_ptr<std::byte[], Free> own_;
   Digest hash_;
   Reservation memory_;
 };
@@ -92,8 +97,9 @@ class PartPool {
     uint64_t kept_bytes = 256ull << 20;  // ready parts that nobody waits for
     uint32_t max_requests = 4096;        // that wait
     absl::Duration progress_interval = absl::Seconds(1);
-    absl::Duration fault_unit_delay;  // for tests of overload: every unit takes at least this long
-    uint32_t fault_fail_every = 0;    // for tests: every n-th unit fails its attempt
+    SharedMemory* shared_memory = nullptr;  // for parts that decoder processes write into
+    absl::Duration fault_unit_delay;        // for tests of overload: every unit takes at least this long
+    uint32_t fault_fail_every = 0;          // for tests: every n-th unit fails its attempt
   };
 
   // What Request answers at once. Exactly one of: ready is set; accepted; refused (neither).
@@ -153,6 +159,8 @@ class PartPool {
   void Keep(std::shared_ptr<const ReadyPart> part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void Run(size_t thread);
+  // Takes the production's memory for its part. Throws std::bad_alloc.
+  absl::Status MakePart(Production& production) const;
   void Begin(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunUnit(const ProductionPtr& production, size_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RunGuarded(const ProductionPtr& production, size_t unit);

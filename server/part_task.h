@@ -28,6 +28,9 @@ class PartTask {
   // Memory that one running unit takes beside the part: the largest medium as stored.
   virtual uint64_t scratch_bytes() const = 0;
 
+  // Whether decoder processes write into the part: then its memory must be the stream's shared memory.
+  virtual bool is_shared() const { return false; }
+
   virtual void Begin(std::span<std::byte> part) = 0;
   // An error is one of the attempt: another worker may succeed. Bad data is no error but an invalid item.
   // The status names the sample; ExcludeLine() gives the job's line where leaving the sample out would help.

@@ -23,6 +23,14 @@ absl::Status MeasureDummies(Stream& stream) {
 
 }  // namespace
 
+void Isolate(Stream& stream, std::unique_ptr<DecoderPool> decoders) {
+  if (decoders == nullptr) return;
+  auto isolated = std::make_unique<IsolatedProcessor>(std::move(stream.processor), std::move(decoders),
+                                                      stream.job.isolation);
+  stream.isolated = isolated.get();
+  stream.processor = std::move(isolated);
+}
+
 absl::Status FinishStream(Stream& stream) {
   EVENKEEL_RETURN_IF_ERROR(MeasureDummies(stream));
   stream.stream_digest = StreamDigest(stream.job, stream.index->digest(), stream.processor->digest());

@@ -18,6 +18,7 @@
 #include "dataset/sampler.h"
 #include "preprocess/processor.h"
 #include "reorder/planner.h"
+#include "server/isolated_processor.h"
 
 namespace evenkeel {
 
@@ -26,6 +27,7 @@ struct Stream {
   Job job;
   std::unique_ptr<ByteSource> source;
   std::unique_ptr<Processor> processor;
+  const IsolatedProcessor* isolated = nullptr;  // `processor`, where decoder processes run
   std::unique_ptr<Index> index;
   std::unique_ptr<Sampler> sampler;
   std::array<MediaFacts, kNumPhases> dummy_facts;  // indexed by Phase
@@ -42,6 +44,9 @@ struct StepPlan {
 
 // Errors of Processor::Load, Index::Open and Sampler::Make.
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job);
+
+// Has `decoders` decode the media that the job isolates, unless they are null.
+void Isolate(Stream& stream, std::unique_ptr<DecoderPool> decoders);
 
 // Fills what follows from the other members: dummies and digests.
 absl::Status FinishStream(Stream& stream);

@@ -1,0 +1,127 @@
+// What confinement costs: each given medium produced in this process and by a decoder process, in turn.
+//
+//   bench_isolation --vision DIR --audio DIR MEDIUM...
+//
+// Both write into shared memory, as parts are. Also the time in which a decoder is ended and replaced.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+
+#include "absl/strings/str_format.h"
+#include "core/status.h"
+#include "server/isolated_processor.h"
+
+namespace evenkeel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double MicrosecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+struct Prepared {
+  SharedMemory::Block input;
+  SharedMemory::Block output;
+  std::vector<std::span<std::byte>> fields;
+  ItemRequest request;
+};
+
+absl::StatusOr<Prepared> Prepare(const IsolatedProcessor& processor, Medium medium, const std::string& path,
+                                 const std::string& suffix) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  Prepared out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.input, processor.memory().Allocate(SharedMemory::Use::kInput, bytes.size()));
+  bytes.copy(reinterpret_cast<char*>(out.input.bytes().data()), bytes.size());
+  out.request.medium = medium;
+  out.request.suffix = suffix;
+  out.request.bytes = out.input.bytes();
+  EVENKEEL_ASSIGN_OR_RETURN(out.request.facts, processor.Probe(medium, suffix, out.request.bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(out.request.planned, processor.Measure(out.request.facts));
+  uint64_t total = 0;
+  for (const FieldSpec& field : processor.fields(medium)) total += field.num_bytes(out.request.planned);
+  EVENKEEL_ASSIGN_OR_RETURN(out.output, processor.memory().Allocate(SharedMemory::Use::kOutput, total));
+  std::span<std::byte> left = out.output.bytes();
+  for (const FieldSpec& field : processor.fields(medium)) {
+    const uint64_t size = field.num_bytes(out.request.planned);
+    out.fields.push_back(left.first(size));
+    left = left.subspan(size);
+  }
+  return out;
+}
+
+absl::Status Compare(const Processor& here, const IsolatedProcessor& apart, const std::string& path) {
+  static const std::map<std::string, Medium> kMedia = {
+      {"jpg", Medium::kImage},  {"png", Medium::kImage}, {"webp", Medium::kImage}, {"wav", Medium::kAudio},
+      {"flac", Medium::kAudio}, {"mp3", Medium::kAudio}, {"mp4", Medium::kVideo},  {"avi", Medium::kVideo}};
+  const std::string suffix = path.substr(path.rfind('.') + 1);
+  const auto medium = kMedia.find(suffix);
+  if (medium == kMedia.end()) return absl::InvalidArgumentError(path);
+  EVENKEEL_ASSIGN_OR_RETURN(const Prepared item, Prepare(apart, medium->second, path, suffix));
+  std::vector<double> in_process, isolated;
+  const auto begin = Clock::now();
+  while (in_process.size() < 5 || (MicrosecondsSince(begin) < 2e6 && in_process.size() < 1000)) {
+    for (const bool is_apart : {false, true}) {
+      const Processor& processor = is_apart ? static_cast<const Processor&>(apart) : here;
+      const auto start = Clock::now();
+      EVENKEEL_RETURN_IF_ERROR(processor.Produce(item.request, item.fields));
+      (is_apart ? isolated : in_process).push_back(MicrosecondsSince(start));
+    }
+  }
+  const double a = Median(in_process), b = Median(isolated);
+  std::cout << absl::StrFormat(
+      "%-32s %9d bytes  %10.0f us here  %10.0f us isolated  ratio %.3f  (+%.0f us)\n",
+      std::filesystem::path(path).filename().string(), item.request.bytes.size(), a, b, b / a, b - a);
+  return absl::OkStatus();
+}
+
+absl::Status TimeReplacements(const Processor& processor) {
+  EVENKEEL_ASSIGN_OR_RETURN(const auto spawner, DecoderSpawner::Start(processor, 1ull << 30));
+  std::vector<double> times;
+  for (int i = 0; i < 51; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(const DecoderSpawner::Child old, spawner->Spawn());
+    const auto begin = Clock::now();
+    EVENKEEL_RETURN_IF_ERROR(spawner->End(old.pid).status());
+    EVENKEEL_ASSIGN_OR_RETURN(const DecoderSpawner::Child next, spawner->Spawn());
+    times.push_back(MicrosecondsSince(begin) / 1000);
+    EVENKEEL_RETURN_IF_ERROR(spawner->End(next.pid).status());
+  }
+  std::cout << absl::StrFormat("a decoder ended and replaced: median %.2f ms, longest %.2f ms\n",
+                               Median(times), *std::max_element(times.begin(), times.end()));
+  return absl::OkStatus();
+}
+
+absl::Status Run(int argc, char** argv) {
+  Job job;
+  job.isolation = Isolation::kAll;
+  job.processor.vision = argv[2];
+  job.processor.audio = argv[4];
+  EVENKEEL_ASSIGN_OR_RETURN(auto decoders, StartDecoders(job, {}));
+  EVENKEEL_ASSIGN_OR_RETURN(const auto here, Processor::LoadMedia(job.processor, job.limits));
+  EVENKEEL_RETURN_IF_ERROR(TimeReplacements(*here));
+  EVENKEEL_ASSIGN_OR_RETURN(auto wrapped, Processor::LoadMedia(job.processor, job.limits));
+  const IsolatedProcessor apart(std::move(wrapped), std::move(decoders), job.isolation);
+  for (int i = 5; i < argc; ++i) EVENKEEL_RETURN_IF_ERROR(Compare(*here, apart, argv[i]));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace evenkeel
+
+int main(int argc, char** argv) {
+  if (argc < 6 || std::string(argv[1]) != "--vision" || std::string(argv[3]) != "--audio") {
+    std::cerr << "usage: bench_isolation --vision DIR --audio DIR MEDIUM...\n";
+    return 2;
+  }
+  const absl::Status status = evenkeel::Run(argc, argv);
+  if (!status.ok()) std::cerr << status << "\n";
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,43 @@
+#include "server/decoder_budget.h"
+
+#include <algorithm>
+
+#include "server/decoder_sandbox.h"
+
+namespace evenkeel {
+namespace {
+
+// Nanoseconds on one core, as docs/safety.md measures them, rounded up: the slowest codec of each kind.
+constexpr double kPerByte = 10;        // entropy decoding
+constexpr double kPerPixel = 10;       // a progressive JPEG, and its resize
+constexpr double kPerVideoPixel = 15;  // HEVC, colour conversion, resize; every frame is decoded
+constexpr double kPerSample = 100;     // of each channel: decoding, resampling
+constexpr double kPerOutputByte = 10;  // patches, mel frames
+constexpr double kPerProbedByte = 20;
+constexpr double kSanitizersAreSlower = kConfinesFully ? 1 : 30;
+
+absl::Duration Scaled(const CpuBudget& budget, double nanoseconds) {
+  const absl::Duration modelled = absl::Nanoseconds(nanoseconds * budget.factor);
+  return std::max(budget.least, modelled) * kSanitizersAreSlower;
+}
+
+}  // namespace
+
+absl::Duration CpuBudget::ToProduce(const MediaFacts& facts, uint64_t num_bytes,
+                                    uint64_t output_bytes) const {
+  const double pixels = double{1} * facts.width * facts.height;
+  double cost =
+      kPerByte * static_cast<double>(num_bytes) + kPerOutputByte * static_cast<double>(output_bytes);
+  if (facts.medium == Medium::kImage) cost += kPerPixel * pixels;
+  if (facts.medium == Medium::kVideo) cost += kPerVideoPixel * pixels * facts.num_frames;
+  if (facts.medium == Medium::kAudio) {
+    cost += kPerSample * static_cast<double>(facts.num_samples) * std::max(1u, facts.channels);
+  }
+  return Scaled(*this, cost);
+}
+
+absl::Duration CpuBudget::ToProbe(uint64_t num_bytes) const {
+  return Scaled(*this, kPerProbedByte * static_cast<double>(num_bytes));
+}
+
+}  // namespace evenkeel

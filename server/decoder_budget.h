@@ -1,0 +1,22 @@
+// How much CPU time a decoder process may take for one item before its attempt fails.
+//
+// A model of the cost from what is counted (bytes, pixels, samples), with a margin. Never a verdict on the
+// item, since CPU time depends on the machine.
+#pragma once
+
+#include "absl/time/time.h"
+#include "core/words.h"
+
+namespace evenkeel {
+
+struct CpuBudget {
+  double factor = 10;                       // times the modelled cost
+  absl::Duration least = absl::Seconds(1);  // start-up of codecs, cold caches
+
+  // To produce an item of `num_bytes` stored bytes and `output_bytes` of fields.
+  absl::Duration ToProduce(const MediaFacts& facts, uint64_t num_bytes, uint64_t output_bytes) const;
+  // To find the facts of an item: one pass over its bytes, and the first frames.
+  absl::Duration ToProbe(uint64_t num_bytes) const;
+};
+
+}  // namespace evenkeel

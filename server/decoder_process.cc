@@ -1,0 +1,111 @@
+#include "server/decoder_process.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "core/status.h"
+#include "server/decoder_message.h"
+#include "server/decoder_sandbox.h"
+#include "server/shared_memory.h"
+
+namespace evenkeel {
+namespace {
+
+// A range of a file, mapped as whole pages.
+class Mapping {
+ public:
+  static absl::StatusOr<Mapping> Map(int fd, const SharedRange& range, int protection) {
+    Mapping mapping;
+    if (range.size == 0) return mapping;
+    const uint64_t skipped = range.offset % kPageBytes;
+    mapping.num_bytes_ = skipped + range.size;
+    // Fields are written from end to end: their pages in one call, not one by one.
+    const int flags = MAP_SHARED | ((protection & PROT_WRITE) != 0 ? MAP_POPULATE : 0);
+    void* begin =
+        mmap(nullptr, mapping.num_bytes_, protection, flags, fd, static_cast<off_t>(range.offset - skipped));
+    if (begin == MAP_FAILED) return absl::InternalError("a decoder process cannot map shared memory");
+    mapping.begin_ = static_cast<std::byte*>(begin);
+    mapping.bytes_ = {mapping.begin_ + skipped, range.size};
+    return mapping;
+  }
+  Mapping(Mapping&& other) noexcept
+      : begin_(std::exchange(other.begin_, nullptr)), num_bytes_(other.num_bytes_), bytes_(other.bytes_) {}
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping() {
+    if (begin_ != nullptr) munmap(begin_, num_bytes_);
+  }
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  Mapping() = default;
+  std::byte* begin_ = nullptr;
+  uint64_t num_bytes_ = 0;
+  std::span<std::byte> bytes_;
+};
+
+absl::Status Probe(const Processor& processor, const DecoderCall& call, std::span<const std::byte> bytes,
+                   DecoderReply* reply) {
+  EVENKEEL_ASSIGN_OR_RETURN(reply->facts, processor.Probe(call.medium, TextOf(call.suffix), bytes));
+  return absl::OkStatus();
+}
+
+absl::Status Produce(const Processor& processor, const DecoderCall& call, std::span<const std::byte> bytes,
+                     int output, DecoderReply* reply) {
+  std::vector<Mapping> mappings;
+  std::vector<std::span<std::byte>> fields;
+  for (uint32_t i = 0; i < call.num_fields; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(output, call.fields[i], PROT_READ | PROT_WRITE));
+    fields.push_back(mapping.bytes());
+    mappings.push_back(std::move(mapping));
+  }
+  return processor.Produce({.medium = call.medium,
+                            .suffix = TextOf(call.suffix),
+                            .bytes = bytes,
+                            .facts = call.facts,
+                            .planned = call.planned,
+                            .notes = &reply->notes},
+                           fields);
+}
+
+absl::Status Work(const Processor& processor, const DecoderCall& call, const std::vector<Handle>& files,
+                  DecoderReply* reply) {
+  if (files.size() != (call.num_fields == 0 ? 1 : 2))
+    return absl::InternalError("files of a call are missing");
+  EVENKEEL_ASSIGN_OR_RETURN(const Mapping input, Mapping::Map(files[0].get(), call.input, PROT_READ));
+  if (call.work == DecoderWork::kProbe) return Probe(processor, call, input.bytes(), reply);
+  return Produce(processor, call, input.bytes(), files.size() > 1 ? files[1].get() : -1, reply);
+}
+
+DecoderReply Answer(const Processor& processor, const DecoderCall& call, const std::vector<Handle>& files) {
+  DecoderReply made;
+  absl::Status status;
+  try {
+    status = Work(processor, call, files, &made);
+  } catch (const std::exception& error) {
+    status = absl::InternalError(error.what());  // says nothing about the data: the attempt failed
+  }
+  DecoderReply reply = DecoderReply::Of(status);
+  reply.facts = made.facts;
+  reply.notes = made.notes;
+  return reply;
+}
+
+}  // namespace
+
+void RunDecoder(int socket, const Processor& processor, uint64_t memory_bytes) {
+  const absl::Status confined = Confine(memory_bytes);
+  if (!SendMessage(socket, DecoderReply::Of(confined)).ok() || !confined.ok()) _exit(EXIT_FAILURE);
+  for (;;) {
+    DecoderCall call;
+    std::vector<Handle> files;
+    if (!ReceiveMessage(socket, &call, &files).ok()) _exit(EXIT_SUCCESS);
+    const DecoderReply reply = Answer(processor, call, files);
+    if (!SendMessage(socket, reply).ok()) _exit(EXIT_SUCCESS);
+  }
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,119 @@
+#include "server/decoder_sandbox.h"
+
+#include <fcntl.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "server/decoder_message.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr rlim_t kMaxFiles = 16;
+
+absl::Status CanNot(const char* what, int error) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot confine decoder processes: ", what, ": ", std::strerror(error)));
+}
+
+absl::Status LimitTo(__rlimit_resource resource, rlim_t most, const char* what) {
+  const rlimit limit{most, most};
+  return setrlimit(resource, &limit) == 0 ? absl::OkStatus() : CanNot(what, errno);
+}
+
+// Bytes of private writable memory, as RLIMIT_DATA counts them.
+absl::StatusOr<uint64_t> DataBytes() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/statm", "re"), std::fclose);
+  unsigned long size = 0, resident = 0, shared = 0, text = 0, lib = 0, data = 0;  // NOLINT: scanf's types
+  if (file == nullptr || std::fscanf(file.get(), "%lu %lu %lu %lu %lu %lu", &size, &resident, &shared, &text,
+                                     &lib, &data) != 6) {
+    return absl::FailedPreconditionError("cannot confine decoder processes: no /proc/self/statm");
+  }
+  return uint64_t{data} * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Where memory runs out on the machine, a decoder is what the kernel should end, not the worker. Raising this
+// needs no privilege; that it fails does no harm.
+void OfferToTheOomKiller() {
+  const Handle file(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+  if (file.get() >= 0) (void)!write(file.get(), "1000", 4);
+}
+
+// RLIMIT_DATA rather than RLIMIT_AS: media and parts are shared mappings, which are the worker's memory, and
+// their size says nothing of what a decoder allocates.
+absl::Status LimitResources(uint64_t memory_bytes) {
+  EVENKEEL_RETURN_IF_ERROR(LimitTo(RLIMIT_CORE, 0, "RLIMIT_CORE"));
+  EVENKEEL_RETURN_IF_ERROR(LimitTo(RLIMIT_NOFILE, kMaxFiles, "RLIMIT_NOFILE"));
+  if (!kConfinesFully) return absl::OkStatus();
+  EVENKEEL_ASSIGN_OR_RETURN(const uint64_t now, DataBytes());
+  return LimitTo(RLIMIT_DATA, now + memory_bytes, "RLIMIT_DATA");
+}
+
+// What decoding needs: memory, the files it holds, time, an end. `write` is for the last words of abort().
+constexpr int kAllowed[] = {
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(sendmsg),
+    SCMP_SYS(read),
+    SCMP_SYS(write),
+    SCMP_SYS(writev),
+    SCMP_SYS(close),
+    SCMP_SYS(munmap),
+    SCMP_SYS(mremap),
+    SCMP_SYS(madvise),
+    SCMP_SYS(brk),
+    SCMP_SYS(futex),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(gettimeofday),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(getpid),
+    SCMP_SYS(gettid),
+    SCMP_SYS(tgkill),
+    SCMP_SYS(rt_sigaction),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(sched_getaffinity),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group),
+};
+
+absl::Status Filter() {
+  const std::unique_ptr<void, void (*)(void*)> filter(seccomp_init(SCMP_ACT_KILL_PROCESS), seccomp_release);
+  if (filter == nullptr) return CanNot("seccomp_init", ENOMEM);
+  for (const int call : kAllowed) {
+    if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, call, 0); code != 0) {
+      return CanNot("seccomp_rule_add", -code);
+    }
+  }
+  for (const int call : {SCMP_SYS(mmap), SCMP_SYS(mprotect)}) {
+    const int code =
+        seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, call, 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+    if (code != 0) return CanNot("seccomp_rule_add", -code);
+  }
+  if (const int code = seccomp_load(filter.get()); code != 0) return CanNot("seccomp", -code);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Confine(uint64_t memory_bytes) {
+  OfferToTheOomKiller();
+  EVENKEEL_RETURN_IF_ERROR(LimitResources(memory_bytes));
+  EndWhereMemoryEnds();
+  if (prctl(PR_SET_DUMPABLE, 0) != 0) return CanNot("PR_SET_DUMPABLE", errno);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return CanNot("PR_SET_NO_NEW_PRIVS", errno);
+  return kConfinesFully ? Filter() : absl::OkStatus();
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,138 @@
+#include "server/isolated_processor.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace evenkeel {
+
+bool IsIsolated(Isolation isolation, Medium medium) {
+  switch (isolation) {
+    case Isolation::kOff:
+      return false;
+    case Isolation::kFfmpeg:
+      return medium == Medium::kAudio || medium == Medium::kVideo;
+    case Isolation::kAll:
+      return medium != Medium::kText;
+  }
+  return false;
+}
+
+// The item's bytes as a decoder sees them, and a copy's memory.
+struct IsolatedProcessor::Input {
+  SharedMemory::Place place;
+  SharedMemory::Block copy;
+};
+
+// The item's fields as a decoder sees them, and the memory of stand-ins that are copied when they are made.
+struct IsolatedProcessor::Output {
+  int fd = -1;
+  std::vector<SharedRange> ranges;
+  SharedMemory::Block copy;
+};
+
+IsolatedProcessor::IsolatedProcessor(std::unique_ptr<Processor> processor,
+                                     std::unique_ptr<DecoderPool> decoders, Isolation isolation,
+                                     const CpuBudget& budget)
+    : processor_(std::move(processor)),
+      decoders_(std::move(decoders)),
+      isolation_(isolation),
+      budget_(budget),
+      memory_(SharedMemory::Make()) {}
+
+absl::StatusOr<IsolatedProcessor::Input> IsolatedProcessor::Share(std::span<const std::byte> bytes) const {
+  if (const auto place = memory_->Find(bytes); place.has_value()) return Input{*place, {}};
+  Input input;
+  EVENKEEL_ASSIGN_OR_RETURN(input.copy, memory_->Allocate(SharedMemory::Use::kInput, bytes.size()));
+  if (!bytes.empty()) std::memcpy(input.copy.bytes().data(), bytes.data(), bytes.size());
+  input.place = *memory_->Find(input.copy.bytes());
+  return input;
+}
+
+absl::StatusOr<IsolatedProcessor::Output> IsolatedProcessor::Share(
+    std::span<const std::span<std::byte>> fields) const {
+  Output output;
+  uint64_t total = 0;
+  bool shared = true;
+  for (const std::span<std::byte> field : fields) {
+    const auto place = memory_->Find(field);
+    shared = shared && place.has_value() && (output.fd < 0 || place->fd == output.fd);
+    if (!shared) break;
+    output.fd = place->fd;
+    output.ranges.push_back({place->offset, field.size()});
+  }
+  if (shared) return output;
+  output.ranges.clear();
+  for (const std::span<std::byte> field : fields) {
+    output.ranges.push_back({total, field.size()});
+    total += RoundUpToPage(field.size());
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(output.copy, memory_->Allocate(SharedMemory::Use::kOutput, total));
+  output.fd = memory_->Find(output.copy.bytes())->fd;
+  return output;
+}
+
+absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_view suffix,
+                                                    std::span<const std::byte> bytes) const {
+  if (!isolates(medium)) return processor_->Probe(medium, suffix, bytes);
+  EVENKEEL_ASSIGN_OR_RETURN(const Input input, Share(bytes));
+  DecoderCall call{
+      .work = DecoderWork::kProbe, .medium = medium, .input = {input.place.offset, bytes.size()}};
+  CopyText(suffix, call.suffix);
+  const int files[] = {input.place.fd};
+  DecoderReply reply;
+  EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget_.ToProbe(bytes.size()), &reply));
+  return reply.facts;
+}
+
+absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
+                                        std::span<const std::span<std::byte>> field_bytes) const {
+  if (!isolates(request.medium)) return processor_->Produce(request, field_bytes);
+  if (field_bytes.empty() || field_bytes.size() > DecoderCall::kMaxFields) {
+    return absl::InternalError(absl::StrCat("an item of ", field_bytes.size(), " fields"));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const Input input, Share(request.bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(const Output output, Share(field_bytes));
+  DecoderCall call{.work = DecoderWork::kProduce,
+                   .medium = request.medium,
+                   .facts = request.facts,
+                   .planned = request.planned,
+                   .input = {input.place.offset, request.bytes.size()},
+                   .num_fields = static_cast<uint32_t>(field_bytes.size())};
+  CopyText(request.suffix, call.suffix);
+  uint64_t output_bytes = 0;
+  for (size_t i = 0; i < field_bytes.size(); ++i) {
+    call.fields[i] = output.ranges[i];
+    output_bytes += field_bytes[i].size();
+  }
+  const int files[] = {input.place.fd, output.fd};
+  DecoderReply reply;
+  const absl::Duration budget = budget_.ToProduce(request.facts, request.bytes.size(), output_bytes);
+  EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget, &reply));
+  if (request.notes != nullptr) *request.notes = reply.notes;
+  if (output.copy.bytes().empty()) return absl::OkStatus();
+  for (size_t i = 0; i < field_bytes.size(); ++i) {
+    if (field_bytes[i].empty()) continue;
+    std::memcpy(field_bytes[i].data(), output.copy.bytes().data() + output.ranges[i].offset,
+                field_bytes[i].size());
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
+                                        std::unique_ptr<DecoderPool> decoders, Isolation isolation) {
+  if (decoders == nullptr) return processor;
+  return std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders), isolation);
+}
+
+absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
+                                                           const DecoderPool::Options& options) {
+  if (job.isolation == Isolation::kOff) return std::unique_ptr<DecoderPool>();
+  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Processor> processor,
+                            Processor::LoadMedia(job.processor, job.limits));
+  return DecoderPool::Start(*processor, options);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,85 @@
+// A processor whose media are decoded by confined processes. Everything else is the processor it wraps.
+//
+//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(job));   // before any
+//   thread processor = std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders),
+//   job.isolation);
+//
+// Nothing is copied where the bytes of an item and its fields lie in `memory()`; elsewhere both are.
+// Errors are those of the processor; besides, Probe and Produce return Internal where the decoder process had
+// to be replaced and Unavailable where there is none: the attempt failed.
+//
+// Thread safety: as of any processor.
+#pragma once
+
+#include <memory>
+
+#include "core/job.h"
+#include "server/decoder_budget.h"
+#include "server/decoder_pool.h"
+#include "server/shared_memory.h"
+
+namespace evenkeel {
+
+// Whether media of a kind are decoded by processes of their own.
+bool IsIsolated(Isolation isolation, Medium medium);
+
+class IsolatedProcessor final : public Processor {
+ public:
+  IsolatedProcessor(std::unique_ptr<Processor> processor, std::unique_ptr<DecoderPool> decoders,
+                    Isolation isolation, const CpuBudget& budget = {});
+
+  bool isolates(Medium medium) const { return IsIsolated(isolation_, medium); }
+  // For bytes of items (Use::kInput) and for parts (Use::kOutput).
+  SharedMemory& memory() const { return *memory_; }
+  DecoderPool& decoders() const { return *decoders_; }
+
+  absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
+                                   std::span<const std::byte> bytes) const override;
+  absl::Status Produce(const ItemRequest& request,
+                       std::span<const std::span<std::byte>> field_bytes) const override;
+
+  absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
+    return processor_->Measure(facts);
+  }
+  absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
+                                                  std::span<const SampleItem> items,
+                                                  std::span<const MediaFacts> facts) const override {
+    return processor_->MeasureSequence(conversation, items, facts);
+  }
+  Digest digest() const override { return processor_->digest(); }
+  const std::vector<FieldSpec>& fields(Medium medium) const override { return processor_->fields(medium); }
+  absl::Status FillInvalid(const ItemRequest& request,
+                           std::span<const std::span<std::byte>> field_bytes) const override {
+    return processor_->FillInvalid(request, field_bytes);
+  }
+  MediaFacts DummyFacts(Phase phase) const override { return processor_->DummyFacts(phase); }
+  absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                                         std::span<const MediaFacts> facts) const override {
+    return processor_->BuildSequence(conversation, items, facts);
+  }
+  int64_t pad_token() const override { return processor_->pad_token(); }
+
+ private:
+  struct Input;
+  struct Output;
+
+  absl::StatusOr<Input> Share(std::span<const std::byte> bytes) const;
+  absl::StatusOr<Output> Share(std::span<const std::span<std::byte>> fields) const;
+
+  const std::unique_ptr<Processor> processor_;
+  const std::unique_ptr<DecoderPool> decoders_;
+  const Isolation isolation_;
+  const CpuBudget budget_;
+  const std::shared_ptr<SharedMemory> memory_;
+};
+
+// `processor` with `decoders`, or as it is where they are null.
+std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
+                                        std::unique_ptr<DecoderPool> decoders, Isolation isolation);
+
+// The decoders of a job; null where nothing is isolated. To be called while the process has one thread.
+// Errors of Processor::LoadMedia and DecoderPool::Start.
+absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
+                                                           const DecoderPool::Options& options);
+
+}  // namespace evenkeel

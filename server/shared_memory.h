@@ -1,0 +1,91 @@
+// Memory that decoder processes see, too: blocks that are files without a name (memfd), mapped here.
+//
+//   std::shared_ptr<SharedMemory> memory = SharedMemory::Make();
+//   EVENKEEL_ASSIGN_OR_RETURN(SharedMemory::Block block, memory->Allocate(SharedMemory::Use::kInput, size));
+//   ... read into block.bytes() ...
+//   std::optional<SharedMemory::Place> place = memory->Find(block.bytes().subspan(10));   // file and offset
+//
+// Input is what decoders may only read: its file is handed out opened for reading, and blocks are used again.
+// Output is what they write: always fresh, so that a decoder that keeps a block reaches nothing later.
+//
+// Thread safety: all members of SharedMemory may be called from many threads. A block belongs to one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/annotated_mutex.h"
+
+namespace evenkeel {
+
+inline constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t RoundUpToPage(uint64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
+ public:
+  enum class Use : uint8_t { kInput, kOutput };
+
+  class Block {
+   public:
+    Block() = default;
+    Block(Block&& other) noexcept { Swap(other); }
+    Block& operator=(Block&& other) noexcept {
+      Swap(other);
+      return *this;
+    }
+    ~Block();
+
+    std::span<std::byte> bytes() const { return {begin_, num_bytes_}; }
+
+   private:
+    friend class SharedMemory;
+    void Swap(Block& other) noexcept;
+
+    std::shared_ptr<SharedMemory> owner_;
+    std::byte* begin_ = nullptr;
+    uint64_t num_bytes_ = 0;
+  };
+
+  // Where a range lies: `fd` as decoders get it, valid while the block lives.
+  struct Place {
+    int fd = -1;
+    uint64_t offset = 0;
+  };
+
+  static std::shared_ptr<SharedMemory> Make() { return std::make_shared<SharedMemory>(); }
+  ~SharedMemory();
+
+  // Zeroed, or with what an earlier input left; begins at a page. Unavailable: no memory or no file handles.
+  absl::StatusOr<Block> Allocate(Use use, uint64_t num_bytes);
+  // None where the range is not inside one block.
+  std::optional<Place> Find(std::span<const std::byte> range) const;
+
+ private:
+  struct Mapping {
+    uint64_t capacity = 0;  // bytes, whole pages
+    int fd = -1;
+    Use use = Use::kInput;
+  };
+  // Inputs kept for the next item: a size that most media have, and few of them.
+  static constexpr uint64_t kMaxKeptBytes = 8 << 20;
+  static constexpr size_t kMaxKept = 64;
+
+  static absl::StatusOr<std::pair<std::byte*, Mapping>> Map(Use use, uint64_t num_bytes);
+  static void Unmap(std::byte* begin, const Mapping& mapping);
+  std::byte* TakeKept(uint64_t num_bytes);
+  void Release(std::byte* begin);
+
+  mutable Mutex mutex_;
+  std::map<const std::byte*, Mapping> mappings_ ABSL_GUARDED_BY(mutex_);  // by their begin
+  std::vector<std::byte*> kept_ ABSL_GUARDED_BY(mutex_);                  // unused inputs, still in mappings_
+};
+
+}  // namespace evenkeel

@@ -1,0 +1,301 @@
+// Whatever a medium does to its decoder: the attempt fails, the next item is made, and nothing else changes.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "server/decoder_sandbox.h"
+#include "server/isolated_processor.h"
+#include "server/part_builder.h"
+#include "tests/server/fake_stream.h"
+
+namespace evenkeel {
+namespace {
+
+using testing::HasSubstr;
+
+volatile uint64_t sink = 0;
+
+// What a decoder that a medium has taken over might do: the first byte of the item says.
+class HostileProcessor final : public Processor {
+ public:
+  absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
+                                   std::span<const std::byte> bytes) const override {
+    if (absl::Status behaved = Behave(bytes); !behaved.ok()) return behaved;
+    MediaFacts facts;
+    facts.medium = medium;
+    facts.width = static_cast<uint32_t>(bytes.size());
+    facts.height = static_cast<uint32_t>(suffix.size());
+    return facts;
+  }
+  absl::Status Produce(const ItemRequest& request,
+                       std::span<const std::span<std::byte>> fields) const override {
+    if (absl::Status behaved = Behave(request.bytes); !behaved.ok()) return behaved;
+    for (size_t i = 0; i < fields.size(); ++i) {
+      for (size_t at = 0; at < fields[i].size(); ++at) {
+        fields[i][at] = request.bytes[(at + i) % request.bytes.size()];
+      }
+    }
+    request.notes->samples_filled = request.bytes.size();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ItemLengths> Measure(const MediaFacts&) const override { return ItemLengths{}; }
+  absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation&, std::span<const SampleItem>,
+                                                  std::span<const MediaFacts>) const override {
+    return SequenceLengths{};
+  }
+  Digest digest() const override { return {}; }
+  const std::vector<FieldSpec>& fields(Medium) const override { return fields_; }
+  absl::Status FillInvalid(const ItemRequest&, std::span<const std::span<std::byte>>) const override {
+    return absl::OkStatus();
+  }
+  MediaFacts DummyFacts(Phase) const override { return {}; }
+  absl::StatusOr<Sequence> BuildSequence(const Conversation&, std::span<const SampleItem>,
+                                         std::span<const MediaFacts>) const override {
+    return Sequence{};
+  }
+  int64_t pad_token() const override { return 0; }
+
+ private:
+  static absl::Status Behave(std::span<const std::byte> bytes) {
+    switch (static_cast<char>(bytes[0])) {
+      case 'X':
+        return absl::DataLossError("the data end");
+      case 'R':
+        return absl::ResourceExhaustedError("17 streams; limits.max_streams is 16");
+      case 'T':
+        throw std::bad_alloc();
+      case 'C':
+        std::abort();
+      case 'L':
+        for (;;) sink = sink + 1;
+      case 'M':
+        for (;;) std::memset(std::malloc(64 << 20), 1, 64 << 20);
+      case 'B':  // one block that no machine has
+        return std::malloc(size_t{1} << 46) == nullptr ? absl::DataLossError("no memory") : absl::OkStatus();
+      case 'H': {
+        std::mutex mutex;
+        mutex.lock();
+        mutex.lock();
+        break;
+      }
+      case 'S':
+        sink = static_cast<uint64_t>(socket(AF_INET, SOCK_STREAM, 0));
+        break;
+      case 'O':
+        sink = static_cast<uint64_t>(open("/etc/hostname", O_RDONLY));
+        break;
+      case 'F':
+        sink = static_cast<uint64_t>(fork());
+        break;
+      case 'E':
+        execl("/bin/true", "true", nullptr);
+        break;
+      case 'P':
+        sink = reinterpret_cast<uint64_t>(
+            mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        break;
+      case 'W':  // the input is not its to write
+        const_cast<std::byte&>(bytes[0]) = std::byte{'!'};
+        break;
+      default:
+        break;
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<FieldSpec> fields_;
+};
+
+std::vector<std::byte> BytesOf(std::string_view text) {
+  std::vector<std::byte> bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+class Decoders : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto decoders =
+        DecoderPool::Start(HostileProcessor(), {.memory_bytes = 256 << 20, .still = absl::Seconds(1)});
+    ASSERT_TRUE(decoders.ok()) << decoders.status();
+    processor_ =
+        std::make_unique<IsolatedProcessor>(std::make_unique<HostileProcessor>(), *std::move(decoders),
+                                            Isolation::kFfmpeg, CpuBudget{.least = absl::Milliseconds(200)});
+  }
+
+  absl::Status Produce(std::string_view text, ItemNotes* notes = nullptr) {
+    const std::vector<std::byte> bytes = BytesOf(text);
+    std::vector<std::byte> a(10000), b(3);
+    const std::span<std::byte> fields[] = {a, b};
+    const absl::Status made = processor_->Produce(
+        {.medium = Medium::kAudio, .suffix = "wav", .bytes = bytes, .notes = notes}, fields);
+    if (!made.ok()) return made;
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i], bytes[i % bytes.size()]);
+    for (size_t i = 0; i < b.size(); ++i) EXPECT_EQ(b[i], bytes[(i + 1) % bytes.size()]);
+    return made;
+  }
+  uint64_t replaced() const { return processor_->decoders().num_replaced(); }
+
+  std::unique_ptr<IsolatedProcessor> processor_;
+};
+
+TEST_F(Decoders, ReturnWhatTheProcessorReturns) {
+  ItemNotes notes;
+  EXPECT_TRUE(Produce("good bytes", &notes).ok());
+  EXPECT_EQ(notes.samples_filled, 10);
+  EXPECT_EQ(Produce("X"), absl::DataLossError("the data end"));
+  EXPECT_EQ(Produce("R"), absl::ResourceExhaustedError("17 streams; limits.max_streams is 16"));
+  EXPECT_TRUE(absl::IsInternal(Produce("T"))) << "memory is no verdict";
+  const auto facts = processor_->Probe(Medium::kVideo, "seg.mp4", BytesOf("good"));
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->width, 4);
+  EXPECT_EQ(facts->height, 7);
+  EXPECT_EQ(processor_->Probe(Medium::kVideo, "mp4", BytesOf("X")).status(),
+            absl::DataLossError("the data end"));
+  EXPECT_EQ(replaced(), 0);
+}
+
+TEST_F(Decoders, WriteIntoThePartItselfAndReadFromWhereTheItemLies) {
+  SharedMemory& memory = processor_->memory();
+  const auto part = memory.Allocate(SharedMemory::Use::kOutput, 50000);
+  const auto item = memory.Allocate(SharedMemory::Use::kInput, 20);
+  ASSERT_TRUE(part.ok() && item.ok());
+  const std::span<std::byte> all = part->bytes();
+  std::fill(all.begin(), all.end(), std::byte{'-'});
+  std::memcpy(item->bytes().data(), "....abcdefgh........", 20);
+  const std::span<std::byte> fields[] = {all.subspan(4000, 9000), all.subspan(20001, 7)};
+  ItemNotes notes;
+  const absl::Status made = processor_->Produce(
+      {.medium = Medium::kAudio, .bytes = item->bytes().subspan(4, 8), .notes = &notes}, fields);
+  ASSERT_TRUE(made.ok()) << made;
+  EXPECT_EQ(std::memcmp(all.data() + 3999, "-abcdefghabc", 12), 0);
+  EXPECT_EQ(std::memcmp(all.data() + 20000, "-bcdefgh-", 9), 0);
+  EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'-'}), 50000 - 9007);
+}
+
+TEST_F(Decoders, AreReplacedAtOnceAndTheNextItemIsMade) {
+  Metrics metrics;
+  processor_->decoders().CountInto(&metrics);
+  struct Case {
+    const char* item;
+    const char* reason;
+  };
+  std::vector<Case> cases = {{"C", "crash"}, {"L", "cpu"}, {"H", "still"}, {"W", "crash"}};
+  if (kConfinesFully) {
+    const std::vector<Case> confined = {
+        {"M", "memory"},         {"B", "memory"},         {"S", "forbidden_call"}, {"O", "forbidden_call"},
+        {"F", "forbidden_call"}, {"E", "forbidden_call"}, {"P", "forbidden_call"}};
+    cases.insert(cases.end(), confined.begin(), confined.end());
+  }
+  uint64_t count = 0;
+  for (const Case& c : cases) {
+    const absl::Status failed = Produce(c.item);
+    EXPECT_TRUE(absl::IsInternal(failed)) << c.item << ": " << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr(absl::StrCat("replaced: ", c.reason))) << c.item;
+    EXPECT_EQ(replaced(), ++count) << c.item;
+    EXPECT_TRUE(Produce("good again").ok()) << c.item;
+  }
+  EXPECT_THAT(metrics.Text(), HasSubstr("evenkeel_decoder_restarts_total{reason=\"cpu\"} 1"));
+  processor_->decoders().CountInto(nullptr);
+}
+
+TEST_F(Decoders, ServeManyThreadsWhileOthersOfThemCrash) {
+  std::atomic<int> good = 0, failed = 0, verdicts = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        const bool crashes = i % 10 == t, bad = i % 10 == t + 1;
+        const absl::Status made = Produce(crashes ? "C" : bad ? "X" : absl::StrCat("item ", t, " ", i));
+        ++(made.ok() ? good : absl::IsDataLoss(made) ? verdicts : failed);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good, 160);
+  EXPECT_EQ(verdicts, 20);
+  EXPECT_EQ(failed, 20);
+  EXPECT_EQ(replaced(), 20);
+}
+
+TEST_F(Decoders, LeaveOtherMediaToTheProcessorItself) {
+  EXPECT_TRUE(processor_->isolates(Medium::kAudio));
+  EXPECT_FALSE(processor_->isolates(Medium::kImage));
+  EXPECT_TRUE(IsIsolated(Isolation::kAll, Medium::kImage));
+  EXPECT_FALSE(IsIsolated(Isolation::kOff, Medium::kVideo));
+}
+
+TEST(SharedMemory, UsesInputsAgainAndOutputsNever) {
+  const auto memory = SharedMemory::Make();
+  const auto allocate = [&](SharedMemory::Use use) { return *memory->Allocate(use, 100); };
+  const void* input = allocate(SharedMemory::Use::kInput).bytes().data();
+  EXPECT_EQ(allocate(SharedMemory::Use::kInput).bytes().data(), input);
+  {
+    auto block = allocate(SharedMemory::Use::kOutput);
+    block.bytes()[5] = std::byte{7};
+  }
+  const auto block = allocate(SharedMemory::Use::kOutput);
+  EXPECT_EQ(block.bytes()[5], std::byte{0});
+  EXPECT_TRUE(memory->Find(block.bytes().subspan(7)).has_value());
+  std::vector<std::byte> other(10);
+  EXPECT_FALSE(memory->Find(other).has_value());
+}
+
+TEST(DecoderPool, StartsOnlyWhereThereIsOneThread) {
+  if (!kConfinesFully) GTEST_SKIP() << "sanitizers have threads of their own";
+  std::mutex hold;
+  hold.lock();
+  std::thread other([&] { std::lock_guard<std::mutex> lock(hold); });
+  const auto decoders = DecoderPool::Start(HostileProcessor(), {});
+  hold.unlock();
+  other.join();
+  EXPECT_TRUE(absl::IsFailedPrecondition(decoders.status())) << decoders.status();
+}
+
+// Of a stream whose audio is decoded by processes: what a part then is.
+TEST(IsolatedStream, MakesTheSamePartsAndNamesTheSampleThatCrashedItsDecoder) {
+  Job job = FakeJob(1, 4);
+  job.isolation = Isolation::kAll;
+  std::vector<FakeSample> samples = MixedSamples(4);
+  samples[2].items = {{.medium = Medium::kAudio, .bytes = "Threw"}};
+  for (const bool isolated : {false, true}) {
+    const auto stream = MakeFakeStream(job, samples);
+    if (isolated) {
+      auto decoders = DecoderPool::Start(*stream->processor, {});
+      ASSERT_TRUE(decoders.ok()) << decoders.status();
+      Isolate(*stream, *std::move(decoders));
+    }
+    const auto plan = std::make_shared<const StepPlan>(*PlanStep(*stream, 0));
+    PartBuilder builder(*stream, nullptr);
+    int failed = 0;
+    for (const PartName& name : builder.PartsOf(*plan, 0)) {
+      const auto task = builder.Prepare(plan, name);
+      ASSERT_TRUE(task.ok());
+      EXPECT_EQ((*task)->is_shared(), isolated && name.phase != Phase::kLlm);
+      std::vector<std::byte> part((*task)->num_bytes());
+      (*task)->Begin(part);
+      for (size_t unit = 0; unit < (*task)->num_units(); ++unit) {
+        const absl::Status made = (*task)->RunUnit(unit, part);
+        if (made.ok()) continue;
+        ++failed;
+        EXPECT_TRUE(absl::IsInternal(made)) << made;
+        EXPECT_THAT(ExcludeLine(made), HasSubstr("/key-2")) << made;
+      }
+    }
+    EXPECT_EQ(failed, 1);
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel
