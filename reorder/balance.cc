@@ -39,14 +39,6 @@ Scale::Scale(double total) {
   factor_ = std::ldexp(1.0, 51 - exponent);
 }
 
-Load Scale::operator()(double cost) const { return static_cast<Load>(cost * factor_ + 0.5); }
-
-double CleanCost(const Cost& cost, uint32_t length) {
-  const double value = cost(static_cast<double>(length));
-  if (!(value > 0)) return 0;
-  return value < 1e200 ? value : 1e200;
-}
-
 const Balancer* FindBalancer(std::string_view name) {
   if (name == "binary_search_padded") return &GreedyPadded();  // another name of the same
   for (const Balancer* balancer : Balancers()) {

@@ -35,14 +35,18 @@ inline constexpr double kToleranceOfGiven = 0.0049;
 class Scale {
  public:
   explicit Scale(double total);
-  Load operator()(double cost) const;
+  Load operator()(double cost) const { return static_cast<Load>(cost * factor_ + 0.5); }
 
  private:
   double factor_ = 1;
 };
 
 // The job's cost of a length, cleaned of what is no number: negative and NaN count as 0, at most 1e200.
-double CleanCost(const Cost& cost, uint32_t length);
+inline double CleanCost(const Cost& cost, uint32_t length) {
+  const double value = cost(static_cast<double>(length));
+  if (!(value > 0)) return 0;
+  return value < 1e200 ? value : 1e200;
+}
 
 struct BalanceProblem {
   const PhaseRanks* ranks = nullptr;

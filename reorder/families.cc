@@ -72,7 +72,7 @@ uint32_t Family::Take(const Shares& weight, const Shares& share) {
   // A float that is not negative orders as the integer of its bits: the last four become the child's number,
   // so that one minimum finds the least and, of near equals, the first.
   Int4 least = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
-  for (int32_t four = 0; four < static_cast<int32_t>(kMost / 4); ++four) {
+  for (int32_t four = 0; 4 * four < static_cast<int32_t>(size_); ++four) {
     const Float4 growth =
         weight[0] * load_[0][four] + weight[1] * load_[1][four] + weight[2] * load_[2][four];
     const Int4 number = {4 * four, 4 * four + 1, 4 * four + 2, 4 * four + 3};

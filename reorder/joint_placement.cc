@@ -20,26 +20,24 @@ constexpr float kLlmWeight = 2;
 
 class JointPlacement {
  public:
-  explicit JointPlacement(const BalanceProblem& problem) : problem_(problem) { FillShares(); }
+  explicit JointPlacement(const BalanceProblem& problem) : problem_(problem) {
+    FillShares();
+    SortShares();
+  }
 
   std::vector<uint32_t> Run() {
-    const std::vector<uint32_t> order = LargestShareFirst();
     std::vector<std::vector<Family>> levels = MakeFamilies(*problem_.ranks);
     std::vector<uint32_t> rank(shares_.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-      const uint32_t unit = order[i];
-      if (i + 8 < order.size())
-        __builtin_prefetch(&shares_[order[i + 8]]);  // the order is a random one in memory
-      const Shares& share = shares_[unit];
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      const Shares& share = shares_[i];
       const Shares weight = {kLlmWeight * share[0], share[1], share[2]};
       uint32_t at = 0;
       for (size_t level = levels.size(); level-- > 0;) at = levels[level][at].Take(weight, share);
-      rank[unit] = at;
+      rank[i] = at;
     }
     // With few samples a rank not every phase can be met. An encoder's excess can still be moved by item, the
     // llm's cannot: the later passes trade the one for the other.
     const SwapProblem swaps{.shares = shares_,
-                            .order = order,
                             .families = &levels.front(),
                             .num_ranks = problem_.ranks->size(),
                             .cap = Caps(),
@@ -47,7 +45,9 @@ class JointPlacement {
                                        {.weight = {1, 1e-2f, 1e-2f}, .far_partners = 16, .llm_only = true},
                                        {.weight = {1, 1e-5f, 1e-5f}, .far_partners = 64, .llm_only = true}}};
     RepairBySwaps(swaps, rank);
-    return rank;
+    std::vector<uint32_t> rank_of_unit(rank.size());
+    for (size_t i = 0; i < rank.size(); ++i) rank_of_unit[order_[i]] = rank[i];
+    return rank_of_unit;
   }
 
  private:
@@ -69,14 +69,18 @@ class JointPlacement {
     }
   }
 
-  std::vector<uint32_t> LargestShareFirst() const {
+  // Units are numbered by their place in this order from here on: everything after reads memory in sequence.
+  void SortShares() {
     std::vector<Load> key(shares_.size());
     for (size_t i = 0; i < key.size(); ++i) {
       const float largest = std::max(shares_[i][0], std::max(shares_[i][1], shares_[i][2]));
       // Positive floats order as integers; four digits of them are order enough.
       key[i] = static_cast<Load>(std::bit_cast<uint32_t>(largest) >> 9);
     }
-    return DearestFirst(key);
+    order_ = DearestFirst(key);
+    std::vector<Shares> sorted(shares_.size());
+    for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = shares_[order_[i]];
+    shares_.swap(sorted);
   }
 
   // The mean, or the longest unit where that is more, and somewhat less than the tolerance: above the
@@ -91,7 +95,8 @@ class JointPlacement {
   }
 
   const BalanceProblem& problem_;
-  std::vector<Shares> shares_;
+  std::vector<Shares> shares_;   // largest first
+  std::vector<uint32_t> order_;  // the unit of each
 };
 
 }  // namespace

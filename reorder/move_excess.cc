@@ -93,10 +93,24 @@ class Excess {
     }
   }
 
-  // `items_[r]`: the items of a rank, dearest first.
+  // `items_[r]`: the items of a rank; see Items.
   void ListItems() {
+    std::vector<uint32_t> count(ranks_.size(), 0);
+    for (uint32_t r : rank_) ++count[r];
     items_.resize(ranks_.size());
-    for (uint32_t i : DearestFirst(problem_.cost)) items_[rank_[i]].push_back(i);
+    for (uint32_t r = 0; r < ranks_.size(); ++r) items_[r].reserve(count[r] + 1);
+    for (uint32_t i = 0; i < rank_.size(); ++i) items_[rank_[i]].push_back(i);
+    sorted_.assign(ranks_.size(), false);
+  }
+
+  // The items of a rank, dearest first. Few ranks are ever looked at, so each is sorted when it is.
+  std::vector<uint32_t>& Items(uint32_t rank) {
+    std::vector<uint32_t>& items = items_[rank];
+    if (!sorted_[rank]) {
+      std::sort(items.begin(), items.end(), [&](uint32_t a, uint32_t b) { return Dearer(a, b); });
+      sorted_[rank] = true;
+    }
+    return items;
   }
 
   bool Dearer(uint32_t a, uint32_t b) const {
@@ -104,16 +118,16 @@ class Excess {
   }
 
   // The dearest item of a rank that costs at most `most`.
-  std::optional<uint32_t> DearestUpTo(uint32_t rank, Load most) const {
-    const auto& items = items_[rank];
+  std::optional<uint32_t> DearestUpTo(uint32_t rank, Load most) {
+    const auto& items = Items(rank);
     auto it = std::lower_bound(items.begin(), items.end(), most,
                                [&](uint32_t i, Load bound) { return problem_.cost[i] > bound; });
     if (it == items.end()) return std::nullopt;
     return *it;
   }
   // The cheapest item of a rank that costs at least `least`.
-  std::optional<uint32_t> CheapestFrom(uint32_t rank, Load least) const {
-    const auto& items = items_[rank];
+  std::optional<uint32_t> CheapestFrom(uint32_t rank, Load least) {
+    const auto& items = Items(rank);
     auto it = std::lower_bound(items.begin(), items.end(), least,
                                [&](uint32_t i, Load bound) { return problem_.cost[i] >= bound; });
     if (it == items.begin()) return std::nullopt;
@@ -122,7 +136,7 @@ class Excess {
 
   // The best move of at most `room`, for a rank that is `excess` too much: just enough, else as much as
   // possible.
-  std::optional<Move> BestMove(uint32_t giver, uint32_t taker, Load excess, Load room) const {
+  std::optional<Move> BestMove(uint32_t giver, uint32_t taker, Load excess, Load room) {
     Move best;
     const auto consider = [&](uint32_t give, uint32_t get) {
       const Load amount = problem_.cost[give] - (get == kNowhere ? 0 : problem_.cost[get]);
@@ -137,7 +151,7 @@ class Excess {
     if (auto item = DearestUpTo(giver, std::min(excess, room))) consider(*item, kNowhere);
     // An exchange only where no single item is about right.
     if (best.amount < excess || best.amount > 2 * excess) {
-      for (uint32_t give : items_[giver]) {
+      for (uint32_t give : Items(giver)) {
         if (auto get = DearestUpTo(taker, problem_.cost[give] - excess)) consider(give, *get);
         if (auto get = CheapestFrom(taker, problem_.cost[give] - std::min(excess, room)))
           consider(give, *get);
@@ -153,8 +167,9 @@ class Excess {
   }
   void Carry(uint32_t item, uint32_t from, uint32_t to) {
     const auto dearer = [&](uint32_t a, uint32_t b) { return Dearer(a, b); };
-    items_[from].erase(std::lower_bound(items_[from].begin(), items_[from].end(), item, dearer));
-    items_[to].insert(std::lower_bound(items_[to].begin(), items_[to].end(), item, dearer), item);
+    std::vector<uint32_t>&source = Items(from), &target = Items(to);
+    source.erase(std::lower_bound(source.begin(), source.end(), item, dearer));
+    target.insert(std::lower_bound(target.begin(), target.end(), item, dearer), item);
     load_[from] -= problem_.cost[item];
     load_[to] += problem_.cost[item];
     rank_[item] = to;
@@ -246,6 +261,7 @@ class Excess {
   std::vector<Load> load_;      // [ranks]
   std::vector<uint32_t> rank_;  // [items]
   std::vector<std::vector<uint32_t>> items_;
+  std::vector<bool> sorted_;  // [ranks] whether the rank's items are
 };
 
 }  // namespace

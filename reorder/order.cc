@@ -28,10 +28,12 @@ class ItemOrder {
     images_.assign(buckets_, {});
     videos_.assign(buckets_, {});
     units_.bucket.resize(units_.item.size());
+    items_.resize(units_.item.size());
     for (size_t i = 0; i < units_.item.size(); ++i) {
       const uint32_t microbatch = microbatches == 1 ? 0 : llm.microbatch[units_.sample[i]];
       const uint32_t bucket = units_.rank[i] * microbatches + microbatch;
       units_.bucket[i] = bucket;
+      items_[i] = {units_.item[i], units_.rows[i], bucket, units_.video[i] != 0, 0};
       Next& count = units_.video[i] ? videos_[bucket] : images_[bucket];
       ++count.at;
       count.row += units_.rows[i];
@@ -54,28 +56,31 @@ class ItemOrder {
   }
 
   void PlaceItems(const PhasePlan& llm_plan, Plan& plan) {
-    units_.first_row.resize(units_.item.size());
-    std::vector<uint32_t> position(units_.item.size());
-    const std::vector<uint32_t>& samples = llm_plan.order;
-    for (size_t k = 0; k < samples.size(); ++k) {
-      // Samples of a rank are anywhere in memory.
-      if (k + 16 < samples.size()) __builtin_prefetch(&units_.begin[samples[k + 16]]);
-      if (k + 8 < samples.size()) Prefetch(units_.begin[samples[k + 8]], position);
-      const uint32_t s = samples[k];
-      for (uint32_t i = units_.begin[s]; i < units_.begin[s + 1]; ++i) {
-        const uint32_t bucket = units_.bucket[i];
-        Next& next = units_.video[i] ? videos_[bucket] : images_[bucket];
-        phase_plan_.order[next.at] = units_.item[i];
-        position[i] = next.at - phase_plan_.begin[bucket];
-        units_.first_row[i] = next.row;
-        ++next.at;
-        next.row += units_.rows[i];
-      }
-    }
     const uint32_t microbatches = phase_plan_.num_microbatches;
-    for (size_t i = 0; i < units_.item.size(); ++i) {
-      plan.items[units_.item[i]].place = {units_.rank[i], units_.bucket[i] - units_.rank[i] * microbatches,
-                                          position[i]};
+    const std::vector<uint32_t>& samples = llm_plan.order;
+    units_.outgoing.resize(items_.size());
+    units_.outgoing_begin.assign(1, 0);
+    units_.outgoing_begin.reserve(llm_plan.begin.size());
+    EncoderUnits::Outgoing* out = units_.outgoing.data();
+    for (size_t batch = 0; batch + 1 < llm_plan.begin.size(); ++batch) {
+      for (size_t k = llm_plan.begin[batch]; k < llm_plan.begin[batch + 1]; ++k) {
+        Prefetch(samples, k);
+        for (uint32_t i = units_.begin[samples[k]]; i < units_.begin[samples[k] + 1]; ++i) {
+          Item& item = items_[i];
+          Next& next = item.video ? videos_[item.bucket] : images_[item.bucket];
+          phase_plan_.order[next.at] = item.item;
+          item.position = next.at - phase_plan_.begin[item.bucket];
+          *out++ = {next.row, item.rows, microbatches == 1 ? item.bucket : item.bucket / microbatches};
+          ++next.at;
+          next.row += item.rows;
+        }
+      }
+      units_.outgoing_begin.push_back(static_cast<uint32_t>(out - units_.outgoing.data()));
+    }
+    for (size_t i = 0; i < items_.size(); ++i) {
+      const Item& item = items_[i];
+      plan.items[item.item].place = {units_.rank[i], item.bucket - units_.rank[i] * microbatches,
+                                     item.position};
     }
   }
 
@@ -96,13 +101,19 @@ class ItemOrder {
   }
 
  private:
-  void Prefetch(uint32_t i, const std::vector<uint32_t>& position) const {
-    __builtin_prefetch(units_.bucket.data() + i);
-    __builtin_prefetch(units_.video.data() + i);
-    __builtin_prefetch(units_.item.data() + i);
-    __builtin_prefetch(units_.rows.data() + i);
-    __builtin_prefetch(units_.first_row.data() + i, 1);
-    __builtin_prefetch(position.data() + i, 1);
+  // What is read of an item, four to a cache line.
+  struct Item {
+    uint32_t item = 0;  // into Plan::items
+    uint32_t rows = 0;
+    uint32_t bucket = 0;
+    uint32_t video : 1 = 0;
+    uint32_t position : 31 = 0;  // in its bucket
+  };
+
+  // Samples of a rank are anywhere in memory.
+  void Prefetch(const std::vector<uint32_t>& samples, size_t k) const {
+    if (k + 32 < samples.size()) __builtin_prefetch(&units_.begin[samples[k + 32]]);
+    if (k + 16 < samples.size()) __builtin_prefetch(items_.data() + units_.begin[samples[k + 16]], 1);
   }
 
   struct Next {
@@ -115,6 +126,7 @@ class ItemOrder {
   const SampleItem& dummy_;
   const bool dummy_is_video_;
   const size_t buckets_;
+  std::vector<Item> items_;            // of the phase
   std::vector<uint32_t> dummies_;      // [buckets]
   std::vector<Next> images_, videos_;  // [buckets]
 };

@@ -62,9 +62,8 @@ class Composer {
     for (uint32_t m = 0; m < microbatches; ++m) {
       if (encoder_.num_microbatches == 1 || m == exchange) {
         const size_t bucket = llm_of_[to] * size_t{microbatches} + m;
-        for (uint32_t at = llm_.begin[bucket]; at < llm_.begin[bucket + 1]; ++at) {
-          if (at + 8 < llm_.order.size()) Prefetch(at + 8);
-          sorted &= AddPieces(llm_.order[at], row);
+        for (uint32_t i = units_.outgoing_begin[bucket]; i < units_.outgoing_begin[bucket + 1]; ++i) {
+          sorted &= AddPiece(units_.outgoing[i], row);
         }
       }
       mine.microbatch_offsets[m + 1] = row;
@@ -77,26 +76,13 @@ class Composer {
     AddSegments(to, route);
   }
 
-  // Samples of a rank are anywhere in memory.
-  void Prefetch(size_t at) const {
-    if (at + 8 < llm_.order.size()) __builtin_prefetch(units_.begin.data() + llm_.order[at + 8]);
-    const uint32_t i = units_.begin[llm_.order[at]];
-    __builtin_prefetch(units_.rows.data() + i);
-    __builtin_prefetch(units_.rank.data() + i);
-    __builtin_prefetch(units_.first_row.data() + i);
-  }
-
-  // Appends the pieces of a sample's items; false where one is out of the order of senders.
-  bool AddPieces(uint32_t sample, uint64_t& row) {
-    bool sorted = true;
-    for (uint32_t i = units_.begin[sample]; i < units_.begin[sample + 1]; ++i) {
-      const uint32_t rows = units_.rows[i];
-      if (rows == 0) continue;
-      const uint32_t from = encoder_at_[units_.rank[i]];
-      sorted &= pieces_.empty() || pieces_.back().from <= from;
-      pieces_.push_back({from, units_.first_row[i], row, rows});
-      row += rows;
-    }
+  // False where the piece is out of the order of senders.
+  bool AddPiece(const EncoderUnits::Outgoing& item, uint64_t& row) {
+    if (item.rows == 0) return true;
+    const uint32_t from = encoder_at_[item.rank];
+    const bool sorted = pieces_.empty() || pieces_.back().from <= from;
+    pieces_.push_back({from, item.first_row, row, item.rows});
+    row += item.rows;
     return sorted;
   }
 

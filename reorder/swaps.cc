@@ -83,7 +83,7 @@ class Repair {
     std::vector<uint32_t> count(problem.num_ranks, 0);
     for (uint32_t r : rank) ++count[r];
     for (uint32_t r = 0; r < problem.num_ranks; ++r) units_[r].reserve(count[r] + 4);
-    for (uint32_t u : problem.order) {
+    for (uint32_t u = 0; u < rank.size(); ++u) {
       units_[rank[u]].push_back(u);
       for (int p = 0; p < kNumPhases; ++p) load_[rank[u]][p] += problem.shares[u][p];
     }

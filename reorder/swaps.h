@@ -17,8 +17,7 @@ struct SwapPass {
 };
 
 struct SwapProblem {
-  std::span<const Shares> shares;       // [units]
-  std::span<const uint32_t> order;      // all units, large ones first: the order in which they are looked at
+  std::span<const Shares> shares;       // [units], large ones first: the order in which they are looked at
   const std::vector<Family>* families;  // leaves: partners are sought in the same family first
   uint32_t num_ranks = 0;
   Shares cap = {};  // load up to which a rank is left alone

@@ -33,8 +33,16 @@ struct EncoderUnits {
   std::vector<Load> load_of_sample;   // [samples]
   std::vector<uint32_t> rank;         // where it is computed
   std::vector<uint32_t> bucket;       // rank * microbatches + microbatch
-  std::vector<uint64_t> first_row;    // in the encoder output of its bucket
   std::vector<uint64_t> bucket_rows;  // [ranks * microbatches], dummies included
+
+  // The same items in the order in which the llm takes them, once both are in order.
+  struct Outgoing {
+    uint64_t first_row = 0;  // in the encoder output of its bucket
+    uint32_t rows = 0;
+    uint32_t rank = 0;
+  };
+  std::vector<Outgoing> outgoing;
+  std::vector<uint32_t> outgoing_begin;  // [llm ranks * microbatches + 1]
 };
 
 // Fills `phase_plan.order` and `.begin` and the places of the samples: in the sampler's order within a
