@@ -79,7 +79,7 @@ constexpr Container kContainers[] = {
 
 // Only to learn parameters from the first packets; what is delivered comes from OpenDecoder.
 constexpr char kProbeCodecs[] =
-    "h264,hevc,mpeg4,mjpeg,vp8,vp9,cinepak,aac,aac_fixed,ac3,ac3_fixed,mp3,mp3float,flac,alac,opus,"
+    "h264,hevc,mpeg4,mjpeg,vp8,vp9,libdav1d,cinepak,aac,aac_fixed,ac3,ac3_fixed,mp3,mp3float,flac,alac,opus,"
     "libopus,"
     "pcm_s16le,pcm_s16be,pcm_u8,pcm_s8,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
     "pcm_mulaw,pcm_alaw";
@@ -150,39 +150,60 @@ absl::StatusOr<MediaInput> MediaInput::Open(std::string_view suffix, std::span<c
   EVENKEEL_ASSIGN_OR_RETURN(const Container* container, ContainerOf(suffix, bytes));
   MediaInput input;
   input.memory_ = std::make_unique<Memory>(Memory{bytes, 0});
-  auto* buffer = static_cast<uint8_t*>(av_malloc(kIoBufferBytes));
-  input.io_.reset(
-      avio_alloc_context(buffer, kIoBufferBytes, 0, input.memory_.get(), ReadMemory, nullptr, SeekMemory));
-  AVFormatContext* format = avformat_alloc_context();
-  if (input.io_ == nullptr || format == nullptr) return absl::InternalError("FFmpeg: no memory");
-  format->pb = input.io_.get();
-  format->io_open = RefuseToOpen;
-  format->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_BITEXACT;
-  format->max_streams = static_cast<int>(limits.max_streams);
-  format->probesize = kHeaderProbeBytes;
-  format->fps_probe_size = 0;
-  format->codec_whitelist = av_strdup(kProbeCodecs);
-  int code = avformat_open_input(&format, nullptr, av_find_input_format(container->demuxer), nullptr);
-  if (code < 0) {  // it has freed `format`
-    return absl::InvalidArgumentError(absl::StrCat(container->demuxer, " header: ", FfmpegMessage(code)));
-  }
-  input.format_.reset(format);
-  if (format->nb_streams > limits.max_streams) {
-    return absl::ResourceExhaustedError(absl::StrCat("container of ", format->nb_streams,
-                                                     " streams; limits.max_streams is ", limits.max_streams));
-  }
-  code = avformat_find_stream_info(format, nullptr);
-  if (code < 0)
-    return absl::InvalidArgumentError(absl::StrCat(container->demuxer, ": ", FfmpegMessage(code)));
-  input.stream_ = PickStream(*format, type);
+  input.demuxer_ = container->demuxer;
+  input.max_streams_ = limits.max_streams;
+  EVENKEEL_RETURN_IF_ERROR(input.OpenContainer(/*read_parameters=*/true));
+  input.stream_ = PickStream(*input.format_, type);
   if (input.stream_ < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(container->demuxer, ": no ", av_get_media_type_string(type), " stream"));
   }
-  for (unsigned i = 0; i < format->nb_streams; ++i) {
-    if (static_cast<int>(i) != input.stream_) format->streams[i]->discard = AVDISCARD_ALL;
-  }
+  input.IgnoreOtherStreams();
   return input;
+}
+
+absl::Status MediaInput::OpenContainer(bool read_parameters) {
+  format_.reset();
+  memory_->position = 0;
+  auto* buffer = static_cast<uint8_t*>(av_malloc(kIoBufferBytes));
+  io_.reset(avio_alloc_context(buffer, kIoBufferBytes, 0, memory_.get(), ReadMemory, nullptr, SeekMemory));
+  AVFormatContext* format = avformat_alloc_context();
+  if (io_ == nullptr || format == nullptr) return absl::InternalError("FFmpeg: no memory");
+  format->pb = io_.get();
+  format->io_open = RefuseToOpen;
+  format->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_BITEXACT;
+  format->max_streams = static_cast<int>(max_streams_);
+  format->probesize = kHeaderProbeBytes;
+  format->fps_probe_size = 0;
+  format->codec_whitelist = av_strdup(kProbeCodecs);
+  int code = avformat_open_input(&format, nullptr, av_find_input_format(demuxer_), nullptr);
+  if (code < 0) {  // it has freed `format`
+    return absl::InvalidArgumentError(absl::StrCat(demuxer_, " header: ", FfmpegMessage(code)));
+  }
+  format_.reset(format);
+  if (format->nb_streams > max_streams_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("container of ", format->nb_streams, " streams; limits.max_streams is ", max_streams_));
+  }
+  if (!read_parameters) return absl::OkStatus();
+  code = avformat_find_stream_info(format, nullptr);
+  if (code < 0) return absl::InvalidArgumentError(absl::StrCat(demuxer_, ": ", FfmpegMessage(code)));
+  return absl::OkStatus();
+}
+
+absl::Status MediaInput::Rewind() {
+  // These say in their headers all that their packets need; others learn it by decoding the first ones.
+  const std::string_view demuxer = demuxer_;
+  EVENKEEL_RETURN_IF_ERROR(OpenContainer(/*read_parameters=*/demuxer != "mov" && demuxer != "matroska"));
+  if (stream_ >= static_cast<int>(format_->nb_streams)) return absl::DataLossError("container changed");
+  IgnoreOtherStreams();
+  return absl::OkStatus();
+}
+
+void MediaInput::IgnoreOtherStreams() {
+  for (unsigned i = 0; i < format_->nb_streams; ++i) {
+    if (static_cast<int>(i) != stream_) format_->streams[i]->discard = AVDISCARD_ALL;
+  }
 }
 
 bool MediaInput::Next(AVPacket& packet) {

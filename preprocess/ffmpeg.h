@@ -60,6 +60,10 @@ class MediaInput {
   AVFormatContext& format() { return *format_; }
   AVStream& stream() { return *format_->streams[stream_]; }
 
+  // Back to the first packet. What was read of the stream's parameters may be missing afterwards: open the
+  // decoder before.
+  absl::Status Rewind();
+
   // The next whole packet of the stream; false at the end. Damaged and empty packets are passed over, so that
   // the pass that counts and the pass that decodes see the same ones.
   bool Next(AVPacket& packet);
@@ -70,12 +74,16 @@ class MediaInput {
     size_t position = 0;
   };
   MediaInput() = default;
+  absl::Status OpenContainer(bool read_parameters);
+  void IgnoreOtherStreams();
   static int ReadMemory(void* opaque, uint8_t* out, int size);
   static int64_t SeekMemory(void* opaque, int64_t offset, int whence);
 
   std::unique_ptr<Memory> memory_;
   IoPtr io_;
   FormatPtr format_;  // closed before io_
+  const char* demuxer_ = nullptr;
+  uint32_t max_streams_ = 0;
   int stream_ = 0;
 };
 

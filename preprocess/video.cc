@@ -1,33 +1,22 @@
 #include "preprocess/video.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
-#include <memory>
 #include <utility>
 #include <vector>
 
 extern "C" {
 #include <libavutil/display.h>
-#include <libswscale/swscale.h>
 }
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/ffmpeg.h"
+#include "preprocess/frame_rgb.h"
+#include "preprocess/video_index.h"
 
 namespace evenkeel {
 namespace {
-
-struct ScalerFree {
-  void operator()(SwsContext* scaler) const { sws_freeContext(scaler); }
-};
-using ScalerPtr = std::unique_ptr<SwsContext, ScalerFree>;
-
-constexpr int kScalerFlags =
-    SWS_BILINEAR | SWS_ACCURATE_RND | SWS_BITEXACT | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP;
-constexpr int kAlignment = 64;
 
 // Decoders that were seen to give the same bytes with every set of CPU features
 // (tests/preprocess/video_test.cc).
@@ -45,6 +34,8 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
       return "vp8";
     case AV_CODEC_ID_VP9:
       return "vp9";
+    case AV_CODEC_ID_AV1:
+      return "libdav1d";
     case AV_CODEC_ID_CINEPAK:
       return "cinepak";
     default:
@@ -52,12 +43,6 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
           absl::StrCat("video codec '", avcodec_get_name(id),
                        "': its decoder is not known to give the same bytes everywhere"));
   }
-}
-
-// False for packets that carry no frame to show.
-bool ShowsFrame(const AVPacket& packet, AVCodecID id) {
-  if ((packet.flags & AV_PKT_FLAG_DISCARD) != 0) return false;
-  return id != AV_CODEC_ID_VP8 || (packet.data[0] & 0x10) != 0;
 }
 
 uint32_t RotationOf(AVStream& stream) {
@@ -72,53 +57,29 @@ uint32_t RotationOf(AVStream& stream) {
   return values[0] < 0 && values[1] == 0 ? 180 : 0;
 }
 
-struct PacketCount {
-  uint64_t frames = 0;
-  int64_t first_pts = std::numeric_limits<int64_t>::max();
-  int64_t end_pts = std::numeric_limits<int64_t>::min();
-};
-
-absl::StatusOr<PacketCount> CountPackets(MediaInput& input, const Limits& limits) {
-  PacketPtr packet(av_packet_alloc());
-  PacketCount count;
-  uint64_t packets = 0;
-  while (input.Next(*packet)) {
-    if (++packets > 2 * limits.max_video_frames) break;
-    if (ShowsFrame(*packet, input.stream().codecpar->codec_id)) {
-      ++count.frames;
-      int64_t pts = packet->pts != AV_NOPTS_VALUE ? packet->pts : packet->dts;
-      constexpr int64_t kSane = int64_t{1} << 60;
-      if (pts > -kSane && pts < kSane && packet->duration >= 0 && packet->duration < kSane) {
-        count.first_pts = std::min(count.first_pts, pts);
-        count.end_pts = std::max(count.end_pts, pts + packet->duration);
-      }
-    }
-    av_packet_unref(packet.get());
-  }
-  if (packets > 2 * limits.max_video_frames || count.frames > limits.max_video_frames) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("video of more frames than limits.max_video_frames ", limits.max_video_frames));
-  }
-  if (count.frames == 0) return absl::InvalidArgumentError("video without frames");
-  return count;
+// Frames over the span of their times; 0/1 where that is not known.
+AVRational MeasuredRate(const AVStream& stream, const VideoIndex& index) {
+  const AVRational unit = stream.time_base;
+  AVRational rate{0, 1};
+  int64_t span = 0;
+  if (index.times.empty() || unit.num <= 0 || unit.den <= 0) return rate;
+  if (__builtin_mul_overflow(index.times.back() - index.times.front(), int64_t{unit.num}, &span)) return rate;
+  if (span > 0) av_reduce(&rate.num, &rate.den, int64_t{index.num_frames} * unit.den, span, 1 << 30);
+  return rate.num > 0 && rate.den > 0 ? rate : AVRational{0, 1};
 }
 
-// The container's average rate, else frames over the span of their times.
-AVRational RateOf(const AVStream& stream, const PacketCount& count) {
-  AVRational rate = stream.avg_frame_rate;
-  if (rate.num > 0 && rate.den > 0) return rate;
-  int64_t span = count.end_pts > count.first_pts ? count.end_pts - count.first_pts : 0;
-  AVRational per_frame = stream.time_base;
-  if (span > 0 && per_frame.num > 0 && per_frame.den > 0) {
-    int64_t seconds_num = 0;
-    if (!__builtin_mul_overflow(span, int64_t{per_frame.num}, &seconds_num) && seconds_num > 0) {
-      av_reduce(&rate.num, &rate.den, static_cast<int64_t>(count.frames) * per_frame.den, seconds_num,
-                1 << 30);
-      if (rate.num > 0 && rate.den > 0) return rate;
-    }
+// The container's average rate, unless the times of the frames say otherwise by more than a fiftieth: a
+// variable rate, or a wrong header.
+AVRational RateOf(const AVStream& stream, const VideoIndex& index) {
+  const AVRational said = stream.avg_frame_rate, measured = MeasuredRate(stream, index);
+  if (said.num <= 0 || said.den <= 0) {
+    if (measured.num > 0) return measured;
+    const AVRational guess = stream.r_frame_rate;
+    return guess.num > 0 && guess.den > 0 ? guess : AVRational{0, 1};
   }
-  rate = stream.r_frame_rate;
-  return rate.num > 0 && rate.den > 0 ? rate : AVRational{0, 1};
+  if (measured.num == 0 || index.num_frames < 2) return said;
+  const double ratio = av_q2d(measured) / av_q2d(said);
+  return ratio > 0.98 && ratio < 1.02 ? said : measured;
 }
 
 absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
@@ -127,69 +88,80 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
       absl::StrCat("video of ", bytes.size(), " bytes; limits.max_video_bytes is ", limits.max_video_bytes));
 }
 
-// Converts frames to RGB8, tightly packed.
-class RgbConverter {
+// [height, width, 3] turned clockwise by `degrees`, a multiple of 90.
+std::vector<uint8_t> Turned(std::span<const uint8_t> rgb, uint32_t width, uint32_t height, uint32_t degrees) {
+  std::vector<uint8_t> out(rgb.size());
+  const bool quarter = degrees % 180 == 90;
+  const uint32_t out_width = quarter ? height : width, out_height = quarter ? width : height;
+  uint8_t* to = out.data();
+  for (uint32_t y = 0; y < out_height; ++y) {
+    for (uint32_t x = 0; x < out_width; ++x, to += 3) {
+      uint32_t from_y = degrees == 90 ? height - 1 - x : degrees == 180 ? height - 1 - y : x;
+      uint32_t from_x = degrees == 90 ? y : degrees == 180 ? width - 1 - x : width - 1 - y;
+      std::memcpy(to, &rgb[(size_t{from_y} * width + from_x) * 3], 3);
+    }
+  }
+  return out;
+}
+
+// Knows frames as they leave the decoder and hands out the chosen ones.
+class FramePicker {
  public:
-  absl::StatusOr<std::span<const uint8_t>> Convert(const AVFrame& frame) {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(frame));
-    uint8_t* planes[4] = {padded_.data() + offset_, nullptr, nullptr, nullptr};
-    int strides[4] = {stride_, 0, 0, 0};
-    if (sws_scale(scaler_.get(), frame.data, frame.linesize, 0, frame.height, planes, strides) !=
-        frame.height) {
-      return absl::DataLossError("frame cannot be converted to RGB");
-    }
-    const size_t row = size_t{3} * frame.width;
-    for (int y = 0; y < frame.height; ++y) {
-      std::memcpy(packed_.data() + row * y, planes[0] + size_t{static_cast<unsigned>(stride_)} * y, row);
-    }
-    return std::span<const uint8_t>(packed_);
+  FramePicker(const MediaFacts& facts, const VideoIndex& index, std::span<const uint32_t> chosen,
+              bool upright, const FrameSink& sink)
+      : facts_(facts), index_(index), chosen_(chosen), turn_(upright ? facts.rotation : 0), sink_(sink) {}
+
+  bool done() const { return position_ == chosen_.size(); }
+  // A frame cannot be handed out: no other decode would mend it.
+  const absl::Status& refused() const { return refused_; }
+  uint64_t repeated() const { return repeated_; }
+
+  // `strict`: a chosen frame that does not come is an error, not stood for.
+  void Begin(bool strict) {
+    strict_ = strict;
+    count_ = 0;
+    last_.reset();
   }
 
- private:
-  absl::Status Prepare(const AVFrame& frame) {
-    const bool full = frame.color_range == AVCOL_RANGE_JPEG;
-    const int space =
-        frame.colorspace == AVCOL_SPC_UNSPECIFIED ? SWS_CS_DEFAULT : static_cast<int>(frame.colorspace);
-    if (scaler_ != nullptr && frame.format == format_ && full == full_ && space == space_)
-      return absl::OkStatus();
-    auto format = static_cast<AVPixelFormat>(frame.format);
-    scaler_.reset(sws_getContext(frame.width, frame.height, format, frame.width, frame.height,
-                                 AV_PIX_FMT_RGB24, kScalerFlags, nullptr, nullptr, nullptr));
-    if (scaler_ == nullptr) return absl::UnimplementedError(absl::StrCat("pixel format ", frame.format));
-    const int* coefficients = sws_getCoefficients(space);
-    sws_setColorspaceDetails(scaler_.get(), coefficients, full, sws_getCoefficients(SWS_CS_DEFAULT), 1, 0,
-                             1 << 16, 1 << 16);
-    // The scaler writes whole vectors: rows and the whole are padded, then packed.
-    stride_ = (3 * frame.width + 2 * kAlignment - 1) / kAlignment * kAlignment;
-    padded_.assign(static_cast<size_t>(stride_) * (frame.height + 1) + kAlignment, 0);
-    offset_ = (kAlignment - reinterpret_cast<uintptr_t>(padded_.data()) % kAlignment) % kAlignment;
-    packed_.resize(size_t{3} * frame.width * frame.height);
-    format_ = frame.format;
-    full_ = full;
-    space_ = space;
+  absl::Status Take(const AVFrame& frame) {
+    const uint64_t number = NumberOf(frame);
+    if (number == kNoFrame || done()) return absl::OkStatus();
+    EVENKEEL_RETURN_IF_ERROR(Check(frame, number));
+    while (!done() && chosen_[position_] < number) {  // it has not come
+      if (strict_)
+        return absl::DataLossError(absl::StrCat("video frame ", chosen_[position_], " is missing"));
+      EVENKEEL_RETURN_IF_ERROR(
+          HandOut(last_ != nullptr ? *last_ : frame, chosen_[position_], /*stands_in=*/true));
+    }
+    if (!done() && chosen_[position_] == number) {
+      EVENKEEL_RETURN_IF_ERROR(HandOut(frame, number, /*stands_in=*/false));
+    }
+    // It may stand for others that never come.
+    if (!strict_ && !done()) last_.reset(av_frame_clone(&frame));
     return absl::OkStatus();
   }
 
-  ScalerPtr scaler_;
-  int format_ = -1;
-  bool full_ = false;
-  int space_ = -1;
-  int stride_ = 0;
-  size_t offset_ = 0;
-  std::vector<uint8_t> padded_;
-  std::vector<uint8_t> packed_;
-};
+  // The decode has ended: the last frame stands for all that are missing.
+  absl::Status Finish() {
+    while (!done()) {
+      if (last_ == nullptr) return absl::DataLossError("video of which no frame can be decoded");
+      EVENKEEL_RETURN_IF_ERROR(HandOut(*last_, chosen_[position_], /*stands_in=*/true));
+    }
+    return absl::OkStatus();
+  }
 
-// Counts frames as they leave the decoder and hands out the chosen ones.
-class FramePicker {
- public:
-  FramePicker(const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink)
-      : facts_(facts), chosen_(chosen), sink_(sink) {}
+ private:
+  static constexpr uint64_t kNoFrame = ~uint64_t{0};
 
-  bool done() const { return position_ == chosen_.size(); }
+  // Packets were numbered in the place of their times.
+  uint64_t NumberOf(const AVFrame& frame) {
+    if (!index_.ordered) return count_++;
+    if (frame.pts < 0 || frame.pts >= static_cast<int64_t>(index_.packets.size())) return kNoFrame;
+    const VideoPacket& packet = index_.packets[frame.pts];
+    return packet.shows ? packet.frame : kNoFrame;
+  }
 
-  absl::Status Take(const AVFrame& frame) {
-    const uint64_t number = number_++;
+  absl::Status Check(const AVFrame& frame, uint64_t number) const {
     if (frame.decode_error_flags != 0 || (frame.flags & AV_FRAME_FLAG_CORRUPT) != 0) {
       return absl::DataLossError(
           absl::StrCat("video frame ", number, " of ", facts_.num_frames, " is corrupt"));
@@ -198,44 +170,36 @@ class FramePicker {
       return absl::DataLossError(absl::StrCat("video frame ", number, " is ", frame.width, "x", frame.height,
                                               " where the index says ", facts_.width, "x", facts_.height));
     }
-    bool wanted = chosen_[position_] == number;
-    // The last frames may stand for others that never come: keep a frame unless the next one wanted is in
-    // sight.
-    if (!wanted) {
-      last_.reset(av_frame_clone(&frame));
-      return absl::OkStatus();
-    }
-    EVENKEEL_ASSIGN_OR_RETURN(std::span<const uint8_t> rgb, converter_.Convert(frame));
-    last_.reset();
-    return HandOut(number, rgb);
-  }
-
-  // The decode has ended: the last frame stands for all that are missing.
-  absl::Status Finish(uint64_t* repeated) {
-    if (done()) return absl::OkStatus();
-    if (number_ == 0) return absl::DataLossError("video of which no frame can be decoded");
-    if (last_ != nullptr) {
-      EVENKEEL_ASSIGN_OR_RETURN(latest_, converter_.Convert(*last_));
-    }
-    for (; !done(); ++position_, ++*repeated) EVENKEEL_RETURN_IF_ERROR(sink_(position_, latest_));
     return absl::OkStatus();
   }
 
- private:
-  absl::Status HandOut(uint64_t number, std::span<const uint8_t> rgb) {
-    latest_ = rgb;
-    for (; !done() && chosen_[position_] == number; ++position_)
-      EVENKEEL_RETURN_IF_ERROR(sink_(position_, rgb));
-    return absl::OkStatus();
+  // For all positions that want the frame `number`.
+  absl::Status HandOut(const AVFrame& frame, uint64_t number, bool stands_in) {
+    absl::StatusOr<std::span<const uint8_t>> rgb = rgb_.Convert(frame);
+    refused_ = rgb.status();
+    std::vector<uint8_t> turned;
+    if (rgb.ok() && turn_ != 0) {
+      turned = Turned(*rgb, facts_.width, facts_.height, turn_);
+      rgb = std::span<const uint8_t>(turned);
+    }
+    for (; refused_.ok() && !done() && chosen_[position_] == number; ++position_) {
+      refused_ = sink_(position_, *rgb);
+      repeated_ += stands_in;
+    }
+    return refused_;
   }
 
   const MediaFacts& facts_;
+  const VideoIndex& index_;
   std::span<const uint32_t> chosen_;
+  uint32_t turn_;
   const FrameSink& sink_;
-  RgbConverter converter_;
-  FramePtr last_;                    // a frame after the last one converted
-  std::span<const uint8_t> latest_;  // the last one converted
-  uint64_t number_ = 0;
+  FrameRgb rgb_;
+  FramePtr last_;  // the one before
+  bool strict_ = false;
+  absl::Status refused_;
+  uint64_t count_ = 0;
+  uint64_t repeated_ = 0;
   size_t position_ = 0;
 };
 
@@ -249,6 +213,34 @@ absl::Status Drain(AVCodecContext& decoder, AVFrame& frame, FramePicker& picker)
     EVENKEEL_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
+}
+
+// Sends the packets that `uses` tells to, and a null packet at the end, until the picker has what it wants.
+absl::Status SendPackets(MediaInput& input, AVCodecContext& decoder, std::span<const PacketUse> uses,
+                         FramePicker& picker) {
+  PacketPtr packet(av_packet_alloc());
+  FramePtr frame(av_frame_alloc());
+  for (size_t i = 0; i < uses.size() && !picker.done() && input.Next(*packet); ++i) {
+    if (uses[i] == PacketUse::kSkip) {
+      av_packet_unref(packet.get());
+      continue;
+    }
+    if (uses[i] == PacketUse::kRestart) {
+      avcodec_send_packet(&decoder, nullptr);
+      EVENKEEL_RETURN_IF_ERROR(Drain(decoder, *frame, picker));
+      avcodec_flush_buffers(&decoder);
+    }
+    packet->pts = static_cast<int64_t>(i);  // by which the picker knows the frame
+    int code = avcodec_send_packet(&decoder, packet.get());
+    av_packet_unref(packet.get());
+    if (code < 0 && code != AVERROR(EAGAIN)) {
+      return absl::DataLossError(absl::StrCat("video packet ", i, ": ", FfmpegMessage(code)));
+    }
+    EVENKEEL_RETURN_IF_ERROR(Drain(decoder, *frame, picker));
+  }
+  if (picker.done()) return absl::OkStatus();
+  avcodec_send_packet(&decoder, nullptr);
+  return Drain(decoder, *frame, picker);
 }
 
 }  // namespace
@@ -272,9 +264,9 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
                                                      limits.max_video_pixels));
   }
   facts.rotation = RotationOf(stream);
-  EVENKEEL_ASSIGN_OR_RETURN(PacketCount count, CountPackets(input, limits));
-  facts.num_frames = static_cast<uint32_t>(count.frames);
-  AVRational rate = RateOf(stream, count);
+  EVENKEEL_ASSIGN_OR_RETURN(VideoIndex index, IndexVideo(input, limits));
+  facts.num_frames = index.num_frames;
+  AVRational rate = RateOf(stream, index);
   if (rate.num <= 0) return absl::InvalidArgumentError("video without a frame rate");
   facts.fps_num = static_cast<uint32_t>(rate.num);
   facts.fps_den = static_cast<uint32_t>(rate.den);
@@ -283,31 +275,48 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
   return facts;
 }
 
+MediaFacts Upright(const MediaFacts& facts) {
+  MediaFacts upright = facts;
+  if (facts.rotation % 180 == 90) std::swap(upright.width, upright.height);
+  upright.rotation = 0;
+  return upright;
+}
+
 absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                         const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink,
+                         const MediaFacts& facts, const VideoWish& wish, const FrameSink& sink,
                          uint64_t* repeated) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
   EVENKEEL_ASSIGN_OR_RETURN(MediaInput input, MediaInput::Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
   EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
-  FramePicker picker(facts, chosen, sink);
-  PacketPtr packet(av_packet_alloc());
-  FramePtr frame(av_frame_alloc());
-  uint64_t packets = 0;
-  while (!picker.done() && packets <= 2 * limits.max_video_frames && input.Next(*packet)) {
-    int code = avcodec_send_packet(decoder.get(), packet.get());
-    av_packet_unref(packet.get());
-    if (code < 0 && code != AVERROR(EAGAIN)) {
-      return absl::DataLossError(absl::StrCat("video packet ", packets, ": ", FfmpegMessage(code)));
-    }
-    ++packets;
-    EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, picker));
+  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr another, OpenDecoder(input, name, limits));
+  EVENKEEL_ASSIGN_OR_RETURN(VideoIndex index, IndexVideo(input, limits));
+  const std::vector<uint32_t> chosen = wish.choose(index.times);
+  std::vector<PacketUse> uses = PacketsFor(index, chosen);
+  FramePicker picker(facts, index, chosen, wish.upright, sink);
+  if (index.divisible) {
+    EVENKEEL_RETURN_IF_ERROR(input.Rewind());
+    picker.Begin(/*strict=*/true);
+    (void)SendPackets(input, *decoder, uses, picker);
+    EVENKEEL_RETURN_IF_ERROR(picker.refused());
+    uses.assign(index.packets.size(), PacketUse::kSend);
   }
-  if (!picker.done()) {
-    avcodec_send_packet(decoder.get(), nullptr);
-    EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, picker));
+  if (!picker.done()) {  // what is wrong, a decode of everything tells
+    EVENKEEL_RETURN_IF_ERROR(input.Rewind());
+    picker.Begin(/*strict=*/false);
+    EVENKEEL_RETURN_IF_ERROR(SendPackets(input, *another, uses, picker));
+    EVENKEEL_RETURN_IF_ERROR(picker.Finish());
   }
-  return picker.Finish(repeated);
+  *repeated += picker.repeated();
+  return absl::OkStatus();
+}
+
+absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
+                         const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink,
+                         uint64_t* repeated) {
+  VideoWish wish{
+      [&](std::span<const int64_t>) { return std::vector<uint32_t>(chosen.begin(), chosen.end()); }};
+  return DecodeVideo(suffix, bytes, limits, facts, wish, sink, repeated);
 }
 
 }  // namespace evenkeel

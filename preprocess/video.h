@@ -1,8 +1,9 @@
 // Video through FFmpeg: facts from one pass over the packets, chosen frames as RGB8.
 //
-// Codecs are a tested list whose decoders give the same bytes on every CPU; others are Unimplemented.
-// Rotation metadata is reported in the facts and never applied, so width and height are those of the stored
-// frames.
+// Codecs are a tested list whose decoders give the same bytes on every CPU; others are Unimplemented. Packets
+// that no chosen frame needs are not decoded (preprocess/video_index.h); the frames are those of a decode of
+// everything. Width and height of facts are those of the stored frames; rotation metadata is reported there,
+// and applied where the caller asks for it.
 //
 // Thread safety: free functions without state; one decoder thread each.
 #pragma once
@@ -12,6 +13,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,13 +26,29 @@ namespace evenkeel {
 absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const std::byte> bytes,
                                       const Limits& limits);
 
+// The facts of frames that rotation metadata has been applied to: sides swapped by a quarter turn, no
+// rotation left.
+MediaFacts Upright(const MediaFacts& facts);
+
 // Called with the position in the list of chosen frames and the frame, [height, width, 3], valid during the
 // call.
 using FrameSink = std::function<absl::Status(size_t position, std::span<const uint8_t> rgb)>;
+// The numbers of the wanted frames, ascending, in the order of presentation. `times`: when each frame is
+// shown and when the last one ends; empty where that is not known, or the rate is constant.
+using FrameChooser = std::function<std::vector<uint32_t>(std::span<const int64_t> times)>;
 
-// Decodes and hands out the frames with the numbers `chosen` (ascending, in the order of presentation). Where
-// the stream delivers fewer, its last frame stands for the missing ones; `repeated` counts those. DataLoss:
-// no frame at all, or frames of other dimensions than the facts say; ResourceExhausted; Unimplemented.
+struct VideoWish {
+  FrameChooser choose;
+  bool upright = false;  // apply rotation metadata; the sink's frames have the sides of Upright(facts)
+};
+
+// Decodes and hands out the chosen frames. Where the stream does not deliver one, the frame before it (else
+// the one after it) stands for it; `repeated` counts those. DataLoss: no frame at all, a damaged one, or one
+// of other dimensions than the facts say; ResourceExhausted; Unimplemented; whatever the sink returns.
+absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
+                         const MediaFacts& facts, const VideoWish& wish, const FrameSink& sink,
+                         uint64_t* repeated);
+// The same for frames that are known already, as they are stored.
 absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
                          const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink,
                          uint64_t* repeated);

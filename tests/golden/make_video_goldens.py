@@ -21,6 +21,18 @@ CODECS = {
     "vp8.webm": "-c:v libvpx -auto-alt-ref 1 -lag-in-frames 8",
     "vp9.webm": "-c:v libvpx-vp9",
     "cinepak.avi": "-s 52x40 -c:v cinepak",
+    "av1.mp4": "-c:v libaom-av1 -cpu-used 8 -g 10 -lag-in-frames 0 -pix_fmt yuv420p",
+}
+# For tests of what is skipped and of times; compared with a decode of everything.
+X264 = "-c:v libx264 -pix_fmt yuv420p -x264-params"
+X265 = "-c:v libx265 -pix_fmt yuv420p -x265-params log-level=none:no-scenecut=1"
+OTHERS = {
+    "h264-open.mp4": f"{X264} open-gop=1:b-pyramid=normal:bframes=4:b-adapt=0:keyint=8:min-keyint=4",
+    "h264-closed.mkv": f"{X264} b-pyramid=strict:bframes=3:b-adapt=0:keyint=7:min-keyint=4",
+    "hevc-open.mp4": f"{X265}:open-gop=1:b-pyramid=1:bframes=4:keyint=8:min-keyint=4",
+    "hevc-layers.mkv": f"{X265}:open-gop=0:temporal-layers=1:bframes=4:keyint=8",
+    "mpeg4-b.mp4": "-c:v mpeg4 -bf 2 -g 8 -q:v 6",
+    "h264-variable.mkv": f"-vf setpts=N*N/12/TB -vsync passthrough {X264} bframes=2:keyint=8",
 }
 SCALER = "bilinear+accurate_rnd+bitexact+full_chroma_int+full_chroma_inp"
 FRAMES = "+".join(f"eq(n\\,{n})" for n in (0, 5, 11, 23))
@@ -38,6 +50,11 @@ def main():
         decode = ["-flags", "bitexact", "-idct", "simple", "-threads", "1", "-i", path]
         convert = ["-vf", f"select={FRAMES},scale=sws_flags={SCALER},format=rgb24", "-vsync", "passthrough"]
         ffmpeg(*decode, *convert, "-f", "rawvideo", f"{path}.rgb")
+    for name, options in OTHERS.items():
+        ffmpeg(*SOURCE, *options.split(), "-bitexact", "-threads", "1", OUT / name)
+    # Begins within a group of pictures: an edit list, and packets that are decoded but not shown.
+    ffmpeg("-ss", "0.5", "-i", OUT / "h264.mp4", "-c", "copy", "-bitexact", OUT / "h264-cut.mp4")
+    ffmpeg("-i", OUT / "h264.mp4", "-c", "copy", "-metadata:s:v", "rotate=90", "-bitexact", OUT / "h264-rotated.mp4")
     ffmpeg(*SOURCE, "-c:v", "ffv1", "-bitexact", OUT / "refused.mkv")
     ffmpeg("-f", "lavfi", "-i", "sine=duration=0.1", "-c:a", "aac", "-bitexact", OUT / "no-video.mp4")
 

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 extern "C" {
 #include <libavutil/cpu.h>
 }
+
+#include <dlfcn.h>
 
 #include "absl/status/status.h"
 #include "tests/preprocess/files.h"
@@ -14,8 +18,9 @@ namespace evenkeel {
 namespace {
 
 const std::vector<std::string>& Files() {
-  static const std::vector<std::string> files = {"h264.mp4",  "h264-10-bits.mkv", "hevc.mp4", "mpeg4.avi",
-                                                 "mjpeg.avi", "vp8.webm",         "vp9.webm", "cinepak.avi"};
+  static const std::vector<std::string> files = {"h264.mp4",  "h264-10-bits.mkv", "hevc.mp4",
+                                                 "mpeg4.avi", "mjpeg.avi",        "vp8.webm",
+                                                 "vp9.webm",  "cinepak.avi",      "av1.mp4"};
   return files;
 }
 
@@ -84,6 +89,21 @@ TEST(Video, EverySetOfCpuFeaturesGivesTheSameBytes) {
   }
 }
 
+// FFmpeg's flags do not reach dav1d, which has its own.
+TEST(Video, EverySetOfCpuFeaturesOfDav1dGivesTheSameBytes) {
+  auto mask = reinterpret_cast<void (*)(unsigned)>(dlsym(RTLD_DEFAULT, "dav1d_set_cpu_flags_mask"));
+  if (mask == nullptr) GTEST_SKIP() << "FFmpeg is linked with dav1d in a way that hides its symbols";
+  absl::StatusOr<Decoded> all = Decode("av1.mp4", Golden("video/av1.mp4"), {0, 3, 9, 23});
+  ASSERT_TRUE(all.ok()) << all.status();
+  for (unsigned features : {0u, 1u, 3u, 7u, 15u}) {  // none, SSE2, SSSE3, SSE4.1, AVX2
+    mask(features);
+    absl::StatusOr<Decoded> masked = Decode("av1.mp4", Golden("video/av1.mp4"), {0, 3, 9, 23});
+    mask(~0u);
+    ASSERT_TRUE(masked.ok()) << masked.status();
+    EXPECT_EQ(masked->rgb, all->rgb) << "with features " << features;
+  }
+}
+
 TEST(Video, TheLastFrameStandsForThoseThatNeverCome) {
   Bytes bytes = Golden("video/h264.mp4");
   absl::StatusOr<Decoded> last = Decode("h264.mp4", bytes, {23});
@@ -102,6 +122,63 @@ TEST(Video, AFrameChosenTwiceIsHandedOutTwice) {
   ASSERT_TRUE(decoded.ok());
   size_t frame = decoded->rgb.size() / 2;
   EXPECT_EQ(std::memcmp(&decoded->rgb[0], &decoded->rgb[frame], frame), 0);
+}
+
+TEST(Video, ARateIsWhatTheTimesOfTheFramesSay) {
+  // Its header says 12 a second; frame n is shown at n * n / 12 seconds, the last one to the end of its
+  // packet.
+  MediaFacts facts = *ProbeVideo("mkv", Golden("video/h264-variable.mkv"), Limits{});
+  EXPECT_EQ(facts.num_frames, 24u);
+  EXPECT_NEAR(static_cast<double>(facts.fps_num) / facts.fps_den, 24 / 44.1, 0.01);
+  EXPECT_NEAR(static_cast<double>(facts.duration_us), 44.1e6, 1e5);
+}
+
+TEST(Video, FramesThatAnEditListCutsOffAreNotCounted) {
+  MediaFacts facts = *ProbeVideo("mp4", Golden("video/h264-cut.mp4"), Limits{});
+  EXPECT_EQ(facts.num_frames, 18u);
+  std::vector<uint32_t> all(24), cut(18);
+  std::iota(all.begin(), all.end(), 0);
+  std::iota(cut.begin(), cut.end(), 0);
+  absl::StatusOr<Decoded> whole = Decode("h264.mp4", Golden("video/h264.mp4"), all);
+  absl::StatusOr<Decoded> rest = Decode("h264-cut.mp4", Golden("video/h264-cut.mp4"), cut);
+  ASSERT_TRUE(whole.ok() && rest.ok());
+  EXPECT_EQ(rest->repeated, 0u);
+  EXPECT_TRUE(std::equal(rest->rgb.begin(), rest->rgb.end(), whole->rgb.end() - rest->rgb.size()));
+}
+
+TEST(Video, RotationIsAppliedWhereItIsAskedFor) {
+  Bytes bytes = Golden("video/h264-rotated.mp4");
+  MediaFacts facts = *ProbeVideo("mp4", bytes, Limits{});
+  EXPECT_EQ(facts.rotation, 270u);
+  const MediaFacts upright = Upright(facts);
+  EXPECT_EQ(upright.width, facts.height);
+  EXPECT_EQ(upright.height, facts.width);
+  EXPECT_EQ(upright.rotation, 0u);
+  for (uint32_t rotation : {0u, 90u, 180u, 270u}) {
+    facts.rotation = rotation;
+    std::vector<uint8_t> stored, turned;
+    uint64_t repeated = 0;
+    auto into = [](std::vector<uint8_t>& out) {
+      return [&out](size_t, std::span<const uint8_t> rgb) {
+        out.assign(rgb.begin(), rgb.end());
+        return absl::OkStatus();
+      };
+    };
+    VideoWish wish{[](std::span<const int64_t>) { return std::vector<uint32_t>{7}; }};
+    ASSERT_TRUE(DecodeVideo("mp4", bytes, Limits{}, facts, wish, into(stored), &repeated).ok());
+    wish.upright = true;
+    ASSERT_TRUE(DecodeVideo("mp4", bytes, Limits{}, facts, wish, into(turned), &repeated).ok());
+    const uint32_t width = facts.width, height = facts.height;
+    for (uint32_t y = 0; y < height; ++y) {
+      for (uint32_t x = 0; x < width; ++x) {
+        uint32_t to_x = x, to_y = y, to_width = width;  // where a clockwise turn takes the pixel
+        if (rotation == 90) to_x = height - 1 - y, to_y = x, to_width = height;
+        if (rotation == 180) to_x = width - 1 - x, to_y = height - 1 - y;
+        if (rotation == 270) to_x = y, to_y = width - 1 - x, to_width = height;
+        ASSERT_EQ(turned[(to_y * to_width + to_x) * 3], stored[(y * width + x) * 3]) << rotation;
+      }
+    }
+  }
 }
 
 TEST(Video, RefusesWhatHasNoPromiseAndWhatHasNoFrames) {

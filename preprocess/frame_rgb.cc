@@ -1,0 +1,269 @@
+#include "preprocess/frame_rgb.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+extern "C" {
+#include <libavutil/frame.h>
+#include <libavutil/pixfmt.h>
+#include <libswscale/swscale.h>
+}
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr int kScalerFlags =
+    SWS_BILINEAR | SWS_ACCURATE_RND | SWS_BITEXACT | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP;
+constexpr int kAlignment = 64;
+
+// swscale's integers (libswscale/yuv2rgb.c): red = (y * (luma - black) + v_red * v ...) >> 22, where luma has
+// 9 bits of fraction and chroma is centred, in 1/128 (or, where two rows are averaged, their sum).
+struct Coefficients {
+  int16_t black;  // luma of black
+  int16_t y, v_red, v_green, u_green, u_blue;
+};
+
+Coefficients CoefficientsOf(int space, bool full) {
+  const int* table = sws_getCoefficients(space);
+  int64_t v_red = table[0], u_blue = table[1], u_green = -table[2], v_green = -table[3];
+  int64_t y = 1 << 16;
+  if (full) {
+    for (int64_t* chroma : {&v_red, &u_blue, &u_green, &v_green}) *chroma = *chroma * 224 / 255;
+  } else {
+    y = y * 255 / 219;
+  }
+  auto rounded = [](int64_t value) { return static_cast<int16_t>((value * (1 << 13) + (1 << 15)) >> 16); };
+  return {static_cast<int16_t>(full ? 0 : 16),
+          rounded(y),
+          rounded(v_red),
+          rounded(v_green),
+          rounded(u_green),
+          rounded(u_blue)};
+}
+
+// A chroma row at twice its width, in 1/128: three quarters of the nearest value, a quarter of the next one.
+void WidenChroma(const uint8_t* in, int width, int16_t* out) {
+  const int count = (width + 1) / 2;
+  for (int i = 0; i < count; ++i) {
+    int before = in[std::max(i - 1, 0)], here = in[i], after = in[std::min(i + 1, count - 1)];
+    out[2 * i] = static_cast<int16_t>(32 * before + 96 * here);
+    out[2 * i + 1] = static_cast<int16_t>(96 * here + 32 * after);
+  }
+}
+
+// One row of pixels: luma, and one chroma row or the two whose sum counts.
+struct RowOf420 {
+  const uint8_t* luma;
+  const int16_t* u[2];  // the second is null where one counts
+  const int16_t* v[2];
+};
+
+// Sums wrap like swscale's.
+uint8_t Byte(uint32_t value) {
+  return static_cast<uint8_t>(std::clamp(static_cast<int32_t>(value) >> 22, 0, 255));
+}
+
+void PortableRow(const RowOf420& row, const Coefficients& c, int begin, int width, uint8_t* out) {
+  const bool two = row.u[1] != nullptr;
+  const int shift = two ? 1 : 2, centre = two ? 1 << 15 : 1 << 14;
+  for (int x = begin; x < width; ++x) {
+    const auto luma = static_cast<uint32_t>((row.luma[x] - c.black) * c.y * (1 << 9) + (1 << 21));
+    const int32_t u = row.u[0][x] + (two ? row.u[1][x] : 0) - centre;
+    const int32_t v = row.v[0][x] + (two ? row.v[1][x] : 0) - centre;
+    out[3 * x] = Byte(luma + (static_cast<uint32_t>(v * c.v_red) << shift));
+    out[3 * x + 1] = Byte(luma + (static_cast<uint32_t>(v * c.v_green + u * c.u_green) << shift));
+    out[3 * x + 2] = Byte(luma + (static_cast<uint32_t>(u * c.u_blue) << shift));
+  }
+}
+
+#ifdef __x86_64__
+#define EVENKEEL_AVX2 __attribute__((target("avx2")))
+
+// Where the bytes of 16 reds, greens and blues go in 48.
+struct Interleave {
+  alignas(16) int8_t at[3][3][16];  // [16 bytes of the result][colour][byte]
+};
+constexpr Interleave MakeInterleave() {
+  Interleave masks{};
+  for (int block = 0; block < 3; ++block) {
+    for (int colour = 0; colour < 3; ++colour) {
+      for (int i = 0; i < 16; ++i) {
+        int byte = 16 * block + i;
+        masks.at[block][colour][i] = static_cast<int8_t>(byte % 3 == colour ? byte / 3 : -1);
+      }
+    }
+  }
+  return masks;
+}
+constexpr Interleave kInterleave = MakeInterleave();
+
+EVENKEEL_AVX2 inline __m256i Pairs(int16_t first, int16_t second) {
+  return _mm256_set1_epi32(static_cast<int32_t>(static_cast<uint16_t>(first) |
+                                                static_cast<uint32_t>(static_cast<uint16_t>(second)) << 16));
+}
+
+EVENKEEL_AVX2 inline __m256i Load(const int16_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+
+// 16 bytes of a colour: (luma + (u * first + v * second << shift)) >> 22, clipped.
+EVENKEEL_AVX2 inline __m128i Colour(__m256i luma_low, __m256i luma_high, __m256i uv_low, __m256i uv_high,
+                                    __m256i coefficients, __m128i shift) {
+  __m256i low = _mm256_sll_epi32(_mm256_madd_epi16(uv_low, coefficients), shift);
+  __m256i high = _mm256_sll_epi32(_mm256_madd_epi16(uv_high, coefficients), shift);
+  low = _mm256_srai_epi32(_mm256_add_epi32(luma_low, low), 22);
+  high = _mm256_srai_epi32(_mm256_add_epi32(luma_high, high), 22);
+  const __m256i words = _mm256_packs_epi32(low, high);
+  const __m256i bytes = _mm256_packus_epi16(words, words);
+  return _mm256_castsi256_si128(_mm256_permute4x64_epi64(bytes, 0x08));
+}
+
+EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width, uint8_t* out) {
+  const bool two = row.u[1] != nullptr;
+  const __m128i shift = _mm_cvtsi32_si128(two ? 1 : 2);
+  const __m256i centre = _mm256_set1_epi16(static_cast<int16_t>(two ? -(1 << 15) : 1 << 14));
+  const __m256i black = _mm256_set1_epi16(c.black), zero = _mm256_setzero_si256();
+  const __m256i half = _mm256_set1_epi32(1 << 21), y = Pairs(c.y, 0);
+  const __m256i red = Pairs(0, c.v_red), green = Pairs(c.u_green, c.v_green), blue = Pairs(c.u_blue, 0);
+  int x = 0;
+  for (; x + 16 <= width; x += 16) {
+    __m256i u = Load(row.u[0] + x), v = Load(row.v[0] + x);
+    if (two) {
+      u = _mm256_add_epi16(u, Load(row.u[1] + x));
+      v = _mm256_add_epi16(v, Load(row.v[1] + x));
+    }
+    u = _mm256_sub_epi16(u, centre);  // modulo 2^16: the difference fits, whether or not the sum did
+    v = _mm256_sub_epi16(v, centre);
+    const __m256i uv_low = _mm256_unpacklo_epi16(u, v), uv_high = _mm256_unpackhi_epi16(u, v);
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.luma + x));
+    const __m256i luma = _mm256_sub_epi16(_mm256_cvtepu8_epi16(bytes), black);
+    const __m256i low = _mm256_madd_epi16(_mm256_unpacklo_epi16(luma, zero), y);
+    const __m256i high = _mm256_madd_epi16(_mm256_unpackhi_epi16(luma, zero), y);
+    const __m256i luma_low = _mm256_add_epi32(_mm256_slli_epi32(low, 9), half);
+    const __m256i luma_high = _mm256_add_epi32(_mm256_slli_epi32(high, 9), half);
+    const __m128i colours[3] = {Colour(luma_low, luma_high, uv_low, uv_high, red, shift),
+                                Colour(luma_low, luma_high, uv_low, uv_high, green, shift),
+                                Colour(luma_low, luma_high, uv_low, uv_high, blue, shift)};
+    for (int block = 0; block < 3; ++block) {
+      __m128i sum = _mm_setzero_si128();
+      for (int colour = 0; colour < 3; ++colour) {
+        const auto* mask = reinterpret_cast<const __m128i*>(kInterleave.at[block][colour]);
+        sum = _mm_or_si128(sum, _mm_shuffle_epi8(colours[colour], _mm_load_si128(mask)));
+      }
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * x + 16 * block), sum);
+    }
+  }
+  PortableRow(row, c, x, width, out);
+}
+#undef EVENKEEL_AVX2
+
+bool HasAvx2() { return __builtin_cpu_supports("avx2"); }
+#else
+void Avx2Row(const RowOf420& row, const Coefficients& c, int width, uint8_t* out) {
+  PortableRow(row, c, 0, width, out);
+}
+bool HasAvx2() { return false; }
+#endif
+
+// swscale's own filters have other positions where a side is odd or tiny.
+bool IsPlain420(const AVFrame& frame) {
+  return (frame.format == AV_PIX_FMT_YUV420P || frame.format == AV_PIX_FMT_YUVJ420P) &&
+         frame.width % 2 == 0 && frame.height % 2 == 0 && frame.width >= 8 && frame.height >= 8;
+}
+
+}  // namespace
+
+absl::StatusOr<std::span<const uint8_t>> FrameRgb::Convert(const AVFrame& frame) {
+  const bool full = frame.color_range == AVCOL_RANGE_JPEG || frame.format == AV_PIX_FMT_YUVJ420P;
+  const int space =
+      frame.colorspace == AVCOL_SPC_UNSPECIFIED ? SWS_CS_DEFAULT : static_cast<int>(frame.colorspace);
+  packed_.resize(size_t{3} * frame.width * frame.height);
+  if (path_ != RgbPath::kSwscale && IsPlain420(frame)) {
+    ConvertPlanar420(frame, space, full);
+  } else {
+    EVENKEEL_RETURN_IF_ERROR(ConvertBySwscale(frame, space, full));
+  }
+  return std::span<const uint8_t>(packed_);
+}
+
+void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full) {
+  const int width = frame.width, height = frame.height, last = height / 2 - 1;
+  const Coefficients c = CoefficientsOf(space, full);
+  chroma_.resize(size_t{4} * width);
+  int held[2] = {-1, -1};  // chroma rows whose u and v lie in the slots
+  auto widened = [&](int row) {
+    const int slot = row % 2;
+    int16_t* u = chroma_.data() + size_t{2} * width * slot;
+    if (held[slot] != row) {
+      WidenChroma(frame.data[1] + ptrdiff_t{row} * frame.linesize[1], width, u);
+      WidenChroma(frame.data[2] + ptrdiff_t{row} * frame.linesize[2], width, u + width);
+      held[slot] = row;
+    }
+    return u;
+  };
+  for (int y = 0; y < height; ++y) {
+    // Odd rows take the nearest chroma row, even ones the sum of the two around them; so does the last one.
+    const int lower = std::min((y + 1) / 2, last);
+    const bool two = (y % 2 == 0 && y > 0) || y == height - 1;
+    const int16_t* first = widened(two ? lower - 1 : y / 2);
+    const int16_t* second = two ? widened(lower) : nullptr;
+    const RowOf420 row = {frame.data[0] + ptrdiff_t{y} * frame.linesize[0],
+                          {first, second},
+                          {first + width, two ? second + width : nullptr}};
+    uint8_t* out = packed_.data() + size_t{3} * width * y;
+    if (path_ == RgbPath::kFastest && HasAvx2()) {
+      Avx2Row(row, c, width, out);
+    } else {
+      PortableRow(row, c, 0, width, out);
+    }
+  }
+}
+
+void FrameRgb::ScalerFree::operator()(SwsContext* scaler) const { sws_freeContext(scaler); }
+
+absl::Status FrameRgb::PrepareScaler(const AVFrame& frame, int space, bool full) {
+  if (scaler_ != nullptr && frame.width == width_ && frame.height == height_ && frame.format == format_ &&
+      full == full_ && space == space_) {
+    return absl::OkStatus();
+  }
+  scaler_.reset(sws_getContext(frame.width, frame.height, static_cast<AVPixelFormat>(frame.format),
+                               frame.width, frame.height, AV_PIX_FMT_RGB24, kScalerFlags, nullptr, nullptr,
+                               nullptr));
+  if (scaler_ == nullptr) return absl::UnimplementedError(absl::StrCat("pixel format ", frame.format));
+  sws_setColorspaceDetails(scaler_.get(), sws_getCoefficients(space), full,
+                           sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
+  // The scaler writes whole vectors: rows and the whole are padded, then packed.
+  stride_ = (3 * frame.width + 2 * kAlignment - 1) / kAlignment * kAlignment;
+  padded_.assign(static_cast<size_t>(stride_) * (frame.height + 1) + kAlignment, 0);
+  offset_ = (kAlignment - reinterpret_cast<uintptr_t>(padded_.data()) % kAlignment) % kAlignment;
+  width_ = frame.width;
+  height_ = frame.height;
+  format_ = frame.format;
+  full_ = full;
+  space_ = space;
+  return absl::OkStatus();
+}
+
+absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, int space, bool full) {
+  EVENKEEL_RETURN_IF_ERROR(PrepareScaler(frame, space, full));
+  uint8_t* planes[4] = {padded_.data() + offset_, nullptr, nullptr, nullptr};
+  int strides[4] = {stride_, 0, 0, 0};
+  if (sws_scale(scaler_.get(), frame.data, frame.linesize, 0, frame.height, planes, strides) !=
+      frame.height) {
+    return absl::DataLossError("frame cannot be converted to RGB");
+  }
+  const size_t row = size_t{3} * frame.width;
+  for (int y = 0; y < frame.height; ++y)
+    std::memcpy(packed_.data() + row * y, planes[0] + ptrdiff_t{stride_} * y, row);
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,145 @@
+#include "preprocess/video_index.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "preprocess/video_packet.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr int64_t kSaneTime = int64_t{1} << 60;
+
+// Containers whose packets carry the time at which their frame is shown.
+bool HasTimes(MediaInput& input) {
+  const std::string_view name = input.format().iformat->name;
+  return name.starts_with("mov") || name.starts_with("matroska");
+}
+
+// Gathers what the index says about packets while they are read.
+struct Gatherer {
+  PictureParser parser;
+  VideoIndex index;
+  bool timed = true;            // every frame has a time, and another one than the others
+  bool plain = true;            // all packets are of a known kind
+  uint64_t parameter_sets = 0;  // of the first start
+  bool same_parameters = true;  // ... and of all others, and nowhere else
+  bool has_start = false;
+  uint32_t top_layer = 0;
+  std::vector<std::pair<uint32_t, bool>> layers;  // of each packet, and whether it is disposable
+  int64_t end = -kSaneTime;
+
+  void Add(const AVPacket& packet) {
+    const PictureKind kind = parser.Parse({packet.data, static_cast<size_t>(packet.size)});
+    VideoPacket entry;
+    entry.shows = (packet.flags & AV_PKT_FLAG_DISCARD) == 0 && kind.shows;
+    entry.starts = kind.starts;
+    entry.pts = packet.pts;
+    const bool sane = packet.pts > -kSaneTime && packet.pts < kSaneTime;
+    timed &= sane || !entry.shows;
+    if (sane && entry.shows) {
+      end = std::max(end, packet.pts + std::clamp<int64_t>(packet.duration, 0, kSaneTime));
+    }
+    plain &= kind.known && sane;
+    if (kind.starts && !has_start) {
+      has_start = true;
+      parameter_sets = kind.parameter_sets;
+    }
+    same_parameters &= kind.parameter_sets == (kind.starts ? parameter_sets : 0);
+    top_layer = std::max(top_layer, kind.layer);
+    layers.emplace_back(kind.layer, kind.disposable);
+    index.num_frames += entry.shows;
+    index.packets.push_back(entry);
+  }
+
+  void Finish(bool container_has_times) {
+    timed &= container_has_times;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      index.packets[i].referenced = !(layers[i].second && layers[i].first == top_layer);
+    }
+    std::vector<uint32_t> shown;
+    for (uint32_t i = 0; i < index.packets.size(); ++i) {
+      if (index.packets[i].shows) shown.push_back(i);
+    }
+    auto time = [&](uint32_t i) { return index.packets[i].pts; };
+    if (timed) {
+      std::stable_sort(shown.begin(), shown.end(), [&](uint32_t a, uint32_t b) { return time(a) < time(b); });
+      for (size_t i = 1; i < shown.size(); ++i) timed &= time(shown[i - 1]) < time(shown[i]);
+      if (!timed) std::sort(shown.begin(), shown.end());
+    }
+    index.ordered = timed || parser.in_order();
+    if (!timed) {
+      // Frames count as they are decoded; so do the places to start from.
+      for (uint32_t i = 0; i < index.packets.size(); ++i) index.packets[i].pts = i;
+    }
+    for (uint32_t number = 0; number < shown.size(); ++number) index.packets[shown[number]].frame = number;
+    index.divisible = index.ordered && plain && same_parameters && has_start;
+    if (!timed) return;
+    for (uint32_t i : shown) index.times.push_back(time(i));
+    index.times.push_back(std::max(end, index.times.back() + 1));
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<VideoIndex> IndexVideo(MediaInput& input, const Limits& limits) {
+  Gatherer gatherer{PictureParser(*input.stream().codecpar)};
+  const VideoIndex& index = gatherer.index;
+  PacketPtr packet(av_packet_alloc());
+  const uint64_t most_packets = 2 * limits.max_video_frames;
+  while (input.Next(*packet) && index.packets.size() <= most_packets) {
+    gatherer.Add(*packet);
+    av_packet_unref(packet.get());
+  }
+  if (index.packets.size() > most_packets || index.num_frames > limits.max_video_frames) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("video of more frames than limits.max_video_frames ", limits.max_video_frames));
+  }
+  if (index.num_frames == 0) return absl::InvalidArgumentError("video without frames");
+  gatherer.Finish(HasTimes(input));
+  return std::move(gatherer.index);
+}
+
+std::vector<PacketUse> PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen) {
+  const size_t count = index.packets.size();
+  if (!index.divisible) return std::vector<PacketUse>(count, PacketUse::kSend);
+  // For each packet, the last chosen packet that is decoded from the start before it.
+  std::vector<bool> is_chosen(count, false);
+  std::vector<size_t> last_needed(count, 0);  // at starts: one past it; 0: nothing starts here
+  std::vector<bool> wanted(index.num_frames, false);
+  for (uint32_t frame : chosen) {
+    if (frame < wanted.size()) wanted[frame] = true;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const VideoPacket& packet = index.packets[i];
+    if (!packet.shows || !wanted[packet.frame]) continue;
+    is_chosen[i] = true;
+    size_t start = i;  // the nearest place to start from; leading pictures need the one before
+    while (start > 0 && !(index.packets[start].starts && index.packets[start].pts <= packet.pts)) --start;
+    last_needed[start] = std::max(last_needed[start], i + 1);
+  }
+  std::vector<PacketUse> uses(count, PacketUse::kSkip);
+  size_t end = 0;                                           // one past the last packet needed so far
+  int64_t first_pts = std::numeric_limits<int64_t>::min();  // of the start after the last gap
+  for (size_t i = 0; i < count; ++i) {
+    const VideoPacket& packet = index.packets[i];
+    if (last_needed[i] != 0) {
+      const bool restarts = i > end;
+      if (restarts) first_pts = packet.pts;
+      end = std::max(end, last_needed[i]);
+      uses[i] = restarts ? PacketUse::kRestart : PacketUse::kSend;
+      continue;
+    }
+    if (i >= end) continue;
+    // Pictures that lead a start after a gap cannot be decoded, and nothing that follows needs them.
+    const bool leads = packet.pts < first_pts;
+    if (!leads && (packet.referenced || is_chosen[i])) uses[i] = PacketUse::kSend;
+  }
+  uses.resize(end);
+  return uses;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,53 @@
+// One pass over a video's packets: which frame each shows and when, where a decoder may start, and which
+// packets no other needs. From that, the packets that a choice of frames needs.
+//
+// A packet is told apart by its own bits (the kind of picture in its first bytes), never by what the
+// container says about key frames: a recovery point that the container calls a key is not a place to start
+// from.
+//
+// Thread safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "preprocess/ffmpeg.h"
+
+namespace evenkeel {
+
+struct VideoPacket {
+  int64_t pts = 0;
+  uint32_t frame = 0;      // number of the frame that it shows, in the order of presentation
+  bool shows = true;       // carries a frame to show
+  bool starts = false;     // what a decoder that starts here gives from `pts` on is what it would give anyway
+  bool referenced = true;  // other frames may need it
+};
+
+struct VideoIndex {
+  std::vector<VideoPacket> packets;  // in the order of decoding
+  uint32_t num_frames = 0;
+  // Presentation is known from the packets, so that `frame` counts; else frames count as they leave the
+  // decoder.
+  bool ordered = false;
+  // Packets may be left out: every start has the same parameter sets, and nothing else has any.
+  bool divisible = false;
+  // When each frame is shown and when the last one ends, in the stream's time base. Empty if not `ordered` or
+  // not timed.
+  std::vector<int64_t> times;
+};
+
+// Reads all packets. InvalidArgument: no frames; ResourceExhausted: more than limits.max_video_frames.
+absl::StatusOr<VideoIndex> IndexVideo(MediaInput& input, const Limits& limits);
+
+enum class PacketUse : uint8_t {
+  kSkip,
+  kSend,
+  kRestart,  // send, after the decoder was drained and flushed
+};
+// What a decode of the frames `chosen` (ascending) does with each packet; cut off after the last one needed.
+std::vector<PacketUse> PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen);
+
+}  // namespace evenkeel

@@ -1,0 +1,160 @@
+#include "preprocess/video_packet.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace evenkeel {
+namespace {
+
+// FNV-1a; only compared within one video.
+uint64_t Hash(std::span<const uint8_t> bytes, uint64_t hash) {
+  if (hash == 0) hash = 14695981039346656037u;
+  for (uint8_t byte : bytes) hash = (hash ^ byte) * 1099511628211u;
+  return hash;
+}
+
+// ITU-T H.264, 7.3.1 and table 7-1.
+void AddH264(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
+  const int type = unit[0] & 31;
+  if (type == 7 || type == 8 || type == 13 || type == 15) {  // parameter sets
+    kind.parameter_sets = Hash(unit, kind.parameter_sets);
+  }
+  if (type < 1 || type > 5) return;
+  const bool disposable = (unit[0] & 0x60) == 0;
+  kind.starts = type == 5 && (first || kind.starts);
+  kind.disposable = disposable && (first || kind.disposable);
+  first = false;
+}
+
+// ITU-T H.265, 7.3.1.2 and table 7-1.
+void AddHevc(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
+  const int type = unit[0] >> 1 & 63;
+  if (type >= 32 && type <= 34) kind.parameter_sets = Hash(unit, kind.parameter_sets);
+  if (type > 31 || unit.size() < 3 || ((unit[0] & 1) << 5 | unit[1] >> 3) != 0) return;  // other layers
+  const bool drops_earlier_ones = (unit[2] & 0x40) != 0;                                 // at an IRAP picture
+  const bool starts = type >= 16 && type <= 21 && !drops_earlier_ones;
+  kind.starts = starts && (first || kind.starts);
+  kind.disposable = type < 16 && type % 2 == 0 && (first || kind.disposable);
+  kind.layer = (unit[1] & 7) - 1;
+  first = false;
+}
+
+// RFC 6386, 9.1.
+PictureKind ParseVp8(std::span<const uint8_t> packet) {
+  return {.known = true, .shows = (packet[0] & 0x10) != 0, .starts = (packet[0] & 1) == 0};
+}
+
+// VP9 bitstream specification, 6.2 and annex B.
+PictureKind ParseVp9(std::span<const uint8_t> packet) {
+  if (packet[0] >> 6 != 2) return {};
+  const bool several = (packet.back() & 0xe0) == 0xc0;   // a superframe: what it shows comes last
+  const int shift = (packet[0] & 0x30) == 0x30 ? 1 : 0;  // profile 3 has a bit more
+  const int bits = packet[0] << shift;
+  const bool again = (bits & 8) != 0, key = (bits & 4) == 0;
+  const bool shown = shift == 0 ? (bits & 2) != 0 : packet.size() > 1 && (packet[0] & 1) != 0;
+  return {.known = true, .shows = several || again || shown, .starts = key && shown && !again};
+}
+
+// AV1 bitstream specification, 5.3 and 5.9: the first frame header of a temporal unit.
+PictureKind ParseAv1(std::span<const uint8_t> packet) {
+  bool has_sequence_header = false;
+  for (size_t at = 0; at < packet.size();) {
+    const int type = packet[at] >> 3 & 15;
+    const bool extended = (packet[at] & 4) != 0, sized = (packet[at] & 2) != 0;
+    at += extended ? 2 : 1;
+    size_t size = packet.size() - std::min(at, packet.size());
+    if (sized) {
+      size = 0;
+      for (int shift = 0; shift < 32; shift += 7) {
+        if (at >= packet.size()) return {};
+        const uint8_t byte = packet[at++];
+        size |= size_t{byte & 127u} << shift;
+        if (byte < 128) break;
+      }
+    }
+    if (size > packet.size() - std::min(at, packet.size())) return {};
+    if (type == 1) has_sequence_header = true;
+    if ((type == 3 || type == 6) && size > 0) {
+      return {.known = true, .starts = has_sequence_header && (packet[at] & 0xf0) == 0x10};
+    }
+    at += size;
+  }
+  return {};
+}
+
+// ISO/IEC 14496-2, 6.2: one VOP, after headers.
+PictureKind ParseMpeg4(std::span<const uint8_t> packet) {
+  PictureKind kind;
+  bool has_layer_header = false;
+  for (size_t at = 0; at + 4 < packet.size(); ++at) {
+    if (packet[at] != 0 || packet[at + 1] != 0 || packet[at + 2] != 1) continue;
+    const uint8_t code = packet[at + 3];
+    if (code >= 0x20 && code <= 0x2f) has_layer_header = true;
+    if (code != 0xb6) continue;
+    if (kind.known) return {};  // two VOPs in a packet
+    const int type = packet[at + 4] >> 6;
+    kind = {.known = true, .starts = type == 0, .disposable = type == 2};
+    if (has_layer_header) kind.parameter_sets = Hash(packet.first(at), 0);
+  }
+  return kind;
+}
+
+}  // namespace
+
+PictureParser::PictureParser(const AVCodecParameters& parameters) : codec_(parameters.codec_id) {
+  const std::span<const uint8_t> extra(parameters.extradata, static_cast<size_t>(parameters.extradata_size));
+  if (codec_ == AV_CODEC_ID_H264 && extra.size() > 6 && extra[0] == 1) nal_length_bytes_ = (extra[4] & 3) + 1;
+  if (codec_ == AV_CODEC_ID_HEVC && extra.size() > 22 && (extra[0] != 0 || extra[1] != 0 || extra[2] > 1)) {
+    nal_length_bytes_ = (extra[21] & 3) + 1;
+  }
+}
+
+bool PictureParser::in_order() const {
+  switch (codec_) {
+    case AV_CODEC_ID_H264:
+    case AV_CODEC_ID_HEVC:
+    case AV_CODEC_ID_MPEG4:
+      return false;
+    default:
+      return true;
+  }
+}
+
+PictureKind PictureParser::ParseNalUnits(std::span<const uint8_t> packet) const {
+  if (nal_length_bytes_ == 0) return {};
+  PictureKind kind;
+  bool first = true;
+  while (packet.size() > nal_length_bytes_) {
+    size_t size = 0;
+    for (uint32_t i = 0; i < nal_length_bytes_; ++i) size = size << 8 | packet[i];
+    packet = packet.subspan(nal_length_bytes_);
+    if (size == 0 || size > packet.size()) return {};
+    (codec_ == AV_CODEC_ID_H264 ? AddH264 : AddHevc)(packet.first(size), kind, first);
+    packet = packet.subspan(size);
+  }
+  kind.known = !first;
+  return kind;
+}
+
+PictureKind PictureParser::Parse(std::span<const uint8_t> packet) const {
+  if (packet.empty()) return {};
+  switch (codec_) {
+    case AV_CODEC_ID_H264:
+    case AV_CODEC_ID_HEVC:
+      return ParseNalUnits(packet);
+    case AV_CODEC_ID_VP8:
+      return ParseVp8(packet);
+    case AV_CODEC_ID_VP9:
+      return ParseVp9(packet);
+    case AV_CODEC_ID_AV1:
+      return ParseAv1(packet);
+    case AV_CODEC_ID_MPEG4:
+      return ParseMpeg4(packet);
+    case AV_CODEC_ID_MJPEG:
+      return {.known = true, .starts = true, .disposable = true};
+    default:
+      return {};
+  }
+}
+
+}  // namespace evenkeel
