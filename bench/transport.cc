@@ -193,21 +193,13 @@ class Receiver {
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What transport/ uses.
-std::string Segment(const std::string& direction) {
-  const char* set = std::getenv(absl::StrCat("UCX_TCP_", direction, "_SEG_SIZE").c_str());
-  return set != nullptr ? set : kTcpSegment;
-}
-
 // GB/s of ucx_perftest between two processes; 0 where it is not installed or fails.
 double Perftest(const Settings& settings, bool our_settings) {
   static int port = 20000 + getpid() % 20000;
   ++port;
-  std::string environment =
-      absl::StrCat("UCX_TLS=tcp UCX_NET_DEVICES=", settings.device, " ",
-                   our_settings ? absl::StrCat("UCX_TCP_PUT_ENABLE=n UCX_TCP_TX_SEG_SIZE=", Segment("TX"),
-                                               " UCX_TCP_RX_SEG_SIZE=", Segment("RX"), " ")
-                                : "");
+  std::string environment = absl::StrCat(
+      "UCX_TLS=tcp UCX_NET_DEVICES=", settings.device, " ",
+      our_settings ? "UCX_TCP_PUT_ENABLE=n UCX_TCP_TX_SEG_SIZE=256k UCX_TCP_RX_SEG_SIZE=256k " : "");
   std::string test = absl::StrCat("ucx_perftest -e -t ucp_am_bw -s ", settings.part_bytes, " -n ",
                                   settings.parts, " -w ", kWindow, " -p ", port, " -f -v");
   std::string command = absl::StrCat(environment, test, " >/dev/null 2>&1 & sleep 0.4; ", environment,

@@ -21,9 +21,6 @@ class Service;
 
 namespace evenkeel::transport {
 
-// UCX_TCP_TX_SEG_SIZE and UCX_TCP_RX_SEG_SIZE where the environment sets none.
-inline constexpr char kTcpSegment[] = "256k";
-
 absl::StatusOr<std::unique_ptr<Source>> MakeUcxSource(const Options& options);
 absl::StatusOr<std::unique_ptr<Sink>> MakeUcxSink(const Options& options);
 

@@ -11,6 +11,8 @@
 namespace evenkeel::transport {
 namespace {
 
+constexpr size_t kPageBytes = 4096;
+
 struct ConfigDeleter {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
 };
@@ -30,23 +32,22 @@ absl::Status Set(ucp_config_t* config, const char* name, const std::string& valu
 std::string WatchedTransports(const Options& options) { return options.require_rdma ? "ib" : "ib,tcp"; }
 
 // A transport's own keys go without its prefix: UCX 1.13 offers them to every transport's table, in which
-// they stand bare. UCX_TCP_... of the environment are read before and lose; so the tunable ones are left
-// alone where set.
+// they stand bare. UCX_TCP_... of the environment are read before and lose.
 absl::Status ConfigureTcp(ucp_config_t* config) {
   // A connect to an address that does not answer must not hold up the thread that serves all the others.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "CONN_NB", "y"));
   // No one-sided writes over TCP: with them a peer names the address that it writes to. Without them data
   // finds its buffer through a request of ours, which is gone once the endpoint was closed.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "PUT_ENABLE", "n"));
-  // Sends go through UCX's own buffers, which stay in the cache: when a connection is reset under a send
-  // straight from the caller's memory, UCX 1.13 completes it twice and aborts the process ("comp->count >
-  // 0"). RDMA is not concerned: its rendezvous reads the caller's memory by other means.
+  // No zero-copy sends: when a connection is reset under one, UCX 1.13 completes it twice and aborts the
+  // process ("comp->count > 0"). Parts go as short messages, which the kernel takes from the caller's memory
+  // too and which leave nothing to complete. RDMA is not concerned: its rendezvous reads the caller's memory
+  // by other means.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "ZCOPY_THRESH", "inf"));
-  for (const char* name : {"TX_SEG_SIZE", "RX_SEG_SIZE"}) {
-    if (InEnvironment(absl::StrCat("UCX_TCP_", name).c_str())) continue;
-    EVENKEEL_RETURN_IF_ERROR(Set(config, name, kTcpSegment));
-  }
-  return absl::OkStatus();
+  // A chunk with its headers must be one short message.
+  std::string segment = absl::StrCat(kTcpChunkBytes + kPageBytes);
+  EVENKEEL_RETURN_IF_ERROR(Set(config, "TX_SEG_SIZE", segment));
+  return Set(config, "RX_SEG_SIZE", segment);
 }
 
 absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
@@ -84,6 +85,11 @@ absl::Status StatusFromUcx(ucs_status_t status, std::string_view what) {
 }
 
 absl::StatusOr<std::shared_ptr<UcxContext>> UcxContext::Create(const Options& options, Kind kind) {
+  if (options.require_rdma && options.loopback_only) {
+    return absl::FailedPreconditionError(
+        "require_rdma is set, but without certificates only loopback is used, which is no RDMA; give the "
+        "certificate, its key and the authority, or set require_rdma: false");
+  }
   ucp_config_t* raw;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
   if (status != UCS_OK) return StatusFromUcx(status, "cannot read UCX's configuration");

@@ -18,7 +18,11 @@ namespace {
 
 // Calls of Progress on one worker before the next one's turn.
 constexpr int kProgressBurst = 64;
-constexpr auto kLongestSleep = std::chrono::seconds(1);
+constexpr Clock::duration kLongestSleep = std::chrono::seconds(1);
+// Long enough for some hundred kilobytes to arrive on a fast link, far from filling a socket's buffer.
+constexpr Clock::duration kNap = std::chrono::microseconds(20);
+// Without a byte for so long, nothing is on its way.
+constexpr Clock::duration kNapsAfterProgress = std::chrono::milliseconds(1);
 // UCX completes what a closed endpoint had under way within milliseconds; past this it is a bug of its own,
 // and leaking the worker is better than the abort that destroying it would be.
 constexpr auto kRetireBound = std::chrono::seconds(10);
@@ -60,9 +64,9 @@ Clock::time_point DeadlineAfter(absl::Duration timeout) {
   return Clock::now() + absl::ToChronoNanoseconds(timeout);
 }
 
-absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const Options& options, UcxEvents* events,
-                                                            Tick tick) {
-  std::unique_ptr<UcxEngine> engine(new UcxEngine(std::move(tick)));
+absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const Options& options, Role role,
+                                                            UcxEvents* events, Tick tick) {
+  std::unique_ptr<UcxEngine> engine(new UcxEngine(role, std::move(tick)));
   engine->wake_descriptor_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (engine->wake_descriptor_ < 0)
     return absl::ResourceExhaustedError("no file descriptor left for eventfd");
@@ -220,6 +224,7 @@ void UcxEngine::UnregisterMemory(std::span<std::byte> memory) {
 
 void UcxEngine::Loop() {
   bool stopping = false;
+  Clock::time_point last_progress;
   Clock::time_point last_chance = Clock::time_point::max();
   for (;;) {
     bool busy = RunTasks();
@@ -232,9 +237,17 @@ void UcxEngine::Loop() {
     Clock::time_point now = Clock::now();
     if (stopping && (retired_.empty() || now >= last_chance)) break;
     Clock::time_point deadline = main_ == nullptr ? Clock::time_point::max() : tick_(now);
-    busy |= ProgressAll();
-    if (busy || !ArmAll()) continue;
-    Sleep(std::min(deadline, stopping ? now + std::chrono::milliseconds(1) : now + kLongestSleep));
+    if (ProgressAll()) {
+      last_progress = now;
+      continue;
+    }
+    if (busy) continue;
+    if (role_ == Role::kReceives && now - last_progress < kNapsAfterProgress) {
+      Sleep(kNap, /*for_events=*/false);
+    } else if (ArmAll()) {
+      Sleep(std::min(deadline - now, stopping ? std::chrono::milliseconds(1) : kLongestSleep),
+            /*for_events=*/true);
+    }
   }
   CloseEverything();
 }
@@ -269,16 +282,19 @@ bool UcxEngine::ArmAll() {
   return std::all_of(active_.begin(), active_.end(), [](UcxWorker* worker) { return worker->Arm(); });
 }
 
-void UcxEngine::Sleep(Clock::time_point until) {
+void UcxEngine::Sleep(Clock::duration longest, bool for_events) {
   std::vector<pollfd> descriptors = {{wake_descriptor_, POLLIN, 0}};
-  for (UcxWorker* worker : active_) descriptors.push_back({worker->descriptor(), POLLIN, 0});
-  auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  if (for_events) {
+    for (UcxWorker* worker : active_) descriptors.push_back({worker->descriptor(), POLLIN, 0});
+  }
   {
     // This thread posts without waking itself.
     MutexLock lock(mutex_);
     if (!tasks_.empty()) return;
   }
-  if (left.count() > 0) poll(descriptors.data(), descriptors.size(), static_cast<int>(left.count()));
+  auto nanoseconds = std::chrono::nanoseconds(std::max(longest, Clock::duration::zero())).count();
+  timespec left{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  ppoll(descriptors.data(), descriptors.size(), &left, nullptr);
   uint64_t count;
   (void)!read(wake_descriptor_, &count, sizeof(count));
 }

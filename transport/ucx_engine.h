@@ -3,6 +3,10 @@
 // Every UCX call happens on this thread, outside of UCX's own callbacks (receives excepted). It sleeps on the
 // workers' wake-up descriptors instead of spinning, and wakes for posted tasks and for the next deadline.
 //
+// A receiver naps first: for a moment after bytes arrived it sleeps by the clock, so that the next ones pile
+// up meanwhile. To be woken for each segment costs both sides more than to carry it: the sender's core sends
+// an interrupt to a core that is about to halt.
+//
 // Thread safety: Post, Run and info may be called from any thread; the rest belongs to the engine's thread.
 #pragma once
 
@@ -32,10 +36,12 @@ class UcxEngine {
   // Looks at deadlines; returns the next one.
   using Tick = std::function<Clock::time_point(Clock::time_point now)>;
 
+  enum class Role { kSends, kReceives };
+
   // Starts the thread and opens the main worker, whose events go to `events`. Errors as in
   // transport/factory.h.
-  static absl::StatusOr<std::unique_ptr<UcxEngine>> Start(const Options& options, UcxEvents* events,
-                                                          Tick tick);
+  static absl::StatusOr<std::unique_ptr<UcxEngine>> Start(const Options& options, Role role,
+                                                          UcxEvents* events, Tick tick);
   // Ends when every retired worker is gone, or after a bound; what is not gone then is abandoned.
   ~UcxEngine();
   UcxEngine(const UcxEngine&) = delete;
@@ -48,6 +54,9 @@ class UcxEngine {
 
   const Info& info() const { return info_; }
   bool shared_memory() const { return shared_memory_; }
+  // Whether parts travel over TCP alone: then in chunks, as messages that need nothing of the receiver;
+  // otherwise by rendezvous.
+  bool sends_chunks() const { return only_tcp_ && !shared_memory_; }
   // The main worker's address, wrapped.
   std::string WrappedAddress(AddressRole role) const;
 
@@ -76,7 +85,7 @@ class UcxEngine {
     const std::byte* begin;
     ucp_mem_h handle;
   };
-  explicit UcxEngine(Tick tick) : tick_(std::move(tick)) {}
+  UcxEngine(Role role, Tick tick) : role_(role), tick_(std::move(tick)) {}
   absl::Status Open(const Options& options, UcxEvents* events);
   static absl::StatusOr<std::vector<std::string>> ProbeLanes(const std::shared_ptr<UcxContext>& context);
   absl::Status Probe(const Options& options);
@@ -85,9 +94,11 @@ class UcxEngine {
   bool ProgressAll();
   void SweepRetired();
   bool ArmAll();
-  void Sleep(Clock::time_point until);
+  // Until there is a task, or, if `for_events`, something happens to a worker.
+  void Sleep(Clock::duration longest, bool for_events);
   void CloseEverything();
 
+  const Role role_;
   const Tick tick_;
   int wake_descriptor_ = -1;
   std::thread thread_;

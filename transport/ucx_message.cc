@@ -60,6 +60,7 @@ PartMessageBytes Pack(const PartMessage& message) {
   writer.Put(message.session);
   writer.Put(message.request);
   writer.Put(message.length);
+  writer.Put(message.offset);
   writer.Put(message.hash.bytes);
   writer.Put(message.secret);
   return bytes;
@@ -85,6 +86,7 @@ std::optional<PartMessage> UnpackPartMessage(std::span<const std::byte> bytes) {
   message.session = reader.Take<SessionId>();
   message.request = reader.Take<RequestId>();
   message.length = reader.Take<uint64_t>();
+  message.offset = reader.Take<uint64_t>();
   message.hash.bytes = reader.Take<std::array<uint8_t, 16>>();
   message.secret = reader.Take<Secret>();
   return message;

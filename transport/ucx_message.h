@@ -1,12 +1,15 @@
 // What our active messages carry in their headers, as bytes. Parsing only: knows nothing of UCX.
 //
-//   sink -> source   kHello   Greeting, then the wrapped address of the sink's worker for this session as
-//   data source -> sink   kReady   Greeting, then the wrapped address of the source's worker for this session
-//   as data sink -> source   kGo      Greeting; parts may follow source -> sink   kPart    PartMessage, then
-//   the part as data
+//   sink -> source   kHello   Greeting; data: the wrapped address of the sink's worker for this session
+//   source -> sink   kReady   Greeting; data: the wrapped address of the source's worker for this session
+//   sink -> source   kGo      Greeting; parts may follow
+//   source -> sink   kPart    PartMessage; data: the part's bytes from `offset` on
 //
-//   greeting := "EVKS" u32 version(=1) u64 session, 16 bytes secret (little-endian) part     := "EVKD" u32
-//   version(=1) u64 session u64 request u64 length, 16 bytes hash, 16 bytes secret
+//   greeting := "EVKS" u32:version(=1) u64:session 16:secret
+//   part     := "EVKD" u32:version(=1) u64:session u64:request u64:length u64:offset 16:hash 16:secret
+//
+// Little-endian. A part is one message (by rendezvous, or when it is short), or several in the order of their
+// offsets; each names the whole part's length and hash.
 //
 // Thread safety: functions without state.
 #pragma once
@@ -32,13 +35,14 @@ struct Greeting {
 struct PartMessage {
   SessionId session = 0;
   RequestId request = 0;
-  uint64_t length = 0;
-  Digest hash;
+  uint64_t length = 0;  // of the part, in bytes
+  uint64_t offset = 0;  // of the message's data in the part
+  Digest hash;          // of the part
   Secret secret{};
 };
 
 inline constexpr size_t kGreetingBytes = 32;
-inline constexpr size_t kPartMessageBytes = 64;
+inline constexpr size_t kPartMessageBytes = 72;
 using GreetingBytes = std::array<std::byte, kGreetingBytes>;
 using PartMessageBytes = std::array<std::byte, kPartMessageBytes>;
 

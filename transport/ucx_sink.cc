@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "core/status.h"
+#include "transport/copy.h"
 #include "transport/factory.h"
 #include "transport/latch.h"
 #include "transport/secret.h"
@@ -25,13 +26,18 @@ class UcxSink;
 // How soon a greeting is tried again whose connection was not ready.
 constexpr auto kGreetAgain = std::chrono::milliseconds(2);
 
+// Parts of so many bytes are not read before much else has gone through the caches.
+constexpr size_t kLargePartBytes = 1 << 20;
+
 // Memory that waits for one request's bytes.
 struct Expectation {
   RequestId request = 0;
   std::span<std::byte> buffer;
   Done done;
-  Digest hash;
-  bool receiving = false;
+  Digest hash;                                  // the sender's, of the whole part
+  size_t received = 0;                          // bytes that messages brought
+  Digester digester;                            // of these
+  bool receiving = false;                       // UCX writes into `buffer`
   absl::Status fate;                            // not OK: what to say instead of the receive's own end
   std::vector<Latch*> waiting;                  // counted down after `done` ran
   std::shared_ptr<struct SinkSession> session;  // while receiving, so that the completion finds it
@@ -111,7 +117,9 @@ class UcxSink : public Sink, public UcxEvents {
   ucs_status_t OnReady(const SessionPtr& session, std::span<const std::byte> header, std::string_view data);
   ucs_status_t OnPart(const SessionPtr& session, std::span<const std::byte> header, void* data, size_t length,
                       bool rendezvous);
-  ucs_status_t Receive(const SessionPtr& session, Expectation* expectation, void* data, bool rendezvous);
+  ucs_status_t Mismatch(const SessionPtr& session, const PartMessage& message, size_t length);
+  ucs_status_t Take(const SessionPtr& session, Expectation* expectation, std::span<const std::byte> data);
+  ucs_status_t Receive(const SessionPtr& session, Expectation* expectation, void* descriptor);
   static void Received(void* argument, ucs_status_t status);
   void Settle(Expectation* expectation, absl::Status status);
 
@@ -155,8 +163,8 @@ void UcxSink::OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) {
 }
 
 absl::Status UcxSink::Start() {
-  EVENKEEL_ASSIGN_OR_RETURN(
-      engine_, UcxEngine::Start(options_, this, [this](Clock::time_point now) { return Tick(now); }));
+  EVENKEEL_ASSIGN_OR_RETURN(engine_, UcxEngine::Start(options_, UcxEngine::Role::kReceives, this,
+                                                      [this](Clock::time_point now) { return Tick(now); }));
   return absl::OkStatus();
 }
 
@@ -307,7 +315,7 @@ ucs_status_t UcxSink::OnPart(const SessionPtr& session, std::span<const std::byt
                              size_t length, bool rendezvous) {
   std::optional<PartMessage> message = UnpackPartMessage(header);
   if (!message || message->session != session->id || !SameSecret(message->secret, session->secret) ||
-      message->length != length || session->state != SinkSession::State::kReady) {
+      session->state != SinkSession::State::kReady) {
     return Drop();
   }
   auto found = session->expected.find(message->request);
@@ -315,29 +323,52 @@ ucs_status_t UcxSink::OnPart(const SessionPtr& session, std::span<const std::byt
     TakeAnnounced();
     found = session->expected.find(message->request);
   }
-  if (found == session->expected.end() || found->second->receiving) return Drop();
-  if (found->second->buffer.size() != length) {
-    Finish(std::move(found->second),
-           absl::DataLossError(absl::StrCat(Where(*session), ": request ", message->request, " brought ",
-                                            length, " bytes, not what was announced")));
-    session->expected.erase(found);
-    return Drop();
+  // What follows a message that was dropped is dropped with it, and was counted with it.
+  if (found == session->expected.end()) return message->offset == 0 ? Drop() : UCS_OK;
+  Expectation* expectation = found->second.get();
+  if (expectation->receiving) return Drop();
+  if (message->length != expectation->buffer.size() || message->offset != expectation->received ||
+      length > message->length - message->offset || (rendezvous && length != message->length)) {
+    return Mismatch(session, *message, length);
   }
-  found->second->hash = message->hash;
-  return Receive(session, found->second.get(), data, rendezvous);
+  expectation->hash = message->hash;
+  if (rendezvous) return Receive(session, expectation, data);
+  return Take(session, expectation, {static_cast<const std::byte*>(data), length});
 }
 
-ucs_status_t UcxSink::Receive(const SessionPtr& session, Expectation* expectation, void* data,
-                              bool rendezvous) {
+ucs_status_t UcxSink::Mismatch(const SessionPtr& session, const PartMessage& message, size_t length) {
+  auto found = session->expected.find(message.request);
+  Finish(std::move(found->second),
+         absl::DataLossError(absl::StrCat(Where(*session), ": request ", message.request, " brought ", length,
+                                          " bytes of ", message.length, " from offset ", message.offset,
+                                          ", not what was announced")));
+  session->expected.erase(found);
+  return Drop();
+}
+
+// The bytes lie in UCX's own buffer and in this core's cache, where they are hashed.
+ucs_status_t UcxSink::Take(const SessionPtr& session, Expectation* expectation,
+                           std::span<const std::byte> data) {
+  expectation->digester.Update(data);
+  std::span<std::byte> to = expectation->buffer.subspan(expectation->received, data.size());
+  if (expectation->buffer.size() >= kLargePartBytes) {
+    CopyPastCaches(to, data);
+  } else if (!data.empty()) {
+    std::memcpy(to.data(), data.data(), data.size());
+  }
+  expectation->received += data.size();
+  if (expectation->received == expectation->buffer.size()) {
+    expectation->session = session;
+    Settle(expectation, absl::OkStatus());
+  }
+  return UCS_OK;
+}
+
+ucs_status_t UcxSink::Receive(const SessionPtr& session, Expectation* expectation, void* descriptor) {
   expectation->receiving = true;
   expectation->session = session;
-  if (!rendezvous) {
-    if (!expectation->buffer.empty())
-      std::memcpy(expectation->buffer.data(), data, expectation->buffer.size());
-    Settle(expectation, absl::OkStatus());
-    return UCS_OK;
-  }
-  absl::StatusOr<bool> started = session->worker->Receive(data, expectation->buffer, Received, expectation);
+  absl::StatusOr<bool> started =
+      session->worker->Receive(descriptor, expectation->buffer, Received, expectation);
   if (!started.ok()) {
     Settle(expectation, started.status());
   } else if (!*started) {
@@ -352,9 +383,7 @@ void UcxSink::Received(void* argument, ucs_status_t status) {
   expectation->session->sink->Settle(expectation, StatusFromUcx(status, Where(*expectation->session)));
 }
 
-// The transport is done with the buffer. The hash is computed in a task, outside of UCX's callback but on the
-// engine's thread: at tens of gigabytes per second it costs less than handing the buffer to another core
-// would save.
+// The transport is done with the buffer.
 void UcxSink::Settle(Expectation* expectation, absl::Status status) {
   SessionPtr session = std::move(expectation->session);
   auto found = session->expected.find(expectation->request);
@@ -369,10 +398,17 @@ void UcxSink::Settle(Expectation* expectation, absl::Status status) {
   Finish(std::move(owned), absl::OkStatus());
 }
 
+// What came by rendezvous is hashed here, on the engine's thread but outside of UCX's callback: a card that
+// writes memory goes on meanwhile.
+bool HasItsHash(Expectation& expectation) {
+  expectation.digester.Update(expectation.buffer.subspan(expectation.received));
+  return expectation.digester.Finish() == expectation.hash;
+}
+
 void UcxSink::Finish(std::unique_ptr<Expectation> expectation, absl::Status status) {
   std::shared_ptr<Expectation> shared = std::move(expectation);
   engine_->Post([shared, status = std::move(status)]() mutable {
-    if (status.ok() && DigestOf(shared->buffer) != shared->hash) {
+    if (status.ok() && !HasItsHash(*shared)) {
       status = absl::DataLossError(absl::StrCat("request ", shared->request, ": ", shared->buffer.size(),
                                                 " bytes arrived with another hash"));
     }
@@ -417,7 +453,7 @@ void UcxSink::Cancel(SessionId id, RequestId request) {
     if (session == nullptr || found == session->expected.end()) return latch.CountDown();
     found->second->waiting.push_back(&latch);
     found->second->fate = absl::CancelledError(absl::StrCat("request ", request, " was cancelled"));
-    if (found->second->receiving) {
+    if (found->second->receiving || found->second->received > 0) {
       return Kill(session, absl::UnavailableError(absl::StrCat(Where(*session), " was closed: request ",
                                                                request, " was given up on its way")));
     }

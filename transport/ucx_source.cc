@@ -16,10 +16,13 @@
 namespace evenkeel::transport {
 namespace {
 
-// Parts of one session that share the wire. More would only make all of them late together.
+// Parts of one session that share the wire by rendezvous. More would only make all of them late together. In
+// chunks parts go one after the other.
 constexpr size_t kMaxInFlight = 4;
 // Below, one message; above, the receiver is told first and fetches into its own memory.
 constexpr size_t kRendezvousBytes = 16 << 10;
+// Messages of one session before it is another's turn: a few milliseconds' worth.
+constexpr int kSendBurst = 16;
 
 // How soon a greeting is tried again whose connection was not ready.
 constexpr auto kGreetAgain = std::chrono::milliseconds(2);
@@ -27,9 +30,11 @@ constexpr auto kGreetAgain = std::chrono::milliseconds(2);
 class UcxSource;
 
 struct PendingSend {
-  RequestId request = 0;
+  PartMessage message;  // `offset`: of the next message's data
   std::span<const std::byte> bytes;
-  PartMessageBytes header{};
+  PartMessageBytes header{};  // of the message that is under way
+  size_t message_bytes = 0;   // its data
+  bool under_way = false;     // UCX has a message of it and has not completed it
   Clock::time_point deadline;
   Done done;
   absl::Status fate;                              // not OK: what to say instead of the send's own end
@@ -50,6 +55,7 @@ struct SourceSession : UcxEvents, std::enable_shared_from_this<SourceSession> {
   GreetingBytes greeting{};
   std::string own_address;
   bool greeting_due = false;  // kReady could not be sent yet
+  bool pump_due = false;      // a task that pumps is posted
   std::deque<std::unique_ptr<PendingSend>> queue;
   std::list<std::unique_ptr<PendingSend>> in_flight;
   std::vector<Latch*> waiting;  // until nothing is in flight
@@ -93,9 +99,12 @@ class UcxSource : public Source, public UcxEvents {
   absl::Status SendGreeting(const SessionPtr& session);
   ucs_status_t OnGo(const SessionPtr& session, std::span<const std::byte> header);
   void Enqueue(SessionId id, std::unique_ptr<PendingSend> send);
+  void PumpSoon(const SessionPtr& session);
   void Pump(const SessionPtr& session);
-  bool StartSend(const SessionPtr& session, std::unique_ptr<PendingSend> send);
+  PendingSend* NextToSend(const SessionPtr& session);
+  void SendMessage(PendingSend* send);
   static void Sent(void* argument, ucs_status_t status);
+  void Advance(PendingSend* send);
   void Settle(PendingSend* send, absl::Status status);
   void Kill(const SessionPtr& session, absl::Status status);
   void Finish(std::unique_ptr<PendingSend> send, absl::Status status);
@@ -123,8 +132,8 @@ void SourceSession::OnEndpointError(ucp_ep_h, ucs_status_t status) {
 }
 
 absl::Status UcxSource::Start() {
-  EVENKEEL_ASSIGN_OR_RETURN(
-      engine_, UcxEngine::Start(options_, this, [this](Clock::time_point now) { return Tick(now); }));
+  EVENKEEL_ASSIGN_OR_RETURN(engine_, UcxEngine::Start(options_, UcxEngine::Role::kSends, this,
+                                                      [this](Clock::time_point now) { return Tick(now); }));
   return absl::OkStatus();
 }
 
@@ -216,7 +225,7 @@ ucs_status_t UcxSource::OnGo(const SessionPtr& session, std::span<const std::byt
     return Drop();
   }
   session->state = SourceSession::State::kReady;
-  engine_->Post([this, session] { Pump(session); });
+  PumpSoon(session);
   return UCS_OK;
 }
 
@@ -224,12 +233,10 @@ void UcxSource::Send(SessionId session, RequestId request, std::span<const std::
                      const Digest& hash, absl::Duration timeout, Done done) {
   auto send = std::make_shared<std::unique_ptr<PendingSend>>(std::make_unique<PendingSend>());
   PendingSend& one = **send;
-  one.request = request;
+  one.message = {.session = session, .request = request, .length = bytes.size(), .hash = hash};
   one.bytes = bytes;
   one.deadline = DeadlineAfter(timeout);
   one.done = std::move(done);
-  PartMessage message{session, request, bytes.size(), hash, {}};
-  one.header = Pack(message);  // the secret is filled in by Enqueue, which knows the session
   engine_->Post([this, session, send] { Enqueue(session, std::move(*send)); });
 }
 
@@ -240,44 +247,76 @@ void UcxSource::Enqueue(SessionId id, std::unique_ptr<PendingSend> send) {
   }
   if (session->state == SourceSession::State::kDead) return Finish(std::move(send), session->failure);
   if (send->bytes.size() > options_.max_message_bytes) {
-    std::string message = absl::StrCat("request ", send->request, ": ", send->bytes.size(),
+    std::string message = absl::StrCat("request ", send->message.request, ": ", send->bytes.size(),
                                        " bytes are more than max_message_bytes");
     return Finish(std::move(send), absl::InvalidArgumentError(message));
   }
-  PartMessage message = *UnpackPartMessage(send->header);
-  message.secret = session->secret;
-  send->header = Pack(message);
+  send->message.secret = session->secret;
   session->queue.push_back(std::move(send));
-  Pump(session);
+  PumpSoon(session);
+}
+
+void UcxSource::PumpSoon(const SessionPtr& session) {
+  if (std::exchange(session->pump_due, true)) return;
+  engine_->Post([this, session] {
+    session->pump_due = false;
+    Pump(session);
+  });
 }
 
 void UcxSource::Pump(const SessionPtr& session) {
-  while (session->state == SourceSession::State::kReady && session->in_flight.size() < kMaxInFlight &&
-         !session->queue.empty()) {
-    std::unique_ptr<PendingSend> send = std::move(session->queue.front());
-    session->queue.pop_front();
-    if (!StartSend(session, std::move(send))) return;
+  for (int i = 0; i < kSendBurst; ++i) {
+    PendingSend* send = NextToSend(session);
+    if (send == nullptr) return;
+    SendMessage(send);
   }
+  PumpSoon(session);
 }
 
-bool UcxSource::StartSend(const SessionPtr& session, std::unique_ptr<PendingSend> send) {
-  PendingSend* raw = send.get();
-  raw->session = session;
-  session->in_flight.push_back(std::move(send));
-  absl::StatusOr<bool> started =
-      session->worker->Send(session->endpoint, static_cast<unsigned>(MessageId::kPart), raw->header,
-                            raw->bytes, raw->bytes.size() >= kRendezvousBytes, Sent, raw);
-  if (started.ok() && *started) return true;
-  Settle(raw, started.status());
-  return started.ok();
+PendingSend* UcxSource::NextToSend(const SessionPtr& session) {
+  if (session->state != SourceSession::State::kReady) return nullptr;
+  if (!session->in_flight.empty() && !session->in_flight.back()->under_way) {
+    return session->in_flight.back().get();  // between two of its messages
+  }
+  size_t room = engine_->sends_chunks() ? 1 : kMaxInFlight;
+  if (session->in_flight.size() >= room || session->queue.empty()) return nullptr;
+  session->in_flight.push_back(std::move(session->queue.front()));
+  session->queue.pop_front();
+  session->in_flight.back()->session = session;
+  return session->in_flight.back().get();
+}
+
+void UcxSource::SendMessage(PendingSend* send) {
+  std::span<const std::byte> data = send->bytes.subspan(send->message.offset);
+  if (engine_->sends_chunks()) data = data.first(std::min(data.size(), kTcpChunkBytes));
+  bool rendezvous = !engine_->sends_chunks() && data.size() >= kRendezvousBytes;
+  send->header = Pack(send->message);
+  send->message_bytes = data.size();
+  send->under_way = true;
+  SourceSession& session = *send->session;
+  absl::StatusOr<bool> started = session.worker->Send(
+      session.endpoint, static_cast<unsigned>(MessageId::kPart), send->header, data, rendezvous, Sent, send);
+  if (!started.ok()) return Settle(send, started.status());
+  if (!*started) Advance(send);
 }
 
 void UcxSource::Sent(void* argument, ucs_status_t status) {
   auto* send = static_cast<PendingSend*>(argument);
-  UcxSource* self = send->session->source;
   SessionPtr session = send->session;
-  self->Settle(send, StatusFromUcx(status, Where(*session)));
-  self->engine_->Post([self, session] { self->Pump(session); });
+  UcxSource* self = session->source;
+  if (status == UCS_OK && send->fate.ok()) {
+    self->Advance(send);
+  } else {
+    self->Settle(send, StatusFromUcx(status, Where(*session)));
+  }
+  self->PumpSoon(session);
+}
+
+// A message was handed over.
+void UcxSource::Advance(PendingSend* send) {
+  send->under_way = false;
+  send->message.offset += send->message_bytes;
+  if (send->message.offset == send->bytes.size()) Settle(send, absl::OkStatus());
 }
 
 // The transport is done with the bytes. Called from a completion, too.
@@ -322,11 +361,10 @@ void UcxSource::Kill(const SessionPtr& session, absl::Status status) {
     Finish(std::move(send), std::move(fate));
   }
   session->queue.clear();
-  for (auto& send : session->in_flight) {
+  for (auto next = session->in_flight.begin(); next != session->in_flight.end();) {
+    PendingSend* send = (next++)->get();
     if (send->fate.ok()) send->fate = status;
-  }
-  while (!completions_come && !session->in_flight.empty()) {
-    Settle(session->in_flight.front().get(), absl::OkStatus());
+    if (!send->under_way || !completions_come) Settle(send, absl::OkStatus());
   }
 }
 
@@ -379,7 +417,7 @@ Clock::time_point UcxSource::Tick(Clock::time_point now) {
       if (send.deadline > now) return;
       late = true;
       send.fate =
-          absl::DeadlineExceededError(absl::StrCat(Where(*session), ": request ", send.request, ": ",
+          absl::DeadlineExceededError(absl::StrCat(Where(*session), ": request ", send.message.request, ": ",
                                                    send.bytes.size(), " bytes were not taken in time"));
     };
     for (auto& send : session->in_flight) check(*send);

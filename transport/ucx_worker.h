@@ -18,6 +18,10 @@
 
 namespace evenkeel::transport {
 
+// Over TCP parts travel in messages of so many bytes. Large enough that few of them find the socket full,
+// small enough that what was just received is still in the core's own cache when it is copied and hashed.
+inline constexpr size_t kTcpChunkBytes = 512 << 10;
+
 absl::Status StatusFromUcx(ucs_status_t status, std::string_view what);
 
 // Process-wide state of UCX for one choice of transports.

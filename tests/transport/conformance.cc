@@ -73,8 +73,8 @@ TEST_P(Conformance, NamesItself) {
 TEST_P(Conformance, DeliversEverySizeUnchanged) {
   ASSERT_TRUE(Open(1).ok());
   RequestId request = 0;
-  for (size_t bytes :
-       {0, 1, 63, 64, 4095, 8192, 16383, 16384, 16385, 65537, (1 << 20) - 1, (1 << 20) + 1, 9 << 20}) {
+  for (size_t bytes : {0, 1, 63, 64, 4095, 8192, 16383, 16384, 16385, 65537, (512 << 10) - 1, 512 << 10,
+                       (512 << 10) + 1, (1 << 20) - 1, (1 << 20) + 1, 9 << 20}) {
     std::vector<std::byte> payload = Payload(bytes, bytes), received;
     absl::Status status = Transfer(1, ++request, payload, &received);
     ASSERT_TRUE(status.ok()) << bytes << ": " << status;

@@ -36,12 +36,13 @@ TEST(Address, IsRefusedWhenAnyBitChangedOrAnyByteIsMissing) {
 }
 
 TEST(Message, SurvivesTheWayThere) {
-  PartMessage message{1, 2, 3, DigestOf("x"), Secret{9}};
+  PartMessage message{1, 2, 3, 4, DigestOf("x"), Secret{9}};
   std::optional<PartMessage> back = UnpackPartMessage(Pack(message));
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->session, 1);
   EXPECT_EQ(back->request, 2);
   EXPECT_EQ(back->length, 3);
+  EXPECT_EQ(back->offset, 4);
   EXPECT_EQ(back->hash, message.hash);
   EXPECT_EQ(back->secret, message.secret);
 }
@@ -49,8 +50,8 @@ TEST(Message, SurvivesTheWayThere) {
 TEST(Message, OfAnotherSizeMagicOrVersionIsRefused) {
   PartMessageBytes part = Pack(PartMessage{});
   GreetingBytes greeting = Pack(Greeting{});
-  EXPECT_FALSE(UnpackPartMessage(std::span(part).first(63)));
-  EXPECT_FALSE(UnpackGreeting(std::span(greeting).first(31)));
+  EXPECT_FALSE(UnpackPartMessage(std::span(part).first(kPartMessageBytes - 1)));
+  EXPECT_FALSE(UnpackGreeting(std::span(greeting).first(kGreetingBytes - 1)));
   EXPECT_FALSE(UnpackPartMessage({}));
   EXPECT_FALSE(UnpackGreeting(part));
   for (size_t i = 0; i < 8; ++i) {
