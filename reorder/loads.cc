@@ -21,23 +21,28 @@ Split Deal(const Job& job, const Layout& layout, std::span<const uint32_t> token
                       .capacity_tokens = capacity});
 }
 
-// The loads and tokens of one phase: unit i is in batch `batch[i]`, and every rank has `batches_per_rank`.
-struct Measured {
-  std::vector<double> load;
-  std::vector<uint64_t> tokens;
-};
+// The loads and tokens of one phase's ranks, as units are added to their batches.
+class Meter {
+ public:
+  Meter(const PhaseSpec& spec, uint32_t batches_per_rank)
+      : batches_per_rank_(batches_per_rank),
+        costs_(spec.batching, spec.ranks.size() * batches_per_rank),
+        tokens_(spec.ranks.size(), 0) {}
 
-Measured Measure(const PhaseSpec& spec, std::span<const uint32_t> batch, uint32_t batches_per_rank,
-                 std::span<const double> cost, std::span<const uint32_t> length) {
-  BatchCosts costs(spec.batching, spec.ranks.size() * batches_per_rank);
-  Measured measured{.tokens = std::vector<uint64_t>(spec.ranks.size(), 0)};
-  for (size_t i = 0; i < batch.size(); ++i) {
-    costs.Add(batch[i], cost[i]);
-    measured.tokens[batches_per_rank == 1 ? batch[i] : batch[i] / batches_per_rank] += length[i];
+  void Add(uint32_t rank, uint32_t microbatch, double cost, uint32_t length) {
+    costs_.Add(rank * size_t{batches_per_rank_} + microbatch, cost);
+    tokens_[rank] += length;
   }
-  measured.load = costs.PerRank(batches_per_rank);
-  return measured;
-}
+  void Record(std::vector<double>& load, std::vector<uint64_t>& tokens) {
+    load = costs_.PerRank(batches_per_rank_);
+    tokens = std::move(tokens_);
+  }
+
+ private:
+  const uint32_t batches_per_rank_;
+  BatchCosts costs_;
+  std::vector<uint64_t> tokens_;
+};
 
 }  // namespace
 
@@ -77,45 +82,37 @@ std::vector<double> BatchCosts::PerRank(size_t batches_per_rank) const {
 void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
                   const std::vector<EncoderUnits>& encoders, const Plan& plan, PhasePlan& llm_plan,
                   std::vector<PhasePlan>& encoder_plans) {
-  const auto record = [](Measured before, Measured after, PhasePlan& phase) {
-    phase.load_before = std::move(before.load);
-    phase.tokens_before = std::move(before.tokens);
-    phase.load_after = std::move(after.load);
-    phase.tokens_after = std::move(after.tokens);
-  };
   const auto [dealt, microbatch] = Deal(job, layout, llm.tokens);
-  const uint32_t ranks = layout.llm_ranks.size();
-  std::vector<uint32_t> before(llm.tokens.size()), after(llm.tokens.size());
-  for (uint32_t s = 0, rank = 0; s < before.size(); ++s) {
-    before[s] = rank * dealt + microbatch[s];
-    after[s] = llm.rank[s] * plan.num_microbatches + llm.microbatch[s];
-    rank = rank + 1 == ranks ? 0 : rank + 1;
+  Meter before(*layout.llm, dealt), after(*layout.llm, plan.num_microbatches);
+  std::vector<uint32_t> dealt_rank(llm.tokens.size());
+  for (uint32_t s = 0, rank = 0; s < dealt_rank.size(); ++s) {
+    dealt_rank[s] = rank;
+    before.Add(rank, microbatch[s], llm.cost[s], llm.tokens[s]);
+    after.Add(llm.rank[s], llm.microbatch[s], llm.cost[s], llm.tokens[s]);
+    rank = rank + 1 == layout.llm_ranks.size() ? 0 : rank + 1;
   }
-  record(Measure(*layout.llm, before, dealt, llm.cost, llm.tokens),
-         Measure(*layout.llm, after, plan.num_microbatches, llm.cost, llm.tokens), llm_plan);
+  before.Record(llm_plan.load_before, llm_plan.tokens_before);
+  after.Record(llm_plan.load_after, llm_plan.tokens_after);
   for (size_t e = 0; e < encoders.size(); ++e) {
     const PhaseSpec& spec = *layout.encoders[e];
     const EncoderUnits& units = encoders[e];
-    const uint32_t batches = spec.runs == Runs::kOncePerMicrobatch ? dealt : 1;
-    before.resize(units.item.size());
-    for (size_t i = 0; i < before.size(); ++i) {
+    const std::vector<uint32_t>& beside = layout.neighbours[e].beside;
+    const bool per_microbatch = spec.runs == Runs::kOncePerMicrobatch;
+    Meter without(spec, per_microbatch ? dealt : 1), with(spec, encoder_plans[e].num_microbatches);
+    for (size_t i = 0; i < units.item.size(); ++i) {
       const uint32_t s = units.sample[i];
-      before[i] = layout.neighbours[e].beside[s % ranks] * batches + (batches == 1 ? 0 : microbatch[s]);
+      without.Add(beside[dealt_rank[s]], per_microbatch ? microbatch[s] : 0, units.cost[i], units.length[i]);
+      with.Add(units.rank[i], per_microbatch ? llm.microbatch[s] : 0, units.cost[i], units.length[i]);
     }
-    Measured without = Measure(spec, before, batches, units.cost, units.length);
-    // Dummies are the last items of the plan; those of this phase join its units.
-    std::vector<double> cost = units.cost;
-    std::vector<uint32_t> length = units.length;
-    after = units.bucket;
+    // Dummies are the last items of the plan.
     for (size_t i = plan.items.size(); i-- > 0 && plan.items[i].sample == kDummy;) {
       const PlannedItem& dummy = plan.items[i];
       if (PhaseOf(dummy.medium) != spec.phase) continue;
-      cost.push_back(CleanCost(spec.cost, dummy.lengths.cost_length));
-      length.push_back(dummy.lengths.cost_length);
-      after.push_back(dummy.place.rank * encoder_plans[e].num_microbatches + dummy.place.microbatch);
+      with.Add(dummy.place.rank, dummy.place.microbatch, CleanCost(spec.cost, dummy.lengths.cost_length),
+               dummy.lengths.cost_length);
     }
-    record(std::move(without), Measure(spec, after, encoder_plans[e].num_microbatches, cost, length),
-           encoder_plans[e]);
+    without.Record(encoder_plans[e].load_before, encoder_plans[e].tokens_before);
+    with.Record(encoder_plans[e].load_after, encoder_plans[e].tokens_after);
   }
 }
 

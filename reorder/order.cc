@@ -27,12 +27,10 @@ class ItemOrder {
     phase_plan_.begin.assign(buckets_ + 1, 0);
     images_.assign(buckets_, {});
     videos_.assign(buckets_, {});
-    units_.bucket.resize(units_.item.size());
     items_.resize(units_.item.size());
     for (size_t i = 0; i < units_.item.size(); ++i) {
       const uint32_t microbatch = microbatches == 1 ? 0 : llm.microbatch[units_.sample[i]];
       const uint32_t bucket = units_.rank[i] * microbatches + microbatch;
-      units_.bucket[i] = bucket;
       items_[i] = {units_.item[i], units_.rows[i], bucket, units_.video[i] != 0, 0};
       Next& count = units_.video[i] ? videos_[bucket] : images_[bucket];
       ++count.at;

@@ -32,7 +32,6 @@ struct EncoderUnits {
   std::vector<Load> load;             // the cost in integers
   std::vector<Load> load_of_sample;   // [samples]
   std::vector<uint32_t> rank;         // where it is computed
-  std::vector<uint32_t> bucket;       // rank * microbatches + microbatch
   std::vector<uint64_t> bucket_rows;  // [ranks * microbatches], dummies included
 
   // The same items in the order in which the llm takes them, once both are in order.
