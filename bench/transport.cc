@@ -1,22 +1,28 @@
 // Bytes per second into the consumer's memory, beside what ucx_perftest reaches over the same device in the
 // same run.
 //
-//   bench_transport [--rounds 5] [--parts 40] [--part-mib 64] [--device lo] [--check]
+//   bench_transport [--rounds 9] [--parts 32] [--part-mib 64] [--device lo] [--check]
 //
-// Two processes. Parts are ready-made, from rings of buffers on both sides that are larger than any
+// Two processes. Parts are ready-made, from rings of buffers on both sides that are larger than the
 // last-level cache; their hashes were computed when they were made, and the receiver verifies them. Each
-// round measures ucx, grpc and ucx_perftest (package ucx-utils) one after the other, the latter as it comes
-// and with the settings that transport/ uses; the better of the two is the yardstick. --check: exit status 1
-// where the median ratio is below 0.7.
+// round measures ucx, grpc and ucx_perftest (package ucx-utils), the latter as it comes and with the settings
+// that transport/ uses, in an order that turns from round to round; each moves the same bytes after the same
+// warm-up. The better of the two ucx_perftest of a round is that round's yardstick. CPU seconds are of both
+// processes together; those of ucx_perftest, which polls all the time, contain its start. --check: exit
+// status 1 where the median ratio is below 0.7.
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,12 +42,28 @@ constexpr int kWindow = 4;  // requests under way
 constexpr SessionId kSession = 1;
 
 struct Settings {
-  int rounds = 5;
-  int parts = 40;
+  int rounds = 9;
+  int parts = 32;
   size_t part_bytes = 64 << 20;
   std::string device = "lo";
   bool check = false;
 };
+
+struct Speed {
+  double gigabytes_per_second = 0;
+  double cpu_seconds_per_gigabyte = 0;  // of both sides
+};
+
+double CpuSeconds(int who) {
+  rusage usage{};
+  getrusage(who, &usage);
+  auto seconds = [](const timeval& time) { return time.tv_sec + 1e-6 * time.tv_usec; };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double Gigabytes(const Settings& settings, int parts) {
+  return static_cast<double>(parts) * settings.part_bytes / 1e9;
+}
 
 Options OptionsFor(const Settings& settings, bool grpc) {
   Options options;
@@ -94,7 +116,7 @@ class Wire {
   int in_, out_;
 };
 
-// The worker's process: serves "ucx" or "grpc", then requests until "end".
+// The worker's process: serves "ucx" or "grpc", then requests until "end". "cpu": how much it has used.
 void Serve(const Settings& settings, Wire wire) {
   Ring ring = MakeRing(settings.part_bytes, true);
   std::vector<Digest> hashes;
@@ -121,6 +143,10 @@ void Serve(const Settings& settings, Wire wire) {
     wire.Put(source->address());
     wire.Put(endpoint);
     for (std::string request = wire.Get(); request != "end"; request = wire.Get()) {
+      if (request == "cpu") {
+        wire.Put(absl::StrCat(CpuSeconds(RUSAGE_SELF)));
+        continue;
+      }
       RequestId id = std::stoull(request);
       source->Send(kSession, id, ring[id % kRing], hashes[id % kRing], absl::Minutes(2),
                    [](absl::Status status) {
@@ -141,8 +167,8 @@ class Receiver {
   Receiver(const Settings& settings, Wire wire)
       : settings_(settings), wire_(wire), ring_(MakeRing(settings.part_bytes, false)) {}
 
-  // GB/s (10^9 bytes per second), of all but the first `kWindow` parts, which warm up.
-  double Measure(bool grpc) {
+  // Of all but the first `kWindow` parts, which warm up.
+  Speed Measure(bool grpc) {
     Options options = OptionsFor(settings_, grpc);
     std::unique_ptr<Sink> sink =
         grpc ? *MakeGrpcSink(options, *MakeChannelCredentials({})) : *MakeUcxSink(options);
@@ -154,16 +180,23 @@ class Receiver {
       if (!sink->RegisterMemory(buffer).ok()) abort();
     }
     Receive(*sink, kWindow);
+    double cpu = CpuOfBoth();
     absl::Time begin = absl::Now();
     Receive(*sink, settings_.parts);
     double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    cpu = CpuOfBoth() - cpu;
     sink.reset();
     wire_.Put("end");
     wire_.Get();
-    return static_cast<double>(settings_.parts) * settings_.part_bytes / seconds / 1e9;
+    double gigabytes = Gigabytes(settings_, settings_.parts);
+    return {gigabytes / seconds, cpu / gigabytes};
   }
 
  private:
+  double CpuOfBoth() {
+    wire_.Put("cpu");
+    return CpuSeconds(RUSAGE_SELF) + std::stod(wire_.Get());
+  }
   void Receive(Sink& sink, int parts) {
     for (int i = 0; i < parts; ++i) {
       {
@@ -193,25 +226,27 @@ class Receiver {
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// GB/s of ucx_perftest between two processes; 0 where it is not installed or fails.
-double Perftest(const Settings& settings, bool our_settings) {
+// ucx_perftest between two processes; zeros where it is not installed or fails.
+Speed Perftest(const Settings& settings, bool our_settings) {
   static int port = 20000 + getpid() % 20000;
   ++port;
   std::string environment = absl::StrCat(
       "UCX_TLS=tcp UCX_NET_DEVICES=", settings.device, " ",
-      our_settings ? "UCX_TCP_PUT_ENABLE=n UCX_TCP_TX_SEG_SIZE=256k UCX_TCP_RX_SEG_SIZE=256k " : "");
+      our_settings ? "UCX_TCP_PUT_ENABLE=n UCX_TCP_TX_SEG_SIZE=516k UCX_TCP_RX_SEG_SIZE=516k " : "");
   std::string test = absl::StrCat("ucx_perftest -e -t ucp_am_bw -s ", settings.part_bytes, " -n ",
                                   settings.parts, " -w ", kWindow, " -p ", port, " -f -v");
   std::string command = absl::StrCat(environment, test, " >/dev/null 2>&1 & sleep 0.4; ", environment,
                                      "timeout 120 ", test, " 127.0.0.1 2>/dev/null | tail -n 1; wait");
+  double cpu = CpuSeconds(RUSAGE_CHILDREN);
   FILE* pipe = popen(command.c_str(), "r");
   char line[512] = "";
   if (pipe == nullptr || fgets(line, sizeof(line), pipe) == nullptr) line[0] = '\0';
   if (pipe != nullptr) pclose(pipe);
   std::vector<std::string> fields = absl::StrSplit(line, ',');
   double mebibytes = 0;  // "overall_bw", the sixth
-  if (fields.size() < 6 || !absl::SimpleAtod(fields[5], &mebibytes)) return 0;
-  return mebibytes * (1 << 20) / 1e9;
+  if (fields.size() < 6 || !absl::SimpleAtod(fields[5], &mebibytes)) return {};
+  cpu = CpuSeconds(RUSAGE_CHILDREN) - cpu;
+  return {mebibytes * (1 << 20) / 1e9, cpu / Gigabytes(settings, settings.parts + kWindow)};
 }
 
 double Median(std::vector<double> values) {
@@ -219,30 +254,73 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+double MedianOf(const std::vector<Speed>& speeds, double Speed::*value) {
+  std::vector<double> values;
+  for (const Speed& speed : speeds) values.push_back(speed.*value);
+  return Median(values);
+}
+
+// 0 where the system does not tell. (sysconf guesses wrong in virtual machines.)
+size_t LastLevelCacheBytes() {
+  size_t kibibytes = 0;
+  for (int level = 0; level < 8; ++level) {
+    std::ifstream file(absl::StrCat("/sys/devices/system/cpu/cpu0/cache/index", level, "/size"));
+    size_t one = 0;
+    if (file >> one) kibibytes = std::max(kibibytes, one);
+  }
+  return kibibytes << 10;
+}
+
+void PrintHead(const Settings& settings) {
+  size_t last_level_bytes = LastLevelCacheBytes();
+  std::printf("UCX %s, gRPC %s, %ld cores, last-level cache %zu MiB\n", ucp_get_version_string(),
+              grpc::Version().c_str(), sysconf(_SC_NPROCESSORS_ONLN), last_level_bytes >> 20);
+  std::printf("%zu MiB parts, %d a round, from and into rings of %zu MiB, device %s, GB/s (10^9)\n",
+              settings.part_bytes >> 20, settings.parts, kRing * settings.part_bytes >> 20,
+              settings.device.c_str());
+  if (kRing * settings.part_bytes <= last_level_bytes) {
+    std::printf("the rings fit into the cache: this measures something else; raise --part-mib\n");
+  }
+}
+
+enum Candidate { kUcx, kGrpc, kPlain, kSame, kCandidates };
+
+void PrintRow(const std::string& title, const std::array<double, kCandidates>& values) {
+  std::printf("%-8s %8.2f %8.2f %12.2f %12.2f", title.c_str(), values[kUcx], values[kGrpc], values[kPlain],
+              values[kSame]);
+}
+
 int Compare(const Settings& settings, Wire wire) {
+  PrintHead(settings);
   Receiver receiver(settings, wire);
-  std::printf("%zu MiB parts, %d a round, device %s, GB/s (10^9)\n", settings.part_bytes >> 20,
-              settings.parts, settings.device.c_str());
-  std::printf("%-6s %8s %8s %12s %12s %8s\n", "round", "ucx", "grpc", "perftest", "same config", "ratio");
-  std::vector<double> ratios, ucx, grpc;
+  std::array<std::vector<Speed>, kCandidates> speeds;
+  std::vector<double> ratios;
+  std::printf("%-8s %8s %8s %12s %12s %8s\n", "round", "ucx", "grpc", "perftest", "same config", "ratio");
   for (int round = 0; round < settings.rounds; ++round) {
-    ucx.push_back(receiver.Measure(false));
-    double plain = Perftest(settings, false);
-    grpc.push_back(receiver.Measure(true));
-    double same = Perftest(settings, true);
-    double yardstick = std::max(plain, same);
-    if (yardstick > 0) ratios.push_back(ucx.back() / yardstick);
-    std::printf("%-6d %8.2f %8.2f %12.2f %12.2f %8.2f\n", round + 1, ucx.back(), grpc.back(), plain, same,
-                yardstick > 0 ? ratios.back() : 0.0);
+    std::array<double, kCandidates> now;
+    for (int i = 0; i < kCandidates; ++i) {
+      int candidate = (round + i) % kCandidates;
+      Speed speed = candidate == kUcx || candidate == kGrpc ? receiver.Measure(candidate == kGrpc)
+                                                            : Perftest(settings, candidate == kSame);
+      now[candidate] = speed.gigabytes_per_second;
+      speeds[candidate].push_back(speed);
+    }
+    double yardstick = std::max(now[kPlain], now[kSame]);
+    ratios.push_back(yardstick > 0 ? now[kUcx] / yardstick : 0);
+    PrintRow(absl::StrCat(round + 1), now);
+    std::printf(" %8.2f\n", ratios.back());
     std::fflush(stdout);
   }
-  if (ratios.empty()) {
-    std::printf("ucx_perftest gave nothing: install ucx-utils\n");
-    return settings.check;
+  std::array<double, kCandidates> speed, cpu;
+  for (int i = 0; i < kCandidates; ++i) {
+    speed[i] = MedianOf(speeds[i], &Speed::gigabytes_per_second);
+    cpu[i] = MedianOf(speeds[i], &Speed::cpu_seconds_per_gigabyte);
   }
-  std::printf(
-      "median: ucx %.2f GB/s, grpc %.2f GB/s, ucx / the better perftest %.2f (at least 0.70 is asked)\n",
-      Median(ucx), Median(grpc), Median(ratios));
+  PrintRow("median", speed);
+  std::printf(" %8.2f  (at least 0.70 of the better ucx_perftest is asked)\n", Median(ratios));
+  PrintRow("cpu s/GB", cpu);
+  std::printf("\n");
+  if (Median(ratios) == 0) std::printf("ucx_perftest gave nothing: install ucx-utils\n");
   return settings.check && Median(ratios) < 0.7;
 }
 
