@@ -2,19 +2,20 @@
 // samples from the largest share of a capacity to the smallest, each to the bin where it fits and leaves
 // least room.
 //
-// Room is that of the phase in which a bin has least of its capacity left. A bin with as much of it as the
-// largest share of the sample fits; bins with less may fit as well, and a bounded number of them is tried
-// before the sample opens a bin.
+// Room is that of the phase in which a bin has the least share of its capacity left; of bins with as much of
+// it, the one with less in all phases together has less. A bin with the sample's smallest share of room may
+// have the place for it, one with the largest has: a bounded number of the former is tried, then the first of
+// the latter is taken.
 #include <algorithm>
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "reorder/pack_problem.h"
 
 namespace evenkeel::reorder {
 namespace {
 
-constexpr int kMostTried = 32;
+constexpr int kMostTried = 16;
 
 class BestFit {
  public:
@@ -24,48 +25,65 @@ class BestFit {
     }
     for (uint32_t b = 0; b < bins.size(); ++b) {
       for (uint32_t sample : bins[b]) Add(load_[b], problem.lengths[sample]);
-      by_room_.insert({Room(b), b});
+      by_room_.insert(RoomOf(b));
     }
   }
 
   void Place(uint32_t sample) {
     const uint32_t bin = Find(problem_.lengths[sample]);
-    by_room_.erase({Room(bin), bin});
+    by_room_.erase(RoomOf(bin));
     bins_[bin].push_back(sample);
     Add(load_[bin], problem_.lengths[sample]);
-    by_room_.insert({Room(bin), bin});
+    by_room_.insert(RoomOf(bin));
   }
 
  private:
-  double Room(uint32_t bin) const {
-    double room = 1;
+  struct Room {
+    double least, sum;
+    uint32_t bin;
+    bool operator<(const Room& other) const {
+      return std::tuple(least, sum, bin) < std::tuple(other.least, other.sum, other.bin);
+    }
+  };
+
+  Room RoomOf(uint32_t bin) const {
+    Room room{1, 0, bin};
     for (int p = 0; p < kNumPhases; ++p) {
-      if (to_share_[p] > 0) room = std::min(room, (problem_.capacity[p] - load_[bin][p]) * to_share_[p]);
+      if (to_share_[p] == 0) continue;
+      const double share = (problem_.capacity[p] - load_[bin][p]) * to_share_[p];
+      room.least = std::min(room.least, share), room.sum += share;
     }
     return room;
   }
 
   uint32_t Find(const PhaseLengths& sample) {
-    double share = 0;
-    for (int p = 0; p < kNumPhases; ++p) share = std::max(share, sample[p] * to_share_[p]);
-    const auto enough = by_room_.lower_bound({share, 0});
-    if (enough != by_room_.end() && Fits(problem_, load_[enough->second], sample)) return enough->second;
-    auto less = enough;
-    for (int tried = 0; tried < kMostTried && less != by_room_.begin(); ++tried) {
-      if (Fits(problem_, load_[(--less)->second], sample)) return less->second;
+    constexpr double kRounding = 1e-12;  // no bin that has exactly the room is passed over
+    double least = 1, largest = 0;
+    for (int p = 0; p < kNumPhases; ++p) {
+      if (to_share_[p] == 0) continue;
+      least = std::min(least, sample[p] * to_share_[p] - kRounding);
+      largest = std::max(largest, sample[p] * to_share_[p] - kRounding);
+    }
+    auto it = by_room_.lower_bound({least, 0, 0});
+    for (int tried = 0; it != by_room_.end() && tried < kMostTried; ++it, ++tried) {
+      if (Fits(problem_, load_[it->bin], sample)) return it->bin;
+    }
+    it = by_room_.lower_bound({largest, 0, 0});
+    for (int tried = 0; it != by_room_.end() && tried < kMostTried; ++it, ++tried) {
+      if (Fits(problem_, load_[it->bin], sample)) return it->bin;
     }
     bins_.emplace_back();
     load_.emplace_back();
     const uint32_t bin = static_cast<uint32_t>(bins_.size() - 1);
-    by_room_.insert({Room(bin), bin});
+    by_room_.insert(RoomOf(bin));
     return bin;
   }
 
   const PackProblem& problem_;
   Bins& bins_;
   PhaseLoads to_share_{};
-  std::vector<PhaseLoads> load_;                   // [bins]
-  std::set<std::pair<double, uint32_t>> by_room_;  // (room, bin)
+  std::vector<PhaseLoads> load_;  // [bins]
+  std::set<Room> by_room_;
 };
 
 }  // namespace

@@ -29,6 +29,9 @@ namespace {
 // Bins beyond the fewest, where lengths are fine.
 constexpr double kSlack = 0.01;
 
+// Bins beyond the fewest at most, so that a coarse phase is even.
+constexpr double kMostForEvenness = 0.015;
+
 // A phase is coarse where one unit is this share of a bin's mean load.
 constexpr double kCoarse = 0.002;
 
@@ -56,18 +59,18 @@ size_t NumBins(const PackProblem& problem) {
   double best = std::ceil(fewest), least_loss = Loss(problem, best);
   const auto consider = [&](double bins) {
     bins = std::ceil(bins);
-    if (bins < fewest || Loss(problem, bins) >= least_loss) return;
+    if (bins < fewest || bins > fewest * (1 + kMostForEvenness) || Loss(problem, bins) >= least_loss) return;
     best = bins, least_loss = Loss(problem, bins);
   };
-  bool fine = true;
   for (int p = 0; p < kNumPhases; ++p) {
-    if (!IsCoarse(problem, p, fewest)) continue;
-    const double units = problem.total[p] / problem.unit[p];
-    consider(units / std::floor(units / fewest));
-    // The phase that allows no fewer bins leaves none empty either.
-    if (std::ceil(units / std::floor(problem.capacity[p] / problem.unit[p])) >= best) fine = false;
+    if (problem.total[p] == 0) continue;
+    if (IsCoarse(problem, p, fewest)) {
+      const double units = problem.total[p] / problem.unit[p];
+      consider(units / std::floor(units / fewest));
+    } else {
+      best = std::max(best, std::ceil(problem.total[p] / problem.capacity[p] * (1 + kSlack)));
+    }
   }
-  if (fine) best = std::max(best, std::ceil(fewest * (1 + kSlack)));
   return static_cast<size_t>(std::min(best, static_cast<double>(problem.lengths.size())));
 }
 

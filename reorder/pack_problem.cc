@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace evenkeel::reorder {
@@ -70,15 +71,25 @@ uint64_t FewestBins(const PackProblem& problem) {
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole) {
   PhaseLoads scale{};
   for (int p = 0; p < kNumPhases; ++p) scale[p] = whole[p] > 0 ? 1 / whole[p] : 0;
-  std::vector<std::pair<double, uint32_t>> keyed(problem.lengths.size());
+  struct Keyed {
+    double largest, sum;
+    uint32_t sample;
+    bool operator<(const Keyed& other) const {
+      return std::tuple(-largest, -sum, sample) < std::tuple(-other.largest, -other.sum, other.sample);
+    }
+  };
+  std::vector<Keyed> keyed(problem.lengths.size());
   for (uint32_t s = 0; s < keyed.size(); ++s) {
-    double share = 0;
-    for (int p = 0; p < kNumPhases; ++p) share = std::max(share, problem.lengths[s][p] * scale[p]);
-    keyed[s] = {-share, s};
+    double largest = 0, sum = 0;
+    for (int p = 0; p < kNumPhases; ++p) {
+      const double share = problem.lengths[s][p] * scale[p];
+      largest = std::max(largest, share), sum += share;
+    }
+    keyed[s] = {largest, sum, s};
   }
   std::sort(keyed.begin(), keyed.end());
   std::vector<uint32_t> order(keyed.size());
-  std::transform(keyed.begin(), keyed.end(), order.begin(), [](const auto& entry) { return entry.second; });
+  std::transform(keyed.begin(), keyed.end(), order.begin(), [](const Keyed& entry) { return entry.sample; });
   return order;
 }
 

@@ -35,7 +35,8 @@ uint64_t CommonDivisor(const std::vector<uint32_t>& lengths);
 // Toth, "Lower bounds and reduction procedures for the bin packing problem", 1990, L2), in the worst phase.
 uint64_t FewestBins(const PackProblem& problem);
 
-// Samples from the largest share of any capacity to the smallest; equal ones by number.
+// Samples from the largest share of `whole` in any phase to the smallest; equal ones by the sum of their
+// shares, then by number.
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole);
 
 // Whether `load` with `sample` keeps all capacities.
