@@ -20,25 +20,18 @@ constexpr float kLlmWeight = 2;
 
 class JointPlacement {
  public:
-  explicit JointPlacement(const BalanceProblem& problem) : problem_(problem) {
+  explicit JointPlacement(const BalanceProblem& problem)
+      : problem_(problem), levels_(MakeFamilies(*problem.ranks)) {
     FillShares();
     SortShares();
   }
 
   std::vector<uint32_t> Run() {
-    std::vector<std::vector<Family>> levels = MakeFamilies(*problem_.ranks);
-    std::vector<uint32_t> rank(shares_.size());
-    for (size_t i = 0; i < shares_.size(); ++i) {
-      const Shares& share = shares_[i];
-      const Shares weight = {kLlmWeight * share[0], share[1], share[2]};
-      uint32_t at = 0;
-      for (size_t level = levels.size(); level-- > 0;) at = levels[level][at].Take(weight, share);
-      rank[i] = at;
-    }
+    std::vector<uint32_t> rank = Descend();
     // With few samples a rank not every phase can be met. An encoder's excess can still be moved by item, the
     // llm's cannot: the later passes trade the one for the other.
     const SwapProblem swaps{.shares = shares_,
-                            .families = &levels.front(),
+                            .families = &levels_.front(),
                             .num_ranks = problem_.ranks->size(),
                             .cap = Caps(),
                             .passes = {{.weight = {4, 1, 1}},
@@ -51,6 +44,25 @@ class JointPlacement {
   }
 
  private:
+  // The rank of every unit, each descending from the root. Units are on their way together, one on each
+  // level, and pass every family in their order: what one unit waits for does not keep the others waiting.
+  std::vector<uint32_t> Descend() {
+    const size_t depth = levels_.size();
+    std::vector<uint32_t> rank(shares_.size());
+    std::vector<uint32_t> at(depth + 1, 0);  // [levels from the root + 1] the family that a unit has come to
+    for (size_t step = 0; step < shares_.size() + depth - 1; ++step) {
+      for (size_t d = std::min(depth, step + 1); d-- > 0;) {
+        const size_t unit = step - d;
+        if (unit >= shares_.size()) break;
+        const Shares& share = shares_[unit];
+        const Shares weight = {kLlmWeight * share[0], share[1], share[2]};
+        at[d + 1] = levels_[depth - 1 - d][at[d]].Take(weight, share);
+        if (d + 1 == depth) rank[unit] = at[depth];
+      }
+    }
+    return rank;
+  }
+
   // Every cost as a share of the mean load of a rank. Units without cost count a little, so that they spread
   // too.
   void FillShares() {
@@ -95,8 +107,9 @@ class JointPlacement {
   }
 
   const BalanceProblem& problem_;
-  std::vector<Shares> shares_;   // largest first
-  std::vector<uint32_t> order_;  // the unit of each
+  std::vector<std::vector<Family>> levels_;  // leaves first
+  std::vector<Shares> shares_;               // largest first
+  std::vector<uint32_t> order_;              // the unit of each
 };
 
 }  // namespace

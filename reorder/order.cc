@@ -25,30 +25,30 @@ class ItemOrder {
     const uint32_t microbatches = phase_plan_.num_microbatches;
     const uint64_t dummy_rows = dummy_.lengths.output_rows;
     phase_plan_.begin.assign(buckets_ + 1, 0);
-    images_.assign(buckets_, {});
-    videos_.assign(buckets_, {});
+    next_.assign(2 * buckets_, {});
     items_.resize(units_.item.size());
-    for (size_t i = 0; i < units_.item.size(); ++i) {
+    for (size_t i = 0; i < items_.size(); ++i) {
       const uint32_t microbatch = microbatches == 1 ? 0 : llm.microbatch[units_.sample[i]];
-      const uint32_t bucket = units_.rank[i] * microbatches + microbatch;
-      items_[i] = {units_.item[i], units_.rows[i], bucket, units_.video[i] != 0, 0};
-      Next& count = units_.video[i] ? videos_[bucket] : images_[bucket];
-      ++count.at;
-      count.row += units_.rows[i];
+      const uint32_t stream = 2 * (units_.rank[i] * microbatches + microbatch) + units_.video[i];
+      items_[i] = {units_.item[i], units_.rows[i], stream, 0};
+      ++next_[stream].at;
+      next_[stream].row += units_.rows[i];
     }
     dummies_.assign(buckets_, 0);
     units_.bucket_rows.assign(buckets_, 0);
     for (size_t b = 0; b < buckets_; ++b) {
-      const uint32_t items = images_[b].at + videos_[b].at;
+      Next &images = next_[2 * b], &videos = next_[2 * b + 1];
+      const uint32_t items = images.at + videos.at;
       const uint32_t dummies = items < min_items ? min_items - items : 0;
-      Next images = images_[b];
-      if (!dummy_is_video_) images.at += dummies, images.row += dummies * dummy_rows;
+      Next& before_dummies = dummy_is_video_ ? videos : images;
+      before_dummies.at += dummies;
+      before_dummies.row += dummies * dummy_rows;
       dummies_[b] = dummies;
       phase_plan_.begin[b + 1] = phase_plan_.begin[b] + items + dummies;
-      units_.bucket_rows[b] = images_[b].row + videos_[b].row + dummies * dummy_rows;
+      units_.bucket_rows[b] = images.row + videos.row;
       // From counts to where the next of each stream goes.
-      images_[b] = {phase_plan_.begin[b], 0};
-      videos_[b] = {phase_plan_.begin[b] + images.at, images.row};
+      videos = {phase_plan_.begin[b] + images.at, images.row};
+      images = {phase_plan_.begin[b], 0};
     }
     phase_plan_.order.resize(phase_plan_.begin.back());
   }
@@ -59,26 +59,34 @@ class ItemOrder {
     units_.outgoing.resize(items_.size());
     units_.outgoing_begin.assign(1, 0);
     units_.outgoing_begin.reserve(llm_plan.begin.size());
-    EncoderUnits::Outgoing* out = units_.outgoing.data();
+    // Pointers, because whatever is stored might otherwise be one of the vectors.
+    const uint32_t* const begin = units_.begin.data();
+    uint32_t* const order = phase_plan_.order.data();
+    Item* const items = items_.data();
+    Next* const next = next_.data();
+    EncoderUnits::Outgoing* const outgoing = units_.outgoing.data();
+    uint32_t out = 0;
     for (size_t batch = 0; batch + 1 < llm_plan.begin.size(); ++batch) {
       for (size_t k = llm_plan.begin[batch]; k < llm_plan.begin[batch + 1]; ++k) {
-        Prefetch(samples, k);
-        for (uint32_t i = units_.begin[samples[k]]; i < units_.begin[samples[k] + 1]; ++i) {
-          Item& item = items_[i];
-          Next& next = item.video ? videos_[item.bucket] : images_[item.bucket];
-          phase_plan_.order[next.at] = item.item;
-          item.position = next.at - phase_plan_.begin[item.bucket];
-          *out++ = {next.row, item.rows, microbatches == 1 ? item.bucket : item.bucket / microbatches};
-          ++next.at;
-          next.row += item.rows;
+        // Samples of a rank are anywhere in memory.
+        if (k + 32 < samples.size()) __builtin_prefetch(begin + samples[k + 32]);
+        if (k + 16 < samples.size()) __builtin_prefetch(items + begin[samples[k + 16]], 1);
+        for (uint32_t i = begin[samples[k]]; i < begin[samples[k] + 1]; ++i) {
+          Item item = items[i];
+          Next& stream = next[item.stream];
+          order[stream.at] = item.item;
+          items[i].at = stream.at;
+          outgoing[out++] = {stream.row, item.rows, item.stream / 2};
+          ++stream.at;
+          stream.row += item.rows;
         }
       }
-      units_.outgoing_begin.push_back(static_cast<uint32_t>(out - units_.outgoing.data()));
+      units_.outgoing_begin.push_back(out);
     }
     for (size_t i = 0; i < items_.size(); ++i) {
-      const Item& item = items_[i];
-      plan.items[item.item].place = {units_.rank[i], item.bucket - units_.rank[i] * microbatches,
-                                     item.position};
+      const uint32_t bucket = items_[i].stream / 2, rank = units_.rank[i];
+      plan.items[items_[i].item].place = {rank, bucket - rank * microbatches,
+                                          items_[i].at - phase_plan_.begin[bucket]};
     }
   }
 
@@ -86,7 +94,7 @@ class ItemOrder {
   void AppendDummies(Plan& plan) {
     const uint32_t microbatches = phase_plan_.num_microbatches;
     for (uint32_t b = 0; b < buckets_; ++b) {
-      uint32_t next = dummy_is_video_ ? videos_[b].at : images_[b].at;
+      uint32_t next = next_[2 * b + dummy_is_video_].at;
       for (uint32_t d = 0; d < dummies_[b]; ++d, ++next) {
         phase_plan_.order[next] = static_cast<uint32_t>(plan.items.size());
         plan.items.push_back({.sample = kDummy,
@@ -103,16 +111,9 @@ class ItemOrder {
   struct Item {
     uint32_t item = 0;  // into Plan::items
     uint32_t rows = 0;
-    uint32_t bucket = 0;
-    uint32_t video : 1 = 0;
-    uint32_t position : 31 = 0;  // in its bucket
+    uint32_t stream = 0;  // 2 * bucket, videos 1 more
+    uint32_t at = 0;      // in the phase's order
   };
-
-  // Samples of a rank are anywhere in memory.
-  void Prefetch(const std::vector<uint32_t>& samples, size_t k) const {
-    if (k + 32 < samples.size()) __builtin_prefetch(&units_.begin[samples[k + 32]]);
-    if (k + 16 < samples.size()) __builtin_prefetch(items_.data() + units_.begin[samples[k + 16]], 1);
-  }
 
   struct Next {
     uint32_t at = 0;   // in the phase's order
@@ -124,9 +125,9 @@ class ItemOrder {
   const SampleItem& dummy_;
   const bool dummy_is_video_;
   const size_t buckets_;
-  std::vector<Item> items_;            // of the phase
-  std::vector<uint32_t> dummies_;      // [buckets]
-  std::vector<Next> images_, videos_;  // [buckets]
+  std::vector<Item> items_;        // of the phase
+  std::vector<uint32_t> dummies_;  // [buckets]
+  std::vector<Next> next_;         // [streams]
 };
 
 }  // namespace

@@ -110,7 +110,7 @@ class Planner {
                                                      items, " items are too many for one step"));
     }
     plan_.step = step_.step;
-    plan_.samples.resize(samples);
+    plan_.samples.reserve(samples);
     plan_.items.reserve(items);
     llm_.tokens.resize(samples);
     for (EncoderUnits& units : encoders_) {
@@ -135,12 +135,12 @@ class Planner {
     const uint64_t capacity = CapacityTokens(job_);
     if (aligned > UINT32_MAX || (capacity > 0 && aligned > capacity)) return TooLong(job_, step_, s, aligned);
     llm_.tokens[s] = static_cast<uint32_t>(aligned);
-    PlannedSample& sample = plan_.samples[s];
-    sample.ref = step_.refs[s];
-    sample.llm_length = llm_.tokens[s];
-    sample.loss_tokens = lengths.loss_tokens;
-    sample.first_item = static_cast<uint32_t>(plan_.items.size());
-    sample.num_items = static_cast<uint32_t>(lengths.items.size());
+    plan_.samples.push_back({.ref = step_.refs[s],
+                             .llm_length = llm_.tokens[s],
+                             .loss_tokens = lengths.loss_tokens,
+                             .first_item = static_cast<uint32_t>(plan_.items.size()),
+                             .num_items = static_cast<uint32_t>(lengths.items.size()),
+                             .place = {}});
     plan_.loss_tokens += lengths.loss_tokens;
     for (EncoderUnits& units : encoders_) units.begin[s] = static_cast<uint32_t>(units.item.size());
     for (uint32_t ordinal = 0; ordinal < lengths.items.size(); ++ordinal) {

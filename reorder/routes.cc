@@ -79,7 +79,7 @@ class Composer {
   // False where the piece is out of the order of senders.
   bool AddPiece(const EncoderUnits::Outgoing& item, uint64_t& row) {
     if (item.rows == 0) return true;
-    const uint32_t from = encoder_at_[item.rank];
+    const uint32_t from = encoder_at_[item.bucket / encoder_.num_microbatches];
     const bool sorted = pieces_.empty() || pieces_.back().from <= from;
     pieces_.push_back({from, item.first_row, row, item.rows});
     row += item.rows;

@@ -38,7 +38,7 @@ struct EncoderUnits {
   struct Outgoing {
     uint64_t first_row = 0;  // in the encoder output of its bucket
     uint32_t rows = 0;
-    uint32_t rank = 0;
+    uint32_t bucket = 0;  // rank * microbatches + microbatch
   };
   std::vector<Outgoing> outgoing;
   std::vector<uint32_t> outgoing_begin;  // [llm ranks * microbatches + 1]
