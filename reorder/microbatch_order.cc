@@ -23,12 +23,7 @@ class Random : public OrderAlgorithm {
  public:
   std::string_view name() const override { return "random"; }
   std::vector<uint32_t> Order(const OrderProblem& problem) const override {
-    OrderRandom random(problem.seed);
-    std::vector<uint32_t> order = InOrder(problem.pipeline.num_microbatches());
-    for (uint32_t left = static_cast<uint32_t>(order.size()); left > 1; --left) {
-      std::swap(order[left - 1], order[random.Below(left)]);
-    }
-    return order;
+    return AtRandom(problem.pipeline.num_microbatches(), problem.seed);
   }
 };
 
@@ -60,6 +55,13 @@ const OrderAlgorithm* FindOrderAlgorithm(std::string_view name) {
 std::vector<uint32_t> InOrder(uint32_t n) {
   std::vector<uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+std::vector<uint32_t> AtRandom(uint32_t n, uint64_t seed) {
+  OrderRandom random(seed);
+  std::vector<uint32_t> order = InOrder(n);
+  for (uint32_t left = n; left > 1; --left) std::swap(order[left - 1], order[random.Below(left)]);
   return order;
 }
 

@@ -67,8 +67,9 @@ const OrderAlgorithm& RandomOrder();
 const OrderAlgorithm& DistTrainOrder();
 const OrderAlgorithm& LocalSearchOrder();
 
-// 0, 1, ..., n - 1.
+// 0, 1, ..., n - 1; and at random.
 std::vector<uint32_t> InOrder(uint32_t n);
+std::vector<uint32_t> AtRandom(uint32_t n, uint64_t seed);
 
 // SplitMix64: the same numbers everywhere.
 class OrderRandom {

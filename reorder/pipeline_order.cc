@@ -46,28 +46,27 @@ PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, s
 namespace reorder {
 namespace {
 
-// The place of every microbatch in the order.
-absl::StatusOr<std::vector<uint32_t>> Places(OrderProblem& order, PipelineProblem pipeline) {
-  order.pipeline = std::move(pipeline);
-  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> sequence, OrderMicrobatches(order));
-  std::vector<uint32_t> place(sequence.size());
-  for (uint32_t k = 0; k < sequence.size(); ++k) place[sequence[k]] = k;
-  return place;
-}
+// Forward costs of every rank's microbatches, [ranks, microbatches]: of the llm, and of the encoders that run
+// once per microbatch, as if items stayed with their samples.
+struct Costs {
+  std::vector<double> llm, encoder;
+};
 
-// The mean rank's time of each microbatch index in the encoders that run once per microbatch.
-std::vector<double> EncoderTimes(const Layout& layout, const std::vector<EncoderUnits>& encoders,
-                                 const LlmUnits& llm, uint32_t num_microbatches, bool& any) {
-  std::vector<double> times(num_microbatches, 0);
-  any = false;
+Costs CostsOf(const Layout& layout, const std::vector<EncoderUnits>& encoders, const LlmUnits& llm,
+              uint32_t num_microbatches) {
+  const size_t ranks = layout.llm_ranks.size();
+  const auto batch = [&](uint32_t s) { return size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s]; };
+  BatchCosts of_llm(layout.llm->batching, ranks * num_microbatches);
+  for (uint32_t s = 0; s < llm.rank.size(); ++s) of_llm.Add(batch(s), llm.cost[s]);
+  Costs costs{of_llm.PerRank(1), std::vector<double>(ranks * num_microbatches, 0)};
   for (size_t e = 0; e < encoders.size(); ++e) {
     if (layout.encoders[e]->runs != Runs::kOncePerMicrobatch) continue;
-    any = true;
+    const double per_llm_rank = static_cast<double>(ranks) / layout.encoder_ranks[e].size();
     for (size_t i = 0; i < encoders[e].item.size(); ++i) {
-      times[llm.microbatch[encoders[e].sample[i]]] += encoders[e].cost[i] / layout.encoder_ranks[e].size();
+      costs.encoder[batch(encoders[e].sample[i])] += encoders[e].cost[i] * per_llm_rank;
     }
   }
-  return times;
+  return costs;
 }
 
 }  // namespace
@@ -75,27 +74,19 @@ std::vector<double> EncoderTimes(const Layout& layout, const std::vector<Encoder
 absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::vector<EncoderUnits>& encoders,
                               OrderProblem order, uint32_t num_microbatches, LlmUnits& llm) {
   const size_t ranks = layout.llm_ranks.size();
-  BatchCosts costs(layout.llm->batching, ranks * num_microbatches);
+  const Costs costs = CostsOf(layout, encoders, llm, num_microbatches);
+  order.iterations = std::max<uint32_t>(1, static_cast<uint32_t>(order.iterations / ranks));
+  std::vector<uint32_t> place(ranks * num_microbatches);
+  for (size_t r = 0; r < ranks; ++r) {
+    const size_t begin = r * num_microbatches;
+    order.pipeline = CutIntoStages(job, {costs.encoder.data() + begin, num_microbatches},
+                                   {costs.llm.data() + begin, num_microbatches});
+    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> sequence, OrderMicrobatches(order));
+    for (uint32_t k = 0; k < num_microbatches; ++k) place[begin + sequence[k]] = k;
+  }
   for (size_t s = 0; s < llm.rank.size(); ++s) {
-    costs.Add(size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s], llm.cost[s]);
+    llm.microbatch[s] = place[size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s]];
   }
-  const std::vector<double> of_rank = costs.PerRank(1);  // [ranks, microbatches]
-  bool together = false;
-  const std::vector<double> encoder = EncoderTimes(layout, encoders, llm, num_microbatches, together);
-  std::vector<std::vector<uint32_t>> place(ranks);
-  if (together) {
-    std::vector<double> mean(num_microbatches, 0);
-    for (size_t b = 0; b < of_rank.size(); ++b) mean[b % num_microbatches] += of_rank[b] / ranks;
-    EVENKEEL_ASSIGN_OR_RETURN(place[0], Places(order, CutIntoStages(job, encoder, mean)));
-    std::fill(place.begin() + 1, place.end(), place[0]);
-  } else {
-    order.iterations = std::max<uint32_t>(1, order.iterations / ranks);
-    for (size_t r = 0; r < ranks; ++r) {
-      const std::span<const double> mine(of_rank.data() + r * num_microbatches, num_microbatches);
-      EVENKEEL_ASSIGN_OR_RETURN(place[r], Places(order, CutIntoStages(job, encoder, mine)));
-    }
-  }
-  for (size_t s = 0; s < llm.rank.size(); ++s) llm.microbatch[s] = place[llm.rank[s]][llm.microbatch[s]];
   return absl::OkStatus();
 }
 

@@ -30,9 +30,9 @@ PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, s
 namespace reorder {
 
 // Renumbers the microbatches of every llm rank by an algorithm of microbatch_order.h, before items have
-// ranks. Ranks are ordered each for itself where encoders run once per step; else alike, by the mean rank,
-// for the items of one index are encoded together. `iterations` are shared by the ranks. InvalidArgument: see
-// OrderMicrobatches.
+// ranks. Each rank is ordered for itself; where an encoder runs once per microbatch, its items are balanced
+// within their new index afterwards. `order.iterations` are shared by the ranks; its pipeline is filled in
+// here. InvalidArgument: see OrderMicrobatches.
 absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::vector<EncoderUnits>& encoders,
                               OrderProblem order, uint32_t num_microbatches, LlmUnits& llm);
 

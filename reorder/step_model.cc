@@ -1,0 +1,331 @@
+#include "reorder/step_model.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/pipeline_order.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr double kBytesPerValue = 2;          // bf16
+constexpr double kStateBytes = 16;            // of a parameter: bf16 weight and gradient, Adam's in f32
+constexpr double kOptimizerBytes = 12;        // of them
+constexpr double kLayerActivationBytes = 34;  // of a token and hidden dimension
+
+// What one rank computes at once.
+struct Batch {
+  double flops = 0;   // forward, padding included
+  double useful = 0;  // forward, without
+  uint64_t tokens = 0;
+  uint64_t padded_tokens = 0;
+};
+
+class Batches {
+ public:
+  Batches(const Job& job, const Plan& plan, const PhasePlan& phase_plan, const PhaseModel& model)
+      : plan_(phase_plan), model_(model), cost_(ForwardFlops(model)) {
+    const PhaseSpec& spec = *job.phase(phase_plan.phase);
+    for (size_t b = 0; b + 1 < phase_plan.begin.size(); ++b) {
+      Batch& batch = batches_.emplace_back();
+      uint64_t longest = 0, count = 0;
+      for (uint32_t at = phase_plan.begin[b]; at < phase_plan.begin[b + 1]; ++at) {
+        const uint32_t unit = phase_plan.order[at];
+        const bool is_llm = phase_plan.phase == Phase::kLlm;
+        const uint32_t length = is_llm ? plan.samples[unit].llm_length : plan.items[unit].lengths.cost_length;
+        const bool dummy = !is_llm && plan.items[unit].sample == kDummy;
+        batch.flops += cost_(length);
+        if (!dummy) batch.useful += cost_(length), batch.tokens += length;
+        batch.padded_tokens += length;
+        longest = std::max<uint64_t>(longest, length);
+        ++count;
+      }
+      if (spec.batching == Batching::kPadded) {
+        batch.flops = static_cast<double>(count) * cost_(static_cast<double>(longest));
+        batch.padded_tokens = count * longest;
+      }
+      if (phase_plan.phase == Phase::kLlm && batch.padded_tokens < job.microbatch.pad_to) {
+        batch.flops += cost_.linear * static_cast<double>(job.microbatch.pad_to - batch.padded_tokens);
+        batch.padded_tokens = job.microbatch.pad_to;
+      }
+    }
+  }
+
+  const Batch& at(size_t rank, size_t microbatch) const {
+    return batches_[rank * plan_.num_microbatches + microbatch];
+  }
+  double FlopsOf(size_t rank) const {
+    double flops = 0;
+    for (size_t m = 0; m < plan_.num_microbatches; ++m) flops += at(rank, m).flops;
+    return flops;
+  }
+  // The busiest rank's, exchange by exchange.
+  double FlopsOfBusiest(bool barrier_per_microbatch) const {
+    double sum = 0, busiest = 0;
+    for (size_t m = 0; barrier_per_microbatch && m < plan_.num_microbatches; ++m) {
+      double flops = 0;
+      for (size_t r = 0; r < ranks(); ++r) flops = std::max(flops, at(r, m).flops);
+      sum += flops;
+    }
+    for (size_t r = 0; r < ranks(); ++r) busiest = std::max(busiest, FlopsOf(r));
+    return barrier_per_microbatch ? sum : busiest;
+  }
+  // Of the microbatch where the phase's busiest rank has most.
+  double FlopsOfBusiest(size_t microbatch) const {
+    double flops = 0;
+    for (size_t r = 0; r < ranks(); ++r) flops = std::max(flops, at(r, microbatch).flops);
+    return flops;
+  }
+  // The most tokens that `window` microbatches in a row have.
+  uint64_t TokensInARow(size_t rank, size_t window) const {
+    uint64_t most = 0;
+    for (size_t m = 0; m < plan_.num_microbatches; ++m) {
+      uint64_t tokens = 0;
+      for (size_t k = m; k < std::min<size_t>(m + window, plan_.num_microbatches); ++k) {
+        tokens += at(rank, k).padded_tokens;
+      }
+      most = std::max(most, tokens);
+    }
+    return most;
+  }
+
+  size_t ranks() const { return plan_.ranks.size(); }
+  const PhasePlan& plan() const { return plan_; }
+  const PhaseModel& model() const { return model_; }
+  const std::vector<Batch>& all() const { return batches_; }
+
+ private:
+  const PhasePlan& plan_;
+  const PhaseModel& model_;
+  const Cost cost_;
+  std::vector<Batch> batches_;
+};
+
+class Step {
+ public:
+  Step(const Job& job, const Plan& plan, const TrainingModel& model, const Machine& machine)
+      : job_(job),
+        plan_(plan),
+        model_(model),
+        machine_(machine),
+        passes_(1 + kBackwardOverForward + (machine.recompute ? 1 : 0)),
+        speed_(machine.peak_flops * machine.gpus_per_stage) {}
+
+  absl::StatusOr<StepFigures> Run() {
+    if (!(machine_.peak_flops > 0 && machine_.intra_node_bandwidth > 0 && machine_.inter_node_bandwidth > 0 &&
+          machine_.gpus_per_stage > 0)) {
+      return absl::InvalidArgumentError("the machine's FLOP rate, bandwidths and GPUs must be above 0");
+    }
+    for (const PhasePlan& phase : plan_.phases) {
+      const PhaseModel* of_phase = model_.phase(phase.phase);
+      if (of_phase == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("model ", model_.name, " has no phase ", std::string(PhaseName(phase.phase))));
+      }
+      batches_.emplace_back(job_, plan_, phase, *of_phase);
+      MeasurePhase(batches_.back());
+    }
+    AddEncoders();
+    EVENKEEL_RETURN_IF_ERROR(AddLlm());
+    AddExchanges();
+    MeasureWhole();
+    MeasureMemory();
+    return std::move(figures_);
+  }
+
+ private:
+  bool Pipelined() const { return job_.pipeline_stages > 1; }
+  bool InPipeline(const Batches& encoder) const {
+    return Pipelined() && job_.phase(encoder.plan().phase)->runs == Runs::kOncePerMicrobatch;
+  }
+  static bool IsLlm(const Batches& batches) { return batches.plan().phase == Phase::kLlm; }
+  const Batches& LlmBatches() const {
+    return *std::find_if(batches_.begin(), batches_.end(), [](const Batches& b) { return IsLlm(b); });
+  }
+
+  void MeasurePhase(const Batches& batches) {
+    PhaseFigures& phase = figures_.phases.emplace_back();
+    phase.phase = batches.plan().phase;
+    double sum = 0, largest = 0;
+    for (size_t r = 0; r < batches.ranks(); ++r) {
+      const double seconds = passes_ * batches.FlopsOf(r) / speed_ / (Pipelined() ? job_.pipeline_stages : 1);
+      phase.seconds.push_back(seconds);
+      sum += seconds;
+      largest = std::max(largest, seconds);
+    }
+    if (sum > 0) phase.max_over_mean = largest * static_cast<double>(batches.ranks()) / sum;
+    uint64_t tokens = 0, padded = 0;
+    for (const Batch& batch : batches.all()) {
+      tokens += batch.tokens;
+      padded += batch.padded_tokens;
+      useful_ += batch.useful;
+      computed_ += batch.flops;
+    }
+    if (padded > 0) phase.pad_ratio = 1 - static_cast<double>(tokens) / static_cast<double>(padded);
+    tokens_ += tokens;
+    padded_tokens_ += padded;
+  }
+
+  // Encoders outside the pipeline; all GPUs of a rank work on its items.
+  void AddEncoders() {
+    for (const Batches& batches : batches_) {
+      if (IsLlm(batches) || InPipeline(batches)) continue;
+      figures_.iteration_seconds +=
+          passes_ * batches.FlopsOfBusiest(/*barrier_per_microbatch=*/true) / speed_ / job_.pipeline_stages;
+    }
+  }
+
+  absl::Status AddLlm() {
+    const Batches& llm = LlmBatches();
+    if (!Pipelined()) {
+      const bool barriers = std::any_of(job_.phases.begin(), job_.phases.end(), [](const PhaseSpec& spec) {
+        return spec.phase != Phase::kLlm && spec.runs == Runs::kOncePerMicrobatch;
+      });
+      figures_.iteration_seconds += passes_ * llm.FlopsOfBusiest(barriers) / speed_;
+      return absl::OkStatus();
+    }
+    double slowest = -1;
+    for (size_t r = 0; r < llm.ranks(); ++r) {
+      EVENKEEL_ASSIGN_OR_RETURN(PipelineTimeline timeline, Pipeline(llm, r));
+      if (timeline.iteration_time <= slowest) continue;
+      slowest = timeline.iteration_time;
+      figures_.slowest = std::move(timeline);
+    }
+    figures_.iteration_seconds += slowest;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<PipelineTimeline> Pipeline(const Batches& llm, size_t rank) const {
+    const uint32_t microbatches = plan_.num_microbatches;
+    std::vector<double> encoder(microbatches, 0), of_llm(microbatches);
+    for (uint32_t m = 0; m < microbatches; ++m) {
+      of_llm[m] = llm.at(rank, m).flops / speed_;
+      for (const Batches& batches : batches_) {
+        if (IsLlm(batches) || !InPipeline(batches)) continue;
+        const auto& ranks = batches.plan().ranks;
+        const auto own = std::find(ranks.begin(), ranks.end(), llm.plan().ranks[rank]);
+        encoder[m] += (own == ranks.end() ? batches.FlopsOfBusiest(size_t{m})
+                                          : batches.at(static_cast<size_t>(own - ranks.begin()), m).flops) /
+                      speed_;
+      }
+    }
+    PipelineProblem problem = CutIntoStages(job_, encoder, of_llm);
+    for (size_t i = 0; i < problem.backward.size(); ++i) {
+      problem.backward[i] = (passes_ - 1) * problem.forward[i];
+    }
+    EVENKEEL_RETURN_IF_ERROR(CheckPipeline(problem));
+    std::vector<uint32_t> order(microbatches);
+    std::iota(order.begin(), order.end(), 0u);
+    return SimulatePipeline(problem, order);
+  }
+
+  void AddExchanges() {
+    const double row_bytes = kBytesPerValue * model_.phase(Phase::kLlm)->hidden;
+    for (const Route& route : plan_.routes) {
+      double slowest = 0;
+      for (size_t r = 0; r < route.ranks.size(); ++r) {
+        double sends = 0, receives = 0;
+        for (const RouteSegment& segment : route.per_rank[r].send) {
+          const bool inter = SecondsOf(route, r, segment, row_bytes, sends);
+          if (inter) figures_.inter_node_bytes += row_bytes * static_cast<double>(segment.rows);
+        }
+        for (const RouteSegment& segment : route.per_rank[r].receive) {
+          SecondsOf(route, r, segment, row_bytes, receives);
+        }
+        slowest = std::max({slowest, sends, receives});
+      }
+      figures_.exchange_seconds += 2 * slowest;
+    }
+    figures_.iteration_seconds += figures_.exchange_seconds;
+  }
+
+  // Adds the time of a segment at a rank; whether it crosses nodes.
+  bool SecondsOf(const Route& route, size_t rank, const RouteSegment& segment, double row_bytes,
+                 double& seconds) const {
+    if (segment.peer == rank) return false;
+    const bool inter = job_.NodeOf(route.ranks[rank]) != job_.NodeOf(route.ranks[segment.peer]);
+    seconds += row_bytes * static_cast<double>(segment.rows) /
+               (inter ? machine_.inter_node_bandwidth : machine_.intra_node_bandwidth);
+    return inter;
+  }
+
+  void MeasureWhole() {
+    std::set<uint32_t> ranks;
+    for (const PhasePlan& phase : plan_.phases) ranks.insert(phase.ranks.begin(), phase.ranks.end());
+    const double gpus = static_cast<double>(ranks.size()) * job_.pipeline_stages * machine_.gpus_per_stage;
+    const double capacity = figures_.iteration_seconds * gpus * machine_.peak_flops;
+    if (padded_tokens_ > 0) {
+      figures_.pad_ratio = 1 - static_cast<double>(tokens_) / static_cast<double>(padded_tokens_);
+    }
+    if (capacity <= 0) return;
+    figures_.bubble_share = std::max(0.0, 1 - passes_ * computed_ / capacity);
+    figures_.mfu = (1 + kBackwardOverForward) * useful_ / capacity;
+  }
+
+  void MeasureMemory() {
+    std::map<uint32_t, double> held;  // by global rank, on one of its GPUs
+    for (const Batches& batches : batches_) {
+      const PhaseModel& model = batches.model();
+      const bool staged = Pipelined() && (IsLlm(batches) || InPipeline(batches));
+      const double ranks = static_cast<double>(batches.ranks());
+      const double gpus = static_cast<double>(job_.pipeline_stages) * machine_.gpus_per_stage;
+      const double per_parameter =
+          staged ? kStateBytes - kOptimizerBytes + kOptimizerBytes / ranks : kStateBytes / ranks;
+      // Microbatches whose activations are held at once; layers of each on a GPU.
+      const size_t window = staged ? job_.pipeline_stages : IsLlm(batches) ? 1 : plan_.num_microbatches;
+      const double layers = staged ? static_cast<double>(model.layers) / job_.pipeline_stages : model.layers;
+      const double split = staged ? machine_.gpus_per_stage : gpus;
+      for (size_t r = 0; r < batches.ranks(); ++r) {
+        const double all = static_cast<double>(batches.TokensInARow(r, window));
+        const double one = static_cast<double>(batches.TokensInARow(r, 1));
+        const double per_hidden = machine_.recompute
+                                      ? kBytesPerValue * layers * all + kLayerActivationBytes * one
+                                      : kLayerActivationBytes * layers * all;
+        held[batches.plan().ranks[r]] +=
+            model.parameters * per_parameter / gpus + per_hidden * model.hidden / split;
+      }
+    }
+    for (const auto& [rank, bytes] : held) {
+      figures_.peak_memory_bytes = std::max(figures_.peak_memory_bytes, bytes);
+    }
+  }
+
+  const Job& job_;
+  const Plan& plan_;
+  const TrainingModel& model_;
+  const Machine& machine_;
+  const double passes_;  // over a forward, with its backward
+  const double speed_;   // of a stage, or of a rank without stages
+  std::vector<Batches> batches_;
+  double useful_ = 0, computed_ = 0;  // forward FLOPs
+  uint64_t tokens_ = 0, padded_tokens_ = 0;
+  StepFigures figures_;
+};
+
+}  // namespace
+
+absl::StatusOr<StepFigures> ModelStep(const Job& job, const Plan& plan, const TrainingModel& model,
+                                      const Machine& machine) {
+  return Step(job, plan, model, machine).Run();
+}
+
+absl::StatusOr<Job> WithCostsOf(const TrainingModel& model, Job job) {
+  for (PhaseSpec& spec : job.phases) {
+    const PhaseModel* of_phase = model.phase(spec.phase);
+    if (of_phase == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model ", model.name, " has no phase ", std::string(PhaseName(spec.phase)),
+                       ", which the job or trace has; models: ", TrainingModelNames()));
+    }
+    spec.cost = ForwardFlops(*of_phase);
+  }
+  return job;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,80 @@
+#include "reorder/training_model.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace evenkeel {
+namespace {
+
+PhaseModel Llm(double parameters, uint32_t layers, uint32_t hidden) {
+  return {Phase::kLlm, parameters, layers, hidden, /*causal=*/true};
+}
+PhaseModel Vision(double parameters, uint32_t layers, uint32_t hidden, uint32_t window = 0) {
+  return {Phase::kVision, parameters, layers, hidden, /*causal=*/false, window};
+}
+PhaseModel Audio(double parameters, uint32_t layers, uint32_t hidden) {
+  return {Phase::kAudio, parameters, layers, hidden, /*causal=*/false};
+}
+
+// An image of 448 x 448 pixels in patches of 14: what InternVL encodes by itself.
+constexpr uint32_t kTile = 1024;
+
+// Layers and widths as the papers print them. Where a paper names an encoder without its sizes, they are
+// those of that encoder: ViT-Huge (DistTrain), InternViT-6B (OmniBal). DistTrain's generator is left out: the
+// planner has no such phase.
+const std::vector<TrainingModel>& Models() {
+  static const std::vector<TrainingModel> models = {
+      {"mllm-10b",
+       "OrchMLLM, table 1: MLLM-10B",
+       {Llm(7e9, 28, 3584), Vision(2e9, 36, 2048), Audio(0.6e9, 32, 1280)}},
+      {"mllm-18b",
+       "OrchMLLM, table 1: MLLM-18B",
+       {Llm(14e9, 48, 5120), Vision(3e9, 40, 2400), Audio(0.6e9, 32, 1280)}},
+      {"mllm-84b",
+       "OrchMLLM, table 1: MLLM-84B",
+       {Llm(72e9, 80, 8192), Vision(6e9, 45, 3200), Audio(6e9, 48, 3072)}},
+      {"mllm-9b", "DistTrain, table 2: MLLM-9B", {Llm(7e9, 32, 4096), Vision(0.63e9, 32, 1280)}},
+      {"mllm-15b", "DistTrain, table 2: MLLM-15B", {Llm(13e9, 40, 5120), Vision(0.63e9, 32, 1280)}},
+      {"mllm-72b", "DistTrain, table 2: MLLM-72B", {Llm(70e9, 80, 8192), Vision(0.63e9, 32, 1280)}},
+      {"internvl-6+20b", "OmniBal: InternVL-Chat-1.5", {Llm(20e9, 48, 6144), Vision(6e9, 45, 3200, kTile)}},
+      {"internvl-6+34b",
+       "OmniBal: InternVL-Chat-1.5-Plus",
+       {Llm(34e9, 60, 7168), Vision(6e9, 45, 3200, kTile)}},
+      {"internvl3-2b", "DHP, table 5", {Llm(1.7e9, 28, 1536), Vision(0.3e9, 24, 1024, kTile)}},
+      {"internvl2.5-4b", "DHP, table 5", {Llm(3.7e9, 36, 2048), Vision(0.3e9, 24, 1024, kTile)}},
+      {"internvl3-8b", "DHP, table 5", {Llm(7.7e9, 28, 3584), Vision(0.3e9, 24, 1024, kTile)}},
+      {"qwen3-vl-2b", "DHP, table 5", {Llm(1.6e9, 28, 2048), Vision(0.4e9, 24, 1024)}},
+      {"qwen3-vl-4b", "DHP, table 5", {Llm(3.6e9, 36, 2560), Vision(0.4e9, 24, 1024)}},
+      {"qwen3-vl-8b", "DHP, table 5", {Llm(7.6e9, 36, 4096), Vision(0.4e9, 27, 1152)}},
+  };
+  return models;
+}
+
+}  // namespace
+
+const PhaseModel* TrainingModel::phase(Phase phase) const {
+  for (const PhaseModel& model : phases) {
+    if (model.phase == phase) return &model;
+  }
+  return nullptr;
+}
+
+const TrainingModel* FindTrainingModel(std::string_view name) {
+  for (const TrainingModel& model : Models()) {
+    if (model.name == name) return &model;
+  }
+  return nullptr;
+}
+
+std::string TrainingModelNames() {
+  std::string names;
+  for (const TrainingModel& model : Models()) absl::StrAppend(&names, names.empty() ? "" : ", ", model.name);
+  return names;
+}
+
+Cost ForwardFlops(const PhaseModel& model) {
+  const double attention = (model.causal ? 2.0 : 4.0) * model.layers * model.hidden;
+  if (model.window > 0) return {.linear = 2 * model.parameters + attention * model.window};
+  return {.linear = 2 * model.parameters, .quadratic = attention};
+}
+
+}  // namespace evenkeel

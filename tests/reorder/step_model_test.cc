@@ -1,0 +1,188 @@
+// The directions of the papers' claims, each on its own kind of data, and the model's own sums.
+#include "reorder/step_model.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "reorder/policies.h"
+#include "tests/reorder/omni_trace.h"
+
+namespace evenkeel {
+namespace {
+
+struct Scene {
+  const char* model = "mllm-10b";
+  uint32_t ranks = 16;
+  uint32_t per_rank = 40;
+  uint32_t stages = 1;
+  uint32_t virtual_stages = 1;
+  uint64_t microbatch_tokens = 0;
+  bool audio_padded = true;
+  bool has_audio = true;
+};
+
+Job MakeJob(const Scene& scene) {
+  Job job;
+  job.ranks_per_node = 8;
+  job.pipeline_stages = scene.stages;
+  job.virtual_stages = scene.virtual_stages;
+  job.microbatch.capacity_tokens = scene.microbatch_tokens;
+  job.microbatch.count_multiple = scene.virtual_stages > 1 ? scene.stages : 1;
+  for (Phase phase : kAllPhases) {
+    if (phase == Phase::kAudio && !scene.has_audio) continue;
+    PhaseSpec& spec = job.phases.emplace_back();
+    spec.phase = phase;
+    for (uint32_t r = 0; r < scene.ranks; ++r) spec.ranks.push_back(r);
+    if (phase == Phase::kAudio && scene.audio_padded) spec.batching = Batching::kPadded;
+    if (scene.stages > 1) spec.runs = Runs::kOncePerMicrobatch;
+  }
+  return *WithCostsOf(*FindTrainingModel(scene.model), job);
+}
+
+StepSamples StepOf(const std::vector<SampleLengths>& trace, size_t first, size_t count) {
+  StepSamples step;
+  for (size_t i = 0; i < count; ++i) {
+    step.refs.push_back({0, 0, i});
+    step.lengths.push_back(trace[(first + i) % trace.size()]);
+  }
+  return step;
+}
+
+// Mean iteration time of every policy over several steps.
+std::map<std::string, double> Compare(const Scene& scene, std::vector<SampleLengths> trace) {
+  std::erase_if(trace, [&](const SampleLengths& sample) {
+    return scene.microbatch_tokens > 0 && sample.llm_length > scene.microbatch_tokens;
+  });
+  const Job job = MakeJob(scene);
+  std::map<std::string, double> seconds;
+  const size_t samples = size_t{scene.ranks} * scene.per_rank;
+  for (uint64_t step = 0; step < 4; ++step) {
+    StepSamples drawn = StepOf(trace, step * samples, samples);
+    drawn.step = step;
+    for (const Policy& policy : Policies()) {
+      const auto plan = PlanByPolicy(policy, job, drawn, {});
+      EXPECT_TRUE(plan.ok()) << plan.status();
+      const auto figures = ModelStep(job, *plan, *FindTrainingModel(scene.model), Machine());
+      EXPECT_TRUE(figures.ok()) << figures.status();
+      EXPECT_GT(figures->mfu, 0);
+      EXPECT_LT(figures->mfu, 0.7501) << "recomputation takes a quarter";
+      EXPECT_GE(figures->bubble_share, 0);
+      EXPECT_LT(figures->bubble_share, 1);
+      seconds[std::string(policy.name)] += figures->iteration_seconds / 4;
+    }
+  }
+  return seconds;
+}
+
+TEST(StepModel, PostBalancingEveryPhaseBeatsTheLlmAloneBeatsNothing) {
+  for (uint64_t seed : {1, 2, 3}) {
+    auto seconds = Compare({}, DrawOmniTrace(seed, 3000));
+    EXPECT_LT(seconds["llm_only"], seconds["none"]);
+    EXPECT_LT(seconds["post_balancing"], 0.9 * seconds["llm_only"]);
+    EXPECT_LT(seconds["balance_without_moving"], 1.01 * seconds["post_balancing"]);
+  }
+}
+
+TEST(StepModel, AlgorithmsThatFitTheBatchingBeatEitherAlone) {
+  for (uint64_t seed : {4, 5, 6}) {
+    auto seconds = Compare({}, DrawOmniTrace(seed, 3000));
+    EXPECT_LT(seconds["post_balancing"], seconds["all_packed"]);
+    EXPECT_LT(seconds["post_balancing"], seconds["all_padded"]);
+  }
+}
+
+TEST(StepModel, ReorderingWithinAndAcrossMicrobatchesBeatsRandom) {
+  for (const uint32_t virtual_stages : {1, 2}) {
+    const Scene scene{.ranks = 4,
+                      .per_rank = 256,
+                      .stages = 4,
+                      .virtual_stages = virtual_stages,
+                      .microbatch_tokens = 16384,
+                      .audio_padded = false};
+    auto seconds = Compare(scene, DrawOmniTrace(7, 6000));
+    EXPECT_LT(seconds["disttrain"], seconds["random"]) << virtual_stages << " virtual stages";
+    EXPECT_LT(seconds["balance_without_moving"], seconds["disttrain"]) << virtual_stages << " virtual stages";
+  }
+}
+
+std::vector<SampleLengths> ReadVisionTrace(const std::filesystem::path& path) {
+  std::vector<SampleLengths> trace;
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  while (std::getline(in, line)) {
+    uint32_t vision = 0, llm = 0;
+    if (std::sscanf(line.c_str(), "%u,%u", &vision, &llm) != 2) continue;
+    trace.push_back({.llm_length = llm,
+                     .loss_tokens = llm / 2,
+                     .items = {{Medium::kImage, {vision, vision, vision / 4}}}});
+  }
+  return trace;
+}
+
+TEST(StepModel, TheDirectionsHoldOnRealLengths) {
+  const char* const shared = std::getenv("EVENKEEL_SHARED");
+  const std::filesystem::path folder =
+      (shared != nullptr ? std::filesystem::path(shared)
+                         : std::filesystem::path(EVENKEEL_SOURCE_DIR) / ".." / "shared") /
+      "traces";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is missing";
+  size_t traces = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (file.path().filename().string().rfind("internvl-", 0) != 0) continue;
+    const std::vector<SampleLengths> trace = ReadVisionTrace(file.path());
+    Scene scene{.model = "internvl-6+20b", .has_audio = false};
+    auto seconds = Compare(scene, trace);
+    EXPECT_LT(seconds["post_balancing"], seconds["none"]) << file.path();
+    EXPECT_LE(seconds["post_balancing"], seconds["llm_only"] * 1.001) << file.path();
+    scene = {.model = "internvl-6+20b",
+             .ranks = 4,
+             .per_rank = 64,
+             .stages = 4,
+             .microbatch_tokens = 4096,
+             .has_audio = false};
+    seconds = Compare(scene, trace);
+    EXPECT_LT(seconds["disttrain"], seconds["random"]) << file.path();
+    EXPECT_LE(seconds["balance_without_moving"], seconds["disttrain"]) << file.path();
+    ++traces;
+  }
+  EXPECT_GT(traces, 0);
+}
+
+TEST(StepModel, AnEvenStepKeepsNobodyWaiting) {
+  const Scene scene{.ranks = 4, .per_rank = 2, .has_audio = false};
+  Job job = MakeJob(scene);
+  std::vector<SampleLengths> alike(
+      8, {.llm_length = 1000, .loss_tokens = 500, .items = {{Medium::kImage, {800, 800, 200}}}});
+  const Plan plan = *PlanByPolicy(*FindPolicy("none"), job, StepOf(alike, 0, 8), {});
+  const TrainingModel& model = *FindTrainingModel(scene.model);
+  const StepFigures figures = *ModelStep(job, plan, model, {.recompute = false});
+  EXPECT_NEAR(figures.mfu, 1, 1e-9);
+  EXPECT_NEAR(figures.bubble_share, 0, 1e-9);
+  EXPECT_EQ(figures.exchange_seconds, 0);
+  EXPECT_EQ(figures.inter_node_bytes, 0);
+  EXPECT_EQ(figures.pad_ratio, 0);
+  const double flops =
+      2 * (2 * 7e9 * 1000 + 2.0 * 28 * 3584 * 1e6 + 2 * 2e9 * 800 + 4.0 * 36 * 2048 * 640000);
+  EXPECT_NEAR(figures.iteration_seconds, 3 * flops / 989e12, 1e-9);
+}
+
+TEST(StepModel, RefusesAModelWithoutThePhase) {
+  const Job job = MakeJob({});
+  const Plan plan = *PlanByPolicy(*FindPolicy("none"), job, StepOf(DrawOmniTrace(1, 100), 0, 100), {});
+  EXPECT_EQ(ModelStep(job, plan, *FindTrainingModel("mllm-9b"), Machine()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ModelStep(job, plan, *FindTrainingModel("mllm-10b"), {.peak_flops = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FindTrainingModel("gpt"), nullptr);
+  EXPECT_EQ(FindPolicy("best"), nullptr);
+}
+
+}  // namespace
+}  // namespace evenkeel
