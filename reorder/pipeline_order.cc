@@ -48,17 +48,17 @@ namespace {
 
 // Forward costs of every rank's microbatches, [ranks, microbatches]: of the llm, and of the encoders that run
 // once per microbatch, as if items stayed with their samples.
-struct Costs {
+struct MicrobatchCosts {
   std::vector<double> llm, encoder;
 };
 
-Costs CostsOf(const Layout& layout, const std::vector<EncoderUnits>& encoders, const LlmUnits& llm,
-              uint32_t num_microbatches) {
+MicrobatchCosts CostsOf(const Layout& layout, const std::vector<EncoderUnits>& encoders, const LlmUnits& llm,
+                        uint32_t num_microbatches) {
   const size_t ranks = layout.llm_ranks.size();
   const auto batch = [&](uint32_t s) { return size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s]; };
   BatchCosts of_llm(layout.llm->batching, ranks * num_microbatches);
   for (uint32_t s = 0; s < llm.rank.size(); ++s) of_llm.Add(batch(s), llm.cost[s]);
-  Costs costs{of_llm.PerRank(1), std::vector<double>(ranks * num_microbatches, 0)};
+  MicrobatchCosts costs{of_llm.PerRank(1), std::vector<double>(ranks * num_microbatches, 0)};
   for (size_t e = 0; e < encoders.size(); ++e) {
     if (layout.encoders[e]->runs != Runs::kOncePerMicrobatch) continue;
     const double per_llm_rank = static_cast<double>(ranks) / layout.encoder_ranks[e].size();
@@ -74,7 +74,7 @@ Costs CostsOf(const Layout& layout, const std::vector<EncoderUnits>& encoders, c
 absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::vector<EncoderUnits>& encoders,
                               OrderProblem order, uint32_t num_microbatches, LlmUnits& llm) {
   const size_t ranks = layout.llm_ranks.size();
-  const Costs costs = CostsOf(layout, encoders, llm, num_microbatches);
+  const MicrobatchCosts costs = CostsOf(layout, encoders, llm, num_microbatches);
   order.iterations = std::max<uint32_t>(1, static_cast<uint32_t>(order.iterations / ranks));
   std::vector<uint32_t> place(ranks * num_microbatches);
   for (size_t r = 0; r < ranks; ++r) {
