@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/audio_packet.h"
 #include "preprocess/ffmpeg.h"
 
 namespace evenkeel {
@@ -14,8 +15,8 @@ namespace {
 
 constexpr int kMaxChannels = 64;
 
-// Integer decoders, and libopus: those that were seen to give the same bytes with every set of CPU features
-// (tests/preprocess/audio_test.cc). FFmpeg's own float decoders are not among them.
+// Integer decoders, libopus and libvorbis: those that were seen to give the same bytes with every set of CPU
+// features (tests/preprocess/audio_test.cc). FFmpeg's own float decoders are not among them.
 absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
   switch (id) {
     case AV_CODEC_ID_PCM_S16LE:
@@ -56,6 +57,8 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
       return "ac3_fixed";
     case AV_CODEC_ID_OPUS:
       return "libopus";
+    case AV_CODEC_ID_VORBIS:
+      return "libvorbis";
     default:
       return absl::UnimplementedError(
           absl::StrCat("audio codec '", avcodec_get_name(id),
@@ -69,47 +72,81 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
       absl::StrCat("audio of ", bytes.size(), " bytes; limits.max_audio_bytes is ", limits.max_audio_bytes));
 }
 
-// Samples that the decoder drops at the packet's ends, as the container says.
-struct Skipped {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-};
-Skipped SkippedOf(const AVPacket& packet) {
-  size_t size = 0;
-  const uint8_t* skip = av_packet_get_side_data(&packet, AV_PKT_DATA_SKIP_SAMPLES, &size);
-  if (skip == nullptr || size < 8) return {};
-  auto le32 = [](const uint8_t* p) { return p[0] | p[1] << 8 | p[2] << 16 | uint32_t{p[3]} << 24; };
-  return {le32(skip), le32(skip + 4)};
+// Next, and of PCM also the last packet of a file that is shorter than its header says, without the part of a
+// sample at its end.
+bool NextAudio(MediaInput& input, AVPacket& packet) {
+  const AVCodecParameters& parameters = *input.stream().codecpar;
+  const int block = av_get_exact_bits_per_sample(parameters.codec_id) > 0 ? parameters.block_align : 0;
+  while (input.Next(packet, /*cut_off=*/block > 0)) {
+    if (block > 0) av_shrink_packet(&packet, packet.size / block * block);
+    if (packet.size > 0) return true;
+    av_packet_unref(&packet);
+  }
+  return false;
 }
 
-absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
-  AVStream& stream = input.stream();
-  const AVRational per_sample{1, stream.codecpar->sample_rate};
-  const uint64_t most = limits.max_audio_seconds * static_cast<uint64_t>(stream.codecpar->sample_rate);
-  PacketPtr packet(av_packet_alloc());
-  uint64_t samples = 0, skipped = 0;
-  while (input.Next(*packet) && samples <= most + skipped) {
-    if ((packet->flags & AV_PKT_FLAG_DISCARD) == 0) {
-      // Frames of a doubled rate (SBR) count at the coded rate; the container's own duration does not.
-      bool coded_rate = stream.codecpar->codec_id != AV_CODEC_ID_AAC;
-      int64_t duration = coded_rate ? av_get_audio_frame_duration2(stream.codecpar, packet->size) : 0;
-      Skipped skip = SkippedOf(*packet);
-      if (duration <= 0) {  // the container's, which is without the end that is dropped
-        duration = av_rescale_q(packet->duration, stream.time_base, per_sample);
-        skip.end = 0;
-      }
-      if (duration > 0) samples += std::min(static_cast<uint64_t>(duration), most + 1);
-      skipped += skip.begin + skip.end;
+constexpr uint64_t kMostOfAPacket = 1ull << 32;
+constexpr int64_t kSanePts = int64_t{1} << 60;
+
+// Adds up what packets carry and what of it is not shown.
+class SampleCount {
+ public:
+  explicit SampleCount(const AVStream& stream) : samples_of_(stream) {}
+
+  void Add(const AVPacket& packet) {
+    const uint64_t samples = std::min(samples_of_.Of(packet), kMostOfAPacket);
+    if ((packet.flags & AV_PKT_FLAG_DISCARD) != 0) return;
+    SkippedSamples skip = SkippedOf(packet);
+    if (std::exchange(first_, false)) {
+      first_pts_ = packet.pts;
+      skip.begin = std::max(skip.begin, samples_of_.dropped_first());
     }
+    carried_ += samples;
+    skipped_ += skip.begin;
+    if (samples_of_.ends_by_time()) {
+      sane_ &= packet.pts > -kSanePts && packet.pts < kSanePts;
+      if (sane_) end_ = packet.pts + static_cast<int64_t>(samples) - static_cast<int64_t>(skip.end);
+    } else if (!samples_of_.ends_by_duration()) {  // which is without what is dropped at the end
+      dropped_last_ += skip.end;
+    }
+  }
+
+  bool ends_by_duration() const { return samples_of_.ends_by_duration(); }
+  bool ends_by_time() const { return samples_of_.ends_by_time(); }
+  // Samples from the beginning that is shown: all that packets carry, and those that count.
+  uint64_t carried() const { return carried_ - std::min(carried_, skipped_); }
+  uint64_t shown() const {
+    uint64_t shown = carried() - std::min(carried(), dropped_last_);
+    const int64_t by_time = sane_ ? end_ - std::max<int64_t>(first_pts_, 0) : 0;
+    return samples_of_.ends_by_time() && by_time > 0 ? std::min(shown, static_cast<uint64_t>(by_time))
+                                                     : shown;
+  }
+
+ private:
+  PacketSamples samples_of_;
+  uint64_t carried_ = 0, skipped_ = 0, dropped_last_ = 0;
+  bool first_ = true, sane_ = true;
+  int64_t first_pts_ = 0;
+  int64_t end_ = 0;
+};
+
+absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
+  const AVStream& stream = input.stream();
+  const uint64_t most = limits.max_audio_seconds * static_cast<uint64_t>(stream.codecpar->sample_rate);
+  SampleCount count(stream);
+  PacketPtr packet(av_packet_alloc());
+  // Silence at the ends may be dropped, up to a few seconds of it.
+  const uint64_t enough = most + uint64_t{8} * static_cast<uint64_t>(stream.codecpar->sample_rate);
+  while (NextAudio(input, *packet) && count.carried() <= enough) {
+    count.Add(*packet);
     av_packet_unref(packet.get());
   }
-  samples = samples > skipped ? samples - skipped : 0;
-  if (samples > most) {
+  if (count.shown() > most) {
     return absl::ResourceExhaustedError(
         absl::StrCat("audio longer than limits.max_audio_seconds ", limits.max_audio_seconds));
   }
-  if (samples == 0) return absl::InvalidArgumentError("audio without samples");
-  return samples;
+  if (count.shown() == 0) return absl::InvalidArgumentError("audio without samples");
+  return count.shown();
 }
 
 float ToFloat(uint8_t value) { return (value - 128) * (1.0f / 128); }
@@ -179,30 +216,39 @@ absl::Status Drain(AVCodecContext& decoder, AVFrame& frame, const MediaFacts& fa
   }
 }
 
+struct MonoClip {
+  std::vector<float> samples;
+  uint64_t padding = 0;  // at their end: packets carry them, but the container cuts them off
+};
+
 // The clip's first `wanted` samples at its own rate, or a few more; fewer where it ends.
-absl::StatusOr<std::vector<float>> DecodeMono(std::string_view suffix, std::span<const std::byte> bytes,
-                                              const Limits& limits, const MediaFacts& facts,
-                                              uint64_t wanted) {
+absl::StatusOr<MonoClip> DecodeMono(std::string_view suffix, std::span<const std::byte> bytes,
+                                    const Limits& limits, const MediaFacts& facts, uint64_t wanted) {
   EVENKEEL_ASSIGN_OR_RETURN(MediaInput input, MediaInput::Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits));
   EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
   PacketPtr packet(av_packet_alloc());
   FramePtr frame(av_frame_alloc());
+  SampleCount count(input.stream());
   std::vector<float> samples;
-  while (samples.size() <= wanted && input.Next(*packet)) {
+  while (samples.size() <= wanted && NextAudio(input, *packet)) {
+    count.Add(*packet);
+    if (count.ends_by_time()) av_packet_free_side_data(packet.get());  // the count knows better
     int code = avcodec_send_packet(decoder.get(), packet.get());
     av_packet_unref(packet.get());
     if (code < 0 && code != AVERROR(EAGAIN)) {
       return absl::DataLossError(absl::StrCat("audio at sample ", samples.size(), ": ", FfmpegMessage(code)));
     }
     EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, facts, samples));
+    if (count.ends_by_duration() && samples.size() > count.carried()) samples.resize(count.carried());
   }
   if (samples.size() <= wanted) {
     avcodec_send_packet(decoder.get(), nullptr);
     EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, facts, samples));
   }
   if (samples.empty()) return absl::DataLossError("audio of which no sample can be decoded");
-  return samples;
+  const uint64_t padding = count.ends_by_time() ? count.carried() - count.shown() : 0;
+  return MonoClip{std::move(samples), padding};
 }
 
 }  // namespace
@@ -247,10 +293,13 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
   // A second more than is asked for: the resampling filter looks ahead.
   const uint64_t needed = (max_samples + kSpeechRate) * facts.sample_rate / kSpeechRate;
   const uint64_t wanted = std::min(facts.num_samples, needed);
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<float> mono, DecodeMono(suffix, bytes, limits, facts, wanted));
+  EVENKEEL_ASSIGN_OR_RETURN(MonoClip clip, DecodeMono(suffix, bytes, limits, facts, wanted));
+  std::vector<float>& mono = clip.samples;
   DecodedAudio decoded;
   if (mono.size() < wanted) decoded.filled = wanted - mono.size();
-  if (mono.size() > wanted && wanted == facts.num_samples) decoded.trimmed = mono.size() - wanted;
+  if (mono.size() > wanted + clip.padding && wanted == facts.num_samples) {
+    decoded.trimmed = mono.size() - wanted - clip.padding;
+  }
   mono.resize(wanted);
   EVENKEEL_ASSIGN_OR_RETURN(decoded.samples, ResampleToSpeech(mono, facts.sample_rate,
                                                               std::min(SpeechSamples(facts), max_samples)));

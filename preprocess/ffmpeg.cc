@@ -80,7 +80,7 @@ constexpr Container kContainers[] = {
 // Only to learn parameters from the first packets; what is delivered comes from OpenDecoder.
 constexpr char kProbeCodecs[] =
     "h264,hevc,mpeg4,mjpeg,vp8,vp9,libdav1d,cinepak,aac,aac_fixed,ac3,ac3_fixed,mp3,mp3float,flac,alac,opus,"
-    "libopus,"
+    "libopus,vorbis,libvorbis,"
     "pcm_s16le,pcm_s16be,pcm_u8,pcm_s8,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
     "pcm_mulaw,pcm_alaw";
 
@@ -206,10 +206,10 @@ void MediaInput::IgnoreOtherStreams() {
   }
 }
 
-bool MediaInput::Next(AVPacket& packet) {
+bool MediaInput::Next(AVPacket& packet, bool cut_off) {
   while (av_read_frame(format_.get(), &packet) >= 0) {
-    if (packet.stream_index == stream_ && packet.size > 0 && (packet.flags & AV_PKT_FLAG_CORRUPT) == 0)
-      return true;
+    const bool whole = (packet.flags & AV_PKT_FLAG_CORRUPT) == 0;
+    if (packet.stream_index == stream_ && packet.size > 0 && (whole || cut_off)) return true;
     av_packet_unref(&packet);
   }
   return false;

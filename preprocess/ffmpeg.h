@@ -66,7 +66,8 @@ class MediaInput {
 
   // The next whole packet of the stream; false at the end. Damaged and empty packets are passed over, so that
   // the pass that counts and the pass that decodes see the same ones.
-  bool Next(AVPacket& packet);
+  // `cut_off`: not those of which the file has only the beginning.
+  bool Next(AVPacket& packet, bool cut_off = false);
 
  private:
   struct Memory {

@@ -51,12 +51,13 @@ Coefficients CoefficientsOf(int space, bool full) {
 
 // A chroma row at twice its width, in 1/128: three quarters of the nearest value, a quarter of the next one.
 void WidenChroma(const uint8_t* in, int width, int16_t* out) {
-  const int count = (width + 1) / 2;
-  for (int i = 0; i < count; ++i) {
-    int before = in[std::max(i - 1, 0)], here = in[i], after = in[std::min(i + 1, count - 1)];
-    out[2 * i] = static_cast<int16_t>(32 * before + 96 * here);
-    out[2 * i + 1] = static_cast<int16_t>(96 * here + 32 * after);
+  const int last = width / 2 - 1;
+  out[0] = static_cast<int16_t>(128 * in[0]);
+  for (int i = 0; i < last; ++i) {
+    out[2 * i + 1] = static_cast<int16_t>(96 * in[i] + 32 * in[i + 1]);
+    out[2 * i + 2] = static_cast<int16_t>(32 * in[i] + 96 * in[i + 1]);
   }
+  out[2 * last + 1] = static_cast<int16_t>(128 * in[last]);
 }
 
 // One row of pixels: luma, and one chroma row or the two whose sum counts.

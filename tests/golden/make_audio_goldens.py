@@ -63,10 +63,19 @@ def main():
         ("libopus -ar 48000", "stereo.opus"),
         ("pcm_mulaw -ar 8000 -ac 1", "mulaw.wav"),
         ("pcm_f32le", "float.wav"),
-        ("libvorbis", "refused.ogg"),
+        ("libvorbis", "stereo.ogg"),
+        ("libvorbis", "vorbis.mka"),
+        ("libopus -ar 48000", "opus.webm"),
+        ("flac", "flac.mka"),
+        ("aac", "aac.mka"),
+        ("libmp3lame -q:a 6 -write_xing 0 -id3v2_version 0", "variable.mp3"),
+        ("adpcm_ima_wav", "refused.wav"),
     ):
         command = ["ffmpeg", "-v", "error", "-y", "-i", OUT / "stereo.wav", "-bitexact", "-b:a", "48k", "-c:a"]
         subprocess.run([*map(str, command), *codec.split(), str(OUT / name)], check=True)
+    # Begins within a packet: an edit list tells how much to drop.
+    cut = ["ffmpeg", "-v", "error", "-y", "-ss", "0.1", "-i", OUT / "stereo.m4a", "-c", "copy", "-bitexact"]
+    subprocess.run([*map(str, cut), str(OUT / "aac-cut.m4a")], check=True)
 
 
 if __name__ == "__main__":

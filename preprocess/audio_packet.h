@@ -1,0 +1,56 @@
+// How many samples a packet of audio becomes, from its own bits where the container's durations are rounded
+// (to milliseconds in Matroska) and from the container's where they are exact.
+//
+// Thread safety: an object belongs to one thread; Vorbis counts with the packet before.
+#pragma once
+
+extern "C" {
+#include <libavcodec/vorbis_parser.h>
+}
+
+#include <cstdint>
+#include <memory>
+
+#include "preprocess/ffmpeg.h"
+
+namespace evenkeel {
+
+class PacketSamples {
+ public:
+  explicit PacketSamples(const AVStream& stream);
+
+  // Per channel, at the stream's rate, before anything is skipped.
+  uint64_t Of(const AVPacket& packet);
+
+  // What the decoder itself drops at the beginning (Opus' pre-skip).
+  uint64_t dropped_first() const { return dropped_first_; }
+  // The packets' times count samples from the first one shown, and say where the last one ends (Ogg Vorbis,
+  // whose demuxer takes the end of a short file for longer than it is).
+  bool ends_by_time() const { return codec_ == AV_CODEC_ID_VORBIS && exact_durations_; }
+  // The container's durations say where the last packet's samples end; the decoder gives the whole packet.
+  bool ends_by_duration() const { return codec_ == AV_CODEC_ID_AAC && exact_durations_; }
+
+ private:
+  struct VorbisFree {
+    void operator()(AVVorbisParseContext* parser) const { av_vorbis_parse_free(&parser); }
+  };
+
+  uint64_t ByDuration(const AVPacket& packet) const;
+
+  const AVStream& stream_;
+  AVCodecID codec_;
+  bool exact_durations_ = false;  // of a whole number of samples
+  uint64_t aac_samples_ = 0;      // of a packet; 0: not known
+  uint64_t dropped_first_ = 0;
+  std::unique_ptr<AVVorbisParseContext, VorbisFree> vorbis_;
+  bool vorbis_begun_ = false;
+};
+
+// Samples that the decoder drops at the packet's ends, as the container says.
+struct SkippedSamples {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+SkippedSamples SkippedOf(const AVPacket& packet);
+
+}  // namespace evenkeel
