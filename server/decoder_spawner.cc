@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,6 +41,13 @@ void CloseAllBut(int socket) {
   dup2(nothing, STDIN_FILENO);
   dup2(nothing, STDOUT_FILENO);
   close(nothing);
+}
+
+// The C library looks for the zone's file whenever a date is written (FFmpeg writes the ones of MP4 headers),
+// unless TZ says the same as before.
+void FixTimeZone() {
+  setenv("TZ", "UTC0", 1);
+  tzset();
 }
 
 // Signals to the worker's group are the worker's business: it drains, and ends its decoders by closing their
@@ -125,6 +133,7 @@ absl::StatusOr<std::unique_ptr<DecoderSpawner>> DecoderSpawner::Start(const Proc
   if (pid == 0) {
     prctl(PR_SET_NAME, "evenkeel-decode");
     BlockAllSignals();
+    FixTimeZone();
     CloseAllBut(ends.second.get());
     RunSpawner(processor, memory_bytes);
   }

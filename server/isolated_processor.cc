@@ -129,7 +129,8 @@ std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
 
 absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
                                                            const DecoderPool::Options& options) {
-  if (job.isolation == Isolation::kOff) return std::unique_ptr<DecoderPool>();
+  const bool has_media = !job.processor.vision.empty() || !job.processor.audio.empty();
+  if (job.isolation == Isolation::kOff || !has_media) return std::unique_ptr<DecoderPool>();
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Processor> processor,
                             Processor::LoadMedia(job.processor, job.limits));
   return DecoderPool::Start(*processor, options);

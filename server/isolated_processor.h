@@ -77,8 +77,8 @@ class IsolatedProcessor final : public Processor {
 std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
                                         std::unique_ptr<DecoderPool> decoders, Isolation isolation);
 
-// The decoders of a job; null where nothing is isolated. To be called while the process has one thread.
-// Errors of Processor::LoadMedia and DecoderPool::Start.
+// The decoders of a job; null where nothing is isolated or there are no media. To be called while the process
+// has one thread. Errors of Processor::LoadMedia and DecoderPool::Start.
 absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
                                                            const DecoderPool::Options& options);
 

@@ -1,8 +1,10 @@
 """The promise: the same bytes with any number of workers, over any transport, after any crash."""
 
+import os
 import random
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,29 @@ def test_the_stream_is_the_same_with_cpu_features_masked(mixed, expected):
 def test_the_stream_is_the_same_with_another_number_of_threads(mixed, expected):
     with Fleet(mixed / "job.yaml", 1, "--threads", 5) as fleet:
         assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS), expected)
+
+
+@pytest.mark.parametrize("isolation", ["off", "all"])
+def test_the_stream_is_the_same_whichever_process_decodes(mixed, expected, isolation):
+    with Fleet(mixed / "job.yaml", 1, "--isolation", isolation) as fleet:
+        assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS), expected)
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_killed_decoders_change_no_byte_and_no_worker_is_lost(mixed, expected):
+    rng = random.Random(5)
+    with Fleet(mixed / "job.yaml", 3, "--isolation", "all") as fleet:
+        run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--prefetch-steps", 1)
+        for _ in range(6):
+            run.wait_for_lines(len(run.lines) + rng.randint(1, 20))
+            (spawner,) = children(rng.choice(fleet.workers).process.pid)
+            for decoder in children(spawner)[:1]:
+                os.kill(decoder, signal.SIGKILL)
+        assert_same(run.finish(), expected)
+        assert all(worker.process.poll() is None for worker in fleet.workers)
 
 
 @pytest.mark.parametrize("transport", ["ucx", "grpc"])

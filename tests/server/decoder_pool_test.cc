@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
+#include <ctime>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -105,6 +105,14 @@ class HostileProcessor final : public Processor {
         sink = reinterpret_cast<uint64_t>(
             mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         break;
+      case 'Z': {  // what a library may do with a date
+        const time_t now = 1795272525;
+        tm parts{};
+        char text[40];
+        localtime_r(&now, &parts);
+        if (std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now, &parts)) == 0) std::abort();
+        break;
+      }
       case 'W':  // the input is not its to write
         const_cast<std::byte&>(bytes[0]) = std::byte{'!'};
         break;
@@ -157,6 +165,7 @@ TEST_F(Decoders, ReturnWhatTheProcessorReturns) {
   EXPECT_EQ(Produce("X"), absl::DataLossError("the data end"));
   EXPECT_EQ(Produce("R"), absl::ResourceExhaustedError("17 streams; limits.max_streams is 16"));
   EXPECT_TRUE(absl::IsInternal(Produce("T"))) << "memory is no verdict";
+  EXPECT_TRUE(Produce("Z").ok());
   const auto facts = processor_->Probe(Medium::kVideo, "seg.mp4", BytesOf("good"));
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->width, 4);
