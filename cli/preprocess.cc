@@ -25,6 +25,7 @@ struct Options {
   std::string processor;
   std::string audio_processor;
   std::string resampler = "pil";
+  ProcessorSpec pictures;  // of it, what pictures mean
   std::string wire = "f32";
   std::string out;
   uint64_t min_pixels = 0;
@@ -71,7 +72,7 @@ absl::StatusOr<std::vector<MediaFile>> ListMedia(const Options& options) {
 
 absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(const Options& options,
                                                          const std::vector<MediaFile>& files) {
-  ProcessorSpec spec;
+  ProcessorSpec spec = options.pictures;
   spec.resampler = options.resampler;
   spec.min_pixels = options.min_pixels;
   spec.max_pixels = options.max_pixels;
@@ -193,9 +194,19 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   command->add_option("--processor", options->processor, "Folder with preprocessor_config.json")->required();
   command->add_option("--audio-processor", options->audio_processor,
                       "Folder with the feature extractor's configuration; else --processor");
-  command->add_option("--resampler", options->resampler, "pil: Pillow's resize, bit for bit")
-      ->check(CLI::IsMember({"pil"}))
+  command
+      ->add_option("--resampler", options->resampler,
+                   "Whose resize, bit for bit: pil (Pillow's) | pil13 (since its release 13) | aten_u8 "
+                   "(torchvision's)")
+      ->check(CLI::IsMember({"pil", "pil13", "aten_u8"}))
       ->capture_default_str();
+  command->add_option("--alpha", options->pictures.alpha, "Transparency: drop | white | r,g,b");
+  command->add_option("--exif-orientation", options->pictures.exif_orientation, "ignore | apply");
+  command->add_option("--sixteen-bit", options->pictures.sixteen_bit,
+                      "refuse_grey | clip_grey | high_byte | refuse");
+  command->add_option("--cmyk", options->pictures.cmyk, "convert | refuse");
+  command->add_option("--palette", options->pictures.palette, "convert | refuse");
+  command->add_flag("--approximate", options->pictures.approximate, "Scale JPEGs in the DCT domain first");
   command->add_option("--wire", options->wire, "Form of the pixels: f32 | bf16 | u8")
       ->check(CLI::IsMember({"f32", "bf16", "u8"}))
       ->capture_default_str();

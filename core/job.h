@@ -59,6 +59,12 @@ struct ProcessorSpec {
   std::string truncate = "none";
   std::vector<std::string> added_tokens;
   std::string resampler = "pil";
+  std::string alpha;  // this and the next four: empty where the job leaves it to the family
+  std::string exif_orientation;
+  std::string sixteen_bit;
+  std::string cmyk;
+  std::string palette;
+  bool approximate = false;
   uint64_t min_pixels = 0;  // 0: the checkpoint's
   uint64_t max_pixels = 0;
   double fps = 2;

@@ -19,6 +19,10 @@ std::string_view WireName(Wire wire) {
 
 void AddNumber(CanonicalText* text, std::string_view key, uint64_t value) { text->Add(key, value); }
 
+void AddGiven(CanonicalText* text, std::string_view key, const std::string& value) {
+  if (!value.empty()) text->Add(key, std::string_view(value));
+}
+
 void AddDatasets(const Job& job, CanonicalText* text) {
   for (const DatasetSpec& dataset : job.datasets) {
     text->Add("dataset.name", std::string_view(dataset.name));
@@ -45,6 +49,12 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   if (!processor.frame_rule.empty())
     text->Add("processor.frame_rule", std::string_view(processor.frame_rule));
   if (processor.apply_video_rotation) text->Add("processor.video_rotation", std::string_view("apply"));
+  AddGiven(text, "processor.alpha", processor.alpha);
+  AddGiven(text, "processor.exif_orientation", processor.exif_orientation);
+  AddGiven(text, "processor.sixteen_bit", processor.sixteen_bit);
+  AddGiven(text, "processor.cmyk", processor.cmyk);
+  AddGiven(text, "processor.palette", processor.palette);
+  if (processor.approximate) AddNumber(text, "processor.approximate", 1);
 }
 
 void AddLimits(const Limits& limits, CanonicalText* text) {

@@ -78,6 +78,12 @@ class Resolver {
     return absl::OkStatus();
   }
 
+  // Nothing is chosen where the job says nothing.
+  absl::Status ChooseGiven(const std::string& path, const std::string& word,
+                           const std::vector<std::string>& allowed, std::string* out) const {
+    return word.empty() ? absl::OkStatus() : ChooseWord(path, word, allowed, out);
+  }
+
   absl::Status Version() const {
     uint32_t version = in_.stream_version();
     if (version == 0 || version == kStreamVersion) return absl::OkStatus();
@@ -295,13 +301,11 @@ class Resolver {
                    {"chatml", "internvl", "llama3", "llava", "plain", "qwen2_audio", "vicuna"}, &out.chat));
     EVENKEEL_RETURN_IF_ERROR(
         ChooseWord("processor.truncate", in.truncate(), {"none", "text"}, &out.truncate));
-    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.resampler", in.resampler(), {"pil"}, &out.resampler));
+    EVENKEEL_RETURN_IF_ERROR(Pictures(in));
     const Words<Wire> wires = {{"u8", Wire::kU8}, {"bf16", Wire::kBf16}, {"f32", Wire::kF32}};
     EVENKEEL_ASSIGN_OR_RETURN(out.wire, Choose("wire", in_.wire(), wires));
-    if (!in.frame_rule().empty()) {
-      EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.frame_rule", in.frame_rule(),
-                                          {"qwen_vl_utils", "transformers", "uniform"}, &out.frame_rule));
-    }
+    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.frame_rule", in.frame_rule(),
+                                         {"qwen_vl_utils", "transformers", "uniform"}, &out.frame_rule));
     const Words<bool> rotations = {{"ignore", false}, {"apply", true}};
     EVENKEEL_ASSIGN_OR_RETURN(out.apply_video_rotation,
                               Choose("processor.video_rotation", in.video_rotation(), rotations));
@@ -315,6 +319,23 @@ class Resolver {
         return Error(absl::StrCat("processor.added_tokens[", i, "]"), "an empty token");
     }
     return Frames(in);
+  }
+
+  absl::Status Pictures(const pb::Processor& in) {
+    ProcessorSpec& out = job_.processor;
+    EVENKEEL_RETURN_IF_ERROR(
+        ChooseWord("processor.resampler", in.resampler(), {"pil", "pil13", "aten_u8"}, &out.resampler));
+    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.exif_orientation", in.exif_orientation(),
+                                         {"ignore", "apply"}, &out.exif_orientation));
+    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.sixteen_bit", in.sixteen_bit(),
+                                         {"refuse_grey", "clip_grey", "high_byte", "refuse"},
+                                         &out.sixteen_bit));
+    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.cmyk", in.cmyk(), {"convert", "refuse"}, &out.cmyk));
+    EVENKEEL_RETURN_IF_ERROR(
+        ChooseGiven("processor.palette", in.palette(), {"convert", "refuse"}, &out.palette));
+    out.alpha = in.alpha();  // a word or a colour: the processor reads it
+    out.approximate = in.approximate();
+    return absl::OkStatus();
   }
 
   // The folder of one configuration: given, or processor.folder where the job has the phase.

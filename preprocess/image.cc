@@ -1,5 +1,7 @@
 #include "preprocess/image.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 
@@ -29,6 +31,24 @@ absl::Status CheckLimits(const ImageHeader& header, uint64_t num_bytes, const Li
   return absl::OkStatus();
 }
 
+// Pillow's division by 255, rounded.
+uint8_t Over255(uint32_t product) {
+  product += 128;
+  return static_cast<uint8_t>(((product >> 8) + product) >> 8);
+}
+
+class WholePicture final : public BandSink {
+ public:
+  WholePicture(uint8_t* out, size_t row_bytes) : out_(out), row_bytes_(row_bytes) {}
+  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) override {
+    for (uint32_t r = 0; r < rows; ++r, out_ += row_bytes_) std::memcpy(out_, rgb + stride * r, row_bytes_);
+  }
+
+ private:
+  uint8_t* out_;
+  size_t row_bytes_;
+};
+
 }  // namespace
 
 absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::span<const std::byte> bytes) {
@@ -49,23 +69,32 @@ absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::spa
 }
 
 absl::StatusOr<ImageHeader> ReadImageHeader(std::string_view suffix, std::span<const std::byte> bytes,
-                                            const Limits& limits) {
+                                            const Limits& limits, const ColourOptions& options) {
   if (bytes.size() > limits.max_image_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "image of ", bytes.size(), " bytes; limits.max_image_bytes is ", limits.max_image_bytes));
   }
   EVENKEEL_ASSIGN_OR_RETURN(const ImageCodec* codec, ImageCodecOf(suffix, bytes));
-  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, codec->ReadHeader(bytes, limits));
+  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, codec->ReadHeader(bytes, limits, options));
   EVENKEEL_RETURN_IF_ERROR(CheckLimits(header, bytes.size(), limits));
   return header;
 }
 
 absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                         const ImageHeader& header, std::span<uint8_t> rgb) {
+                         const ImageHeader& header, std::span<uint8_t> rgb, const ColourOptions& options) {
   if (rgb.size() != header.rgb_bytes())
     return absl::InternalError("DecodeImage: the caller's buffer has another size");
   EVENKEEL_ASSIGN_OR_RETURN(const ImageCodec* codec, ImageCodecOf(suffix, bytes));
-  return codec->Decode(bytes, limits, header, rgb);
+  WholePicture whole(rgb.data(), size_t{3} * header.width);
+  return codec->Decode(bytes, limits, options, header, /*reduction=*/1, whole);
+}
+
+void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>& background, uint8_t* rgb) {
+  for (uint32_t x = 0; x < width; ++x, rgba += 4, rgb += 3) {
+    for (int c = 0; c < 3; ++c) {
+      rgb[c] = background ? Over255((*background)[c] * (255 - rgba[3]) + rgba[c] * rgba[3]) : rgba[c];
+    }
+  }
 }
 
 }  // namespace evenkeel

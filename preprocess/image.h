@@ -1,32 +1,70 @@
-// Stills: JPEG, PNG, WebP -> RGB8, exactly the bytes of Pillow's `Image.open(...).convert("RGB")`.
+// Stills: JPEG, PNG, WebP -> rows of RGB8. By default exactly the bytes of Pillow's
+// `Image.open(...).convert("RGB")`: transparency is dropped (hidden colours show) and EXIF is ignored.
 //
-// Alpha is dropped (hidden colours show) and EXIF is ignored, as the model's own processor does. The declared
-// type and the magic must agree; nothing is probed. Every limit is enforced before memory is taken.
+// The declared type and the magic must agree; nothing is probed. Every limit is enforced before memory is
+// taken. What a family uses is preprocess/picture.h; this is what lies below it.
 //
 //   EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, ReadImageHeader("jpg", bytes, limits));
 //   std::vector<uint8_t> rgb(header.rgb_bytes());
 //   EVENKEEL_RETURN_IF_ERROR(DecodeImage("jpg", bytes, limits, header, rgb));   // [height, width, 3]
 //
-// Thread safety: free functions without state.
+// Thread safety: free functions; scratch memory is kept by each thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job.h"
+#include "preprocess/resize.h"
 
 namespace evenkeel {
+
+using Colour = std::array<uint8_t, 3>;
+
+enum class SixteenBit : uint8_t {
+  kRefuseGrey,  // colour loses its low byte as in Pillow; grey is refused, since Pillow's releases disagree
+  kClipGrey,    // grey above 255 is white, as in Pillow 9 and 13
+  kHighByte,    // grey loses its low byte too
+  kRefuse,
+};
+enum class Conversion : uint8_t { kConvert, kRefuse };
+
+// What the samples of a file mean.
+struct ColourOptions {
+  // Transparency is dropped, or blended onto this colour as Pillow's paste does.
+  std::optional<Colour> background;
+  SixteenBit sixteen_bit = SixteenBit::kRefuseGrey;
+  Conversion cmyk = Conversion::kConvert;
+  Conversion palette = Conversion::kConvert;
+};
 
 struct ImageHeader {
   uint32_t width = 0;
   uint32_t height = 0;
   uint64_t stored_bytes = 0;  // of the pixels in the file's own layout, before compression
+  uint32_t orientation = 1;   // EXIF, 1 to 8; 1 where there is none
 
   uint64_t rgb_bytes() const { return uint64_t{3} * width * height; }
+  // Degrees clockwise to turn it upright, mirrored or not.
+  uint32_t rotation() const {
+    constexpr uint32_t kDegrees[] = {0, 0, 180, 180, 270, 90, 90, 270};
+    return kDegrees[(orientation - 1) % 8];
+  }
+};
+
+// Takes a picture's rows, top to bottom, a few at a time.
+class BandSink {
+ public:
+  virtual ~BandSink() = default;
+  // Interleaved RGB, `stride` bytes from row to row; valid during the call only.
+  virtual void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) = 0;
 };
 
 // One still format. `ReadHeader` decodes no pixel; the decoder agrees with it on every file.
@@ -34,12 +72,17 @@ class ImageCodec {
  public:
   virtual ~ImageCodec() = default;
   virtual bool HasMagic(std::span<const std::byte> bytes) const = 0;
-  // InvalidArgument: damaged; Unimplemented: a variant without a promise.
-  virtual absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes,
-                                                 const Limits& limits) const = 0;
-  // `rgb` has header.rgb_bytes(). DataLoss: truncated or corrupt, with how far it got; ResourceExhausted.
+  // InvalidArgument: damaged; Unimplemented: a variant without a promise, or one that the options refuse.
+  virtual absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes, const Limits& limits,
+                                                 const ColourOptions& options) const = 0;
+  // Whether Decode can give half, a quarter or an eighth of the size at less cost.
+  virtual bool scales() const { return false; }
+  // Rows of ceil(side / reduction) pixels; `reduction` is 1 where the codec does not scale.
+  // DataLoss: truncated or corrupt, with how far it got (`sink` has taken some rows by then);
+  // ResourceExhausted.
   virtual absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits,
-                              const ImageHeader& header, std::span<uint8_t> rgb) const = 0;
+                              const ColourOptions& options, const ImageHeader& header, uint32_t reduction,
+                              BandSink& sink) const = 0;
 };
 
 const ImageCodec& JpegCodec();  // jpeg.cc
@@ -52,9 +95,33 @@ absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::spa
 
 // Header and limits. InvalidArgument, ResourceExhausted, Unimplemented.
 absl::StatusOr<ImageHeader> ReadImageHeader(std::string_view suffix, std::span<const std::byte> bytes,
-                                            const Limits& limits);
+                                            const Limits& limits, const ColourOptions& options = {});
 // As ReadImageHeader and ImageCodec::Decode. `rgb` must have header.rgb_bytes().
 absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                         const ImageHeader& header, std::span<uint8_t> rgb);
+                         const ImageHeader& header, std::span<uint8_t> rgb,
+                         const ColourOptions& options = {});
+
+// One row of RGBA onto `background`, or without its alpha.
+void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>& background, uint8_t* rgb);
+
+// Bytes that a thread keeps for the next picture; nothing is cleared. Beyond kKeptBytes it is given back as
+// soon as less than half is asked for.
+class ScratchBytes {
+ public:
+  static constexpr size_t kKeptBytes = 32u << 20;
+  uint8_t* Get(size_t size) {
+    if (size > capacity_ || (capacity_ > kKeptBytes && size < capacity_ / 2)) {
+      bytes_.reset();
+      capacity_ = 0;
+      bytes_ = std::make_unique_for_overwrite<uint8_t[]>(size);
+      capacity_ = size;
+    }
+    return bytes_.get();
+  }
+
+ private:
+  std::unique_ptr<uint8_t[]> bytes_;
+  size_t capacity_ = 0;
+};
 
 }  // namespace evenkeel

@@ -15,10 +15,10 @@
 #include <csetjmp>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/exif.h"
 #include "preprocess/image.h"
 
 namespace evenkeel {
@@ -118,39 +118,70 @@ void InvertedCmykToRgb(const uint8_t* cmyk, uint32_t width, uint8_t* rgb) {
   }
 }
 
-// `row` has 4 * width bytes where the file has four components.
-bool DecodeRows(JpegReader& reader, uint8_t* rgb, uint8_t* row) {
+bool IsCmyk(const JpegReader& reader) { return reader.state.num_components == 4; }
+
+bool StartRows(JpegReader& reader, uint32_t reduction) {
   jpeg_decompress_struct& state = reader.state;
   if (setjmp(reader.jump) != 0) return false;
-  bool cmyk = state.num_components == 4;
-  state.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+  state.out_color_space = IsCmyk(reader) ? JCS_CMYK : JCS_RGB;
   state.dct_method = JDCT_ISLOW;
   state.do_fancy_upsampling = TRUE;
+  state.scale_num = 1;
+  state.scale_denom = reduction;
   jpeg_start_decompress(&state);
-  size_t stride = size_t{3} * state.output_width;
-  while (state.output_scanline < state.output_height) {
-    uint8_t* out = rgb + stride * state.output_scanline;
-    if (cmyk) {
-      JSAMPROW rows[1] = {row};
-      if (jpeg_read_scanlines(&state, rows, 1) == 1) InvertedCmykToRgb(row, state.output_width, out);
-    } else {
-      JSAMPROW rows[4];
-      JDIMENSION wanted = std::min<JDIMENSION>(4, state.output_height - state.output_scanline);
-      for (JDIMENSION i = 0; i < wanted; ++i) rows[i] = out + stride * i;
-      jpeg_read_scanlines(&state, rows, wanted);
-    }
-  }
-  jpeg_finish_decompress(&state);
   return true;
 }
 
-absl::Status CheckVariant(const JpegReader& reader, const Limits& limits) {
+// The next `count` rows, `stride` bytes apart.
+bool ReadRows(JpegReader& reader, uint8_t* out, size_t stride, uint32_t count) {
+  jpeg_decompress_struct& state = reader.state;
+  if (setjmp(reader.jump) != 0) return false;
+  const JDIMENSION first = state.output_scanline;
+  while (state.output_scanline < first + count) {
+    JSAMPROW rows[kBandRows];
+    const JDIMENSION done = state.output_scanline - first;
+    for (JDIMENSION i = 0; done + i < count; ++i) rows[i] = out + stride * (done + i);
+    jpeg_read_scanlines(&state, rows, count - done);
+  }
+  return true;
+}
+
+bool FinishRows(JpegReader& reader) {
+  if (setjmp(reader.jump) != 0) return false;
+  jpeg_finish_decompress(&reader.state);
+  return true;
+}
+
+// Decodes in bands that stay in the cache until the sink has taken them.
+bool DecodeBands(JpegReader& reader, uint32_t reduction, BandSink& sink) {
+  static thread_local ScratchBytes band_memory, cmyk_memory;
+  if (!StartRows(reader, reduction)) return false;
+  const uint32_t width = reader.state.output_width;
+  const size_t stride = size_t{3} * width, cmyk_stride = size_t{4} * width;
+  uint8_t* band = band_memory.Get(stride * kBandRows);
+  uint8_t* cmyk = IsCmyk(reader) ? cmyk_memory.Get(cmyk_stride * kBandRows) : nullptr;
+  while (reader.state.output_scanline < reader.state.output_height) {
+    const uint32_t rows = std::min(kBandRows, reader.state.output_height - reader.state.output_scanline);
+    if (!ReadRows(reader, cmyk == nullptr ? band : cmyk, cmyk == nullptr ? stride : cmyk_stride, rows))
+      return false;
+    for (uint32_t r = 0; cmyk != nullptr && r < rows; ++r) {
+      InvertedCmykToRgb(cmyk + cmyk_stride * r, width, band + stride * r);
+    }
+    sink.TakeBand(band, stride, rows);
+  }
+  return FinishRows(reader);
+}
+
+absl::Status CheckVariant(const JpegReader& reader, const Limits& limits, const ColourOptions& options) {
   const jpeg_decompress_struct& state = reader.state;
   if (state.data_precision != 8) {
     return absl::UnimplementedError(absl::StrCat("JPEG of ", state.data_precision, " bits; only 8 are read"));
   }
   if (state.num_components != 1 && state.num_components != 3 && state.num_components != 4) {
     return absl::UnimplementedError(absl::StrCat("JPEG of ", state.num_components, " components"));
+  }
+  if (IsCmyk(reader) && options.cmyk == Conversion::kRefuse) {
+    return absl::UnimplementedError("JPEG of four components; the job's processor.cmyk is refuse");
   }
   if (!jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&state))) return absl::OkStatus();
   uint64_t coefficient_bytes = 0;
@@ -174,31 +205,32 @@ class Jpeg final : public ImageCodec {
     return bytes.size() >= 3 && std::memcmp(bytes.data(), "\xff\xd8\xff", 3) == 0;
   }
 
-  absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes,
-                                         const Limits& limits) const override {
+  bool scales() const override { return true; }
+
+  absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes, const Limits& limits,
+                                         const ColourOptions& options) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
     if (!evenkeel::ReadHeader(reader))
       return absl::InvalidArgumentError(absl::StrCat("JPEG header: ", reader.message));
-    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits));
-    ImageHeader header{reader.state.image_width, reader.state.image_height, 0};
+    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
+    ImageHeader header{reader.state.image_width, reader.state.image_height, 0, JpegOrientation(bytes)};
     header.stored_bytes = uint64_t{header.width} * header.height * reader.state.num_components;
     return header;
   }
 
-  absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ImageHeader& header,
-                      std::span<uint8_t> rgb) const override {
+  absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ColourOptions& options,
+                      const ImageHeader& header, uint32_t reduction, BandSink& sink) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
     if (!evenkeel::ReadHeader(reader))
       return absl::DataLossError(absl::StrCat("JPEG header: ", reader.message));
-    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits));
+    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
     if (reader.state.image_width != header.width || reader.state.image_height != header.height) {
       return absl::DataLossError("JPEG with other dimensions than the index says");
     }
-    std::vector<uint8_t> row(reader.state.num_components == 4 ? size_t{4} * header.width : 0);
-    if (DecodeRows(reader, rgb.data(), row.data())) return absl::OkStatus();
+    if (DecodeBands(reader, reduction, sink)) return absl::OkStatus();
     std::string where =
         absl::StrCat("JPEG at byte ", bytes.size() - reader.source.bytes_in_buffer, " of ", bytes.size(),
-                     ", row ", reader.state.output_scanline, " of ", header.height, ": ");
+                     ", row ", reader.state.output_scanline, " of ", reader.state.output_height, ": ");
     if (reader.stop == Stop::kScans) {
       return absl::ResourceExhaustedError(
           absl::StrCat(where, "more scans than limits.max_jpeg_scans ", limits.max_jpeg_scans));

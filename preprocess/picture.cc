@@ -1,62 +1,254 @@
 #include "preprocess/picture.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <string>
-#include <vector>
+#include <deque>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/image.h"
-#include "preprocess/resize_pil.h"
+#include "preprocess/row_resizer.h"
 
 namespace evenkeel {
 namespace {
 
-void DeliverWindow(const std::vector<uint8_t>& rgb, const PictureTarget& target) {
-  const ImageSize window = target.window == ImageSize{} ? target.resized : target.window;
-  std::vector<uint8_t> planes(size_t{3} * window.width);
-  for (uint32_t y = 0; y < window.height; ++y) {
-    for (uint32_t x = 0; x < window.width; ++x) {
-      const int64_t from_x = int64_t{x} + target.left, from_y = int64_t{y} + target.top;
-      const bool inside =
-          from_x >= 0 && from_x < target.resized.width && from_y >= 0 && from_y < target.resized.height;
-      for (uint32_t c = 0; c < 3; ++c) {
-        planes[c * window.width + x] =
-            inside ? rgb[(static_cast<size_t>(from_y) * target.resized.width + from_x) * 3 + c] : 0;
-      }
-    }
-    target.sink->Take(
-        {{planes.data(), planes.data() + window.width, planes.data() + 2 * window.width}, window.width});
+constexpr uint32_t kMostReduction = 8;
+
+bool Turns(uint32_t orientation) { return orientation >= 5; }
+
+// Black around what a window has of the picture.
+class FramedRows final : public RowSink {
+ public:
+  // `left` and `top`: where the picture's rows of `width` bytes begin in the window.
+  void Start(ImageSize window, uint32_t left, uint32_t top, uint32_t height, RowSink* sink) {
+    window_ = window, left_ = left, bottom_ = window.height - top - height, height_ = height, taken_ = 0;
+    sink_ = sink;
+    planes_.assign(size_t{3} * window.width, 0);
+    for (uint32_t y = 0; y < top; ++y) Deliver();
   }
+  void Take(const PlanarRow& row) override {
+    for (uint32_t c = 0; c < 3; ++c) std::memcpy(plane(c) + left_, row.plane[c], row.width);
+    Deliver();
+    if (++taken_ < height_) return;
+    std::fill(planes_.begin(), planes_.end(), uint8_t{0});
+    for (uint32_t y = 0; y < bottom_; ++y) Deliver();
+  }
+
+ private:
+  uint8_t* plane(uint32_t c) { return planes_.data() + size_t{c} * window_.width; }
+  void Deliver() { sink_->Take({{plane(0), plane(1), plane(2)}, window_.width}); }
+
+  ImageSize window_;
+  uint32_t left_ = 0;
+  uint32_t bottom_ = 0;
+  uint32_t height_ = 0;
+  uint32_t taken_ = 0;
+  RowSink* sink_ = nullptr;
+  std::vector<uint8_t> planes_;
+};
+
+// Rows of a picture in the middle of a square of one colour.
+class SquareRows {
+ public:
+  // Returns the square's side.
+  uint32_t Start(ImageSize size, const Colour& colour) {
+    size_ = size, side_ = std::max(size.width, size.height), taken_ = 0, colour_ = colour;
+    stride_ = size_t{3} * side_;
+    band_.resize(stride_ * kBandRows);
+    Clear();
+    return side_;
+  }
+  // `feed(rgb, stride, rows)` takes the square's rows.
+  template <typename Feed>
+  void Take(const uint8_t* rgb, size_t stride, uint32_t rows, const Feed& feed) {
+    const uint32_t above = (side_ - size_.height) / 2, left = (side_ - size_.width) / 2;
+    if (taken_ == 0) Blank(above, feed);
+    for (uint32_t done = 0; done < rows;) {
+      const uint32_t count = std::min(kBandRows, rows - done);
+      for (uint32_t r = 0; r < count; ++r) {
+        std::memcpy(band_.data() + stride_ * r + size_t{3} * left, rgb + stride * (done + r),
+                    size_t{3} * size_.width);
+      }
+      feed(band_.data(), stride_, count);
+      done += count;
+    }
+    taken_ += rows;
+    if (taken_ < size_.height) return;
+    Clear();
+    Blank(side_ - size_.height - above, feed);
+  }
+
+ private:
+  void Clear() {
+    for (size_t i = 0; i < band_.size(); ++i) band_[i] = colour_[i % 3];
+  }
+  template <typename Feed>
+  void Blank(uint32_t rows, const Feed& feed) {
+    for (uint32_t done = 0; done < rows; done += kBandRows)
+      feed(band_.data(), stride_, std::min(kBandRows, rows - done));
+  }
+
+  ImageSize size_;
+  uint32_t side_ = 0;
+  uint32_t taken_ = 0;
+  Colour colour_{};
+  size_t stride_ = 0;
+  std::vector<uint8_t> band_;
+};
+
+// The part of `resized` that a window of `wanted` from `offset` has: its begin there, its length, and how far
+// into the window it begins.
+struct Overlap {
+  uint32_t begin = 0;
+  uint32_t length = 0;
+  uint32_t into = 0;
+};
+Overlap OverlapOf(uint32_t resized, int32_t offset, uint32_t wanted) {
+  const int64_t begin = std::max<int64_t>(0, offset);
+  const int64_t end = std::min<int64_t>(resized, int64_t{offset} + wanted);
+  if (end <= begin) return {};
+  return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end - begin),
+          static_cast<uint32_t>(begin - offset)};
+}
+
+// One target and what makes it.
+class TargetRows {
+ public:
+  // `size`: of the rows that come; `whole`: what they stand for in the picture's own pixels, reduced by
+  // `reduction`.
+  absl::Status Start(const PictureTarget& target, Resampler resampler, ImageSize size, ImageSize whole,
+                     uint32_t reduction) {
+    square_.reset();
+    ResizePlan plan{.in = size, .out = target.resized, .filter = target.filter, .resampler = resampler};
+    plan.extent_width = static_cast<double>(whole.width) / reduction;
+    plan.extent_height = static_cast<double>(whole.height) / reduction;
+    if (target.square) {
+      square_ = target.square;
+      const uint32_t side = square_rows_.Start(size, *target.square);
+      plan.in = {side, side};
+      plan.extent_width = plan.extent_height = side;
+    }
+    const ImageSize window = target.window == ImageSize{} ? target.resized : target.window;
+    const Overlap x = OverlapOf(target.resized.width, target.left, window.width);
+    const Overlap y = OverlapOf(target.resized.height, target.top, window.height);
+    if (x.length == 0 || y.length == 0) return absl::InternalError("a window beside the picture");
+    plan.left = x.begin, plan.top = y.begin, plan.window = {x.length, y.length};
+    RowSink* sink = target.sink;
+    if (plan.window != window) {
+      frame_.Start(window, x.into, y.into, y.length, target.sink);
+      sink = &frame_;
+    }
+    resizer_.Start(plan, sink);
+    return absl::OkStatus();
+  }
+
+  void Take(const uint8_t* rgb, size_t stride, uint32_t rows) {
+    if (!square_) return resizer_.Feed(rgb, stride, rows);
+    square_rows_.Take(rgb, stride, rows, [this](const uint8_t* band, size_t band_stride, uint32_t count) {
+      resizer_.Feed(band, band_stride, count);
+    });
+  }
+
+ private:
+  std::optional<Colour> square_;
+  SquareRows square_rows_;
+  FramedRows frame_;
+  RowResizer resizer_;
+};
+
+// Every target takes every band.
+class AllTargets final : public BandSink {
+ public:
+  absl::Status Start(std::span<const PictureTarget> targets, Resampler resampler, ImageSize size,
+                     ImageSize whole, uint32_t reduction) {
+    while (rows_.size() < targets.size()) rows_.emplace_back();
+    count_ = targets.size();
+    for (size_t i = 0; i < count_; ++i) {
+      EVENKEEL_RETURN_IF_ERROR(rows_[i].Start(targets[i], resampler, size, whole, reduction));
+    }
+    return absl::OkStatus();
+  }
+  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) override {
+    for (size_t i = 0; i < count_; ++i) rows_[i].Take(rgb, stride, rows);
+  }
+
+ private:
+  std::deque<TargetRows> rows_;  // grows only
+  size_t count_ = 0;
+};
+
+// The whole picture, to be turned.
+class TurnedPicture final : public BandSink {
+ public:
+  void Start(ImageSize size) {
+    size_ = size, taken_ = 0;
+    stored_ = stored_memory_.Get(size.rgb_bytes());
+  }
+  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) override {
+    const size_t row_bytes = size_t{3} * size_.width;
+    for (uint32_t r = 0; r < rows; ++r)
+      std::memcpy(stored_ + row_bytes * taken_++, rgb + stride * r, row_bytes);
+  }
+  // Upright, as Pillow's exif_transpose turns it.
+  void Deliver(uint32_t orientation, BandSink& sink) {
+    const uint32_t width = Turns(orientation) ? size_.height : size_.width;
+    const uint32_t height = Turns(orientation) ? size_.width : size_.height;
+    uint8_t* row = row_memory_.Get(size_t{3} * width);
+    const ptrdiff_t right = 3, down = ptrdiff_t{3} * size_.width;
+    const ptrdiff_t last_x = right * (size_.width - 1), last_y = down * (size_.height - 1);
+    // Of each orientation: where its first pixel is stored, and the steps to the next one in a row and in a
+    // column.
+    const struct {
+      ptrdiff_t first, x, y;
+    } steps[] = {
+        {0, right, down}, {last_x, -right, down}, {last_x + last_y, -right, -down}, {last_y, right, -down},
+        {0, down, right}, {last_y, -down, right}, {last_x + last_y, -down, -right}, {last_x, down, -right}};
+    const auto& step = steps[orientation - 1];
+    for (uint32_t y = 0; y < height; ++y) {
+      const uint8_t* from = stored_ + step.first + step.y * y;
+      for (uint32_t x = 0; x < width; ++x, from += step.x) std::memcpy(row + size_t{3} * x, from, 3);
+      sink.TakeBand(row, size_t{3} * width, 1);
+    }
+  }
+
+ private:
+  ImageSize size_;
+  uint32_t taken_ = 0;
+  uint8_t* stored_ = nullptr;
+  ScratchBytes stored_memory_;
+  ScratchBytes row_memory_;
+};
+
+// The largest reduction that leaves every target its share.
+uint32_t ReductionFor(const ImageCodec& codec, const PictureOptions& options, ImageSize size,
+                      std::span<const PictureTarget> targets) {
+  if (!options.approximate || !codec.scales()) return 1;
+  uint32_t reduction = kMostReduction;
+  for (const PictureTarget& target : targets) {
+    if (target.square) return 1;
+    while (reduction > 1 &&
+           (size.width * kApproximateShare < static_cast<double>(target.resized.width) * reduction ||
+            size.height * kApproximateShare < static_cast<double>(target.resized.height) * reduction)) {
+      reduction /= 2;
+    }
+  }
+  return reduction;
+}
+
+ImageSize Reduced(ImageSize size, uint32_t reduction) {
+  return {(size.width + reduction - 1) / reduction, (size.height + reduction - 1) / reduction};
 }
 
 }  // namespace
 
-absl::StatusOr<PictureOptions> PictureOptionsOf(const ProcessorSpec& spec, const PictureOptions& family) {
-  PictureOptions options = family;
-  if (spec.resampler == "pil") {
-    options.resampler = Resampler::kPil;
-  } else if (spec.resampler == "aten_u8") {
-    options.resampler = Resampler::kAtenU8;
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("processor.resampler: '", spec.resampler, "'; pil and aten_u8 are implemented"));
-  }
-  return options;
-}
-
-void AddTo(CanonicalText& text, const PictureOptions& options) {
-  text.Add("vision.resampler", std::string_view(options.resampler == Resampler::kPil ? "pil" : "aten_u8"));
-}
-
 absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view suffix, std::span<const std::byte> bytes,
-                                                const Limits& limits, const PictureOptions&) {
-  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader image, ReadImageHeader(suffix, bytes, limits));
+                                                const Limits& limits, const PictureOptions& options) {
+  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader image, ReadImageHeader(suffix, bytes, limits, options.colour));
   PictureHeader header;
   header.stored = header.size = {image.width, image.height};
   header.stored_bytes = image.stored_bytes;
+  header.orientation = image.orientation;
+  if (options.exif_orientation == ExifOrientation::kApply && Turns(image.orientation)) {
+    header.size = {image.height, image.width};
+  }
   return header;
 }
 
@@ -67,29 +259,22 @@ ImageSize PictureSize(const MediaFacts& facts, const PictureOptions& options) {
 }
 
 absl::Status DecodePicture(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                           const PictureOptions&, const PictureHeader& header,
+                           const PictureOptions& options, const PictureHeader& header,
                            std::span<const PictureTarget> targets) {
-  std::vector<uint8_t> rgb(header.stored.rgb_bytes());
-  EVENKEEL_RETURN_IF_ERROR(DecodeImage(
-      suffix, bytes, limits, {header.stored.width, header.stored.height, header.stored_bytes}, rgb));
-  for (const PictureTarget& target : targets) {
-    ImageSize size = header.stored;
-    std::vector<uint8_t> source = rgb;
-    if (target.square) {
-      const uint32_t side = std::max(size.width, size.height);
-      source.resize(size_t{3} * side * side);
-      for (size_t i = 0; i < source.size(); ++i) source[i] = (*target.square)[i % 3];
-      const uint32_t left = (side - size.width) / 2, top = (side - size.height) / 2;
-      for (uint32_t y = 0; y < size.height; ++y) {
-        std::memcpy(&source[(size_t{top + y} * side + left) * 3], &rgb[size_t{y} * size.width * 3],
-                    size_t{3} * size.width);
-      }
-      size = {side, side};
-    }
-    std::vector<uint8_t> resized(target.resized.rgb_bytes());
-    ResizePil(source, size, target.filter, resized, target.resized);
-    DeliverWindow(resized, target);
+  static thread_local AllTargets all;
+  static thread_local TurnedPicture turned;
+  EVENKEEL_ASSIGN_OR_RETURN(const ImageCodec* codec, ImageCodecOf(suffix, bytes));
+  const ImageHeader stored{header.stored.width, header.stored.height, header.stored_bytes,
+                           header.orientation};
+  const uint32_t reduction = ReductionFor(*codec, options, header.size, targets);
+  EVENKEEL_RETURN_IF_ERROR(
+      all.Start(targets, options.resampler, Reduced(header.size, reduction), header.size, reduction));
+  if (options.exif_orientation == ExifOrientation::kIgnore || header.orientation == 1) {
+    return codec->Decode(bytes, limits, options.colour, stored, reduction, all);
   }
+  turned.Start(Reduced(header.stored, reduction));
+  EVENKEEL_RETURN_IF_ERROR(codec->Decode(bytes, limits, options.colour, stored, reduction, turned));
+  turned.Deliver(header.orientation, all);
   return absl::OkStatus();
 }
 

@@ -14,7 +14,6 @@
 // Thread safety: free functions; scratch memory is kept by each thread and reused.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -26,30 +25,22 @@
 #include "core/digest.h"
 #include "core/job.h"
 #include "core/words.h"
+#include "preprocess/image.h"
 #include "preprocess/resize.h"
 
 namespace evenkeel {
 
-using Colour = std::array<uint8_t, 3>;
+inline constexpr double kApproximateShare = 0.5;  // of a reduced side that a target may have
 
 enum class ExifOrientation : uint8_t { kIgnore, kApply };
-enum class SixteenBit : uint8_t {
-  kHighByte,  // Pillow's choice for colour; grey is refused, since its releases disagree about it
-  kHighByteAll,
-  kRefuse,
-};
-enum class Conversion : uint8_t { kConvert, kRefuse };
 
 // What a decoded picture means. The defaults are those of Image.open(...).convert("RGB").
 struct PictureOptions {
   Resampler resampler = Resampler::kPil;
-  // Transparency is dropped (hidden colours show), or blended onto this colour as Pillow's paste does.
-  std::optional<Colour> background;
+  ColourOptions colour;
   ExifOrientation exif_orientation = ExifOrientation::kIgnore;
-  SixteenBit sixteen_bit = SixteenBit::kHighByte;
-  Conversion cmyk = Conversion::kConvert;
-  Conversion palette = Conversion::kConvert;
-  // Scale in the DCT domain to the next size above the target where a JPEG is reduced at least twofold.
+  // Let libjpeg reduce a JPEG, by 2, 4 or 8, where every target stays at most kApproximateShare of what that
+  // gives. No longer the resampler's bytes.
   bool approximate = false;
 };
 

@@ -1,16 +1,17 @@
 // PNG through libpng, as Pillow's convert("RGB") sees it. The only file that includes it.
 //
-// Alpha and tRNS are dropped, 16-bit channels lose their low byte. Grey of 16 bits is refused: Pillow's
-// releases disagree about it. setjmp is only called in functions that have nothing to destroy.
+// Alpha and tRNS are dropped or blended, 16-bit channels lose their low byte; grey of 16 bits is as the
+// options say. setjmp is only called in functions that have nothing to destroy.
 #include <png.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/exif.h"
 #include "preprocess/image.h"
 
 namespace evenkeel {
@@ -64,33 +65,93 @@ bool ReadInfo(PngReader& reader, const Limits& limits) {
   return true;
 }
 
-bool SetTransforms(PngReader& reader) {
+bool IsWideGrey(const PngReader& reader) {
+  return png_get_bit_depth(reader.png, reader.info) == 16 &&
+         png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_GRAY;
+}
+
+// What a row of the library's output holds.
+enum class Layout { kRgb, kRgba, kWideGrey };
+
+Layout LayoutOf(const PngReader& reader, const ColourOptions& options) {
+  if (IsWideGrey(reader) && options.sixteen_bit == SixteenBit::kClipGrey) return Layout::kWideGrey;
+  const bool transparent = (png_get_color_type(reader.png, reader.info) & PNG_COLOR_MASK_ALPHA) != 0 ||
+                           png_get_valid(reader.png, reader.info, PNG_INFO_tRNS) != 0;
+  return transparent && options.background ? Layout::kRgba : Layout::kRgb;
+}
+
+size_t BytesPerPixel(Layout layout) { return layout == Layout::kRgb ? 3 : layout == Layout::kRgba ? 4 : 2; }
+
+bool SetTransforms(PngReader& reader, Layout layout) {
   if (setjmp(reader.jump) != 0) return false;
   png_structp png = reader.png;
-  int color = png_get_color_type(png, reader.info);
-  if (color == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
-  if (color == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(png);
-  if (color == PNG_COLOR_TYPE_GRAY || color == PNG_COLOR_TYPE_GRAY_ALPHA) png_set_gray_to_rgb(png);
-  png_set_strip_16(png);
-  png_set_strip_alpha(png);
   png_set_interlace_handling(png);
+  if (layout != Layout::kWideGrey) {
+    int color = png_get_color_type(png, reader.info);
+    if (color == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
+    if (color == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(png);
+    if (layout == Layout::kRgba) png_set_tRNS_to_alpha(png);
+    if (color == PNG_COLOR_TYPE_GRAY || color == PNG_COLOR_TYPE_GRAY_ALPHA) png_set_gray_to_rgb(png);
+    png_set_strip_16(png);
+    if (layout == Layout::kRgb) png_set_strip_alpha(png);
+  }
   png_read_update_info(png, reader.info);
   return true;
 }
 
-// `rows` has one pointer for each row of an interlaced image.
-bool ReadPixels(PngReader& reader, png_bytepp rows, uint8_t* rgb, size_t stride, uint32_t height) {
+// The next `count` rows of an image that is not interlaced.
+bool ReadRows(PngReader& reader, uint8_t* out, size_t stride, uint32_t count) {
   if (setjmp(reader.jump) != 0) return false;
-  if (rows != nullptr) {
-    png_read_image(reader.png, rows);
-    reader.rows_done = height;
-  } else {
-    for (; reader.rows_done < height; ++reader.rows_done) {
-      png_read_row(reader.png, rgb + stride * reader.rows_done, nullptr);
+  for (uint32_t r = 0; r < count; ++r, ++reader.rows_done)
+    png_read_row(reader.png, out + stride * r, nullptr);
+  return true;
+}
+
+// All rows of an interlaced image: each pass fills in some pixels of them.
+bool ReadPasses(PngReader& reader, uint8_t* out, size_t stride, uint32_t height) {
+  if (setjmp(reader.jump) != 0) return false;
+  for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; ++pass) {
+    for (reader.rows_done = 0; reader.rows_done < height; ++reader.rows_done) {
+      png_read_row(reader.png, out + stride * reader.rows_done, nullptr);
     }
   }
+  return true;
+}
+
+bool ReadEnd(PngReader& reader) {
+  if (setjmp(reader.jump) != 0) return false;
   png_read_end(reader.png, nullptr);
   return true;
+}
+
+// Grey of 16 bits, high byte first; what does not fit a byte is white.
+void ClippedToRgb(const uint8_t* wide, uint32_t width, uint8_t* rgb) {
+  for (uint32_t x = 0; x < width; ++x, wide += 2, rgb += 3)
+    rgb[0] = rgb[1] = rgb[2] = wide[0] != 0 ? 255 : wide[1];
+}
+
+void RowToRgb(Layout layout, const uint8_t* row, uint32_t width, const ColourOptions& options, uint8_t* rgb) {
+  layout == Layout::kRgba ? RgbaToRgb(row, width, options.background, rgb) : ClippedToRgb(row, width, rgb);
+}
+
+bool DecodeBands(PngReader& reader, Layout layout, const ColourOptions& options, const ImageHeader& header,
+                 BandSink& sink) {
+  static thread_local ScratchBytes row_memory, band_memory;
+  const size_t stride = BytesPerPixel(layout) * header.width, rgb_stride = size_t{3} * header.width;
+  const bool interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
+  uint8_t* rows = row_memory.Get(stride * (interlaced ? header.height : kBandRows));
+  uint8_t* band = layout == Layout::kRgb ? nullptr : band_memory.Get(rgb_stride * kBandRows);
+  if (interlaced && !ReadPasses(reader, rows, stride, header.height)) return false;
+  for (uint32_t y = 0; y < header.height; y += kBandRows) {
+    const uint32_t count = std::min(kBandRows, header.height - y);
+    if (!interlaced && !ReadRows(reader, rows, stride, count)) return false;
+    const uint8_t* from = interlaced ? rows + stride * y : rows;
+    for (uint32_t r = 0; band != nullptr && r < count; ++r) {
+      RowToRgb(layout, from + stride * r, header.width, options, band + rgb_stride * r);
+    }
+    sink.TakeBand(band != nullptr ? band : from, rgb_stride, count);
+  }
+  return ReadEnd(reader);
 }
 
 class Png final : public ImageCodec {
@@ -100,31 +161,31 @@ class Png final : public ImageCodec {
            png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, kSignatureBytes) == 0;
   }
 
-  absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes,
-                                         const Limits& limits) const override {
+  absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes, const Limits& limits,
+                                         const ColourOptions& options) const override {
     PngReader reader(bytes);
     if (!ReadInfo(reader, limits))
       return absl::InvalidArgumentError(absl::StrCat("PNG header: ", reader.message));
-    return HeaderOf(reader);
+    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, options));
+    ImageHeader header = HeaderOf(reader);
+    header.orientation = PngOrientation(bytes);
+    return header;
   }
 
-  absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ImageHeader& header,
-                      std::span<uint8_t> rgb) const override {
+  absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ColourOptions& options,
+                      const ImageHeader& header, uint32_t, BandSink& sink) const override {
     PngReader reader(bytes);
     if (!ReadInfo(reader, limits)) return absl::DataLossError(absl::StrCat("PNG header: ", reader.message));
-    EVENKEEL_ASSIGN_OR_RETURN(ImageHeader actual, HeaderOf(reader));
+    EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, options));
+    const ImageHeader actual = HeaderOf(reader);
     if (actual.width != header.width || actual.height != header.height) {
       return absl::DataLossError("PNG with other dimensions than the index says");
     }
-    size_t stride = size_t{3} * header.width;
-    if (!SetTransforms(reader)) return absl::DataLossError(absl::StrCat("PNG: ", reader.message));
-    if (png_get_rowbytes(reader.png, reader.info) != stride)
-      return absl::InternalError("PNG: rows are not RGB8");
-    std::vector<png_bytep> rows;
-    if (png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE) {
-      for (uint32_t y = 0; y < header.height; ++y) rows.push_back(rgb.data() + stride * y);
-    }
-    if (!ReadPixels(reader, rows.empty() ? nullptr : rows.data(), rgb.data(), stride, header.height)) {
+    const Layout layout = LayoutOf(reader, options);
+    if (!SetTransforms(reader, layout)) return absl::DataLossError(absl::StrCat("PNG: ", reader.message));
+    if (png_get_rowbytes(reader.png, reader.info) != BytesPerPixel(layout) * header.width)
+      return absl::InternalError("PNG: rows of another size than their layout has");
+    if (!DecodeBands(reader, layout, options, header, sink)) {
       return absl::DataLossError(absl::StrCat("PNG at byte ", reader.position, " of ", bytes.size(), ", row ",
                                               reader.rows_done, " of ", header.height, ": ", reader.message));
     }
@@ -132,16 +193,28 @@ class Png final : public ImageCodec {
   }
 
  private:
-  static absl::StatusOr<ImageHeader> HeaderOf(const PngReader& reader) {
+  static ImageHeader HeaderOf(const PngReader& reader) {
     ImageHeader header{png_get_image_width(reader.png, reader.info),
-                       png_get_image_height(reader.png, reader.info), 0};
+                       png_get_image_height(reader.png, reader.info)};
     header.stored_bytes = png_get_rowbytes(reader.png, reader.info) * uint64_t{header.height};
-    if (png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_GRAY &&
-        png_get_bit_depth(reader.png, reader.info) == 16) {
-      return absl::UnimplementedError(
-          "PNG of one 16-bit grey channel: Pillow's releases disagree about its values");
-    }
     return header;
+  }
+
+  static absl::Status CheckVariant(const PngReader& reader, const ColourOptions& options) {
+    const bool wide = png_get_bit_depth(reader.png, reader.info) == 16;
+    if (wide && options.sixteen_bit == SixteenBit::kRefuse) {
+      return absl::UnimplementedError("PNG of 16 bits; the job's processor.sixteen_bit is refuse");
+    }
+    if (IsWideGrey(reader) && options.sixteen_bit == SixteenBit::kRefuseGrey) {
+      return absl::UnimplementedError(
+          "PNG of one 16-bit grey channel: Pillow's releases disagree about its values; the job's "
+          "processor.sixteen_bit can be clip_grey or high_byte");
+    }
+    if (options.palette == Conversion::kRefuse &&
+        png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE) {
+      return absl::UnimplementedError("PNG with a palette; the job's processor.palette is refuse");
+    }
+    return absl::OkStatus();
   }
 
   static absl::Status CheckPalette(const PngReader& reader) {

@@ -6,7 +6,7 @@
 #include "core/status.h"
 #include "preprocess/audio.h"
 #include "preprocess/family.h"
-#include "preprocess/image.h"
+#include "preprocess/picture.h"
 #include "preprocess/text/sequence_builder.h"
 #include "preprocess/video.h"
 
@@ -21,12 +21,13 @@ uint64_t FieldSpec::num_bytes(const ItemLengths& lengths) const {
 namespace {
 
 absl::StatusOr<MediaFacts> ProbeImage(std::string_view suffix, std::span<const std::byte> bytes,
-                                      const Limits& limits) {
-  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, ReadImageHeader(suffix, bytes, limits));
+                                      const Limits& limits, const ColourOptions& colour) {
+  EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, ReadImageHeader(suffix, bytes, limits, colour));
   MediaFacts facts;
   facts.medium = Medium::kImage;
   facts.width = header.width;
   facts.height = header.height;
+  facts.rotation = header.rotation();
   return facts;
 }
 
@@ -34,8 +35,12 @@ absl::StatusOr<MediaFacts> ProbeImage(std::string_view suffix, std::span<const s
 class FolderProcessor final : public Processor {
  public:
   FolderProcessor(std::unique_ptr<MediaFamily> vision, std::unique_ptr<MediaFamily> audio,
-                  std::unique_ptr<SequenceBuilder> text, const Limits& limits)
-      : vision_(std::move(vision)), audio_(std::move(audio)), text_(std::move(text)), limits_(limits) {
+                  std::unique_ptr<SequenceBuilder> text, const Limits& limits, const ColourOptions& colour)
+      : vision_(std::move(vision)),
+        audio_(std::move(audio)),
+        text_(std::move(text)),
+        limits_(limits),
+        colour_(colour) {
     CanonicalText canonical("evenkeel processor 1");
     if (vision_ != nullptr) vision_->AddTo(canonical);
     if (audio_ != nullptr) audio_->AddTo(canonical);
@@ -47,7 +52,7 @@ class FolderProcessor final : public Processor {
                                    std::span<const std::byte> bytes) const override {
     switch (medium) {
       case Medium::kImage:
-        return ProbeImage(suffix, bytes, limits_);
+        return ProbeImage(suffix, bytes, limits_, colour_);
       case Medium::kVideo:
         return ProbeVideo(suffix, bytes, limits_);
       case Medium::kAudio:
@@ -131,6 +136,7 @@ class FolderProcessor final : public Processor {
   std::unique_ptr<MediaFamily> audio_;     // likewise
   std::unique_ptr<SequenceBuilder> text_;  // null: loaded without a tokenizer
   Limits limits_;
+  ColourOptions colour_;
   Digest digest_;
 };
 
@@ -161,7 +167,9 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec
   if (with_text) {
     EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(vision.get(), audio.get())));
   }
-  return std::make_unique<FolderProcessor>(std::move(vision), std::move(audio), std::move(text), limits);
+  EVENKEEL_ASSIGN_OR_RETURN(PictureOptions pictures, PictureOptionsOf(spec));
+  return std::make_unique<FolderProcessor>(std::move(vision), std::move(audio), std::move(text), limits,
+                                           pictures.colour);
 }
 
 }  // namespace

@@ -11,6 +11,10 @@ namespace evenkeel {
 enum class Resampler : uint8_t { kPil, kPil13, kAtenU8 };
 enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos };  // kLanczos: kPil only
 
+// How many rows pass from decoding to resizing together: few enough to stay in the cache, and as many as the
+// vector instructions filter at once.
+inline constexpr uint32_t kBandRows = 16;
+
 struct ImageSize {
   uint32_t width = 0;
   uint32_t height = 0;

@@ -10,8 +10,6 @@
 
 namespace evenkeel {
 
-inline constexpr uint32_t kBandRows = 16;  // rows that are filtered at once
-
 // 16-bit values that start at a cache line, reused and grown without keeping what they held.
 class AlignedValues {
  public:

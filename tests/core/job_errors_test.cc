@@ -246,7 +246,7 @@ TEST(JobErrors, Processor) {
       {"{folder: ./qwen2-vl}", "{folder: f, chat: llama}",
        "job.yaml:6: processor.chat: 'llama' is not one of chatml, plain"},
       {"{folder: ./qwen2-vl}", "{folder: f, resampler: fast}",
-       "job.yaml:6: processor.resampler: 'fast' is not one of pil"},
+       "job.yaml:6: processor.resampler: 'fast' is not one of pil, pil13, aten_u8"},
       {"{folder: ./qwen2-vl}", "{folder: f, fps: -1}", "job.yaml:6: processor.fps: must not be negative"},
       {"{folder: ./qwen2-vl}", "{folder: f, added_tokens: [a, '']}",
        "job.yaml:6: processor.added_tokens[1]: an empty token"},

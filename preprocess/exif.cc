@@ -1,0 +1,88 @@
+#include "preprocess/exif.h"
+
+#include <cstring>
+#include <string_view>
+
+namespace evenkeel {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::string_view kExifPrefix("Exif\0\0", 6);
+
+bool StartsWith(Bytes bytes, std::string_view text) {
+  return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
+}
+
+// `size` bytes from `at`; the caller has checked that they are there.
+uint64_t Number(Bytes bytes, size_t at, size_t size, bool big_endian) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < size; ++i) {
+    const size_t from = big_endian ? at + i : at + size - 1 - i;
+    value = value << 8 | std::to_integer<uint64_t>(bytes[from]);
+  }
+  return value;
+}
+
+// TIFF: byte order, 42, offset of the first directory; a directory is a count and entries of 12 bytes: tag,
+// type, count, value.
+uint32_t TiffOrientation(Bytes tiff) {
+  constexpr uint64_t kOrientation = 0x0112, kShort = 3;
+  if (StartsWith(tiff, kExifPrefix)) tiff = tiff.subspan(kExifPrefix.size());
+  const bool big = StartsWith(tiff, "MM");
+  if (tiff.size() < 8 || (!big && !StartsWith(tiff, "II")) || Number(tiff, 2, 2, big) != 42) return 1;
+  const uint64_t directory = Number(tiff, 4, 4, big);
+  if (directory + 2 > tiff.size()) return 1;
+  const uint64_t count = Number(tiff, directory, 2, big);
+  for (uint64_t i = 0, at = directory + 2; i < count && at + 12 <= tiff.size(); ++i, at += 12) {
+    if (Number(tiff, at, 2, big) != kOrientation) continue;
+    const uint64_t value = Number(tiff, at + 8, 2, big);
+    return Number(tiff, at + 2, 2, big) == kShort && value >= 1 && value <= 8 ? static_cast<uint32_t>(value)
+                                                                              : 1;
+  }
+  return 1;
+}
+
+}  // namespace
+
+uint32_t JpegOrientation(Bytes file) {
+  constexpr uint64_t kApp1 = 0xe1, kStartOfScan = 0xda, kMark = 0xff;
+  for (size_t at = 2; at + 4 <= file.size();) {
+    if (Number(file, at, 1, true) != kMark) return 1;
+    const uint64_t marker = Number(file, at + 1, 1, true);
+    if (marker == kMark) {  // fill bytes
+      ++at;
+      continue;
+    }
+    const uint64_t length = Number(file, at + 2, 2, true);
+    if (marker == kStartOfScan || length < 2 || at + 2 + length > file.size()) return 1;
+    const Bytes body = file.subspan(at + 4, length - 2);
+    if (marker == kApp1 && StartsWith(body, kExifPrefix)) return TiffOrientation(body);
+    at += 2 + length;
+  }
+  return 1;
+}
+
+uint32_t PngOrientation(Bytes file) {
+  constexpr size_t kSignature = 8, kAround = 12;  // length, type and checksum of a chunk
+  for (size_t at = kSignature; at + kAround <= file.size();) {
+    const uint64_t length = Number(file, at, 4, true);
+    if (length > file.size() - at - kAround) return 1;
+    if (StartsWith(file.subspan(at + 4), "eXIf")) return TiffOrientation(file.subspan(at + 8, length));
+    at += kAround + length;
+  }
+  return 1;
+}
+
+uint32_t WebpOrientation(Bytes file) {
+  constexpr size_t kRiff = 12, kHead = 8;
+  for (size_t at = kRiff; at + kHead <= file.size();) {
+    const uint64_t length = Number(file, at + 4, 4, false);
+    if (length > file.size() - at - kHead) return 1;
+    if (StartsWith(file.subspan(at), "EXIF")) return TiffOrientation(file.subspan(at + kHead, length));
+    at += kHead + length + length % 2;
+  }
+  return 1;
+}
+
+}  // namespace evenkeel
