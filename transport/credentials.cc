@@ -2,6 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <fstream>
 #include <iterator>
@@ -22,12 +25,11 @@ constexpr int kToleratedPingMillis = 10'000;
 constexpr int kMaxStreamsPerConnection = 256;  // one per part in flight, Deliver, and room for the rest
 constexpr int kMaxConnectionAgeMillis = 30 * 60'000;
 constexpr size_t kServerMemoryBytes = 512u << 20;
+constexpr unsigned kReloadSeconds = 2;  // between looks at the certificate files
 
-struct TlsTexts {
-  std::string certificate, key, ca;
-};
+using grpc::experimental::FileWatcherCertificateProvider;
 
-absl::StatusOr<std::string> ReadPem(const std::string& path, std::string_view what) {
+absl::Status CheckPem(const std::string& path, std::string_view what) {
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file.good() && !file.eof()) {
@@ -37,19 +39,21 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, std::string_view wh
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not a PEM file, expected the ", std::string(what)));
   }
-  return text;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<TlsTexts> ReadFiles(const TlsFiles& files) {
+// Reads the files now, and again when they change. The library says little about files that it cannot use, so
+// they are looked at before.
+absl::StatusOr<std::shared_ptr<FileWatcherCertificateProvider>> Watch(const TlsFiles& files) {
   if (files.certificate.empty() || files.key.empty() || files.ca.empty()) {
     return absl::InvalidArgumentError(
         "mutual TLS needs a certificate, a key and a CA file: give all three, or none for loopback only");
   }
-  TlsTexts texts;
-  EVENKEEL_ASSIGN_OR_RETURN(texts.certificate, ReadPem(files.certificate, "certificate"));
-  EVENKEEL_ASSIGN_OR_RETURN(texts.key, ReadPem(files.key, "private key"));
-  EVENKEEL_ASSIGN_OR_RETURN(texts.ca, ReadPem(files.ca, "CA"));
-  return texts;
+  EVENKEEL_RETURN_IF_ERROR(CheckPem(files.certificate, "certificate"));
+  EVENKEEL_RETURN_IF_ERROR(CheckPem(files.key, "private key"));
+  EVENKEEL_RETURN_IF_ERROR(CheckPem(files.ca, "CA"));
+  return std::make_shared<FileWatcherCertificateProvider>(files.key, files.certificate, files.ca,
+                                                          kReloadSeconds);
 }
 
 // "127.0.0.0/8" without names that merely begin like it ("127.evil.example").
@@ -89,21 +93,25 @@ bool TakePrefix(std::string_view* text, std::string_view prefix) {
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files) {
   if (!files.given()) return grpc::InsecureServerCredentials();
-  EVENKEEL_ASSIGN_OR_RETURN(TlsTexts texts, ReadFiles(files));
-  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = texts.ca;
-  options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
-  return grpc::SslServerCredentials(options);
+  EVENKEEL_ASSIGN_OR_RETURN(auto provider, Watch(files));
+  grpc::experimental::TlsServerCredentialsOptions options(provider);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return grpc::experimental::TlsServerCredentials(options);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files) {
   if (!files.given()) return grpc::InsecureChannelCredentials();
-  EVENKEEL_ASSIGN_OR_RETURN(TlsTexts texts, ReadFiles(files));
-  grpc::SslCredentialsOptions options;
-  options.pem_root_certs = texts.ca;
-  options.pem_private_key = texts.key;
-  options.pem_cert_chain = texts.certificate;
-  return grpc::SslCredentials(options);
+  EVENKEEL_ASSIGN_OR_RETURN(auto provider, Watch(files));
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(provider);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  // Said although it is the library's default: the server's certificate must carry the name that was dialled.
+  options.set_verify_server_certs(true);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::HostNameCertificateVerifier>());
+  return grpc::experimental::TlsCredentials(options);
 }
 
 bool IsLoopback(std::string_view address) {

@@ -3,9 +3,11 @@
 // Either all three files are given, and every connection is mutually authenticated TLS; or none is, and only
 // loopback addresses may be bound or dialled, with a warning that says INSECURE.
 //
-//   EVENKEEL_RETURN_IF_ERROR(CheckAddress(tls, listen));           // PermissionDenied: not loopback, no
-//   certificate if (!tls.given()) std::cerr << kInsecureWarning << "\n"; EVENKEEL_ASSIGN_OR_RETURN(auto
-//   credentials, MakeServerCredentials(tls)); grpc::ServerBuilder builder; ConfigureServer(builder);
+//   EVENKEEL_RETURN_IF_ERROR(CheckAddress(tls, listen));  // PermissionDenied: no loopback, no certificate
+//   if (!tls.given()) std::cerr << kInsecureWarning << "\n";
+//   EVENKEEL_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(tls));
+//   grpc::ServerBuilder builder;
+//   ConfigureServer(builder);
 //   builder.AddListeningPort(listen, credentials, &port);
 //
 //   auto channel = grpc::CreateCustomChannel(target, *MakeChannelCredentials(tls), ClientArguments());
@@ -50,6 +52,11 @@ inline constexpr int kChunkBytes = 1 << 20;
 
 // InvalidArgument: some but not all three files; NotFound: a file that cannot be read. Without files:
 // insecure ones, for loopback only (CheckAddress).
+//
+// Files that change are read again within seconds and count for every connection made from then on; those
+// that stand keep what they began with, half an hour at most. Replace certificate and key together (a folder
+// or a link that is renamed, as Kubernetes does with secrets): while they do not belong together nobody can
+// connect.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files);
 
