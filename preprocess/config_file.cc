@@ -1,5 +1,6 @@
 #include "preprocess/config_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxConfigBytes = 16ull << 20;
 constexpr int kMaxDepth = 64;
+constexpr char kOuterFile[] = "processor_config.json";
 
 absl::StatusOr<Json> ReadJson(const std::string& path) {
   std::error_code error;
@@ -85,32 +87,72 @@ ConfigFile::ConfigFile(ConfigFile&&) noexcept = default;
 ConfigFile& ConfigFile::operator=(ConfigFile&&) noexcept = default;
 ConfigFile::~ConfigFile() = default;
 
-absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::string_view nested) {
+absl::StatusOr<ConfigFile> ConfigFile::ReadImageProcessor(const std::string& folder) {
+  return Read(folder, "image_processor", {"preprocessor_config.json"});
+}
+
+absl::StatusOr<ConfigFile> ConfigFile::ReadVideoProcessor(const std::string& folder) {
+  return Read(folder, "video_processor", {"video_preprocessor_config.json", "preprocessor_config.json"});
+}
+
+absl::StatusOr<ConfigFile> ConfigFile::ReadFeatureExtractor(const std::string& folder) {
+  return Read(folder, "feature_extractor", {"preprocessor_config.json"});
+}
+
+absl::StatusOr<ConfigFile> ConfigFile::ReadIfThere(const std::string& folder, std::string_view file) {
   auto state = std::make_unique<State>();
-  state->where = absl::StrCat(folder, "/preprocessor_config.json");
+  state->where = absl::StrCat(folder, "/", std::string(file));
   absl::StatusOr<Json> json = ReadJson(state->where);
   if (absl::IsNotFound(json.status())) {
-    std::string outer_path = absl::StrCat(folder, "/processor_config.json");
-    absl::StatusOr<Json> outer = ReadJson(outer_path);
-    if (absl::IsNotFound(outer.status())) {
-      return absl::NotFoundError(
-          absl::StrCat(folder, ": neither preprocessor_config.json nor processor_config.json is there"));
-    }
-    if (!outer.ok()) return outer.status();
-    auto it = outer->find(std::string(nested));
-    if (it == outer->end() || !it->is_object()) {
-      return absl::NotFoundError(absl::StrCat(outer_path, ": has no object '", std::string(nested), "'"));
-    }
-    Json inner = *it;
-    if (!inner.contains("processor_class") && outer->contains("processor_class")) {
-      inner["processor_class"] = (*outer)["processor_class"];
-    }
-    state->where = absl::StrCat(outer_path, ": ", std::string(nested));
-    json = std::move(inner);
+    state->json = Json::object();
+    return ConfigFile(std::move(state));
   }
   if (!json.ok()) return json.status();
   state->json = *std::move(json);
   return ConfigFile(std::move(state));
+}
+
+absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::string_view nested,
+                                            std::initializer_list<std::string_view> files) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer, ReadIfThere(folder, kOuterFile));
+  State& state = *outer.state_;
+  auto inner = state.json.find(std::string(nested));
+  if (inner != state.json.end() && inner->is_object()) {
+    Json json = *inner;
+    if (!json.contains("processor_class") && state.json.contains("processor_class")) {
+      json["processor_class"] = state.json["processor_class"];
+    }
+    state.where = absl::StrCat(folder, "/", kOuterFile, ": ", std::string(nested));
+    state.json = std::move(json);
+    return outer;
+  }
+  std::string names;
+  for (std::string_view file : files) {
+    EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ReadIfThere(folder, file));
+    if (!config.state_->json.empty()) return config;
+    absl::StrAppend(&names, " ", std::string(file));
+  }
+  return absl::NotFoundError(
+      absl::StrCat(folder, ": has no", names, ", nor '", std::string(nested), "' in ", kOuterFile));
+}
+
+bool ConfigFile::Has(std::string_view key) const {
+  auto it = state_->json.find(std::string(key));
+  return it != state_->json.end() && !it->is_null();
+}
+
+bool ConfigFile::IsNumber(std::string_view key) const {
+  return Has(key) && state_->json[std::string(key)].is_number();
+}
+
+std::string ConfigFile::OneOf(std::string_view key, std::initializer_list<std::string_view> values) {
+  std::string value = Text(key, *values.begin());
+  if (std::find(values.begin(), values.end(), value) == values.end()) {
+    std::string known;
+    for (std::string_view one : values) absl::StrAppend(&known, " ", std::string(one));
+    state_->Wrong(key, absl::StrCat("'", value, "' is not implemented; these are:", known));
+  }
+  return value;
 }
 
 uint64_t ConfigFile::Uint(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
@@ -123,6 +165,14 @@ double ConfigFile::Real(std::string_view key, double fallback) {
   if (value == nullptr) return fallback;
   if (value->is_number() && std::isfinite(value->get<double>())) return value->get<double>();
   state_->Wrong(key, "is not a number");
+  return fallback;
+}
+
+bool ConfigFile::Flag(std::string_view key, bool fallback) {
+  const Json* value = state_->Find(key);
+  if (value == nullptr) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  state_->Wrong(key, "is neither true nor false");
   return fallback;
 }
 
@@ -158,7 +208,11 @@ uint64_t ConfigFile::UintIn(std::string_view key, std::string_view inner, uint64
     return 0;
   }
   auto it = object->find(std::string(inner));
-  return it == object->end() || it->is_null() ? 0 : state_->Checked(*it, path, 0, min, max);
+  if (it == object->end() || it->is_null()) return 0;
+  const bool is_list =
+      it->is_array() && !it->empty() &&
+      std::all_of(it->begin(), it->end(), [&](const Json& one) { return one == it->front(); });
+  return state_->Checked(is_list ? it->front() : *it, path, 0, min, max);
 }
 
 void ConfigFile::Pin(std::string_view key, bool value) {

@@ -1,7 +1,7 @@
 // A model's configuration file, read key by key: every key is consumed, pinned to its only implemented value,
 // or known to be inert. Any other is an error that names file and key, never an approximation.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::Read(folder, "image_processor"));
+//   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
 //   uint64_t patch = config.Uint("patch_size", 14, 1, 64);
 //   config.Pin("do_resize", true);
 //   config.Inert({"processor_class"});
@@ -25,23 +25,33 @@ namespace evenkeel {
 
 class ConfigFile {
  public:
-  // Reads `folder`/preprocessor_config.json, or the object `nested` of `folder`/processor_config.json.
-  // NotFound: neither is there; InvalidArgument: not JSON, or not an object.
-  static absl::StatusOr<ConfigFile> Read(const std::string& folder, std::string_view nested);
+  // The configuration of a part of the checkpoint's processor, from where transformers takes it: its object
+  // in `folder`/processor_config.json ("image_processor", ...) if that is there, else the first of its own
+  // files: preprocessor_config.json, for video video_preprocessor_config.json before that. NotFound: none is
+  // there; InvalidArgument: not JSON, or not an object.
+  static absl::StatusOr<ConfigFile> ReadImageProcessor(const std::string& folder);
+  static absl::StatusOr<ConfigFile> ReadVideoProcessor(const std::string& folder);
+  static absl::StatusOr<ConfigFile> ReadFeatureExtractor(const std::string& folder);
+  // A whole file of the folder, empty where there is none. InvalidArgument as above.
+  static absl::StatusOr<ConfigFile> ReadIfThere(const std::string& folder, std::string_view file);
 
   ConfigFile(ConfigFile&&) noexcept;
   ConfigFile& operator=(ConfigFile&&) noexcept;
   ~ConfigFile();
 
+  bool Has(std::string_view key) const;       // and it is not null
+  bool IsNumber(std::string_view key) const;  // not an object, say
+
   // Each of these marks its key as known. A null or absent key is the fallback; a value of another type or
   // outside [min, max] is remembered for Finish().
   uint64_t Uint(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
   double Real(std::string_view key, double fallback);
+  bool Flag(std::string_view key, bool fallback);
   std::string Text(std::string_view key, std::string_view fallback);
   std::vector<double> Reals(std::string_view key,
                             std::vector<double> fallback);  // as many as the fallback has
-  // The unsigned member `inner` of the object `key`; 0 where there is none. Other members than those asked
-  // for of the same object are unknown keys.
+  // The unsigned member `inner` of the object `key`, a number or a list of equal ones; 0 where there is none.
+  // Other members than those asked for of the same object are unknown keys.
   uint64_t UintIn(std::string_view key, std::string_view inner, uint64_t min, uint64_t max);
 
   // The only value that is implemented; absent counts as that value.
@@ -49,6 +59,8 @@ class ConfigFile {
   void Pin(std::string_view key, double value);
   void Pin(std::string_view key, std::string_view value);
   void Inert(std::initializer_list<std::string_view> keys);
+  // That only one of `values` is implemented, the first where the key is absent.
+  std::string OneOf(std::string_view key, std::initializer_list<std::string_view> values);
 
   // InvalidArgument with file and key: the first wrong value or unknown key.
   absl::Status Finish() const;
@@ -57,6 +69,8 @@ class ConfigFile {
 
  private:
   struct State;
+  static absl::StatusOr<ConfigFile> Read(const std::string& folder, std::string_view nested,
+                                         std::initializer_list<std::string_view> files);
   explicit ConfigFile(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -1,8 +1,11 @@
-// The families, and what they share. One line here, one file, one test for each.
+// The families, and what they share. One line here, one line in family.cc, one file, one test for each.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,10 +15,37 @@
 
 namespace evenkeel {
 
-absl::StatusOr<std::unique_ptr<MediaFamily>> MakeQwen2Vl(ConfigFile config, const ProcessorSpec& spec,
-                                                         const Limits& limits);  // qwen2_vl.cc
-absl::StatusOr<std::unique_ptr<MediaFamily>> MakeWhisper(ConfigFile config, const ProcessorSpec& spec,
-                                                         const Limits& limits);  // whisper.cc
+// Where a family comes from: the checkpoint's folder, and what the job says.
+struct FamilySource {
+  std::string folder;
+  const ProcessorSpec& spec;
+  const Limits& limits;
+};
+using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
+
+// `config`: the image processor's or feature extractor's configuration; each reads the other files it needs.
+MadeFamily MakeClip(ConfigFile config, const FamilySource& source);        // clip.cc
+MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);    // internvl.cc
+MadeFamily MakeLlava(ConfigFile config, const FamilySource& source);       // llava.cc
+MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source);     // qwen2_vl.cc
+MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source);     // qwen3_vl.cc
+MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source);      // siglip.cc
+MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source);  // qwen2_audio.cc
+MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source);   // qwen_omni.cc
+MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source);   // qwen_omni.cc
+MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source);     // whisper.cc
+
+// The end of reading processor_config.json: what the family did not ask for must mean nothing here. `tokens`
+// are keys that name the text of a token ("image_token"), with their only implemented values.
+struct NamedToken {
+  std::string_view key;
+  std::string_view token;
+};
+absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> tokens = {});
+
+// The side of the vision encoder's patches by the model's own config.json, or `fallback`: what the encoder
+// computes.
+absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback);
 
 // Internal where the caller's spans do not have the sizes of the fields.
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,

@@ -12,32 +12,50 @@ namespace evenkeel {
 namespace {
 
 struct NamedFamily {
-  std::string_view type;
-  absl::StatusOr<std::unique_ptr<MediaFamily>> (*make)(ConfigFile, const ProcessorSpec&, const Limits&);
+  std::string_view type;             // without Fast or Pil at its end
+  std::string_view processor_class;  // empty: any other
+  MadeFamily (*make)(ConfigFile, const FamilySource&);
 };
 
 constexpr NamedFamily kVisionFamilies[] = {
-    {"Qwen2VLImageProcessor", MakeQwen2Vl},
-    {"Qwen2VLImageProcessorFast", MakeQwen2Vl},
-    {"Qwen2VLImageProcessorPil", MakeQwen2Vl},
+    {"CLIPImageProcessor", "LlavaProcessor", MakeLlava},
+    {"CLIPImageProcessor", "", MakeClip},
+    {"GotOcr2ImageProcessor", "InternVLProcessor", MakeInternVl},
+    {"LlavaImageProcessor", "", MakeLlava},
+    {"Qwen2VLImageProcessor", "Qwen3VLProcessor", MakeQwen3Vl},
+    {"Qwen2VLImageProcessor", "", MakeQwen2Vl},
+    {"SiglipImageProcessor", "", MakeSiglip},
 };
 constexpr NamedFamily kAudioFamilies[] = {
-    {"WhisperFeatureExtractor", MakeWhisper},
+    {"WhisperFeatureExtractor", "Qwen2AudioProcessor", MakeQwen2Audio},
+    {"WhisperFeatureExtractor", "Qwen2_5OmniProcessor", MakeQwen2Omni},
+    {"WhisperFeatureExtractor", "Qwen3OmniMoeProcessor", MakeQwen3Omni},
+    {"WhisperFeatureExtractor", "WhisperProcessor", MakeWhisper},
 };
 
-absl::StatusOr<std::unique_ptr<MediaFamily>> LoadFamily(std::span<const NamedFamily> families,
-                                                        const std::string& folder, std::string_view nested,
-                                                        std::string_view key, const ProcessorSpec& spec,
-                                                        const Limits& limits) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::Read(folder, nested));
-  std::string type = config.Text(key, "");
-  if (type.empty()) return config.Error(key, "is missing; it names the processor");
-  for (const NamedFamily& family : families) {
-    if (family.type == type) return family.make(std::move(config), spec, limits);
+// transformers' releases name the same processor with and without these; the job's resampler decides.
+std::string_view WithoutVariant(std::string_view type) {
+  for (std::string_view variant : {"Fast", "Pil"}) {
+    if (type.ends_with(variant)) type.remove_suffix(variant.size());
   }
+  return type;
+}
+
+MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, std::string_view key,
+                      std::string_view usual_class, const FamilySource& source) {
+  const std::string type = config.Text(key, "");
+  if (type.empty()) return config.Error(key, "is missing; it names the processor");
+  const std::string processor_class = config.Text("processor_class", usual_class);
   std::string known;
-  for (const NamedFamily& family : families) absl::StrAppend(&known, " ", std::string(family.type));
-  return config.Error(key, absl::StrCat("'", type, "' is not implemented; these are:", known));
+  for (const NamedFamily& family : families) {
+    const bool same_class = family.processor_class.empty() || family.processor_class == processor_class;
+    if (family.type == WithoutVariant(type) && same_class) return family.make(std::move(config), source);
+    absl::StrAppend(&known, " ", std::string(family.type));
+    if (!family.processor_class.empty())
+      absl::StrAppend(&known, " of ", std::string(family.processor_class), ",");
+  }
+  return config.Error(key, absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ",
+                                        processor_class, " is not implemented; these are:", known));
 }
 
 }  // namespace
@@ -50,17 +68,31 @@ absl::StatusOr<std::vector<PlaceholderRun>> MediaFamily::Placeholders(const Medi
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,
                                                               const ProcessorSpec& spec,
                                                               const Limits& limits) {
-  if (spec.resampler != "pil") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("processor.resampler: '", spec.resampler, "'; only 'pil' is implemented"));
-  }
-  return LoadFamily(kVisionFamilies, folder, "image_processor", "image_processor_type", spec, limits);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
+  return LoadFamily(kVisionFamilies, std::move(config), "image_processor_type", "", {folder, spec, limits});
 }
 
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& folder,
                                                              const ProcessorSpec& spec,
                                                              const Limits& limits) {
-  return LoadFamily(kAudioFamilies, folder, "feature_extractor", "feature_extractor_type", spec, limits);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadFeatureExtractor(folder));
+  return LoadFamily(kAudioFamilies, std::move(config), "feature_extractor_type", "WhisperProcessor",
+                    {folder, spec, limits});
+}
+
+absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> tokens) {
+  for (const NamedToken& token : tokens) outer.Pin(token.key, token.token);
+  // The parts of a processor have objects of their own; a template is what processor.chat stands for.
+  outer.Inert({"image_processor", "video_processor", "feature_extractor", "audio_processor", "tokenizer",
+               "processor_class", "auto_map", "chat_template", "transformers_version", "_name_or_path"});
+  return outer.Finish();
+}
+
+absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback) {
+  constexpr uint64_t kMostPatch = 256;
+  uint64_t patch = model.UintIn("vision_config", "patch_size", 1, kMostPatch);
+  if (patch == 0) patch = model.Uint("patch_size", fallback, 1, kMostPatch);
+  return static_cast<uint32_t>(patch);
 }
 
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,

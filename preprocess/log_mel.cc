@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 namespace evenkeel {
 namespace {
@@ -10,41 +11,44 @@ constexpr uint32_t kMostLanes = 4;
 constexpr uint32_t kMostSamples = (kMostLanes - 1) * kMelHop + kMelWindow;  // that a kernel reads at once
 constexpr float kSilence = -10;                                             // log10(kMelFloor)
 
-// The sample at `position` of the clip reflected at both ends and padded to 30 s.
-float Sample(std::span<const float> samples, int64_t position) {
+// The sample at `position` of the clip padded to `padded` samples and reflected at both ends.
+float Sample(std::span<const float> samples, int64_t padded, int64_t position) {
   if (position < 0) position = -position;
-  if (position >= LogMel::kSamples) position = 2 * (int64_t{LogMel::kSamples} - 1) - position;
+  if (position >= padded) position = 2 * (padded - 1) - position;
   return static_cast<uint64_t>(position) < samples.size() ? samples[position] : 0.0f;
 }
 
 // Features are at most 8 (80 dB) below the loudest of the clip, then brought to about [-1, 1].
 void Normalize(std::span<float> values) {
-  constexpr size_t kAtOnce = 16;  // values have a multiple of it
+  constexpr size_t kAtOnce = 16;
   std::array<float, kAtOnce> most;
   most.fill(kSilence);
-  for (size_t i = 0; i < values.size(); i += kAtOnce) {
+  size_t i = 0;
+  for (; i + kAtOnce <= values.size(); i += kAtOnce) {
     for (size_t l = 0; l < kAtOnce; ++l) most[l] = values[i + l] > most[l] ? values[i + l] : most[l];
   }
+  for (; i < values.size(); ++i) most[0] = values[i] > most[0] ? values[i] : most[0];
   const float least = *std::max_element(most.begin(), most.end()) - 8.0f;
   for (float& value : values) value = ((value > least ? value : least) + 4.0f) * 0.25f;
 }
 
 }  // namespace
 
-static_assert(LogMel::kFrames % kMostLanes == 0);
-
 LogMel::LogMel(uint32_t num_mels, MelKernel kernel) : tables_(num_mels), kernel_(kernel) {}
 
-bool LogMel::Compute(std::span<const float> samples, std::span<float> out) const {
-  samples = samples.first(std::min<size_t>(samples.size(), kSamples));
+bool LogMel::Compute(std::span<const float> samples, std::span<float> out, uint32_t padded_samples) const {
+  samples = samples.first(std::min<size_t>(samples.size(), padded_samples));
   const size_t num_mels = tables_.triangles.size();
+  const uint32_t frames = padded_samples / kHop;
   const int64_t needed = (kernel_.frames - 1) * kHop + kWindow;
+  std::vector<float> rest;  // the last frames where they are fewer than the kernel computes
   bool finite = true;
-  for (uint32_t begin = 0; begin < kFrames; begin += kernel_.frames) {
+  for (uint32_t begin = 0; begin < frames; begin += kernel_.frames) {
     const int64_t start = int64_t{begin} * kHop - kWindow / 2;
+    const uint32_t count = std::min(kernel_.frames, frames - begin);
     // Frames that see nothing but zeroes. (The end is reflected: its last frames see what precedes it.)
-    if (start >= static_cast<int64_t>(samples.size()) && samples.size() + kWindow < kSamples) {
-      for (size_t m = 0; m < num_mels; ++m) std::fill_n(&out[m * kFrames + begin], kernel_.frames, kSilence);
+    if (start >= static_cast<int64_t>(samples.size()) && samples.size() + kWindow < padded_samples) {
+      for (size_t m = 0; m < num_mels; ++m) std::fill_n(&out[m * frames + begin], count, kSilence);
       continue;
     }
     std::array<float, kMostSamples> edge;
@@ -52,11 +56,19 @@ bool LogMel::Compute(std::span<const float> samples, std::span<float> out) const
     if (start >= 0 && start + needed <= static_cast<int64_t>(samples.size())) {
       from = &samples[start];
     } else {
-      for (int64_t i = 0; i < needed; ++i) edge[i] = Sample(samples, start + i);
+      for (int64_t i = 0; i < needed; ++i) edge[i] = Sample(samples, padded_samples, start + i);
     }
-    finite &= kernel_.log_mel(tables_, from, &out[begin], kFrames);
+    if (count == kernel_.frames) {
+      finite &= kernel_.log_mel(tables_, from, &out[begin], frames);
+      continue;
+    }
+    rest.resize(num_mels * kernel_.frames);
+    finite &= kernel_.log_mel(tables_, from, rest.data(), kernel_.frames);
+    for (size_t m = 0; m < num_mels; ++m) {
+      std::copy_n(&rest[m * kernel_.frames], count, &out[m * frames + begin]);
+    }
   }
-  Normalize(out.first(num_mels * kFrames));
+  Normalize(out.first(num_mels * frames));
   return finite;
 }
 

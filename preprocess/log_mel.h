@@ -24,9 +24,11 @@ class LogMel {
   // `kernel`: which of MelKernels(); tests and benchmarks name one.
   explicit LogMel(uint32_t num_mels, MelKernel kernel = MelKernels().front());
 
-  // `samples`: mono, 16 kHz; those beyond 30 s are not used, missing ones are zero. `out`: [num_mels, 3000].
-  // False where a value is not finite.
-  bool Compute(std::span<const float> samples, std::span<float> out) const;
+  // `samples`: mono, 16 kHz; those beyond `padded_samples` are not used, missing ones are zero. `out`:
+  // [num_mels, padded_samples / 160], rounded down. More than 200 padded samples. False where a value is not
+  // finite.
+  bool Compute(std::span<const float> samples, std::span<float> out,
+               uint32_t padded_samples = kSamples) const;
 
  private:
   MelTables tables_;

@@ -1,14 +1,13 @@
-// Qwen2-VL and Qwen2.5-VL: images and video. Also the images of other processors of the same image processor.
+// Qwen2-VL and Qwen2.5-VL: how large pictures become.
 //
-// The source of every rule is transformers' models/qwen2_vl/image_processing_qwen2_vl.py, and for the choice
-// and the size of video frames qwen-vl-utils' vision_process.py.
+// The source is transformers' models/qwen2_vl/image_processing_qwen2_vl.py, and for video frames
+// qwen-vl-utils' vision_process.py.
 #pragma once
 
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "core/words.h"
-#include "preprocess/resize_pil.h"
+#include "preprocess/resize.h"
 
 namespace evenkeel {
 

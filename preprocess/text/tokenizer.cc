@@ -52,10 +52,6 @@ class ForeignCall {
   ForeignCall& operator=(const ForeignCall&) = delete;
 };
 
-struct FreeIds {
-  void operator()(EvenkeelIds* ids) const { evenkeel_ids_free(*ids); }
-};
-
 EvenkeelText TextOf(std::string_view text) {
   return EvenkeelText{reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
@@ -143,7 +139,6 @@ absl::StatusOr<Tokenizer::EncodedText> Tokenizer::EncodeWith(std::string_view te
         absl::StrCat("text of ", text.size(), " bytes; limits.max_text_bytes is ", max_text_bytes_));
   }
   EvenkeelIds found{};
-  std::unique_ptr<EvenkeelIds, FreeIds> owner(&found);
   int32_t code;
   {
     ForeignCall call;

@@ -1,6 +1,7 @@
 // The C interface of tokenizer-rs/. Included by tokenizer.cc only.
 //
-// Ownership: what a call puts into `out` is the caller's, to be given to the matching free. Texts are views.
+// Ownership: a loaded tokenizer is the caller's, to be given to its free. Texts are views. Ids are a view of
+// memory that the thread keeps, so that a call takes none: valid until the thread's next call of encode.
 // Thread safety: a loaded tokenizer may be used from many threads; it is freed once, after its last use.
 #pragma once
 
@@ -19,8 +20,8 @@ typedef struct EvenkeelText {
 } EvenkeelText;
 
 typedef struct EvenkeelIds {
-  uint32_t* ids;   // [num_ids]; null after an error
-  uint64_t* ends;  // [num_ids] the byte of the text where each token ends; null unless asked for
+  const uint32_t* ids;   // [num_ids]
+  const uint64_t* ends;  // [num_ids] the byte of the text where each token ends; null unless asked for
   size_t num_ids;
 } EvenkeelIds;
 
@@ -42,7 +43,6 @@ void evenkeel_tokenizer_free(EvenkeelTokenizer* tokenizer);
 
 int32_t evenkeel_tokenizer_encode(const EvenkeelTokenizer* tokenizer, EvenkeelText text, uint32_t flags,
                                   EvenkeelIds* out);
-void evenkeel_ids_free(EvenkeelIds ids);
 
 // -1: no such token.
 int64_t evenkeel_tokenizer_token_to_id(const EvenkeelTokenizer* tokenizer, EvenkeelText token);

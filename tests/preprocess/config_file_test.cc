@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/status/status.h"
+#include "preprocess/family.h"
 #include "preprocess/processor.h"
 #include "tests/preprocess/files.h"
 
@@ -46,7 +47,7 @@ TEST_F(ConfigFileTest, EveryKeyIsConsumedPinnedInertOrAnError) {
   EXPECT_THAT(Refusal("\"do_sharpen\": true"),
               HasSubstr("preprocessor_config.json: do_sharpen: unknown key"));
   EXPECT_THAT(Refusal("\"do_resize\": false"), HasSubstr("do_resize: is false; only true is implemented"));
-  EXPECT_THAT(Refusal("\"resample\": 2"), HasSubstr("resample: is 2; only 3"));
+  EXPECT_THAT(Refusal("\"resample\": 0"), HasSubstr("resample: only 1 (Lanczos)"));
   EXPECT_THAT(Refusal("\"size\": {\"height\": 3}"), HasSubstr("size.height: unknown key"));
 }
 
@@ -65,12 +66,13 @@ TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
 }
 
 TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
-  Write("{\"image_processor_type\": \"SiglipImageProcessor\"}");
+  Write("{\"image_processor_type\": \"FuyuImageProcessor\"}");
   ProcessorSpec spec;
   spec.vision = folder_;
   absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("'SiglipImageProcessor' is not implemented"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'FuyuImageProcessor' is not implemented; these are: CLIPImageProcessor"));
   spec = ProcessorSpec{};
   spec.audio = folder_;
   EXPECT_TRUE(absl::IsInvalidArgument(Processor::LoadMedia(spec, Limits{}).status()));
@@ -79,23 +81,53 @@ TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
 TEST_F(ConfigFileTest, WhatIsNotAJsonObjectIsAnError) {
   for (std::string text : {"", "[]", "{", "{\"a\": 1", "null", "{\"a\": \"\xff\"}"}) {
     Write(text);
-    EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::Read(folder_, "image_processor").status())) << text;
+    EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::ReadImageProcessor(folder_).status())) << text;
   }
   Write("{\"a\": " + std::string(100, '[') + std::string(100, ']') + "}");
-  EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::Read(folder_, "image_processor").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::ReadImageProcessor(folder_).status()));
 }
 
 TEST_F(ConfigFileTest, MissingFilesAreNotFound) {
-  EXPECT_TRUE(absl::IsNotFound(ConfigFile::Read(folder_, "image_processor").status()));
+  EXPECT_TRUE(absl::IsNotFound(ConfigFile::ReadImageProcessor(folder_).status()));
   Write("{\"feature_extractor\": {}}", "processor_config.json");
-  EXPECT_TRUE(absl::IsNotFound(ConfigFile::Read(folder_, "image_processor").status()));
-  EXPECT_TRUE(ConfigFile::Read(folder_, "feature_extractor").ok());
+  EXPECT_TRUE(absl::IsNotFound(ConfigFile::ReadImageProcessor(folder_).status()));
+  EXPECT_TRUE(ConfigFile::ReadFeatureExtractor(folder_).ok());
+}
+
+TEST_F(ConfigFileTest, TheObjectInTheProcessorsFileGoesBeforeAFileOfItsOwn) {
+  Write("{\"a\": 1}");
+  EXPECT_EQ(ConfigFile::ReadImageProcessor(folder_)->Uint("a", 0, 0, 9), 1u);
+  Write("{\"a\": 2}", "video_preprocessor_config.json");
+  EXPECT_EQ(ConfigFile::ReadVideoProcessor(folder_)->Uint("a", 0, 0, 9), 2u);
+  Write("{\"image_processor\": {\"a\": 3}, \"processor_class\": \"X\"}", "processor_config.json");
+  EXPECT_EQ(ConfigFile::ReadImageProcessor(folder_)->Uint("a", 0, 0, 9), 3u);
+  EXPECT_EQ(ConfigFile::ReadImageProcessor(folder_)->Text("processor_class", ""), "X");
+  EXPECT_EQ(ConfigFile::ReadVideoProcessor(folder_)->Uint("a", 0, 0, 9), 2u);
+}
+
+TEST_F(ConfigFileTest, KeysOfTheProcessorsOwnFileAreKnownOrErrors) {
+  Write("{\"image_seq_length\": 256, \"frobnicate\": 1}", "processor_config.json");
+  Write("{\"image_processor_type\": \"GotOcr2ImageProcessor\", \"processor_class\": \"InternVLProcessor\"}");
+  ProcessorSpec spec;
+  spec.vision = folder_;
+  absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("processor_config.json: frobnicate: unknown key"));
+}
+
+TEST_F(ConfigFileTest, PositionsASecondComeFromTheModelsOwnFile) {
+  Write(
+      "{\"image_processor_type\": \"Qwen2VLImageProcessor\", \"processor_class\": \"Qwen2_5_VLProcessor\"}");
+  ProcessorSpec spec;
+  auto tokens = [&] { return (*LoadVisionFamily(folder_, spec, Limits{}))->tokens_per_second(); };
+  EXPECT_EQ(tokens(), 2u);
+  Write("{\"vision_config\": {\"tokens_per_second\": 4}}", "config.json");
+  EXPECT_EQ(tokens(), 4u);
 }
 
 TEST_F(ConfigFileTest, SharedProcessorFoldersLoad) {
   std::string shared = SharedFolder();
   if (shared.empty()) GTEST_SKIP() << "no folder of media beside the tree";
-  for (std::string name : {"qwen2-vl", "qwen2_5-vl", "qwen3-vl"}) {
+  for (std::string name : {"internvl3", "llava-1.5", "qwen2-vl", "qwen2_5-vl", "qwen3-vl"}) {
     ProcessorSpec spec;
     spec.vision = shared + "/processors/" + name;
     EXPECT_TRUE(Processor::LoadMedia(spec, Limits{}).ok()) << name;

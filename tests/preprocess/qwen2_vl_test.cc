@@ -172,7 +172,7 @@ TEST(Qwen2Vl, SettingsThatAreNotImplementedAreNamed) {
   EXPECT_TRUE(absl::IsNotFound(status("nothing")));
   EXPECT_TRUE(absl::IsInvalidArgument(status("whisper"))) << "has no image_processor_type";
   ProcessorSpec spec = Spec(Wire::kU8);
-  spec.resampler = "aten_u8";
+  spec.resampler = "nearest";
   EXPECT_TRUE(absl::IsInvalidArgument(Processor::LoadMedia(spec, Limits{}).status()));
 }
 

@@ -1,10 +1,10 @@
-#include "preprocess/whisper.h"
-
 #include <gtest/gtest.h>
 
 #include "absl/status/status.h"
 #include "preprocess/audio.h"
 #include "preprocess/log_mel.h"
+#include "preprocess/qwen2_audio.h"
+#include "preprocess/speech.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
 
@@ -21,12 +21,12 @@ ProcessorSpec Spec(const std::string& folder) {
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 TEST(Whisper, MaskCountsTheFramesBegunInThirtySeconds) {
-  EXPECT_EQ(MaskedFrames(0), 0u);
-  EXPECT_EQ(MaskedFrames(1), 1u);
-  EXPECT_EQ(MaskedFrames(160), 1u);
-  EXPECT_EQ(MaskedFrames(161), 2u);
-  EXPECT_EQ(MaskedFrames(480000), 3000u);
-  EXPECT_EQ(MaskedFrames(10000000), 3000u);
+  EXPECT_EQ(MaskedFrames(0, 480000), 0u);
+  EXPECT_EQ(MaskedFrames(1, 480000), 1u);
+  EXPECT_EQ(MaskedFrames(160, 480000), 1u);
+  EXPECT_EQ(MaskedFrames(161, 480000), 2u);
+  EXPECT_EQ(MaskedFrames(480000, 480000), 3000u);
+  EXPECT_EQ(MaskedFrames(10000000, 480000), 3000u);
 }
 
 TEST(Whisper, Qwen2AudioTokensDivideDownwards) {

@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "preprocess/text/positions.h"
 #include "tests/preprocess/text/golden.h"
+#include "tests/preprocess/text/samples.h"
 
 namespace evenkeel {
 namespace {
@@ -39,70 +40,6 @@ std::unique_ptr<SequenceBuilder> Builder(const ProcessorSpec& spec, const Limits
   absl::StatusOr<std::unique_ptr<SequenceBuilder>> builder = SequenceBuilder::Load(spec, limits, style);
   EXPECT_TRUE(builder.ok()) << builder.status();
   return *std::move(builder);
-}
-
-Span Text(std::string text) { return {.medium = Medium::kText, .text = std::move(text)}; }
-Span Item(Medium medium, uint32_t item) { return {.medium = medium, .item = item}; }
-SampleItem Image(uint32_t rows) { return {Medium::kImage, {4 * rows, 4 * rows, rows}}; }
-SampleItem Audio(uint32_t rows) { return {Medium::kAudio, {3000, 3000, rows}}; }
-// One run an item, on these grids.
-std::vector<ItemPlaceholders> OnGrids(const std::vector<SampleItem>& items,
-                                      const std::vector<VisionGrid>& grids) {
-  std::vector<ItemPlaceholders> out;
-  for (size_t i = 0; i < items.size(); ++i) {
-    out.push_back(
-        {{.rows = items[i].lengths.output_rows, .grid = i < grids.size() ? grids[i] : VisionGrid()}});
-  }
-  return out;
-}
-Conversation Plain(std::vector<Span> spans) {
-  return {.plain = true, .turns = {{.role = Role::kAssistant, .spans = std::move(spans)}}};
-}
-Conversation Chat(std::vector<Span> user, std::vector<Span> assistant) {
-  return {.turns = {{Role::kUser, std::move(user)}, {Role::kAssistant, std::move(assistant)}}};
-}
-
-Medium MediumOf(const std::string& name) {
-  return name == "image" ? Medium::kImage : name == "video" ? Medium::kVideo : Medium::kAudio;
-}
-Role RoleOf(const std::string& name) {
-  return name == "system" ? Role::kSystem
-         : name == "user" ? Role::kUser
-         : name == "tool" ? Role::kTool
-                          : Role::kAssistant;
-}
-
-struct Sample {
-  Conversation conversation;
-  std::vector<SampleItem> items;
-  std::vector<VisionGrid> grids;
-};
-
-Sample SampleOf(const nlohmann::json& example) {
-  Sample out;
-  for (const nlohmann::json& turn : example["turns"]) {
-    Turn& into = out.conversation.turns.emplace_back();
-    into.role = RoleOf(turn["role"]);
-    for (const nlohmann::json& part : turn["content"]) {
-      if (part.is_string()) {
-        into.spans.push_back(Text(part));
-      } else {
-        into.spans.push_back(Item(MediumOf(part["medium"]), static_cast<uint32_t>(out.items.size())));
-        const nlohmann::json& item = example["items"][out.items.size()];
-        out.items.push_back({MediumOf(item["medium"]), {0, 0, item["rows"].get<uint32_t>()}});
-        VisionGrid grid;
-        if (item["grid"].is_array()) {
-          grid = {item["grid"][0], item["grid"][1], item["grid"][2], item["seconds"].get<float>()};
-        }
-        out.grids.push_back(grid);
-      }
-    }
-  }
-  return out;
-}
-
-uint64_t LossTokens(const Sequence& sequence) {
-  return sequence.labels.size() - std::count(sequence.labels.begin(), sequence.labels.end(), -100);
 }
 
 // The example of the header.

@@ -37,15 +37,25 @@ pub struct EvenkeelText {
 
 #[repr(C)]
 pub struct EvenkeelIds {
-    ids: *mut u32,
-    ends: *mut u64,
+    ids: *const u32,
+    ends: *const u64,
     num_ids: usize,
 }
 
-const NO_IDS: EvenkeelIds = EvenkeelIds { ids: ptr::null_mut(), ends: ptr::null_mut(), num_ids: 0 };
+const NO_IDS: EvenkeelIds = EvenkeelIds { ids: ptr::null(), ends: ptr::null(), num_ids: 0 };
+
+/// What the last call of encode on this thread found.
+struct Found {
+    ids: Vec<u32>,
+    ends: Vec<u64>,
+}
+
+/// A very long text must not be paid for until its thread ends.
+const KEPT_IDS: usize = 1 << 16;
 
 thread_local! {
     static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
+    static FOUND: RefCell<Found> = const { RefCell::new(Found { ids: Vec::new(), ends: Vec::new() }) };
 }
 
 fn remember(message: String) {
@@ -147,15 +157,25 @@ unsafe fn encode(tokenizer: &EvenkeelTokenizer, text: EvenkeelText, flags: u32) 
         chosen.encode_fast(text, add_special_tokens)
     }
     .map_err(|error| error.to_string())?;
-    let ids: Box<[u32]> = encoding.get_ids().into();
-    let num_ids = ids.len();
-    let mut ends = ptr::null_mut();
-    if with_ends {
-        let found: Box<[u64]> = encoding.get_offsets().iter().map(|(_, end)| *end as u64).collect();
-        assert_eq!(found.len(), num_ids);
-        ends = Box::into_raw(found) as *mut u64;
+    FOUND.with(|slot| {
+        let found = &mut *slot.borrow_mut();
+        refill(&mut found.ids, encoding.get_ids().iter().copied());
+        let mut ends = ptr::null();
+        if with_ends {
+            refill(&mut found.ends, encoding.get_offsets().iter().map(|(_, end)| *end as u64));
+            assert_eq!(found.ends.len(), found.ids.len());
+            ends = found.ends.as_ptr();
+        }
+        Ok(EvenkeelIds { ids: found.ids.as_ptr(), ends, num_ids: found.ids.len() })
+    })
+}
+
+fn refill<T>(kept: &mut Vec<T>, values: impl ExactSizeIterator<Item = T>) {
+    kept.clear();
+    if values.len() <= KEPT_IDS {
+        kept.shrink_to(KEPT_IDS);
     }
-    Ok(EvenkeelIds { ids: Box::into_raw(ids) as *mut u32, ends, num_ids })
+    kept.extend(values);
 }
 
 /// # Safety
@@ -172,18 +192,6 @@ pub unsafe extern "C" fn evenkeel_tokenizer_encode(
         *out = encode(&*tokenizer, text, flags)?;
         Ok(())
     })
-}
-
-/// # Safety
-/// As tokenizer_c.h.
-#[no_mangle]
-pub unsafe extern "C" fn evenkeel_ids_free(ids: EvenkeelIds) {
-    if !ids.ids.is_null() {
-        drop(Box::from_raw(ptr::slice_from_raw_parts_mut(ids.ids, ids.num_ids)));
-    }
-    if !ids.ends.is_null() {
-        drop(Box::from_raw(ptr::slice_from_raw_parts_mut(ids.ends, ids.num_ids)));
-    }
 }
 
 /// # Safety

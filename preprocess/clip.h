@@ -1,0 +1,17 @@
+// CLIP and SigLIP style image processors: one picture of a fixed size.
+#pragma once
+
+#include <cstdint>
+
+#include "preprocess/resize.h"
+
+namespace evenkeel {
+
+// The size whose shorter side is `edge`, as transformers computes it: int(edge * long / short).
+ImageSize ShortestEdgeSize(ImageSize picture, uint32_t edge);
+
+// Where a centre crop of `crop` begins on an axis of `side`. Negative: black is added before the picture; the
+// two paths of transformers differ by one where that is odd.
+int32_t CropBegin(uint32_t side, uint32_t crop, Resampler resampler);
+
+}  // namespace evenkeel

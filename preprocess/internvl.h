@@ -1,0 +1,20 @@
+// InternVL's choice of tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "preprocess/resize.h"
+
+namespace evenkeel {
+
+struct TileGrid {
+  uint32_t columns = 1;
+  uint32_t rows = 1;
+  friend bool operator==(const TileGrid&, const TileGrid&) = default;
+};
+
+// The grid of min_tiles to max_tiles tiles whose aspect ratio is nearest the picture's; of several as near,
+// the last in order of area whose tiles cover at most twice the picture.
+TileGrid NearestTileGrid(ImageSize picture, ImageSize tile, uint32_t min_tiles, uint32_t max_tiles);
+
+}  // namespace evenkeel

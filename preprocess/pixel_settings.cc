@@ -1,0 +1,161 @@
+#include "preprocess/pixel_settings.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/patches.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint64_t kMostSide = 16384;
+
+// PIL's numbers of filters.
+absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler) {
+  constexpr uint64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
+  switch (config.Uint("resample", kBicubic, 0, 5)) {
+    case kLanczos:
+      if (resampler != Resampler::kAtenU8) return ResizeFilter::kLanczos;
+      return config.Error("resample", "is 1 (Lanczos), which the resampler aten_u8 does not have; pil does");
+    case kBilinear:
+      return ResizeFilter::kBilinear;
+    case kBicubic:
+      return ResizeFilter::kBicubic;
+    default:
+      return config.Error("resample", "only 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are implemented");
+  }
+}
+
+std::array<double, 3> ReadThree(ConfigFile& config, std::string_view key,
+                                const std::array<double, 3>& fallback) {
+  std::array<double, 3> out{};
+  std::vector<double> read = config.Reals(key, {fallback.begin(), fallback.end()});
+  std::copy(read.begin(), read.end(), out.begin());
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> PixelSettings::Table() const {
+  if (picture.resampler != Resampler::kAtenU8) return NormalizationTable(rescale, mean, std);
+  std::vector<float> table(3 * 256);
+  const float scale = static_cast<float>(1.0 / rescale);
+  for (int c = 0; c < 3; ++c) {
+    const float scaled_mean = static_cast<float>(mean[c]) * scale;
+    const float scaled_std = static_cast<float>(std[c]) * scale;
+    for (int byte = 0; byte < 256; ++byte) {
+      table[256 * c + byte] = (static_cast<float>(byte) - scaled_mean) / scaled_std;
+    }
+  }
+  return table;
+}
+
+void PixelSettings::AddTo(CanonicalText& text) const {
+  evenkeel::AddTo(text, picture);
+  AddValuesTo(text);
+}
+
+void PixelSettings::AddValuesTo(CanonicalText& text) const {
+  if (filter != ResizeFilter::kBicubic) text.Add("vision.filter", static_cast<uint64_t>(filter));
+  text.Add("vision.rescale_factor", rescale);
+  for (double value : mean) text.Add("vision.image_mean", value);
+  for (double value : std) text.Add("vision.image_std", value);
+}
+
+absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
+                                                const std::array<double, 3>& mean,
+                                                const std::array<double, 3>& std) {
+  PixelSettings out;
+  out.wire = spec.wire;
+  EVENKEEL_ASSIGN_OR_RETURN(out.picture, PictureOptionsOf(spec));
+  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, out.picture.resampler));
+  out.mean = ReadThree(config, "image_mean", mean);
+  out.std = ReadThree(config, "image_std", std);
+  out.rescale = config.Real("rescale_factor", 1.0 / 255);
+  if (!(out.rescale > 0)) return config.Error("rescale_factor", "is not positive");
+  for (double deviation : out.std) {
+    if (static_cast<float>(deviation) == 0) return config.Error("image_std", "has a zero");
+  }
+  config.Pin("do_resize", true);
+  config.Pin("do_rescale", true);
+  config.Pin("do_normalize", true);
+  config.Pin("do_convert_rgb", true);
+  config.Pin("data_format", std::string_view("channels_first"));
+  config.Inert({"image_processor_type", "video_processor_type", "processor_class", "auto_map",
+                "_valid_processor_keys", "device", "return_tensors", "input_data_format", "disable_grouping",
+                "_name_or_path", "transformers_version", "pad_size", "image_seq_length", "backend"});
+  if (config.Has("feature_extractor_type")) IgnoreFeatureExtractor(config);
+  return out;
+}
+
+void IgnoreFeatureExtractor(ConfigFile& config) {
+  config.Inert({"feature_extractor_type", "feature_size", "chunk_length", "dither", "hop_length",
+                "mel_filters", "n_fft", "n_samples", "nb_max_frames", "padding_side", "padding_value",
+                "return_attention_mask", "sampling_rate"});
+}
+
+void IgnoreImageProcessor(ConfigFile& config) {
+  config.Inert({"image_processor_type",
+                "image_mean",
+                "image_std",
+                "min_pixels",
+                "max_pixels",
+                "size",
+                "patch_size",
+                "temporal_patch_size",
+                "merge_size",
+                "do_resize",
+                "do_rescale",
+                "do_normalize",
+                "do_convert_rgb",
+                "do_center_crop",
+                "do_pad",
+                "rescale_factor",
+                "resample",
+                "crop_size",
+                "data_format",
+                "device",
+                "default_to_square",
+                "disable_grouping",
+                "input_data_format",
+                "_valid_processor_keys"});
+}
+
+SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is) {
+  SideSizes out;
+  if (config.IsNumber(key)) {
+    auto side = static_cast<uint32_t>(config.Uint(key, 0, 1, kMostSide));
+    if (number_is == NumberIs::kSquare) {
+      out.height = out.width = side;
+    } else {
+      out.shortest_edge = side;
+    }
+    return out;
+  }
+  out.height = static_cast<uint32_t>(config.UintIn(key, "height", 1, kMostSide));
+  out.width = static_cast<uint32_t>(config.UintIn(key, "width", 1, kMostSide));
+  out.shortest_edge = static_cast<uint32_t>(config.UintIn(key, "shortest_edge", 1, kMostSide));
+  return out;
+}
+
+FieldSpec PixelField(std::string_view name, const PixelSettings& settings, uint32_t frames, uint32_t patch,
+                     uint32_t frames_on_wire) {
+  FieldSpec field;
+  field.name = std::string(name);
+  field.per_row = true;
+  field.trailing = {uint64_t{3} * frames_on_wire * patch * patch};
+  field.dtype = settings.wire == Wire::kU8     ? DType::kU8
+                : settings.wire == Wire::kBf16 ? DType::kBf16
+                                               : DType::kF32;
+  if (settings.wire == Wire::kU8) {
+    field.expansion = std::make_shared<const PixelExpansion>(
+        PixelExpansion{3, frames, frames_on_wire, patch, settings.Table()});
+  }
+  return field;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,66 @@
+// What every image processor's configuration says of pixels: colours, resampling, normalisation; read once,
+// here.
+//
+// Thread safety: plain values; needs none.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/digest.h"
+#include "core/job.h"
+#include "preprocess/config_file.h"
+#include "preprocess/picture.h"
+#include "preprocess/processor.h"
+
+namespace evenkeel {
+
+inline constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
+inline constexpr std::array<double, 3> kClipStd = {0.26862954, 0.26130258, 0.27577711};
+inline constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
+
+struct PixelSettings {
+  double rescale = 0;
+  std::array<double, 3> mean{};
+  std::array<double, 3> std{};
+  ResizeFilter filter = ResizeFilter::kBicubic;
+  PictureOptions picture;
+  Wire wire = Wire::kU8;
+
+  // The final value of every byte, [3 * 256], rounded as the chosen resampler's path rounds: PIL scales, then
+  // normalises; torchvision folds the scale into mean and deviation.
+  std::vector<float> Table() const;
+  void AddTo(CanonicalText& text) const;
+  void AddValuesTo(CanonicalText& text) const;  // all but the picture's options
+};
+
+// Consumes the keys of colours, resampling and normalisation, pins do_resize, do_rescale and do_normalize,
+// and knows the keys that mean nothing here. Sizes, crops and patches are the family's. Without keys: `mean`,
+// `std`.
+absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
+                                                const std::array<double, 3>& mean,
+                                                const std::array<double, 3>& std);
+
+// The keys of a feature extractor, which a file that holds both processors has beside the image processor's.
+void IgnoreFeatureExtractor(ConfigFile& config);
+// The other way round.
+void IgnoreImageProcessor(ConfigFile& config);
+
+// Sizes as transformers writes them: {"height", "width"}, {"shortest_edge"} or a number. 0: not given.
+struct SideSizes {
+  uint32_t height = 0;
+  uint32_t width = 0;
+  uint32_t shortest_edge = 0;
+};
+// A number is `number_is` of them: the height and width, or the shortest edge.
+enum class NumberIs : uint8_t { kSquare, kShortestEdge };
+SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is);
+
+// A field of pixels in rows of [3, frames, patch, patch], in the wire form; `frames_on_wire` of its frames
+// travel.
+FieldSpec PixelField(std::string_view name, const PixelSettings& settings, uint32_t frames, uint32_t patch,
+                     uint32_t frames_on_wire);
+
+}  // namespace evenkeel

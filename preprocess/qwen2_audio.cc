@@ -1,0 +1,30 @@
+#include "preprocess/qwen2_audio.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/speech.h"
+
+namespace evenkeel {
+
+uint32_t Qwen2AudioTokens(uint32_t frames) {
+  const int64_t convolved = FloorDiv(int64_t{frames} - 1, 2) + 1;
+  const int64_t pooled = FloorDiv(convolved - 2, 2) + 1;
+  return static_cast<uint32_t>(std::max<int64_t>(pooled, 0));
+}
+
+MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
+  settings.tokens = Qwen2AudioTokens;
+  settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer, {{"audio_token", "<|AUDIO|>"},
+                                               {"audio_bos_token", "<|audio_bos|>"},
+                                               {"audio_eos_token", "<|audio_eos|>"}}));
+  return MakeSpeech(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,139 @@
+#include "preprocess/qwen3_vl.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/qwen_vision.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr double kMaxAspectRatio = 200;
+
+// Where the job says what every job says, the checkpoint decides.
+template <typename T>
+T JobOr(T job, T usual, T checkpoint) {
+  return job != usual ? job : checkpoint;
+}
+
+// The video processor's file has the image processor's keys and some of its own. What a still and a frame
+// share must be the same in both: there is one field of positions, and one encoder.
+absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision, const ProcessorSpec& spec) {
+  const ProcessorSpec usual;
+  EVENKEEL_ASSIGN_OR_RETURN(PixelSettings pixels,
+                            ReadPixelSettings(config, spec, vision.pixels.mean, vision.pixels.std));
+  config.Pin("patch_size", double(vision.shape.patch));
+  config.Pin("temporal_patch_size", double(vision.shape.frames));
+  config.Pin("merge_size", double(vision.shape.merge));
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  config.Pin("do_sample_frames", true);
+  config.Inert({"default_to_square", "crop_size", "video_metadata", "return_metadata", "num_frames",
+                "max_duration", "max_image_size"});
+  constexpr uint64_t kMostPixels = 1ull << 40;
+  Qwen3VideoSize size{.temporal_factor = vision.shape.frames, .factor = vision.factor()};
+  size.min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
+  size.max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
+  if (size.min_pixels == 0) size.min_pixels = 128 * 32 * 32;
+  if (size.max_pixels == 0) size.max_pixels = 32 * 32 * 768;
+  const auto frame_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 768, 1, 1 << 20));
+  if (config.Flag("cap_pixels_per_frame", false)) size.max_frame_tokens = frame_tokens;
+  const double fps = config.Real("fps", usual.fps);
+  const auto min_frames = static_cast<uint32_t>(config.Uint("min_frames", usual.min_frames, 1, 1 << 20));
+  const auto max_frames = static_cast<uint32_t>(config.Uint("max_frames", usual.max_frames, 1, 1 << 20));
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  if (pixels.mean != vision.pixels.mean || pixels.std != vision.pixels.std ||
+      pixels.rescale != vision.pixels.rescale || pixels.filter != vision.pixels.filter) {
+    return config.Error("image_mean", "or another value of pixels differs from the image processor's");
+  }
+  if (!(fps > 0)) return config.Error("fps", "is not positive");
+  if (spec.video_min_pixels != usual.video_min_pixels || spec.video_max_pixels != usual.video_max_pixels) {
+    return absl::InvalidArgumentError(
+        "processor.video_min_pixels and video_max_pixels count pixels of a frame; this processor's file "
+        "bounds all "
+        "frames of a video together");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen3VlProcessor,
+                                                        FrameRule::kQwen3VlProcessor));
+  QwenVideo video;
+  video.frames = {rule, JobOr(spec.fps, usual.fps, fps), JobOr(spec.min_frames, usual.min_frames, min_frames),
+                  JobOr(spec.max_frames, usual.max_frames, max_frames), vision.shape.frames};
+  video.upright = spec.apply_video_rotation;
+  video.timed = true;
+  video.size = [size](ImageSize native, uint32_t num_frames) {
+    return SmartResize3d(num_frames, native, size);
+  };
+  video.add_to = [size, frames = video.frames](CanonicalText& text) {
+    text.Add("video.timed", uint64_t{1});
+    text.Add("video.frame_rule", FrameRuleName(frames.rule));
+    text.Add("video.fps", frames.fps);
+    text.Add("video.min_frames", uint64_t{frames.min_frames});
+    text.Add("video.max_frames", uint64_t{frames.max_frames});
+    text.Add("video.total_min_pixels", size.min_pixels);
+    text.Add("video.total_max_pixels", size.max_pixels);
+    text.Add("video.max_frame_tokens", uint64_t{size.max_frame_tokens});
+  };
+  return video;
+}
+
+}  // namespace
+
+absl::StatusOr<ImageSize> SmartResize3d(uint32_t num_frames, ImageSize native, const Qwen3VideoSize& rule) {
+  if (num_frames < rule.temporal_factor) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(num_frames, " frames are chosen; the processor needs ", rule.temporal_factor));
+  }
+  if (native.width == 0 || native.height == 0) return absl::InvalidArgumentError("no pixels");
+  const double f = rule.factor;
+  double height = native.height, width = native.width;
+  if (height < f || width < f) {
+    const double scale = std::max(f / height, f / width);
+    height = std::trunc(height * scale);
+    width = std::trunc(width * scale);
+  }
+  if (std::max(height, width) / std::min(height, width) > kMaxAspectRatio) {
+    return absl::InvalidArgumentError(absl::StrCat("aspect ratio of ", native.width, "x", native.height,
+                                                   " is above 200, which the processor refuses"));
+  }
+  uint64_t most = rule.max_pixels;
+  if (rule.max_frame_tokens != 0) {
+    const uint64_t share = rule.max_pixels / num_frames;
+    const uint64_t capped = std::min(uint64_t{rule.max_frame_tokens} * rule.factor * rule.factor, share);
+    most = std::max(capped, static_cast<uint64_t>(static_cast<double>(rule.min_pixels) * 1.05)) * num_frames;
+  }
+  const auto max_pixels = static_cast<double>(most);
+  const auto min_pixels = static_cast<double>(rule.min_pixels);
+  double h = std::nearbyint(height / f) * f;
+  double w = std::nearbyint(width / f) * f;
+  const double t = std::nearbyint(num_frames / double(rule.temporal_factor)) * rule.temporal_factor;
+  if (t * h * w > max_pixels) {
+    const double shrink = std::sqrt(num_frames * height * width / max_pixels);
+    h = std::max(f, std::floor(height / shrink / f) * f);
+    w = std::max(f, std::floor(width / shrink / f) * f);
+  } else if (t * h * w < min_pixels) {
+    const double grow = std::sqrt(min_pixels / (num_frames * height * width));
+    h = std::ceil(height * grow / f) * f;
+    w = std::ceil(width * grow / f) * f;
+  }
+  if (h < 1 || w < 1 || h > 65536 || w > 65536) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(native.width, "x", native.height, " pixels become ", w, "x", h));
+  }
+  return ImageSize{static_cast<uint32_t>(w), static_cast<uint32_t>(h)};
+}
+
+MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile video, ConfigFile::ReadVideoProcessor(source.folder));
+  EVENKEEL_ASSIGN_OR_RETURN(vision.video, ReadVideo(std::move(video), vision, source.spec));
+  return MakeQwenVision(std::move(vision), source.limits);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,293 @@
+#include "preprocess/qwen_vision.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/qwen2_vl.h"
+#include "preprocess/video.h"
+
+namespace evenkeel {
+namespace {
+
+// What an item becomes.
+struct ItemShape {
+  ImageSize size;           // after the resize
+  uint32_t num_frames = 1;  // chosen
+  VisionGrid grid;
+};
+
+class ImagesAndVideo final : public MediaFamily {
+ public:
+  ImagesAndVideo(QwenVision settings, const Limits& limits);
+
+  std::vector<MediumStyle> styles() const override;
+  uint32_t merge_size() const override { return settings_.shape.merge; }
+  uint32_t tokens_per_second() const override {
+    return settings_.video ? settings_.video->tokens_per_second : 0;
+  }
+  absl::StatusOr<std::vector<PlaceholderRun>> Placeholders(const MediaFacts& facts) const override;
+  const std::vector<FieldSpec>& fields(Medium medium) const override {
+    return medium == Medium::kImage ? image_fields_ : video_fields_;
+  }
+  absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(facts));
+    return LengthsOf(shape.grid);
+  }
+  absl::Status Produce(const ItemRequest& request,
+                       std::span<const std::span<std::byte>> field_bytes) const override;
+  absl::Status FillInvalid(const ItemRequest& request,
+                           std::span<const std::span<std::byte>> field_bytes) const override;
+  MediaFacts DummyFacts() const override {
+    MediaFacts facts;
+    facts.width = facts.height = settings_.factor();
+    return facts;
+  }
+  void AddTo(CanonicalText& text) const override;
+
+ private:
+  uint32_t frames_on_wire(Medium medium) const {
+    return settings_.pixels.wire == Wire::kU8 && medium == Medium::kImage ? 1 : settings_.shape.frames;
+  }
+  // Of the frames that are resized.
+  ImageSize FrameSize(const MediaFacts& facts) const {
+    const MediaFacts seen = settings_.video->upright ? Upright(facts) : facts;
+    return {seen.width, seen.height};
+  }
+  absl::StatusOr<ItemShape> ShapeOf(const MediaFacts& facts) const;
+  absl::StatusOr<ItemLengths> LengthsOf(const VisionGrid& grid) const;
+  std::vector<uint32_t> Chosen(const MediaFacts& facts, const ItemShape& shape) const {
+    return ChosenFrames(settings_.video->frames, facts, shape.num_frames, /*times=*/{});
+  }
+  // Checks the planned lengths and the spans, writes everything but the pixels.
+  absl::StatusOr<ItemShape> Prepare(const ItemRequest& request,
+                                    std::span<const std::span<std::byte>> field_bytes) const;
+  absl::Status ProduceImage(const ItemRequest& request, const ItemShape& shape,
+                            std::span<std::byte> pixels) const;
+  absl::Status ProduceVideo(const ItemRequest& request, const ItemShape& shape,
+                            std::span<std::byte> pixels) const;
+
+  const QwenVision settings_;
+  const Limits limits_;
+  const std::vector<float> table_;
+  std::vector<FieldSpec> image_fields_;
+  std::vector<FieldSpec> video_fields_;
+};
+
+ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
+    : settings_(std::move(settings)), limits_(limits), table_(settings_.pixels.Table()) {
+  auto pixels = [&](std::string_view name, Medium medium) {
+    return PixelField(name, settings_.pixels, settings_.shape.frames, settings_.shape.patch,
+                      frames_on_wire(medium));
+  };
+  FieldSpec grid{"image_grid_thw", DType::kI64, false, {3}, nullptr};
+  image_fields_ = {pixels("pixel_values", Medium::kImage), grid};
+  if (!settings_.video) return;
+  grid.name = "video_grid_thw";
+  video_fields_ = {pixels("pixel_values_videos", Medium::kVideo), grid};
+  if (!settings_.video->timed) {
+    video_fields_.push_back(FieldSpec{"second_per_grid_ts", DType::kF32, false, {}, nullptr});
+  }
+}
+
+std::vector<MediumStyle> ImagesAndVideo::styles() const {
+  auto style = [&](Medium medium, const std::string& token) {
+    return MediumStyle{medium, settings_.vision_begin, token, settings_.vision_end, /*mrope=*/true};
+  };
+  std::vector<MediumStyle> styles = {style(Medium::kImage, settings_.image_token)};
+  if (settings_.video) styles.push_back(style(Medium::kVideo, settings_.video_token));
+  return styles;
+}
+
+absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const {
+  ItemShape shape;
+  const uint32_t patch = settings_.shape.patch;
+  if (facts.medium == Medium::kImage) {
+    const ImageSize picture = PictureSize(facts, settings_.pixels.picture);
+    EVENKEEL_ASSIGN_OR_RETURN(
+        shape.size, SmartResize(picture.height, picture.width, settings_.factor(), settings_.min_pixels,
+                                settings_.max_pixels, /*at_least_factor=*/false));
+    shape.grid = {1, shape.size.height / patch, shape.size.width / patch, 0};
+    return shape;
+  }
+  if (facts.medium != Medium::kVideo || !settings_.video) {
+    return absl::UnimplementedError(absl::StrCat("video of the processor ", settings_.processor_class));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(shape.num_frames, NumChosenFrames(settings_.video->frames, facts));
+  EVENKEEL_ASSIGN_OR_RETURN(shape.size, settings_.video->size(FrameSize(facts), shape.num_frames));
+  const uint32_t frames = settings_.shape.frames;
+  const double video_fps = static_cast<double>(facts.fps_num) / facts.fps_den;
+  const double sampled_fps = shape.num_frames / static_cast<double>(facts.num_frames) * video_fps;
+  shape.grid = {(shape.num_frames + frames - 1) / frames, shape.size.height / patch, shape.size.width / patch,
+                static_cast<float>(frames / sampled_fps)};
+  return shape;
+}
+
+absl::StatusOr<ItemLengths> ImagesAndVideo::LengthsOf(const VisionGrid& grid) const {
+  uint64_t rows = uint64_t{grid.t} * grid.h * grid.w;
+  if (rows > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("item of ", rows, " patches"));
+  }
+  auto patches = static_cast<uint32_t>(rows);
+  return ItemLengths{patches, patches, patches / (settings_.shape.merge * settings_.shape.merge)};
+}
+
+absl::StatusOr<std::vector<PlaceholderRun>> ImagesAndVideo::Placeholders(const MediaFacts& facts) const {
+  EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(facts));
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(shape.grid));
+  if (facts.medium == Medium::kImage || !settings_.video->timed) {
+    return std::vector<PlaceholderRun>{{.rows = lengths.output_rows, .grid = shape.grid}};
+  }
+  const double fps = static_cast<double>(facts.fps_num) / facts.fps_den;
+  std::vector<PlaceholderRun> runs;
+  for (std::string& time : TimesOf(Chosen(facts, shape), fps, settings_.shape.frames)) {
+    runs.push_back({std::move(time), lengths.output_rows / shape.grid.t, {1, shape.grid.h, shape.grid.w, 0}});
+  }
+  return runs;
+}
+
+absl::StatusOr<ItemShape> ImagesAndVideo::Prepare(const ItemRequest& request,
+                                                  std::span<const std::span<std::byte>> field_bytes) const {
+  EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(request.facts));
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(shape.grid));
+  if (lengths != request.planned) {
+    return absl::DataLossError(absl::StrCat("item of ", lengths.input_rows, " patches where the plan says ",
+                                            request.planned.input_rows));
+  }
+  EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields(request.medium), lengths, field_bytes));
+  const int64_t grid[3] = {shape.grid.t, shape.grid.h, shape.grid.w};
+  std::memcpy(field_bytes[1].data(), grid, sizeof(grid));
+  if (request.medium == Medium::kVideo && !settings_.video->timed) {
+    std::memcpy(field_bytes[2].data(), &shape.grid.second_per_grid, sizeof(float));
+  }
+  return shape;
+}
+
+absl::Status ImagesAndVideo::ProduceImage(const ItemRequest& request, const ItemShape& shape,
+                                          std::span<std::byte> pixels) const {
+  const PictureOptions& options = settings_.pixels.picture;
+  EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header,
+                            ReadPictureHeader(request.suffix, request.bytes, limits_, options));
+  const ImageSize planned = PictureSize(request.facts, options);
+  if (header.size != planned) {
+    return absl::DataLossError(absl::StrCat("image of ", header.size.width, "x", header.size.height,
+                                            " pixels where the index says ", planned.width, "x",
+                                            planned.height));
+  }
+  // A still stands for every frame of its patch.
+  const uint32_t copies = settings_.pixels.wire == Wire::kU8 ? 1 : settings_.shape.frames;
+  PatchWriter writer(settings_.shape, shape.size.width, settings_.pixels.wire, copies, table_, pixels);
+  PictureTarget target{.resized = shape.size, .filter = settings_.pixels.filter, .sink = &writer};
+  return DecodePicture(request.suffix, request.bytes, limits_, options, header, {&target, 1});
+}
+
+absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const ItemShape& shape,
+                                          std::span<std::byte> pixels) const {
+  const uint32_t group_frames = settings_.shape.frames;
+  const size_t frame_bytes = shape.size.rgb_bytes();
+  const size_t group_bytes = pixels.size() / shape.grid.t;
+  auto resized = std::make_unique_for_overwrite<uint8_t[]>(frame_bytes * group_frames);
+  std::vector<const uint8_t*> frames;
+  for (uint32_t i = 0; i < group_frames; ++i) frames.push_back(resized.get() + frame_bytes * i);
+  const ImageSize native = FrameSize(request.facts);
+  auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
+    const size_t in_group = position % group_frames;
+    Resize(settings_.pixels.picture.resampler, settings_.pixels.filter, rgb, native,
+           {resized.get() + frame_bytes * in_group, frame_bytes}, shape.size);
+    const bool last = position + 1 == shape.num_frames;
+    for (size_t i = in_group + 1; last && i < group_frames; ++i) {  // the last frame fills its group
+      std::memcpy(resized.get() + frame_bytes * i, frames[in_group], frame_bytes);
+    }
+    if (!last && in_group + 1 < group_frames) return absl::OkStatus();
+    WritePatches(settings_.shape, frames, shape.size.width, shape.size.height, settings_.pixels.wire,
+                 group_frames, table_, pixels.subspan(group_bytes * (position / group_frames), group_bytes));
+    return absl::OkStatus();
+  };
+  uint64_t repeated = 0;
+  const VideoWish wish{[&](std::span<const int64_t> times) {
+                         return ChosenFrames(settings_.video->frames, request.facts, shape.num_frames, times);
+                       },
+                       settings_.video->upright};
+  EVENKEEL_RETURN_IF_ERROR(
+      DecodeVideo(request.suffix, request.bytes, limits_, request.facts, wish, sink, &repeated));
+  if (request.notes != nullptr) request.notes->frames_repeated += repeated;
+  return absl::OkStatus();
+}
+
+absl::Status ImagesAndVideo::Produce(const ItemRequest& request,
+                                     std::span<const std::span<std::byte>> field_bytes) const {
+  EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, Prepare(request, field_bytes));
+  if (request.medium == Medium::kVideo) return ProduceVideo(request, shape, field_bytes[0]);
+  return ProduceImage(request, shape, field_bytes[0]);
+}
+
+absl::Status ImagesAndVideo::FillInvalid(const ItemRequest& request,
+                                         std::span<const std::span<std::byte>> field_bytes) const {
+  EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes).status());
+  std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
+  return absl::OkStatus();
+}
+
+void ImagesAndVideo::AddTo(CanonicalText& text) const {
+  text.Add("vision.family", std::string_view("qwen2_vl"));
+  text.Add("vision.processor_class", settings_.processor_class);
+  evenkeel::AddTo(text, settings_.pixels.picture);
+  text.Add("vision.patch_size", uint64_t{settings_.shape.patch});
+  text.Add("vision.temporal_patch_size", uint64_t{settings_.shape.frames});
+  text.Add("vision.merge_size", uint64_t{settings_.shape.merge});
+  text.Add("vision.min_pixels", settings_.min_pixels);
+  text.Add("vision.max_pixels", settings_.max_pixels);
+  settings_.pixels.AddValuesTo(text);
+  text.Add("video.supported", uint64_t{settings_.video.has_value()});
+  if (settings_.video) settings_.video->add_to(text);
+  if (settings_.video && settings_.video->upright) text.Add("video.rotation", std::string_view("apply"));
+}
+
+}  // namespace
+
+absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec) {
+  QwenVision out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kClipMean, kClipStd));
+  out.shape.patch = static_cast<uint32_t>(config.Uint("patch_size", 14, 1, 256));
+  out.shape.frames = static_cast<uint32_t>(config.Uint("temporal_patch_size", 2, 1, 16));
+  out.shape.merge = static_cast<uint32_t>(config.Uint("merge_size", 2, 1, 16));
+  constexpr uint64_t kMostPixels = 1ull << 32;
+  uint64_t min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
+  uint64_t max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
+  min_pixels = config.Uint("min_pixels", min_pixels != 0 ? min_pixels : 56 * 56, 1, kMostPixels);
+  max_pixels = config.Uint("max_pixels", max_pixels != 0 ? max_pixels : 28 * 28 * 1280, 1, kMostPixels);
+  out.min_pixels = spec.min_pixels != 0 ? spec.min_pixels : min_pixels;
+  out.max_pixels = spec.max_pixels != 0 ? spec.max_pixels : max_pixels;
+  out.processor_class = config.Text("processor_class", "Qwen2VLProcessor");
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  config.Inert({"default_to_square", "crop_size"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  if (out.min_pixels > out.max_pixels) {
+    return config.Error("min_pixels",
+                        absl::StrCat("is ", out.min_pixels, ", above max_pixels ", out.max_pixels));
+  }
+  return out;
+}
+
+std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& limits) {
+  return std::make_unique<ImagesAndVideo>(std::move(settings), limits);
+}
+
+std::vector<std::string> TimesOf(const std::vector<uint32_t>& chosen, double fps, uint32_t group) {
+  std::vector<std::string> times;
+  for (size_t first = 0; first < chosen.size(); first += group) {
+    const size_t last = std::min(first + group, chosen.size()) - 1;
+    const double time = (chosen[first] / fps + chosen[last] / fps) / 2;
+    times.push_back(absl::StrFormat("<%.1f seconds>", time));
+  }
+  return times;
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,57 @@
+// What the Qwen-VL families share: images and video as flattened patches on a grid. qwen2_vl.cc and
+// qwen3_vl.cc say how large pictures and frames become, and how a video's times are told.
+//
+// Thread safety: as MediaFamily.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "preprocess/family.h"
+#include "preprocess/frame_rules.h"
+#include "preprocess/patches.h"
+#include "preprocess/pixel_settings.h"
+
+namespace evenkeel {
+
+struct QwenVideo {
+  FrameChoice frames;
+  // The size that frames of `native` pixels become where so many are chosen. InvalidArgument: they are
+  // refused.
+  std::function<absl::StatusOr<ImageSize>(ImageSize native, uint32_t num_frames)> size;
+  // Qwen3-VL: every grid in time stands for itself, with its time before it; else all grids are one run, and
+  // second_per_grid_ts is a field.
+  bool timed = false;
+  bool upright = false;                        // frames are turned as rotation metadata says
+  uint32_t tokens_per_second = 0;              // positions, see SequenceStyle
+  std::function<void(CanonicalText&)> add_to;  // what all this depends on
+};
+
+struct QwenVision {
+  PixelSettings pixels;
+  PatchShape shape;
+  uint64_t min_pixels = 0;  // of images
+  uint64_t max_pixels = 0;
+  std::string processor_class;
+  std::string vision_begin = "<|vision_start|>";
+  std::string vision_end = "<|vision_end|>";
+  std::string image_token = "<|image_pad|>";
+  std::string video_token = "<|video_pad|>";
+  std::optional<QwenVideo> video;  // nothing: video is refused
+
+  uint32_t factor() const { return shape.patch * shape.merge; }
+};
+
+// The image processor's keys. The class's own defaults where they are missing.
+absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec);
+
+std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& limits);
+
+// "<0.5 seconds>" for every group of `group` chosen frames: the mean of its first and last frame's time. The
+// last group repeats its last frame. `fps` is the video's.
+std::vector<std::string> TimesOf(const std::vector<uint32_t>& chosen, double fps, uint32_t group);
+
+}  // namespace evenkeel

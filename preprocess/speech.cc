@@ -1,0 +1,187 @@
+#include "preprocess/speech.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/audio.h"
+#include "preprocess/families.h"
+#include "preprocess/log_mel.h"
+#include "preprocess/pixel_settings.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint32_t kUsualChunk = LogMel::kSamples / kSpeechRate;  // seconds
+constexpr uint32_t kLeastUnpadded = LogMel::kWindow / 2 + 1;      // samples, or the ends cannot be reflected
+
+class Speech final : public MediaFamily {
+ public:
+  Speech(SpeechSettings settings, const Limits& limits)
+      : settings_(std::move(settings)), limits_(limits), log_mel_(settings_.num_mels) {
+    const uint64_t num_mels = settings_.num_mels;
+    if (padded()) {
+      const uint64_t frames = settings_.padded_samples / LogMel::kHop;
+      fields_ = {FieldSpec{"input_features", DType::kF32, false, {num_mels, frames}, nullptr},
+                 FieldSpec{"feature_attention_mask", DType::kI64, false, {frames}, nullptr}};
+    } else {
+      fields_ = {FieldSpec{"input_features", DType::kF32, true, {num_mels}, nullptr},
+                 FieldSpec{"audio_feature_lengths", DType::kI64, false, {}, nullptr}};
+    }
+  }
+
+  std::vector<MediumStyle> styles() const override {
+    if (!settings_.style) return {};
+    return {*settings_.style};
+  }
+  const std::vector<FieldSpec>& fields(Medium) const override { return fields_; }
+
+  absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
+    const uint32_t frames = FramesOf(SpeechSamples(facts));
+    const uint32_t tokens = frames == 0 ? 0 : settings_.tokens(frames);
+    if (tokens == 0 || facts.num_samples == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("clip of ", facts.num_samples, " samples at ",
+                                                     facts.sample_rate, " Hz is too short for a token"));
+    }
+    const uint32_t rows = padded() ? settings_.padded_samples / LogMel::kHop : frames;
+    return ItemLengths{settings_.encodes_padding ? rows : frames, rows, tokens};
+  }
+
+  absl::Status Produce(const ItemRequest& request,
+                       std::span<const std::span<std::byte>> field_bytes) const override {
+    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
+    uint64_t planned = SpeechSamples(request.facts);
+    if (padded()) planned = std::min<uint64_t>(planned, settings_.padded_samples);
+    EVENKEEL_ASSIGN_OR_RETURN(DecodedAudio audio,
+                              DecodeSpeech(request.suffix, request.bytes, limits_, request.facts, planned));
+    if (audio.samples.size() != planned) {
+      return absl::DataLossError(
+          absl::StrCat("clip of ", audio.samples.size(), " samples at 16 kHz where the plan says ", planned));
+    }
+    if (request.notes != nullptr) {
+      request.notes->samples_filled += audio.filled;
+      request.notes->samples_trimmed += audio.trimmed;
+    }
+    std::span<float> features(reinterpret_cast<float*>(field_bytes[0].data()),
+                              field_bytes[0].size() / sizeof(float));
+    if (!Features(audio.samples, features)) return absl::DataLossError("audio whose samples are not finite");
+    return absl::OkStatus();
+  }
+
+  absl::Status FillInvalid(const ItemRequest& request,
+                           std::span<const std::span<std::byte>> field_bytes) const override {
+    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
+    std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
+    return absl::OkStatus();
+  }
+
+  MediaFacts DummyFacts() const override {
+    MediaFacts facts;
+    facts.medium = Medium::kAudio;
+    facts.sample_rate = kSpeechRate;
+    facts.channels = 1;
+    facts.num_samples = 3 * LogMel::kHop;  // the least of which every family makes a token
+    facts.duration_us = facts.num_samples * 1000000 / kSpeechRate;
+    return facts;
+  }
+
+  void AddTo(CanonicalText& text) const override {
+    text.Add("audio.family", std::string_view("whisper"));
+    text.Add("audio.processor_class", settings_.processor_class);
+    text.Add("audio.feature_size", uint64_t{settings_.num_mels});
+    text.Add("audio.resampler", std::string_view("soxr_hq"));
+    if (settings_.padded_samples != LogMel::kSamples) {
+      text.Add("audio.padded_samples", uint64_t{settings_.padded_samples});
+    }
+  }
+
+ private:
+  bool padded() const { return settings_.padded_samples != 0; }
+
+  // Frames that the mask counts. Of a clip that is not padded the extractor drops a begun one.
+  uint32_t FramesOf(uint64_t samples) const {
+    if (padded()) return MaskedFrames(samples, settings_.padded_samples);
+    if (samples < kLeastUnpadded) return 0;
+    return static_cast<uint32_t>(std::min<uint64_t>(samples, std::numeric_limits<uint32_t>::max()) /
+                                 LogMel::kHop);
+  }
+
+  bool Features(std::span<const float> samples, std::span<float> out) const {
+    if (padded()) return log_mel_.Compute(samples, out, settings_.padded_samples);
+    const size_t num_mels = settings_.num_mels;
+    const size_t frames = out.size() / num_mels;
+    std::vector<float> by_mel(out.size());
+    if (!log_mel_.Compute(samples, by_mel, static_cast<uint32_t>(samples.size()))) return false;
+    for (size_t frame = 0; frame < frames; ++frame) {
+      for (size_t mel = 0; mel < num_mels; ++mel) out[frame * num_mels + mel] = by_mel[mel * frames + frame];
+    }
+    return true;
+  }
+
+  // Checks the planned lengths and the spans, writes all but the features.
+  absl::Status Prepare(const ItemRequest& request, std::span<const std::span<std::byte>> field_bytes) const {
+    EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(request.facts));
+    if (lengths != request.planned) {
+      return absl::DataLossError(absl::StrCat("clip of ", lengths.output_rows, " tokens where the plan says ",
+                                              request.planned.output_rows));
+    }
+    EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
+    std::span<int64_t> counts(reinterpret_cast<int64_t*>(field_bytes[1].data()),
+                              field_bytes[1].size() / sizeof(int64_t));
+    const uint32_t frames = FramesOf(SpeechSamples(request.facts));
+    if (padded()) {
+      for (uint32_t i = 0; i < counts.size(); ++i) counts[i] = i < frames ? 1 : 0;
+    } else {
+      counts[0] = frames;
+    }
+    return absl::OkStatus();
+  }
+
+  const SpeechSettings settings_;
+  const Limits limits_;
+  const LogMel log_mel_;
+  std::vector<FieldSpec> fields_;
+};
+
+}  // namespace
+
+uint32_t MaskedFrames(uint64_t num_samples, uint32_t padded_samples) {
+  const uint64_t samples = std::min<uint64_t>(num_samples, padded_samples);
+  return static_cast<uint32_t>((samples + LogMel::kHop - 1) / LogMel::kHop);
+}
+
+absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config) {
+  SpeechSettings out;
+  out.num_mels = static_cast<uint32_t>(config.Uint("feature_size", 80, 1, 512));
+  out.processor_class = config.Text("processor_class", "WhisperProcessor");
+  const auto chunk = static_cast<uint32_t>(config.Uint("chunk_length", kUsualChunk, 1, 3600));
+  out.padded_samples = chunk * kSpeechRate;
+  config.Pin("hop_length", double{LogMel::kHop});
+  config.Pin("n_fft", double{LogMel::kWindow});
+  config.Pin("n_samples", double(out.padded_samples));
+  config.Pin("nb_max_frames", double(out.padded_samples / LogMel::kHop));
+  config.Pin("sampling_rate", double{kSpeechRate});
+  config.Pin("padding_side", std::string_view("right"));
+  config.Pin("padding_value", 0.0);
+  config.Pin("dither", 0.0);
+  // mel_filters: older checkpoints carry the matrix that the extractor computes anew.
+  config.Inert({"feature_extractor_type", "return_attention_mask", "mel_filters", "auto_map",
+                "return_tensors", "_name_or_path", "transformers_version"});
+  if (config.Has("image_processor_type")) {
+    IgnoreImageProcessor(config);
+  } else {
+    config.Pin("do_normalize", false);
+  }
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  return out;
+}
+
+std::unique_ptr<MediaFamily> MakeSpeech(SpeechSettings settings, const Limits& limits) {
+  return std::make_unique<Speech>(std::move(settings), limits);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,136 @@
+#include "preprocess/tiles.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/patches.h"
+
+namespace evenkeel {
+namespace {
+
+uint32_t NumTiles(const std::vector<TileCut>& cuts) {
+  uint32_t tiles = 0;
+  for (const TileCut& cut : cuts) tiles += cut.columns * cut.rows;
+  return tiles;
+}
+
+class Tiles final : public MediaFamily {
+ public:
+  Tiles(TileSettings settings, const Limits& limits)
+      : settings_(std::move(settings)),
+        limits_(limits),
+        table_(settings_.pixels.Table()),
+        fields_{PixelField("pixel_values", settings_.pixels, 1, settings_.side, 1)} {}
+
+  std::vector<MediumStyle> styles() const override { return {settings_.style}; }
+  const std::vector<FieldSpec>& fields(Medium medium) const override {
+    static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
+    return medium == Medium::kImage ? fields_ : *kNone;
+  }
+
+  absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, CutsOf(facts));
+    return LengthsOf(cuts);
+  }
+
+  absl::Status Produce(const ItemRequest& request,
+                       std::span<const std::span<std::byte>> field_bytes) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, Prepare(request, field_bytes));
+    const PictureOptions& options = settings_.pixels.picture;
+    EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header,
+                              ReadPictureHeader(request.suffix, request.bytes, limits_, options));
+    if (header.size != PictureSize(request.facts, options)) {
+      return absl::DataLossError(absl::StrCat("image of ", header.size.width, "x", header.size.height,
+                                              " pixels where the index says ", request.facts.width, "x",
+                                              request.facts.height));
+    }
+    const size_t tile_bytes = field_bytes[0].size() / request.planned.input_rows;
+    std::vector<PatchWriter> writers;
+    std::vector<PictureTarget> targets;
+    writers.reserve(cuts.size());
+    size_t done = 0;
+    for (const TileCut& cut : cuts) {
+      const size_t bytes = tile_bytes * cut.columns * cut.rows;
+      writers.emplace_back(PatchShape{settings_.side, 1, 1}, settings_.side * cut.columns,
+                           settings_.pixels.wire, 1, table_, field_bytes[0].subspan(done, bytes));
+      targets.push_back(cut.target);
+      targets.back().sink = &writers.back();
+      done += bytes;
+    }
+    return DecodePicture(request.suffix, request.bytes, limits_, options, header, targets);
+  }
+
+  absl::Status FillInvalid(const ItemRequest& request,
+                           std::span<const std::span<std::byte>> field_bytes) const override {
+    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes).status());
+    std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
+    return absl::OkStatus();
+  }
+
+  MediaFacts DummyFacts() const override {
+    MediaFacts facts;
+    facts.width = facts.height = settings_.side;
+    return facts;
+  }
+
+  void AddTo(CanonicalText& text) const override {
+    text.Add("vision.family", std::string_view(settings_.family));
+    settings_.pixels.AddTo(text);
+    text.Add("vision.side", uint64_t{settings_.side});
+    text.Add("vision.tokens_per_tile", uint64_t{settings_.tokens_per_tile});
+    text.Add("vision.patches_per_tile", uint64_t{settings_.patches_per_tile});
+    settings_.add_to(text);
+  }
+
+ private:
+  absl::StatusOr<std::vector<TileCut>> CutsOf(const MediaFacts& facts) const {
+    if (facts.medium != Medium::kImage) {
+      return absl::UnimplementedError(absl::StrCat("video of the family ", settings_.family));
+    }
+    const ImageSize size = PictureSize(facts, settings_.pixels.picture);
+    if (size.width == 0 || size.height == 0) return absl::InvalidArgumentError("no pixels");
+    std::vector<TileCut> cuts = settings_.cuts(size);
+    for (const TileCut& cut : cuts) {
+      const ImageSize resized = cut.target.resized;
+      if (resized.width == 0 || resized.height == 0 || resized.rgb_bytes() > 3 * limits_.max_image_pixels) {
+        return absl::InvalidArgumentError(absl::StrCat("image of ", size.width, "x", size.height,
+                                                       " pixels, which the processor makes ", resized.width,
+                                                       "x", resized.height));
+      }
+    }
+    return cuts;
+  }
+
+  ItemLengths LengthsOf(const std::vector<TileCut>& cuts) const {
+    const uint32_t tiles = NumTiles(cuts);
+    return {tiles * settings_.patches_per_tile, tiles, tiles * settings_.tokens_per_tile};
+  }
+
+  absl::StatusOr<std::vector<TileCut>> Prepare(const ItemRequest& request,
+                                               std::span<const std::span<std::byte>> field_bytes) const {
+    EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, CutsOf(request.facts));
+    const ItemLengths lengths = LengthsOf(cuts);
+    if (lengths != request.planned) {
+      return absl::DataLossError(absl::StrCat("item of ", lengths.input_rows, " tiles where the plan says ",
+                                              request.planned.input_rows));
+    }
+    EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
+    return cuts;
+  }
+
+  const TileSettings settings_;
+  const Limits limits_;
+  const std::vector<float> table_;
+  const std::vector<FieldSpec> fields_;
+};
+
+}  // namespace
+
+std::unique_ptr<MediaFamily> MakeTiles(TileSettings settings, const Limits& limits) {
+  return std::make_unique<Tiles>(std::move(settings), limits);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,42 @@
+// Families whose pictures become tiles of one size, [tiles, 3, side, side]: one for CLIP, SigLIP and LLaVA,
+// several for InternVL. A family says how a picture is cut; the rest is here.
+//
+// Thread safety: as MediaFamily.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "preprocess/family.h"
+#include "preprocess/pixel_settings.h"
+
+namespace evenkeel {
+
+// A resized picture (`sink` is not looked at), whose window's tiles follow in rows from the left.
+struct TileCut {
+  PictureTarget target;
+  uint32_t columns = 1;
+  uint32_t rows = 1;
+};
+
+struct TileSettings {
+  std::string family;  // for the digest
+  PixelSettings pixels;
+  uint32_t side = 0;              // of a tile, pixels
+  uint32_t tokens_per_tile = 0;   // placeholders
+  uint32_t patches_per_tile = 0;  // what the encoder computes
+  MediumStyle style;              // of images
+  // How a picture of this size is cut; tiles in the order of the cuts. Pure.
+  std::function<std::vector<TileCut>(ImageSize)> cuts;
+  // What `cuts` depends on, for the digest.
+  std::function<void(CanonicalText&)> add_to;
+};
+
+// Fields: pixel_values [tiles, 3 * side * side]. input_rows are tiles.
+std::unique_ptr<MediaFamily> MakeTiles(TileSettings settings, const Limits& limits);
+
+}  // namespace evenkeel

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/text/styles.json: chats by the templates that checkpoints publish, and their tokens.
+
+    python3 -m venv VENV && VENV/bin/pip install transformers==5.23.0 tokenizers==0.23.2 jinja2==3.1.6
+    VENV/bin/python tests/golden/make_chat_goldens.py TEMPLATES
+
+TEMPLATES holds the chat templates as their checkpoints have them, which are not part of the project: llama3.jinja
+(Meta-Llama-3-8B-Instruct, tokenizer_config.json), llava.jinja (llava-hf/llava-1.5-7b-hf, chat_template.json) and
+internvl.jinja (OpenGVLab/InternVL3-8B-hf, tokenizer_config.json). That of Qwen2-Audio is in transformers itself.
+
+It also trains tests/golden/tokenizer-llama, a small tokenizer of the shape of Llama-2's: a mark instead of spaces, put
+before every text, and bytes for what it does not know.
+"""
+import json
+import pathlib
+import re
+import sys
+
+import tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors, trainers
+from transformers.models.qwen2_audio.processing_qwen2_audio import Qwen2AudioProcessor
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from make_tokenizer import corpus
+
+GOLDEN = pathlib.Path(__file__).resolve().parent
+TYPES = {"image": 1, "audio": 3}
+LLAMA3 = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>"]
+
+
+def train_llama():
+    normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    trained = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=300, min_frequency=4, show_progress=False, max_token_length=8)
+    trained.train_from_iterator((normalizer.normalize_str(line) for text in corpus() for line in text.splitlines()),
+                                trainer)
+    state = json.loads(trained.to_str())["model"]
+    vocab = {token: number for number, token in enumerate(["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)])}
+    for token in state["vocab"]:
+        vocab.setdefault(token, len(vocab))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[tuple(merge) for merge in state["merges"]], byte_fallback=True,
+                                     fuse_unk=True, unk_token="<unk>"))
+    tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.ByteFallback()
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)
+                                  for token in ("<unk>", "<s>", "</s>", "<image>")])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    (GOLDEN / "tokenizer-llama").mkdir(exist_ok=True)
+    tokenizer.save(str(GOLDEN / "tokenizer-llama/tokenizer.json"))
+
+
+def text(value):
+    return {"type": "text", "text": value}
+
+
+def medium(name, rows):
+    return {"type": name, "rows": rows}
+
+
+def chats(kind):
+    """A message's content is a list of texts and media."""
+    item = medium(kind, 5) if kind else text("And then?")
+    yield [("user", [text("Hi")]), ("assistant", [text("Hello there.")])]
+    yield [("system", [text("Be brief.")]), ("user", [text("Hi")]), ("assistant", [text("Hello.")])]
+    yield [("user", [item, text("What is this?")]), ("assistant", [text("A boat.")]), ("user", [text("And?")]),
+           ("assistant", [text("Nothing else.\nAt all.")])]
+    yield [("user", [text("First "), item, text("then"), item, text("?")]), ("assistant", [text("Größe 船 😀.")])]
+    yield [("user", [text("\n\n  spaces \t")]), ("assistant", [text("\u3000 kept or not\n\n")])]
+    yield [("assistant", [text("I speak first.")]), ("user", [text("?")]), ("assistant", [text("  ")])]
+
+
+def joined(content):
+    return "".join(part["text"] for part in content)
+
+
+def expand(rendered, token, begin, end, rows):
+    counts = iter(rows)
+    return re.sub(re.escape(token), lambda _: begin + token * next(counts) + end, rendered)
+
+
+STYLES = {
+    # style: (tokenizer, added tokens, medium, placeholder, its marks, regular expression of what is trained)
+    "llama3": ("tokenizer", LLAMA3, None, "", ("", ""),
+               r"<\|start_header_id\|>assistant<\|end_header_id\|>\n\n(.*?<\|eot_id\|>)"),
+    "llava": ("tokenizer-llama", [], "image", "<image>", ("", ""), r"ASSISTANT: (.*?)(?=USER: |ASSISTANT: |$)"),
+    "internvl": ("tokenizer", ["<img>", "</img>", "<IMG_CONTEXT>"], "image", "<IMG_CONTEXT>", ("<img>", "</img>"),
+                 r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)"),
+    "qwen2_audio": ("tokenizer", [], "audio", "<|AUDIO|>", ("", ""), r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)"),
+}
+
+
+def cases(style, templates):
+    folder, added, kind, placeholder, (begin, end), pattern = STYLES[style]
+    tokenizer = Tokenizer.from_file(str(GOLDEN / folder / "tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in added])
+    template = (Qwen2AudioProcessor.default_chat_template.fget(None) if style == "qwen2_audio"
+                else (templates / f"{style}.jinja").read_text(encoding="utf-8"))
+    untrained = {tokenizer.token_to_id(token) for token in (placeholder, begin, end, "<|audio_bos|>", "<|audio_eos|>")}
+    for turns in chats(kind):
+        if style == "qwen2_audio" and turns[0][0] != "system":
+            turns = [("system", [text("You are a helpful assistant.")])] + turns  # as the template itself would
+        messages = [{"role": role, "content": joined(content) if style == "llama3" else content}
+                    for role, content in turns]
+        (rendered,), _ = render_jinja_template([messages], chat_template=template, bos_token="<|begin_of_text|>")
+        items = [part for _, content in turns for part in content if part["type"] != "text"]
+        rows = [part["rows"] for part in items]
+        if placeholder:
+            rendered = expand(rendered, placeholder, begin, end, rows)
+        encoding = tokenizer.encode(rendered, add_special_tokens=style == "llava")
+        ranges = [match.span(1) for match in re.finditer(pattern, rendered, re.S)]
+        trained = [number not in untrained and any(first < last_of_token <= last for first, last in ranges)
+                   for number, (_, last_of_token) in zip(encoding.ids, encoding.offsets)]
+        yield {"style": style, "tokenizer": folder, "added": added, "rendered": rendered,
+               "turns": [{"role": role, "content": [part["text"] if part["type"] == "text" else {"medium": part["type"]}
+                                                     for part in content]} for role, content in turns],
+               "items": [{"medium": part["type"], "rows": part["rows"], "grid": None} for part in items],
+               "ids": encoding.ids,
+               "labels": [-100 if i == 0 or not trained[i] else number for i, number in enumerate(encoding.ids)]}
+
+
+def main():
+    assert tokenizers.__version__.startswith("0.2"), tokenizers.__version__
+    train_llama()
+    found = [case for style in STYLES for case in cases(style, pathlib.Path(sys.argv[1]))]
+    out = json.dumps({"cases": found}, ensure_ascii=True, separators=(",", ":")).replace("},{\"style", "},\n{\"style")
+    (GOLDEN / "text/styles.json").write_text(out + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/families.json: what the real processors make of pictures, clips and sizes.
+
+    python3 -m venv VENV && VENV/bin/pip install transformers==5.23.0 torch torchvision pillow==13.0.0
+    VENV/bin/python tests/golden/make_family_goldens.py
+
+pixels   hashes of pixel_values of small pictures (data/pictures), by the torchvision and the PIL path
+canvas   sizes and tile counts by the processors' own functions, for sizes of every kind
+video    frame sizes and times of Qwen3-VL
+audio    tokens of clips by Qwen2-Audio, Qwen2.5-Omni and Qwen3-Omni; features of an unpadded clip
+"""
+import json
+import pathlib
+import random
+
+import numpy as np
+from PIL import Image
+from transformers import WhisperFeatureExtractor
+from transformers.image_transforms import get_resize_output_image_size
+from transformers.models.clip.image_processing_clip import CLIPImageProcessor
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.llava.image_processing_llava import LlavaImageProcessor
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import _get_feat_extract_output_lengths as qwen2_tokens
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+from transformers.models.qwen3_omni_moe.processing_qwen3_omni_moe import _get_feat_extract_output_lengths as qwen3_tokens
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.siglip.image_processing_siglip import SiglipImageProcessor
+
+GOLDEN = pathlib.Path(__file__).resolve().parent
+PROCESSORS = GOLDEN / "data/processors"
+CLASSES = {
+    "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
+    "internvl": (GotOcr2ImageProcessor, GotOcr2ImageProcessorPil),
+    "llava": (CLIPImageProcessor, CLIPImageProcessorPil),
+    "llava-pad": (LlavaImageProcessor, LlavaImageProcessorPil),
+    "qwen2-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
+    "qwen3-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
+    "siglip": (SiglipImageProcessor, SiglipImageProcessorPil),
+}
+# Bands and stripes of the scene, so that crops, paddings and every order of the resize's passes are met.
+WINDOWS = {"scene": (0, 0, 41, 29), "wide": (0, 7, 41, 12), "high": (3, 2, 9, 29), "dot": (5, 5, 6, 6),
+           "square": (5, 1, 33, 29)}
+
+
+def config(name):
+    values = json.loads((PROCESSORS / name / "preprocessor_config.json").read_text())
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def mix(values):
+    """A hash that depends on every bit and its place, modulo 2^64."""
+    bits = np.ascontiguousarray(values, np.float32).ravel().view(np.uint32).astype(np.uint64)
+    places = np.arange(1, bits.size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        return f"{int(((bits + places) * (places | np.uint64(1))).sum(dtype=np.uint64)):016x}"
+
+
+def pixels():
+    scene = Image.open(GOLDEN / "data/images/scene.png").convert("RGB")
+    pictures = {name: scene.crop(box) for name, box in WINDOWS.items()}
+    (GOLDEN / "data/pictures").mkdir(exist_ok=True)
+    for name, picture in pictures.items():
+        picture.save(GOLDEN / f"data/pictures/{name}.png")
+    cases = []
+    for name, classes in CLASSES.items():
+        for resampler, make in zip(("aten_u8", "pil13"), classes):
+            processor = make(**config(name))
+            for picture, image in pictures.items():
+                values = processor(image, return_tensors="np")["pixel_values"]
+                cases.append({"processor": name, "resampler": resampler, "picture": picture,
+                              "rows": values.shape[0], "values": values.size, "hash": mix(values)})
+    return cases
+
+
+def sizes(count, most):
+    generator = random.Random(count)
+    yield from [(448, 448), (896, 448), (448, 896), (1, 1), (1, 199), (4000, 21), (336, 337), (3000, 4000), (800, 1000)]
+    for _ in range(count):
+        yield generator.randrange(1, most), generator.randrange(1, most)
+
+
+def canvas():
+    tiles = GotOcr2ImageProcessor(**config("internvl"))
+    internvl, shortest = [], []
+    for width, height in list(sizes(600, 3000)) + list(sizes(601, 700)):
+        internvl.append([width, height, tiles.get_number_of_image_patches(height, width)])
+        empty = np.broadcast_to(np.zeros((1, 1, 1), np.uint8), (3, height, width))
+        rows, columns = get_resize_output_image_size(empty, 336, default_to_square=False, input_data_format="channels_first")
+        shortest.append([width, height, columns, rows])
+    return {"internvl": internvl, "shortest_edge_336": shortest}
+
+
+def video():
+    generator = random.Random(5)
+    resized = []
+    for _ in range(500):
+        frames, width, height = generator.randrange(2, 769), generator.randrange(8, 2600), generator.randrange(8, 2600)
+        least, most = generator.choice([(4096, 25165824), (131072, 786432), (4096, 2097152)])
+        try:
+            size = smart_resize(frames, height, width, 2, 32, least, most)
+        except ValueError:
+            size = (0, 0)
+        resized.append([frames, width, height, least, most, size[1], size[0]])
+    times = []
+    for chosen, fps in (([0, 12, 24, 36], 24.0), ([0, 1, 2], 29.97), ([0, 15, 31, 46, 62], 30.0), ([0, 250], 1.0),
+                        ([1, 4, 9, 16, 25], 60000 / 1001), ([0, 3, 6, 9], 4.0), ([5, 6], 0.37)):
+        found = Qwen3VLProcessor._calculate_timestamps(None, list(chosen), fps, 2)
+        times.append({"chosen": chosen, "fps": fps, "times": [f"<{time:.1f} seconds>" for time in found]})
+    return {"smart_resize": resized, "times": times}
+
+
+def audio():
+    lengths = list(range(1, 301)) + list(range(301, 3001, 37)) + [3000, 4999, 7500, 29999, 30000]
+    extractor = WhisperFeatureExtractor(feature_size=128)
+    samples = (np.sin(np.arange(5417) ** 2 * 1e-5) * 0.5).astype(np.float32)
+    out = extractor(samples, sampling_rate=16000, padding=True, truncation=False, return_attention_mask=True,
+                    return_tensors="np")
+    features = out["input_features"][0]
+    return {"lengths": lengths, "qwen2": [max(int(qwen2_tokens(n)), 0) for n in lengths],
+            "qwen3": [int(qwen3_tokens(n)) for n in lengths], "unpadded_samples": len(samples),
+            "unpadded_shape": list(features.shape), "unpadded_mask": int(out["attention_mask"].sum()),
+            "unpadded_features": [round(float(value), 6) for value in features[::9, ::5].ravel()]}
+
+
+def main():
+    out = {"pixels": pixels(), "canvas": canvas(), "video": video(), "audio": audio()}
+    text = json.dumps(out, separators=(",", ":")).replace("},{", "},\n{")
+    (GOLDEN / "families.json").write_text(text + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+#include "preprocess/qwen_omni.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "preprocess/log_mel.h"
+#include "preprocess/qwen2_audio.h"
+#include "preprocess/speech.h"
+#include "tests/preprocess/family_golden.h"
+
+namespace evenkeel {
+namespace {
+
+ProcessorSpec AudioSpec(const std::string& processor) {
+  ProcessorSpec spec;
+  spec.audio = GoldenPath("processors/" + processor);
+  return spec;
+}
+
+MediaFacts Clip(uint64_t samples) {
+  MediaFacts facts;
+  facts.medium = Medium::kAudio;
+  facts.sample_rate = 16000;
+  facts.channels = 1;
+  facts.num_samples = samples;
+  return facts;
+}
+
+TEST(QwenOmni, TokensAreThoseOfTransformers) {
+  const nlohmann::json golden = FamilyGolden("audio");
+  for (size_t i = 0; i < golden["lengths"].size(); ++i) {
+    const uint32_t frames = golden["lengths"][i];
+    EXPECT_EQ(Qwen2AudioTokens(frames), golden["qwen2"][i]) << frames;
+    EXPECT_EQ(Qwen3OmniTokens(frames), golden["qwen3"][i]) << frames;
+  }
+  EXPECT_EQ(Qwen3OmniTokens(3000), 390u);  // 391 where a division rounds towards zero
+}
+
+TEST(QwenOmni, ClipsOfQwen3OmniAreAsLongAsTheyAre) {
+  auto processor = LoadOrFail(AudioSpec("qwen3-omni"));
+  EXPECT_EQ(*processor->Measure(Clip(16000)), (ItemLengths{100, 100, 13}));
+  EXPECT_EQ(*processor->Measure(Clip(16159)), (ItemLengths{100, 100, 13}));
+  EXPECT_EQ(*processor->Measure(Clip(16160)), (ItemLengths{101, 101, 14}));
+  EXPECT_EQ(processor->Measure(Clip(60 * 16000))->output_rows, 780u) << "nothing is cut";
+  EXPECT_TRUE(absl::IsInvalidArgument(processor->Measure(Clip(200)).status()));
+  EXPECT_TRUE(processor->Measure(Clip(201)).ok());
+}
+
+TEST(QwenOmni, ClipsOfQwen2OmniArePaddedToFiveMinutes) {
+  auto processor = LoadOrFail(AudioSpec("qwen2_5-omni"));
+  EXPECT_EQ(*processor->Measure(Clip(30 * 16000)), (ItemLengths{3000, 30000, 750}));
+  EXPECT_EQ(*processor->Measure(Clip(400 * 16000)), (ItemLengths{30000, 30000, 7500}));
+  EXPECT_EQ(processor->fields(Medium::kAudio)[0].trailing, (std::vector<uint64_t>{128, 30000}));
+}
+
+TEST(QwenOmni, UnpaddedFeaturesAreThoseOfTransformers) {
+  const nlohmann::json golden = FamilyGolden("audio");
+  std::vector<float> samples(golden["unpadded_samples"].get<size_t>());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i] = static_cast<float>(std::sin(static_cast<double>(i) * static_cast<double>(i) * 1e-5) * 0.5);
+  }
+  const size_t frames = golden["unpadded_shape"][1];
+  ASSERT_EQ(frames, samples.size() / 160);
+  EXPECT_EQ(frames, golden["unpadded_mask"]);
+  std::vector<float> features(128 * frames);
+  ASSERT_TRUE(LogMel(128).Compute(samples, features, static_cast<uint32_t>(samples.size())));
+  size_t next = 0;
+  for (size_t mel = 0; mel < 128; mel += 9) {
+    for (size_t frame = 0; frame < frames; frame += 5) {
+      const float expected = golden["unpadded_features"][next++];
+      EXPECT_NEAR(features[mel * frames + frame], expected, 1e-4) << mel << " " << frame;  // its f32 path
+    }
+  }
+}
+
+TEST(QwenOmni, RowsOfAnUnpaddedClipAreItsFrames) {
+  Item item = Make(AudioSpec("qwen3-omni"), Medium::kAudio, "audio/stereo.flac");
+  ASSERT_TRUE(item.status.ok()) << item.status;
+  const uint64_t frames = item.lengths.input_rows;
+  EXPECT_EQ(item.fields[0].size(), 4 * 128 * frames);
+  int64_t length = 0;
+  std::memcpy(&length, item.fields[1].data(), sizeof(length));
+  EXPECT_EQ(length, frames);
+}
+
+TEST(QwenOmni, ImagesAreReadFromTheSameFile) {
+  ProcessorSpec spec = AudioSpec("qwen2_5-omni");
+  spec.vision = spec.audio;
+  EXPECT_NE(LoadOrFail(spec), nullptr);
+}
+
+}  // namespace
+}  // namespace evenkeel

@@ -1,0 +1,153 @@
+// Chats in every style against the checkpoints' own templates, and what is cut where a sequence is too long.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "preprocess/text/rendering.h"
+#include "preprocess/text/trim.h"
+#include "tests/preprocess/text/golden.h"
+#include "tests/preprocess/text/samples.h"
+
+namespace evenkeel {
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+SequenceStyle StyleOf(const std::string& chat) {
+  MediumStyle image{Medium::kImage, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>", false};
+  if (chat == "internvl") image = {Medium::kImage, "<img>", "<IMG_CONTEXT>", "</img>", false};
+  if (chat == "llava" || chat == "vicuna") return {.media = {{Medium::kImage, "", "<image>", "", false}}};
+  return {.media = {image, {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", false}}};
+}
+
+ProcessorSpec SpecOf(const std::string& chat) {
+  ProcessorSpec spec;
+  spec.chat = chat;
+  spec.tokenizer = GoldenFolder() + (chat == "llava" || chat == "vicuna" ? "/tokenizer-llama" : "/tokenizer");
+  if (chat == "internvl") spec.added_tokens = {"<img>", "</img>", "<IMG_CONTEXT>"};
+  return spec;
+}
+
+std::unique_ptr<SequenceBuilder> Load(const ProcessorSpec& spec, const Limits& limits = {}) {
+  absl::StatusOr<std::unique_ptr<SequenceBuilder>> builder =
+      SequenceBuilder::Load(spec, limits, StyleOf(spec.chat));
+  EXPECT_TRUE(builder.ok()) << builder.status();
+  return builder.ok() ? *std::move(builder) : nullptr;
+}
+
+TEST(ChatStyles, GiveTheTokensOfTheCheckpointsOwnTemplates) {
+  for (const nlohmann::json& example : GoldenCases("styles.json")) {
+    SCOPED_TRACE(example["style"].get<std::string>() + ": " + example["rendered"].get<std::string>());
+    ProcessorSpec spec = SpecOf(example["style"]);
+    spec.added_tokens = example["added"].get<std::vector<std::string>>();
+    auto builder = Load(spec);
+    ASSERT_NE(builder, nullptr);
+    Sample sample = SampleOf(example);
+    absl::StatusOr<Sequence> sequence =
+        builder->Build(sample.conversation, sample.items, OnGrids(sample.items, sample.grids));
+    ASSERT_TRUE(sequence.ok()) << sequence.status();
+    EXPECT_EQ(sequence->input_ids, example["ids"].get<Ids>());
+    EXPECT_EQ(sequence->labels, example["labels"].get<Ids>());
+  }
+}
+
+TEST(ChatStyles, VicunaEndsAnswersWithTheEndOfTheText) {
+  auto builder = Load(SpecOf("vicuna"));
+  std::vector<SampleItem> items = {Image(2)};
+  Conversation chat = Chat({Item(Medium::kImage, 0), Text("\nWhat?")}, {Text("A boat.")});
+  chat.turns.push_back({Role::kUser, {Text("And?")}});
+  chat.turns.push_back({Role::kAssistant, {Text("No.")}});
+  absl::StatusOr<Sequence> sequence = builder->Build(chat, items, OnGrids(items, {}));
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_EQ(sequence->input_ids,
+            *builder->tokenizer().Encode("<s>USER: <image><image>\nWhat? ASSISTANT: A boat.</s>"
+                                         "USER: And? ASSISTANT: No.</s>"));
+  EXPECT_EQ(sequence->labels.back(), builder->pad_token());
+  EXPECT_EQ(std::count(sequence->labels.begin(), sequence->labels.end(), builder->pad_token()), 2);
+}
+
+TEST(ChatStyles, PlainSamplesBeginAsTheStyleBegins) {
+  ProcessorSpec spec = SpecOf("llama3");
+  spec.added_tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+  auto builder = Load(spec);
+  absl::StatusOr<Sequence> sequence = builder->Build(Plain({Text("boat")}), {}, {});
+  ASSERT_TRUE(sequence.ok());
+  EXPECT_EQ(sequence->input_ids, *builder->tokenizer().Encode("<|begin_of_text|>boat<|endoftext|>"));
+}
+
+TEST(ChatStyles, MarksThatTheTokenizerLacksAreNamed) {
+  absl::Status status = SequenceBuilder::Load(SpecOf("llama3"), Limits(), StyleOf("llama3")).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("<|start_header_id|>"));
+}
+
+TEST(Trim, TakesAwayWhatPythonTakesAway) {
+  EXPECT_EQ(Trimmed(std::string_view(" \t\n\xe3\x80\x80 a b\xc2\xa0\x1f")), "a b");
+  EXPECT_EQ(Trimmed(std::string_view("\xe2\x80\x8b")), "\xe2\x80\x8b") << "a zero-width space is none";
+  EXPECT_EQ(Trimmed(std::string_view("  ")), "");
+  Turn turn{Role::kUser, {Text(" "), Text("\n a "), Item(Medium::kImage, 0), Text(" b"), Text(" \t")}};
+  Turn trimmed = Trimmed(turn);
+  EXPECT_EQ(trimmed.spans[0].text + trimmed.spans[1].text, "a ");
+  EXPECT_EQ(trimmed.spans[3].text + trimmed.spans[4].text, " b");
+}
+
+// Runs of an item with text between them, as a video that tells its times has.
+TEST(Runs, StandBetweenTheirTexts) {
+  ProcessorSpec spec = SpecOf("chatml");
+  SequenceStyle style{
+      .media = {{Medium::kVideo, "<|vision_start|>", "<|video_pad|>", "<|vision_end|>", true}},
+      .merge_size = 2};
+  auto builder = *SequenceBuilder::Load(spec, Limits(), style);
+  std::vector<SampleItem> items = {{Medium::kVideo, {16, 16, 4}}};
+  std::vector<ItemPlaceholders> runs = {
+      {{"<0.5 seconds>", 2, {1, 2, 4, 0}}, {"<1.5 seconds>", 2, {1, 2, 4, 0}}}};
+  Conversation chat = Chat({Text("a "), Item(Medium::kVideo, 0), Text("b")}, {Text("c")});
+  absl::StatusOr<Sequence> sequence = builder->Build(chat, items, runs);
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  const std::string whole =
+      "<|im_start|>user\na <0.5 seconds><|vision_start|><|video_pad|><|video_pad|><|vision_end|><1.5 seconds>"
+      "<|vision_start|><|video_pad|><|video_pad|><|vision_end|>b<|im_end|>\n<|im_start|>assistant\nc<|im_end|"
+      ">\n";
+  EXPECT_EQ(sequence->input_ids, *builder->tokenizer().Encode(whole));
+  EXPECT_EQ(builder->Measure(chat, items, runs)->llm_length, sequence->input_ids.size());
+  // Each run is a grid of its own: two columns, then on from the larger side.
+  const size_t first = std::find(sequence->token_types.begin(), sequence->token_types.end(), 2) -
+                       sequence->token_types.begin();
+  const size_t length = sequence->input_ids.size();
+  EXPECT_EQ(sequence->positions[2 * length + first + 1], sequence->positions[2 * length + first] + 1);
+  EXPECT_EQ(sequence->positions[first + 1], sequence->positions[first]);
+}
+
+TEST(Truncation, CutsTextAndNeverAMedium) {
+  ProcessorSpec spec = SpecOf("chatml");
+  std::vector<SampleItem> items = {Image(6)};
+  Conversation chat =
+      Chat({Text("one two "), Item(Medium::kImage, 0), Text("three four")}, {Text("five six seven")});
+  chat.turns.push_back({Role::kUser, {Text("eight")}});
+  chat.turns.push_back({Role::kAssistant, {Text("nine")}});
+  const std::vector<ItemPlaceholders> placeholders = OnGrids(items, {});
+  const Sequence whole = *Load(spec)->Build(chat, items, placeholders);
+  const size_t media_end = std::find(whole.token_types.rbegin(), whole.token_types.rend(), 1).base() -
+                           whole.token_types.begin() + 1;
+  spec.truncate = "text";
+  for (uint64_t limit = 1; limit <= whole.input_ids.size() + 1; ++limit) {
+    Limits limits;
+    limits.max_llm_length = limit;
+    auto builder = Load(spec, limits);
+    absl::StatusOr<Sequence> cut = builder->Build(chat, items, placeholders);
+    if (limit < media_end) {
+      EXPECT_TRUE(absl::IsResourceExhausted(cut.status())) << limit;
+      continue;
+    }
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    const size_t length = std::min<size_t>(limit, whole.input_ids.size());
+    EXPECT_EQ(cut->input_ids, Ids(whole.input_ids.begin(), whole.input_ids.begin() + length));
+    EXPECT_EQ(cut->labels, Ids(whole.labels.begin(), whole.labels.begin() + length));
+    EXPECT_EQ(std::count(cut->token_types.begin(), cut->token_types.end(), 1), 6);
+    absl::StatusOr<SequenceLengths> lengths = builder->Measure(chat, items, placeholders);
+    EXPECT_EQ(lengths->llm_length, length);
+    EXPECT_EQ(lengths->loss_tokens, LossTokens(*cut));
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel
