@@ -29,7 +29,7 @@ class Dice {
   explicit Dice(uint64_t seed) : state_(seed * 2 + 1) {}
   uint64_t Roll(uint64_t below) {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return (state_ >> 33) % below;
+    return below == 0 ? 0 : (state_ >> 33) % below;
   }
 
  private:
