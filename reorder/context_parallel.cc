@@ -1,0 +1,226 @@
+#include "reorder/context_parallel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/context_parallel_problem.h"
+
+namespace evenkeel {
+namespace {
+
+using reorder::ContextParallelProblem;
+using reorder::GroupLoad;
+
+constexpr uint32_t kMostRanks = 1u << 16;
+constexpr uint64_t kAnyTokens = uint64_t{1} << 46;  // more than 2^14 of the longest sequences
+
+struct NamedAlgorithm {
+  std::string_view name;
+  reorder::ContextParallelAlgorithm plan;
+};
+
+constexpr NamedAlgorithm kAlgorithms[] = {{"regroup", reorder::Regroup},
+                                          {"dhp", reorder::Dhp},
+                                          {"static", reorder::StaticDegree},
+                                          {"static_power_of_two", reorder::StaticPowerOfTwo}};
+
+const NamedAlgorithm* FindAlgorithm(std::string_view name) {
+  for (const NamedAlgorithm& algorithm : kAlgorithms) {
+    if (algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+absl::Status Bad(absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("context_parallel: ", why));
+}
+
+// So that no product or sum of them leaves the doubles.
+bool IsUsable(double value) { return value >= 0 && value <= 1e30; }
+
+absl::Status CheckInput(const ContextParallelInput& input) {
+  if (input.ranks == 0 || input.ranks > kMostRanks) {
+    return Bad(absl::StrCat("ranks must be 1 to ", kMostRanks, ", not ", input.ranks));
+  }
+  const ContextParallelCost& cost = input.cost;
+  for (double value : {cost.attention, cost.linear, cost.constant, cost.ring, cost.ring_constant,
+                       input.memory_per_rank, input.model_states, input.memory_per_token}) {
+    if (!IsUsable(value)) return Bad("costs and memory must be numbers from 0 to 1e30");
+  }
+  for (size_t s = 0; s < input.sequences.size(); ++s) {
+    if (!IsUsable(input.sequences[s].mask_factor)) {
+      return Bad(absl::StrCat("sequence ", s, ": mask_factor must be a number from 0 to 1e30"));
+    }
+  }
+  if (FindAlgorithm(input.algorithm) == nullptr) {
+    return Bad(
+        absl::StrCat("algorithm '", input.algorithm, "' is none of ", ContextParallelAlgorithmNames()));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t TokensPerRank(const ContextParallelInput& input) {
+  if (input.memory_per_token == 0) return kAnyTokens;
+  const double tokens = std::floor((input.memory_per_rank - input.model_states) / input.memory_per_token);
+  if (!(tokens >= 1)) return 0;
+  return tokens >= static_cast<double>(kAnyTokens) ? kAnyTokens : static_cast<uint64_t>(tokens);
+}
+
+ContextParallelProblem MakeProblem(const ContextParallelInput& input) {
+  ContextParallelProblem problem{.ranks = input.ranks,
+                                 .tokens_per_rank = TokensPerRank(input),
+                                 .powers_of_two = input.powers_of_two,
+                                 .constant = input.cost.constant,
+                                 .ring_constant = input.cost.ring_constant};
+  for (const ContextParallelSequence& sequence : input.sequences) {
+    const double tokens = sequence.tokens;
+    problem.sequences.push_back(
+        {.attention = input.cost.attention * (1 + sequence.mask_factor) * tokens * tokens,
+         .linear = input.cost.linear * tokens,
+         .ring = input.cost.ring * tokens,
+         .tokens = sequence.tokens});
+  }
+  return problem;
+}
+
+absl::Status CheckMemory(const ContextParallelInput& input, const ContextParallelProblem& problem) {
+  if (problem.tokens_per_rank == 0) {
+    return Bad("memory_per_rank less model_states has no room for a token of memory_per_token");
+  }
+  for (size_t s = 0; s < problem.sequences.size(); ++s) {
+    if (problem.LeastDegree(problem.sequences[s].tokens) <= problem.ranks) continue;
+    return Bad(absl::StrCat("sequence ", s, " has ", problem.sequences[s].tokens, " tokens; ", problem.ranks,
+                            " ranks hold ", problem.tokens_per_rank, " each",
+                            input.powers_of_two ? ", in groups of powers of two" : "",
+                            ": more ranks or memory, or leave the sequence out"));
+  }
+  return absl::OkStatus();
+}
+
+// No plan takes less than all work spread over all ranks, nor than the dearest sequence on the degree that
+// suits it best; and every microbatch, of which memory asks for some number, costs a group's constant.
+double Bound(const ContextParallelProblem& problem) {
+  double work = 0, dearest = 0;
+  uint64_t tokens = 0;
+  for (const GroupLoad& sequence : problem.sequences) {
+    work += (sequence.attention + sequence.linear) / problem.ranks;
+    tokens += sequence.tokens;
+    uint32_t degree = problem.LeastDegree(sequence.tokens);
+    double best = problem.Time(sequence, degree);
+    for (; best > dearest && degree <= problem.ranks; degree = problem.NextDegree(degree)) {
+      best = std::min(best, problem.Time(sequence, degree));
+    }
+    dearest = std::max(dearest, best);
+  }
+  if (problem.sequences.empty()) return 0;
+  const uint64_t holds = problem.ranks * problem.tokens_per_rank;
+  const uint64_t microbatches = std::max<uint64_t>(1, tokens / holds + (tokens % holds != 0));
+  // Sums in another order may differ in their last digits.
+  constexpr double kRounding = 1 - 1e-9;
+  return std::max(work + static_cast<double>(microbatches) * problem.constant, dearest) * kRounding;
+}
+
+ContextParallelPlan ToPlan(const ContextParallelProblem& problem,
+                           const std::vector<reorder::Microbatch>& microbatches) {
+  ContextParallelPlan plan;
+  for (const reorder::Microbatch& microbatch : microbatches) {
+    ContextParallelMicrobatch& planned = plan.microbatches.emplace_back();
+    for (const reorder::Group& group : microbatch) {
+      ContextParallelGroup& out = planned.groups.emplace_back();
+      out.degree = group.degree;
+      out.sequences = group.sequences;
+      std::sort(out.sequences.begin(), out.sequences.end());
+      // Summed again in this order: the same time whatever way the group came to be.
+      GroupLoad load;
+      for (uint32_t s : out.sequences) load.Add(problem.sequences[s]);
+      out.time = problem.Time(load, out.degree);
+      planned.time = std::max(planned.time, out.time);
+    }
+    // Large groups first, so that those of powers of two lie on consecutive, aligned ranks.
+    std::stable_sort(planned.groups.begin(), planned.groups.end(),
+                     [](const auto& a, const auto& b) { return a.degree > b.degree; });
+    plan.time += planned.time;
+  }
+  plan.bound = Bound(problem);
+  return plan;
+}
+
+absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextParallelGroup& group,
+                        std::vector<uint32_t>& times_seen) {
+  if (group.sequences.empty()) return absl::InternalError("context_parallel: a group without sequences");
+  GroupLoad load;
+  for (uint32_t s : group.sequences) {
+    if (s >= problem.sequences.size() || times_seen[s]++ > 0) {
+      return absl::InternalError(
+          absl::StrCat("context_parallel: sequence ", s, " is unknown or there twice"));
+    }
+    load.Add(problem.sequences[s]);
+  }
+  if (group.degree == 0 || (problem.powers_of_two && (group.degree & (group.degree - 1)) != 0)) {
+    return absl::InternalError(absl::StrCat("context_parallel: degree ", group.degree, " is not allowed"));
+  }
+  if (load.tokens > group.degree * problem.tokens_per_rank) {
+    return absl::InternalError(absl::StrCat("context_parallel: ", load.tokens, " tokens on ", group.degree,
+                                            " ranks that hold ", problem.tokens_per_rank, " each"));
+  }
+  const double time = problem.Time(load, group.degree);
+  if (std::abs(group.time - time) > 1e-9 * time) {
+    return absl::InternalError(absl::StrCat("context_parallel: time ", group.time, ", should be ", time));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ContextParallelAlgorithmNames() {
+  std::string names;
+  for (const NamedAlgorithm& algorithm : kAlgorithms) {
+    names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
+  }
+  return names;
+}
+
+absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input) {
+  EVENKEEL_RETURN_IF_ERROR(CheckInput(input));
+  const ContextParallelProblem problem = MakeProblem(input);
+  EVENKEEL_RETURN_IF_ERROR(CheckMemory(input, problem));
+  return ToPlan(problem, FindAlgorithm(input.algorithm)->plan(problem));
+}
+
+absl::Status ContextParallelCheck(const ContextParallelInput& input, const ContextParallelPlan& plan) {
+  const ContextParallelProblem problem = MakeProblem(input);
+  std::vector<uint32_t> times_seen(problem.sequences.size(), 0);
+  double time = 0;
+  for (const ContextParallelMicrobatch& microbatch : plan.microbatches) {
+    uint64_t ranks = 0;
+    double slowest = 0;
+    for (const ContextParallelGroup& group : microbatch.groups) {
+      EVENKEEL_RETURN_IF_ERROR(CheckGroup(problem, group, times_seen));
+      ranks += group.degree;
+      slowest = std::max(slowest, group.time);
+    }
+    if (ranks == 0 || ranks > problem.ranks) {
+      return absl::InternalError(
+          absl::StrCat("context_parallel: a microbatch on ", ranks, " of ", problem.ranks, " ranks"));
+    }
+    if (microbatch.time != slowest)
+      return absl::InternalError("context_parallel: not its slowest group's time");
+    time += microbatch.time;
+  }
+  const auto missing = std::find(times_seen.begin(), times_seen.end(), 0u);
+  if (missing != times_seen.end()) {
+    return absl::InternalError(
+        absl::StrCat("context_parallel: sequence ", missing - times_seen.begin(), " is in no group"));
+  }
+  if (plan.time != time || plan.time < plan.bound) {
+    return absl::InternalError(absl::StrCat("context_parallel: time ", plan.time, ", microbatches take ",
+                                            time, ", bound ", plan.bound));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,129 @@
+// The relaxation: ranks can be divided, and only work and memory count. A sequence that is given a time needs
+// max(work / time, tokens / tokens per rank) ranks, and a microbatch takes the least time at which these add
+// up to the ranks there are; never less than its dearest sequence takes at its best degree. Along sequences
+// sorted by work per token, first come those bound by work, then those bound by memory, so that prefix sums
+// and a bisection give the time.
+#include "reorder/context_parallel_cut.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace evenkeel::reorder {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr size_t kMostPositions = 96;  // where a cut may be
+constexpr size_t kMoreMicrobatches = 2;
+
+double WorkOf(const GroupLoad& load) { return load.attention + load.linear; }
+
+class Relaxation {
+ public:
+  // `order`: by work per token, largest first.
+  Relaxation(const ContextParallelProblem& problem, const std::vector<uint32_t>& order) : problem_(problem) {
+    for (uint32_t s : order) {
+      const GroupLoad& load = problem.sequences[s];
+      work_.push_back(work_.back() + WorkOf(load));
+      tokens_.push_back(tokens_.back() + static_cast<double>(load.tokens));
+      work_per_token_.push_back(load.tokens > 0 ? WorkOf(load) / static_cast<double>(load.tokens) : 0);
+      alone_.push_back(BestAlone(load));
+    }
+  }
+
+  // Of sequences [begin, end) in the order; infinite where they do not fit.
+  double Time(size_t begin, size_t end) const {
+    const double ranks = problem_.ranks, held = static_cast<double>(problem_.tokens_per_rank);
+    if (tokens_[end] - tokens_[begin] > ranks * held) return kInfinity;
+    // The first sequence that is bound by memory: at its work per token as the time, those before it are
+    // bound by work and all fit.
+    size_t low = begin, high = end;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      const double time = work_per_token_[middle] * held;
+      const double needed =
+          time > 0 ? (work_[middle] - work_[begin]) / time + (tokens_[end] - tokens_[middle]) / held
+                   : kInfinity;
+      if (needed <= ranks) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    const double left = ranks - (tokens_[end] - tokens_[low]) / held;
+    double time = left > 0 ? (work_[low] - work_[begin]) / left : 0;
+    if (low < end) time = std::max(time, work_per_token_[low] * held);
+    double alone = 0;
+    for (size_t i = begin; i < std::min(end, begin + kLooksAt); ++i) alone = std::max(alone, alone_[i]);
+    return std::max(time + problem_.constant, alone);
+  }
+
+ private:
+  static constexpr size_t kLooksAt = 2;  // the dearest sequences are the first ones
+
+  double BestAlone(const GroupLoad& load) const {
+    uint32_t degree = problem_.LeastDegree(load.tokens);
+    double best = problem_.Time(load, degree);
+    for (; degree <= problem_.ranks; degree = problem_.NextDegree(degree)) {
+      best = std::min(best, problem_.Time(load, degree));
+    }
+    return best;
+  }
+
+  const ContextParallelProblem& problem_;
+  std::vector<double> work_{0.0}, tokens_{0.0};  // [sequences + 1] sums of those before
+  std::vector<double> work_per_token_, alone_;   // [sequences]
+};
+
+std::vector<size_t> Positions(size_t sequences) {
+  const size_t steps = std::min(sequences, kMostPositions);
+  std::vector<size_t> positions;
+  for (size_t i = 0; i <= steps; ++i) positions.push_back(i * sequences / std::max<size_t>(1, steps));
+  return positions;
+}
+
+}  // namespace
+
+std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
+  const size_t count = problem.sequences.size();
+  if (count == 0) return {};
+  std::vector<uint32_t> order = DearestSequencesFirst(problem);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const GroupLoad &x = problem.sequences[a], &y = problem.sequences[b];
+    return WorkOf(x) * static_cast<double>(y.tokens) > WorkOf(y) * static_cast<double>(x.tokens);
+  });
+  const Relaxation relaxation(problem, order);
+  const std::vector<size_t> positions = Positions(count);
+  const size_t steps = positions.size() - 1;
+  std::vector<double> time((steps + 1) * (steps + 1), kInfinity);
+  for (size_t i = 0; i < steps; ++i) {
+    for (size_t j = i + 1; j <= steps; ++j) {
+      time[i * (steps + 1) + j] = relaxation.Time(positions[i], positions[j]);
+      if (time[i * (steps + 1) + j] == kInfinity) break;
+    }
+  }
+  // least[m][j]: the first j steps in m microbatches; from[m][j]: where the last of them begins.
+  std::vector<std::vector<double>> least(1, std::vector<double>(steps + 1, kInfinity));
+  std::vector<std::vector<size_t>> from(1, std::vector<size_t>(steps + 1, 0));
+  least[0][0] = 0;
+  std::vector<Cut> cuts;
+  for (size_t m = 1; m <= steps && cuts.size() <= kMoreMicrobatches; ++m) {
+    least.emplace_back(steps + 1, kInfinity);
+    from.emplace_back(steps + 1, 0);
+    for (size_t i = m - 1; i < steps; ++i) {
+      if (least[m - 1][i] == kInfinity) continue;
+      for (size_t j = i + 1; j <= steps; ++j) {
+        const double sum = least[m - 1][i] + time[i * (steps + 1) + j];
+        if (sum < least[m][j]) least[m][j] = sum, from[m][j] = i;
+      }
+    }
+    if (least[m][steps] == kInfinity) continue;
+    Cut& cut = cuts.emplace_back(m);
+    for (size_t k = m, end = steps; k > 0; end = from[k][end], --k) {
+      cut[k - 1].assign(order.begin() + static_cast<ptrdiff_t>(positions[from[k][end]]),
+                        order.begin() + static_cast<ptrdiff_t>(positions[end]));
+    }
+  }
+  return cuts;
+}
+
+}  // namespace evenkeel::reorder
