@@ -95,6 +95,11 @@ bool Names(std::string_view reference, std::string_view key, std::string_view su
   return stem == key || stem == base;
 }
 
+// A video's sound is an item of its own where a text names the video as audio.
+bool MayBe(Medium reference, Medium member) {
+  return reference == member || (reference == Medium::kAudio && member == Medium::kVideo);
+}
+
 absl::Status NoSuchMember(const std::string& name) {
   return absl::InvalidArgumentError(
       absl::StrCat("the text names '", Printable(name), "', which is no medium of the sample"));
@@ -179,7 +184,7 @@ absl::StatusOr<std::vector<size_t>> ResolveItems(const std::vector<MediaReferenc
       continue;
     }
     if (found == media.end()) return NoSuchMember(*reference.name);
-    if (MediumOf(members[*found].suffix) != reference.medium) {
+    if (!MayBe(reference.medium, MediumOf(members[*found].suffix))) {
       return absl::InvalidArgumentError(absl::StrCat("the text names '", Printable(*reference.name),
                                                      "' as another medium than its suffix says"));
     }

@@ -143,10 +143,10 @@ absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSampl
     if (!resolved.ok()) return refuse("media do not match the text", resolved.status());
     items = *std::move(resolved);
   }
-  for (size_t i : items) {
-    const SampleMember& member = sample.members[i];
+  for (size_t i = 0; i < items.size(); ++i) {
+    const SampleMember& member = sample.members[items[i]];
     ItemPlace item{.offset = member.offset, .size = member.size, .suffix = member.suffix};
-    item.facts.medium = MediumOf(member.suffix);
+    item.facts.medium = parsed->references[i].medium;
     place.items.push_back(std::move(item));
   }
   conversation = std::move(parsed->conversation);

@@ -114,6 +114,17 @@ TEST(ParseChat, TakesTheNextUnusedMemberWhereNoneIsNamed) {
       "user[<image 0>] | 1.jpg");
 }
 
+TEST(ParseChat, NamesAVideoAsAudioForItsSound) {
+  EXPECT_EQ(Parse(R"({"messages":[{"role":"user","content":[{"type":"video","video":"a.mp4"},
+                  {"type":"audio","audio":"a.mp4"},{"type":"audio"}]}]})",
+                  {"a.mp4", "b.wav"}),
+            "user[<video 0><audio 1><audio 2>] | a.mp4 a.mp4 b.wav");
+  EXPECT_NE(Parse(R"({"messages":[{"role":"user","content":[{"type":"audio"}]}]})", {"a.mp4"})
+                .find("more places for audio"),
+            std::string::npos)
+      << "only where it is named";
+}
+
 TEST(ParseChat, ReadsMarksInMessagesOnlyWithFieldsBesideThem) {
   EXPECT_EQ(Parse(R"({"messages":[{"role":"user","content":"<image>a<video>"}],"images":["1.jpg"]})",
                   {"0.jpg", "1.jpg"}),
@@ -154,6 +165,9 @@ TEST(ParseChat, SaysWhatIsWrong) {
                 .find("'x.jpg'"),
             std::string::npos);
   EXPECT_NE(Parse(R"({"messages":[{"role":"user","content":[{"type":"image","image":"a.wav"}]}]})", {"a.wav"})
+                .find("another medium"),
+            std::string::npos);
+  EXPECT_NE(Parse(R"({"messages":[{"role":"user","content":[{"type":"video","video":"a.wav"}]}]})", {"a.wav"})
                 .find("another medium"),
             std::string::npos);
   EXPECT_EQ(Parse(R"({"messages":[]})", {}), "messages: not a list of turns");

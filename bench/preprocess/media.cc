@@ -1,0 +1,164 @@
+// Audio and video through preprocess/, one thread, for bench/preprocess/media.py, which adds the rivals.
+//
+//   bench_media log_mel MELS FILE...          features of clips
+//   bench_media audio FILE...                 decode, mono, 16 kHz
+//   bench_media video PROCESSOR_FOLDER FILE...  decode, choose, resize, patches; and FFmpeg's own loop beside
+//   it
+//
+// Prints lines of what, file, milliseconds of processor time (the least of the turns), for video also the
+// frames.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "preprocess/audio.h"
+#include "preprocess/ffmpeg.h"
+#include "preprocess/frame_rules.h"
+#include "preprocess/log_mel.h"
+#include "preprocess/processor.h"
+#include "preprocess/video.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr int kTurns = 5;
+
+double ProcessorMilliseconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+struct File {
+  std::string path, suffix;
+  std::vector<std::byte> bytes;
+};
+
+File Read(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::vector<char> text((std::istreambuf_iterator<char>(stream)), {});
+  File file{path, path.substr(path.rfind('.') + 1), std::vector<std::byte>(text.size())};
+  std::memcpy(file.bytes.data(), text.data(), text.size());
+  return file;
+}
+
+double Least(const std::function<absl::Status()>& work, absl::Status& status) {
+  double least = std::numeric_limits<double>::max();
+  for (int turn = 0; turn < kTurns && status.ok(); ++turn) {
+    const double begin = ProcessorMilliseconds();
+    status = work();
+    least = std::min(least, ProcessorMilliseconds() - begin);
+  }
+  return least;
+}
+
+absl::Status Report(const char* what, const File& file, const std::function<absl::Status()>& work,
+                    uint32_t frames = 0) {
+  absl::Status status;
+  const double least = Least(work, status);
+  if (status.ok()) std::printf("%s %s %.3f %u\n", what, file.path.c_str(), least, frames);
+  return status;
+}
+
+absl::Status BenchAudio(const File& file, uint32_t num_mels) {
+  const Limits limits;
+  EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, ProbeAudio(file.suffix, file.bytes, limits));
+  std::vector<float> samples;
+  auto decode = [&] {
+    EVENKEEL_ASSIGN_OR_RETURN(DecodedAudio audio,
+                              DecodeSpeech(file.suffix, file.bytes, limits, facts, LogMel::kSamples));
+    samples = std::move(audio.samples);
+    return absl::OkStatus();
+  };
+  if (num_mels == 0) return Report("audio", file, decode);
+  EVENKEEL_RETURN_IF_ERROR(decode());
+  for (const MelKernel& kernel : MelKernels()) {
+    const LogMel log_mel(num_mels, kernel);
+    std::vector<float> features(size_t{num_mels} * LogMel::kFrames);
+    const std::string what = std::string("log_mel_") + kernel.name;
+    EVENKEEL_RETURN_IF_ERROR(Report(what.c_str(), file, [&] {
+      return log_mel.Compute(samples, features) ? absl::OkStatus() : absl::DataLossError("not finite");
+    }));
+  }
+  return absl::OkStatus();
+}
+
+// Opens the file and decodes frames 0 to `last`, as any loop around avcodec does.
+absl::Status PlainDecode(const File& file, uint32_t last) {
+  EVENKEEL_ASSIGN_OR_RETURN(MediaInput input,
+                            MediaInput::Open(file.suffix, file.bytes, AVMEDIA_TYPE_VIDEO, Limits{}));
+  const AVCodecID id = input.stream().codecpar->codec_id;
+  const char* name = id == AV_CODEC_ID_AV1 ? "libdav1d" : avcodec_get_name(id);
+  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, Limits{}));
+  PacketPtr packet(av_packet_alloc());
+  FramePtr frame(av_frame_alloc());
+  uint32_t frames = 0;
+  for (bool more = true; more && frames <= last;) {
+    more = input.Next(*packet);
+    avcodec_send_packet(decoder.get(), more ? packet.get() : nullptr);
+    av_packet_unref(packet.get());
+    while (avcodec_receive_frame(decoder.get(), frame.get()) >= 0) ++frames;
+  }
+  return frames > last ? absl::OkStatus() : absl::DataLossError("fewer frames than were counted");
+}
+
+absl::Status BenchVideo(const std::string& folder, const File& file) {
+  ProcessorSpec spec;
+  spec.vision = folder;
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::LoadMedia(spec, Limits{}));
+  EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kVideo, file.suffix, file.bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
+  const FrameChoice choice;
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t count, NumChosenFrames(choice, facts));
+  const std::vector<uint32_t> chosen = ChosenFrames(choice, facts, count, {});
+  std::vector<std::vector<std::byte>> fields;
+  for (const FieldSpec& field : processor->fields(Medium::kVideo))
+    fields.emplace_back(field.num_bytes(lengths));
+  const std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
+  EVENKEEL_RETURN_IF_ERROR(Report(
+      "video_ffmpeg", file, [&] { return PlainDecode(file, chosen.back()); }, chosen.back() + 1));
+  EVENKEEL_RETURN_IF_ERROR(Report(
+      "video_frames", file,
+      [&] {
+        uint64_t repeated = 0;
+        auto sink = [](size_t, std::span<const uint8_t>) { return absl::OkStatus(); };
+        return DecodeVideo(file.suffix, file.bytes, Limits{}, facts, chosen, sink, &repeated);
+      },
+      count));
+  return Report(
+      "video_patches", file,
+      [&] {
+        return processor->Produce({Medium::kVideo, file.suffix, file.bytes, facts, lengths}, spans);
+      },
+      count);
+}
+
+int Main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const bool audio = mode == "audio";
+  if (argc < (audio ? 3 : 4) || !(audio || mode == "log_mel" || mode == "video")) {
+    std::fprintf(stderr, "usage: bench_media log_mel MELS FILE... | audio FILE... | video FOLDER FILE...\n");
+    return 2;
+  }
+  for (int i = audio ? 2 : 3; i < argc; ++i) {
+    const File file = Read(argv[i]);
+    absl::Status status =
+        mode == "video" ? BenchVideo(argv[2], file) : BenchAudio(file, audio ? 0 : std::stoul(argv[2]));
+    if (!status.ok()) std::fprintf(stderr, "%s: %s\n", argv[i], status.ToString().c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace evenkeel
+
+int main(int argc, char** argv) { return evenkeel::Main(argc, argv); }

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Audio and video against the libraries that one would pick instead: a table of ratios, one thread each.
+
+    ninja -C build/release bench_media
+    VENV/bin/pip install transformers torch librosa torchcodec av decord
+    VENV/bin/python bench/preprocess/media.py build/release FOLDER     (FOLDER: a Qwen2-VL checkpoint's configuration)
+
+Clips and videos are made by ffmpeg (Debian's) in a temporary folder; more files may follow on the command line. Times
+are of the processor, the least of five turns; a ratio below 1 means that Evenkeel takes less. Rivals that are not
+installed are left out.
+"""
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+
+import importlib
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+TURNS = 5
+SPEECH = "anoisesrc=d=30:c=pink:r=44100:a=0.4:seed=1,tremolo=f=4:d=0.9,aformat=channel_layouts=stereo"
+SCENE = ("testsrc2=s=2560x1440:r=30:d=8,boxblur=2,zoompan=z='1+0.0015*on':x='on*3':y='on*1.5':d=1:s=1280x720:fps=30,"
+         "noise=alls=4:allf=t")
+CLIPS = {"wav": "-c:a pcm_s16le", "flac": "-c:a flac", "mp3": "-c:a libmp3lame -b:a 128k",
+         "m4a": "-c:a aac -b:a 128k", "opus": "-c:a libopus -ar 48000", "ogg": "-c:a libvorbis"}
+VIDEOS = {
+    "720p.mp4": "-c:v libx264 -preset fast -crf 23",
+    "720p-no-b.mp4": "-c:v libx264 -preset fast -crf 23 -bf 0",
+    "360p.mp4": "-vf scale=640:360 -c:v libx264 -preset fast -crf 23",
+    "360p-hevc.mp4": "-vf scale=640:360 -c:v libx265 -preset ultrafast -x265-params log-level=none",
+    "360p.webm": "-vf scale=640:360 -c:v libvpx-vp9 -deadline realtime -cpu-used 8",
+}
+
+
+def installed(name):
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # torchcodec fails in its own way where FFmpeg does not suit it
+        print(f"{name} is left out: {str(error).splitlines()[0]}", file=sys.stderr)
+        return None
+
+
+def least(work):
+    times = []
+    for _ in range(TURNS):
+        begin = time.process_time()
+        work()
+        times.append((time.process_time() - begin) * 1e3)
+    return min(times)
+
+
+def ours(binary, *arguments):
+    output = subprocess.run([binary, *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows = {}
+    for line in output.splitlines():
+        what, path, milliseconds, _ = line.rsplit(" ", 3)
+        rows[what, path] = float(milliseconds)
+    return rows
+
+
+def make(folder):
+    for suffix, options in CLIPS.items():
+        subprocess.run(["ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", SPEECH, *options.split(),
+                        folder / f"speech.{suffix}"], check=True)
+    scene = folder / "scene.mkv"
+    subprocess.run(["ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", SCENE, "-c:v", "libx264", "-qp", "12",
+                    "-preset", "ultrafast", "-pix_fmt", "yuv420p", scene], check=True)
+    for name, options in VIDEOS.items():
+        subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", scene, *options.split(), "-pix_fmt", "yuv420p",
+                        folder / name], check=True)
+    return [folder / f"speech.{suffix}" for suffix in CLIPS], [folder / name for name in VIDEOS]
+
+
+def row(what, name, mine, rival, theirs):
+    print(f"{what:<14}{name:<18}{mine:>9.2f}{rival:>26}{theirs:>10.2f}{mine / theirs:>8.2f}", flush=True)
+
+
+def bench_log_mel(binary, clip):
+    transformers, numpy = installed("transformers"), installed("numpy")
+    if transformers is None:
+        return
+    installed("torch").set_num_threads(1)
+    samples = numpy.random.default_rng(1).standard_normal(480000).astype(numpy.float32)[None] * 0.1
+    for mels in (80, 128):
+        rows = ours(binary, "log_mel", mels, clip)
+        extractor = transformers.WhisperFeatureExtractor(feature_size=mels)
+        for kind, extract in (("numpy", extractor._np_extract_fbank_features),
+                              ("torch", extractor._torch_extract_fbank_features)):
+            theirs = least(lambda: extract(samples, "cpu"))
+            for (what, _), mine in rows.items():
+                row("log-mel", f"{mels}, {what[8:]}", mine, f"transformers, {kind}", theirs)
+
+
+def audio_rivals():
+    librosa, torchcodec = installed("librosa"), installed("torchcodec.decoders")
+    if librosa is not None:
+        yield "librosa.load", lambda path: librosa.load(path, sr=16000)
+    if torchcodec is not None:
+        yield "torchcodec", lambda path: torchcodec.AudioDecoder(
+            str(path), sample_rate=16000, num_channels=1).get_all_samples()
+
+
+def chosen_frames(total, rate):
+    count = int(total / rate * 2) // 2 * 2
+    return [round(i * (total - 1) / (count - 1)) for i in range(count)]
+
+
+def video_rivals():
+    av, torchcodec, decord = installed("av"), installed("torchcodec.decoders"), installed("decord")
+
+    def pyav(path):
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            stream.thread_type, stream.codec_context.thread_count = "NONE", 1
+            wanted = set(chosen_frames(stream.frames or 240, float(stream.average_rate)))
+            for number, frame in enumerate(container.decode(stream)):
+                if number in wanted:
+                    frame.to_ndarray(format="rgb24")
+
+    def codec(path):
+        decoder = torchcodec.VideoDecoder(str(path), num_ffmpeg_threads=1)
+        decoder.get_frames_at(chosen_frames(decoder.metadata.num_frames, decoder.metadata.average_fps))
+
+    def reader(path):
+        video = decord.VideoReader(str(path), num_threads=1)
+        video.get_batch(chosen_frames(len(video), video.get_avg_fps()))
+
+    if av is not None:
+        yield "PyAV", pyav
+    if torchcodec is not None:
+        yield "torchcodec", codec
+    if decord is not None:
+        yield "decord", reader
+
+
+def bench_files(what, mine_of, rivals, files):
+    for name, rival in rivals:
+        for path in files:
+            mine = mine_of.get(str(path))
+            try:
+                theirs = least(lambda: rival(path))
+            except Exception as error:
+                print(f"{name} fails on {path.name}: {str(error).splitlines()[0]}", file=sys.stderr)
+                continue
+            if mine is not None:
+                row(what, path.name, mine, name, theirs)
+
+
+def main():
+    build, folder, *more = sys.argv[1:]
+    binary = pathlib.Path(build) / "bench/bench_media"
+    with tempfile.TemporaryDirectory() as scratch:
+        clips, videos = make(pathlib.Path(scratch))
+        videos += [pathlib.Path(path) for path in more]
+        print(f"{'':<14}{'':<18}{'Evenkeel':>9}{'rival':>26}{'ms':>10}{'ratio':>8}")
+        bench_log_mel(binary, clips[0])
+        rows = ours(binary, "audio", *clips)
+        bench_files("decode, 16 kHz", {path: ms for (_, path), ms in rows.items()}, audio_rivals(), clips)
+        rows = ours(binary, "video", folder, *videos)
+        of = {kind: {path: ms for (what, path), ms in rows.items() if what == kind}
+              for kind in ("video_ffmpeg", "video_frames", "video_patches")}
+        for path in videos:
+            if str(path) in of["video_ffmpeg"]:
+                row("to frames", path.name, of["video_frames"][str(path)], "FFmpeg, decode alone",
+                    of["video_ffmpeg"][str(path)])
+                row("to patches", path.name, of["video_patches"][str(path)], "FFmpeg, decode alone",
+                    of["video_ffmpeg"][str(path)])
+        bench_files("to patches", of["video_patches"], video_rivals(), videos)
+    for name in ("transformers", "torch", "librosa", "torchcodec", "av", "decord"):
+        module = installed(name)
+        print(f"{name} {getattr(module, '__version__', 'not installed')}")
+
+
+if __name__ == "__main__":
+    main()
