@@ -58,6 +58,16 @@ uint16_t ToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+namespace {
+
+std::array<uint16_t, 3 * 256> Rounded(const std::vector<float>& table) {
+  std::array<uint16_t, 3 * 256> rounded;
+  for (size_t i = 0; i < rounded.size(); ++i) rounded[i] = ToBf16(table[i]);
+  return rounded;
+}
+
+}  // namespace
+
 void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frames, uint32_t width,
                   uint32_t height, Wire wire, uint32_t frames_on_wire, const std::vector<float>& table,
                   std::span<std::byte> out) {
@@ -69,9 +79,7 @@ void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frame
       return;
     }
     case Wire::kBf16: {
-      std::array<uint16_t, 3 * 256> rounded;
-      for (size_t i = 0; i < rounded.size(); ++i) rounded[i] = ToBf16(table[i]);
-      WriteRows<uint16_t>(shape, frames, width, height, rounded.data(),
+      WriteRows<uint16_t>(shape, frames, width, height, Rounded(table).data(),
                           reinterpret_cast<uint16_t*>(out.data()));
       return;
     }
@@ -83,41 +91,56 @@ void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frame
 
 PatchWriter::PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire,
                          const std::vector<float>& table, std::span<std::byte> out)
-    : shape_(shape), width_(width), wire_(wire), copies_(frames_on_wire), table_(table), out_(out) {}
+    : shape_(shape), width_(width), wire_(wire), copies_(frames_on_wire), table_(table), out_(out) {
+  if (wire == Wire::kBf16) rounded_ = Rounded(table);
+}
 
-template <typename T, typename Convert>
+// One row of pixels: a line of `patch` values for each patch and channel. kPatch is the patch's side where
+// the compiler should know it, else 0.
+template <uint32_t kPatch, typename T, typename Convert>
 void PatchWriter::Put(const PlanarRow& row, Convert convert) {
-  const uint32_t patch = shape_.patch, merge = shape_.merge;
-  const uint32_t patch_y = y_ / patch, line = y_ % patch;
+  const uint32_t patch = kPatch != 0 ? kPatch : shape_.patch, merge = shape_.merge;
+  const uint32_t patch_y = y_ / patch, line = y_ % patch, num_patches = width_ / patch;
   const size_t area = size_t{patch} * patch;
   const size_t row_values = 3 * area * copies_;
-  T* out = reinterpret_cast<T*>(out_.data()) + size_t{line} * patch;
-  for (uint32_t patch_x = 0; patch_x * patch < width_; ++patch_x) {
-    const size_t block = size_t{patch_y / merge} * (width_ / patch / merge) + patch_x / merge;
-    const size_t index = (block * merge + patch_y % merge) * merge + patch_x % merge;
-    for (uint32_t c = 0; c < 3; ++c) {
-      T* first = out + index * row_values + c * copies_ * area;
-      convert(row.plane[c] + patch_x * patch, c, first);
-      for (uint32_t i = 1; i < copies_; ++i) std::memcpy(first + i * area, first, patch * sizeof(T));
+  // A block of merge x merge patches follows the one to its left, and those above.
+  const size_t first_row = (size_t{patch_y / merge} * num_patches + patch_y % merge) * merge;
+  T* block = reinterpret_cast<T*>(out_.data()) + first_row * row_values + size_t{line} * patch;
+  for (uint32_t x = 0; x < num_patches; x += merge, block += row_values * merge * merge) {
+    for (uint32_t m = 0; m < merge; ++m) {
+      for (uint32_t c = 0; c < 3; ++c) {
+        T* first = block + m * row_values + c * copies_ * area;
+        convert(row.plane[c] + size_t{x + m} * patch, c, patch, first);
+        for (uint32_t i = 1; i < copies_; ++i) std::memcpy(first + i * area, first, patch * sizeof(T));
+      }
     }
   }
 }
 
+template <typename T, typename Convert>
+void PatchWriter::PutAny(const PlanarRow& row, Convert convert) {
+  if (shape_.patch == 14) return Put<14, T>(row, convert);
+  if (shape_.patch == 16) return Put<16, T>(row, convert);
+  Put<0, T>(row, convert);
+}
+
 void PatchWriter::Take(const PlanarRow& row) {
-  const uint32_t patch = shape_.patch;
+  auto look_up = [](const auto& table) {
+    return [&table](const uint8_t* in, uint32_t c, uint32_t count, auto* out) {
+      for (uint32_t x = 0; x < count; ++x) out[x] = table[256 * c + in[x]];
+    };
+  };
   switch (wire_) {
     case Wire::kU8:
-      Put<uint8_t>(row, [&](const uint8_t* in, uint32_t, uint8_t* out) { std::memcpy(out, in, patch); });
+      PutAny<uint8_t>(row, [](const uint8_t* in, uint32_t, uint32_t count, uint8_t* out) {
+        std::memcpy(out, in, count);
+      });
       break;
     case Wire::kBf16:
-      Put<uint16_t>(row, [&](const uint8_t* in, uint32_t c, uint16_t* out) {
-        for (uint32_t x = 0; x < patch; ++x) out[x] = ToBf16(table_[256 * c + in[x]]);
-      });
+      PutAny<uint16_t>(row, look_up(rounded_));
       break;
     case Wire::kF32:
-      Put<float>(row, [&](const uint8_t* in, uint32_t c, float* out) {
-        for (uint32_t x = 0; x < patch; ++x) out[x] = table_[256 * c + in[x]];
-      });
+      PutAny<float>(row, look_up(table_));
       break;
   }
   ++y_;

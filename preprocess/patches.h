@@ -48,14 +48,17 @@ class PatchWriter final : public RowSink {
   void Take(const PlanarRow& row) override;
 
  private:
-  template <typename T, typename Convert>
+  template <uint32_t kPatch, typename T, typename Convert>
   void Put(const PlanarRow& row, Convert convert);
+  template <typename T, typename Convert>
+  void PutAny(const PlanarRow& row, Convert convert);
 
   PatchShape shape_;
   uint32_t width_;
   Wire wire_;
   uint32_t copies_;  // of the frame
   const std::vector<float>& table_;
+  std::array<uint16_t, 3 * 256> rounded_;  // the table as bf16, where that is on the wire
   std::span<std::byte> out_;
   uint32_t y_ = 0;
 };

@@ -217,16 +217,15 @@ class TurnedPicture final : public BandSink {
   ScratchBytes row_memory_;
 };
 
-// The largest reduction that leaves every target its share.
+// The largest reduction that leaves no target to be enlarged.
 uint32_t ReductionFor(const ImageCodec& codec, const PictureOptions& options, ImageSize size,
                       std::span<const PictureTarget> targets) {
   if (!options.approximate || !codec.scales()) return 1;
   uint32_t reduction = kMostReduction;
   for (const PictureTarget& target : targets) {
     if (target.square) return 1;
-    while (reduction > 1 &&
-           (size.width * kApproximateShare < static_cast<double>(target.resized.width) * reduction ||
-            size.height * kApproximateShare < static_cast<double>(target.resized.height) * reduction)) {
+    while (reduction > 1 && (size.width < uint64_t{target.resized.width} * reduction ||
+                             size.height < uint64_t{target.resized.height} * reduction)) {
       reduction /= 2;
     }
   }

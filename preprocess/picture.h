@@ -30,8 +30,6 @@
 
 namespace evenkeel {
 
-inline constexpr double kApproximateShare = 0.5;  // of a reduced side that a target may have
-
 enum class ExifOrientation : uint8_t { kIgnore, kApply };
 
 // What a decoded picture means. The defaults are those of Image.open(...).convert("RGB").
@@ -39,8 +37,8 @@ struct PictureOptions {
   Resampler resampler = Resampler::kPil;
   ColourOptions colour;
   ExifOrientation exif_orientation = ExifOrientation::kIgnore;
-  // Let libjpeg reduce a JPEG, by 2, 4 or 8, where every target stays at most kApproximateShare of what that
-  // gives. No longer the resampler's bytes.
+  // Let libjpeg reduce a JPEG by 2, 4 or 8, to the next size above every target, and resize that. No longer
+  // the resampler's bytes. Not where a target is padded to a square.
   bool approximate = false;
 };
 

@@ -1,0 +1,286 @@
+#include "preprocess/picture.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <map>
+#include <new>
+#include <sstream>
+
+#include "preprocess/exif.h"
+#include "preprocess/patches.h"
+#include "tests/preprocess/files.h"
+
+namespace {
+std::atomic<uint64_t> allocations{0};  // of this process, through operator new
+}  // namespace
+
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace evenkeel {
+namespace {
+
+using Rgb = std::vector<uint8_t>;
+
+struct Picture {
+  absl::Status status;
+  PictureHeader header;
+  Rgb rgb;
+};
+
+ImageSize SizeOf(const PictureTarget& target) {
+  return target.window == ImageSize{} ? target.resized : target.window;
+}
+
+// The picture by `target`, whose resized size is the header's where it is 0x0.
+Picture Decode(const std::string& suffix, const Bytes& bytes, const PictureOptions& options,
+               PictureTarget target = {}) {
+  Picture picture;
+  absl::StatusOr<PictureHeader> header = ReadPictureHeader(suffix, bytes, Limits{}, options);
+  picture.status = header.status();
+  if (!header.ok()) return picture;
+  picture.header = *header;
+  if (target.resized == ImageSize{}) target.resized = header->size;
+  picture.rgb.assign(SizeOf(target).rgb_bytes(), 0xa5);
+  InterleavedRows rows(picture.rgb);
+  target.sink = &rows;
+  picture.status = DecodePicture(suffix, bytes, Limits{}, options, *header, {&target, 1});
+  return picture;
+}
+
+Rgb GoldenRgb(const std::string& name) {
+  Bytes bytes = Golden(name);
+  Rgb rgb(bytes.size());
+  std::memcpy(rgb.data(), bytes.data(), bytes.size());
+  return rgb;
+}
+
+// policies.txt: file, policy, width, height; its pixels are in policies/FILE.POLICY.rgb.
+TEST(Picture, EveryPolicyGivesPillowsPixelsAndTheHeadersDimensions) {
+  const std::map<std::string, std::function<void(PictureOptions&)>> policies = {
+      {"white",
+       [](PictureOptions& o) {
+         o.colour.background = Colour{255, 255, 255};
+       }},
+      {"colour",
+       [](PictureOptions& o) {
+         o.colour.background = Colour{122, 116, 104};
+       }},
+      {"upright", [](PictureOptions& o) { o.exif_orientation = ExifOrientation::kApply; }},
+      {"clip_grey", [](PictureOptions& o) { o.colour.sixteen_bit = SixteenBit::kClipGrey; }},
+      {"high_byte", [](PictureOptions& o) { o.colour.sixteen_bit = SixteenBit::kHighByte; }},
+  };
+  Bytes index = Golden("pictures/index.txt");
+  std::istringstream lines(std::string(reinterpret_cast<const char*>(index.data()), index.size()));
+  std::string file, policy;
+  uint32_t width = 0, height = 0;
+  int count = 0;
+  for (; lines >> file >> policy >> width >> height; ++count) {
+    SCOPED_TRACE(file + " " + policy);
+    PictureOptions options;
+    policies.at(policy)(options);
+    Picture picture = Decode(SuffixOf(file), Golden("pictures/" + file), options);
+    ASSERT_TRUE(picture.status.ok()) << picture.status;
+    EXPECT_EQ(picture.header.size, (ImageSize{width, height}));
+    EXPECT_EQ(picture.rgb, GoldenRgb("pictures/" + file + "." + policy + ".rgb"));
+  }
+  EXPECT_GE(count, 16);
+}
+
+TEST(Picture, RefusesWhatTheOptionsRefuse) {
+  PictureOptions options;
+  options.colour = {
+      .sixteen_bit = SixteenBit::kRefuse, .cmyk = Conversion::kRefuse, .palette = Conversion::kRefuse};
+  for (std::string name : {"cmyk.jpg", "palette.png", "rgb-16-bits.png", "grey-alpha-16-bits.png"}) {
+    EXPECT_TRUE(absl::IsUnimplemented(Decode(SuffixOf(name), Golden("images/" + name), options).status))
+        << name;
+    EXPECT_TRUE(Decode(SuffixOf(name), Golden("images/" + name), {}).status.ok()) << name;
+  }
+}
+
+TEST(Picture, OptionsAreReadFromTheJob) {
+  ProcessorSpec spec;
+  spec.resampler = "aten_u8", spec.alpha = "1,2,3", spec.exif_orientation = "apply";
+  absl::StatusOr<PictureOptions> options = PictureOptionsOf(spec);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->resampler, Resampler::kAtenU8);
+  EXPECT_EQ(options->colour.background, (Colour{1, 2, 3}));
+  EXPECT_EQ(options->exif_orientation, ExifOrientation::kApply);
+  PictureOptions family;
+  family.colour.background = Colour{255, 255, 255};
+  EXPECT_TRUE(PictureOptionsOf(ProcessorSpec{}, family)->colour.background.has_value());
+  spec.alpha = "drop";
+  EXPECT_FALSE(PictureOptionsOf(spec, family)->colour.background.has_value());
+  for (std::string alpha : {"grey", "1,2", "1,2,256", "1,2,3,4", "1,,3"}) {
+    spec.alpha = alpha;
+    EXPECT_TRUE(absl::IsInvalidArgument(PictureOptionsOf(spec).status())) << alpha;
+  }
+}
+
+TEST(Picture, TargetsOfOneDecodeAreThoseOfTheirOwn) {
+  const Bytes bytes = Golden("images/baseline-420.jpg");
+  const PictureTarget targets[] = {
+      {.resized = {64, 64}},
+      {.resized = {20, 31}, .filter = ResizeFilter::kBilinear},
+      {.square = Colour{1, 2, 3}, .resized = {28, 28}},
+      {.resized = {48, 34}, .left = 7, .top = 0, .window = {34, 34}},
+      {.resized = {20, 14}, .left = -7, .top = -10, .window = {34, 34}},
+  };
+  std::vector<Rgb> together;
+  for (const PictureTarget& target : targets) together.emplace_back(SizeOf(target).rgb_bytes());
+  std::deque<InterleavedRows> rows;
+  std::vector<PictureTarget> all(std::begin(targets), std::end(targets));
+  for (size_t i = 0; i < all.size(); ++i) all[i].sink = &rows.emplace_back(together[i]);
+  PictureHeader header = *ReadPictureHeader("jpg", bytes, Limits{}, {});
+  ASSERT_TRUE(DecodePicture("jpg", bytes, Limits{}, {}, header, all).ok());
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(together[i], Decode("jpg", bytes, {}, targets[i]).rgb) << i;
+}
+
+// As expand2square: the picture in the middle, rounded to the left and to the top.
+TEST(Picture, ASquareIsThePictureOnItsColour) {
+  const Rgb rgb = GoldenRgb("images/rgb.png.rgb");
+  const Colour colour{9, 8, 7};
+  Picture picture = Decode("png", Golden("images/rgb.png"), {}, {.square = colour, .resized = {41, 41}});
+  ASSERT_TRUE(picture.status.ok());
+  for (uint32_t y = 0; y < 41; ++y) {
+    for (uint32_t i = 0; i < 41 * 3; ++i) {
+      const bool inside = y >= 6 && y < 35;
+      ASSERT_EQ(picture.rgb[y * 123 + i], inside ? rgb[(y - 6) * 123 + i] : colour[i % 3]) << y;
+    }
+  }
+}
+
+TEST(Picture, AWindowBeyondThePictureIsBlack) {
+  Picture whole = Decode("png", Golden("images/rgb.png"), {}, {.resized = {20, 14}});
+  PictureTarget target{.resized = {20, 14}, .left = -3, .top = -2, .window = {30, 20}};
+  Picture framed = Decode("png", Golden("images/rgb.png"), {}, target);
+  ASSERT_TRUE(framed.status.ok());
+  for (int y = 0; y < 20; ++y) {
+    for (int x = 0; x < 30; ++x) {
+      const bool inside = y >= 2 && y < 16 && x >= 3 && x < 23;
+      for (int c = 0; c < 3; ++c) {
+        ASSERT_EQ(framed.rgb[(y * 30 + x) * 3 + c], inside ? whole.rgb[((y - 2) * 20 + x - 3) * 3 + c] : 0)
+            << x << " " << y;
+      }
+    }
+  }
+}
+
+TEST(Picture, ApproximateIsCloseAndExactWhereNothingIsMuchReduced) {
+  PictureOptions approximate;
+  approximate.approximate = true;
+  const Bytes bytes = Golden("pictures/smooth.jpg");
+  for (ImageSize size : {ImageSize{320, 240}, {161, 120}, {100, 121}}) {
+    EXPECT_EQ(Decode("jpg", bytes, {}, {.resized = size}).rgb,
+              Decode("jpg", bytes, approximate, {.resized = size}).rgb);
+  }
+  for (ImageSize size : {ImageSize{160, 120}, {80, 60}, {40, 30}, {17, 11}}) {
+    const Rgb exact = Decode("jpg", bytes, {}, {.resized = size}).rgb;
+    const Rgb close = Decode("jpg", bytes, approximate, {.resized = size}).rgb;
+    double squares = 0;
+    for (size_t i = 0; i < exact.size(); ++i) squares += (exact[i] - close[i]) * (exact[i] - close[i]);
+    EXPECT_NE(exact, close);
+    EXPECT_LT(squares / static_cast<double>(exact.size()), 2.0) << size.width;  // 45 dB
+  }
+}
+
+TEST(Picture, DamageIsDataLossAlsoWhereRowsWereDelivered) {
+  const Bytes bytes = Golden("images/baseline-420.jpg");
+  for (size_t share : {3, 6, 9}) {
+    Bytes cut(bytes.begin(), bytes.begin() + bytes.size() * share / 10);
+    absl::Status status = Decode("jpg", cut, {}, {.resized = {28, 28}}).status;
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(status, Decode("jpg", cut, {}, {.resized = {28, 28}}).status);
+  }
+}
+
+TEST(Picture, NothingIsAllocatedOnceAThreadHasItsScratch) {
+  const Bytes bytes = Golden("pictures/smooth.jpg");
+  const std::vector<float> table(3 * 256);
+  std::vector<std::byte> out(56 * 56 * 3);
+  PictureHeader header = *ReadPictureHeader("jpg", bytes, Limits{}, {});
+  auto run = [&] {
+    PatchWriter writer({14, 2, 2}, 56, Wire::kU8, 1, table, out);
+    const PictureTarget target{.resized = {56, 56}, .sink = &writer};
+    EXPECT_TRUE(DecodePicture("jpg", bytes, Limits{}, {}, header, {&target, 1}).ok());
+  };
+  run();
+  const uint64_t before = allocations;
+  for (int i = 0; i < 5; ++i) run();
+  EXPECT_EQ(allocations - before, 0u);  // libjpeg's own come from malloc
+}
+
+TEST(Picture, OrientationIsReadFromEveryContainerAndDamageIsNone) {
+  for (std::string name : {"turned-6.jpg", "turned-6.png", "turned-6.webp"}) {
+    const Bytes bytes = Golden("pictures/" + name);
+    absl::StatusOr<PictureHeader> header = ReadPictureHeader(SuffixOf(name), bytes, Limits{}, {});
+    ASSERT_TRUE(header.ok()) << name;
+    EXPECT_EQ(header->orientation, 6u) << name;
+    for (uint64_t n = 0; n < MutationCount(300); ++n) {
+      const Bytes damaged = Mutated(bytes, n);
+      for (auto* read : {JpegOrientation, PngOrientation, WebpOrientation}) {
+        const uint32_t orientation = read(damaged);
+        ASSERT_TRUE(orientation >= 1 && orientation <= 8);
+      }
+    }
+  }
+}
+
+TEST(Picture, HeaderAndDecoderAgreeWhateverThePolicyAndTheDamage) {
+  PictureOptions apply;
+  apply.exif_orientation = ExifOrientation::kApply;
+  apply.colour.background = Colour{1, 2, 3};
+  apply.colour.sixteen_bit = SixteenBit::kClipGrey;
+  for (std::string name : {"turned-6.jpg", "turned-6.png", "turned-6.webp", "grey-16.png"}) {
+    const Bytes bytes = Golden("pictures/" + name);
+    for (uint64_t n = 0; n < MutationCount(60); ++n) {
+      for (const PictureOptions& options : {PictureOptions{}, apply}) {
+        const Bytes damaged = Mutated(bytes, n);
+        Picture first = Decode(SuffixOf(name), damaged, options);  // its buffer has the header's size
+        if (first.header.size.rgb_bytes() > 1 << 20) continue;
+        Picture second = Decode(SuffixOf(name), damaged, options);
+        ASSERT_EQ(first.status, second.status) << name << " " << n;
+        if (first.status.ok()) ASSERT_EQ(first.rgb, second.rgb) << name << " " << n;
+      }
+    }
+  }
+}
+
+TEST(PatchWriter, WritesWhatWritePatchesWrites) {
+  Dice dice(4);
+  for (PatchShape shape : {PatchShape{14, 2, 2}, {16, 2, 2}, {7, 1, 1}, {8, 3, 3}}) {
+    const uint32_t width = shape.patch * shape.merge * 3, height = shape.patch * shape.merge * 2;
+    Rgb rgb(size_t{3} * width * height);
+    for (uint8_t& value : rgb) value = static_cast<uint8_t>(dice.Roll(256));
+    std::vector<float> table(3 * 256);
+    for (float& value : table) value = static_cast<float>(dice.Roll(1000)) / 7;
+    for (Wire wire : {Wire::kU8, Wire::kBf16, Wire::kF32}) {
+      const uint32_t copies = wire == Wire::kU8 ? 1 : shape.frames;
+      const size_t size = rgb.size() * copies * (wire == Wire::kU8 ? 1 : wire == Wire::kBf16 ? 2 : 4);
+      std::vector<std::byte> expected(size), written(size);
+      std::vector<const uint8_t*> frames(shape.frames, rgb.data());
+      WritePatches(shape, frames, width, height, wire, copies, table, expected);
+      PatchWriter writer(shape, width, wire, copies, table, written);
+      std::vector<uint8_t> planes(size_t{3} * width);
+      for (uint32_t y = 0; y < height; ++y) {
+        for (uint32_t i = 0; i < 3 * width; ++i)
+          planes[i % 3 * width + i / 3] = rgb[size_t{y} * 3 * width + i];
+        writer.Take({{planes.data(), planes.data() + width, planes.data() + 2 * width}, width});
+      }
+      EXPECT_EQ(written, expected) << shape.patch;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel
