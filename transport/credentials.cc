@@ -25,6 +25,8 @@ constexpr int kToleratedPingMillis = 10'000;
 constexpr int kMaxStreamsPerConnection = 256;  // one per part in flight, Deliver, and room for the rest
 constexpr int kMaxConnectionAgeMillis = 30 * 60'000;
 constexpr size_t kServerMemoryBytes = 512u << 20;
+// A call holds one while it lasts. Far above what sessions need, and an end to what connections can cost.
+constexpr int kServerThreads = 4096;
 constexpr unsigned kReloadSeconds = 2;  // between looks at the certificate files
 
 using grpc::experimental::FileWatcherCertificateProvider;
@@ -151,6 +153,7 @@ void ConfigureServer(grpc::ServerBuilder& builder) {
                              0);  // a second worker on the port is an error, not a share
   grpc::ResourceQuota quota("evenkeel");
   quota.Resize(kServerMemoryBytes);
+  quota.SetMaxThreads(kServerThreads);
   builder.SetResourceQuota(quota);
 }
 
