@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "server/bad_data.h"
 #include "server/event_log.h"
 
 namespace evenkeel {
@@ -34,11 +35,25 @@ TEST(Metrics, AreAllInTheDocument) {
   metrics.SetQueue(1, 2, 3);
   metrics.SetSessions(4);
   metrics.SetDraining(false);
+  metrics.CountLimit("max_streams");
+  metrics.CountDecoderRestart("cpu");
   std::ifstream file(std::string(EVENKEEL_SOURCE_DIR) + "/docs/metrics.md");
   std::stringstream document;
   document << file.rdbuf();
   EXPECT_EQ(NamesIn(metrics.Text(), "# TYPE (evenkeel_[a-z_]+)"),
             NamesIn(document.str(), "\n\\| `(evenkeel_[a-z_]+)`"));
+}
+
+TEST(Metrics, CountTheLimitThatABadItemExceeded) {
+  Metrics metrics;
+  BadData bad(&metrics);
+  bad.Report("video", "a/b/c", absl::ResourceExhaustedError("17 streams; limits.max_streams is 16"));
+  bad.Report("audio", "a/b/d", absl::ResourceExhaustedError("longer than limits.max_audio_seconds 3600"));
+  bad.Report("image", "a/b/e", absl::ResourceExhaustedError("limits.max_nothing is no limit of ours"));
+  bad.Report("image", "a/b/f", absl::DataLossError("not limits.max_streams"));
+  EXPECT_EQ(NamesIn(metrics.Text(), "(evenkeel_limits_exceeded_total\\{.*)"),
+            (std::set<std::string>{"evenkeel_limits_exceeded_total{limit=\"max_audio_seconds\"} 1",
+                                   "evenkeel_limits_exceeded_total{limit=\"max_streams\"} 1"}));
 }
 
 TEST(Metrics, RefuseAnAddressTheyCannotListenAt) {
