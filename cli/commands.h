@@ -27,5 +27,6 @@ void AddFetchCommand(CLI::App& app, int* exit_code);
 void AddPlanCommand(CLI::App& app, int* exit_code);
 void AddPreprocessCommand(CLI::App& app, int* exit_code);
 void AddSolveCommand(CLI::App& app, int* exit_code);
+void AddSimulateCommand(CLI::App& app, int* exit_code);
 
 }  // namespace evenkeel::cli

@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   evenkeel::cli::AddPlanCommand(app, &exit_code);
   evenkeel::cli::AddPreprocessCommand(app, &exit_code);
   evenkeel::cli::AddSolveCommand(app, &exit_code);
+  evenkeel::cli::AddSimulateCommand(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

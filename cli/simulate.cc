@@ -1,0 +1,212 @@
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "cli/commands.h"
+#include "cli/length_trace.h"
+#include "cli/simulate_report.h"
+#include "core/status.h"
+#include "reorder/policies.h"
+#include "reorder/step_model.h"
+#include "server/stream.h"
+
+namespace evenkeel::cli {
+namespace {
+
+struct SimulateArguments {
+  std::string job, trace;
+  uint32_t steps = 4;
+  uint32_t ranks = 8, per_rank = 60, ranks_per_node = 8;
+  uint64_t seed = 0;
+  uint32_t pipeline_stages = 1, virtual_stages = 1;
+  uint64_t microbatch_tokens = 0;
+  std::string padded;
+  std::string model = "mllm-10b", policies;
+  double peak_tflops = 989, intra_node_gbs = 450, inter_node_gbs = 50;
+  uint32_t tensor_parallel = 1;
+  bool no_recompute = false, json = false;
+  std::string svg;
+};
+
+// Where steps come from: a dataset's index, or a trace.
+struct Source {
+  Job job;
+  DummyItems dummies;
+  std::function<absl::StatusOr<StepSamples>(uint64_t step)> samples;
+};
+
+absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> opened, OpenStream(std::move(job)));
+  const std::shared_ptr<Stream> stream = std::move(opened);
+  return Source{.job = stream->job, .dummies = stream->dummies, .samples = [stream](uint64_t step) {
+                  return stream->sampler->Samples(step);
+                }};
+}
+
+absl::Status AddPhases(const SimulateArguments& arguments, const std::vector<SampleLengths>& trace,
+                       Job& job) {
+  std::array<bool, kNumPhases> has = {true};
+  for (const SampleLengths& sample : trace) {
+    for (const SampleItem& item : sample.items) has[static_cast<size_t>(PhaseOf(item.medium))] = true;
+  }
+  std::array<bool, kNumPhases> padded = {};
+  for (const std::string& name :
+       std::vector<std::string>(absl::StrSplit(arguments.padded, ',', absl::SkipEmpty()))) {
+    const std::optional<Phase> phase = PhaseFromName(name);
+    if (!phase)
+      return absl::InvalidArgumentError(absl::StrCat("--padded: '", name, "' is none of llm, vision, audio"));
+    padded[static_cast<size_t>(*phase)] = true;
+  }
+  for (Phase phase : kAllPhases) {
+    if (!has[static_cast<size_t>(phase)]) continue;
+    PhaseSpec& spec = job.phases.emplace_back();
+    spec.phase = phase;
+    for (uint32_t r = 0; r < arguments.ranks; ++r) spec.ranks.push_back(r);
+    if (padded[static_cast<size_t>(phase)]) spec.batching = Batching::kPadded;
+    if (arguments.pipeline_stages > 1) spec.runs = Runs::kOncePerMicrobatch;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> trace, ReadLengthTrace(arguments.trace));
+  const size_t all = trace.size();
+  std::erase_if(trace, [&](const SampleLengths& sample) {
+    return arguments.microbatch_tokens > 0 && sample.llm_length > arguments.microbatch_tokens;
+  });
+  if (trace.size() < all) {
+    std::cerr << "evenkeel: " << all - trace.size() << " of " << all << " samples exceed --microbatch-tokens "
+              << arguments.microbatch_tokens << " and are left out\n";
+  }
+  Source source;
+  source.job.ranks_per_node = arguments.ranks_per_node;
+  source.job.pipeline_stages = arguments.pipeline_stages;
+  source.job.virtual_stages = arguments.virtual_stages;
+  source.job.microbatch.capacity_tokens = arguments.microbatch_tokens;
+  if (arguments.virtual_stages > 1) source.job.microbatch.count_multiple = arguments.pipeline_stages;
+  EVENKEEL_RETURN_IF_ERROR(AddPhases(arguments, trace, source.job));
+  const size_t count = size_t{arguments.ranks} * arguments.per_rank;
+  const uint64_t seed = arguments.seed;
+  source.samples = [trace = std::move(trace), count, seed](uint64_t step) -> absl::StatusOr<StepSamples> {
+    StepSamples samples{.step = step};
+    EVENKEEL_ASSIGN_OR_RETURN(samples.lengths, DrawFromTrace(trace, count, seed + step + 1));
+    for (size_t i = 0; i < count; ++i) samples.refs.push_back({0, 0, i});
+    return samples;
+  };
+  return source;
+}
+
+absl::StatusOr<std::vector<PolicyFigures>> ChosenPolicies(const std::string& names) {
+  std::vector<PolicyFigures> chosen;
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(names, ',', absl::SkipEmpty()))) {
+    const Policy* policy = FindPolicy(name);
+    if (policy == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--policies: '", name, "' is unknown; known are ", PolicyNames()));
+    }
+    chosen.push_back({.policy = policy});
+  }
+  if (chosen.empty()) {
+    for (const Policy& policy : Policies()) chosen.push_back({.policy = &policy});
+  }
+  return chosen;
+}
+
+Machine MachineOf(const SimulateArguments& arguments) {
+  return {.peak_flops = 1e12 * arguments.peak_tflops,
+          .intra_node_bandwidth = 1e9 * arguments.intra_node_gbs,
+          .inter_node_bandwidth = 1e9 * arguments.inter_node_gbs,
+          .gpus_per_stage = arguments.tensor_parallel,
+          .recompute = !arguments.no_recompute};
+}
+
+absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
+  const TrainingModel* model = FindTrainingModel(arguments.model);
+  if (model == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model: '", arguments.model, "' is unknown; known are ", TrainingModelNames()));
+  }
+  Simulation simulation;
+  EVENKEEL_ASSIGN_OR_RETURN(simulation.policies, ChosenPolicies(arguments.policies));
+  EVENKEEL_ASSIGN_OR_RETURN(const Source source,
+                            arguments.trace.empty() ? FromJob(arguments) : FromTrace(arguments));
+  EVENKEEL_ASSIGN_OR_RETURN(const Job job, WithCostsOf(*model, source.job));
+  const Machine machine = MachineOf(arguments);
+  for (uint64_t step = 0; step < arguments.steps; ++step) {
+    EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
+    if (step == 0) simulation.samples = samples.lengths;
+    for (PolicyFigures& figures : simulation.policies) {
+      EVENKEEL_ASSIGN_OR_RETURN(const Plan plan, PlanByPolicy(*figures.policy, job, samples, source.dummies));
+      EVENKEEL_ASSIGN_OR_RETURN(StepFigures step_figures, ModelStep(job, plan, *model, machine));
+      figures.Add(std::move(step_figures));
+    }
+  }
+  for (PolicyFigures& figures : simulation.policies) figures.Finish();
+  simulation.heading =
+      absl::StrCat(model->name, " (", model->source, "): ", job.phases.front().ranks.size(), " llm ranks, ",
+                   simulation.samples.size(), " samples a step, ", arguments.steps, " steps");
+  if (job.pipeline_stages > 1) {
+    absl::StrAppend(&simulation.heading, ", ", job.pipeline_stages, " pipeline stages of ",
+                    job.virtual_stages);
+  }
+  return simulation;
+}
+
+absl::Status RunSimulate(const SimulateArguments& arguments) {
+  if (arguments.job.empty() == arguments.trace.empty()) {
+    return absl::InvalidArgumentError("simulate takes either --job or --trace");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(arguments));
+  std::cout << (arguments.json ? SimulationJson(simulation) + "\n" : SimulationTable(simulation));
+  return arguments.svg.empty() ? absl::OkStatus() : DrawSimulation(simulation, arguments.svg);
+}
+
+}  // namespace
+
+void AddSimulateCommand(CLI::App& app, int* exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "simulate", "Compare policies by the time that a model of the training step gives them");
+  auto arguments = std::make_shared<SimulateArguments>();
+  command->add_option("--job", arguments->job, "The job file; its index is read, nothing is decoded");
+  CLI::Option* trace = command->add_option("--trace", arguments->trace,
+                                           "Lengths from this CSV instead, with columns llm, vision, audio");
+  command->add_option("--steps", arguments->steps, "(4)")->check(CLI::Range(1, 1 << 20));
+  const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
+  with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")
+                 ->check(CLI::Range(1, 1 << 20)));
+  with_trace(command->add_option("--per-rank", arguments->per_rank, "Samples per rank (60)")
+                 ->check(CLI::Range(1, 1 << 20)));
+  with_trace(command->add_option("--ranks-per-node", arguments->ranks_per_node, "(8)")
+                 ->check(CLI::Range(1, 1 << 20)));
+  with_trace(command->add_option("--seed", arguments->seed, "Of the choice of samples (0)"));
+  with_trace(command->add_option("--padded", arguments->padded,
+                                 "Phases that are batched with padding: audio,vision"));
+  with_trace(command
+                 ->add_option("--pipeline-stages", arguments->pipeline_stages,
+                              "(1); more: encoders run once per microbatch")
+                 ->check(CLI::Range(1, 1024)));
+  with_trace(
+      command->add_option("--virtual-stages", arguments->virtual_stages, "(1)")->check(CLI::Range(1, 1024)));
+  with_trace(command->add_option("--microbatch-tokens", arguments->microbatch_tokens,
+                                 "llm tokens a microbatch holds at most; 0: one microbatch of any size"));
+  command->add_option("--model", arguments->model, absl::StrCat("(mllm-10b) ", TrainingModelNames()));
+  command->add_option("--policies", arguments->policies, absl::StrCat("(all) ", PolicyNames()));
+  command->add_option("--peak-tflops", arguments->peak_tflops, "Of a GPU (989)");
+  command->add_option("--intra-node-gbs", arguments->intra_node_gbs, "GB/s of a GPU within its node (450)");
+  command->add_option("--inter-node-gbs", arguments->inter_node_gbs, "GB/s of a GPU to other nodes (50)");
+  command->add_option("--tensor-parallel", arguments->tensor_parallel, "GPUs of a rank's pipeline stage (1)")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--no-recompute", arguments->no_recompute, "Activations are kept for the backward pass");
+  command->add_flag("--json", arguments->json, "One JSON document instead of the table");
+  command->add_option("--svg", arguments->svg, "Draw loads, pipelines and lengths into this folder");
+  command->callback([arguments, exit_code] { *exit_code = Report(RunSimulate(*arguments)); });
+}
+
+}  // namespace evenkeel::cli

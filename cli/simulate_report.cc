@@ -1,0 +1,93 @@
+#include "cli/simulate_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/event_log.h"
+
+namespace evenkeel::cli {
+namespace {
+
+// The figures that are means over steps.
+constexpr double StepFigures::*kMeans[] = {&StepFigures::iteration_seconds,
+                                           &StepFigures::exchange_seconds,
+                                           &StepFigures::bubble_share,
+                                           &StepFigures::pad_ratio,
+                                           &StepFigures::mfu,
+                                           &StepFigures::inter_node_bytes};
+
+std::string Quoted(std::string_view text) {
+  std::string out;
+  AppendJsonString(text, out);
+  return out;
+}
+
+}  // namespace
+
+void PolicyFigures::Add(StepFigures figures) {
+  for (double StepFigures::*figure : kMeans) mean.*figure += figures.*figure;
+  mean.peak_memory_bytes = std::max(mean.peak_memory_bytes, figures.peak_memory_bytes);
+  mean.phases.resize(figures.phases.size());
+  for (size_t p = 0; p < figures.phases.size(); ++p) {
+    PhaseFigures& phase = mean.phases[p];
+    if (steps == 0) phase = {.phase = figures.phases[p].phase, .max_over_mean = 0};
+    phase.max_over_mean += figures.phases[p].max_over_mean;
+    phase.pad_ratio += figures.phases[p].pad_ratio;
+  }
+  if (steps++ == 0) first = std::move(figures);
+}
+
+void PolicyFigures::Finish() {
+  for (double StepFigures::*figure : kMeans) mean.*figure /= steps;
+  for (PhaseFigures& phase : mean.phases) phase.max_over_mean /= steps, phase.pad_ratio /= steps;
+}
+
+std::string SimulationTable(const Simulation& simulation) {
+  std::string out = simulation.heading + "\n\n| policy | iteration, s | waiting | MFU allowed |";
+  std::string rule = "|---|---|---|---|";
+  for (const PhaseFigures& phase : simulation.policies.front().mean.phases) {
+    absl::StrAppend(&out, " ", std::string(PhaseName(phase.phase)), " max/mean |");
+    rule += "---|";
+  }
+  absl::StrAppend(&out, " padding | inter-node MB | exchange, ms | peak memory, GB |\n", rule,
+                  "---|---|---|---|\n");
+  for (const PolicyFigures& figures : simulation.policies) {
+    const StepFigures& mean = figures.mean;
+    absl::StrAppendFormat(&out, "| %s | %.4f | %.1f %% | %.1f %% |", std::string(figures.policy->name),
+                          mean.iteration_seconds, 100 * mean.bubble_share, 100 * mean.mfu);
+    for (const PhaseFigures& phase : mean.phases) absl::StrAppendFormat(&out, " %.3f |", phase.max_over_mean);
+    absl::StrAppendFormat(&out, " %.1f %% | %.1f | %.2f | %.1f |\n", 100 * mean.pad_ratio,
+                          mean.inter_node_bytes / 1e6, 1e3 * mean.exchange_seconds,
+                          mean.peak_memory_bytes / 1e9);
+  }
+  return out;
+}
+
+std::string SimulationJson(const Simulation& simulation) {
+  std::string out = absl::StrFormat(R"({"heading":%s,"policies":[)", Quoted(simulation.heading));
+  const char* comma = "";
+  for (const PolicyFigures& figures : simulation.policies) {
+    const StepFigures& mean = figures.mean;
+    absl::StrAppendFormat(
+        &out,
+        R"(%s{"policy":%s,"says":%s,"steps":%d,"iteration_seconds":%.9g,"exchange_seconds":%.9g,)"
+        R"("bubble_share":%.9g,"mfu":%.9g,"pad_ratio":%.9g,"inter_node_bytes":%.9g,"peak_memory_bytes":%.9g,)"
+        R"("phases":[)",
+        comma, Quoted(figures.policy->name), Quoted(figures.policy->says), figures.steps,
+        mean.iteration_seconds, mean.exchange_seconds, mean.bubble_share, mean.mfu, mean.pad_ratio,
+        mean.inter_node_bytes, mean.peak_memory_bytes);
+    comma = "";
+    for (const PhaseFigures& phase : mean.phases) {
+      absl::StrAppendFormat(&out, R"(%s{"phase":%s,"max_over_mean":%.9g,"pad_ratio":%.9g})", comma,
+                            Quoted(PhaseName(phase.phase)), phase.max_over_mean, phase.pad_ratio);
+      comma = ",";
+    }
+    out += "]}";
+    comma = ",";
+  }
+  return out + "]}";
+}
+
+}  // namespace evenkeel::cli
