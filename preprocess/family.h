@@ -26,6 +26,7 @@ struct MediumStyle {
   std::string placeholder;  // "<|image_pad|>", repeated output_rows times
   std::string end;          // "<|vision_end|>"; empty: none
   bool mrope = false;       // positions on the grid
+  bool wraps_runs = false;  // begin and end stand around all runs of an item, too
 };
 
 // The grid that M-RoPE positions and placeholders count on.

@@ -101,7 +101,10 @@ std::vector<MediumStyle> ImagesAndVideo::styles() const {
     return MediumStyle{medium, settings_.vision_begin, token, settings_.vision_end, /*mrope=*/true};
   };
   std::vector<MediumStyle> styles = {style(Medium::kImage, settings_.image_token)};
-  if (settings_.video) styles.push_back(style(Medium::kVideo, settings_.video_token));
+  if (settings_.video) {
+    styles.push_back(style(Medium::kVideo, settings_.video_token));
+    styles.back().wraps_runs = settings_.video->timed;
+  }
   return styles;
 }
 
@@ -190,23 +193,15 @@ absl::Status ImagesAndVideo::ProduceImage(const ItemRequest& request, const Item
 absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const ItemShape& shape,
                                           std::span<std::byte> pixels) const {
   const uint32_t group_frames = settings_.shape.frames;
-  const size_t frame_bytes = shape.size.rgb_bytes();
   const size_t group_bytes = pixels.size() / shape.grid.t;
-  auto resized = std::make_unique_for_overwrite<uint8_t[]>(frame_bytes * group_frames);
-  std::vector<const uint8_t*> frames;
-  for (uint32_t i = 0; i < group_frames; ++i) frames.push_back(resized.get() + frame_bytes * i);
   const ImageSize native = FrameSize(request.facts);
   auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
-    const size_t in_group = position % group_frames;
-    Resize(settings_.pixels.picture.resampler, settings_.pixels.filter, rgb, native,
-           {resized.get() + frame_bytes * in_group, frame_bytes}, shape.size);
-    const bool last = position + 1 == shape.num_frames;
-    for (size_t i = in_group + 1; last && i < group_frames; ++i) {  // the last frame fills its group
-      std::memcpy(resized.get() + frame_bytes * i, frames[in_group], frame_bytes);
-    }
-    if (!last && in_group + 1 < group_frames) return absl::OkStatus();
-    WritePatches(settings_.shape, frames, shape.size.width, shape.size.height, settings_.pixels.wire,
-                 group_frames, table_, pixels.subspan(group_bytes * (position / group_frames), group_bytes));
+    const auto in_group = static_cast<uint32_t>(position % group_frames);
+    const bool last = position + 1 == shape.num_frames;  // fills its group
+    PatchWriter writer(settings_.shape, shape.size.width, settings_.pixels.wire, group_frames,
+                       {in_group, last ? group_frames - in_group : 1}, table_,
+                       pixels.subspan(group_bytes * (position / group_frames), group_bytes));
+    Resize(settings_.pixels.picture.resampler, settings_.pixels.filter, rgb, native, shape.size, writer);
     return absl::OkStatus();
   };
   uint64_t repeated = 0;

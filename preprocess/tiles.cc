@@ -23,7 +23,11 @@ class Tiles final : public MediaFamily {
       : settings_(std::move(settings)),
         limits_(limits),
         table_(settings_.pixels.Table()),
-        fields_{PixelField("pixel_values", settings_.pixels, 1, settings_.side, 1)} {}
+        fields_{PixelField("pixel_values", settings_.pixels, 1, settings_.side, 1)} {
+    // Bytes travel as rows, which is what their expansion reads.
+    const uint64_t side = settings_.side;
+    if (settings_.pixels.wire != Wire::kU8) fields_[0].trailing = {3, side, side};
+  }
 
   std::vector<MediumStyle> styles() const override { return {settings_.style}; }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
@@ -124,7 +128,7 @@ class Tiles final : public MediaFamily {
   const TileSettings settings_;
   const Limits limits_;
   const std::vector<float> table_;
-  const std::vector<FieldSpec> fields_;
+  std::vector<FieldSpec> fields_;
 };
 
 }  // namespace

@@ -36,7 +36,8 @@ struct TileSettings {
   std::function<void(CanonicalText&)> add_to;
 };
 
-// Fields: pixel_values [tiles, 3 * side * side]. input_rows are tiles.
+// Fields: pixel_values [tiles, 3, side, side]; as u8 [tiles, 3 * side * side], also once it is expanded.
+// input_rows are tiles.
 std::unique_ptr<MediaFamily> MakeTiles(TileSettings settings, const Limits& limits);
 
 }  // namespace evenkeel

@@ -25,6 +25,7 @@ constexpr size_t kNumMedia = 4;
 struct MediumMarks {
   bool known = false;
   bool mrope = false;
+  bool wraps_runs = false;
   std::optional<int64_t> begin, end;
   int64_t placeholder = 0;
 };
@@ -145,7 +146,7 @@ absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& fo
 
 absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const std::string& folder,
                                             const MediumStyle& style) {
-  MediumMarks out{.known = true, .mrope = style.mrope};
+  MediumMarks out{.known = true, .mrope = style.mrope, .wraps_runs = style.wraps_runs};
   EVENKEEL_ASSIGN_OR_RETURN(out.placeholder, MarkId(tokenizer, folder, style.placeholder));
   if (!style.begin.empty()) {
     EVENKEEL_ASSIGN_OR_RETURN(out.begin, MarkId(tokenizer, folder, style.begin));
@@ -231,6 +232,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".placeholder"), medium.placeholder);
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".end"), medium.end);
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".mrope"), uint64_t{medium.mrope});
+      if (medium.wraps_runs)
+        text.Add(absl::StrCat(MediumName(medium.medium).data(), ".wraps_runs"), uint64_t{1});
     }
     text.Add("merge_size", uint64_t{style_.merge_size});
     text.Add("tokens_per_second", uint64_t{style_.tokens_per_second});
@@ -297,14 +300,22 @@ class ChatSequenceBuilder : public SequenceBuilder {
   absl::Status AddItem(Medium medium, const ItemPlaceholders& placeholders, TextRun& text,
                        Tokens& out) const {
     const MediumMarks& marks = marks_.of(medium);
+    auto mark = [&](const std::optional<int64_t>& id) {
+      if (id.has_value()) out.Add(*id, false);
+    };
+    if (marks.wraps_runs) {
+      EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
+      mark(marks.begin);
+    }
     for (const PlaceholderRun& run : placeholders) {
       text.Append(run.text, /*trained=*/false);
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
-      if (marks.begin.has_value()) out.Add(*marks.begin, false);
+      mark(marks.begin);
       out.runs.push_back({out.ids.size(), medium, &run});
       out.AddPlaceholders(marks.placeholder, run.rows, medium);
-      if (marks.end.has_value()) out.Add(*marks.end, false);
+      mark(marks.end);
     }
+    if (marks.wraps_runs) mark(marks.end);
     out.media_end = out.ids.size();
     return absl::OkStatus();
   }

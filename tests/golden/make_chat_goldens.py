@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/text/styles.json: chats by the templates that checkpoints publish, and their tokens.
+"""Writes tests/golden/text/styles.json: chats by the templates that checkpoints publish, and their tokens; and
+timed_video.json: a video of Qwen3-VL in its text.
 
-    python3 -m venv VENV && VENV/bin/pip install transformers==5.23.0 tokenizers==0.23.2 jinja2==3.1.6
+    python3 -m venv VENV && VENV/bin/pip install transformers==5.23.0 torch torchvision jinja2==3.1.6
     VENV/bin/python tests/golden/make_chat_goldens.py TEMPLATES
 
 TEMPLATES holds the chat templates as their checkpoints have them, which are not part of the project: llama3.jinja
@@ -16,10 +17,16 @@ import pathlib
 import re
 import sys
 
+import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2_audio.processing_qwen2_audio import Qwen2AudioProcessor
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 from transformers.utils.chat_template_utils import render_jinja_template
+from transformers.video_utils import VideoMetadata
 
 from make_tokenizer import corpus
 
@@ -118,12 +125,30 @@ def cases(style, templates):
                "labels": [-100 if i == 0 or not trained[i] else number for i, number in enumerate(encoding.ids)]}
 
 
+def timed_video():
+    """A video in a chat by Qwen3-VL's own processor."""
+    folder = GOLDEN / "data/processors/qwen3-vl"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(GOLDEN / "tokenizer/tokenizer.json"))
+    processor = Qwen3VLProcessor(
+        image_processor=Qwen2VLImageProcessor(**json.loads((folder / "preprocessor_config.json").read_text())),
+        video_processor=Qwen3VLVideoProcessor(**json.loads((folder / "video_preprocessor_config.json").read_text())),
+        tokenizer=tokenizer)
+    facts = {"width": 160, "height": 96, "frames": 75, "fps": 25}
+    video = np.zeros((facts["frames"], facts["height"], facts["width"], 3), np.uint8)
+    metadata = VideoMetadata(total_num_frames=75, fps=25.0, width=160, height=96, duration=3.0,
+                             frames_indices=list(range(75)))
+    text = "<|im_start|>user\nLook: <|vision_start|><|video_pad|><|vision_end|>What?<|im_end|>\n"
+    out = processor(text=[text], videos=[video], video_metadata=[metadata])
+    return {**facts, "ids": list(out["input_ids"][0])}
+
+
 def main():
     assert tokenizers.__version__.startswith("0.2"), tokenizers.__version__
     train_llama()
     found = [case for style in STYLES for case in cases(style, pathlib.Path(sys.argv[1]))]
     out = json.dumps({"cases": found}, ensure_ascii=True, separators=(",", ":")).replace("},{\"style", "},\n{\"style")
     (GOLDEN / "text/styles.json").write_text(out + "\n", encoding="ascii")
+    (GOLDEN / "text/timed_video.json").write_text(json.dumps(timed_video()) + "\n", encoding="ascii")
 
 
 if __name__ == "__main__":

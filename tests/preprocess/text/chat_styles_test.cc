@@ -117,6 +117,27 @@ TEST(Runs, StandBetweenTheirTexts) {
   EXPECT_EQ(sequence->positions[first + 1], sequence->positions[first]);
 }
 
+TEST(Runs, OfAVideoAreThoseOfQwen3VlsOwnProcessor) {
+  const nlohmann::json golden = ReadGolden("timed_video.json");
+  ProcessorSpec spec = SpecOf("chatml");
+  spec.vision = GoldenFolder() + "/data/processors/qwen3-vl";
+  absl::StatusOr<std::unique_ptr<Processor>> processor = Processor::Load(spec, Limits());
+  ASSERT_TRUE(processor.ok()) << processor.status();
+  MediaFacts facts;
+  facts.medium = Medium::kVideo;
+  facts.width = golden["width"];
+  facts.height = golden["height"];
+  facts.num_frames = golden["frames"];
+  facts.fps_num = golden["fps"];
+  facts.fps_den = 1;
+  std::vector<SampleItem> items = {{Medium::kVideo, *(*processor)->Measure(facts)}};
+  Conversation chat;
+  chat.turns = {{Role::kUser, {Text("Look: "), Item(Medium::kVideo, 0), Text("What?")}}};
+  absl::StatusOr<Sequence> sequence = (*processor)->BuildSequence(chat, items, {&facts, 1});
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_EQ(sequence->input_ids, golden["ids"].get<Ids>());
+}
+
 TEST(Truncation, CutsTextAndNeverAMedium) {
   ProcessorSpec spec = SpecOf("chatml");
   std::vector<SampleItem> items = {Image(6)};
