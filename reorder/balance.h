@@ -106,6 +106,9 @@ std::vector<uint32_t> GreedyWithEqualCounts(const BalanceProblem& problem);
 // The same batches on other ranks: a permutation that keeps rows on their node. See node_wise.cc.
 std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::vector<uint32_t>& rank);
 
+// The same batches on other ranks: pairs of batch and rank with most cost already beside each other first.
+std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch);
+
 // The load of the dearest rank, packed.
 Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
 

@@ -26,39 +26,6 @@ Load DearestPadded(const BalanceProblem& problem, const std::vector<uint32_t>& r
   return most;
 }
 
-// Renames batches, one a rank: pairs of batch and rank, those with most cost already there first.
-std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {
-  const uint32_t ranks = problem.ranks->size();
-  std::vector<std::pair<uint64_t, Load>> at_home;  // (batch * ranks + rank, cost)
-  for (size_t i = 0; i < batch.size(); ++i) {
-    at_home.emplace_back(uint64_t{batch[i]} * ranks + problem.beside[i], problem.cost[i]);
-  }
-  std::sort(at_home.begin(), at_home.end());
-  std::vector<std::pair<Load, uint64_t>> pairs;  // (-cost, batch * ranks + rank)
-  for (const auto& [pair, cost] : at_home) {
-    if (pairs.empty() || pairs.back().second != pair) pairs.emplace_back(0, pair);
-    pairs.back().first -= cost;
-  }
-  std::sort(pairs.begin(), pairs.end());
-  std::vector<uint32_t> rank_of(ranks, kNowhere);
-  std::vector<bool> taken(ranks, false);
-  for (const auto& [cost, pair] : pairs) {
-    const uint32_t b = static_cast<uint32_t>(pair / ranks), r = static_cast<uint32_t>(pair % ranks);
-    if (rank_of[b] != kNowhere || taken[r]) continue;
-    rank_of[b] = r;
-    taken[r] = true;
-  }
-  for (uint32_t b = 0, r = 0; b < ranks; ++b) {
-    if (rank_of[b] != kNowhere) continue;
-    while (taken[r]) ++r;
-    rank_of[b] = r;
-    taken[r] = true;
-  }
-  std::vector<uint32_t> rank(batch.size());
-  for (size_t i = 0; i < batch.size(); ++i) rank[i] = rank_of[batch[i]];
-  return rank;
-}
-
 class BalanceWithoutMovingBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "balance_without_moving"; }
@@ -94,6 +61,38 @@ class BalanceWithoutMovingBalancer final : public Balancer {
 };
 
 }  // namespace
+
+std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {
+  const uint32_t ranks = problem.ranks->size();
+  std::vector<std::pair<uint64_t, Load>> at_home;  // (batch * ranks + rank, cost)
+  for (size_t i = 0; i < batch.size(); ++i) {
+    at_home.emplace_back(uint64_t{batch[i]} * ranks + problem.beside[i], problem.cost[i]);
+  }
+  std::sort(at_home.begin(), at_home.end());
+  std::vector<std::pair<Load, uint64_t>> pairs;  // (-cost, batch * ranks + rank)
+  for (const auto& [pair, cost] : at_home) {
+    if (pairs.empty() || pairs.back().second != pair) pairs.emplace_back(0, pair);
+    pairs.back().first -= cost;
+  }
+  std::sort(pairs.begin(), pairs.end());
+  std::vector<uint32_t> rank_of(ranks, kNowhere);
+  std::vector<bool> taken(ranks, false);
+  for (const auto& [cost, pair] : pairs) {
+    const uint32_t b = static_cast<uint32_t>(pair / ranks), r = static_cast<uint32_t>(pair % ranks);
+    if (rank_of[b] != kNowhere || taken[r]) continue;
+    rank_of[b] = r;
+    taken[r] = true;
+  }
+  for (uint32_t b = 0, r = 0; b < ranks; ++b) {
+    if (rank_of[b] != kNowhere) continue;
+    while (taken[r]) ++r;
+    rank_of[b] = r;
+    taken[r] = true;
+  }
+  std::vector<uint32_t> rank(batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) rank[i] = rank_of[batch[i]];
+  return rank;
+}
 
 const Balancer& BalanceWithoutMoving() {
   static const BalanceWithoutMovingBalancer balancer;

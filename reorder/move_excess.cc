@@ -15,6 +15,8 @@ constexpr uint32_t kTakers = 64;  // ranks of other nodes that are tried for one
 constexpr uint32_t kStepsPerRank =
     64;  // moves that one rank may ask for among its neighbours, and again far away
 
+constexpr uint32_t kMostRegrouped = 32;  // ranks whose items are dealt out anew together
+
 // What leaves a rank, and what comes back for it; kNowhere: nothing.
 struct Move {
   uint32_t give = kNowhere;
@@ -49,6 +51,9 @@ class Excess {
       if (items_.empty()) ListItems();
       for (uint32_t n = 0; n + 1 < ranks_.on_node_begin.size(); ++n) MoveWithin(ranks_.OnNode(n));
       MoveBetweenNodes();
+      for (uint32_t r = 0; r < ranks_.size(); ++r) {
+        if (load_[r] > cap_) Regroup(r);
+      }
     }
     return std::move(rank_);
   }
@@ -251,6 +256,46 @@ class Excess {
       return true;
     }
     return false;
+  }
+
+  // Where neither a move nor an exchange is left: the items of the rank and of those with most room are dealt
+  // out anew, among as few ranks as will do. With no more ranks than that it would be all of them.
+  void Regroup(uint32_t giver) {
+    if (ranks_.size() <= kMostRegrouped) return;
+    std::vector<uint32_t> others;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (r != giver) others.push_back(r);
+    }
+    std::partial_sort(
+        others.begin(), others.begin() + kMostRegrouped, others.end(),
+        [&](uint32_t a, uint32_t b) { return std::pair(load_[a], a) < std::pair(load_[b], b); });
+    for (uint32_t size = 2; size <= kMostRegrouped; size *= 2) {
+      std::vector<uint32_t> group(others.begin(), others.begin() + size - 1);
+      group.push_back(giver);
+      if (DealAnew(group)) return;
+    }
+  }
+
+  // True where all of the group are then within the cap; else nothing changes.
+  bool DealAnew(const std::vector<uint32_t>& group) {
+    std::vector<uint32_t> items, beside;
+    std::vector<Load> cost;
+    for (uint32_t g = 0; g < group.size(); ++g) {
+      for (uint32_t i : Items(group[g])) {
+        items.push_back(i);
+        beside.push_back(g);
+        cost.push_back(problem_.cost[i]);
+      }
+    }
+    PhaseRanks ranks;
+    ranks.global = group;
+    const BalanceProblem anew{.ranks = &ranks, .cost = cost, .beside = beside};
+    const std::vector<uint32_t> dealt = BringHome(anew, KarmarkarKarp().Assign(anew));
+    if (DearestRank(anew, dealt) > cap_) return false;
+    for (size_t k = 0; k < items.size(); ++k) {
+      if (dealt[k] != beside[k]) Carry(items[k], group[beside[k]], group[dealt[k]]);
+    }
+    return true;
   }
 
   const BalanceProblem& problem_;

@@ -3,8 +3,9 @@
 //
 // The paper solves an integer programme, x[batch, node], with a solver. Here: pairs of batch and node, most
 // rows first; then exchanges of two batches, at first with the power sum of all egresses as the objective
-// (it has a slope where the maximum has none), then of the busiest source's own batches. The bound that the
-// gap is measured with is in EgressBound.
+// (it has a slope where the maximum has none), then of the busiest source's own batches. An exchange touches
+// the sources of two nodes only, so it is weighed without being made. The bound that the gap is measured with
+// is in EgressBound.
 #include "reorder/node_wise.h"
 
 #include <algorithm>
@@ -18,9 +19,10 @@ namespace evenkeel::reorder {
 namespace {
 
 constexpr uint32_t kNoNode = 0xffffffffu;
-constexpr int kPasses = 12;              // over all batches, with exchanges by the power sum
-constexpr size_t kPartners = 48;         // batches tried per batch and pass
-constexpr uint32_t kDescentSteps = 512;  // exchanges for the busiest source
+constexpr int kPasses = 12;        // over all batches, with exchanges by the power sum
+constexpr size_t kNodesTried = 8;  // nodes that an exchange may bring a batch to: those with most of its rows
+constexpr uint64_t kMostTried = 1 << 18;  // exchanges looked at in all passes
+constexpr uint32_t kDescentSteps = 512;   // exchanges for the busiest source
 
 class Assignment {
  public:
@@ -28,31 +30,23 @@ class Assignment {
       : problem_(problem),
         node_(problem.num_batches, kNoNode),
         on_node_(problem.slots.size()),
-        sources_on_(problem.slots.size()),
-        by_source_(problem.source_node.size() + 1, 0) {
-    std::vector<NodeWiseProblem::Volume> by_batch = problem.volumes;
-    std::stable_sort(by_batch.begin(), by_batch.end(),
-                     [](const auto& a, const auto& b) { return a.batch < b.batch; });
-    batch_volumes_ = std::move(by_batch);
-    batch_begin_.assign(problem.num_batches + 1, 0);
+        by_source_(problem.source_node.size() + 1, 0),
+        egress_(problem.source_node.size(), 0),
+        change_(problem.source_node.size(), 0) {
     for (const auto& volume : problem.volumes) {
-      ++batch_begin_[volume.batch + 1];
       ++by_source_[volume.source + 1];
+      egress_[volume.source] += static_cast<Load>(volume.rows);
     }
-    std::partial_sum(batch_begin_.begin(), batch_begin_.end(), batch_begin_.begin());
     std::partial_sum(by_source_.begin(), by_source_.end(), by_source_.begin());
-    for (uint32_t s = 0; s < problem.source_node.size(); ++s)
-      sources_on_[problem.source_node[s]].push_back(s);
-    egress_.assign(problem.source_node.size(), 0);
-    for (const auto& volume : problem.volumes) egress_[volume.source] += static_cast<Load>(volume.rows);
-    scale_ = 1;
     for (Load rows : egress_) scale_ = std::max(scale_, static_cast<double>(rows));
+    GroupByBatchAndNode();
   }
 
   std::vector<uint32_t> Run() {
     MostRowsFirst();
-    for (int pass = 0; pass < kPasses; ++pass) {
-      if (!ImprovePowerSum(pass)) break;
+    uint64_t left = kMostTried;
+    for (int pass = 0; pass < kPasses && left > 0; ++pass) {
+      if (!ImprovePowerSum(left)) break;
     }
     for (uint32_t step = 0; step < kDescentSteps; ++step) {
       if (!RelieveBusiest()) break;
@@ -61,24 +55,52 @@ class Assignment {
   }
 
  private:
+  // The volumes of one batch whose sources are on one node.
+  struct Group {
+    uint32_t node;
+    uint32_t begin;  // into volumes_
+    uint32_t end;
+    Load rows;
+  };
+
+  void GroupByBatchAndNode() {
+    std::vector<uint32_t> next(problem_.num_batches + 1, 0);
+    for (const auto& volume : problem_.volumes) ++next[volume.batch + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    volumes_.resize(problem_.volumes.size());
+    const std::vector<uint32_t> begin = next;
+    for (const auto& volume : problem_.volumes) volumes_[next[volume.batch]++] = volume;
+    group_begin_.assign(1, 0);
+    for (uint32_t b = 0; b < problem_.num_batches; ++b) {
+      // Sources are ascending; where ranks are numbered by node, so are their nodes.
+      std::stable_sort(volumes_.begin() + begin[b], volumes_.begin() + begin[b + 1],
+                       [&](const auto& x, const auto& y) {
+                         return problem_.source_node[x.source] < problem_.source_node[y.source];
+                       });
+      for (uint32_t i = begin[b]; i < begin[b + 1]; ++i) {
+        const uint32_t n = problem_.source_node[volumes_[i].source];
+        if (groups_.size() == group_begin_.back() || groups_.back().node != n)
+          groups_.push_back({n, i, i, 0});
+        groups_.back().end = i + 1;
+        groups_.back().rows += static_cast<Load>(volumes_[i].rows);
+      }
+      group_begin_.push_back(static_cast<uint32_t>(groups_.size()));
+    }
+  }
+
   // Every pair of batch and node, most rows first, as long as the node has a slot; then what is left in
   // order.
   void MostRowsFirst() {
-    std::vector<std::pair<Load, std::pair<uint32_t, uint32_t>>> pairs;  // (-rows, (batch, node))
-    std::vector<Load> rows(problem_.slots.size(), 0);
-    std::vector<uint32_t> touched;
+    std::vector<Load> rows(groups_.size());
+    std::vector<uint32_t> batch(groups_.size());
     for (uint32_t b = 0; b < problem_.num_batches; ++b) {
-      touched.clear();
-      for (size_t i = batch_begin_[b]; i < batch_begin_[b + 1]; ++i) {
-        const uint32_t n = problem_.source_node[batch_volumes_[i].source];
-        if (rows[n] == 0) touched.push_back(n);
-        rows[n] -= static_cast<Load>(batch_volumes_[i].rows);
+      for (uint32_t g = group_begin_[b]; g < group_begin_[b + 1]; ++g) {
+        rows[g] = groups_[g].rows;
+        batch[g] = b;
       }
-      for (uint32_t n : touched) pairs.push_back({std::exchange(rows[n], 0), {b, n}});
     }
-    std::sort(pairs.begin(), pairs.end());
-    for (const auto& [key, pair] : pairs) {
-      const auto [b, n] = pair;
+    for (uint32_t g : DearestFirst(rows)) {
+      const uint32_t b = batch[g], n = groups_[g].node;
       if (node_[b] == kNoNode && on_node_[n].size() < problem_.slots[n]) Put(b, n);
     }
     for (uint32_t b = 0, n = 0; b < problem_.num_batches; ++b) {
@@ -92,67 +114,88 @@ class Assignment {
     node_[batch] = n;
     on_node_[n].push_back(batch);
     AddKept(batch, n, -1);
+    Apply();
   }
 
-  // Adds sign * rows of the batch to the egress of the node's sources.
+  // Notes sign * rows of the batch as a change of what the node's sources send away.
   void AddKept(uint32_t batch, uint32_t n, Load sign) {
-    for (size_t i = batch_begin_[batch]; i < batch_begin_[batch + 1]; ++i) {
-      const auto& volume = batch_volumes_[i];
-      if (problem_.source_node[volume.source] == n)
-        egress_[volume.source] += sign * static_cast<Load>(volume.rows);
+    const auto begin = groups_.begin() + group_begin_[batch], end = groups_.begin() + group_begin_[batch + 1];
+    const auto group =
+        std::lower_bound(begin, end, n, [](const Group& g, uint32_t node) { return g.node < node; });
+    if (group == end || group->node != n) return;
+    for (uint32_t i = group->begin; i < group->end; ++i) {
+      const uint32_t source = volumes_[i].source;
+      if (change_[source] == 0) changed_.push_back(source);
+      change_[source] += sign * static_cast<Load>(volumes_[i].rows);
     }
+  }
+  void NoteExchange(uint32_t a, uint32_t b) {
+    AddKept(a, node_[a], 1);
+    AddKept(b, node_[b], 1);
+    AddKept(a, node_[b], -1);
+    AddKept(b, node_[a], -1);
+  }
+  void Forget() {
+    for (uint32_t source : changed_) change_[source] = 0;
+    changed_.clear();
+  }
+  void Apply() {
+    for (uint32_t source : changed_) egress_[source] += std::exchange(change_[source], 0);
+    changed_.clear();
   }
 
   void Exchange(uint32_t a, uint32_t b) {
-    const uint32_t na = node_[a], nb = node_[b];
-    AddKept(a, na, 1);
-    AddKept(b, nb, 1);
-    AddKept(a, nb, -1);
-    AddKept(b, na, -1);
-    *std::find(on_node_[na].begin(), on_node_[na].end(), a) = b;
-    *std::find(on_node_[nb].begin(), on_node_[nb].end(), b) = a;
-    node_[a] = nb;
-    node_[b] = na;
+    NoteExchange(a, b);
+    Apply();
+    *std::find(on_node_[node_[a]].begin(), on_node_[node_[a]].end(), a) = b;
+    *std::find(on_node_[node_[b]].begin(), on_node_[node_[b]].end(), b) = a;
+    std::swap(node_[a], node_[b]);
   }
 
-  double PowerSum(uint32_t n) const {
-    double sum = 0;
-    for (uint32_t s : sources_on_[n]) {
-      double x = static_cast<double>(egress_[s]) / scale_;
-      x *= x, x *= x, x *= x;  // 8th power
-      sum += x * x * x * x;    // 32nd
+  double Power(Load egress) const {
+    double x = static_cast<double>(egress) / scale_;
+    x *= x, x *= x, x *= x;  // 8th power
+    return x * x * x * x;    // 32nd
+  }
+
+  // By how much an exchange would lessen the power sum.
+  double Gain(uint32_t a, uint32_t b) {
+    NoteExchange(a, b);
+    double gain = 0;
+    for (uint32_t source : changed_) {
+      // A source may be noted twice; its change counts once.
+      const Load change = std::exchange(change_[source], 0);
+      gain += Power(egress_[source]) - Power(egress_[source] + change);
     }
-    return sum;
-  }
-  Load LargestOn(uint32_t n) const {
-    Load largest = 0;
-    for (uint32_t s : sources_on_[n]) largest = std::max(largest, egress_[s]);
-    return largest;
+    changed_.clear();
+    return gain;
   }
 
-  bool ImprovePowerSum(int pass) {
+  // Every batch once: the best exchange with a batch of a node that many of its rows come from.
+  bool ImprovePowerSum(uint64_t& left) {
     bool improved = false;
-    const size_t batches = problem_.num_batches;
-    const bool all = batches <= 2 * kPartners;
-    for (uint32_t a = 0; a < batches; ++a) {
-      const size_t partners = all ? batches : kPartners;
-      for (size_t k = 0; k < partners; ++k) {
-        // Another sample of partners in every pass, spread over all batches.
-        const uint32_t b = static_cast<uint32_t>(
-            all ? k
-                : (a + 1 +
-                   (k * kPasses + static_cast<size_t>(pass)) * (batches / (kPartners * kPasses) + 1)) %
-                      batches);
-        const uint32_t na = node_[a], nb = node_[b];
-        if (na == nb) continue;
-        const double before = PowerSum(na) + PowerSum(nb);
-        Exchange(a, b);
-        if (PowerSum(na) + PowerSum(nb) < before * (1 - 1e-9)) {
-          improved = true;
-        } else {
-          Exchange(a, b);
+    std::vector<Group> nodes;
+    for (uint32_t a = 0; a < problem_.num_batches; ++a) {
+      nodes.assign(groups_.begin() + group_begin_[a], groups_.begin() + group_begin_[a + 1]);
+      const size_t count = std::min(kNodesTried, nodes.size());
+      std::partial_sort(nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(count), nodes.end(),
+                        [](const Group& x, const Group& y) {
+                          return std::pair(y.rows, x.node) < std::pair(x.rows, y.node);
+                        });
+      double best = 1e-12;
+      uint32_t partner = kNoNode;
+      for (size_t k = 0; k < count; ++k) {
+        if (nodes[k].node == node_[a]) continue;
+        for (uint32_t b : on_node_[nodes[k].node]) {
+          if (left == 0) break;
+          --left;
+          const double gain = Gain(a, b);
+          if (gain > best) best = gain, partner = b;
         }
       }
+      if (partner == kNoNode) continue;
+      Exchange(a, partner);
+      improved = true;
     }
     return improved;
   }
@@ -163,19 +206,17 @@ class Assignment {
     const uint32_t s =
         static_cast<uint32_t>(std::max_element(egress_.begin(), egress_.end()) - egress_.begin());
     const uint32_t home = problem_.source_node[s];
-    const Load worst = egress_[s];
-    Load best = worst;
+    Load best = egress_[s];
     std::pair<uint32_t, uint32_t> exchange{kNoNode, kNoNode};
     for (size_t i = by_source_[s]; i < by_source_[s + 1]; ++i) {
       const uint32_t a = problem_.volumes[i].batch;
-      const uint32_t away = node_[a];
-      if (away == home) continue;
-      const std::vector<uint32_t> here = on_node_[home];
-      for (uint32_t b : here) {
-        Exchange(a, b);
-        const Load largest = std::max(LargestOn(home), LargestOn(away));
+      if (node_[a] == home) continue;
+      for (uint32_t b : on_node_[home]) {
+        NoteExchange(a, b);
+        Load largest = egress_[s] + change_[s];
+        for (uint32_t source : changed_) largest = std::max(largest, egress_[source] + change_[source]);
+        Forget();
         if (largest < best) best = largest, exchange = {a, b};
-        Exchange(a, b);
       }
     }
     if (exchange.first == kNoNode) return false;
@@ -185,14 +226,37 @@ class Assignment {
 
   const NodeWiseProblem& problem_;
   double scale_ = 1;
-  std::vector<uint32_t> node_;                          // [batches]
-  std::vector<std::vector<uint32_t>> on_node_;          // batches of every node
-  std::vector<std::vector<uint32_t>> sources_on_;       // sources of every node
-  std::vector<size_t> by_source_;                       // [sources + 1] into problem_.volumes
-  std::vector<NodeWiseProblem::Volume> batch_volumes_;  // sorted by batch
-  std::vector<size_t> batch_begin_;                     // [batches + 1]
-  std::vector<Load> egress_;                            // [sources]
+  std::vector<uint32_t> node_;                    // [batches]
+  std::vector<std::vector<uint32_t>> on_node_;    // batches of every node
+  std::vector<size_t> by_source_;                 // [sources + 1] into problem_.volumes
+  std::vector<NodeWiseProblem::Volume> volumes_;  // by batch, then node
+  std::vector<Group> groups_;                     // by batch, then node
+  std::vector<uint32_t> group_begin_;             // [batches + 1]
+  std::vector<Load> egress_;                      // [sources]
+  std::vector<Load> change_;                      // [sources] of an exchange that is looked at
+  std::vector<uint32_t> changed_;                 // the sources that it touches
 };
+
+// The rows of every pair of home and batch, by home and then batch.
+void AddVolumes(const BalanceProblem& problem, const std::vector<uint32_t>& rank,
+                std::vector<NodeWiseProblem::Volume>& volumes) {
+  std::vector<std::vector<uint32_t>> of_home(problem.ranks->size());  // items
+  for (uint32_t i = 0; i < rank.size(); ++i) {
+    if (problem.home_node[i] == kNowhere || problem.rows[i] == 0) continue;  // goes to another node anyway
+    of_home[problem.beside[i]].push_back(i);
+  }
+  std::vector<uint64_t> rows(problem.ranks->size(), 0);
+  std::vector<uint32_t> batches;
+  for (uint32_t home = 0; home < of_home.size(); ++home) {
+    batches.clear();
+    for (uint32_t i : of_home[home]) {
+      if (rows[rank[i]] == 0) batches.push_back(rank[i]);
+      rows[rank[i]] += problem.rows[i];
+    }
+    std::sort(batches.begin(), batches.end());
+    for (uint32_t b : batches) volumes.push_back({home, b, std::exchange(rows[b], 0)});
+  }
+}
 
 class NodeWiseBalancer final : public Balancer {
  public:
@@ -274,19 +338,7 @@ std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::
   for (uint32_t n = 0; n + 1 < ranks.on_node_begin.size(); ++n) {
     batches.slots.push_back(static_cast<uint32_t>(ranks.OnNode(n).size()));
   }
-  std::vector<std::pair<uint64_t, uint64_t>> pairs;  // (source * ranks + batch, rows)
-  for (size_t i = 0; i < rank.size(); ++i) {
-    if (problem.home_node[i] == kNowhere || problem.rows[i] == 0) continue;  // goes to another node anyway
-    pairs.emplace_back(uint64_t{problem.beside[i]} * ranks.size() + rank[i], problem.rows[i]);
-  }
-  std::sort(pairs.begin(), pairs.end());
-  for (size_t i = 0; i < pairs.size();) {
-    const uint64_t key = pairs[i].first;
-    uint64_t rows = 0;
-    for (; i < pairs.size() && pairs[i].first == key; ++i) rows += pairs[i].second;
-    batches.volumes.push_back(
-        {static_cast<uint32_t>(key / ranks.size()), static_cast<uint32_t>(key % ranks.size()), rows});
-  }
+  AddVolumes(problem, rank, batches.volumes);
   const std::vector<uint32_t> node = AssignBatchesToNodes(batches);
   // Within a node in ascending order, one batch a rank.
   std::vector<uint32_t> next(ranks.on_node_begin.begin(), ranks.on_node_begin.end());
