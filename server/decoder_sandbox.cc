@@ -59,7 +59,8 @@ absl::Status LimitResources(uint64_t memory_bytes) {
   return LimitTo(RLIMIT_DATA, now + memory_bytes, "RLIMIT_DATA");
 }
 
-// What decoding needs: memory, the files it holds, time, an end. `write` is for the last words of abort().
+// What decoding needs: memory, the files it holds, time, an end. `write` is for the last words of abort(),
+// `sysinfo` for qsort, which asks how much memory there is.
 constexpr int kAllowed[] = {
     SCMP_SYS(recvmsg),
     SCMP_SYS(sendmsg),
@@ -81,6 +82,7 @@ constexpr int kAllowed[] = {
     SCMP_SYS(rt_sigaction),
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(sysinfo),
     SCMP_SYS(sched_yield),
     SCMP_SYS(sched_getaffinity),
     SCMP_SYS(restart_syscall),

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,20 +76,26 @@ Done EndChild(pid_t pid) {
   return done;
 }
 
+// Until the worker has ended, or let go.
 [[noreturn]] void RunSpawner(const Processor& processor, uint64_t memory_bytes) {
+  std::set<pid_t> children;
   for (;;) {
     Order order;
     std::vector<Handle> files;
-    if (!ReceiveMessage(kSocket, &order, &files).ok()) _exit(EXIT_SUCCESS);  // the worker has ended
+    if (!ReceiveMessage(kSocket, &order, &files).ok()) break;
     Done done;
     if (order.end > 0) {
       done = EndChild(order.end);
+      children.erase(order.end);
     } else if (!files.empty()) {
       done.pid = Fork(files[0].get(), processor, memory_bytes);
       done.status = errno;
+      if (done.pid > 0) children.insert(done.pid);
     }
-    if (!SendMessage(kSocket, done).ok()) _exit(EXIT_SUCCESS);
+    if (!SendMessage(kSocket, done).ok()) break;
   }
+  for (const pid_t child : children) EndChild(child);
+  _exit(EXIT_SUCCESS);
 }
 
 // Other threads may hold locks that the fork would keep for ever.

@@ -105,7 +105,11 @@ class HostileProcessor final : public Processor {
         sink = reinterpret_cast<uint64_t>(
             mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         break;
-      case 'Z': {  // what a library may do with a date
+      case 'Z': {  // what libraries may do: sort much, and write a date
+        std::vector<int> values(100000, 3);
+        std::qsort(values.data(), values.size(), sizeof(int), [](const void* a, const void* b) {
+          return *static_cast<const int*>(a) - *static_cast<const int*>(b);
+        });
         const time_t now = 1795272525;
         tm parts{};
         char text[40];
