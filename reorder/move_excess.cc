@@ -43,9 +43,10 @@ class Excess {
   std::vector<uint32_t> Run() {
     StayHome();
     if (homeless_ > 0) DealHomeless();
-    // Items may be too coarse for the tolerance: what it could not settle is settled at twice that, and so
-    // on.
-    for (double tolerance = problem_.tolerance; tolerance < 1; tolerance *= 2) {
+    // Items may be too coarse for the tolerance: what it could not settle is settled at somewhat more, and so
+    // on. The fewer the ranks, the coarser the steps.
+    const double growth = ranks_.size() > kMostRegrouped ? 1.25 : 2;
+    for (double tolerance = problem_.tolerance; tolerance < 1; tolerance *= growth) {
       cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
       if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
       if (items_.empty()) ListItems();
