@@ -157,9 +157,11 @@ EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, uint32_t needed,
   for (; window.end < end; window.end += 2) {
     const size_t at = size_t{3} * 2 * window.end;
     int16_t* out = window.values + kPairValues * (window.end - window.begin);
-    // Sixteen rows are more streams than a prefetcher follows.
-    for (const uint8_t* row : band.row)
-      _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
+    if (at % 64 < kStepBytes) {  // sixteen rows are more streams than a prefetcher follows
+      for (const uint8_t* row : band.row) {
+        _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
+      }
+    }
     if (at + 16 <= band.bytes) {
       MakePairs(band.row, at, out);
       continue;
@@ -228,8 +230,8 @@ EVENKEEL_AVX2_INLINE void SumColumns(const int16_t* const* pairs, const AxisWeig
     const __m256i lower = kSplit ? _mm256_set1_epi32(low[k]) : upper;
     for (int i = 0; i < 4; ++i) {
       const __m256i values = Load256(pair + 16 * i);
-      h[i] = _mm256_add_epi32(h[i], _mm256_madd_epi16(values, upper));
-      if (kSplit) l[i] = _mm256_add_epi32(l[i], _mm256_madd_epi16(values, lower));
+      Accumulate(h[i], values, upper);
+      if (kSplit) Accumulate(l[i], values, lower);
     }
   }
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);

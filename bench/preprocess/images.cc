@@ -4,7 +4,8 @@
 //
 // A line of JSON for each file: seconds of each stage, the best of the repeats, taken in turns. `decode`: the
 // library's full-size decode (JPEG) into reused memory; `u8`, `f32`: bytes to patches; `approximate`: u8 with
-// scaling in the DCT domain, and its PSNR against exact. bench/preprocess/images.py adds the rivals.
+// scaling in the DCT domain, and its PSNR against exact; `resize`: the resizer alone, from memory to memory.
+// bench/preprocess/images.py adds the rivals.
 #include <cstdio>
 // jpeglib.h needs stdio.h first.
 #include <jpeglib.h>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "preprocess/processor.h"
+#include "preprocess/resize.h"
 
 namespace evenkeel {
 namespace {
@@ -82,7 +84,6 @@ class Path {
     absl::StatusOr<ItemLengths> lengths = processor_->Measure(*facts);
     if (!lengths.ok()) return lengths.status();
     facts_ = *facts;
-    rows_ = lengths->input_rows;
     std::vector<std::span<std::byte>> spans;
     const std::vector<FieldSpec>& fields = processor_->fields(Medium::kImage);
     fields_.resize(fields.size());
@@ -95,13 +96,17 @@ class Path {
     return processor_->Produce({Medium::kImage, suffix, bytes, *facts, *lengths}, spans);
   }
   std::span<const std::byte> pixels() const { return pixels_; }
+  // From Qwen2-VL's grid of patches of 14.
+  ImageSize size() const {
+    int64_t grid[3] = {};
+    std::memcpy(grid, fields_[1].data(), sizeof(grid));
+    return {static_cast<uint32_t>(grid[2] * 14), static_cast<uint32_t>(grid[1] * 14)};
+  }
   const MediaFacts& facts() const { return facts_; }
-  uint32_t rows() const { return rows_; }
 
  private:
   std::unique_ptr<Processor> processor_;
   MediaFacts facts_;
-  uint32_t rows_ = 0;
   std::vector<Bytes> fields_;  // like a part's arena: reused
   std::span<const std::byte> pixels_;
 };
@@ -134,15 +139,24 @@ int Main(const Arguments& arguments) {
       std::cerr << file << ": " << status << "\n";
       continue;
     }
-    double best[4] = {1e9, 1e9, 1e9, 1e9};
+    const ImageSize in{u8.facts().width, u8.facts().height}, out = u8.size();
+    rgb.resize(std::max(rgb.size(), in.rgb_bytes()));
+    std::vector<uint8_t> resized(out.rgb_bytes());
+    double best[5] = {1e9, 1e9, 1e9, 1e9, 1e9};
     for (int i = 0; i < arguments.repeat; ++i) {
       best[0] = std::min(best[0], Seconds([&] { jpeg ? DecodeAlone(bytes, rgb) : void(); }));
       best[1] = std::min(best[1], Seconds([&] { status.Update(u8.Run(suffix, bytes)); }));
       best[2] = std::min(best[2], Seconds([&] { status.Update(f32.Run(suffix, bytes)); }));
       best[3] = std::min(best[3], Seconds([&] { status.Update(approximate.Run(suffix, bytes)); }));
+      best[4] =
+          std::min(best[4], Seconds([&] {
+                     Resize(arguments.spec.resampler == "aten_u8" ? Resampler::kAtenU8 : Resampler::kPil,
+                            ResizeFilter::kBicubic, std::span(rgb).first(in.rgb_bytes()), in, resized, out);
+                   }));
     }
-    std::printf("{\"file\": \"%s\", \"width\": %u, \"height\": %u, \"bytes\": %zu, \"rows\": %u, ",
-                file.c_str(), u8.facts().width, u8.facts().height, bytes.size(), u8.rows());
+    std::printf("{\"file\": \"%s\", \"width\": %u, \"height\": %u, \"bytes\": %zu, ", file.c_str(), in.width,
+                in.height, bytes.size());
+    std::printf("\"out_width\": %u, \"out_height\": %u, \"resize\": %.9f, ", out.width, out.height, best[4]);
     std::printf("\"decode\": %.9f, \"u8\": %.9f, \"f32\": %.9f, \"approximate\": %.9f, \"psnr\": %.2f}\n",
                 best[0], best[1], best[2], best[3], Psnr(u8.pixels(), approximate.pixels()));
   }
