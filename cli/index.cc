@@ -15,6 +15,7 @@
 #include "core/status.h"
 #include "dataset/index_builder.h"
 #include "preprocess/processor.h"
+#include "server/isolated_processor.h"
 
 namespace evenkeel::cli {
 namespace {
