@@ -225,16 +225,37 @@ class Volumes {
   std::vector<uint32_t> rank_node_;   // [encoder ranks]
 };
 
-absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
-  if (input.capacity == 0) return absl::OkStatus();
+// What the fullest rank of a phase holds above its capacity.
+uint64_t OverCapacity(const BalancePhaseInput& input, const Plan& plan) {
   const std::vector<uint64_t>& tokens = plan.phase(input.spec.phase)->tokens_after;
-  for (size_t r = 0; r < tokens.size(); ++r) {
-    if (tokens[r] <= input.capacity) continue;
-    return absl::ResourceExhaustedError(
-        absl::StrCat("phase ", NameOf(input.spec.phase), ": rank ", r, " would hold ", tokens[r], " of ",
-                     input.capacity, "; take fewer samples a step, more ranks, or a smaller tolerance"));
+  const uint64_t most = *std::max_element(tokens.begin(), tokens.end());
+  return input.capacity == 0 || most <= input.capacity ? 0 : most - input.capacity;
+}
+
+absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
+  const uint64_t over = OverCapacity(input, plan);
+  if (over == 0) return absl::OkStatus();
+  uint64_t total = 0, longest = 0;
+  for (const Unit& unit : UnitsOf(input.spec, plan)) {
+    total += unit.length;
+    longest = std::max<uint64_t>(longest, unit.length);
   }
-  return absl::OkStatus();
+  const uint64_t ranks = input.spec.ranks.size(), least = std::max(longest, (total + ranks - 1) / ranks);
+  return absl::ResourceExhaustedError(
+      absl::StrCat("phase ", NameOf(input.spec.phase), ": a rank would hold ", over,
+                   " more than the capacity of ", input.capacity, "; ",
+                   least > input.capacity ? absl::StrCat("no placement holds less than ", least)
+                                          : std::string("none was found that keeps it"),
+                   "; take fewer samples a step, more ranks, or a larger capacity"));
+}
+
+// What is tried, in order, for a phase that does not keep its capacity.
+void MakeTighter(int attempt, PhaseSpec& spec) {
+  spec.tolerance = 0;
+  if (attempt > 0 && spec.batching == Batching::kPacked && !spec.padded_attention) {
+    spec.algorithm = attempt == 1 ? "karmarkar_karp" : "greedy_packed";
+    spec.node_wise = false;
+  }
 }
 
 }  // namespace
@@ -246,6 +267,16 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
   DummyItems dummies;  // of no length
   dummies[static_cast<size_t>(Phase::kAudio)].medium = Medium::kAudio;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    bool over = false;
+    for (size_t p = 0; p < input.phases.size(); ++p) {
+      if (OverCapacity(input.phases[p], outcome.plan) == 0) continue;
+      MakeTighter(attempt, outcome.job.phases[p]);
+      over = true;
+    }
+    if (!over) break;
+    EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
+  }
   return outcome;
 }
 

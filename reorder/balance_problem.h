@@ -27,7 +27,9 @@ namespace evenkeel {
 struct BalancePhaseInput {
   PhaseSpec spec;               // `ranks` are global ranks
   std::vector<uint32_t> nodes;  // [ranks] the node of each; in all phases or in none
-  uint64_t capacity = 0;        // sum of lengths that a rank can hold; 0: any
+  // Sum of lengths that a rank can hold; 0: any. A plan that does not keep it is made again, as even as can
+  // be, by other algorithms if need be.
+  uint64_t capacity = 0;
 };
 
 struct BalanceInput {
@@ -75,7 +77,8 @@ struct BalanceOutcome {
 absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input);
 
 // Checks the plan and fills in the figures.
-// ResourceExhausted: the plan puts more on a rank than its capacity; the message has the rank.
+// ResourceExhausted: a rank has more than its capacity; the message says by how much, and whether any
+// placement could do better.
 // Internal: the plan breaks an invariant.
 absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome);
 

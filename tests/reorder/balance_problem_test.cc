@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "reorder/planner.h"
@@ -137,6 +138,22 @@ TEST(SolveBalance, TakesNodesAsTheyAreGiven) {
   EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
   input.phases[1].nodes.clear();
   EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SolveBalance, KeepsACapacityThatTheAlgorithmAloneWouldNot) {
+  const std::vector<SampleLengths> trace = DrawOmniTrace(12, 480);
+  BalanceInput input = MakeInput(trace, 8, "none");
+  const auto free = SolveBalance(input);
+  ASSERT_TRUE(free.ok());
+  const std::vector<double>& load = free->phases[0].load;
+  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  input.phases[0].capacity = static_cast<uint64_t>(1.01 * sum / 8);
+  ASSERT_GT(*std::max_element(load.begin(), load.end()), static_cast<double>(input.phases[0].capacity));
+  const auto kept = SolveBalance(input);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  for (double l : kept->phases[0].load) EXPECT_LE(l, static_cast<double>(input.phases[0].capacity));
+  input.phases[0].capacity = static_cast<uint64_t>(0.99 * sum / 8);
+  EXPECT_NE(SolveBalance(input).status().message().find("no placement holds less than"), std::string::npos);
 }
 
 TEST(SolveBalance, RefusesWhatCannotBeKept) {
