@@ -158,18 +158,22 @@ float ToFloat(double value) { return static_cast<float>(value); }
 // Appends the mean of the channels, summed in their order.
 template <typename T>
 void AppendMean(const AVFrame& frame, bool planar, std::vector<float>& out) {
-  const int channels = frame.ch_layout.nb_channels;
+  const size_t channels = static_cast<size_t>(frame.ch_layout.nb_channels);
+  const size_t count = static_cast<size_t>(frame.nb_samples);
   const size_t begin = out.size();
-  out.resize(begin + frame.nb_samples);
-  for (int i = 0; i < frame.nb_samples; ++i) {
-    float sum = 0;
-    for (int c = 0; c < channels; ++c) {
-      const T* plane = reinterpret_cast<const T*>(frame.extended_data[planar ? c : 0]);
-      float value = ToFloat(planar ? plane[i] : plane[size_t{static_cast<unsigned>(i)} * channels + c]);
-      sum = c == 0 ? value : sum + value;
+  out.resize(begin + count);
+  float* sums = out.data() + begin;
+  for (size_t c = 0; c < channels; ++c) {
+    const T* values = reinterpret_cast<const T*>(frame.extended_data[planar ? c : 0]) + (planar ? 0 : c);
+    const size_t step = planar ? 1 : channels;
+    if (c == 0) {
+      for (size_t i = 0; i < count; ++i) sums[i] = ToFloat(values[i * step]);
+    } else {
+      for (size_t i = 0; i < count; ++i) sums[i] += ToFloat(values[i * step]);
     }
-    out[begin + i] = channels == 1 ? sum : sum / static_cast<float>(channels);
   }
+  if (channels == 1) return;
+  for (size_t i = 0; i < count; ++i) sums[i] /= static_cast<float>(channels);
 }
 
 absl::Status AppendFrame(const AVFrame& frame, const MediaFacts& facts, std::vector<float>& out) {
