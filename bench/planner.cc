@@ -4,6 +4,7 @@
 //   planner --trace FILE.csv ...  the same on a trace with columns vision,audio,llm
 //   planner --given               the llm placed by greedy_packed: rows between nodes, and the bound
 //   planner --growth              1,000 to 1,000,000 samples at 60 per rank
+//   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws a row)
 //   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
 //
 // Per row: the largest over the mean load of each phase, output rows whose encoder is on another rank, and on
@@ -22,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/planner_order.h"
 #include "reorder/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -211,11 +213,17 @@ int main(int argc, char** argv) {
   } else if (argc > 1 && std::strcmp(argv[1], "--given") == 0) {
     PrintGivenTable();
     return 0;
+  } else if (argc > 1 && std::strcmp(argv[1], "--order") == 0) {
+    for (int i = 3; i < argc; ++i) traces.push_back(ReadTrace(argv[i]));
+    if (traces.empty()) traces.push_back(evenkeel::DrawOmniTrace(2024, 20000));
+    PrintOrders(traces, argc > 2 ? std::atoi(argv[2]) : 1000);
+    return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--growth") == 0) {
     PrintGrowth();
     return 0;
   } else if (argc > 1) {
-    std::cerr << "usage: planner [--given | --growth | --trace FILE.csv ... | --case RANKS SAMPLES_PER_RANK "
+    std::cerr << "usage: planner [--given | --growth | --order [DRAWS] [FILE.csv ...] | --trace FILE.csv ... "
+                 "| --case RANKS SAMPLES_PER_RANK "
                  "ALGORITHM [SEED]]\n";
     return 2;
   } else {
