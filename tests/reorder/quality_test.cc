@@ -82,7 +82,7 @@ TEST(BalanceWithoutMoving, BalancesAllPhasesOverThreeHundredTwentyNodes) {
 }
 
 TEST(BalanceWithoutMoving, ReachesTheLongestUnitAtSixteenSamplesPerRank) {
-  for (uint64_t seed : {301, 302, 303, 304}) {
+  for (uint64_t seed : {301, 302, 303, 304, 40207, 40454, 70000}) {
     ExpectBalanced(128, MakeStep(DrawOmniTrace(seed, 128 * 16), 0, 128 * 16), false);
   }
   ExpectBalanced(2560, MakeStep(DrawOmniTrace(305, 2560 * 16), 0, 2560 * 16), false);
