@@ -67,15 +67,24 @@ EVENKEEL_AVX2_INLINE void MakePairs(const uint8_t* const rows[kBandRows], size_t
   }
 }
 
+// How a product is added: with AVX2 in two instructions, with AVX-512's VNNI in one of the same vectors.
+enum class Add { kTwoSteps, kFused };
+
 // sum += values * weights. The sums of a loop fill the registers; without the barrier the compiler would
-// compute all products first and keep them in memory.
+// compute all products first and keep them in memory. The fused instruction is assembled here, so that it
+// needs no functions of another target.
+template <Add kAdd>
 EVENKEEL_AVX2_INLINE void Accumulate(__m256i& sum, __m256i values, __m256i weights) {
-  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(values, weights));
-  asm("" : "+x"(sum));
+  if constexpr (kAdd == Add::kFused) {
+    asm("vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(weights), "x"(values));
+  } else {
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(values, weights));
+    asm("" : "+x"(sum));
+  }
 }
 
 // One output pixel of 16 rows: three times 16 bytes.
-template <bool kSplit>
+template <bool kSplit, Add kAdd>
 EVENKEEL_AVX2_INLINE void SumBand(const int16_t* pairs, const AxisWeights& axis, uint32_t x, uint8_t* out) {
   const int32_t* high = axis.high.data() + size_t{x} * axis.pairs_per_output;
   const int32_t* low = kSplit ? axis.low.data() + size_t{x} * axis.pairs_per_output : nullptr;
@@ -87,8 +96,8 @@ EVENKEEL_AVX2_INLINE void SumBand(const int16_t* pairs, const AxisWeights& axis,
     const __m256i lower = kSplit ? _mm256_set1_epi32(low[k]) : upper;
     auto both = [&](__m256i& h, __m256i& l, const int16_t* from) EVENKEEL_AVX2_INLINE_LAMBDA {
       const __m256i values = Load256(from);
-      Accumulate(h, values, upper);
-      if (kSplit) Accumulate(l, values, lower);
+      Accumulate<kAdd>(h, values, upper);
+      if (kSplit) Accumulate<kAdd>(l, values, lower);
     };
     both(h0, l0, pairs), both(h1, l1, pairs + 16), both(h2, l2, pairs + 32);
     both(h3, l3, pairs + 48), both(h4, l4, pairs + 64), both(h5, l5, pairs + 80);
@@ -176,7 +185,7 @@ EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, uint32_t needed,
   }
 }
 
-template <bool kSplit>
+template <bool kSplit, Add kAdd>
 EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
                               BandScratch& scratch, uint8_t* out, size_t out_stride) {
   BandRows band;
@@ -192,7 +201,7 @@ EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, 
     const uint32_t first = axis.first_pair[x], needed = first + axis.num_pairs[x];
     if (needed > window.end) Extend(band, first, needed, window);
     const uint32_t in_block = x % kBandRows;
-    SumBand<kSplit>(window.at(first), axis, x, block + kBandRows * in_block);
+    SumBand<kSplit, kAdd>(window.at(first), axis, x, block + kBandRows * in_block);
     if (in_block + 1 < kBandRows && x + 1 < outputs) continue;
     for (uint32_t c = 0; c < 3; ++c) {
       TransposeBytes(block + c * kBandRows * kBandRows, in_block + 1, rows,
@@ -201,9 +210,11 @@ EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, 
   }
 }
 
-EVENKEEL_AVX2 void FilterBandAvx2(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                                  BandScratch& scratch, uint8_t* out, size_t out_stride) {
-  (axis.split() ? FilterBand<true> : FilterBand<false>)(rgb, stride, rows, axis, scratch, out, out_stride);
+template <Add kAdd>
+EVENKEEL_AVX2 void FilterAnyBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
+                                 BandScratch& scratch, uint8_t* out, size_t out_stride) {
+  (axis.split() ? FilterBand<true, kAdd> : FilterBand<false, kAdd>)(rgb, stride, rows, axis, scratch, out,
+                                                                    out_stride);
 }
 
 EVENKEEL_AVX2 void PairRowsAvx2(const uint8_t* even, const uint8_t* odd, size_t count, int16_t* out) {
@@ -216,7 +227,7 @@ EVENKEEL_AVX2 void PairRowsAvx2(const uint8_t* even, const uint8_t* odd, size_t 
   if (i < count) ResizeKernelsOf(ResizePath::kPortable).pair_rows(even + i, odd + i, count - i, out + 2 * i);
 }
 
-template <bool kSplit>
+template <bool kSplit, Add kAdd>
 EVENKEEL_AVX2_INLINE void SumColumns(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y,
                                      size_t at, uint8_t* out) {
   const int32_t* high = axis.high.data() + size_t{y} * axis.pairs_per_output;
@@ -230,8 +241,8 @@ EVENKEEL_AVX2_INLINE void SumColumns(const int16_t* const* pairs, const AxisWeig
     const __m256i lower = kSplit ? _mm256_set1_epi32(low[k]) : upper;
     for (int i = 0; i < 4; ++i) {
       const __m256i values = Load256(pair + 16 * i);
-      Accumulate(h[i], values, upper);
-      if (kSplit) Accumulate(l[i], values, lower);
+      Accumulate<kAdd>(h[i], values, upper);
+      if (kSplit) Accumulate<kAdd>(l[i], values, lower);
     }
   }
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
@@ -245,19 +256,20 @@ EVENKEEL_AVX2_INLINE void SumColumns(const int16_t* const* pairs, const AxisWeig
   Store256(out + at, _mm256_permutevar8x32_epi32(bytes, order));
 }
 
-template <bool kSplit>
+template <bool kSplit, Add kAdd>
 EVENKEEL_AVX2 void SumPairs(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y, size_t count,
                             uint8_t* out) {
   if (count < kColumnBlock)
     return ResizeKernelsOf(ResizePath::kPortable).sum_pairs(pairs, axis, y, count, out);
   size_t at = 0;
-  for (; at + kColumnBlock <= count; at += kColumnBlock) SumColumns<kSplit>(pairs, axis, y, at, out);
-  if (at < count) SumColumns<kSplit>(pairs, axis, y, count - kColumnBlock, out);  // some of them again
+  for (; at + kColumnBlock <= count; at += kColumnBlock) SumColumns<kSplit, kAdd>(pairs, axis, y, at, out);
+  if (at < count) SumColumns<kSplit, kAdd>(pairs, axis, y, count - kColumnBlock, out);  // some of them again
 }
 
-EVENKEEL_AVX2 void SumPairsAvx2(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y,
-                                size_t count, uint8_t* out) {
-  (axis.split() ? SumPairs<true> : SumPairs<false>)(pairs, axis, y, count, out);
+template <Add kAdd>
+EVENKEEL_AVX2 void SumAnyPairs(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y, size_t count,
+                               uint8_t* out) {
+  (axis.split() ? SumPairs<true, kAdd> : SumPairs<false, kAdd>)(pairs, axis, y, count, out);
 }
 
 // 16 pixels at a time: each plane gathers its bytes from three vectors.
@@ -290,8 +302,17 @@ EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* 
 }  // namespace
 
 const ResizeKernels* Avx2Kernels() {
-  static constexpr ResizeKernels kKernels = {FilterBandAvx2, PairRowsAvx2, SumPairsAvx2, SplitPlanesAvx2};
+  static constexpr ResizeKernels kKernels = {FilterAnyBand<Add::kTwoSteps>, PairRowsAvx2,
+                                             SumAnyPairs<Add::kTwoSteps>, SplitPlanesAvx2};
   return __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
+}
+
+const ResizeKernels* VnniKernels() {
+  static constexpr ResizeKernels kKernels = {FilterAnyBand<Add::kFused>, PairRowsAvx2,
+                                             SumAnyPairs<Add::kFused>, SplitPlanesAvx2};
+  const bool there = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512vl") &&
+                     __builtin_cpu_supports("avx512vnni");
+  return there ? &kKernels : nullptr;
 }
 
 }  // namespace evenkeel
@@ -301,6 +322,7 @@ const ResizeKernels* Avx2Kernels() {
 namespace evenkeel {
 
 const ResizeKernels* Avx2Kernels() { return nullptr; }
+const ResizeKernels* VnniKernels() { return nullptr; }
 
 }  // namespace evenkeel
 

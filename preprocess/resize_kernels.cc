@@ -65,8 +65,9 @@ void SplitPlanes(const uint8_t* rgb, uint32_t width, uint8_t* planes) {
 
 const ResizeKernels& ResizeKernelsOf(ResizePath path) {
   static constexpr ResizeKernels kPortable = {FilterBand, PairRows, SumPairs, SplitPlanes};
-  static const ResizeKernels* const kBest = Avx2Kernels() != nullptr ? Avx2Kernels() : &kPortable;
-  return path == ResizePath::kBest ? *kBest : kPortable;
+  static const ResizeKernels* const kAvx2 = Avx2Kernels() != nullptr ? Avx2Kernels() : &kPortable;
+  static const ResizeKernels* const kBest = VnniKernels() != nullptr ? VnniKernels() : kAvx2;
+  return path == ResizePath::kBest ? *kBest : path == ResizePath::kAvx2 ? *kAvx2 : kPortable;
 }
 
 }  // namespace evenkeel

@@ -43,7 +43,8 @@ struct ResizeKernels {
   void (*split_planes)(const uint8_t* rgb, uint32_t width, uint8_t* planes);
 };
 
-enum class ResizePath : uint8_t { kBest, kPortable };
+// kAvx2 is kPortable where the CPU lacks it.
+enum class ResizePath : uint8_t { kBest, kAvx2, kPortable };
 const ResizeKernels& ResizeKernelsOf(ResizePath path);
 
 }  // namespace evenkeel

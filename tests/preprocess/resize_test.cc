@@ -128,7 +128,7 @@ TEST(Resize, EveryPathAndEveryBandGiveTheBytesOfTheDefinition) {
     plan.resampler = round % 2 == 0 ? Resampler::kPil : Resampler::kAtenU8;
     const Rgb in = Noise(dice, plan.in);
     const Rgb expected = Plain(plan, in);
-    for (ResizePath path : {ResizePath::kBest, ResizePath::kPortable}) {
+    for (ResizePath path : {ResizePath::kBest, ResizePath::kAvx2, ResizePath::kPortable}) {
       ASSERT_EQ(Streamed(path, plan, in, dice), expected)
           << plan.in.width << "x" << plan.in.height << " -> " << plan.out.width << "x" << plan.out.height;
     }
