@@ -1,0 +1,39 @@
+"""`evenkeel simulate` on a trace: every policy has its figures, and the pictures are drawings."""
+
+import json
+import random
+import subprocess
+import xml.dom.minidom
+
+import harness
+
+
+def simulate(*arguments):
+    return subprocess.run([harness.binary(), "simulate", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=harness.DEADLINE_SECONDS)
+
+
+def write_trace(path):
+    rng = random.Random(3)
+    rows = [f"{rng.choice([256, 1024, 4096])},{rng.randint(200, 3000)}" for _ in range(2000)]
+    path.write_text("vision,llm\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_policies_are_compared_and_drawn(tmp_path):
+    done = simulate("--trace", write_trace(tmp_path / "trace.csv"), "--steps", 2, "--pipeline-stages", 2,
+                    "--microbatch-tokens", 8192, "--json", "--svg", tmp_path / "pictures")
+    assert done.returncode == 0, done.stderr
+    policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
+    assert policies["balance_without_moving"]["iteration_seconds"] < policies["random"]["iteration_seconds"]
+    assert all(0 < policy["mfu"] < 1 and policy["steps"] == 2 for policy in policies.values())
+    for name in ("lengths", "loads-none", "pipeline-disttrain"):
+        assert xml.dom.minidom.parse(str(tmp_path / "pictures" / f"{name}.svg"))
+
+
+def test_what_is_unknown_is_named(tmp_path):
+    trace = write_trace(tmp_path / "trace.csv")
+    for arguments, why in ((["--model", "gpt"], "mllm-10b"), (["--policies", "best"], "post_balancing")):
+        done = simulate("--trace", trace, *arguments)
+        assert done.returncode == 2 and why in done.stderr
+    assert simulate().returncode == 2
