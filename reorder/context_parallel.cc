@@ -21,12 +21,13 @@ constexpr uint64_t kAnyTokens = uint64_t{1} << 46;  // more than 2^14 of the lon
 struct NamedAlgorithm {
   std::string_view name;
   reorder::ContextParallelAlgorithm plan;
+  bool powers_of_two = false;  // whatever the input says
 };
 
 constexpr NamedAlgorithm kAlgorithms[] = {{"regroup", reorder::Regroup},
                                           {"dhp", reorder::Dhp},
                                           {"static", reorder::StaticDegree},
-                                          {"static_power_of_two", reorder::StaticPowerOfTwo}};
+                                          {"static_power_of_two", reorder::StaticDegree, true}};
 
 const NamedAlgorithm* FindAlgorithm(std::string_view name) {
   for (const NamedAlgorithm& algorithm : kAlgorithms) {
@@ -71,9 +72,10 @@ uint64_t TokensPerRank(const ContextParallelInput& input) {
 }
 
 ContextParallelProblem MakeProblem(const ContextParallelInput& input) {
+  const NamedAlgorithm* named = FindAlgorithm(input.algorithm);
   ContextParallelProblem problem{.ranks = input.ranks,
                                  .tokens_per_rank = TokensPerRank(input),
-                                 .powers_of_two = input.powers_of_two,
+                                 .powers_of_two = input.powers_of_two || named->powers_of_two,
                                  .constant = input.cost.constant,
                                  .ring_constant = input.cost.ring_constant};
   for (const ContextParallelSequence& sequence : input.sequences) {
@@ -87,7 +89,7 @@ ContextParallelProblem MakeProblem(const ContextParallelInput& input) {
   return problem;
 }
 
-absl::Status CheckMemory(const ContextParallelInput& input, const ContextParallelProblem& problem) {
+absl::Status CheckMemory(const ContextParallelProblem& problem) {
   if (problem.tokens_per_rank == 0) {
     return Bad("memory_per_rank less model_states has no room for a token of memory_per_token");
   }
@@ -95,7 +97,7 @@ absl::Status CheckMemory(const ContextParallelInput& input, const ContextParalle
     if (problem.LeastDegree(problem.sequences[s].tokens) <= problem.ranks) continue;
     return Bad(absl::StrCat("sequence ", s, " has ", problem.sequences[s].tokens, " tokens; ", problem.ranks,
                             " ranks hold ", problem.tokens_per_rank, " each",
-                            input.powers_of_two ? ", in groups of powers of two" : "",
+                            problem.powers_of_two ? ", in groups of powers of two" : "",
                             ": more ranks or memory, or leave the sequence out"));
   }
   return absl::OkStatus();
@@ -187,11 +189,12 @@ std::string ContextParallelAlgorithmNames() {
 absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input) {
   EVENKEEL_RETURN_IF_ERROR(CheckInput(input));
   const ContextParallelProblem problem = MakeProblem(input);
-  EVENKEEL_RETURN_IF_ERROR(CheckMemory(input, problem));
+  EVENKEEL_RETURN_IF_ERROR(CheckMemory(problem));
   return ToPlan(problem, FindAlgorithm(input.algorithm)->plan(problem));
 }
 
 absl::Status ContextParallelCheck(const ContextParallelInput& input, const ContextParallelPlan& plan) {
+  if (!CheckInput(input).ok()) return absl::InternalError("context_parallel: a plan of what is no problem");
   const ContextParallelProblem problem = MakeProblem(input);
   std::vector<uint32_t> times_seen(problem.sequences.size(), 0);
   double time = 0;

@@ -117,10 +117,12 @@ std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
       }
     }
     if (least[m][steps] == kInfinity) continue;
-    Cut& cut = cuts.emplace_back(m);
+    Cut& cut = cuts.emplace_back();
+    cut.time = least[m][steps];
+    cut.microbatches.resize(m);
     for (size_t k = m, end = steps; k > 0; end = from[k][end], --k) {
-      cut[k - 1].assign(order.begin() + static_cast<ptrdiff_t>(positions[from[k][end]]),
-                        order.begin() + static_cast<ptrdiff_t>(positions[end]));
+      cut.microbatches[k - 1].assign(order.begin() + static_cast<ptrdiff_t>(positions[from[k][end]]),
+                                     order.begin() + static_cast<ptrdiff_t>(positions[end]));
     }
   }
   return cuts;

@@ -8,8 +8,10 @@
 
 namespace evenkeel::reorder {
 
-// Sequences of every microbatch, dearest first.
-using Cut = std::vector<std::vector<uint32_t>>;
+struct Cut {
+  double time = 0;                                  // by the relaxation
+  std::vector<std::vector<uint32_t>> microbatches;  // sequences of each, dearest first
+};
 
 // The best cuts by the relaxation, into as many microbatches as memory asks for, and one and two more.
 std::vector<Cut> CutByLength(const ContextParallelProblem& problem);

@@ -68,7 +68,6 @@ std::vector<uint32_t> LongestSequencesFirst(const ContextParallelProblem& proble
 using ContextParallelAlgorithm = std::vector<Microbatch> (*)(const ContextParallelProblem&);
 std::vector<Microbatch> Dhp(const ContextParallelProblem& problem);
 std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem);
-std::vector<Microbatch> StaticPowerOfTwo(const ContextParallelProblem& problem);
 std::vector<Microbatch> Regroup(const ContextParallelProblem& problem);
 
 // DHP's dynamic programme alone: the degrees of these groups with which the slowest takes least.

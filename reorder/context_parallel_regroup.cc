@@ -9,8 +9,8 @@
 // more
 //    ranks than there are: a sequence joins the group that it fills best in work, ring and memory, else opens
 //    one of the least degree that is fast enough, or enlarges one where that takes fewer ranks.
-// 3. Improve. Degrees are set anew, and single sequences leave the slowest group or change places with
-// another's,
+// 3. Improve. Degrees are set anew; in the best plan so far single sequences leave the slowest group or
+// change places with another's,
 //    while that makes the slowest group of the microbatch faster.
 //
 // DHP and static degrees are among the candidates, and so are all of the above with powers of two: no plan is
@@ -29,11 +29,17 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The search for a microbatch's time ends at this precision, or after so many steps.
-constexpr double kPrecision = 0.002;
+constexpr double kPrecision = 0.004;
 constexpr int kMostSteps = 40;
 
-// Exchanges per microbatch.
-constexpr int kMostExchanges = 32;
+constexpr double kDegreePrecision = 0.0002;
+
+// A microbatch is as good as spread evenly when so near to it.
+constexpr double kAlmostSpread = 0.001;
+
+// Exchanges are looked for among so many sequences of a group, and so many of all are looked at.
+constexpr size_t kMostOfAGroup = 16;
+constexpr int64_t kMostConsidered = 1 << 14;
 
 // What a group may still take within a time: three budgets, each used up additively. Beyond one rank the time
 // is the larger of the two sums (attention + linear) / d and (ring * (d - 1) + linear) / d; see Time.
@@ -87,11 +93,12 @@ class WithinTime {
   }
 
   size_t OpenOrEnlarge(const GroupLoad& load) {
-    uint32_t least = problem_.LeastDegreeWithin(load, time_);
     const uint32_t left = problem_.ranks - used_;
+    if (left == 0) return kNone;
+    uint32_t least = problem_.LeastDegreeWithin(load, time_);
     if (least == 0) least = problem_.ranks + 1;
     size_t enlarged = kNone;
-    for (size_t g = 0; may_enlarge_ && g < groups_.size(); ++g) {
+    for (size_t g = 0; may_enlarge_ && least > 1 && g < groups_.size(); ++g) {
       const uint32_t degree = groups_[g].degree;
       GroupLoad both = groups_[g].load;
       both.Add(load);
@@ -131,21 +138,36 @@ Microbatch GroupWithin(const ContextParallelProblem& problem, std::span<const ui
   return {};
 }
 
-// The least degrees with which every group is faster than the slowest is now, as long as there are ranks.
+// The time of a microbatch whose work is spread over all ranks: none takes less.
+double SpreadTime(const ContextParallelProblem& problem, const Microbatch& microbatch) {
+  double work = 0;
+  for (const Group& group : microbatch) work += group.load.attention + group.load.linear;
+  return work / problem.ranks + problem.constant;
+}
+
+// The least degrees that keep a time; false where the ranks do not suffice.
+bool SetDegreesWithin(const ContextParallelProblem& problem, double time, Microbatch& microbatch) {
+  std::vector<uint32_t> degrees;
+  uint64_t ranks = 0;
+  for (const Group& group : microbatch) {
+    degrees.push_back(problem.LeastDegreeWithin(group.load, time));
+    ranks += degrees.back();
+    if (degrees.back() == 0 || ranks > problem.ranks) return false;
+  }
+  for (size_t g = 0; g < degrees.size(); ++g) microbatch[g].degree = degrees[g];
+  return true;
+}
+
+// The degrees with which the slowest group of these is as fast as can be.
 void SetDegrees(const ContextParallelProblem& problem, Microbatch& microbatch) {
-  std::vector<uint32_t> degrees(microbatch.size());
-  for (;;) {
-    const double time = TimeOf(problem, microbatch);
-    if (time == 0) return;
-    const double faster = std::nextafter(time, 0.0);
-    uint64_t ranks = 0;
-    for (size_t g = 0; g < degrees.size(); ++g) {
-      degrees[g] = problem.LeastDegreeWithin(microbatch[g].load, faster);
-      if (degrees[g] == 0) return;
-      ranks += degrees[g];
+  double low = SpreadTime(problem, microbatch), high = TimeOf(problem, microbatch);
+  for (int step = 0; high > low * (1 + kDegreePrecision) && step < kMostSteps; ++step) {
+    const double middle = low + (high - low) / 2;
+    if (SetDegreesWithin(problem, middle, microbatch)) {
+      high = TimeOf(problem, microbatch);
+    } else {
+      low = middle;
     }
-    if (ranks > problem.ranks) return;
-    for (size_t g = 0; g < degrees.size(); ++g) microbatch[g].degree = degrees[g];
   }
 }
 
@@ -162,7 +184,7 @@ GroupLoad Exchanged(const GroupLoad& load, const GroupLoad& out, const GroupLoad
 
 // One sequence of the slowest group leaves it, or changes places with another group's, such that the slower
 // of the two becomes as fast as can be. False where the slowest group cannot be relieved.
-bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatch) {
+bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatch, int64_t& to_consider) {
   size_t slowest = 0;
   double now = -1;
   for (size_t g = 0; g < microbatch.size(); ++g) {
@@ -186,10 +208,13 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
   };
   for (Group& other : microbatch) {
     if (&other == &from) continue;
-    for (size_t i = 0; i < from.sequences.size(); ++i) {
-      for (size_t j = 0; j < other.sequences.size(); ++j) consider(other, i, j);
+    const size_t ours = std::min(from.sequences.size(), kMostOfAGroup);
+    const size_t theirs = std::min(other.sequences.size(), kMostOfAGroup);
+    for (size_t i = 0; i < ours; ++i) {
+      for (size_t j = 0; j < theirs; ++j) consider(other, i, j);
       if (from.sequences.size() > 1) consider(other, i, other.sequences.size());
     }
+    to_consider -= static_cast<int64_t>(ours * theirs);
   }
   if (to == nullptr) return false;
   if (take < to->sequences.size()) {
@@ -203,10 +228,14 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
   return true;
 }
 
-void Improve(const ContextParallelProblem& problem, Microbatch& microbatch) {
-  SetDegrees(problem, microbatch);
-  for (int i = 0; i < kMostExchanges && RelieveSlowest(problem, microbatch); ++i) {
-    SetDegrees(problem, microbatch);
+void Improve(const ContextParallelProblem& problem, std::vector<Microbatch>& microbatches) {
+  for (Microbatch& microbatch : microbatches) {
+    const double enough = SpreadTime(problem, microbatch) * (1 + kAlmostSpread);
+    int64_t to_consider = kMostConsidered / static_cast<int64_t>(microbatches.size());
+    while (to_consider > 0 && TimeOf(problem, microbatch) > enough &&
+           RelieveSlowest(problem, microbatch, to_consider)) {
+      SetDegrees(problem, microbatch);
+    }
   }
 }
 
@@ -230,7 +259,7 @@ Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const
       best = std::move(groups), high = std::min(middle, TimeOf(problem, best));
     }
   }
-  Improve(problem, best);
+  if (!best.empty()) SetDegrees(problem, best);
   return best;
 }
 
@@ -243,8 +272,9 @@ void KeepFaster(const ContextParallelProblem& problem, std::vector<Microbatch> c
 std::vector<Microbatch> CutAndGroup(const ContextParallelProblem& problem) {
   std::vector<Microbatch> best;
   for (const Cut& cut : CutByLength(problem)) {
+    if (!best.empty() && cut.time >= TimeOf(problem, best)) continue;
     std::vector<Microbatch> microbatches;
-    for (const std::vector<uint32_t>& sequences : cut) {
+    for (const std::vector<uint32_t>& sequences : cut.microbatches) {
       microbatches.push_back(GroupSequences(problem, sequences));
       if (microbatches.back().empty()) break;
     }
@@ -260,9 +290,10 @@ std::vector<Microbatch> BestOf(const ContextParallelProblem& problem) {
   std::vector<Microbatch> best = CutAndGroup(problem);
   for (ContextParallelAlgorithm algorithm : {Dhp, StaticDegree}) {
     std::vector<Microbatch> microbatches = algorithm(problem);
-    for (Microbatch& microbatch : microbatches) Improve(problem, microbatch);
+    for (Microbatch& microbatch : microbatches) SetDegrees(problem, microbatch);
     KeepFaster(problem, std::move(microbatches), best);
   }
+  Improve(problem, best);
   return best;
 }
 

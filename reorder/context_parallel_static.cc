@@ -6,6 +6,7 @@
 // Sequences come in the order of the batch, each to the group of the microbatch that has room for it and
 // least to do; where none has room, the next microbatch begins.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "reorder/context_parallel_problem.h"
@@ -13,7 +14,8 @@
 namespace evenkeel::reorder {
 namespace {
 
-std::vector<Microbatch> DealInOrder(const ContextParallelProblem& problem, uint32_t degree) {
+// Nothing where it would take `limit` or more.
+std::vector<Microbatch> DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit) {
   const Microbatch empty(problem.ranks / degree, Group{.degree = degree});
   const uint64_t room = degree * problem.tokens_per_rank;
   std::vector<Microbatch> microbatches;
@@ -29,7 +31,10 @@ std::vector<Microbatch> DealInOrder(const ContextParallelProblem& problem, uint3
         }
       }
     }
-    if (least == nullptr) least = &microbatches.emplace_back(empty).front();
+    if (least == nullptr) {
+      if (TimeOf(problem, microbatches) >= limit) return {};
+      least = &microbatches.emplace_back(empty).front();
+    }
     least->Put(problem, s);
   }
   for (Microbatch& microbatch : microbatches) {
@@ -44,20 +49,14 @@ std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {
   uint64_t longest = 0;
   for (const GroupLoad& sequence : problem.sequences) longest = std::max(longest, sequence.tokens);
   std::vector<Microbatch> best;
-  double least_time = 0;
+  double least_time = std::numeric_limits<double>::infinity();
   for (uint32_t degree = problem.LeastDegree(longest); degree <= problem.ranks;
        degree = problem.NextDegree(degree)) {
-    std::vector<Microbatch> dealt = DealInOrder(problem, degree);
+    std::vector<Microbatch> dealt = DealInOrder(problem, degree, least_time);
     const double time = TimeOf(problem, dealt);
-    if (best.empty() || time < least_time) best = std::move(dealt), least_time = time;
+    if (!dealt.empty() && time < least_time) best = std::move(dealt), least_time = time;
   }
   return best;
-}
-
-std::vector<Microbatch> StaticPowerOfTwo(const ContextParallelProblem& problem) {
-  ContextParallelProblem powers = problem;
-  powers.powers_of_two = true;
-  return StaticDegree(powers);
 }
 
 }  // namespace evenkeel::reorder

@@ -15,6 +15,8 @@ namespace evenkeel::json {
 absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solution);
 absl::Status SolveCompose(const pb::ComposeProblem& problem, pb::Solution& solution);
 absl::Status SolveOrder(const pb::OrderProblem& problem, pb::Solution& solution);
+absl::Status SolvePack(const pb::PackProblem& problem, pb::Solution& solution);
+absl::Status SolveContextParallel(const pb::ContextParallelProblem& problem, pb::Solution& solution);
 
 absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem);
 

@@ -41,8 +41,15 @@ absl::StatusOr<pb::Solution> Solve(const pb::Problem& problem) {
     case pb::Problem::kOrder:
       status = json::SolveOrder(problem.order(), solution);
       break;
+    case pb::Problem::kPack:
+      status = json::SolvePack(problem.pack(), solution);
+      break;
+    case pb::Problem::kContextParallel:
+      status = json::SolveContextParallel(problem.context_parallel(), solution);
+      break;
     case pb::Problem::KIND_NOT_SET:
-      status = absl::InvalidArgumentError("problem: no kind; give one of balance, compose, order");
+      status = absl::InvalidArgumentError(
+          "problem: no kind; give one of balance, compose, order, pack, context_parallel");
       break;
   }
   EVENKEEL_RETURN_IF_ERROR(status);

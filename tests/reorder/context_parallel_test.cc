@@ -1,0 +1,181 @@
+#include "reorder/context_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "reorder/context_parallel_problem.h"
+#include "reorder/keyed_shuffle.h"
+#include "tests/reorder/omni_trace.h"
+#include "tests/reorder/random_packing.h"
+
+namespace evenkeel {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Lengths of a long tail, `fill` of what all ranks hold at once.
+ContextParallelInput DrawLongTail(uint64_t seed, uint32_t ranks, size_t count, double ring, double fill) {
+  Random random(seed);
+  ContextParallelInput input{.ranks = ranks, .memory_per_token = 1};
+  double total = 0, longest = 0;
+  for (size_t s = 0; s < count; ++s) {
+    const uint32_t tokens = random.Length(8.5, 1.2, 64, 200000);
+    input.sequences.push_back({.tokens = tokens, .mask_factor = random.Below(3) == 0 ? random.Uniform() : 0});
+    total += tokens, longest = std::max<double>(longest, tokens);
+  }
+  input.memory_per_rank = std::max(longest * 1.05, total / fill) / ranks;
+  input.cost = {.attention = 1.0 / 4096, .linear = 1, .constant = 20, .ring = ring, .ring_constant = 30};
+  return input;
+}
+
+double TimeOf(ContextParallelInput input, const std::string& algorithm, bool powers_of_two = false) {
+  input.algorithm = algorithm;
+  input.powers_of_two = powers_of_two;
+  const auto plan = PlanContextParallel(input);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(ContextParallelCheck(input, *plan).ok()) << ContextParallelCheck(input, *plan);
+  return plan->time;
+}
+
+// The least time of all partitions into groups, of those into microbatches, and of all degrees.
+double Exhaustive(const ContextParallelInput& input) {
+  reorder::ContextParallelProblem problem{.ranks = input.ranks,
+                                          .tokens_per_rank = static_cast<uint64_t>(input.memory_per_rank),
+                                          .constant = input.cost.constant,
+                                          .ring_constant = input.cost.ring_constant};
+  const size_t sets = size_t{1} << input.sequences.size();
+  std::vector<reorder::GroupLoad> load(sets);
+  for (size_t set = 1; set < sets; ++set) {
+    for (size_t s = 0; s < input.sequences.size(); ++s) {
+      if ((set >> s & 1) == 0) continue;
+      const double tokens = input.sequences[s].tokens;
+      load[set].Add({input.cost.attention * (1 + input.sequences[s].mask_factor) * tokens * tokens,
+                     input.cost.linear * tokens, input.cost.ring * tokens, input.sequences[s].tokens});
+    }
+  }
+  // one[set][n]: as one microbatch on n ranks; all[set]: in any number of them.
+  std::vector<std::vector<double>> one(sets, std::vector<double>(input.ranks + 1, kInfinity));
+  std::vector<double> all(sets, kInfinity);
+  one[0].assign(input.ranks + 1, 0), all[0] = 0;
+  for (size_t set = 1; set < sets; ++set) {
+    for (size_t group = set; group > 0; group = (group - 1) & set) {
+      if ((group & set & -set) == 0) continue;
+      for (uint32_t d = problem.LeastDegree(load[group].tokens); d <= input.ranks; ++d) {
+        for (uint32_t n = d; n <= input.ranks; ++n) {
+          one[set][n] =
+              std::min(one[set][n], std::max(problem.Time(load[group], d), one[set ^ group][n - d]));
+        }
+      }
+    }
+  }
+  for (size_t set = 1; set < sets; ++set) {
+    for (size_t first = set; first > 0; first = (first - 1) & set) {
+      all[set] = std::min(all[set], one[first][input.ranks] + all[set ^ first]);
+    }
+  }
+  return all[sets - 1];
+}
+
+TEST(ContextParallel, KeepsEveryInvariantOnRandomProblems) {
+  int solved = 0;
+  for (uint64_t seed = 0; seed < 10000; ++seed) {
+    reorder::KeyedNumbers numbers(seed);
+    const ContextParallelInput input = DrawContextParallelInput(
+        [&](uint64_t bound) -> uint64_t { return bound == 0 ? 0 : numbers.Next() % bound; });
+    const auto plan = PlanContextParallel(input);
+    if (!plan.ok()) {
+      ASSERT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << seed << plan.status();
+      continue;
+    }
+    ++solved;
+    ASSERT_TRUE(ContextParallelCheck(input, *plan).ok())
+        << seed << ": " << ContextParallelCheck(input, *plan);
+  }
+  EXPECT_GT(solved, 7000);
+}
+
+TEST(ContextParallel, NamesASequenceThatAllRanksTogetherDoNotHold) {
+  ContextParallelInput input{.ranks = 4, .memory_per_rank = 1100, .model_states = 100, .memory_per_token = 1};
+  input.sequences = {{.tokens = 10}, {.tokens = 4000}, {.tokens = 4001}};
+  const auto plan = PlanContextParallel(input);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("sequence 2 has 4001 tokens"));
+  input.model_states = 1100;
+  EXPECT_THAT(std::string(PlanContextParallel(input).status().message()), HasSubstr("no room for a token"));
+}
+
+TEST(ContextParallel, CostsWhatTheFormulasSay) {
+  const reorder::ContextParallelProblem problem{
+      .ranks = 8, .tokens_per_rank = 100, .constant = 5, .ring_constant = 7};
+  const reorder::GroupLoad load{.attention = 40, .linear = 8, .ring = 100, .tokens = 10};
+  EXPECT_DOUBLE_EQ(problem.Time(load, 1), 53);
+  EXPECT_DOUBLE_EQ(problem.Time(load, 4), 12 + 5 + 7 + (75 - 10));
+  const reorder::GroupLoad hidden{.attention = 400, .linear = 8, .ring = 100, .tokens = 10};
+  EXPECT_DOUBLE_EQ(problem.Time(hidden, 4), 102 + 5 + 7);
+}
+
+TEST(Dhp, AllocatesRanksAsWellAsAnyDegrees) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    const reorder::ContextParallelProblem problem{
+        .ranks = 9, .tokens_per_rank = 100, .constant = 1, .ring_constant = 2};
+    reorder::Microbatch groups(3);
+    for (reorder::Group& group : groups) {
+      const double tokens = static_cast<double>(1 + random.Below(300));
+      group.load = {tokens * tokens / 50, tokens, tokens * 2 * random.Uniform(),
+                    static_cast<uint64_t>(tokens)};
+    }
+    double best = kInfinity;
+    uint32_t d[3];
+    for (d[0] = 1; d[0] <= 9; ++d[0]) {
+      for (d[1] = 1; d[0] + d[1] <= 9; ++d[1]) {
+        for (d[2] = 1; d[0] + d[1] + d[2] <= 9; ++d[2]) {
+          double time = 0;
+          for (int g = 0; g < 3; ++g) {
+            const bool holds = groups[g].load.tokens <= d[g] * problem.tokens_per_rank;
+            time = std::max(time, holds ? problem.Time(groups[g].load, d[g]) : kInfinity);
+          }
+          best = std::min(best, time);
+        }
+      }
+    }
+    AllocateRanks(problem, groups);
+    EXPECT_DOUBLE_EQ(reorder::TimeOf(problem, groups), best) << seed;
+  }
+}
+
+TEST(Regroup, IsNeverSlowerThanTheOthers) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    const double fill = 0.5 + static_cast<double>(seed % 8);
+    const ContextParallelInput input = DrawLongTail(seed, 16, 120, 0.1 * static_cast<double>(seed % 5), fill);
+    const double ours = TimeOf(input, "regroup");
+    for (const char* algorithm : {"dhp", "static", "static_power_of_two"}) {
+      EXPECT_LE(ours, TimeOf(input, algorithm) * (1 + 1e-9)) << algorithm << " " << seed;
+    }
+    for (const char* algorithm : {"dhp", "regroup"}) {
+      EXPECT_LE(ours, TimeOf(input, algorithm, true) * (1 + 1e-9)) << algorithm << " " << seed;
+    }
+  }
+}
+
+TEST(Regroup, IsNearTheExhaustiveOptimum) {
+  double sum = 0;
+  int cases = 0;
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    const double fill = 0.25 + 0.75 * static_cast<double>(seed % 4);
+    const ContextParallelInput input =
+        DrawLongTail(seed, 8, 2 + seed % 5, 0.2 * static_cast<double>(seed % 6), fill);
+    const double over = TimeOf(input, "regroup") / Exhaustive(input);
+    EXPECT_GE(over, 1 - 1e-9) << seed;
+    sum += over, ++cases;
+  }
+  EXPECT_LE(sum / cases, 1.03);
+}
+
+}  // namespace
+}  // namespace evenkeel
