@@ -1,5 +1,6 @@
-// bench_text TOKENIZER_FOLDER TEXTS SECONDS THREADS: texts a second through preprocess/text/tokenizer.h. The
-// arguments and the output are those of text-native/, which bench/preprocess/text.py compares with.
+// bench_text TOKENIZER_FOLDER TEXTS SECONDS THREADS: texts tokenised by preprocess/text/tokenizer.h, tokens
+// and seconds. The arguments and the output are those of text-native/, which bench/preprocess/text.py
+// compares with.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -63,7 +64,8 @@ int Main(char** arguments) {
   Count sum;
   for (const Count& count : counts) sum = {sum.texts + count.texts, sum.ids + count.ids};
   const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
-  std::printf("%f %f\n", sum.texts / elapsed, static_cast<double>(sum.ids) / sum.texts);
+  std::printf("%llu %llu %f\n", static_cast<unsigned long long>(sum.texts),
+              static_cast<unsigned long long>(sum.ids), elapsed);
   return 0;
 }
 

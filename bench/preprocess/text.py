@@ -5,9 +5,12 @@
     VENV/bin/python bench/preprocess/text.py build/release TOKENIZER_FOLDER     (VENV: pip install tokenizers==0.23.2)
 
 Texts of 64 bytes and of 4 KB are cut from the project's own documents. All run with one set of texts, in turns; a ratio
-is the median of the turns' ratios. Without the Python package that column is left out.
+of texts a second of processor time is the median of the turns' ratios. Without the Python package that column is left out. TURNS and SECONDS (of a turn) are
+read from the environment.
 """
+import os
 import pathlib
+import resource
 import statistics
 import struct
 import subprocess
@@ -21,7 +24,8 @@ except ImportError:
     tokenizers = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TURNS, SECONDS = 5, 1.0
+TURNS = int(os.environ.get("TURNS", "5"))
+SECONDS = float(os.environ.get("SECONDS", "1"))
 
 
 def texts_of(length, count):
@@ -33,32 +37,51 @@ def texts_of(length, count):
     return texts
 
 
-def build_native(build):
-    target = build / "text-native"
-    subprocess.run(["cargo", "build", "--release", "--quiet", "--manifest-path",
+def build_native():
+    """Where the library itself is built, so that the crate is compiled once, and with the same flags."""
+    target = ROOT / "build/cargo"
+    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path",
                     ROOT / "bench/preprocess/text-native/Cargo.toml", "--target-dir", target], check=True)
     return target / "release/text-native"
 
 
-def measure(command):
-    out = subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout.split()
-    return float(out[0]), float(out[1])
+def run(command, seconds, threads):
+    """Texts, tokens, seconds, and the processor time of the program with all that it loads."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    out = subprocess.run([str(word) for word in [*command, seconds, threads]], check=True, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    texts, ids, elapsed = out.stdout.split()
+    return int(texts), int(ids), float(elapsed), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def measure_python(folder, texts):
+def measure(command, threads):
+    """Texts a second of processor time and of the clock, and tokens a text. What loading takes is measured and left out."""
+    few, _, _, loading = run(command, SECONDS / 100, threads)
+    many, ids, elapsed, whole = run(command, SECONDS, threads)
+    return (many - few) / (whole - loading), many / elapsed, ids / many
+
+
+def load_python(folder):
+    if tokenizers is None:
+        return None
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.encode_special_tokens = True
-    begin, done = time.perf_counter(), 0
-    while time.perf_counter() - begin < SECONDS:
+    return tokenizer
+
+
+def measure_python(tokenizer, texts):
+    begin, done = time.process_time(), 0
+    while time.process_time() - begin < SECONDS:
         for text in texts:
             tokenizer.encode(text, add_special_tokens=False).ids
         done += len(texts)
-    return done / (time.perf_counter() - begin)
+    return done / (time.process_time() - begin)
 
 
 def main():
     build, folder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    native = build_native(build)
+    native = build_native()
+    python = load_python(folder)
     ours = next(path for path in (build / "bench/preprocess/bench_text", build / "bench/bench_text") if path.exists())
     print("text      threads  texts/s  MB/s   over Rust  over Python  over one thread")
     for length, count in ((64, 2000), (4096, 100)):
@@ -69,20 +92,21 @@ def main():
             file.flush()
             alone = None
             for threads in (1, 2):
-                rates, over_rust, over_python = [], [], []
+                rates, clocks, over_rust, over_python = [], [], [], []
                 for _ in range(TURNS):
-                    mine, ids = measure([ours, folder, file.name, SECONDS, threads])
-                    rust, rust_ids = measure([native, folder / "tokenizer.json", file.name, SECONDS, threads])
+                    mine, clock, ids = measure([ours, folder, file.name], threads)
+                    rust, _, rust_ids = measure([native, folder / "tokenizer.json", file.name], threads)
                     assert ids == rust_ids, "another number of tokens than the crate's"
                     rates.append(mine)
+                    clocks.append(clock)
                     over_rust.append(mine / rust)
-                    if tokenizers is not None and threads == 1:
-                        over_python.append(mine / measure_python(folder, texts))
-                rate = statistics.median(rates)
-                alone = alone or rate
-                python = f"{statistics.median(over_python):.2f}" if over_python else "-"
+                    if python is not None and threads == 1:
+                        over_python.append(mine / measure_python(python, texts))
+                rate, clock = statistics.median(rates), statistics.median(clocks)
+                alone = alone or clock
+                against = f"{statistics.median(over_python):.2f}" if over_python else "-"
                 print(f"{length:5} B  {threads:5}  {rate:10.0f}  {rate * length / 1e6:5.2f}  "
-                      f"{statistics.median(over_rust):8.3f}  {python:>8}  {rate / alone:10.2f}")
+                      f"{statistics.median(over_rust):8.3f}  {against:>8}  {clock / alone:10.2f}")
 
 
 if __name__ == "__main__":
