@@ -32,9 +32,8 @@ class UcxSource;
 struct PendingSend {
   PartMessage message;  // `offset`: of the next message's data
   std::span<const std::byte> bytes;
-  PartMessageBytes header{};  // of the message that is under way
-  size_t message_bytes = 0;   // its data
-  bool under_way = false;     // UCX has a message of it and has not completed it
+  PartMessageBytes header{};  // while under way
+  bool under_way = false;     // UCX holds `header` and `bytes`
   Clock::time_point deadline;
   Done done;
   absl::Status fate;                              // not OK: what to say instead of the send's own end
@@ -102,9 +101,9 @@ class UcxSource : public Source, public UcxEvents {
   void PumpSoon(const SessionPtr& session);
   void Pump(const SessionPtr& session);
   PendingSend* NextToSend(const SessionPtr& session);
-  void SendMessage(PendingSend* send);
+  bool SendMessage(PendingSend* send);
+  bool SendChunk(PendingSend* send);
   static void Sent(void* argument, ucs_status_t status);
-  void Advance(PendingSend* send);
   void Settle(PendingSend* send, absl::Status status);
   void Kill(const SessionPtr& session, absl::Status status);
   void Finish(std::unique_ptr<PendingSend> send, absl::Status status);
@@ -268,7 +267,7 @@ void UcxSource::Pump(const SessionPtr& session) {
   for (int i = 0; i < kSendBurst; ++i) {
     PendingSend* send = NextToSend(session);
     if (send == nullptr) return;
-    SendMessage(send);
+    if (!(engine_->sends_chunks() ? SendChunk(send) : SendMessage(send))) return;
   }
   PumpSoon(session);
 }
@@ -286,37 +285,42 @@ PendingSend* UcxSource::NextToSend(const SessionPtr& session) {
   return session->in_flight.back().get();
 }
 
-void UcxSource::SendMessage(PendingSend* send) {
-  std::span<const std::byte> data = send->bytes.subspan(send->message.offset);
-  if (engine_->sends_chunks()) data = data.first(std::min(data.size(), kTcpChunkBytes));
-  bool rendezvous = !engine_->sends_chunks() && data.size() >= kRendezvousBytes;
-  send->header = Pack(send->message);
-  send->message_bytes = data.size();
-  send->under_way = true;
+// All at once. False: failed.
+bool UcxSource::SendMessage(PendingSend* send) {
   SourceSession& session = *send->session;
-  absl::StatusOr<bool> started = session.worker->Send(
-      session.endpoint, static_cast<unsigned>(MessageId::kPart), send->header, data, rendezvous, Sent, send);
-  if (!started.ok()) return Settle(send, started.status());
-  if (!*started) Advance(send);
+  send->header = Pack(send->message);
+  send->under_way = true;
+  absl::StatusOr<bool> started =
+      session.worker->Send(session.endpoint, static_cast<unsigned>(MessageId::kPart), send->header,
+                           send->bytes, send->bytes.size() >= kRendezvousBytes, Sent, send);
+  if (!started.ok() || !*started) Settle(send, started.status());
+  return started.ok();
+}
+
+// Now or not at all, as greetings are sent (UcxEngine::Greet): what UCX would keep for later begins with a
+// wire-up message behind it, and UCX 1.13 aborts the process when the connection is reset before that left
+// ("pending_count == 0"). False: the socket is full, and Tick tries again after each progress; or failed.
+bool UcxSource::SendChunk(PendingSend* send) {
+  SourceSession& session = *send->session;
+  std::span<const std::byte> data = send->bytes.subspan(send->message.offset);
+  data = data.first(std::min(data.size(), kTcpChunkBytes));
+  absl::StatusOr<bool> sent = session.worker->SendImmediately(
+      session.endpoint, static_cast<unsigned>(MessageId::kPart), Pack(send->message), data);
+  if (!sent.ok()) {
+    Settle(send, sent.status());
+  } else if (*sent) {
+    send->message.offset += data.size();
+    if (send->message.offset == send->bytes.size()) Settle(send, absl::OkStatus());
+  }
+  return sent.ok() && *sent;
 }
 
 void UcxSource::Sent(void* argument, ucs_status_t status) {
   auto* send = static_cast<PendingSend*>(argument);
   SessionPtr session = send->session;
   UcxSource* self = session->source;
-  if (status == UCS_OK && send->fate.ok()) {
-    self->Advance(send);
-  } else {
-    self->Settle(send, StatusFromUcx(status, Where(*session)));
-  }
+  self->Settle(send, StatusFromUcx(status, Where(*session)));
   self->PumpSoon(session);
-}
-
-// A message was handed over.
-void UcxSource::Advance(PendingSend* send) {
-  send->under_way = false;
-  send->message.offset += send->message_bytes;
-  if (send->message.offset == send->bytes.size()) Settle(send, absl::OkStatus());
 }
 
 // The transport is done with the bytes. Called from a completion, too.
@@ -411,6 +415,7 @@ Clock::time_point UcxSource::Tick(Clock::time_point now) {
       }
       if (session->greeting_due) next = std::min(next, now + kGreetAgain);
     }
+    if (engine_->sends_chunks() && !session->in_flight.empty()) Pump(session);
     bool late = false;
     auto check = [&](PendingSend& send) {
       next = std::min(next, send.deadline);
