@@ -90,8 +90,14 @@ void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frame
 }
 
 PatchWriter::PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire,
-                         const std::vector<float>& table, std::span<std::byte> out)
-    : shape_(shape), width_(width), wire_(wire), copies_(frames_on_wire), table_(table), out_(out) {
+                         Part part, const std::vector<float>& table, std::span<std::byte> out)
+    : shape_(shape),
+      width_(width),
+      wire_(wire),
+      frames_(frames_on_wire),
+      part_(part),
+      table_(table),
+      out_(out) {
   if (wire == Wire::kBf16) rounded_ = Rounded(table);
 }
 
@@ -102,16 +108,16 @@ void PatchWriter::Put(const PlanarRow& row, Convert convert) {
   const uint32_t patch = kPatch != 0 ? kPatch : shape_.patch, merge = shape_.merge;
   const uint32_t patch_y = y_ / patch, line = y_ % patch, num_patches = width_ / patch;
   const size_t area = size_t{patch} * patch;
-  const size_t row_values = 3 * area * copies_;
+  const size_t row_values = 3 * area * frames_;
   // A block of merge x merge patches follows the one to its left, and those above.
   const size_t first_row = (size_t{patch_y / merge} * num_patches + patch_y % merge) * merge;
   T* block = reinterpret_cast<T*>(out_.data()) + first_row * row_values + size_t{line} * patch;
   for (uint32_t x = 0; x < num_patches; x += merge, block += row_values * merge * merge) {
     for (uint32_t m = 0; m < merge; ++m) {
       for (uint32_t c = 0; c < 3; ++c) {
-        T* first = block + m * row_values + c * copies_ * area;
+        T* first = block + m * row_values + (c * frames_ + part_.first) * area;
         convert(row.plane[c] + size_t{x + m} * patch, c, patch, first);
-        for (uint32_t i = 1; i < copies_; ++i) std::memcpy(first + i * area, first, patch * sizeof(T));
+        for (uint32_t i = 1; i < part_.count; ++i) std::memcpy(first + i * area, first, patch * sizeof(T));
       }
     }
   }

@@ -38,12 +38,19 @@ void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frame
                   std::span<std::byte> out);
 
 // The rows of one frame, as they come, to their places among the patches of its group: what WritePatches
-// does, without a whole frame. Where `frames_on_wire` is above 1 the frame is written that many times, as a
-// still is. With patch = a tile's side and merge = frames = 1 a row of the result is a tile, [3, side, side].
+// does, without a whole frame. The frame is written as all `frames_on_wire` of its group, as a still is, or as
+// those that `part` names. With patch = a tile's side and merge = frames = 1 a row of the result is a tile, [3, side, side].
 class PatchWriter final : public RowSink {
  public:
-  // `out`: all rows of the frame's patches. `table` is kept by reference.
+  struct Part {
+    uint32_t first = 0;  // frame of the group
+    uint32_t count = 1;
+  };
+  // `out`: all rows of the group's patches. `table` is kept by reference.
   PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire,
+              const std::vector<float>& table, std::span<std::byte> out)
+      : PatchWriter(shape, width, wire, frames_on_wire, {0, frames_on_wire}, table, out) {}
+  PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire, Part part,
               const std::vector<float>& table, std::span<std::byte> out);
   void Take(const PlanarRow& row) override;
 
@@ -56,7 +63,8 @@ class PatchWriter final : public RowSink {
   PatchShape shape_;
   uint32_t width_;
   Wire wire_;
-  uint32_t copies_;  // of the frame
+  uint32_t frames_;  // of the group
+  Part part_;        // which of them this is
   const std::vector<float>& table_;
   std::array<uint16_t, 3 * 256> rounded_;  // the table as bf16, where that is on the wire
   std::span<std::byte> out_;

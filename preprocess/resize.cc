@@ -14,9 +14,14 @@ void InterleavedRows::Take(const PlanarRow& row) {
 
 void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
             std::span<uint8_t> out, ImageSize out_size) {
-  static thread_local RowResizer resizer;
   InterleavedRows rows(out);
-  resizer.Start({.in = in_size, .out = out_size, .filter = filter, .resampler = resampler}, &rows);
+  Resize(resampler, filter, in, in_size, out_size, rows);
+}
+
+void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
+            ImageSize out_size, RowSink& out) {
+  static thread_local RowResizer resizer;
+  resizer.Start({.in = in_size, .out = out_size, .filter = filter, .resampler = resampler}, &out);
   resizer.Feed(in.data(), size_t{3} * in_size.width, in_size.height);
 }
 

@@ -50,5 +50,8 @@ class InterleavedRows final : public RowSink {
 // A whole picture at once: `in` and `out` are [height, width, 3], both sizes at least 1x1.
 void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
             std::span<uint8_t> out, ImageSize out_size);
+// The same, row by row as they are made.
+void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
+            ImageSize out_size, RowSink& out);
 
 }  // namespace evenkeel

@@ -164,6 +164,8 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, max_frames: 6"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_min_pixels: 6"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_max_pixels: 1m"},
+      {"folder: ./qwen2-vl", "folder: ./qwen2-vl, frame_rule: uniform"},
+      {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_rotation: apply"},
       {"photos/a.tar/17", "photos/a.tar/18"},
       {"", "order: {shuffle: blocked}"},
       {"", "order: {shuffle: none}"},

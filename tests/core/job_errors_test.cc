@@ -255,6 +255,10 @@ TEST(JobErrors, Processor) {
        "job.yaml:6: processor.min_pixels: 2000 is above max_pixels, 1000"},
       {"{folder: ./qwen2-vl}", "{folder: f, min_frames: 9, max_frames: 8}",
        "job.yaml:6: processor.min_frames: 9 is above max_frames, 8"},
+      {"{folder: ./qwen2-vl}", "{folder: f, frame_rule: random}",
+       "job.yaml:6: processor.frame_rule: 'random' is not one of qwen_vl_utils, transformers, uniform"},
+      {"{folder: ./qwen2-vl}", "{folder: f, video_rotation: maybe}",
+       "job.yaml:6: processor.video_rotation: 'maybe' is not one of ignore, apply"},
       {"{folder: ./qwen2-vl}", "{folder: f, video_max_pixels: 1}",
        "job.yaml:6: processor.video_min_pixels: 100352 is above video_max_pixels, 1"},
   });

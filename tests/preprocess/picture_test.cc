@@ -282,5 +282,25 @@ TEST(PatchWriter, WritesWhatWritePatchesWrites) {
   }
 }
 
+TEST(PatchWriter, PutsTheFramesOfAGroupInTheirPlaces) {
+  Dice dice(6);
+  const PatchShape shape{14, 3, 2};
+  const uint32_t width = 56, height = 28;
+  std::vector<Rgb> pictures(2, Rgb(size_t{3} * width * height));
+  for (Rgb& rgb : pictures) {
+    for (uint8_t& value : rgb) value = static_cast<uint8_t>(dice.Roll(256));
+  }
+  const std::vector<float> table(3 * 256);
+  std::vector<std::byte> expected(pictures[0].size() * shape.frames), written(expected.size());
+  // The last frame fills its group.
+  const uint8_t* frames[] = {pictures[0].data(), pictures[1].data(), pictures[1].data()};
+  WritePatches(shape, frames, width, height, Wire::kU8, shape.frames, table, expected);
+  for (uint32_t i = 0; i < 2; ++i) {
+    PatchWriter writer(shape, width, Wire::kU8, shape.frames, {i, i == 0 ? 1u : 2u}, table, written);
+    Resize(Resampler::kPil, ResizeFilter::kBicubic, pictures[i], {width, height}, {width, height}, writer);
+  }
+  EXPECT_EQ(written, expected);
+}
+
 }  // namespace
 }  // namespace evenkeel
