@@ -38,8 +38,9 @@ void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frame
                   std::span<std::byte> out);
 
 // The rows of one frame, as they come, to their places among the patches of its group: what WritePatches
-// does, without a whole frame. The frame is written as all `frames_on_wire` of its group, as a still is, or as
-// those that `part` names. With patch = a tile's side and merge = frames = 1 a row of the result is a tile, [3, side, side].
+// does, without a whole frame. The frame is written as all `frames_on_wire` of its group, as a still is, or
+// as those that `part` names. With patch = a tile's side and merge = frames = 1 a row of the result is a
+// tile, [3, side, side].
 class PatchWriter final : public RowSink {
  public:
   struct Part {
