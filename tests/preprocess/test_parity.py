@@ -16,6 +16,7 @@ import wave
 import numpy as np
 import pytest
 
+PIL = pytest.importorskip("PIL")
 Image = pytest.importorskip("PIL.Image")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -122,6 +123,39 @@ def test_patches_of_sixteen_with_another_mean(tmp_path):
     tensors = preprocess(tmp_path, "qwen3-vl", photo)
     assert tuple(tensors["image_grid_thw"][0]) == grid
     assert np.array_equal(tensors["pixel_values"].view(np.uint32), rows.view(np.uint32))
+
+
+def planned_size(photo, config, most=1003520):
+    image = Image.open(photo).convert("RGB")
+    factor = config["patch_size"] * config["merge_size"]
+    h, w = smart_resize(image.height, image.width, factor, config["min_pixels"], most)
+    return image, h, w
+
+
+@pytest.mark.parametrize("photo", PHOTOS[::4], ids=lambda path: path.name)
+def test_the_installed_pillow_is_one_of_the_two(tmp_path, photo):
+    """pil up to release 12, pil13 since: Image.resize itself, not the passes one by one."""
+    config = config_of("qwen2_5-vl")
+    image, h, w = planned_size(photo, config)
+    name = "pil13" if int(PIL.__version__.split(".")[0]) >= 13 else "pil"
+    expected, _ = flatten(np.asarray(image.resize((w, h), Image.BICUBIC)).transpose(2, 0, 1), 14, 2, 1)
+    options = ("--max-pixels", 1003520, "--wire", "u8", "--resampler", name)
+    assert np.array_equal(preprocess(tmp_path, "qwen2_5-vl", photo, *options)["pixel_values"], expected)
+
+
+@pytest.mark.parametrize("photo", PHOTOS[::4], ids=lambda path: path.name)
+def test_aten_u8_equals_the_installed_torchvision(tmp_path, photo):
+    torch = pytest.importorskip("torch")
+    functional = pytest.importorskip("torchvision.transforms.v2.functional")  # with antialiased uint8
+    if int(torch.__version__.split(".")[0]) < 2:
+        pytest.skip("torch before 2.1 resizes bytes in floating point")
+    config = config_of("qwen2_5-vl")
+    image, h, w = planned_size(photo, config)
+    tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    resized = functional.resize(tensor, [h, w], interpolation=functional.InterpolationMode.BICUBIC, antialias=True)
+    expected, _ = flatten(resized.numpy(), 14, 2, 1)
+    options = ("--max-pixels", 1003520, "--wire", "u8", "--resampler", "aten_u8")
+    assert np.array_equal(preprocess(tmp_path, "qwen2_5-vl", photo, *options)["pixel_values"], expected)
 
 
 def test_the_other_wire_forms_say_the_same(tmp_path):
