@@ -86,4 +86,13 @@ absl::StatusOr<std::vector<SampleLengths>> DrawFromTrace(std::vector<SampleLengt
   return trace;
 }
 
+absl::StatusOr<std::vector<SampleLengths>> DrawWithRepetition(const std::vector<SampleLengths>& trace,
+                                                              size_t count, uint64_t seed) {
+  if (trace.empty()) return absl::InvalidArgumentError("the trace has no samples");
+  std::vector<SampleLengths> drawn;
+  drawn.reserve(count);
+  for (size_t i = 0; i < count; ++i) drawn.push_back(trace[NextRandom(seed) % trace.size()]);
+  return drawn;
+}
+
 }  // namespace evenkeel::cli

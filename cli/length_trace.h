@@ -20,4 +20,8 @@ absl::StatusOr<std::vector<SampleLengths>> ReadLengthTrace(const std::string& pa
 absl::StatusOr<std::vector<SampleLengths>> DrawFromTrace(std::vector<SampleLengths> trace, size_t count,
                                                          uint64_t seed);
 
+// `count` of them, the same one as often as it is drawn. InvalidArgument: the trace is empty.
+absl::StatusOr<std::vector<SampleLengths>> DrawWithRepetition(const std::vector<SampleLengths>& trace,
+                                                              size_t count, uint64_t seed);
+
 }  // namespace evenkeel::cli

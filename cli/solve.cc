@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/length_trace.h"
+#include "cli/trace_problems.h"
 #include "core/status.h"
 #include "reorder/json/messages.h"
 
@@ -18,11 +19,17 @@ struct SolveArguments {
   uint32_t ranks = 8;
   uint32_t per_rank = 60;
   uint32_t ranks_per_node = 8;
-  std::string algorithm = "balance_without_moving";
+  std::string kind = "balance";
+  std::string algorithm;  // empty: the kind's default
   std::string llm_placement;
   bool node_wise = false;
   double tolerance = -1;
   uint64_t seed = 0;
+  size_t samples = 0;
+  PackTraceOptions pack;
+  double tokens_per_rank = 0;
+  // The ring is hidden where attention takes as long; lengths of some thousands, as a default to look at.
+  double attention = 1.0 / 4096, linear = 1, constant = 0, ring = 0.3, ring_constant = 0;
 };
 
 std::string ReadAll(std::istream& in) { return {std::istreambuf_iterator<char>(in), {}}; }
@@ -57,7 +64,7 @@ absl::Status PlaceLlm(const std::string& algorithm, pb::BalanceProblem& whole) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
+absl::StatusOr<pb::Problem> BalanceFromTrace(const SolveArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> trace, ReadLengthTrace(arguments.trace));
   EVENKEEL_ASSIGN_OR_RETURN(
       const std::vector<SampleLengths> step,
@@ -82,6 +89,29 @@ absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
   return problem;
 }
 
+absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
+  if (arguments.kind == "balance") return BalanceFromTrace(arguments);
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> samples, ReadLengthTrace(arguments.trace));
+  if (arguments.samples > 0) {
+    EVENKEEL_ASSIGN_OR_RETURN(samples, DrawWithRepetition(samples, arguments.samples, arguments.seed));
+  }
+  if (arguments.kind == "pack") {
+    PackTraceOptions options = arguments.pack;
+    options.algorithm = arguments.algorithm;
+    options.seed = arguments.seed;
+    return PackFromTrace(samples, options);
+  }
+  ContextParallelTraceOptions options{.algorithm = arguments.algorithm,
+                                      .ranks = arguments.ranks,
+                                      .tokens_per_rank = arguments.tokens_per_rank};
+  options.cost.set_attention(arguments.attention);
+  options.cost.set_linear(arguments.linear);
+  options.cost.set_constant(arguments.constant);
+  options.cost.set_ring(arguments.ring);
+  options.cost.set_ring_constant(arguments.ring_constant);
+  return ContextParallelFromTrace(samples, options);
+}
+
 absl::Status RunSolve(const SolveArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem problem,
                             arguments.trace.empty() ? ParseProblem(ReadAll(std::cin)) : FromTrace(arguments));
@@ -98,17 +128,16 @@ void AddSolveCommand(CLI::App& app, int* exit_code) {
       "solve",
       "Solve one of the planner's problems: JSON on stdin, or --trace; the solution is JSON on stdout");
   auto arguments = std::make_shared<SolveArguments>();
-  CLI::Option* trace = command->add_option(
-      "--trace", arguments->trace, "Balance the samples of this CSV, with columns llm, vision, audio");
+  CLI::Option* trace = command->add_option("--trace", arguments->trace,
+                                           "Samples of this CSV, with columns llm, vision, audio");
   const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
-  with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")
+  with_trace(command->add_option("--ranks", arguments->ranks, "Ranks, of every phase (8)")
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(command->add_option("--per-rank", arguments->per_rank, "Samples per rank (60)")
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(command->add_option("--ranks-per-node", arguments->ranks_per_node, "(8)")
                  ->check(CLI::Range(1, 1 << 20)));
-  with_trace(
-      command->add_option("--algorithm", arguments->algorithm, "Of every phase (balance_without_moving)"));
+  with_trace(command->add_option("--algorithm", arguments->algorithm, "The default of its kind"));
   with_trace(command->add_option("--llm-placement", arguments->llm_placement,
                                  "Place the llm by this algorithm first; the placement is then given"));
   with_trace(
@@ -116,6 +145,26 @@ void AddSolveCommand(CLI::App& app, int* exit_code) {
   with_trace(command->add_option("--tolerance", arguments->tolerance, "Share above the mean; 0: none")
                  ->check(CLI::Range(0.0, 0.999)));
   with_trace(command->add_option("--seed", arguments->seed, "Choose samples at random; 0: the first ones"));
+  with_trace(command->add_option("--kind", arguments->kind, "balance (default), pack, context_parallel")
+                 ->check(CLI::IsMember({"balance", "pack", "context_parallel"})));
+  with_trace(
+      command->add_option("--samples", arguments->samples,
+                          "pack, context_parallel: draw so many, with repetition; 0: the trace as it is"));
+  with_trace(command
+                 ->add_option("--samples-per-bin", arguments->pack.samples_per_bin,
+                              "pack: capacities of so many mean samples (9); 0: from the data")
+                 ->check(CLI::Range(0.0, 1e9)));
+  with_trace(command->add_option("--devices", arguments->pack.devices, "pack: bins of a step (64)")
+                 ->check(CLI::Range(1, 1 << 20)));
+  const auto of_context = [&](const char* name, double& value, const char* help) {
+    with_trace(command->add_option(name, value, std::string("context_parallel: ") + help));
+  };
+  of_context("--tokens-per-rank", arguments->tokens_per_rank, "what a rank's memory holds; 0: any number");
+  of_context("--attention", arguments->attention, "cost per token squared (1/4096)");
+  of_context("--linear", arguments->linear, "cost per token (1)");
+  of_context("--constant", arguments->constant, "cost of a group (0)");
+  of_context("--ring", arguments->ring, "cost per token that goes round (0.3)");
+  of_context("--ring-constant", arguments->ring_constant, "cost of a group of several ranks (0)");
   command->callback([arguments, exit_code] { *exit_code = Report(RunSolve(*arguments)); });
 }
 
