@@ -42,7 +42,8 @@ struct PictureOptions {
   bool approximate = false;
 };
 
-// The family's options with what the job asks for instead. InvalidArgument: an unknown word, with its key.
+// The family's options with what the job asks for instead; with another resampler than pil, transparency is
+// blended onto white unless either says otherwise. InvalidArgument: an unknown word, with its key.
 absl::StatusOr<PictureOptions> PictureOptionsOf(const ProcessorSpec& spec, const PictureOptions& family = {});
 // Every option that changes values, for the family's AddTo. Nothing is added for defaults but the resampler.
 void AddTo(CanonicalText& text, const PictureOptions& options);

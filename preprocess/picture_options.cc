@@ -68,6 +68,9 @@ absl::StatusOr<PictureOptions> PictureOptionsOf(const ProcessorSpec& spec, const
   const Words<Conversion> conversions = {{"convert", Conversion::kConvert}, {"refuse", Conversion::kRefuse}};
   ColourOptions& colour = options.colour;
   EVENKEEL_RETURN_IF_ERROR(Choose("resampler", spec.resampler, resamplers, &options.resampler));
+  // docs/decisions/0008: transformers 5 blends onto white before its resamplers; 4, which `pil` repeats,
+  // drops.
+  if (options.resampler != Resampler::kPil && !colour.background) colour.background = Colour{255, 255, 255};
   EVENKEEL_RETURN_IF_ERROR(ChooseBackground(spec.alpha, &colour.background));
   EVENKEEL_RETURN_IF_ERROR(
       Choose("exif_orientation", spec.exif_orientation, orientations, &options.exif_orientation));

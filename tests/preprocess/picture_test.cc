@@ -120,6 +120,12 @@ TEST(Picture, OptionsAreReadFromTheJob) {
   EXPECT_TRUE(PictureOptionsOf(ProcessorSpec{}, family)->colour.background.has_value());
   spec.alpha = "drop";
   EXPECT_FALSE(PictureOptionsOf(spec, family)->colour.background.has_value());
+  // Each resampler repeats a release of transformers, which decides what transparency becomes.
+  for (auto [resampler, white] : {std::pair("pil", false), {"pil13", true}, {"aten_u8", true}}) {
+    ProcessorSpec usual;
+    usual.resampler = resampler;
+    EXPECT_EQ(PictureOptionsOf(usual)->colour.background.has_value(), white) << resampler;
+  }
   for (std::string alpha : {"grey", "1,2", "1,2,256", "1,2,3,4", "1,,3"}) {
     spec.alpha = alpha;
     EXPECT_TRUE(absl::IsInvalidArgument(PictureOptionsOf(spec).status())) << alpha;

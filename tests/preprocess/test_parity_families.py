@@ -87,7 +87,7 @@ def test_pixels_equal_transformers_bit_for_bit(tmp_path, folder, resampler):
     wrong = []
     for photo in photos():
         extra = ["--max-pixels", MAX_PIXELS] if folder.startswith("qwen") else []
-        ours = preprocess(tmp_path, GOLDEN / folder, photo, "--resampler", resampler, "--alpha", "white", *extra)
+        ours = preprocess(tmp_path, GOLDEN / folder, photo, "--resampler", resampler, *extra)
         theirs = processor(Image.open(photo), return_tensors="np")
         values = np.ascontiguousarray(theirs["pixel_values"], np.float32)
         mine = ours["pixel_values"].reshape(values.shape)
