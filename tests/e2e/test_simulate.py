@@ -31,6 +31,14 @@ def test_policies_are_compared_and_drawn(tmp_path):
         assert xml.dom.minidom.parse(str(tmp_path / "pictures" / f"{name}.svg"))
 
 
+def test_a_job_is_simulated_from_its_index(mixed):
+    done = simulate("--job", mixed / "job.yaml", "--steps", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
+    assert "balance_without_moving" in policies and all(policy["steps"] == 3 for policy in policies.values())
+    assert simulate("--job", mixed / "none.yaml").returncode == 2
+
+
 def test_what_is_unknown_is_named(tmp_path):
     trace = write_trace(tmp_path / "trace.csv")
     for arguments, why in ((["--model", "gpt"], "mllm-10b"), (["--policies", "best"], "post_balancing")):

@@ -67,6 +67,14 @@ def test_composing_leads_rows_the_whole_way_and_back():
     assert composed["inverse"]["from_row"] == ["4"] and composed["inverse"]["to_row"] == ["0"]
 
 
+def test_microbatches_are_ordered():
+    microbatches = [{"forward": [size, size], "backward": [2 * size, 2 * size]} for size in (4, 1, 2, 3)]
+    solved = solution(json.dumps({"order": {"stages": 2, "schedule": "1f1b", "microbatches": microbatches}}))
+    order = solved["order"]
+    assert solved["wall_ms"] > 0 and sorted(order["order"]) == [0, 1, 2, 3]
+    assert order["bound"] <= order["iteration_time"] < order["given_time"]
+
+
 def test_a_trace_becomes_a_problem(tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("vision,audio,llm\n" + "".join(f"{400 + i} 80,,{150 + i}\n,{100 + i},{60 + i}\n" for i in range(100)))
