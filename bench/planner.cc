@@ -4,6 +4,8 @@
 //   planner --trace FILE.csv ...  the same on a trace with columns vision,audio,llm
 //   planner --given               the llm placed by greedy_packed: rows between nodes, and the bound
 //   planner --growth              1,000 to 1,000,000 samples at 60 per rank
+//   planner --pack FILE.csv ...      bins of 1,200,000 samples drawn from all of them
+//   planner --context-parallel      512 sequences over 64 ranks
 //   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws a row)
 //   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
 //
@@ -24,6 +26,7 @@
 #include <vector>
 
 #include "bench/planner_order.h"
+#include "bench/planner_pack.h"
 #include "reorder/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -48,11 +51,12 @@ std::vector<evenkeel::SampleLengths> ReadTrace(const char* path) {
   }
   std::vector<evenkeel::SampleLengths> trace;
   std::string line, vision, audio, llm;
-  std::getline(in, line);  // the header
+  std::getline(in, line);  // the header: vision,audio,llm or vision,llm
+  const bool has_audio = line.find("audio") != std::string::npos;
   while (std::getline(in, line)) {
     std::istringstream cells(line);
     std::getline(cells, vision, ',');
-    std::getline(cells, audio, ',');
+    if (has_audio) std::getline(cells, audio, ',');
     std::getline(cells, llm, ',');
     trace.push_back(MakeOmniSample(0, Numbers(vision), evenkeel::Medium::kImage, Numbers(audio)));
     trace.back().llm_length = static_cast<uint32_t>(std::strtoul(llm.c_str(), nullptr, 10));
@@ -213,6 +217,16 @@ int main(int argc, char** argv) {
   } else if (argc > 1 && std::strcmp(argv[1], "--given") == 0) {
     PrintGivenTable();
     return 0;
+  } else if (argc > 2 && std::strcmp(argv[1], "--pack") == 0) {
+    std::vector<evenkeel::SampleLengths> all;
+    for (int i = 2; i < argc; ++i) {
+      for (auto& sample : ReadTrace(argv[i])) all.push_back(std::move(sample));
+    }
+    PrintPackTable(all);
+    return 0;
+  } else if (argc > 1 && std::strcmp(argv[1], "--context-parallel") == 0) {
+    PrintContextParallelTable();
+    return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--order") == 0) {
     for (int i = 3; i < argc; ++i) traces.push_back(ReadTrace(argv[i]));
     if (traces.empty()) traces.push_back(evenkeel::DrawOmniTrace(2024, 20000));
@@ -222,7 +236,8 @@ int main(int argc, char** argv) {
     PrintGrowth();
     return 0;
   } else if (argc > 1) {
-    std::cerr << "usage: planner [--given | --growth | --order [DRAWS] [FILE.csv ...] | --trace FILE.csv ... "
+    std::cerr << "usage: planner [--given | --growth | --pack FILE.csv ... | --context-parallel "
+                 "| --order [DRAWS] [FILE.csv ...] | --trace FILE.csv ... "
                  "| --case RANKS SAMPLES_PER_RANK "
                  "ALGORITHM [SEED]]\n";
     return 2;

@@ -21,6 +21,7 @@ namespace {
 // it fits; else it opens one with the least degree that holds it.
 Microbatch PackSequences(const ContextParallelProblem& problem, std::span<const uint32_t> sequences) {
   Microbatch groups;
+  uint64_t ranks = 0;
   for (uint32_t sequence : sequences) {
     const uint64_t tokens = problem.sequences[sequence].tokens;
     Group* best = nullptr;
@@ -33,8 +34,10 @@ Microbatch PackSequences(const ContextParallelProblem& problem, std::span<const 
     if (best == nullptr) {
       best = &groups.emplace_back();
       best->degree = problem.LeastDegree(tokens);
+      ranks += best->degree;
     }
     best->Put(problem, sequence);
+    if (ranks > problem.ranks) break;
   }
   return groups;
 }
@@ -98,7 +101,6 @@ std::vector<Microbatch> Dhp(const ContextParallelProblem& problem) {
     while (fits + 1 < fits_not) {
       // All of the rest first.
       const uint32_t end = fits_not == count + 1 ? count : fits + (fits_not - fits) / 2;
-      if (end == fits) break;
       Microbatch candidate = PackChunk(problem, longest_first, begin, end);
       if (RanksOf(candidate) <= problem.ranks) {
         fits = end, chunk = std::move(candidate);

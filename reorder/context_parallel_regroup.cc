@@ -102,6 +102,11 @@ class WithinTime {
       const uint32_t degree = groups_[g].degree;
       GroupLoad both = groups_[g].load;
       both.Add(load);
+      // Not on as many ranks as would still be fewer.
+      if (!Budget::Of(problem_, degree + least - 1, time_)
+               .Holds({.attention = both.attention, .linear = both.linear, .tokens = both.tokens}, 1)) {
+        continue;
+      }
       const uint32_t needed = problem_.LeastDegreeWithin(both, time_);
       if (needed > degree && needed - degree < least) least = needed - degree, enlarged = g;
     }
