@@ -29,7 +29,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The search for a microbatch's time ends at this precision, or after so many steps.
-constexpr double kPrecision = 0.004;
+constexpr double kPrecision = 0.01;
 constexpr int kMostSteps = 40;
 
 constexpr double kDegreePrecision = 0.0002;
