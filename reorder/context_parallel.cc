@@ -15,7 +15,8 @@ namespace {
 using reorder::ContextParallelProblem;
 using reorder::GroupLoad;
 
-constexpr uint32_t kMostRanks = 1u << 16;
+// The dynamic programme takes ranks^3 / 2 steps at most.
+constexpr uint32_t kMostRanks = 1u << 11;
 constexpr uint64_t kAnyTokens = uint64_t{1} << 46;  // more than 2^14 of the longest sequences
 
 struct NamedAlgorithm {

@@ -72,7 +72,7 @@ struct ContextParallelPlan {
   double bound = 0;  // no plan takes less
 };
 
-// InvalidArgument: no ranks or more than 2^16, no such algorithm, a number that is negative or not finite,
+// InvalidArgument: no ranks or more than 2^11, no such algorithm, a number that is negative or not finite,
 // model states that leave no room for a token, or a sequence that does not fit on all ranks together (the
 // message has its number).
 absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input);

@@ -88,7 +88,14 @@ uint64_t Target(const PackPhase& phase, uint64_t capacity) {
   return capacity - std::min(capacity, kTextBelowCapacity);
 }
 
+// Sums of lengths are kept in doubles, exact up to here.
+constexpr uint64_t kMostInAll = uint64_t{1} << 53;
+
 absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
+  if (Sum(phase.lengths) > kMostInAll) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pack: the lengths of phase ", std::string(PhaseName(phase.phase)), " sum to more than 2^53"));
+  }
   for (size_t s = 0; s < phase.lengths.size(); ++s) {
     if (phase.lengths[s] <= capacity) continue;
     return absl::InvalidArgumentError(absl::StrCat(
