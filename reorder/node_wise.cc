@@ -3,8 +3,9 @@
 //
 // The paper solves an integer programme, x[batch, node], with a solver. Here: pairs of batch and node, most
 // rows first; then exchanges of two batches, at first with the power sum of all egresses as the objective
-// (it has a slope where the maximum has none), then of the busiest source's own batches. An exchange touches
-// the sources of two nodes only, so it is weighed without being made. The bound that the gap is measured with
+// (it has a slope where the maximum has none), then of the busiest source's own batches; and again from the
+// best so far with a few batches exchanged at random, as long as effort is left. An exchange touches the
+// sources of two nodes only, so it is weighed without being made. The bound that the gap is measured with
 // is in EgressBound.
 #include "reorder/node_wise.h"
 
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "reorder/balance.h"
+#include "reorder/keyed_shuffle.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -23,6 +25,8 @@ constexpr int kPasses = 12;        // over all batches, with exchanges by the po
 constexpr size_t kNodesTried = 8;  // nodes that an exchange may bring a batch to: those with most of its rows
 constexpr uint64_t kMostTried = 1 << 18;  // exchanges looked at in all passes
 constexpr uint32_t kDescentSteps = 512;   // exchanges for the busiest source
+constexpr int kRounds = 32;  // of all this, each from the best so far with some batches exchanged
+constexpr int kShaken = 4;
 
 class Assignment {
  public:
@@ -38,20 +42,27 @@ class Assignment {
       egress_[volume.source] += static_cast<Load>(volume.rows);
     }
     std::partial_sum(by_source_.begin(), by_source_.end(), by_source_.begin());
-    for (Load rows : egress_) scale_ = std::max(scale_, static_cast<double>(rows));
     GroupByBatchAndNode();
   }
 
   std::vector<uint32_t> Run() {
     MostRowsFirst();
     uint64_t left = kMostTried;
-    for (int pass = 0; pass < kPasses && left > 0; ++pass) {
-      if (!ImprovePowerSum(left)) break;
+    Improve(left);
+    std::vector<uint32_t> best = node_;
+    Load least = Busiest();
+    KeyedNumbers numbers(problem_.num_batches);
+    for (int round = 0; round < kRounds && left > 0 && least > 0; ++round) {
+      Shake(numbers);
+      Improve(left);
+      if (Busiest() <= least) {
+        least = Busiest();
+        best = node_;
+      } else {
+        Restore(best);
+      }
     }
-    for (uint32_t step = 0; step < kDescentSteps; ++step) {
-      if (!RelieveBusiest()) break;
-    }
-    return node_;
+    return best;
   }
 
  private:
@@ -62,6 +73,32 @@ class Assignment {
     uint32_t end;
     Load rows;
   };
+
+  Load Busiest() const { return egress_.empty() ? 0 : *std::max_element(egress_.begin(), egress_.end()); }
+
+  void Improve(uint64_t& left) {
+    scale_ = static_cast<double>(std::max<Load>(1, Busiest()));
+    for (int pass = 0; pass < kPasses && left > 0; ++pass) {
+      if (!ImprovePowerSum(left)) break;
+    }
+    for (uint32_t step = 0; step < kDescentSteps; ++step) {
+      if (!RelieveBusiest()) break;
+    }
+  }
+
+  // A few exchanges of any batches, to leave a local optimum.
+  void Shake(KeyedNumbers& numbers) {
+    for (int i = 0; i < kShaken; ++i) {
+      const uint32_t a = numbers.Below(problem_.num_batches), b = numbers.Below(problem_.num_batches);
+      if (node_[a] != node_[b]) Exchange(a, b);
+    }
+  }
+
+  void Restore(const std::vector<uint32_t>& node) {
+    for (std::vector<uint32_t>& batches : on_node_) batches.clear();
+    for (uint32_t b = 0; b < node.size(); ++b) AddKept(b, node_[b], 1);
+    for (uint32_t b = 0; b < node.size(); ++b) Put(b, node[b]);
+  }
 
   void GroupByBatchAndNode() {
     std::vector<uint32_t> next(problem_.num_batches + 1, 0);
