@@ -65,6 +65,27 @@ TEST(GreedyPadded, EqualsTheExhaustiveOptimum) {
   }
 }
 
+// Every multiset of up to six costs of up to six, on up to four ranks.
+TEST(GreedyPadded, EqualsTheExhaustiveOptimumOfEverySmallProblem) {
+  constexpr Load kDearest = 6;
+  for (size_t count = 1; count <= 6; ++count) {
+    std::vector<Load> cost(count, 0);
+    for (;;) {
+      for (uint32_t ranks = 1; ranks <= 4; ++ranks) {
+        const PhaseRanks where = MakeRanks(ranks, 8);
+        const BalanceProblem problem{.ranks = &where, .batching = Batching::kPadded, .cost = cost};
+        ASSERT_EQ(Padded(cost, GreedyPadded().Assign(problem), ranks), Exhaustive(cost, ranks, Padded))
+            << ::testing::PrintToString(cost) << " on " << ranks;
+      }
+      // The next one in ascending order: the last cost that can grow, and those after it to as much.
+      size_t i = count;
+      while (i > 0 && cost[i - 1] == kDearest) --i;
+      if (i == 0) break;
+      std::fill(cost.begin() + static_cast<ptrdiff_t>(i) - 1, cost.end(), cost[i - 1] + 1);
+    }
+  }
+}
+
 TEST(GreedyPacked, IsWithinFourThirdsOfTheExhaustiveOptimum) {
   Random random(2);
   for (int i = 0; i < 500; ++i) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "tests/reorder/pipeline_problems.h"
@@ -37,6 +38,26 @@ TEST(MicrobatchOrder, OursIsNeverWorseThanTheGivenOrDistTrains) {
     const double ours = TimeOf(pipeline, "local_search", i, 500);
     EXPECT_LE(ours, TimeOf(pipeline, "given"));
     EXPECT_LE(ours, TimeOf(pipeline, "disttrain"));
+  }
+}
+
+TEST(MicrobatchOrder, EveryAlgorithmKeepsEveryInvariantOnRandomPipelines) {
+  Random random(17);
+  static const char* const kNames[] = {"given", "random", "disttrain", "local_search"};
+#ifdef EVENKEEL_SANITIZED
+  const int problems = 1500;
+#else
+  const int problems = 10000;
+#endif
+  for (int i = 0; i < problems; ++i) {
+    PipelineProblem pipeline = DrawPipeline(random, 6, 12);
+    const double scale = i % 7 == 0 ? 1e200 : i % 7 == 1 ? 0 : 1;  // giant, and of no length
+    for (auto* times : {&pipeline.forward, &pipeline.backward}) {
+      for (double& time : *times) time *= scale;
+    }
+    const double time = TimeOf(pipeline, kNames[i % 4], i, 30);  // a permutation, not below the bound
+    ASSERT_TRUE(std::isfinite(time)) << i;
+    ASSERT_FALSE(HasFailure()) << i;
   }
 }
 
