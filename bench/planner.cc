@@ -3,7 +3,9 @@
 //   planner                       the tables of docs/planner.md
 //   planner --trace FILE.csv ...  the same on a trace with columns vision,audio,llm
 //   planner --given               the llm placed by greedy_packed: rows between nodes, and the bound
-//   planner --growth              1,000 to 1,000,000 samples at 60 per rank
+//   planner --figures [FILE.csv ...]   all figures with their limits; packing draws from the files.
+//                                 EVENKEEL_CBC_SECONDS: what the solver may take for each of 12 problems
+//   planner --growth [FILE.svg]   1,000 to 1,000,000 samples at 60 per rank
 //   planner --pack FILE.csv ...      bins of 1,200,000 samples drawn from all of them
 //   planner --context-parallel      512 sequences over 64 ranks
 //   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws a row)
@@ -25,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/planner_figures.h"
 #include "bench/planner_order.h"
 #include "bench/planner_pack.h"
 #include "reorder/balance_problem.h"
@@ -190,18 +193,6 @@ void PrintGivenTable() {
   }
 }
 
-void PrintGrowth() {
-  std::printf(
-      "| ranks | samples per rank | algorithm | llm max/mean (reachable) | vision | audio | rows to another "
-      "rank | to another node | ms |\n|---|---|---|---|---|---|---|---|---|\n");
-  const std::vector<evenkeel::SampleLengths> trace = evenkeel::DrawOmniTrace(2024, 1000000);
-  for (size_t samples : {1000u, 10000u, 100000u, 1000000u}) {
-    const uint32_t ranks = static_cast<uint32_t>(samples / 60);
-    PrintRow(MakeJob(ranks, "balance_without_moving"), "balance_without_moving",
-             MakeStep(trace, size_t{ranks} * 60), 3);
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -233,10 +224,22 @@ int main(int argc, char** argv) {
     PrintOrders(traces, argc > 2 ? std::atoi(argv[2]) : 1000);
     return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--growth") == 0) {
-    PrintGrowth();
+    const Growth growth = MeasureGrowth();
+    PrintGrowth(growth);
+    if (argc > 2) DrawGrowth(growth, argv[2]);
+    return 0;
+  } else if (argc > 1 && std::strcmp(argv[1], "--figures") == 0) {
+    std::vector<evenkeel::SampleLengths> all;
+    for (int i = 2; i < argc; ++i) {
+      for (auto& sample : ReadTrace(argv[i])) all.push_back(std::move(sample));
+    }
+    const char* seconds = std::getenv("EVENKEEL_CBC_SECONDS");
+    PrintFigures(all.empty() ? evenkeel::DrawTileTrace(2024, 20000) : all,
+                 seconds == nullptr ? 0 : std::atoi(seconds));
     return 0;
   } else if (argc > 1) {
-    std::cerr << "usage: planner [--given | --growth | --pack FILE.csv ... | --context-parallel "
+    std::cerr << "usage: planner [--figures [FILE.csv ...] | --given | --growth [FILE.svg] | --pack FILE.csv "
+                 "... | --context-parallel "
                  "| --order [DRAWS] [FILE.csv ...] | --trace FILE.csv ... "
                  "| --case RANKS SAMPLES_PER_RANK "
                  "ALGORITHM [SEED]]\n";

@@ -87,4 +87,16 @@ inline std::vector<SampleLengths> DrawOmniTrace(uint64_t seed, size_t samples) {
   return trace;
 }
 
+// Samples of one to five tiles of 1,024 patches and some text, as a model with tiles has them.
+inline std::vector<SampleLengths> DrawTileTrace(uint64_t seed, size_t samples) {
+  static constexpr uint32_t kTiles[] = {1, 3, 4, 5};
+  Random random(seed);
+  std::vector<SampleLengths> trace;
+  for (size_t i = 0; i < samples; ++i) {
+    const uint32_t patches = 1024 * kTiles[random.Below(4)];
+    trace.push_back(MakeOmniSample(random.Length(4.4, 0.5, 20, 600), {patches}, Medium::kImage, {}));
+  }
+  return trace;
+}
+
 }  // namespace evenkeel

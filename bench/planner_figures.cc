@@ -1,0 +1,302 @@
+#include "bench/planner_figures.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "reorder/balance_problem.h"
+#include "reorder/context_parallel.h"
+#include "reorder/microbatch_order.h"
+#include "reorder/pack.h"
+#include "tests/reorder/node_wise_programme.h"
+#include "tests/reorder/pipeline_problems.h"
+
+namespace {
+
+using namespace evenkeel;  // NOLINT: a program
+
+enum class Limit { kAtMost, kAtLeast };
+
+void Row(const char* point, const std::string& figure, double value, Limit kind, double limit) {
+  const bool at_most = kind == Limit::kAtMost;
+  const bool ok = at_most ? value <= limit : value >= limit;
+  std::printf("| %s | %s | %.4g | %s %.4g | %s |\n", point, figure.c_str(), value,
+              at_most ? "<=" : ">=", limit, ok ? "yes" : "**no**");
+  std::fflush(stdout);
+}
+
+template <typename T>
+T Value(absl::StatusOr<T> value) {
+  if (!value.ok()) std::cerr << value.status() << "\n", std::exit(1);
+  return *std::move(value);
+}
+
+double ProcessorMs() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+BalanceInput MakeInput(uint64_t seed, uint32_t ranks, uint32_t per_rank, const std::string& algorithm) {
+  BalanceInput input{.ranks_per_node = 8};
+  for (Phase phase : kAllPhases) {
+    BalancePhaseInput& in = input.phases.emplace_back();
+    in.spec.phase = phase;
+    in.spec.algorithm = algorithm;
+    for (uint32_t r = 0; r < ranks; ++r) in.spec.ranks.push_back(r);
+  }
+  input.step.lengths = DrawOmniTrace(seed, size_t{ranks} * per_rank);
+  input.step.refs.resize(input.step.lengths.size());
+  return input;
+}
+
+double WorstOverReachable(const BalanceOutcome& outcome) {
+  double worst = 0;
+  for (const BalancedPhase& phase : outcome.phases) {
+    worst = std::max(worst, phase.max_over_mean / phase.reachable);
+  }
+  return worst;
+}
+
+void PrintSpeed() {
+  const BalanceInput input = MakeInput(2024, 2560, 60, "balance_without_moving");
+  double first = 0, best = 1e300;
+  for (int i = 0; i < 6; ++i) {
+    const double start = ProcessorMs();
+    Value(PlanBalance(input));
+    const double took = ProcessorMs() - start;
+    if (i == 0) first = took;
+    best = std::min(best, took);
+  }
+  Row("2", "153,600 samples, 2,560 ranks, three phases: ms of the first plan", first, Limit::kAtMost, 50);
+  Row("2", "the same, memory warm", best, Limit::kAtMost, 50);
+  Row("2", "exponent of the time, 1,000 to 1,000,000 samples", MeasureGrowth().exponent, Limit::kAtMost, 1.2);
+}
+
+void PrintBalance() {
+  for (uint32_t ranks : {128u, 2560u}) {
+    const auto free = Value(SolveBalance(MakeInput(31, ranks, 60, "balance_without_moving")));
+    Row("3a", absl::StrCat("placement free, 60 per rank, ", ranks, " ranks: worst max/mean"),
+        WorstOverReachable(free), Limit::kAtMost, 1.005);
+    Row("3a", "inter-node rows", static_cast<double>(free.inter_node_rows), Limit::kAtMost, 0);
+    const auto few = Value(SolveBalance(MakeInput(32, ranks, 16, "balance_without_moving")));
+    Row("3c", absl::StrCat("16 per rank, ", ranks, " ranks: worst max/mean over the reachable"),
+        WorstOverReachable(few), Limit::kAtMost, 1.005);
+  }
+  for (uint32_t per_rank : {60u, 30u}) {
+    BalanceInput input = MakeInput(33, 128, per_rank, "balance_without_moving");
+    BalanceInput llm = input;
+    llm.phases.resize(1);
+    llm.phases[0].spec.algorithm = "greedy_packed";
+    for (SampleLengths& sample : llm.step.lengths) sample.items.clear();
+    for (const PlannedSample& sample : Value(PlanBalance(llm)).plan.samples) {
+      input.llm_rank.push_back(sample.place.rank);
+    }
+    const auto given = Value(SolveBalance(input));
+    double bound = 0;
+    for (const BalancedPhase& phase : given.phases) bound += static_cast<double>(phase.inter_node_rows_bound);
+    Row("3b", absl::StrCat("placement given, ", per_rank, " per rank: worst max/mean"),
+        WorstOverReachable(given), Limit::kAtMost, 1.005);
+    Row("3b", "inter-node rows over the bound", static_cast<double>(given.inter_node_rows) / bound,
+        Limit::kAtMost, 1.25);
+  }
+}
+
+// uniform, lognormal, zipf, bimodal, constant
+uint32_t DrawLength(Random& random, int distribution) {
+  switch (distribution) {
+    case 0:
+      return 1 + static_cast<uint32_t>(random.Below(100000));
+    case 1:
+      return random.Length(7, 1, 1, 200000);
+    case 2:
+      return static_cast<uint32_t>(std::min(200000.0, 16 / (1.0001 - random.Uniform())));
+    case 3:
+      return static_cast<uint32_t>(random.Below(10) == 0 ? 30000 + random.Below(9000) : random.Below(900));
+    default:
+      return 512;
+  }
+}
+
+double PythonMs(const std::vector<reorder::Load>& cost, uint32_t ranks) {
+  const std::string path = (std::filesystem::temp_directory_path() / "evenkeel-lengths.txt").string();
+  {
+    std::ofstream out(path);
+    for (reorder::Load c : cost) out << c << "\n";
+  }
+  const std::string command = absl::StrCat("/usr/bin/python3 '", EVENKEEL_SOURCE_DIR,
+                                           "/bench/karmarkar_karp.py' ", ranks, " < '", path, "'");
+  FILE* pipe = popen(command.c_str(), "r");
+  double largest = 0, ms = 0;
+  if (pipe == nullptr || std::fscanf(pipe, "%lf %lf", &largest, &ms) != 2) std::cerr << command << "\n";
+  if (pipe != nullptr) pclose(pipe);
+  std::filesystem::remove(path);
+  return ms;
+}
+
+void PrintTight() {
+  using namespace reorder;  // NOLINT: balancers alone
+  Random random(41);
+  int kept = 0, counted = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const uint32_t ranks = static_cast<uint32_t>(2 + random.Below(255));
+    const int distribution = static_cast<int>(random.Below(5));
+    std::vector<Load> cost(ranks * (2 + random.Below(29)));
+    for (Load& c : cost) c = DrawLength(random, distribution);
+    const PhaseRanks where = MakeRanks(ranks, 8);
+    for (bool equal : {false, true}) {
+      const BalanceProblem problem{.ranks = &where, .cost = cost, .tolerance = 0, .equal_counts = equal};
+      const auto largest = [&](const Balancer& by) { return DearestRank(problem, by.Assign(problem)); };
+      kept += largest(BalanceWithoutMoving()) <= std::min(largest(GreedyPacked()), largest(KarmarkarKarp()));
+      ++counted;
+    }
+  }
+  Row("4", "tolerance 0: share no worse than greedy and Karmarkar-Karp", 1.0 * kept / counted,
+      Limit::kAtLeast, 0.99);
+  std::vector<Load> cost(4096);
+  for (Load& c : cost) c = DrawLength(random, 1);
+  const PhaseRanks where = MakeRanks(256, 8);
+  const BalanceProblem problem{.ranks = &where, .cost = cost, .tolerance = 0};
+  double ours = 1e300;
+  for (int i = 0; i < 10; ++i) {
+    const double start = ProcessorMs();
+    BalanceWithoutMoving().Assign(problem);
+    ours = std::min(ours, ProcessorMs() - start);
+  }
+  double python = 1e300;
+  for (int i = 0; i < 3; ++i) python = std::min(python, PythonMs(cost, 256));
+  Row("4", "4,096 items over 256 ranks: times faster than Python's Karmarkar-Karp", python / ours,
+      Limit::kAtLeast, 50);
+}
+
+void PrintNodeWise(int cbc_seconds) {
+  using namespace reorder;  // NOLINT: node_wise alone
+  if (!HasCbc()) {
+    std::printf("| 5 | node_wise: no cbc; install coinor-cbc | | <= 1.05 | |\n");
+    return;
+  }
+  double ratio = 0;
+  constexpr int kProblems = 12;
+  for (int i = 0; i < kProblems; ++i) {
+    const NodeWiseProblem problem =
+        DrawNodeWiseStep(static_cast<uint64_t>(500 + i), 8, 8, i % 2 == 0 ? Phase::kAudio : Phase::kVision);
+    const Proof proof =
+        Cbc(problem,
+            cbc_seconds == 0 ? "initialSolve" : absl::StrCat("sec ", cbc_seconds, " timeMode elapsed solve"));
+    ratio += static_cast<double>(LargestEgress(problem, AssignBatchesToNodes(problem))) / proof.bound;
+  }
+  Row("5",
+      absl::StrCat("node_wise, 64 ranks of 8: mean over what cbc proves",
+                   cbc_seconds == 0 ? " by the relaxation" : ""),
+      ratio / kProblems, Limit::kAtMost, 1.05);
+}
+
+void PrintOrderFigures() {
+  const std::vector<SampleLengths> trace = DrawOmniTrace(61, 20000);
+  Random random(62);
+  double gap = 0, theirs = 0, ours = 0;
+  int not_worse = 0;
+  constexpr int kDraws = 60;
+  for (int i = 0; i < kDraws; ++i) {
+    const PipelineProblem pipeline =
+        DrawFromTrace(trace, {.stages = 4}, 16, 1 + i % 6, static_cast<EncoderAt>(i % 2), random);
+    const auto time = [&](const char* algorithm, uint32_t iterations) {
+      return Value(SolveOrder({.pipeline = pipeline,
+                               .algorithm = algorithm,
+                               .seed = static_cast<uint64_t>(i),
+                               .iterations = iterations}))
+          .timeline.iteration_time;
+    };
+    const double found = time("local_search", kOrderIterations);
+    const double best = std::min(found, time("local_search", 8 * kOrderIterations));
+    gap += time("random", 0) / best - 1;
+    theirs += time("disttrain", 0) / best - 1;
+    ours += found / best - 1;
+    not_worse += found <= time("disttrain", 0) && found <= time("given", 0);
+  }
+  Row("6", "orders no worse than the given one and DistTrain's, share", 1.0 * not_worse / kDraws,
+      Limit::kAtLeast, 1);
+  Row("6", "share of the gap to the best known order that is closed", 1 - ours / gap, Limit::kAtLeast, 0.5);
+  Row("6", "the same less DistTrain's", (theirs - ours) / gap, Limit::kAtLeast, 0);
+}
+
+void PrintPacking(const std::vector<SampleLengths>& trace) {
+  constexpr size_t kSamples = 1200000;
+  Random random(71);
+  PackInput input;
+  input.phases = {{.phase = Phase::kLlm}, {.phase = Phase::kVision}};
+  for (PackPhase& phase : input.phases) phase.lengths.reserve(kSamples);
+  for (size_t s = 0; s < kSamples; ++s) {
+    const SampleLengths& sample = trace[random.Below(trace.size())];
+    uint32_t vision = 0;
+    for (const SampleItem& item : sample.items) {
+      if (PhaseOf(item.medium) == Phase::kVision) vision += item.lengths.cost_length;
+    }
+    input.phases[0].lengths.push_back(sample.llm_length);
+    input.phases[1].lengths.push_back(vision);
+  }
+  for (PackPhase& phase : input.phases) {
+    const double total = std::accumulate(phase.lengths.begin(), phase.lengths.end(), 0.0);
+    phase.capacity = std::max<uint64_t>(*std::max_element(phase.lengths.begin(), phase.lengths.end()),
+                                        static_cast<uint64_t>(9 * total / static_cast<double>(kSamples)));
+  }
+  const double start = ProcessorMs();
+  const Packing packing = Value(Pack(input));
+  const double seconds = (ProcessorMs() - start) / 1e3;
+  if (!PackCheck(input, packing).ok()) std::cerr << PackCheck(input, packing) << "\n", std::exit(1);
+  const PackFigures figures = MeasurePack(input, packing);
+  Row("7", "1,200,000 samples, nine per bin, 64 devices: vision distribution ratio",
+      figures.phases[1].distribution_ratio, Limit::kAtMost, 0.02);
+  Row("7", "llm distribution ratio", figures.phases[0].distribution_ratio, Limit::kAtMost, 0.05);
+  Row("7", "fill", figures.fill, Limit::kAtLeast, 0.97);
+  Row("7", "seconds", seconds, Limit::kAtMost, 3);
+}
+
+void PrintContextParallel() {
+  double ms = 0, against_dhp = 1e300, against_powers = 1e300;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    ContextParallelInput input{.ranks = 64, .memory_per_token = 1};
+    double total = 0, longest = 0;
+    for (int s = 0; s < 512; ++s) {
+      input.sequences.push_back({.tokens = random.Length(8.5, 1.2, 64, 200000)});
+      total += input.sequences.back().tokens;
+      longest = std::max<double>(longest, input.sequences.back().tokens);
+    }
+    const double fills[] = {8, 1.6, 0.7};
+    input.memory_per_rank = std::max(longest * 1.05, total / fills[seed % 3]) / 64;
+    input.cost = {.attention = 1.0 / 4096, .linear = 1, .constant = 15, .ring = 0.3, .ring_constant = 30};
+    const auto time = [&](const char* algorithm, bool powers) {
+      input.algorithm = algorithm;
+      input.powers_of_two = powers;
+      return Value(PlanContextParallel(input)).time;
+    };
+    const double start = ProcessorMs();
+    const double ours = time("regroup", false);
+    ms = std::max(ms, ProcessorMs() - start);
+    against_dhp = std::min(against_dhp, time("dhp", false) / ours);
+    against_powers = std::min({against_powers, time("dhp", true) / ours, time("regroup", true) / ours,
+                               time("static_power_of_two", false) / ours});
+  }
+  Row("8", "512 sequences, 64 ranks: ms, the most of 20", ms, Limit::kAtMost, 5);
+  Row("8", "dhp's time over ours, the least", against_dhp, Limit::kAtLeast, 1);
+  Row("8", "time with degrees that are powers of two over ours, the least", against_powers, Limit::kAtLeast,
+      1);
+}
+
+}  // namespace
+
+void PrintFigures(const std::vector<SampleLengths>& trace, int cbc_seconds) {
+  std::printf("| point | figure | measured | limit | ok |\n|---|---|---|---|---|\n");
+  PrintSpeed();
+  PrintBalance();
+  PrintTight();
+  PrintNodeWise(cbc_seconds);
+  PrintOrderFigures();
+  PrintPacking(trace);
+  PrintContextParallel();
+}

@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <iostream>
+
+#include "bench/planner_figures.h"
+#include "cli/svg.h"
+#include "reorder/planner.h"
+#include "tests/reorder/omni_trace.h"
+
+namespace {
+
+using namespace evenkeel;  // NOLINT: a program
+
+constexpr int kRepeats = 5;
+
+double PlanningMs(const std::vector<SampleLengths>& trace, size_t samples) {
+  Job job;
+  job.ranks_per_node = 8;
+  const uint32_t ranks = static_cast<uint32_t>(samples / 60);
+  for (Phase phase : kAllPhases) {
+    PhaseSpec& spec = job.phases.emplace_back();
+    spec.phase = phase;
+    for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(r);
+  }
+  StepSamples step;
+  step.lengths.assign(trace.begin(), trace.begin() + static_cast<ptrdiff_t>(samples));
+  for (size_t i = 0; i < samples; ++i) step.refs.push_back({0, 0, i});
+  double best = 1e300;
+  for (int i = 0; i < kRepeats; ++i) {
+    const std::clock_t start = std::clock();
+    const auto plan = MakePlan(job, step, {});
+    best = std::min(best, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    if (!plan.ok()) std::cerr << plan.status() << "\n", std::exit(1);
+  }
+  return best;
+}
+
+// Slope of the line of least squares through the logarithms.
+double Slope(const std::vector<double>& x, const std::vector<double>& y) {
+  const double n = static_cast<double>(x.size());
+  double mean_x = 0, mean_y = 0, over = 0, under = 0;
+  for (size_t i = 0; i < x.size(); ++i) mean_x += std::log(x[i]) / n, mean_y += std::log(y[i]) / n;
+  for (size_t i = 0; i < x.size(); ++i) {
+    over += (std::log(x[i]) - mean_x) * (std::log(y[i]) - mean_y);
+    under += (std::log(x[i]) - mean_x) * (std::log(x[i]) - mean_x);
+  }
+  return over / under;
+}
+
+}  // namespace
+
+Growth MeasureGrowth() {
+  const std::vector<SampleLengths> trace = DrawOmniTrace(2024, 1000000);
+  Growth growth;
+  for (size_t samples : {1000u, 3200u, 10000u, 32000u, 100000u, 320000u, 1000000u}) {
+    growth.samples.push_back(static_cast<double>(samples / 60 * 60));
+    growth.ms.push_back(PlanningMs(trace, samples / 60 * 60));
+  }
+  growth.exponent = Slope(growth.samples, growth.ms);
+  return growth;
+}
+
+void PrintGrowth(const Growth& growth) {
+  std::printf("| samples | ms |\n|---|---|\n");
+  for (size_t i = 0; i < growth.ms.size(); ++i)
+    std::printf("| %.0f | %.2f |\n", growth.samples[i], growth.ms[i]);
+  std::printf("\nfitted exponent %.3f; n log n over this range: 1.10\n", growth.exponent);
+}
+
+void DrawGrowth(const Growth& growth, const std::string& svg) {
+  constexpr double kWidth = 480, kHeight = 360, kMargin = 50;
+  const auto x = [](double samples) {
+    return kMargin + (std::log10(samples) - 2.9) / 3.2 * (kWidth - 2 * kMargin);
+  };
+  const auto y = [](double ms) {
+    return kHeight - kMargin - (std::log10(ms) + 2) / 5 * (kHeight - 2 * kMargin);
+  };
+  char title[64];
+  std::snprintf(title, sizeof title, "n to the %.3f (blue); n log n (grey)", growth.exponent);
+  cli::Svg picture(kWidth, kHeight, title);
+  for (int power = 3; power <= 6; ++power) {
+    picture.Label(x(std::pow(10, power)), kHeight - kMargin + 18, "1e" + std::to_string(power),
+                  cli::Anchor::kMiddle);
+  }
+  for (int power = -2; power <= 3; ++power) {
+    const double at = y(std::pow(10, power));
+    picture.Label(kMargin - 6, at + 4, "1e" + std::to_string(power), cli::Anchor::kEnd);
+    picture.Line(kMargin, at, kWidth - kMargin, at, "#dddddd");
+  }
+  picture.Label(kWidth / 2, kHeight - 12, "samples", cli::Anchor::kMiddle);
+  picture.Label(8, kMargin - 14, "ms, one thread");
+  // Both curves go through the time in the middle.
+  const size_t middle = growth.ms.size() / 2;
+  const double n = growth.samples[middle], ms = growth.ms[middle];
+  const auto curve = [&](const char* colour, const auto& value) {
+    for (size_t i = 1; i < growth.samples.size(); ++i) {
+      const double from = growth.samples[i - 1], to = growth.samples[i];
+      picture.Line(x(from), y(value(from)), x(to), y(value(to)), colour);
+    }
+  };
+  curve("#3366cc", [&](double samples) { return ms * std::pow(samples / n, growth.exponent); });
+  curve("#999999", [&](double samples) { return ms * samples * std::log(samples) / (n * std::log(n)); });
+  for (size_t i = 0; i < growth.ms.size(); ++i) {
+    picture.Rectangle(x(growth.samples[i]) - 3, y(growth.ms[i]) - 3, 6, 6, "#cc3333");
+  }
+  const absl::Status written = picture.Write(svg);
+  if (!written.ok()) std::cerr << written << "\n", std::exit(1);
+}
