@@ -71,8 +71,8 @@ class Contact {
 
   // gRPC says no more than that the connection ended where the worker did not accept our certificate.
   std::string TlsHint(const absl::Status& answer) const {
-    bool certificates = absl::StrContains(answer.message(), "Ssl handshake") ||
-                        absl::StrContains(answer.message(), "peer certificate");
+    bool certificates = absl::StrContains(answer.message(), "handshake failed") ||
+                        absl::StrContains(answer.message(), "Hostname Verification");
     if (!certificates && !absl::StrContains(answer.message(), "Socket closed")) return "";
     if (options_.tls.certificate.empty()) {
       return " (a worker that was started with certificates needs --tls-cert, --tls-key and --tls-ca here, "
