@@ -28,7 +28,7 @@ enum class Limit { kAtMost, kAtLeast };
 void Row(const char* point, const std::string& figure, double value, Limit kind, double limit) {
   const bool at_most = kind == Limit::kAtMost;
   const bool ok = at_most ? value <= limit : value >= limit;
-  std::printf("| %s | %s | %.4g | %s %.4g | %s |\n", point, figure.c_str(), value,
+  std::printf("| %s | %s | %.5g | %s %.4g | %s |\n", point, figure.c_str(), value,
               at_most ? "<=" : ">=", limit, ok ? "yes" : "**no**");
   std::fflush(stdout);
 }
@@ -54,10 +54,11 @@ BalanceInput MakeInput(uint64_t seed, uint32_t ranks, uint32_t per_rank, const s
   return input;
 }
 
-double WorstOverReachable(const BalanceOutcome& outcome) {
+// Of all phases, the largest max/mean; where asked, over what the longest unit leaves reachable.
+double WorstPhase(const BalanceOutcome& outcome, bool over_reachable) {
   double worst = 0;
   for (const BalancedPhase& phase : outcome.phases) {
-    worst = std::max(worst, phase.max_over_mean / phase.reachable);
+    worst = std::max(worst, phase.max_over_mean / (over_reachable ? phase.reachable : 1));
   }
   return worst;
 }
@@ -81,11 +82,11 @@ void PrintBalance() {
   for (uint32_t ranks : {128u, 2560u}) {
     const auto free = Value(SolveBalance(MakeInput(31, ranks, 60, "balance_without_moving")));
     Row("3a", absl::StrCat("placement free, 60 per rank, ", ranks, " ranks: worst max/mean"),
-        WorstOverReachable(free), Limit::kAtMost, 1.005);
+        WorstPhase(free, false), Limit::kAtMost, 1.005);
     Row("3a", "inter-node rows", static_cast<double>(free.inter_node_rows), Limit::kAtMost, 0);
     const auto few = Value(SolveBalance(MakeInput(32, ranks, 16, "balance_without_moving")));
     Row("3c", absl::StrCat("16 per rank, ", ranks, " ranks: worst max/mean over the reachable"),
-        WorstOverReachable(few), Limit::kAtMost, 1.005);
+        WorstPhase(few, true), Limit::kAtMost, 1.005);
   }
   for (uint32_t per_rank : {60u, 30u}) {
     BalanceInput input = MakeInput(33, 128, per_rank, "balance_without_moving");
@@ -100,7 +101,7 @@ void PrintBalance() {
     double bound = 0;
     for (const BalancedPhase& phase : given.phases) bound += static_cast<double>(phase.inter_node_rows_bound);
     Row("3b", absl::StrCat("placement given, ", per_rank, " per rank: worst max/mean"),
-        WorstOverReachable(given), Limit::kAtMost, 1.005);
+        WorstPhase(given, false), Limit::kAtMost, 1.005);
     Row("3b", "inter-node rows over the bound", static_cast<double>(given.inter_node_rows) / bound,
         Limit::kAtMost, 1.25);
   }
