@@ -38,14 +38,19 @@ double PlanningMs(const std::vector<SampleLengths>& trace, size_t samples) {
   return best;
 }
 
+double GeometricMean(const std::vector<double>& values) {
+  double sum = 0;
+  for (double value : values) sum += std::log(value);
+  return std::exp(sum / static_cast<double>(values.size()));
+}
+
 // Slope of the line of least squares through the logarithms.
 double Slope(const std::vector<double>& x, const std::vector<double>& y) {
-  const double n = static_cast<double>(x.size());
-  double mean_x = 0, mean_y = 0, over = 0, under = 0;
-  for (size_t i = 0; i < x.size(); ++i) mean_x += std::log(x[i]) / n, mean_y += std::log(y[i]) / n;
+  const double mean_x = GeometricMean(x), mean_y = GeometricMean(y);
+  double over = 0, under = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    over += (std::log(x[i]) - mean_x) * (std::log(y[i]) - mean_y);
-    under += (std::log(x[i]) - mean_x) * (std::log(x[i]) - mean_x);
+    over += std::log(x[i] / mean_x) * std::log(y[i] / mean_y);
+    under += std::log(x[i] / mean_x) * std::log(x[i] / mean_x);
   }
   return over / under;
 }
@@ -91,10 +96,9 @@ void DrawGrowth(const Growth& growth, const std::string& svg) {
     picture.Line(kMargin, at, kWidth - kMargin, at, "#dddddd");
   }
   picture.Label(kWidth / 2, kHeight - 12, "samples", cli::Anchor::kMiddle);
-  picture.Label(8, kMargin - 14, "ms, one thread");
-  // Both curves go through the time in the middle.
-  const size_t middle = growth.ms.size() / 2;
-  const double n = growth.samples[middle], ms = growth.ms[middle];
+  picture.Label(kWidth - kMargin, kMargin - 8, "ms, one thread", cli::Anchor::kEnd);
+  // The fitted line goes through the geometric means, and so does the other curve.
+  const double n = GeometricMean(growth.samples), ms = GeometricMean(growth.ms);
   const auto curve = [&](const char* colour, const auto& value) {
     for (size_t i = 1; i < growth.samples.size(); ++i) {
       const double from = growth.samples[i - 1], to = growth.samples[i];
