@@ -6,36 +6,10 @@
 namespace evenkeel {
 namespace {
 
-// Writes one line of `patch` pixels of one channel.
-void WriteLine(const uint8_t* pixels, uint32_t patch, const uint8_t*, uint8_t* out) {
-  for (uint32_t x = 0; x < patch; ++x) out[x] = pixels[3 * x];
-}
-template <typename T>
-void WriteLine(const uint8_t* pixels, uint32_t patch, const T* table, T* out) {
-  for (uint32_t x = 0; x < patch; ++x) out[x] = table[pixels[3 * x]];
-}
-
-template <typename T>
-void WriteRows(const PatchShape& shape, std::span<const uint8_t* const> frames, uint32_t width,
-               uint32_t height, const T* table, T* out) {
-  const uint32_t patch = shape.patch;
-  const size_t stride = size_t{3} * width;
-  const uint32_t side = patch * shape.merge;
-  for (uint32_t top = 0; top < height; top += side) {
-    for (uint32_t left = 0; left < width; left += side) {
-      for (uint32_t block = 0; block < shape.merge * shape.merge; ++block) {
-        size_t origin =
-            stride * (top + block / shape.merge * patch) + size_t{3} * (left + block % shape.merge * patch);
-        for (uint32_t c = 0; c < 3; ++c) {
-          for (const uint8_t* frame : frames) {
-            const uint8_t* pixels = frame + origin + c;
-            for (uint32_t y = 0; y < patch; ++y, out += patch)
-              WriteLine(pixels + stride * y, patch, table + 256 * c, out);
-          }
-        }
-      }
-    }
-  }
+std::array<uint16_t, 3 * 256> Rounded(const std::vector<float>& table) {
+  std::array<uint16_t, 3 * 256> rounded;
+  for (size_t i = 0; i < rounded.size(); ++i) rounded[i] = ToBf16(table[i]);
+  return rounded;
 }
 
 }  // namespace
@@ -56,37 +30,6 @@ uint16_t ToBf16(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-namespace {
-
-std::array<uint16_t, 3 * 256> Rounded(const std::vector<float>& table) {
-  std::array<uint16_t, 3 * 256> rounded;
-  for (size_t i = 0; i < rounded.size(); ++i) rounded[i] = ToBf16(table[i]);
-  return rounded;
-}
-
-}  // namespace
-
-void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frames, uint32_t width,
-                  uint32_t height, Wire wire, uint32_t frames_on_wire, const std::vector<float>& table,
-                  std::span<std::byte> out) {
-  switch (wire) {
-    case Wire::kU8: {
-      static constexpr uint8_t kNoTable[3 * 256] = {};
-      WriteRows<uint8_t>(shape, frames.first(frames_on_wire), width, height, kNoTable,
-                         reinterpret_cast<uint8_t*>(out.data()));
-      return;
-    }
-    case Wire::kBf16: {
-      WriteRows<uint16_t>(shape, frames, width, height, Rounded(table).data(),
-                          reinterpret_cast<uint16_t*>(out.data()));
-      return;
-    }
-    case Wire::kF32:
-      WriteRows<float>(shape, frames, width, height, table.data(), reinterpret_cast<float*>(out.data()));
-      return;
-  }
 }
 
 PatchWriter::PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire,

@@ -31,16 +31,10 @@ std::vector<float> NormalizationTable(double rescale, const std::array<double, 3
 
 uint16_t ToBf16(float value);
 
-// One group of `shape.frames` frames, each [height, width, 3], sides multiples of patch * merge.
-// Writes height/patch * width/patch rows to `out`. `frames_on_wire` (u8 only): 1 writes the first frame only.
-void WritePatches(const PatchShape& shape, std::span<const uint8_t* const> frames, uint32_t width,
-                  uint32_t height, Wire wire, uint32_t frames_on_wire, const std::vector<float>& table,
-                  std::span<std::byte> out);
-
-// The rows of one frame, as they come, to their places among the patches of its group: what WritePatches
-// does, without a whole frame. The frame is written as all `frames_on_wire` of its group, as a still is, or
-// as those that `part` names. With patch = a tile's side and merge = frames = 1 a row of the result is a
-// tile, [3, side, side].
+// The rows of one frame, as they come, to their places among the patches of its group of `shape.frames`;
+// sides are multiples of patch * merge. A u8 wire may carry fewer frames of a group. The frame is written as
+// all `frames_on_wire` of its group, as a still is, or as those that `part` names. With patch = a tile's side
+// and merge = frames = 1 a row of the result is a tile, [3, side, side].
 class PatchWriter final : public RowSink {
  public:
   struct Part {
