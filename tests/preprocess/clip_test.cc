@@ -15,7 +15,7 @@ TEST(Llava, PaddedPixelsAreThoseOfTransformers) { ExpectPixelsOf("llava-pad"); }
 TEST(Llava, TheWireFormExpandsToTheSameFloats) { ExpectExpansionGivesTheFloats("llava"); }
 
 TEST(Clip, ShortestEdgesAreThoseOfTransformersForEverySize) {
-  for (const nlohmann::json& example : FamilyGolden("canvas")["shortest_edge_336"]) {
+  for (const nlohmann::json& example : FamilyGolden("canvas", "shortest_edge_336")) {
     EXPECT_EQ(ShortestEdgeSize({example[0], example[1]}, 336), (ImageSize{example[2], example[3]}))
         << example;
   }

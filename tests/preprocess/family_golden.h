@@ -20,6 +20,10 @@ inline nlohmann::json FamilyGolden(const std::string& section) {
   EXPECT_TRUE(out.is_object() && out.contains(section)) << section;
   return out[section];
 }
+// A value of its own, so that a loop over it does not outlive what it loops over.
+inline nlohmann::json FamilyGolden(const std::string& section, const std::string& name) {
+  return FamilyGolden(section)[name];
+}
 
 // As the generator's `mix`: depends on every bit of every value and on its place.
 inline std::string MixOf(const Bytes& floats) {

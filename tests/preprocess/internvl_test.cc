@@ -12,7 +12,7 @@ TEST(InternVl, TheWireFormExpandsToTheSameFloats) { ExpectExpansionGivesTheFloat
 
 TEST(InternVl, TilesAreThoseOfTransformersForEverySize) {
   auto processor = LoadOrFail(VisionSpec("internvl"));
-  for (const nlohmann::json& example : FamilyGolden("canvas")["internvl"]) {
+  for (const nlohmann::json& example : FamilyGolden("canvas", "internvl")) {
     MediaFacts facts;
     facts.width = example[0];
     facts.height = example[1];

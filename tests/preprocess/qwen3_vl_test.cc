@@ -13,7 +13,7 @@ namespace {
 TEST(Qwen3Vl, PixelsAreThoseOfTransformers) { ExpectPixelsOf("qwen3-vl"); }
 
 TEST(Qwen3Vl, FrameSizesAreThoseOfTransformers) {
-  for (const nlohmann::json& example : FamilyGolden("video")["smart_resize"]) {
+  for (const nlohmann::json& example : FamilyGolden("video", "smart_resize")) {
     Qwen3VideoSize rule{2, 32, example[3], example[4], 0};
     absl::StatusOr<ImageSize> size = SmartResize3d(example[0], {example[1], example[2]}, rule);
     const ImageSize expected{example[5], example[6]};
@@ -22,7 +22,7 @@ TEST(Qwen3Vl, FrameSizesAreThoseOfTransformers) {
 }
 
 TEST(Qwen3Vl, TimesAreWrittenAsTransformersWritesThem) {
-  for (const nlohmann::json& example : FamilyGolden("video")["times"]) {
+  for (const nlohmann::json& example : FamilyGolden("video", "times")) {
     EXPECT_EQ(TimesOf(example["chosen"], example["fps"], 2),
               example["times"].get<std::vector<std::string>>());
   }
