@@ -24,6 +24,11 @@ std::atomic<uint64_t> allocations{0};  // of this process, through operator new
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
+// For std::get_temporary_buffer, whose memory comes back through the plain delete.
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(size);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
