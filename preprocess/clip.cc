@@ -33,11 +33,8 @@ MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadCropped(config, source.spec));
   config.Pin("do_pad", false);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(model, 14));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
   return MakeFixedSize("clip", fixed, patch, /*extra_tokens=*/0, source);
 }
 

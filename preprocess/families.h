@@ -42,10 +42,13 @@ struct NamedToken {
   std::string_view token;
 };
 absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> tokens = {});
+// The same for a family that asks nothing of the file, which need not be there.
+absl::Status FinishOuter(const std::string& folder, std::initializer_list<NamedToken> tokens = {});
 
 // The side of the vision encoder's patches by the model's own config.json, or `fallback`: what the encoder
 // computes.
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback);
+absl::StatusOr<uint32_t> VisionPatchSize(const std::string& folder, uint32_t fallback);
 
 // Internal where the caller's spans do not have the sizes of the fields.
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,

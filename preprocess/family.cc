@@ -88,11 +88,21 @@ absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> to
   return outer.Finish();
 }
 
+absl::Status FinishOuter(const std::string& folder, std::initializer_list<NamedToken> tokens) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer, ConfigFile::ReadIfThere(folder, "processor_config.json"));
+  return FinishOuter(outer, tokens);
+}
+
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback) {
   constexpr uint64_t kMostPatch = 256;
   uint64_t patch = model.UintIn("vision_config", "patch_size", 1, kMostPatch);
   if (patch == 0) patch = model.Uint("patch_size", fallback, 1, kMostPatch);
   return static_cast<uint32_t>(patch);
+}
+
+absl::StatusOr<uint32_t> VisionPatchSize(const std::string& folder, uint32_t fallback) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(folder, "config.json"));
+  return VisionPatchSize(model, fallback);
 }
 
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,

@@ -76,9 +76,7 @@ MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
     vision.vision_end = "<|vision_eos|>";
     vision.image_token = "<|IMAGE|>";
   }
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   const ProcessorSpec& spec = source.spec;
   if (vision.processor_class != "Qwen2VLProcessor" && vision.processor_class != "Qwen2_5_VLProcessor") {
     return MakeQwenVision(std::move(vision), source.limits);

@@ -27,9 +27,7 @@ MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source) {
   settings.tokens = Qwen2AudioTokens;
   settings.encodes_padding = false;
   settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   return MakeSpeech(std::move(settings), source.limits);
 }
 
@@ -39,9 +37,7 @@ MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
   settings.tokens = Qwen3OmniTokens;
   settings.encodes_padding = false;
   settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   return MakeSpeech(std::move(settings), source.limits);
 }
 

@@ -20,11 +20,8 @@ MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
     return config.Error("size", "only a square {height, width} is implemented");
   }
   fixed.side = size.height;
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(model, 16));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 16));
   return MakeFixedSize("siglip", fixed, patch, /*extra_tokens=*/0, source);
 }
 

@@ -17,9 +17,7 @@ MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source) {
                         "only 30 is implemented for Whisper, whose encoder takes 3000 frames");
   }
   settings.tokens = [](uint32_t) { return LogMel::kFrames / 2; };
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   return MakeSpeech(std::move(settings), source.limits);
 }
 

@@ -19,7 +19,6 @@
 namespace evenkeel {
 namespace {
 
-constexpr size_t kPage = 4096;
 // A thread that used this much CPU time since the last report has worked.
 constexpr uint64_t kBusyNanoseconds = 5'000'000;
 
@@ -51,8 +50,7 @@ struct WorkClock {
 };
 
 std::byte* AllocatePages(uint64_t num_bytes) {
-  const size_t rounded = (std::max<uint64_t>(num_bytes, 1) + kPage - 1) / kPage * kPage;
-  void* memory = std::aligned_alloc(kPage, rounded);
+  void* memory = std::aligned_alloc(kPageBytes, RoundUpToPage(std::max<uint64_t>(num_bytes, 1)));
   if (memory == nullptr) throw std::bad_alloc();
   return static_cast<std::byte*>(memory);
 }
