@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/status.h"
 #include "reorder/context_parallel_problem.h"
 
@@ -180,11 +181,8 @@ absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextPara
 }  // namespace
 
 std::string ContextParallelAlgorithmNames() {
-  std::string names;
-  for (const NamedAlgorithm& algorithm : kAlgorithms) {
-    names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
-  }
-  return names;
+  return absl::StrJoin(kAlgorithms, ", ",
+                       [](std::string* out, const auto& algorithm) { out->append(algorithm.name); });
 }
 
 absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input) {

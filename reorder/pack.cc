@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/status.h"
 #include "reorder/keyed_shuffle.h"
 #include "reorder/pack_problem.h"
@@ -122,11 +123,8 @@ Packing InOrderOfSteps(const Bins& bins, size_t samples, uint64_t seed) {
 }  // namespace
 
 std::string PackAlgorithmNames() {
-  std::string names;
-  for (const PackAlgorithm& algorithm : kAlgorithms) {
-    names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
-  }
-  return names;
+  return absl::StrJoin(kAlgorithms, ", ",
+                       [](std::string* out, const auto& algorithm) { out->append(algorithm.name); });
 }
 
 absl::StatusOr<Packing> Pack(const PackInput& input) {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "reorder/microbatch_order.h"
 
 namespace evenkeel {
@@ -86,11 +86,8 @@ const Policy* FindPolicy(std::string_view name) {
 }
 
 std::string PolicyNames() {
-  std::string names;
-  for (const Policy& policy : kPolicies) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(policy.name));
-  }
-  return names;
+  return absl::StrJoin(kPolicies, ", ",
+                       [](std::string* out, const auto& policy) { out->append(policy.name); });
 }
 
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,

@@ -24,12 +24,7 @@ bool IsSolved(const Solution& solution) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  size_t at = 0;
-  const evenkeel::Below below = [&](uint64_t bound) -> uint64_t {
-    uint64_t value = 0;
-    for (uint64_t reach = 1; reach < bound && at < size; reach <<= 8) value = value << 8 | data[at++];
-    return bound == 0 ? 0 : value % bound;
-  };
+  const evenkeel::Below below = evenkeel::BelowFrom({data, size});
   if (below(2) == 0) {
     const evenkeel::PackInput input = evenkeel::DrawPackInput(below);
     const auto packing = Pack(input);

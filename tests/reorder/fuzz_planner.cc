@@ -8,12 +8,7 @@
 #include "tests/reorder/random_problem.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  size_t at = 0;
-  const evenkeel::Below below = [&](uint64_t bound) -> uint64_t {
-    uint64_t value = 0;
-    for (uint64_t reach = 1; reach < bound && at < size; reach <<= 8) value = value << 8 | data[at++];
-    return bound == 0 ? 0 : value % bound;
-  };
+  const evenkeel::Below below = evenkeel::BelowFrom({data, size});
   evenkeel::RandomProblem problem = evenkeel::DrawProblem(below);
   evenkeel::DrawAlgorithms(below, problem.job);
   std::vector<uint32_t> llm_rank;

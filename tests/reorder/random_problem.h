@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,18 @@ struct RandomProblem {
 
 // `below(n)`: a number in [0, n), 0 where n is 0.
 using Below = std::function<uint64_t(uint64_t)>;
+
+// Numbers that a fuzzer's bytes spell, as many bytes each as its bound needs; zeroes after the last.
+inline Below BelowFrom(std::span<const uint8_t> data) {
+  return [data](uint64_t bound) mutable -> uint64_t {
+    uint64_t value = 0;
+    for (uint64_t reach = 1; reach < bound && !data.empty(); reach <<= 8) {
+      value = value << 8 | data.front();
+      data = data.subspan(1);
+    }
+    return bound == 0 ? 0 : value % bound;
+  };
+}
 
 inline std::vector<uint32_t> DrawRanks(const Below& below, const std::vector<uint32_t>& llm) {
   std::vector<uint32_t> ranks;
