@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <exception>
+#include <utility>
 #include <vector>
 
 #include "core/status.h"
+#include "server/attempt.h"
 #include "server/decoder_message.h"
 #include "server/decoder_sandbox.h"
 #include "server/shared_memory.h"
@@ -82,12 +83,7 @@ absl::Status Work(const Processor& processor, const DecoderCall& call, const std
 
 DecoderReply Answer(const Processor& processor, const DecoderCall& call, const std::vector<Handle>& files) {
   DecoderReply made;
-  absl::Status status;
-  try {
-    status = Work(processor, call, files, &made);
-  } catch (const std::exception& error) {
-    status = absl::InternalError(error.what());  // says nothing about the data: the attempt failed
-  }
+  const absl::Status status = Attempt([&] { return Work(processor, call, files, &made); });
   DecoderReply reply = DecoderReply::Of(status);
   reply.facts = made.facts;
   reply.notes = made.notes;

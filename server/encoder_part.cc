@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <optional>
 
 #include "absl/time/clock.h"
 #include "core/status.h"
+#include "server/attempt.h"
 
 namespace evenkeel {
 namespace {
@@ -100,12 +100,7 @@ class EncoderTask : public PartTask {
                            .subspan(unit.field_begin[i], specs[i].num_bytes(unit.item->lengths)));
     }
     bool valid = false;
-    absl::Status made;
-    try {
-      made = Make(unit, fields, &valid);
-    } catch (const std::exception& error) {
-      made = absl::InternalError(error.what());  // so that it is named
-    }
+    const absl::Status made = Attempt([&] { return Make(unit, fields, &valid); });  // so that it is named
     if (!made.ok()) {
       const std::string place = absl::StrCat(unit.sample, ", ", std::string(MediumName(unit.item->medium)),
                                              " ", unit.item->ordinal, ", ", DescribePart(name_));

@@ -1,12 +1,12 @@
 #include "server/llm_part.h"
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "core/status.h"
+#include "server/attempt.h"
 
 namespace evenkeel {
 namespace {
@@ -79,12 +79,8 @@ class LlmTask : public PartTask {
     const Unit& unit = units_[number];
     const absl::Time begin = absl::Now();
     bool valid = true;
-    absl::StatusOr<Sequence> sequence = absl::InternalError("");
-    try {
-      sequence = Build(unit, &valid);
-    } catch (const std::exception& error) {
-      sequence = absl::InternalError(error.what());  // so that it is named
-    }
+    const absl::StatusOr<Sequence> sequence =
+        Attempt([&] { return Build(unit, &valid); });  // so that it is named
     if (!sequence.ok()) {
       const absl::Status where =
           AddContext(sequence.status(), absl::StrCat(unit.sample, ", ", DescribePart(name_)));
