@@ -7,21 +7,17 @@ Needs the binary (EVENKEEL_BIN, or build/release/cli/evenkeel) and the media bes
 
 import json
 import math
-import os
-import pathlib
-import struct
-import subprocess
 import wave
 
 import numpy as np
 import pytest
 
+import command
+from command import BINARY, SHARED
+
 PIL = pytest.importorskip("PIL")
 Image = pytest.importorskip("PIL.Image")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = pathlib.Path(os.environ.get("EVENKEEL_BIN", ROOT / "build/release/cli/evenkeel"))
-SHARED = pathlib.Path(os.environ.get("EVENKEEL_SHARED", ROOT.parent / "shared"))
 Image.MAX_IMAGE_PIXELS = None
 
 pytestmark = [
@@ -30,26 +26,8 @@ pytestmark = [
 ]
 
 
-def read_safetensors(path):
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    body = data[8 + length :]
-    dtypes = {"F32": np.float32, "I64": np.int64, "U8": np.uint8, "BF16": np.uint16}
-    tensors = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        tensors[name] = np.frombuffer(body[begin:end], dtypes[entry["dtype"]]).reshape(entry["shape"])
-    return tensors
-
-
 def preprocess(tmp_path, processor, media, *arguments):
-    out = tmp_path / "out.safetensors"
-    command = [BINARY, "preprocess", "--processor", SHARED / "processors" / processor, "--out", out, *arguments, media]
-    subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
-    tensors = read_safetensors(out)
-    out.unlink()
-    return tensors
+    return command.preprocess(tmp_path, SHARED / "processors" / processor, media, *arguments)
 
 
 def smart_resize(height, width, factor, min_pixels, max_pixels):

@@ -7,9 +7,6 @@ and a Python with transformers 5, torch, torchvision and Pillow 13; skips where 
 
 import json
 import os
-import pathlib
-import struct
-import subprocess
 import wave
 
 import pytest
@@ -20,9 +17,8 @@ PIL = pytest.importorskip("PIL")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 pytest.importorskip("torchvision")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = pathlib.Path(os.environ.get("EVENKEEL_BIN", ROOT / "build/release/cli/evenkeel"))
-SHARED = pathlib.Path(os.environ.get("EVENKEEL_SHARED", ROOT.parent / "shared"))
+from command import BINARY, ROOT, SHARED, preprocess, refusal  # noqa: E402
+
 GOLDEN = ROOT / "tests/golden/data/processors"
 Image.MAX_IMAGE_PIXELS = None
 
@@ -43,24 +39,6 @@ FAMILIES = {
     "siglip": ("siglip", "SiglipImageProcessor"),
 }
 MAX_PIXELS = 1003520  # keeps the largest photos of the Qwen families in memory
-
-
-def read_safetensors(path):
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
-    dtypes = {"F32": np.float32, "I64": np.int64}
-    return {name: np.frombuffer(body[slice(*entry["data_offsets"])], dtypes[entry["dtype"]]).reshape(entry["shape"])
-            for name, entry in header.items()}
-
-
-def preprocess(tmp_path, processor, media, *arguments):
-    out = tmp_path / "out.safetensors"
-    command = [BINARY, "preprocess", "--processor", processor, "--out", out, *arguments, media]
-    subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
-    tensors = read_safetensors(out)
-    out.unlink()
-    return tensors
 
 
 def reference(folder, resampler):
@@ -101,9 +79,9 @@ def test_pixels_equal_transformers_bit_for_bit(tmp_path, folder, resampler):
 
 def clips(tmp_path):
     rng = np.random.default_rng(7)
-    for seconds in (0.0131, 0.5, 1.0, 7.77, 31.3):
-        samples = rng.integers(-9000, 9000, int(seconds * 16000)).astype("<i2")
-        path = tmp_path / f"{seconds}.wav"
+    for count in (209, 320, 321, 8000, 16000, 124321, 500800):
+        samples = rng.integers(-9000, 9000, count).astype("<i2")
+        path = tmp_path / f"{count}.wav"
         with wave.open(str(path), "wb") as out:
             out.setparams((1, 2, 16000, 0, "NONE", None))
             out.writeframes(samples.tobytes())
@@ -114,6 +92,10 @@ def clips(tmp_path):
 def test_omni_features_equal_the_extractors(tmp_path, folder, padding):
     extractor = transformers.WhisperFeatureExtractor.from_pretrained(GOLDEN / folder)
     for path, samples in clips(tmp_path):
+        if len(samples) <= 320 and folder == "qwen2_5-omni":  # whose encoder pools two frames away
+            assert f"clip of {len(samples)} samples at 16000 Hz is too short for a token" in refusal(
+                tmp_path, GOLDEN / folder, path)
+            continue
         ours = preprocess(tmp_path, GOLDEN / folder, path)
         theirs = extractor(samples, sampling_rate=16000, padding=padding, truncation=padding == "max_length",
                            return_attention_mask=True, return_tensors="np")
