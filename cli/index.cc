@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "core/status.h"
 #include "dataset/index_builder.h"
+#include "dataset/index_prune.h"
 #include "preprocess/processor.h"
 #include "server/isolated_processor.h"
 
@@ -27,6 +28,13 @@ struct IndexArguments {
   bool json = false;
   bool verify = false;
   bool verify_content = false;
+  bool prune = false;
+};
+
+// What a run gave beside the index itself, where it was asked for.
+struct Extras {
+  std::optional<std::vector<BadSample>> bad;
+  std::optional<PruneSummary> pruned;
 };
 
 constexpr size_t kListed = 20;  // exclusions shown to people; --json lists all
@@ -50,8 +58,7 @@ std::string NameOf(const Exclusion& exclusion) {
                       exclusion.key);
 }
 
-absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder,
-                       const std::optional<std::vector<BadSample>>& bad) {
+absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder, const Extras& extras) {
   std::cout << "{\"digest\": " << Quoted(summary.digest.Hex()) << ", \"samples\": " << summary.num_samples
             << ", \"items\": " << summary.num_items << ", \"llm_tokens\": " << summary.llm_tokens
             << ", \"loss_tokens\": " << summary.loss_tokens
@@ -73,10 +80,14 @@ absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder,
     separator = ", ";
   }));
   std::cout << "]";
-  if (bad) {
+  if (extras.pruned) {
+    std::cout << ", \"pruned\": {\"files\": " << extras.pruned->files
+              << ", \"bytes\": " << extras.pruned->bytes << "}";
+  }
+  if (extras.bad) {
     std::cout << ", \"undeliverable\": [";
     separator = "";
-    for (const BadSample& sample : *bad) {
+    for (const BadSample& sample : *extras.bad) {
       std::cout << separator << "{\"sample\": " << Quoted(sample.name)
                 << ", \"detail\": " << Quoted(sample.reason) << "}";
       separator = ", ";
@@ -87,8 +98,8 @@ absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder,
   return absl::OkStatus();
 }
 
-absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder,
-                       const std::optional<std::vector<BadSample>>& bad) {
+absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder, const Extras& extras) {
+  const std::optional<std::vector<BadSample>>& bad = extras.bad;
   std::cout << "samples     " << summary.num_samples << "\n"
             << "items       " << summary.num_items << "\n"
             << "llm tokens  " << summary.llm_tokens << " (" << summary.loss_tokens << " with loss)\n"
@@ -106,6 +117,9 @@ absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder,
     std::cout << "  " << NameOf(exclusion) << ": " << exclusion.reason << ": " << exclusion.detail << "\n";
   }));
   if (listed > kListed) std::cout << "  ... and " << listed - kListed << " more; --json lists all\n";
+  if (extras.pruned) {
+    std::cout << "pruned      " << extras.pruned->files << " files, " << extras.pruned->bytes << " bytes\n";
+  }
   if (bad) std::cout << "verified    " << bad->size() << " samples that cannot be delivered\n";
   if (bad && !bad->empty()) {
     for (const BadSample& sample : *bad) std::cerr << "  " << sample.name << ": " << sample.reason << "\n";
@@ -131,17 +145,20 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
                                          [&](size_t i) { return builder.BuildShard(i); }));
   EVENKEEL_ASSIGN_OR_RETURN(IndexSummary summary, builder.Commit());
 
-  std::optional<std::vector<BadSample>> bad;
-  if (arguments.verify) {
-    EVENKEEL_ASSIGN_OR_RETURN(bad, VerifyIndex(job, *processor, *source, threads));
+  Extras extras;
+  if (arguments.prune) {
+    EVENKEEL_ASSIGN_OR_RETURN(extras.pruned, PruneIndex(job, processor->digest(), *source));
   }
-  EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, bad)
-                                          : PrintText(summary, builder, bad));
+  if (arguments.verify) {
+    EVENKEEL_ASSIGN_OR_RETURN(extras.bad, VerifyIndex(job, *processor, *source, threads));
+  }
+  EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, extras)
+                                          : PrintText(summary, builder, extras));
   if (summary.damaged_shards > 0) {
     std::cerr << "evenkeel: " << summary.damaged_shards
               << " damaged shards; the index has what lies before the damage\n";
   }
-  bool all_good = summary.damaged_shards == 0 && (!bad || bad->empty());
+  bool all_good = summary.damaged_shards == 0 && (!extras.bad || extras.bad->empty());
   return all_good ? kOk : kBadData;
 }
 
@@ -160,6 +177,8 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
       "Then decode every item as a worker would, and print the job's exclude lines for the bad ones");
   command->add_flag("--verify-content", arguments->verify_content,
                     "Hash every shard instead of trusting its size, time and inode");
+  command->add_flag("--prune", arguments->prune,
+                    "Then remove what the index does not need any more; no worker of an older index may run");
   command->footer(
       "Only shards that are new or changed are read; another processor measures again without reading "
       "media.\n"

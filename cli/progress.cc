@@ -10,60 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "core/annotated_mutex.h"
 
 namespace evenkeel::cli {
 namespace {
 
 constexpr absl::Duration kBarEvery = absl::Milliseconds(100), kLineEvery = absl::Seconds(5);
-
-class Progress {
- public:
-  Progress(size_t total, std::string noun)
-      : total_(total), noun_(std::move(noun)), bar_(::isatty(STDERR_FILENO) == 1) {}
-
-  void Show(size_t done) {
-    absl::Time now = absl::Now();
-    if (now - shown_ < (bar_ ? kBarEvery : kLineEvery)) return;
-    shown_ = now;
-    if (bar_) {
-      Bar(done);
-    } else {
-      std::cerr << Text(done) << "\n";
-    }
-  }
-  void Finish(size_t done) {
-    if (!bar_) return;
-    Bar(done);
-    std::cerr << "\n";
-  }
-
- private:
-  std::string Text(size_t done) const {
-    double share = total_ == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total_);
-    std::string text = absl::StrFormat("%d/%d %s (%.0f %%)", done, total_, noun_, 100 * share);
-    absl::Duration passed = absl::Now() - started_;
-    if (done > 0 && done < total_ && passed > absl::Seconds(2)) {
-      absl::Duration left = passed * ((1 - share) / share);
-      absl::StrAppend(&text, ", ", absl::FormatDuration(absl::Trunc(left, absl::Seconds(1))), " left");
-    }
-    return text;
-  }
-  void Bar(size_t done) const {
-    constexpr size_t kWidth = 30;
-    size_t full = total_ == 0 ? kWidth : kWidth * done / total_;
-    std::cerr << "\r[" << std::string(full, '#') << std::string(kWidth - full, '.') << "] " << Text(done)
-              << "\x1b[K" << std::flush;
-  }
-
-  const size_t total_;
-  const std::string noun_;
-  const bool bar_;
-  const absl::Time started_ = absl::Now();
-  absl::Time shown_ = started_;
-};
+constexpr absl::Duration kBeforeEstimate = absl::Seconds(2);  // a first piece says little of the others
 
 struct Shared {
   std::atomic<size_t> next{0};
@@ -96,6 +49,50 @@ void Work(size_t count, const std::function<absl::Status(size_t)>& work, Shared&
 
 }  // namespace
 
+Progress::Progress(size_t total, std::string noun, std::ostream& out, bool is_terminal, Clock clock)
+    : total_(total),
+      noun_(std::move(noun)),
+      out_(out),
+      is_terminal_(is_terminal),
+      clock_(std::move(clock)),
+      started_(clock_()),
+      shown_(started_) {}
+
+void Progress::Show(size_t done) {
+  const absl::Time now = clock_();
+  if (now - shown_ < (is_terminal_ ? kBarEvery : kLineEvery)) return;
+  shown_ = now;
+  if (is_terminal_) {
+    DrawBar(done);
+  } else {
+    out_ << Text(done) << std::endl;
+  }
+}
+
+void Progress::Finish(size_t done) {
+  if (!is_terminal_) return;
+  DrawBar(done);
+  out_ << std::endl;
+}
+
+std::string Progress::Text(size_t done) const {
+  const double share = total_ == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total_);
+  std::string text = absl::StrFormat("%d/%d %s (%.0f %%)", done, total_, noun_, 100 * share);
+  const absl::Duration passed = clock_() - started_;
+  if (done > 0 && done < total_ && passed > kBeforeEstimate) {
+    const absl::Duration left = passed * ((1 - share) / share);
+    absl::StrAppend(&text, ", ", absl::FormatDuration(absl::Trunc(left, absl::Seconds(1))), " left");
+  }
+  return text;
+}
+
+void Progress::DrawBar(size_t done) {
+  constexpr size_t kWidth = 30;
+  const size_t full = total_ == 0 ? kWidth : kWidth * done / total_;
+  out_ << "\r[" << std::string(full, '#') << std::string(kWidth - full, '.') << "] " << Text(done) << "\x1b[K"
+       << std::flush;
+}
+
 absl::Status RunInParallel(size_t count, size_t threads, const std::string& noun,
                            const std::function<absl::Status(size_t)>& work) {
   Shared shared;
@@ -106,7 +103,7 @@ absl::Status RunInParallel(size_t count, size_t threads, const std::string& noun
   }
   std::vector<std::thread> pool;
   for (size_t i = 0; i < threads; ++i) pool.emplace_back([&] { Work(count, work, shared); });
-  Progress progress(count, noun);
+  Progress progress(count, noun, std::cerr, ::isatty(STDERR_FILENO) == 1);
   for (bool running = true; running;) {
     size_t done;
     {

@@ -95,7 +95,7 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
       shard.before && !options.verify_content && !entry.stamp.empty() && shard.before->stamp == entry.stamp;
   if (trusted) {
     entry.content = shard.before->content;
-  } else {
+  } else if (shard.before) {
     EVENKEEL_ASSIGN_OR_RETURN(entry.content, builder.HashShard(shard.path, entry.size));
   }
   bool same = shard.before && shard.before->content == entry.content &&

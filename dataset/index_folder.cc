@@ -184,7 +184,7 @@ absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text) {
 }
 
 Digest FactsKey(const Limits& limits) {
-  CanonicalText text("evenkeel facts 2");
+  CanonicalText text("evenkeel facts 3");
   text.Add("stream_version", uint64_t{kStreamVersion});
   text.Add("max_image_bytes", limits.max_image_bytes);
   text.Add("max_audio_bytes", limits.max_audio_bytes);
@@ -255,7 +255,7 @@ std::string_view FileName(std::string_view path) {
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
   EVENKEEL_RETURN_IF_ERROR(MakeFolders(path));
-  std::string temporary = absl::StrCat(path, ".tmp-XXXXXX");
+  std::string temporary = absl::StrCat(path, std::string(kTemporaryMark), "XXXXXX");
   int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0) return Errno(temporary);
   ::fchmod(descriptor, 0644);

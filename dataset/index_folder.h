@@ -58,6 +58,9 @@ Digest LengthsKey(const Limits& limits, const Digest& processor);
 // Names the content of the job's datasets: shard contents, lengths and their order; no path, time or history.
 Digest IndexDigest(const std::vector<const std::vector<ShardEntry>*>& datasets, const Digest& lengths_key);
 
+// What stands between a file's name and six more characters while the file is written.
+inline constexpr std::string_view kTemporaryMark = ".tmp-";
+
 std::string CurrentPath(const std::string& folder);
 std::string ColumnPath(const std::string& folder, FileKind kind, const Digest& file);
 

@@ -57,6 +57,12 @@ const SampleMember* FirstOf(MemberKind kind, const std::vector<SampleMember>& me
   return first;
 }
 
+absl::StatusOr<std::string> ReadMember(ShardContent& shard, uint64_t offset, uint64_t size) {
+  std::string bytes(size, '\0');
+  EVENKEEL_RETURN_IF_ERROR(shard.ReadAt(shard.path(), offset, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+
 ExclusionRecord MakeExclusion(std::string_view key, std::string reason, absl::string_view detail) {
   return {Printable(key, kMaxTarName), std::move(reason),
           Printable(std::string_view(detail.data(), detail.size()), 500)};
@@ -83,24 +89,10 @@ struct ShardBuilder::Columns {
 };
 
 absl::StatusOr<Digest> ShardBuilder::HashShard(const std::string& path, uint64_t size) const {
-  Digester digester;
-  std::vector<std::byte> chunk(std::min<uint64_t>(size, 1 << 20));
-  for (uint64_t at = 0; at < size; at += chunk.size()) {
-    auto part = std::span(chunk).first(std::min<uint64_t>(chunk.size(), size - at));
-    EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(path, at, part));
-    digester.Update(std::span<const std::byte>(part));
-  }
-  return digester.Finish();
+  return ShardContent(source_, path, size).Finish();
 }
 
-absl::StatusOr<std::string> ShardBuilder::ReadMember(const std::string& path,
-                                                     const SampleMember& member) const {
-  std::string bytes(member.size, '\0');
-  EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(path, member.offset, std::as_writable_bytes(std::span(bytes))));
-  return bytes;
-}
-
-absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSample& sample, PlaceRecord& place,
+absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
                                      Conversation& conversation, Refusal& refusal) const {
   auto refuse = [&](std::string reason, absl::Status status) {
     refusal = {std::move(reason), std::move(status)};
@@ -116,7 +108,7 @@ absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSampl
       return refuse("text too long", absl::ResourceExhaustedError(absl::StrCat(
                                          member->size, " bytes; the limit is ", limits_.max_text_bytes)));
     }
-    EVENKEEL_ASSIGN_OR_RETURN(std::string text, ReadMember(path, *member));
+    EVENKEEL_ASSIGN_OR_RETURN(std::string text, ReadMember(shard, member->offset, member->size));
     if (size_t bad = ValidUtf8Prefix(text); bad != text.size()) {
       return refuse("not UTF-8",
                     absl::InvalidArgumentError(absl::StrCat("'", member->suffix, "', byte ", bad)));
@@ -153,8 +145,7 @@ absl::Status ShardBuilder::FindItems(const std::string& path, const ScannedSampl
   return absl::OkStatus();
 }
 
-absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(const std::string& path, ItemPlace& item,
-                                                   Refusal& refusal) {
+absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(ShardContent& shard, ItemPlace& item, Refusal& refusal) {
   Medium medium = item.facts.medium;
   if (item.size > MaxBytes(medium, limits_)) {
     refusal.status = absl::ResourceExhaustedError(
@@ -164,7 +155,7 @@ absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(const std::string& path, Item
   }
   media_.Acquire(item.size);
   absl::Cleanup release = [&] { media_.Release(item.size); };
-  EVENKEEL_ASSIGN_OR_RETURN(std::string bytes, ReadMember(path, {item.suffix, item.offset, item.size}));
+  EVENKEEL_ASSIGN_OR_RETURN(std::string bytes, ReadMember(shard, item.offset, item.size));
   item.checksum = ChecksumOf(std::as_bytes(std::span(bytes)));
   absl::StatusOr<MediaFacts> facts = measurer_.Probe(medium, item.suffix, std::as_bytes(std::span(bytes)));
   if (facts.ok()) {
@@ -212,7 +203,7 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
   return out;
 }
 
-absl::Status ShardBuilder::AddSample(const std::string& path, const ScannedSample& sample, Columns& columns) {
+absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns) {
   if (!sample.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, sample.reason, sample.detail));
     return absl::OkStatus();
@@ -220,21 +211,22 @@ absl::Status ShardBuilder::AddSample(const std::string& path, const ScannedSampl
   PlaceRecord place;
   Conversation conversation;
   Refusal refusal;
-  EVENKEEL_RETURN_IF_ERROR(FindItems(path, sample, place, conversation, refusal));
+  EVENKEEL_RETURN_IF_ERROR(FindItems(shard, sample, place, conversation, refusal));
   if (!refusal.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
   }
   if (columns.places.num_places() >= kMaxSamplesPerShard) {
-    return absl::ResourceExhaustedError(absl::StrCat(path, ": more than 2^24 samples; make smaller shards"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(shard.path(), ": more than 2^24 samples; make smaller shards"));
   }
   place.key = sample.key;
   place.first_item = columns.facts.num_items();
   for (ItemPlace& item : place.items) {
     absl::StatusOr<MediaFacts> facts = absl::InvalidArgumentError("an item before this one cannot be used");
-    if (refusal.reason.empty()) facts = ProbeItem(path, item, refusal);
+    if (refusal.reason.empty()) facts = ProbeItem(shard, item, refusal);
     if (!facts.ok() && refusal.reason.empty()) {
-      return AddContext(facts.status(), absl::StrCat(path, ": sample '", Printable(sample.key), "'"));
+      return AddContext(facts.status(), absl::StrCat(shard.path(), ": sample '", Printable(sample.key), "'"));
     }
     columns.facts.Add(facts.ok() ? std::optional<MediaFacts>(*facts) : std::nullopt);
     if (facts.ok()) item.facts = *facts;
@@ -247,7 +239,7 @@ absl::Status ShardBuilder::AddSample(const std::string& path, const ScannedSampl
   absl::StatusOr<SampleLengths> lengths = Measure(conversation, place.items, refusal);
   if (lengths.ok()) return columns.lengths.Add(columns.places.num_places() - 1, *lengths);
   if (refusal.reason.empty())
-    return AddContext(lengths.status(), absl::StrCat(path, ": sample '", Printable(sample.key), "'"));
+    return AddContext(lengths.status(), absl::StrCat(shard.path(), ": sample '", Printable(sample.key), "'"));
   columns.lengths.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
   return absl::OkStatus();
 }
@@ -263,13 +255,15 @@ absl::Status ShardBuilder::StoreLengths(const LengthsWriter& lengths, ShardEntry
 }
 
 absl::Status ShardBuilder::Read(const std::string& path, ShardEntry& entry) {
-  ShardScanner scanner(source_, path, entry.size, limits_);
+  ShardContent shard(source_, path, entry.size);
+  ShardScanner scanner(shard, path, entry.size, limits_);
   Columns columns;
   for (;;) {
     EVENKEEL_ASSIGN_OR_RETURN(std::optional<ScannedSample> sample, scanner.Next());
     if (!sample) break;
-    EVENKEEL_RETURN_IF_ERROR(AddSample(path, *sample, columns));
+    EVENKEEL_RETURN_IF_ERROR(AddSample(shard, *sample, columns));
   }
+  EVENKEEL_ASSIGN_OR_RETURN(entry.content, shard.Finish());
   entry.damaged = scanner.damaged();
   entry.facts_key = FactsKey(limits_);
   entry.lengths.clear();

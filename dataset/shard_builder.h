@@ -13,6 +13,7 @@
 #include "core/measure.h"
 #include "dataset/columns.h"
 #include "dataset/index_folder.h"
+#include "dataset/shard_content.h"
 #include "dataset/shard_scanner.h"
 
 namespace evenkeel::dataset {
@@ -46,7 +47,8 @@ class ShardBuilder {
 
   // The digest of all bytes of a shard.
   absl::StatusOr<Digest> HashShard(const std::string& path, uint64_t size) const;
-  // Reads the shard and stores all three columns. `entry` has name, size, content and stamp.
+  // Reads the shard once and stores all three columns. `entry` has name, size and stamp; its content is found
+  // here.
   absl::Status Read(const std::string& path, ShardEntry& entry);
   // Stores lengths for this processor from stored places and facts and the shard's texts.
   absl::Status Remeasure(const std::string& path, ShardEntry& entry) const;
@@ -61,12 +63,11 @@ class ShardBuilder {
     absl::Status status;
   };
 
-  absl::Status AddSample(const std::string& path, const ScannedSample& sample, Columns& columns);
-  absl::StatusOr<std::string> ReadMember(const std::string& path, const SampleMember& member) const;
+  absl::Status AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns);
   // Text, conversation, items and media without facts. OK with a reason set: excluded.
-  absl::Status FindItems(const std::string& path, const ScannedSample& sample, PlaceRecord& place,
+  absl::Status FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
                          Conversation& conversation, Refusal& refusal) const;
-  absl::StatusOr<MediaFacts> ProbeItem(const std::string& path, ItemPlace& item, Refusal& refusal);
+  absl::StatusOr<MediaFacts> ProbeItem(ShardContent& shard, ItemPlace& item, Refusal& refusal);
   absl::StatusOr<SampleLengths> Measure(const Conversation& conversation, const std::vector<ItemPlace>& items,
                                         Refusal& refusal) const;
   absl::Status StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const;

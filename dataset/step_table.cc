@@ -30,7 +30,9 @@ uint64_t NextFit(std::span<const uint32_t> lengths, uint64_t cap, Visit start) {
   return runs;
 }
 
-Digest TableKey(const Job& job, const Index& index) {
+}  // namespace
+
+Digest StepTableKey(const Job& job, const Index& index) {
   CanonicalText text("evenkeel steps 1");
   text.Add("stream_version", uint64_t{kStreamVersion});
   text.Add("index", index.digest().Hex());
@@ -47,8 +49,6 @@ Digest TableKey(const Job& job, const Index& index) {
   for (const std::string& line : job.exclude) text.Add("exclude", line);
   return text.digest();
 }
-
-}  // namespace
 
 std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget) {
   auto ignore = [](uint32_t) {};
@@ -77,7 +77,7 @@ StepTable::StepTable(const Job& job, const Index& index, const Draws& draws)
       folder_(job.index),
       budget_(job.batch.llm_tokens),
       window_(std::clamp<uint64_t>(job.batch.window_samples, 1, 1 << 20)),
-      key_(TableKey(job, index)) {}
+      key_(StepTableKey(job, index)) {}
 
 std::string StepTable::SegmentPath(uint64_t segment) const {
   return ColumnPath(folder_, FileKind::kSteps, DigestOf(absl::StrCat(key_.Hex(), " ", segment)));

@@ -34,6 +34,9 @@ inline constexpr uint64_t kSegmentWindows = 16;
 // Where each step of a window begins: ascending, the first is 0. lengths is not empty.
 std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget);
 
+// Names all that decides the content of a job's tables.
+Digest StepTableKey(const Job& job, const Index& index);
+
 class StepTable {
  public:
   // All must outlive the table.

@@ -8,6 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "dataset/excluded_rows.h"
 #include "dataset/index_builder.h"
+#include "dataset/index_prune.h"
+#include "dataset/sampler.h"
+#include "dataset/shard_content.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {
@@ -165,6 +168,30 @@ TEST_F(IndexTest, ReadsNothingAgainThatIsUnchanged) {
   EXPECT_EQ(measurer_.probes, 2u);
 }
 
+TEST_F(IndexTest, ReadsANewShardOnce) {
+  const auto bytes_of = [this] {
+    uint64_t sum = 0;
+    for (const DatasetSpec& dataset : job_.datasets) {
+      for (const std::string& shard : dataset.shards) sum += std::filesystem::file_size(shard);
+    }
+    return sum;
+  };
+  Build(measurer_);
+  EXPECT_EQ(source_.bytes_read, bytes_of());
+  // Members of many pieces, in an archive that begins and ends within one.
+  const uint64_t before = bytes_of();
+  source_.bytes_read = 0;
+  const std::string large = "16x16\n" + std::string(2 * kContentPieceBytes + 77777, 'l');
+  AddShard(0, "large.tar",
+           TarFile("a.jpg", Photo(1)) + TarFile("a.txt", "a") + TarFile("b.0.jpg", large) +
+               TarFile("b.1.jpg", large) + TarFile("b.txt", "b") + TarFile("c.jpg", large) +
+               TarFile("c.txt", "c") + TarEnd());
+  EXPECT_EQ(Build(measurer_).num_samples, 13u);
+  const uint64_t read = source_.bytes_read;
+  EXPECT_GE(read, bytes_of() - before);
+  EXPECT_LE(read, bytes_of() - before + kContentPieceBytes) << "the piece with the next header, at most";
+}
+
 TEST_F(IndexTest, RemeasuresForAnotherProcessorWithoutReadingMedia) {
   IndexSummary first = Build(measurer_);
   FakeMeasurer other("other", 4);
@@ -282,6 +309,49 @@ TEST_F(IndexTest, RefusesBytesThatAreNotThoseThatWereIndexed) {
   folder_.Write("shards/photos-0.tar", bytes.substr(0, places.items[0].offset));
   EXPECT_EQ(ReadItem(shard, places.items[0], *MakeFileSource(), body).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(IndexTest, PrunesWhatNothingNeeds) {
+  job_.batch.llm_tokens = 100;
+  job_.batch.window_samples = 8;
+  Build(measurer_);
+  const auto take_steps = [this](const Measurer& measurer) {
+    std::unique_ptr<Index> index = Open(measurer);
+    auto sampler = Sampler::Make(job_, *index);
+    ASSERT_TRUE(sampler.ok());
+    ASSERT_TRUE((*sampler)->Samples(0).ok());
+  };
+  take_steps(measurer_);
+  auto pruned = PruneIndex(job_, measurer_.digest(), source_);
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_EQ(pruned->files, 0u) << "all of it is in use";
+  const std::vector<std::string> first = folder_.Files();
+
+  // Another processor keeps the first one's lengths; other content does not.
+  FakeMeasurer other("other", 4);
+  Build(other);
+  EXPECT_EQ(PruneIndex(job_, measurer_.digest(), source_)->files, 0u);
+  folder_.Write("shards/photos-1.tar", PhotoShard(5, 4));
+  Build(measurer_);
+  take_steps(measurer_);
+  const Digest digest = Open(measurer_)->digest();
+  folder_.Write("index/places/0123456789abcdef0123456789abcdef.tmp-Ab3dEf", "of a run that was killed");
+  folder_.Write("index/places/notes.txt", "somebody's");
+  EXPECT_EQ(PruneIndex(job_, other.digest(), source_).status().code(), absl::StatusCode::kNotFound);
+  pruned = PruneIndex(job_, measurer_.digest(), source_);
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_EQ(pruned->files, 6u) << "places, facts, two lengths, a step table, a temporary file";
+  EXPECT_GT(pruned->bytes, 5 * 4096u);
+  EXPECT_EQ(ReadFile(folder_.path() + "/index/places/notes.txt"), "somebody's");
+  EXPECT_EQ(folder_.Files().size(), first.size() + 1 + 2) << "with the notes and two lengths for the other";
+  std::unique_ptr<Index> index = Open(measurer_);
+  EXPECT_EQ(index->digest(), digest);
+  for (uint32_t d = 0; d < 2; ++d) {
+    for (uint64_t i = 0; i < index->num_samples(d); ++i) EXPECT_TRUE(index->places(d, i).ok());
+  }
+  source_.bytes_read = 0;
+  EXPECT_EQ(Build(measurer_).shards_unchanged, 3u);
+  EXPECT_EQ(source_.bytes_read, 0u);
 }
 
 TEST_F(IndexTest, LeavesTheOldIndexWhereABuildDoesNotEnd) {
