@@ -1,0 +1,38 @@
+"""The installed `transformers`, release 4 or 5, behind one set of names. Importing it skips where a part is missing."""
+
+import importlib
+
+import pytest
+
+from command import BINARY, ROOT, SHARED
+
+PIL = pytest.importorskip("PIL")
+Image = pytest.importorskip("PIL.Image")
+transformers = pytest.importorskip("transformers", minversion="4.57")
+pytest.importorskip("torch", minversion="2.0")
+pytest.importorskip("torchvision")
+
+RELEASE = int(transformers.__version__.split(".")[0])
+GOLDEN = ROOT / "tests/golden/data"
+PROCESSORS = GOLDEN / "processors"
+Image.MAX_IMAGE_PIXELS = None
+
+needed = [
+    pytest.mark.skipif(not BINARY.exists(), reason=f"no binary at {BINARY}"),
+    pytest.mark.skipif(int(PIL.__version__.split(".")[0]) < 13, reason="Pillow orders its passes otherwise before 13"),
+]
+
+
+def image_processor(model, name, resampler):
+    """The class of a family by the path that `resampler` stands for: torchvision's or Pillow's."""
+    if RELEASE == 4:
+        module, suffix = (f"{model}_fast", "Fast") if resampler == "aten_u8" else (model, "")
+    else:
+        module, suffix = (model, "") if resampler == "aten_u8" else (f"pil_{model}", "Pil")
+    return getattr(importlib.import_module(f"transformers.models.{model}.image_processing_{module}"), name + suffix)
+
+
+def media(folder, instead):
+    """Files of a folder of the media beside the tree; where there is none, those of the goldens that `instead` names."""
+    found = sorted((SHARED / "media" / folder).glob("*")) if SHARED.exists() else []
+    return found or sorted(path for pattern in instead for path in GOLDEN.glob(pattern))
