@@ -114,53 +114,85 @@ void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
   }
 }
 
-void PutHalf(int32_t* pair, bool odd, int32_t value) {
-  const uint32_t bits = static_cast<uint32_t>(value) & 0xffff;
-  *pair = static_cast<int32_t>(static_cast<uint32_t>(*pair) | (odd ? bits << 16 : bits));
+// The digits of `form` that hold every weight from `least` to `most`.
+uint32_t DigitsFor(WeightForm form, int32_t least, int32_t most) {
+  if (form == WeightForm::kWords) return least >= -0x8000 && most <= 0x7fff ? 1 : 2;
+  // n signed digits of 8 bits reach from -0x80...80 to 0x7f...7f.
+  return least >= -0x8080 && most <= 0x7f7f ? 2 : 3;
 }
 
-int16_t HalfOf(int32_t pair, bool odd) { return static_cast<int16_t>(odd ? pair >> 16 : pair); }
+void PackWords(const int32_t* values, size_t count, uint32_t digits, int32_t* packed) {
+  auto lane = [](int32_t a, int32_t b) {
+    return static_cast<int32_t>((a & 0xffff) | static_cast<uint32_t>(b) << 16);
+  };
+  constexpr int kLow = AxisWeights::kLowBits, kMask = (1 << kLow) - 1;
+  for (size_t i = 0; i < count; i += 2, values += 2) {
+    if (digits == 1) {
+      *packed++ = lane(values[0], values[1]);
+    } else {
+      *packed++ = lane(values[0] >> kLow, values[1] >> kLow);
+      *packed++ = lane(values[0] & kMask, values[1] & kMask);
+    }
+  }
+}
+
+// Signed digits are those of the sum with 0x808080, less 0x80 each.
+void PackBytes(const int32_t* values, size_t count, uint32_t digits, int32_t* packed) {
+  constexpr uint32_t kBias = 0x808080;
+  for (size_t i = 0; i < count; i += 4, values += 4) {
+    uint32_t bytes[4];
+    for (int k = 0; k < 4; ++k) bytes[k] = (static_cast<uint32_t>(values[k]) + kBias) ^ kBias;
+    for (uint32_t shift = 8 * (digits - 1); true; shift -= 8) {
+      uint32_t lane = 0;
+      for (int k = 0; k < 4; ++k) lane |= (bytes[k] >> shift & 0xff) << (8 * k);
+      *packed++ = static_cast<int32_t>(lane);
+      if (shift == 0) break;
+    }
+  }
+}
+
+void Pack(WeightForm form, AxisWeights* weights) {
+  const std::vector<int32_t>& values = weights->values;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  weights->digits = DigitsFor(form, *least, *most);
+  weights->packed.resize(values.size() / weights->group * weights->digits);
+  (form == WeightForm::kWords ? PackWords : PackBytes)(values.data(), values.size(), weights->digits,
+                                                       weights->packed.data());
+}
 
 }  // namespace
 
-int32_t AxisWeights::weight(uint32_t output, uint32_t tap) const {
-  const size_t at = size_t{output} * pairs_per_output + tap / 2;
-  const int32_t upper = HalfOf(high[at], tap % 2 != 0);
-  return split() ? (upper << kLowBits) + HalfOf(low[at], tap % 2 != 0) : upper;
-}
-
-void MakeAxisWeights(const Axis& axis, AxisWeights* weights) {
+void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights) {
   static thread_local ExactWeights exact;
   MakeExactWeights(axis, &exact);
-  const bool split = axis.resampler != Resampler::kAtenU8;
+  const bool aten = axis.resampler == Resampler::kAtenU8;
   // ATen's precision is that of the whole axis, also where only a window of it is made.
-  if (!split && axis.count != axis.out) {
+  if (aten && axis.count != axis.out) {
     static thread_local ExactWeights whole;
     Axis all = axis;
     all.begin = 0, all.count = axis.out;
     MakeExactWeights(all, &whole);
     exact.largest = whole.largest;
   }
+  const uint32_t group = GroupOf(form);
   weights->in = axis.in;
-  weights->shift = split ? kPilPrecision : AtenPrecision(exact.largest);
+  weights->shift = aten ? AtenPrecision(exact.largest) : kPilPrecision;
   weights->half = weights->shift > 0 ? 1 << (weights->shift - 1) : 0;
-  weights->pairs_per_output = exact.taps / 2 + 1;
-  weights->first_pair.resize(axis.count);
-  weights->num_pairs.resize(axis.count);
-  weights->high.assign(size_t{axis.count} * weights->pairs_per_output, 0);
-  weights->low.assign(split ? weights->high.size() : 0, 0);
+  weights->group = group;
+  weights->groups_per_output = (exact.taps + group - 2) / group + 1;
+  weights->first_group.resize(axis.count);
+  weights->num_groups.resize(axis.count);
+  weights->values.assign(size_t{axis.count} * weights->groups_per_output * group, 0);
   for (uint32_t i = 0; i < axis.count; ++i) {
-    const uint32_t first = exact.first[i], odd = first % 2;
-    weights->first_pair[i] = first / 2;
-    weights->num_pairs[i] = (odd + exact.count[i] + 1) / 2;
+    const uint32_t first = exact.first[i], before = first % group;
+    weights->first_group[i] = first / group;
+    weights->num_groups[i] = (before + exact.count[i] + group - 1) / group;
+    int32_t* values = &weights->values[size_t{i} * weights->groups_per_output * group + before];
     for (uint32_t k = 0; k < exact.count[i]; ++k) {
-      const int32_t fixed = ToFixed(exact.values[size_t{i} * exact.taps + k], weights->shift);
-      const size_t at = size_t{i} * weights->pairs_per_output + (odd + k) / 2;
-      const bool upper = (odd + k) % 2 != 0;
-      PutHalf(&weights->high[at], upper, split ? fixed >> AxisWeights::kLowBits : fixed);
-      if (split) PutHalf(&weights->low[at], upper, fixed & ((1 << AxisWeights::kLowBits) - 1));
+      values[k] = ToFixed(exact.values[size_t{i} * exact.taps + k], weights->shift);
     }
   }
+  Pack(form, weights);
 }
 
 }  // namespace evenkeel

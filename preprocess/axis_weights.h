@@ -8,6 +8,7 @@
 // Thread safety: plain values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -29,26 +30,40 @@ struct Axis {
   friend bool operator==(const Axis&, const Axis&) = default;
 };
 
-// Inputs are taken in pairs, (0, 1), (2, 3) and so on, as the vector instructions multiply them. A weight
-// that does not fit into 16 bits is high * 2^15 + low.
+// How the vector instructions take inputs and weights: a lane of 32 bits holds a group of neighbouring
+// inputs, and a weight is the sum of digits of the same width. Groups begin at multiples of their size.
+enum class WeightForm : uint8_t {
+  kWords,  // two inputs of 16 bits; digits: w, or w >> kLowBits and the low bits (from 0)
+  kBytes,  // four inputs of 8 bits; digits of 8 bits, signed, the highest first
+};
+
+constexpr uint32_t GroupOf(WeightForm form) { return form == WeightForm::kWords ? 2 : 4; }
+
 struct AxisWeights {
   static constexpr int kLowBits = 15;
 
   uint32_t in = 0;
-  uint32_t pairs_per_output = 0;     // the most of any output; the stride of `high` and `low`
-  std::vector<uint32_t> first_pair;  // of each output
-  std::vector<uint32_t> num_pairs;
-  std::vector<int32_t> high;  // two of 16 bits: of the even input in the lower half
-  std::vector<int32_t> low;   // likewise, from 0 to 2^15 - 1; empty where `high` is all
+  uint32_t group = 0;                 // inputs of a group
+  uint32_t digits = 0;                // of a weight
+  uint32_t groups_per_output = 0;     // the most of any output; `values` and `packed` have room for as many
+  std::vector<uint32_t> first_group;  // of each output
+  std::vector<uint32_t> num_groups;
+  std::vector<int32_t> values;  // [output][input of its groups], as they are
+  std::vector<int32_t> packed;  // [output][group][digit]: a lane, the first input in the lowest bits
   int32_t half = 0;
   int shift = 0;
 
-  uint32_t outputs() const { return static_cast<uint32_t>(first_pair.size()); }
-  bool split() const { return !low.empty(); }
-  int32_t weight(uint32_t output, uint32_t tap) const;  // tap 0 is the input 2 * first_pair
+  uint32_t outputs() const { return static_cast<uint32_t>(first_group.size()); }
+  // Of the input `group` * first_group and those after it, `group` * num_groups of them; 0 beyond `in`.
+  const int32_t* values_of(uint32_t output) const {
+    return values.data() + size_t{output} * groups_per_output * group;
+  }
+  const int32_t* packed_of(uint32_t output) const {
+    return packed.data() + size_t{output} * groups_per_output * digits;
+  }
 };
 
 // Fills `weights`, whose memory is reused.
-void MakeAxisWeights(const Axis& axis, AxisWeights* weights);
+void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights);
 
 }  // namespace evenkeel

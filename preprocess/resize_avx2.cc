@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/cpu.h"
+#include "preprocess/resize.h"
+
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
 #define EVENKEEL_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
 #define EVENKEEL_AVX2_INLINE_LAMBDA __attribute__((target("avx2"), always_inline))
@@ -21,8 +24,7 @@ constexpr uint32_t kStepBytes = 3 * kStepPixels;
 constexpr size_t kPairValues =
     3 * 2 * kBandRows;                // 16-bit values of a pair of pixels in all rows and channels
 constexpr uint32_t kSlackPairs = 64;  // how far ahead pairs are made
-constexpr uint32_t kColumnBlock = 32;
-constexpr size_t kAhead = 512;  // bytes of a row
+constexpr size_t kAhead = 512;        // bytes of a row
 
 EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
@@ -67,75 +69,39 @@ EVENKEEL_AVX2_INLINE void MakePairs(const uint8_t* const rows[kBandRows], size_t
   }
 }
 
-// How a product is added: with AVX2 in two instructions, with AVX-512's VNNI in one of the same vectors.
-enum class Add { kTwoSteps, kFused };
-
 // sum += values * weights. The sums of a loop fill the registers; without the barrier the compiler would
-// compute all products first and keep them in memory. The fused instruction is assembled here, so that it
-// needs no functions of another target.
-template <Add kAdd>
+// compute all products first and keep them in memory.
 EVENKEEL_AVX2_INLINE void Accumulate(__m256i& sum, __m256i values, __m256i weights) {
-  if constexpr (kAdd == Add::kFused) {
-    asm("vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(weights), "x"(values));
-  } else {
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(values, weights));
-    asm("" : "+x"(sum));
-  }
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(values, weights));
+  asm("" : "+x"(sum));
 }
 
-// One output pixel of 16 rows: three times 16 bytes.
-template <bool kSplit, Add kAdd>
-EVENKEEL_AVX2_INLINE void SumBand(const int16_t* pairs, const AxisWeights& axis, uint32_t x, uint8_t* out) {
-  const int32_t* high = axis.high.data() + size_t{x} * axis.pairs_per_output;
-  const int32_t* low = kSplit ? axis.low.data() + size_t{x} * axis.pairs_per_output : nullptr;
+// One output pixel of 16 rows, before clipping: of each channel rows 0-3 8-11, then 4-7 12-15.
+template <bool kSplit>
+EVENKEEL_AVX2_INLINE void SumBand(const int16_t* pairs, const AxisWeights& axis, uint32_t x,
+                                  __m256i (&out)[6]) {
+  const int32_t* weights = axis.packed_of(x);
   const __m256i half = _mm256_set1_epi32(axis.half);
   __m256i h0 = kSplit ? _mm256_setzero_si256() : half, h1 = h0, h2 = h0, h3 = h0, h4 = h0, h5 = h0;
   __m256i l0 = half, l1 = half, l2 = half, l3 = half, l4 = half, l5 = half;
-  for (uint32_t k = 0, count = axis.num_pairs[x]; k < count; ++k, pairs += kPairValues) {
-    const __m256i upper = _mm256_set1_epi32(high[k]);
-    const __m256i lower = kSplit ? _mm256_set1_epi32(low[k]) : upper;
+  for (uint32_t k = axis.num_groups[x]; k > 0; --k, pairs += kPairValues) {
+    const __m256i upper = _mm256_set1_epi32(*weights++);
+    const __m256i lower = kSplit ? _mm256_set1_epi32(*weights++) : upper;
     auto both = [&](__m256i& h, __m256i& l, const int16_t* from) EVENKEEL_AVX2_INLINE_LAMBDA {
       const __m256i values = Load256(from);
-      Accumulate<kAdd>(h, values, upper);
-      if (kSplit) Accumulate<kAdd>(l, values, lower);
+      Accumulate(h, values, upper);
+      if (kSplit) Accumulate(l, values, lower);
     };
     both(h0, l0, pairs), both(h1, l1, pairs + 16), both(h2, l2, pairs + 32);
     both(h3, l3, pairs + 48), both(h4, l4, pairs + 64), both(h5, l5, pairs + 80);
   }
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
-  auto bytes_of = [&](__m256i ha, __m256i la, __m256i hb, __m256i lb) EVENKEEL_AVX2 {
-    if (kSplit) {
-      ha = _mm256_add_epi32(_mm256_slli_epi32(ha, AxisWeights::kLowBits), la);
-      hb = _mm256_add_epi32(_mm256_slli_epi32(hb, AxisWeights::kLowBits), lb);
-    }
-    return _mm256_packs_epi32(_mm256_sra_epi32(ha, shift), _mm256_sra_epi32(hb, shift));  // rows 0-7, 8-15
+  auto whole = [&](__m256i h, __m256i l) EVENKEEL_AVX2_INLINE_LAMBDA {
+    if (kSplit) h = _mm256_add_epi32(_mm256_slli_epi32(h, AxisWeights::kLowBits), l);
+    return _mm256_sra_epi32(h, shift);
   };
-  const __m256i r = bytes_of(h0, l0, h1, l1), g = bytes_of(h2, l2, h3, l3), b = bytes_of(h4, l4, h5, l5);
-  const __m256i rg = _mm256_permute4x64_epi64(_mm256_packus_epi16(r, g), 0xd8);
-  const __m256i bb = _mm256_permute4x64_epi64(_mm256_packus_epi16(b, b), 0xd8);
-  constexpr size_t kPlane = kBandRows * kBandRows;
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(rg));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + kPlane), _mm256_extracti128_si256(rg, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * kPlane), _mm256_castsi256_si128(bb));
-}
-
-// 16 x 16 bytes: in[16 * x + row] -> out[stride * row + x], x < width, row < rows.
-EVENKEEL_AVX2 void TransposeBytes(const uint8_t* in, uint32_t width, uint32_t rows, uint8_t* out,
-                                  size_t stride) {
-  __m128i a[16], b[16];
-  for (int i = 0; i < 16; ++i) a[i] = Load128(in + 16 * i);
-  auto zip = [](const __m128i* from, __m128i* to) EVENKEEL_AVX2 {
-    for (int i = 0; i < 8; ++i) {
-      to[2 * i] = _mm_unpacklo_epi8(from[i], from[i + 8]);
-      to[2 * i + 1] = _mm_unpackhi_epi8(from[i], from[i + 8]);
-    }
-  };
-  zip(a, b), zip(b, a), zip(a, b), zip(b, a);
-  if (width == 16 && rows == kBandRows) {
-    for (int i = 0; i < 16; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(out + stride * i), a[i]);
-    return;
-  }
-  for (uint32_t r = 0; r < rows; ++r) std::memcpy(out + stride * r, &a[r], width);
+  out[0] = whole(h0, l0), out[1] = whole(h1, l1), out[2] = whole(h2, l2);
+  out[3] = whole(h3, l3), out[4] = whole(h4, l4), out[5] = whole(h5, l5);
 }
 
 // The pairs of a band that the outputs to come need: [begin, end).
@@ -185,91 +151,101 @@ EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, uint32_t needed,
   }
 }
 
-template <bool kSplit, Add kAdd>
+EVENKEEL_AVX2_INLINE void StoreLanes(__m256i lanes, uint32_t* low, uint32_t* high) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm256_castsi256_si128(lanes));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(lanes, 1));
+}
+
+template <bool kSplit>
 EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                              BandScratch& scratch, uint8_t* out, size_t out_stride) {
+                              BandScratch& scratch, size_t plane, uint32_t* const* out) {
   BandRows band;
   band.bytes = size_t{3} * axis.in;
   for (uint32_t r = 0; r < kBandRows; ++r) band.row[r] = rgb + stride * std::min(r, rows - 1);
   PairWindow window;
-  window.capacity = (axis.pairs_per_output + 3 + kSlackPairs) & ~1u;
-  window.values = scratch.pairs.Get(window.capacity * kPairValues);
-  window.begin = window.end = axis.first_pair[0] & ~1u;
-  alignas(32) uint8_t block[3 * kBandRows * kBandRows];
+  window.capacity = (axis.groups_per_output + 3 + kSlackPairs) & ~1u;
+  window.values = scratch.groups.Get<int16_t>(window.capacity * kPairValues);
+  window.begin = window.end = axis.first_group[0] & ~1u;
+  const __m256i most = _mm256_set1_epi16(255);
   const uint32_t outputs = axis.outputs();
-  for (uint32_t x = 0; x < outputs; ++x) {
-    const uint32_t first = axis.first_pair[x], needed = first + axis.num_pairs[x];
-    if (needed > window.end) Extend(band, first, needed, window);
-    const uint32_t in_block = x % kBandRows;
-    SumBand<kSplit, kAdd>(window.at(first), axis, x, block + kBandRows * in_block);
-    if (in_block + 1 < kBandRows && x + 1 < outputs) continue;
-    for (uint32_t c = 0; c < 3; ++c) {
-      TransposeBytes(block + c * kBandRows * kBandRows, in_block + 1, rows,
-                     out + size_t{c} * outputs + x - in_block, out_stride);
+  for (uint32_t x = 0; x < outputs; x += 4) {
+    __m256i twos[2][6];  // of outputs, as bytes in 16 bits
+    for (uint32_t two = 0; two < 2; ++two) {
+      __m256i sums[2][6];
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t at = std::min(x + 2 * two + i, outputs - 1);
+        const uint32_t first = axis.first_group[at], needed = first + axis.num_groups[at];
+        if (needed > window.end) Extend(band, first, needed, window);
+        SumBand<kSplit>(window.at(first), axis, at, sums[i]);
+      }
+      for (int v = 0; v < 6; ++v) {
+        twos[two][v] = _mm256_min_epu16(_mm256_packus_epi32(sums[0][v], sums[1][v]), most);
+      }
+    }
+    for (int v = 0; v < 6;
+         ++v) {  // lanes of rows 0-1 2-3 | 8-9 10-11 of two outputs, or of those four further
+      const __m256 a = _mm256_castsi256_ps(twos[0][v]), b = _mm256_castsi256_ps(twos[1][v]);
+      const size_t to = plane * (v / 2) + x;
+      uint32_t* const* group = out + v % 2 * 2;
+      StoreLanes(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), group[0] + to, group[4] + to);
+      StoreLanes(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)), group[1] + to, group[5] + to);
     }
   }
 }
 
-template <Add kAdd>
-EVENKEEL_AVX2 void FilterAnyBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                                 BandScratch& scratch, uint8_t* out, size_t out_stride) {
-  (axis.split() ? FilterBand<true, kAdd> : FilterBand<false, kAdd>)(rgb, stride, rows, axis, scratch, out,
-                                                                    out_stride);
+void FilterAnyBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
+                   BandScratch& scratch, size_t plane, uint32_t* const* out) {
+  (axis.digits == 2 ? FilterBand<true> : FilterBand<false>)(rgb, stride, rows, axis, scratch, plane, out);
 }
 
-EVENKEEL_AVX2 void PairRowsAvx2(const uint8_t* even, const uint8_t* odd, size_t count, int16_t* out) {
-  size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    const __m128i a = Load128(even + i), b = Load128(odd + i);
-    Store256(out + 2 * i, _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)));
-    Store256(out + 2 * i + 16, _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)));
+void GroupRows(const uint8_t* const* rows, size_t count, uint32_t* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = rows[0][i] | uint32_t{rows[1][i]} << 16;
+}
+
+void SplitGroup(const uint32_t* lanes, size_t count, uint8_t* const* rows) {
+  for (size_t i = 0; i < count; ++i) {
+    rows[0][i] = static_cast<uint8_t>(lanes[i]);
+    rows[1][i] = static_cast<uint8_t>(lanes[i] >> 16);
   }
-  if (i < count) ResizeKernelsOf(ResizePath::kPortable).pair_rows(even + i, odd + i, count - i, out + 2 * i);
 }
 
-template <bool kSplit, Add kAdd>
-EVENKEEL_AVX2_INLINE void SumColumns(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y,
-                                     size_t at, uint8_t* out) {
-  const int32_t* high = axis.high.data() + size_t{y} * axis.pairs_per_output;
-  const int32_t* low = kSplit ? axis.low.data() + size_t{y} * axis.pairs_per_output : nullptr;
+constexpr size_t kColumnStep = 32;
+static_assert(kColumnBlock % kColumnStep == 0);
+
+template <bool kSplit>
+EVENKEEL_AVX2 void SumColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
+                              size_t count, uint8_t* out) {
+  const uint32_t num_groups = axis.num_groups[y];
   const __m256i half = _mm256_set1_epi32(axis.half);
-  __m256i h[4], l[4];
-  for (int i = 0; i < 4; ++i) h[i] = kSplit ? _mm256_setzero_si256() : half, l[i] = half;
-  for (uint32_t k = 0, count = axis.num_pairs[y]; k < count; ++k) {
-    const int16_t* pair = pairs[k] + 2 * at;
-    const __m256i upper = _mm256_set1_epi32(high[k]);
-    const __m256i lower = kSplit ? _mm256_set1_epi32(low[k]) : upper;
-    for (int i = 0; i < 4; ++i) {
-      const __m256i values = Load256(pair + 16 * i);
-      Accumulate<kAdd>(h[i], values, upper);
-      if (kSplit) Accumulate<kAdd>(l[i], values, lower);
-    }
-  }
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
-  for (int i = 0; i < 4; ++i) {
-    if (kSplit) h[i] = _mm256_add_epi32(_mm256_slli_epi32(h[i], AxisWeights::kLowBits), l[i]);
-    h[i] = _mm256_sra_epi32(h[i], shift);
-  }
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  const __m256i bytes =
-      _mm256_packus_epi16(_mm256_packs_epi32(h[0], h[1]), _mm256_packs_epi32(h[2], h[3]));  // both saturate
-  Store256(out + at, _mm256_permutevar8x32_epi32(bytes, order));
+  for (size_t at = 0; at < count; at += kColumnStep) {
+    const int32_t* weights = axis.packed_of(y);
+    __m256i h[4], l[4];
+    for (int i = 0; i < 4; ++i) h[i] = kSplit ? _mm256_setzero_si256() : half, l[i] = half;
+    for (uint32_t k = 0; k < num_groups; ++k) {
+      const uint32_t* lanes = groups[k] + at;
+      const __m256i upper = _mm256_set1_epi32(*weights++);
+      const __m256i lower = kSplit ? _mm256_set1_epi32(*weights++) : upper;
+      for (int i = 0; i < 4; ++i) {
+        const __m256i values = Load256(lanes + 8 * i);
+        Accumulate(h[i], values, upper);
+        if (kSplit) Accumulate(l[i], values, lower);
+      }
+    }
+    for (int i = 0; i < 4; ++i) {
+      if (kSplit) h[i] = _mm256_add_epi32(_mm256_slli_epi32(h[i], AxisWeights::kLowBits), l[i]);
+      h[i] = _mm256_sra_epi32(h[i], shift);
+    }
+    const __m256i bytes =
+        _mm256_packus_epi16(_mm256_packs_epi32(h[0], h[1]), _mm256_packs_epi32(h[2], h[3]));  // both saturate
+    Store256(out + at, _mm256_permutevar8x32_epi32(bytes, order));
+  }
 }
 
-template <bool kSplit, Add kAdd>
-EVENKEEL_AVX2 void SumPairs(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y, size_t count,
-                            uint8_t* out) {
-  if (count < kColumnBlock)
-    return ResizeKernelsOf(ResizePath::kPortable).sum_pairs(pairs, axis, y, count, out);
-  size_t at = 0;
-  for (; at + kColumnBlock <= count; at += kColumnBlock) SumColumns<kSplit, kAdd>(pairs, axis, y, at, out);
-  if (at < count) SumColumns<kSplit, kAdd>(pairs, axis, y, count - kColumnBlock, out);  // some of them again
-}
-
-template <Add kAdd>
-EVENKEEL_AVX2 void SumAnyPairs(const int16_t* const* pairs, const AxisWeights& axis, uint32_t y, size_t count,
-                               uint8_t* out) {
-  (axis.split() ? SumPairs<true, kAdd> : SumPairs<false, kAdd>)(pairs, axis, y, count, out);
+void SumAnyColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y, size_t count,
+                   uint8_t* out) {
+  (axis.digits == 2 ? SumColumns<true> : SumColumns<false>)(groups, axis, y, count, out);
 }
 
 // 16 pixels at a time: each plane gathers its bytes from three vectors.
@@ -302,17 +278,9 @@ EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* 
 }  // namespace
 
 const ResizeKernels* Avx2Kernels() {
-  static constexpr ResizeKernels kKernels = {FilterAnyBand<Add::kTwoSteps>, PairRowsAvx2,
-                                             SumAnyPairs<Add::kTwoSteps>, SplitPlanesAvx2};
-  return __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
-}
-
-const ResizeKernels* VnniKernels() {
-  static constexpr ResizeKernels kKernels = {FilterAnyBand<Add::kFused>, PairRowsAvx2,
-                                             SumAnyPairs<Add::kFused>, SplitPlanesAvx2};
-  const bool there = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("avx512vnni");
-  return there ? &kKernels : nullptr;
+  static constexpr ResizeKernels kKernels = {WeightForm::kWords, FilterAnyBand, GroupRows,
+                                             SplitGroup,         SumAnyColumns, SplitPlanesAvx2};
+  return MayUseFasterInstructions() && __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
 }
 
 }  // namespace evenkeel
@@ -322,7 +290,6 @@ const ResizeKernels* VnniKernels() {
 namespace evenkeel {
 
 const ResizeKernels* Avx2Kernels() { return nullptr; }
-const ResizeKernels* VnniKernels() { return nullptr; }
 
 }  // namespace evenkeel
 

@@ -7,7 +7,5 @@ namespace evenkeel {
 
 // Null where this CPU has no AVX2.
 const ResizeKernels* Avx2Kernels();
-// The same with multiplications that add; null where this CPU has no AVX-512 VNNI.
-const ResizeKernels* VnniKernels();
 
 }  // namespace evenkeel

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace evenkeel {
 namespace {
@@ -16,10 +17,15 @@ bool ColumnsFirst(const ResizePlan& plan) {
 
 }  // namespace
 
-void RowResizer::Filter::Set(const Axis& wanted) {
+void RowResizer::Filter::Set(const Axis& wanted, WeightForm form) {
   if (axis == wanted) return;
-  MakeAxisWeights(wanted, &weights);
+  MakeAxisWeights(wanted, form, &weights);
   axis = wanted;
+}
+
+void RowResizer::RowBand::Add(const uint8_t* from, size_t row_bytes) {
+  if (bytes.size() < row_bytes * kBandRows) bytes.resize(row_bytes * kBandRows);
+  std::memcpy(bytes.data() + row_bytes * rows++, from, row_bytes);
 }
 
 void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
@@ -28,7 +34,7 @@ void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
   if (plan_.extent_width == 0) plan_.extent_width = plan.in.width;
   if (plan_.extent_height == 0) plan_.extent_height = plan.in.height;
   sink_ = sink;
-  delivered_ = skipped_ = band_rows_ = 0;
+  arrived_ = skipped_ = delivered_ = fed_.rows = made_.rows = 0;
   const bool rows = plan.in.width != plan.out.width || plan_.extent_width != plan.in.width;
   const bool columns = plan.in.height != plan.out.height || plan_.extent_height != plan.in.height;
   order_ = rows && columns ? ColumnsFirst(plan) ? Order::kColumnsThenRows : Order::kRowsThenColumns
@@ -37,101 +43,130 @@ void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
                            : Order::kNothing;
   if (rows) {
     rows_.Set({plan.in.width, plan.out.width, plan_.left, plan_.window.width, plan_.extent_width, plan.filter,
-               plan.resampler});
-    filtered_.resize(size_t{3} * plan_.window.width * kBandRows);
+               plan.resampler},
+              kernels_.form);
   }
-  planes_.resize(size_t{3} * plan_.window.width);
-  if (!columns) return;
-  columns_.Set({plan.in.height, plan.out.height, plan_.top, plan_.window.height, plan_.extent_height,
-                plan.filter, plan.resampler});
-  ring_.row_bytes = size_t{3} * (order_ == Order::kRowsThenColumns ? plan_.window.width : plan.in.width);
-  ring_.capacity = columns_.weights.pairs_per_output + 1;
-  ring_.rows = ring_.next_output = 0;
-  ring_.pair_values = (2 * ring_.row_bytes + 31) / 32 * 32;
-  ring_.values = ring_.memory.Get(ring_.pair_values * ring_.capacity);
-  ring_.even.resize(ring_.row_bytes);
-  ring_.output.resize(ring_.row_bytes);
+  plane_ = (size_t{plan_.window.width} + 3) / 4 * 4;
+  split_.resize(3 * plane_ * group_);
+  if (columns) StartColumns();
+}
+
+void RowResizer::StartColumns() {
+  columns_.Set({plan_.in.height, plan_.out.height, plan_.top, plan_.window.height, plan_.extent_height,
+                plan_.filter, plan_.resampler},
+               kernels_.form);
+  ring_.columns = order_ == Order::kRowsThenColumns ? 3 * plane_ : size_t{3} * plan_.in.width;
+  ring_.capacity = columns_.weights.groups_per_output + kBandRows / group_;
+  ring_.arrived = ring_.next_output = 0;
+  ring_.lanes = ring_.memory.Get<uint32_t>(InWholeBlocks(ring_.columns) * ring_.capacity);
+  ring_.output.resize(InWholeBlocks(ring_.columns));
   ring_.wanted.resize(ring_.capacity);
-  if (order_ == Order::kColumnsThenRows) band_.resize(ring_.row_bytes * kBandRows);
 }
 
 void RowResizer::Feed(const uint8_t* rgb, size_t stride, uint32_t rows) {
-  const bool rows_first = order_ == Order::kRows || order_ == Order::kRowsThenColumns;
-  for (uint32_t done = 0; done < rows;) {
-    const uint8_t* from = rgb + stride * done;
-    if (rows_first) {
-      const uint32_t count = std::min(kBandRows, rows - done);
-      FilterRows(from, stride, count);
-      done += count;
+  const size_t row_bytes = size_t{3} * plan_.in.width;
+  while (rows > 0) {
+    uint32_t count = std::min(kBandRows, rows);
+    const bool whole_band = fed_.rows == 0 && (count == kBandRows || arrived_ + count == plan_.in.height);
+    if (!whole_band) count = 1;
+    arrived_ += count;
+    if (whole_band) {
+      TakeBand(rgb, stride, count);
     } else {
-      order_ == Order::kNothing ? DeliverInterleaved(from) : FilterColumns(from);
-      ++done;
+      fed_.Add(rgb, row_bytes);
+      if (fed_.rows == kBandRows || complete()) {
+        TakeBand(fed_.bytes.data(), row_bytes, std::exchange(fed_.rows, 0));
+      }
     }
+    rgb += stride * count;
+    rows -= count;
+  }
+}
+
+void RowResizer::TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) {
+  switch (order_) {
+    case Order::kNothing:
+      for (uint32_t r = 0; r < rows; ++r) DeliverInterleaved(rgb + stride * r);
+      break;
+    case Order::kRows:
+      FilterRows(rgb, stride, rows);
+      break;
+    case Order::kRowsThenColumns:
+      FilterRowsToRing(rgb, stride, rows);
+      break;
+    case Order::kColumns:
+    case Order::kColumnsThenRows:
+      PutIntoRing(rgb, stride, rows);
+      break;
   }
 }
 
 void RowResizer::FilterRows(const uint8_t* rgb, size_t stride, uint32_t rows) {
-  const size_t row_bytes = size_t{3} * plan_.window.width;
-  kernels_.filter_band(rgb, stride, rows, rows_.weights, scratch_, filtered_.data(), row_bytes);
+  const size_t columns = 3 * plane_;
+  uint32_t* lanes = lanes_.Get<uint32_t>(columns * kBandRows / group_);
+  uint32_t* out[kBandRows];
+  for (uint32_t i = 0; i < kBandRows / group_; ++i) out[i] = lanes + columns * i;
+  kernels_.filter_band(rgb, stride, rows, rows_.weights, scratch_, plane_, out);
   for (uint32_t r = 0; r < rows; ++r) {
-    const uint8_t* row = filtered_.data() + row_bytes * r;
-    if (order_ == Order::kRowsThenColumns) {
-      FilterColumns(row);
-    } else if (order_ == Order::kColumnsThenRows) {
-      Deliver(row);
-    } else if (skipped_++ >= plan_.top) {
-      Deliver(row);
+    if (r % group_ == 0) {
+      uint8_t* split[kBandRows];
+      for (uint32_t i = 0; i < group_; ++i) split[i] = split_.data() + columns * i;
+      kernels_.split_group(out[r / group_], columns, split);
     }
+    if (order_ == Order::kRows && skipped_++ < plan_.top) continue;
+    Deliver(split_.data() + columns * (r % group_), plane_);
   }
 }
 
-void RowResizer::FilterColumns(const uint8_t* row) {
-  const uint32_t index = ring_.rows++;
-  const bool last = ring_.rows == plan_.in.height;
-  if (index % 2 == 0 && !last) {
-    std::memcpy(ring_.even.data(), row, ring_.row_bytes);
-    return;
-  }
-  // The last row of an odd number stands for its missing other, whose weight is 0.
-  kernels_.pair_rows(index % 2 == 0 ? row : ring_.even.data(), row, ring_.row_bytes, ring_.pair(index / 2));
-  SumReadyRows(index / 2 + 1, last);
+void RowResizer::FilterRowsToRing(const uint8_t* rgb, size_t stride, uint32_t rows) {
+  uint32_t* out[kBandRows];
+  for (uint32_t i = 0; i < kBandRows / group_; ++i) out[i] = ring_.group(ring_.arrived + i);
+  kernels_.filter_band(rgb, stride, rows, rows_.weights, scratch_, plane_, out);
+  ring_.arrived += (rows + group_ - 1) / group_;
+  SumReadyRows();
 }
 
-void RowResizer::SumReadyRows(uint32_t pairs_ready, bool last) {
+void RowResizer::PutIntoRing(const uint8_t* rgb, size_t stride, uint32_t rows) {
+  for (uint32_t first = 0; first < rows; first += group_) {
+    // Rows beyond the last are any: their weights are 0.
+    const uint8_t* from[kBandRows];
+    for (uint32_t i = 0; i < group_; ++i) from[i] = rgb + stride * std::min(first + i, rows - 1);
+    kernels_.group_rows(from, ring_.columns, ring_.group(ring_.arrived++));
+  }
+  SumReadyRows();
+}
+
+void RowResizer::SumReadyRows() {
   const AxisWeights& weights = columns_.weights;
   for (uint32_t& y = ring_.next_output; y < weights.outputs(); ++y) {
-    const uint32_t first = weights.first_pair[y], count = weights.num_pairs[y];
-    if (first + count > pairs_ready) break;
-    for (uint32_t k = 0; k < count; ++k) ring_.wanted[k] = ring_.pair(first + k);
-    kernels_.sum_pairs(ring_.wanted.data(), weights, y, ring_.row_bytes, ring_.output.data());
+    const uint32_t first = weights.first_group[y], count = weights.num_groups[y];
+    if (first + count > ring_.arrived) break;
+    for (uint32_t k = 0; k < count; ++k) ring_.wanted[k] = ring_.group(first + k);
+    kernels_.sum_groups(ring_.wanted.data(), weights, y, ring_.columns, ring_.output.data());
     TakeColumns(ring_.output.data());
   }
-  if (last && order_ == Order::kColumnsThenRows) FlushBand();
+  if (complete() && made_.rows > 0)
+    FilterRows(made_.bytes.data(), ring_.columns, std::exchange(made_.rows, 0));
 }
 
 void RowResizer::TakeColumns(const uint8_t* row) {
-  if (order_ == Order::kRowsThenColumns) return Deliver(row);
+  if (order_ == Order::kRowsThenColumns) return Deliver(row, plane_);
   if (order_ == Order::kColumns) return DeliverInterleaved(row);
-  std::memcpy(band_.data() + ring_.row_bytes * band_rows_, row, ring_.row_bytes);
-  if (++band_rows_ == kBandRows) FlushBand();
+  made_.Add(row, ring_.columns);
+  if (made_.rows == kBandRows) FilterRows(made_.bytes.data(), ring_.columns, std::exchange(made_.rows, 0));
 }
 
-void RowResizer::FlushBand() {
-  if (band_rows_ > 0) FilterRows(band_.data(), ring_.row_bytes, band_rows_);
-  band_rows_ = 0;
-}
-
-void RowResizer::Deliver(const uint8_t* planes) {
-  const uint32_t width = plan_.window.width;
+void RowResizer::Deliver(const uint8_t* planes, size_t plane) {
   if (delivered_++ >= plan_.window.height) return;
-  sink_->Take({{planes, planes + width, planes + 2 * size_t{width}}, width});
+  sink_->Take({{planes, planes + plane, planes + 2 * plane}, plan_.window.width});
 }
 
 // Of an axis that is not filtered the window is cut here.
 void RowResizer::DeliverInterleaved(const uint8_t* rgb) {
   if (order_ == Order::kNothing && skipped_++ < plan_.top) return;
-  kernels_.split_planes(rgb + size_t{3} * plan_.left, plan_.window.width, planes_.data());
-  Deliver(planes_.data());
+  const uint32_t width = plan_.window.width;
+  kernels_.split_planes(rgb + size_t{3} * plan_.left, width, split_.data());
+  Deliver(split_.data(), width);
 }
 
 }  // namespace evenkeel

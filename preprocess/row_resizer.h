@@ -52,45 +52,55 @@ class RowResizer {
   struct Filter {
     Axis axis;
     AxisWeights weights;
-    void Set(const Axis& wanted);
+    void Set(const Axis& wanted, WeightForm form);
   };
-  // Paired source rows of the vertical filter: the latest of them, in a ring.
-  struct PairRing {
-    size_t row_bytes = 0;
-    size_t pair_values = 0;  // of two rows, in whole cache lines
-    uint32_t capacity = 0;   // pairs
-    uint32_t rows = 0;       // arrived
+  // Rows of lanes (see ResizeKernels) that the vertical filter takes: the latest of them, in a ring.
+  struct GroupRing {
+    size_t columns = 0;
+    uint32_t capacity = 0;  // groups
+    uint32_t arrived = 0;
     uint32_t next_output = 0;
-    AlignedValues memory;
-    int16_t* values = nullptr;
-    std::vector<uint8_t> even;  // the row that waits for its other
+    AlignedMemory memory;
+    uint32_t* lanes = nullptr;
     std::vector<uint8_t> output;
-    std::vector<const int16_t*> wanted;
-    int16_t* pair(uint32_t index) { return values + pair_values * (index % capacity); }
+    std::vector<const uint32_t*> wanted;
+    uint32_t* group(uint32_t index) { return lanes + InWholeBlocks(columns) * (index % capacity); }
+  };
+  // Rows that are collected until a band is complete.
+  struct RowBand {
+    std::vector<uint8_t> bytes;
+    uint32_t rows = 0;
+    void Add(const uint8_t* from, size_t row_bytes);
   };
 
+  void StartColumns();
+  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows);
   void FilterRows(const uint8_t* rgb, size_t stride, uint32_t rows);
-  void FilterColumns(const uint8_t* row);
-  void SumReadyRows(uint32_t pairs_ready, bool last);
-  void TakeColumns(const uint8_t* row);  // a row that FilterColumns made
-  void FlushBand();
-  void Deliver(const uint8_t* planes);
+  void FilterRowsToRing(const uint8_t* rgb, size_t stride, uint32_t rows);
+  void PutIntoRing(const uint8_t* rgb, size_t stride, uint32_t rows);
+  void SumReadyRows();
+  void TakeColumns(const uint8_t* row);  // a row that the vertical filter made
+  void Deliver(const uint8_t* planes, size_t plane);
   void DeliverInterleaved(const uint8_t* rgb);
+  bool complete() const { return arrived_ == plan_.in.height; }
 
   const ResizeKernels& kernels_;
+  const uint32_t group_ = GroupOf(kernels_.form);
   ResizePlan plan_;
   RowSink* sink_ = nullptr;
   Order order_ = Order::kNothing;
   Filter rows_;
   Filter columns_;
   BandScratch scratch_;
-  PairRing ring_;
-  std::vector<uint8_t> filtered_;  // a band after the horizontal filter
-  std::vector<uint8_t> band_;      // rows that wait for the horizontal filter, where it comes second
-  uint32_t band_rows_ = 0;
-  std::vector<uint8_t> planes_;
-  uint32_t skipped_ = 0;    // source rows that arrived, where no column is filtered
-  uint32_t delivered_ = 0;  // rows
+  GroupRing ring_;
+  size_t plane_ = 0;            // from plane to plane of what the horizontal filter made
+  AlignedMemory lanes_;         // of a band after the horizontal filter, where the vertical one is not next
+  RowBand fed_;                 // where less than a band comes at once
+  RowBand made_;                // by the vertical filter, where the horizontal one comes second
+  std::vector<uint8_t> split_;  // rows as planes
+  uint32_t arrived_ = 0;        // source rows
+  uint32_t skipped_ = 0;        // of them, above the window, where no column is filtered
+  uint32_t delivered_ = 0;      // rows
 };
 
 }  // namespace evenkeel

@@ -89,16 +89,16 @@ TEST(Resize, Pillow13FiltersColumnsFirstWhereMuchMoreHeightThanWidthIsLost) {
 // One pass of the definition along an axis; `line(i)` is where its output or input pixel i lies.
 Rgb PlainPass(const Rgb& in, uint32_t lines, const Axis& axis, bool along_rows) {
   AxisWeights weights;
-  MakeAxisWeights(axis, &weights);
+  MakeAxisWeights(axis, WeightForm::kBytes, &weights);
   Rgb out(size_t{3} * lines * axis.out);
   for (uint32_t line = 0; line < lines; ++line) {
     for (uint32_t i = 0; i < axis.out * 3; ++i) {
       int64_t sum = weights.half;
-      for (uint32_t k = 0; k < 2 * weights.num_pairs[i / 3]; ++k) {
-        const size_t at = 2 * weights.first_pair[i / 3] + k;
+      for (uint32_t k = 0; k < 4 * weights.num_groups[i / 3]; ++k) {
+        const size_t at = 4 * weights.first_group[i / 3] + k;
         if (at >= axis.in) continue;
         const size_t pixel = along_rows ? size_t{line} * axis.in + at : at * lines + line;
-        sum += int64_t{in[pixel * 3 + i % 3]} * weights.weight(i / 3, k);
+        sum += int64_t{in[pixel * 3 + i % 3]} * weights.values_of(i / 3)[k];
       }
       const size_t pixel = along_rows ? size_t{line} * axis.out + i / 3 : size_t{i / 3} * lines + line;
       out[pixel * 3 + i % 3] = static_cast<uint8_t>(std::clamp<int64_t>(sum >> weights.shift, 0, 255));
@@ -158,17 +158,53 @@ TEST(Resize, AWindowIsThatPartOfTheWhole) {
   }
 }
 
+// What the vector instructions make of a lane: the sum of its inputs' digits, each at its place.
+int32_t FromLanes(const AxisWeights& axis, uint32_t output, uint32_t input) {
+  const uint32_t group = input / axis.group, bits = 32 / axis.group;
+  int64_t weight = 0;
+  for (uint32_t d = 0; d < axis.digits; ++d) {
+    const auto lane = static_cast<uint32_t>(axis.packed_of(output)[group * axis.digits + d]);
+    const uint32_t digit = lane << (32 - bits * (input % axis.group + 1)) >> (32 - bits);
+    const int64_t value = digit - (digit >> (bits - 1) != 0 ? int64_t{1} << bits : 0);
+    weight = (weight << (axis.group == 2 ? AxisWeights::kLowBits : 8)) + value;
+  }
+  return static_cast<int32_t>(weight);
+}
+
+constexpr std::pair<uint32_t, uint32_t> kAxes[] = {{100, 7}, {7, 100},  {5000, 28},
+                                                   {1, 9},   {9000, 7}, {641, 640}};
+
 TEST(Resize, WeightsOfAnOutputSumToOne) {
-  for (auto [in, out] : {std::pair{100u, 7u}, {7u, 100u}, {5000u, 28u}, {1u, 9u}}) {
+  for (auto [in, out] : kAxes) {
     for (Resampler resampler : {Resampler::kPil, Resampler::kAtenU8}) {
       for (ResizeFilter filter : kFilters) {
         AxisWeights axis;
-        MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, &axis);
+        MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, WeightForm::kBytes,
+                        &axis);
         for (uint32_t i = 0; i < out; ++i) {
+          const uint32_t inputs = axis.group * axis.num_groups[i];
           int64_t sum = 0;
-          for (uint32_t k = 0; k < 2 * axis.num_pairs[i]; ++k) sum += axis.weight(i, k);
-          EXPECT_LE(std::abs(sum - (int64_t{1} << axis.shift)), int64_t{2} * axis.num_pairs[i]);
-          EXPECT_LE(2 * axis.first_pair[i] + 2 * axis.num_pairs[i], in + 1);
+          for (uint32_t k = 0; k < inputs; ++k) sum += axis.values_of(i)[k];
+          EXPECT_LE(std::abs(sum - (int64_t{1} << axis.shift)), int64_t{inputs});
+          EXPECT_LT(axis.group * (axis.first_group[i] + axis.num_groups[i]), in + axis.group);
+        }
+      }
+    }
+  }
+}
+
+TEST(Resize, DigitsOfEveryFormAreTheWeight) {
+  for (auto [in, out] : kAxes) {
+    for (Resampler resampler : {Resampler::kPil, Resampler::kAtenU8}) {
+      for (ResizeFilter filter : kFilters) {
+        for (WeightForm form : {WeightForm::kWords, WeightForm::kBytes}) {
+          AxisWeights axis;
+          MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, form, &axis);
+          for (uint32_t i = 0; i < out; ++i) {
+            for (uint32_t k = 0; k < axis.group * axis.num_groups[i]; ++k) {
+              ASSERT_EQ(FromLanes(axis, i, k), axis.values_of(i)[k]) << in << " -> " << out;
+            }
+          }
         }
       }
     }

@@ -1,0 +1,230 @@
+// Sixteen rows are filtered at once: a vector holds four neighbouring pixels of one channel in all of them,
+// so that every lane of every multiplication is of use and a weight is loaded once for all rows. A
+// multiplication takes bytes as they are and one digit of four weights, and adds. Rows are brought into that
+// order in steps of four pixels; what the outputs to come still need of it slides to the front. The sums of
+// four outputs are the vertical filter's lanes when they have been packed to bytes.
+#include "preprocess/resize_avx512.h"
+
+#ifdef __x86_64__
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC's own header, PR105593
+#endif
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "preprocess/resize.h"
+#include "preprocess/resize_avx2.h"
+
+#define EVENKEEL_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#define EVENKEEL_AVX512_INLINE EVENKEEL_AVX512 __attribute__((always_inline)) inline
+
+namespace evenkeel {
+namespace {
+
+constexpr uint32_t kStepPixels = 4;
+constexpr uint32_t kStepBytes = 3 * kStepPixels;
+constexpr uint32_t kGroups = kBandRows / 4;       // of rows
+constexpr size_t kQuadBytes = 3 * 4 * kBandRows;  // four pixels in all rows and channels
+constexpr uint32_t kSlackQuads = 32;              // how far ahead they are made
+constexpr size_t kAhead = 512;                    // bytes of a row
+static_assert(kBandRows == 16 && kColumnBlock == 64);
+
+EVENKEEL_AVX512_INLINE __m512i Load512(const void* from) { return _mm512_loadu_si512(from); }
+EVENKEEL_AVX512_INLINE __m128i Load128(const void* from) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(from));
+}
+
+// Four pixels of 16 rows -> R, G, B: a lane for each row. Reads 16 bytes of each row.
+EVENKEEL_AVX512_INLINE void MakeQuad(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
+  // r0 r1 r2 r3 g0 g1 g2 g3 b0 b1 b2 b3
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1));
+  __m512i a[4];
+  for (int i = 0; i < 4; ++i) {
+    __m512i four = _mm512_castsi128_si512(Load128(rows[i] + at));
+    four = _mm512_inserti32x4(four, Load128(rows[i + 4] + at), 1);
+    four = _mm512_inserti32x4(four, Load128(rows[i + 8] + at), 2);
+    four = _mm512_inserti32x4(four, Load128(rows[i + 12] + at), 3);
+    a[i] = _mm512_shuffle_epi8(four, order);
+  }
+  const __m512i rg01 = _mm512_unpacklo_epi32(a[0], a[1]), rg23 = _mm512_unpacklo_epi32(a[2], a[3]);
+  const __m512i b01 = _mm512_unpackhi_epi32(a[0], a[1]), b23 = _mm512_unpackhi_epi32(a[2], a[3]);
+  _mm512_store_si512(out, _mm512_unpacklo_epi64(rg01, rg23));
+  _mm512_store_si512(out + 64, _mm512_unpackhi_epi64(rg01, rg23));
+  _mm512_store_si512(out + 128, _mm512_unpacklo_epi64(b01, b23));
+}
+
+// The sum of the digits' sums, `high` of the highest digit first, before the shift.
+template <int kDigits>
+EVENKEEL_AVX512_INLINE __m512i Whole(const __m512i (&sums)[kDigits], __m128i shift) {
+  __m512i sum = sums[0];
+  for (int d = 1; d < kDigits; ++d) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), sums[d]);
+  return _mm512_sra_epi32(sum, shift);
+}
+
+// One output pixel of 16 rows: a sum for each row, of each channel.
+template <int kDigits>
+EVENKEEL_AVX512_INLINE void SumQuads(const uint8_t* quads, const AxisWeights& axis, uint32_t x,
+                                     __m512i (&out)[3]) {
+  const int32_t* weights = axis.packed_of(x);
+  __m512i r[kDigits], g[kDigits], b[kDigits];
+  for (int d = 0; d < kDigits; ++d) {
+    r[d] = g[d] = b[d] = d + 1 < kDigits ? _mm512_setzero_si512() : _mm512_set1_epi32(axis.half);
+  }
+  for (uint32_t k = axis.num_groups[x]; k > 0; --k, quads += kQuadBytes, weights += kDigits) {
+    const __m512i red = Load512(quads), green = Load512(quads + 64), blue = Load512(quads + 128);
+    for (int d = 0; d < kDigits; ++d) {
+      const __m512i weight = _mm512_set1_epi32(weights[d]);
+      r[d] = _mm512_dpbusd_epi32(r[d], red, weight);
+      g[d] = _mm512_dpbusd_epi32(g[d], green, weight);
+      b[d] = _mm512_dpbusd_epi32(b[d], blue, weight);
+    }
+  }
+  const __m128i shift = _mm_cvtsi32_si128(axis.shift);
+  out[0] = Whole<kDigits>(r, shift), out[1] = Whole<kDigits>(g, shift), out[2] = Whole<kDigits>(b, shift);
+}
+
+// The quads of a band that the outputs to come need: [begin, end).
+struct QuadWindow {
+  uint8_t* bytes = nullptr;
+  uint32_t capacity = 0;
+  uint32_t begin = 0;
+  uint32_t end = 0;
+
+  const uint8_t* at(uint32_t quad) const { return bytes + kQuadBytes * (quad - begin); }
+};
+
+struct BandRows {
+  const uint8_t* row[kBandRows];
+  size_t bytes;  // of a row
+};
+
+// Makes quads until `needed` are there; those before `first` may go.
+EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t needed, QuadWindow& window) {
+  if (needed - window.begin > window.capacity) {
+    const uint32_t kept_from = std::min(first, window.end);
+    std::memmove(window.bytes, window.at(kept_from), (window.end - kept_from) * kQuadBytes);
+    window.begin = kept_from;
+  }
+  const auto total = static_cast<uint32_t>((band.bytes + kStepBytes - 1) / kStepBytes);
+  const uint32_t end = std::min(total, window.begin + window.capacity);
+  for (; window.end < end; ++window.end) {
+    const size_t at = size_t{kStepBytes} * window.end;
+    uint8_t* out = window.bytes + kQuadBytes * (window.end - window.begin);
+    if (at % 64 < kStepBytes) {  // sixteen rows are more streams than a prefetcher follows
+      for (const uint8_t* row : band.row) {
+        _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
+      }
+    }
+    if (at + 16 <= band.bytes) {
+      MakeQuad(band.row, at, out);
+      continue;
+    }
+    uint8_t tails[kBandRows][16] = {};
+    const uint8_t* rows[kBandRows];
+    for (uint32_t r = 0; r < kBandRows; ++r) {
+      std::memcpy(tails[r], band.row[r] + at, std::min<size_t>(kStepBytes, band.bytes - at));
+      rows[r] = tails[r];
+    }
+    MakeQuad(rows, 0, out);
+  }
+}
+
+template <int kDigits>
+EVENKEEL_AVX512 void FilterDigits(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
+                                  BandScratch& scratch, size_t plane, uint32_t* const* out) {
+  BandRows band;
+  band.bytes = size_t{3} * axis.in;
+  for (uint32_t r = 0; r < kBandRows; ++r) band.row[r] = rgb + stride * std::min(r, rows - 1);
+  QuadWindow window;
+  window.capacity = axis.groups_per_output + kSlackQuads;
+  window.bytes = scratch.groups.Get<uint8_t>(window.capacity * kQuadBytes);
+  window.begin = window.end = axis.first_group[0];
+  const uint32_t outputs = axis.outputs();
+  for (uint32_t x = 0; x < outputs; x += 4) {
+    __m512i pairs[2][3];  // of outputs, as 16 bits
+    for (uint32_t pair = 0; pair < 2; ++pair) {
+      __m512i sums[2][3];
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t at = std::min(x + 2 * pair + i, outputs - 1);
+        const uint32_t first = axis.first_group[at], needed = first + axis.num_groups[at];
+        if (needed > window.end) Extend(band, first, needed, window);
+        SumQuads<kDigits>(window.at(first), axis, at, sums[i]);
+      }
+      for (int c = 0; c < 3; ++c) pairs[pair][c] = _mm512_packs_epi32(sums[0][c], sums[1][c]);
+    }
+    for (int c = 0; c < 3; ++c) {
+      // Of rows 0 to 3: four bytes of each output; then of rows 4 to 7, and so on.
+      const __m512i bytes = _mm512_packus_epi16(pairs[0][c], pairs[1][c]);
+      const size_t to = plane * c + x;
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out[0] + to), _mm512_castsi512_si128(bytes));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out[1] + to), _mm512_extracti32x4_epi32(bytes, 1));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out[2] + to), _mm512_extracti32x4_epi32(bytes, 2));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out[3] + to), _mm512_extracti32x4_epi32(bytes, 3));
+    }
+  }
+}
+
+void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
+                BandScratch& scratch, size_t plane, uint32_t* const* out) {
+  (axis.digits == 2 ? FilterDigits<2> : FilterDigits<3>)(rgb, stride, rows, axis, scratch, plane, out);
+}
+
+template <int kDigits>
+EVENKEEL_AVX512 void SumDigits(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
+                               size_t count, uint8_t* out) {
+  const __m128i shift = _mm_cvtsi32_si128(axis.shift);
+  // Packing takes four columns of each vector in turn.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const uint32_t num_groups = axis.num_groups[y];
+  for (size_t at = 0; at < count; at += kColumnBlock) {
+    const int32_t* weights = axis.packed_of(y);
+    __m512i sums[4][kDigits];
+    for (int d = 0; d < kDigits; ++d) {
+      sums[0][d] = d + 1 < kDigits ? _mm512_setzero_si512() : _mm512_set1_epi32(axis.half);
+      sums[1][d] = sums[2][d] = sums[3][d] = sums[0][d];
+    }
+    for (uint32_t k = 0; k < num_groups; ++k, weights += kDigits) {
+      const uint32_t* lanes = groups[k] + at;
+      for (int i = 0; i < 4; ++i) {
+        const __m512i bytes = Load512(lanes + 16 * i);
+        for (int d = 0; d < kDigits; ++d) {
+          sums[i][d] = _mm512_dpbusd_epi32(sums[i][d], bytes, _mm512_set1_epi32(weights[d]));
+        }
+      }
+    }
+    const __m512i low = _mm512_packs_epi32(Whole<kDigits>(sums[0], shift), Whole<kDigits>(sums[1], shift));
+    const __m512i high = _mm512_packs_epi32(Whole<kDigits>(sums[2], shift), Whole<kDigits>(sums[3], shift));
+    _mm512_storeu_si512(out + at, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
+  }
+}
+
+void SumGroups(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y, size_t count,
+               uint8_t* out) {
+  (axis.digits == 2 ? SumDigits<2> : SumDigits<3>)(groups, axis, y, count, out);
+}
+
+}  // namespace
+
+const ResizeKernels* Avx512Kernels() {
+  if (Avx2Kernels() == nullptr) return nullptr;
+  static const ResizeKernels kKernels = {WeightForm::kBytes, FilterBand, GroupRowsOfBytes,
+                                         SplitGroupOfBytes,  SumGroups,  Avx2Kernels()->split_planes};
+  const bool there = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  return there ? &kKernels : nullptr;
+}
+
+}  // namespace evenkeel
+
+#else
+
+namespace evenkeel {
+
+const ResizeKernels* Avx512Kernels() { return nullptr; }
+
+}  // namespace evenkeel
+
+#endif
