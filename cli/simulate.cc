@@ -1,6 +1,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "core/status.h"
 #include "reorder/policies.h"
 #include "reorder/step_model.h"
+#include "reorder/step_model_degrees.h"
 #include "server/stream.h"
 
 namespace evenkeel::cli {
@@ -28,9 +30,9 @@ struct SimulateArguments {
   uint64_t microbatch_tokens = 0;
   std::string padded;
   std::string model = "mllm-10b", policies;
-  double peak_tflops = 989, intra_node_gbs = 450, inter_node_gbs = 50;
+  double peak_tflops = 989, intra_node_gbs = 450, inter_node_gbs = 50, memory_gb = 80;
   uint32_t tensor_parallel = 1;
-  bool no_recompute = false, json = false;
+  bool context_parallel = false, no_recompute = false, json = false;
   std::string svg;
 };
 
@@ -103,26 +105,37 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   return source;
 }
 
-absl::StatusOr<std::vector<PolicyFigures>> ChosenPolicies(const std::string& names) {
+// Those of `known` that are named, or all.
+template <typename Known>
+absl::StatusOr<std::vector<PolicyFigures>> Choose(const std::string& names, std::span<const Known> known,
+                                                  const Known* (*find)(std::string_view),
+                                                  const std::string& known_names) {
   std::vector<PolicyFigures> chosen;
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(names, ',', absl::SkipEmpty()))) {
-    const Policy* policy = FindPolicy(name);
+    const Known* policy = find(name);
     if (policy == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--policies: '", name, "' is unknown; known are ", PolicyNames()));
+          absl::StrCat("--policies: '", name, "' is unknown; known are ", known_names));
     }
-    chosen.push_back({.policy = policy});
+    chosen.push_back({.name = policy->name, .says = policy->says});
   }
   if (chosen.empty()) {
-    for (const Policy& policy : Policies()) chosen.push_back({.policy = &policy});
+    for (const Known& policy : known) chosen.push_back({.name = policy.name, .says = policy.says});
   }
   return chosen;
+}
+
+absl::StatusOr<std::vector<PolicyFigures>> ChosenPolicies(const SimulateArguments& arguments) {
+  return arguments.context_parallel
+             ? Choose(arguments.policies, DegreePolicies(), FindDegreePolicy, DegreePolicyNames())
+             : Choose(arguments.policies, Policies(), FindPolicy, PolicyNames());
 }
 
 Machine MachineOf(const SimulateArguments& arguments) {
   return {.peak_flops = 1e12 * arguments.peak_tflops,
           .intra_node_bandwidth = 1e9 * arguments.intra_node_gbs,
           .inter_node_bandwidth = 1e9 * arguments.inter_node_gbs,
+          .memory_bytes = 1e9 * arguments.memory_gb,
           .gpus_per_stage = arguments.tensor_parallel,
           .recompute = !arguments.no_recompute};
 }
@@ -134,7 +147,7 @@ absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
         absl::StrCat("--model: '", arguments.model, "' is unknown; known are ", TrainingModelNames()));
   }
   Simulation simulation;
-  EVENKEEL_ASSIGN_OR_RETURN(simulation.policies, ChosenPolicies(arguments.policies));
+  EVENKEEL_ASSIGN_OR_RETURN(simulation.policies, ChosenPolicies(arguments));
   EVENKEEL_ASSIGN_OR_RETURN(const Source source,
                             arguments.trace.empty() ? FromJob(arguments) : FromTrace(arguments));
   EVENKEEL_ASSIGN_OR_RETURN(const Job job, WithCostsOf(*model, source.job));
@@ -143,9 +156,16 @@ absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
     if (step == 0) simulation.samples = samples.lengths;
     for (PolicyFigures& figures : simulation.policies) {
-      EVENKEEL_ASSIGN_OR_RETURN(const Plan plan, PlanByPolicy(*figures.policy, job, samples, source.dummies));
-      EVENKEEL_ASSIGN_OR_RETURN(StepFigures step_figures, ModelStep(job, plan, *model, machine));
-      figures.Add(std::move(step_figures));
+      if (arguments.context_parallel) {
+        const DegreePolicy& policy = *FindDegreePolicy(figures.name);
+        EVENKEEL_ASSIGN_OR_RETURN(StepFigures of_step, ModelDegrees(policy, job, samples, *model, machine));
+        figures.Add(std::move(of_step));
+        continue;
+      }
+      EVENKEEL_ASSIGN_OR_RETURN(const Plan plan,
+                                PlanByPolicy(*FindPolicy(figures.name), job, samples, source.dummies));
+      EVENKEEL_ASSIGN_OR_RETURN(StepFigures of_step, ModelStep(job, plan, *model, machine));
+      figures.Add(std::move(of_step));
     }
   }
   for (PolicyFigures& figures : simulation.policies) figures.Finish();
@@ -197,10 +217,16 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
   with_trace(command->add_option("--microbatch-tokens", arguments->microbatch_tokens,
                                  "llm tokens a microbatch holds at most; 0: one microbatch of any size"));
   command->add_option("--model", arguments->model, absl::StrCat("(mllm-10b) ", TrainingModelNames()));
-  command->add_option("--policies", arguments->policies, absl::StrCat("(all) ", PolicyNames()));
+  command->add_flag("--context-parallel", arguments->context_parallel,
+                    "Compare degrees of context parallelism instead: llm ranks share sequences in groups");
+  command->add_option(
+      "--policies", arguments->policies,
+      absl::StrCat("(all) ", PolicyNames(), "; with --context-parallel ", DegreePolicyNames()));
   command->add_option("--peak-tflops", arguments->peak_tflops, "Of a GPU (989)");
   command->add_option("--intra-node-gbs", arguments->intra_node_gbs, "GB/s of a GPU within its node (450)");
   command->add_option("--inter-node-gbs", arguments->inter_node_gbs, "GB/s of a GPU to other nodes (50)");
+  command->add_option("--memory-gb", arguments->memory_gb,
+                      "Of a GPU (80); with --context-parallel: what bounds a group's tokens");
   command->add_option("--tensor-parallel", arguments->tensor_parallel, "GPUs of a rank's pipeline stage (1)")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--no-recompute", arguments->no_recompute, "Activations are kept for the backward pass");

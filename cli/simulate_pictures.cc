@@ -1,5 +1,5 @@
-// The pictures of `evenkeel simulate`: loads per rank, the slowest pipeline, and how differently the lengths
-// of the phases are spread (OrchMLLM calls it modality composition incoherence).
+// The pictures of `evenkeel simulate`: loads per rank, the slowest pipeline, groups of ranks, and how
+// differently the lengths of the phases are spread (OrchMLLM calls it modality composition incoherence).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -43,8 +43,7 @@ void DrawBars(Svg& svg, double top, double height, const std::vector<double>& va
 
 absl::Status DrawLoads(const PolicyFigures& figures, const std::string& path) {
   const auto& phases = figures.first.phases;
-  Svg svg(kWidth, 60 + 190.0 * phases.size(),
-          absl::StrCat("Time per rank: ", std::string(figures.policy->name)));
+  Svg svg(kWidth, 60 + 190.0 * phases.size(), absl::StrCat("Time per rank: ", std::string(figures.name)));
   for (size_t p = 0; p < phases.size(); ++p) {
     DrawBars(svg, 70 + 190.0 * p, 130, phases[p].seconds, p, std::string(PhaseName(phases[p].phase)));
     svg.Label(kWidth / 2, 70 + 190.0 * p + 148, absl::StrFormat("%d ranks", phases[p].seconds.size()),
@@ -58,7 +57,7 @@ absl::Status DrawPipeline(const PolicyFigures& figures, const std::string& path)
   const size_t stages = timeline.busy.size();
   const double row = 34, top = 64, scale = (kWidth - kLeft - kRight) / timeline.iteration_time;
   Svg svg(kWidth, top + row * stages + 60,
-          absl::StrCat("Slowest pipeline: ", std::string(figures.policy->name), ", bubbles ",
+          absl::StrCat("Slowest pipeline: ", std::string(figures.name), ", bubbles ",
                        Percent(timeline.bubble_share)));
   for (size_t s = 0; s < stages; ++s) {
     svg.Label(kLeft - 8, top + row * s + 20, absl::StrCat("stage ", s), Anchor::kEnd);
@@ -86,6 +85,47 @@ absl::Status DrawPipeline(const PolicyFigures& figures, const std::string& path)
     svg.Label(x + 20, axis + 26, name);
     x += 110;
   }
+  return svg.Write(path);
+}
+
+// Ranks from top to bottom, time from left to right: every group as what its ranks do together.
+absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) {
+  const StepFigures& step = figures.first;
+  const size_t ranks =
+      std::max_element(step.phases.begin(), step.phases.end(), [](const auto& a, const auto& b) {
+        return a.seconds.size() < b.seconds.size();
+      })->seconds.size();
+  const double top = 64, row = std::clamp(640.0 / static_cast<double>(ranks), 1.0, 20.0);
+  const double tall = row * static_cast<double>(ranks), wide = kWidth - kLeft - kRight;
+  const double scale = step.iteration_seconds > 0 ? wide / step.iteration_seconds : 0;
+  Svg svg(kWidth, top + tall + 60,
+          absl::StrCat("Degrees of context parallelism: ", std::string(figures.name), ", waiting ",
+                       Percent(step.bubble_share)));
+  svg.Label(kLeft, 48, absl::StrCat("first microbatch: ", DegreesOf(step)));
+  svg.Rectangle(kLeft, top, wide, tall, kBubble);
+  for (const GroupFigures& group : step.groups) {
+    // Ranks that follow each other are one rectangle.
+    for (size_t first = 0, next = 1; first < group.ranks.size(); first = next, next = first + 1) {
+      while (next < group.ranks.size() && group.ranks[next] == group.ranks[next - 1] + 1) ++next;
+      const double x = kLeft + group.start * scale, length = (group.end - group.start) * scale;
+      const double y = top + row * group.ranks[first], height = row * static_cast<double>(next - first);
+      svg.Rectangle(x, y, std::max(0.0, length - 0.6), height - std::min(0.8, row / 4),
+                    Colour(group.ranks.size() - 1),
+                    absl::StrFormat("degree %d, microbatch %d: %d tokens, %.4g s", group.ranks.size(),
+                                    group.microbatch, group.tokens, group.end - group.start));
+      if (length > 18 && height > 12) {
+        svg.Label(x + length / 2, y + height / 2 + 4, absl::StrCat(group.ranks.size()), Anchor::kMiddle, 11,
+                  "#ffffff");
+      }
+    }
+  }
+  svg.Label(kLeft - 8, top + 10, "rank 0", Anchor::kEnd, 11);
+  svg.Label(kLeft - 8, top + tall, absl::StrCat(ranks - 1), Anchor::kEnd, 11);
+  svg.Label(kLeft, top + tall + 18, "0 s", Anchor::kStart, 11);
+  svg.Label(kWidth - kRight, top + tall + 18, absl::StrFormat("%.4g s", step.iteration_seconds), Anchor::kEnd,
+            11);
+  svg.Label(kWidth / 2, top + tall + 40,
+            "colour and number: the degree; pale: waiting, and the encoders before", Anchor::kMiddle, 11);
   return svg.Write(path);
 }
 
@@ -151,10 +191,14 @@ absl::Status DrawSimulation(const Simulation& simulation, const std::string& fol
   std::filesystem::create_directories(folder, error);
   if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
   for (const PolicyFigures& figures : simulation.policies) {
-    const std::string name = absl::StrCat(std::string(figures.policy->name), ".svg");
+    const std::string name = absl::StrCat(std::string(figures.name), ".svg");
     EVENKEEL_RETURN_IF_ERROR(DrawLoads(figures, absl::StrCat(folder, "/loads-", name)));
-    if (figures.first.slowest.ops.empty()) continue;
-    EVENKEEL_RETURN_IF_ERROR(DrawPipeline(figures, absl::StrCat(folder, "/pipeline-", name)));
+    if (!figures.first.slowest.ops.empty()) {
+      EVENKEEL_RETURN_IF_ERROR(DrawPipeline(figures, absl::StrCat(folder, "/pipeline-", name)));
+    }
+    if (!figures.first.groups.empty()) {
+      EVENKEEL_RETURN_IF_ERROR(DrawDegrees(figures, absl::StrCat(folder, "/degrees-", name)));
+    }
   }
   return DrawLengths(simulation.samples, absl::StrCat(folder, "/lengths.svg"));
 }

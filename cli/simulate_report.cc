@@ -1,10 +1,13 @@
 #include "cli/simulate_report.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "server/event_log.h"
 
 namespace evenkeel::cli {
@@ -24,7 +27,32 @@ std::string Quoted(std::string_view text) {
   return out;
 }
 
+// Of the first step.
+void AppendGroups(const std::vector<GroupFigures>& groups, std::string& out) {
+  const char* comma = "";
+  out += R"(,"groups":[)";
+  for (const GroupFigures& group : groups) {
+    absl::StrAppendFormat(&out, R"(%s{"microbatch":%d,"ranks":[%s],"tokens":%d,"start":%.9g,"end":%.9g})",
+                          comma, group.microbatch, absl::StrJoin(group.ranks, ","), group.tokens, group.start,
+                          group.end);
+    comma = ",";
+  }
+  out += "]";
+}
+
 }  // namespace
+
+std::string DegreesOf(const StepFigures& figures) {
+  std::map<size_t, int, std::greater<>> groups;
+  for (const GroupFigures& group : figures.groups) {
+    if (group.microbatch == 0) ++groups[group.ranks.size()];
+  }
+  std::string out;
+  for (const auto& [degree, count] : groups) {
+    absl::StrAppendFormat(&out, "%s<%d>x%d", out.empty() ? "" : " ", degree, count);
+  }
+  return out;
+}
 
 void PolicyFigures::Add(StepFigures figures) {
   for (double StepFigures::*figure : kMeans) mean.*figure += figures.*figure;
@@ -51,16 +79,23 @@ std::string SimulationTable(const Simulation& simulation) {
     absl::StrAppend(&out, " ", std::string(PhaseName(phase.phase)), " max/mean |");
     rule += "---|";
   }
-  absl::StrAppend(&out, " padding | inter-node MB | exchange, ms | peak memory, GB |\n", rule,
-                  "---|---|---|---|\n");
+  const bool has_groups = !simulation.policies.front().first.groups.empty();
+  absl::StrAppend(&out, " padding | inter-node MB | exchange, ms | peak memory, GB |",
+                  has_groups ? " microbatches of the first step | groups of its first |\n" : "\n", rule,
+                  has_groups ? "---|---|---|---|---|---|\n" : "---|---|---|---|\n");
   for (const PolicyFigures& figures : simulation.policies) {
     const StepFigures& mean = figures.mean;
-    absl::StrAppendFormat(&out, "| %s | %.4f | %.1f %% | %.1f %% |", std::string(figures.policy->name),
+    absl::StrAppendFormat(&out, "| %s | %.4f | %.1f %% | %.1f %% |", std::string(figures.name),
                           mean.iteration_seconds, 100 * mean.bubble_share, 100 * mean.mfu);
     for (const PhaseFigures& phase : mean.phases) absl::StrAppendFormat(&out, " %.3f |", phase.max_over_mean);
-    absl::StrAppendFormat(&out, " %.1f %% | %.1f | %.2f | %.1f |\n", 100 * mean.pad_ratio,
+    absl::StrAppendFormat(&out, " %.1f %% | %.1f | %.2f | %.1f |", 100 * mean.pad_ratio,
                           mean.inter_node_bytes / 1e6, 1e3 * mean.exchange_seconds,
                           mean.peak_memory_bytes / 1e9);
+    if (has_groups) {
+      absl::StrAppend(&out, " ", figures.first.groups.back().microbatch + 1, " | ", DegreesOf(figures.first),
+                      " |");
+    }
+    out += "\n";
   }
   return out;
 }
@@ -75,16 +110,18 @@ std::string SimulationJson(const Simulation& simulation) {
         R"(%s{"policy":%s,"says":%s,"steps":%d,"iteration_seconds":%.9g,"exchange_seconds":%.9g,)"
         R"("bubble_share":%.9g,"mfu":%.9g,"pad_ratio":%.9g,"inter_node_bytes":%.9g,"peak_memory_bytes":%.9g,)"
         R"("phases":[)",
-        comma, Quoted(figures.policy->name), Quoted(figures.policy->says), figures.steps,
-        mean.iteration_seconds, mean.exchange_seconds, mean.bubble_share, mean.mfu, mean.pad_ratio,
-        mean.inter_node_bytes, mean.peak_memory_bytes);
+        comma, Quoted(figures.name), Quoted(figures.says), figures.steps, mean.iteration_seconds,
+        mean.exchange_seconds, mean.bubble_share, mean.mfu, mean.pad_ratio, mean.inter_node_bytes,
+        mean.peak_memory_bytes);
     comma = "";
     for (const PhaseFigures& phase : mean.phases) {
       absl::StrAppendFormat(&out, R"(%s{"phase":%s,"max_over_mean":%.9g,"pad_ratio":%.9g})", comma,
                             Quoted(PhaseName(phase.phase)), phase.max_over_mean, phase.pad_ratio);
       comma = ",";
     }
-    out += "]}";
+    out += "]";
+    if (!figures.first.groups.empty()) AppendGroups(figures.first.groups, out);
+    out += "}";
     comma = ",";
   }
   return out + "]}";

@@ -14,11 +14,6 @@
 namespace evenkeel {
 namespace {
 
-constexpr double kBytesPerValue = 2;          // bf16
-constexpr double kStateBytes = 16;            // of a parameter: bf16 weight and gradient, Adam's in f32
-constexpr double kOptimizerBytes = 12;        // of them
-constexpr double kLayerActivationBytes = 34;  // of a token and hidden dimension
-
 // What one rank computes at once.
 struct Batch {
   double flops = 0;   // forward, padding included
@@ -118,10 +113,7 @@ class Step {
         speed_(machine.peak_flops * machine.gpus_per_stage) {}
 
   absl::StatusOr<StepFigures> Run() {
-    if (!(machine_.peak_flops > 0 && machine_.intra_node_bandwidth > 0 && machine_.inter_node_bandwidth > 0 &&
-          machine_.gpus_per_stage > 0)) {
-      return absl::InvalidArgumentError("the machine's FLOP rate, bandwidths and GPUs must be above 0");
-    }
+    EVENKEEL_RETURN_IF_ERROR(CheckMachine(machine_));
     for (const PhasePlan& phase : plan_.phases) {
       const PhaseModel* of_phase = model_.phase(phase.phase);
       if (of_phase == nullptr) {
@@ -316,16 +308,27 @@ absl::StatusOr<StepFigures> ModelStep(const Job& job, const Plan& plan, const Tr
 }
 
 absl::StatusOr<Job> WithCostsOf(const TrainingModel& model, Job job) {
-  for (PhaseSpec& spec : job.phases) {
-    const PhaseModel* of_phase = model.phase(spec.phase);
-    if (of_phase == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("model ", model.name, " has no phase ", std::string(PhaseName(spec.phase)),
-                       ", which the job or trace has; models: ", TrainingModelNames()));
-    }
-    spec.cost = ForwardFlops(*of_phase);
-  }
+  EVENKEEL_RETURN_IF_ERROR(CheckPhases(job, model));
+  for (PhaseSpec& spec : job.phases) spec.cost = ForwardFlops(*model.phase(spec.phase));
   return job;
+}
+
+absl::Status CheckMachine(const Machine& machine) {
+  if (machine.peak_flops > 0 && machine.intra_node_bandwidth > 0 && machine.inter_node_bandwidth > 0 &&
+      machine.memory_bytes > 0 && machine.gpus_per_stage > 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("the machine's FLOP rate, bandwidths, memory and GPUs must be above 0");
+}
+
+absl::Status CheckPhases(const Job& job, const TrainingModel& model) {
+  for (const PhaseSpec& spec : job.phases) {
+    if (model.phase(spec.phase) != nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("model ", model.name, " has no phase ", std::string(PhaseName(spec.phase)),
+                     ", which the job or trace has; models: ", TrainingModelNames()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace evenkeel

@@ -43,11 +43,25 @@
 
 namespace evenkeel {
 
+inline constexpr double kBytesPerValue = 2;    // bf16
+inline constexpr double kStateBytes = 16;      // of a parameter: bf16 weight and gradient, Adam's in f32
+inline constexpr double kOptimizerBytes = 12;  // of them
+inline constexpr double kLayerActivationBytes = 34;  // of a token and hidden dimension
+
 struct PhaseFigures {
   Phase phase = Phase::kLlm;
   std::vector<double> seconds;  // [ranks] forward and backward, waiting excluded
   double max_over_mean = 1;
   double pad_ratio = 0;  // of the tokens computed, padding
+};
+
+// With context parallelism: ranks that share sequences, from `start` to `end` of the step, in seconds.
+struct GroupFigures {
+  std::vector<uint32_t> ranks;  // of the llm
+  uint32_t microbatch = 0;
+  uint64_t tokens = 0;
+  double start = 0;
+  double end = 0;
 };
 
 struct StepFigures {
@@ -60,6 +74,7 @@ struct StepFigures {
   double peak_memory_bytes = 0;  // of the fullest GPU
   std::vector<PhaseFigures> phases;  // in the order of the plan
   PipelineTimeline slowest;          // with pipeline stages: of the llm rank that takes longest
+  std::vector<GroupFigures> groups;  // with context parallelism: by microbatch
 };
 
 // InvalidArgument: the model has no such phase as the plan; a machine without speed; see CheckPipeline.
@@ -69,5 +84,10 @@ absl::StatusOr<StepFigures> ModelStep(const Job& job, const Plan& plan, const Tr
 // The job with the model's costs in place of its own, so that planners balance what the model counts.
 // InvalidArgument: the model lacks a phase of the job.
 absl::StatusOr<Job> WithCostsOf(const TrainingModel& model, Job job);
+
+// InvalidArgument: a machine without speed, bandwidth, memory or GPUs.
+absl::Status CheckMachine(const Machine& machine);
+// InvalidArgument: the model lacks a phase of the job.
+absl::Status CheckPhases(const Job& job, const TrainingModel& model);
 
 }  // namespace evenkeel

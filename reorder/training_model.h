@@ -23,8 +23,11 @@ struct PhaseModel {
   double parameters = 0;
   uint32_t layers = 0;
   uint32_t hidden = 0;
-  bool causal = false;  // a token attends to those before it only
-  uint32_t window = 0;  // tokens that attend to one another, as in one tile of an image; 0: a whole unit
+  bool causal = false;     // a token attends to those before it only
+  uint32_t window = 0;     // tokens that attend to one another, as in one tile of an image; 0: a whole unit
+  uint32_t key_width = 0;  // of a token's keys in a layer, and of its values: heads may share them; 0: hidden
+
+  uint32_t KeyWidth() const { return key_width > 0 ? key_width : hidden; }
 };
 
 struct TrainingModel {
@@ -49,6 +52,7 @@ struct Machine {
   double peak_flops = 989e12;           // of a GPU; H100, bf16
   double intra_node_bandwidth = 450e9;  // of a GPU, bytes per second and direction
   double inter_node_bandwidth = 50e9;   // the same
+  double memory_bytes = 80e9;           // of a GPU
   uint32_t gpus_per_stage = 1;          // tensor parallel: of a pipeline stage, or of a rank without stages
   bool recompute = true;                // activations are computed again for the backward pass
 };

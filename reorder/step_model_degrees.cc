@@ -1,0 +1,318 @@
+#include "reorder/step_model_degrees.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/status.h"
+#include "reorder/pipeline_order.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr DegreePolicy kPolicies[] = {
+    {.name = "megatron",
+     .says =
+         "Megatron-LM: the best power of two that holds the longest sequence; sequences dealt out in turn"},
+    {.name = "static_power_of_two",
+     .says = "the same degrees, sequences to the group that has least to do",
+     .algorithm = "static_power_of_two"},
+    {.name = "static", .says = "the same with any degree", .algorithm = "static"},
+    {.name = "dhp_powers_of_two",
+     .says = "DHP's packing and dynamic programme, degrees that are powers of two",
+     .algorithm = "dhp",
+     .powers_of_two = true},
+    {.name = "dhp", .says = "DHP: a degree for every group", .algorithm = "dhp"},
+    {.name = "regroup", .says = "ours: groups that follow from the time they take", .algorithm = "regroup"},
+};
+
+// Of FLOPs and of rings, over a forward alone.
+double Passes(const Machine& machine) { return 1 + kBackwardOverForward + (machine.recompute ? 1 : 0); }
+
+double BytesPerToken(const PhaseModel& llm, const Machine& machine) {
+  const double layers = machine.recompute ? kBytesPerValue * llm.layers + kLayerActivationBytes
+                                          : kLayerActivationBytes * llm.layers;
+  return layers * llm.hidden / machine.gpus_per_stage;
+}
+
+// That go round a ring in one forward, of one GPU.
+double RingBytesPerToken(const PhaseModel& llm, const Machine& machine) {
+  return 2 * kBytesPerValue * llm.layers * llm.KeyWidth() / machine.gpus_per_stage;
+}
+
+// A GPU's share of the weights, gradients and optimizer states of all phases of the job.
+double ModelStates(const Job& job, const TrainingModel& model, const Machine& machine) {
+  double parameters = 0;
+  for (const PhaseSpec& spec : job.phases) parameters += model.phase(spec.phase)->parameters;
+  return kStateBytes * parameters /
+         (static_cast<double>(job.phase(Phase::kLlm)->ranks.size()) * machine.gpus_per_stage);
+}
+
+// Ranks of an llm on their nodes, to be taken by the groups of one microbatch.
+class Nodes {
+ public:
+  explicit Nodes(const Job& job) {
+    const std::vector<uint32_t>& ranks = job.phase(Phase::kLlm)->ranks;
+    for (uint32_t r = 0; r < ranks.size(); ++r) free_[job.NodeOf(ranks[r])].push_back(r);
+  }
+
+  struct Taken {
+    std::vector<uint32_t> ranks;
+    uint32_t crossings = 0;  // of the ring
+  };
+  // The fullest node that has room; else nodes in their order.
+  Taken Take(uint32_t degree) {
+    std::vector<uint32_t>* fullest = nullptr;
+    for (auto& [node, ranks] : free_) {
+      if (ranks.size() >= degree && (fullest == nullptr || ranks.size() < fullest->size())) fullest = &ranks;
+    }
+    Taken taken;
+    if (fullest != nullptr) {
+      Move(*fullest, degree, taken.ranks);
+      return taken;
+    }
+    for (auto& [node, ranks] : free_) {
+      const uint32_t missing = degree - static_cast<uint32_t>(taken.ranks.size());
+      const uint32_t here = std::min<uint32_t>(missing, static_cast<uint32_t>(ranks.size()));
+      taken.crossings += here > 0;
+      Move(ranks, here, taken.ranks);
+    }
+    return taken;
+  }
+
+ private:
+  static void Move(std::vector<uint32_t>& from, uint32_t count, std::vector<uint32_t>& to) {
+    to.insert(to.end(), from.begin(), from.begin() + count);
+    from.erase(from.begin(), from.begin() + count);
+  }
+
+  std::map<uint32_t, std::vector<uint32_t>> free_;  // by node, ascending
+};
+
+class Step {
+ public:
+  Step(const Job& job, const StepSamples& samples, const TrainingModel& model, const Machine& machine,
+       const ContextParallelInput& input)
+      : job_(job),
+        samples_(samples),
+        model_(model),
+        machine_(machine),
+        input_(input),
+        seconds_(input.ranks) {}
+
+  StepFigures Run(const ContextParallelPlan& plan) {
+    AddEncoders();
+    for (const ContextParallelMicrobatch& microbatch : plan.microbatches) AddMicrobatch(microbatch);
+    Finish();
+    return std::move(figures_);
+  }
+
+  // Groups of one degree that wait for nobody before the end of the step. Each has every n-th sequence and
+  // runs as many at once as its memory holds.
+  StepFigures RunInTurn(uint32_t degree) {
+    AddEncoders();
+    const size_t groups = input_.ranks / degree;
+    const double start = figures_.iteration_seconds,
+                 room = (input_.memory_per_rank - input_.model_states) * degree;
+    Nodes nodes(job_);
+    for (size_t g = 0; g < groups; ++g) {
+      const Nodes::Taken taken = nodes.Take(degree);
+      double end = start, waits = 0;
+      for (size_t s = g, number = 0; s < input_.sequences.size(); ++number) {
+        std::vector<uint32_t> together;
+        double held = 0;
+        for (; s < input_.sequences.size(); s += groups) {
+          const double more = input_.sequences[s].tokens * input_.memory_per_token;
+          if (!together.empty() && held + more > room) break;
+          held += more;
+          together.push_back(static_cast<uint32_t>(s));
+        }
+        const GroupTime time = AddGroup(taken, together, static_cast<uint32_t>(number), end);
+        end += time.seconds;
+        waits += time.waits;
+      }
+      EndsAt(end, waits);
+    }
+    Finish();
+    return std::move(figures_);
+  }
+
+ private:
+  void AddEncoders() {
+    const double speed = machine_.peak_flops * machine_.gpus_per_stage;
+    std::array<double, kNumPhases> flops = {};
+    for (const SampleLengths& lengths : samples_.lengths) {
+      for (const SampleItem& item : lengths.items) {
+        const Phase phase = PhaseOf(item.medium);
+        flops[static_cast<size_t>(phase)] += ForwardFlops(*model_.phase(phase))(item.lengths.cost_length);
+      }
+    }
+    for (const PhaseSpec& spec : job_.phases) {
+      PhaseFigures& phase = figures_.phases.emplace_back();
+      phase.phase = spec.phase;
+      if (spec.phase == Phase::kLlm) continue;
+      const double seconds = Passes(machine_) * flops[static_cast<size_t>(spec.phase)] / speed / input_.ranks;
+      phase.seconds.assign(input_.ranks, seconds);
+      figures_.iteration_seconds += seconds;
+      worked_ += seconds * input_.ranks;
+    }
+  }
+
+  void AddMicrobatch(const ContextParallelMicrobatch& microbatch) {
+    Nodes nodes(job_);
+    const double start = figures_.iteration_seconds, exchanged = figures_.exchange_seconds;
+    for (const ContextParallelGroup& group : microbatch.groups) {  // the largest first
+      const GroupTime time = AddGroup(nodes.Take(group.degree), group.sequences, microbatches_, start);
+      EndsAt(start + time.seconds, exchanged + time.waits);
+    }
+    ++microbatches_;
+  }
+
+  // The step lasts as long as what ends last.
+  void EndsAt(double end, double waits) {
+    if (end <= figures_.iteration_seconds) return;
+    figures_.iteration_seconds = end;
+    figures_.exchange_seconds = waits;
+  }
+
+  struct GroupTime {
+    double seconds = 0;
+    double waits = 0;  // of that, for the ring
+  };
+  GroupTime AddGroup(const Nodes::Taken& taken, const std::vector<uint32_t>& sequences, uint32_t microbatch,
+                     double start) {
+    const uint32_t degree = static_cast<uint32_t>(taken.ranks.size());
+    double work = 0, attention = 0;
+    uint64_t tokens = 0;
+    for (uint32_t s : sequences) {
+      const double n = input_.sequences[s].tokens;
+      attention += input_.cost.attention * n * n;
+      work += input_.cost.attention * n * n + input_.cost.linear * n;
+      tokens += input_.sequences[s].tokens;
+    }
+    const double ring_bytes = RingBytes(tokens, degree);
+    const double bandwidth =
+        taken.crossings > 0 ? machine_.inter_node_bandwidth : machine_.intra_node_bandwidth;
+    const double waits = std::max(0.0, Passes(machine_) * ring_bytes / bandwidth - attention / degree);
+    const double compute = work / degree;
+    worked_ += work;
+    for (uint32_t r : taken.ranks) seconds_[r] += compute;
+    figures_.inter_node_bytes += ring_bytes * taken.crossings * machine_.gpus_per_stage;
+    const double held = static_cast<double>(tokens) / degree * input_.memory_per_token;
+    figures_.peak_memory_bytes = std::max(figures_.peak_memory_bytes, input_.model_states + held);
+    figures_.groups.push_back({taken.ranks, microbatch, tokens, start, start + compute + waits});
+    return {compute + waits, waits};
+  }
+
+  // What a GPU of a group sends in one forward: of d chunks, all but one.
+  double RingBytes(uint64_t tokens, uint32_t degree) const {
+    return RingBytesPerToken(*model_.phase(Phase::kLlm), machine_) * static_cast<double>(tokens) *
+           (degree - 1) / degree;
+  }
+
+  void Finish() {
+    PhaseFigures& llm = *std::find_if(figures_.phases.begin(), figures_.phases.end(),
+                                      [](const PhaseFigures& phase) { return phase.phase == Phase::kLlm; });
+    double sum = 0, largest = 0;
+    for (double seconds : seconds_) sum += seconds, largest = std::max(largest, seconds);
+    if (sum > 0) llm.max_over_mean = largest * input_.ranks / sum;
+    llm.seconds = std::move(seconds_);
+    const double capacity = figures_.iteration_seconds * input_.ranks;
+    if (!(capacity > 0)) return;
+    figures_.bubble_share = std::max(0.0, 1 - worked_ / capacity);
+    figures_.mfu = (1 + kBackwardOverForward) / Passes(machine_) * worked_ / capacity;
+  }
+
+  const Job& job_;
+  const StepSamples& samples_;
+  const TrainingModel& model_;
+  const Machine& machine_;
+  const ContextParallelInput& input_;
+  std::vector<double> seconds_;  // [ranks] of the llm, waiting excluded
+  double worked_ = 0;            // seconds of all ranks
+  uint32_t microbatches_ = 0;
+  StepFigures figures_;
+};
+
+// The least power of two that holds every sequence; there is one within the ranks.
+uint32_t LeastDegree(const ContextParallelInput& input) {
+  double most = 0;
+  for (const ContextParallelSequence& sequence : input.sequences) {
+    most = std::max(most, sequence.tokens * input.memory_per_token);
+  }
+  uint32_t degree = 1;
+  while (degree * (input.memory_per_rank - input.model_states) < most) degree *= 2;
+  return degree;
+}
+
+}  // namespace
+
+std::span<const DegreePolicy> DegreePolicies() { return kPolicies; }
+
+const DegreePolicy* FindDegreePolicy(std::string_view name) {
+  for (const DegreePolicy& policy : kPolicies) {
+    if (policy.name == name) return &policy;
+  }
+  return nullptr;
+}
+
+std::string DegreePolicyNames() {
+  return absl::StrJoin(kPolicies, ", ",
+                       [](std::string* out, const auto& policy) { out->append(policy.name); });
+}
+
+absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
+                                                 const TrainingModel& model, const Machine& machine,
+                                                 double bandwidth) {
+  EVENKEEL_RETURN_IF_ERROR(CheckMachine(machine));
+  EVENKEEL_RETURN_IF_ERROR(CheckPhases(job, model));
+  if (job.pipeline_stages > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("degrees of context parallelism are modelled without pipelines; the job has ",
+                     job.pipeline_stages, " stages"));
+  }
+  const PhaseModel& llm = *model.phase(Phase::kLlm);
+  const Cost flops = ForwardFlops(llm);
+  const double seconds = Passes(machine) / (machine.peak_flops * machine.gpus_per_stage);
+  ContextParallelInput input{.ranks = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size()),
+                             .memory_per_rank = machine.memory_bytes,
+                             .model_states = ModelStates(job, model, machine),
+                             .memory_per_token = BytesPerToken(llm, machine)};
+  for (const SampleLengths& lengths : samples.lengths)
+    input.sequences.push_back({.tokens = lengths.llm_length});
+  input.cost = {.attention = seconds * flops.quadratic,
+                .linear = seconds * flops.linear,
+                .ring = Passes(machine) * RingBytesPerToken(llm, machine) / bandwidth};
+  return input;
+}
+
+absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& job,
+                                         const StepSamples& samples, const TrainingModel& model,
+                                         const Machine& machine) {
+  std::optional<StepFigures> best;
+  const auto offer = [&](StepFigures figures) {
+    if (!best || figures.iteration_seconds < best->iteration_seconds) best = std::move(figures);
+  };
+  for (double bandwidth : {machine.intra_node_bandwidth, machine.inter_node_bandwidth}) {
+    EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
+                              SequencesOf(job, samples, model, machine, bandwidth));
+    const bool in_turn = policy.algorithm.empty();
+    input.algorithm = in_turn ? "static_power_of_two" : std::string(policy.algorithm);
+    input.powers_of_two = policy.powers_of_two;
+    EVENKEEL_ASSIGN_OR_RETURN(const ContextParallelPlan plan, PlanContextParallel(input));
+    if (!in_turn) {
+      offer(Step(job, samples, model, machine, input).Run(plan));
+      continue;
+    }
+    for (uint32_t degree = LeastDegree(input); degree <= input.ranks; degree *= 2) {
+      offer(Step(job, samples, model, machine, input).RunInTurn(degree));
+    }
+  }
+  return *std::move(best);
+}
+
+}  // namespace evenkeel
