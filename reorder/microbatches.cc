@@ -1,6 +1,7 @@
 #include "reorder/microbatches.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -213,6 +214,30 @@ class Splitter {
 }  // namespace
 
 Split SplitIntoMicrobatches(const SplitProblem& problem) { return Splitter(problem).Run(); }
+
+void BatchesInTurn::Rename(Batching batching, std::span<const Load> cost, std::vector<uint32_t>& rank) {
+  std::vector<Load> batch(had_.size(), 0), dearest(had_.size(), 0), count(had_.size(), 0);
+  for (size_t i = 0; i < cost.size(); ++i) {
+    batch[rank[i]] += cost[i];
+    dearest[rank[i]] = std::max(dearest[rank[i]], cost[i]);
+    ++count[rank[i]];
+  }
+  for (size_t r = 0; batching == Batching::kPadded && r < batch.size(); ++r) batch[r] = count[r] * dearest[r];
+  std::vector<uint32_t> by_batch(had_.size()), by_had(had_.size()), renamed(had_.size());
+  std::iota(by_batch.begin(), by_batch.end(), 0u);
+  std::iota(by_had.begin(), by_had.end(), 0u);
+  std::stable_sort(by_batch.begin(), by_batch.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(group_[a], batch[b]) < std::pair(group_[b], batch[a]);
+  });
+  std::stable_sort(by_had.begin(), by_had.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(group_[a], had_[a]) < std::pair(group_[b], had_[b]);
+  });
+  for (size_t k = 0; k < had_.size(); ++k) {
+    renamed[by_batch[k]] = by_had[k];
+    had_[by_had[k]] += batch[by_batch[k]];
+  }
+  for (uint32_t& r : rank) r = renamed[r];
+}
 
 Split FillInOrder(const SplitProblem& problem) {
   const bool padded = problem.batching == Batching::kPadded;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "reorder/balance.h"
@@ -34,6 +35,22 @@ struct Split {
 // cost; over the ranks, microbatches of one index together have about as much for each encoder in view as
 // those of any other index.
 Split SplitIntoMicrobatches(const SplitProblem& problem);
+
+// Where an encoder runs once per microbatch and its algorithm balances every exchange by itself, the rank
+// that it favours among equal ones would have the dearest item of every microbatch. So batches change places
+// among the ranks of a group: the dearest of an exchange goes to the rank that has had least in those before.
+// Exchanges stay as even as they are.
+class BatchesInTurn {
+ public:
+  // [ranks] which ranks may change places: those of the same number.
+  explicit BatchesInTurn(std::vector<uint32_t> group) : group_(std::move(group)), had_(group_.size(), 0) {}
+  // Renames the ranks of one exchange; [units] each.
+  void Rename(Batching batching, std::span<const Load> cost, std::vector<uint32_t>& rank);
+
+ private:
+  const std::vector<uint32_t> group_;
+  std::vector<Load> had_;  // [ranks]
+};
 
 // What nobody balances: each rank's samples in their order, a new microbatch where the next one does not fit.
 Split FillInOrder(const SplitProblem& problem);

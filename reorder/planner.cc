@@ -1,6 +1,7 @@
 #include "reorder/planner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -175,6 +176,17 @@ class Planner {
     }
   }
 
+  // The ranks among which the phase's algorithm does not care who has a batch, by a number each.
+  std::vector<uint32_t> Interchangeable(size_t e) const {
+    const PhaseSpec& spec = *layout_.encoders[e];
+    const PhaseRanks& ranks = layout_.encoder_ranks[e];
+    if (spec.node_wise || spec.algorithm == NodeWise().name()) return ranks.node;
+    std::vector<uint32_t> group(ranks.size(), 0);
+    const bool stays = spec.algorithm == None().name() || spec.algorithm == BalanceWithoutMoving().name();
+    if (stays) std::iota(group.begin(), group.end(), 0u);
+    return group;
+  }
+
   bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
 
   void PlaceSamples() {
@@ -239,6 +251,7 @@ class Planner {
       units.rank.resize(units.item.size());
       std::vector<std::vector<uint32_t>> members(plan_.num_microbatches);
       for (uint32_t i = 0; i < units.item.size(); ++i) members[llm_.microbatch[units.sample[i]]].push_back(i);
+      BatchesInTurn in_turn(Interchangeable(e));
       for (const std::vector<uint32_t>& group : members) {
         std::vector<uint32_t> sample, length, rows;
         std::vector<Load> load;
@@ -248,7 +261,8 @@ class Planner {
           length.push_back(units.length[i]);
           rows.push_back(units.rows[i]);
         }
-        const std::vector<uint32_t> rank = PlaceGroup(e, sample, load, length, rows);
+        std::vector<uint32_t> rank = PlaceGroup(e, sample, load, length, rows);
+        in_turn.Rename(layout_.encoders[e]->batching, load, rank);
         for (size_t k = 0; k < group.size(); ++k) units.rank[group[k]] = rank[k];
       }
     }
