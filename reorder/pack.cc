@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/status.h"
-#include "reorder/keyed_shuffle.h"
 #include "reorder/pack_problem.h"
 
 namespace evenkeel {
@@ -106,14 +105,10 @@ absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
   return absl::OkStatus();
 }
 
-// A key of its own, so that the order of the bins has nothing to do with what was drawn to form them.
-constexpr uint64_t kOrderKey = 0x62696e206f726472ull;
-
 Packing InOrderOfSteps(const Bins& bins, size_t samples, uint64_t seed) {
   Packing packing{.num_bins = static_cast<uint32_t>(bins.size())};
   packing.bin.resize(samples);
-  reorder::KeyedNumbers numbers(seed ^ kOrderKey);
-  const std::vector<uint32_t> place = reorder::ShuffledOrder(packing.num_bins, numbers);
+  const std::vector<uint32_t> place = reorder::PlacesInSteps(bins, seed);
   for (size_t b = 0; b < bins.size(); ++b) {
     for (uint32_t sample : bins[b]) packing.bin[sample] = place[b];
   }

@@ -10,11 +10,14 @@
 // 2. A deal, largest samples first.
 // 3. Exchanges between bins until they are alike: first the coarse phases by themselves, since they must
 // agree
-//    exactly and leave no choice afterwards, then all of them within the capacities.
+//    exactly and leave no choice afterwards, then all of them, then within the capacities.
 // 4. What still exceeds a capacity leaves its bin, and fills others by best fit or opens new ones.
 //
-// Where samples are so large that only few fit in a bin, dealing cannot do what fitting can: then best-fit
-// decreasing packs the bins, if that takes fewer, and they exchange afterwards.
+// Where that took more bins than planned or left them uneven, two other ways are tried and the best is taken:
+// the fewest bins, and bins packed by best-fit decreasing, which exchange afterwards. Last, the packing is
+// compared with OmniBal's (of a part of the samples where they are many and ours is well ahead): it is no
+// worse in the number of bins and in the distribution ratio of any phase, or OmniBal's bins, after exchanges
+// if these make none of it worse, are taken.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -26,50 +29,70 @@
 namespace evenkeel::reorder {
 namespace {
 
-// Bins beyond the fewest, where lengths are fine.
-constexpr double kSlack = 0.01;
+// Bins beyond the fewest, where lengths are fine: for every phase, since all have to fit at once.
+constexpr double kSlackPerPhase = 0.005;
 
-// Bins beyond the fewest at most, so that a coarse phase is even.
+// Bins are added so that a coarse phase is even while they stay this full; where they cannot be, only if it
+// were more uneven than this, and at most this share of the fewest.
+constexpr double kFullEnough = 0.975;
+constexpr double kEvenEnough = 0.015;
 constexpr double kMostForEvenness = 0.015;
 
 // A phase is coarse where one unit is this share of a bin's mean load.
 constexpr double kCoarse = 0.002;
 
-// At this share more bins than the fewest, packing by best fit is tried too.
-constexpr double kWorthFitting = 0.005;
+// With so many more bins than planned, as a share, or so much more uneven, other ways are tried; and the
+// number of bins is searched to this precision, in so many steps.
+constexpr double kWorthTrying = 0.005;
+constexpr int kMostSteps = 3;
 
 bool IsCoarse(const PackProblem& problem, int phase, double bins) {
   return problem.total[phase] > 0 && problem.unit[phase] * bins > kCoarse * problem.total[phase];
 }
 
-// What uneven steps and empty room cost together, with `bins` bins that are as even as their units allow.
-double Loss(const PackProblem& problem, double bins) {
-  double fill = 0, uneven = 0;
+// Of the fullest phase.
+double Fill(const PackProblem& problem, double bins) {
+  double fill = 0;
   for (int p = 0; p < kNumPhases; ++p) {
-    if (problem.total[p] == 0) continue;
-    const double units = problem.total[p] / bins / problem.unit[p];
-    fill = std::max(fill, units * problem.unit[p] / problem.capacity[p]);
-    if (IsCoarse(problem, p, bins)) uneven += 1 - units / std::ceil(units);
+    if (problem.total[p] > 0) fill = std::max(fill, problem.total[p] / bins / problem.capacity[p]);
   }
-  return 1 - fill + uneven;
+  return fill;
 }
 
-size_t NumBins(const PackProblem& problem) {
-  const double fewest = static_cast<double>(FewestBins(problem));
-  double best = std::ceil(fewest), least_loss = Loss(problem, best);
-  const auto consider = [&](double bins) {
-    bins = std::ceil(bins);
-    if (bins < fewest || bins > fewest * (1 + kMostForEvenness) || Loss(problem, bins) >= least_loss) return;
-    best = bins, least_loss = Loss(problem, bins);
-  };
+// What steps wait for with `bins` bins that are as even as their units allow.
+double Unevenness(const PackProblem& problem, double bins) {
+  double uneven = 0;
   for (int p = 0; p < kNumPhases; ++p) {
-    if (problem.total[p] == 0) continue;
-    if (IsCoarse(problem, p, fewest)) {
-      const double units = problem.total[p] / problem.unit[p];
-      consider(units / std::floor(units / fewest));
-    } else {
-      best = std::max(best, std::ceil(problem.total[p] / problem.capacity[p] * (1 + kSlack)));
-    }
+    if (problem.total[p] == 0 || !IsCoarse(problem, p, bins)) continue;
+    const double units = problem.total[p] / bins / problem.unit[p];
+    uneven += 1 - units / std::ceil(units);
+  }
+  return uneven;
+}
+
+// With the empty room, what both cost together.
+double Loss(const PackProblem& problem, double bins) {
+  return 1 - Fill(problem, bins) + Unevenness(problem, bins);
+}
+
+size_t NumBins(const PackProblem& problem, double fewest) {
+  const double slack =
+      kSlackPerPhase * static_cast<double>(std::count_if(problem.total.begin(), problem.total.end(),
+                                                         [](double total) { return total > 0; }));
+  double best = std::ceil(fewest);
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (problem.total[p] == 0 || IsCoarse(problem, p, fewest)) continue;
+    best = std::max(best, std::ceil(problem.total[p] / problem.capacity[p] * (1 + slack)));
+  }
+  const double least = best;
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (problem.total[p] == 0 || !IsCoarse(problem, p, fewest)) continue;
+    const double units = problem.total[p] / problem.unit[p];
+    const double bins = std::ceil(units / std::floor(units / least));
+    const bool full = Fill(problem, bins) >= kFullEnough;
+    const bool few = bins <= fewest * (1 + kMostForEvenness) && Fill(problem, fewest) < kFullEnough &&
+                     Unevenness(problem, best) > kEvenEnough;
+    if (bins >= least && (full || few) && Loss(problem, bins) < Loss(problem, best)) best = bins;
   }
   return static_cast<size_t>(std::min(best, static_cast<double>(problem.lengths.size())));
 }
@@ -98,10 +121,21 @@ double PassInEach(const PackProblem& problem, std::span<const Direction> directi
 // Fewer exchanges than this share of the bins are not worth another round.
 constexpr double kWorthARound = 0.001;
 
+// Up to which loads, in means, bins of a phase are as even as they can be.
+PhaseLoads Levels(const PackProblem& problem, double bins) {
+  PhaseLoads level{1, 1, 1};
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (!IsCoarse(problem, p, bins)) continue;
+    const double units = problem.total[p] / bins / problem.unit[p];
+    level[p] = std::ceil(units) / units;
+  }
+  return level;
+}
+
 // Coarse phases by themselves, whatever the capacities of the others.
 void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins& exchanging) {
   constexpr int kRounds = 3;
-  ExchangingBins::Aim aim{.keep_capacities = false};
+  ExchangingBins::Aim aim{.level = Levels(problem, bins), .keep_capacities = false};
   for (int p = 0; p < kNumPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 1 : 0.05;
   for (int round = 0; round < kRounds; ++round) {
     aim.pairs = round > 0;
@@ -113,46 +147,197 @@ void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins
   }
 }
 
-// All phases. All bins meet in every direction, the first time to exchange single samples; then the extreme
-// ones as long as it helps.
-void EvenOut(const PackProblem& problem, double bins, int full_rounds, ExchangingBins& exchanging) {
-  constexpr int kRounds = 8;
-  constexpr double kExtremes = 0.0625;
-  ExchangingBins::Aim aim;
+// A round of passes in all axes, or in all diagonals.
+struct Round {
+  bool axes;
+  double share;  // of the bins, from either end
+  bool pairs;
+  bool keep_capacities;
+};
+constexpr double kExtremes = 0.0625;
+constexpr Round kAfterADeal[] = {
+    {true, 0.5, false, false},     {false, 0.5, false, false},     {true, 0.5, false, true},
+    {false, 0.5, false, true},     {true, 0.5, true, true},        {false, kExtremes, true, true},
+    {true, kExtremes, true, true}, {false, kExtremes, true, true}, {true, kExtremes, true, true}};
+constexpr Round kAfterAFit[] = {{true, 0.5, false, true},
+                                {false, 0.5, false, true},
+                                {true, 0.5, true, true},
+                                {false, kExtremes, true, true},
+                                {true, kExtremes, true, true}};
+constexpr Round kAfterAdding[] = {
+    {true, 0.5, false, true}, {false, kExtremes, true, true}, {true, kExtremes, true, true}};
+
+void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rounds,
+             ExchangingBins& exchanging) {
+  ExchangingBins::Aim aim{.level = Levels(problem, bins)};
   for (int p = 0; p < kNumPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 2 : 1;
-  for (int round = 0; round < kRounds; ++round) {
-    aim.pairs = round > 0;
-    const double share = round < full_rounds ? 0.5 : kExtremes;
-    const double exchanged = round % 2 == 0 ? PassInEach(problem, kAxes, share, aim, exchanging)
-                                            : PassInEach(problem, kDiagonals, share, aim, exchanging);
-    if (round > 0 && exchanged < kWorthARound * bins) return;
+  const double phases = static_cast<double>(
+      std::count_if(problem.total.begin(), problem.total.end(), [](double total) { return total > 0; }));
+  for (const Round& round : rounds) {
+    // With three phases there are more passes in a round, and dearer ones.
+    const double share = round.pairs ? std::min(round.share, 1 / phases / phases * 2) : round.share;
+    aim.pairs = round.pairs, aim.keep_capacities = round.keep_capacities;
+    if (round.axes) {
+      PassInEach(problem, kAxes, share, aim, exchanging);
+    } else {
+      PassInEach(problem, kDiagonals, share, aim, exchanging);
+    }
   }
+}
+
+// Deal, exchange, and find a place for the excess.
+Bins DealEvenly(const PackProblem& problem, size_t planned) {
+  const double bins = static_cast<double>(planned);
+  ExchangingBins dealt(problem, planned);
+  dealt.Deal();
+  EvenOutCoarsePhases(problem, bins, dealt);
+  EvenOut(problem, bins, kAfterADeal, dealt);
+  std::vector<uint32_t> excess = dealt.TakeExcess();
+  Bins out = dealt.samples();
+  if (excess.empty()) return out;
+  // Largest first; their order in LargestShareFirst would cost a sort of all.
+  std::sort(excess.begin(), excess.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(problem.lengths[a], a) > std::pair(problem.lengths[b], b);
+  });
+  AddBestFit(problem, excess, out);
+  ExchangingBins filled(problem, out);
+  EvenOut(problem, static_cast<double>(out.size()), kAfterAdding, filled);
+  return filled.samples();
+}
+
+// Bins that keep the capacities, more alike.
+Bins Exchanged(const PackProblem& problem, const Bins& bins) {
+  ExchangingBins exchanging(problem, bins);
+  EvenOut(problem, static_cast<double>(bins.size()), kAfterAFit, exchanging);
+  return exchanging.samples();
+}
+
+struct Judged {
+  Bins bins;
+  std::array<PackedPhase, kNumPhases> measured;
+  double loss = 0;  // empty room in the fullest phase, and what steps wait for beyond what they must
+
+  Judged(const PackProblem& problem, Bins judged) : bins(std::move(judged)) {
+    std::erase_if(bins, [](const std::vector<uint32_t>& bin) { return bin.empty(); });
+    measured = MeasureBins(problem, bins);
+    loss = 1 - Fill(problem, static_cast<double>(bins.size()));
+    for (const PackedPhase& phase : measured) {
+      loss += std::max(0.0, phase.distribution_ratio - phase.distribution_ratio_floor);
+    }
+  }
+  // No worse in bins and any ratio, by `margin`.
+  bool Beats(const Judged& other, double margin) const {
+    if (static_cast<double>(bins.size()) > static_cast<double>(other.bins.size()) * (1 - margin))
+      return false;
+    for (int p = 0; p < kNumPhases; ++p) {
+      if (measured[p].distribution_ratio > std::max(0.0, other.measured[p].distribution_ratio - margin)) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+bool IsUnevenWhereCoarse(const PackProblem& problem, const Judged& judged) {
+  const double bins = static_cast<double>(judged.bins.size());
+  const PhaseLoads level = Levels(problem, bins);
+  for (int p = 0; p < kNumPhases; ++p) {
+    const double reachable = std::max(1 - 1 / level[p], judged.measured[p].distribution_ratio_floor);
+    if (IsCoarse(problem, p, bins) && judged.measured[p].distribution_ratio > reachable + kWorthTrying) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Every so many samples, as a problem of its own.
+PackProblem PartOf(const PackProblem& problem, size_t every) {
+  PackProblem part = problem;
+  part.lengths.clear();
+  part.total = {};
+  for (size_t s = 0; s < problem.lengths.size(); s += every) {
+    part.lengths.push_back(problem.lengths[s]);
+    Add(part.total, problem.lengths[s]);
+  }
+  return part;
+}
+
+// How a packing came to be: a deal to the number of bins that was planned, or to another one, or best fit.
+struct Way {
+  bool is_planned = true;
+  double over_fewest = 0;  // the number of bins; 0: best fit
+};
+
+Judged FindWay(const PackProblem& problem, Way& way) {
+  const double fewest = static_cast<double>(FewestBins(problem));
+  const size_t planned = NumBins(problem, fewest);
+  Judged best(problem, DealEvenly(problem, planned));
+  const auto consider = [&](Bins bins, double over_fewest) {
+    Judged other(problem, std::move(bins));
+    const size_t count = other.bins.size();
+    if (other.loss < best.loss) {
+      best = std::move(other);
+      way = {.is_planned = false, .over_fewest = over_fewest};
+    }
+    return count;
+  };
+  const auto deal = [&](size_t bins) {
+    return consider(DealEvenly(problem, bins), static_cast<double>(bins) / fewest);
+  };
+  const double worth_it = kWorthTrying * static_cast<double>(planned);
+  if (static_cast<double>(best.bins.size() - planned) <= worth_it && !IsUnevenWhereCoarse(problem, best)) {
+    return best;
+  }
+  // The least number that leaves no excess is between what was planned and what it came to.
+  size_t low = planned, high = best.bins.size();
+  for (int step = 0; step<kMostSteps&& static_cast<double>(high - low)> worth_it; ++step) {
+    const size_t middle = low + (high - low) / 2;
+    (deal(middle) > middle ? low : high) = middle;
+  }
+  if (static_cast<double>(planned) > fewest) deal(static_cast<size_t>(fewest));
+  consider(Exchanged(problem, PackBestFitDecreasing(problem)), 0);
+  return best;
+}
+
+// The same way as a part of the samples was packed best.
+Bins PackLikeAPart(const PackProblem& problem, size_t every) {
+  Way way;
+  FindWay(PartOf(problem, every), way);
+  const double fewest = static_cast<double>(FewestBins(problem));
+  if (way.is_planned) return DealEvenly(problem, NumBins(problem, fewest));
+  if (way.over_fewest == 0) return Exchanged(problem, PackBestFitDecreasing(problem));
+  return DealEvenly(problem, static_cast<size_t>(std::ceil(fewest * way.over_fewest)));
+}
+
+// More samples than these are looked at by a part of about as many.
+constexpr size_t kMany = 100000;
+
+// `ours`, or what is no worse than OmniBal's where ours is.
+Bins NoWorseThanOmnibal(const PackProblem& problem, Judged ours) {
+  constexpr double kWellAhead = 0.01;
+  if (ours.bins.size() < problem.devices) return std::move(ours.bins);  // no full step to compare
+  if (problem.lengths.size() > kMany) {
+    // Figures of a part are those of all but for chance, except that there are fewer bins.
+    const size_t every = problem.lengths.size() / kMany;
+    const PackProblem part = PartOf(problem, every);
+    Judged theirs(part, PackOmnibal(part));
+    theirs.bins.resize(theirs.bins.size() * every);
+    if (ours.Beats(theirs, kWellAhead)) return std::move(ours.bins);
+  }
+  Judged theirs(problem, PackOmnibal(problem));
+  if (ours.Beats(theirs, 0)) return std::move(ours.bins);
+  Judged improved(problem, Exchanged(problem, theirs.bins));
+  return std::move(improved.Beats(theirs, 0) ? improved.bins : theirs.bins);
 }
 
 }  // namespace
 
 Bins PackEvenFill(const PackProblem& problem) {
   if (problem.lengths.empty()) return {};
-  const size_t planned = NumBins(problem);
-  ExchangingBins dealt(problem, planned);
-  dealt.Deal();
-  EvenOutCoarsePhases(problem, static_cast<double>(planned), dealt);
-  EvenOut(problem, static_cast<double>(planned), 3, dealt);
-  std::vector<uint32_t> excess = dealt.TakeExcess();
-  Bins bins = dealt.samples();
-  if (excess.empty()) return bins;
-  // Largest first; their order in LargestShareFirst would cost a sort of all.
-  std::sort(excess.begin(), excess.end(), [&](uint32_t a, uint32_t b) {
-    return std::pair(problem.lengths[a], a) > std::pair(problem.lengths[b], b);
-  });
-  AddBestFit(problem, excess, bins);
-  if (static_cast<double>(bins.size()) > static_cast<double>(planned) * (1 + kWorthFitting)) {
-    Bins fitted = PackBestFitDecreasing(problem);
-    if (fitted.size() < bins.size()) bins = std::move(fitted);
-  }
-  ExchangingBins filled(problem, bins);
-  EvenOut(problem, static_cast<double>(bins.size()), 1, filled);
-  return filled.samples();
+  Way way;
+  const size_t every = problem.lengths.size() / kMany;
+  return NoWorseThanOmnibal(
+      problem, every > 1 ? Judged(problem, PackLikeAPart(problem, every)) : FindWay(problem, way));
 }
 
 }  // namespace evenkeel::reorder

@@ -1,7 +1,13 @@
 #include "reorder/pack_exchange.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <utility>
+
+#include "reorder/radix_sort.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -14,9 +20,21 @@ constexpr size_t kRoundsPerBins = 4;
 constexpr float kAlike = 0.001f;
 constexpr float kNearer = 0.999f;
 
-constexpr uint32_t kNone = 0xffffffffu;
+// Room for so many more samples than the mean is made in a bin from the start.
+constexpr size_t kMoreThanMean = 4;
 
-using Keyed = std::pair<double, uint32_t>;
+// What a load off the middle counts where it is above no level.
+constexpr float kSoft = 0.002f;
+
+// Of one phase, where one bin has `off` more than the mean of the two and the other as much less: what is
+// beyond `half` from `middle` exceeds a level.
+inline float Loss(float off, float middle, float half) {
+  const float out = std::abs(off - middle) - half;
+  const float twice = out + std::abs(out);  // 2 max(0, out), in operations that compilers vectorise
+  return 0.25f * (twice * twice) + kSoft * (off * off);
+}
+
+constexpr uint32_t kNone = 0xffffffffu;
 
 double LargestShare(const PhaseLoads& load, const PhaseLoads& to_share) {
   double share = 0;
@@ -24,13 +42,30 @@ double LargestShare(const PhaseLoads& load, const PhaseLoads& to_share) {
   return share;
 }
 
+// By key. Of many entries its upper bits suffice: a ten-thousandth of a load decides nothing.
+void SortKeyed(std::vector<uint64_t>& keyed, std::vector<uint64_t>& spare) {
+  constexpr size_t kFew = 512;
+  constexpr int kLowestBit = 42;
+  if (keyed.size() < kFew) {
+    std::sort(keyed.begin(), keyed.end());
+  } else {
+    RadixSort(keyed, spare, kLowestBit, 64);
+  }
+}
+
+uint64_t KeyedByLoad(double load, uint32_t number) {
+  return Keyed(OrderedBits(static_cast<float>(load)), number);
+}
+
 }  // namespace
 
 // Up to two samples that a bin could give away, as shares: in columns, so that one loop compares a bundle
 // with many. The first is the empty bundle. A bin with many samples offers the first ones.
 struct ExchangingBins::Bundles {
-  static constexpr int kMost = 64;
-  float share[kNumPhases][kMost];
+  static constexpr int kMost = 48;
+  static constexpr int kGroup = 8;             // compared at once
+  static constexpr float kFar = 1e15f;         // a share that no bundle has
+  alignas(32) float share[kNumPhases][kMost];  // [phases that the problem has][bundles]
   uint32_t slot[kMost][2];
   int size = 0;
 };
@@ -38,8 +73,12 @@ struct ExchangingBins::Bundles {
 ExchangingBins::ExchangingBins(const PackProblem& problem, size_t num_bins)
     : problem_(problem), bins_(num_bins) {
   for (int p = 0; p < kNumPhases; ++p) {
-    if (problem.total[p] > 0) to_share_[p] = static_cast<double>(num_bins) / problem.total[p];
+    if (problem.total[p] == 0) continue;
+    to_share_[p] = static_cast<double>(num_bins) / problem.total[p];
+    present_[num_present_++] = p;
   }
+  const size_t expected = num_bins > 0 ? problem.lengths.size() / num_bins + kMoreThanMean : 0;
+  for (Bin& bin : bins_) bin.slots.reserve(expected);
 }
 
 ExchangingBins::ExchangingBins(const PackProblem& problem, const Bins& bins)
@@ -59,51 +98,60 @@ void ExchangingBins::Deal() {
   for (int p = 0; p < kNumPhases; ++p) mean[p] = to_share_[p] > 0 ? 1 / to_share_[p] : 0;
   const std::vector<uint32_t> order = LargestShareFirst(problem_, mean);
   const size_t round = std::max<size_t>(1, bins_.size() / kRoundsPerBins);
-  std::vector<Keyed> takers(bins_.size()), samples;
+  std::vector<uint64_t> all(bins_.size()), takers, samples;
   int phase = 0;
   for (size_t dealt = 0; dealt < order.size(); dealt += samples.size()) {
-    samples.resize(std::min(round, order.size() - dealt));
-    for (uint32_t b = 0; b < bins_.size(); ++b) takers[b] = {LargestShare(bins_[b].load, to_share_), b};
-    const auto last_taker = takers.begin() + static_cast<ptrdiff_t>(samples.size());
-    if (last_taker != takers.end()) std::nth_element(takers.begin(), last_taker, takers.end());
+    const size_t count = std::min(round, order.size() - dealt);
+    for (uint32_t b = 0; b < bins_.size(); ++b) {
+      all[b] = KeyedByLoad(LargestShare(bins_[b].load, to_share_), b);
+    }
+    if (count < bins_.size()) SortKeyed(all, spare_);
     // Much of this phase and little of the next goes to the bin that has it the other way round.
     const int first = phase, second = (phase + 1) % kNumPhases;
     phase = second;
-    for (size_t i = 0; i < samples.size(); ++i) {
-      const PhaseLoads& load = bins_[takers[i].second].load;
-      takers[i].first = to_share_[first] * load[first] - to_share_[second] * load[second];
-      const uint32_t sample = order[dealt + i];
+    takers.resize(count), samples.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t bin = NumberOf(all[i]), sample = order[dealt + i];
+      const PhaseLoads& load = bins_[bin].load;
       const PhaseLengths& length = problem_.lengths[sample];
-      samples[i] = {to_share_[second] * length[second] - to_share_[first] * length[first], sample};
+      const double has = to_share_[first] * load[first] - to_share_[second] * load[second];
+      const double brings = to_share_[second] * length[second] - to_share_[first] * length[first];
+      takers[i] = KeyedByLoad(has, bin);
+      samples[i] = KeyedByLoad(brings, sample);
     }
-    std::sort(takers.begin(), last_taker);
-    std::sort(samples.begin(), samples.end());
-    for (size_t i = 0; i < samples.size(); ++i) Put(bins_[takers[i].second], samples[i].second);
+    SortKeyed(takers, spare_);
+    SortKeyed(samples, spare_);
+    for (size_t i = 0; i < count; ++i) Put(bins_[NumberOf(takers[i])], NumberOf(samples[i]));
   }
 }
 
 void ExchangingBins::Gather(const Bin& bin, const std::array<float, kNumPhases>& scale, bool pairs,
                             Bundles& bundles) const {
-  for (auto& column : bundles.share) column[0] = 0;
+  for (int c = 0; c < num_present_; ++c) bundles.share[c][0] = 0;
   bundles.slot[0][0] = bundles.slot[0][1] = kNone;
   const int singles = static_cast<int>(std::min<size_t>(bin.slots.size(), Bundles::kMost - 1));
   for (int i = 1; i <= singles; ++i) {
     const uint32_t slot = static_cast<uint32_t>(i - 1);
-    for (int p = 0; p < kNumPhases; ++p) {
-      bundles.share[p][i] = scale[p] * static_cast<float>(bin.slots[slot].length[p]);
+    for (int c = 0; c < num_present_; ++c) {
+      bundles.share[c][i] = scale[c] * static_cast<float>(bin.slots[slot].length[present_[c]]);
     }
     bundles.slot[i][0] = slot;
     bundles.slot[i][1] = kNone;
   }
   bundles.size = singles + 1;
-  if (!pairs) return;
-  for (int i = 1; i <= singles; ++i) {
+  for (int i = 1; pairs && i <= singles; ++i) {
     for (int j = i + 1; j <= singles && bundles.size < Bundles::kMost; ++j) {
       const int pair = bundles.size++;
-      for (auto& column : bundles.share) column[pair] = column[i] + column[j];
-      bundles.slot[pair][0] = bundles.slot[i][0];
-      bundles.slot[pair][1] = bundles.slot[j][0];
+      for (int c = 0; c < num_present_; ++c) {
+        bundles.share[c][pair] = bundles.share[c][i] + bundles.share[c][j];
+      }
+      bundles.slot[pair][0] = static_cast<uint32_t>(i - 1);
+      bundles.slot[pair][1] = static_cast<uint32_t>(j - 1);
     }
+  }
+  // To whole groups, with what is nearest to nothing.
+  for (int i = bundles.size; i % Bundles::kGroup != 0; ++i) {
+    for (int c = 0; c < num_present_; ++c) bundles.share[c][i] = Bundles::kFar;
   }
 }
 
@@ -114,16 +162,31 @@ bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
   return true;
 }
 
+template <int kPresent>
 bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
-  std::array<float, kNumPhases> scale, wanted;  // what should go from a to b
-  float best = 0;
-  for (int p = 0; p < kNumPhases; ++p) {
+  // What should go from a to b, and between which loads neither is above its level; see Loss.
+  std::array<float, kNumPhases> scale, wanted, middle, half;
+  float best = 0, above = 0;
+  for (int c = 0; c < kPresent; ++c) {
+    const int p = present_[c];
     const double to_share = aim.weight[p] * to_share_[p];
-    scale[p] = static_cast<float>(to_share);
-    wanted[p] = static_cast<float>(to_share * (a.load[p] - b.load[p]) / 2);
-    best += wanted[p] * wanted[p];
+    const double mean = (a.load[p] + b.load[p]) / 2 * to_share_[p];
+    const auto room = [&](const Bin& bin) {
+      uint32_t longest = 0;
+      for (const Slot& slot : bin.slots) longest = std::max(longest, slot.length[p]);
+      return aim.weight[p] * (std::max(aim.level[p], longest * to_share_[p]) - mean);
+    };
+    const double room_a = room(a), room_b = room(b);
+    scale[c] = static_cast<float>(to_share);
+    wanted[c] = static_cast<float>(to_share * (a.load[p] - b.load[p]) / 2);
+    middle[c] = static_cast<float>((room_a - room_b) / 2);
+    half[c] = static_cast<float>((room_a + room_b) / 2);
+    const float loss = Loss(wanted[c], middle[c], half[c]);
+    best += loss;
+    above += loss - kSoft * (wanted[c] * wanted[c]);
   }
-  if (best < kAlike * kAlike) return false;
+  // Pairs cost more, and are for those that exceed a level.
+  if ((aim.pairs ? above : best) < kAlike * kAlike) return false;
   best *= kNearer;
   Bundles from_a, from_b;
   Gather(a, scale, aim.pairs, from_a);
@@ -140,15 +203,26 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
     return added;
   };
   int give = -1, take = -1;
-  float distance[Bundles::kMost];
+  alignas(32) float distance[Bundles::kMost];
+  const int groups = (from_b.size + Bundles::kGroup - 1) / Bundles::kGroup * Bundles::kGroup;
   for (int i = 0; i < from_a.size; ++i) {
-    std::array<float, kNumPhases> left;
-    for (int p = 0; p < kNumPhases; ++p) left[p] = from_a.share[p][i] - wanted[p];
-    for (int j = 0; j < from_b.size; ++j) {
-      const float x = left[0] - from_b.share[0][j], y = left[1] - from_b.share[1][j],
-                  z = left[2] - from_b.share[2][j];
-      distance[j] = x * x + y * y + z * z;
+    // Distances are not negative, so their bits are ordered as they are, and integers have a minimum that
+    // compilers vectorise.
+    std::array<int32_t, Bundles::kGroup> nearest;
+    nearest.fill(std::numeric_limits<int32_t>::max());
+    std::array<float, kPresent> left;
+    for (int c = 0; c < kPresent; ++c) left[c] = wanted[c] - from_a.share[c][i];
+    for (int j = 0; j < groups; j += Bundles::kGroup) {
+      for (int k = 0; k < Bundles::kGroup; ++k) {
+        float sum = 0;
+        for (int c = 0; c < kPresent; ++c) {
+          sum += Loss(left[c] + from_b.share[c][j + k], middle[c], half[c]);
+        }
+        distance[j + k] = sum;
+        nearest[k] = std::min(nearest[k], std::bit_cast<int32_t>(sum));
+      }
     }
+    if (std::bit_cast<float>(*std::min_element(nearest.begin(), nearest.end())) >= best) continue;
     for (int j = 0; j < from_b.size; ++j) {
       if (distance[j] >= best) continue;
       if (aim.keep_capacities) {
@@ -161,44 +235,51 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
     }
   }
   if (give < 0) return false;
+  struct Taken {
+    Slot slot[2];
+    int count = 0;
+  };
   // The later slot first, so that the earlier one stays where it is.
-  const auto remove = [](Bin& bin, const uint32_t* slots, std::vector<Slot>& out) {
+  const auto remove = [](Bin& bin, const uint32_t* slots) {
+    Taken out;
     for (int k = 1; k >= 0; --k) {
       if (slots[k] == kNone) continue;
-      out.push_back(bin.slots[slots[k]]);
+      out.slot[out.count++] = bin.slots[slots[k]];
       for (int p = 0; p < kNumPhases; ++p) bin.load[p] -= bin.slots[slots[k]].length[p];
       bin.slots[slots[k]] = bin.slots.back();
       bin.slots.pop_back();
     }
+    return out;
   };
-  std::vector<Slot> given, taken;
-  remove(a, from_a.slot[give], given);
-  remove(b, from_b.slot[take], taken);
-  for (const Slot& slot : taken) Put(a, slot.sample);
-  for (const Slot& slot : given) Put(b, slot.sample);
+  const auto put = [](Bin& bin, const Taken& in) {
+    for (int k = 0; k < in.count; ++k) {
+      bin.slots.push_back(in.slot[k]);
+      Add(bin.load, in.slot[k].length);
+    }
+  };
+  const Taken given = remove(a, from_a.slot[give]), taken = remove(b, from_b.slot[take]);
+  put(a, taken);
+  put(b, given);
   return true;
 }
 
 size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim& aim) {
-  std::vector<Keyed> order(bins_.size());
+  order_.resize(bins_.size());
   for (uint32_t b = 0; b < bins_.size(); ++b) {
     double key = 0;
     for (int p = 0; p < kNumPhases; ++p) key -= direction[p] * to_share_[p] * bins_[b].load[p];
-    order[b] = {key, b};
+    order_[b] = KeyedByLoad(key, b);
   }
+  SortKeyed(order_, spare_);
   const size_t half = bins_.size() / 2;
   const size_t pairs = std::min(half, static_cast<size_t>(share * static_cast<double>(bins_.size())) + 1);
-  const auto head = order.begin() + static_cast<ptrdiff_t>(pairs);
-  const auto tail = order.end() - static_cast<ptrdiff_t>(pairs);
-  if (pairs < half) {
-    std::nth_element(order.begin(), head, order.end());
-    std::nth_element(head, tail, order.end());
-  }
-  std::sort(order.begin(), head);
-  std::sort(tail, order.end());
+  const auto exchange = num_present_ == 1   ? &ExchangingBins::Exchange<1>
+                        : num_present_ == 2 ? &ExchangingBins::Exchange<2>
+                                            : &ExchangingBins::Exchange<3>;
   size_t exchanged = 0;
   for (size_t i = 0; i < pairs; ++i) {
-    exchanged += Exchange(bins_[order[i].second], bins_[order[order.size() - 1 - i].second], aim);
+    exchanged +=
+        (this->*exchange)(bins_[NumberOf(order_[i])], bins_[NumberOf(order_[order_.size() - 1 - i])], aim);
   }
   return exchanged;
 }

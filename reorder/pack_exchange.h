@@ -1,10 +1,11 @@
 // A fixed number of bins that exchange samples until they are alike in every phase.
 //
-// Two bins exchange bundles of up to two samples each. Of all pairs of bundles the one is taken whose
-// difference comes nearest, over all phases, to half the difference of the bins: what makes the sum of their
-// squared loads least. In a pass the bins are sorted by one phase, or by one phase less another, and the
-// first meets the last. Since the average of such a pair is near the mean of all bins, a few passes suffice,
-// in time linear in the samples but for the sort.
+// Two bins exchange bundles of up to two samples each: of all pairs of bundles the one that leaves least of
+// their loads, squared, above the level of a phase, which is the mean, or the next whole number of its units,
+// or the longest sample of the bin where that is more. What a step waits for is its fullest bin; that others
+// are less full costs nothing by itself, so it counts little. In a pass the bins are sorted by one phase, or
+// by one phase less another, and the first meets the last. Since the average of such a pair is near the mean
+// of all bins, a few passes suffice, in time linear in the samples.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,11 @@ class ExchangingBins {
   // capacities.
   void Deal();
 
-  // How much evenness of a phase counts, and whether an exchange may push a bin over a capacity, or further
-  // over.
   struct Aim {
-    PhaseLoads weight{};
-    bool keep_capacities = true;
-    bool pairs = true;  // bundles of two, too
+    PhaseLoads weight{};          // how much evenness of a phase counts
+    PhaseLoads level{1, 1, 1};    // up to which loads are even, in means
+    bool keep_capacities = true;  // no exchange pushes a bin over a capacity, or further over
+    bool pairs = true;            // bundles of two, too
   };
   // A direction in which bins are compared: the sum over the phases of load times factor, loads being shares
   // of the mean.
@@ -55,13 +55,16 @@ class ExchangingBins {
 
   void Put(Bin& bin, uint32_t sample);
   bool Keeps(const Bin& bin, const PhaseLoads& added) const;
-  void Gather(const Bin& bin, const std::array<float, kNumPhases>& offset, bool pairs,
-              Bundles& bundles) const;
+  void Gather(const Bin& bin, const std::array<float, kNumPhases>& scale, bool pairs, Bundles& bundles) const;
+  template <int kPresent>
   bool Exchange(Bin& a, Bin& b, const Aim& aim);
 
   const PackProblem& problem_;
-  PhaseLoads to_share_{};  // 1 / mean load of a bin
+  PhaseLoads to_share_{};                  // 1 / mean load of a bin
+  std::array<int, kNumPhases> present_{};  // phases that the problem has, first
+  int num_present_ = 0;
   std::vector<Bin> bins_;
+  std::vector<uint64_t> order_, spare_;  // of a pass
 };
 
 }  // namespace evenkeel::reorder

@@ -28,8 +28,24 @@ std::vector<uint32_t> LongestOf(const Packing& packing, const std::vector<uint32
 // Of steps [first, last) of bins; whole steps where there is one.
 size_t CountedSteps(size_t bins, size_t devices) { return bins < devices ? (bins > 0) : bins / devices; }
 
-void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest, size_t devices,
-                  PackedPhase& phase) {
+double PadRatio(const Packing& packing, const std::vector<uint32_t>& lengths) {
+  if (packing.num_bins == 0) return 0;
+  const std::vector<uint64_t> load = LoadsOf(packing, lengths);
+  const std::vector<uint32_t> longest = LongestOf(packing, lengths);
+  std::vector<uint32_t> count(packing.num_bins, 0);
+  for (uint32_t bin : packing.bin) ++count[bin];
+  double ratio = 0;
+  for (uint32_t b = 0; b < packing.num_bins; ++b) {
+    const double padded = static_cast<double>(longest[b]) * count[b];
+    if (padded > 0) ratio += 1 - static_cast<double>(load[b]) / padded;
+  }
+  return ratio / packing.num_bins;
+}
+
+}  // namespace
+
+void reorder::MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest,
+                           size_t devices, PackedPhase& phase) {
   const double total = static_cast<double>(std::accumulate(load.begin(), load.end(), uint64_t{0}));
   if (load.empty() || total == 0) return;
   const double mean_of_all = total / static_cast<double>(load.size());
@@ -49,22 +65,6 @@ void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>
   phase.distribution_ratio /= static_cast<double>(steps);
   phase.distribution_ratio_floor /= static_cast<double>(steps);
 }
-
-double PadRatio(const Packing& packing, const std::vector<uint32_t>& lengths) {
-  if (packing.num_bins == 0) return 0;
-  const std::vector<uint64_t> load = LoadsOf(packing, lengths);
-  const std::vector<uint32_t> longest = LongestOf(packing, lengths);
-  std::vector<uint32_t> count(packing.num_bins, 0);
-  for (uint32_t bin : packing.bin) ++count[bin];
-  double ratio = 0;
-  for (uint32_t b = 0; b < packing.num_bins; ++b) {
-    const double padded = static_cast<double>(longest[b]) * count[b];
-    if (padded > 0) ratio += 1 - static_cast<double>(load[b]) / padded;
-  }
-  return ratio / packing.num_bins;
-}
-
-}  // namespace
 
 absl::Status PackCheck(const PackInput& input, const Packing& packing) {
   if (input.phases.empty() || packing.capacities.size() != input.phases.size()) {
@@ -115,7 +115,7 @@ PackFigures MeasurePack(const PackInput& input, const Packing& packing) {
     if (phase.capacity > 0) {
       phase.fill = static_cast<double>(total) / static_cast<double>(phase.capacity) / packing.num_bins;
     }
-    MeasureSteps(load, LongestOf(packing, lengths), input.devices, phase);
+    reorder::MeasureSteps(load, LongestOf(packing, lengths), input.devices, phase);
     figures.fill = std::max(figures.fill, phase.fill);
   }
   figures.bins_bound = reorder::FewestBins(reorder::MakePackProblem(input, packing.capacities));

@@ -1,39 +1,12 @@
 #include "reorder/pack_problem.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <tuple>
-#include <utility>
+
+#include "reorder/keyed_shuffle.h"
+#include "reorder/radix_sort.h"
 
 namespace evenkeel::reorder {
-namespace {
-
-// L2 of one phase: of the samples longer than capacity - k, none shares a bin with one of at least k; those
-// longer than half the capacity share none with each other; the rest of at least k fills what they leave.
-uint64_t MartelloToth(std::vector<uint32_t> lengths, double capacity) {
-  std::sort(lengths.begin(), lengths.end());
-  std::vector<double> sum(lengths.size() + 1, 0.0);
-  for (size_t i = 0; i < lengths.size(); ++i) sum[i + 1] = sum[i] + lengths[i];
-  const auto longer_than = [&](double bound) {  // index of the first one
-    return static_cast<size_t>(
-        std::partition_point(lengths.begin(), lengths.end(), [&](uint32_t l) { return l <= bound; }) -
-        lengths.begin());
-  };
-  const size_t half = longer_than(capacity / 2);
-  double best = static_cast<double>(lengths.size() - half);
-  for (size_t i = 0; i < half; ++i) {
-    if (lengths[i] == 0 || (i > 0 && lengths[i] == lengths[i - 1])) continue;
-    const size_t alone = longer_than(capacity - lengths[i]);
-    const double left = static_cast<double>(alone - half) * capacity - (sum[alone] - sum[half]);
-    const double more = std::max(0.0, std::ceil((sum[half] - sum[i] - left) / capacity));
-    best = std::max(best, static_cast<double>(lengths.size() - half) + more);
-  }
-  return static_cast<uint64_t>(best);
-}
-
-}  // namespace
-
 uint64_t CommonDivisor(const std::vector<uint32_t>& lengths) {
   uint64_t divisor = 0;
   for (uint32_t length : lengths) divisor = std::gcd(divisor, uint64_t{length});
@@ -41,7 +14,8 @@ uint64_t CommonDivisor(const std::vector<uint32_t>& lengths) {
 }
 
 PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>& capacities) {
-  PackProblem problem{.seed = input.seed, .iterations = std::max(1u, input.iterations)};
+  PackProblem problem{
+      .seed = input.seed, .iterations = std::max(1u, input.iterations), .devices = input.devices};
   problem.lengths.resize(input.phases.front().lengths.size());
   for (size_t i = 0; i < input.phases.size(); ++i) {
     const std::vector<uint32_t>& lengths = input.phases[i].lengths;
@@ -56,41 +30,63 @@ PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>&
   return problem;
 }
 
-uint64_t FewestBins(const PackProblem& problem) {
-  uint64_t fewest = problem.lengths.empty() ? 0 : 1;
-  std::vector<uint32_t> lengths(problem.lengths.size());
-  for (int p = 0; p < kNumPhases; ++p) {
-    if (problem.total[p] == 0) continue;
-    const double whole_units = std::floor(problem.capacity[p] / problem.unit[p]) * problem.unit[p];
-    for (size_t s = 0; s < lengths.size(); ++s) lengths[s] = problem.lengths[s][p];
-    fewest = std::max(fewest, MartelloToth(lengths, whole_units));
-  }
-  return fewest;
-}
-
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole) {
   PhaseLoads scale{};
   for (int p = 0; p < kNumPhases; ++p) scale[p] = whole[p] > 0 ? 1 / whole[p] : 0;
-  struct Keyed {
-    double largest, sum;
-    uint32_t sample;
-    bool operator<(const Keyed& other) const {
-      return std::tuple(-largest, -sum, sample) < std::tuple(-other.largest, -other.sum, other.sample);
-    }
-  };
-  std::vector<Keyed> keyed(problem.lengths.size());
-  for (uint32_t s = 0; s < keyed.size(); ++s) {
-    double largest = 0, sum = 0;
+  std::vector<uint64_t> by_sum(problem.lengths.size()), spare;
+  std::vector<float> largest(problem.lengths.size());
+  for (uint32_t s = 0; s < by_sum.size(); ++s) {
+    double most = 0, sum = 0;
     for (int p = 0; p < kNumPhases; ++p) {
       const double share = problem.lengths[s][p] * scale[p];
-      largest = std::max(largest, share), sum += share;
+      most = std::max(most, share), sum += share;
     }
-    keyed[s] = {largest, sum, s};
+    largest[s] = static_cast<float>(most);
+    by_sum[s] = Keyed(~OrderedBits(static_cast<float>(sum)), s);
   }
-  std::sort(keyed.begin(), keyed.end());
-  std::vector<uint32_t> order(keyed.size());
-  std::transform(keyed.begin(), keyed.end(), order.begin(), [](const Keyed& entry) { return entry.sample; });
+  RadixSort(by_sum, spare, 32, 64);
+  for (uint64_t& keyed : by_sum) {
+    keyed = Keyed(~OrderedBits(largest[NumberOf(keyed)]), NumberOf(keyed));
+  }
+  RadixSort(by_sum, spare, 32, 64);
+  std::vector<uint32_t> order(by_sum.size());
+  std::transform(by_sum.begin(), by_sum.end(), order.begin(), NumberOf);
   return order;
+}
+
+std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed) {
+  // A key of its own, so that the order of the bins has nothing to do with what was drawn to form them.
+  constexpr uint64_t kOrderKey = 0x62696e206f726472ull;
+  std::vector<uint64_t> by_first(bins.size()), spare;
+  for (uint32_t b = 0; b < bins.size(); ++b) {
+    by_first[b] = Keyed(*std::min_element(bins[b].begin(), bins[b].end()), b);
+  }
+  RadixSort(by_first, spare, 32, 64);
+  KeyedNumbers numbers(seed ^ kOrderKey);
+  const std::vector<uint32_t> shuffled = ShuffledOrder(static_cast<uint32_t>(bins.size()), numbers);
+  std::vector<uint32_t> place(bins.size());
+  for (size_t i = 0; i < by_first.size(); ++i) place[NumberOf(by_first[i])] = shuffled[i];
+  return place;
+}
+
+std::array<PackedPhase, kNumPhases> MeasureBins(const PackProblem& problem, const Bins& bins) {
+  const std::vector<uint32_t> place = PlacesInSteps(bins, problem.seed);
+  std::array<PackedPhase, kNumPhases> measured;
+  std::vector<uint64_t> load(bins.size());
+  std::vector<uint32_t> longest(bins.size());
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (problem.total[p] == 0) continue;
+    for (size_t b = 0; b < bins.size(); ++b) {
+      uint64_t sum = 0;
+      uint32_t most = 0;
+      for (uint32_t sample : bins[b]) {
+        sum += problem.lengths[sample][p], most = std::max(most, problem.lengths[sample][p]);
+      }
+      load[place[b]] = sum, longest[place[b]] = most;
+    }
+    MeasureSteps(load, longest, problem.devices, measured[p]);
+  }
+  return measured;
 }
 
 }  // namespace evenkeel::reorder

@@ -23,6 +23,7 @@ struct PackProblem {
   PhaseLoads unit{};  // the lengths' greatest common divisor: loads are multiples of it
   uint64_t seed = 0;
   uint32_t iterations = 1;
+  uint32_t devices = 1;
 };
 
 // The problem that an input is with these capacities, by the input's phases; targets are left 0.
@@ -31,8 +32,7 @@ PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>&
 // At least 1.
 uint64_t CommonDivisor(const std::vector<uint32_t>& lengths);
 
-// No packing has fewer bins: by total, and by the samples of which no two or few share a bin (Martello and
-// Toth, "Lower bounds and reduction procedures for the bin packing problem", 1990, L2), in the worst phase.
+// No packing has fewer bins; in the worst phase. See pack_bounds.cc.
 uint64_t FewestBins(const PackProblem& problem);
 
 // Samples from the largest share of `whole` in any phase to the smallest; equal ones by the sum of their
@@ -56,6 +56,17 @@ using Bins = std::vector<std::vector<uint32_t>>;  // [bins] samples of each
 Bins PackOmnibal(const PackProblem& problem);
 Bins PackBestFitDecreasing(const PackProblem& problem);
 Bins PackEvenFill(const PackProblem& problem);
+
+// The place of every bin in the order of the steps: a shuffle by the seed of the bins by their first samples,
+// the same for the same bins whatever order they come in. No bin is empty.
+std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed);
+
+// distribution_ratio, its floor and max_over_mean of bins in that order.
+std::array<PackedPhase, kNumPhases> MeasureBins(const PackProblem& problem, const Bins& bins);
+
+// The same of one phase, of the loads and longest samples of bins in the order of the steps.
+void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest, size_t devices,
+                  PackedPhase& phase);
 
 // Samples, largest first, each to the bin of `bins` where it fits and leaves least, else to a new one.
 void AddBestFit(const PackProblem& problem, const std::vector<uint32_t>& samples, Bins& bins);

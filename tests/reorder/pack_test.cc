@@ -121,6 +121,62 @@ TEST(Pack, MeasuresTheRatiosOfThePaper) {
   EXPECT_EQ(figures.bins_bound, 3u);
 }
 
+// Of samples from `next` on, the fewest bins, when those of `load` are there already.
+size_t ExhaustiveBins(const std::vector<uint32_t>& lengths, uint32_t capacity, size_t next,
+                      std::vector<uint32_t>& load) {
+  if (next == lengths.size()) return load.size();
+  load.push_back(lengths[next]);
+  size_t fewest = ExhaustiveBins(lengths, capacity, next + 1, load);
+  load.pop_back();
+  for (uint32_t& bin : load) {
+    if (bin + lengths[next] > capacity) continue;
+    bin += lengths[next];
+    fewest = std::min(fewest, ExhaustiveBins(lengths, capacity, next + 1, load));
+    bin -= lengths[next];
+  }
+  return fewest;
+}
+
+TEST(Pack, BoundsBinsByNoMoreThanTheOptimum) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Random random(seed);
+    PackInput input;
+    const uint32_t unit = 1 + static_cast<uint32_t>(random.Below(3)) * 500;
+    input.phases = {{.phase = Phase::kLlm, .capacity = unit * (6 + random.Below(8)) + random.Below(unit)}};
+    for (size_t s = 0; s < 1 + random.Below(8); ++s) {
+      input.phases[0].lengths.push_back(unit * static_cast<uint32_t>(1 + random.Below(6)));
+    }
+    std::vector<uint32_t> load;
+    const size_t fewest =
+        ExhaustiveBins(input.phases[0].lengths, static_cast<uint32_t>(input.phases[0].capacity), 0, load);
+    const Packing packing = *Pack(input);
+    EXPECT_LE(MeasurePack(input, packing).bins_bound, fewest) << seed;
+    EXPECT_GE(packing.num_bins, fewest) << seed;
+  }
+}
+
+TEST(Pack, ProvesWhatCoarseLengthsCannotFill) {
+  // Eight of five units in 42: a bin and a twentieth of its room stays empty, whatever is done.
+  PackInput input;
+  input.phases = {{.phase = Phase::kVision, .capacity = 42 * 1024 + 700}};
+  input.phases[0].lengths.assign(8000, 5 * 1024);
+  input.phases[0].lengths.push_back(1024);
+  const Packing packing = *Pack(input);
+  EXPECT_EQ(MeasurePack(input, packing).bins_bound, 1000u);
+  EXPECT_EQ(packing.num_bins, 1000u);
+}
+
+TEST(Pack, OrdersTheSameBinsAlikeWhateverMadeThem) {
+  PackInput input;
+  input.phases = {{.phase = Phase::kLlm, .capacity = 100}};
+  for (uint32_t s = 0; s < 500; ++s) input.phases[0].lengths.push_back(51 + s % 49);
+  const std::vector<uint32_t> ours = Pack(input)->bin;  // no two samples fit in one
+  for (const char* algorithm : {"omnibal", "best_fit_decreasing"}) {
+    input.algorithm = algorithm;
+    EXPECT_EQ(Pack(input)->bin, ours) << algorithm;
+  }
+}
+
 TEST(PackCheck, FindsWhatIsWrong) {
   PackInput input;
   input.phases = {{.phase = Phase::kLlm, .capacity = 10, .lengths = {4, 7}}};
@@ -139,6 +195,37 @@ TEST(EvenFill, MakesEveryStepEvenAndEveryBinFull) {
     EXPECT_LE(figures.phases[0].distribution_ratio, 0.05);
     EXPECT_GE(figures.fill, 0.97);
   }
+}
+
+// Mostly five tiles, a few of one and three: no bin of 42 can be filled by fives.
+TEST(EvenFill, TakesNoMoreBinsThanCoarseLengthsAsk) {
+  std::vector<uint32_t> tiles(30, 5);
+  tiles.insert(tiles.end(), {1, 3, 3});
+  const PackInput input = DrawTiles(8, 30000, tiles, 9);
+  const PackFigures figures = FiguresOf(input, "even_fill");
+  const double bins = 30000 / figures.samples_per_bin;
+  EXPECT_LE(bins, 1.002 * static_cast<double>(figures.bins_bound));
+  EXPECT_LT(figures.fill, 0.97);
+  EXPECT_LE(figures.phases[0].distribution_ratio, 0.05);
+}
+
+TEST(EvenFill, IsNoWorseThanOmnibalInAnyFigureOfSmallProblems) {
+  int compared = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    PackInput input = DrawPackInput(Numbers(seed));
+    input.algorithm = "omnibal";
+    const auto packed = Pack(input);
+    if (!packed.ok() || packed->num_bins < input.devices) continue;
+    const PackFigures theirs = MeasurePack(input, *packed), ours = FiguresOf(input, "even_fill");
+    // With fewer bins than devices there is no full step to compare.
+    if (static_cast<double>(packed->bin.size()) / ours.samples_per_bin < input.devices) continue;
+    ++compared;
+    EXPECT_GE(ours.fill, theirs.fill - 1e-12) << seed;
+    for (size_t p = 0; p < ours.phases.size(); ++p) {
+      EXPECT_LE(ours.phases[p].distribution_ratio, theirs.phases[p].distribution_ratio + 1e-12) << seed;
+    }
+  }
+  EXPECT_GT(compared, 1000);
 }
 
 TEST(EvenFill, IsNoWorseThanOmnibalAtThePapersCapacities) {
@@ -171,7 +258,7 @@ TEST(EvenFill, IsAsEvenAsGiantSamplesAllow) {
   const PackFigures figures = FiguresOf(input, "even_fill");
   EXPECT_GE(figures.fill, 0.97);
   EXPECT_LE(figures.phases[1].distribution_ratio, figures.phases[1].distribution_ratio_floor + 0.02);
-  EXPECT_LE(figures.phases[0].distribution_ratio, figures.phases[0].distribution_ratio_floor + 0.05);
+  EXPECT_LE(figures.phases[0].distribution_ratio, 0.05);
 }
 
 TEST(BestFitDecreasing, PacksPairsAsTightAsCanBe) {

@@ -1,0 +1,174 @@
+// How few bins could do, so that a planner knows when it is done and a reader why a fill is not reached.
+//
+// Two bounds per phase, by its lengths alone:
+// - Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem" (1990), L2: by the
+//   samples of which no two or few share a bin.
+// - Gilmore and Gomory, "A linear programming approach to the cutting stock problem" (1961), where lengths
+// are
+//   few different numbers of whole units (tiles, images): a weight per length such that no bin that keeps the
+//   capacity weighs more than one; the weights of all samples together are a bound. Weights come from the
+//   linear programme in doubles; then they are rounded to whole numbers, and what a bin weighs at most is
+//   found exactly, so that the bound holds whatever rounding did.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "reorder/pack_problem.h"
+#include "reorder/radix_sort.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+// L2 of one phase: of the samples longer than capacity - k, none shares a bin with one of at least k; those
+// longer than half the capacity share none with each other; the rest of at least k fills what they leave.
+// Lengths come sorted.
+uint64_t MartelloToth(const std::vector<uint64_t>& lengths, double capacity) {
+  std::vector<double> sum(lengths.size() + 1, 0.0);
+  for (size_t i = 0; i < lengths.size(); ++i) sum[i + 1] = sum[i] + static_cast<double>(lengths[i]);
+  const auto longer_than = [&](double bound) {  // index of the first one
+    return static_cast<size_t>(
+        std::partition_point(lengths.begin(), lengths.end(),
+                             [&](uint64_t l) { return static_cast<double>(l) <= bound; }) -
+        lengths.begin());
+  };
+  const size_t half = longer_than(capacity / 2);
+  double best = static_cast<double>(lengths.size() - half);
+  for (size_t i = 0; i < half; ++i) {
+    if (lengths[i] == 0 || (i > 0 && lengths[i] == lengths[i - 1])) continue;
+    const size_t alone = longer_than(capacity - static_cast<double>(lengths[i]));
+    const double left = static_cast<double>(alone - half) * capacity - (sum[alone] - sum[half]);
+    const double more = std::max(0.0, std::ceil((sum[half] - sum[i] - left) / capacity));
+    best = std::max(best, static_cast<double>(lengths.size() - half) + more);
+  }
+  return static_cast<uint64_t>(best);
+}
+
+// A length that is not 0, in units, and how many samples have it.
+struct Class {
+  size_t units = 0;
+  uint64_t samples = 0;
+};
+
+// The programme's tables stay small: so many lengths at most, and lengths times capacity in units.
+constexpr size_t kMostClasses = 64;
+constexpr size_t kMostSteps = size_t{1} << 16;
+constexpr int kMostPatterns = 400;
+
+// Of sorted lengths; empty where there are too many of them.
+std::vector<Class> ClassesOf(const std::vector<uint64_t>& lengths, uint64_t unit) {
+  std::vector<Class> classes;
+  for (uint64_t length : lengths) {
+    if (length == 0) continue;
+    if (classes.empty() || classes.back().units != length / unit) {
+      if (classes.size() == kMostClasses) return {};
+      classes.push_back({static_cast<size_t>(length / unit), 0});
+    }
+    ++classes.back().samples;
+  }
+  return classes;
+}
+
+// The most that one bin can weigh, each class as often as it fits; `pattern` has how often.
+template <typename Weight>
+Weight HeaviestBin(const std::vector<Class>& classes, size_t capacity, const std::vector<Weight>& weight,
+                   std::vector<uint32_t>* pattern) {
+  std::vector<Weight> most(capacity + 1, 0);
+  std::vector<uint32_t> last(capacity + 1, ~0u);  // the class that was added; none: a unit stays empty
+  for (size_t c = 1; c <= capacity; ++c) {
+    most[c] = most[c - 1];
+    for (uint32_t k = 0; k < classes.size(); ++k) {
+      if (classes[k].units > c) break;
+      const Weight with = most[c - classes[k].units] + weight[k];
+      if (with > most[c]) most[c] = with, last[c] = k;
+    }
+  }
+  if (pattern != nullptr) {
+    pattern->assign(classes.size(), 0);
+    for (size_t c = capacity; c > 0;) {
+      if (last[c] == ~0u) {
+        --c;
+      } else {
+        ++(*pattern)[last[c]], c -= classes[last[c]].units;
+      }
+    }
+  }
+  return most[capacity];
+}
+
+// Weights of the classes by the simplex method, patterns being generated where they are worth it.
+std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity) {
+  constexpr double kWorthIt = 1e-9;
+  const size_t n = classes.size();
+  // The basis at first: every class by itself, as often as it fits. Its inverse, and how often each pattern
+  // is used.
+  std::vector<std::vector<double>> inverse(n, std::vector<double>(n, 0.0));
+  std::vector<double> used(n), weight(n);
+  for (size_t k = 0; k < n; ++k) {
+    inverse[k][k] = 1 / static_cast<double>(capacity / classes[k].units);
+    used[k] = static_cast<double>(classes[k].samples) * inverse[k][k];
+  }
+  std::vector<uint32_t> pattern;
+  std::vector<double> column(n);
+  for (int generated = 0; generated < kMostPatterns; ++generated) {
+    for (size_t k = 0; k < n; ++k) {
+      weight[k] = 0;
+      for (size_t row = 0; row < n; ++row) weight[k] += inverse[row][k];
+      weight[k] = std::max(0.0, weight[k]);
+    }
+    if (HeaviestBin(classes, capacity, weight, &pattern) <= 1 + kWorthIt) break;
+    size_t leaves = n;
+    double least = 0;
+    for (size_t row = 0; row < n; ++row) {
+      column[row] = 0;
+      for (size_t k = 0; k < n; ++k) column[row] += inverse[row][k] * pattern[k];
+      if (column[row] <= kWorthIt) continue;
+      const double ratio = used[row] / column[row];
+      if (leaves == n || ratio < least) leaves = row, least = ratio;
+    }
+    if (leaves == n) break;
+    const double pivot = column[leaves];
+    for (double& value : inverse[leaves]) value /= pivot;
+    used[leaves] /= pivot;
+    for (size_t row = 0; row < n; ++row) {
+      if (row == leaves || column[row] == 0) continue;
+      for (size_t k = 0; k < n; ++k) inverse[row][k] -= column[row] * inverse[leaves][k];
+      used[row] = std::max(0.0, used[row] - column[row] * used[leaves]);
+    }
+  }
+  return weight;
+}
+
+uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity) {
+  constexpr double kWhole = 1 << 20;
+  const std::vector<double> weights = Weights(classes, capacity);
+  std::vector<uint64_t> whole;
+  for (double weight : weights) whole.push_back(static_cast<uint64_t>(std::min(1.0, weight) * kWhole));
+  const uint64_t heaviest = HeaviestBin(classes, capacity, whole, nullptr);
+  if (heaviest == 0) return 0;
+  uint64_t all = 0;
+  for (size_t k = 0; k < classes.size(); ++k) all += whole[k] * classes[k].samples;
+  return (all + heaviest - 1) / heaviest;
+}
+
+}  // namespace
+
+uint64_t FewestBins(const PackProblem& problem) {
+  uint64_t fewest = problem.lengths.empty() ? 0 : 1;
+  std::vector<uint64_t> lengths(problem.lengths.size()), spare;
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (problem.total[p] == 0) continue;
+    const double units = std::floor(problem.capacity[p] / problem.unit[p]);
+    const double capacity = units * problem.unit[p];
+    for (size_t s = 0; s < lengths.size(); ++s) lengths[s] = problem.lengths[s][p];
+    RadixSort(lengths, spare, 0, 64 - std::countl_zero(static_cast<uint64_t>(capacity)));
+    fewest = std::max(fewest, MartelloToth(lengths, capacity));
+    if (units > kMostSteps) continue;
+    const std::vector<Class> classes = ClassesOf(lengths, static_cast<uint64_t>(problem.unit[p]));
+    if (classes.empty() || static_cast<double>(classes.size()) * units > kMostSteps) continue;
+    fewest = std::max(fewest, GilmoreGomory(classes, static_cast<size_t>(units)));
+  }
+  return fewest;
+}
+
+}  // namespace evenkeel::reorder
