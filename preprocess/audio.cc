@@ -1,14 +1,17 @@
 #include "preprocess/audio.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/audio_packet.h"
 #include "preprocess/ffmpeg.h"
+#include "preprocess/scratch.h"
 
 namespace evenkeel {
 namespace {
@@ -155,14 +158,62 @@ float ToFloat(int32_t value) { return static_cast<float>(value * (1.0 / 21474836
 float ToFloat(float value) { return value; }
 float ToFloat(double value) { return static_cast<float>(value); }
 
+// A clip's mono samples at its own rate, in the order of the decode: kept until it is known that they count,
+// then resampled. So that of a clip of any length no more than a packet's samples are in memory.
+class MonoStream {
+ public:
+  // Of what comes, the first `wanted` samples are resampled.
+  MonoStream(uint64_t wanted, SpeechResampler& resampler) : wanted_(wanted), resampler_(resampler) {}
+
+  // Samples so far, those beyond `wanted` included.
+  uint64_t size() const { return passed_ + kept_.size(); }
+  // Room for `count` more.
+  float* Append(size_t count) {
+    kept_.resize(kept_.size() + count);
+    return kept_.data() + kept_.size() - count;
+  }
+  // Drops what is kept beyond the first `count` samples of the clip.
+  void CutTo(uint64_t count) {
+    if (size() > count) kept_.resize(count - std::min(count, passed_));
+  }
+  absl::Status Pass() {
+    const uint64_t left = wanted_ - std::min(wanted_, passed_);
+    EVENKEEL_RETURN_IF_ERROR(
+        resampler_.Feed(std::span<const float>(kept_).first(std::min<uint64_t>(left, kept_.size()))));
+    passed_ += kept_.size();
+    kept_.clear();
+    return absl::OkStatus();
+  }
+  // Zeroes for what did not come; returns their number.
+  absl::StatusOr<uint64_t> Fill() {
+    static constexpr std::array<float, 4096> kZeroes{};
+    const uint64_t missing = wanted_ - std::min(wanted_, passed_);
+    for (uint64_t left = missing; left > 0;) {
+      const uint64_t count = std::min<uint64_t>(left, kZeroes.size());
+      EVENKEEL_RETURN_IF_ERROR(resampler_.Feed(std::span(kZeroes).first(count)));
+      left -= count;
+    }
+    return missing;
+  }
+
+ private:
+  static std::vector<float>& Kept() {
+    static thread_local std::vector<float> kept;
+    return Emptied(kept);
+  }
+
+  const uint64_t wanted_;
+  SpeechResampler& resampler_;
+  uint64_t passed_ = 0;
+  std::vector<float>& kept_ = Kept();
+};
+
 // Appends the mean of the channels, summed in their order.
 template <typename T>
-void AppendMean(const AVFrame& frame, bool planar, std::vector<float>& out) {
+void AppendMean(const AVFrame& frame, bool planar, MonoStream& out) {
   const size_t channels = static_cast<size_t>(frame.ch_layout.nb_channels);
   const size_t count = static_cast<size_t>(frame.nb_samples);
-  const size_t begin = out.size();
-  out.resize(begin + count);
-  float* sums = out.data() + begin;
+  float* sums = out.Append(count);
   for (size_t c = 0; c < channels; ++c) {
     const T* values = reinterpret_cast<const T*>(frame.extended_data[planar ? c : 0]) + (planar ? 0 : c);
     const size_t step = planar ? 1 : channels;
@@ -176,7 +227,7 @@ void AppendMean(const AVFrame& frame, bool planar, std::vector<float>& out) {
   for (size_t i = 0; i < count; ++i) sums[i] /= static_cast<float>(channels);
 }
 
-absl::Status AppendFrame(const AVFrame& frame, const MediaFacts& facts, std::vector<float>& out) {
+absl::Status AppendFrame(const AVFrame& frame, const MediaFacts& facts, MonoStream& out) {
   if (frame.sample_rate != static_cast<int>(facts.sample_rate) ||
       frame.ch_layout.nb_channels != static_cast<int>(facts.channels)) {
     return absl::DataLossError(absl::StrCat(
@@ -207,8 +258,7 @@ absl::Status AppendFrame(const AVFrame& frame, const MediaFacts& facts, std::vec
   return absl::OkStatus();
 }
 
-absl::Status Drain(AVCodecContext& decoder, AVFrame& frame, const MediaFacts& facts,
-                   std::vector<float>& out) {
+absl::Status Drain(AVCodecContext& decoder, AVFrame& frame, const MediaFacts& facts, MonoStream& out) {
   while (true) {
     int code = avcodec_receive_frame(&decoder, &frame);
     if (code == AVERROR(EAGAIN) || code == AVERROR_EOF) return absl::OkStatus();
@@ -220,21 +270,18 @@ absl::Status Drain(AVCodecContext& decoder, AVFrame& frame, const MediaFacts& fa
   }
 }
 
-struct MonoClip {
-  std::vector<float> samples;
-  uint64_t padding = 0;  // at their end: packets carry them, but the container cuts them off
-};
-
-// The clip's first `wanted` samples at its own rate, or a few more; fewer where it ends.
-absl::StatusOr<MonoClip> DecodeMono(std::string_view suffix, std::span<const std::byte> bytes,
-                                    const Limits& limits, const MediaFacts& facts, uint64_t wanted) {
-  EVENKEEL_ASSIGN_OR_RETURN(MediaInput input, MediaInput::Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits));
+// The clip's first `wanted` samples at its own rate, or a few more; fewer where it ends. Returns how many of
+// those at its end packets carry, but the container cuts off.
+absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std::byte> bytes,
+                                    const Limits& limits, const MediaFacts& facts, uint64_t wanted,
+                                    MonoStream& samples) {
+  MediaInput input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits));
   EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
   PacketPtr packet(av_packet_alloc());
   FramePtr frame(av_frame_alloc());
   SampleCount count(input.stream());
-  std::vector<float> samples;
   while (samples.size() <= wanted && NextAudio(input, *packet)) {
     count.Add(*packet);
     if (count.ends_by_time()) av_packet_free_side_data(packet.get());  // the count knows better
@@ -244,15 +291,16 @@ absl::StatusOr<MonoClip> DecodeMono(std::string_view suffix, std::span<const std
       return absl::DataLossError(absl::StrCat("audio at sample ", samples.size(), ": ", FfmpegMessage(code)));
     }
     EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, facts, samples));
-    if (count.ends_by_duration() && samples.size() > count.carried()) samples.resize(count.carried());
+    if (count.ends_by_duration()) samples.CutTo(count.carried());
+    EVENKEEL_RETURN_IF_ERROR(samples.Pass());
   }
   if (samples.size() <= wanted) {
     avcodec_send_packet(decoder.get(), nullptr);
     EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, facts, samples));
+    EVENKEEL_RETURN_IF_ERROR(samples.Pass());
   }
-  if (samples.empty()) return absl::DataLossError("audio of which no sample can be decoded");
-  const uint64_t padding = count.ends_by_time() ? count.carried() - count.shown() : 0;
-  return MonoClip{std::move(samples), padding};
+  if (samples.size() == 0) return absl::DataLossError("audio of which no sample can be decoded");
+  return count.ends_by_time() ? count.carried() - count.shown() : 0;
 }
 
 }  // namespace
@@ -260,7 +308,8 @@ absl::StatusOr<MonoClip> DecodeMono(std::string_view suffix, std::span<const std
 absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const std::byte> bytes,
                                       const Limits& limits) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(MediaInput input, MediaInput::Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits));
+  MediaInput input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits));
   const AVCodecParameters& parameters = *input.stream().codecpar;
   EVENKEEL_RETURN_IF_ERROR(DecoderOf(parameters.codec_id).status());
   const int channels = parameters.ch_layout.nb_channels;
@@ -297,16 +346,17 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
   // A second more than is asked for: the resampling filter looks ahead.
   const uint64_t needed = (max_samples + kSpeechRate) * facts.sample_rate / kSpeechRate;
   const uint64_t wanted = std::min(facts.num_samples, needed);
-  EVENKEEL_ASSIGN_OR_RETURN(MonoClip clip, DecodeMono(suffix, bytes, limits, facts, wanted));
-  std::vector<float>& mono = clip.samples;
-  DecodedAudio decoded;
-  if (mono.size() < wanted) decoded.filled = wanted - mono.size();
-  if (mono.size() > wanted + clip.padding && wanted == facts.num_samples) {
-    decoded.trimmed = mono.size() - wanted - clip.padding;
+  static thread_local ScratchBytes memory;
+  const std::span<float> out = memory.GetAs<float>(std::min(SpeechSamples(facts), max_samples));
+  EVENKEEL_ASSIGN_OR_RETURN(SpeechResampler resampler, SpeechResampler::Start(facts.sample_rate, out));
+  MonoStream mono(wanted, resampler);
+  EVENKEEL_ASSIGN_OR_RETURN(const uint64_t padding, DecodeMono(suffix, bytes, limits, facts, wanted, mono));
+  DecodedAudio decoded{.samples = out};
+  if (mono.size() > wanted + padding && wanted == facts.num_samples) {
+    decoded.trimmed = mono.size() - wanted - padding;
   }
-  mono.resize(wanted);
-  EVENKEEL_ASSIGN_OR_RETURN(decoded.samples, ResampleToSpeech(mono, facts.sample_rate,
-                                                              std::min(SpeechSamples(facts), max_samples)));
+  EVENKEEL_ASSIGN_OR_RETURN(decoded.filled, mono.Fill());
+  EVENKEEL_RETURN_IF_ERROR(resampler.Finish());
   return decoded;
 }
 

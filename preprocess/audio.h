@@ -9,14 +9,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/words.h"
+
+struct soxr;
 
 namespace evenkeel {
 
@@ -30,9 +32,10 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
 uint64_t SpeechSamples(const MediaFacts& facts);
 
 struct DecodedAudio {
-  std::vector<float> samples;  // mono, 16 kHz; min(SpeechSamples(facts), max_samples) of them
-  uint64_t filled = 0;         // samples of the clip's own rate that the decode did not deliver; zeroes
-  uint64_t trimmed = 0;        // ... that it delivered beyond the facts; dropped
+  // Mono, 16 kHz; min(SpeechSamples(facts), max_samples) of them. The thread's, until its next DecodeSpeech.
+  std::span<const float> samples;
+  uint64_t filled = 0;   // samples of the clip's own rate that the decode did not deliver; zeroes
+  uint64_t trimmed = 0;  // ... that it delivered beyond the facts; dropped
 };
 // The first `max_samples` samples at 16 kHz. DataLoss: nothing could be decoded, or another rate or number of
 // channels than the facts say.
@@ -40,10 +43,26 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
                                           const Limits& limits, const MediaFacts& facts,
                                           uint64_t max_samples);
 
-// soxr.cc: `in` from `rate` Hz to 16 kHz, exactly `num_out` samples; zeroes where the filter delivers fewer.
-// Unimplemented: a rate that is not on the tested list.
-absl::StatusOr<std::vector<float>> ResampleToSpeech(std::span<const float> in, uint32_t rate,
-                                                    uint64_t num_out);
+// soxr.cc: a clip to 16 kHz, in pieces; what comes out does not depend on how it was cut.
+//
+//   EVENKEEL_ASSIGN_OR_RETURN(auto resampler, SpeechResampler::Start(44100, out));
+//   while (...) EVENKEEL_RETURN_IF_ERROR(resampler.Feed(some));
+//   EVENKEEL_RETURN_IF_ERROR(resampler.Finish());   // `out` is full; zeroes where the filter delivers fewer
+class SpeechResampler {
+ public:
+  // Writes to `out` from its begin; what the clip has beyond is dropped. Unimplemented: a rate that is not on
+  // the tested list.
+  static absl::StatusOr<SpeechResampler> Start(uint32_t rate, std::span<float> out);
+  absl::Status Feed(std::span<const float> in);
+  absl::Status Finish();
+
+ private:
+  struct Free {
+    void operator()(soxr* resampler) const;
+  };
+  std::unique_ptr<soxr, Free> soxr_;  // null where the clip has that rate already
+  std::span<float> out_;              // what is still to be written
+};
 bool IsTestedRate(uint32_t rate);
 
 }  // namespace evenkeel

@@ -1,6 +1,8 @@
 #include "preprocess/ffmpeg.h"
 
 extern "C" {
+#include <libavutil/cpu.h>
+#include <libavutil/dict.h>
 #include <libavutil/mem.h>
 }
 
@@ -10,6 +12,7 @@ extern "C" {
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/cpu.h"
 #include "core/status.h"
 
 namespace evenkeel {
@@ -18,6 +21,7 @@ namespace {
 constexpr int kIoBufferBytes = 64 << 10;
 constexpr int64_t kHeaderProbeBytes = 8 << 20;
 constexpr size_t kMaxAllocation = 1 << 30;  // of any one block inside FFmpeg
+constexpr int kMostCountedStreams = 1000;
 
 bool StartsWith(std::span<const std::byte> bytes, size_t offset, std::string_view magic) {
   return bytes.size() >= offset + magic.size() &&
@@ -86,6 +90,20 @@ constexpr char kProbeCodecs[] =
 
 int RefuseToOpen(AVFormatContext*, AVIOContext**, const char*, int, AVDictionary**) { return AVERROR(EPERM); }
 
+// Decodes the first packets where headers do not say all; no picture of more than `max_pixels`.
+int ReadParameters(AVFormatContext& format, uint64_t max_pixels) {
+  const unsigned count = format.nb_streams;
+  auto** options = static_cast<AVDictionary**>(av_calloc(count + 1, sizeof(AVDictionary*)));
+  if (options == nullptr) return AVERROR(ENOMEM);
+  for (unsigned i = 0; i < count; ++i) {
+    av_dict_set_int(&options[i], "max_pixels", static_cast<int64_t>(max_pixels), 0);
+  }
+  const int code = avformat_find_stream_info(&format, options);
+  for (unsigned i = 0; i < count; ++i) av_dict_free(&options[i]);
+  av_free(static_cast<void*>(options));
+  return code;
+}
+
 absl::StatusOr<const Container*> ContainerOf(std::string_view suffix, std::span<const std::byte> bytes) {
   std::string_view type = suffix.substr(suffix.rfind('.') + 1);  // npos + 1 is 0
   for (const Container& container : kContainers) {
@@ -143,36 +161,42 @@ int64_t MediaInput::SeekMemory(void* opaque, int64_t offset, int whence) {
   return base + offset;
 }
 
-absl::StatusOr<MediaInput> MediaInput::Open(std::string_view suffix, std::span<const std::byte> bytes,
-                                            AVMediaType type, const Limits& limits) {
-  [[maybe_unused]] static const bool quiet =
-      (av_log_set_level(AV_LOG_QUIET), av_max_alloc(kMaxAllocation), true);
+absl::Status MediaInput::Open(std::string_view suffix, std::span<const std::byte> bytes, AVMediaType type,
+                              const Limits& limits) {
+  [[maybe_unused]] static const bool prepared = [] {
+    av_log_set_level(AV_LOG_QUIET);
+    av_max_alloc(kMaxAllocation);
+    if (!MayUseFasterInstructions()) av_force_cpu_flags(0);
+    return true;
+  }();
   EVENKEEL_ASSIGN_OR_RETURN(const Container* container, ContainerOf(suffix, bytes));
-  MediaInput input;
-  input.memory_ = std::make_unique<Memory>(Memory{bytes, 0});
-  input.demuxer_ = container->demuxer;
-  input.max_streams_ = limits.max_streams;
-  EVENKEEL_RETURN_IF_ERROR(input.OpenContainer(/*read_parameters=*/true));
-  input.stream_ = PickStream(*input.format_, type);
-  if (input.stream_ < 0) {
+  memory_.bytes = bytes;
+  demuxer_ = container->demuxer;
+  type_ = type;
+  max_streams_ = limits.max_streams;
+  max_pixels_ = limits.max_video_pixels;
+  EVENKEEL_RETURN_IF_ERROR(OpenContainer(/*read_parameters=*/true));
+  stream_ = PickStream(*format_, type);
+  if (stream_ < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(container->demuxer, ": no ", av_get_media_type_string(type), " stream"));
   }
-  input.IgnoreOtherStreams();
-  return input;
+  IgnoreOtherStreams();
+  return absl::OkStatus();
 }
 
 absl::Status MediaInput::OpenContainer(bool read_parameters) {
   format_.reset();
-  memory_->position = 0;
+  memory_.position = 0;
   auto* buffer = static_cast<uint8_t*>(av_malloc(kIoBufferBytes));
-  io_.reset(avio_alloc_context(buffer, kIoBufferBytes, 0, memory_.get(), ReadMemory, nullptr, SeekMemory));
+  io_.reset(avio_alloc_context(buffer, kIoBufferBytes, 0, &memory_, ReadMemory, nullptr, SeekMemory));
   AVFormatContext* format = avformat_alloc_context();
   if (io_ == nullptr || format == nullptr) return absl::InternalError("FFmpeg: no memory");
   format->pb = io_.get();
   format->io_open = RefuseToOpen;
   format->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_BITEXACT;
-  format->max_streams = static_cast<int>(max_streams_);
+  // More than are allowed, so that they can be counted and refused by name.
+  format->max_streams = std::max(kMostCountedStreams, static_cast<int>(max_streams_) + 1);
   format->probesize = kHeaderProbeBytes;
   format->fps_probe_size = 0;
   format->codec_whitelist = av_strdup(kProbeCodecs);
@@ -185,8 +209,13 @@ absl::Status MediaInput::OpenContainer(bool read_parameters) {
     return absl::ResourceExhaustedError(
         absl::StrCat("container of ", format->nb_streams, " streams; limits.max_streams is ", max_streams_));
   }
+  if (const int picked = PickStream(*format, type_); picked >= 0) {  // before anything is decoded
+    const AVCodecParameters& said = *format->streams[picked]->codecpar;
+    if (type_ == AVMEDIA_TYPE_VIDEO)
+      EVENKEEL_RETURN_IF_ERROR(CheckVideoPixels(said.width, said.height, max_pixels_));
+  }
   if (!read_parameters) return absl::OkStatus();
-  code = avformat_find_stream_info(format, nullptr);
+  code = ReadParameters(*format, max_pixels_);
   if (code < 0) return absl::InvalidArgumentError(absl::StrCat(demuxer_, ": ", FfmpegMessage(code)));
   return absl::OkStatus();
 }
@@ -213,6 +242,13 @@ bool MediaInput::Next(AVPacket& packet, bool cut_off) {
     av_packet_unref(&packet);
   }
   return false;
+}
+
+absl::Status CheckVideoPixels(int64_t width, int64_t height, uint64_t max_pixels) {
+  if (width <= 0 || height <= 0 || static_cast<uint64_t>(width) <= max_pixels / static_cast<uint64_t>(height))
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("video of ", width, "x", height, " pixels; limits.max_video_pixels is ", max_pixels));
 }
 
 absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits) {

@@ -46,16 +46,22 @@ using FormatPtr = std::unique_ptr<AVFormatContext, FormatFree>;
 std::string FfmpegMessage(int code);
 
 // A container, one of whose streams is read.
+//
+//   MediaInput input;
+//   EVENKEEL_RETURN_IF_ERROR(input.Open("mp4", bytes, AVMEDIA_TYPE_VIDEO, limits));
+//
+// Stays where it is: FFmpeg holds its address.
 class MediaInput {
  public:
-  // Opens what `suffix` declares and picks the stream of `type`: the first default one, else the first.
+  MediaInput() = default;
+  MediaInput(const MediaInput&) = delete;
+  MediaInput& operator=(const MediaInput&) = delete;
+
+  // Once. Opens what `suffix` declares and picks the stream of `type`: the first default one, else the first.
   // InvalidArgument: not what is declared, damaged, no such stream; Unimplemented: an unknown type;
   // ResourceExhausted: more streams than limits.max_streams.
-  static absl::StatusOr<MediaInput> Open(std::string_view suffix, std::span<const std::byte> bytes,
-                                         AVMediaType type, const Limits& limits);
-
-  MediaInput(MediaInput&&) noexcept = default;
-  MediaInput& operator=(MediaInput&&) noexcept = default;
+  absl::Status Open(std::string_view suffix, std::span<const std::byte> bytes, AVMediaType type,
+                    const Limits& limits);
 
   AVFormatContext& format() { return *format_; }
   AVStream& stream() { return *format_->streams[stream_]; }
@@ -74,19 +80,23 @@ class MediaInput {
     std::span<const std::byte> bytes;
     size_t position = 0;
   };
-  MediaInput() = default;
   absl::Status OpenContainer(bool read_parameters);
   void IgnoreOtherStreams();
   static int ReadMemory(void* opaque, uint8_t* out, int size);
   static int64_t SeekMemory(void* opaque, int64_t offset, int whence);
 
-  std::unique_ptr<Memory> memory_;
+  Memory memory_;
   IoPtr io_;
   FormatPtr format_;  // closed before io_
   const char* demuxer_ = nullptr;
+  AVMediaType type_ = AVMEDIA_TYPE_UNKNOWN;
   uint32_t max_streams_ = 0;
+  uint64_t max_pixels_ = 0;
   int stream_ = 0;
 };
+
+// ResourceExhausted: a picture larger than `max_pixels`, which is limits.max_video_pixels.
+absl::Status CheckVideoPixels(int64_t width, int64_t height, uint64_t max_pixels);
 
 // A decoder for the stream: one thread, bit-exact. `name`: which of FFmpeg's decoders.
 absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits);

@@ -15,7 +15,9 @@ extern "C" {
 #endif
 
 #include "absl/strings/str_cat.h"
+#include "core/cpu.h"
 #include "core/status.h"
+#include "preprocess/scratch.h"
 
 namespace evenkeel {
 namespace {
@@ -166,7 +168,7 @@ EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width
 }
 #undef EVENKEEL_AVX2
 
-bool HasAvx2() { return __builtin_cpu_supports("avx2"); }
+bool HasAvx2() { return MayUseFasterInstructions() && __builtin_cpu_supports("avx2"); }
 #else
 void Avx2Row(const RowOf420& row, const Coefficients& c, int width, uint8_t* out) {
   PortableRow(row, c, 0, width, out);
@@ -193,6 +195,13 @@ absl::StatusOr<std::span<const uint8_t>> FrameRgb::Convert(const AVFrame& frame)
     EVENKEEL_RETURN_IF_ERROR(ConvertBySwscale(frame, space, full));
   }
   return std::span<const uint8_t>(packed_);
+}
+
+void FrameRgb::ForgetLarge() {
+  Emptied(packed_);
+  if (padded_.capacity() <= kKeptScratchBytes) return;
+  scaler_.reset();
+  Emptied(padded_);
 }
 
 void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full) {

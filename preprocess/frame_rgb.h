@@ -32,6 +32,8 @@ class FrameRgb {
 
   // [height, width, 3], valid until the next call. Unimplemented: a pixel format that swscale does not read.
   absl::StatusOr<std::span<const uint8_t>> Convert(const AVFrame& frame);
+  // Gives back what frames before were larger than is worth keeping.
+  void ForgetLarge();
 
  private:
   struct ScalerFree {

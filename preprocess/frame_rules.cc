@@ -41,36 +41,34 @@ double RateOf(const MediaFacts& facts) {
 }
 
 // np.linspace(0, total - 1, count).round(): f64, halves to even.
-std::vector<uint32_t> Linspace(uint32_t total, uint32_t count) {
-  std::vector<uint32_t> chosen(count);
+void Linspace(uint32_t total, std::span<uint32_t> chosen) {
+  const auto count = static_cast<uint32_t>(chosen.size());
   double step = count > 1 ? static_cast<double>(total - 1) / (count - 1) : 0;
   for (uint32_t i = 0; i < count; ++i) chosen[i] = static_cast<uint32_t>(std::nearbyint(i * step));
   if (count > 1) chosen.back() = total - 1;
-  return chosen;
 }
 
 // torch.arange(0, total, step).int(), whose elements are f32: lanes of eight count on from their rounded
 // first element, in pairs of blocks; what is left counts from zero. (Compared with torch 1.13 and 2.15.)
-std::vector<uint32_t> Arange(uint32_t total, double step, uint32_t count) {
+void Arange(uint32_t total, double step, std::span<uint32_t> chosen) {
   constexpr uint32_t kLanes = 8;
+  const auto count = static_cast<uint32_t>(chosen.size());
   const uint32_t in_blocks = count / (2 * kLanes) * (2 * kLanes);
-  std::vector<uint32_t> chosen(count);
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t first = i < in_blocks ? i / kLanes * kLanes : 0;
     double base = static_cast<float>(first * step);
     auto value = static_cast<float>((i < in_blocks ? base : 0) + (i - first) * step);
     chosen[i] = std::min(static_cast<uint32_t>(value), total - 1);
   }
-  return chosen;
 }
 
 // The frames shown in the middle of `count` equal spans.
-std::vector<uint32_t> Middles(uint32_t total, uint32_t count, std::span<const int64_t> times) {
-  std::vector<uint32_t> chosen(count);
+void Middles(uint32_t total, std::span<const int64_t> times, std::span<uint32_t> chosen) {
+  const auto count = static_cast<uint32_t>(chosen.size());
   if (times.size() != size_t{total} + 1) {
     for (uint32_t i = 0; i < count; ++i)
       chosen[i] = static_cast<uint32_t>((2 * uint64_t{i} + 1) * total / (2 * uint64_t{count}));
-    return chosen;
+    return;
   }
   const auto length = static_cast<unsigned __int128>(times.back() - times.front());
   uint32_t frame = 0;
@@ -79,7 +77,6 @@ std::vector<uint32_t> Middles(uint32_t total, uint32_t count, std::span<const in
     while (frame + 1 < total && times[frame + 1] <= at) ++frame;
     chosen[i] = frame;
   }
-  return chosen;
 }
 
 }  // namespace
@@ -125,20 +122,20 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
   return static_cast<uint32_t>(wanted);
 }
 
-std::vector<uint32_t> ChosenFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t count,
-                                   std::span<const int64_t> times) {
+void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t count,
+                  std::span<const int64_t> times, std::vector<uint32_t>& chosen) {
   const uint32_t total = facts.num_frames;
-  if (total == 0 || count == 0) return {};
+  chosen.assign(total == 0 ? 0 : count, 0);
+  if (chosen.empty()) return;
   switch (choice.rule) {
     case FrameRule::kQwen2VlProcessor:
-      return Arange(total, total / WantedCount(choice, total, RateOf(facts)), count);
+      return Arange(total, total / WantedCount(choice, total, RateOf(facts)), chosen);
     case FrameRule::kUniform:
-      return Middles(total, count, times);
+      return Middles(total, times, chosen);
     case FrameRule::kQwenVlUtils:
     case FrameRule::kQwen3VlProcessor:
-      break;
+      return Linspace(total, chosen);
   }
-  return Linspace(total, count);
 }
 
 }  // namespace evenkeel

@@ -11,7 +11,7 @@
 // Example (compiled by tests/preprocess/frame_rules_test.cc):
 //   FrameChoice choice{FrameRule::kQwenVlUtils, /*fps=*/2, /*min_frames=*/4, /*max_frames=*/768};
 //   EVENKEEL_ASSIGN_OR_RETURN(uint32_t count, NumChosenFrames(choice, facts));
-//   std::vector<uint32_t> chosen = ChosenFrames(choice, facts, count, /*times=*/{});  // count of them
+//   ChooseFrames(choice, facts, count, /*times=*/{}, chosen);  // count of them
 //
 // Thread safety: pure functions.
 #pragma once
@@ -45,10 +45,10 @@ struct FrameChoice {
 // InvalidArgument: none, or a video without a rate.
 absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaFacts& facts);
 
-// The numbers of `count` (of NumChosenFrames) frames, ascending, below facts.num_frames; a frame may be taken
-// twice. `times`: when each frame is shown, ascending, and when the last one ends, in any unit; used by
-// kUniform only, and empty for a constant rate.
-std::vector<uint32_t> ChosenFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t count,
-                                   std::span<const int64_t> times);
+// Makes `chosen` the numbers of `count` (of NumChosenFrames) frames, ascending, below facts.num_frames; a
+// frame may be taken twice. `times`: when each frame is shown, ascending, and when the last one ends, in any
+// unit; used by kUniform only, and empty for a constant rate.
+void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t count,
+                  std::span<const int64_t> times, std::vector<uint32_t>& chosen);
 
 }  // namespace evenkeel

@@ -14,7 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -23,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "preprocess/resize.h"
+#include "preprocess/scratch.h"
 
 namespace evenkeel {
 
@@ -103,25 +103,5 @@ absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> byt
 
 // One row of RGBA onto `background`, or without its alpha.
 void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>& background, uint8_t* rgb);
-
-// Bytes that a thread keeps for the next picture; nothing is cleared. Beyond kKeptBytes it is given back as
-// soon as less than half is asked for.
-class ScratchBytes {
- public:
-  static constexpr size_t kKeptBytes = 32u << 20;
-  uint8_t* Get(size_t size) {
-    if (size > capacity_ || (capacity_ > kKeptBytes && size < capacity_ / 2)) {
-      bytes_.reset();
-      capacity_ = 0;
-      bytes_ = std::make_unique_for_overwrite<uint8_t[]>(size);
-      capacity_ = size;
-    }
-    return bytes_.get();
-  }
-
- private:
-  std::unique_ptr<uint8_t[]> bytes_;
-  size_t capacity_ = 0;
-};
 
 }  // namespace evenkeel

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
+
+#include "preprocess/scratch.h"
 
 namespace evenkeel {
 namespace {
@@ -41,7 +42,7 @@ bool LogMel::Compute(std::span<const float> samples, std::span<float> out, uint3
   const size_t num_mels = tables_.triangles.size();
   const uint32_t frames = padded_samples / kHop;
   const int64_t needed = (kernel_.frames - 1) * kHop + kWindow;
-  std::vector<float> rest;  // the last frames where they are fewer than the kernel computes
+  static thread_local ScratchBytes rest_memory;
   bool finite = true;
   for (uint32_t begin = 0; begin < frames; begin += kernel_.frames) {
     const int64_t start = int64_t{begin} * kHop - kWindow / 2;
@@ -62,7 +63,8 @@ bool LogMel::Compute(std::span<const float> samples, std::span<float> out, uint3
       finite &= kernel_.log_mel(tables_, from, &out[begin], frames);
       continue;
     }
-    rest.resize(num_mels * kernel_.frames);
+    // The last frames are fewer than the kernel computes.
+    const std::span<float> rest = rest_memory.GetAs<float>(num_mels * kernel_.frames);
     finite &= kernel_.log_mel(tables_, from, rest.data(), kernel_.frames);
     for (size_t m = 0; m < num_mels; ++m) {
       std::copy_n(&rest[m * kernel_.frames], count, &out[m * frames + begin]);

@@ -63,7 +63,9 @@ class ImagesAndVideo final : public MediaFamily {
   absl::StatusOr<ItemShape> ShapeOf(const MediaFacts& facts) const;
   absl::StatusOr<ItemLengths> LengthsOf(const VisionGrid& grid) const;
   std::vector<uint32_t> Chosen(const MediaFacts& facts, const ItemShape& shape) const {
-    return ChosenFrames(settings_.video->frames, facts, shape.num_frames, /*times=*/{});
+    std::vector<uint32_t> chosen;
+    ChooseFrames(settings_.video->frames, facts, shape.num_frames, /*times=*/{}, chosen);
+    return chosen;
   }
   // Checks the planned lengths and the spans, writes everything but the pixels.
   absl::StatusOr<ItemShape> Prepare(const ItemRequest& request,
@@ -205,12 +207,12 @@ absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const Item
     return absl::OkStatus();
   };
   uint64_t repeated = 0;
-  const VideoWish wish{[&](std::span<const int64_t> times) {
-                         return ChosenFrames(settings_.video->frames, request.facts, shape.num_frames, times);
-                       },
-                       settings_.video->upright};
+  auto choose = [&](std::span<const int64_t> times, std::vector<uint32_t>& chosen) {
+    ChooseFrames(settings_.video->frames, request.facts, shape.num_frames, times, chosen);
+  };
+  const VideoWish wish{std::ref(choose), settings_.video->upright};
   EVENKEEL_RETURN_IF_ERROR(
-      DecodeVideo(request.suffix, request.bytes, limits_, request.facts, wish, sink, &repeated));
+      DecodeVideo(request.suffix, request.bytes, limits_, request.facts, wish, std::ref(sink), &repeated));
   if (request.notes != nullptr) request.notes->frames_repeated += repeated;
   return absl::OkStatus();
 }

@@ -3,18 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "preprocess/audio.h"
 
 namespace evenkeel {
 namespace {
-
-struct ResamplerFree {
-  void operator()(soxr_t resampler) const { soxr_delete(resampler); }
-};
-using ResamplerPtr = std::unique_ptr<soxr, ResamplerFree>;
 
 // Rates whose results were compared between sets of CPU features (tests/preprocess/audio_test.cc).
 constexpr std::array<uint32_t, 14> kTestedRates = {8000,  11025, 12000, 16000, 22050, 24000, 32000,
@@ -26,33 +20,49 @@ bool IsTestedRate(uint32_t rate) {
   return std::find(kTestedRates.begin(), kTestedRates.end(), rate) != kTestedRates.end();
 }
 
-absl::StatusOr<std::vector<float>> ResampleToSpeech(std::span<const float> in, uint32_t rate,
-                                                    uint64_t num_out) {
+void SpeechResampler::Free::operator()(soxr* resampler) const { soxr_delete(resampler); }
+
+absl::StatusOr<SpeechResampler> SpeechResampler::Start(uint32_t rate, std::span<float> out) {
   if (!IsTestedRate(rate)) return absl::UnimplementedError(absl::StrCat("resampling from ", rate, " Hz"));
-  std::vector<float> out(num_out);
-  if (rate == kSpeechRate) {
-    std::copy_n(in.begin(), std::min<uint64_t>(in.size(), num_out), out.begin());
-    return out;
-  }
+  SpeechResampler resampler;
+  resampler.out_ = out;
+  if (rate == kSpeechRate) return resampler;
   soxr_error_t error = nullptr;
   soxr_io_spec_t io = soxr_io_spec(SOXR_FLOAT32_I, SOXR_FLOAT32_I);
   soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
   soxr_runtime_spec_t runtime = soxr_runtime_spec(/*num_threads=*/1);
-  ResamplerPtr resampler(soxr_create(rate, kSpeechRate, 1, &error, &io, &quality, &runtime));
-  if (resampler == nullptr || error != nullptr) {
+  resampler.soxr_.reset(soxr_create(rate, kSpeechRate, 1, &error, &io, &quality, &runtime));
+  if (resampler.soxr_ == nullptr || error != nullptr) {
     return absl::InternalError(absl::StrCat("soxr: ", error == nullptr ? "no memory" : error));
   }
+  return resampler;
+}
+
+absl::Status SpeechResampler::Feed(std::span<const float> in) {
   size_t done = 0;
-  error = soxr_process(resampler.get(), in.data(), in.size(), nullptr, out.data(), out.size(), &done);
-  if (error != nullptr) return absl::InternalError(absl::StrCat("soxr: ", error));
-  while (done < out.size()) {  // flush
+  if (in.empty() || out_.empty()) return absl::OkStatus();
+  if (soxr_ == nullptr) {
+    done = std::min(in.size(), out_.size());
+    std::copy_n(in.begin(), done, out_.begin());
+  } else {
+    soxr_error_t error =
+        soxr_process(soxr_.get(), in.data(), in.size(), nullptr, out_.data(), out_.size(), &done);
+    if (error != nullptr) return absl::InternalError(absl::StrCat("soxr: ", error));
+  }
+  out_ = out_.subspan(done);
+  return absl::OkStatus();
+}
+
+absl::Status SpeechResampler::Finish() {
+  while (soxr_ != nullptr && !out_.empty()) {  // flush
     size_t more = 0;
-    error = soxr_process(resampler.get(), nullptr, 0, nullptr, out.data() + done, out.size() - done, &more);
+    soxr_error_t error = soxr_process(soxr_.get(), nullptr, 0, nullptr, out_.data(), out_.size(), &more);
     if (error != nullptr) return absl::InternalError(absl::StrCat("soxr: ", error));
     if (more == 0) break;
-    done += more;
+    out_ = out_.subspan(more);
   }
-  return out;
+  std::fill(out_.begin(), out_.end(), 0.0f);
+  return absl::OkStatus();
 }
 
 }  // namespace evenkeel

@@ -12,6 +12,7 @@
 #include "preprocess/families.h"
 #include "preprocess/log_mel.h"
 #include "preprocess/pixel_settings.h"
+#include "preprocess/scratch.h"
 
 namespace evenkeel {
 namespace {
@@ -114,7 +115,8 @@ class Speech final : public MediaFamily {
     if (padded()) return log_mel_.Compute(samples, out, settings_.padded_samples);
     const size_t num_mels = settings_.num_mels;
     const size_t frames = out.size() / num_mels;
-    std::vector<float> by_mel(out.size());
+    static thread_local ScratchBytes memory;
+    const std::span<float> by_mel = memory.GetAs<float>(out.size());
     if (!log_mel_.Compute(samples, by_mel, static_cast<uint32_t>(samples.size()))) return false;
     for (size_t frame = 0; frame < frames; ++frame) {
       for (size_t mel = 0; mel < num_mels; ++mel) out[frame * num_mels + mel] = by_mel[mel * frames + frame];

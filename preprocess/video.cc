@@ -13,6 +13,7 @@ extern "C" {
 #include "core/status.h"
 #include "preprocess/ffmpeg.h"
 #include "preprocess/frame_rgb.h"
+#include "preprocess/scratch.h"
 #include "preprocess/video_index.h"
 
 namespace evenkeel {
@@ -88,9 +89,9 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
       absl::StrCat("video of ", bytes.size(), " bytes; limits.max_video_bytes is ", limits.max_video_bytes));
 }
 
-// [height, width, 3] turned clockwise by `degrees`, a multiple of 90.
-std::vector<uint8_t> Turned(std::span<const uint8_t> rgb, uint32_t width, uint32_t height, uint32_t degrees) {
-  std::vector<uint8_t> out(rgb.size());
+// [height, width, 3] turned clockwise by `degrees`, a multiple of 90, into `out` of the same size.
+void Turn(std::span<const uint8_t> rgb, uint32_t width, uint32_t height, uint32_t degrees,
+          std::span<uint8_t> out) {
   const bool quarter = degrees % 180 == 90;
   const uint32_t out_width = quarter ? height : width, out_height = quarter ? width : height;
   uint8_t* to = out.data();
@@ -101,15 +102,33 @@ std::vector<uint8_t> Turned(std::span<const uint8_t> rgb, uint32_t width, uint32
       std::memcpy(to, &rgb[(size_t{from_y} * width + from_x) * 3], 3);
     }
   }
-  return out;
+}
+
+// What a thread keeps from one video to the next.
+struct VideoScratch {
+  VideoIndex index;
+  std::vector<uint32_t> chosen;
+  std::vector<PacketUse> uses;
+  FrameRgb rgb;
+  ScratchBytes turned;
+};
+
+VideoScratch& KeptScratch() {
+  static thread_local VideoScratch scratch;
+  return scratch;
 }
 
 // Knows frames as they leave the decoder and hands out the chosen ones.
 class FramePicker {
  public:
-  FramePicker(const MediaFacts& facts, const VideoIndex& index, std::span<const uint32_t> chosen,
-              bool upright, const FrameSink& sink)
-      : facts_(facts), index_(index), chosen_(chosen), turn_(upright ? facts.rotation : 0), sink_(sink) {}
+  FramePicker(const MediaFacts& facts, VideoScratch& scratch, bool upright, const FrameSink& sink)
+      : facts_(facts),
+        index_(scratch.index),
+        chosen_(scratch.chosen),
+        turn_(upright ? facts.rotation : 0),
+        sink_(sink),
+        rgb_(scratch.rgb),
+        turned_(scratch.turned) {}
 
   bool done() const { return position_ == chosen_.size(); }
   // A frame cannot be handed out: no other decode would mend it.
@@ -177,10 +196,10 @@ class FramePicker {
   absl::Status HandOut(const AVFrame& frame, uint64_t number, bool stands_in) {
     absl::StatusOr<std::span<const uint8_t>> rgb = rgb_.Convert(frame);
     refused_ = rgb.status();
-    std::vector<uint8_t> turned;
     if (rgb.ok() && turn_ != 0) {
-      turned = Turned(*rgb, facts_.width, facts_.height, turn_);
-      rgb = std::span<const uint8_t>(turned);
+      const std::span<uint8_t> turned = turned_.GetAs<uint8_t>(rgb->size());
+      Turn(*rgb, facts_.width, facts_.height, turn_, turned);
+      rgb = turned;
     }
     for (; refused_.ok() && !done() && chosen_[position_] == number; ++position_) {
       refused_ = sink_(position_, *rgb);
@@ -194,7 +213,8 @@ class FramePicker {
   std::span<const uint32_t> chosen_;
   uint32_t turn_;
   const FrameSink& sink_;
-  FrameRgb rgb_;
+  FrameRgb& rgb_;
+  ScratchBytes& turned_;
   FramePtr last_;  // the one before
   bool strict_ = false;
   absl::Status refused_;
@@ -248,7 +268,8 @@ absl::Status SendPackets(MediaInput& input, AVCodecContext& decoder, std::span<c
 absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const std::byte> bytes,
                                       const Limits& limits) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(MediaInput input, MediaInput::Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
+  MediaInput input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
   AVStream& stream = input.stream();
   EVENKEEL_RETURN_IF_ERROR(DecoderOf(stream.codecpar->codec_id).status());
   MediaFacts facts;
@@ -258,13 +279,10 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
   }
   facts.width = static_cast<uint32_t>(stream.codecpar->width);
   facts.height = static_cast<uint32_t>(stream.codecpar->height);
-  if (uint64_t{facts.width} * facts.height > limits.max_video_pixels) {
-    return absl::ResourceExhaustedError(absl::StrCat("video of ", facts.width, "x", facts.height,
-                                                     " pixels; limits.max_video_pixels is ",
-                                                     limits.max_video_pixels));
-  }
+  EVENKEEL_RETURN_IF_ERROR(CheckVideoPixels(facts.width, facts.height, limits.max_video_pixels));
   facts.rotation = RotationOf(stream);
-  EVENKEEL_ASSIGN_OR_RETURN(VideoIndex index, IndexVideo(input, limits));
+  VideoIndex& index = KeptScratch().index;
+  EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index));
   facts.num_frames = index.num_frames;
   AVRational rate = RateOf(stream, index);
   if (rate.num <= 0) return absl::InvalidArgumentError("video without a frame rate");
@@ -286,14 +304,18 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
                          const MediaFacts& facts, const VideoWish& wish, const FrameSink& sink,
                          uint64_t* repeated) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(MediaInput input, MediaInput::Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
+  MediaInput input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
   EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr another, OpenDecoder(input, name, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(VideoIndex index, IndexVideo(input, limits));
-  const std::vector<uint32_t> chosen = wish.choose(index.times);
-  std::vector<PacketUse> uses = PacketsFor(index, chosen);
-  FramePicker picker(facts, index, chosen, wish.upright, sink);
+  VideoScratch& scratch = KeptScratch();
+  auto& [index, chosen, uses, rgb, turned] = scratch;
+  EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index));
+  wish.choose(index.times, Emptied(chosen));
+  PacketsFor(index, chosen, Emptied(uses));
+  rgb.ForgetLarge();
+  FramePicker picker(facts, scratch, wish.upright, sink);
   if (index.divisible) {
     EVENKEEL_RETURN_IF_ERROR(input.Rewind());
     picker.Begin(/*strict=*/true);
@@ -314,8 +336,9 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
 absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
                          const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink,
                          uint64_t* repeated) {
-  VideoWish wish{
-      [&](std::span<const int64_t>) { return std::vector<uint32_t>(chosen.begin(), chosen.end()); }};
+  VideoWish wish{[&](std::span<const int64_t>, std::vector<uint32_t>& out) {
+    out.assign(chosen.begin(), chosen.end());
+  }};
   return DecodeVideo(suffix, bytes, limits, facts, wish, sink, repeated);
 }
 

@@ -33,9 +33,10 @@ MediaFacts Upright(const MediaFacts& facts);
 // Called with the position in the list of chosen frames and the frame, [height, width, 3], valid during the
 // call.
 using FrameSink = std::function<absl::Status(size_t position, std::span<const uint8_t> rgb)>;
-// The numbers of the wanted frames, ascending, in the order of presentation. `times`: when each frame is
-// shown and when the last one ends; empty where that is not known, or the rate is constant.
-using FrameChooser = std::function<std::vector<uint32_t>(std::span<const int64_t> times)>;
+// Puts the numbers of the wanted frames, ascending, in the order of presentation, into `chosen`, which is
+// empty. `times`: when each frame is shown and when the last one ends; empty where that is not known, or the
+// rate is constant. (Both are functions that copying would make allocate: pass std::ref of larger lambdas.)
+using FrameChooser = std::function<void(std::span<const int64_t> times, std::vector<uint32_t>& chosen)>;
 
 struct VideoWish {
   FrameChooser choose;

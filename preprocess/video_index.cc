@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "preprocess/scratch.h"
 #include "preprocess/video_packet.h"
 
 namespace evenkeel {
@@ -19,17 +20,32 @@ bool HasTimes(MediaInput& input) {
   return name.starts_with("mov") || name.starts_with("matroska");
 }
 
+// Lists that a thread keeps from one video to the next.
+struct Lists {
+  std::vector<std::pair<uint32_t, bool>> layers;  // of each packet, and whether it is disposable
+  std::vector<uint32_t> shown;                    // packets that show a frame, in the order of presentation
+  std::vector<bool> is_chosen;                    // packets
+  std::vector<size_t> last_needed;  // at starts: one past the last chosen packet decoded from it; 0: no start
+  std::vector<bool> wanted;         // frames
+};
+
+Lists& KeptLists() {
+  static thread_local Lists lists;
+  return lists;
+}
+
 // Gathers what the index says about packets while they are read.
 struct Gatherer {
   PictureParser parser;
-  VideoIndex index;
+  VideoIndex& index;
+  std::vector<std::pair<uint32_t, bool>>& layers;
+  std::vector<uint32_t>& shown;
   bool timed = true;            // every frame has a time, and another one than the others
   bool plain = true;            // all packets are of a known kind
   uint64_t parameter_sets = 0;  // of the first start
   bool same_parameters = true;  // ... and of all others, and nowhere else
   bool has_start = false;
   uint32_t top_layer = 0;
-  std::vector<std::pair<uint32_t, bool>> layers;  // of each packet, and whether it is disposable
   int64_t end = -kSaneTime;
 
   void Add(const AVPacket& packet) {
@@ -60,13 +76,13 @@ struct Gatherer {
     for (size_t i = 0; i < layers.size(); ++i) {
       index.packets[i].referenced = !(layers[i].second && layers[i].first == top_layer);
     }
-    std::vector<uint32_t> shown;
     for (uint32_t i = 0; i < index.packets.size(); ++i) {
       if (index.packets[i].shows) shown.push_back(i);
     }
     auto time = [&](uint32_t i) { return index.packets[i].pts; };
     if (timed) {
-      std::stable_sort(shown.begin(), shown.end(), [&](uint32_t a, uint32_t b) { return time(a) < time(b); });
+      std::sort(shown.begin(), shown.end(),
+                [&](uint32_t a, uint32_t b) { return std::pair(time(a), a) < std::pair(time(b), b); });
       for (size_t i = 1; i < shown.size(); ++i) timed &= time(shown[i - 1]) < time(shown[i]);
       if (!timed) std::sort(shown.begin(), shown.end());
     }
@@ -85,9 +101,11 @@ struct Gatherer {
 
 }  // namespace
 
-absl::StatusOr<VideoIndex> IndexVideo(MediaInput& input, const Limits& limits) {
-  Gatherer gatherer{PictureParser(*input.stream().codecpar)};
-  const VideoIndex& index = gatherer.index;
+absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index) {
+  index = VideoIndex{.packets = std::move(Emptied(index.packets)), .times = std::move(Emptied(index.times))};
+  Lists& lists = KeptLists();
+  Gatherer gatherer{PictureParser(*input.stream().codecpar), index, Emptied(lists.layers),
+                    Emptied(lists.shown)};
   PacketPtr packet(av_packet_alloc());
   const uint64_t most_packets = 2 * limits.max_video_frames;
   while (input.Next(*packet) && index.packets.size() <= most_packets) {
@@ -100,16 +118,16 @@ absl::StatusOr<VideoIndex> IndexVideo(MediaInput& input, const Limits& limits) {
   }
   if (index.num_frames == 0) return absl::InvalidArgumentError("video without frames");
   gatherer.Finish(HasTimes(input));
-  return std::move(gatherer.index);
+  return absl::OkStatus();
 }
 
-std::vector<PacketUse> PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen) {
+void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::vector<PacketUse>& uses) {
   const size_t count = index.packets.size();
-  if (!index.divisible) return std::vector<PacketUse>(count, PacketUse::kSend);
-  // For each packet, the last chosen packet that is decoded from the start before it.
-  std::vector<bool> is_chosen(count, false);
-  std::vector<size_t> last_needed(count, 0);  // at starts: one past it; 0: nothing starts here
-  std::vector<bool> wanted(index.num_frames, false);
+  if (!index.divisible) return uses.assign(count, PacketUse::kSend);
+  auto& [layers, shown, is_chosen, last_needed, wanted] = KeptLists();
+  is_chosen.assign(count, false);
+  Emptied(last_needed).assign(count, 0);
+  wanted.assign(index.num_frames, false);
   for (uint32_t frame : chosen) {
     if (frame < wanted.size()) wanted[frame] = true;
   }
@@ -121,7 +139,7 @@ std::vector<PacketUse> PacketsFor(const VideoIndex& index, std::span<const uint3
     while (start > 0 && !(index.packets[start].starts && index.packets[start].pts <= packet.pts)) --start;
     last_needed[start] = std::max(last_needed[start], i + 1);
   }
-  std::vector<PacketUse> uses(count, PacketUse::kSkip);
+  uses.assign(count, PacketUse::kSkip);
   size_t end = 0;                                           // one past the last packet needed so far
   int64_t first_pts = std::numeric_limits<int64_t>::min();  // of the start after the last gap
   for (size_t i = 0; i < count; ++i) {
@@ -139,7 +157,6 @@ std::vector<PacketUse> PacketsFor(const VideoIndex& index, std::span<const uint3
     if (!leads && (packet.referenced || is_chosen[i])) uses[i] = PacketUse::kSend;
   }
   uses.resize(end);
-  return uses;
 }
 
 }  // namespace evenkeel

@@ -39,15 +39,17 @@ struct VideoIndex {
   std::vector<int64_t> times;
 };
 
-// Reads all packets. InvalidArgument: no frames; ResourceExhausted: more than limits.max_video_frames.
-absl::StatusOr<VideoIndex> IndexVideo(MediaInput& input, const Limits& limits);
+// Reads all packets into `index`, whose memory is used again. InvalidArgument: no frames; ResourceExhausted:
+// more than limits.max_video_frames.
+absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index);
 
 enum class PacketUse : uint8_t {
   kSkip,
   kSend,
   kRestart,  // send, after the decoder was drained and flushed
 };
-// What a decode of the frames `chosen` (ascending) does with each packet; cut off after the last one needed.
-std::vector<PacketUse> PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen);
+// What a decode of the frames `chosen` (ascending) does with each packet, into `uses`; cut off after the last
+// one needed.
+void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::vector<PacketUse>& uses);
 
 }  // namespace evenkeel

@@ -17,6 +17,7 @@ DATA = HERE / "golden" / "data"
 # In the order of the targets' own tables: the first byte of an input chooses.
 AUDIO = ["wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka"]
 VIDEO = ["mp4", "avi", "webm"]
+PICTURES = ["jpg", "png", "webp"]
 SAME_CONTAINER = {"opus": "ogg", "oga": "ogg", "mkv": "webm", "mov": "mp4"}
 LARGEST = 100_000
 
@@ -33,6 +34,15 @@ def chosen_media(folder, table):
         suffix = SAME_CONTAINER.get(suffix, suffix)
         if suffix in table:
             yield name, bytes([table.index(suffix)]) + data
+
+
+def pictures():
+    """Every picture twice: as it would be by default, and with EXIF applied, blended and cropped."""
+    for folder in ("images", "pictures"):
+        for name, data in media(folder, set(PICTURES)):
+            suffix = PICTURES.index(name.rsplit(".", 1)[1])
+            yield f"plain-{folder}-{name}", bytes([suffix, 0b00100, 27, 27]) + data
+            yield f"other-{folder}-{name}", bytes([suffix | 0b11101000, 0b00011, 40, 19]) + data
 
 
 def shard(form):
@@ -121,24 +131,142 @@ def words():
     yield "turns", b"\x00\x20system words\x01\x08\x30user words and more\x0a\x02\x28the answer"
 
 
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def message(*fields):
+    """A protobuf message of (number, value): whole numbers, texts, bytes, lists of whole numbers (packed)."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+            continue
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, list):
+            value = b"".join(map(varint, value))
+        out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
 def parts():
     # The header of a part: see docs/part-format.md. The target itself adds prefix and payload.
     yield "empty", b""
     yield "bytes", bytes(range(200))
+    expansion = message((1, 3), (2, 2), (3, 1), (4, 2), (5, struct.pack("<768f", *range(768))))
+    ids = message((1, "input_ids"), (2, 3), (3, [1, 4]), (4, 0))
+    pixels = message((1, "pixel_values"), (2, 1), (3, [2, 12]), (4, 64), (5, expansion))
+    yield "llm", message((1, "llm"), (2, 7), (3, 1), (6, 1), (7, ids), (8, 64), (9, "d/s.tar/a"))
+    yield "vision", message((1, "vision"), (2, 7), (6, 1), (7, ids), (7, pixels), (8, 128), (9, "d/s.tar/b"))
+
+
+def steps():
+    """DescribeStepReply of proto/service.proto."""
+    segment = message((1, 1), (2, 3), (3, 2))
+    route = message((1, "vision"), (2, "llm"), (4, [0, 1]), (5, segment), (6, message((3, 3))), (7, 5), (8, 3),
+                    (9, [0, 1, 3]))
+    loads = message((1, "llm"), (2, struct.pack("<2d", 1.5, 2.5)), (4, [7, 9]))
+    llm, vision = message((1, "llm"), (5, 128)), message((1, "vision"), (4, 1), (5, 256))
+    yield "whole", message((1, 4), (2, 2), (3, 90), (4, 8), (5, llm), (5, vision), (6, route), (7, loads))
+    yield "empty", message((1, 4))
+
+
+def problems():
+    items = [{"cost_length": 40, "output_rows": 10}]
+    samples = [{"llm": 50 + i, "vision": items, "audio": items[: i % 2]} for i in range(5)]
+    phases = [{"name": name, "num_ranks": 2, "cost": {"linear": 1, "quadratic": 0.5}} for name in ("llm", "vision", "audio")]
+    route = {"num_ranks": 2, "from": [0, 1], "from_row": [0, 0], "to": [1, 0], "to_row": [0, 0], "rows": [4, 4]}
+    made = {
+        "balance": {"ranks_per_node": 1, "phases": phases, "samples": samples, "microbatch": {"capacity_tokens": 200}},
+        "compose": {"first": route, "second": route, "invert_first": True},
+        "order": {"stages": 2, "microbatches": [{"forward": [1, 2], "backward": [2, 3]}] * 4, "iterations": 9},
+    }
+    for kind, problem in made.items():
+        yield kind, json.dumps({kind: problem}).encode()
+    for name, text in [
+        ("pack", '{"pack":{"phases":[{"name":"llm","capacity":9,"length":[5,3,8]},{"name":"vision","length":[2,0,4]}],"devices":2}}'),
+        ("context_parallel", '{"context_parallel":{"ranks":4,"memory_per_rank":20,"memory_per_token":1,'
+         '"cost":{"attention":1,"linear":2},"tokens":[9,30,5],"mask_factor":[0,1,0.5]}}'),
+    ]:
+        yield name, text.encode()
+
+
+def traces():
+    yield "all", b"llm,vision,audio\n700,256 64,\n90,,100\n 5 ,1,2 3 4\n"
+    yield "one", b"llm\n1\n\n2\n"
+    yield "wrong", b"llm,smell\n1,2\n"
+
+
+def processors():
+    """A byte for the file, then its text."""
+    for path in sorted((HERE / "golden" / "processor").glob("*/*.json")):
+        yield path.parent.name, b"\0" + path.read_bytes()
+    for path in sorted((DATA / "processors").glob("*/*.json")):
+        which = {"processor_config.json": 1, "config.json": 2, "video_preprocessor_config.json": 3}.get(path.name, 0)
+        text = path.read_bytes()
+        if len(text) <= LARGEST:
+            yield f"{path.parent.name}-{path.name}", bytes([which]) + text
+
+
+def tokenizers():
+    vocabulary = {c: i for i, c in enumerate("abcdeilnoprsw")} | {"in": 13, "<|im_end|>": 14}
+    made = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": 14, "content": "<|im_end|>", "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False, "special": True}],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "\\p{N}|[^\\s]+|\\s+"}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+                  "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary,
+                  "merges": ["i n"]},
+    }
+    yield "bpe", json.dumps(made).encode()
+    made["model"] = {"type": "WordLevel", "vocab": {"plain": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
+    made["pre_tokenizer"] = {"type": "Whitespace"}
+    made["post_processor"] = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[UNK]", "type_id": 0}},
+                              {"Sequence": {"id": "A", "type_id": 0}}], "pair": [], "special_tokens":
+                              {"[UNK]": {"id": "[UNK]", "ids": [1], "tokens": ["[UNK]"]}}}
+    yield "words", json.dumps(made).encode()
+
+
+def indices():
+    yield from numbers()
+    digest = "0123456789abcdef" * 2
+    lengths = f"lengths {digest} {digest} {digest} 5 7 900 80"
+    shard_line = f"shard photos-000.tar 10240 {digest} %22a%22 0 {digest} {digest} {digest}"
+    yield "catalogue", "\n".join(["evenkeel index 1", "dataset photos", shard_line, lengths, ""]).encode()
 
 
 SEEDS = {
     "fuzz_jpeg": lambda: media("images", {"jpg"}),
     "fuzz_png": lambda: media("images", {"png"}),
     "fuzz_webp": lambda: media("images", {"webp"}),
+    "fuzz_picture": pictures,
+    "fuzz_processor_config": processors,
+    "fuzz_tokenizer": tokenizers,
     "fuzz_audio": lambda: chosen_media("audio", AUDIO),
     "fuzz_video": lambda: chosen_media("video", VIDEO),
     "fuzz_tar": shards,
     "fuzz_job": jobs,
     "fuzz_sample_json": chats,
     "fuzz_part": parts,
-    "fuzz_index": numbers,
+    "fuzz_index": indices,
     "fuzz_planner": numbers,
+    "fuzz_pack": numbers,
+    "fuzz_problem_json": problems,
+    "fuzz_length_trace": traces,
+    "fuzz_step_description": steps,
     "fuzz_sequence": words,
     "fuzz_transport_address": addresses,
 }

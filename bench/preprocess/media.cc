@@ -76,7 +76,7 @@ absl::Status BenchAudio(const File& file, uint32_t num_mels) {
   auto decode = [&] {
     EVENKEEL_ASSIGN_OR_RETURN(DecodedAudio audio,
                               DecodeSpeech(file.suffix, file.bytes, limits, facts, LogMel::kSamples));
-    samples = std::move(audio.samples);
+    samples.assign(audio.samples.begin(), audio.samples.end());
     return absl::OkStatus();
   };
   if (num_mels == 0) return Report("audio", file, decode);
@@ -94,8 +94,8 @@ absl::Status BenchAudio(const File& file, uint32_t num_mels) {
 
 // Opens the file and decodes frames 0 to `last`, as any loop around avcodec does.
 absl::Status PlainDecode(const File& file, uint32_t last) {
-  EVENKEEL_ASSIGN_OR_RETURN(MediaInput input,
-                            MediaInput::Open(file.suffix, file.bytes, AVMEDIA_TYPE_VIDEO, Limits{}));
+  MediaInput input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(file.suffix, file.bytes, AVMEDIA_TYPE_VIDEO, Limits{}));
   const AVCodecID id = input.stream().codecpar->codec_id;
   const char* name = id == AV_CODEC_ID_AV1 ? "libdav1d" : avcodec_get_name(id);
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, Limits{}));
@@ -119,7 +119,8 @@ absl::Status BenchVideo(const std::string& folder, const File& file) {
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
   const FrameChoice choice;
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t count, NumChosenFrames(choice, facts));
-  const std::vector<uint32_t> chosen = ChosenFrames(choice, facts, count, {});
+  std::vector<uint32_t> chosen;
+  ChooseFrames(choice, facts, count, {}, chosen);
   std::vector<std::vector<std::byte>> fields;
   for (const FieldSpec& field : processor->fields(Medium::kVideo))
     fields.emplace_back(field.num_bytes(lengths));

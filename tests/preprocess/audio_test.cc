@@ -12,6 +12,7 @@ extern "C" {
 
 #include "absl/status/status.h"
 #include "core/digest.h"
+#include "tests/preprocess/allocations.h"
 #include "tests/preprocess/files.h"
 
 namespace evenkeel {
@@ -19,12 +20,31 @@ namespace {
 
 constexpr uint64_t kThirtySeconds = 480000;
 
-absl::StatusOr<DecodedAudio> Decode(const std::string& name, const Bytes& bytes) {
+struct Clip {
+  std::vector<float> samples;
+  uint64_t filled = 0, trimmed = 0;
+};
+
+absl::StatusOr<Clip> Decode(const std::string& name, const Bytes& bytes) {
   Limits limits;
   limits.max_audio_seconds = 60;
   absl::StatusOr<MediaFacts> facts = ProbeAudio(SuffixOf(name), bytes, limits);
   if (!facts.ok()) return facts.status();
-  return DecodeSpeech(SuffixOf(name), bytes, limits, *facts, kThirtySeconds);
+  absl::StatusOr<DecodedAudio> audio = DecodeSpeech(SuffixOf(name), bytes, limits, *facts, kThirtySeconds);
+  if (!audio.ok()) return audio.status();
+  return Clip{{audio->samples.begin(), audio->samples.end()}, audio->filled, audio->trimmed};
+}
+
+// `in` fed in pieces of `piece` samples.
+std::vector<float> Resampled(std::span<const float> in, uint32_t rate, uint64_t num_out, size_t piece) {
+  std::vector<float> out(num_out, -7.0f);
+  absl::StatusOr<SpeechResampler> resampler = SpeechResampler::Start(rate, out);
+  EXPECT_TRUE(resampler.ok()) << resampler.status();
+  for (; !in.empty(); in = in.subspan(std::min(piece, in.size()))) {
+    EXPECT_TRUE(resampler->Feed(in.first(std::min(piece, in.size()))).ok());
+  }
+  EXPECT_TRUE(resampler->Finish().ok());
+  return out;
 }
 
 const std::vector<std::string>& Files() {
@@ -67,7 +87,7 @@ TEST(Audio, FactsAreThoseOfTheContainer) {
 TEST(Audio, EveryDecoderDeliversTheSamplesOfTheFacts) {
   for (const std::string& name : Files()) {
     SCOPED_TRACE(name);
-    absl::StatusOr<DecodedAudio> audio = Decode(name, Golden("audio/" + name));
+    absl::StatusOr<Clip> audio = Decode(name, Golden("audio/" + name));
     ASSERT_TRUE(audio.ok()) << audio.status();
     MediaFacts facts = *ProbeAudio(SuffixOf(name), Golden("audio/" + name), Limits{});
     EXPECT_EQ(audio->samples.size(), SpeechSamples(facts));
@@ -90,7 +110,7 @@ TEST(Audio, AWavThatDoesNotKnowItsLengthHasWhatIsThere) {
     absl::StatusOr<MediaFacts> facts = ProbeAudio("wav", bytes, Limits{});
     ASSERT_TRUE(facts.ok()) << facts.status();
     EXPECT_EQ(facts->num_samples, (24000 - missing) / 4) << missing;
-    absl::StatusOr<DecodedAudio> audio = Decode("stereo.wav", bytes);
+    absl::StatusOr<Clip> audio = Decode("stereo.wav", bytes);
     ASSERT_TRUE(audio.ok()) << audio.status();
     EXPECT_EQ(audio->filled + audio->trimmed, 0u) << missing;
   }
@@ -101,11 +121,11 @@ TEST(Audio, EverySetOfCpuFeaturesGivesTheSameSamples) {
   const int sse4 = AV_CPU_FLAG_MMX | AV_CPU_FLAG_MMXEXT | AV_CPU_FLAG_SSE | AV_CPU_FLAG_SSE2 |
                    AV_CPU_FLAG_SSE3 | AV_CPU_FLAG_SSSE3 | AV_CPU_FLAG_SSE4 | AV_CPU_FLAG_SSE42;
   for (const std::string& name : Files()) {
-    absl::StatusOr<DecodedAudio> all = Decode(name, Golden("audio/" + name));
+    absl::StatusOr<Clip> all = Decode(name, Golden("audio/" + name));
     ASSERT_TRUE(all.ok()) << all.status();
     for (int flags : {0, sse4}) {
       av_force_cpu_flags(flags);
-      absl::StatusOr<DecodedAudio> masked = Decode(name, Golden("audio/" + name));
+      absl::StatusOr<Clip> masked = Decode(name, Golden("audio/" + name));
       av_force_cpu_flags(-1);
       ASSERT_TRUE(masked.ok()) << masked.status();
       EXPECT_EQ(masked->samples, all->samples) << name << " with flags " << flags;
@@ -118,7 +138,7 @@ TEST(Audio, ChannelsAreAveragedInTheirOrder) {
   // Taken as if it were of 16 kHz, no resampler is involved.
   uint32_t rate = kSpeechRate;
   std::memcpy(&bytes[24], &rate, sizeof(rate));
-  absl::StatusOr<DecodedAudio> audio = Decode("stereo.wav", bytes);
+  absl::StatusOr<Clip> audio = Decode("stereo.wav", bytes);
   ASSERT_TRUE(audio.ok()) << audio.status();
   ASSERT_EQ(audio->samples.size(), 6000u);
   for (size_t i = 0; i < 6000; ++i) {
@@ -129,10 +149,10 @@ TEST(Audio, ChannelsAreAveragedInTheirOrder) {
 }
 
 TEST(Audio, LosslessCodecsGiveTheSamplesOfTheirSource) {
-  absl::StatusOr<DecodedAudio> wav = Decode("stereo.wav", Golden("audio/stereo.wav"));
+  absl::StatusOr<Clip> wav = Decode("stereo.wav", Golden("audio/stereo.wav"));
   ASSERT_TRUE(wav.ok());
   for (std::string name : {"stereo.flac", "stereo-alac.m4a", "float.wav", "flac.mka"}) {
-    absl::StatusOr<DecodedAudio> audio = Decode(name, Golden("audio/" + name));
+    absl::StatusOr<Clip> audio = Decode(name, Golden("audio/" + name));
     ASSERT_TRUE(audio.ok()) << audio.status();
     EXPECT_EQ(audio->samples, wav->samples) << name;
   }
@@ -159,7 +179,7 @@ TEST(Audio, DecodersHaveTheBitsOfThisStreamVersion) {
       {"aac-cut.m4a", "02c1e7a830fbc2ac809f9801e66301ff"},
       {"variable.mp3", "ae2d03997e3b92e63dec9db8cd146868"}};
   for (const std::string& name : Files()) {
-    absl::StatusOr<DecodedAudio> audio = Decode(name, Golden("audio/" + name));
+    absl::StatusOr<Clip> audio = Decode(name, Golden("audio/" + name));
     ASSERT_TRUE(audio.ok()) << audio.status();
     auto it = expected.find(name);
     EXPECT_EQ(DigestOf(std::as_bytes(std::span(audio->samples))).Hex(),
@@ -176,9 +196,12 @@ TEST(Audio, ResamplingHasTheBitsOfThisStreamVersion) {
   for (uint32_t rate :
        {8000, 11025, 12000, 22050, 24000, 32000, 37800, 44056, 44100, 48000, 88200, 96000, 192000}) {
     ASSERT_TRUE(IsTestedRate(rate));
-    absl::StatusOr<std::vector<float>> out = ResampleToSpeech(noise, rate, 20000ull * kSpeechRate / rate);
-    ASSERT_TRUE(out.ok());
-    digester.Update(std::as_bytes(std::span(*out)));
+    const uint64_t num_out = 20000ull * kSpeechRate / rate;
+    const std::vector<float> out = Resampled(noise, rate, num_out, noise.size());
+    digester.Update(std::as_bytes(std::span(out)));
+    for (const size_t piece : {1u, 77u, 1152u, 9999u}) {
+      ASSERT_EQ(Resampled(noise, rate, num_out, piece), out) << rate << " Hz in pieces of " << piece;
+    }
   }
   EXPECT_EQ(digester.Finish().Hex(), "5c296b71948c596fd3cebd34d055387c");
 }
@@ -187,11 +210,9 @@ TEST(Audio, ResamplingKeepsATone) {
   for (uint32_t rate : {8000u, 22050u, 44100u, 48000u}) {
     std::vector<float> tone(rate);
     for (uint32_t i = 0; i < rate; ++i) tone[i] = std::sin(2 * M_PI * 440 * i / rate);
-    absl::StatusOr<std::vector<float>> out = ResampleToSpeech(tone, rate, kSpeechRate);
-    ASSERT_TRUE(out.ok());
-    ASSERT_EQ(out->size(), kSpeechRate);
+    const std::vector<float> out = Resampled(tone, rate, kSpeechRate, 1024);
     for (uint32_t i = 2000; i < 14000; ++i)
-      ASSERT_NEAR((*out)[i], std::sin(2 * M_PI * 440 * i / kSpeechRate), 1e-4);
+      ASSERT_NEAR(out[i], std::sin(2 * M_PI * 440 * i / kSpeechRate), 1e-4);
   }
 }
 
@@ -209,6 +230,32 @@ TEST(Audio, ADecodeShorterThanTheFactsIsFilledAndCounted) {
   ASSERT_TRUE(shorter.ok());
   EXPECT_GT(shorter->trimmed, 0u);
   EXPECT_EQ(shorter->samples.size(), 8000u);
+}
+
+// An hour of 48 kHz would be 690 MB at its own rate, besides the 230 MB that are asked for.
+TEST(Audio, ALongClipIsNeverWholeInMemoryAtItsOwnRate) {
+  constexpr uint32_t kRate = 48000, kSeconds = 100;
+  Bytes bytes = Golden("audio/silence.wav");
+  bytes.resize(44);
+  const uint32_t num_bytes = kRate * kSeconds * 2, whole = num_bytes + 36;
+  std::memcpy(&bytes[4], &whole, 4);
+  std::memcpy(&bytes[24], &kRate, 4);
+  std::memcpy(&bytes[40], &num_bytes, 4);
+  Dice dice(3);
+  bytes.resize(44 + num_bytes);
+  for (size_t at = 44; at < bytes.size(); at += 97) bytes[at] = static_cast<std::byte>(dice.Roll(256));
+  const MediaFacts facts = *ProbeAudio("wav", bytes, Limits{});
+  ASSERT_EQ(facts.num_samples, uint64_t{kRate} * kSeconds);
+  uint64_t most = 0;
+  {
+    CountedAllocations counted;
+    const absl::StatusOr<DecodedAudio> audio =
+        DecodeSpeech("wav", bytes, Limits{}, facts, SpeechSamples(facts));
+    ASSERT_TRUE(audio.ok()) << audio.status();
+    EXPECT_EQ(audio->samples.size(), uint64_t{kSpeechRate} * kSeconds);
+    most = counted.bytes();
+  }
+  EXPECT_LT(most, sizeof(float) * kSpeechRate * kSeconds + (1 << 20));
 }
 
 TEST(Audio, RefusesWhatHasNoPromise) {

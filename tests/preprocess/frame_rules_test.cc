@@ -28,7 +28,9 @@ std::vector<uint32_t> Chosen(const FrameChoice& choice, const MediaFacts& facts,
                              const std::vector<int64_t>& times = {}) {
   absl::StatusOr<uint32_t> count = NumChosenFrames(choice, facts);
   EXPECT_TRUE(count.ok()) << count.status();
-  return count.ok() ? ChosenFrames(choice, facts, *count, times) : std::vector<uint32_t>{};
+  std::vector<uint32_t> chosen = {9999};  // what is there is replaced
+  ChooseFrames(choice, facts, count.value_or(0), times, chosen);
+  return chosen;
 }
 
 TEST(FrameRules, EqualTheVideoProcessorsOfTransformers) {
@@ -80,7 +82,7 @@ TEST(FrameRules, EveryChoiceIsAscendingWithinTheVideoAndAsLongAsItsCount) {
       ASSERT_GE(*count, 1u);
       ASSERT_LE(*count, std::min(facts.num_frames, 768u) + 1);
       ASSERT_TRUE(rule != FrameRule::kQwenVlUtils || *count % 2 == 0);
-      std::vector<uint32_t> chosen = ChosenFrames(choice, facts, *count, {});
+      const std::vector<uint32_t> chosen = Chosen(choice, facts);
       ASSERT_EQ(chosen.size(), *count);
       ASSERT_TRUE(std::is_sorted(chosen.begin(), chosen.end()));
       ASSERT_LT(chosen.back(), facts.num_frames);

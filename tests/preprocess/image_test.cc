@@ -119,22 +119,10 @@ TEST(Image, LimitsAreEnforcedOnTheHeader) {
   EXPECT_TRUE(absl::IsResourceExhausted(Decode("jpg", bytes, limits).status()));
 }
 
-// A PNG header that announces 16384 x 16384 pixels out of a few bytes.
-TEST(Image, ABombIsRefusedByItsRatioBeforeMemoryIsTaken) {
-  Bytes bytes = Golden("images/rgb.png");
+TEST(Image, SmallImagesAreNeverRefusedByTheirRatio) {
   Limits limits;
-  limits.max_image_pixels = 1ull << 40;
-  for (size_t at : {16, 20}) {
-    bytes[at] = bytes[at + 1] = bytes[at + 3] = std::byte{0};
-    bytes[at + 2] = std::byte{0x40};
-  }
-  absl::Status status = ReadImageHeader("png", bytes, limits).status();
-  // The header's checksum is wrong now, or the ratio is: refused either way, by type.
-  EXPECT_TRUE(absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status)) << status;
-  limits.max_image_side = 1 << 20;
-  Bytes webp = Golden("images/lossless.webp");
   limits.max_decode_ratio = 0;
-  EXPECT_TRUE(ReadImageHeader("webp", webp, limits).ok()) << "small images are never refused by their ratio";
+  EXPECT_TRUE(ReadImageHeader("webp", Golden("images/lossless.webp"), limits).ok());
 }
 
 TEST(Image, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {

@@ -2,35 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
-#include <new>
 #include <sstream>
 
 #include "preprocess/exif.h"
 #include "preprocess/patches.h"
+#include "tests/preprocess/allocations.h"
 #include "tests/preprocess/files.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};  // of this process, through operator new
-}  // namespace
-
-// Not inlined: the compiler would take them for a mismatched pair.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-// For std::get_temporary_buffer, whose memory comes back through the plain delete.
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(size);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace evenkeel {
 namespace {
@@ -216,20 +197,40 @@ TEST(Picture, DamageIsDataLossAlsoWhereRowsWereDelivered) {
   }
 }
 
+// Of every format, colour and orientation, padded, cropped and blended.
 TEST(Picture, NothingIsAllocatedOnceAThreadHasItsScratch) {
-  const Bytes bytes = Golden("pictures/smooth.jpg");
-  const std::vector<float> table(3 * 256);
-  std::vector<std::byte> out(56 * 56 * 3);
-  PictureHeader header = *ReadPictureHeader("jpg", bytes, Limits{}, {});
-  auto run = [&] {
-    PatchWriter writer({14, 2, 2}, 56, Wire::kU8, 1, table, out);
-    const PictureTarget target{.resized = {56, 56}, .sink = &writer};
-    EXPECT_TRUE(DecodePicture("jpg", bytes, Limits{}, {}, header, {&target, 1}).ok());
-  };
-  run();
-  const uint64_t before = allocations;
-  for (int i = 0; i < 5; ++i) run();
-  EXPECT_EQ(allocations - before, 0u);  // libjpeg's own come from malloc
+  PictureOptions blended{.exif_orientation = ExifOrientation::kApply};
+  blended.colour.background = Colour{255, 255, 255};
+  PictureOptions torch = blended;
+  torch.resampler = Resampler::kAtenU8;
+  for (const std::string name :
+       {"pictures/smooth.jpg", "images/baseline-420.jpg", "images/progressive.jpg", "images/cmyk.jpg",
+        "images/grey.jpg", "pictures/turned-6.jpg", "images/grey.png", "images/palette-transparent.png",
+        "images/interlaced.png", "images/grey-alpha-16-bits.png", "pictures/turned-6.png",
+        "images/lossy.webp", "images/lossless-alpha.webp", "pictures/turned-6.webp"}) {
+    const Bytes bytes = Golden(name);
+    const std::string suffix = SuffixOf(name);
+    const std::vector<float> table(3 * 256);
+    std::vector<std::byte> out(56 * 56 * 3);
+    std::vector<uint8_t> square(40 * 40 * 3), crop(20 * 20 * 3);
+    for (const PictureOptions& options : {PictureOptions{}, blended, torch}) {
+      const PictureHeader header = *ReadPictureHeader(suffix, bytes, Limits{}, options);
+      auto run = [&] {
+        PatchWriter writer({14, 2, 2}, 56, Wire::kU8, 1, table, out);
+        InterleavedRows square_rows(square), crop_rows(crop);
+        const PictureTarget targets[] = {
+            {.resized = {56, 56}, .sink = &writer},
+            {.square = Colour{1, 2, 3}, .resized = {40, 40}, .sink = &square_rows},
+            {.resized = {30, 25}, .left = -3, .top = 8, .window = {20, 20}, .sink = &crop_rows}};
+        ASSERT_TRUE(ReadPictureHeader(suffix, bytes, Limits{}, options).ok());
+        ASSERT_TRUE(DecodePicture(suffix, bytes, Limits{}, options, header, targets).ok());
+      };
+      run();
+      const CountedAllocations counted;
+      for (int i = 0; i < 5; ++i) run();
+      EXPECT_EQ(counted.count(), 0u) << name;
+    }
+  }
 }
 
 TEST(Picture, OrientationIsReadFromEveryContainerAndDamageIsNone) {

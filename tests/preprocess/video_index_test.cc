@@ -22,19 +22,20 @@ const std::vector<std::string>& Files() {
 }
 
 VideoIndex IndexOf(const std::string& name, const Bytes& bytes) {
-  absl::StatusOr<MediaInput> input = MediaInput::Open(SuffixOf(name), bytes, AVMEDIA_TYPE_VIDEO, Limits{});
-  EXPECT_TRUE(input.ok()) << input.status();
-  absl::StatusOr<VideoIndex> index = IndexVideo(*input, Limits{});
-  EXPECT_TRUE(index.ok()) << index.status();
-  return *std::move(index);
+  MediaInput input;
+  EXPECT_TRUE(input.Open(SuffixOf(name), bytes, AVMEDIA_TYPE_VIDEO, Limits{}).ok()) << name;
+  VideoIndex index;
+  EXPECT_TRUE(IndexVideo(input, Limits{}, index).ok()) << name;
+  return index;
 }
 
 // All frames in the order in which FFmpeg's own loop gives them, which is that of presentation.
 std::vector<std::vector<uint8_t>> AllFrames(const std::string& name, const Bytes& bytes) {
-  absl::StatusOr<MediaInput> input = MediaInput::Open(SuffixOf(name), bytes, AVMEDIA_TYPE_VIDEO, Limits{});
-  const AVCodecID id = input->stream().codecpar->codec_id;
+  MediaInput input;
+  EXPECT_TRUE(input.Open(SuffixOf(name), bytes, AVMEDIA_TYPE_VIDEO, Limits{}).ok()) << name;
+  const AVCodecID id = input.stream().codecpar->codec_id;
   const char* decoder_name = id == AV_CODEC_ID_AV1 ? "libdav1d" : avcodec_get_name(id);
-  absl::StatusOr<CodecPtr> decoder = OpenDecoder(*input, decoder_name, Limits{});
+  absl::StatusOr<CodecPtr> decoder = OpenDecoder(input, decoder_name, Limits{});
   EXPECT_TRUE(decoder.ok()) << decoder.status();
   std::vector<std::vector<uint8_t>> frames;
   FrameRgb converter(RgbPath::kSwscale);
@@ -47,7 +48,7 @@ std::vector<std::vector<uint8_t>> AllFrames(const std::string& name, const Bytes
       av_frame_unref(frame.get());
     }
   };
-  while (input->Next(*packet)) {
+  while (input.Next(*packet)) {
     avcodec_send_packet(decoder->get(), packet.get());
     av_packet_unref(packet.get());
     drain();
@@ -98,15 +99,16 @@ TEST(VideoIndex, StartsAreWhereDecodingMayStart) {
 TEST(VideoIndex, OnlyWhatTheChosenFramesNeedIsSent) {
   const VideoIndex index = IndexOf("h264.mp4", Golden("video/h264.mp4"));  // groups of ten
   ASSERT_TRUE(index.divisible);
-  std::vector<PacketUse> uses = PacketsFor(index, std::vector<uint32_t>{20});
+  std::vector<PacketUse> uses;
+  PacketsFor(index, std::vector<uint32_t>{20}, uses);
   EXPECT_EQ(std::ranges::count(uses, PacketUse::kSkip), 20);
   EXPECT_EQ(uses.back(), PacketUse::kRestart);
-  uses = PacketsFor(index, std::vector<uint32_t>{0, 20});
+  PacketsFor(index, std::vector<uint32_t>{0, 20}, uses);
   EXPECT_EQ(uses.front(), PacketUse::kSend);
   EXPECT_EQ(std::ranges::count(uses, PacketUse::kSkip), 19);
   std::vector<uint32_t> all(index.num_frames);
   for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-  uses = PacketsFor(index, all);
+  PacketsFor(index, all, uses);
   EXPECT_EQ(std::ranges::count(uses, PacketUse::kSend), 24) << "nothing is left out, nothing starts anew";
 }
 
@@ -129,8 +131,9 @@ TEST(VideoIndex, UniformFramesFollowTheTimesOfAVariableRate) {
   const MediaFacts facts = *ProbeVideo("mkv", bytes, Limits{});
   const FrameChoice choice{FrameRule::kUniform, 2, 4, 4};
   std::vector<uint32_t> chosen;
-  VideoWish wish{[&](std::span<const int64_t> times) {
-    return chosen = ChosenFrames(choice, facts, *NumChosenFrames(choice, facts), times);
+  VideoWish wish{[&](std::span<const int64_t> times, std::vector<uint32_t>& wanted) {
+    ChooseFrames(choice, facts, *NumChosenFrames(choice, facts), times, wanted);
+    chosen = wanted;
   }};
   uint64_t repeated = 0;
   auto sink = [](size_t, std::span<const uint8_t>) { return absl::OkStatus(); };
