@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <utility>
 
 namespace evenkeel::reorder {
@@ -22,198 +21,259 @@ struct ByRank {
     std::vector<uint32_t> next(begin.begin(), begin.end() - 1);
     for (uint32_t s = 0; s < samples.size(); ++s) samples[next[problem.rank[s]]++] = s;
   }
-  Samples operator[](uint32_t rank) const {
-    return {samples.data() + begin[rank], samples.data() + begin[rank + 1]};
-  }
 };
 
-std::vector<uint32_t> LongestFirst(const SplitProblem& problem, Samples samples) {
-  std::vector<uint32_t> order(samples.begin(), samples.end());
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return std::pair(problem.tokens[b], a) < std::pair(problem.tokens[a], b);
-  });
-  return order;
-}
-
-// Best-fit decreasing. Writes the bin of every sample and returns the number of bins.
-uint32_t PackBestFit(const SplitProblem& problem, Samples samples, std::vector<uint32_t>& bin) {
-  std::set<std::pair<uint64_t, uint32_t>> room;  // (free tokens, bin)
-  uint32_t num_bins = 0;
-  for (uint32_t s : LongestFirst(problem, samples)) {
-    auto it = room.lower_bound({problem.tokens[s], 0});
-    const auto [free, b] = it == room.end() ? std::pair(problem.capacity_tokens, num_bins++) : *it;
-    if (it != room.end()) room.erase(it);
-    room.emplace(free - problem.tokens[s], b);
-    bin[s] = b;
-  }
-  return num_bins;
-}
-
-// Padded: the fewest batches of at most the capacity.
-uint32_t CutLeast(const SplitProblem& problem, Samples samples, std::vector<uint32_t>& bin) {
-  std::vector<uint32_t> order = LongestFirst(problem, samples);
-  uint32_t num_bins = 0;
-  uint64_t longest = 0, count = 0;
-  for (uint32_t s : order) {  // descending: the first of a batch is its longest
-    if (num_bins == 0 || (count + 1) * longest > problem.capacity_tokens) {
-      ++num_bins;
-      longest = problem.tokens[s];
-      count = 0;
-    }
-    ++count;
-    bin[s] = num_bins - 1;
-  }
-  return num_bins;
-}
-
-class Splitter {
+// The rank that is being split. Its samples are anywhere in memory and are looked at many times: what matters
+// of them lies here side by side, by their place among the rank's samples.
+class RankSplitter {
  public:
-  explicit Splitter(const SplitProblem& problem) : problem_(problem), by_rank_(problem) {
-    phases_.push_back(problem.cost);
-    for (auto cost : problem.in_view) phases_.push_back(cost);
-    for (auto cost : phases_) {
-      double total = 0;
-      for (Load load : cost) total += static_cast<double>(load);
-      per_total_.push_back(total > 0 ? problem.num_ranks / total : 0);
+  // `phases`: costs of all samples; `per_total`: over the mean load of a rank.
+  RankSplitter(const SplitProblem& problem, std::vector<std::span<const Load>> phases,
+               std::vector<double> per_total)
+      : problem_(problem), phases_(std::move(phases)), per_total_(std::move(per_total)) {}
+
+  void Take(Samples samples) {
+    samples_ = samples;
+    tokens_.resize(samples.size());
+    microbatch_.resize(samples.size());
+    for (size_t i = 0; i < samples.size(); ++i) {
+      if (i + kAhead < samples.size()) __builtin_prefetch(&problem_.tokens[samples[i + kAhead]]);
+      tokens_[i] = problem_.tokens[samples[i]];
     }
   }
 
-  Split Run() {
-    split_.microbatch.assign(problem_.rank.size(), 0);
-    split_.num_microbatches = Count();
-    if (split_.num_microbatches == 1) return std::move(split_);
-    for (uint32_t r = 0; r < problem_.num_ranks; ++r) SplitRank(by_rank_[r]);
-    if (!problem_.in_view.empty()) SpreadOverIndices();
-    return std::move(split_);
+  // How many microbatches best fit needs, or padded samples at least.
+  uint32_t Count() {
+    uint64_t total = 0, longest = 0;
+    for (uint32_t tokens : tokens_) total += tokens, longest = std::max<uint64_t>(longest, tokens);
+    const bool padded = problem_.batching == Batching::kPadded;
+    if (padded) total = longest * tokens_.size();
+    if (total <= problem_.capacity_tokens) return 1;
+    return padded ? CutLeast() : PackBestFit();
+  }
+
+  // The microbatch of every sample, of `bins`.
+  const std::vector<uint32_t>& Split(uint32_t bins) {
+    TakeShares();
+    if (problem_.batching == Batching::kPadded) {
+      microbatch_ = CutIntoBatches(std::vector<Load>(tokens_.begin(), tokens_.end()), bins);
+    } else if (!Balance(bins)) {
+      PackBestFit();
+    }
+    return microbatch_;
+  }
+
+  // What the microbatches have in the phases in view; [bins, phases].
+  std::vector<double> LoadsInView(uint32_t bins) const {
+    std::vector<double> load(bins * phases_.size(), 0);
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      for (size_t p = 1; p < phases_.size(); ++p) load[microbatch_[i] * phases_.size() + p] += ShareOf(i, p);
+    }
+    return load;
   }
 
  private:
-  // Leaves a feasible split in `split_`.
-  uint32_t Count() {
-    uint32_t most = 1;
-    if (problem_.capacity_tokens > 0) {
-      for (uint32_t r = 0; r < problem_.num_ranks; ++r) {
-        const Samples samples = by_rank_[r];
-        uint64_t total = 0, longest = 0;
-        for (uint32_t s : samples) {
-          total += problem_.tokens[s];
-          longest = std::max<uint64_t>(longest, problem_.tokens[s]);
-        }
-        if (problem_.batching == Batching::kPadded) total = longest * samples.size();
-        if (total <= problem_.capacity_tokens) continue;  // one microbatch will do
-        most = std::max(most, problem_.batching == Batching::kPadded
-                                  ? CutLeast(problem_, samples, split_.microbatch)
-                                  : PackBestFit(problem_, samples, split_.microbatch));
+  static constexpr size_t kAhead = 16;
+
+  double ShareOf(size_t i, size_t phase) const { return shares_[i * phases_.size() + phase]; }
+
+  void TakeShares() {
+    const size_t phases = phases_.size();
+    shares_.resize(samples_.size() * phases);
+    for (size_t p = 0; p < phases; ++p) {
+      for (size_t i = 0; i < samples_.size(); ++i) {
+        if (i + kAhead < samples_.size()) __builtin_prefetch(&phases_[p][samples_[i + kAhead]]);
+        shares_[i * phases + p] = static_cast<double>(phases_[p][samples_[i]]) * per_total_[p];
       }
     }
-    const uint32_t multiple = std::max(1u, problem_.count_multiple);
-    return (most + multiple - 1) / multiple * multiple;
   }
 
-  double Share(size_t phase, uint32_t sample) const {
-    return static_cast<double>(phases_[phase][sample]) * per_total_[phase];
+  void SortLongestFirst() {
+    longest_first_.clear();
+    for (uint32_t i = 0; i < tokens_.size(); ++i) longest_first_.push_back({tokens_[i], i});
+    std::sort(longest_first_.begin(), longest_first_.end(), [](const auto& a, const auto& b) {
+      return std::pair(b.first, a.second) < std::pair(a.first, b.second);
+    });
   }
 
-  void SplitRank(Samples samples) {
-    if (problem_.batching == Batching::kPadded) {
-      std::vector<Load> tokens;
-      for (uint32_t s : samples) tokens.push_back(problem_.tokens[s]);
-      const std::vector<uint32_t> batch = CutIntoBatches(tokens, split_.num_microbatches);
-      for (size_t i = 0; i < samples.size(); ++i) split_.microbatch[samples[i]] = batch[i];
-      return;
+  // Best-fit decreasing.
+  uint32_t PackBestFit() {
+    SortLongestFirst();
+    room_.clear();
+    uint32_t num_bins = 0;
+    for (const auto& [tokens, i] : longest_first_) {
+      auto it = std::lower_bound(room_.begin(), room_.end(), std::pair(uint64_t{tokens}, 0u));
+      std::pair<uint64_t, uint32_t> bin = {problem_.capacity_tokens, num_bins};
+      if (it == room_.end()) {
+        ++num_bins;
+        it = room_.insert(it, bin);
+      } else {
+        bin = *it;
+      }
+      bin.first -= tokens;
+      microbatch_[i] = bin.second;
+      // It has less room now and moves to the front.
+      const auto to = std::lower_bound(room_.begin(), it, bin);
+      std::move_backward(to, it, it + 1);
+      *to = bin;
     }
-    Balance(samples);
+    return num_bins;
+  }
+
+  // Padded: the fewest batches of at most the capacity.
+  uint32_t CutLeast() {
+    SortLongestFirst();
+    uint32_t num_bins = 0;
+    uint64_t longest = 0, count = 0;
+    for (const auto& [tokens, i] : longest_first_) {  // the first of a batch is its longest
+      if (num_bins == 0 || (count + 1) * longest > problem_.capacity_tokens) {
+        ++num_bins;
+        longest = tokens;
+        count = 0;
+      }
+      ++count;
+      microbatch_[i] = num_bins - 1;
+    }
+    return num_bins;
   }
 
   // The dearest sample first, each to the microbatch with room that it fits best: least growth of the sum
-  // over the phases of squared loads. Keeps the feasible split where that runs out of room.
-  void Balance(Samples samples) {
-    const uint32_t bins = split_.num_microbatches;
+  // over the phases of squared loads. False where that runs out of room.
+  bool Balance(uint32_t bins) {
     const size_t phases = phases_.size();
-    std::vector<std::pair<double, uint32_t>> order;
-    for (uint32_t s : samples) {
+    dearest_first_.clear();
+    for (uint32_t i = 0; i < samples_.size(); ++i) {
       double key = 0;
-      for (size_t p = 0; p < phases; ++p) key = std::max(key, Share(p, s));
-      order.emplace_back(-key, s);
+      for (size_t p = 0; p < phases; ++p) key = std::max(key, ShareOf(i, p));
+      dearest_first_.push_back({-key, i});
     }
-    std::sort(order.begin(), order.end());
-    std::vector<double> load(bins * phases, 0);
-    std::vector<uint64_t> tokens(bins, 0);
-    std::vector<uint32_t> units(bins, 0), chosen(order.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-      const uint32_t s = order[i].second;
+    std::sort(dearest_first_.begin(), dearest_first_.end());
+    load_.assign(bins * phases, 0);
+    held_.assign(bins, 0);
+    units_.assign(bins, 0);
+    for (const auto& [key, i] : dearest_first_) {
       uint32_t best = kNowhere;
       double best_growth = 0;
+      const double* const share = &shares_[i * phases];
       for (uint32_t b = 0; b < bins; ++b) {
-        if (problem_.capacity_tokens > 0 && tokens[b] + problem_.tokens[s] > problem_.capacity_tokens)
-          continue;
+        if (problem_.capacity_tokens > 0 && held_[b] + tokens_[i] > problem_.capacity_tokens) continue;
         double growth = 0;
-        for (size_t p = 0; p < phases; ++p) growth += Share(p, s) * load[b * phases + p];
-        if (best == kNowhere || std::pair(growth, units[b]) < std::pair(best_growth, units[best])) {
+        for (size_t p = 0; p < phases; ++p) growth += share[p] * load_[b * phases + p];
+        if (best == kNowhere || growth < best_growth || (growth == best_growth && units_[b] < units_[best])) {
           best = b;
           best_growth = growth;
         }
       }
-      if (best == kNowhere) {
-        PackBestFit(problem_, samples, split_.microbatch);
-        return;
-      }
-      chosen[i] = best;
-      tokens[best] += problem_.tokens[s];
-      ++units[best];
-      for (size_t p = 0; p < phases; ++p) load[best * phases + p] += Share(p, s);
+      if (best == kNowhere) return false;
+      microbatch_[i] = best;
+      held_[best] += tokens_[i];
+      ++units_[best];
+      for (size_t p = 0; p < phases; ++p) load_[best * phases + p] += share[p];
     }
-    for (size_t i = 0; i < order.size(); ++i) split_.microbatch[order[i].second] = chosen[i];
-  }
-
-  // Renumbers the microbatches of every rank, those with most for the encoders first, each to the free index
-  // that has least so far over all ranks.
-  void SpreadOverIndices() {
-    const uint32_t bins = split_.num_microbatches;
-    const size_t phases = phases_.size();
-    std::vector<double> total(bins * phases, 0), load(bins * phases);
-    for (uint32_t r = 0; r < problem_.num_ranks; ++r) {
-      std::fill(load.begin(), load.end(), 0);
-      for (uint32_t s : by_rank_[r]) {
-        for (size_t p = 1; p < phases; ++p) load[split_.microbatch[s] * phases + p] += Share(p, s);
-      }
-      std::vector<std::pair<double, uint32_t>> order;
-      for (uint32_t b = 0; b < bins; ++b) {
-        double key = 0;
-        for (size_t p = 1; p < phases; ++p) key = std::max(key, load[b * phases + p]);
-        order.emplace_back(-key, b);
-      }
-      std::sort(order.begin(), order.end());
-      std::vector<uint32_t> index(bins, kNowhere), taken(bins, 0);
-      for (const auto& [key, b] : order) {
-        uint32_t best = kNowhere;
-        double best_growth = 0;
-        for (uint32_t i = 0; i < bins; ++i) {
-          if (taken[i]) continue;
-          double growth = 0;
-          for (size_t p = 1; p < phases; ++p) growth += load[b * phases + p] * total[i * phases + p];
-          if (best == kNowhere || growth < best_growth) best = i, best_growth = growth;
-        }
-        taken[best] = 1;
-        index[b] = best;
-      }
-      for (uint32_t b = 0; b < bins; ++b) {
-        for (size_t p = 1; p < phases; ++p) total[index[b] * phases + p] += load[b * phases + p];
-      }
-      for (uint32_t s : by_rank_[r]) split_.microbatch[s] = index[split_.microbatch[s]];
-    }
+    return true;
   }
 
   const SplitProblem& problem_;
-  const ByRank by_rank_;
-  std::vector<std::span<const Load>> phases_;
-  std::vector<double> per_total_;
-  Split split_;
+  const std::vector<std::span<const Load>> phases_;  // the llm first
+  const std::vector<double> per_total_;
+  Samples samples_;
+  std::vector<uint32_t> tokens_, microbatch_;  // [samples of the rank]
+  std::vector<double> shares_;                 // [samples of the rank, phases]
+  std::vector<std::pair<uint32_t, uint32_t>> longest_first_;
+  std::vector<std::pair<double, uint32_t>> dearest_first_;
+  std::vector<std::pair<uint64_t, uint32_t>> room_;  // ascending
+  std::vector<double> load_;                         // [bins, phases]
+  std::vector<uint64_t> held_;                       // [bins] tokens
+  std::vector<uint32_t> units_;                      // [bins]
 };
+
+// Numbers the microbatches of every rank, those with most for the encoders first, each to the free index that
+// has least so far over all ranks.
+class IndexSpreader {
+ public:
+  IndexSpreader(uint32_t bins, size_t phases) : bins_(bins), phases_(phases), total_(bins * phases, 0) {}
+
+  // The index of every microbatch of the next rank; `load` is [bins, phases].
+  const std::vector<uint32_t>& Number(const std::vector<double>& load) {
+    std::vector<std::pair<double, uint32_t>> order;
+    for (uint32_t b = 0; b < bins_; ++b) {
+      double key = 0;
+      for (size_t p = 1; p < phases_; ++p) key = std::max(key, load[b * phases_ + p]);
+      order.emplace_back(-key, b);
+    }
+    std::sort(order.begin(), order.end());
+    index_.assign(bins_, kNowhere);
+    std::vector<uint32_t> taken(bins_, 0);
+    for (const auto& [key, b] : order) {
+      uint32_t best = kNowhere;
+      double best_growth = 0;
+      for (uint32_t i = 0; i < bins_; ++i) {
+        if (taken[i]) continue;
+        double growth = 0;
+        for (size_t p = 1; p < phases_; ++p) growth += load[b * phases_ + p] * total_[i * phases_ + p];
+        if (best == kNowhere || growth < best_growth) best = i, best_growth = growth;
+      }
+      taken[best] = 1;
+      index_[b] = best;
+    }
+    for (uint32_t b = 0; b < bins_; ++b) {
+      for (size_t p = 1; p < phases_; ++p) total_[index_[b] * phases_ + p] += load[b * phases_ + p];
+    }
+    return index_;
+  }
+
+ private:
+  const uint32_t bins_;
+  const size_t phases_;
+  std::vector<double> total_;  // [bins, phases] over the ranks so far
+  std::vector<uint32_t> index_;
+};
+
+// Of each phase's total, the share that makes the mean load of a rank 1.
+std::vector<double> OverMean(const SplitProblem& problem, const std::vector<std::span<const Load>>& phases) {
+  std::vector<double> per_total;
+  for (const std::span<const Load> cost : phases) {
+    double total = 0;
+    for (Load load : cost) total += static_cast<double>(load);
+    per_total.push_back(total > 0 ? problem.num_ranks / total : 0);
+  }
+  return per_total;
+}
 
 }  // namespace
 
-Split SplitIntoMicrobatches(const SplitProblem& problem) { return Splitter(problem).Run(); }
+Split SplitIntoMicrobatches(const SplitProblem& problem) {
+  Split split{.microbatch = std::vector<uint32_t>(problem.rank.size(), 0)};
+  const uint32_t multiple = std::max(1u, problem.count_multiple);
+  if (problem.capacity_tokens == 0 && multiple == 1) return split;
+  std::vector<std::span<const Load>> phases = {problem.cost};
+  phases.insert(phases.end(), problem.in_view.begin(), problem.in_view.end());
+  const ByRank by_rank(problem);
+  const auto samples_of = [&](uint32_t r) {
+    return Samples(by_rank.samples.data() + by_rank.begin[r], by_rank.samples.data() + by_rank.begin[r + 1]);
+  };
+  RankSplitter rank(problem, phases, OverMean(problem, phases));
+  uint32_t most = 1;
+  for (uint32_t r = 0; problem.capacity_tokens > 0 && r < problem.num_ranks; ++r) {
+    rank.Take(samples_of(r));
+    most = std::max(most, rank.Count());
+  }
+  const uint32_t bins = split.num_microbatches = (most + multiple - 1) / multiple * multiple;
+  if (bins == 1) return split;
+  IndexSpreader spreader(bins, phases.size());
+  for (uint32_t r = 0; r < problem.num_ranks; ++r) {
+    const Samples samples = samples_of(r);
+    rank.Take(samples);
+    const std::vector<uint32_t>& microbatch = rank.Split(bins);
+    if (problem.in_view.empty()) {
+      for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = microbatch[i];
+      continue;
+    }
+    const std::vector<uint32_t>& index = spreader.Number(rank.LoadsInView(bins));
+    for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = index[microbatch[i]];
+  }
+  return split;
+}
 
 void BatchesInTurn::Rename(Batching batching, std::span<const Load> cost, std::vector<uint32_t>& rank) {
   std::vector<Load> batch(had_.size(), 0), dearest(had_.size(), 0), count(had_.size(), 0);
