@@ -8,7 +8,8 @@
 //   planner --growth [FILE.svg]   1,000 to 1,000,000 samples at 60 per rank
 //   planner --pack FILE.csv ...      bins of 1,200,000 samples drawn from all of them
 //   planner --context-parallel      512 sequences over 64 ranks
-//   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws a row)
+//   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws)
+//   planner --pipelines              plans of steps whose llm is a pipeline
 //   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
 //
 // Per row: the largest over the mean load of each phase, output rows whose encoder is on another rank, and on
@@ -221,7 +222,10 @@ int main(int argc, char** argv) {
   } else if (argc > 1 && std::strcmp(argv[1], "--order") == 0) {
     for (int i = 3; i < argc; ++i) traces.push_back(ReadTrace(argv[i]));
     if (traces.empty()) traces.push_back(evenkeel::DrawOmniTrace(2024, 20000));
-    PrintOrders(traces, argc > 2 ? std::atoi(argv[2]) : 1000);
+    MeasureOrders(traces, argc > 2 ? std::atoi(argv[2]) : 1000, true);
+    return 0;
+  } else if (argc > 1 && std::strcmp(argv[1], "--pipelines") == 0) {
+    PrintPipelinePlans();
     return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--growth") == 0) {
     const Growth growth = MeasureGrowth();
@@ -240,7 +244,7 @@ int main(int argc, char** argv) {
   } else if (argc > 1) {
     std::cerr << "usage: planner [--figures [FILE.csv ...] | --given | --growth [FILE.svg] | --pack FILE.csv "
                  "... | --context-parallel "
-                 "| --order [DRAWS] [FILE.csv ...] | --trace FILE.csv ... "
+                 "| --order [DRAWS] [FILE.csv ...] | --pipelines | --trace FILE.csv ... "
                  "| --case RANKS SAMPLES_PER_RANK "
                  "ALGORITHM [SEED]]\n";
     return 2;
