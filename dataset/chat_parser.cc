@@ -122,7 +122,8 @@ class ChatParser {
 
   absl::Status AddMedium(MediaReference reference, Turn& turn) {
     if (out_.references.size() >= limits_.max_items) {
-      return absl::ResourceExhaustedError(absl::StrCat("more than ", limits_.max_items, " items"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("more items than limits.max_items ", limits_.max_items));
     }
     turn.spans.push_back({reference.medium, "", static_cast<uint32_t>(out_.references.size())});
     out_.references.push_back(std::move(reference));
@@ -236,7 +237,7 @@ class ChatParser {
 absl::StatusOr<ParsedText> ParseChat(std::string_view json, const Limits& limits) {
   if (json.size() > limits.max_text_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(json.size(), " bytes of text; the limit is ", limits.max_text_bytes));
+        absl::StrCat(json.size(), " bytes of text; limits.max_text_bytes is ", limits.max_text_bytes));
   }
   EVENKEEL_ASSIGN_OR_RETURN(JsonValue root, ParseJson(json, limits.max_json_depth));
   return ChatParser(limits).Parse(root);

@@ -346,8 +346,8 @@ absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const 
                                               ByteSource& source) {
   const std::string where = absl::StrCat(places.shard_path, ": sample '", Printable(places.key), "'");
   if (places.text_size > limits.max_text_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": ", places.text_size, " bytes of text; the limit is ", limits.max_text_bytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": ", places.text_size, " bytes of text; limits.max_text_bytes is ", limits.max_text_bytes));
   }
   std::string text(places.text_size, '\0');
   EVENKEEL_RETURN_IF_ERROR(ReadIndexed(places.shard_path, places.text_offset, places.text_checksum, source,

@@ -31,6 +31,10 @@ class Parser {
     return absl::InvalidArgumentError(
         absl::StrCat("JSON, byte ", at_, ": ", absl::string_view(why.data(), why.size())));
   }
+  absl::Status TooDeep() const {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("JSON, byte ", at_, ": nested deeper than limits.max_json_depth ", max_depth_));
+  }
   char Peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool Take(char c) {
     if (at_ >= text_.size() || text_[at_] != c) return false;
@@ -158,7 +162,7 @@ class Parser {
   }
 
   absl::Status Array(uint32_t depth, JsonValue& out) {
-    if (depth >= max_depth_) return Error(absl::StrCat("deeper than ", max_depth_));
+    if (depth >= max_depth_) return TooDeep();
     out.kind = JsonValue::Kind::kArray;
     ++at_;
     SkipSpace();
@@ -173,7 +177,7 @@ class Parser {
   }
 
   absl::Status Object(uint32_t depth, JsonValue& out) {
-    if (depth >= max_depth_) return Error(absl::StrCat("deeper than ", max_depth_));
+    if (depth >= max_depth_) return TooDeep();
     out.kind = JsonValue::Kind::kObject;
     ++at_;
     SkipSpace();

@@ -39,7 +39,7 @@ class JsonValue {
   const JsonValue* Find(std::string_view key) const;
 };
 
-// InvalidArgument: what is wrong, with the byte offset.
+// InvalidArgument: what is wrong, with the byte offset; ResourceExhausted: deeper than `max_depth`.
 absl::StatusOr<JsonValue> ParseJson(std::string_view text, uint32_t max_depth);
 
 }  // namespace evenkeel::dataset

@@ -141,7 +141,7 @@ absl::StatusOr<ParsedText> ParsePlain(std::string_view text, const std::vector<M
   }
   if (media.size() > limits.max_items) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(media.size(), " items; the limit is ", limits.max_items));
+        absl::StrCat(media.size(), " items; limits.max_items is ", limits.max_items));
   }
   ParsedText out;
   out.conversation.plain = true;

@@ -105,8 +105,9 @@ absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& s
   for (const SampleMember* member : {json, plain}) {
     if (member == nullptr || !absl::IsNotFound(parsed.status())) continue;
     if (member->size > limits_.max_text_bytes) {
-      return refuse("text too long", absl::ResourceExhaustedError(absl::StrCat(
-                                         member->size, " bytes; the limit is ", limits_.max_text_bytes)));
+      return refuse("text too long",
+                    absl::ResourceExhaustedError(absl::StrCat(
+                        member->size, " bytes; limits.max_text_bytes is ", limits_.max_text_bytes)));
     }
     EVENKEEL_ASSIGN_OR_RETURN(std::string text, ReadMember(shard, member->offset, member->size));
     if (size_t bad = ValidUtf8Prefix(text); bad != text.size()) {
@@ -149,7 +150,8 @@ absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(ShardContent& shard, ItemPlac
   Medium medium = item.facts.medium;
   if (item.size > MaxBytes(medium, limits_)) {
     refusal.status = absl::ResourceExhaustedError(
-        absl::StrCat("'", item.suffix, "': ", item.size, " bytes; the limit is ", MaxBytes(medium, limits_)));
+        absl::StrCat("'", item.suffix, "': ", item.size, " bytes; limits.max_",
+                     std::string(MediumName(medium)), "_bytes is ", MaxBytes(medium, limits_)));
     refusal.reason = ProbeReason(medium, refusal.status);
     return refusal.status;
   }
@@ -188,7 +190,7 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
   absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, out.items, facts);
   if (sequence.ok() && sequence->llm_length > limits_.max_llm_length) {
     sequence = absl::ResourceExhaustedError(
-        absl::StrCat(sequence->llm_length, " tokens; the limit is ", limits_.max_llm_length));
+        absl::StrCat(sequence->llm_length, " tokens; limits.max_llm_length is ", limits_.max_llm_length));
   }
   if (!sequence.ok()) {
     if (OfTheData(sequence.status())) {

@@ -67,7 +67,8 @@ TEST(Json, AcceptsWhatTheStandardSaysAndNothingElse) {
 
 TEST(Json, BoundsDepthAndNumberOfValues) {
   EXPECT_TRUE(ParseJson(std::string(64, '[') + std::string(64, ']'), 64).ok());
-  EXPECT_FALSE(ParseJson(std::string(65, '[') + std::string(65, ']'), 64).ok());
+  const absl::Status deep = ParseJson(std::string(65, '[') + std::string(65, ']'), 64).status();
+  EXPECT_EQ(deep, absl::ResourceExhaustedError("JSON, byte 64: nested deeper than limits.max_json_depth 64"));
   EXPECT_FALSE(ParseJson(std::string(1 << 20, '['), 64).ok());
   std::string wide = "[0";
   for (uint64_t i = 0; i < kMaxJsonValues; ++i) wide += ",0";
@@ -180,8 +181,12 @@ TEST(ParseChat, SaysWhatIsWrong) {
   Limits limits;
   EXPECT_EQ(ParseChat(R"({"caption":"x"})", limits).status().code(), absl::StatusCode::kNotFound);
   limits.max_items = 1;
-  EXPECT_EQ(ParseChat(llava("", "<image><image>"), limits).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ParseChat(llava("", "<image><image>"), limits).status(),
+            absl::ResourceExhaustedError("more items than limits.max_items 1"));
+  limits = Limits{};
+  limits.max_text_bytes = 10;
+  EXPECT_EQ(ParseChat(std::string(11, ' '), limits).status(),
+            absl::ResourceExhaustedError("11 bytes of text; limits.max_text_bytes is 10"));
 }
 
 TEST(ParseChat, EndsOnEveryMutation) {
