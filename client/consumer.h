@@ -103,7 +103,7 @@ struct ConsumerState {
 struct ConsumerStats {
   uint64_t steps = 0, parts = 0, bytes = 0;
   uint64_t requests = 0, duplicate_requests = 0, replaced_workers = 0, refused = 0, hash_failures = 0;
-  double wait_seconds = 0;  // spent inside Next
+  double wait_seconds = 0;  // spent inside Next and Wait, with what goes on now
   std::string transport;    // "ucx tcp/lo"
 };
 

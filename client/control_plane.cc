@@ -255,6 +255,19 @@ class GrpcControlPlane : public ControlPlane {
     return Keep(std::move(call));
   }
 
+  CallId ReportWait(const std::string& endpoint, uint64_t session, double wait_seconds,
+                    absl::Duration timeout) override {
+    pb::ReportWaitRequest request;
+    request.set_session_id(session);
+    request.set_consumer_wait_seconds(wait_seconds);
+    auto translate = [](const pb::ReportWaitReply&) -> absl::StatusOr<Woken> { return Woken(); };
+    MutexLock lock(mutex_);
+    pb::Worker::Stub& stub = StubFor(endpoint);
+    return StartUnary<pb::ReportWaitReply>(timeout, translate, [&](grpc::ClientContext* context) {
+      return stub.PrepareAsyncReportWait(context, request, &queue_);
+    });
+  }
+
   void Cancel(CallId call) override {
     MutexLock lock(mutex_);
     auto found = calls_.find(call);

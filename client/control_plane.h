@@ -39,7 +39,7 @@ struct PartRequest {
   uint64_t request = 0;
   PartName name;
   uint32_t attempt = 0;
-  double wait_seconds = 0;
+  double wait_seconds = 0;  // as in proto/service.proto
 };
 
 class ControlPlane {
@@ -59,6 +59,9 @@ class ControlPlane {
                               absl::Duration timeout) = 0;
   virtual CallId RequestPart(const std::string& endpoint, const PartRequest& request,
                              absl::Duration timeout) = 0;
+  // Nobody waits for its answer.
+  virtual CallId ReportWait(const std::string& endpoint, uint64_t session, double wait_seconds,
+                            absl::Duration timeout) = 0;
   virtual void Cancel(CallId call) = 0;
   // Drops the connection; calls in flight end.
   virtual void Forget(const std::string& endpoint) = 0;

@@ -71,6 +71,7 @@ void FetchLoop::TakeOpened(CallId call, OpenedSession opened, absl::Time now) {
   worker->state = Worker::State::kReady;
   worker->since = worker->last_heard = worker->last_used = now;
   worker->in_flight = worker->unanswered = 0;
+  worker->told_wait_seconds = 0;
   worker->refused_last = false;
 }
 

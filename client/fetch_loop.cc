@@ -16,6 +16,7 @@ constexpr size_t kMaxAttempts = 64;  // in flight at once, over all workers
 constexpr absl::Duration kIdleSession = absl::Seconds(60);
 constexpr absl::Duration kPartDeadline = absl::Hours(1);  // of the call; progress decides long before
 constexpr size_t kAwaitedPartsNamed = 4;
+constexpr double kReportWaitSeconds = 1;  // of waiting that no worker was told
 
 // Owns its buffers; the base's views point into them.
 struct ReceivedStep : StepData {
@@ -73,6 +74,7 @@ void FetchLoop::Tick(absl::Time now) {
     room = room && (step.granted || GrantMemory(step));
     AskForParts(step, now);
   }
+  ReportWait(now);
   CloseIdleSessions(now);
   auto head = steps_.find(head_);
   if (head != steps_.end() && (head->second.ready() || !head->second.error.ok())) delivered_.NotifyAll();
@@ -160,7 +162,7 @@ void FetchLoop::SendRequest(StepFetch& step, PartFetch& part, Worker& worker, ab
     inbox->Post({0, Received{request, std::move(status)}});
   });
   attempt.call = uses_.control->RequestPart(
-      worker.endpoint, {worker.session, request, part.name, part.copies_accepted, stats_.wait_seconds},
+      worker.endpoint, {worker.session, request, part.name, part.copies_accepted, TellWait(worker, now)},
       std::max(kPartDeadline, 2 * options_.step_timeout));
   part.attempts.push_back(std::move(attempt));
   (void)step;
@@ -204,6 +206,28 @@ void FetchLoop::ReplaceStaleAttempt(StepFetch& step, PartFetch& part, size_t ind
   EndAttempt(part, index);
 }
 
+double FetchLoop::WaitSeconds(absl::Time now) const {
+  return stats_.wait_seconds + std::max(0.0, absl::ToDoubleSeconds(now - std::min(now, wait_began_)));
+}
+
+double FetchLoop::TellWait(Worker& worker, absl::Time now) {
+  const double fresh = std::max(0.0, WaitSeconds(now) - told_wait_seconds_);
+  told_wait_seconds_ += fresh;
+  return worker.told_wait_seconds += fresh;
+}
+
+void FetchLoop::ReportWait(absl::Time now) {
+  if (WaitSeconds(now) - told_wait_seconds_ < kReportWaitSeconds) return;
+  Worker* latest = nullptr;  // who was heard last is most likely to hear
+  for (auto& [endpoint, worker] : workers_.all()) {
+    if (worker.state != Worker::State::kReady) continue;
+    if (latest == nullptr || worker.last_heard > latest->last_heard) latest = &worker;
+  }
+  if (latest == nullptr) return;
+  uses_.control->ReportWait(latest->endpoint, latest->session, TellWait(*latest, now),
+                            options_.progress_timeout);
+}
+
 void FetchLoop::CloseIdleSessions(absl::Time now) {
   for (auto& [endpoint, worker] : workers_.all()) {
     bool idle = worker.state == Worker::State::kReady && worker.in_flight == 0 &&
@@ -225,11 +249,13 @@ bool FetchLoop::WaitForHead(absl::Time until) {
   absl::Time begin = absl::Now();
   if (wait_deadline_ == absl::InfiniteFuture()) wait_deadline_ = begin + options_.step_timeout;
   absl::Time now = begin;
+  wait_began_ = begin;
   while (!HeadIsDecided() && now < std::min(until, wait_deadline_)) {
     delivered_.WaitFor(mutex_, std::min(until, wait_deadline_) - now);
     now = absl::Now();
   }
-  stats_.wait_seconds += std::max(0.0, absl::ToDoubleSeconds(now - begin));
+  stats_.wait_seconds = WaitSeconds(now);
+  wait_began_ = absl::InfiniteFuture();
   return HeadIsDecided() || now >= wait_deadline_;
 }
 
@@ -323,7 +349,9 @@ uint64_t FetchLoop::next_step() const {
 
 ConsumerStats FetchLoop::stats() const {
   MutexLock lock(mutex_);
-  return stats_;
+  ConsumerStats stats = stats_;
+  stats.wait_seconds = WaitSeconds(absl::Now());
+  return stats;
 }
 
 absl::Duration FetchLoop::Jittered(absl::Duration duration) {

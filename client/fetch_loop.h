@@ -113,6 +113,12 @@ class FetchLoop {
   void ReplaceStale(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReplaceStaleAttempt(StepFetch& step, PartFetch& part, size_t index, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // All of the trainer's waiting, with what goes on now.
+  double WaitSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what no worker was told yet for this one, and returns all that its session is told.
+  double TellWait(Worker& worker, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where requests do not carry it, since there is nothing to ask for.
+  void ReportWait(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseIdleSessions(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string WhatIsAwaited(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<const StepData> Deliver(StepFetch& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -166,8 +172,10 @@ class FetchLoop {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t head_ ABSL_GUARDED_BY(mutex_);
   absl::Time wait_deadline_ ABSL_GUARDED_BY(mutex_) =
-      absl::InfiniteFuture();                                    // of the head; set by the first wait
-  std::map<uint64_t, StepFetch> steps_ ABSL_GUARDED_BY(mutex_);  // the window, in order
+      absl::InfiniteFuture();  // of the head; set by the first wait
+  absl::Time wait_began_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // while one goes on
+  double told_wait_seconds_ ABSL_GUARDED_BY(mutex_) = 0;                    // to all workers together
+  std::map<uint64_t, StepFetch> steps_ ABSL_GUARDED_BY(mutex_);             // the window, in order
   WorkerTable workers_ ABSL_GUARDED_BY(mutex_);
   absl::Status endpoints_error_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_request_ ABSL_GUARDED_BY(mutex_) = 0;

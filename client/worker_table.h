@@ -37,7 +37,8 @@ struct Worker {
   uint64_t session = 0;
   absl::Time last_heard;  // any event of any of its calls
   absl::Time last_used;
-  int in_flight = 0;  // parts asked of it
+  int in_flight = 0;             // parts asked of it
+  double told_wait_seconds = 0;  // of the consumer's waiting, what this session was told
 
   // Refusals: until `busy_until` steps from `busy_step` on are not asked of it, and then one at a time until
   // one is accepted, so that a full worker is not asked for everything again and again.

@@ -13,6 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/job.h"
+#include "proto/job.pb.h"
+#include "server/bad_data.h"
 
 namespace evenkeel {
 namespace {
@@ -97,6 +99,35 @@ struct Metrics::State {
   std::array<Counter*, kNumPhases> phase_tokens{};
 };
 
+// A rate over a counter that appears with its first event misses that event; so what can be counted is there
+// at zero from the start.
+void Metrics::BeginAtZero() {
+  State& state = *state_;
+  for (const char* valid : {"true", "false"}) {
+    state.samples.Add({{"valid", valid}});
+    for (Phase phase : {Phase::kVision, Phase::kAudio}) {
+      state.items.Add({{"phase", Str(PhaseName(phase))}, {"valid", valid}});
+    }
+  }
+  for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "");
+    const std::string name = absl::StatusCodeToString(status.code());
+    if (BadData::IsVerdict(status)) state.errors.Add({{"reason", name}});
+    state.errors.Add({{"reason", absl::StrCat("attempt_", name)}});
+  }
+  for (const char* kind : {"samples_filled", "samples_trimmed", "frames_repeated"}) {
+    state.adjusted.Add({{"kind", kind}});
+  }
+  for (const char* reason : {"crash", "forbidden_call", "memory", "cpu", "still", "killed"}) {
+    state.decoder_restarts.Add({{"reason", reason}});
+  }
+  const google::protobuf::Descriptor& limits = *pb::Limits::descriptor();
+  for (int i = 0; i < limits.field_count(); ++i) state.limits.Add({{"limit", limits.field(i)->name()}});
+  state.duplicates.Add({});
+  state.shared.Add({});
+  state.waits.Add({});
+}
+
 Metrics::Metrics() : state_(std::make_unique<State>()) {
   for (int i = 0; i < kNumStages; ++i) {
     state_->stage[i] = &state_->stages.Add({{"stage", Str(StageName(static_cast<Stage>(i)))}}, kSeconds);
@@ -108,9 +139,7 @@ Metrics::Metrics() : state_(std::make_unique<State>()) {
     const size_t i = static_cast<size_t>(phase);
     state_->phase_tokens[i] = &state_->tokens.Add({{"phase", Str(PhaseName(phase))}});
   }
-  state_->duplicates.Add({});
-  state_->shared.Add({});
-  state_->waits.Add({});
+  BeginAtZero();
   state_->build.Add({{"version", EVENKEEL_VERSION}, {"stream_version", absl::StrCat(kStreamVersion)}}).Set(1);
 }
 
@@ -178,6 +207,7 @@ void Metrics::SetTransport(std::string_view transport, std::string_view device, 
   state_->transport
       .Add({{"transport", Str(transport)}, {"device", Str(device)}, {"rdma", is_rdma ? "true" : "false"}})
       .Set(1);
+  state_->sent_bytes.Add({{"transport", Str(transport)}});
 }
 void Metrics::SetStream(std::string_view job, std::string_view stream_digest,
                         std::string_view layout_digest) {

@@ -73,6 +73,8 @@ class Metrics {
 
  private:
   struct State;
+  void BeginAtZero();
+
   std::unique_ptr<State> state_;
 };
 

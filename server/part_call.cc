@@ -96,9 +96,7 @@ absl::Status PartCall::Enter() {
            .rank = request_.phase_rank(),
            .microbatch = request_.microbatch(),
            .piece = request_.piece()};
-  const int64_t wait_us = static_cast<int64_t>(std::clamp(request_.consumer_wait_seconds(), 0.0, 1e9) * 1e6);
-  const int64_t before = session->wait_us.exchange(wait_us);
-  if (wait_us > before) uses_.metrics.AddConsumerWait(static_cast<double>(wait_us - before) * 1e-6);
+  uses_.metrics.AddConsumerWait(session->TakeWait(request_.consumer_wait_seconds()));
   if (request_.attempt() > 0) uses_.metrics.CountDuplicateRequest();
   transport_ = session->transport;
   open_.emplace(std::move(session));

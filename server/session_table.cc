@@ -1,5 +1,6 @@
 #include "server/session_table.h"
 
+#include <algorithm>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,8 @@
 namespace evenkeel {
 namespace {
 
+constexpr double kLongestWaitSeconds = 1e9;
+
 // From the system's random source: ids of a restarted worker are never those of its predecessor.
 uint64_t RandomId() {
   std::random_device random;
@@ -17,6 +20,15 @@ uint64_t RandomId() {
 }
 
 }  // namespace
+
+double Session::TakeWait(double total_seconds) {
+  if (!(total_seconds > 0)) return 0;
+  const int64_t total = static_cast<int64_t>(std::min(total_seconds, kLongestWaitSeconds) * 1e6);
+  int64_t before = wait_us_.load();
+  while (before < total && !wait_us_.compare_exchange_weak(before, total)) {
+  }
+  return before < total ? static_cast<double>(total - before) * 1e-6 : 0;
+}
 
 absl::StatusOr<std::shared_ptr<Session>> SessionTable::Open(uint32_t rank, transport::Source& source,
                                                             const std::string& address,

@@ -28,8 +28,14 @@ struct Session {
   std::string transport;                // its name
   std::atomic<int64_t> heard_ns{0};     // since the epoch
   std::atomic<uint32_t> open_requests{0};
-  std::atomic<bool> dead{false};    // its peer is gone; swept next
-  std::atomic<int64_t> wait_us{0};  // the consumer's wait so far
+  std::atomic<bool> dead{false};  // its peer is gone; swept next
+
+  // What is new, in seconds, in a consumer's word on how long it has waited. Reports may overtake each other;
+  // what is no number is nothing.
+  double TakeWait(double total_seconds);
+
+ private:
+  std::atomic<int64_t> wait_us_{0};
 };
 
 // Counts a request of a session as long as it lives.

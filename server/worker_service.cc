@@ -109,6 +109,14 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
     return PartCall::Start(uses_, calls_, draining_, *context, *request);
   }
 
+  grpc::ServerUnaryReactor* ReportWait(grpc::CallbackServerContext* context,
+                                       const pb::ReportWaitRequest* request, pb::ReportWaitReply*) override {
+    if (!HasDeadline(*context)) return End(context, NoDeadline());
+    absl::StatusOr<std::shared_ptr<Session>> session = uses_.sessions.Find(request->session_id());
+    if (session.ok()) uses_.metrics.AddConsumerWait((*session)->TakeWait(request->consumer_wait_seconds()));
+    return End(context, session.status());
+  }
+
   void SetDraining() { draining_ = true; }
   CallRegister& calls() { return calls_; }
 

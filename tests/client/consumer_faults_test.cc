@@ -243,6 +243,37 @@ TEST(ConsumerFaults, DeadlineExceededSaysWhatWasAwaited) {
                     HasSubstr(worker.endpoint()), HasSubstr("queue 3"), HasSubstr("decode 1/1000")));
 }
 
+// A part that never comes shows at the workers while it is waited for, each moment at one of them.
+TEST(ConsumerFaults, AWaitThatDoesNotEndIsReportedWhileItGoesOn) {
+  std::atomic<bool> reported = false;
+  FakeWorkerOptions holding;
+  holding.behave = [&](const PartName& name, uint32_t) {
+    while (name.phase == Phase::kVision && !reported) absl::SleepFor(absl::Milliseconds(5));
+    return Behaviour{};
+  };
+  FakeWorker a(holding), b(holding), c(holding);
+  ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint(), c.endpoint()});
+  options.progress_timeout = absl::Minutes(1);
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  std::thread observer([&] {
+    double before = 0;
+    while (a.wait_reports() + b.wait_reports() + c.wait_reports() < 2) {
+      const double now = consumer->stats().wait_seconds;
+      EXPECT_GE(now, before) << "the wait that goes on is part of it";
+      before = now;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    EXPECT_GT(before, 0);
+    reported = true;
+  });
+  ExpectSteps(*consumer, 1);
+  observer.join();
+  const double told = a.told_wait_seconds() + b.told_wait_seconds() + c.told_wait_seconds();
+  EXPECT_GT(told, 0);
+  EXPECT_LE(told, consumer->stats().wait_seconds);
+}
+
 TEST(ConsumerFaults, DeadlineExceededNamesWorkersThatRefuse) {
   FakeWorkerOptions full;
   full.behave = [](const PartName&, uint32_t) { return Behaviour{Kind::kRefuse, absl::Milliseconds(50)}; };

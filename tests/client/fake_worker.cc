@@ -143,6 +143,7 @@ class FakeWorker::Service : public pb::Worker::Service {
                            grpc::ServerWriter<pb::PartEvent>* writer) override {
     ++requests_;
     Raise(max_attempt_, static_cast<int>(request->attempt()));
+    TakeWait(request->session_id(), request->consumer_wait_seconds());
     PartName name{*PhaseFromName(request->phase()), request->step(), request->phase_rank(),
                   request->microbatch(), request->piece()};
     Behaviour behaviour =
@@ -158,6 +159,20 @@ class FakeWorker::Service : public pb::Worker::Service {
     return Act(behaviour, name, *request, *context, *writer);
   }
 
+  grpc::Status ReportWait(grpc::ServerContext*, const pb::ReportWaitRequest* request,
+                          pb::ReportWaitReply*) override {
+    TakeWait(request->session_id(), request->consumer_wait_seconds());
+    ++wait_reports_;
+    return grpc::Status::OK;
+  }
+
+  double told_wait_seconds() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    double sum = 0;
+    for (const auto& [session, seconds] : waits_) sum += seconds;
+    return sum;
+  }
+  int wait_reports() const { return wait_reports_; }
   const std::string& endpoint() const { return endpoint_; }
   int requests() const { return requests_; }
   int sessions() const { return num_sessions_; }
@@ -188,6 +203,11 @@ class FakeWorker::Service : public pb::Worker::Service {
     sessions_.push_back(uint64_t{random()} << 32 | random());
     ++num_sessions_;
     return sessions_.back();
+  }
+
+  void TakeWait(uint64_t session, double seconds) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waits_[session] = std::max(waits_[session], seconds);
   }
 
   static void Refuse(Writer& writer, const Behaviour& behaviour) {
@@ -287,10 +307,11 @@ class FakeWorker::Service : public pb::Worker::Service {
   transport::GrpcSource* grpc_source_ = nullptr;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<bool> dead_ = false;
-  std::atomic<int> requests_ = 0, num_sessions_ = 0, cancelled_ = 0, max_attempt_ = 0;
+  std::atomic<int> requests_ = 0, num_sessions_ = 0, cancelled_ = 0, max_attempt_ = 0, wait_reports_ = 0;
   std::mutex dying_;
   std::mutex mutex_;
   std::vector<uint64_t> sessions_;
+  std::map<uint64_t, double> waits_;  // of sessions
   std::thread reaper_;
 };
 
@@ -302,5 +323,7 @@ int FakeWorker::requests() const { return service_->requests(); }
 int FakeWorker::sessions() const { return service_->sessions(); }
 int FakeWorker::cancelled() const { return service_->cancelled(); }
 int FakeWorker::max_attempt() const { return service_->max_attempt(); }
+double FakeWorker::told_wait_seconds() const { return service_->told_wait_seconds(); }
+int FakeWorker::wait_reports() const { return service_->wait_reports(); }
 
 }  // namespace evenkeel

@@ -63,6 +63,9 @@ class FakeWorker {
   int sessions() const;
   int cancelled() const;    // requests that the consumer gave up
   int max_attempt() const;  // the greatest `attempt` of a request
+  // What the consumers' sessions were told of waiting: all, and what came while there was nothing to ask for.
+  double told_wait_seconds() const;
+  int wait_reports() const;
 
  private:
   class Service;

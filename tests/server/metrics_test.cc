@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <regex>
 #include <set>
@@ -44,6 +45,35 @@ TEST(Metrics, AreAllInTheDocument) {
             NamesIn(document.str(), "\n\\| `(evenkeel_[a-z_]+)`"));
 }
 
+TEST(Metrics, HaveEveryReasonAtZeroFromTheStart) {
+  Metrics metrics;
+  metrics.SetTransport("ucx", "tcp/lo", false);
+  const std::string text = metrics.Text();
+  for (const char* series :
+       {"evenkeel_errors_total{reason=\"DATA_LOSS\"} 0\n",
+        "evenkeel_errors_total{reason=\"INVALID_ARGUMENT\"} 0\n",
+        "evenkeel_errors_total{reason=\"RESOURCE_EXHAUSTED\"} 0\n",
+        "evenkeel_errors_total{reason=\"UNIMPLEMENTED\"} 0\n",
+        "evenkeel_errors_total{reason=\"attempt_INTERNAL\"} 0\n",
+        "evenkeel_errors_total{reason=\"attempt_FAILED_PRECONDITION\"} 0\n",
+        "evenkeel_adjusted_total{kind=\"samples_trimmed\"} 0\n",
+        "evenkeel_limits_exceeded_total{limit=\"max_image_pixels\"} 0\n",
+        "evenkeel_decoder_restarts_total{reason=\"crash\"} 0\n",
+        "evenkeel_samples_total{valid=\"false\"} 0\n", "evenkeel_sent_bytes_total{transport=\"ucx\"} 0\n",
+        "evenkeel_duplicate_requests_total 0\n"}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(series));
+  }
+  // What is counted later is one of them, not one beside them.
+  metrics.CountError("DATA_LOSS");
+  metrics.CountItem(Phase::kAudio, false);
+  metrics.CountLimit("max_streams");
+  metrics.CountAdjusted("frames_repeated", 2);
+  metrics.CountDecoderRestart("cpu");
+  metrics.CountSent("ucx", 5);
+  const std::string counted = metrics.Text();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), std::count(counted.begin(), counted.end(), '\n'));
+}
+
 TEST(Metrics, CountTheLimitThatABadItemExceeded) {
   Metrics metrics;
   BadData bad(&metrics);
@@ -51,7 +81,7 @@ TEST(Metrics, CountTheLimitThatABadItemExceeded) {
   bad.Report("audio", "a/b/d", absl::ResourceExhaustedError("longer than limits.max_audio_seconds 3600"));
   bad.Report("image", "a/b/e", absl::ResourceExhaustedError("limits.max_nothing is no limit of ours"));
   bad.Report("image", "a/b/f", absl::DataLossError("not limits.max_streams"));
-  EXPECT_EQ(NamesIn(metrics.Text(), "(evenkeel_limits_exceeded_total\\{.*)"),
+  EXPECT_EQ(NamesIn(metrics.Text(), "(evenkeel_limits_exceeded_total\\{.*\\} [1-9].*)"),
             (std::set<std::string>{"evenkeel_limits_exceeded_total{limit=\"max_audio_seconds\"} 1",
                                    "evenkeel_limits_exceeded_total{limit=\"max_streams\"} 1"}));
 }

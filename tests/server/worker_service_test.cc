@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -357,6 +358,26 @@ TEST(WorkerService, CountsWhatConsumersWaitedAndAskedTwice) {
   }
   EXPECT_THAT(f.metrics.Text(), AllOf(HasSubstr("evenkeel_consumer_wait_seconds_total 4\n"),
                                       HasSubstr("evenkeel_duplicate_requests_total 1\n")));
+}
+
+TEST(WorkerService, CountsTheWaitOfAConsumerThatHasNothingToAskFor) {
+  Fixture f;
+  ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
+  auto report = [&](uint64_t session, double total) {
+    grpc::ClientContext context;
+    Fixture::SetDeadline(context);
+    pb::ReportWaitRequest request;
+    request.set_session_id(session);
+    request.set_consumer_wait_seconds(total);
+    pb::ReportWaitReply reply;
+    return f.stub->ReportWait(&context, request, &reply).error_code();
+  };
+  // The second overtook the third; what is no number counts for nothing.
+  for (double total : {1.0, 5.0, 3.0, -7.0, std::nan(""), 5.5}) {
+    EXPECT_EQ(report(f.session.session_id(), total), grpc::StatusCode::OK);
+  }
+  EXPECT_THAT(f.metrics.Text(), HasSubstr("evenkeel_consumer_wait_seconds_total 5.5\n"));
+  EXPECT_EQ(report(f.session.session_id() + 1, 9), grpc::StatusCode::NOT_FOUND);
 }
 
 }  // namespace
