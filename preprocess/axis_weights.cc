@@ -179,15 +179,18 @@ void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights) {
   weights->shift = aten ? AtenPrecision(exact.largest) : kPilPrecision;
   weights->half = weights->shift > 0 ? 1 << (weights->shift - 1) : 0;
   weights->group = group;
-  weights->groups_per_output = (exact.taps + group - 2) / group + 1;
+  weights->groups_per_output = 0;
   weights->first_group.resize(axis.count);
   weights->num_groups.resize(axis.count);
-  weights->values.assign(size_t{axis.count} * weights->groups_per_output * group, 0);
   for (uint32_t i = 0; i < axis.count; ++i) {
-    const uint32_t first = exact.first[i], before = first % group;
-    weights->first_group[i] = first / group;
-    weights->num_groups[i] = (before + exact.count[i] + group - 1) / group;
-    int32_t* values = &weights->values[size_t{i} * weights->groups_per_output * group + before];
+    weights->first_group[i] = exact.first[i] / group;
+    weights->num_groups[i] = (exact.first[i] % group + exact.count[i] + group - 1) / group;
+    weights->groups_per_output = std::max(weights->groups_per_output, weights->num_groups[i]);
+  }
+  const size_t stride = size_t{weights->groups_per_output} * group;
+  weights->values.assign(axis.count * stride, 0);
+  for (uint32_t i = 0; i < axis.count; ++i) {
+    int32_t* values = &weights->values[i * stride + exact.first[i] % group];
     for (uint32_t k = 0; k < exact.count[i]; ++k) {
       values[k] = ToFixed(exact.values[size_t{i} * exact.taps + k], weights->shift);
     }

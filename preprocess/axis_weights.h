@@ -45,7 +45,7 @@ struct AxisWeights {
   uint32_t in = 0;
   uint32_t group = 0;                 // inputs of a group
   uint32_t digits = 0;                // of a weight
-  uint32_t groups_per_output = 0;     // the most of any output; `values` and `packed` have room for as many
+  uint32_t groups_per_output = 0;     // the most of any output; weights beyond an output's own are 0
   std::vector<uint32_t> first_group;  // of each output
   std::vector<uint32_t> num_groups;
   std::vector<int32_t> values;  // [output][input of its groups], as they are

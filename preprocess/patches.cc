@@ -2,9 +2,31 @@
 
 #include <bit>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 namespace evenkeel {
 namespace {
+
+constexpr uint32_t kLargestWaitingPatch = 32;
+constexpr size_t kWideCopy = 16;
+
+// What writers that are gone have left to those to come.
+std::vector<std::vector<uint8_t>>& SpareOfThread() {
+  static thread_local std::vector<std::vector<uint8_t>> spare;
+  return spare;
+}
+
+// `count` lines of a patch, one after another.
+template <uint32_t kLine>
+void CopyLines(const uint8_t* in, size_t stride, uint32_t count, uint32_t line_bytes, uint8_t* out) {
+  const uint32_t bytes = kLine != 0 ? kLine : line_bytes;
+  uint32_t l = 0;
+  if constexpr (kLine != 0 && kLine < kWideCopy) {  // the next line is written over what is too much
+    for (; l + 1 < count; ++l) std::memcpy(out + bytes * l, in + stride * l, kWideCopy);
+  }
+  for (; l < count; ++l) std::memcpy(out + bytes * l, in + stride * l, bytes);
+}
 
 std::array<uint16_t, 3 * 256> Rounded(const std::vector<float>& table) {
   std::array<uint16_t, 3 * 256> rounded;
@@ -42,55 +64,83 @@ PatchWriter::PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uin
       table_(table),
       out_(out) {
   if (wire == Wire::kBf16) rounded_ = Rounded(table);
+  if (shape.patch > kLargestWaitingPatch) return;
+  std::vector<std::vector<uint8_t>>& spare = SpareOfThread();
+  if (!spare.empty()) {
+    waiting_ = std::move(spare.back());
+    spare.pop_back();
+  }
+  const size_t bytes = size_t{3} * width * shape.patch + kWideCopy;
+  if (waiting_.size() < bytes) waiting_.resize(bytes);
 }
 
-// One row of pixels: a line of `patch` values for each patch and channel. kPatch is the patch's side where
-// the compiler should know it, else 0.
+PatchWriter::~PatchWriter() {
+  if (!waiting_.empty()) SpareOfThread().push_back(std::move(waiting_));
+}
+
+// For each patch and channel its lines, one after another. kPatch is the patch's side where the compiler
+// should know it, else 0.
 template <uint32_t kPatch, typename T, typename Convert>
-void PatchWriter::Put(const PlanarRow& row, Convert convert) {
+void PatchWriter::PutPatches(const Lines& lines, Convert convert) {
   const uint32_t patch = kPatch != 0 ? kPatch : shape_.patch, merge = shape_.merge;
-  const uint32_t patch_y = y_ / patch, line = y_ % patch, num_patches = width_ / patch;
+  const uint32_t patch_y = y_ / patch, num_patches = width_ / patch;
   const size_t area = size_t{patch} * patch;
   const size_t row_values = 3 * area * frames_;
   // A block of merge x merge patches follows the one to its left, and those above.
   const size_t first_row = (size_t{patch_y / merge} * num_patches + patch_y % merge) * merge;
-  T* block = reinterpret_cast<T*>(out_.data()) + first_row * row_values + size_t{line} * patch;
+  T* block = reinterpret_cast<T*>(out_.data()) + first_row * row_values + size_t{lines.first} * patch;
+  const size_t values = size_t{patch} * lines.count;
   for (uint32_t x = 0; x < num_patches; x += merge, block += row_values * merge * merge) {
     for (uint32_t m = 0; m < merge; ++m) {
       for (uint32_t c = 0; c < 3; ++c) {
         T* first = block + m * row_values + (c * frames_ + part_.first) * area;
-        convert(row.plane[c] + size_t{x + m} * patch, c, patch, first);
-        for (uint32_t i = 1; i < part_.count; ++i) std::memcpy(first + i * area, first, patch * sizeof(T));
+        const uint8_t* in = lines.plane[c] + size_t{x + m} * patch;
+        if constexpr (std::is_same_v<T, uint8_t>) {
+          CopyLines<kPatch>(in, lines.stride, lines.count, patch, first);
+        } else {
+          for (uint32_t l = 0; l < lines.count; ++l) {
+            for (uint32_t i = 0; i < patch; ++i) first[patch * l + i] = convert(in[lines.stride * l + i], c);
+          }
+        }
+        for (uint32_t i = 1; i < part_.count; ++i) std::memcpy(first + i * area, first, values * sizeof(T));
       }
     }
   }
 }
 
 template <typename T, typename Convert>
-void PatchWriter::PutAny(const PlanarRow& row, Convert convert) {
-  if (shape_.patch == 14) return Put<14, T>(row, convert);
-  if (shape_.patch == 16) return Put<16, T>(row, convert);
-  Put<0, T>(row, convert);
+void PatchWriter::PutAs(const Lines& lines, Convert convert) {
+  if (shape_.patch == 14) return PutPatches<14, T>(lines, convert);
+  if (shape_.patch == 16) return PutPatches<16, T>(lines, convert);
+  PutPatches<0, T>(lines, convert);
+}
+
+void PatchWriter::Put(const Lines& lines) {
+  switch (wire_) {
+    case Wire::kU8:
+      return PutAs<uint8_t>(lines, [](uint8_t value, uint32_t) { return value; });
+    case Wire::kBf16:
+      return PutAs<uint16_t>(lines, [this](uint8_t value, uint32_t c) { return rounded_[256 * c + value]; });
+    case Wire::kF32: {
+      const float* table = table_.data();
+      return PutAs<float>(lines, [table](uint8_t value, uint32_t c) { return table[256 * c + value]; });
+    }
+  }
 }
 
 void PatchWriter::Take(const PlanarRow& row) {
-  auto look_up = [](const auto& table) {
-    return [&table](const uint8_t* in, uint32_t c, uint32_t count, auto* out) {
-      for (uint32_t x = 0; x < count; ++x) out[x] = table[256 * c + in[x]];
-    };
-  };
-  switch (wire_) {
-    case Wire::kU8:
-      PutAny<uint8_t>(row, [](const uint8_t* in, uint32_t, uint32_t count, uint8_t* out) {
-        std::memcpy(out, in, count);
-      });
-      break;
-    case Wire::kBf16:
-      PutAny<uint16_t>(row, look_up(rounded_));
-      break;
-    case Wire::kF32:
-      PutAny<float>(row, look_up(table_));
-      break;
+  const uint32_t line = y_ % shape_.patch;
+  if (waiting_.empty()) {
+    Put({{row.plane[0], row.plane[1], row.plane[2]}, 0, line, 1});
+  } else {
+    const size_t plane_bytes = size_t{width_} * shape_.patch;
+    uint8_t* planes = waiting_.data();
+    for (uint32_t c = 0; c < 3; ++c) {
+      std::memcpy(planes + plane_bytes * c + size_t{width_} * line, row.plane[c], width_);
+    }
+    if (line + 1 == shape_.patch) {
+      Put({{planes, planes + plane_bytes, planes + 2 * plane_bytes}, width_, 0, shape_.patch});
+    }
   }
   ++y_;
 }

@@ -47,13 +47,23 @@ class PatchWriter final : public RowSink {
       : PatchWriter(shape, width, wire, frames_on_wire, {0, frames_on_wire}, table, out) {}
   PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire, Part part,
               const std::vector<float>& table, std::span<std::byte> out);
+  PatchWriter(PatchWriter&&) = default;
+  ~PatchWriter() override;
   void Take(const PlanarRow& row) override;
 
  private:
-  template <uint32_t kPatch, typename T, typename Convert>
-  void Put(const PlanarRow& row, Convert convert);
+  // Rows of pixels of one row of patches: `count` of them from `first`, `stride` bytes apart.
+  struct Lines {
+    const uint8_t* plane[3];
+    size_t stride;
+    uint32_t first;
+    uint32_t count;
+  };
+  void Put(const Lines& lines);
   template <typename T, typename Convert>
-  void PutAny(const PlanarRow& row, Convert convert);
+  void PutAs(const Lines& lines, Convert convert);
+  template <uint32_t kPatch, typename T, typename Convert>
+  void PutPatches(const Lines& lines, Convert convert);
 
   PatchShape shape_;
   uint32_t width_;
@@ -64,6 +74,9 @@ class PatchWriter final : public RowSink {
   std::array<uint16_t, 3 * 256> rounded_;  // the table as bf16, where that is on the wire
   std::span<std::byte> out_;
   uint32_t y_ = 0;
+  // The rows so far of a row of patches, which are written together: patches lie far apart, and a cache line
+  // would else be fetched for every row. Of patches that are small; memory that the thread keeps.
+  std::vector<uint8_t> waiting_;
 };
 
 }  // namespace evenkeel

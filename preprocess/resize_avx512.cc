@@ -56,34 +56,47 @@ EVENKEEL_AVX512_INLINE void MakeQuad(const uint8_t* const rows[kBandRows], size_
   _mm512_store_si512(out + 128, _mm512_unpacklo_epi64(b01, b23));
 }
 
-// The sum of the digits' sums, `high` of the highest digit first, before the shift.
-template <int kDigits>
-EVENKEEL_AVX512_INLINE __m512i Whole(const __m512i (&sums)[kDigits], __m128i shift) {
-  __m512i sum = sums[0];
-  for (int d = 1; d < kDigits; ++d) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), sums[d]);
-  return _mm512_sra_epi32(sum, shift);
+// sum += bytes * digits of weights. As an instruction: from the intrinsic GCC 12 makes copies of the sums and
+// loads the bytes again for every digit.
+EVENKEEL_AVX512_INLINE void Accumulate(__m512i& sum, __m512i bytes, __m512i digits) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(digits));
 }
+
+// The sums of one vector of bytes, of each digit: a variable each, since the compiler keeps arrays in memory.
+template <int kDigits>
+struct Sums {
+  __m512i high, middle, low;
+
+  EVENKEEL_AVX512_INLINE explicit Sums(__m512i half)
+      : high(_mm512_setzero_si512()), middle(high), low(half) {}
+  EVENKEEL_AVX512_INLINE void Add(__m512i bytes, __m512i highs, __m512i middles, __m512i lows) {
+    Accumulate(high, bytes, highs);
+    if constexpr (kDigits == 3) Accumulate(middle, bytes, middles);
+    Accumulate(low, bytes, lows);
+  }
+  EVENKEEL_AVX512_INLINE __m512i Shifted(__m128i shift) const {
+    __m512i sum = high;
+    if constexpr (kDigits == 3) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), middle);
+    return _mm512_sra_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), low), shift);
+  }
+};
 
 // One output pixel of 16 rows: a sum for each row, of each channel.
 template <int kDigits>
 EVENKEEL_AVX512_INLINE void SumQuads(const uint8_t* quads, const AxisWeights& axis, uint32_t x,
                                      __m512i (&out)[3]) {
   const int32_t* weights = axis.packed_of(x);
-  __m512i r[kDigits], g[kDigits], b[kDigits];
-  for (int d = 0; d < kDigits; ++d) {
-    r[d] = g[d] = b[d] = d + 1 < kDigits ? _mm512_setzero_si512() : _mm512_set1_epi32(axis.half);
-  }
+  const __m512i half = _mm512_set1_epi32(axis.half);
+  Sums<kDigits> red(half), green(half), blue(half);
   for (uint32_t k = axis.num_groups[x]; k > 0; --k, quads += kQuadBytes, weights += kDigits) {
-    const __m512i red = Load512(quads), green = Load512(quads + 64), blue = Load512(quads + 128);
-    for (int d = 0; d < kDigits; ++d) {
-      const __m512i weight = _mm512_set1_epi32(weights[d]);
-      r[d] = _mm512_dpbusd_epi32(r[d], red, weight);
-      g[d] = _mm512_dpbusd_epi32(g[d], green, weight);
-      b[d] = _mm512_dpbusd_epi32(b[d], blue, weight);
-    }
+    const __m512i high = _mm512_set1_epi32(weights[0]), middle = _mm512_set1_epi32(weights[1]);
+    const __m512i low = kDigits == 3 ? _mm512_set1_epi32(weights[2]) : middle;
+    red.Add(Load512(quads), high, middle, low);
+    green.Add(Load512(quads + 64), high, middle, low);
+    blue.Add(Load512(quads + 128), high, middle, low);
   }
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
-  out[0] = Whole<kDigits>(r, shift), out[1] = Whole<kDigits>(g, shift), out[2] = Whole<kDigits>(b, shift);
+  out[0] = red.Shifted(shift), out[1] = green.Shifted(shift), out[2] = blue.Shifted(shift);
 }
 
 // The quads of a band that the outputs to come need: [begin, end).
@@ -176,27 +189,24 @@ template <int kDigits>
 EVENKEEL_AVX512 void SumDigits(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                                size_t count, uint8_t* out) {
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
+  const __m512i half = _mm512_set1_epi32(axis.half);
   // Packing takes four columns of each vector in turn.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const uint32_t num_groups = axis.num_groups[y];
   for (size_t at = 0; at < count; at += kColumnBlock) {
     const int32_t* weights = axis.packed_of(y);
-    __m512i sums[4][kDigits];
-    for (int d = 0; d < kDigits; ++d) {
-      sums[0][d] = d + 1 < kDigits ? _mm512_setzero_si512() : _mm512_set1_epi32(axis.half);
-      sums[1][d] = sums[2][d] = sums[3][d] = sums[0][d];
-    }
+    Sums<kDigits> a(half), b(half), c(half), d(half);
     for (uint32_t k = 0; k < num_groups; ++k, weights += kDigits) {
       const uint32_t* lanes = groups[k] + at;
-      for (int i = 0; i < 4; ++i) {
-        const __m512i bytes = Load512(lanes + 16 * i);
-        for (int d = 0; d < kDigits; ++d) {
-          sums[i][d] = _mm512_dpbusd_epi32(sums[i][d], bytes, _mm512_set1_epi32(weights[d]));
-        }
-      }
+      const __m512i first = _mm512_set1_epi32(weights[0]), second = _mm512_set1_epi32(weights[1]);
+      const __m512i last = kDigits == 3 ? _mm512_set1_epi32(weights[2]) : second;
+      a.Add(Load512(lanes), first, second, last);
+      b.Add(Load512(lanes + 16), first, second, last);
+      c.Add(Load512(lanes + 32), first, second, last);
+      d.Add(Load512(lanes + 48), first, second, last);
     }
-    const __m512i low = _mm512_packs_epi32(Whole<kDigits>(sums[0], shift), Whole<kDigits>(sums[1], shift));
-    const __m512i high = _mm512_packs_epi32(Whole<kDigits>(sums[2], shift), Whole<kDigits>(sums[3], shift));
+    const __m512i low = _mm512_packs_epi32(a.Shifted(shift), b.Shifted(shift));
+    const __m512i high = _mm512_packs_epi32(c.Shifted(shift), d.Shifted(shift));
     _mm512_storeu_si512(out + at, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
   }
 }

@@ -306,7 +306,7 @@ std::vector<std::byte> PatchesOf(const PatchShape& shape, std::span<const uint8_
 
 TEST(PatchWriter, PutsEveryValueWhereTheDefinitionHasIt) {
   Dice dice(4);
-  for (PatchShape shape : {PatchShape{14, 2, 2}, {16, 2, 2}, {7, 1, 1}, {8, 3, 3}}) {
+  for (PatchShape shape : {PatchShape{14, 2, 2}, {16, 2, 2}, {7, 1, 1}, {8, 3, 3}, {40, 1, 1}}) {
     const uint32_t width = shape.patch * shape.merge * 3, height = shape.patch * shape.merge * 2;
     Rgb rgb(size_t{3} * width * height);
     for (uint8_t& value : rgb) value = static_cast<uint8_t>(dice.Roll(256));
