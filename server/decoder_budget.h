@@ -10,8 +10,8 @@
 namespace evenkeel {
 
 struct CpuBudget {
-  double factor = 10;                       // times the modelled cost
-  absl::Duration least = absl::Seconds(1);  // start-up of codecs, cold caches
+  double factor = 10;                             // times the modelled cost
+  absl::Duration least = absl::Milliseconds(50);  // start-up of codecs, cold caches
 
   // To produce an item of `num_bytes` stored bytes and `output_bytes` of fields.
   absl::Duration ToProduce(const MediaFacts& facts, uint64_t num_bytes, uint64_t output_bytes) const;

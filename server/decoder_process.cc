@@ -55,14 +55,9 @@ absl::Status Probe(const Processor& processor, const DecoderCall& call, std::spa
 }
 
 absl::Status Produce(const Processor& processor, const DecoderCall& call, std::span<const std::byte> bytes,
-                     int output, DecoderReply* reply) {
-  std::vector<Mapping> mappings;
+                     std::span<const Mapping> mappings, DecoderReply* reply) {
   std::vector<std::span<std::byte>> fields;
-  for (uint32_t i = 0; i < call.num_fields; ++i) {
-    EVENKEEL_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(output, call.fields[i], PROT_READ | PROT_WRITE));
-    fields.push_back(mapping.bytes());
-    mappings.push_back(std::move(mapping));
-  }
+  for (const Mapping& mapping : mappings) fields.push_back(mapping.bytes());
   return processor.Produce({.medium = call.medium,
                             .suffix = TextOf(call.suffix),
                             .bytes = bytes,
@@ -72,18 +67,26 @@ absl::Status Produce(const Processor& processor, const DecoderCall& call, std::s
                            fields);
 }
 
-absl::Status Work(const Processor& processor, const DecoderCall& call, const std::vector<Handle>& files,
+absl::Status Work(const Processor& processor, const DecoderCall& call, std::vector<Handle> files,
                   DecoderReply* reply) {
-  if (files.size() != (call.num_fields == 0 ? 1 : 2))
+  if (files.size() != (call.num_fields == 0 ? 1 : 2) || call.num_fields > DecoderCall::kMaxFields)
     return absl::InternalError("files of a call are missing");
   EVENKEEL_ASSIGN_OR_RETURN(const Mapping input, Mapping::Map(files[0].get(), call.input, PROT_READ));
+  std::vector<Mapping> fields;
+  for (uint32_t i = 0; i < call.num_fields; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(Mapping mapping,
+                              Mapping::Map(files[1].get(), call.fields[i], PROT_READ | PROT_WRITE));
+    fields.push_back(std::move(mapping));
+  }
+  // From here on the medium may do what it likes: it finds its own pages, and no file to map others from.
+  files.clear();
   if (call.work == DecoderWork::kProbe) return Probe(processor, call, input.bytes(), reply);
-  return Produce(processor, call, input.bytes(), files.size() > 1 ? files[1].get() : -1, reply);
+  return Produce(processor, call, input.bytes(), fields, reply);
 }
 
-DecoderReply Answer(const Processor& processor, const DecoderCall& call, const std::vector<Handle>& files) {
+DecoderReply Answer(const Processor& processor, const DecoderCall& call, std::vector<Handle> files) {
   DecoderReply made;
-  const absl::Status status = Attempt([&] { return Work(processor, call, files, &made); });
+  const absl::Status status = Attempt([&] { return Work(processor, call, std::move(files), &made); });
   DecoderReply reply = DecoderReply::Of(status);
   reply.facts = made.facts;
   reply.notes = made.notes;
@@ -99,7 +102,7 @@ void RunDecoder(int socket, const Processor& processor, uint64_t memory_bytes) {
     DecoderCall call;
     std::vector<Handle> files;
     if (!ReceiveMessage(socket, &call, &files).ok()) _exit(EXIT_SUCCESS);
-    const DecoderReply reply = Answer(processor, call, files);
+    const DecoderReply reply = Answer(processor, call, std::move(files));
     if (!SendMessage(socket, reply).ok()) _exit(EXIT_SUCCESS);
   }
 }

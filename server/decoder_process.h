@@ -1,7 +1,8 @@
 // What a decoder process does: confine itself, then make one item after another until the worker lets go.
 //
 // Runs in a process of one thread, forked by decoder_spawner.cc. Media lie in files that come with every
-// call: the input mapped for reading, the fields for writing, both unmapped when the item is done.
+// call: the input mapped for reading, the fields for writing, both unmapped when the item is done. The files
+// are closed before the item's first byte is looked at.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,6 @@ constexpr int kAllowed[] = {
     SCMP_SYS(writev),
     SCMP_SYS(close),
     SCMP_SYS(munmap),
-    SCMP_SYS(mremap),
     SCMP_SYS(madvise),
     SCMP_SYS(brk),
     SCMP_SYS(futex),
@@ -98,6 +97,10 @@ absl::Status Filter() {
       return CanNot("seccomp_rule_add", -code);
     }
   }
+  // Growing a mapping would reach the rest of a part's file without its descriptor. The C library, which
+  // grows large blocks by it, copies them where it fails.
+  if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(ENOMEM), SCMP_SYS(mremap), 0); code != 0)
+    return CanNot("seccomp_rule_add", -code);
   for (const int call : {SCMP_SYS(mmap), SCMP_SYS(mprotect)}) {
     const int code =
         seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, call, 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));

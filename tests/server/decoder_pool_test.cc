@@ -32,7 +32,7 @@ class HostileProcessor final : public Processor {
                                    std::span<const std::byte> bytes) const override {
     if (absl::Status behaved = Behave(bytes); !behaved.ok()) return behaved;
     MediaFacts facts;
-    facts.medium = medium;
+    facts.medium = bytes[0] == std::byte{'?'} ? static_cast<Medium>(200) : medium;
     facts.width = static_cast<uint32_t>(bytes.size());
     facts.height = static_cast<uint32_t>(suffix.size());
     return facts;
@@ -40,6 +40,7 @@ class HostileProcessor final : public Processor {
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> fields) const override {
     if (absl::Status behaved = Behave(request.bytes); !behaved.ok()) return behaved;
+    if (static_cast<char>(request.bytes[0]) == 'G') Grasp(fields[0]);
     for (size_t i = 0; i < fields.size(); ++i) {
       for (size_t at = 0; at < fields[i].size(); ++at) {
         fields[i][at] = request.bytes[(at + i) % request.bytes.size()];
@@ -67,6 +68,25 @@ class HostileProcessor final : public Processor {
   int64_t pad_token() const override { return 0; }
 
  private:
+  // Writes to whatever else of the part it can reach: by a file that is still open, by more of a mapping.
+  static void Grasp(std::span<std::byte> field) {
+    constexpr size_t kReach = 4 * kPageBytes;
+    constexpr int kFirstFile = 4;  // below: the standard ones and the socket
+    for (int fd = kFirstFile; fd < 16; ++fd) {
+      sink = static_cast<uint64_t>(write(fd, "!", 1));
+      void* all = mmap(nullptr, kReach, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      if (all != MAP_FAILED) std::memset(all, '!', kReach);
+    }
+    if (!kConfinesFully) return;
+    auto* page =
+        reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(field.data()) / kPageBytes * kPageBytes);
+    for (const size_t mapped : {size_t{0}, size_t{kPageBytes}}) {
+      void* more = mremap(page, mapped, kReach, MREMAP_MAYMOVE);
+      if (more != MAP_FAILED)
+        std::memset(static_cast<std::byte*>(more) + kPageBytes, '!', kReach - kPageBytes);
+    }
+  }
+
   static absl::Status Behave(std::span<const std::byte> bytes) {
     switch (static_cast<char>(bytes[0])) {
       case 'X':
@@ -80,9 +100,17 @@ class HostileProcessor final : public Processor {
       case 'L':
         for (;;) sink = sink + 1;
       case 'M':
-        for (;;) std::memset(std::malloc(64 << 20), 1, 64 << 20);
+        for (;;) std::memset(std::malloc(8 << 20), 1, 8 << 20);
       case 'B':  // one block that no machine has
         return std::malloc(size_t{1} << 46) == nullptr ? absl::DataLossError("no memory") : absl::OkStatus();
+      case 'N': {  // what mremap would do
+        auto* block = static_cast<std::byte*>(std::malloc(8 << 20));
+        std::memset(block, 'n', 8 << 20);
+        block = static_cast<std::byte*>(std::realloc(block, 40 << 20));
+        const bool kept = block[(8 << 20) - 1] == std::byte{'n'};
+        std::free(block);
+        return kept ? absl::OkStatus() : absl::InternalError("a block lost its bytes");
+      }
       case 'H': {
         std::mutex mutex;
         mutex.lock();
@@ -139,11 +167,11 @@ class Decoders : public testing::Test {
  protected:
   void SetUp() override {
     auto decoders =
-        DecoderPool::Start(HostileProcessor(), {.memory_bytes = 256 << 20, .still = absl::Seconds(1)});
+        DecoderPool::Start(HostileProcessor(), {.memory_bytes = 96 << 20, .still = absl::Seconds(1)});
     ASSERT_TRUE(decoders.ok()) << decoders.status();
     processor_ =
         std::make_unique<IsolatedProcessor>(std::make_unique<HostileProcessor>(), *std::move(decoders),
-                                            Isolation::kFfmpeg, CpuBudget{.least = absl::Milliseconds(200)});
+                                            Isolation::kFfmpeg, CpuBudget{.least = absl::Milliseconds(500)});
   }
 
   absl::Status Produce(std::string_view text, ItemNotes* notes = nullptr) {
@@ -195,6 +223,44 @@ TEST_F(Decoders, WriteIntoThePartItselfAndReadFromWhereTheItemLies) {
   EXPECT_EQ(std::memcmp(all.data() + 3999, "-abcdefghabc", 12), 0);
   EXPECT_EQ(std::memcmp(all.data() + 20000, "-bcdefgh-", 9), 0);
   EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'-'}), 50000 - 9007);
+}
+
+TEST_F(Decoders, ReachNothingOfThePartBesideTheirOwnPages) {
+  const auto part = processor_->memory().Allocate(SharedMemory::Use::kOutput, 6 * kPageBytes);
+  ASSERT_TRUE(part.ok());
+  const std::span<std::byte> all = part->bytes();
+  std::fill(all.begin(), all.end(), std::byte{'-'});
+  const std::span<std::byte> fields[] = {all.subspan(kPageBytes, kPageBytes),
+                                         all.subspan(2 * kPageBytes, 10)};
+  const std::vector<std::byte> item = BytesOf("G");
+  ItemNotes notes;
+  const absl::Status made =
+      processor_->Produce({.medium = Medium::kAudio, .bytes = item, .notes = &notes}, fields);
+  ASSERT_TRUE(made.ok()) << made;
+  EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'G'}), kPageBytes + 10);
+  EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'-'}), 5 * kPageBytes - 10);
+  EXPECT_EQ(replaced(), 0);
+}
+
+TEST_F(Decoders, AreNotBelievedAboutAnotherMedium) {
+  EXPECT_TRUE(absl::IsInternal(processor_->Probe(Medium::kAudio, "wav", BytesOf("?")).status()));
+}
+
+TEST_F(Decoders, MayAllocateAndGrowLargeBlocks) {
+  EXPECT_TRUE(Produce("N").ok());
+  EXPECT_EQ(replaced(), 0);
+}
+
+TEST(CpuBudget, IsTenTimesTheModelAndFiftyMillisecondsAtLeast) {
+  const int slower = kConfinesFully ? 1 : 30;
+  const CpuBudget budget;
+  EXPECT_EQ(budget.ToProbe(0), absl::Milliseconds(50 * slower));
+  EXPECT_EQ(budget.ToProbe(1 << 20), absl::Nanoseconds(10.0 * 20 * slower * (1 << 20)));
+  MediaFacts facts;
+  facts.medium = Medium::kImage;
+  facts.width = facts.height = 1000;
+  EXPECT_EQ(budget.ToProduce(facts, 100000, 50000),
+            absl::Nanoseconds(10.0 * slower * (10 * 1e6 + 10 * 1e5 + 10 * 5e4)));
 }
 
 TEST_F(Decoders, AreReplacedAtOnceAndTheNextItemIsMade) {
