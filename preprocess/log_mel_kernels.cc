@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "core/cpu.h"
+
 // Vectors wider than the baseline's are passed between inlined functions only.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
@@ -94,7 +96,8 @@ MelTables::MelTables(uint32_t num_mels) : triangles(Triangles(num_mels)) {
 std::vector<MelKernel> MelKernels() {
   std::vector<MelKernel> kernels;
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2")) kernels.push_back({"avx2", 4, avx2::LogMelOfLanes});
+  if (MayUseFasterInstructions() && __builtin_cpu_supports("avx2"))
+    kernels.push_back({"avx2", 4, avx2::LogMelOfLanes});
 #endif
   kernels.push_back({"portable", 2, portable::LogMelOfLanes});
   return kernels;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/cpu.h"
 #include "core/status.h"
 #include "server/event_log.h"
 #include "server/metrics.h"
@@ -78,7 +79,8 @@ class ServingWorker : public Worker {
               {"job", stream_->job.name},
               {"stream_digest", stream_->stream_digest.Hex()},
               {"layout_digest", stream_->layout_digest.Hex()},
-              {"transports", transports()}});
+              {"transports", transports()},
+              {"instructions", MayUseFasterInstructions() ? "fastest" : "baseline"}});
     return absl::OkStatus();
   }
 

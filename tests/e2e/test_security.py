@@ -147,5 +147,8 @@ def test_require_rdma_fails_start_up_where_there_is_none(mixed):
         done = harness.run(*command, "--require-rdma", check=False)
         assert done.returncode == 3 and done.stdout == "", done.stderr
         assert "require_rdma" in done.stderr
+    grpc = harness.run("serve", "--job", mixed / "job.yaml", "--transport", "grpc", "--require-rdma", check=False)
+    assert grpc.returncode == 2 and grpc.stdout == "", grpc.stderr
+    assert "--transport grpc is TCP, which --require-rdma excludes" in grpc.stderr
     with pytest.raises(evenkeel.Mismatch, match="require_rdma"):
         evenkeel.Loader("localhost:1", rank=0, require_rdma=True).connect()

@@ -29,7 +29,7 @@ TEST(Mutations, HaveOneOutcomeOnEveryRunAndCpuAndSideOfTheIsolation) {
   EXPECT_THAT(plain, testing::HasSubstr("files, 0 attempts failed, digest "));
   EXPECT_EQ(Campaign("", "--isolated"), plain);
   EXPECT_EQ(Campaign("GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA,-FMA4,-AVX2_Usable,-FMA_Usable,"
-                     "-AVX512F_Usable",
+                     "-AVX512F_Usable EVENKEEL_CPU=baseline",
                      "--plain-cpu"),
             plain);
 }
