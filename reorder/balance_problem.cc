@@ -249,11 +249,17 @@ absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
                    "; take fewer samples a step, more ranks, or a larger capacity"));
 }
 
-// What is tried, in order, for a phase that does not keep its capacity.
-void MakeTighter(int attempt, PhaseSpec& spec) {
-  spec.tolerance = 0;
-  if (attempt > 0 && spec.batching == Batching::kPacked && !spec.padded_attention) {
-    spec.algorithm = attempt == 1 ? "karmarkar_karp" : "greedy_packed";
+// What is tried, in order, for a phase that does not keep its capacity: first to move no more than that asks
+// for, at last whatever is most even.
+constexpr int kTighterAttempts = 4;
+void MakeTighter(int attempt, const BalancePhaseInput& input, const Plan& plan, PhaseSpec& spec) {
+  const std::vector<uint64_t>& tokens = plan.phase(spec.phase)->tokens_after;
+  const double mean = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), uint64_t{0})) /
+                      static_cast<double>(tokens.size());
+  const double room = mean > 0 ? static_cast<double>(input.capacity) / mean - 1 : 0;
+  spec.tolerance = attempt == 0 ? std::clamp(room, 0.0, spec.tolerance.value_or(reorder::kTolerance)) : 0;
+  if (attempt > 1 && spec.batching == Batching::kPacked && !spec.padded_attention) {
+    spec.algorithm = attempt == 2 ? "karmarkar_karp" : "greedy_packed";
     spec.node_wise = false;
   }
 }
@@ -267,11 +273,11 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
   DummyItems dummies;  // of no length
   dummies[static_cast<size_t>(Phase::kAudio)].medium = Medium::kAudio;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
-  for (int attempt = 0; attempt < 3; ++attempt) {
+  for (int attempt = 0; attempt < kTighterAttempts; ++attempt) {
     bool over = false;
     for (size_t p = 0; p < input.phases.size(); ++p) {
       if (OverCapacity(input.phases[p], outcome.plan) == 0) continue;
-      MakeTighter(attempt, outcome.job.phases[p]);
+      MakeTighter(attempt, input.phases[p], outcome.plan, outcome.job.phases[p]);
       over = true;
     }
     if (!over) break;

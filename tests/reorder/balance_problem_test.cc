@@ -156,6 +156,20 @@ TEST(SolveBalance, KeepsACapacityThatTheAlgorithmAloneWouldNot) {
   EXPECT_NE(SolveBalance(input).status().message().find("no placement holds less than"), std::string::npos);
 }
 
+TEST(SolveBalance, ACapacityCloseToTheMeanMovesNoMoreThanItAsksFor) {
+  BalanceInput input = MakeInput(DrawOmniTrace(17, 64 * 60), 64, "balance_without_moving");
+  const auto free = SolveBalance(input);
+  ASSERT_TRUE(free.ok()) << free.status();
+  const std::vector<double>& load = free->phases[1].load;
+  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  input.phases[1].capacity = static_cast<uint64_t>(1.0007 * sum / 64);
+  ASSERT_GT(*std::max_element(load.begin(), load.end()), static_cast<double>(input.phases[1].capacity));
+  const auto kept = SolveBalance(input);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  for (double l : kept->phases[1].load) EXPECT_LE(l, static_cast<double>(input.phases[1].capacity));
+  EXPECT_LT(kept->phases[1].rows_to_other_rank, kept->phases[1].rows / 50);
+}
+
 TEST(SolveBalance, RefusesWhatCannotBeKept) {
   BalanceInput input = MakeInput(DrawOmniTrace(11, 80), 8, "greedy_quadratic");
   input.phases[1].spec.equal_counts = true;
