@@ -196,7 +196,7 @@ void PrintNodeWise(int cbc_seconds) {
 }
 
 void PrintOrderFigures() {
-  const OrderFigures figures = MeasureOrders({DrawOmniTrace(61, 20000)}, 1000, false);
+  const OrderFigures figures = MeasureOrders({DrawOmniTrace(2024, 20000)}, 1000, false);
   Row("6", "1,000 draws: orders no worse than the given one and DistTrain's, share",
       1.0 * figures.not_worse / figures.draws, Limit::kAtLeast, 1);
   Row("6", "up to 8 microbatches, 4 stages: time over the best of all orders", figures.over_optimum,

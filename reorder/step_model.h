@@ -17,7 +17,8 @@
 //   end.
 // - With pipeline stages, an llm rank is a pipeline of that many, cut as CutIntoStages does; encoders that
 // run once
-//   per microbatch are its first layers. The step lasts as long as its slowest pipeline.
+//   per microbatch are its first layers. The step lasts as long as its slowest pipeline: they wait for each
+//   other at its end only.
 // - An exchange takes as long as its busiest rank sends or receives, rows of the llm's width in bf16;
 // gradients take
 //   the same way back.
