@@ -248,6 +248,32 @@ void SumAnyColumns(const uint32_t* const* groups, const AxisWeights& axis, uint3
   (axis.digits == 2 ? SumColumns<true> : SumColumns<false>)(groups, axis, y, count, out);
 }
 
+// 16 pixels at a time: each of three vectors gathers its bytes from the planes.
+EVENKEEL_AVX2 void JoinPlanesAvx2(const uint8_t* const* planes, uint32_t width, uint8_t* rgb) {
+  alignas(16) uint8_t order[3][3][16];
+  for (int v = 0; v < 3; ++v) {
+    for (int c = 0; c < 3; ++c) {
+      for (int i = 0; i < 16; ++i) {
+        const int to = 16 * v + i;
+        order[v][c][i] = to % 3 == c ? static_cast<uint8_t>(to / 3) : 0x80;
+      }
+    }
+  }
+  uint32_t x = 0;
+  for (; x + 16 <= width; x += 16, rgb += 48) {
+    const __m128i r = Load128(planes[0] + x), g = Load128(planes[1] + x), b = Load128(planes[2] + x);
+    for (int v = 0; v < 3; ++v) {
+      const __m128i joined = _mm_or_si128(
+          _mm_or_si128(_mm_shuffle_epi8(r, Load128(order[v][0])), _mm_shuffle_epi8(g, Load128(order[v][1]))),
+          _mm_shuffle_epi8(b, Load128(order[v][2])));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(rgb + 16 * v), joined);
+    }
+  }
+  for (; x < width; ++x, rgb += 3) {
+    for (int c = 0; c < 3; ++c) rgb[c] = planes[c][x];
+  }
+}
+
 // 16 pixels at a time: each plane gathers its bytes from three vectors.
 EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* planes) {
   alignas(16) uint8_t order[3][3][16];
@@ -278,8 +304,8 @@ EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* 
 }  // namespace
 
 const ResizeKernels* Avx2Kernels() {
-  static constexpr ResizeKernels kKernels = {WeightForm::kWords, FilterAnyBand, GroupRows,
-                                             SplitGroup,         SumAnyColumns, SplitPlanesAvx2};
+  static constexpr ResizeKernels kKernels = {WeightForm::kWords, FilterAnyBand,   GroupRows,     SplitGroup,
+                                             SumAnyColumns,      SplitPlanesAvx2, JoinPlanesAvx2};
   return MayUseFasterInstructions() && __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
 }
 

@@ -220,8 +220,9 @@ void SumGroups(const uint32_t* const* groups, const AxisWeights& axis, uint32_t 
 
 const ResizeKernels* Avx512Kernels() {
   if (Avx2Kernels() == nullptr) return nullptr;
-  static const ResizeKernels kKernels = {WeightForm::kBytes, FilterBand, GroupRowsOfBytes,
-                                         SplitGroupOfBytes,  SumGroups,  Avx2Kernels()->split_planes};
+  static const ResizeKernels kKernels = {WeightForm::kBytes,        FilterBand, GroupRowsOfBytes,
+                                         SplitGroupOfBytes,         SumGroups,  Avx2Kernels()->split_planes,
+                                         Avx2Kernels()->join_planes};
   const bool there = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
   return there ? &kKernels : nullptr;

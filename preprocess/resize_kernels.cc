@@ -65,6 +65,12 @@ void SplitPlanes(const uint8_t* rgb, uint32_t width, uint8_t* planes) {
   }
 }
 
+void JoinPlanes(const uint8_t* const* planes, uint32_t width, uint8_t* rgb) {
+  for (uint32_t x = 0; x < width; ++x) {
+    for (uint32_t c = 0; c < 3; ++c) rgb[3 * x + c] = planes[c][x];
+  }
+}
+
 }  // namespace
 
 void GroupRowsOfBytes(const uint8_t* const* rows, size_t count, uint32_t* out) {
@@ -81,7 +87,8 @@ void SplitGroupOfBytes(const uint32_t* lanes, size_t count, uint8_t* const* rows
 
 const ResizeKernels& ResizeKernelsOf(ResizePath path) {
   static constexpr ResizeKernels kPortable = {WeightForm::kBytes, FilterBand, GroupRowsOfBytes,
-                                              SplitGroupOfBytes,  SumGroups,  SplitPlanes};
+                                              SplitGroupOfBytes,  SumGroups,  SplitPlanes,
+                                              JoinPlanes};
   static const ResizeKernels* const kAvx2 = Avx2Kernels() != nullptr ? Avx2Kernels() : &kPortable;
   static const ResizeKernels* const kBest = Avx512Kernels() != nullptr ? Avx512Kernels() : kAvx2;
   return path == ResizePath::kBest ? *kBest : path == ResizePath::kAvx2 ? *kAvx2 : kPortable;

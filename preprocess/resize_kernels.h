@@ -57,6 +57,8 @@ struct ResizeKernels {
                      uint8_t* out);
   // Interleaved RGB to three planes of `width` bytes, one after another.
   void (*split_planes)(const uint8_t* rgb, uint32_t width, uint8_t* planes);
+  // And back, from wherever the planes are.
+  void (*join_planes)(const uint8_t* const* planes, uint32_t width, uint8_t* rgb);
 };
 
 // The widest that this CPU has, at most as wide as is said.

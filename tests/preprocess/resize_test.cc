@@ -135,6 +135,23 @@ TEST(Resize, EveryPathAndEveryBandGiveTheBytesOfTheDefinition) {
   }
 }
 
+TEST(Resize, EveryPathSplitsAndJoinsPlanesAlike) {
+  Dice dice(3);
+  for (uint32_t width : {1u, 2u, 15u, 16u, 17u, 31u, 48u, 100u, 333u}) {
+    const Rgb rgb = Noise(dice, {width, 1});
+    Rgb expected(rgb.size());
+    for (size_t i = 0; i < rgb.size(); ++i) expected[i % 3 * width + i / 3] = rgb[i];
+    for (ResizePath path : {ResizePath::kBest, ResizePath::kAvx2, ResizePath::kPortable}) {
+      Rgb planes(rgb.size()), joined(rgb.size());
+      ResizeKernelsOf(path).split_planes(rgb.data(), width, planes.data());
+      EXPECT_EQ(planes, expected) << width;
+      const uint8_t* plane[] = {planes.data(), planes.data() + width, planes.data() + size_t{2} * width};
+      ResizeKernelsOf(path).join_planes(plane, width, joined.data());
+      EXPECT_EQ(joined, rgb) << width;
+    }
+  }
+}
+
 TEST(Resize, AWindowIsThatPartOfTheWhole) {
   Dice dice(5);
   for (int round = 0; round < 60; ++round) {
