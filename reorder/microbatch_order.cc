@@ -52,6 +52,11 @@ const OrderAlgorithm* FindOrderAlgorithm(std::string_view name) {
   return nullptr;
 }
 
+PipelineClock ClockOf(const OrderProblem& problem) {
+  return problem.alike == nullptr ? PipelineClock(problem.pipeline)
+                                  : PipelineClock(problem.pipeline, *problem.alike);
+}
+
 std::vector<uint32_t> InOrder(uint32_t n) {
   std::vector<uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0u);

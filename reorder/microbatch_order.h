@@ -31,6 +31,8 @@ struct OrderProblem {
   std::string algorithm = "local_search";
   uint64_t seed = 0;                       // of random, and of the search's own choices
   uint32_t iterations = kOrderIterations;  // orders that local_search may try: the bound on its effort
+  // A clock of a pipeline that differs in its times only: its schedule is used again. Null: made here.
+  const PipelineClock* alike = nullptr;
 };
 
 struct OrderOutcome {
@@ -66,6 +68,8 @@ const OrderAlgorithm& GivenOrder();
 const OrderAlgorithm& RandomOrder();
 const OrderAlgorithm& DistTrainOrder();
 const OrderAlgorithm& LocalSearchOrder();
+
+PipelineClock ClockOf(const OrderProblem& problem);
 
 // 0, 1, ..., n - 1; and at random.
 std::vector<uint32_t> InOrder(uint32_t n);

@@ -23,10 +23,11 @@ namespace {
 
 class InterReorder {
  public:
-  explicit InterReorder(const PipelineProblem& problem)
+  // `clock` is of the problem.
+  InterReorder(const PipelineProblem& problem, PipelineClock clock)
       : given_(problem),
         chunks_(problem.num_chunks()),
-        clock_(problem),
+        clock_(std::move(clock)),
         stand_in_(AddStandIn(problem, clock_)),
         left_(InOrder(problem.num_microbatches())) {
     std::stable_sort(left_.begin(), left_.end(), [&](uint32_t a, uint32_t b) { return Size(a) < Size(b); });
@@ -149,11 +150,13 @@ class DistTrain : public OrderAlgorithm {
  public:
   std::string_view name() const override { return "disttrain"; }
   std::vector<uint32_t> Order(const OrderProblem& problem) const override {
-    if (problem.pipeline.schedule != PipelineSchedule::kGPipe) return InterReorder(problem.pipeline).Run();
+    if (problem.pipeline.schedule != PipelineSchedule::kGPipe) {
+      return InterReorder(problem.pipeline, ClockOf(problem)).Run();
+    }
     // The algorithm knows of no other schedule than 1F1B.
     PipelineProblem as_1f1b = problem.pipeline;
     as_1f1b.schedule = PipelineSchedule::k1F1B;
-    return InterReorder(as_1f1b).Run();
+    return InterReorder(as_1f1b, PipelineClock(as_1f1b)).Run();
   }
 };
 

@@ -23,7 +23,7 @@ class Search {
         bound_(PipelineBound(pipeline_) * (1 + 1e-12)),
         left_(problem.iterations),
         random_(problem.seed),
-        clock_(pipeline_) {}
+        clock_(ClockOf(problem)) {}
 
   std::vector<uint32_t> Run() {
     Offer(InOrder(microbatches_));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "core/status.h"
@@ -77,10 +78,16 @@ absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::v
   const MicrobatchCosts costs = CostsOf(layout, encoders, llm, num_microbatches);
   order.iterations = std::max<uint32_t>(1, static_cast<uint32_t>(order.iterations / ranks));
   std::vector<uint32_t> place(ranks * num_microbatches);
+  std::optional<PipelineClock> first;  // all ranks' pipelines have the same schedule
   for (size_t r = 0; r < ranks; ++r) {
     const size_t begin = r * num_microbatches;
     order.pipeline = CutIntoStages(job, {costs.encoder.data() + begin, num_microbatches},
                                    {costs.llm.data() + begin, num_microbatches});
+    if (r == 0) {
+      EVENKEEL_RETURN_IF_ERROR(CheckPipeline(order.pipeline));
+      first.emplace(order.pipeline);
+      order.alike = &*first;
+    }
     EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> sequence, OrderMicrobatches(order));
     for (uint32_t k = 0; k < num_microbatches; ++k) place[begin + sequence[k]] = k;
   }

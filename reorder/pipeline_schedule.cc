@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -215,23 +216,38 @@ absl::Status CheckPipeline(const PipelineProblem& problem) {
   return absl::OkStatus();
 }
 
-PipelineClock::PipelineClock(const PipelineProblem& problem) : columns_(2 * problem.num_chunks()) {
+PipelineClock::PipelineClock(const PipelineProblem& problem) : PipelineClock(problem, MakeShape(problem)) {}
+
+PipelineClock::PipelineClock(const PipelineProblem& problem, const PipelineClock& alike)
+    : PipelineClock(problem, alike.shape_) {}
+
+PipelineClock::PipelineClock(const PipelineProblem& problem, std::shared_ptr<const Shape> shape)
+    : columns_(2 * problem.num_chunks()),
+      shape_(std::move(shape)),
+      kept_(shape_->ops.size(), 0),
+      tried_(shape_->ops.size(), 0) {
   const uint32_t chunks = problem.num_chunks(), microbatches = problem.num_microbatches();
   times_.reserve(size_t{microbatches + 1} * columns_);
   for (size_t m = 0; m < microbatches; ++m) {
     AddMicrobatch({problem.forward.data() + m * chunks, chunks},
                   {problem.backward.data() + m * chunks, chunks});
   }
+}
+
+std::shared_ptr<const PipelineClock::Shape> PipelineClock::MakeShape(const PipelineProblem& problem) {
+  const uint32_t chunks = problem.num_chunks(), microbatches = problem.num_microbatches();
+  const uint32_t columns = 2 * chunks;
+  auto shape = std::make_shared<Shape>();
   std::vector<std::vector<Slot>> slots;
   for (uint32_t s = 0; s < problem.stages; ++s) slots.push_back(SlotsOfStage(problem, s));
   // One operation of every stage in turn, where what it needs is done: about the order of time.
-  std::vector<uint32_t> at(size_t{microbatches} * columns_, 0), next(problem.stages, 0);
+  std::vector<uint32_t> at(size_t{microbatches} * columns, 0), next(problem.stages, 0);
   const auto index_of = [&](const Slot& slot) -> uint32_t& {
-    return at[size_t{slot.position} * columns_ + slot.chunk + (slot.backward ? chunks : 0)];
+    return at[size_t{slot.position} * columns + slot.chunk + (slot.backward ? chunks : 0)];
   };
-  ops_.emplace_back();
-  last_op_.assign(problem.stages, 0);
-  first_op_.assign(microbatches, 0);
+  shape->ops.emplace_back();
+  shape->last_op.assign(problem.stages, 0);
+  shape->first_op.assign(microbatches, 0);
   for (bool any = true; any;) {
     any = false;
     for (uint32_t s = 0; s < problem.stages; ++s) {
@@ -242,22 +258,22 @@ PipelineClock::PipelineClock(const PipelineProblem& problem) : columns_(2 * prob
       if (needs && index_of(needed) == 0) continue;
       Op op{.position = slot.position,
             .column = slot.chunk + (slot.backward ? chunks : 0),
-            .on_stage = last_op_[s]};
+            .on_stage = shape->last_op[s]};
       if (needs) op.needs = index_of(needed);
       if (needs && needed.chunk % problem.stages != s) op.lag = problem.transfer;
-      const uint32_t index = static_cast<uint32_t>(ops_.size());
-      index_of(slot) = last_op_[s] = index;
-      if (first_op_[slot.position] == 0) first_op_[slot.position] = index;
-      if (s == 0) (slot.backward ? backward_on_first_ : forward_on_first_).push_back(index);
-      ops_.push_back(op);
+      const uint32_t index = static_cast<uint32_t>(shape->ops.size());
+      index_of(slot) = shape->last_op[s] = index;
+      if (shape->first_op[slot.position] == 0) shape->first_op[slot.position] = index;
+      if (s == 0) (slot.backward ? shape->backward_on_first : shape->forward_on_first).push_back(index);
+      shape->ops.push_back(op);
       ++next[s];
       any = true;
     }
   }
   // An operation of a later position may stand before one of an earlier position that changes with it.
-  for (size_t k = first_op_.size(); k-- > 1;) first_op_[k - 1] = std::min(first_op_[k - 1], first_op_[k]);
-  kept_.assign(ops_.size(), 0);
-  tried_.assign(ops_.size(), 0);
+  for (size_t k = shape->first_op.size(); k-- > 1;)
+    shape->first_op[k - 1] = std::min(shape->first_op[k - 1], shape->first_op[k]);
+  return shape;
 }
 
 uint32_t PipelineClock::AddMicrobatch(std::span<const double> forward, std::span<const double> backward) {
@@ -267,49 +283,50 @@ uint32_t PipelineClock::AddMicrobatch(std::span<const double> forward, std::span
 }
 
 double PipelineClock::Try(std::span<const uint32_t> order, uint32_t first_changed) {
-  const uint32_t begin =
-      first_changed < first_op_.size() ? first_op_[first_changed] : static_cast<uint32_t>(ops_.size());
+  const uint32_t begin = first_changed < shape_->first_op.size() ? shape_->first_op[first_changed]
+                                                                 : static_cast<uint32_t>(shape_->ops.size());
   if (same_until_ < begin) {
     std::copy(kept_.begin() + same_until_, kept_.begin() + begin, tried_.begin() + same_until_);
   }
   same_until_ = begin;
   double* const ends = tried_.data();
-  for (size_t i = begin; i < ops_.size(); ++i) {
-    const Op& op = ops_[i];
+  const Op* const ops = shape_->ops.data();
+  for (size_t i = begin, end = shape_->ops.size(); i < end; ++i) {
+    const Op& op = ops[i];
     const double start = std::max(ends[op.on_stage], ends[op.needs] + op.lag);
     ends[i] = start + times_[size_t{order[op.position]} * columns_ + op.column];
   }
   double end = 0;
-  for (uint32_t last : last_op_) end = std::max(end, ends[last]);
+  for (uint32_t last : shape_->last_op) end = std::max(end, ends[last]);
   return end;
 }
 
 void PipelineClock::Keep() {
   std::copy(tried_.begin() + same_until_, tried_.end(), kept_.begin() + same_until_);
-  same_until_ = static_cast<uint32_t>(ops_.size());
+  same_until_ = static_cast<uint32_t>(shape_->ops.size());
 }
 
 double PipelineClock::StartOf(uint32_t op) const {
-  return std::max(tried_[ops_[op].on_stage], tried_[ops_[op].needs] + ops_[op].lag);
+  return std::max(tried_[shape_->ops[op].on_stage], tried_[shape_->ops[op].needs] + shape_->ops[op].lag);
 }
 
 double PipelineClock::WaitAfterForward(uint32_t k) const {
   // Operations of a stage stand in its order.
-  const uint32_t next =
-      *std::upper_bound(backward_on_first_.begin(), backward_on_first_.end(), forward_on_first_[k]);
-  return StartOf(next) - tried_[forward_on_first_[k]];
+  const uint32_t next = *std::upper_bound(shape_->backward_on_first.begin(), shape_->backward_on_first.end(),
+                                          shape_->forward_on_first[k]);
+  return StartOf(next) - tried_[shape_->forward_on_first[k]];
 }
 
 std::vector<PipelineOp> PipelineClock::Ops(std::span<const uint32_t> order) const {
-  const uint32_t chunks = columns_ / 2, stages = static_cast<uint32_t>(last_op_.size());
+  const uint32_t chunks = columns_ / 2, stages = static_cast<uint32_t>(shape_->last_op.size());
   std::vector<PipelineOp> ops;
   ops.reserve(num_ops());
-  for (uint32_t i = 1; i < ops_.size(); ++i) {
-    const uint32_t chunk = ops_[i].column % chunks;
+  for (uint32_t i = 1; i < shape_->ops.size(); ++i) {
+    const uint32_t chunk = shape_->ops[i].column % chunks;
     ops.push_back({.stage = chunk % stages,
                    .chunk = chunk,
-                   .microbatch = order[ops_[i].position],
-                   .backward = ops_[i].column >= chunks,
+                   .microbatch = order[shape_->ops[i].position],
+                   .backward = shape_->ops[i].column >= chunks,
                    .start = StartOf(i),
                    .end = tried_[i]});
   }

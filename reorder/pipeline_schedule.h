@@ -31,6 +31,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -96,6 +97,9 @@ class PipelineClock {
  public:
   // The problem has passed CheckPipeline; it is not kept.
   explicit PipelineClock(const PipelineProblem& problem);
+  // The same with the schedule of another clock, whose problem differs in its times only: for many pipelines
+  // alike.
+  PipelineClock(const PipelineProblem& problem, const PipelineClock& alike);
 
   // The iteration time of an order that agrees with the kept one before `first_changed`.
   double Try(std::span<const uint32_t> order, uint32_t first_changed);
@@ -108,13 +112,13 @@ class PipelineClock {
   // On stage 0 in the order tried last, counted as its schedule has them: when a forward ended, when a
   // backward began, and from the former's end to the next backward's beginning. The waits are what DistTrain
   // calls intervals.
-  double EndOfForward(uint32_t k) const { return tried_[forward_on_first_[k]]; }
-  double StartOfBackward(uint32_t k) const { return StartOf(backward_on_first_[k]); }
+  double EndOfForward(uint32_t k) const { return tried_[shape_->forward_on_first[k]]; }
+  double StartOfBackward(uint32_t k) const { return StartOf(shape_->backward_on_first[k]); }
   double WaitAfterForward(uint32_t k) const;
 
   // The operations of the order tried last, by stage, then time.
   std::vector<PipelineOp> Ops(std::span<const uint32_t> order) const;
-  size_t num_ops() const { return ops_.size() - 1; }
+  size_t num_ops() const { return shape_->ops.size() - 1; }
 
  private:
   // Operation 0 is the beginning of time.
@@ -126,14 +130,21 @@ class PipelineClock {
     double lag = 0;         // until that result is here
   };
 
+  // What the schedule prescribes, whatever it takes.
+  struct Shape {
+    std::vector<Op> ops;             // in an order in which everything comes after what it needs
+    std::vector<uint32_t> first_op;  // [microbatches] of a position
+    std::vector<uint32_t> last_op;   // [stages]
+    std::vector<uint32_t> forward_on_first, backward_on_first;
+  };
+
+  static std::shared_ptr<const Shape> MakeShape(const PipelineProblem& problem);
+  PipelineClock(const PipelineProblem& problem, std::shared_ptr<const Shape> shape);
   double StartOf(uint32_t op) const;
 
   const uint32_t columns_;
-  std::vector<double> times_;       // [microbatches, 2 * chunks]: forward, then backward
-  std::vector<Op> ops_;             // in an order in which everything comes after what it needs
-  std::vector<uint32_t> first_op_;  // [microbatches] of a position
-  std::vector<uint32_t> last_op_;   // [stages]
-  std::vector<uint32_t> forward_on_first_, backward_on_first_;
+  const std::shared_ptr<const Shape> shape_;
+  std::vector<double> times_;         // [microbatches, 2 * chunks]: forward, then backward
   std::vector<double> kept_, tried_;  // [ops] ends
   uint32_t same_until_ = 0;           // tried_ equals kept_ before this operation
 };

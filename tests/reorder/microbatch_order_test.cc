@@ -128,8 +128,15 @@ TEST(MicrobatchOrder, DistTrainFillsIntervalsWithForwardsThatFit) {
 TEST(MicrobatchOrder, TheSameProblemHasTheSameOrder) {
   Random random(15);
   for (int i = 0; i < 20; ++i) {
-    const OrderProblem problem{.pipeline = DrawPipeline(random, 5, 30), .seed = 5, .iterations = 2000};
-    EXPECT_EQ(*OrderMicrobatches(problem), *OrderMicrobatches(problem));
+    OrderProblem problem{.pipeline = DrawPipeline(random, 5, 30), .seed = 5, .iterations = 2000};
+    const std::vector<uint32_t> order = *OrderMicrobatches(problem);
+    EXPECT_EQ(*OrderMicrobatches(problem), order);
+    // Also with the schedule of another pipeline of the same shape.
+    PipelineProblem other = problem.pipeline;
+    for (double& time : other.forward) time = random.Uniform();
+    const PipelineClock alike(other);
+    problem.alike = &alike;
+    EXPECT_EQ(*OrderMicrobatches(problem), order);
   }
 }
 
