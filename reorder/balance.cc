@@ -8,14 +8,7 @@
 namespace evenkeel::reorder {
 namespace {
 
-// One pass of a radix sort, by 11 bits.
-void RadixPass(std::vector<uint64_t>& from, std::vector<uint64_t>& to, int shift) {
-  uint32_t begin[2049] = {};
-  for (uint64_t entry : from) ++begin[((entry >> shift) & 2047) + 1];
-  for (int b = 0; b < 2048; ++b) begin[b + 1] += begin[b];
-  for (uint64_t entry : from) to[begin[(entry >> shift) & 2047]++] = entry;
-  from.swap(to);
-}
+constexpr int kDigit = 11;  // bits of a pass of a radix sort
 
 }  // namespace
 
@@ -66,18 +59,35 @@ std::vector<uint32_t> DearestFirst(std::span<const Load> key) {
     return order;
   }
   // What is missing to the largest, then the index, in one word.
-  std::vector<uint64_t> entries(key.size()), spare;
+  Workspace memory(2 * key.size() * sizeof(uint64_t));
+  std::span<uint64_t> entries = memory.Take<uint64_t>(key.size()), spare = memory.Take<uint64_t>(key.size());
   for (uint32_t i = 0; i < key.size(); ++i)
     entries[i] = static_cast<uint64_t>(largest - key[i]) << index_bits | i;
-  if (entries.size() < 512) {
-    std::sort(entries.begin(), entries.end());
-  } else {
-    spare.resize(key.size());
-    for (int shift = index_bits; shift < index_bits + key_bits; shift += 11) RadixPass(entries, spare, shift);
-  }
+  RadixSort(entries, spare, index_bits, key_bits);
   const uint64_t mask = (uint64_t{1} << index_bits) - 1;
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(entries[i] & mask);
   return order;
+}
+
+void RadixSort(std::span<uint64_t>& entries, std::span<uint64_t>& spare, int shift, int key_bits) {
+  if (entries.size() < 512) {
+    std::sort(entries.begin(), entries.end());
+    return;
+  }
+  for (const int end = shift + key_bits; shift < end; shift += kDigit) {
+    constexpr uint64_t kMask = (1 << kDigit) - 1;
+    uint32_t begin[kMask + 2] = {};
+    for (uint64_t entry : entries) ++begin[((entry >> shift) & kMask) + 1];
+    for (uint64_t b = 0; b < kMask; ++b) begin[b + 1] += begin[b];
+    for (uint64_t entry : entries) spare[begin[(entry >> shift) & kMask]++] = entry;
+    std::swap(entries, spare);
+  }
+}
+
+std::vector<uint32_t> BalanceProblem::AllBeside() const {
+  std::vector<uint32_t> beside(home.size());
+  for (size_t i = 0; i < beside.size(); ++i) beside[i] = Beside(i);
+  return beside;
 }
 
 }  // namespace evenkeel::reorder

@@ -19,6 +19,7 @@
 
 #include "core/job.h"
 #include "reorder/layout.h"
+#include "reorder/workspace.h"
 
 namespace evenkeel::reorder {
 
@@ -56,14 +57,9 @@ struct BalanceProblem {
   std::span<const Load> cost;  // [units]
   // Costs of the same units in other phases that a placement on these ranks also decides. [phases][units]
   std::vector<std::span<const Load>> in_view;
-  // Items have homes, where the llm part of their sample lives; where samples go is free.
-  bool items_have_homes = false;
-  // The rank on the same global rank as the llm part, and its node; each kNowhere where this phase has none
-  // there.
-  std::span<const uint32_t> home_rank;
-  std::span<const uint32_t> home_node;
-  // Where the item goes if nothing is balanced; never kNowhere.
-  std::span<const uint32_t> beside;
+  // Items have homes, where the llm part of their sample lives; where samples go is free, and this is null.
+  const Neighbours* neighbours = nullptr;
+  std::span<const uint32_t> home;  // [items] the llm rank of their sample
   // The homes were not chosen for balance, much must leave, and what leaves its node is chosen for few rows.
   bool homes_are_given = false;
   std::span<const uint32_t> length;  // [units] what the cost was computed from
@@ -74,6 +70,17 @@ struct BalanceProblem {
   bool equal_counts = false;
   // A batch costs its sum and, for attention, its count times the square of its longest.
   bool padded_attention = false;
+  Workspace* workspace = nullptr;  // for arrays on the way; null: the balancer gets its own
+
+  bool ItemsHaveHomes() const { return neighbours != nullptr; }
+  // The rank on the same global rank as the llm part of item i, and its node; each kNowhere where this phase
+  // has none there.
+  uint32_t HomeRank(size_t i) const { return neighbours->rank[home[i]]; }
+  uint32_t HomeNode(size_t i) const { return neighbours->node[home[i]]; }
+  // Where the item goes if nothing is balanced; never kNowhere.
+  uint32_t Beside(size_t i) const { return neighbours->beside[home[i]]; }
+  // The same for every item.
+  std::vector<uint32_t> AllBeside() const;
 };
 
 class Balancer {
@@ -121,5 +128,9 @@ uint64_t LeastPaddedBatches(std::span<const uint32_t> lengths, uint64_t bound);
 
 // Indices of `key`, dearest first, equal ones by index.
 std::vector<uint32_t> DearestFirst(std::span<const Load> key);
+
+// Sorts numbers of `key_bits` bits above `shift` bits that ascend as they are given, such as an index.
+// `spare` has the same size; what is sorted may change places with it.
+void RadixSort(std::span<uint64_t>& entries, std::span<uint64_t>& spare, int shift, int key_bits);
 
 }  // namespace evenkeel::reorder

@@ -34,10 +34,10 @@ class BalanceWithoutMovingBalancer final : public Balancer {
     if (problem.batching == Batching::kPadded) return AssignPadded(problem);
     if (problem.padded_attention) {
       std::vector<uint32_t> batch = GreedyPaddedAttention().Assign(problem);
-      return problem.items_have_homes ? BringHome(problem, batch) : batch;
+      return problem.ItemsHaveHomes() ? BringHome(problem, batch) : batch;
     }
     if (problem.equal_counts || problem.tolerance <= 0) return AssignTight(problem);
-    return problem.items_have_homes ? MoveExcess(problem) : PlaceJointly(problem);
+    return problem.ItemsHaveHomes() ? MoveExcess(problem) : PlaceJointly(problem);
   }
 
  private:
@@ -46,13 +46,13 @@ class BalanceWithoutMovingBalancer final : public Balancer {
     std::vector<uint32_t> batch = GreedyPacked().Assign(problem);
     std::vector<uint32_t> other = KarmarkarKarp().Assign(problem);
     if (DearestRank(problem, other) < DearestRank(problem, batch)) batch.swap(other);
-    return problem.items_have_homes ? BringHome(problem, batch) : batch;
+    return problem.ItemsHaveHomes() ? BringHome(problem, batch) : batch;
   }
 
   static std::vector<uint32_t> AssignPadded(const BalanceProblem& problem) {
     std::vector<uint32_t> batch = GreedyPadded().Assign(problem);
-    if (!problem.items_have_homes) return batch;
-    std::vector<uint32_t> beside(problem.beside.begin(), problem.beside.end());
+    if (!problem.ItemsHaveHomes()) return batch;
+    std::vector<uint32_t> beside = problem.AllBeside();
     const Load best = DearestPadded(problem, batch);
     const Load enough = best + static_cast<Load>(static_cast<double>(best) * kTolerance);
     if (DearestPadded(problem, beside) <= enough) return beside;
@@ -66,7 +66,7 @@ std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector
   const uint32_t ranks = problem.ranks->size();
   std::vector<std::pair<uint64_t, Load>> at_home;  // (batch * ranks + rank, cost)
   for (size_t i = 0; i < batch.size(); ++i) {
-    at_home.emplace_back(uint64_t{batch[i]} * ranks + problem.beside[i], problem.cost[i]);
+    at_home.emplace_back(uint64_t{batch[i]} * ranks + problem.Beside(i), problem.cost[i]);
   }
   std::sort(at_home.begin(), at_home.end());
   std::vector<std::pair<Load, uint64_t>> pairs;  // (-cost, batch * ranks + rank)

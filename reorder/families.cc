@@ -1,15 +1,11 @@
 #include "reorder/families.h"
 
-#include <bit>
+#include <algorithm>
 
 namespace evenkeel::reorder {
 namespace {
 
 constexpr float kNever = 1e30f;  // the load of a child that does not exist
-
-constexpr Float4 kLane[4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
-
-Int4 Least(Int4 a, Int4 b) { return a < b ? a : b; }
 
 // Families of one level and the ranks below each.
 struct Level {
@@ -54,49 +50,105 @@ Level Over(const Level& below) {
   return level;
 }
 
+alignas(64) constexpr int32_t kNumbers[Family::kMost] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                         8, 9, 10, 11, 12, 13, 14, 15};
+
+// The child that the unit goes to; its share is added to the child's load.
+template <int kLanes>
+EVENKEEL_INLINE uint32_t Take(Family& family, const Shares& share) {
+  using Floats = typename Lanes<kLanes>::Floats;
+  using Ints = typename Lanes<kLanes>::Ints;
+  constexpr uint32_t kVectors = Family::kMost / kLanes;
+  auto* const load0 = reinterpret_cast<Floats*>(family.load[0]);
+  auto* const load1 = reinterpret_cast<Floats*>(family.load[1]);
+  auto* const load2 = reinterpret_cast<Floats*>(family.load[2]);
+  const auto* const numbers = reinterpret_cast<const Ints*>(kNumbers);
+  const auto* const per_rank = reinterpret_cast<const Ints*>(family.per_rank);
+  // A float that is not negative orders as the integer of its bits: the last four become the child's number,
+  // so that one minimum finds the least and, of near equals, the first.
+  Ints key[kVectors] = {}, least = {};
+  EVENKEEL_UNROLL for (uint32_t v = 0; v < kVectors; ++v) {
+    if (v > 0 && v * kLanes >= family.size) break;
+    const Floats growth = (kLlmWeight * share[0]) * load0[v] + share[1] * load1[v] + share[2] * load2[v];
+    key[v] = ((Ints)growth & ~15) | numbers[v];
+    if (v == 0) least = key[v];
+    KeepLeast(least, key[v]);
+  }
+  SpreadLeast(least);
+  // All lanes are written although one changes: the next unit reads all, and cannot read past a narrower
+  // store. No lane is looked up by its number either: the next unit waits for the loads, not for the number.
+  EVENKEEL_UNROLL for (uint32_t v = 0; v < kVectors; ++v) {
+    if (v > 0 && v * kLanes >= family.size) break;
+    const Floats grown = (Floats)(per_rank[v] & (key[v] == least));
+    load0[v] += share[0] * grown;
+    load1[v] += share[1] * grown;
+    load2[v] += share[2] * grown;
+  }
+  return family.child[least[0] & 15];
+}
+
+// Units are on their way together, one on each level, and pass every family in their order: what one unit
+// waits for does not keep the others waiting.
+template <int kLanes>
+EVENKEEL_INLINE void Descend(std::span<std::vector<Family>> levels, std::span<const Unit> units,
+                             std::span<uint32_t> rank) {
+  const size_t depth = levels.size();
+  std::vector<Family*> families(depth);
+  for (size_t d = 0; d < depth; ++d) families[d] = levels[depth - 1 - d].data();
+  std::vector<uint32_t> at(depth + 1, 0);  // [levels from the root + 1] the family that a unit has come to
+  for (size_t step = 0; step < units.size() + depth - 1; ++step) {
+    for (size_t d = std::min(depth, step + 1); d-- > 0;) {
+      const size_t unit = step - d;
+      if (unit >= units.size()) break;
+      at[d + 1] = Take<kLanes>(families[d][at[d]], units[unit].share);
+      if (d + 1 == depth) rank[unit] = at[depth];
+    }
+  }
+}
+
+void DescendBaseline(std::span<std::vector<Family>> levels, std::span<const Unit> units,
+                     std::span<uint32_t> rank) {
+  Descend<4>(levels, units, rank);
+}
+
+EVENKEEL_AVX2 void DescendAvx2(std::span<std::vector<Family>> levels, std::span<const Unit> units,
+                               std::span<uint32_t> rank) {
+  Descend<8>(levels, units, rank);
+}
+
 }  // namespace
 
 Family::Family() {
-  for (auto& phase : load_) {
-    for (Float4& four : phase) four = Float4{kNever, kNever, kNever, kNever};
-  }
+  for (auto& phase : load) std::fill(std::begin(phase), std::end(phase), kNever);
 }
 
-void Family::Append(uint32_t child, uint32_t num_ranks) {
-  for (auto& phase : load_) phase[size_ / 4][size_ % 4] = 0;
-  per_rank_[size_] = 1.0f / static_cast<float>(num_ranks);
-  child_[size_++] = child;
+void Family::Append(uint32_t number, uint32_t num_ranks) {
+  for (auto& phase : load) phase[size] = 0;
+  per_rank[size] = 1.0f / static_cast<float>(num_ranks);
+  child[size++] = number;
 }
 
-uint32_t Family::Take(const Shares& weight, const Shares& share) {
-  // A float that is not negative orders as the integer of its bits: the last four become the child's number,
-  // so that one minimum finds the least and, of near equals, the first.
-  Int4 least = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
-  for (int32_t four = 0; 4 * four < static_cast<int32_t>(size_); ++four) {
-    const Float4 growth =
-        weight[0] * load_[0][four] + weight[1] * load_[1][four] + weight[2] * load_[2][four];
-    const Int4 number = {4 * four, 4 * four + 1, 4 * four + 2, 4 * four + 3};
-    least = Least(least, (std::bit_cast<Int4>(growth) & ~15) | number);
-  }
-  int32_t best = least[0];
-  for (int lane = 1; lane < 4; ++lane) best = least[lane] < best ? least[lane] : best;
-  const uint32_t c = static_cast<uint32_t>(best) & 15;
-  // Four lanes are written although one changes: the next unit reads four, and cannot read past a narrower
-  // store.
-  const Float4 lane = kLane[c % 4] * per_rank_[c];
-  for (int p = 0; p < kNumPhases; ++p) load_[p][c / 4] += share[p] * lane;
-  return child_[c];
-}
-
-std::vector<std::vector<Family>> MakeFamilies(const PhaseRanks& ranks) {
-  std::vector<std::vector<Family>> levels;
+FamilyTree::FamilyTree(const PhaseRanks& ranks) {
   Level level = Leaves(ranks);
-  levels.push_back(level.families);
+  levels_.push_back(level.families);
   while (level.families.size() > 1) {
     level = Over(level);
-    levels.push_back(level.families);
+    levels_.push_back(level.families);
   }
-  return levels;
+}
+
+void FamilyTree::Place(std::span<const Unit> units, std::span<uint32_t> rank, Width width) {
+  (width == Width::kEight ? DescendAvx2 : DescendBaseline)(levels_, units, rank);
+}
+
+std::vector<Shares> FamilyTree::Loads(uint32_t num_ranks) const {
+  std::vector<Shares> loads(num_ranks);
+  for (const Family& family : leaves()) {
+    for (uint32_t i = 0; i < family.size; ++i) {
+      for (int p = 0; p < kNumPhases; ++p) loads[family.child[i]][p] = family.load[p][i];
+    }
+  }
+  return loads;
 }
 
 }  // namespace evenkeel::reorder

@@ -18,7 +18,7 @@ absl::Status CheckPhase(const PhaseSpec& spec) {
   if (spec.ranks.empty())
     return absl::InvalidArgumentError(absl::StrCat("phase ", NameOf(spec), " has no ranks"));
   std::vector<uint32_t> sorted = spec.ranks;
-  std::sort(sorted.begin(), sorted.end());
+  if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
   auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) {
     return absl::InvalidArgumentError(
@@ -63,7 +63,7 @@ bool InView(const PhaseRanks& llm, const PhaseRanks& encoder, uint32_t num_nodes
 Neighbours MakeNeighbours(const PhaseRanks& llm, const PhaseRanks& encoder, uint32_t num_nodes) {
   std::vector<std::pair<uint32_t, uint32_t>> by_global;  // (global, rank)
   for (uint32_t r = 0; r < encoder.size(); ++r) by_global.emplace_back(encoder.global[r], r);
-  std::sort(by_global.begin(), by_global.end());
+  if (!std::is_sorted(by_global.begin(), by_global.end())) std::sort(by_global.begin(), by_global.end());
   std::vector<uint32_t> dealt(num_nodes, 0);
   Neighbours neighbours;
   for (uint32_t r = 0; r < llm.size(); ++r) {
@@ -101,7 +101,10 @@ absl::StatusOr<Layout> MakeLayout(const Job& job) {
     } else {
       layout.encoders.push_back(&spec);
     }
-    for (uint32_t global : spec.ranks) nodes.push_back(job.NodeOf(global));
+    for (uint32_t global : spec.ranks) {
+      const uint32_t node = job.NodeOf(global);
+      if (nodes.empty() || nodes.back() != node) nodes.push_back(node);
+    }
   }
   if (layout.llm == nullptr) return absl::InvalidArgumentError("the job has no llm phase");
   std::sort(nodes.begin(), nodes.end());

@@ -1,6 +1,7 @@
 #include "reorder/loads.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "reorder/microbatches.h"
@@ -8,10 +9,10 @@
 namespace evenkeel::reorder {
 namespace {
 
-// Which microbatch each sample would be in if nothing were balanced.
+// Which microbatch each sample would be in if nothing were balanced; of none where there is but one.
 Split Deal(const Job& job, const Layout& layout, std::span<const uint32_t> tokens) {
   const uint64_t capacity = CapacityTokens(job);
-  if (capacity == 0) return {.microbatch = std::vector<uint32_t>(tokens.size(), 0)};
+  if (capacity == 0) return {};
   std::vector<uint32_t> rank(tokens.size());
   for (size_t s = 0; s < rank.size(); ++s) rank[s] = static_cast<uint32_t>(s % layout.llm_ranks.size());
   return FillInOrder({.num_ranks = layout.llm_ranks.size(),
@@ -52,22 +53,18 @@ uint64_t CapacityTokens(const Job& job) {
   return std::min(capacity, pad_to);
 }
 
-std::vector<double> Costs(const Cost& cost, std::span<const uint32_t> lengths) {
-  std::vector<double> costs(lengths.size());
-  for (size_t i = 0; i < lengths.size(); ++i) costs[i] = CleanCost(cost, lengths[i]);
-  return costs;
-}
-
-std::vector<Load> ToLoads(Batching batching, std::span<const double> costs) {
+void FillLoads(const Cost& cost, Batching batching, std::span<const uint32_t> lengths,
+               std::span<Load> loads) {
   double sum = 0, dearest = 0;
-  for (double cost : costs) {
-    sum += cost;
-    dearest = std::max(dearest, cost);
+  // Costs wait where the loads will be.
+  for (size_t i = 0; i < loads.size(); ++i) loads[i] = std::bit_cast<Load>(CleanCost(cost, lengths[i]));
+  for (Load bits : loads) {
+    const double value = std::bit_cast<double>(bits);
+    sum += value;
+    dearest = dearest < value ? value : dearest;
   }
-  const Scale scale(batching == Batching::kPadded ? dearest * static_cast<double>(costs.size()) : sum);
-  std::vector<Load> loads(costs.size());
-  for (size_t i = 0; i < costs.size(); ++i) loads[i] = scale(costs[i]);
-  return loads;
+  const Scale scale(batching == Batching::kPadded ? dearest * static_cast<double>(lengths.size()) : sum);
+  for (Load& load : loads) load = scale(std::bit_cast<double>(load));
 }
 
 std::vector<double> BatchCosts::PerRank(size_t batches_per_rank) const {
@@ -80,15 +77,17 @@ std::vector<double> BatchCosts::PerRank(size_t batches_per_rank) const {
 }
 
 void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
-                  const std::vector<EncoderUnits>& encoders, const Plan& plan, PhasePlan& llm_plan,
-                  std::vector<PhasePlan>& encoder_plans) {
+                  const std::vector<EncoderUnits>& encoders, const Plan& plan, Workspace& workspace,
+                  PhasePlan& llm_plan, std::vector<PhasePlan>& encoder_plans) {
   const auto [dealt, microbatch] = Deal(job, layout, llm.tokens);
   Meter before(*layout.llm, dealt), after(*layout.llm, plan.num_microbatches);
-  std::vector<uint32_t> dealt_rank(llm.tokens.size());
+  const Workspace::Scope scope(workspace);
+  const std::span<uint32_t> dealt_rank = workspace.Take<uint32_t>(llm.tokens.size());
   for (uint32_t s = 0, rank = 0; s < dealt_rank.size(); ++s) {
     dealt_rank[s] = rank;
-    before.Add(rank, microbatch[s], llm.cost[s], llm.tokens[s]);
-    after.Add(llm.rank[s], llm.microbatch[s], llm.cost[s], llm.tokens[s]);
+    const double cost = CleanCost(layout.llm->cost, llm.tokens[s]);
+    before.Add(rank, dealt == 1 ? 0 : microbatch[s], cost, llm.tokens[s]);
+    after.Add(llm.rank[s], llm.microbatch[s], cost, llm.tokens[s]);
     rank = rank + 1 == layout.llm_ranks.size() ? 0 : rank + 1;
   }
   before.Record(llm_plan.load_before, llm_plan.tokens_before);
@@ -101,8 +100,10 @@ void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
     Meter without(spec, per_microbatch ? dealt : 1), with(spec, encoder_plans[e].num_microbatches);
     for (size_t i = 0; i < units.item.size(); ++i) {
       const uint32_t s = units.sample[i];
-      without.Add(beside[dealt_rank[s]], per_microbatch ? microbatch[s] : 0, units.cost[i], units.length[i]);
-      with.Add(units.rank[i], per_microbatch ? llm.microbatch[s] : 0, units.cost[i], units.length[i]);
+      const double cost = CleanCost(spec.cost, units.length[i]);
+      without.Add(beside[dealt_rank[s]], dealt > 1 && per_microbatch ? microbatch[s] : 0, cost,
+                  units.length[i]);
+      with.Add(units.rank[i], per_microbatch ? llm.microbatch[s] : 0, cost, units.length[i]);
     }
     // Dummies are the last items of the plan.
     for (size_t i = plan.items.size(); i-- > 0 && plan.items[i].sample == kDummy;) {

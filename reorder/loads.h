@@ -17,11 +17,9 @@ namespace evenkeel::reorder {
 // there is none.
 uint64_t CapacityTokens(const Job& job);
 
-// The job's cost of every length; see CleanCost.
-std::vector<double> Costs(const Cost& cost, std::span<const uint32_t> lengths);
-
-// Costs as integers; padded ones are scaled such that even n times the dearest is exact.
-std::vector<Load> ToLoads(Batching batching, std::span<const double> costs);
+// The job's cost of every length (see CleanCost) as an integer; padded ones are scaled such that even n times
+// the dearest is exact. `loads` is parallel to `lengths`.
+void FillLoads(const Cost& cost, Batching batching, std::span<const uint32_t> lengths, std::span<Load> loads);
 
 // Costs of many batches at once: the sum of a batch's units (packed), or its count times the dearest
 // (padded).
@@ -31,9 +29,12 @@ class BatchCosts {
 
   void Add(size_t batch, double cost) {
     Batch& b = batches_[batch];
-    b.count += 1;
-    b.sum += cost;
-    b.dearest = b.dearest < cost ? cost : b.dearest;
+    if (batching_ == Batching::kPacked) {
+      b.sum += cost;
+    } else {
+      b.count += 1;
+      b.dearest = b.dearest < cost ? cost : b.dearest;
+    }
   }
   // Rank r has batches [r * batches_per_rank, (r + 1) * batches_per_rank).
   std::vector<double> PerRank(size_t batches_per_rank) const;
@@ -50,7 +51,7 @@ class BatchCosts {
 // "Before" deals samples out in order, fills microbatches in order up to the capacity, leaves items beside
 // their sample and has no dummies; "after" counts the dummies.
 void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
-                  const std::vector<EncoderUnits>& encoders, const Plan& plan, PhasePlan& llm_plan,
-                  std::vector<PhasePlan>& encoder_plans);
+                  const std::vector<EncoderUnits>& encoders, const Plan& plan, Workspace& workspace,
+                  PhasePlan& llm_plan, std::vector<PhasePlan>& encoder_plans);
 
 }  // namespace evenkeel::reorder

@@ -26,9 +26,11 @@ struct Move {
 
 class Excess {
  public:
-  explicit Excess(const BalanceProblem& problem)
+  Excess(const BalanceProblem& problem, Workspace& workspace)
       : problem_(problem),
         ranks_(*problem.ranks),
+        scope_(workspace),
+        workspace_(workspace),
         load_(ranks_.size(), 0),
         rank_(problem.cost.size(), kNowhere) {
     Load longest = 0, total = 0;
@@ -49,7 +51,6 @@ class Excess {
     for (double tolerance = problem_.tolerance; tolerance < 1; tolerance *= growth) {
       cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
       if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
-      if (items_.empty()) ListItems();
       for (uint32_t n = 0; n + 1 < ranks_.on_node_begin.size(); ++n) MoveWithin(ranks_.OnNode(n));
       MoveBetweenNodes();
       for (uint32_t r = 0; r < ranks_.size(); ++r) {
@@ -61,12 +62,14 @@ class Excess {
 
  private:
   void StayHome() {
+    Load* const load = load_.data();
     for (size_t i = 0; i < rank_.size(); ++i) {
-      rank_[i] = problem_.home_rank[i];
-      if (rank_[i] == kNowhere) {
+      const uint32_t home = problem_.HomeRank(i);
+      rank_[i] = home;
+      if (home == kNowhere) {
         ++homeless_;
       } else {
-        load_[rank_[i]] += problem_.cost[i];
+        load[home] += problem_.cost[i];
       }
     }
   }
@@ -81,8 +84,8 @@ class Excess {
       ++units[r];
     };
     for (uint32_t i : order) {
-      if (rank_[i] != kNowhere || problem_.home_node[i] == kNowhere) continue;
-      const auto here = ranks_.OnNode(problem_.home_node[i]);
+      if (rank_[i] != kNowhere || problem_.HomeNode(i) == kNowhere) continue;
+      const auto here = ranks_.OnNode(problem_.HomeNode(i));
       put(i, *std::min_element(here.begin(), here.end(), [&](uint32_t a, uint32_t b) {
             return std::pair(load_[a], units[a]) < std::pair(load_[b], units[b]);
           }));
@@ -99,24 +102,29 @@ class Excess {
     }
   }
 
-  // `items_[r]`: the items of a rank; see Items.
-  void ListItems() {
-    std::vector<uint32_t> count(ranks_.size(), 0);
-    for (uint32_t r : rank_) ++count[r];
-    items_.resize(ranks_.size());
-    for (uint32_t r = 0; r < ranks_.size(); ++r) items_[r].reserve(count[r] + 1);
-    for (uint32_t i = 0; i < rank_.size(); ++i) items_[rank_[i]].push_back(i);
-    sorted_.assign(ranks_.size(), false);
-  }
-
-  // The items of a rank, dearest first. Few ranks are ever looked at, so each is sorted when it is.
+  // The items of a rank, dearest first. Few ranks are ever looked at: what is on which rank is sorted out
+  // when the first one is, and each rank's items are listed when it is.
   std::vector<uint32_t>& Items(uint32_t rank) {
+    if (items_.empty()) SortByRank();
     std::vector<uint32_t>& items = items_[rank];
-    if (!sorted_[rank]) {
+    if (!listed_[rank]) {
+      listed_[rank] = true;
+      items.reserve(begin_[rank + 1] - begin_[rank] + 1);
+      items.assign(by_rank_.begin() + begin_[rank], by_rank_.begin() + begin_[rank + 1]);
       std::sort(items.begin(), items.end(), [&](uint32_t a, uint32_t b) { return Dearer(a, b); });
-      sorted_[rank] = true;
     }
     return items;
+  }
+
+  void SortByRank() {
+    items_.resize(ranks_.size());
+    listed_.resize(ranks_.size());
+    begin_.assign(ranks_.size() + 1, 0);
+    by_rank_ = workspace_.Take<uint32_t>(rank_.size());
+    for (uint32_t r : rank_) ++begin_[r + 1];
+    for (size_t r = 1; r < begin_.size(); ++r) begin_[r] += begin_[r - 1];
+    std::vector<uint32_t> next = begin_;
+    for (uint32_t i = 0; i < rank_.size(); ++i) by_rank_[next[rank_[i]]++] = i;
   }
 
   bool Dearer(uint32_t a, uint32_t b) const {
@@ -210,10 +218,13 @@ class Excess {
 
   // What a whole node has too much goes to the ranks with most room, in pieces that add up to the excess.
   void MoveBetweenNodes() {
-    std::set<std::pair<Load, uint32_t>> takers;  // (load, rank)
     std::vector<uint32_t> givers;
     for (uint32_t r = 0; r < ranks_.size(); ++r) {
       if (load_[r] > cap_) givers.push_back(r);
+    }
+    if (givers.empty()) return;
+    std::set<std::pair<Load, uint32_t>> takers;  // (load, rank)
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
       if (load_[r] < cap_) takers.insert({load_[r], r});
     }
     for (uint32_t giver : givers) {
@@ -290,7 +301,9 @@ class Excess {
     }
     PhaseRanks ranks;
     ranks.global = group;
-    const BalanceProblem anew{.ranks = &ranks, .cost = cost, .beside = beside};
+    Neighbours neighbours;
+    for (uint32_t g = 0; g < group.size(); ++g) neighbours.beside.push_back(g);
+    const BalanceProblem anew{.ranks = &ranks, .cost = cost, .neighbours = &neighbours, .home = beside};
     const std::vector<uint32_t> dealt = BringHome(anew, KarmarkarKarp().Assign(anew));
     if (DearestRank(anew, dealt) > cap_) return false;
     for (size_t k = 0; k < items.size(); ++k) {
@@ -301,17 +314,24 @@ class Excess {
 
   const BalanceProblem& problem_;
   const PhaseRanks& ranks_;
+  const Workspace::Scope scope_;
+  Workspace& workspace_;
   Load least_ = 0;  // that the most loaded rank can have: the mean, or the longest item
   Load cap_ = 0;    // up to which a rank is left alone
   size_t homeless_ = 0;
-  std::vector<Load> load_;      // [ranks]
-  std::vector<uint32_t> rank_;  // [items]
-  std::vector<std::vector<uint32_t>> items_;
-  std::vector<bool> sorted_;  // [ranks] whether the rank's items are
+  std::vector<Load> load_;                    // [ranks]
+  std::vector<uint32_t> rank_;                // [items]
+  std::vector<std::vector<uint32_t>> items_;  // of every rank that was looked at; see Items
+  std::vector<bool> listed_;
+  std::span<uint32_t> by_rank_;  // all items before the first move, by rank
+  std::vector<uint32_t> begin_;  // [ranks + 1] where each rank's begin there
 };
 
 }  // namespace
 
-std::vector<uint32_t> MoveExcess(const BalanceProblem& problem) { return Excess(problem).Run(); }
+std::vector<uint32_t> MoveExcess(const BalanceProblem& problem) {
+  Workspace own(problem.cost.size() * sizeof(uint32_t));
+  return Excess(problem, problem.workspace == nullptr ? own : *problem.workspace).Run();
+}
 
 }  // namespace evenkeel::reorder

@@ -279,8 +279,8 @@ void AddVolumes(const BalanceProblem& problem, const std::vector<uint32_t>& rank
                 std::vector<NodeWiseProblem::Volume>& volumes) {
   std::vector<std::vector<uint32_t>> of_home(problem.ranks->size());  // items
   for (uint32_t i = 0; i < rank.size(); ++i) {
-    if (problem.home_node[i] == kNowhere || problem.rows[i] == 0) continue;  // goes to another node anyway
-    of_home[problem.beside[i]].push_back(i);
+    if (problem.HomeNode(i) == kNowhere || problem.rows[i] == 0) continue;  // goes to another node anyway
+    of_home[problem.Beside(i)].push_back(i);
   }
   std::vector<uint64_t> rows(problem.ranks->size(), 0);
   std::vector<uint32_t> batches;
@@ -369,7 +369,7 @@ uint64_t EgressBound(const NodeWiseProblem& problem) {
 }
 
 std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::vector<uint32_t>& rank) {
-  if (!problem.items_have_homes || problem.rows.size() != rank.size()) return rank;
+  if (!problem.ItemsHaveHomes() || problem.rows.size() != rank.size()) return rank;
   const PhaseRanks& ranks = *problem.ranks;
   NodeWiseProblem batches{.source_node = ranks.node, .num_batches = ranks.size()};
   for (uint32_t n = 0; n + 1 < ranks.on_node_begin.size(); ++n) {

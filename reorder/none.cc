@@ -10,7 +10,7 @@ class NoneBalancer final : public Balancer {
   std::string_view name() const override { return "none"; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    if (problem.items_have_homes) return {problem.beside.begin(), problem.beside.end()};
+    if (problem.ItemsHaveHomes()) return problem.AllBeside();
     std::vector<uint32_t> rank(problem.cost.size());
     for (uint32_t i = 0; i < rank.size(); ++i) rank[i] = i % problem.ranks->size();
     return rank;

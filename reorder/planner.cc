@@ -12,6 +12,7 @@
 #include "reorder/microbatches.h"
 #include "reorder/pipeline_order.h"
 #include "reorder/units.h"
+#include "reorder/workspace.h"
 
 namespace evenkeel {
 namespace {
@@ -47,6 +48,8 @@ class Planner {
         dummies_(dummies),
         options_(options),
         layout_(std::move(layout)),
+        num_items_(CountItems(step)),
+        workspace_(WorkspaceBytes()),
         encoders_(layout_.encoders.size()) {}
 
   absl::StatusOr<Plan> Run() {
@@ -62,6 +65,20 @@ class Planner {
   }
 
  private:
+  static size_t CountItems(const StepSamples& step) {
+    size_t items = 0;
+    for (const SampleLengths& lengths : step.lengths) items += lengths.items.size();
+    return items;
+  }
+
+  // About what the arrays of all stages take, of which some take the place of others.
+  size_t WorkspaceBytes() const {
+    constexpr size_t kPerSample = 80, kPerItem = 32, kPerItemOfPhase = 17, kPerRank = 128;
+    return step_.refs.size() * kPerSample +
+           num_items_ * (kPerItem + layout_.encoders.size() * kPerItemOfPhase) +
+           layout_.llm_ranks.size() * kPerRank;
+  }
+
   absl::Status CheckOptions() const {
     if (!options_.llm_rank.empty() && options_.llm_rank.size() != step_.refs.size()) {
       return absl::InvalidArgumentError(absl::StrCat("the llm placement has ", options_.llm_rank.size(),
@@ -97,82 +114,100 @@ class Planner {
     problem.padded_attention = spec.padded_attention;
   }
 
-  // Copies samples and items into the plan and sorts the items by phase.
+  // Copies items into the plan, and what is read often of samples and items into arrays.
   absl::Status Fill() {
     const size_t samples = step_.refs.size();
     if (step_.lengths.size() != samples) {
       return absl::InvalidArgumentError(
           absl::StrCat("step ", step_.step, ": ", samples, " samples but lengths of ", step_.lengths.size()));
     }
-    size_t items = 0;
-    for (const SampleLengths& lengths : step_.lengths) items += lengths.items.size();
+    const size_t items = num_items_;
     if (samples >= kDummy || items >= kDummy) {
       return absl::InvalidArgumentError(absl::StrCat("step ", step_.step, ": ", samples, " samples with ",
                                                      items, " items are too many for one step"));
     }
     plan_.step = step_.step;
-    plan_.samples.reserve(samples);
     plan_.items.reserve(items);
-    llm_.tokens.resize(samples);
+    AdviseLargePages(plan_.items.data(), items * sizeof(PlannedItem));
+    for (auto* column : {&llm_.tokens, &llm_.loss_tokens, &llm_.position}) {
+      *column = workspace_.Take<uint32_t>(samples);
+    }
+    llm_.first_item = workspace_.Take<uint32_t>(samples + 1);
     for (EncoderUnits& units : encoders_) {
-      units.begin.resize(samples + 1);
-      for (auto* column : {&units.item, &units.sample, &units.length, &units.rows}) column->reserve(items);
-      units.video.reserve(items);
+      for (auto* column : {&units.item, &units.sample, &units.length, &units.rows}) {
+        *column = workspace_.Take<uint32_t>(items);
+      }
+      units.video = workspace_.Take<uint8_t>(items);
     }
     const std::array<int, kNumPhases> encoder_of = EncoderIndices(layout_);
+    std::array<size_t, kNumPhases> filled = {};  // by encoder
+    const uint64_t align = std::max(1u, job_.microbatch.align), capacity = CapacityTokens(job_);
     for (uint32_t s = 0; s < samples; ++s) {
       // Every sample has its items on the heap.
       if (s + 8 < samples) __builtin_prefetch(step_.lengths[s + 8].items.data());
-      EVENKEEL_RETURN_IF_ERROR(FillSample(s, encoder_of));
+      const uint64_t length = step_.lengths[s].llm_length;
+      const uint64_t aligned = align == 1 ? length : (length + align - 1) / align * align;
+      if (aligned > UINT32_MAX || (capacity > 0 && aligned > capacity)) {
+        return TooLong(job_, step_, s, aligned);
+      }
+      llm_.tokens[s] = static_cast<uint32_t>(aligned);
+      if (!FillItems(s, encoder_of, filled)) return WithoutEncoder(s, encoder_of);
     }
-    for (EncoderUnits& units : encoders_) units.begin[samples] = static_cast<uint32_t>(units.item.size());
+    llm_.first_item[samples] = static_cast<uint32_t>(items);
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      EncoderUnits& units = encoders_[e];
+      for (auto* column : {&units.item, &units.sample, &units.length, &units.rows}) {
+        *column = column->first(filled[e]);
+      }
+      units.video = units.video.first(filled[e]);
+    }
     return absl::OkStatus();
   }
 
-  absl::Status FillSample(uint32_t s, const std::array<int, kNumPhases>& encoder_of) {
+  // False where no encoder runs an item of the sample.
+  bool FillItems(uint32_t s, const std::array<int, kNumPhases>& encoder_of,
+                 std::array<size_t, kNumPhases>& filled) {
     const SampleLengths& lengths = step_.lengths[s];
-    const uint64_t align = std::max(1u, job_.microbatch.align);
-    const uint64_t aligned = (lengths.llm_length + align - 1) / align * align;
-    const uint64_t capacity = CapacityTokens(job_);
-    if (aligned > UINT32_MAX || (capacity > 0 && aligned > capacity)) return TooLong(job_, step_, s, aligned);
-    llm_.tokens[s] = static_cast<uint32_t>(aligned);
-    plan_.samples.push_back({.ref = step_.refs[s],
-                             .llm_length = llm_.tokens[s],
-                             .loss_tokens = lengths.loss_tokens,
-                             .first_item = static_cast<uint32_t>(plan_.items.size()),
-                             .num_items = static_cast<uint32_t>(lengths.items.size()),
-                             .place = {}});
+    llm_.loss_tokens[s] = lengths.loss_tokens;
+    llm_.first_item[s] = static_cast<uint32_t>(plan_.items.size());
     plan_.loss_tokens += lengths.loss_tokens;
-    for (EncoderUnits& units : encoders_) units.begin[s] = static_cast<uint32_t>(units.item.size());
-    for (uint32_t ordinal = 0; ordinal < lengths.items.size(); ++ordinal) {
-      const SampleItem& item = lengths.items[ordinal];
+    uint32_t ordinal = 0;
+    for (const SampleItem& item : lengths.items) {
       const int e = encoder_of[static_cast<size_t>(PhaseOf(item.medium))];
-      if (e < 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "step ", step_.step, ": sample ", step_.refs[s].index, " of dataset ", step_.refs[s].dataset,
-            " has an item of phase ", NameOf(PhaseOf(item.medium)), ", which no encoder of the job runs"));
-      }
+      if (e < 0) return false;
       EncoderUnits& units = encoders_[e];
-      units.item.push_back(static_cast<uint32_t>(plan_.items.size()));
-      units.sample.push_back(s);
-      units.length.push_back(item.lengths.cost_length);
-      units.rows.push_back(item.lengths.output_rows);
-      units.video.push_back(item.medium == Medium::kVideo);
+      const size_t i = filled[e]++;
+      units.item[i] = static_cast<uint32_t>(plan_.items.size());
+      units.sample[i] = s;
+      units.length[i] = item.lengths.cost_length;
+      units.rows[i] = item.lengths.output_rows;
+      units.video[i] = item.medium == Medium::kVideo;
       plan_.items.push_back(
-          {.sample = s, .ordinal = ordinal, .medium = item.medium, .lengths = item.lengths, .place = {}});
+          {.sample = s, .ordinal = ordinal++, .medium = item.medium, .lengths = item.lengths, .place = {}});
+    }
+    return true;
+  }
+
+  absl::Status WithoutEncoder(uint32_t s, const std::array<int, kNumPhases>& encoder_of) const {
+    for (const SampleItem& item : step_.lengths[s].items) {
+      const Phase phase = PhaseOf(item.medium);
+      if (encoder_of[static_cast<size_t>(phase)] >= 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step ", step_.step, ": sample ", step_.refs[s].index, " of dataset ", step_.refs[s].dataset,
+          " has an item of phase ", NameOf(phase), ", which no encoder of the job runs"));
     }
     return absl::OkStatus();
   }
 
   void FillCosts() {
-    llm_.cost = Costs(layout_.llm->cost, llm_.tokens);
-    llm_.load = ToLoads(layout_.llm->batching, llm_.cost);
+    llm_.load = workspace_.Take<Load>(llm_.tokens.size());
+    FillLoads(layout_.llm->cost, layout_.llm->batching, llm_.tokens, llm_.load);
     for (size_t e = 0; e < encoders_.size(); ++e) {
       EncoderUnits& units = encoders_[e];
-      units.cost = Costs(layout_.encoders[e]->cost, units.length);
-      units.load = ToLoads(layout_.encoders[e]->batching, units.cost);
-      units.load_of_sample.assign(plan_.samples.size(), 0);
-      for (size_t i = 0; i < units.item.size(); ++i) units.load_of_sample[units.sample[i]] += units.load[i];
+      units.load = workspace_.Take<Load>(units.length.size());
+      FillLoads(layout_.encoders[e]->cost, layout_.encoders[e]->batching, units.length, units.load);
+      units.load_of_sample = workspace_.Zeros<Load>(llm_.tokens.size());
+      for (size_t i = 0; i < units.load.size(); ++i) units.load_of_sample[units.sample[i]] += units.load[i];
     }
   }
 
@@ -194,8 +229,11 @@ class Planner {
       llm_.rank.assign(options_.llm_rank.begin(), options_.llm_rank.end());
       return;
     }
-    BalanceProblem problem{.ranks = &layout_.llm_ranks, .batching = layout_.llm->batching, .cost = llm_.load};
-    problem.length = llm_.tokens;
+    BalanceProblem problem{.ranks = &layout_.llm_ranks,
+                           .batching = layout_.llm->batching,
+                           .cost = llm_.load,
+                           .length = llm_.tokens,
+                           .workspace = &workspace_};
     SetOptions(*layout_.llm, kTolerance, problem);
     if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
     for (size_t e = 0; e < encoders_.size(); ++e) {
@@ -269,27 +307,20 @@ class Planner {
   }
 
   // Balances the items that run in one exchange, given the sample of each; their ranks.
-  std::vector<uint32_t> PlaceGroup(size_t e, const std::vector<uint32_t>& sample,
-                                   const std::vector<Load>& load, const std::vector<uint32_t>& length,
-                                   const std::vector<uint32_t>& rows) const {
-    const Neighbours& neighbours = layout_.neighbours[e];
-    std::vector<uint32_t> home_rank(sample.size()), home_node(sample.size()), beside(sample.size());
-    for (size_t i = 0; i < sample.size(); ++i) {
-      const uint32_t llm_rank = llm_.rank[sample[i]];
-      home_rank[i] = neighbours.rank[llm_rank];
-      home_node[i] = neighbours.node[llm_rank];
-      beside[i] = neighbours.beside[llm_rank];
-    }
+  std::vector<uint32_t> PlaceGroup(size_t e, std::span<const uint32_t> sample, std::span<const Load> load,
+                                   std::span<const uint32_t> length, std::span<const uint32_t> rows) {
+    const Workspace::Scope scope(workspace_);
+    const std::span<uint32_t> home = workspace_.Take<uint32_t>(sample.size());
+    for (size_t i = 0; i < sample.size(); ++i) home[i] = llm_.rank[sample[i]];
     BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
                            .batching = layout_.encoders[e]->batching,
                            .cost = load,
-                           .items_have_homes = true,
-                           .home_rank = home_rank,
-                           .home_node = home_node,
-                           .beside = beside,
+                           .neighbours = &layout_.neighbours[e],
+                           .home = home,
                            .homes_are_given = !options_.llm_rank.empty(),
                            .length = length,
-                           .rows = rows};
+                           .rows = rows,
+                           .workspace = &workspace_};
     const PhaseSpec& spec = *layout_.encoders[e];
     SetOptions(spec, options_.llm_rank.empty() ? kTolerance : kToleranceOfGiven, problem);
     std::vector<uint32_t> rank = FindBalancer(spec.algorithm)->Assign(problem);
@@ -300,7 +331,7 @@ class Planner {
   void Arrange() {
     PhasePlan llm{
         .phase = Phase::kLlm, .ranks = layout_.llm->ranks, .num_microbatches = plan_.num_microbatches};
-    OrderSamples(llm_, plan_, llm);
+    OrderSamples(llm_, llm, workspace_);
     std::vector<PhasePlan> encoders;
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
@@ -308,15 +339,30 @@ class Planner {
       PhasePlan encoder{.phase = spec.phase,
                         .ranks = spec.ranks,
                         .num_microbatches = RunsPerMicrobatch(e) ? plan_.num_microbatches : 1};
-      OrderItems(llm_, llm, spec.min_items, dummy, encoders_[e], plan_, encoder);
-      ComposeRoutes(encoders_[e], encoder, llm, plan_);
+      OrderItems(llm_, llm, spec.min_items, dummy, encoders_[e], plan_, encoder, workspace_);
       encoders.push_back(std::move(encoder));
     }
-    MeasureLoads(job_, layout_, llm_, encoders_, plan_, llm, encoders);
+    MeasureLoads(job_, layout_, llm_, encoders_, plan_, workspace_, llm, encoders);
+    FillSamples();
     plan_.phases.reserve(job_.phases.size());
     size_t next = 0;
     for (const PhaseSpec& spec : job_.phases) {
       plan_.phases.push_back(spec.phase == Phase::kLlm ? std::move(llm) : std::move(encoders[next++]));
+    }
+  }
+
+  // At last, when all that there is to say of a sample is known: it is much, and written once.
+  void FillSamples() {
+    const size_t samples = step_.refs.size();
+    plan_.samples.reserve(samples);
+    AdviseLargePages(plan_.samples.data(), samples * sizeof(PlannedSample));
+    for (size_t s = 0; s < samples; ++s) {
+      plan_.samples.push_back({.ref = step_.refs[s],
+                               .llm_length = llm_.tokens[s],
+                               .loss_tokens = llm_.loss_tokens[s],
+                               .first_item = llm_.first_item[s],
+                               .num_items = llm_.first_item[s + 1] - llm_.first_item[s],
+                               .place = {llm_.rank[s], llm_.microbatch[s], llm_.position[s]}});
     }
   }
 
@@ -325,6 +371,8 @@ class Planner {
   const DummyItems& dummies_;
   const PlanOptions& options_;
   const Layout layout_;
+  const size_t num_items_;
+  Workspace workspace_;
   Plan plan_;
   LlmUnits llm_;
   std::vector<EncoderUnits> encoders_;

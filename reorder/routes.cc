@@ -1,119 +1,102 @@
-// Composed routes: from the encoder's order straight to the llm's, without the two rearrangements one after
-// the other (OrchMLLM, rearrangement composition).
-#include <algorithm>
+#include "reorder/routes.h"
 
-#include "reorder/units.h"
+#include <algorithm>
+#include <utility>
 
 namespace evenkeel::reorder {
-namespace {
 
-// One item's rows on their way.
-struct Piece {
-  uint32_t from;  // index into Route::ranks
-  uint64_t from_row;
-  uint64_t to_row;
-  uint64_t rows;
-};
+RouteComposer::RouteComposer(const PhasePlan& encoder, const PhasePlan& llm)
+    : encoder_(encoder),
+      llm_(llm),
+      segments_(encoder.num_microbatches),
+      row_ends_(llm.ranks.size() * llm.num_microbatches) {
+  group_ = encoder.ranks;
+  if (encoder.ranks != llm.ranks) group_.insert(group_.end(), llm.ranks.begin(), llm.ranks.end());
+  if (!std::is_sorted(group_.begin(), group_.end())) std::sort(group_.begin(), group_.end());
+  group_.erase(std::unique(group_.begin(), group_.end()), group_.end());
+  encoder_at_ = PlacesOf(encoder.ranks);
+  llm_at_ = PlacesOf(llm.ranks);
+}
 
-class Composer {
- public:
-  Composer(const EncoderUnits& units, const PhasePlan& encoder, const PhasePlan& llm, Plan& plan)
-      : units_(units), encoder_(encoder), llm_(llm), plan_(plan) {
-    group_ = encoder.ranks;
-    group_.insert(group_.end(), llm.ranks.begin(), llm.ranks.end());
-    std::sort(group_.begin(), group_.end());
-    group_.erase(std::unique(group_.begin(), group_.end()), group_.end());
-    for (uint32_t global : encoder.ranks) encoder_at_.push_back(At(global));
-    llm_of_.assign(group_.size(), kNowhere);
-    for (uint32_t r = 0; r < llm.ranks.size(); ++r) llm_of_[At(llm.ranks[r])] = r;
-  }
-
-  void Run() {
-    for (uint32_t exchange = 0; exchange < encoder_.num_microbatches; ++exchange) {
-      Route& route = plan_.routes.emplace_back();
-      route.from = encoder_.phase;
-      route.to = Phase::kLlm;
-      route.microbatch = exchange;
-      route.ranks = group_;
-      route.per_rank.resize(group_.size());
-      for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
-        route.per_rank[encoder_at_[r]].rows_in =
-            units_.bucket_rows[r * size_t{encoder_.num_microbatches} + exchange];
-      }
-      for (uint32_t to = 0; to < group_.size(); ++to) LayOutReceiver(exchange, to, route);
+std::vector<uint32_t> RouteComposer::PlacesOf(std::span<const uint32_t> ranks) const {
+  std::vector<uint32_t> places;
+  places.reserve(ranks.size());
+  uint32_t next = 0;  // where ranks ascend without gaps, each is behind the last
+  for (uint32_t global : ranks) {
+    if (next == group_.size() || group_[next] != global) {
+      next = static_cast<uint32_t>(std::lower_bound(group_.begin(), group_.end(), global) - group_.begin());
     }
+    places.push_back(next++);
   }
+  return places;
+}
 
- private:
-  uint32_t At(uint32_t global) const {
-    return static_cast<uint32_t>(std::lower_bound(group_.begin(), group_.end(), global) - group_.begin());
+void RouteComposer::EndBatch(uint32_t llm_rank, uint32_t microbatch) {
+  row_ends_[llm_rank * size_t{llm_.num_microbatches} + microbatch] = row_;
+  const bool per_microbatch = encoder_.num_microbatches > 1;
+  if (!per_microbatch && microbatch + 1 < llm_.num_microbatches) return;
+  EndReceiver(llm_at_[llm_rank], segments_[per_microbatch ? microbatch : 0]);
+}
+
+void RouteComposer::EndReceiver(uint32_t to, std::vector<Segment>& segments) {
+  const size_t first = segments.size();
+  bool sorted = true;
+  for (const Run& run : runs_) {
+    const uint32_t from = encoder_at_[run.bucket / encoder_.num_microbatches];
+    sorted &= segments.size() == first || segments.back().from <= from;
+    segments.push_back({from, to, run.from_row, run.to_row, run.rows});
   }
+  if (!sorted) {
+    std::stable_sort(segments.begin() + static_cast<ptrdiff_t>(first), segments.end(),
+                     [](const Segment& a, const Segment& b) { return a.from < b.from; });
+  }
+  runs_.clear();
+  row_ = 0;
+}
 
-  // Receivers in ascending order, so that every sender's segments come out by peer, then in the receiver's
-  // order.
-  void LayOutReceiver(uint32_t exchange, uint32_t to, Route& route) {
-    const uint32_t microbatches = llm_.num_microbatches;
-    RankRoute& mine = route.per_rank[to];
-    mine.microbatch_offsets.assign(microbatches + 1, 0);
-    if (llm_of_[to] == kNowhere) return;
-    pieces_.clear();
-    bool sorted = true;
-    uint64_t row = 0;
+void RouteComposer::Finish(std::span<const uint64_t> bucket_rows, Plan& plan) {
+  for (uint32_t exchange = 0; exchange < encoder_.num_microbatches; ++exchange) {
+    FillRoute(exchange, bucket_rows, plan.routes.emplace_back());
+  }
+}
+
+void RouteComposer::FillRoute(uint32_t exchange, std::span<const uint64_t> bucket_rows, Route& route) {
+  route.from = encoder_.phase;
+  route.to = Phase::kLlm;
+  route.microbatch = exchange;
+  route.ranks = group_;
+  route.per_rank.resize(group_.size());
+  const uint32_t microbatches = llm_.num_microbatches;
+  for (RankRoute& rank : route.per_rank) rank.microbatch_offsets.resize(microbatches + 1);
+  for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
+    route.per_rank[encoder_at_[r]].rows_in = bucket_rows[r * size_t{encoder_.num_microbatches} + exchange];
+  }
+  for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
+    RankRoute& mine = route.per_rank[llm_at_[r]];
+    const uint64_t* const ends = row_ends_.data() + r * size_t{microbatches};
     for (uint32_t m = 0; m < microbatches; ++m) {
-      if (encoder_.num_microbatches == 1 || m == exchange) {
-        const size_t bucket = llm_of_[to] * size_t{microbatches} + m;
-        for (uint32_t i = units_.outgoing_begin[bucket]; i < units_.outgoing_begin[bucket + 1]; ++i) {
-          sorted &= AddPiece(units_.outgoing[i], row);
-        }
-      }
-      mine.microbatch_offsets[m + 1] = row;
+      // Where every microbatch has an exchange of its own, this one holds the rows of one.
+      if (encoder_.num_microbatches == 1) mine.microbatch_offsets[m + 1] = ends[m];
+      if (encoder_.num_microbatches > 1 && m >= exchange) mine.microbatch_offsets[m + 1] = ends[exchange];
     }
-    mine.rows_out = row;
-    if (!sorted) {
-      std::stable_sort(pieces_.begin(), pieces_.end(),
-                       [](const Piece& a, const Piece& b) { return a.from < b.from; });
-    }
-    AddSegments(to, route);
+    mine.rows_out = mine.microbatch_offsets.back();
   }
-
-  // False where the piece is out of the order of senders.
-  bool AddPiece(const EncoderUnits::Outgoing& item, uint64_t& row) {
-    if (item.rows == 0) return true;
-    const uint32_t from = encoder_at_[item.bucket / encoder_.num_microbatches];
-    const bool sorted = pieces_.empty() || pieces_.back().from <= from;
-    pieces_.push_back({from, item.first_row, row, item.rows});
-    row += item.rows;
-    return sorted;
+  // By receiver, so that every sender's segments come out by peer, then in the receiver's order.
+  std::vector<Segment>& segments = segments_[exchange];
+  if (!std::is_sorted(llm_at_.begin(), llm_at_.end())) {
+    std::stable_sort(segments.begin(), segments.end(),
+                     [](const Segment& a, const Segment& b) { return a.to < b.to; });
   }
-
-  // Pieces that follow each other on both sides become one segment.
-  void AddSegments(uint32_t to, Route& route) {
-    std::vector<RouteSegment>& receive = route.per_rank[to].receive;
-    for (size_t i = 0; i < pieces_.size();) {
-      Piece run = pieces_[i++];
-      while (i < pieces_.size() && pieces_[i].from == run.from &&
-             pieces_[i].from_row == run.from_row + run.rows && pieces_[i].to_row == run.to_row + run.rows) {
-        run.rows += pieces_[i++].rows;
-      }
-      receive.push_back({run.from, run.to_row, run.rows});
-      route.per_rank[run.from].send.push_back({to, run.from_row, run.rows});
-    }
+  std::vector<std::pair<uint32_t, uint32_t>> counts(group_.size());  // sent, received
+  for (const Segment& segment : segments) ++counts[segment.from].first, ++counts[segment.to].second;
+  for (size_t g = 0; g < counts.size(); ++g) {
+    route.per_rank[g].send.reserve(counts[g].first);
+    route.per_rank[g].receive.reserve(counts[g].second);
   }
-
-  const EncoderUnits& units_;
-  const PhasePlan& encoder_;
-  const PhasePlan& llm_;
-  Plan& plan_;
-  std::vector<uint32_t> group_;       // global ranks of both phases, ascending
-  std::vector<uint32_t> encoder_at_;  // [encoder ranks] index into group_
-  std::vector<uint32_t> llm_of_;      // [group] llm rank or kNowhere
-  std::vector<Piece> pieces_;
-};
-
-}  // namespace
-
-void ComposeRoutes(const EncoderUnits& units, const PhasePlan& encoder, const PhasePlan& llm, Plan& plan) {
-  Composer(units, encoder, llm, plan).Run();
+  for (const Segment& segment : segments) {
+    route.per_rank[segment.from].send.push_back({segment.to, segment.from_row, segment.rows});
+    route.per_rank[segment.to].receive.push_back({segment.from, segment.to_row, segment.rows});
+  }
 }
 
 }  // namespace evenkeel::reorder

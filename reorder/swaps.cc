@@ -11,30 +11,29 @@ constexpr uint32_t kMostUnits =
 constexpr uint32_t kPartners = 6;  // ranks tried per repair among neighbours
 constexpr uint32_t kRepairsPerRank = 8;
 constexpr uint32_t kNone = 0xffffffffu;  // no unit: the exchange is a move
+constexpr uint32_t kMostLanes = 8;
 
-// The units of a rank that are looked at, in lanes; the last one is the unit that is none.
+// The units of a rank that are looked at, side by side; the last one is the unit that is none.
 struct Side {
-  Float4 share[kNumPhases][kMostUnits / 4 + 1];
-  uint32_t unit[kMostUnits + 4];
+  alignas(64) float share[kNumPhases][kMostUnits + kMostLanes];
+  uint32_t unit[kMostUnits + kMostLanes];
   uint32_t size = 0;  // rounded up to lanes
 
-  void Fill(const std::vector<uint32_t>& units, std::span<const Shares> shares) {
+  void Fill(const std::vector<uint32_t>& from, std::span<const Unit> units) {
     size = 0;
-    const uint32_t looked = std::min<uint32_t>(kMostUnits - 1, static_cast<uint32_t>(units.size()));
+    const uint32_t looked = std::min<uint32_t>(kMostUnits - 1, static_cast<uint32_t>(from.size()));
     for (uint32_t i = 0; i < looked; ++i) {
-      const uint32_t u = units[uint64_t{i} * units.size() / looked];
-      Append(u, shares[u]);
+      const uint32_t u = looked == from.size() ? from[i] : from[uint64_t{i} * from.size() / looked];
+      Append(u, units[u].share);
     }
     Append(kNone, Shares{});
-    while (size % 4 != 0) Append(kNone, Shares{});
+    while (size % kMostLanes != 0) Append(kNone, Shares{});
   }
-  Shares At(uint32_t i) const {
-    return {share[0][i / 4][i % 4], share[1][i / 4][i % 4], share[2][i / 4][i % 4]};
-  }
+  Shares At(uint32_t i) const { return {share[0][i], share[1][i], share[2][i]}; }
 
  private:
   void Append(uint32_t u, const Shares& s) {
-    for (int p = 0; p < kNumPhases; ++p) share[p][size / 4][size % 4] = s[p];
+    for (int p = 0; p < kNumPhases; ++p) share[p][size] = s[p];
     unit[size++] = u;
   }
 };
@@ -45,49 +44,80 @@ struct Exchange {
   Shares delta = {};  // that leaves the giver
 };
 
-Float4 Least(Float4 a, Float4 b) { return a < b ? a : b; }
-
-// The exchange whose difference comes nearest to `wanted`.
-Exchange Nearest(const Side& giver, const Side& taker, const Shares& wanted, const Shares& weight) {
+// Of all pairs, the first unit of the giver and the first of the taker whose difference comes nearest to
+// `wanted`.
+template <int kLanes>
+EVENKEEL_INLINE std::pair<uint32_t, uint32_t> NearestPair(const Side& giver, const Side& taker,
+                                                          const Shares& wanted, const Shares& weight) {
+  using Floats = typename Lanes<kLanes>::Floats;
+  const auto* const taken0 = reinterpret_cast<const Floats*>(taker.share[0]);
+  const auto* const taken1 = reinterpret_cast<const Floats*>(taker.share[1]);
+  const auto* const taken2 = reinterpret_cast<const Floats*>(taker.share[2]);
+  const auto measure = [&](const Shares& left, uint32_t v, Floats& distance) EVENKEEL_INLINE_LAMBDA {
+    const Floats d0 = left[0] - taken0[v], d1 = left[1] - taken1[v], d2 = left[2] - taken2[v];
+    distance = weight[0] * d0 * d0 + weight[1] * d1 * d1 + weight[2] * d2 * d2;
+  };
+  // What is left to be given back by the taker's unit.
+  const auto left_by = [&](uint32_t i) EVENKEEL_INLINE_LAMBDA {
+    return Shares{giver.share[0][i] - wanted[0], giver.share[1][i] - wanted[1],
+                  giver.share[2][i] - wanted[2]};
+  };
   float best = 3e38f;
   uint32_t best_i = 0;
-  const auto distance = [&](const Shares& given, uint32_t four) {
-    const Float4 d0 = given[0] - wanted[0] - taker.share[0][four];
-    const Float4 d1 = given[1] - wanted[1] - taker.share[1][four];
-    const Float4 d2 = given[2] - wanted[2] - taker.share[2][four];
-    return weight[0] * d0 * d0 + weight[1] * d1 * d1 + weight[2] * d2 * d2;
-  };
   for (uint32_t i = 0; i < giver.size; ++i) {
-    const Shares given = giver.At(i);
-    Float4 least = {best, best, best, best};
-    for (uint32_t four = 0; four < taker.size / 4; ++four) least = Least(least, distance(given, four));
-    const float row = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
-    if (row < best) best = row, best_i = i;
+    const Shares left = left_by(i);
+    Floats least, distance;
+    measure(left, 0, least);
+    for (uint32_t v = 1; v < taker.size / kLanes; ++v) {
+      measure(left, v, distance);
+      KeepLeast(least, distance);
+    }
+    SpreadLeast(least);
+    if (least[0] < best) best = least[0], best_i = i;
   }
-  Exchange exchange{.give = giver.unit[best_i]};
-  const Shares given = giver.At(best_i);
-  for (uint32_t j = 0; j < taker.size; ++j) {
-    if (distance(given, j / 4)[j % 4] != best) continue;
-    const Shares got = taker.At(j);
-    exchange.get = taker.unit[j];
-    for (int p = 0; p < kNumPhases; ++p) exchange.delta[p] = given[p] - got[p];
-    break;
+  const Shares left = left_by(best_i);
+  for (uint32_t v = 0; v < taker.size / kLanes; ++v) {
+    Floats distance;
+    measure(left, v, distance);
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      if (distance[lane] == best) return {best_i, v * kLanes + lane};
+    }
   }
+  return {best_i, taker.size};
+}
+
+std::pair<uint32_t, uint32_t> NearestPairBaseline(const Side& giver, const Side& taker, const Shares& wanted,
+                                                  const Shares& weight) {
+  return NearestPair<4>(giver, taker, wanted, weight);
+}
+
+EVENKEEL_AVX2 std::pair<uint32_t, uint32_t> NearestPairAvx2(const Side& giver, const Side& taker,
+                                                            const Shares& wanted, const Shares& weight) {
+  return NearestPair<8>(giver, taker, wanted, weight);
+}
+
+// The exchange whose difference comes nearest to `wanted`.
+Exchange Nearest(const Side& giver, const Side& taker, const Shares& wanted, const Shares& weight,
+                 Width width) {
+  const auto [i, j] =
+      (width == Width::kEight ? NearestPairAvx2 : NearestPairBaseline)(giver, taker, wanted, weight);
+  Exchange exchange{.give = giver.unit[i]};
+  if (j == taker.size) return exchange;
+  exchange.get = taker.unit[j];
+  const Shares given = giver.At(i), got = taker.At(j);
+  for (int p = 0; p < kNumPhases; ++p) exchange.delta[p] = given[p] - got[p];
   return exchange;
 }
 
 class Repair {
  public:
-  Repair(const SwapProblem& problem, std::vector<uint32_t>& rank)
-      : problem_(problem), rank_(rank), units_(problem.num_ranks), load_(problem.num_ranks, Shares{}) {
-    std::vector<uint32_t> count(problem.num_ranks, 0);
-    for (uint32_t r : rank) ++count[r];
-    for (uint32_t r = 0; r < problem.num_ranks; ++r) units_[r].reserve(count[r] + 4);
-    for (uint32_t u = 0; u < rank.size(); ++u) {
-      units_[rank[u]].push_back(u);
-      for (int p = 0; p < kNumPhases; ++p) load_[rank[u]][p] += problem.shares[u][p];
-    }
-  }
+  Repair(const SwapProblem& problem, std::span<uint32_t> rank, Workspace& workspace, Width width)
+      : problem_(problem),
+        width_(width),
+        rank_(rank),
+        scope_(workspace),
+        workspace_(workspace),
+        load_(problem.load.begin(), problem.load.end()) {}
 
   void Run() {
     for (const SwapPass& pass : problem_.passes) {
@@ -100,13 +130,12 @@ class Repair {
   void RunPass() {
     std::vector<uint32_t> ranks, stuck;
     for (const Family& family : *problem_.families) {
-      ranks.clear();
-      for (uint32_t i = 0; i < family.size(); ++i) ranks.push_back(family.child(i));
+      ranks.assign(family.child, family.child + family.size);
       RepairAmong(ranks, stuck);
     }
     if (pass_->far_partners == 0 || stuck.empty() || problem_.families->size() == 1) return;
-    ranks.resize(problem_.num_ranks);
-    for (uint32_t r = 0; r < problem_.num_ranks; ++r) ranks[r] = r;
+    ranks.resize(load_.size());
+    for (uint32_t r = 0; r < load_.size(); ++r) ranks[r] = r;
     for (uint32_t r : stuck) {
       for (uint32_t tries = 0; tries < kRepairsPerRank && Needs(load_[r]) > 0; ++tries) {
         if (!RepairOne(r, ranks, pass_->far_partners)) break;
@@ -150,19 +179,21 @@ class Repair {
   // One exchange that lessens the excess of `giver` and a partner together; false where none was found.
   bool RepairOne(uint32_t giver, const std::vector<uint32_t>& ranks, size_t most) {
     ChoosePartners(giver, ranks, most);
-    giver_.Fill(units_[giver], problem_.shares);
+    giver_.Fill(UnitsOf(giver), problem_.units);
+    const float excess = Excess(load_[giver]);
     float best_excess = 0;
     uint32_t best_partner = kNone;
     Exchange best;
     for (uint32_t partner : partners_) {
-      taker_.Fill(units_[partner], problem_.shares);
+      const float before = excess + Excess(load_[partner]);
+      if (before <= best_excess) continue;  // no exchange gains more than there is
+      taker_.Fill(UnitsOf(partner), problem_.units);
       Shares wanted;
       for (int p = 0; p < kNumPhases; ++p) wanted[p] = 0.5f * (load_[giver][p] - load_[partner][p]);
-      const Exchange exchange = Nearest(giver_, taker_, wanted, pass_->weight);
+      const Exchange exchange = Nearest(giver_, taker_, wanted, pass_->weight, width_);
       if (exchange.give == exchange.get) continue;
       Shares mine = load_[giver], theirs = load_[partner];
       for (int p = 0; p < kNumPhases; ++p) mine[p] -= exchange.delta[p], theirs[p] += exchange.delta[p];
-      const float before = Excess(load_[giver]) + Excess(load_[partner]);
       const float gain = before - Excess(mine) - Excess(theirs);
       if (gain > 1e-6f && gain > best_excess) best_excess = gain, best_partner = partner, best = exchange;
     }
@@ -201,23 +232,54 @@ class Repair {
 
   void Move(uint32_t unit, uint32_t from, uint32_t to) {
     if (unit == kNone) return;
-    std::vector<uint32_t>& units = units_[from];
+    std::vector<uint32_t>& units = UnitsOf(from);
     units.erase(std::find(units.begin(), units.end(), unit));
-    units_[to].push_back(unit);
+    UnitsOf(to).push_back(unit);
     rank_[unit] = to;
   }
 
+  // The units of a rank. Few ranks are ever looked at: the lists are made when the first one is.
+  std::vector<uint32_t>& UnitsOf(uint32_t rank) {
+    if (units_.empty()) ListUnits();
+    std::vector<uint32_t>& units = units_[rank];
+    if (!listed_[rank]) {
+      listed_[rank] = true;
+      units.reserve(begin_[rank + 1] - begin_[rank] + 4);
+      units.assign(by_rank_.begin() + begin_[rank], by_rank_.begin() + begin_[rank + 1]);
+    }
+    return units;
+  }
+
+  void ListUnits() {
+    units_.resize(load_.size());
+    listed_.resize(load_.size());
+    begin_.assign(load_.size() + 1, 0);
+    by_rank_ = workspace_.Take<uint32_t>(rank_.size());
+    for (uint32_t r : rank_) ++begin_[r + 1];
+    for (size_t r = 1; r < begin_.size(); ++r) begin_[r] += begin_[r - 1];
+    std::vector<uint32_t> next = begin_;
+    for (uint32_t u = 0; u < rank_.size(); ++u) by_rank_[next[rank_[u]]++] = u;
+  }
+
   const SwapProblem& problem_;
+  const Width width_;
   const SwapPass* pass_ = nullptr;
-  std::vector<uint32_t>& rank_;
-  std::vector<std::vector<uint32_t>> units_;  // of every rank
+  const std::span<uint32_t> rank_;
+  const Workspace::Scope scope_;
+  Workspace& workspace_;
   std::vector<Shares> load_;                  // of every rank
+  std::vector<std::vector<uint32_t>> units_;  // of every rank that was looked at; see UnitsOf
+  std::vector<bool> listed_;
+  std::span<uint32_t> by_rank_;  // all units before the first exchange, by rank, large ones first
+  std::vector<uint32_t> begin_;  // [ranks + 1] where each rank's begin there
   std::vector<uint32_t> partners_;
   Side giver_, taker_;
 };
 
 }  // namespace
 
-void RepairBySwaps(const SwapProblem& problem, std::vector<uint32_t>& rank) { Repair(problem, rank).Run(); }
+void RepairBySwaps(const SwapProblem& problem, std::span<uint32_t> rank, Workspace& workspace, Width width) {
+  Repair(problem, rank, workspace, width).Run();
+}
 
 }  // namespace evenkeel::reorder

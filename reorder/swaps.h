@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reorder/families.h"
+#include "reorder/workspace.h"
 
 namespace evenkeel::reorder {
 
@@ -17,14 +18,16 @@ struct SwapPass {
 };
 
 struct SwapProblem {
-  std::span<const Shares> shares;       // [units], large ones first: the order in which they are looked at
+  std::span<const Unit> units;          // large ones first: the order in which they are looked at
+  std::span<const Shares> load;         // [ranks]
   const std::vector<Family>* families;  // leaves: partners are sought in the same family first
-  uint32_t num_ranks = 0;
-  Shares cap = {};  // load up to which a rank is left alone
+  Shares cap = {};                      // load up to which a rank is left alone
   std::vector<SwapPass> passes;
 };
 
 // Changes `rank` such that no, or fewer, ranks are above the caps. The number of exchanges tried is bounded.
-void RepairBySwaps(const SwapProblem& problem, std::vector<uint32_t>& rank);
+// The same for every width.
+void RepairBySwaps(const SwapProblem& problem, std::span<uint32_t> rank, Workspace& workspace,
+                   Width width = Widest());
 
 }  // namespace evenkeel::reorder

@@ -124,20 +124,15 @@ TEST(BalanceWithoutMoving, MovesNothingThatIsNotExcess) {
   // must have.
   const PhaseRanks where = MakeRanks(8, 4);
   std::vector<Load> cost;
-  std::vector<uint32_t> home, node;
+  std::vector<uint32_t> home;
   for (uint32_t r = 0; r < 8; ++r) {
     for (uint32_t k = 0; k < (r == 0 ? 20u : 10u); ++k) {
       cost.push_back(10);
       home.push_back(r);
-      node.push_back(r / 4);
     }
   }
-  const BalanceProblem problem{.ranks = &where,
-                               .cost = cost,
-                               .items_have_homes = true,
-                               .home_rank = home,
-                               .home_node = node,
-                               .beside = home};
+  const Neighbours neighbours = MakeNeighbours(where);
+  const BalanceProblem problem{.ranks = &where, .cost = cost, .neighbours = &neighbours, .home = home};
   const std::vector<uint32_t> rank = BalanceWithoutMoving().Assign(problem);
   EXPECT_LE(Packed(cost, rank, 8), 120);
   size_t moved = 0, crossed = 0;
@@ -155,12 +150,8 @@ TEST(BalanceWithoutMoving, LeavesBalancedItemsAtHome) {
   std::vector<Load> cost(160, 7);
   std::vector<uint32_t> home(160), node(160);
   for (uint32_t i = 0; i < 160; ++i) home[i] = i % 16, node[i] = home[i] / 8;
-  const BalanceProblem problem{.ranks = &where,
-                               .cost = cost,
-                               .items_have_homes = true,
-                               .home_rank = home,
-                               .home_node = node,
-                               .beside = home};
+  const Neighbours neighbours = MakeNeighbours(where);
+  const BalanceProblem problem{.ranks = &where, .cost = cost, .neighbours = &neighbours, .home = home};
   EXPECT_EQ(BalanceWithoutMoving().Assign(problem), home);
 }
 

@@ -20,4 +20,12 @@ inline PhaseRanks MakeRanks(uint32_t count, uint32_t per_node) {
   return ranks;
 }
 
+// An encoder on the very ranks of the llm: items are at home on the llm rank of their sample.
+inline Neighbours MakeNeighbours(const PhaseRanks& ranks) {
+  Neighbours neighbours{.node = ranks.node, .in_view = true};
+  for (uint32_t r = 0; r < ranks.size(); ++r) neighbours.rank.push_back(r);
+  neighbours.beside = neighbours.rank;
+  return neighbours;
+}
+
 }  // namespace evenkeel::reorder

@@ -217,22 +217,15 @@ TEST(NodeWise, ChangesNoLoadAndSendsLessAway) {
     const PhaseRanks where = MakeRanks(32, 8);
     const std::vector<uint32_t> rows = DrawLengths(random, 32 * 12);
     const std::vector<Load> cost = LoadsOf(rows);
-    std::vector<uint32_t> home_rank(rows.size()), home_node(rows.size());
-    for (size_t k = 0; k < rows.size(); ++k) {
-      home_rank[k] = static_cast<uint32_t>(random.Below(32));
-      home_node[k] = where.node[home_rank[k]];
-    }
-    const BalanceProblem problem{.ranks = &where,
-                                 .cost = cost,
-                                 .items_have_homes = true,
-                                 .home_rank = home_rank,
-                                 .home_node = home_node,
-                                 .beside = home_rank,
-                                 .rows = rows};
+    std::vector<uint32_t> home(rows.size());
+    for (uint32_t& rank : home) rank = static_cast<uint32_t>(random.Below(32));
+    const Neighbours neighbours = MakeNeighbours(where);
+    const BalanceProblem problem{
+        .ranks = &where, .cost = cost, .neighbours = &neighbours, .home = home, .rows = rows};
     const auto egress = [&](const std::vector<uint32_t>& rank) {
       std::vector<uint64_t> sent(32, 0);
       for (size_t k = 0; k < rank.size(); ++k) {
-        if (where.node[rank[k]] != home_node[k]) sent[home_rank[k]] += rows[k];
+        if (where.node[rank[k]] != where.node[home[k]]) sent[home[k]] += rows[k];
       }
       return *std::max_element(sent.begin(), sent.end());
     };

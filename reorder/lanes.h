@@ -1,0 +1,56 @@
+// Vectors of four or eight lanes for inner loops that are compiled once for the baseline instruction set and
+// once for AVX2. Both do the same operations on every lane, and none is fused: the results are the same bits.
+//
+// Not for arithmetic across lanes, whose order would matter: minima only.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cpu.h"
+
+namespace evenkeel::reorder {
+
+#define EVENKEEL_INLINE __attribute__((always_inline)) inline
+#define EVENKEEL_UNROLL _Pragma("GCC unroll 4")
+#define EVENKEEL_INLINE_LAMBDA __attribute__((always_inline))
+
+template <int kLanes>
+struct Lanes {
+  typedef float Floats __attribute__((vector_size(4 * kLanes), may_alias));
+  typedef int32_t Ints __attribute__((vector_size(4 * kLanes), may_alias));
+};
+
+// Vectors by reference: how they are passed by value differs between instruction sets.
+template <typename Vector>
+EVENKEEL_INLINE void KeepLeast(Vector& least, const Vector& v) {
+  least = least < v ? least : v;
+}
+
+// The least of all lanes, in all lanes.
+template <typename Vector>
+EVENKEEL_INLINE void SpreadLeast(Vector& v) {
+  if constexpr (sizeof(v) == 32) {
+    KeepLeast(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+    KeepLeast(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+    KeepLeast(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6));
+  } else {
+    KeepLeast(v, __builtin_shufflevector(v, v, 2, 3, 0, 1));
+    KeepLeast(v, __builtin_shufflevector(v, v, 1, 0, 3, 2));
+  }
+}
+
+// How many lanes.
+enum class Width { kFour, kEight };
+
+#ifdef __x86_64__
+#define EVENKEEL_AVX2 __attribute__((target("avx2")))
+// The widest that this process may use; kFour is everywhere.
+inline Width Widest() {
+  return MayUseFasterInstructions() && __builtin_cpu_supports("avx2") ? Width::kEight : Width::kFour;
+}
+#else
+#define EVENKEEL_AVX2
+inline Width Widest() { return Width::kFour; }
+#endif
+
+}  // namespace evenkeel::reorder

@@ -1,0 +1,63 @@
+#include "reorder/workspace.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace evenkeel::reorder {
+namespace {
+
+constexpr size_t kLargePage = size_t{1} << 21;
+
+size_t RoundUp(size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+void AdviseLargePages(const void* data, size_t bytes) {
+#ifdef __linux__
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t begin = RoundUp(reinterpret_cast<uintptr_t>(data), kPage);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
+  if (bytes < kLargePage || end <= begin) return;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // refused: small pages as before
+#else
+  (void)data, (void)bytes;
+#endif
+}
+
+void* Workspace::Allocate(size_t bytes) {
+  bytes = RoundUp(bytes, kAlignment);
+#ifdef EVENKEEL_SANITIZED
+  AddPiece(bytes);  // each array by itself, so that what is written past its end is found
+  piece_ = pieces_.size();
+  return pieces_.back().data.get();
+#endif
+  while (piece_ < pieces_.size() && pieces_[piece_].size - used_ < bytes) ++piece_, used_ = 0;
+  if (piece_ == pieces_.size()) AddPiece(std::max(bytes, pieces_.empty() ? expected_ : expected_ / 4));
+  void* const data = pieces_[piece_].data.get() + used_;
+  used_ += bytes;
+  return data;
+}
+
+void Workspace::AddPiece(size_t bytes) {
+  const size_t alignment = bytes < kLargePage ? kAlignment : kLargePage;
+  const size_t size = RoundUp(std::max(bytes, kAlignment), alignment);
+  std::unique_ptr<std::byte, Release> data(
+      static_cast<std::byte*>(::operator new (size, std::align_val_t{alignment})), Release{alignment});
+  AdviseLargePages(data.get(), size);
+  pieces_.push_back({std::move(data), size});
+}
+
+void Workspace::ReturnTo(size_t piece, size_t used) {
+  piece_ = piece, used_ = used;
+#ifdef EVENKEEL_SANITIZED
+  pieces_.resize(piece);
+#endif
+}
+
+}  // namespace evenkeel::reorder

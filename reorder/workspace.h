@@ -1,0 +1,85 @@
+// Memory for one call: arrays without constructors or destructors, cut from few large pieces that are all
+// given back at once. A first call would otherwise wait for the kernel at every page of every vector.
+//
+//   Workspace memory(1 << 20);                               // got at once; more is got where it is not
+//   enough std::span<uint32_t> rank = memory.Take<uint32_t>(items);  // not initialised
+//   {
+//     Workspace::Scope scope(memory);                        // what is taken from here on is free again
+//     behind it std::span<Load> cost = memory.Zeros<Load>(items);
+//   }
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace evenkeel::reorder {
+
+// Asks the kernel for large pages, where it has them, for memory that is about to be written; a hint that
+// changes no content. Little memory is left alone.
+void AdviseLargePages(const void* data, size_t bytes);
+
+class Workspace {
+ public:
+  // Nothing is got before something is taken; then at least so many bytes.
+  explicit Workspace(size_t expected_bytes) : expected_(expected_bytes) {}
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  // An array of `count`, valid until the workspace or the innermost scope ends; whoever takes it writes it.
+  template <typename T>
+  std::span<T> Take(size_t count) {
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+    static_assert(alignof(T) <= kAlignment);
+    return {static_cast<T*>(Allocate(count * sizeof(T))), count};
+  }
+  // The same, all bytes 0.
+  template <typename T>
+  std::span<T> Zeros(size_t count) {
+    const std::span<T> array = Take<T>(count);
+    if (count > 0) std::memset(static_cast<void*>(array.data()), 0, array.size_bytes());
+    return array;
+  }
+
+  // Arrays taken while it lives end with it. Scopes end in the reverse of the order in which they began.
+  class Scope {
+   public:
+    explicit Scope(Workspace& workspace)
+        : workspace_(workspace), piece_(workspace.piece_), used_(workspace.used_) {}
+    ~Scope() { workspace_.ReturnTo(piece_, used_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Workspace& workspace_;
+    const size_t piece_, used_;
+  };
+
+ private:
+  static constexpr size_t kAlignment = 64;  // a cache line
+
+  struct Release {
+    size_t alignment;
+    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{alignment}); }
+  };
+  struct Piece {
+    std::unique_ptr<std::byte, Release> data;
+    size_t size;
+  };
+
+  void* Allocate(size_t bytes);
+  void AddPiece(size_t bytes);
+  void ReturnTo(size_t piece, size_t used);
+
+  const size_t expected_;
+  std::vector<Piece> pieces_;
+  size_t piece_ = 0;  // that is being cut
+  size_t used_ = 0;   // of it
+};
+
+}  // namespace evenkeel::reorder

@@ -1,0 +1,54 @@
+#include "reorder/workspace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace evenkeel::reorder {
+namespace {
+
+TEST(Workspace, GivesArraysThatDoNotOverlap) {
+  Workspace memory(1000);
+  std::vector<std::span<uint32_t>> arrays;
+  for (uint32_t a = 0; a < 100; ++a) {
+    arrays.push_back(memory.Take<uint32_t>(a * a));
+    std::fill(arrays[a].begin(), arrays[a].end(), a);
+  }
+  for (uint32_t a = 0; a < 100; ++a) {
+    ASSERT_EQ(arrays[a].size(), a * a);
+    ASSERT_EQ(std::count(arrays[a].begin(), arrays[a].end(), a), a * a);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(arrays[a].data()) % 64, 0u);
+  }
+}
+
+TEST(Workspace, KeepsWhatWasTakenBeforeAScope) {
+  Workspace memory(256);
+  const std::span<uint64_t> kept = memory.Take<uint64_t>(40);
+  std::fill(kept.begin(), kept.end(), 7);
+  for (int round = 0; round < 3; ++round) {
+    const Workspace::Scope outer(memory);
+    const std::span<uint64_t> first = memory.Take<uint64_t>(1000);
+    std::fill(first.begin(), first.end(), 8);
+    {
+      const Workspace::Scope inner(memory);
+      const std::span<uint64_t> second = memory.Take<uint64_t>(3000);
+      std::fill(second.begin(), second.end(), 9);
+    }
+    const std::span<uint64_t> third = memory.Zeros<uint64_t>(2000);
+    EXPECT_EQ(std::count(first.begin(), first.end(), 8), 1000);
+    EXPECT_EQ(std::count(third.begin(), third.end(), 0), 2000);
+  }
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), 7), 40);
+}
+
+TEST(Workspace, TakesLargePagesForLargePieces) {
+  Workspace memory(size_t{5} << 20);
+  const std::span<uint8_t> array = memory.Zeros<uint8_t>(size_t{3} << 20);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(array.data()) % (size_t{2} << 20), 0u);
+  AdviseLargePages(array.data() + 1, array.size() - 2);
+  EXPECT_EQ(std::count(array.begin(), array.end(), 0), 3 << 20);
+}
+
+}  // namespace
+}  // namespace evenkeel::reorder
