@@ -25,7 +25,7 @@ struct Options {
   std::string processor;
   std::string audio_processor;
   std::string resampler = "pil";
-  ProcessorSpec pictures;  // of it, what pictures mean
+  ProcessorSpec pictures;  // of it, what pictures mean and which frames are taken
   std::string wire = "f32";
   std::string out;
   uint64_t min_pixels = 0;
@@ -207,6 +207,15 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   command->add_option("--cmyk", options->pictures.cmyk, "convert | refuse");
   command->add_option("--palette", options->pictures.palette, "convert | refuse");
   command->add_flag("--approximate", options->pictures.approximate, "Scale JPEGs in the DCT domain first");
+  command->add_option("--frame-rule", options->pictures.frame_rule, "qwen_vl_utils | transformers | uniform");
+  command->add_option("--fps", options->pictures.fps, "Frames of a second of video")->capture_default_str();
+  command->add_option("--min-frames", options->pictures.min_frames, "At least")->capture_default_str();
+  command->add_option("--max-frames", options->pictures.max_frames, "At most")->capture_default_str();
+  command->add_option("--video-min-pixels", options->pictures.video_min_pixels, "Of a frame")
+      ->capture_default_str();
+  command->add_option("--video-max-pixels", options->pictures.video_max_pixels, "Of a frame")
+      ->capture_default_str();
+  command->add_flag("--video-rotation", options->pictures.apply_video_rotation, "Apply rotation metadata");
   command->add_option("--wire", options->wire, "Form of the pixels: f32 | bf16 | u8")
       ->check(CLI::IsMember({"f32", "bf16", "u8"}))
       ->capture_default_str();

@@ -95,6 +95,12 @@ absl::StatusOr<ConfigFile> ConfigFile::ReadVideoProcessor(const std::string& fol
   return Read(folder, "video_processor", {"video_preprocessor_config.json", "preprocessor_config.json"});
 }
 
+absl::StatusOr<ConfigFile> ConfigFile::ReadOwnVideoProcessor(const std::string& folder) {
+  absl::StatusOr<ConfigFile> own = Read(folder, "video_processor", {"video_preprocessor_config.json"});
+  if (absl::IsNotFound(own.status())) return ReadIfThere(folder, "video_preprocessor_config.json");
+  return own;
+}
+
 absl::StatusOr<ConfigFile> ConfigFile::ReadFeatureExtractor(const std::string& folder) {
   return Read(folder, "feature_extractor", {"preprocessor_config.json"});
 }

@@ -32,6 +32,8 @@ class ConfigFile {
   static absl::StatusOr<ConfigFile> ReadImageProcessor(const std::string& folder);
   static absl::StatusOr<ConfigFile> ReadVideoProcessor(const std::string& folder);
   static absl::StatusOr<ConfigFile> ReadFeatureExtractor(const std::string& folder);
+  // The video processor's, empty where only the image processor's is there to stand for it.
+  static absl::StatusOr<ConfigFile> ReadOwnVideoProcessor(const std::string& folder);
   // A whole file of the folder, empty where there is none. InvalidArgument as above.
   static absl::StatusOr<ConfigFile> ReadIfThere(const std::string& folder, std::string_view file);
 

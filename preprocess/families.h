@@ -45,6 +45,10 @@ absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> to
 // The same for a family that asks nothing of the file, which need not be there.
 absl::Status FinishOuter(const std::string& folder, std::initializer_list<NamedToken> tokens = {});
 
+// For a family whose videos are refused: what the folder says of them must be known all the same, since it is
+// the checkpoint's. `keys`: those that this family's video processor has beside the common ones.
+absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<std::string_view> keys);
+
 // The side of the vision encoder's patches by the model's own config.json, or `fallback`: what the encoder
 // computes.
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families.h"
+#include "preprocess/pixel_settings.h"
 
 namespace evenkeel {
 namespace {
@@ -47,13 +48,19 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
   if (type.empty()) return config.Error(key, "is missing; it names the processor");
   const std::string processor_class = config.Text("processor_class", usual_class);
   std::string known;
+  const NamedFamily* of_this_type = nullptr;
   for (const NamedFamily& family : families) {
-    const bool same_class = family.processor_class.empty() || family.processor_class == processor_class;
-    if (family.type == WithoutVariant(type) && same_class) return family.make(std::move(config), source);
     absl::StrAppend(&known, " ", std::string(family.type));
     if (!family.processor_class.empty())
       absl::StrAppend(&known, " of ", std::string(family.processor_class), ",");
+    if (family.type != WithoutVariant(type)) continue;
+    const bool same_class = family.processor_class.empty() || family.processor_class == processor_class;
+    if (same_class) return family.make(std::move(config), source);
+    if (of_this_type == nullptr) of_this_type = &family;
   }
+  // transformers leaves the class out where it saves a part alone.
+  if (processor_class.empty() && of_this_type != nullptr)
+    return of_this_type->make(std::move(config), source);
   return config.Error(key, absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ",
                                         processor_class, " is not implemented; these are:", known));
 }
@@ -91,6 +98,16 @@ absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> to
 absl::Status FinishOuter(const std::string& folder, std::initializer_list<NamedToken> tokens) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer, ConfigFile::ReadIfThere(folder, "processor_config.json"));
   return FinishOuter(outer, tokens);
+}
+
+absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<std::string_view> keys) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile video, ConfigFile::ReadOwnVideoProcessor(folder));
+  IgnoreImageProcessor(video);
+  if (video.Has("feature_size")) IgnoreFeatureExtractor(video);
+  video.Inert({"video_processor_type", "processor_class", "auto_map", "fps", "num_frames", "do_sample_frames",
+               "video_metadata", "return_metadata", "return_tensors", "pad_size"});
+  video.Inert(keys);
+  return video.Finish();
 }
 
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback) {

@@ -81,7 +81,7 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
   settings.side = fixed.side;
   settings.tokens_per_tile = static_cast<uint32_t>(tokens);
   settings.patches_per_tile = patches;
-  settings.style = {Medium::kImage, "", "<image>", "", /*mrope=*/false};
+  settings.style = {Medium::kImage, "", fixed.placeholder, "", /*mrope=*/false};
   settings.cuts = [fixed](ImageSize picture) { return Cut(fixed, picture); };
   settings.add_to = [fixed](CanonicalText& text) {
     text.Add("vision.shortest_edge", uint64_t{fixed.shortest_edge});

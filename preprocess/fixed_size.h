@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -15,12 +16,13 @@ struct FixedSize {
   uint32_t shortest_edge = 0;  // 0: the picture becomes side x side whatever its shape
   uint32_t side = 0;           // of the result
   bool pad_to_square = false;  // before the resize, with the mean colour
+  std::string placeholder = "<image>";
 };
 
 // Reads the keys of CLIP's image processor: colours, size, crop.
 absl::StatusOr<FixedSize> ReadCropped(ConfigFile& config, const ProcessorSpec& spec);
 
-// One tile a picture, (side / patch)^2 + extra_tokens placeholders "<image>".
+// One tile a picture, (side / patch)^2 + extra_tokens placeholders.
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          int32_t extra_tokens, const FamilySource& source);
 

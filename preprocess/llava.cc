@@ -42,7 +42,8 @@ MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
   patch = static_cast<uint32_t>(outer.Uint("patch_size", patch, 1, 256));
   EVENKEEL_ASSIGN_OR_RETURN(int32_t extra, ExtraTokens(outer, model));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer, {{"image_token", "<image>"}}));
+  fixed.placeholder = outer.Text("image_token", fixed.placeholder);
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   return MakeFixedSize("llava", fixed, patch, extra, source);
 }
 

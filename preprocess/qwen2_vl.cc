@@ -20,12 +20,41 @@ double RoundTo(double value, double factor) { return std::nearbyint(value / fact
 double FloorTo(double value, double factor) { return std::floor(value / factor) * factor; }
 double CeilTo(double value, double factor) { return std::ceil(value / factor) * factor; }
 
+// What the video processor itself bounds: every frame, and with a cap its share of a video's total.
+struct ProcessorBounds {
+  uint64_t min_pixels = 128 * 28 * 28;  // the class's own, where nothing is said
+  uint64_t max_pixels = 28 * 28 * 768;
+  uint64_t capped_tokens = 0;  // 0: no cap
+};
+
+absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, const PatchShape& shape,
+                                        const ProcessorBounds& bounds) {
+  const uint32_t factor = shape.patch * shape.merge;
+  auto max_pixels = static_cast<double>(bounds.max_pixels);
+  const auto min_pixels = static_cast<double>(bounds.min_pixels);
+  if (bounds.capped_tokens != 0) {
+    const double total = std::trunc(static_cast<double>(bounds.capped_tokens * factor * factor) * 0.9);
+    const double share = std::floor(total * shape.frames / num_frames);
+    max_pixels = std::max(std::min(max_pixels, share), std::trunc(min_pixels * 1.05));
+  }
+  return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/false);
+}
+
 // The rule of qwen-vl-utils: every frame within bounds, and within its share of a video's total.
 absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint32_t factor, double min_pixels,
                                     double max_pixels) {
   max_pixels = std::min(max_pixels, kVideoTotalPixels / num_frames * kFrameFactor);
   max_pixels = std::max(max_pixels, std::floor(min_pixels * 1.05));
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/true);
+}
+
+// The video processor's configuration, or nothing: a folder whose processor_config.json has the image
+// processor alone.
+absl::StatusOr<QwenVideoFile> ReadVideoFile(const QwenVision& vision, const FamilySource& source) {
+  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(source.folder);
+  if (absl::IsNotFound(config.status())) return QwenVideoFile{};
+  if (!config.ok()) return config.status();
+  return ReadQwenVideoFile(*config, vision, source.spec, /*pixel_keys=*/true);
 }
 
 // Positions that a second of video spans: Qwen2.5-VL's config.json says; 2 where there is none, as in every
@@ -79,21 +108,38 @@ MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   const ProcessorSpec& spec = source.spec;
   if (vision.processor_class != "Qwen2VLProcessor" && vision.processor_class != "Qwen2_5_VLProcessor") {
+    EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
+        source.folder, {"min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens"}));
     return MakeQwenVision(std::move(vision), source.limits);
   }
   EVENKEEL_ASSIGN_OR_RETURN(
       FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadVideoFile(vision, source));
   QwenVideo& video = vision.video.emplace();
-  video.frames = {rule, spec.fps, spec.min_frames, spec.max_frames, vision.shape.frames};
+  const bool own_rule = rule == FrameRule::kQwen2VlProcessor;  // else qwen-vl-utils runs before the processor
+  const ProcessorSpec usual;
+  video.frames = FramesOf(rule, spec, own_rule ? file : QwenVideoFile{}, vision.shape.frames);
+  ProcessorBounds bounds;
+  if (file.min_pixels != 0) bounds.min_pixels = file.min_pixels;
+  if (file.max_pixels != 0) bounds.max_pixels = file.max_pixels;
+  if (file.cap_pixels_per_frame)
+    bounds.capped_tokens = file.max_video_tokens != 0 ? file.max_video_tokens : 128000;
+  if (own_rule && spec.video_min_pixels != usual.video_min_pixels) bounds.min_pixels = spec.video_min_pixels;
+  if (own_rule && spec.video_max_pixels != usual.video_max_pixels) bounds.max_pixels = spec.video_max_pixels;
   video.upright = spec.apply_video_rotation;
   EVENKEEL_ASSIGN_OR_RETURN(video.tokens_per_second, TokensPerSecond(vision, source.folder));
   const uint64_t min_pixels = spec.video_min_pixels, max_pixels = spec.video_max_pixels;
-  video.size = [factor = vision.factor(), min_pixels, max_pixels](ImageSize native, uint32_t num_frames) {
-    return FrameSize(native, num_frames, factor, static_cast<double>(min_pixels),
-                     static_cast<double>(max_pixels));
+  video.size = [shape = vision.shape, own_rule, bounds, min_pixels, max_pixels](
+                   ImageSize size, uint32_t num_frames) -> absl::StatusOr<ImageSize> {
+    if (!own_rule) {
+      EVENKEEL_ASSIGN_OR_RETURN(
+          size, FrameSize(size, num_frames, shape.patch * shape.merge, static_cast<double>(min_pixels),
+                          static_cast<double>(max_pixels)));
+    }
+    return ProcessorSize(size, num_frames, shape, bounds);
   };
-  video.add_to = [frames = video.frames, tokens = video.tokens_per_second, min_pixels,
-                  max_pixels](CanonicalText& text) {
+  video.add_to = [frames = video.frames, tokens = video.tokens_per_second, min_pixels, max_pixels,
+                  bounds](CanonicalText& text) {
     text.Add("video.tokens_per_second", uint64_t{tokens});
     if (frames.rule != FrameRule::kQwenVlUtils) text.Add("video.frame_rule", FrameRuleName(frames.rule));
     text.Add("video.fps", frames.fps);
@@ -101,6 +147,9 @@ MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
     text.Add("video.max_frames", uint64_t{frames.max_frames});
     text.Add("video.min_pixels", min_pixels);
     text.Add("video.max_pixels", max_pixels);
+    text.Add("video.processor_min_pixels", bounds.min_pixels);
+    text.Add("video.processor_max_pixels", bounds.max_pixels);
+    if (bounds.capped_tokens != 0) text.Add("video.capped_tokens", bounds.capped_tokens);
   };
   return MakeQwenVision(std::move(vision), source.limits);
 }

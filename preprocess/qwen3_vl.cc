@@ -14,43 +14,17 @@ namespace {
 
 constexpr double kMaxAspectRatio = 200;
 
-// Where the job says what every job says, the checkpoint decides.
-template <typename T>
-T JobOr(T job, T usual, T checkpoint) {
-  return job != usual ? job : checkpoint;
-}
-
-// The video processor's file has the image processor's keys and some of its own. What a still and a frame
-// share must be the same in both: there is one field of positions, and one encoder.
 absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision, const ProcessorSpec& spec) {
   const ProcessorSpec usual;
-  EVENKEEL_ASSIGN_OR_RETURN(PixelSettings pixels,
-                            ReadPixelSettings(config, spec, vision.pixels.mean, vision.pixels.std));
-  config.Pin("patch_size", double(vision.shape.patch));
-  config.Pin("temporal_patch_size", double(vision.shape.frames));
-  config.Pin("merge_size", double(vision.shape.merge));
-  config.Pin("do_center_crop", false);
-  config.Pin("do_pad", false);
   config.Pin("do_sample_frames", true);
-  config.Inert({"default_to_square", "crop_size", "video_metadata", "return_metadata", "num_frames",
-                "max_duration", "max_image_size"});
-  constexpr uint64_t kMostPixels = 1ull << 40;
+  config.Inert({"max_duration", "max_image_size"});
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file,
+                            ReadQwenVideoFile(config, vision, spec, /*pixel_keys=*/false));
   Qwen3VideoSize size{.temporal_factor = vision.shape.frames, .factor = vision.factor()};
-  size.min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
-  size.max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
-  if (size.min_pixels == 0) size.min_pixels = 128 * 32 * 32;
-  if (size.max_pixels == 0) size.max_pixels = 32 * 32 * 768;
-  const auto frame_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 768, 1, 1 << 20));
-  if (config.Flag("cap_pixels_per_frame", false)) size.max_frame_tokens = frame_tokens;
-  const double fps = config.Real("fps", usual.fps);
-  const auto min_frames = static_cast<uint32_t>(config.Uint("min_frames", usual.min_frames, 1, 1 << 20));
-  const auto max_frames = static_cast<uint32_t>(config.Uint("max_frames", usual.max_frames, 1, 1 << 20));
-  EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  if (pixels.mean != vision.pixels.mean || pixels.std != vision.pixels.std ||
-      pixels.rescale != vision.pixels.rescale || pixels.filter != vision.pixels.filter) {
-    return config.Error("image_mean", "or another value of pixels differs from the image processor's");
-  }
-  if (!(fps > 0)) return config.Error("fps", "is not positive");
+  size.min_pixels = file.min_pixels != 0 ? file.min_pixels : 128 * 32 * 32;
+  size.max_pixels = file.max_pixels != 0 ? file.max_pixels : 32 * 32 * 768;
+  if (file.cap_pixels_per_frame)
+    size.max_frame_tokens = file.max_video_tokens != 0 ? file.max_video_tokens : 768;
   if (spec.video_min_pixels != usual.video_min_pixels || spec.video_max_pixels != usual.video_max_pixels) {
     return absl::InvalidArgumentError(
         "processor.video_min_pixels and video_max_pixels count pixels of a frame; this processor's file "
@@ -60,8 +34,7 @@ absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision,
   EVENKEEL_ASSIGN_OR_RETURN(FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen3VlProcessor,
                                                         FrameRule::kQwen3VlProcessor));
   QwenVideo video;
-  video.frames = {rule, JobOr(spec.fps, usual.fps, fps), JobOr(spec.min_frames, usual.min_frames, min_frames),
-                  JobOr(spec.max_frames, usual.max_frames, max_frames), vision.shape.frames};
+  video.frames = FramesOf(rule, spec, file, vision.shape.frames);
   video.upright = spec.apply_video_rotation;
   video.timed = true;
   video.size = [size](ImageSize native, uint32_t num_frames) {

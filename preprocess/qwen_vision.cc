@@ -273,6 +273,58 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   return out;
 }
 
+absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVision& vision,
+                                                const ProcessorSpec& spec, bool pixel_keys) {
+  EVENKEEL_ASSIGN_OR_RETURN(PixelSettings pixels,
+                            ReadPixelSettings(config, spec, vision.pixels.mean, vision.pixels.std));
+  config.Pin("patch_size", double(vision.shape.patch));
+  config.Pin("temporal_patch_size", double(vision.shape.frames));
+  config.Pin("merge_size", double(vision.shape.merge));
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  // num_frames: refused below. do_sample_frames: the job's frame_rule says it, unless the family pins it.
+  config.Inert({"default_to_square", "crop_size", "video_metadata", "return_metadata", "num_frames",
+                "do_sample_frames"});
+  constexpr uint64_t kMostPixels = 1ull << 40;
+  constexpr uint32_t kMostFrames = 1 << 20;
+  QwenVideoFile file;
+  file.min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
+  file.max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
+  if (pixel_keys) {
+    file.min_pixels = config.Uint("min_pixels", file.min_pixels, 1, kMostPixels);
+    file.max_pixels = config.Uint("max_pixels", file.max_pixels, 1, kMostPixels);
+  } else {
+    config.Inert({"min_pixels", "max_pixels"});
+  }
+  file.min_frames = static_cast<uint32_t>(config.Uint("min_frames", 0, 1, kMostFrames));
+  file.max_frames = static_cast<uint32_t>(config.Uint("max_frames", 0, 1, kMostFrames));
+  file.fps = config.Real("fps", 0);
+  file.cap_pixels_per_frame = config.Flag("cap_pixels_per_frame", false);
+  file.max_video_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 0, 1, 1 << 24));
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  if (config.Has("fps") && !(file.fps > 0)) return config.Error("fps", "is not positive");
+  if (config.Has("num_frames")) {
+    return config.Error("num_frames", "a fixed number of frames is not implemented; fps is");
+  }
+  if (file.min_pixels != 0 && file.max_pixels != 0 && file.min_pixels > file.max_pixels) {
+    return config.Error("size", absl::StrCat("has a least size of ", file.min_pixels,
+                                             " pixels, above the most, ", file.max_pixels));
+  }
+  if (pixels.mean != vision.pixels.mean || pixels.std != vision.pixels.std ||
+      pixels.rescale != vision.pixels.rescale || pixels.filter != vision.pixels.filter) {
+    return config.Error("image_mean", "or another value of pixels differs from the image processor's");
+  }
+  return file;
+}
+
+FrameChoice FramesOf(FrameRule rule, const ProcessorSpec& spec, const QwenVideoFile& file,
+                     uint32_t multiple) {
+  const ProcessorSpec usual;
+  return {rule, JobOrFile(spec.fps, usual.fps, file.fps),
+          JobOrFile(spec.min_frames, usual.min_frames, file.min_frames),
+          JobOrFile(spec.max_frames, usual.max_frames, file.max_frames), multiple};
+}
+
 std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& limits) {
   return std::make_unique<ImagesAndVideo>(std::move(settings), limits);
 }

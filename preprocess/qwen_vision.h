@@ -48,6 +48,31 @@ struct QwenVision {
 // The image processor's keys. The class's own defaults where they are missing.
 absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec);
 
+// What a video processor's file says of frames; 0: nothing.
+struct QwenVideoFile {
+  uint64_t min_pixels = 0;
+  uint64_t max_pixels = 0;
+  double fps = 0;
+  uint32_t min_frames = 0;
+  uint32_t max_frames = 0;
+  bool cap_pixels_per_frame = false;
+  uint32_t max_video_tokens = 0;
+};
+
+// The video processor's keys, which are the image processor's and some of its own. What a still and a frame
+// share must be the same in both, since there is one field of positions and one encoder: InvalidArgument.
+// `pixel_keys`: whether min_pixels and max_pixels stand above size, or mean nothing.
+absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVision& vision,
+                                                const ProcessorSpec& spec, bool pixel_keys);
+
+// What decides: the job, unless it says what every job says; else the checkpoint, unless it says nothing.
+template <typename T>
+T JobOrFile(T job, T usual, T file) {
+  return job != usual || file == T{} ? job : file;
+}
+// So decided.
+FrameChoice FramesOf(FrameRule rule, const ProcessorSpec& spec, const QwenVideoFile& file, uint32_t multiple);
+
 std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& limits);
 
 // "<0.5 seconds>" for every group of `group` chosen frames: the mean of its first and last frame's time. The

@@ -7,11 +7,14 @@
 pixels   hashes of pixel_values of small pictures (data/pictures), by the torchvision and the PIL path
 canvas   sizes and tile counts by the processors' own functions, for sizes of every kind
 video    frame sizes and times of Qwen3-VL
+frames   hashes of pixel_values_videos of small videos (data/video), by checkpoints with several video files
 audio    tokens of clips by Qwen2-Audio, Qwen2.5-Omni and Qwen3-Omni; features of an unpadded clip
 """
 import json
 import pathlib
 import random
+import sys
+import tempfile
 
 import numpy as np
 from PIL import Image
@@ -28,11 +31,15 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 from transformers.models.qwen3_omni_moe.processing_qwen3_omni_moe import _get_feat_extract_output_lengths as qwen3_tokens
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
-from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
+from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.siglip.image_processing_siglip import SiglipImageProcessor
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(GOLDEN.parent / "preprocess"))
+from frames import expected  # noqa: E402  pylint: disable=wrong-import-position
+
 PROCESSORS = GOLDEN / "data/processors"
 CLASSES = {
     "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
@@ -115,6 +122,35 @@ def video():
     return {"smart_resize": resized, "times": times}
 
 
+VIDEO_FILES = {
+    "qwen2-vl": (Qwen2VLVideoProcessor, [
+        {}, {"size": {"shortest_edge": 784, "longest_edge": 3136}, "fps": 4.0, "min_frames": 8, "max_frames": 10},
+        {"min_pixels": 6272, "max_pixels": 12544},
+        {"size": {"shortest_edge": 784, "longest_edge": 150528}, "cap_pixels_per_frame": True, "max_video_tokens": 20}]),
+    "qwen3-vl": (Qwen3VLVideoProcessor, [
+        {}, {"size": {"shortest_edge": 4096, "longest_edge": 40960}, "fps": 5, "min_frames": 6, "max_frames": 9},
+        {"size": {"shortest_edge": 4096, "longest_edge": 1048576}, "cap_pixels_per_frame": True, "max_video_tokens": 3}]),
+}
+
+
+def frames():
+    cases = []
+    for name, (processor, files) in VIDEO_FILES.items():
+        for own in files:
+            own = {"video_processor_type": processor.__name__, **{key: config(name)[key] for key in (
+                "patch_size", "merge_size", "image_mean", "image_std", "processor_class")}, **own}
+            with tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                (folder / "video_preprocessor_config.json").write_text(json.dumps(own))
+                made = processor.from_pretrained(folder)
+                for video in ("h264.mp4", "vp9.webm", "h264-variable.mkv"):
+                    options = {} if "fps" in own else {"fps": 2}
+                    values, grid = expected(made, GOLDEN / "data/video" / video, folder, **options)
+                    cases.append({"processor": name, "video": video, "file": own, "grid": grid[0].tolist(),
+                                  "values": values.size, "hash": mix(values)})
+    return cases
+
+
 def audio():
     lengths = list(range(1, 301)) + list(range(301, 3001, 37)) + [3000, 4999, 7500, 29999, 30000]
     extractor = WhisperFeatureExtractor(feature_size=128)
@@ -129,7 +165,7 @@ def audio():
 
 
 def main():
-    out = {"pixels": pixels(), "canvas": canvas(), "video": video(), "audio": audio()}
+    out = {"pixels": pixels(), "canvas": canvas(), "video": video(), "frames": frames(), "audio": audio()}
     text = json.dumps(out, separators=(",", ":")).replace("},{", "},\n{")
     (GOLDEN / "families.json").write_text(text + "\n", encoding="ascii")
 

@@ -1,0 +1,143 @@
+// What a video processor's own file says is what its frames become, and what their lengths are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "preprocess/family.h"
+#include "tests/preprocess/family_golden.h"
+#include "tests/preprocess/random_facts.h"
+
+namespace evenkeel {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A checkpoint whose image processor is that of a golden one, with another file of video.
+class QwenVideoFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "qwen_video_file_test_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  ProcessorSpec Checkpoint(const std::string& image_processor, const std::string& video_file,
+                           const std::string& rule = "transformers") {
+    std::filesystem::copy_file(GoldenPath("processors/" + image_processor + "/preprocessor_config.json"),
+                               folder_ + "/preprocessor_config.json",
+                               std::filesystem::copy_options::overwrite_existing);
+    std::ofstream(folder_ + "/video_preprocessor_config.json") << video_file;
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    spec.frame_rule = rule;
+    spec.resampler = "aten_u8";
+    spec.wire = Wire::kF32;
+    return spec;
+  }
+  std::string Refusal(const std::string& image_processor, const std::string& video_file) {
+    const ProcessorSpec spec = Checkpoint(image_processor, video_file);
+    absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  }
+
+  std::string folder_;
+};
+
+TEST_F(QwenVideoFile, MakesTheFramesThatTheProcessorMakes) {
+  int compared = 0;
+  for (const nlohmann::json& example : FamilyGolden("frames")) {
+    SCOPED_TRACE(example.dump());
+    const ProcessorSpec spec = Checkpoint(example["processor"], example["file"].dump());
+    Item item = Make(spec, Medium::kVideo, "video/" + example["video"].get<std::string>());
+    ASSERT_TRUE(item.status.ok()) << item.status;
+    int64_t grid[3];
+    std::memcpy(grid, item.fields[1].data(), sizeof(grid));
+    EXPECT_EQ((std::vector<int64_t>(grid, grid + 3)), example["grid"].get<std::vector<int64_t>>());
+    ASSERT_EQ(item.fields[0].size(), 4 * example["values"].get<size_t>());
+    EXPECT_EQ(MixOf(item.fields[0]), example["hash"]);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 21);
+}
+
+TEST_F(QwenVideoFile, BoundsWhatQwenVlUtilsMadeOfAFrame) {
+  MediaFacts facts;
+  facts.medium = Medium::kVideo;
+  facts.width = 1280;
+  facts.height = 720;
+  facts.num_frames = 48;
+  facts.fps_num = 24;
+  facts.fps_den = 1;
+  auto tokens = [&](const std::string& file, const std::string& rule) {
+    auto family = LoadVisionFamily(folder_, Checkpoint("qwen2-vl", file, rule), Limits{});
+    EXPECT_TRUE(family.ok()) << family.status();
+    return family.ok() ? (*family)->Measure(facts)->output_rows : 0;
+  };
+  const std::string wide = R"({"size": {"shortest_edge": 3136, "longest_edge": 12845056}})";
+  const std::string narrow = R"({"size": {"shortest_edge": 3136, "longest_edge": 150528}})";
+  // 20 x 36 of 28 pixels by qwen-vl-utils' own bounds; 26 x 46 without them; 10 x 18 within 150,528 pixels.
+  EXPECT_EQ(tokens(wide, "qwen_vl_utils"), 2u * 20 * 36);
+  EXPECT_EQ(tokens(wide, "transformers"), 2u * 26 * 46);
+  EXPECT_EQ(tokens(narrow, "qwen_vl_utils"), 2u * 10 * 18);
+  EXPECT_EQ(tokens(narrow, "transformers"), 2u * 10 * 18);
+}
+
+TEST_F(QwenVideoFile, KeysAreKnownOrErrors) {
+  EXPECT_EQ(Refusal("qwen2-vl", R"({"do_sample_frames": false, "fps": null, "num_frames": null})"), "");
+  EXPECT_THAT(Refusal("qwen2-vl", R"({"do_sharpen": true})"),
+              HasSubstr("video_preprocessor_config.json: do_sharpen: unknown key"));
+  EXPECT_THAT(Refusal("qwen2-vl", R"({"patch_size": 16})"), HasSubstr("patch_size: is 16"));
+  EXPECT_THAT(Refusal("qwen2-vl", R"({"image_mean": [0.5, 0.5, 0.5]})"), HasSubstr("image_mean: or another"));
+  EXPECT_THAT(Refusal("qwen2-vl", R"({"num_frames": 8})"), HasSubstr("num_frames: a fixed number"));
+  EXPECT_THAT(Refusal("qwen2-vl", R"({"fps": 0})"), HasSubstr("fps: is not positive"));
+  EXPECT_THAT(Refusal("qwen2-vl", R"({"size": {"shortest_edge": 9, "longest_edge": 8}})"),
+              HasSubstr("above"));
+  EXPECT_EQ(Refusal("qwen3-vl", R"({"min_pixels": 1, "max_pixels": 2})"), "");
+  EXPECT_THAT(Refusal("qwen3-vl", R"({"do_sample_frames": false})"), HasSubstr("do_sample_frames"));
+  for (const char* image_only : {"internvl", "qwen2_5-omni", "qwen3-omni"}) {
+    EXPECT_EQ(Refusal(image_only, R"({"size": {"height": 3, "width": 4}, "fps": 1})"), "") << image_only;
+    EXPECT_THAT(Refusal(image_only, R"({"do_sharpen": true})"), HasSubstr("do_sharpen: unknown key"));
+  }
+}
+
+TEST_F(QwenVideoFile, LengthsArePlaceholdersAndRowsByEveryRule) {
+  Dice dice(31);
+  for (const char* name : {"qwen2-vl", "qwen3-vl"}) {
+    for (const char* rule : {"qwen_vl_utils", "transformers", "uniform"}) {
+      for (const char* file :
+           {R"({"size": {"shortest_edge": 4096, "longest_edge": 150528}, "fps": 3.7, "min_frames": 3})",
+            R"({"cap_pixels_per_frame": true, "max_video_tokens": 900, "max_frames": 31})"}) {
+        SCOPED_TRACE(std::string(name) + rule + file);
+        auto family = LoadVisionFamily(folder_, Checkpoint(name, file, rule), Limits{});
+        ASSERT_TRUE(family.ok()) << family.status();
+        for (int i = 0; i < 400; ++i) ExpectOneNumber(**family, RandomFacts(Medium::kVideo, dice));
+      }
+    }
+  }
+}
+
+TEST_F(QwenVideoFile, DeliversTheRowsOfTheLengthsByEveryRule) {
+  for (const char* name : {"qwen2-vl", "qwen3-vl"}) {
+    for (const char* rule : {"qwen_vl_utils", "transformers", "uniform"}) {
+      for (const char* video : {"vp9.webm", "h264-variable.mkv", "h264-rotated.mp4", "mpeg4.avi"}) {
+        ProcessorSpec spec =
+            Checkpoint(name, R"({"size": {"shortest_edge": 784, "longest_edge": 12544}})", rule);
+        spec.apply_video_rotation = true;
+        spec.max_frames = 7;
+        Item item = Make(spec, Medium::kVideo, std::string("video/") + video);
+        ASSERT_TRUE(item.status.ok()) << name << " " << rule << " " << video << " " << item.status;
+        int64_t grid[3];
+        std::memcpy(grid, item.fields[1].data(), sizeof(grid));
+        EXPECT_EQ(static_cast<uint64_t>(grid[0] * grid[1] * grid[2]), item.lengths.input_rows);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenkeel

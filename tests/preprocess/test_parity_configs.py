@@ -1,0 +1,137 @@
+"""The files that the installed `transformers` itself writes by save_pretrained: each loads, and says the same as the one
+it was read from."""
+
+import json
+
+import numpy as np
+import pytest
+
+from command import SHARED, preprocess, refusal
+from installed import GOLDEN, PROCESSORS, RELEASE, image_processor, needed, transformers
+
+pytestmark = needed
+
+WHISPER = transformers.WhisperFeatureExtractor
+PATHS = ["aten_u8", "pil13"]
+PICTURE, CLIP, VIDEO = GOLDEN / "pictures/scene.png", GOLDEN / "audio/voice.wav", GOLDEN / "video/h264.mp4"
+LLAVA = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1,
+         "image_token": "<image>"}
+# processor: (folder of the goldens, its image processor, its video processor, media, what else its processor is told)
+PICTURES = {
+    "CLIPProcessor": ("clip", ("clip", "CLIPImageProcessor"), None, {}),
+    "InternVLProcessor": ("internvl", ("got_ocr2", "GotOcr2ImageProcessor"), "InternVLVideoProcessor", {}),
+    "LlavaProcessor": ("llava", ("clip", "CLIPImageProcessor"), None, LLAVA),
+    "LlavaProcessor-pad": ("llava-pad", ("llava", "LlavaImageProcessor"), None, LLAVA),
+    "Qwen2VLProcessor": ("qwen2-vl", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen2VLVideoProcessor", {}),
+    "Qwen2_5_VLProcessor": ("qwen2-vl", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen2VLVideoProcessor", {}),
+    "Qwen3VLProcessor": ("qwen3-vl", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen3VLVideoProcessor", {}),
+    "SiglipProcessor": ("siglip", ("siglip", "SiglipImageProcessor"), None, {}),
+    "Qwen2_5OmniProcessor": ("qwen2_5-omni", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen2VLVideoProcessor", {}),
+    "Qwen3OmniMoeProcessor": ("qwen3-omni", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen2VLVideoProcessor", {}),
+}
+
+
+def tokenizer(kind="Qwen2TokenizerFast"):
+    made = getattr(transformers, kind if RELEASE == 4 else "PreTrainedTokenizerFast")(
+        tokenizer_file=str(GOLDEN.parent / "tokenizer/tokenizer.json"))
+    for name, text in {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>", "audio_token": "<|AUDIO|>",
+                       "audio_bos_token": "<|audio_bos|>", "audio_eos_token": "<|audio_eos|>",
+                       "vision_bos_token": "<|vision_start|>", "vision_eos_token": "<|vision_end|>",
+                       "start_image_token": "<img>", "end_image_token": "</img>",
+                       "context_image_token": "<IMG_CONTEXT>"}.items():
+        setattr(made, name, text)
+        setattr(made, f"{name}_id", 1)
+    if RELEASE == 4:
+        made.video_token, made.video_token_id = "<|video_pad|>", 1
+    return made
+
+
+def whole(kind, resampler):
+    """A processor with all its parts, and the folder of the goldens that they were read from."""
+    folder, image, video, told = PICTURES[kind]
+    parts = {"image_processor": image_processor(*image, resampler).from_pretrained(PROCESSORS / folder),
+             "tokenizer": tokenizer()}
+    if LLAVA is told:
+        parts["tokenizer"].image_token = "<image>"
+    if video:
+        own = getattr(transformers, video)
+        parts["video_processor"] = own.from_pretrained(PROCESSORS / folder) if folder == "qwen3-vl" else own()
+    if "Omni" in kind:
+        parts["feature_extractor"] = WHISPER.from_pretrained(PROCESSORS / folder)
+    return getattr(transformers, kind.split("-")[0])(**parts, **told), PROCESSORS / folder
+
+
+def equal(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        assert np.array_equal(values.view(np.uint8), theirs[name].view(np.uint8)), name
+
+
+@pytest.mark.parametrize("resampler", PATHS)
+@pytest.mark.parametrize("kind", PICTURES)
+def test_a_processor_that_was_saved_loads_and_says_the_same(tmp_path, kind, resampler):
+    if RELEASE == 4 and (kind, resampler) == ("Qwen3VLProcessor", "pil13"):
+        pytest.skip("its processor for Pillow puts its own sizes in place of the checkpoint's, and saves those")
+    processor, folder = whole(kind, resampler)
+    saved = tmp_path / "saved"
+    processor.save_pretrained(saved)
+    media = [PICTURE, CLIP] if "Omni" in kind else PICTURE
+    equal(preprocess(tmp_path, saved, media, "--resampler", resampler),
+          preprocess(tmp_path, folder, media, "--resampler", resampler))
+    if kind in ("Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"):
+        ours = preprocess(tmp_path, saved, VIDEO, "--frame-rule", "transformers")
+        assert len(ours["pixel_values_videos"]) == ours["video_grid_thw"].prod()
+    elif "Omni" in kind or "InternVL" in kind:
+        assert "video" in refusal(tmp_path, saved, VIDEO)
+
+
+@pytest.mark.parametrize("resampler", PATHS)
+@pytest.mark.parametrize("kind", PICTURES)
+def test_an_image_processor_that_was_saved_alone_loads(tmp_path, kind, resampler):
+    folder, image, _, _ = PICTURES[kind]
+    saved = tmp_path / "saved"
+    image_processor(*image, resampler).from_pretrained(PROCESSORS / folder).save_pretrained(saved)
+    if (PROCESSORS / folder / "config.json").exists():  # patches
+        (saved / "config.json").write_text((PROCESSORS / folder / "config.json").read_text())
+    ours = preprocess(tmp_path, saved, PICTURE, "--resampler", resampler)
+    if RELEASE == 4 and (kind, resampler) == ("Qwen3VLProcessor", "pil13"):
+        return  # as above
+    assert np.array_equal(ours["pixel_values"],
+                          preprocess(tmp_path, PROCESSORS / folder, PICTURE, "--resampler", resampler)["pixel_values"])
+
+
+@pytest.mark.parametrize("kind", ["Qwen2AudioProcessor", "WhisperProcessor"])
+def test_an_audio_processor_that_was_saved_loads_and_says_the_same(tmp_path, kind):
+    folder = PROCESSORS / {"Qwen2AudioProcessor": "qwen2-audio", "WhisperProcessor": "whisper"}[kind]
+    saved = tmp_path / "saved"
+    words = tokenizer("WhisperTokenizerFast" if kind == "WhisperProcessor" else "Qwen2TokenizerFast")
+    getattr(transformers, kind)(feature_extractor=WHISPER.from_pretrained(folder), tokenizer=words).save_pretrained(saved)
+    equal(preprocess(tmp_path, saved, CLIP), preprocess(tmp_path, folder, CLIP))
+
+
+@pytest.mark.parametrize("kind", ["Qwen2VLProcessor", "Qwen3VLProcessor", "Qwen2_5OmniProcessor", "InternVLProcessor"])
+def test_a_key_that_nobody_knows_is_an_error_in_every_file(tmp_path, kind):
+    processor, _ = whole(kind, "aten_u8")
+    saved = tmp_path / "saved"
+    processor.save_pretrained(saved)
+    names = [name for name in ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+             if (saved / name).exists()]
+    assert names
+    for name in names:
+        text = (saved / name).read_text()
+        values = json.loads(text)
+        for part in [values] + [values[key] for key in ("image_processor", "video_processor") if key in values]:
+            part["do_sharpen"] = True
+            (saved / name).write_text(json.dumps(values))
+            assert "do_sharpen: unknown key" in refusal(tmp_path, saved, PICTURE), name
+            del part["do_sharpen"]
+        (saved / name).write_text(text)
+
+
+@pytest.mark.skipif(not (SHARED / "processors").exists(), reason="no processors beside the tree")
+def test_every_published_configuration_loads(tmp_path):
+    folders = [folder for folder in sorted((SHARED / "processors").iterdir()) if folder.is_dir()]
+    assert folders
+    for folder in folders:
+        config = json.loads((folder / "preprocessor_config.json").read_text())
+        preprocess(tmp_path, folder, CLIP if "feature_extractor_type" in config else PICTURE)

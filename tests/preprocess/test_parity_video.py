@@ -1,0 +1,142 @@
+"""Videos by `evenkeel preprocess` against the video processors of the installed `transformers`: the frames that they
+choose, among those that FFmpeg's own command decodes, resized and normalised by them; bit for bit.
+
+The videos are those beside the tree (EVENKEEL_SHARED, or ../shared), else those of the goldens; and odd ones made here.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from command import preprocess, refusal
+from installed import GOLDEN, PROCESSORS, RELEASE, media, needed, transformers
+from frames import expected, ffmpeg  # after it, for it needs transformers
+
+pytestmark = needed
+Qwen2VLVideoProcessor, Qwen3VLVideoProcessor = transformers.Qwen2VLVideoProcessor, transformers.Qwen3VLVideoProcessor
+
+X264 = ["-c:v", "libx264", "-bf", "2", "-g", "10", "-threads", "1"]
+
+
+def drawn(path, size, frames, *options):
+    ffmpeg("-f", "lavfi", "-i", f"testsrc2=size={size}:rate=12:duration={frames / 12}", *options, *X264, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def odd_videos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    videos = {f"of-{n}": drawn(folder / f"of-{n}.mp4", "64x48", n, "-pix_fmt", "yuv420p") for n in (1, 2, 3, 5)}
+    videos["odd-sides"] = drawn(folder / "odd-sides.mkv", "75x41", 30, "-pix_fmt", "yuv444p")
+    videos["wide"] = drawn(folder / "wide.mkv", "640x36", 24, "-pix_fmt", "yuv422p10le")
+    videos["variable"] = drawn(folder / "variable.mkv", "96x64", 40, "-vf", "setpts=N*N/12/TB", "-vsync", "passthrough",
+                               "-pix_fmt", "yuv420p")
+    flat = drawn(folder / "flat.mp4", "100x60", 30, "-pix_fmt", "yuv420p")
+    videos["turned"] = folder / "turned.mp4"
+    ffmpeg("-i", flat, "-c", "copy", "-metadata:s:v", "rotate=90", videos["turned"])
+    return videos
+
+
+def same(ours, theirs):
+    values, grid = theirs
+    assert np.array_equal(ours["video_grid_thw"], grid)
+    assert np.count_nonzero(ours["pixel_values_videos"].view(np.uint32) != values.view(np.uint32)) == 0
+
+
+def videos():
+    return media("video", ["video/h264.mp4", "video/vp9.webm", "video/mpeg4-b.mp4", "video/hevc-open.mp4"])
+
+
+ODD = ["of-2", "of-3", "of-5", "odd-sides", "wide", "variable", "turned"]
+ATEN = ("--resampler", "aten_u8")
+BOUNDED = {"shortest_edge": 4096, "longest_edge": 4 * 200704}  # so that all frames of the longest fit in memory
+
+
+@pytest.fixture(autouse=True)
+def untouched_class(monkeypatch):
+    """Release 4 writes a checkpoint's min_pixels and max_pixels into the class, where the next one finds them."""
+    monkeypatch.setattr(Qwen2VLVideoProcessor, "size", dict(Qwen2VLVideoProcessor.size))
+
+
+def checkpoint(tmp_path, name, **video):
+    """A folder of the goldens' image processor, and a video processor with these values."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir(exist_ok=True)
+    kind = "Qwen3VL" if name == "qwen3-vl" else "Qwen2VL"
+    base = json.loads((PROCESSORS / name / "preprocessor_config.json").read_text())
+    (folder / "preprocessor_config.json").write_text(json.dumps(base))
+    own = {key: base[key] for key in ("patch_size", "temporal_patch_size", "merge_size", "image_mean", "image_std",
+                                      "processor_class")}
+    own["video_processor_type"] = f"{kind}VideoProcessor"
+    (folder / "video_preprocessor_config.json").write_text(json.dumps({**own, **video}))
+    return folder
+
+
+@pytest.mark.parametrize("path", videos(), ids=lambda path: path.name)
+def test_qwen3_vl_equals_its_video_processor(tmp_path, path):
+    folder = checkpoint(tmp_path, "qwen3-vl", size=BOUNDED)
+    processor = Qwen3VLVideoProcessor.from_pretrained(folder)
+    same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, fps=2))
+
+
+@pytest.mark.parametrize("path", videos(), ids=lambda path: path.name)
+def test_qwen2_vl_equals_its_video_processor(tmp_path, path):
+    folder = checkpoint(tmp_path, "qwen2-vl", size={"shortest_edge": 3136, "longest_edge": 28 * 28 * 48})
+    processor = Qwen2VLVideoProcessor.from_pretrained(folder)
+    same(preprocess(tmp_path, folder, path, *ATEN, "--frame-rule", "transformers"),
+         expected(processor, path, tmp_path, fps=2))
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_videos_equal_the_video_processors(tmp_path, odd_videos, name):
+    path = odd_videos[name]
+    for model, own, words in (("qwen2-vl", Qwen2VLVideoProcessor, ("--frame-rule", "transformers")),
+                              ("qwen3-vl", Qwen3VLVideoProcessor, ())):
+        processor = own.from_pretrained(PROCESSORS / model)
+        same(preprocess(tmp_path, PROCESSORS / model, path, *ATEN, *words), expected(processor, path, tmp_path, fps=2))
+
+
+def test_turned_videos_are_those_that_ffmpeg_turns(tmp_path, odd_videos):
+    processor = Qwen3VLVideoProcessor.from_pretrained(PROCESSORS / "qwen3-vl")
+    ours = preprocess(tmp_path, PROCESSORS / "qwen3-vl", odd_videos["turned"], *ATEN, "--video-rotation")
+    same(ours, expected(processor, odd_videos["turned"], tmp_path, turned=True, fps=2))
+
+
+def test_one_frame_is_refused_as_the_processors_refuse_it(tmp_path, odd_videos):
+    for model, own, words in (("qwen2-vl", Qwen2VLVideoProcessor, ("--frame-rule", "transformers")),
+                              ("qwen3-vl", Qwen3VLVideoProcessor, ())):
+        with pytest.raises((ValueError, ZeroDivisionError)):
+            expected(own.from_pretrained(PROCESSORS / model), odd_videos["of-1"], tmp_path, fps=2)
+        assert "frame" in refusal(tmp_path, PROCESSORS / model, odd_videos["of-1"], *words)
+
+
+@pytest.mark.parametrize("bounds", [
+    {"size": {"shortest_edge": 100352, "longest_edge": 150528}},
+    {"size": {"shortest_edge": 784, "longest_edge": 3136}, "fps": 4.0, "min_frames": 8, "max_frames": 10},
+    {"min_pixels": 6272, "max_pixels": 12544},
+    {},
+    {"size": {"shortest_edge": 784, "longest_edge": 150528}, "cap_pixels_per_frame": True, "max_video_tokens": 100},
+])
+def test_qwen2_vl_reads_its_video_file(tmp_path, bounds):
+    if RELEASE == 4 and "cap_pixels_per_frame" in bounds:
+        pytest.skip("came with release 5")
+    folder = checkpoint(tmp_path, "qwen2-vl", **bounds)
+    path = GOLDEN / "video/h264.mp4"
+    processor = Qwen2VLVideoProcessor.from_pretrained(folder)
+    options = {} if "fps" in bounds else {"fps": 2}
+    same(preprocess(tmp_path, folder, path, *ATEN, "--frame-rule", "transformers"),
+         expected(processor, path, tmp_path, **options))
+
+
+@pytest.mark.parametrize("values", [
+    {"size": {"shortest_edge": 4096, "longest_edge": 40960}, "fps": 5, "min_frames": 6, "max_frames": 9},
+    {},
+    {"size": {"shortest_edge": 4096, "longest_edge": 1 << 20}, "cap_pixels_per_frame": True, "max_video_tokens": 3},
+])
+def test_qwen3_vl_reads_its_video_file(tmp_path, values):
+    if RELEASE == 4 and "cap_pixels_per_frame" in values:
+        pytest.skip("came with release 5")
+    folder = checkpoint(tmp_path, "qwen3-vl", **values)
+    path = GOLDEN / "video/hevc.mp4"
+    same(preprocess(tmp_path, folder, path, *ATEN), expected(Qwen3VLVideoProcessor.from_pretrained(folder), path, tmp_path))
