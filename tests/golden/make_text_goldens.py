@@ -128,6 +128,36 @@ def chats():
     yield SYSTEM, [("user", ["船在水上。😀 e\u0301 \n"]), ("assistant", [" \u0301x\n", "é 是的。", image, " \n"])]
     yield SYSTEM, [("assistant", ["I speak first."]), ("user", [" "]), ("assistant", ["  "])]
     yield SYSTEM, [("user", ["trailing\n"]), ("assistant", ["ends\n\n"])]
+    yield from random_chats()
+
+
+def random_chats():
+    """Turns in any order, contents of any number of texts and media in any order, empty ones among them."""
+    generator = random.Random(29)
+    words = ["boat", " ", "\n", "", "  two\n\n", "船在水上。", "😀👍🏽", "e\u0301\u0323", "\u00a0\u2028", "ﬁ½ﾊ", "'s", "<|im_",
+             "|>", "1234", "القارب", "नाव", "<tool_call>\n{\"name\": \"w\"}\n</tool_call>", "\t\r\n", "ſİ", "\ufeff"]
+
+    def part():
+        chosen = generator.randrange(6)
+        if chosen == 0:
+            grid = [1, 2 * generator.randrange(1, 4), 2 * generator.randrange(1, 4)]
+            return "image", grid[1] * grid[2] // 4, grid, 0
+        if chosen == 1 and generator.randrange(2):
+            grid = [generator.randrange(1, 4), 2 * generator.randrange(1, 3), 2 * generator.randrange(1, 3)]
+            return "video", grid[0] * grid[1] * grid[2] // 4, grid, generator.choice([0.5, 1.0, 1.3, 2 / 30])
+        if chosen == 2 and generator.randrange(2):
+            return "audio", generator.randrange(1, 9), None, 0
+        return "".join(generator.choice(words) for _ in range(generator.randrange(0, 5)))
+
+    def content():
+        return [part() for _ in range(generator.randrange(0, 5))]
+
+    for number in range(60):
+        messages = [("system", [item for item in content() if isinstance(item, str)])] if generator.randrange(3) == 0 else []
+        for turn in range(generator.randrange(1, 6)):
+            role = generator.choice(["user", "assistant", "system", "tool"]) if number % 3 == 0 else ["user", "assistant"][turn % 2]
+            messages.append((role, content()))
+        yield generator.choice([SYSTEM, SYSTEM, "Sei knapp. ✓", ""]), messages
 
 
 def expand(content):
