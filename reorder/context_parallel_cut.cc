@@ -119,10 +119,11 @@ std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
     if (least[m][steps] == kInfinity) continue;
     Cut& cut = cuts.emplace_back();
     cut.time = least[m][steps];
-    cut.microbatches.resize(m);
+    cut.microbatches.resize(m), cut.times.resize(m);
     for (size_t k = m, end = steps; k > 0; end = from[k][end], --k) {
       cut.microbatches[k - 1].assign(order.begin() + static_cast<ptrdiff_t>(positions[from[k][end]]),
                                      order.begin() + static_cast<ptrdiff_t>(positions[end]));
+      cut.times[k - 1] = time[from[k][end] * (steps + 1) + end];
     }
   }
   return cuts;

@@ -11,6 +11,7 @@ namespace evenkeel::reorder {
 struct Cut {
   double time = 0;                                  // by the relaxation
   std::vector<std::vector<uint32_t>> microbatches;  // sequences of each, dearest first
+  std::vector<double> times;                        // of each, by the relaxation
 };
 
 // The best cuts by the relaxation, into as many microbatches as memory asks for, and one and two more.

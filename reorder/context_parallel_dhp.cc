@@ -10,6 +10,7 @@
 // - The 1/d that (8) lacks and the model states of (7): see context_parallel.h.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "reorder/context_parallel_problem.h"
@@ -21,35 +22,46 @@ namespace {
 // it fits; else it opens one with the least degree that holds it.
 Microbatch PackSequences(const ContextParallelProblem& problem, std::span<const uint32_t> sequences) {
   Microbatch groups;
+  std::vector<std::pair<uint64_t, uint32_t>> rooms;  // of the groups, least first
   uint64_t ranks = 0;
   for (uint32_t sequence : sequences) {
     const uint64_t tokens = problem.sequences[sequence].tokens;
-    Group* best = nullptr;
-    uint64_t least_room = 0;
-    for (Group& group : groups) {
-      const uint64_t room = group.degree * problem.tokens_per_rank - group.load.tokens;
-      if (room < tokens || (best != nullptr && room >= least_room)) continue;
-      best = &group, least_room = room;
+    std::pair<uint64_t, uint32_t> room;
+    const auto fits = std::lower_bound(rooms.begin(), rooms.end(), std::pair(tokens, 0u));
+    if (fits != rooms.end()) {
+      room = *fits;
+      rooms.erase(fits);
+    } else {
+      const uint32_t degree = problem.LeastDegree(tokens);
+      ranks += degree;
+      room = {degree * problem.tokens_per_rank, static_cast<uint32_t>(groups.size())};
+      groups.push_back({.degree = degree});
+      if (ranks > problem.ranks) break;
     }
-    if (best == nullptr) {
-      best = &groups.emplace_back();
-      best->degree = problem.LeastDegree(tokens);
-      ranks += best->degree;
-    }
-    best->Put(problem, sequence);
-    if (ranks > problem.ranks) break;
+    groups[room.second].Put(problem, sequence);
+    room.first -= tokens;
+    rooms.insert(std::lower_bound(rooms.begin(), rooms.end(), room), room);
   }
   return groups;
 }
 
-// Sequences [begin, end) of the batch, packed.
-Microbatch PackChunk(const ContextParallelProblem& problem, const std::vector<uint32_t>& longest_first,
+// Sequences [begin, end) of the batch, packed. `place`: of every sequence, among all, longest first.
+Microbatch PackChunk(const ContextParallelProblem& problem, const std::vector<uint32_t>& place,
                      uint32_t begin, uint32_t end) {
-  std::vector<uint32_t> sequences;
-  for (uint32_t sequence : longest_first) {
-    if (sequence >= begin && sequence < end) sequences.push_back(sequence);
-  }
+  std::vector<uint32_t> sequences(end - begin);
+  std::iota(sequences.begin(), sequences.end(), begin);
+  std::sort(sequences.begin(), sequences.end(), [&](uint32_t a, uint32_t b) { return place[a] < place[b]; });
   return PackSequences(problem, sequences);
+}
+
+// The first of the sequences from `begin` with which all ranks together are full.
+uint32_t FirstTooMany(const ContextParallelProblem& problem, uint32_t begin) {
+  uint64_t room = problem.ranks * problem.tokens_per_rank;
+  uint32_t s = begin;
+  for (; s < problem.sequences.size() && problem.sequences[s].tokens <= room; ++s) {
+    room -= problem.sequences[s].tokens;
+  }
+  return s;
 }
 
 }  // namespace
@@ -93,15 +105,18 @@ void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch
 std::vector<Microbatch> Dhp(const ContextParallelProblem& problem) {
   const std::vector<uint32_t> longest_first = LongestSequencesFirst(problem);
   const uint32_t count = static_cast<uint32_t>(problem.sequences.size());
+  std::vector<uint32_t> place(count);
+  for (uint32_t i = 0; i < count; ++i) place[longest_first[i]] = i;
   std::vector<Microbatch> microbatches;
   for (uint32_t begin = 0; begin < count;) {
     // The longest chunk that fits, by bisection; a single sequence always does.
-    uint32_t fits = begin + 1, fits_not = count + 1;
-    Microbatch chunk = PackChunk(problem, longest_first, begin, fits);
+    const uint32_t most = std::max(begin + 1, FirstTooMany(problem, begin));
+    uint32_t fits = begin + 1, fits_not = most + 1;
+    Microbatch chunk = PackChunk(problem, place, begin, fits);
     while (fits + 1 < fits_not) {
-      // All of the rest first.
-      const uint32_t end = fits_not == count + 1 ? count : fits + (fits_not - fits) / 2;
-      Microbatch candidate = PackChunk(problem, longest_first, begin, end);
+      // All that could fit first.
+      const uint32_t end = fits_not == most + 1 ? most : fits + (fits_not - fits) / 2;
+      Microbatch candidate = PackChunk(problem, place, begin, end);
       if (RanksOf(candidate) <= problem.ranks) {
         fits = end, chunk = std::move(candidate);
       } else {

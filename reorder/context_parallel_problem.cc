@@ -42,6 +42,9 @@ uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double
   }
   for (; degree <= ranks; degree = NextDegree(degree)) {
     if (Time(load, degree) <= time) return degree;
+    // Where the ring shows, more ranks only lengthen what it takes beyond the linear part.
+    const bool ring_shows = degree > 1 && load.ring * (degree - 1) > load.attention;
+    if (ring_shows && load.ring >= load.linear) return 0;
   }
   return 0;
 }

@@ -63,85 +63,149 @@ struct Budget {
   }
 };
 
-// Groups that keep a time, or none where the ranks do not suffice.
-class WithinTime {
+// Groups that keep a time, or none where the ranks do not suffice. One object for many searches: they are
+// tried by numbers alone, in memory that is there, and made only of the best.
+class Grouper {
  public:
-  WithinTime(const ContextParallelProblem& problem, double time, bool may_enlarge)
-      : problem_(problem), time_(time), may_enlarge_(may_enlarge) {}
-
-  bool Place(uint32_t sequence) {
-    const GroupLoad& load = problem_.sequences[sequence];
-    size_t group = BestFit(load);
-    if (group == kNone) group = OpenOrEnlarge(load);
-    if (group == kNone) return false;
-    groups_[group].Put(problem_, sequence);
-    budgets_[group].Use(load, groups_[group].degree);
-    return true;
+  explicit Grouper(const ContextParallelProblem& problem) : problem_(problem) {
+    groups_.reserve(problem.ranks);
+    by_work_.reserve(problem.ranks);
   }
-  Microbatch&& groups() { return std::move(groups_); }
+
+  // False where no groups of these sequences keep `time`.
+  bool Try(std::span<const uint32_t> dearest_first, double time) {
+    time_ = time;
+    fewest_tokens_ = ~uint64_t{0};
+    for (uint32_t s : dearest_first) {
+      fewest_tokens_ = std::min(fewest_tokens_, problem_.sequences[s].tokens);
+    }
+    for (bool may_enlarge : {false, true}) {
+      if (TryWith(dearest_first, may_enlarge)) return true;
+    }
+    return false;
+  }
+
+  // What the slowest group takes, and the groups, after a Try that succeeded with these sequences.
+  double Time() const {
+    double time = 0;
+    for (const Open& group : groups_) time = std::max(time, problem_.Time(group.load, group.degree));
+    return time;
+  }
+  Microbatch Make(std::span<const uint32_t> dearest_first) const {
+    Microbatch made(groups_.size());
+    for (size_t g = 0; g < groups_.size(); ++g) made[g].degree = groups_[g].degree;
+    for (size_t i = 0; i < dearest_first.size(); ++i) made[group_of_[i]].Put(problem_, dearest_first[i]);
+    return made;
+  }
 
  private:
-  static constexpr size_t kNone = ~size_t{0};
+  static constexpr uint32_t kNone = ~0u;
 
-  size_t BestFit(const GroupLoad& load) const {
-    size_t best = kNone;
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      if (!budgets_[g].Holds(load, groups_[g].degree)) continue;
-      if (best == kNone || budgets_[g].work < budgets_[best].work) best = g;
+  struct Open {
+    uint32_t degree = 0;
+    GroupLoad load;
+    Budget left;
+  };
+
+  bool TryWith(std::span<const uint32_t> dearest_first, bool may_enlarge) {
+    groups_.clear(), by_work_.clear();
+    used_ = 0;
+    group_of_.resize(std::max(group_of_.size(), dearest_first.size()));
+    for (size_t i = 0; i < dearest_first.size(); ++i) {
+      const GroupLoad& load = problem_.sequences[dearest_first[i]];
+      const size_t place = BestFit(load);
+      uint32_t group = kNone;
+      if (place < by_work_.size()) {
+        group = by_work_[place];
+        by_work_.erase(by_work_.begin() + static_cast<ptrdiff_t>(place));
+      } else {
+        group = OpenOrEnlarge(load, may_enlarge);
+        if (group == kNone) return false;
+      }
+      groups_[group].load.Add(load);
+      groups_[group].left.Use(load, groups_[group].degree);
+      group_of_[i] = group;
+      // What holds not even the shortest is looked at no more, unless it could be enlarged.
+      if (!may_enlarge && groups_[group].left.tokens < fewest_tokens_) continue;
+      by_work_.insert(by_work_.begin() + static_cast<ptrdiff_t>(FirstWith(groups_[group].left.work, group)),
+                      group);
     }
-    return best;
+    return true;
   }
 
-  size_t OpenOrEnlarge(const GroupLoad& load) {
+  // The first place in by_work_ of a group that has so much work left, of equal ones not before `group`.
+  size_t FirstWith(double work, uint32_t group) const {
+    size_t low = 0, high = by_work_.size();
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      const double left = groups_[by_work_[middle]].left.work;
+      if (left < work || (left == work && by_work_[middle] < group)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  // The place of the group that has least work left of those that hold it.
+  size_t BestFit(const GroupLoad& load) const {
+    for (size_t i = FirstWith(load.attention + load.linear, 0); i < by_work_.size(); ++i) {
+      const Open& group = groups_[by_work_[i]];
+      if (group.left.Holds(load, group.degree)) return i;
+    }
+    return by_work_.size();
+  }
+
+  // A group with room for it, which is in by_work_ no more.
+  uint32_t OpenOrEnlarge(const GroupLoad& load, bool may_enlarge) {
     const uint32_t left = problem_.ranks - used_;
     if (left == 0) return kNone;
     uint32_t least = problem_.LeastDegreeWithin(load, time_);
     if (least == 0) least = problem_.ranks + 1;
-    size_t enlarged = kNone;
-    for (size_t g = 0; may_enlarge_ && least > 1 && g < groups_.size(); ++g) {
-      const uint32_t degree = groups_[g].degree;
-      GroupLoad both = groups_[g].load;
-      both.Add(load);
-      // Not on as many ranks as would still be fewer.
-      if (!Budget::Of(problem_, degree + least - 1, time_)
-               .Holds({.attention = both.attention, .linear = both.linear, .tokens = both.tokens}, 1)) {
-        continue;
+    uint32_t enlarged = kNone;
+    if (may_enlarge && least > 1) {
+      // What a group must have left if fewer ranks than `least` more are to do: those before have not.
+      const double per_rank = Budget::Of(problem_, 2, time_).work / 2;
+      constexpr double kRounding = 1e-9;
+      const double work = load.attention + load.linear;
+      const double needed_left = work - (least - 1) * per_rank - kRounding * (work + least * per_rank);
+      for (size_t i = FirstWith(needed_left, 0); i < by_work_.size() && least > 1; ++i) {
+        const Open& group = groups_[by_work_[i]];
+        GroupLoad both = group.load;
+        both.Add(load);
+        if (!Budget::Of(problem_, group.degree + least - 1, time_)
+                 .Holds({.attention = both.attention, .linear = both.linear, .tokens = both.tokens}, 1)) {
+          continue;
+        }
+        const uint32_t needed = problem_.LeastDegreeWithin(both, time_);
+        if (needed > group.degree && needed - group.degree < least) {
+          least = needed - group.degree, enlarged = by_work_[i];
+        }
       }
-      const uint32_t needed = problem_.LeastDegreeWithin(both, time_);
-      if (needed > degree && needed - degree < least) least = needed - degree, enlarged = g;
     }
     if (least > left) return kNone;
     used_ += least;
     if (enlarged == kNone) {
-      groups_.push_back({.degree = least});
-      budgets_.push_back(Budget::Of(problem_, least, time_));
-      return groups_.size() - 1;
+      groups_.push_back({.degree = least, .left = Budget::Of(problem_, least, time_)});
+      return static_cast<uint32_t>(groups_.size() - 1);
     }
-    Group& group = groups_[enlarged];
+    by_work_.erase(std::find(by_work_.begin(), by_work_.end(), enlarged));
+    Open& group = groups_[enlarged];
     group.degree += least;
-    budgets_[enlarged] = Budget::Of(problem_, group.degree, time_);
-    budgets_[enlarged].Use(group.load, group.degree);
+    group.left = Budget::Of(problem_, group.degree, time_);
+    group.left.Use(group.load, group.degree);
     return enlarged;
   }
 
   const ContextParallelProblem& problem_;
-  const double time_;
-  const bool may_enlarge_;
+  double time_ = 0;
   uint32_t used_ = 0;
-  Microbatch groups_;
-  std::vector<Budget> budgets_;  // [groups]
+  uint64_t fewest_tokens_ = 0;  // of the sequences that are grouped
+  std::vector<Open> groups_;
+  std::vector<uint32_t> by_work_;   // groups, least work left first
+  std::vector<uint32_t> group_of_;  // [sequences as they came]
 };
-
-Microbatch GroupWithin(const ContextParallelProblem& problem, std::span<const uint32_t> dearest_first,
-                       double time) {
-  for (bool may_enlarge : {false, true}) {
-    WithinTime within(problem, time, may_enlarge);
-    bool placed = true;
-    for (size_t i = 0; placed && i < dearest_first.size(); ++i) placed = within.Place(dearest_first[i]);
-    if (placed) return within.groups();
-  }
-  return {};
-}
 
 // The time of a microbatch whose work is spread over all ranks: none takes less.
 double SpreadTime(const ContextParallelProblem& problem, const Microbatch& microbatch) {
@@ -203,6 +267,8 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
   const auto consider = [&](Group& other, size_t i, size_t j) {
     const GroupLoad& out = problem.sequences[from.sequences[i]];
     const GroupLoad in = j < other.sequences.size() ? problem.sequences[other.sequences[j]] : GroupLoad{};
+    // A rank by itself is faster only with less work.
+    if (from.degree == 1 && out.attention + out.linear <= in.attention + in.linear) return;
     const GroupLoad ours = Exchanged(from.load, out, in), theirs = Exchanged(other.load, in, out);
     if (ours.tokens > from.degree * problem.tokens_per_rank ||
         theirs.tokens > other.degree * problem.tokens_per_rank) {
@@ -245,26 +311,28 @@ void Improve(const ContextParallelProblem& problem, std::vector<Microbatch>& mic
 }
 
 // One microbatch of these sequences; empty where no grouping was found.
-Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const uint32_t> dearest_first) {
+Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const uint32_t> dearest_first,
+                          Grouper& grouper) {
   double work = 0;
   for (uint32_t s : dearest_first) work += problem.sequences[s].attention + problem.sequences[s].linear;
   double low = work / problem.ranks + problem.constant, high = low * (1 + kPrecision);
-  Microbatch best = GroupWithin(problem, dearest_first, high);
-  for (int step = 0; best.empty() && step < kMostSteps; ++step) {
+  bool found = grouper.Try(dearest_first, high);
+  for (int step = 0; !found && step < kMostSteps; ++step) {
     low = high;
     high = step + 1 < kMostSteps ? high * 1.25 + problem.ring_constant : kInfinity;
-    best = GroupWithin(problem, dearest_first, high);
+    found = grouper.Try(dearest_first, high);
   }
-  for (int step = 0; !best.empty() && high > low * (1 + kPrecision) && step < kMostSteps; ++step) {
+  if (!found) return {};
+  Microbatch best = grouper.Make(dearest_first);
+  for (int step = 0; high > low * (1 + kPrecision) && step < kMostSteps; ++step) {
     const double middle = low + (high - low) / 2;
-    Microbatch groups = GroupWithin(problem, dearest_first, middle);
-    if (groups.empty()) {
-      low = middle;
+    if (grouper.Try(dearest_first, middle)) {
+      best = grouper.Make(dearest_first), high = std::min(middle, grouper.Time());
     } else {
-      best = std::move(groups), high = std::min(middle, TimeOf(problem, best));
+      low = middle;
     }
   }
-  if (!best.empty()) SetDegrees(problem, best);
+  SetDegrees(problem, best);
   return best;
 }
 
@@ -274,30 +342,33 @@ void KeepFaster(const ContextParallelProblem& problem, std::vector<Microbatch> c
   if (best.empty() || TimeOf(problem, candidate) < TimeOf(problem, best)) best = std::move(candidate);
 }
 
-std::vector<Microbatch> CutAndGroup(const ContextParallelProblem& problem) {
-  std::vector<Microbatch> best;
+// Cuts that can be faster than `best`, grouped.
+void CutAndGroup(const ContextParallelProblem& problem, std::vector<Microbatch>& best) {
+  Grouper grouper(problem);
   for (const Cut& cut : CutByLength(problem)) {
-    if (!best.empty() && cut.time >= TimeOf(problem, best)) continue;
+    const double limit = best.empty() ? kInfinity : TimeOf(problem, best);
     std::vector<Microbatch> microbatches;
-    for (const std::vector<uint32_t>& sequences : cut.microbatches) {
-      microbatches.push_back(GroupSequences(problem, sequences));
+    double least = cut.time;  // of what is grouped the time, of the rest what it takes at least
+    for (size_t m = 0; m < cut.microbatches.size() && least < limit; ++m) {
+      microbatches.push_back(GroupSequences(problem, cut.microbatches[m], grouper));
       if (microbatches.back().empty()) break;
+      least += std::max(0.0, TimeOf(problem, microbatches.back()) - cut.times[m]);
     }
-    if (!microbatches.empty() && !microbatches.back().empty()) {
+    if (microbatches.size() == cut.microbatches.size() && !microbatches.back().empty()) {
       KeepFaster(problem, std::move(microbatches), best);
     }
   }
-  return best;
 }
 
 // The best of all methods with this problem's degrees, improved.
 std::vector<Microbatch> BestOf(const ContextParallelProblem& problem) {
-  std::vector<Microbatch> best = CutAndGroup(problem);
-  for (ContextParallelAlgorithm algorithm : {Dhp, StaticDegree}) {
+  std::vector<Microbatch> best;
+  for (ContextParallelAlgorithm algorithm : {StaticDegree, Dhp}) {
     std::vector<Microbatch> microbatches = algorithm(problem);
     for (Microbatch& microbatch : microbatches) SetDegrees(problem, microbatch);
     KeepFaster(problem, std::move(microbatches), best);
   }
+  CutAndGroup(problem, best);
   Improve(problem, best);
   return best;
 }

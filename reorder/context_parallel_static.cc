@@ -14,33 +14,60 @@
 namespace evenkeel::reorder {
 namespace {
 
-// Nothing where it would take `limit` or more.
-std::vector<Microbatch> DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit) {
-  const Microbatch empty(problem.ranks / degree, Group{.degree = degree});
+// Where a degree puts every sequence, and what it takes all in all: infinite from `limit` on.
+struct Dealt {
+  std::vector<uint32_t> microbatch, group;  // [sequences]
+  uint32_t microbatches = 0;
+  double time = 0;
+};
+
+void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit, Dealt& dealt) {
+  std::vector<GroupLoad> groups(problem.ranks / degree);
+  std::vector<double> work(groups.size());  // of each, so that the search for the least reads little
   const uint64_t room = degree * problem.tokens_per_rank;
-  std::vector<Microbatch> microbatches;
+  const auto close = [&] {
+    double slowest = 0;  // one without sequences takes no longer than any that has some
+    for (const GroupLoad& load : groups) slowest = std::max(slowest, problem.Time(load, degree));
+    dealt.time += slowest;
+  };
+  dealt.microbatches = 0, dealt.time = 0;
   for (uint32_t s = 0; s < problem.sequences.size(); ++s) {
     const uint64_t tokens = problem.sequences[s].tokens;
-    Group* least = nullptr;
-    if (!microbatches.empty()) {
-      for (Group& group : microbatches.back()) {
-        if (group.load.tokens + tokens > room) continue;
-        if (least == nullptr ||
-            group.load.attention + group.load.linear < least->load.attention + least->load.linear) {
-          least = &group;
-        }
+    size_t least = groups.size();
+    for (size_t g = 0; dealt.microbatches > 0 && g < groups.size(); ++g) {
+      if (least < groups.size() && work[g] >= work[least]) continue;
+      if (groups[g].tokens + tokens <= room) least = g;
+    }
+    if (least == groups.size()) {
+      if (dealt.microbatches > 0) close();
+      if (dealt.time >= limit) {
+        dealt.time = std::numeric_limits<double>::infinity();
+        return;
       }
+      std::fill(groups.begin(), groups.end(), GroupLoad{});
+      std::fill(work.begin(), work.end(), 0.0);
+      ++dealt.microbatches;
+      least = 0;
     }
-    if (least == nullptr) {
-      if (TimeOf(problem, microbatches) >= limit) return {};
-      least = &microbatches.emplace_back(empty).front();
-    }
-    least->Put(problem, s);
+    dealt.microbatch[s] = dealt.microbatches - 1;
+    dealt.group[s] = static_cast<uint32_t>(least);
+    groups[least].Add(problem.sequences[s]);
+    work[least] = groups[least].attention + groups[least].linear;
   }
-  for (Microbatch& microbatch : microbatches) {
+  if (dealt.microbatches > 0) close();
+}
+
+std::vector<Microbatch> MakeMicrobatches(const ContextParallelProblem& problem, uint32_t degree,
+                                         const Dealt& dealt) {
+  std::vector<Microbatch> made(dealt.microbatches,
+                               Microbatch(problem.ranks / degree, Group{.degree = degree}));
+  for (uint32_t s = 0; s < problem.sequences.size(); ++s) {
+    made[dealt.microbatch[s]][dealt.group[s]].Put(problem, s);
+  }
+  for (Microbatch& microbatch : made) {
     std::erase_if(microbatch, [](const Group& group) { return group.sequences.empty(); });
   }
-  return microbatches;
+  return made;
 }
 
 }  // namespace
@@ -48,15 +75,18 @@ std::vector<Microbatch> DealInOrder(const ContextParallelProblem& problem, uint3
 std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {
   uint64_t longest = 0;
   for (const GroupLoad& sequence : problem.sequences) longest = std::max(longest, sequence.tokens);
-  std::vector<Microbatch> best;
-  double least_time = std::numeric_limits<double>::infinity();
+  const size_t count = problem.sequences.size();
+  Dealt dealt{.microbatch = std::vector<uint32_t>(count), .group = std::vector<uint32_t>(count)};
+  Dealt best = dealt;
+  uint32_t best_degree = 0;
+  best.time = std::numeric_limits<double>::infinity();
   for (uint32_t degree = problem.LeastDegree(longest); degree <= problem.ranks;
        degree = problem.NextDegree(degree)) {
-    std::vector<Microbatch> dealt = DealInOrder(problem, degree, least_time);
-    const double time = TimeOf(problem, dealt);
-    if (!dealt.empty() && time < least_time) best = std::move(dealt), least_time = time;
+    DealInOrder(problem, degree, best.time, dealt);
+    if (dealt.time < best.time) std::swap(best, dealt), best_degree = degree;
   }
-  return best;
+  if (best_degree == 0) return {};
+  return MakeMicrobatches(problem, best_degree, best);
 }
 
 }  // namespace evenkeel::reorder
