@@ -263,6 +263,8 @@ absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const 
   context->flags |= AV_CODEC_FLAG_BITEXACT;
   context->idct_algo = FF_IDCT_SIMPLE;
   context->max_pixels = static_cast<int64_t>(limits.max_video_pixels);
+  // A damaged frame's samples may overflow, where FLAC's vector code saturates and its other code does not.
+  if (codec->id == AV_CODEC_ID_FLAC) context->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE;
   code = avcodec_open2(context.get(), codec, nullptr);
   if (code < 0) return absl::DataLossError(absl::StrCat(name, ": ", FfmpegMessage(code)));
   return context;

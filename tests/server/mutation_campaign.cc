@@ -1,11 +1,12 @@
 // Thousands of damaged media, each probed and produced as a worker does, and one digest of all that came of
 // them.
 //
-//   mutation_campaign [--count N] [--isolated] [--plain-cpu] [--verbatim] FILE|FOLDER...
+//   mutation_campaign [--count N] [--isolated] [--plain-cpu] [--verbatim] [--each] FILE|FOLDER...
 //
 // Every N-th file is a mutation of one of the given media: bits flipped, bytes overwritten, stretches cut or
 // doubled, the end missing, the rest of another file of the kind after a cut. Mutation n of a list is always
-// the same. --verbatim: the files as they are, one line each. --isolated: decoded by confined processes.
+// the same. --verbatim: the files as they are, one line each. --each: a line for each mutation too, so that
+// the runs of differing digests can be compared. --isolated: decoded by confined processes.
 // --plain-cpu: FFmpeg without vector code. The digest is over every verdict and every byte produced, so that
 // runs that must agree (another CPU, isolated or not, again) are compared by one line. Exit code 1: an item
 // was neither produced nor refused.
@@ -118,6 +119,7 @@ struct Arguments {
   bool isolated = false;
   bool plain_cpu = false;
   bool verbatim = false;
+  bool each = false;
   std::vector<std::string> paths;
 };
 
@@ -153,7 +155,8 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
     const bool is_attempt =
         outcome.find("INTERNAL") != outcome.npos || outcome.find("UNAVAILABLE") != outcome.npos;
     if (is_attempt) ++failed;
-    if (is_attempt || arguments.verbatim) std::cerr << source.name << " #" << n << ": " << outcome << "\n";
+    if (is_attempt || arguments.verbatim || arguments.each)
+      std::cerr << source.name << " #" << n << ": " << outcome << "\n";
   }
   for (const auto& [suffix, codes] : table) {
     for (const auto& [code, number] : codes) std::cerr << suffix << "\t" << code << "\t" << number << "\n";
@@ -179,6 +182,8 @@ int main(int argc, char** argv) {
       arguments.plain_cpu = true;
     else if (word == "--verbatim")
       arguments.verbatim = true;
+    else if (word == "--each")
+      arguments.each = true;
     else if (word == "--count" && i + 1 < argc)
       arguments.count = std::strtoull(argv[++i], nullptr, 10);
     else if (word == "--max-bytes" && i + 1 < argc)
