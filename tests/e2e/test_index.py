@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import pty
 import random
 import shutil
@@ -94,6 +95,32 @@ def test_a_new_shard_is_read_alone(tmp_path):
     summary = json.loads(harness.run("index", "--job", three, "--json").stdout)
     assert summary["shards"] == {"read": 1, "unchanged": 2, "remeasured": 0, "damaged": 0}
     assert summary["samples"] == 120
+
+
+def columns(index):
+    """The files of an index folder but `current`, which also has the times of the shards."""
+    return {path.relative_to(index) for path in index.rglob("*") if path.is_file()} - {pathlib.Path("current")}
+
+
+def test_pruning_leaves_what_the_index_needs_and_nothing_else(tmp_path):
+    write_shards(tmp_path, 2, samples=6)
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a-{000..001}.tar", 1)], ranks=1, batch="{samples: 4}")
+    harness.run("index", "--job", job)
+    first = columns(tmp_path / "index")
+    write_shards(tmp_path, 1, samples=7)  # another first shard
+    harness.run("index", "--job", job)
+    grown = columns(tmp_path / "index")
+    assert first < grown, "nothing is removed without being asked"
+    summary = json.loads(harness.run("index", "--job", job, "--prune", "--json").stdout)
+    left = columns(tmp_path / "index")
+    fresh = harness.write_job(tmp_path / "fresh.yaml", [("a", "a-{000..001}.tar", 1)], ranks=1, batch="{samples: 4}",
+                              index="fresh")
+    harness.run("index", "--job", fresh)
+    assert left == columns(tmp_path / "fresh") < grown
+    assert summary["pruned"]["files"] == len(grown - left) and summary["samples"] == 13
+    assert names_of(job) == names_of(fresh)
+    again = harness.run("index", "--job", job, "--prune").stdout
+    assert "pruned      0 files, 0 bytes" in again and "2 unchanged" in again
 
 
 def test_progress_is_a_bar_on_a_terminal_and_never_one_elsewhere(tmp_path):
