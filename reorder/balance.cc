@@ -5,12 +5,9 @@
 #include <cmath>
 #include <utility>
 
+#include "reorder/radix_sort.h"
+
 namespace evenkeel::reorder {
-namespace {
-
-constexpr int kDigit = 11;  // bits of a pass of a radix sort
-
-}  // namespace
 
 std::span<const Balancer* const> Balancers() {
   static const Balancer* const kBalancers[] = {&BalanceWithoutMoving(),
@@ -63,25 +60,14 @@ std::vector<uint32_t> DearestFirst(std::span<const Load> key) {
   std::span<uint64_t> entries = memory.Take<uint64_t>(key.size()), spare = memory.Take<uint64_t>(key.size());
   for (uint32_t i = 0; i < key.size(); ++i)
     entries[i] = static_cast<uint64_t>(largest - key[i]) << index_bits | i;
-  RadixSort(entries, spare, index_bits, key_bits);
+  if (entries.size() < 512) {
+    std::sort(entries.begin(), entries.end());
+  } else {
+    RadixSort(entries, spare, index_bits, index_bits + key_bits);
+  }
   const uint64_t mask = (uint64_t{1} << index_bits) - 1;
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(entries[i] & mask);
   return order;
-}
-
-void RadixSort(std::span<uint64_t>& entries, std::span<uint64_t>& spare, int shift, int key_bits) {
-  if (entries.size() < 512) {
-    std::sort(entries.begin(), entries.end());
-    return;
-  }
-  for (const int end = shift + key_bits; shift < end; shift += kDigit) {
-    constexpr uint64_t kMask = (1 << kDigit) - 1;
-    uint32_t begin[kMask + 2] = {};
-    for (uint64_t entry : entries) ++begin[((entry >> shift) & kMask) + 1];
-    for (uint64_t b = 0; b < kMask; ++b) begin[b + 1] += begin[b];
-    for (uint64_t entry : entries) spare[begin[(entry >> shift) & kMask]++] = entry;
-    std::swap(entries, spare);
-  }
 }
 
 std::vector<uint32_t> BalanceProblem::AllBeside() const {

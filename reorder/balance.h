@@ -129,8 +129,4 @@ uint64_t LeastPaddedBatches(std::span<const uint32_t> lengths, uint64_t bound);
 // Indices of `key`, dearest first, equal ones by index.
 std::vector<uint32_t> DearestFirst(std::span<const Load> key);
 
-// Sorts numbers of `key_bits` bits above `shift` bits that ascend as they are given, such as an index.
-// `spare` has the same size; what is sorted may change places with it.
-void RadixSort(std::span<uint64_t>& entries, std::span<uint64_t>& spare, int shift, int key_bits);
-
 }  // namespace evenkeel::reorder

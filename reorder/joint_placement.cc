@@ -10,6 +10,7 @@
 #include <bit>
 
 #include "reorder/families.h"
+#include "reorder/radix_sort.h"
 #include "reorder/swaps.h"
 
 namespace evenkeel::reorder {
@@ -88,7 +89,7 @@ class JointPlacement {
       shares[i] = share;
       order[i] = (kLargest - (std::bit_cast<uint32_t>(largest) >> kDropped)) << 32 | i;
     }
-    RadixSort(order, spare, 32, kKeyBits);
+    RadixSort(order, spare, 32, 32 + kKeyBits);
     for (size_t i = 0; i < count; ++i) {
       const uint32_t unit = static_cast<uint32_t>(order[i]);
       units_[i] = {shares[unit], unit};

@@ -10,23 +10,32 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace evenkeel::reorder {
 
-inline void RadixSort(std::vector<uint64_t>& entries, std::vector<uint64_t>& spare, int first_bit,
-                      int end_bit) {
+// `spare` has the size of `entries`; what is sorted may change places with it.
+inline void RadixSort(std::span<uint64_t>& entries, std::span<uint64_t>& spare, int first_bit, int end_bit) {
   constexpr int kDigit = 11;
   constexpr size_t kDigits = size_t{1} << kDigit;
-  spare.resize(entries.size());
   for (int shift = first_bit; shift < end_bit; shift += kDigit) {
     const uint64_t mask = (uint64_t{1} << (end_bit - shift < kDigit ? end_bit - shift : kDigit)) - 1;
     size_t begin[kDigits + 1] = {};
     for (uint64_t entry : entries) ++begin[(entry >> shift & mask) + 1];
     for (size_t d = 0; d < kDigits; ++d) begin[d + 1] += begin[d];
     for (uint64_t entry : entries) spare[begin[entry >> shift & mask]++] = entry;
-    entries.swap(spare);
+    std::swap(entries, spare);
   }
+}
+
+inline void RadixSort(std::vector<uint64_t>& entries, std::vector<uint64_t>& spare, int first_bit,
+                      int end_bit) {
+  spare.resize(entries.size());
+  std::span<uint64_t> sorted(entries), other(spare);
+  RadixSort(sorted, other, first_bit, end_bit);
+  if (sorted.data() == spare.data()) entries.swap(spare);
 }
 
 // Smaller values have smaller bits, negative ones included. Not for NaN.
