@@ -11,6 +11,7 @@
 //   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws)
 //   planner --pipelines              plans of steps whose llm is a pipeline
 //   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
+//   planner --first RANKS SAMPLES_PER_RANK [SEED]   wall time of a process's first plan, in ms
 //
 // Per row: the largest over the mean load of each phase, output rows whose encoder is on another rank, and on
 // another node, than the llm part they belong to, and the least processor time of several calls of MakePlan,
@@ -18,6 +19,7 @@
 #include "reorder/planner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -194,6 +196,17 @@ void PrintGivenTable() {
   }
 }
 
+void PrintFirst(uint32_t ranks, uint32_t per_rank, uint64_t seed) {
+  const size_t samples = size_t{ranks} * per_rank;
+  const Job job = MakeJob(ranks, "balance_without_moving");
+  const evenkeel::StepSamples step = MakeStep(evenkeel::DrawOmniTrace(seed, samples), samples);
+  const auto start = std::chrono::steady_clock::now();
+  const auto plan = evenkeel::MakePlan(job, step, {});
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  if (!plan.ok()) std::cerr << plan.status() << "\n", std::exit(1);
+  std::printf("%.1f\n", took.count());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -205,6 +218,10 @@ int main(int argc, char** argv) {
     const size_t samples = size_t{ranks} * static_cast<size_t>(std::atoi(argv[3]));
     const uint64_t seed = argc > 5 ? static_cast<uint64_t>(std::atoll(argv[5])) : 2024;
     PrintRow(MakeJob(ranks, argv[4]), argv[4], MakeStep(evenkeel::DrawOmniTrace(seed, samples), samples), 20);
+    return 0;
+  } else if (argc > 3 && std::strcmp(argv[1], "--first") == 0) {
+    PrintFirst(static_cast<uint32_t>(std::atoi(argv[2])), static_cast<uint32_t>(std::atoi(argv[3])),
+               argc > 4 ? static_cast<uint64_t>(std::atoll(argv[4])) : 2024);
     return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--given") == 0) {
     PrintGivenTable();
@@ -246,7 +263,7 @@ int main(int argc, char** argv) {
                  "... | --context-parallel "
                  "| --order [DRAWS] [FILE.csv ...] | --pipelines | --trace FILE.csv ... "
                  "| --case RANKS SAMPLES_PER_RANK "
-                 "ALGORITHM [SEED]]\n";
+                 "ALGORITHM [SEED] | --first RANKS SAMPLES_PER_RANK [SEED]]\n";
     return 2;
   } else {
     traces.push_back(evenkeel::DrawOmniTrace(2024, 153600));
