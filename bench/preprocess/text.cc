@@ -1,6 +1,8 @@
-// bench_text TOKENIZER_FOLDER TEXTS SECONDS THREADS: texts tokenised by preprocess/text/tokenizer.h, tokens
-// and seconds. The arguments and the output are those of text-native/, which bench/preprocess/text.py
-// compares with.
+// bench_text TOKENIZER_FOLDER TEXTS SECONDS THREADS: texts tokenised by preprocess/text/tokenizer.h, tokens,
+// seconds of processor time of all threads, and seconds by the clock. The arguments and the output are those
+// of text-native/, which bench/preprocess/text.py compares with.
+#include <time.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +24,14 @@ using Clock = std::chrono::steady_clock;
 struct Count {
   uint64_t texts = 0;
   uint64_t ids = 0;
+  double processor_seconds = 0;
 };
+
+double ThreadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 std::vector<std::string> ReadTexts(const char* path) {
   std::ifstream file(path, std::ios::binary);
@@ -39,11 +48,13 @@ std::vector<std::string> ReadTexts(const char* path) {
 
 Count Run(const Tokenizer& tokenizer, const std::vector<std::string>& texts, double seconds) {
   const Clock::time_point begin = Clock::now();
+  const double processor_begin = ThreadSeconds();
   Count count;
   while (std::chrono::duration<double>(Clock::now() - begin).count() < seconds) {
     for (const std::string& text : texts) count.ids += tokenizer.EncodeUntrusted(text)->size();
     count.texts += texts.size();
   }
+  count.processor_seconds = ThreadSeconds() - processor_begin;
   return count;
 }
 
@@ -62,10 +73,12 @@ int Main(char** arguments) {
   for (Count& count : counts) threads.emplace_back([&] { count = Run(**tokenizer, texts, seconds); });
   for (std::thread& thread : threads) thread.join();
   Count sum;
-  for (const Count& count : counts) sum = {sum.texts + count.texts, sum.ids + count.ids};
+  for (const Count& count : counts) {
+    sum = {sum.texts + count.texts, sum.ids + count.ids, sum.processor_seconds + count.processor_seconds};
+  }
   const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
-  std::printf("%llu %llu %f\n", static_cast<unsigned long long>(sum.texts),
-              static_cast<unsigned long long>(sum.ids), elapsed);
+  std::printf("%llu %llu %f %f\n", static_cast<unsigned long long>(sum.texts),
+              static_cast<unsigned long long>(sum.ids), sum.processor_seconds, elapsed);
   return 0;
 }
 

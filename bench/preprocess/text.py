@@ -5,12 +5,11 @@
     VENV/bin/python bench/preprocess/text.py build/release TOKENIZER_FOLDER     (VENV: pip install tokenizers==0.23.2)
 
 Texts of 64 bytes and of 4 KB are cut from the project's own documents. All run with one set of texts, in turns; a ratio
-of texts a second of processor time is the median of the turns' ratios. Without the Python package that column is left out. TURNS and SECONDS (of a turn) are
-read from the environment.
+of texts a second of processor time is the median of the turns' ratios. Without the Python package that column is left
+out. TURNS and SECONDS (of a turn) are read from the environment.
 """
 import os
 import pathlib
-import resource
 import statistics
 import struct
 import subprocess
@@ -45,20 +44,11 @@ def build_native():
     return target / "release/text-native"
 
 
-def run(command, seconds, threads):
-    """Texts, tokens, seconds, and the processor time of the program with all that it loads."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    out = subprocess.run([str(word) for word in [*command, seconds, threads]], check=True, capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    texts, ids, elapsed = out.stdout.split()
-    return int(texts), int(ids), float(elapsed), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def measure(command, threads):
-    """Texts a second of processor time and of the clock, and tokens a text. What loading takes is measured and left out."""
-    few, _, _, loading = run(command, SECONDS / 100, threads)
-    many, ids, elapsed, whole = run(command, SECONDS, threads)
-    return (many - few) / (whole - loading), many / elapsed, ids / many
+    """Texts a second of processor time and of the clock, and tokens a text."""
+    out = subprocess.run([str(word) for word in [*command, SECONDS, threads]], check=True, capture_output=True, text=True)
+    texts, ids, processor, elapsed = out.stdout.split()
+    return int(texts) / float(processor), int(texts) / float(elapsed), int(ids) / int(texts)
 
 
 def load_python(folder):
