@@ -37,7 +37,7 @@ def texts_of(length, count):
 
 
 def build_native():
-    """Where the library itself is built, so that the crate is compiled once, and with the same flags."""
+    """As cargo builds it by default, where the library itself is built, so that crates are fetched once."""
     target = ROOT / "build/cargo"
     subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path",
                     ROOT / "bench/preprocess/text-native/Cargo.toml", "--target-dir", target], check=True)
