@@ -104,7 +104,7 @@ def test_patches_of_sixteen_with_another_mean(tmp_path):
 
 
 def planned_size(photo, config, most=1003520):
-    image = Image.open(photo).convert("RGB")
+    image = Image.open(photo).convert("RGB")  # which drops transparency
     factor = config["patch_size"] * config["merge_size"]
     h, w = smart_resize(image.height, image.width, factor, config["min_pixels"], most)
     return image, h, w
@@ -117,7 +117,7 @@ def test_the_installed_pillow_is_one_of_the_two(tmp_path, photo):
     image, h, w = planned_size(photo, config)
     name = "pil13" if int(PIL.__version__.split(".")[0]) >= 13 else "pil"
     expected, _ = flatten(np.asarray(image.resize((w, h), Image.BICUBIC)).transpose(2, 0, 1), 14, 2, 1)
-    options = ("--max-pixels", 1003520, "--wire", "u8", "--resampler", name)
+    options = ("--max-pixels", 1003520, "--wire", "u8", "--resampler", name, "--alpha", "drop")
     assert np.array_equal(preprocess(tmp_path, "qwen2_5-vl", photo, *options)["pixel_values"], expected)
 
 
@@ -132,7 +132,7 @@ def test_aten_u8_equals_the_installed_torchvision(tmp_path, photo):
     tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1)
     resized = functional.resize(tensor, [h, w], interpolation=functional.InterpolationMode.BICUBIC, antialias=True)
     expected, _ = flatten(resized.numpy(), 14, 2, 1)
-    options = ("--max-pixels", 1003520, "--wire", "u8", "--resampler", "aten_u8")
+    options = ("--max-pixels", 1003520, "--wire", "u8", "--resampler", "aten_u8", "--alpha", "drop")
     assert np.array_equal(preprocess(tmp_path, "qwen2_5-vl", photo, *options)["pixel_values"], expected)
 
 
