@@ -18,6 +18,7 @@ import evenkeel
 import evenkeel.torch
 
 WIDTH = 48
+WINDOW = 512  # tokens that attend to each other
 VISION, AUDIO = "vision", "audio"
 
 
@@ -47,21 +48,25 @@ class AudioEncoder(torch.nn.Module):
 
 
 class SmallLlm(torch.nn.Module):
-    """Embedding, one causal mixing layer per document, a head."""
+    """Embedding, one causal attention layer in windows of a document, a head for the tokens that have a label."""
 
     def __init__(self, vocabulary):
         super().__init__()
         self.embed = torch.nn.Embedding(vocabulary, WIDTH)
         self.attend = torch.nn.MultiheadAttention(WIDTH, 2, batch_first=True)
         self.head = torch.nn.Linear(WIDTH, vocabulary)
+        self.register_buffer("mask", torch.triu(torch.ones(WINDOW, WINDOW, dtype=torch.bool), 1))
 
-    def forward(self, hidden, cu_seqlens):
+    def forward(self, hidden, cu_seqlens, labels):
+        """The sum of the losses. Labels are those of the tokens themselves: each is predicted from the one before."""
         out = []
         for begin, end in zip(cu_seqlens[:-1], cu_seqlens[1:]):
-            document = hidden[begin:end].unsqueeze(0)
-            mask = torch.triu(torch.ones(end - begin, end - begin, dtype=torch.bool), 1)
-            out.append((document + self.attend(document, document, document, attn_mask=mask, need_weights=False)[0])[0])
-        return self.head(torch.cat(out))
+            for window in hidden[begin:end].split(WINDOW):
+                size, window = len(window), window.unsqueeze(0)
+                mixed, _ = self.attend(window, window, window, attn_mask=self.mask[:size, :size], need_weights=False)
+                out.append((window + mixed)[0])
+        counts = (labels[1:] != -100).nonzero()[:, 0]
+        return F.cross_entropy(self.head(torch.cat(out)[counts]), labels[1:][counts], reduction="sum")
 
 
 def encode(step, models):
@@ -95,8 +100,7 @@ def train_step(step, models, optimizer):
         for phase, rows in routed.items():
             begin, end = step.routes[phase].microbatch_rows(i)
             hidden = evenkeel.torch.scatter_rows(hidden, microbatch, phase, rows[begin:end])
-        logits = models["llm"](hidden, microbatch["cu_seqlens"].tolist())
-        loss = F.cross_entropy(logits[:-1], labels[i][0][1:], ignore_index=-100, reduction="sum") / step.loss_tokens
+        loss = models["llm"](hidden, microbatch["cu_seqlens"].tolist(), labels[i][0]) / step.loss_tokens
         loss.backward()
         loss_sum += float(loss)
     # One reverse exchange carries the gradients of all microbatches back to the ranks that encoded.
