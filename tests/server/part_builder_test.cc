@@ -241,6 +241,64 @@ TEST(EncoderPart, PutsImagesBeforeVideosAndFlagsWhatIsInvalid) {
   EXPECT_THAT(Bytes(text.view, "sample_valid"), ElementsAre(1)) << "the text of a bad picture is as planned";
 }
 
+constexpr std::byte kDirt{0xAB};
+
+// Remembers where it was told to write, and what it wrote there.
+class RecordingProcessor : public FakeProcessor {
+ public:
+  struct Written {
+    std::span<const std::byte> where;
+    std::vector<std::byte> what;
+  };
+  // The index of a fake stream goes on asking the processor that it was made with.
+  explicit RecordingProcessor(std::unique_ptr<Processor> before) : before_(std::move(before)) {}
+
+  absl::Status Produce(const ItemRequest& request,
+                       std::span<const std::span<std::byte>> fields) const override {
+    for (const std::span<std::byte>& field : fields) EXPECT_THAT(field, Each(kDirt)) << "written before";
+    const absl::Status status = FakeProcessor::Produce(request, fields);
+    for (const std::span<std::byte>& field : fields) {
+      written.push_back({field, std::vector<std::byte>(field.begin(), field.end())});
+    }
+    return status;
+  }
+
+  mutable std::vector<Written> written;
+
+ private:
+  const std::unique_ptr<Processor> before_;
+};
+
+TEST(EncoderPart, HasEveryByteOfAnItemWrittenOnceByTheTransformWhereItTravels) {
+  const auto stream = MakeFakeStream(FakeJob(2, 8), MixedSamples(30));
+  stream->processor = std::make_unique<RecordingProcessor>(std::move(stream->processor));
+  const auto& processor = static_cast<const RecordingProcessor&>(*stream->processor);
+  const PlanPtr plan = PlanOf(*stream, 0);
+  size_t parts = 0;
+  for (const PartName& name : AllParts(*stream, *plan, 2)) {
+    if (name.phase == Phase::kLlm) continue;
+    ++parts;
+    processor.written.clear();
+    const Made made = Make(*stream, plan, name, static_cast<uint8_t>(kDirt));
+    ASSERT_TRUE(made.status.ok()) << made.status;
+    size_t written = 0, travelling = 0;
+    for (const auto& [where, what] : processor.written) {
+      EXPECT_GE(where.data(), made.bytes.data()) << "made elsewhere and copied";
+      EXPECT_LE(where.data() + where.size(), made.bytes.data() + made.bytes.size());
+      EXPECT_TRUE(std::equal(where.begin(), where.end(), what.begin())) << "written again afterwards";
+      written += where.size();
+    }
+    for (Medium medium : {Medium::kImage, Medium::kVideo, Medium::kAudio}) {
+      for (const FieldSpec& field : processor.fields(medium)) {
+        if (const TensorView* tensor = made.view.tensor(field.name)) travelling += tensor->bytes.size();
+      }
+    }
+    EXPECT_GT(written, 0);
+    EXPECT_EQ(written, travelling) << DescribePart(name);
+  }
+  EXPECT_GE(parts, 2);
+}
+
 TEST(EncoderPart, HasTheSameSizeWithAndWithoutABadItem) {
   uint64_t sizes[2];
   for (int bad : {0, 1}) {
