@@ -11,6 +11,7 @@
 
 #include "core/cpu.h"
 #include "preprocess/resize.h"
+#include "preprocess/resize_band.h"
 
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
 #define EVENKEEL_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
@@ -19,8 +20,6 @@
 namespace evenkeel {
 namespace {
 
-constexpr uint32_t kStepPixels = 4;
-constexpr uint32_t kStepBytes = 3 * kStepPixels;
 constexpr size_t kPairValues =
     3 * 2 * kBandRows;                // 16-bit values of a pair of pixels in all rows and channels
 constexpr uint32_t kSlackPairs = 64;  // how far ahead pairs are made
@@ -104,50 +103,26 @@ EVENKEEL_AVX2_INLINE void SumBand(const int16_t* pairs, const AxisWeights& axis,
   out[3] = whole(h3, l3), out[4] = whole(h4, l4), out[5] = whole(h5, l5);
 }
 
-// The pairs of a band that the outputs to come need: [begin, end).
-struct PairWindow {
-  int16_t* values = nullptr;
-  uint32_t capacity = 0;
-  uint32_t begin = 0;
-  uint32_t end = 0;
-
-  const int16_t* at(uint32_t pair) const { return values + kPairValues * (pair - begin); }
-};
-
-struct BandRows {
-  const uint8_t* row[kBandRows];
-  size_t bytes;  // of a row
-};
+using PairWindow = GroupWindow<int16_t, kPairValues>;
 
 // Makes pairs until `needed` are there; those before `first` may go.
 EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, uint32_t needed, PairWindow& window) {
-  if (needed - window.begin > window.capacity) {
-    const uint32_t kept_from = std::min(first, window.end) & ~1u;
-    std::memmove(window.values, window.at(kept_from),
-                 (window.end - kept_from) * kPairValues * sizeof(int16_t));
-    window.begin = kept_from;
-  }
+  window.MakeRoom(first & ~1u, needed);  // an end is even: pairs come by two
   const auto total = static_cast<uint32_t>((band.bytes / 3 + kStepPixels - 1) / kStepPixels * 2);
   const uint32_t end = std::min(total, window.begin + window.capacity);
   for (; window.end < end; window.end += 2) {
     const size_t at = size_t{3} * 2 * window.end;
-    int16_t* out = window.values + kPairValues * (window.end - window.begin);
+    int16_t* out = window.next();
     if (at % 64 < kStepBytes) {  // sixteen rows are more streams than a prefetcher follows
       for (const uint8_t* row : band.row) {
         _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
       }
     }
-    if (at + 16 <= band.bytes) {
+    if (at + kStepRead <= band.bytes) {
       MakePairs(band.row, at, out);
       continue;
     }
-    uint8_t tails[kBandRows][16] = {};
-    const uint8_t* rows[kBandRows];
-    for (uint32_t r = 0; r < kBandRows; ++r) {
-      std::memcpy(tails[r], band.row[r] + at, std::min<size_t>(kStepBytes, band.bytes - at));
-      rows[r] = tails[r];
-    }
-    MakePairs(rows, 0, out);
+    MakePairs(BandTail(band, at).row, 0, out);
   }
 }
 
@@ -159,9 +134,7 @@ EVENKEEL_AVX2_INLINE void StoreLanes(__m256i lanes, uint32_t* low, uint32_t* hig
 template <bool kSplit>
 EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
                               BandScratch& scratch, size_t plane, uint32_t* const* out) {
-  BandRows band;
-  band.bytes = size_t{3} * axis.in;
-  for (uint32_t r = 0; r < kBandRows; ++r) band.row[r] = rgb + stride * std::min(r, rows - 1);
+  const BandRows band(rgb, stride, rows, axis.in);
   PairWindow window;
   window.capacity = (axis.groups_per_output + 3 + kSlackPairs) & ~1u;
   window.values = scratch.groups.Get<int16_t>(window.capacity * kPairValues);

@@ -16,6 +16,7 @@
 
 #include "preprocess/resize.h"
 #include "preprocess/resize_avx2.h"
+#include "preprocess/resize_band.h"
 
 #define EVENKEEL_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define EVENKEEL_AVX512_INLINE EVENKEEL_AVX512 __attribute__((always_inline)) inline
@@ -23,8 +24,6 @@
 namespace evenkeel {
 namespace {
 
-constexpr uint32_t kStepPixels = 4;
-constexpr uint32_t kStepBytes = 3 * kStepPixels;
 constexpr uint32_t kGroups = kBandRows / 4;       // of rows
 constexpr size_t kQuadBytes = 3 * 4 * kBandRows;  // four pixels in all rows and channels
 constexpr uint32_t kSlackQuads = 32;              // how far ahead they are made
@@ -99,61 +98,36 @@ EVENKEEL_AVX512_INLINE void SumQuads(const uint8_t* quads, const AxisWeights& ax
   out[0] = red.Shifted(shift), out[1] = green.Shifted(shift), out[2] = blue.Shifted(shift);
 }
 
-// The quads of a band that the outputs to come need: [begin, end).
-struct QuadWindow {
-  uint8_t* bytes = nullptr;
-  uint32_t capacity = 0;
-  uint32_t begin = 0;
-  uint32_t end = 0;
-
-  const uint8_t* at(uint32_t quad) const { return bytes + kQuadBytes * (quad - begin); }
-};
-
-struct BandRows {
-  const uint8_t* row[kBandRows];
-  size_t bytes;  // of a row
-};
+using QuadWindow = GroupWindow<uint8_t, kQuadBytes>;
 
 // Makes quads until `needed` are there; those before `first` may go.
 EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t needed, QuadWindow& window) {
-  if (needed - window.begin > window.capacity) {
-    const uint32_t kept_from = std::min(first, window.end);
-    std::memmove(window.bytes, window.at(kept_from), (window.end - kept_from) * kQuadBytes);
-    window.begin = kept_from;
-  }
+  window.MakeRoom(first, needed);
   const auto total = static_cast<uint32_t>((band.bytes + kStepBytes - 1) / kStepBytes);
   const uint32_t end = std::min(total, window.begin + window.capacity);
   for (; window.end < end; ++window.end) {
     const size_t at = size_t{kStepBytes} * window.end;
-    uint8_t* out = window.bytes + kQuadBytes * (window.end - window.begin);
+    uint8_t* out = window.next();
     if (at % 64 < kStepBytes) {  // sixteen rows are more streams than a prefetcher follows
       for (const uint8_t* row : band.row) {
         _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
       }
     }
-    if (at + 16 <= band.bytes) {
+    if (at + kStepRead <= band.bytes) {
       MakeQuad(band.row, at, out);
       continue;
     }
-    uint8_t tails[kBandRows][16] = {};
-    const uint8_t* rows[kBandRows];
-    for (uint32_t r = 0; r < kBandRows; ++r) {
-      std::memcpy(tails[r], band.row[r] + at, std::min<size_t>(kStepBytes, band.bytes - at));
-      rows[r] = tails[r];
-    }
-    MakeQuad(rows, 0, out);
+    MakeQuad(BandTail(band, at).row, 0, out);
   }
 }
 
 template <int kDigits>
 EVENKEEL_AVX512 void FilterDigits(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
                                   BandScratch& scratch, size_t plane, uint32_t* const* out) {
-  BandRows band;
-  band.bytes = size_t{3} * axis.in;
-  for (uint32_t r = 0; r < kBandRows; ++r) band.row[r] = rgb + stride * std::min(r, rows - 1);
+  const BandRows band(rgb, stride, rows, axis.in);
   QuadWindow window;
   window.capacity = axis.groups_per_output + kSlackQuads;
-  window.bytes = scratch.groups.Get<uint8_t>(window.capacity * kQuadBytes);
+  window.values = scratch.groups.Get<uint8_t>(window.capacity * kQuadBytes);
   window.begin = window.end = axis.first_group[0];
   const uint32_t outputs = axis.outputs();
   for (uint32_t x = 0; x < outputs; x += 4) {
