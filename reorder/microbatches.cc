@@ -4,24 +4,12 @@
 #include <numeric>
 #include <utility>
 
+#include "reorder/by_rank.h"
+
 namespace evenkeel::reorder {
 namespace {
 
 using Samples = std::span<const uint32_t>;
-
-// The samples of every rank, ascending, as one array cut by `begin`.
-struct ByRank {
-  std::vector<uint32_t> samples;
-  std::vector<uint32_t> begin;
-
-  explicit ByRank(const SplitProblem& problem)
-      : samples(problem.rank.size()), begin(problem.num_ranks + 1, 0) {
-    for (uint32_t r : problem.rank) ++begin[r + 1];
-    for (uint32_t r = 0; r < problem.num_ranks; ++r) begin[r + 1] += begin[r];
-    std::vector<uint32_t> next(begin.begin(), begin.end() - 1);
-    for (uint32_t s = 0; s < samples.size(); ++s) samples[next[problem.rank[s]]++] = s;
-  }
-};
 
 // The rank that is being split. Its samples are anywhere in memory and are looked at many times: what matters
 // of them lies here side by side, by their place among the rank's samples.
@@ -248,21 +236,19 @@ Split SplitIntoMicrobatches(const SplitProblem& problem) {
   if (problem.capacity_tokens == 0 && multiple == 1) return split;
   std::vector<std::span<const Load>> phases = {problem.cost};
   phases.insert(phases.end(), problem.in_view.begin(), problem.in_view.end());
-  const ByRank by_rank(problem);
-  const auto samples_of = [&](uint32_t r) {
-    return Samples(by_rank.samples.data() + by_rank.begin[r], by_rank.samples.data() + by_rank.begin[r + 1]);
-  };
+  std::vector<uint32_t> by_rank_numbers(problem.rank.size());
+  const ByRank by_rank(problem.rank, problem.num_ranks, by_rank_numbers);
   RankSplitter rank(problem, phases, OverMean(problem, phases));
   uint32_t most = 1;
   for (uint32_t r = 0; problem.capacity_tokens > 0 && r < problem.num_ranks; ++r) {
-    rank.Take(samples_of(r));
+    rank.Take(by_rank.of(r));
     most = std::max(most, rank.Count());
   }
   const uint32_t bins = split.num_microbatches = (most + multiple - 1) / multiple * multiple;
   if (bins == 1) return split;
   IndexSpreader spreader(bins, phases.size());
   for (uint32_t r = 0; r < problem.num_ranks; ++r) {
-    const Samples samples = samples_of(r);
+    const Samples samples = by_rank.of(r);
     rank.Take(samples);
     const std::vector<uint32_t>& microbatch = rank.Split(bins);
     if (problem.in_view.empty()) {

@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "reorder/by_rank.h"
+
 namespace evenkeel::reorder {
 namespace {
 
@@ -109,8 +111,9 @@ class Excess {
     std::vector<uint32_t>& items = items_[rank];
     if (!listed_[rank]) {
       listed_[rank] = true;
-      items.reserve(begin_[rank + 1] - begin_[rank] + 1);
-      items.assign(by_rank_.begin() + begin_[rank], by_rank_.begin() + begin_[rank + 1]);
+      const std::span<const uint32_t> before = by_rank_.of(rank);
+      items.reserve(before.size() + 1);
+      items.assign(before.begin(), before.end());
       std::sort(items.begin(), items.end(), [&](uint32_t a, uint32_t b) { return Dearer(a, b); });
     }
     return items;
@@ -119,12 +122,7 @@ class Excess {
   void SortByRank() {
     items_.resize(ranks_.size());
     listed_.resize(ranks_.size());
-    begin_.assign(ranks_.size() + 1, 0);
-    by_rank_ = workspace_.Take<uint32_t>(rank_.size());
-    for (uint32_t r : rank_) ++begin_[r + 1];
-    for (size_t r = 1; r < begin_.size(); ++r) begin_[r] += begin_[r - 1];
-    std::vector<uint32_t> next = begin_;
-    for (uint32_t i = 0; i < rank_.size(); ++i) by_rank_[next[rank_[i]]++] = i;
+    by_rank_ = ByRank(rank_, ranks_.size(), workspace_.Take<uint32_t>(rank_.size()));
   }
 
   bool Dearer(uint32_t a, uint32_t b) const {
@@ -323,8 +321,7 @@ class Excess {
   std::vector<uint32_t> rank_;                // [items]
   std::vector<std::vector<uint32_t>> items_;  // of every rank that was looked at; see Items
   std::vector<bool> listed_;
-  std::span<uint32_t> by_rank_;  // all items before the first move, by rank
-  std::vector<uint32_t> begin_;  // [ranks + 1] where each rank's begin there
+  ByRank by_rank_;  // as it was before the first move
 };
 
 }  // namespace

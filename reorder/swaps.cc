@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reorder/by_rank.h"
+
 namespace evenkeel::reorder {
 namespace {
 
@@ -244,8 +246,9 @@ class Repair {
     std::vector<uint32_t>& units = units_[rank];
     if (!listed_[rank]) {
       listed_[rank] = true;
-      units.reserve(begin_[rank + 1] - begin_[rank] + 4);
-      units.assign(by_rank_.begin() + begin_[rank], by_rank_.begin() + begin_[rank + 1]);
+      const std::span<const uint32_t> before = by_rank_.of(rank);
+      units.reserve(before.size() + 4);
+      units.assign(before.begin(), before.end());
     }
     return units;
   }
@@ -253,12 +256,7 @@ class Repair {
   void ListUnits() {
     units_.resize(load_.size());
     listed_.resize(load_.size());
-    begin_.assign(load_.size() + 1, 0);
-    by_rank_ = workspace_.Take<uint32_t>(rank_.size());
-    for (uint32_t r : rank_) ++begin_[r + 1];
-    for (size_t r = 1; r < begin_.size(); ++r) begin_[r] += begin_[r - 1];
-    std::vector<uint32_t> next = begin_;
-    for (uint32_t u = 0; u < rank_.size(); ++u) by_rank_[next[rank_[u]]++] = u;
+    by_rank_ = ByRank(rank_, load_.size(), workspace_.Take<uint32_t>(rank_.size()));
   }
 
   const SwapProblem& problem_;
@@ -270,8 +268,7 @@ class Repair {
   std::vector<Shares> load_;                  // of every rank
   std::vector<std::vector<uint32_t>> units_;  // of every rank that was looked at; see UnitsOf
   std::vector<bool> listed_;
-  std::span<uint32_t> by_rank_;  // all units before the first exchange, by rank, large ones first
-  std::vector<uint32_t> begin_;  // [ranks + 1] where each rank's begin there
+  ByRank by_rank_;  // as it was before the first exchange, large units first
   std::vector<uint32_t> partners_;
   Side giver_, taker_;
 };
