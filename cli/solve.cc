@@ -1,7 +1,3 @@
-#include <malloc.h>
-#include <sys/mman.h>
-
-#include <cstdlib>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -116,24 +112,7 @@ absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
   return ContextParallelFromTrace(samples, options);
 }
 
-// Else every table of a first plan is fresh memory from the kernel, page by page, and a third of the plan's
-// time goes into that: the heap keeps what is freed, and grows in large pages where the kernel has them.
-void PrepareHeap() {
-  constexpr size_t kReserved = size_t{1} << 29, kLargePage = size_t{1} << 21;
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  // Reserved, not used: only what is written takes memory.
-  void* piece = std::malloc(kReserved);
-  size_t left = kReserved;
-  void* pages = piece;
-  if (piece != nullptr && std::align(kLargePage, kReserved - kLargePage, pages, left) != nullptr) {
-    madvise(pages, kReserved - kLargePage, MADV_HUGEPAGE);
-  }
-  std::free(piece);
-}
-
 absl::Status RunSolve(const SolveArguments& arguments) {
-  PrepareHeap();
   EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem problem,
                             arguments.trace.empty() ? ParseProblem(ReadAll(std::cin)) : FromTrace(arguments));
   EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, Solve(problem));
