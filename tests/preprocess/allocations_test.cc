@@ -5,16 +5,10 @@
 
 #include "preprocess/processor.h"
 #include "tests/preprocess/files.h"
+#include "tests/preprocess/items.h"
 
 namespace evenkeel {
 namespace {
-
-ProcessorSpec Spec() {
-  ProcessorSpec spec;
-  spec.vision = GoldenPath("processors/qwen2-vl");
-  spec.audio = GoldenPath("processors/qwen2-audio");
-  return spec;
-}
 
 void ExpectNoneIn(const Processor& processor, Medium medium, const std::string& name) {
   const Bytes bytes = Golden(name);
@@ -41,16 +35,16 @@ void ExpectNoneIn(const Processor& processor, Medium medium, const std::string& 
 }
 
 TEST(Allocations, PicturesMakeNoneOnceAThreadHasItsScratch) {
-  const auto processor = *Processor::LoadMedia(Spec(), Limits{});
+  const auto processor = *Processor::LoadMedia(GoldenSpec(), Limits{});
   for (const std::string name :
        {"smooth.jpg", "turned-6.jpg", "scene.png", "rgba.png", "palette.png", "rgba.webp"})
     ExpectNoneIn(*processor, Medium::kImage, "pictures/" + name);
 }
 
 TEST(Allocations, ClipsMakeNoneOnceAThreadHasItsScratch) {
-  ProcessorSpec unpadded = Spec();
+  ProcessorSpec unpadded = GoldenSpec();
   unpadded.audio = GoldenPath("processors/qwen3-omni");
-  for (const ProcessorSpec& spec : {Spec(), unpadded}) {
+  for (const ProcessorSpec& spec : {GoldenSpec(), unpadded}) {
     const auto processor = *Processor::LoadMedia(spec, Limits{});
     for (const std::string name : {"stereo.wav", "stereo.flac", "stereo-alac.m4a", "stereo.mp3", "stereo.m4a",
                                    "stereo.ac3", "stereo.opus", "mulaw.wav", "float.wav", "voice.wav",
@@ -60,10 +54,10 @@ TEST(Allocations, ClipsMakeNoneOnceAThreadHasItsScratch) {
 }
 
 TEST(Allocations, VideosMakeNoneOnceAThreadHasItsScratch) {
-  ProcessorSpec uniform = Spec();
+  ProcessorSpec uniform = GoldenSpec();
   uniform.frame_rule = "uniform";
   uniform.apply_video_rotation = true;
-  for (const ProcessorSpec& spec : {Spec(), uniform}) {
+  for (const ProcessorSpec& spec : {GoldenSpec(), uniform}) {
     const auto processor = *Processor::LoadMedia(spec, Limits{});
     for (const std::string name : {"h264.mp4", "h264-open.mp4", "h264-variable.mkv", "h264-rotated.mp4",
                                    "h264-10-bits.mkv", "hevc.mp4", "mpeg4-b.mp4", "mpeg4.avi", "mjpeg.avi",

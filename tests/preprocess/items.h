@@ -10,6 +10,14 @@
 
 namespace evenkeel {
 
+// Pictures and video of Qwen2-VL, audio of Qwen2-Audio.
+inline ProcessorSpec GoldenSpec() {
+  ProcessorSpec spec;
+  spec.vision = GoldenPath("processors/qwen2-vl");
+  spec.audio = GoldenPath("processors/qwen2-audio");
+  return spec;
+}
+
 struct Item {
   absl::Status status;
   MediaFacts facts;

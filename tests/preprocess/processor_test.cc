@@ -12,13 +12,6 @@
 namespace evenkeel {
 namespace {
 
-ProcessorSpec Spec() {
-  ProcessorSpec spec;
-  spec.vision = GoldenPath("processors/qwen2-vl");
-  spec.audio = GoldenPath("processors/qwen2-audio");
-  return spec;
-}
-
 struct Source {
   Medium medium;
   std::string name;
@@ -44,26 +37,26 @@ absl::StatusOr<Bytes> FirstField(const ProcessorSpec& spec, const Limits& limits
 }
 
 TEST(Processor, TheHeadersExampleWorks) {
-  absl::StatusOr<Bytes> field = FirstField(Spec(), Limits{}, Golden("images/baseline-420.jpg"));
+  absl::StatusOr<Bytes> field = FirstField(GoldenSpec(), Limits{}, Golden("images/baseline-420.jpg"));
   ASSERT_TRUE(field.ok()) << field.status();
   EXPECT_EQ(field->size() % 588, 0u);  // u8 patches of one frame
 }
 
 TEST(Processor, ProducesTheSameBytesEveryTime) {
   for (const Source& source : Sources()) {
-    Item first = Make(Spec(), source.medium, source.name);
-    Item second = Make(Spec(), source.medium, source.name);
+    Item first = Make(GoldenSpec(), source.medium, source.name);
+    Item second = Make(GoldenSpec(), source.medium, source.name);
     ASSERT_TRUE(first.status.ok()) << source.name << " " << first.status;
     EXPECT_EQ(first.fields, second.fields) << source.name;
   }
 }
 
 TEST(Processor, AnInvalidItemIsZeroRowsOfThePlannedSizeWithTheSameMetadata) {
-  auto processor = Processor::LoadMedia(Spec(), Limits{});
+  auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
   ASSERT_TRUE(processor.ok()) << processor.status();
   for (const Source& source : Sources()) {
     SCOPED_TRACE(source.name);
-    Item good = Make(Spec(), source.medium, source.name);
+    Item good = Make(GoldenSpec(), source.medium, source.name);
     ASSERT_TRUE(good.status.ok());
     std::vector<Bytes> fields;
     for (const Bytes& field : good.fields) fields.emplace_back(field.size(), std::byte{0x77});
@@ -77,9 +70,9 @@ TEST(Processor, AnInvalidItemIsZeroRowsOfThePlannedSizeWithTheSameMetadata) {
 }
 
 TEST(Processor, AnItemOfOtherLengthsThanPlannedIsDataLoss) {
-  auto processor = Processor::LoadMedia(Spec(), Limits{});
+  auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
   for (const Source& source : Sources()) {
-    Item good = Make(Spec(), source.medium, source.name);
+    Item good = Make(GoldenSpec(), source.medium, source.name);
     std::vector<std::span<std::byte>> spans(good.fields.begin(), good.fields.end());
     Bytes bytes = Golden(source.name);
     ItemRequest request{source.medium, SuffixOf(source.name), bytes, good.facts, good.lengths};
@@ -89,7 +82,7 @@ TEST(Processor, AnItemOfOtherLengthsThanPlannedIsDataLoss) {
 }
 
 TEST(Processor, AnImageOfOtherDimensionsThanItsFactsIsDataLoss) {
-  auto processor = Processor::LoadMedia(Spec(), Limits{});
+  auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
   Bytes bytes = Golden("images/baseline-420.jpg");
   MediaFacts facts = *(*processor)->Probe(Medium::kImage, "jpg", bytes);
   facts.width += 1;
@@ -97,9 +90,9 @@ TEST(Processor, AnImageOfOtherDimensionsThanItsFactsIsDataLoss) {
 }
 
 TEST(Processor, BuffersOfAnotherSizeAreTheCallersFault) {
-  auto processor = Processor::LoadMedia(Spec(), Limits{});
+  auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
   for (const Source& source : Sources()) {
-    Item good = Make(Spec(), source.medium, source.name);
+    Item good = Make(GoldenSpec(), source.medium, source.name);
     good.fields[0].pop_back();
     std::vector<std::span<std::byte>> spans(good.fields.begin(), good.fields.end());
     Bytes bytes = Golden(source.name);
@@ -109,7 +102,7 @@ TEST(Processor, BuffersOfAnotherSizeAreTheCallersFault) {
 }
 
 TEST(Processor, DummiesAreMeasurableAndFillable) {
-  auto processor = Processor::LoadMedia(Spec(), Limits{});
+  auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
   for (Phase phase : kEncoderPhases) {
     MediaFacts facts = (*processor)->DummyFacts(phase);
     EXPECT_EQ(PhaseOf(facts.medium), phase);
@@ -125,10 +118,10 @@ TEST(Processor, DummiesAreMeasurableAndFillable) {
 }
 
 TEST(Processor, TheDigestNamesWhatValuesDependOn) {
-  Digest base = (*Processor::LoadMedia(Spec(), Limits{}))->digest();
-  EXPECT_EQ((*Processor::LoadMedia(Spec(), Limits{}))->digest(), base);
+  Digest base = (*Processor::LoadMedia(GoldenSpec(), Limits{}))->digest();
+  EXPECT_EQ((*Processor::LoadMedia(GoldenSpec(), Limits{}))->digest(), base);
   auto differs = [&](auto change) {
-    ProcessorSpec spec = Spec();
+    ProcessorSpec spec = GoldenSpec();
     change(spec);
     return (*Processor::LoadMedia(spec, Limits{}))->digest() != base;
   };
@@ -141,16 +134,16 @@ TEST(Processor, TheDigestNamesWhatValuesDependOn) {
 }
 
 TEST(Processor, WithoutATokenizerSequencesAreRefused) {
-  auto processor = Processor::LoadMedia(Spec(), Limits{});
+  auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
   EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->BuildSequence({}, {}, {}).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->MeasureSequence({}, {}, {}).status()));
-  EXPECT_FALSE(Processor::Load(Spec(), Limits{}).ok()) << "Load needs the tokenizer's folder";
+  EXPECT_FALSE(Processor::Load(GoldenSpec(), Limits{}).ok()) << "Load needs the tokenizer's folder";
 }
 
 TEST(Processor, BrokenMediaBesideTheTreeGiveErrorsOfAType) {
   std::string shared = SharedFolder();
   if (shared.empty()) GTEST_SKIP() << "no folder of media beside the tree";
-  auto processor = Processor::LoadMedia(Spec(), Limits{});
+  auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
   Bytes jpeg = ReadBytes(shared + "/media/broken/truncated.jpg");
   EXPECT_TRUE(absl::IsInvalidArgument((*processor)->Probe(Medium::kImage, "jpg", jpeg).status()));
   Bytes avi = ReadBytes(shared + "/media/broken/Megamind_bugy.avi");
