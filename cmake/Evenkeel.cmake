@@ -52,6 +52,10 @@ function(evenkeel_test name)
     # UCX's hooks into mmap and munmap run where the sanitizers' threads have begun to end.
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_EVENTS=n)
   endif()
+  if(EVENKEEL_SANITIZE MATCHES thread)
+    target_link_options(${name} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/tests/tsan.ld)
+    set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tsan.ld)
+  endif()
   # The rooms with threads are the ones that the tsan preset builds and runs.
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME room)
   if(room MATCHES "^(transport|server|client)$")
