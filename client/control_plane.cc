@@ -39,6 +39,9 @@ OpenedSession FromMessage(const pb::OpenSessionReply& reply) {
   return {reply.session_id(), reply.address(), reply.transport_detail(), FromMessage(reply.worker())};
 }
 
+// The answer to a call that nobody waits for.
+constexpr auto kAcknowledged = [](const auto&) -> absl::StatusOr<Woken> { return Woken(); };
+
 // What a worker said last, or nothing where the event is of a kind that this release does not know.
 std::optional<PartEvent> FromMessage(const pb::PartEvent& message) {
   PartEvent out;
@@ -74,6 +77,14 @@ std::optional<PartEvent> FromMessage(const pb::PartEvent& message) {
   return std::nullopt;
 }
 
+using Stub = pb::Worker::Stub;
+
+// A member of the stub that prepares a call of one answer.
+template <typename Request, typename Reply>
+using Prepare = std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> (Stub::*)(grpc::ClientContext*,
+                                                                                  const Request&,
+                                                                                  grpc::CompletionQueue*);
+
 // One call in flight. At most one operation is with the completion queue, so the call itself is the tag.
 class Call {
  public:
@@ -106,9 +117,10 @@ class UnaryCall : public Call {
   UnaryCall(CallId id, Inbox* inbox, absl::Duration timeout, Translate translate)
       : Call(id, inbox, timeout), translate_(std::move(translate)) {}
 
-  template <typename Prepare>
-  void Start(Prepare prepare) {
-    reader_ = prepare(&context_);
+  template <typename Request>
+  void Start(Stub& stub, Prepare<Request, Reply> prepare, const Request& request,
+             grpc::CompletionQueue* queue) {
+    reader_ = (stub.*prepare)(&context_, request, queue);
     reader_->StartCall();
     reader_->Finish(&reply_, &status_, this);
   }
@@ -136,7 +148,7 @@ class PartCall : public Call {
  public:
   using Call::Call;
 
-  void Start(pb::Worker::Stub& stub, const pb::RequestPartRequest& request, grpc::CompletionQueue* queue) {
+  void Start(Stub& stub, const pb::RequestPartRequest& request, grpc::CompletionQueue* queue) {
     reader_ = stub.PrepareAsyncRequestPart(&context_, request, queue);
     reader_->StartCall(this);
   }
@@ -186,11 +198,7 @@ class GrpcControlPlane : public ControlPlane {
     auto translate = [](const pb::DescribeReply& reply) -> absl::StatusOr<WorkerDescription> {
       return FromMessage(reply);
     };
-    MutexLock lock(mutex_);
-    pb::Worker::Stub& stub = StubFor(endpoint);
-    return StartUnary<pb::DescribeReply>(timeout, translate, [&](grpc::ClientContext* context) {
-      return stub.PrepareAsyncDescribe(context, {}, &queue_);
-    });
+    return StartUnary(endpoint, &Stub::PrepareAsyncDescribe, pb::DescribeRequest(), timeout, translate);
   }
 
   CallId OpenSession(const std::string& endpoint, const SessionRequest& session,
@@ -206,22 +214,13 @@ class GrpcControlPlane : public ControlPlane {
     auto translate = [](const pb::OpenSessionReply& reply) -> absl::StatusOr<OpenedSession> {
       return FromMessage(reply);
     };
-    MutexLock lock(mutex_);
-    pb::Worker::Stub& stub = StubFor(endpoint);
-    return StartUnary<pb::OpenSessionReply>(timeout, translate, [&](grpc::ClientContext* context) {
-      return stub.PrepareAsyncOpenSession(context, request, &queue_);
-    });
+    return StartUnary(endpoint, &Stub::PrepareAsyncOpenSession, request, timeout, translate);
   }
 
   CallId CloseSession(const std::string& endpoint, uint64_t session, absl::Duration timeout) override {
     pb::CloseSessionRequest request;
     request.set_session_id(session);
-    auto translate = [](const pb::CloseSessionReply&) -> absl::StatusOr<Woken> { return Woken(); };
-    MutexLock lock(mutex_);
-    pb::Worker::Stub& stub = StubFor(endpoint);
-    return StartUnary<pb::CloseSessionReply>(timeout, translate, [&](grpc::ClientContext* context) {
-      return stub.PrepareAsyncCloseSession(context, request, &queue_);
-    });
+    return StartUnary(endpoint, &Stub::PrepareAsyncCloseSession, request, timeout, kAcknowledged);
   }
 
   CallId DescribeStep(const std::string& endpoint, uint64_t session, uint64_t step, uint32_t rank,
@@ -231,11 +230,7 @@ class GrpcControlPlane : public ControlPlane {
     request.set_step(step);
     request.set_rank(rank);
     auto translate = [step](const pb::DescribeStepReply& reply) { return CheckDescription(reply, step); };
-    MutexLock lock(mutex_);
-    pb::Worker::Stub& stub = StubFor(endpoint);
-    return StartUnary<pb::DescribeStepReply>(timeout, translate, [&](grpc::ClientContext* context) {
-      return stub.PrepareAsyncDescribeStep(context, request, &queue_);
-    });
+    return StartUnary(endpoint, &Stub::PrepareAsyncDescribeStep, request, timeout, translate);
   }
 
   CallId RequestPart(const std::string& endpoint, const PartRequest& part, absl::Duration timeout) override {
@@ -260,12 +255,7 @@ class GrpcControlPlane : public ControlPlane {
     pb::ReportWaitRequest request;
     request.set_session_id(session);
     request.set_consumer_wait_seconds(wait_seconds);
-    auto translate = [](const pb::ReportWaitReply&) -> absl::StatusOr<Woken> { return Woken(); };
-    MutexLock lock(mutex_);
-    pb::Worker::Stub& stub = StubFor(endpoint);
-    return StartUnary<pb::ReportWaitReply>(timeout, translate, [&](grpc::ClientContext* context) {
-      return stub.PrepareAsyncReportWait(context, request, &queue_);
-    });
+    return StartUnary(endpoint, &Stub::PrepareAsyncReportWait, request, timeout, kAcknowledged);
   }
 
   void Cancel(CallId call) override {
@@ -286,8 +276,8 @@ class GrpcControlPlane : public ControlPlane {
   }
 
  private:
-  pb::Worker::Stub& StubFor(const std::string& endpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::unique_ptr<pb::Worker::Stub>& stub = stubs_[endpoint];
+  Stub& StubFor(const std::string& endpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::unique_ptr<Stub>& stub = stubs_[endpoint];
     if (stub == nullptr) {
       grpc::ChannelArguments arguments = transport::ClientArguments();
       if (!certified_name_.empty()) arguments.SetSslTargetNameOverride(certified_name_);
@@ -296,11 +286,12 @@ class GrpcControlPlane : public ControlPlane {
     return *stub;
   }
 
-  template <typename Reply, typename Translate, typename Prepare>
-  CallId StartUnary(absl::Duration timeout, Translate translate, Prepare prepare)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  template <typename Request, typename Reply, typename Translate>
+  CallId StartUnary(const std::string& endpoint, Prepare<Request, Reply> prepare, const Request& request,
+                    absl::Duration timeout, Translate translate) {
+    MutexLock lock(mutex_);
     auto call = std::make_unique<UnaryCall<Reply, Translate>>(++last_id_, inbox_, timeout, translate);
-    call->Start(prepare);
+    call->Start(StubFor(endpoint), prepare, request, &queue_);
     return Keep(std::move(call));
   }
 
@@ -330,7 +321,7 @@ class GrpcControlPlane : public ControlPlane {
   Mutex mutex_;  // taken before the inbox's
   CondVar ended_;
   CallId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, std::unique_ptr<pb::Worker::Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::unique_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
   std::map<CallId, std::unique_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
