@@ -144,7 +144,7 @@ TEST_P(Conformance, ReportsAPayloadWhoseHashIsWrong) {
     std::vector<std::byte> payload = Payload(bytes, 1), received(bytes);
     Outcome sent, arrived;
     Expect(1, bytes, &received, &arrived);
-    source().Send(1, bytes, payload, DigestOf(Payload(bytes, 2)), absl::Seconds(20), sent.callback());
+    source().Send(1, bytes, payload, DigestOf(Payload(bytes, 2)), absl::Seconds(50), sent.callback());
     EXPECT_EQ(CodeOf(arrived), StatusCode::kDataLoss);
     EXPECT_TRUE(sent.Wait().ok());
   }
@@ -307,7 +307,7 @@ TEST_P(Conformance, CancelAtAnyMomentLeavesTheBufferAlone) {
     ASSERT_TRUE(Transfer(session, 1, Payload(10, 1), &warm).ok());
     Outcome arrived, sent;
     Expect(session, 2, &buffer, &arrived);
-    source().Send(session, 2, payload, hash, absl::Seconds(20), sent.callback());
+    source().Send(session, 2, payload, hash, absl::Seconds(50), sent.callback());
     absl::SleepFor(absl::Milliseconds(delay));
     sink().Cancel(session, 2);
     ASSERT_TRUE(arrived.done());

@@ -25,7 +25,7 @@ class Conformance : public testing::TestWithParam<Backend> {
   absl::Status Transfer(SessionId session, RequestId request, const std::vector<std::byte>& payload,
                         std::vector<std::byte>* received);
   void Send(SessionId session, RequestId request, const std::vector<std::byte>& payload, Outcome* outcome,
-            absl::Duration timeout = absl::Seconds(20));
+            absl::Duration timeout = absl::Seconds(50));
   void Expect(SessionId session, RequestId request, std::vector<std::byte>* buffer, Outcome* outcome);
 
   std::unique_ptr<WorkerSide> worker_;

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kParts = 8;
 constexpr size_t kPartBytes = 24 << 20;
-constexpr int kSendTimeoutMillis = 2000;
+// The first part must arrive, on a busy machine, too; the others meet what the test does.
+constexpr int kFirstSendTimeoutMillis = 30'000, kSendTimeoutMillis = 2000;
 
 class PeerFailure : public testing::TestWithParam<Backend> {
  protected:
@@ -31,7 +32,8 @@ class PeerFailure : public testing::TestWithParam<Backend> {
       ASSERT_EQ(sink_->Ask(absl::StrCat("expect 1 ", i, " ", kPartBytes), "expecting"), "");
     }
     for (int i = 1; i <= kParts; ++i) {
-      source_->Tell(absl::StrCat("send 1 ", i, " ", kPartBytes, " ", kSendTimeoutMillis));
+      source_->Tell(absl::StrCat("send 1 ", i, " ", kPartBytes, " ",
+                                 i == 1 ? kFirstSendTimeoutMillis : kSendTimeoutMillis));
     }
   }
   std::string Received(int request) { return sink_->Hear(absl::StrCat("received ", request)); }
@@ -40,7 +42,7 @@ class PeerFailure : public testing::TestWithParam<Backend> {
   void ExpectANewSessionWorks(int session) {
     ASSERT_TRUE(OpenSession(*source_, *sink_, session));
     ASSERT_EQ(sink_->Ask(absl::StrCat("expect ", session, " 99 3000000"), "expecting"), "");
-    source_->Tell(absl::StrCat("send ", session, " 99 3000000 10000"));
+    source_->Tell(absl::StrCat("send ", session, " 99 3000000 30000"));
     EXPECT_EQ(Received(99), "OK");
     EXPECT_EQ(Sent(99), "OK");
   }
@@ -82,8 +84,7 @@ TEST_P(PeerFailure, AStoppedSourceIsEndedByCancelAndFindsNothingToWriteIntoWhenI
   for (int i = 1; i <= kParts; ++i) EXPECT_NE(Sent(i), "timeout") << i;
   EXPECT_EQ(sink_->Ask("disconnect 1", "disconnected"), "");
   EXPECT_EQ(source_->Ask("disconnect 1", "disconnected"), "");
-  sink_->Tell("check");
-  EXPECT_EQ(sink_->Hear("intact"), "");
+  EXPECT_EQ(sink_->Ask("check", "buffers"), "intact");
   ExpectANewSessionWorks(2);
 }
 
@@ -97,8 +98,7 @@ TEST_P(PeerFailure, ASinkWithAStoppedSourceCanBeDestroyed) {
   ASSERT_EQ(sink_->Ask("fill", "filled"), "");
   source_->Signal(SIGCONT);
   for (int i = 1; i <= kParts; ++i) EXPECT_NE(Sent(i), "timeout") << i;
-  sink_->Tell("check");
-  EXPECT_EQ(sink_->Hear("intact"), "");
+  EXPECT_EQ(sink_->Ask("check", "buffers"), "intact");
 }
 
 TEST_P(PeerFailure, AStoppedSinkIsEndedByTheSendersDeadline) {
@@ -170,6 +170,8 @@ TEST_P(PeerFailure, APeerThatDiesInTheHandshakeHarmsNobody) {
 // Two processes, each in a network of its own, joined by a wire that the test can cut.
 class NetworkFailure : public PeerFailure {
  protected:
+  static constexpr absl::Duration kConnectTimeout = absl::Seconds(4);
+
   static bool Shell(const std::string& command) {
     return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
   }
@@ -201,10 +203,10 @@ class NetworkFailure : public PeerFailure {
     }
     // A device that was just set up counts as running a moment later.
     for (PeerProcess* peer : {source_.get(), sink_.get()}) {
-      bool started = peer->Start();
+      bool started = peer->Start(kConnectTimeout);
       for (int i = 0; i < 100 && !started; ++i) {
         usleep(50'000);
-        started = peer->Start();
+        started = peer->Start(kConnectTimeout);
       }
       ASSERT_TRUE(started) << peer->address;
     }

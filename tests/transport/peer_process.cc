@@ -93,8 +93,8 @@ std::string PeerProcess::Hear(const std::string& word, absl::Duration timeout) {
   return "timeout";
 }
 
-bool PeerProcess::Start() {
-  std::istringstream answer(Ask("start", "start"));
+bool PeerProcess::Start(absl::Duration connect_timeout) {
+  std::istringstream answer(Ask(absl::StrCat("start ", absl::ToInt64Milliseconds(connect_timeout)), "start"));
   std::string outcome;
   answer >> outcome >> address >> endpoint;
   if (outcome != "good") address = answer.str();

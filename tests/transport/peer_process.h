@@ -25,13 +25,14 @@ class PeerProcess {
   void Tell(const std::string& line);
   // The rest of the next line that begins with `word` (earlier ones that do not are kept for later);
   // "timeout".
-  std::string Hear(const std::string& word, absl::Duration timeout = absl::Seconds(20));
+  std::string Hear(const std::string& word, absl::Duration timeout = absl::Seconds(60));
   std::string Ask(const std::string& line, const std::string& word) {
     Tell(line);
     return Hear(word);
   }
-  // "start", and what it answered. False, with the reason in `address`, where it cannot.
-  bool Start();
+  // "start", and what it answered. False, with the reason in `address`, where it cannot. Only who waits for
+  // `connect_timeout` to pass makes it short: a busy machine takes seconds to connect.
+  bool Start(absl::Duration connect_timeout = absl::Seconds(30));
   std::string address, endpoint;
 
  private:

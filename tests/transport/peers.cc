@@ -34,6 +34,7 @@ Options OptionsFor(Backend backend) {
   options.name = backend == Backend::kGrpc ? "grpc" : "ucx";
   options.shared_memory = backend == Backend::kSharedMemory;
   options.loopback_only = true;
+  options.connect_timeout = absl::Seconds(30);
   return options;
 }
 

@@ -22,6 +22,7 @@ namespace evenkeel::transport {
 enum class Backend { kUcx, kGrpc, kSharedMemory };
 std::string BackendName(Backend backend);  // "ucx", "grpc", "shared_memory"
 Backend BackendFromName(const std::string& name);
+// On loopback, with time to connect for a busy machine.
 Options OptionsFor(Backend backend);
 
 // A source, with the server that a grpc one needs.
@@ -49,7 +50,7 @@ class Outcome {
  public:
   Done callback();
   // DeadlineExceeded with a message of its own where nothing came in time.
-  absl::Status Wait(absl::Duration timeout = absl::Seconds(20));
+  absl::Status Wait(absl::Duration timeout = absl::Seconds(60));
   bool done() { return calls() > 0; }
   int calls();
 

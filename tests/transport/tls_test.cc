@@ -56,7 +56,6 @@ class MutualTls : public testing::Test {
   absl::Status Fetch(const std::shared_ptr<grpc::ChannelCredentials>& credentials,
                      const std::shared_ptr<grpc::ServerCredentials>& server_credentials) {
     Options options = OptionsFor(Backend::kGrpc);
-    options.connect_timeout = absl::Seconds(5);
     std::unique_ptr<GrpcSource> source = *MakeGrpcSource(options);
     grpc::ServerBuilder builder;
     ConfigureServer(builder);
@@ -70,7 +69,7 @@ class MutualTls : public testing::Test {
     EXPECT_TRUE(source->Connect(1, "", SecretOf(1)).ok());
     EXPECT_TRUE(sink->Connect(1, absl::StrCat("127.0.0.1:", port), "", SecretOf(1)).ok());
     sink->Expect(1, 1, received, arrived.callback());
-    source->Send(1, 1, payload, DigestOf(payload), absl::Seconds(10), sent.callback());
+    source->Send(1, 1, payload, DigestOf(payload), absl::Seconds(50), sent.callback());
     absl::Status status = arrived.Wait();
     source->Stop();
     server->Shutdown();
