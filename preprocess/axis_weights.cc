@@ -122,17 +122,12 @@ uint32_t DigitsFor(WeightForm form, int32_t least, int32_t most) {
 }
 
 void PackWords(const int32_t* values, size_t count, uint32_t digits, int32_t* packed) {
-  auto lane = [](int32_t a, int32_t b) {
-    return static_cast<int32_t>((a & 0xffff) | static_cast<uint32_t>(b) << 16);
-  };
-  constexpr int kLow = AxisWeights::kLowBits, kMask = (1 << kLow) - 1;
+  auto lower = [](int32_t value) { return static_cast<uint32_t>(value) & 0xffff; };
+  // What is left when the lower digit, which is signed, has been taken.
+  auto upper = [](int32_t value) { return static_cast<uint32_t>((value + 0x8000) >> 16) & 0xff; };
   for (size_t i = 0; i < count; i += 2, values += 2) {
-    if (digits == 1) {
-      *packed++ = lane(values[0], values[1]);
-    } else {
-      *packed++ = lane(values[0] >> kLow, values[1] >> kLow);
-      *packed++ = lane(values[0] & kMask, values[1] & kMask);
-    }
+    if (digits == 2) *packed++ = static_cast<int32_t>((upper(values[0]) | upper(values[1]) << 8) * 0x10001);
+    *packed++ = static_cast<int32_t>(lower(values[0]) | lower(values[1]) << 16);
   }
 }
 

@@ -31,17 +31,16 @@ struct Axis {
 };
 
 // How the vector instructions take inputs and weights: a lane of 32 bits holds a group of neighbouring
-// inputs, and a weight is the sum of digits of the same width. Groups begin at multiples of their size.
+// inputs, and a weight is the sum of digits. Groups begin at multiples of their size.
 enum class WeightForm : uint8_t {
-  kWords,  // two inputs of 16 bits; digits: w, or w >> kLowBits and the low bits (from 0)
+  kWords,  // two inputs of 16 bits; digits: w as 16 bits, or before its lowest 16 bits, both signed, the rest
+           // as 8 bits, twice: |255 * rest| of two inputs fit 16 bits
   kBytes,  // four inputs of 8 bits; digits of 8 bits, signed, the highest first
 };
 
 constexpr uint32_t GroupOf(WeightForm form) { return form == WeightForm::kWords ? 2 : 4; }
 
 struct AxisWeights {
-  static constexpr int kLowBits = 15;
-
   uint32_t in = 0;
   uint32_t group = 0;                 // inputs of a group
   uint32_t digits = 0;                // of a weight

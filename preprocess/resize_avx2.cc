@@ -1,6 +1,8 @@
 // Sixteen rows are filtered at once: a vector holds one channel of one pair of pixels in all rows, so that
 // every lane of every multiplication is of use and a weight is loaded once for all rows. Rows are brought
-// into that order in steps of four pixels; what the outputs to come still need of it slides to the front.
+// into that order in steps of four pixels, in a ring of what the outputs to come still need of it. A weight
+// of more than 16 bits is the sum of two digits: the lower one multiplies words, the upper one bytes, of
+// which one instruction takes twice as many.
 #include "preprocess/resize_avx2.h"
 
 #ifdef __x86_64__
@@ -20,9 +22,10 @@
 namespace evenkeel {
 namespace {
 
-constexpr size_t kPairValues =
-    3 * 2 * kBandRows;                // 16-bit values of a pair of pixels in all rows and channels
-constexpr uint32_t kSlackPairs = 64;  // how far ahead pairs are made
+// A pair of pixels in all rows: for each channel a vector of bytes, and the same as two vectors of words.
+constexpr size_t kChannelBytes = 2 * kBandRows;
+constexpr size_t kPairBytes = 3 * 3 * kChannelBytes;
+constexpr uint32_t kSlackPairs = 16;  // how far ahead pairs are made
 constexpr size_t kAhead = 512;        // bytes of a row
 
 EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
@@ -31,12 +34,18 @@ EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
 EVENKEEL_AVX2_INLINE __m256i Load256(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
+// A lane in all lanes. As an instruction: from the intrinsic GCC 12 makes moves through other registers.
+EVENKEEL_AVX2_INLINE __m256i Broadcast(const int32_t* lane) {
+  __m256i lanes;
+  asm("vpbroadcastd %1, %0" : "=x"(lanes) : "m"(*lane));
+  return lanes;
+}
 EVENKEEL_AVX2_INLINE void Store256(void* to, __m256i value) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), value);
 }
 
 // Four pixels of 16 rows -> two pairs; rows in the order 0-3 8-11, 4-7 12-15. Reads 16 bytes of each row.
-EVENKEEL_AVX2_INLINE void MakePairs(const uint8_t* const rows[kBandRows], size_t at, int16_t* out) {
+EVENKEEL_AVX2_INLINE void MakePairs(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
   // r0 r1 g0 g1 b0 b1 r2 r3 g2 g3 b2 b3
   const __m256i order = _mm256_setr_epi8(0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1,  //
                                          0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1);
@@ -62,57 +71,132 @@ EVENKEEL_AVX2_INLINE void MakePairs(const uint8_t* const rows[kBandRows], size_t
     a[3] = _mm256_unpackhi_epi64(high01, high23);
   }
   const __m256i zero = _mm256_setzero_si256();
-  for (int i = 0; i < 6; ++i) {
-    Store256(out + 32 * i, _mm256_unpacklo_epi8(a[i], zero));
-    Store256(out + 32 * i + 16, _mm256_unpackhi_epi8(a[i], zero));
+  for (int i = 0; i < 6; ++i, out += 3 * kChannelBytes) {
+    Store256(out, a[i]);
+    Store256(out + kChannelBytes, _mm256_unpacklo_epi8(a[i], zero));
+    Store256(out + 2 * kChannelBytes, _mm256_unpackhi_epi8(a[i], zero));
   }
 }
 
-// sum += values * weights. The sums of a loop fill the registers; without the barrier the compiler would
-// compute all products first and keep them in memory.
+// The pairs that the outputs to come need, in a ring that is hardly larger than what one output needs: they
+// are so many bytes that the nearest cache holds little more, and that moving them would show.
+class PairRing {
+ public:
+  // Has room for what an output of `axis` needs and some more; the first pairs to come are those of its first
+  // one.
+  PairRing(AlignedMemory& memory, const AxisWeights& axis)
+      : capacity_((axis.groups_per_output + 3 + kSlackPairs) & ~1u),
+        memory_(memory.Get<uint8_t>(capacity_ * kPairBytes)),
+        lap_(axis.first_group[0] & ~1u),
+        end_(lap_) {}
+
+  uint32_t end() const { return end_; }  // of the pairs that are there
+  // And at most, while `first` and those after it are needed. Pairs come by two.
+  uint32_t limit(uint32_t first) const { return (first & ~1u) + capacity_; }
+  // Pairs before `first` are not needed any more. It never goes back, nor beyond end().
+  void KeepFrom(uint32_t first) {
+    if (first - lap_ >= capacity_) lap_ += capacity_;
+  }
+  // Where the next two go.
+  uint8_t* AddTwo() {
+    const uint32_t at = end_ - lap_;
+    end_ += 2;
+    return memory_ + kPairBytes * (at < capacity_ ? at : at - capacity_);
+  }
+  // Of `wanted` pairs from `first`, the one that is kept, `count` lie at `from` and any others at begin().
+  struct Run {
+    const uint8_t* from;
+    uint32_t count;
+  };
+  Run From(uint32_t first, uint32_t wanted) const {
+    const uint32_t at = first - lap_;
+    return {memory_ + kPairBytes * at, std::min(wanted, capacity_ - at)};
+  }
+  const uint8_t* begin() const { return memory_; }
+
+ private:
+  const uint32_t capacity_;  // even
+  uint8_t* const memory_;
+  uint32_t lap_;  // the pair at begin() when the first one that is kept was put down
+  uint32_t end_;
+};
+
+// sum += values * weights. The addition as an instruction: from the intrinsic GCC 12 makes copies of the
+// sums, or all products first, in memory.
 EVENKEEL_AVX2_INLINE void Accumulate(__m256i& sum, __m256i values, __m256i weights) {
-  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(values, weights));
-  asm("" : "+x"(sum));
+  asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(values, weights)));
 }
+// The same of bytes and upper digits. 16 bits of these sums are enough: the others would be shifted out.
+EVENKEEL_AVX2_INLINE void AccumulateUpper(__m256i& sum, __m256i bytes, __m256i digits) {
+  asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(_mm256_maddubs_epi16(bytes, digits)));
+}
+
+// The sums of a vector of pairs of bytes: `first` of those that unpacklo widens, `second` of unpackhi's.
+template <bool kSplit>
+struct Sums {
+  __m256i upper, first, second;
+
+  EVENKEEL_AVX2_INLINE explicit Sums(__m256i half)
+      : upper(_mm256_setzero_si256()), first(half), second(half) {}
+  EVENKEEL_AVX2_INLINE void AddWords(__m256i first_words, __m256i second_words, __m256i digits) {
+    Accumulate(first, first_words, digits);
+    Accumulate(second, second_words, digits);
+  }
+  EVENKEEL_AVX2_INLINE void Finish(__m128i shift) {
+    if constexpr (kSplit) {
+      const __m256i zero = _mm256_setzero_si256();
+      first = _mm256_add_epi32(first, _mm256_unpacklo_epi16(zero, upper));
+      second = _mm256_add_epi32(second, _mm256_unpackhi_epi16(zero, upper));
+    }
+    first = _mm256_sra_epi32(first, shift);
+    second = _mm256_sra_epi32(second, shift);
+  }
+};
 
 // One output pixel of 16 rows, before clipping: of each channel rows 0-3 8-11, then 4-7 12-15.
 template <bool kSplit>
-EVENKEEL_AVX2_INLINE void SumBand(const int16_t* pairs, const AxisWeights& axis, uint32_t x,
+EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis, uint32_t x,
                                   __m256i (&out)[6]) {
   const int32_t* weights = axis.packed_of(x);
+  uint32_t left = axis.num_groups[x];
+  PairRing::Run run = ring.From(axis.first_group[x], left);
   const __m256i half = _mm256_set1_epi32(axis.half);
-  __m256i h0 = kSplit ? _mm256_setzero_si256() : half, h1 = h0, h2 = h0, h3 = h0, h4 = h0, h5 = h0;
-  __m256i l0 = half, l1 = half, l2 = half, l3 = half, l4 = half, l5 = half;
-  for (uint32_t k = axis.num_groups[x]; k > 0; --k, pairs += kPairValues) {
-    const __m256i upper = _mm256_set1_epi32(*weights++);
-    const __m256i lower = kSplit ? _mm256_set1_epi32(*weights++) : upper;
-    auto both = [&](__m256i& h, __m256i& l, const int16_t* from) EVENKEEL_AVX2_INLINE_LAMBDA {
-      const __m256i values = Load256(from);
-      Accumulate(h, values, upper);
-      if (kSplit) Accumulate(l, values, lower);
-    };
-    both(h0, l0, pairs), both(h1, l1, pairs + 16), both(h2, l2, pairs + 32);
-    both(h3, l3, pairs + 48), both(h4, l4, pairs + 64), both(h5, l5, pairs + 80);
+  Sums<kSplit> red(half), green(half), blue(half);
+  while (true) {
+    left -= run.count;
+    for (const uint8_t* at = run.from; run.count > 0; --run.count, at += kPairBytes) {
+      auto values = [at](size_t vector)
+                        EVENKEEL_AVX2_INLINE_LAMBDA { return Load256(at + vector * kChannelBytes); };
+      if constexpr (kSplit) {
+        if (*weights != 0) {  // at a large reduction most outer weights have no upper digit
+          const __m256i upper = Broadcast(weights);
+          AccumulateUpper(red.upper, values(0), upper);
+          AccumulateUpper(green.upper, values(3), upper);
+          AccumulateUpper(blue.upper, values(6), upper);
+        }
+        ++weights;
+      }
+      const __m256i lower = Broadcast(weights++);
+      red.AddWords(values(1), values(2), lower);
+      green.AddWords(values(4), values(5), lower);
+      blue.AddWords(values(7), values(8), lower);
+    }
+    if (left == 0) break;
+    run = {ring.begin(), left};
   }
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
-  auto whole = [&](__m256i h, __m256i l) EVENKEEL_AVX2_INLINE_LAMBDA {
-    if (kSplit) h = _mm256_add_epi32(_mm256_slli_epi32(h, AxisWeights::kLowBits), l);
-    return _mm256_sra_epi32(h, shift);
-  };
-  out[0] = whole(h0, l0), out[1] = whole(h1, l1), out[2] = whole(h2, l2);
-  out[3] = whole(h3, l3), out[4] = whole(h4, l4), out[5] = whole(h5, l5);
+  red.Finish(shift), green.Finish(shift), blue.Finish(shift);
+  out[0] = red.first, out[1] = red.second, out[2] = green.first;
+  out[3] = green.second, out[4] = blue.first, out[5] = blue.second;
 }
 
-using PairWindow = GroupWindow<int16_t, kPairValues>;
-
-// Makes pairs until `needed` are there; those before `first` may go.
-EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, uint32_t needed, PairWindow& window) {
-  window.MakeRoom(first & ~1u, needed);  // an end is even: pairs come by two
+// Makes pairs as far as there is room while those from `first` are needed.
+EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, PairRing& ring) {
   const auto total = static_cast<uint32_t>((band.bytes / 3 + kStepPixels - 1) / kStepPixels * 2);
-  const uint32_t end = std::min(total, window.begin + window.capacity);
-  for (; window.end < end; window.end += 2) {
-    const size_t at = size_t{3} * 2 * window.end;
-    int16_t* out = window.next();
+  const uint32_t end = std::min(total, ring.limit(first));
+  while (ring.end() < end) {
+    const size_t at = size_t{3} * 2 * ring.end();
+    uint8_t* out = ring.AddTwo();
     if (at % 64 < kStepBytes) {  // sixteen rows are more streams than a prefetcher follows
       for (const uint8_t* row : band.row) {
         _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
@@ -120,9 +204,9 @@ EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, uint32_t needed,
     }
     if (at + kStepRead <= band.bytes) {
       MakePairs(band.row, at, out);
-      continue;
+    } else {
+      MakePairs(BandTail(band, at).row, 0, out);
     }
-    MakePairs(BandTail(band, at).row, 0, out);
   }
 }
 
@@ -131,33 +215,39 @@ EVENKEEL_AVX2_INLINE void StoreLanes(__m256i lanes, uint32_t* low, uint32_t* hig
   _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(lanes, 1));
 }
 
+// Output `x`, or the last one where there are fewer.
+template <bool kSplit>
+EVENKEEL_AVX2_INLINE void FilterOne(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
+                                    __m256i (&out)[6]) {
+  x = std::min(x, axis.outputs() - 1);
+  const uint32_t first = axis.first_group[x];
+  ring.KeepFrom(first);
+  if (first + axis.num_groups[x] > ring.end()) Extend(band, first, ring);
+  SumBand<kSplit>(ring, axis, x, out);
+}
+
+// Two outputs as bytes in words: of each channel rows 0-3 of both and 8-11 of both, then the other rows.
+template <bool kSplit>
+EVENKEEL_AVX2_INLINE void FilterTwo(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
+                                    __m256i (&out)[6]) {
+  __m256i first[6], second[6];
+  FilterOne<kSplit>(band, axis, x, ring, first);
+  FilterOne<kSplit>(band, axis, x + 1, ring, second);
+  const __m256i most = _mm256_set1_epi16(255);
+  for (int v = 0; v < 6; ++v) out[v] = _mm256_min_epu16(_mm256_packus_epi32(first[v], second[v]), most);
+}
+
 template <bool kSplit>
 EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
                               BandScratch& scratch, size_t plane, uint32_t* const* out) {
   const BandRows band(rgb, stride, rows, axis.in);
-  PairWindow window;
-  window.capacity = (axis.groups_per_output + 3 + kSlackPairs) & ~1u;
-  window.values = scratch.groups.Get<int16_t>(window.capacity * kPairValues);
-  window.begin = window.end = axis.first_group[0] & ~1u;
-  const __m256i most = _mm256_set1_epi16(255);
-  const uint32_t outputs = axis.outputs();
-  for (uint32_t x = 0; x < outputs; x += 4) {
-    __m256i twos[2][6];  // of outputs, as bytes in 16 bits
-    for (uint32_t two = 0; two < 2; ++two) {
-      __m256i sums[2][6];
-      for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t at = std::min(x + 2 * two + i, outputs - 1);
-        const uint32_t first = axis.first_group[at], needed = first + axis.num_groups[at];
-        if (needed > window.end) Extend(band, first, needed, window);
-        SumBand<kSplit>(window.at(first), axis, at, sums[i]);
-      }
-      for (int v = 0; v < 6; ++v) {
-        twos[two][v] = _mm256_min_epu16(_mm256_packus_epi32(sums[0][v], sums[1][v]), most);
-      }
-    }
-    for (int v = 0; v < 6;
-         ++v) {  // lanes of rows 0-1 2-3 | 8-9 10-11 of two outputs, or of those four further
-      const __m256 a = _mm256_castsi256_ps(twos[0][v]), b = _mm256_castsi256_ps(twos[1][v]);
+  PairRing ring(scratch.groups, axis);
+  for (uint32_t x = 0; x < axis.outputs(); x += 4) {
+    __m256i first[6], second[6];
+    FilterTwo<kSplit>(band, axis, x, ring, first);
+    FilterTwo<kSplit>(band, axis, x + 2, ring, second);
+    for (int v = 0; v < 6; ++v) {  // lanes of rows 0-1 2-3 | 8-9 10-11 of two outputs, or of those 4 further
+      const __m256 a = _mm256_castsi256_ps(first[v]), b = _mm256_castsi256_ps(second[v]);
       const size_t to = plane * (v / 2) + x;
       uint32_t* const* group = out + v % 2 * 2;
       StoreLanes(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), group[0] + to, group[4] + to);
@@ -194,24 +284,24 @@ EVENKEEL_AVX2 void SumColumns(const uint32_t* const* groups, const AxisWeights& 
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   for (size_t at = 0; at < count; at += kColumnStep) {
     const int32_t* weights = axis.packed_of(y);
-    __m256i h[4], l[4];
-    for (int i = 0; i < 4; ++i) h[i] = kSplit ? _mm256_setzero_si256() : half, l[i] = half;
+    Sums<kSplit> left(half), right(half);
     for (uint32_t k = 0; k < num_groups; ++k) {
       const uint32_t* lanes = groups[k] + at;
-      const __m256i upper = _mm256_set1_epi32(*weights++);
-      const __m256i lower = kSplit ? _mm256_set1_epi32(*weights++) : upper;
-      for (int i = 0; i < 4; ++i) {
-        const __m256i values = Load256(lanes + 8 * i);
-        Accumulate(h[i], values, upper);
-        if (kSplit) Accumulate(l[i], values, lower);
+      const __m256i a = Load256(lanes), b = Load256(lanes + 8);
+      const __m256i c = Load256(lanes + 16), d = Load256(lanes + 24);
+      if constexpr (kSplit) {
+        const __m256i upper = Broadcast(weights++);
+        AccumulateUpper(left.upper, _mm256_packus_epi16(a, b), upper);
+        AccumulateUpper(right.upper, _mm256_packus_epi16(c, d), upper);
       }
+      const __m256i lower = Broadcast(weights++);
+      left.AddWords(a, b, lower);
+      right.AddWords(c, d, lower);
     }
-    for (int i = 0; i < 4; ++i) {
-      if (kSplit) h[i] = _mm256_add_epi32(_mm256_slli_epi32(h[i], AxisWeights::kLowBits), l[i]);
-      h[i] = _mm256_sra_epi32(h[i], shift);
-    }
+    left.Finish(shift), right.Finish(shift);
     const __m256i bytes =
-        _mm256_packus_epi16(_mm256_packs_epi32(h[0], h[1]), _mm256_packs_epi32(h[2], h[3]));  // both saturate
+        _mm256_packus_epi16(_mm256_packs_epi32(left.first, left.second),
+                            _mm256_packs_epi32(right.first, right.second));  // both saturate
     Store256(out + at, _mm256_permutevar8x32_epi32(bytes, order));
   }
 }

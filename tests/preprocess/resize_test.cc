@@ -175,21 +175,25 @@ TEST(Resize, AWindowIsThatPartOfTheWhole) {
   }
 }
 
-// What the vector instructions make of a lane: the sum of its inputs' digits, each at its place.
-int32_t FromLanes(const AxisWeights& axis, uint32_t output, uint32_t input) {
-  const uint32_t group = input / axis.group, bits = 32 / axis.group;
-  int64_t weight = 0;
-  for (uint32_t d = 0; d < axis.digits; ++d) {
-    const auto lane = static_cast<uint32_t>(axis.packed_of(output)[group * axis.digits + d]);
-    const uint32_t digit = lane << (32 - bits * (input % axis.group + 1)) >> (32 - bits);
-    const int64_t value = digit - (digit >> (bits - 1) != 0 ? int64_t{1} << bits : 0);
-    weight = (weight << (axis.group == 2 ? AxisWeights::kLowBits : 8)) + value;
-  }
-  return static_cast<int32_t>(weight);
+// Digit `d` of an input's weight: `bits` wide, signed, at its place in the lane.
+int32_t DigitOf(const AxisWeights& axis, uint32_t output, uint32_t input, uint32_t d, uint32_t bits) {
+  const auto lane = static_cast<uint32_t>(axis.packed_of(output)[input / axis.group * axis.digits + d]);
+  return static_cast<int32_t>(lane << (32 - bits * (input % axis.group + 1))) >> (32 - bits);
 }
 
-constexpr std::pair<uint32_t, uint32_t> kAxes[] = {{100, 7}, {7, 100},  {5000, 28},
-                                                   {1, 9},   {9000, 7}, {641, 640}};
+// What the vector instructions make of lanes: the sum of a weight's digits, each at its place.
+int32_t FromLanes(WeightForm form, const AxisWeights& axis, uint32_t output, uint32_t input) {
+  if (form == WeightForm::kWords) {
+    const int32_t lower = DigitOf(axis, output, input, axis.digits - 1, 16);
+    return axis.digits == 1 ? lower : DigitOf(axis, output, input, 0, 8) * 0x10000 + lower;
+  }
+  int32_t weight = 0;
+  for (uint32_t d = 0; d < axis.digits; ++d) weight = weight * 0x100 + DigitOf(axis, output, input, d, 8);
+  return weight;
+}
+
+constexpr std::pair<uint32_t, uint32_t> kAxes[] = {{100, 7},  {7, 100},   {5000, 28}, {1, 9},
+                                                   {9000, 7}, {641, 640}, {2, 501},   {400, 201}};
 
 TEST(Resize, WeightsOfAnOutputSumToOne) {
   for (auto [in, out] : kAxes) {
@@ -219,9 +223,30 @@ TEST(Resize, DigitsOfEveryFormAreTheWeight) {
           MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, form, &axis);
           for (uint32_t i = 0; i < out; ++i) {
             for (uint32_t k = 0; k < axis.group * axis.num_groups[i]; ++k) {
-              ASSERT_EQ(FromLanes(axis, i, k), axis.values_of(i)[k]) << in << " -> " << out;
+              ASSERT_EQ(FromLanes(form, axis, i, k), axis.values_of(i)[k]) << in << " -> " << out;
             }
           }
+        }
+      }
+    }
+  }
+}
+
+// The instruction that multiplies bytes adds the products of two inputs in 16 bits, and saturates.
+TEST(Resize, UpperDigitsOfTwoWeightsTimesTheLargestBytesFitIn16Bits) {
+  for (auto [in, out] : kAxes) {
+    for (ResizeFilter filter : kFilters) {
+      AxisWeights axis;
+      MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, Resampler::kPil}, WeightForm::kWords,
+                      &axis);
+      if (axis.digits != 2) continue;
+      for (uint32_t i = 0; i < out; ++i) {
+        for (uint32_t k = 0; k < 2 * axis.num_groups[i]; k += 2) {
+          const int32_t a = DigitOf(axis, i, k, 0, 8), b = DigitOf(axis, i, k + 1, 0, 8);
+          EXPECT_LE(255 * (std::max(a, 0) + std::max(b, 0)), 0x7fff) << in << " -> " << out;
+          EXPECT_GE(255 * (std::min(a, 0) + std::min(b, 0)), -0x8000) << in << " -> " << out;
+          const auto lane = static_cast<uint32_t>(axis.packed_of(i)[k / 2 * axis.digits]);
+          EXPECT_EQ(lane & 0xffff, lane >> 16) << in << " -> " << out;
         }
       }
     }
