@@ -26,11 +26,11 @@ struct IsolatedProcessor::Input {
   SharedMemory::Block copy;
 };
 
-// The item's fields as a decoder sees them, and the memory of stand-ins that are copied when they are made.
+// The item's fields where a decoder writes them: a file of their own, each field as far into its first page
+// as it is in the part.
 struct IsolatedProcessor::Output {
-  int fd = -1;
   std::vector<SharedRange> ranges;
-  SharedMemory::Block copy;
+  SharedMemory::Block block;
 };
 
 IsolatedProcessor::IsolatedProcessor(std::unique_ptr<Processor> processor,
@@ -55,22 +55,12 @@ absl::StatusOr<IsolatedProcessor::Output> IsolatedProcessor::Share(
     std::span<const std::span<std::byte>> fields) const {
   Output output;
   uint64_t total = 0;
-  bool shared = true;
   for (const std::span<std::byte> field : fields) {
-    const auto place = memory_->Find(field);
-    shared = shared && place.has_value() && (output.fd < 0 || place->fd == output.fd);
-    if (!shared) break;
-    output.fd = place->fd;
-    output.ranges.push_back({place->offset, field.size()});
+    const uint64_t skipped = reinterpret_cast<uintptr_t>(field.data()) % kPageBytes;
+    output.ranges.push_back({total + skipped, field.size()});
+    total += RoundUpToPage(skipped + field.size());
   }
-  if (shared) return output;
-  output.ranges.clear();
-  for (const std::span<std::byte> field : fields) {
-    output.ranges.push_back({total, field.size()});
-    total += RoundUpToPage(field.size());
-  }
-  EVENKEEL_ASSIGN_OR_RETURN(output.copy, memory_->Allocate(SharedMemory::Use::kOutput, total));
-  output.fd = memory_->Find(output.copy.bytes())->fd;
+  EVENKEEL_ASSIGN_OR_RETURN(output.block, memory_->Allocate(SharedMemory::Use::kOutput, total));
   return output;
 }
 
@@ -110,16 +100,13 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
     call.fields[i] = output.ranges[i];
     output_bytes += field_bytes[i].size();
   }
-  const int files[] = {input.place.fd, output.fd};
+  const int files[] = {input.place.fd, memory_->Find(output.block.bytes())->fd};
   DecoderReply reply;
   const absl::Duration budget = budget_.ToProduce(request.facts, request.bytes.size(), output_bytes);
   EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget, &reply));
   if (request.notes != nullptr) *request.notes = reply.notes;
-  if (output.copy.bytes().empty()) return absl::OkStatus();
   for (size_t i = 0; i < field_bytes.size(); ++i) {
-    if (field_bytes[i].empty()) continue;
-    std::memcpy(field_bytes[i].data(), output.copy.bytes().data() + output.ranges[i].offset,
-                field_bytes[i].size());
+    EVENKEEL_RETURN_IF_ERROR(memory_->Move(output.block, output.ranges[i].offset, field_bytes[i]));
   }
   return absl::OkStatus();
 }

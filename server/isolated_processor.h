@@ -4,9 +4,10 @@
 //   thread processor = std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders),
 //   job.isolation);
 //
-// Nothing is copied where the bytes of an item and its fields lie in `memory()`; elsewhere both are.
-// Errors are those of the processor; besides, Probe and Produce return Internal where the decoder process had
-// to be replaced and Unavailable where there is none: the attempt failed.
+// Nothing is copied where the bytes of an item and its fields lie in `memory()`, but for small fields and
+// what a field has in pages that it shares with others; elsewhere both are. Errors are those of the
+// processor; besides, Probe and Produce return Internal where the decoder process had to be replaced and
+// Unavailable where there is none: the attempt failed.
 //
 // Thread safety: as of any processor.
 #pragma once
@@ -29,7 +30,7 @@ class IsolatedProcessor final : public Processor {
                     Isolation isolation, const CpuBudget& budget = {});
 
   bool isolates(Medium medium) const { return IsIsolated(isolation_, medium); }
-  // For bytes of items (Use::kInput) and for parts (Use::kOutput).
+  // For bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
   SharedMemory& memory() const { return *memory_; }
   DecoderPool& decoders() const { return *decoders_; }
 

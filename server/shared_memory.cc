@@ -102,19 +102,57 @@ void SharedMemory::Release(std::byte* begin) {
       kept_.push_back(begin);
       return;
     }
+    num_moved_ -= mapping.num_moved;
     mappings_.erase(found);
   }
   Unmap(begin, mapping);
 }
 
-std::optional<SharedMemory::Place> SharedMemory::Find(std::span<const std::byte> range) const {
-  MutexLock lock(mutex_);
+std::map<const std::byte*, SharedMemory::Mapping>::const_iterator SharedMemory::Around(
+    std::span<const std::byte> range) const {
   auto found = mappings_.upper_bound(range.data());
-  if (found == mappings_.begin()) return std::nullopt;
+  if (found == mappings_.begin()) return mappings_.end();
   --found;
   const uint64_t offset = static_cast<uint64_t>(range.data() - found->first);
-  if (offset > found->second.capacity || range.size() > found->second.capacity - offset) return std::nullopt;
-  return Place{found->second.fd, offset};
+  const uint64_t capacity = found->second.capacity;
+  return offset > capacity || range.size() > capacity - offset ? mappings_.end() : found;
+}
+
+std::optional<SharedMemory::Place> SharedMemory::Find(std::span<const std::byte> range) const {
+  MutexLock lock(mutex_);
+  const auto found = Around(range);
+  if (found == mappings_.end()) return std::nullopt;
+  return Place{found->second.fd, static_cast<uint64_t>(range.data() - found->first)};
+}
+
+bool SharedMemory::MayMove(std::span<const std::byte> to) {
+  MutexLock lock(mutex_);
+  const auto around = Around(to);
+  if (around == mappings_.end() || around->second.use != Use::kOutput || num_moved_ >= kMaxMoved)
+    return false;
+  ++num_moved_;
+  ++mappings_.find(around->first)->second.num_moved;
+  return true;
+}
+
+absl::Status SharedMemory::Move(const Block& from, uint64_t offset, std::span<std::byte> to) {
+  const std::span<const std::byte> bytes = from.bytes().subspan(offset, to.size());
+  if (bytes.empty()) return absl::OkStatus();
+  const uint64_t at = reinterpret_cast<uintptr_t>(to.data()) % kPageBytes;
+  const uint64_t front = std::min<uint64_t>((kPageBytes - at) % kPageBytes, to.size());
+  const uint64_t whole = (to.size() - front) / kPageBytes * kPageBytes;
+  if (offset % kPageBytes != at || whole < kLeastMovedBytes || !MayMove(to)) {
+    std::memcpy(to.data(), bytes.data(), to.size());
+    return absl::OkStatus();
+  }
+  std::memcpy(to.data(), bytes.data(), front);
+  const auto place = Find(bytes);
+  if (mmap(to.data() + front, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, place->fd,
+           static_cast<off_t>(place->offset + front)) == MAP_FAILED) {
+    return NoMemory("mmap", whole);
+  }
+  std::memcpy(to.data() + front + whole, bytes.data() + front + whole, to.size() - front - whole);
+  return absl::OkStatus();
 }
 
 }  // namespace evenkeel

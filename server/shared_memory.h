@@ -6,7 +6,10 @@
 //   std::optional<SharedMemory::Place> place = memory->Find(block.bytes().subspan(10));   // file and offset
 //
 // Input is what decoders may only read: its file is handed out opened for reading, and blocks are used again.
-// Output is what they write: always fresh, so that a decoder that keeps a block reaches nothing later.
+// Output is what they write, one block for one item: always fresh, so that a decoder that keeps one reaches
+// nothing but what it was asked for. What it has written is moved into the part, which is a block that no
+// decoder ever sees: whole pages change their place, and nothing is copied but what lies in pages with
+// neighbours.
 //
 // Thread safety: all members of SharedMemory may be called from many threads. A block belongs to one.
 #pragma once
@@ -67,13 +70,22 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   absl::StatusOr<Block> Allocate(Use use, uint64_t num_bytes);
   // None where the range is not inside one block.
   std::optional<Place> Find(std::span<const std::byte> range) const;
+  // Moves the bytes from `offset` of an output to `to`, copying where either is not at the same place of a
+  // page, where `to` is not inside one output, and where there is little to be moved. The output's bytes are
+  // `to`'s from then on. Unavailable: the kernel has no more mappings; what `to` holds is undefined.
+  absl::Status Move(const Block& from, uint64_t offset, std::span<std::byte> to);
 
  private:
   struct Mapping {
     uint64_t capacity = 0;  // bytes, whole pages
     int fd = -1;
     Use use = Use::kInput;
+    size_t num_moved = 0;  // stretches of other files in its place
   };
+  // Below it, copying costs less than moving.
+  static constexpr uint64_t kLeastMovedBytes = 256 << 10;
+  // Each takes up to two of the mappings that the kernel allows a process, 65,530 where nobody raised it.
+  static constexpr size_t kMaxMoved = 16384;
   // Inputs kept for the next item: a size that most media have, and few of them.
   static constexpr uint64_t kMaxKeptBytes = 8 << 20;
   static constexpr size_t kMaxKept = 64;
@@ -81,11 +93,17 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   static absl::StatusOr<std::pair<std::byte*, Mapping>> Map(Use use, uint64_t num_bytes);
   static void Unmap(std::byte* begin, const Mapping& mapping);
   std::byte* TakeKept(uint64_t num_bytes);
+  // The block around a range, as in Find.
+  std::map<const std::byte*, Mapping>::const_iterator Around(std::span<const std::byte> range) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether `to` is of an output that one more stretch may be moved into; then it counts.
+  bool MayMove(std::span<const std::byte> to);
   void Release(std::byte* begin);
 
   mutable Mutex mutex_;
   std::map<const std::byte*, Mapping> mappings_ ABSL_GUARDED_BY(mutex_);  // by their begin
   std::vector<std::byte*> kept_ ABSL_GUARDED_BY(mutex_);                  // unused inputs, still in mappings_
+  size_t num_moved_ ABSL_GUARDED_BY(mutex_) = 0;                          // of all mappings
 };
 
 }  // namespace evenkeel

@@ -68,9 +68,13 @@ class HostileProcessor final : public Processor {
   int64_t pad_token() const override { return 0; }
 
  private:
-  // Writes to whatever else of the part it can reach: by a file that is still open, by more of a mapping.
+  // Writes to whatever else of the part it can reach: in the field's own pages, by a file that is still open,
+  // by more of a mapping.
   static void Grasp(std::span<std::byte> field) {
     constexpr size_t kReach = 4 * kPageBytes;
+    const auto begin = reinterpret_cast<uintptr_t>(field.data());
+    auto* first = reinterpret_cast<std::byte*>(begin / kPageBytes * kPageBytes);
+    std::memset(first, '!', RoundUpToPage(begin % kPageBytes + field.size()));
     constexpr int kFirstFile = 4;  // below: the standard ones and the socket
     for (int fd = kFirstFile; fd < 16; ++fd) {
       sink = static_cast<uint64_t>(write(fd, "!", 1));
@@ -78,10 +82,8 @@ class HostileProcessor final : public Processor {
       if (all != MAP_FAILED) std::memset(all, '!', kReach);
     }
     if (!kConfinesFully) return;
-    auto* page =
-        reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(field.data()) / kPageBytes * kPageBytes);
     for (const size_t mapped : {size_t{0}, size_t{kPageBytes}}) {
-      void* more = mremap(page, mapped, kReach, MREMAP_MAYMOVE);
+      void* more = mremap(first, mapped, kReach, MREMAP_MAYMOVE);
       if (more != MAP_FAILED)
         std::memset(static_cast<std::byte*>(more) + kPageBytes, '!', kReach - kPageBytes);
     }
@@ -225,20 +227,24 @@ TEST_F(Decoders, WriteIntoThePartItselfAndReadFromWhereTheItemLies) {
   EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'-'}), 50000 - 9007);
 }
 
-TEST_F(Decoders, ReachNothingOfThePartBesideTheirOwnPages) {
-  const auto part = processor_->memory().Allocate(SharedMemory::Use::kOutput, 6 * kPageBytes);
+TEST_F(Decoders, ReachNothingOfThePartBesideTheirItem) {
+  constexpr size_t kLarge = 400000;  // that is moved; smaller ones are copied
+  const auto part = processor_->memory().Allocate(SharedMemory::Use::kOutput, 2 * kLarge);
   ASSERT_TRUE(part.ok());
   const std::span<std::byte> all = part->bytes();
-  std::fill(all.begin(), all.end(), std::byte{'-'});
-  const std::span<std::byte> fields[] = {all.subspan(kPageBytes, kPageBytes),
-                                         all.subspan(2 * kPageBytes, 10)};
-  const std::vector<std::byte> item = BytesOf("G");
-  ItemNotes notes;
-  const absl::Status made =
-      processor_->Produce({.medium = Medium::kAudio, .bytes = item, .notes = &notes}, fields);
-  ASSERT_TRUE(made.ok()) << made;
-  EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'G'}), kPageBytes + 10);
-  EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'-'}), 5 * kPageBytes - 10);
+  for (const size_t size : {size_t{10}, size_t{5000}, kLarge}) {
+    for (const size_t begin : {size_t{100}, size_t{kPageBytes}, size_t{3 * kPageBytes - 1}}) {
+      std::fill(all.begin(), all.end(), std::byte{'-'});
+      const std::span<std::byte> fields[] = {all.subspan(begin, size), all.subspan(begin + size, 10)};
+      const std::vector<std::byte> item = BytesOf("G");
+      ItemNotes notes;
+      const absl::Status made =
+          processor_->Produce({.medium = Medium::kAudio, .bytes = item, .notes = &notes}, fields);
+      ASSERT_TRUE(made.ok()) << made;
+      EXPECT_EQ(std::count(all.begin() + begin, all.begin() + begin + size + 10, std::byte{'G'}), size + 10);
+      EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'-'}), all.size() - size - 10);
+    }
+  }
   EXPECT_EQ(replaced(), 0);
 }
 
@@ -332,6 +338,34 @@ TEST(SharedMemory, UsesInputsAgainAndOutputsNever) {
   EXPECT_TRUE(memory->Find(block.bytes().subspan(7)).has_value());
   std::vector<std::byte> other(10);
   EXPECT_FALSE(memory->Find(other).has_value());
+}
+
+TEST(SharedMemory, MovesWholePagesAndCopiesWhatIsBesideThem) {
+  constexpr size_t kSize = 300001,
+                   kAt = 2 * kPageBytes - 5;  // five bytes before a page, and some behind the last
+  const auto memory = SharedMemory::Make();
+  auto part = memory->Allocate(SharedMemory::Use::kOutput, 2 * kSize);
+  auto made = memory->Allocate(SharedMemory::Use::kOutput, kSize + kPageBytes);
+  ASSERT_TRUE(part.ok() && made.ok());
+  const std::span<std::byte> all = part->bytes(), from = made->bytes();
+  std::fill(all.begin(), all.end(), std::byte{'-'});
+  std::fill(from.begin(), from.end(), std::byte{'m'});
+  ASSERT_TRUE(memory->Move(*made, kPageBytes - 5, all.subspan(kAt, kSize)).ok());
+  EXPECT_EQ(std::count(all.begin() + kAt, all.begin() + kAt + kSize, std::byte{'m'}), kSize);
+  EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'-'}), kSize);
+  std::fill(from.begin(), from.end(), std::byte{'l'});  // who still has the file reaches what was moved alone
+  const size_t whole = (kSize - 5) / kPageBytes * kPageBytes;
+  EXPECT_EQ(std::count(all.begin(), all.end(), std::byte{'l'}), whole);
+  EXPECT_EQ(std::count(all.begin() + kAt + 5, all.begin() + kAt + 5 + whole, std::byte{'l'}), whole);
+  *made = SharedMemory::Block();
+  EXPECT_EQ(all[kAt + 1000], std::byte{'l'}) << "what was moved outlives its block";
+
+  std::vector<std::byte> heap(kSize);
+  const auto other = memory->Allocate(SharedMemory::Use::kOutput, kSize);
+  ASSERT_TRUE(other.ok());
+  other->bytes()[kSize - 1] = std::byte{'h'};
+  ASSERT_TRUE(memory->Move(*other, 0, heap).ok());
+  EXPECT_EQ(heap[kSize - 1], std::byte{'h'});
 }
 
 TEST(DecoderPool, StartsOnlyWhereThereIsOneThread) {
