@@ -1,5 +1,6 @@
 #include "cli/length_trace.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string_view>
 #include <utility>
@@ -7,7 +8,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/job_syntax.h"
 #include "core/status.h"
+#include "reorder/keyed_shuffle.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -17,10 +21,18 @@ absl::Status BadCell(const std::string& path, size_t line, absl::string_view why
 }
 
 absl::Status AddColumn(absl::string_view name, absl::string_view cell, SampleLengths& sample) {
-  for (absl::string_view word : absl::StrSplit(cell, absl::ByAnyChar(" \r\t"), absl::SkipEmpty())) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(cell, absl::ByAnyChar(" \r\t"), absl::SkipEmpty());
+  if (name == "llm" && words.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(words.size(), " lengths in column llm, which has one: that of the whole sequence"));
+  }
+  for (absl::string_view word : words) {
     uint32_t length = 0;
     if (!absl::SimpleAtoi(word, &length)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", word, "' in column ", name, " is no length"));
+      return absl::InvalidArgumentError(absl::StrCat("'", ShortText({word.data(), word.size()}),
+                                                     "' in column ", name,
+                                                     " is no length: whole numbers from 0 to 2^32 - 1"));
     }
     if (name == "llm") {
       sample.llm_length = length;
@@ -33,11 +45,24 @@ absl::Status AddColumn(absl::string_view name, absl::string_view cell, SampleLen
   return absl::OkStatus();
 }
 
-uint64_t NextRandom(uint64_t& state) {  // SplitMix64
-  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
+absl::StatusOr<std::vector<std::string>> ReadColumns(const std::string& path, absl::string_view line) {
+  absl::ConsumePrefix(&line, "\xef\xbb\xbf");  // which spreadsheets put before UTF-8
+  std::vector<std::string> columns;
+  for (absl::string_view cell : absl::StrSplit(line, ',')) {
+    const std::string column(absl::StripAsciiWhitespace(cell));
+    if (column != "llm" && column != "vision" && column != "audio") {
+      return BadCell(path, 1,
+                     absl::StrCat("unknown column '", ShortText(column), "'; known are llm, vision, audio"));
+    }
+    if (std::find(columns.begin(), columns.end(), column) != columns.end()) {
+      return BadCell(path, 1, absl::StrCat("column '", column, "' stands there twice"));
+    }
+    columns.push_back(column);
+  }
+  if (std::find(columns.begin(), columns.end(), "llm") == columns.end()) {
+    return BadCell(path, 1, "no column 'llm'");
+  }
+  return columns;
 }
 
 }  // namespace
@@ -46,16 +71,11 @@ absl::StatusOr<std::vector<SampleLengths>> ReadLengthTrace(const std::string& pa
   std::ifstream in(path);
   if (!in) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
   std::string line;
-  std::getline(in, line);
-  std::vector<std::string> columns = absl::StrSplit(line, ',');
-  bool has_llm = false;
-  for (std::string& column : columns) {
-    column = std::string(absl::StripAsciiWhitespace(column));
-    has_llm |= column == "llm";
-    if (column == "llm" || column == "vision" || column == "audio") continue;
-    return BadCell(path, 1, absl::StrCat("unknown column '", column, "'; known are llm, vision, audio"));
+  if (!std::getline(in, line)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is no file with lines; the first names the columns: llm, vision, audio"));
   }
-  if (!has_llm) return BadCell(path, 1, "no column 'llm'");
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<std::string> columns, ReadColumns(path, line));
   std::vector<SampleLengths> trace;
   for (size_t number = 2; std::getline(in, line); ++number) {
     if (absl::StripAsciiWhitespace(line).empty()) continue;
@@ -79,8 +99,9 @@ absl::StatusOr<std::vector<SampleLengths>> DrawFromTrace(std::vector<SampleLengt
                                                    " are asked for: fewer ranks or samples per rank, or a "
                                                    "longer trace"));
   }
+  reorder::KeyedNumbers numbers(seed);
   for (size_t i = 0; seed != 0 && i < count; ++i) {
-    std::swap(trace[i], trace[i + NextRandom(seed) % (trace.size() - i)]);
+    std::swap(trace[i], trace[i + numbers.Next() % (trace.size() - i)]);
   }
   trace.resize(count);
   return trace;
@@ -91,7 +112,8 @@ absl::StatusOr<std::vector<SampleLengths>> DrawWithRepetition(const std::vector<
   if (trace.empty()) return absl::InvalidArgumentError("the trace has no samples");
   std::vector<SampleLengths> drawn;
   drawn.reserve(count);
-  for (size_t i = 0; i < count; ++i) drawn.push_back(trace[NextRandom(seed) % trace.size()]);
+  reorder::KeyedNumbers numbers(seed);
+  for (size_t i = 0; i < count; ++i) drawn.push_back(trace[numbers.Next() % trace.size()]);
   return drawn;
 }
 

@@ -11,8 +11,8 @@
 namespace evenkeel::cli {
 
 // An image is a quarter of its length in output rows, a clip a half, rounded up.
-// NotFound: no such file. InvalidArgument, with "file:line: ": no `llm` column, an unknown column, a cell
-// that is no number.
+// NotFound: no such file. InvalidArgument, with "file:line: ": no `llm` column, an unknown one, one that is
+// there twice; a cell that is no number, or no or several in `llm`.
 absl::StatusOr<std::vector<SampleLengths>> ReadLengthTrace(const std::string& path);
 
 // `count` of them: the first ones where the seed is 0, else a random choice without repetition, the same for

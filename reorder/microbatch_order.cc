@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "reorder/keyed_shuffle.h"
 
 namespace evenkeel {
 namespace reorder {
@@ -64,17 +65,8 @@ std::vector<uint32_t> InOrder(uint32_t n) {
 }
 
 std::vector<uint32_t> AtRandom(uint32_t n, uint64_t seed) {
-  OrderRandom random(seed);
-  std::vector<uint32_t> order = InOrder(n);
-  for (uint32_t left = n; left > 1; --left) std::swap(order[left - 1], order[random.Below(left)]);
-  return order;
-}
-
-uint64_t OrderRandom::Bits() {
-  uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
+  KeyedNumbers numbers(seed);
+  return ShuffledOrder(n, numbers);
 }
 
 }  // namespace reorder

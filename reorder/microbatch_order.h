@@ -75,16 +75,5 @@ PipelineClock ClockOf(const OrderProblem& problem);
 std::vector<uint32_t> InOrder(uint32_t n);
 std::vector<uint32_t> AtRandom(uint32_t n, uint64_t seed);
 
-// SplitMix64: the same numbers everywhere.
-class OrderRandom {
- public:
-  explicit OrderRandom(uint64_t seed) : state_(seed) {}
-  uint32_t Below(uint32_t bound) { return static_cast<uint32_t>((Bits() >> 32) * bound >> 32); }
-
- private:
-  uint64_t Bits();
-  uint64_t state_;
-};
-
 }  // namespace reorder
 }  // namespace evenkeel

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "reorder/keyed_shuffle.h"
 #include "reorder/microbatch_order.h"
 
 namespace evenkeel::reorder {
@@ -151,7 +152,7 @@ class Search {
   const uint32_t microbatches_;
   const double bound_;
   uint32_t left_;  // orders that may still be tried
-  OrderRandom random_;
+  KeyedNumbers random_;
   PipelineClock clock_;
   std::vector<uint32_t> best_;
   double best_time_ = 0;

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "absl/strings/str_join.h"
+#include "reorder/by_name.h"
 #include "reorder/microbatch_order.h"
 
 namespace evenkeel {
@@ -78,17 +78,9 @@ StepSamples Shuffled(const StepSamples& samples, uint64_t seed) {
 
 std::span<const Policy> Policies() { return kPolicies; }
 
-const Policy* FindPolicy(std::string_view name) {
-  for (const Policy& policy : kPolicies) {
-    if (policy.name == name) return &policy;
-  }
-  return nullptr;
-}
+const Policy* FindPolicy(std::string_view name) { return reorder::FindByName(kPolicies, name); }
 
-std::string PolicyNames() {
-  return absl::StrJoin(kPolicies, ", ",
-                       [](std::string* out, const auto& policy) { out->append(policy.name); });
-}
+std::string PolicyNames() { return reorder::NamesOf(kPolicies); }
 
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
                                   const DummyItems& dummies) {

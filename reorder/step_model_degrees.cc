@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/status.h"
+#include "reorder/by_name.h"
 #include "reorder/pipeline_order.h"
 
 namespace evenkeel {
@@ -44,12 +44,12 @@ double RingBytesPerToken(const PhaseModel& llm, const Machine& machine) {
   return 2 * kBytesPerValue * llm.layers * llm.KeyWidth() / machine.gpus_per_stage;
 }
 
-// A GPU's share of the weights, gradients and optimizer states of all phases of the job.
-double ModelStates(const Job& job, const TrainingModel& model, const Machine& machine) {
+// Weights, gradients and optimizer states of all phases of the job, on one GPU.
+double ModelStates(const Job& job, const TrainingModel& model, const Machine& machine, double replicated) {
   double parameters = 0;
   for (const PhaseSpec& spec : job.phases) parameters += model.phase(spec.phase)->parameters;
-  return kStateBytes * parameters /
-         (static_cast<double>(job.phase(Phase::kLlm)->ranks.size()) * machine.gpus_per_stage);
+  const double ranks = static_cast<double>(job.phase(Phase::kLlm)->ranks.size());
+  return parameters * (replicated + (kStateBytes - replicated) / ranks) / machine.gpus_per_stage;
 }
 
 // Ranks of an llm on their nodes, to be taken by the groups of one microbatch.
@@ -253,17 +253,9 @@ uint32_t LeastDegree(const ContextParallelInput& input) {
 
 std::span<const DegreePolicy> DegreePolicies() { return kPolicies; }
 
-const DegreePolicy* FindDegreePolicy(std::string_view name) {
-  for (const DegreePolicy& policy : kPolicies) {
-    if (policy.name == name) return &policy;
-  }
-  return nullptr;
-}
+const DegreePolicy* FindDegreePolicy(std::string_view name) { return reorder::FindByName(kPolicies, name); }
 
-std::string DegreePolicyNames() {
-  return absl::StrJoin(kPolicies, ", ",
-                       [](std::string* out, const auto& policy) { out->append(policy.name); });
-}
+std::string DegreePolicyNames() { return reorder::NamesOf(kPolicies); }
 
 absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
                                                  const TrainingModel& model, const Machine& machine,
@@ -280,7 +272,7 @@ absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSampl
   const double seconds = Passes(machine) / (machine.peak_flops * machine.gpus_per_stage);
   ContextParallelInput input{.ranks = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size()),
                              .memory_per_rank = machine.memory_bytes,
-                             .model_states = ModelStates(job, model, machine),
+                             .model_states = ModelStates(job, model, machine, /*replicated=*/0),
                              .memory_per_token = BytesPerToken(llm, machine)};
   for (const SampleLengths& lengths : samples.lengths)
     input.sequences.push_back({.tokens = lengths.llm_length});
@@ -301,6 +293,7 @@ absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& 
     EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
                               SequencesOf(job, samples, model, machine, bandwidth));
     const bool in_turn = policy.algorithm.empty();
+    if (in_turn) input.model_states = ModelStates(job, model, machine, kStateBytes - kOptimizerBytes);
     input.algorithm = in_turn ? "static_power_of_two" : std::string(policy.algorithm);
     input.powers_of_two = policy.powers_of_two;
     EVENKEEL_ASSIGN_OR_RETURN(const ContextParallelPlan plan, PlanContextParallel(input));

@@ -16,9 +16,12 @@
 // - Groups are put on nodes, the largest first, each where it just fits; a ring that crosses nodes has the
 //   bandwidth between nodes. Planners know one bandwidth for all rings: each policy plans once with that
 //   within nodes and once with that between them, and the plan that takes less is run.
-// - A rank holds its share of all weights, gradients and optimizer states, and the activations of the tokens
-//   that it has of a microbatch: per token, layer and hidden dimension as in step_model.h, with recomputation
-//   2 bytes and one layer's 34.
+// - A rank holds its share of all weights, gradients and optimizer states (DHP 4.2: ZeRO-3), and the
+//   activations of the tokens that it has of a microbatch: per token, layer and hidden dimension as in
+//   step_model.h, with recomputation 2 bytes and one layer's 34. Weights that are gathered layer by layer
+//   keep all ranks in step, so that a microbatch lasts as long as its slowest group.
+// - Without a planner (DHP 6.1: Megatron-LM, ZeRO-1) every rank holds all weights and gradients and its share
+//   of the optimizer's states, and groups wait for each other at the end of the step only.
 // - Encoders are taken as spread evenly over all ranks beforehand, the same for every policy; what they hold
 // is
 //   not counted.

@@ -1,6 +1,6 @@
 #include "reorder/training_model.h"
 
-#include "absl/strings/str_cat.h"
+#include "reorder/by_name.h"
 
 namespace evenkeel {
 namespace {
@@ -60,18 +60,9 @@ const PhaseModel* TrainingModel::phase(Phase phase) const {
   return nullptr;
 }
 
-const TrainingModel* FindTrainingModel(std::string_view name) {
-  for (const TrainingModel& model : Models()) {
-    if (model.name == name) return &model;
-  }
-  return nullptr;
-}
+const TrainingModel* FindTrainingModel(std::string_view name) { return reorder::FindByName(Models(), name); }
 
-std::string TrainingModelNames() {
-  std::string names;
-  for (const TrainingModel& model : Models()) absl::StrAppend(&names, names.empty() ? "" : ", ", model.name);
-  return names;
-}
+std::string TrainingModelNames() { return reorder::NamesOf(Models()); }
 
 Cost ForwardFlops(const PhaseModel& model) {
   const double attention = (model.causal ? 2.0 : 4.0) * model.layers * model.hidden;

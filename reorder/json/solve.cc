@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "reorder/json/explain.h"
 #include "reorder/json/kinds.h"
 #include "reorder/json/messages.h"
 
@@ -12,19 +13,21 @@ namespace evenkeel {
 namespace {
 
 template <typename Message>
-absl::StatusOr<Message> Parse(const std::string& json) {
+absl::StatusOr<Message> Parse(const std::string& json, const std::string& root) {
   Message message;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &message);
-  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("problem: ", parsed.ToString()));
-  return message;
+  if (parsed.ok()) return message;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "problem: ",
+      json::Explain(json, *Message::descriptor(), root, std::string(parsed.message().as_string()))));
 }
 
 }  // namespace
 
-absl::StatusOr<pb::Problem> ParseProblem(const std::string& json) { return Parse<pb::Problem>(json); }
+absl::StatusOr<pb::Problem> ParseProblem(const std::string& json) { return Parse<pb::Problem>(json, ""); }
 
 absl::StatusOr<BalanceInput> ParseBalanceInput(const std::string& balance_problem) {
-  EVENKEEL_ASSIGN_OR_RETURN(const auto problem, Parse<pb::BalanceProblem>(balance_problem));
+  EVENKEEL_ASSIGN_OR_RETURN(const auto problem, Parse<pb::BalanceProblem>(balance_problem, "balance"));
   return json::ToBalanceInput(problem);
 }
 

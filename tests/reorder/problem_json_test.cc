@@ -1,0 +1,79 @@
+// Problems through the door that the command line and Python use.
+#include <gtest/gtest.h>
+
+#include "reorder/json/solve.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr char kProblem[] = R"({"order": {"stages": 2, "algorithm": "$", "timeline": true, "microbatches": [
+    {"forward": [4, 4], "backward": [8, 8]}, {"forward": [1, 1], "backward": [2, 2]},
+    {"forward": [2, 2], "backward": [4, 4]}]}})";
+
+std::string Problem(const std::string& algorithm) {
+  std::string problem = kProblem;
+  return problem.replace(problem.find('$'), 1, algorithm);
+}
+
+TEST(OrderJson, SolvesAProblem) {
+  const auto solution = SolveJson(Problem("local_search"));
+  ASSERT_TRUE(solution.ok()) << solution.status();
+  // The smallest first, then the largest: the best of six.
+  EXPECT_NE(solution->find(R"("iteration_time":29,)"), std::string::npos) << *solution;
+  EXPECT_NE(solution->find(R"("given_time":)"), std::string::npos);
+  EXPECT_NE(solution->find(R"("microbatch":)"), std::string::npos) << "no timeline";
+}
+
+TEST(OrderJson, NamesTheFieldThatIsWrong) {
+  const auto message = [](const std::string& json) {
+    return std::string(SolveJson(json).status().message());
+  };
+  EXPECT_NE(message(Problem("best")).find("problem: order: unknown algorithm 'best'"), std::string::npos);
+  EXPECT_NE(message(R"({"order": {"stages": 2, "schedule": "zigzag"}})").find("order.schedule: 'zigzag'"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"order": {"stages": 2, "microbatches": [{"forward": [1], "backward": [1, 1]}]}})")
+                .find("order.microbatches[0]: 1 forward and 2 backward times for 2 chunks"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"order": {}})").find("at least one stage"), std::string::npos);
+}
+
+TEST(ProblemJson, NamesThePlaceAndTheNearestField) {
+  const struct {
+    const char *json, *says;
+  } kFaults[] = {
+      {R"({"blance": {}})",
+       "problem: unknown field 'blance'; nearest is 'balance', known are balance, compose"},
+      {R"({"balance": {"phases": [{}, {"nme": "llm"}]}})",
+       "problem: balance.phases[1]: unknown field 'nme'; nearest is 'name'"},
+      {R"({"balance": {"samples": [{"llm": -1}]}})",
+       "problem: balance.samples[0].llm: -1 is no whole number from 0 to 2^32 - 1"},
+      {R"({"balance": {"samples": [{"llm": 1.5}]}})", "balance.samples[0].llm: 1.5 is no whole number"},
+      {R"({"balance": {"samples": 3}})", "problem: balance.samples: 3 is no list"},
+      {R"({"balance": {"phases": [{"tolerance": "x"}]}})", "balance.phases[0].tolerance: 'x' is no number"},
+      {R"({"balance": {"phases": [{"node_wise": 1}]}})",
+       "balance.phases[0].node_wise: 1 is neither true nor false"},
+      {R"({"pack": {"phases": [{"name": 3}]}})", "pack.phases[0].name: 3 is no text"},
+      {R"({"pack": []})", "problem: pack: a list stands where an object with fields is meant"},
+      {R"({"pack": {}, "balance": {}})", "problem: has both 'balance' and 'pack'; give one kind"},
+      {R"([])", "problem: a list stands where an object"},
+      {R"({"pack": )", "problem: no JSON: "},
+      {"", "problem: no JSON: "},
+  };
+  for (const auto& fault : kFaults) {
+    const absl::Status status = SolveJson(fault.json).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << fault.json;
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
+    EXPECT_NE(status.message().find(fault.says), std::string::npos) << fault.json << ": " << status;
+  }
+}
+
+TEST(ProblemJson, NamesThePlaceInTheProblemThatArraysComeWith) {
+  const absl::Status status = ParseBalanceInput(R"({"phases": [{"num_rank": 2}]})").status();
+  EXPECT_NE(
+      status.message().find("problem: balance.phases[0]: unknown field 'num_rank'; nearest is 'num_ranks'"),
+      std::string::npos)
+      << status;
+}
+
+}  // namespace
+}  // namespace evenkeel
