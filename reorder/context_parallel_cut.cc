@@ -19,36 +19,37 @@ double WorkOf(const GroupLoad& load) { return load.attention + load.linear; }
 
 class Relaxation {
  public:
-  // `order`: by work per token, largest first.
-  Relaxation(const ContextParallelProblem& problem, const std::vector<uint32_t>& order) : problem_(problem) {
+  // `order`: by work per token, largest first. Sequences are asked for from one of `positions` on.
+  Relaxation(const ContextParallelProblem& problem, const std::vector<uint32_t>& order,
+             const std::vector<size_t>& positions)
+      : problem_(problem), alone_(order.size(), 0.0) {
     for (uint32_t s : order) {
       const GroupLoad& load = problem.sequences[s];
       work_.push_back(work_.back() + WorkOf(load));
       tokens_.push_back(tokens_.back() + static_cast<double>(load.tokens));
       work_per_token_.push_back(load.tokens > 0 ? WorkOf(load) / static_cast<double>(load.tokens) : 0);
-      alone_.push_back(BestAlone(load));
+    }
+    for (size_t begin : positions) {
+      for (size_t i = begin; i < std::min(order.size(), begin + kLooksAt); ++i) {
+        alone_[i] = BestAlone(problem.sequences[order[i]]);
+      }
     }
   }
 
-  // Of sequences [begin, end) in the order; infinite where they do not fit.
-  double Time(size_t begin, size_t end) const {
+  // Of sequences [begin, end) in the order; infinite where they do not fit. `bound_by_memory`: where those
+  // begin that are, for this begin and the end before; the next one's afterwards. At first the begin.
+  double Time(size_t begin, size_t last_end, size_t end, size_t& bound_by_memory) const {
     const double ranks = problem_.ranks, held = static_cast<double>(problem_.tokens_per_rank);
     if (tokens_[end] - tokens_[begin] > ranks * held) return kInfinity;
     // The first sequence that is bound by memory: at its work per token as the time, those before it are
-    // bound by work and all fit.
-    size_t low = begin, high = end;
-    while (low < high) {
-      const size_t middle = low + (high - low) / 2;
-      const double time = work_per_token_[middle] * held;
-      const double needed =
-          time > 0 ? (work_[middle] - work_[begin]) / time + (tokens_[end] - tokens_[middle]) / held
-                   : kInfinity;
-      if (needed <= ranks) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
+    // bound by work and all fit. With more sequences it is an earlier one, if there was any.
+    size_t& low = bound_by_memory;
+    if (low == last_end) low = end;
+    const auto fits = [&](size_t i) {
+      const double time = work_per_token_[i] * held;
+      return time > 0 && work_[i] - work_[begin] <= time * (ranks - (tokens_[end] - tokens_[i]) / held);
+    };
+    while (low > begin && !fits(low - 1)) --low;
     const double left = ranks - (tokens_[end] - tokens_[low]) / held;
     double time = left > 0 ? (work_[low] - work_[begin]) / left : 0;
     if (low < end) time = std::max(time, work_per_token_[low] * held);
@@ -71,7 +72,8 @@ class Relaxation {
 
   const ContextParallelProblem& problem_;
   std::vector<double> work_{0.0}, tokens_{0.0};  // [sequences + 1] sums of those before
-  std::vector<double> work_per_token_, alone_;   // [sequences]
+  std::vector<double> work_per_token_;           // [sequences]
+  std::vector<double> alone_;                    // [sequences] of those that Time looks at
 };
 
 std::vector<size_t> Positions(size_t sequences) {
@@ -91,13 +93,15 @@ std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
     const GroupLoad &x = problem.sequences[a], &y = problem.sequences[b];
     return WorkOf(x) * static_cast<double>(y.tokens) > WorkOf(y) * static_cast<double>(x.tokens);
   });
-  const Relaxation relaxation(problem, order);
   const std::vector<size_t> positions = Positions(count);
+  const Relaxation relaxation(problem, order, positions);
   const size_t steps = positions.size() - 1;
   std::vector<double> time((steps + 1) * (steps + 1), kInfinity);
   for (size_t i = 0; i < steps; ++i) {
+    size_t bound_by_memory = positions[i];
     for (size_t j = i + 1; j <= steps; ++j) {
-      time[i * (steps + 1) + j] = relaxation.Time(positions[i], positions[j]);
+      time[i * (steps + 1) + j] =
+          relaxation.Time(positions[i], positions[j - 1], positions[j], bound_by_memory);
       if (time[i * (steps + 1) + j] == kInfinity) break;
     }
   }

@@ -7,21 +7,13 @@ namespace evenkeel::reorder {
 namespace {
 
 template <typename Key>
-std::vector<uint32_t> LargestFirst(size_t count, const Key& key) {
-  std::vector<uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0u);
+std::vector<uint32_t> LargestFirst(const ContextParallelProblem& problem, const Key& key) {
+  std::vector<uint32_t> order = OrderOfTheBatch(problem);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) > key(b); });
   return order;
 }
 
 }  // namespace
-
-double ContextParallelProblem::Time(const GroupLoad& load, uint32_t degree) const {
-  if (degree == 1) return load.attention + load.linear + constant;
-  const double attention = load.attention / degree;
-  const double ring = load.ring * (degree - 1) / degree;
-  return attention + load.linear / degree + constant + std::max(0.0, ring - attention) + ring_constant;
-}
 
 uint32_t ContextParallelProblem::LeastDegree(uint64_t tokens) const {
   const uint64_t needed = tokens / tokens_per_rank + (tokens % tokens_per_rank != 0);
@@ -33,18 +25,25 @@ uint32_t ContextParallelProblem::LeastDegree(uint64_t tokens) const {
 }
 
 uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double time) const {
-  // No degree below total / time can do; beyond it the ring decides, and more ranks may be worse.
   uint32_t degree = LeastDegree(load.tokens);
-  if (!powers_of_two && time > constant) {
-    const double least = (load.attention + load.linear) / (time - constant);
-    if (least > ranks + 1.0) return 0;
-    if (least > degree + 1.0) degree = static_cast<uint32_t>(least) - 1;
+  if (degree == 1) {
+    if (Time(load, 1) <= time) return 1;
+    degree = 2;
   }
+  // On d > 1 ranks a group takes the larger of (attention + linear) / d and ring + (linear - ring) / d. The
+  // former falls with d and so does the latter, or it rises: no degree below `from` will do, and where the
+  // first ones beyond it do not, none does.
+  const double left = time - constant - ring_constant;
+  if (!(left > 0)) return Time(load, degree) <= time && degree <= ranks ? degree : 0;
+  double from = (load.attention + load.linear) / left;
+  if (load.linear > load.ring && left > load.ring) {
+    from = std::max(from, (load.linear - load.ring) / (left - load.ring));
+  }
+  if (from > ranks + 1.0) return 0;
+  if (!powers_of_two && from > degree + 1.0) degree = static_cast<uint32_t>(from) - 1;
   for (; degree <= ranks; degree = NextDegree(degree)) {
     if (Time(load, degree) <= time) return degree;
-    // Where the ring shows, more ranks only lengthen what it takes beyond the linear part.
-    const bool ring_shows = degree > 1 && load.ring * (degree - 1) > load.attention;
-    if (ring_shows && load.ring >= load.linear) return 0;
+    if (degree > from + 1) return 0;
   }
   return 0;
 }
@@ -67,14 +66,19 @@ uint64_t RanksOf(const Microbatch& microbatch) {
   return ranks;
 }
 
+std::vector<uint32_t> OrderOfTheBatch(const ContextParallelProblem& problem) {
+  std::vector<uint32_t> order(problem.sequences.size());
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
 std::vector<uint32_t> DearestSequencesFirst(const ContextParallelProblem& problem) {
-  return LargestFirst(problem.sequences.size(), [&](uint32_t s) {
-    return problem.sequences[s].attention + problem.sequences[s].linear;
-  });
+  return LargestFirst(
+      problem, [&](uint32_t s) { return problem.sequences[s].attention + problem.sequences[s].linear; });
 }
 
 std::vector<uint32_t> LongestSequencesFirst(const ContextParallelProblem& problem) {
-  return LargestFirst(problem.sequences.size(), [&](uint32_t s) { return problem.sequences[s].tokens; });
+  return LargestFirst(problem, [&](uint32_t s) { return problem.sequences[s].tokens; });
 }
 
 }  // namespace evenkeel::reorder

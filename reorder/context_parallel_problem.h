@@ -1,6 +1,7 @@
 // What the context-parallel algorithms see of a problem, what they share, and the algorithms: one file each.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,6 +23,13 @@ struct GroupLoad {
     ring += other.ring;
     tokens += other.tokens;
   }
+  // Of what is part of it.
+  void Take(const GroupLoad& other) {
+    attention -= other.attention;
+    linear -= other.linear;
+    ring -= other.ring;
+    tokens -= other.tokens;
+  }
 };
 
 struct ContextParallelProblem {
@@ -33,7 +41,12 @@ struct ContextParallelProblem {
   std::vector<GroupLoad> sequences;
 
   // DHP (10). degree >= 1.
-  double Time(const GroupLoad& load, uint32_t degree) const;
+  double Time(const GroupLoad& load, uint32_t degree) const {
+    if (degree == 1) return load.attention + load.linear + constant;
+    const double attention = load.attention / degree;
+    const double ring = load.ring * (degree - 1) / degree;
+    return attention + load.linear / degree + constant + std::max(0.0, ring - attention) + ring_constant;
+  }
   // The least allowed degree that holds so many tokens; above `ranks` where there is none.
   uint32_t LeastDegree(uint64_t tokens) const;
   // The next allowed degree after `degree`.
@@ -59,6 +72,8 @@ double TimeOf(const ContextParallelProblem& problem, const Microbatch& microbatc
 double TimeOf(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches);
 uint64_t RanksOf(const Microbatch& microbatch);
 
+// As they come.
+std::vector<uint32_t> OrderOfTheBatch(const ContextParallelProblem& problem);
 // Dearest on one rank first, equal ones by number.
 std::vector<uint32_t> DearestSequencesFirst(const ContextParallelProblem& problem);
 // Most tokens first, equal ones by number.
@@ -69,6 +84,12 @@ using ContextParallelAlgorithm = std::vector<Microbatch> (*)(const ContextParall
 std::vector<Microbatch> Dhp(const ContextParallelProblem& problem);
 std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem);
 std::vector<Microbatch> Regroup(const ContextParallelProblem& problem);
+
+// DHP's packing alone, groups with the least degrees that hold them. Microbatches that take as many sequences
+// in turn, in this order, as fit; and as few as fit of equally many sequences, in the order of the batch,
+// none where `most` are too few.
+std::vector<Microbatch> PackInTurn(const ContextParallelProblem& problem, std::vector<uint32_t> order);
+std::vector<Microbatch> PackEqually(const ContextParallelProblem& problem, size_t most);
 
 // DHP's dynamic programme alone: the degrees of these groups with which the slowest takes least.
 void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch);

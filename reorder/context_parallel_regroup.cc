@@ -2,20 +2,21 @@
 //
 // DHP packs sequences by memory and only then sees what the groups cost. Here:
 //
-// 1. Cut. Sequences of like length share a microbatch: where memory is full, a long sequence takes longer per
+// 1. Start. DHP's packing of the batch cut in several ways, and static degrees.
+// 2. Cut. Sequences of like length share a microbatch: where memory is full, a long sequence takes longer per
 //    token, and short ones beside it would wait. Of all cuts of the sorted batch into as many microbatches as
 //    memory asks for, or one or two more, a dynamic programme finds the best by a relaxation.
-// 2. Group. For each microbatch the least time is searched within which best fit, dearest first, needs no
-// more
-//    ranks than there are: a sequence joins the group that it fills best in work, ring and memory, else opens
-//    one of the least degree that is fast enough, or enlarges one where that takes fewer ranks.
-// 3. Improve. Degrees are set anew; in the best plan so far single sequences leave the slowest group or
-// change places with another's,
-//    while that makes the slowest group of the microbatch faster.
+// 3. Group. For each microbatch of a cut the least time is searched within which best fit, dearest first,
+//    needs no more ranks than there are: a sequence joins the group that it fills best in work, ring and
+//    memory, else opens one of the least degree that is fast enough, or enlarges one where that takes fewer
+//    ranks.
+// 4. Improve whatever is near the best plan so far. Degrees are set anew; single sequences leave the slowest
+//    group or change places with another's, while that makes the slowest of the microbatch faster.
 //
-// DHP and static degrees are among the candidates, and so are all of the above with powers of two: no plan is
-// slower than theirs.
+// All of it with powers of two first. The starts are what DHP and static degrees come to with the best
+// degrees, so that no plan is slower than theirs, nor than one of powers of two.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -29,17 +30,18 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The search for a microbatch's time ends at this precision, or after so many steps.
-constexpr double kPrecision = 0.01;
+constexpr double kPrecision = 0.02;
 constexpr int kMostSteps = 40;
 
-constexpr double kDegreePrecision = 0.0002;
+// Groups that take this much longer than the best plan so far may become faster than it by exchanges.
+constexpr double kMayGain = 1.1;
 
 // A microbatch is as good as spread evenly when so near to it.
 constexpr double kAlmostSpread = 0.001;
 
 // Exchanges are looked for among so many sequences of a group, and so many of all are looked at.
 constexpr size_t kMostOfAGroup = 16;
-constexpr int64_t kMostConsidered = 1 << 14;
+constexpr int64_t kMostConsidered = 1 << 13;
 
 // What a group may still take within a time: three budgets, each used up additively. Beyond one rank the time
 // is the larger of the two sums (attention + linear) / d and (ring * (d - 1) + linear) / d; see Time.
@@ -93,7 +95,10 @@ class Grouper {
   }
   Microbatch Make(std::span<const uint32_t> dearest_first) const {
     Microbatch made(groups_.size());
-    for (size_t g = 0; g < groups_.size(); ++g) made[g].degree = groups_[g].degree;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      made[g].degree = groups_[g].degree;
+      made[g].sequences.reserve(groups_[g].sequences);
+    }
     for (size_t i = 0; i < dearest_first.size(); ++i) made[group_of_[i]].Put(problem_, dearest_first[i]);
     return made;
   }
@@ -103,8 +108,15 @@ class Grouper {
 
   struct Open {
     uint32_t degree = 0;
+    uint32_t sequences = 0;
     GroupLoad load;
     Budget left;
+  };
+  // What decides most often, side by side.
+  struct Place {
+    double work = 0;  // left
+    uint32_t group = 0;
+    uint64_t tokens = 0;  // left
   };
 
   bool TryWith(std::span<const uint32_t> dearest_first, bool may_enlarge) {
@@ -114,44 +126,47 @@ class Grouper {
     for (size_t i = 0; i < dearest_first.size(); ++i) {
       const GroupLoad& load = problem_.sequences[dearest_first[i]];
       const size_t place = BestFit(load);
-      uint32_t group = kNone;
-      if (place < by_work_.size()) {
-        group = by_work_[place];
-        by_work_.erase(by_work_.begin() + static_cast<ptrdiff_t>(place));
-      } else {
-        group = OpenOrEnlarge(load, may_enlarge);
-        if (group == kNone) return false;
-      }
-      groups_[group].load.Add(load);
-      groups_[group].left.Use(load, groups_[group].degree);
+      const bool fits = place < by_work_.size();
+      const uint32_t group = fits ? by_work_[place].group : OpenOrEnlarge(load, may_enlarge);
+      if (group == kNone) return false;
+      Open& open = groups_[group];
+      ++open.sequences;
+      open.load.Add(load);
+      open.left.Use(load, open.degree);
       group_of_[i] = group;
       // What holds not even the shortest is looked at no more, unless it could be enlarged.
-      if (!may_enlarge && groups_[group].left.tokens < fewest_tokens_) continue;
-      by_work_.insert(by_work_.begin() + static_cast<ptrdiff_t>(FirstWith(groups_[group].left.work, group)),
-                      group);
+      const bool is_full = !may_enlarge && open.left.tokens < fewest_tokens_;
+      const auto at = [&](size_t p) { return by_work_.begin() + static_cast<ptrdiff_t>(p); };
+      if (is_full) {
+        if (fits) by_work_.erase(at(place));
+        continue;
+      }
+      const size_t now = FirstWith(open.left.work, group);
+      const Place moved{open.left.work, group, open.left.tokens};
+      if (fits) {  // it has less left than before
+        std::move_backward(at(now), at(place), at(place + 1));
+        by_work_[now] = moved;
+      } else {
+        by_work_.insert(at(now), moved);
+      }
     }
     return true;
   }
 
   // The first place in by_work_ of a group that has so much work left, of equal ones not before `group`.
   size_t FirstWith(double work, uint32_t group) const {
-    size_t low = 0, high = by_work_.size();
-    while (low < high) {
-      const size_t middle = low + (high - low) / 2;
-      const double left = groups_[by_work_[middle]].left.work;
-      if (left < work || (left == work && by_work_[middle] < group)) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
+    const auto before = [&](const Place& place) {
+      return place.work < work || (place.work == work && place.group < group);
+    };
+    return static_cast<size_t>(std::partition_point(by_work_.begin(), by_work_.end(), before) -
+                               by_work_.begin());
   }
 
   // The place of the group that has least work left of those that hold it.
   size_t BestFit(const GroupLoad& load) const {
     for (size_t i = FirstWith(load.attention + load.linear, 0); i < by_work_.size(); ++i) {
-      const Open& group = groups_[by_work_[i]];
+      if (by_work_[i].tokens < load.tokens) continue;
+      const Open& group = groups_[by_work_[i].group];
       if (group.left.Holds(load, group.degree)) return i;
     }
     return by_work_.size();
@@ -163,7 +178,7 @@ class Grouper {
     if (left == 0) return kNone;
     uint32_t least = problem_.LeastDegreeWithin(load, time_);
     if (least == 0) least = problem_.ranks + 1;
-    uint32_t enlarged = kNone;
+    size_t enlarged = by_work_.size();
     if (may_enlarge && least > 1) {
       // What a group must have left if fewer ranks than `least` more are to do: those before have not.
       const double per_rank = Budget::Of(problem_, 2, time_).work / 2;
@@ -171,7 +186,7 @@ class Grouper {
       const double work = load.attention + load.linear;
       const double needed_left = work - (least - 1) * per_rank - kRounding * (work + least * per_rank);
       for (size_t i = FirstWith(needed_left, 0); i < by_work_.size() && least > 1; ++i) {
-        const Open& group = groups_[by_work_[i]];
+        const Open& group = groups_[by_work_[i].group];
         GroupLoad both = group.load;
         both.Add(load);
         if (!Budget::Of(problem_, group.degree + least - 1, time_)
@@ -180,22 +195,23 @@ class Grouper {
         }
         const uint32_t needed = problem_.LeastDegreeWithin(both, time_);
         if (needed > group.degree && needed - group.degree < least) {
-          least = needed - group.degree, enlarged = by_work_[i];
+          least = needed - group.degree, enlarged = i;
         }
       }
     }
     if (least > left) return kNone;
     used_ += least;
-    if (enlarged == kNone) {
+    if (enlarged == by_work_.size()) {
       groups_.push_back({.degree = least, .left = Budget::Of(problem_, least, time_)});
       return static_cast<uint32_t>(groups_.size() - 1);
     }
-    by_work_.erase(std::find(by_work_.begin(), by_work_.end(), enlarged));
-    Open& group = groups_[enlarged];
+    const uint32_t number = by_work_[enlarged].group;
+    by_work_.erase(by_work_.begin() + static_cast<ptrdiff_t>(enlarged));
+    Open& group = groups_[number];
     group.degree += least;
     group.left = Budget::Of(problem_, group.degree, time_);
     group.left.Use(group.load, group.degree);
-    return enlarged;
+    return number;
   }
 
   const ContextParallelProblem& problem_;
@@ -203,7 +219,7 @@ class Grouper {
   uint32_t used_ = 0;
   uint64_t fewest_tokens_ = 0;  // of the sequences that are grouped
   std::vector<Open> groups_;
-  std::vector<uint32_t> by_work_;   // groups, least work left first
+  std::vector<Place> by_work_;      // groups, least work left first
   std::vector<uint32_t> group_of_;  // [sequences as they came]
 };
 
@@ -214,30 +230,36 @@ double SpreadTime(const ContextParallelProblem& problem, const Microbatch& micro
   return work / problem.ranks + problem.constant;
 }
 
-// The least degrees that keep a time; false where the ranks do not suffice.
-bool SetDegreesWithin(const ContextParallelProblem& problem, double time, Microbatch& microbatch) {
+// Degrees with which the slowest group of these is as fast as can be; those that they have if none are
+// faster. From the least with which all groups are faster than the slowest one now, the slowest gets as many
+// more ranks as make it faster, while there are any: no faster plan gives a group fewer ranks than it has at
+// any time here.
+void SetDegrees(const ContextParallelProblem& problem, Microbatch& microbatch) {
+  const double below = std::nextafter(TimeOf(problem, microbatch), 0.0);
   std::vector<uint32_t> degrees;
+  degrees.reserve(microbatch.size());
   uint64_t ranks = 0;
   for (const Group& group : microbatch) {
-    degrees.push_back(problem.LeastDegreeWithin(group.load, time));
+    degrees.push_back(problem.LeastDegreeWithin(group.load, below));
     ranks += degrees.back();
-    if (degrees.back() == 0 || ranks > problem.ranks) return false;
+    if (degrees.back() == 0 || ranks > problem.ranks) return;
   }
-  for (size_t g = 0; g < degrees.size(); ++g) microbatch[g].degree = degrees[g];
-  return true;
-}
-
-// The degrees with which the slowest group of these is as fast as can be.
-void SetDegrees(const ContextParallelProblem& problem, Microbatch& microbatch) {
-  double low = SpreadTime(problem, microbatch), high = TimeOf(problem, microbatch);
-  for (int step = 0; high > low * (1 + kDegreePrecision) && step < kMostSteps; ++step) {
-    const double middle = low + (high - low) / 2;
-    if (SetDegreesWithin(problem, middle, microbatch)) {
-      high = TimeOf(problem, microbatch);
-    } else {
-      low = middle;
-    }
+  std::vector<std::pair<double, uint32_t>> slowest;  // a heap of times and groups
+  for (uint32_t g = 0; g < microbatch.size(); ++g) {
+    slowest.emplace_back(problem.Time(microbatch[g].load, degrees[g]), g);
   }
+  std::make_heap(slowest.begin(), slowest.end());
+  while (!slowest.empty()) {
+    std::pop_heap(slowest.begin(), slowest.end());
+    auto& [time, g] = slowest.back();
+    const uint32_t degree = problem.LeastDegreeWithin(microbatch[g].load, std::nextafter(time, 0.0));
+    // None is faster than no time at all.
+    if (degree <= degrees[g] || ranks - degrees[g] + degree > problem.ranks) break;
+    ranks += degree - degrees[g];
+    degrees[g] = degree, time = problem.Time(microbatch[g].load, degree);
+    std::push_heap(slowest.begin(), slowest.end());
+  }
+  for (size_t g = 0; g < microbatch.size(); ++g) microbatch[g].degree = degrees[g];
 }
 
 GroupLoad LoadOf(const ContextParallelProblem& problem, const std::vector<uint32_t>& sequences) {
@@ -246,9 +268,17 @@ GroupLoad LoadOf(const ContextParallelProblem& problem, const std::vector<uint32
   return load;
 }
 
-GroupLoad Exchanged(const GroupLoad& load, const GroupLoad& out, const GroupLoad& in) {
-  return {load.attention - out.attention + in.attention, load.linear - out.linear + in.linear,
-          load.ring - out.ring + in.ring, load.tokens - out.tokens + in.tokens};
+GroupLoad Exchanged(GroupLoad load, const GroupLoad& out, const GroupLoad& in) {
+  load.Take(out);
+  load.Add(in);
+  return load;
+}
+
+double WorkOf(const GroupLoad& load) { return load.attention + load.linear; }
+
+// The most work with which a group can take less than `time`.
+double MostWork(const ContextParallelProblem& problem, uint32_t degree, double time) {
+  return (time - problem.constant - (degree > 1 ? problem.ring_constant : 0)) * degree;
 }
 
 // One sequence of the slowest group leaves it, or changes places with another group's, such that the slower
@@ -261,31 +291,41 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
     if (time > now) now = time, slowest = g;
   }
   Group& from = microbatch[slowest];
+  const size_t ours = std::min(from.sequences.size(), kMostOfAGroup);
+  std::array<double, kMostOfAGroup> work;
+  for (size_t i = 0; i < ours; ++i) work[i] = WorkOf(problem.sequences[from.sequences[i]]);
   double best = now * (1 - 1e-6);
   Group* to = nullptr;
   size_t give = 0, take = 0;
-  const auto consider = [&](Group& other, size_t i, size_t j) {
-    const GroupLoad& out = problem.sequences[from.sequences[i]];
-    const GroupLoad in = j < other.sequences.size() ? problem.sequences[other.sequences[j]] : GroupLoad{};
-    // A rank by itself is faster only with less work.
-    if (from.degree == 1 && out.attention + out.linear <= in.attention + in.linear) return;
-    const GroupLoad ours = Exchanged(from.load, out, in), theirs = Exchanged(other.load, in, out);
-    if (ours.tokens > from.degree * problem.tokens_per_rank ||
-        theirs.tokens > other.degree * problem.tokens_per_rank) {
-      return;
-    }
-    const double time = std::max(problem.Time(ours, from.degree), problem.Time(theirs, other.degree));
-    if (time < best) best = time, to = &other, give = i, take = j;
-  };
   for (Group& other : microbatch) {
     if (&other == &from) continue;
-    const size_t ours = std::min(from.sequences.size(), kMostOfAGroup);
+    // What has to go, and what may come, in work alone.
+    double least = WorkOf(from.load) - MostWork(problem, from.degree, best);
+    double most = MostWork(problem, other.degree, best) - WorkOf(other.load);
+    if (least >= most) continue;
     const size_t theirs = std::min(other.sequences.size(), kMostOfAGroup);
-    for (size_t i = 0; i < ours; ++i) {
-      for (size_t j = 0; j < theirs; ++j) consider(other, i, j);
-      if (from.sequences.size() > 1) consider(other, i, other.sequences.size());
-    }
     to_consider -= static_cast<int64_t>(ours * theirs);
+    // Last, nothing in return.
+    for (size_t j = 0; j <= theirs; ++j) {
+      if (j == theirs && from.sequences.size() == 1) continue;
+      const GroupLoad in = j < theirs ? problem.sequences[other.sequences[j]] : GroupLoad{};
+      for (size_t i = 0; i < ours; ++i) {
+        const double goes = work[i] - WorkOf(in);
+        if (goes < least || goes > most) continue;
+        const GroupLoad& out = problem.sequences[from.sequences[i]];
+        const GroupLoad left = Exchanged(from.load, out, in), grown = Exchanged(other.load, in, out);
+        if (left.tokens > from.degree * problem.tokens_per_rank ||
+            grown.tokens > other.degree * problem.tokens_per_rank) {
+          continue;
+        }
+        const double time = std::max(problem.Time(left, from.degree), problem.Time(grown, other.degree));
+        if (time < best) {
+          best = time, to = &other, give = i, take = j < theirs ? j : other.sequences.size();
+          least = WorkOf(from.load) - MostWork(problem, from.degree, best);
+          most = MostWork(problem, other.degree, best) - WorkOf(other.load);
+        }
+      }
+    }
   }
   if (to == nullptr) return false;
   if (take < to->sequences.size()) {
@@ -303,37 +343,39 @@ void Improve(const ContextParallelProblem& problem, std::vector<Microbatch>& mic
   for (Microbatch& microbatch : microbatches) {
     const double enough = SpreadTime(problem, microbatch) * (1 + kAlmostSpread);
     int64_t to_consider = kMostConsidered / static_cast<int64_t>(microbatches.size());
-    while (to_consider > 0 && TimeOf(problem, microbatch) > enough &&
-           RelieveSlowest(problem, microbatch, to_consider)) {
+    do {
       SetDegrees(problem, microbatch);
-    }
+    } while (to_consider > 0 && TimeOf(problem, microbatch) > enough &&
+             RelieveSlowest(problem, microbatch, to_consider));
   }
 }
 
-// One microbatch of these sequences; empty where no grouping was found.
+// One microbatch of these sequences that takes less than `limit`; empty where no grouping was found.
 Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const uint32_t> dearest_first,
-                          Grouper& grouper) {
+                          double limit, Grouper& grouper) {
   double work = 0;
   for (uint32_t s : dearest_first) work += problem.sequences[s].attention + problem.sequences[s].linear;
   double low = work / problem.ranks + problem.constant, high = low * (1 + kPrecision);
-  bool found = grouper.Try(dearest_first, high);
-  for (int step = 0; !found && step < kMostSteps; ++step) {
-    low = high;
-    high = step + 1 < kMostSteps ? high * 1.25 + problem.ring_constant : kInfinity;
+  bool found = false;
+  // From below: with much time few ranks are taken where memory asks for more.
+  for (int step = 0; !found; ++step) {
+    if (!(low < limit) || step > kMostSteps) return {};
+    high = step < kMostSteps ? std::min(high, limit) : limit;
     found = grouper.Try(dearest_first, high);
+    if (!found) low = high, high = high * 1.25 + problem.ring_constant;
   }
-  if (!found) return {};
-  Microbatch best = grouper.Make(dearest_first);
+  double within = high, tried = high;
+  high = std::min(high, grouper.Time());
   for (int step = 0; high > low * (1 + kPrecision) && step < kMostSteps; ++step) {
-    const double middle = low + (high - low) / 2;
-    if (grouper.Try(dearest_first, middle)) {
-      best = grouper.Make(dearest_first), high = std::min(middle, grouper.Time());
+    tried = low + (high - low) / 2;
+    if (grouper.Try(dearest_first, tried)) {
+      within = tried, high = std::min(tried, grouper.Time());
     } else {
-      low = middle;
+      low = tried;
     }
   }
-  SetDegrees(problem, best);
-  return best;
+  if (tried != within) grouper.Try(dearest_first, within);
+  return grouper.Make(dearest_first);
 }
 
 void KeepFaster(const ContextParallelProblem& problem, std::vector<Microbatch> candidate,
@@ -342,49 +384,71 @@ void KeepFaster(const ContextParallelProblem& problem, std::vector<Microbatch> c
   if (best.empty() || TimeOf(problem, candidate) < TimeOf(problem, best)) best = std::move(candidate);
 }
 
-// Cuts that can be faster than `best`, grouped.
+// Cuts that can be faster than `best`, grouped and improved.
 void CutAndGroup(const ContextParallelProblem& problem, std::vector<Microbatch>& best) {
   Grouper grouper(problem);
   for (const Cut& cut : CutByLength(problem)) {
-    const double limit = best.empty() ? kInfinity : TimeOf(problem, best);
+    const double fastest = TimeOf(problem, best), limit = fastest * kMayGain;
+    if (cut.time * (1 + kAlmostSpread) > fastest) continue;
     std::vector<Microbatch> microbatches;
     double least = cut.time;  // of what is grouped the time, of the rest what it takes at least
-    for (size_t m = 0; m < cut.microbatches.size() && least < limit; ++m) {
-      microbatches.push_back(GroupSequences(problem, cut.microbatches[m], grouper));
+    for (size_t m = 0; m < cut.microbatches.size(); ++m) {
+      microbatches.push_back(
+          GroupSequences(problem, cut.microbatches[m], limit - (least - cut.times[m]), grouper));
       if (microbatches.back().empty()) break;
       least += std::max(0.0, TimeOf(problem, microbatches.back()) - cut.times[m]);
     }
-    if (microbatches.size() == cut.microbatches.size() && !microbatches.back().empty()) {
-      KeepFaster(problem, std::move(microbatches), best);
-    }
+    if (microbatches.empty() || microbatches.back().empty()) continue;
+    Improve(problem, microbatches);
+    KeepFaster(problem, std::move(microbatches), best);
   }
 }
 
-// The best of all methods with this problem's degrees, improved.
-std::vector<Microbatch> BestOf(const ContextParallelProblem& problem) {
-  std::vector<Microbatch> best;
-  for (ContextParallelAlgorithm algorithm : {StaticDegree, Dhp}) {
-    std::vector<Microbatch> microbatches = algorithm(problem);
-    for (Microbatch& microbatch : microbatches) SetDegrees(problem, microbatch);
-    KeepFaster(problem, std::move(microbatches), best);
+// What DHP packs, by several ways to cut the batch.
+std::vector<std::vector<Microbatch>> Packed(const ContextParallelProblem& problem) {
+  std::vector<std::vector<Microbatch>> packed;
+  packed.push_back(PackInTurn(problem, OrderOfTheBatch(problem)));
+  packed.push_back(PackEqually(problem, 2 * packed.front().size()));
+  packed.push_back(PackInTurn(problem, LongestSequencesFirst(problem)));
+  return packed;
+}
+
+// The best of all methods with this problem's degrees, of what is packed, and of `best`, improved.
+std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
+                               const std::vector<std::vector<Microbatch>>& packed,
+                               std::vector<Microbatch> best) {
+  Improve(problem, best);
+  std::vector<std::vector<Microbatch>> starts = packed;
+  for (std::vector<Microbatch>& start : starts) {
+    for (Microbatch& microbatch : start) SetDegrees(problem, microbatch);
+  }
+  starts.push_back(StaticDegree(problem));
+  for (const std::vector<Microbatch>& start : starts) KeepFaster(problem, start, best);
+  for (std::vector<Microbatch>& start : starts) {
+    if (start.empty() || TimeOf(problem, start) > TimeOf(problem, best) * kMayGain) continue;
+    Improve(problem, start);
+    KeepFaster(problem, std::move(start), best);
   }
   CutAndGroup(problem, best);
-  Improve(problem, best);
   return best;
 }
 
 }  // namespace
 
 std::vector<Microbatch> Regroup(const ContextParallelProblem& problem) {
-  std::vector<Microbatch> best = BestOf(problem);
-  if (problem.powers_of_two) return best;
+  if (problem.sequences.empty()) return {};
   ContextParallelProblem powers = problem;
   powers.powers_of_two = true;
-  const bool all_fit =
-      std::all_of(problem.sequences.begin(), problem.sequences.end(),
-                  [&](const GroupLoad& s) { return powers.LeastDegree(s.tokens) <= powers.ranks; });
-  if (all_fit) KeepFaster(problem, BestOf(powers), best);
-  return best;
+  bool all_fit = true, are_powers = true;
+  for (const GroupLoad& sequence : problem.sequences) {
+    const uint32_t degree = powers.LeastDegree(sequence.tokens);
+    all_fit &= degree <= powers.ranks;
+    are_powers &= degree == problem.LeastDegree(sequence.tokens);
+  }
+  std::vector<std::vector<Microbatch>> packed = Packed(problem);
+  if (problem.powers_of_two || !all_fit) return BestOf(problem, packed, {});
+  std::vector<Microbatch> best = BestOf(powers, are_powers ? packed : Packed(powers), {});
+  return BestOf(problem, packed, std::move(best));
 }
 
 }  // namespace evenkeel::reorder

@@ -14,6 +14,14 @@
 namespace evenkeel::reorder {
 namespace {
 
+// Microbatches of groups of `degree` take at least so long for a load, wherever its sequences go: the slowest
+// group no less than the mean of all; see Time. Less than that by what rounding may add up to.
+double LeastTime(const ContextParallelProblem& problem, const GroupLoad& load, uint32_t degree) {
+  constexpr double kRounding = 1 - 1e-9;
+  const double slower = std::max(load.attention, load.ring * (degree - 1));
+  return (load.linear + slower) / degree / (problem.ranks / degree) * kRounding;
+}
+
 // Where a degree puts every sequence, and what it takes all in all: infinite from `limit` on.
 struct Dealt {
   std::vector<uint32_t> microbatch, group;  // [sequences]
@@ -21,7 +29,9 @@ struct Dealt {
   double time = 0;
 };
 
-void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit, Dealt& dealt) {
+// `rest`: of all sequences.
+void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit, GroupLoad rest,
+                 Dealt& dealt) {
   std::vector<GroupLoad> groups(problem.ranks / degree);
   std::vector<double> work(groups.size());  // of each, so that the search for the least reads little
   const uint64_t room = degree * problem.tokens_per_rank;
@@ -29,6 +39,7 @@ void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double 
     double slowest = 0;  // one without sequences takes no longer than any that has some
     for (const GroupLoad& load : groups) slowest = std::max(slowest, problem.Time(load, degree));
     dealt.time += slowest;
+    for (const GroupLoad& load : groups) rest.Take(load);
   };
   dealt.microbatches = 0, dealt.time = 0;
   for (uint32_t s = 0; s < problem.sequences.size(); ++s) {
@@ -40,7 +51,7 @@ void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double 
     }
     if (least == groups.size()) {
       if (dealt.microbatches > 0) close();
-      if (dealt.time >= limit) {
+      if (dealt.time + LeastTime(problem, rest, degree) >= limit) {
         dealt.time = std::numeric_limits<double>::infinity();
         return;
       }
@@ -74,7 +85,11 @@ std::vector<Microbatch> MakeMicrobatches(const ContextParallelProblem& problem, 
 
 std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {
   uint64_t longest = 0;
-  for (const GroupLoad& sequence : problem.sequences) longest = std::max(longest, sequence.tokens);
+  GroupLoad all;
+  for (const GroupLoad& sequence : problem.sequences) {
+    longest = std::max(longest, sequence.tokens);
+    all.Add(sequence);
+  }
   const size_t count = problem.sequences.size();
   Dealt dealt{.microbatch = std::vector<uint32_t>(count), .group = std::vector<uint32_t>(count)};
   Dealt best = dealt;
@@ -82,7 +97,7 @@ std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {
   best.time = std::numeric_limits<double>::infinity();
   for (uint32_t degree = problem.LeastDegree(longest); degree <= problem.ranks;
        degree = problem.NextDegree(degree)) {
-    DealInOrder(problem, degree, best.time, dealt);
+    DealInOrder(problem, degree, best.time, all, dealt);
     if (dealt.time < best.time) std::swap(best, dealt), best_degree = degree;
   }
   if (best_degree == 0) return {};

@@ -119,6 +119,43 @@ TEST(ContextParallel, CostsWhatTheFormulasSay) {
   EXPECT_DOUBLE_EQ(problem.Time(hidden, 4), 102 + 5 + 7);
 }
 
+TEST(ContextParallel, FindsTheLeastDegreeThatKeepsATime) {
+  int found = 0;
+  for (uint64_t seed = 0; seed < 20000; ++seed) {
+    Random random(seed);
+    const reorder::ContextParallelProblem problem{.ranks = 1 + static_cast<uint32_t>(random.Below(40)),
+                                                  .tokens_per_rank = 50 + random.Below(200),
+                                                  .powers_of_two = random.Below(2) == 0,
+                                                  .constant = static_cast<double>(random.Below(20)),
+                                                  .ring_constant = static_cast<double>(random.Below(20))};
+    const uint64_t tokens = random.Below(1000);
+    const reorder::GroupLoad load{.attention = random.Below(3) == 0 ? 0 : 500 * random.Uniform(),
+                                  .linear = static_cast<double>(random.Below(200)),
+                                  .ring = static_cast<double>(random.Below(3) * random.Below(200)),
+                                  .tokens = tokens};
+    const double time = random.Below(500) * (random.Below(2) == 0 ? 1.0 : 0.2);
+    uint32_t least = problem.LeastDegree(tokens);
+    while (least <= problem.ranks && problem.Time(load, least) > time) least = problem.NextDegree(least);
+    if (least > problem.ranks) least = 0;
+    found += least > 1;
+    EXPECT_EQ(problem.LeastDegreeWithin(load, time), least) << seed;
+  }
+  EXPECT_GT(found, 2000);
+}
+
+TEST(Dhp, CutsABatchOfLikeSequencesIntoEqualMicrobatches) {
+  // 48 sequences of a rank each on 20 ranks: 16 three times, not 20, 20 and 8.
+  ContextParallelInput input{.ranks = 20, .memory_per_rank = 100, .memory_per_token = 1, .algorithm = "dhp"};
+  input.cost = {.attention = 0.01, .linear = 1, .ring_constant = 1e6};
+  input.sequences.assign(48, {.tokens = 100});
+  input.sequences[0].tokens = 90;  // shorter, so that no two share a rank
+  const ContextParallelPlan plan = *PlanContextParallel(input);
+  ASSERT_EQ(plan.microbatches.size(), 3u);
+  for (const ContextParallelMicrobatch& microbatch : plan.microbatches) {
+    EXPECT_EQ(microbatch.groups.size(), 16u);
+  }
+}
+
 TEST(Dhp, AllocatesRanksAsWellAsAnyDegrees) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
