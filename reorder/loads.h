@@ -51,7 +51,7 @@ class BatchCosts {
 // "Before" deals samples out in order, fills microbatches in order up to the capacity, leaves items beside
 // their sample and has no dummies; "after" counts the dummies.
 void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
-                  const std::vector<EncoderUnits>& encoders, const Plan& plan, Workspace& workspace,
-                  PhasePlan& llm_plan, std::vector<PhasePlan>& encoder_plans);
+                  const std::vector<EncoderUnits>& encoders, std::span<const PlannedItem> dummies,
+                  Workspace& workspace, PhasePlan& llm_plan, std::vector<PhasePlan>& encoder_plans);
 
 }  // namespace evenkeel::reorder

@@ -27,7 +27,6 @@ class ItemOrder {
         next_(workspace.Zeros<Next>(2 * buckets_)),
         taken_begin_(workspace.Zeros<uint32_t>(llm_plan.begin.size())),
         taken_(workspace.Take<Item>(units.item.size())),
-        position_(workspace.Take<uint32_t>(units.item.size())),
         dummies_(workspace.Take<uint32_t>(buckets_)),
         bucket_rows_(workspace.Take<uint64_t>(buckets_)) {}
 
@@ -66,10 +65,10 @@ class ItemOrder {
     });
   }
 
-  void PlaceItems(RouteComposer& routes, Plan& plan) {
+  void PlaceItems(RouteComposer& routes) {
     // Pointers, because whatever is stored might otherwise be one of the vectors.
     uint32_t* const order = phase_plan_.order.data();
-    uint32_t* const position = position_.data();
+    uint32_t* const position = units_.position.data();
     const Item* item = taken_.data();
     for (uint32_t rank = 0; rank < llm_plan_.ranks.size(); ++rank) {
       for (uint32_t m = 0; m < llm_plan_.num_microbatches; ++m) {
@@ -85,26 +84,22 @@ class ItemOrder {
         routes.EndBatch(rank, m);
       }
     }
-    routes.Finish(bucket_rows_, plan);
-    const bool per_microbatch = phase_plan_.num_microbatches > 1;
-    for (size_t i = 0; i < position_.size(); ++i) {
-      plan.items[units_.item[i]].place = {
-          units_.rank[i], per_microbatch ? llm_.microbatch[units_.sample[i]] : 0, position_[i]};
-    }
   }
 
+  std::span<const uint64_t> bucket_rows() const { return bucket_rows_; }
+
   // Where PlaceItems left off in the stream of the dummy's medium.
-  void AppendDummies(Plan& plan) {
+  void AppendDummies(std::vector<PlannedItem>& dummies) {
     const uint32_t microbatches = phase_plan_.num_microbatches;
     for (uint32_t b = 0; b < buckets_; ++b) {
       uint32_t next = next_[2 * b + dummy_is_video_].at;
       for (uint32_t d = 0; d < dummies_[b]; ++d, ++next) {
-        phase_plan_.order[next] = static_cast<uint32_t>(plan.items.size());
-        plan.items.push_back({.sample = kDummy,
-                              .ordinal = d,
-                              .medium = dummy_.medium,
-                              .lengths = dummy_.lengths,
-                              .place = {b / microbatches, b % microbatches, next - phase_plan_.begin[b]}});
+        phase_plan_.order[next] = static_cast<uint32_t>(llm_.medium.size() + dummies.size());
+        dummies.push_back({.sample = kDummy,
+                           .ordinal = d,
+                           .medium = dummy_.medium,
+                           .lengths = dummy_.lengths,
+                           .place = {b / microbatches, b % microbatches, next - phase_plan_.begin[b]}});
       }
     }
   }
@@ -149,7 +144,6 @@ class ItemOrder {
   const std::span<Next> next_;             // [streams]
   const std::span<uint32_t> taken_begin_;  // [llm batches + 1] into `taken_`
   const std::span<Item> taken_;            // by llm batch, then by sample and ordinal
-  const std::span<uint32_t> position_;     // [items of the phase] within rank and microbatch
   const std::span<uint32_t> dummies_;      // [buckets]
   const std::span<uint64_t> bucket_rows_;  // [buckets] dummies included
 };
@@ -175,14 +169,17 @@ void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan, Workspace& workspace) {
 }
 
 void OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, uint32_t min_items, const SampleItem& dummy,
-                const EncoderUnits& units, Plan& plan, PhasePlan& phase_plan, Workspace& workspace) {
+                EncoderUnits& units, PhasePlan& phase_plan, std::vector<PlannedItem>& dummies,
+                std::vector<Route>& routes, Workspace& workspace) {
+  units.position = workspace.Take<uint32_t>(units.item.size());
   const Workspace::Scope scope(workspace);
   ItemOrder order(llm, llm_plan, units, phase_plan, dummy, workspace);
   order.Count(min_items);
   order.SortByBatch(workspace);
-  RouteComposer routes(phase_plan, llm_plan);
-  order.PlaceItems(routes, plan);
-  order.AppendDummies(plan);
+  RouteComposer composer(phase_plan, llm_plan);
+  order.PlaceItems(composer);
+  composer.Finish(order.bucket_rows(), routes);
+  order.AppendDummies(dummies);
 }
 
 }  // namespace evenkeel::reorder

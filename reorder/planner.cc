@@ -21,14 +21,26 @@ using namespace reorder;  // NOLINT: this file is the room's door
 
 std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
 
-// Index of the encoder of each phase in the layout, or -1.
-std::array<int, kNumPhases> EncoderIndices(const Layout& layout) {
-  std::array<int, kNumPhases> indices;
-  indices.fill(-1);
-  for (size_t e = 0; e < layout.encoders.size(); ++e)
-    indices[static_cast<size_t>(layout.encoders[e]->phase)] = e;
-  return indices;
+// Index in the layout of the encoder of each medium, or -1. A table, because what comes next is anybody's
+// guess: a processor that guesses at branches guesses wrong.
+using EncoderOfMedium = std::array<int8_t, 256>;
+EncoderOfMedium EncodersByMedium(const Layout& layout) {
+  EncoderOfMedium index;
+  index.fill(-1);
+  for (size_t e = 0; e < layout.encoders.size(); ++e) {
+    for (Medium medium : {Medium::kImage, Medium::kVideo, Medium::kAudio}) {
+      if (PhaseOf(medium) == layout.encoders[e]->phase)
+        index[static_cast<size_t>(medium)] = static_cast<int8_t>(e);
+    }
+  }
+  return index;
 }
+
+// Where the next item of an encoder is written.
+struct Cursor {
+  uint32_t *item, *sample, *length, *rows, *input_rows;
+  bool* video;
+};
 
 absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t aligned) {
   const SampleRef& ref = step.refs[s];
@@ -65,6 +77,8 @@ class Planner {
   }
 
  private:
+  static constexpr size_t kAhead = 8;  // samples whose items are asked for before they are read
+
   static size_t CountItems(const StepSamples& step) {
     size_t items = 0;
     for (const SampleLengths& lengths : step.lengths) items += lengths.items.size();
@@ -73,7 +87,7 @@ class Planner {
 
   // About what the arrays of all stages take, of which some take the place of others.
   size_t WorkspaceBytes() const {
-    constexpr size_t kPerSample = 80, kPerItem = 32, kPerItemOfPhase = 17, kPerRank = 128;
+    constexpr size_t kPerSample = 80, kPerItem = 32, kPerItemOfPhase = 21, kPerRank = 128;
     return step_.refs.size() * kPerSample +
            num_items_ * (kPerItem + layout_.encoders.size() * kPerItemOfPhase) +
            layout_.llm_ranks.size() * kPerRank;
@@ -114,84 +128,80 @@ class Planner {
     problem.padded_attention = spec.padded_attention;
   }
 
-  // Copies items into the plan, and what is read often of samples and items into arrays.
+  // What is read often of samples and items, into arrays.
   absl::Status Fill() {
-    const size_t samples = step_.refs.size();
+    const size_t samples = step_.refs.size(), items = num_items_;
     if (step_.lengths.size() != samples) {
       return absl::InvalidArgumentError(
           absl::StrCat("step ", step_.step, ": ", samples, " samples but lengths of ", step_.lengths.size()));
     }
-    const size_t items = num_items_;
     if (samples >= kDummy || items >= kDummy) {
       return absl::InvalidArgumentError(absl::StrCat("step ", step_.step, ": ", samples, " samples with ",
                                                      items, " items are too many for one step"));
     }
     plan_.step = step_.step;
-    plan_.items.reserve(items);
-    AdviseLargePages(plan_.items.data(), items * sizeof(PlannedItem));
     for (auto* column : {&llm_.tokens, &llm_.loss_tokens, &llm_.position}) {
       *column = workspace_.Take<uint32_t>(samples);
     }
     llm_.first_item = workspace_.Take<uint32_t>(samples + 1);
+    llm_.medium = workspace_.Take<Medium>(items);
     for (EncoderUnits& units : encoders_) {
-      for (auto* column : {&units.item, &units.sample, &units.length, &units.rows}) {
-        *column = workspace_.Take<uint32_t>(items);
-      }
-      units.video = workspace_.Take<uint8_t>(items);
+      for (auto* column : Columns(units)) *column = workspace_.Take<uint32_t>(items);
+      units.video = workspace_.Take<bool>(items);
     }
-    const std::array<int, kNumPhases> encoder_of = EncoderIndices(layout_);
-    std::array<size_t, kNumPhases> filled = {};  // by encoder
+    const EncoderOfMedium encoder_of = EncodersByMedium(layout_);
+    std::array<Cursor, kNumPhases> next;  // by encoder
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      const EncoderUnits& units = encoders_[e];
+      next[e] = {units.item.data(), units.sample.data(),     units.length.data(),
+                 units.rows.data(), units.input_rows.data(), units.video.data()};
+    }
     const uint64_t align = std::max(1u, job_.microbatch.align), capacity = CapacityTokens(job_);
+    const uint64_t most = capacity == 0 ? UINT32_MAX : std::min<uint64_t>(capacity, UINT32_MAX);
+    const SampleLengths* const all = step_.lengths.data();
+    Medium* const medium = llm_.medium.data();
+    uint32_t item = 0;
     for (uint32_t s = 0; s < samples; ++s) {
       // Every sample has its items on the heap.
-      if (s + 8 < samples) __builtin_prefetch(step_.lengths[s + 8].items.data());
-      const uint64_t length = step_.lengths[s].llm_length;
+      if (s + kAhead < samples) __builtin_prefetch(all[s + kAhead].items.data());
+      const uint64_t length = all[s].llm_length;
       const uint64_t aligned = align == 1 ? length : (length + align - 1) / align * align;
-      if (aligned > UINT32_MAX || (capacity > 0 && aligned > capacity)) {
-        return TooLong(job_, step_, s, aligned);
-      }
+      if (aligned > most) return TooLong(job_, step_, s, aligned);
       llm_.tokens[s] = static_cast<uint32_t>(aligned);
-      if (!FillItems(s, encoder_of, filled)) return WithoutEncoder(s, encoder_of);
+      llm_.loss_tokens[s] = all[s].loss_tokens;
+      llm_.first_item[s] = item;
+      plan_.loss_tokens += all[s].loss_tokens;
+      for (const SampleItem& of_sample : all[s].items) {
+        const int e = encoder_of[static_cast<uint8_t>(of_sample.medium)];
+        if (e < 0) return WithoutEncoder(s, encoder_of);
+        Cursor& to = next[static_cast<size_t>(e)];
+        *to.item++ = item;
+        *to.sample++ = s;
+        *to.length++ = of_sample.lengths.cost_length;
+        *to.rows++ = of_sample.lengths.output_rows;
+        *to.input_rows++ = of_sample.lengths.input_rows;
+        *to.video++ = of_sample.medium == Medium::kVideo;
+        medium[item++] = of_sample.medium;
+      }
     }
-    llm_.first_item[samples] = static_cast<uint32_t>(items);
+    llm_.first_item[samples] = item;
     for (size_t e = 0; e < encoders_.size(); ++e) {
       EncoderUnits& units = encoders_[e];
-      for (auto* column : {&units.item, &units.sample, &units.length, &units.rows}) {
-        *column = column->first(filled[e]);
-      }
-      units.video = units.video.first(filled[e]);
+      const size_t filled = static_cast<size_t>(next[e].item - units.item.data());
+      for (auto* column : Columns(units)) *column = column->first(filled);
+      units.video = units.video.first(filled);
     }
     return absl::OkStatus();
   }
 
-  // False where no encoder runs an item of the sample.
-  bool FillItems(uint32_t s, const std::array<int, kNumPhases>& encoder_of,
-                 std::array<size_t, kNumPhases>& filled) {
-    const SampleLengths& lengths = step_.lengths[s];
-    llm_.loss_tokens[s] = lengths.loss_tokens;
-    llm_.first_item[s] = static_cast<uint32_t>(plan_.items.size());
-    plan_.loss_tokens += lengths.loss_tokens;
-    uint32_t ordinal = 0;
-    for (const SampleItem& item : lengths.items) {
-      const int e = encoder_of[static_cast<size_t>(PhaseOf(item.medium))];
-      if (e < 0) return false;
-      EncoderUnits& units = encoders_[e];
-      const size_t i = filled[e]++;
-      units.item[i] = static_cast<uint32_t>(plan_.items.size());
-      units.sample[i] = s;
-      units.length[i] = item.lengths.cost_length;
-      units.rows[i] = item.lengths.output_rows;
-      units.video[i] = item.medium == Medium::kVideo;
-      plan_.items.push_back(
-          {.sample = s, .ordinal = ordinal++, .medium = item.medium, .lengths = item.lengths, .place = {}});
-    }
-    return true;
+  static std::array<std::span<uint32_t>*, 5> Columns(EncoderUnits& units) {
+    return {&units.item, &units.sample, &units.length, &units.rows, &units.input_rows};
   }
 
-  absl::Status WithoutEncoder(uint32_t s, const std::array<int, kNumPhases>& encoder_of) const {
+  absl::Status WithoutEncoder(uint32_t s, const EncoderOfMedium& encoder_of) const {
     for (const SampleItem& item : step_.lengths[s].items) {
       const Phase phase = PhaseOf(item.medium);
-      if (encoder_of[static_cast<size_t>(phase)] >= 0) continue;
+      if (encoder_of[static_cast<uint8_t>(item.medium)] >= 0) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "step ", step_.step, ": sample ", step_.refs[s].index, " of dataset ", step_.refs[s].dataset,
           " has an item of phase ", NameOf(phase), ", which no encoder of the job runs"));
@@ -333,17 +343,19 @@ class Planner {
         .phase = Phase::kLlm, .ranks = layout_.llm->ranks, .num_microbatches = plan_.num_microbatches};
     OrderSamples(llm_, llm, workspace_);
     std::vector<PhasePlan> encoders;
+    std::vector<PlannedItem> dummies;
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
       const SampleItem& dummy = dummies_[static_cast<size_t>(spec.phase)];
       PhasePlan encoder{.phase = spec.phase,
                         .ranks = spec.ranks,
                         .num_microbatches = RunsPerMicrobatch(e) ? plan_.num_microbatches : 1};
-      OrderItems(llm_, llm, spec.min_items, dummy, encoders_[e], plan_, encoder, workspace_);
+      OrderItems(llm_, llm, spec.min_items, dummy, encoders_[e], encoder, dummies, plan_.routes, workspace_);
       encoders.push_back(std::move(encoder));
     }
-    MeasureLoads(job_, layout_, llm_, encoders_, plan_, workspace_, llm, encoders);
+    MeasureLoads(job_, layout_, llm_, encoders_, dummies, workspace_, llm, encoders);
     FillSamples();
+    FillItems(dummies);
     plan_.phases.reserve(job_.phases.size());
     size_t next = 0;
     for (const PhaseSpec& spec : job_.phases) {
@@ -351,7 +363,8 @@ class Planner {
     }
   }
 
-  // At last, when all that there is to say of a sample is known: it is much, and written once.
+  // At last, when all that there is to say of a sample, or of an item, is known: it is much, and written
+  // once.
   void FillSamples() {
     const size_t samples = step_.refs.size();
     plan_.samples.reserve(samples);
@@ -364,6 +377,28 @@ class Planner {
                                .num_items = llm_.first_item[s + 1] - llm_.first_item[s],
                                .place = {llm_.rank[s], llm_.microbatch[s], llm_.position[s]}});
     }
+  }
+
+  void FillItems(std::span<const PlannedItem> dummies) {
+    const size_t items = num_items_ + dummies.size();
+    plan_.items.reserve(items);
+    AdviseLargePages(plan_.items.data(), items * sizeof(PlannedItem));
+    const EncoderOfMedium encoder_of = EncodersByMedium(layout_);
+    std::array<size_t, kNumPhases> next = {};  // by encoder
+    for (uint32_t item = 0; item < num_items_; ++item) {
+      const Medium medium = llm_.medium[item];
+      const size_t e = static_cast<size_t>(encoder_of[static_cast<uint8_t>(medium)]);
+      const EncoderUnits& units = encoders_[e];
+      const size_t i = next[e]++;
+      const uint32_t s = units.sample[i];
+      const uint32_t microbatch = RunsPerMicrobatch(e) ? llm_.microbatch[s] : 0;
+      plan_.items.push_back({.sample = s,
+                             .ordinal = item - llm_.first_item[s],
+                             .medium = medium,
+                             .lengths = {units.length[i], units.input_rows[i], units.rows[i]},
+                             .place = {units.rank[i], microbatch, units.position[i]}});
+    }
+    plan_.items.insert(plan_.items.end(), dummies.begin(), dummies.end());
   }
 
   const Job& job_;

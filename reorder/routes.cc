@@ -54,9 +54,9 @@ void RouteComposer::EndReceiver(uint32_t to, std::vector<Segment>& segments) {
   row_ = 0;
 }
 
-void RouteComposer::Finish(std::span<const uint64_t> bucket_rows, Plan& plan) {
+void RouteComposer::Finish(std::span<const uint64_t> bucket_rows, std::vector<Route>& routes) {
   for (uint32_t exchange = 0; exchange < encoder_.num_microbatches; ++exchange) {
-    FillRoute(exchange, bucket_rows, plan.routes.emplace_back());
+    FillRoute(exchange, bucket_rows, routes.emplace_back());
   }
 }
 

@@ -18,7 +18,7 @@ namespace evenkeel::reorder {
 //   for every llm rank, ascending, for every microbatch of it, ascending:
 //     for every item of the batch: composer.Add(...);
 //     composer.EndBatch(rank, microbatch);
-//   composer.Finish(bucket_rows, plan);
+//   composer.Finish(bucket_rows, plan.routes);
 class RouteComposer {
  public:
   RouteComposer(const PhasePlan& encoder, const PhasePlan& llm);
@@ -36,8 +36,8 @@ class RouteComposer {
     row_ += rows;
   }
   void EndBatch(uint32_t llm_rank, uint32_t microbatch);
-  // Appends the routes to the plan. `bucket_rows`: all rows of every bucket, dummies included.
-  void Finish(std::span<const uint64_t> bucket_rows, Plan& plan);
+  // Appends the routes to the plan's. `bucket_rows`: all rows of every bucket, dummies included.
+  void Finish(std::span<const uint64_t> bucket_rows, std::vector<Route>& routes);
 
  private:
   // Rows that follow each other on both sides.
