@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "reorder/radix_sort.h"
@@ -35,6 +36,24 @@ const Balancer* FindBalancer(std::string_view name) {
     if (balancer->name() == name) return balancer;
   }
   return nullptr;
+}
+
+Load LeastDearestRank(std::span<const Load> cost, size_t ranks, double tolerance) {
+  Load dearest = 0, total = 0;
+  for (Load c : cost) {
+    total += c;
+    dearest = std::max(dearest, c);
+  }
+  const Load num_ranks = static_cast<Load>(ranks), mean = (total + num_ranks - 1) / num_ranks;
+  const Load least = std::max(dearest, mean);
+  const Load tolerated = least + static_cast<Load>(static_cast<double>(least) * tolerance);
+  Load unit = 0;
+  for (Load c : cost) {
+    if (unit == 0 || c % unit != 0) unit = std::gcd(unit, c);
+    if (unit > 0 && unit <= tolerated - mean) return least;  // after a few costs that have little in common
+  }
+  const Load rounded = unit == 0 ? 0 : (mean + unit - 1) / unit * unit;
+  return rounded <= tolerated ? least : rounded;
 }
 
 Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank) {

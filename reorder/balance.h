@@ -44,9 +44,10 @@ class Scale {
 
 // The job's cost of a length, cleaned of what is no number: negative and NaN count as 0, at most 1e200.
 inline double CleanCost(const Cost& cost, uint32_t length) {
+  // Written as minimum and maximum of the processor, which need no branch and mend what is no number.
   const double value = cost(static_cast<double>(length));
-  if (!(value > 0)) return 0;
-  return value < 1e200 ? value : 1e200;
+  const double positive = value > 0 ? value : 0;
+  return positive < 1e200 ? positive : 1e200;
 }
 
 struct BalanceProblem {
@@ -115,6 +116,11 @@ std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::
 
 // The same batches on other ranks: pairs of batch and rank with most cost already beside each other first.
 std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch);
+
+// No placement, packed, has a dearest rank below this: the mean, or the dearest unit, or the mean rounded up
+// to the unit that all costs are multiples of, where that is more than the tolerance allows: tiles that are
+// all alike, say.
+Load LeastDearestRank(std::span<const Load> cost, size_t ranks, double tolerance);
 
 // The load of the dearest rank, packed.
 Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);

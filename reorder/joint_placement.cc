@@ -7,10 +7,11 @@
 #include "reorder/joint_placement.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <numeric>
 
 #include "reorder/families.h"
-#include "reorder/radix_sort.h"
 #include "reorder/swaps.h"
 
 namespace evenkeel::reorder {
@@ -35,6 +36,16 @@ Column MakeColumn(std::span<const Load> cost, double least, double ranks) {
   const double total = static_cast<double>(sum) + least * static_cast<double>(cost.size());
   return {cost.data(), 1, least, total > 0 ? ranks / total : 0};
 }
+
+// A unit on its way into the order. Floats that are not negative order as the integers of their bits; four
+// decimal digits of them are order enough. What is missing to the largest there is: largest first.
+struct Keyed {
+  Shares share;
+  uint32_t key;  // two digits
+};
+constexpr uint32_t kDigits = 1 << 11;
+constexpr int kDroppedBits = 9;  // of the 31
+constexpr uint32_t kLargestKey = kDigits * kDigits - 1;
 
 class JointPlacement {
  public:
@@ -76,32 +87,44 @@ class JointPlacement {
     }
     units_ = workspace_.Take<Unit>(count);
     const Workspace::Scope scope(workspace_);
-    const std::span<Shares> shares = workspace_.Take<Shares>(count);
-    std::span<uint64_t> order = workspace_.Take<uint64_t>(count), spare = workspace_.Take<uint64_t>(count);
-    // Positive floats order as integers; four digits of them are order enough. Largest first: what is missing
-    // to the largest there is.
-    constexpr int kDropped = 9, kKeyBits = 31 - kDropped;
-    constexpr uint64_t kLargest = (uint64_t{1} << kKeyBits) - 1;
+    const std::span<Keyed> keyed = workspace_.Take<Keyed>(count);
+    std::array<uint32_t, kDigits> low = {}, high = {};  // how many units have a digit
     const Column llm = columns[0], second = columns[1], third = columns[2];
     for (size_t i = 0; i < count; ++i) {
       const Shares share = {llm.Share(i), second.Share(i), third.Share(i)};
       const float largest = std::max(share[0], std::max(share[1], share[2]));
-      shares[i] = share;
-      order[i] = (kLargest - (std::bit_cast<uint32_t>(largest) >> kDropped)) << 32 | i;
+      const uint32_t key = kLargestKey - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
+      keyed[i] = {share, key};
+      ++low[key % kDigits];
+      ++high[key / kDigits];
     }
-    RadixSort(order, spare, 32, 32 + kKeyBits);
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t unit = static_cast<uint32_t>(order[i]);
-      units_[i] = {shares[unit], unit};
+    // By the low digit, then by the high one, each where the counts say.
+    std::exclusive_scan(low.begin(), low.end(), low.begin(), 0u);
+    std::exclusive_scan(high.begin(), high.end(), high.begin(), 0u);
+    const std::span<uint32_t> by_low = workspace_.Take<uint32_t>(count);
+    for (uint32_t i = 0; i < count; ++i) by_low[low[keyed[i].key % kDigits]++] = i;
+    for (uint32_t i : by_low) {
+      const Keyed& unit = keyed[i];
+      units_[high[unit.key / kDigits]++] = {unit.share, i};
     }
   }
 
-  // The mean, or the longest unit where that is more, and somewhat less than the tolerance: above the
-  // tolerance in exact numbers items move, and these are floats.
+  // The least that the most loaded rank can have, and somewhat less than the tolerance: above the tolerance
+  // in exact numbers items move, and these are floats.
   Shares Caps() const {
     Shares cap = {1, 1, 1};
     for (const Unit& unit : units_) {
       for (int p = 0; p < kNumPhases; ++p) cap[p] = std::max(cap[p], unit.share[p]);
+    }
+    for (size_t p = 0; p <= problem_.in_view.size() && p < cap.size(); ++p) {
+      const std::span<const Load> cost = p == 0 ? problem_.cost : problem_.in_view[p - 1];
+      const size_t ranks = problem_.ranks->size();
+      Load total = 0;
+      for (Load c : cost) total += c;
+      if (total == 0) continue;
+      const Load least = LeastDearestRank(cost, ranks, problem_.tolerance);
+      cap[p] = std::max(cap[p], static_cast<float>(static_cast<double>(least) * static_cast<double>(ranks) /
+                                                   static_cast<double>(total)));
     }
     for (float& c : cap) c *= static_cast<float>(1 + 0.95 * problem_.tolerance);
     return cap;

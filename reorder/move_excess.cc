@@ -17,7 +17,8 @@ constexpr uint32_t kTakers = 64;  // ranks of other nodes that are tried for one
 constexpr uint32_t kStepsPerRank =
     64;  // moves that one rank may ask for among its neighbours, and again far away
 
-constexpr uint32_t kMostRegrouped = 32;  // ranks whose items are dealt out anew together
+constexpr uint32_t kMostRegrouped = 32;     // ranks whose items are dealt out anew together
+constexpr size_t kMostDealtAnew = 1 << 15;  // items of all such attempts; few steps need any
 
 // What leaves a rank, and what comes back for it; kNowhere: nothing.
 struct Move {
@@ -34,15 +35,8 @@ class Excess {
         scope_(workspace),
         workspace_(workspace),
         load_(ranks_.size(), 0),
-        rank_(problem.cost.size(), kNowhere) {
-    Load longest = 0, total = 0;
-    for (Load cost : problem.cost) {
-      total += cost;
-      longest = std::max(longest, cost);
-    }
-    const Load num_ranks = ranks_.size();
-    least_ = std::max(longest, (total + num_ranks - 1) / num_ranks);
-  }
+        rank_(problem.cost.size(), kNowhere),
+        least_(LeastDearestRank(problem.cost, ranks_.size(), problem.tolerance)) {}
 
   std::vector<uint32_t> Run() {
     StayHome();
@@ -271,7 +265,7 @@ class Excess {
   // Where neither a move nor an exchange is left: the items of the rank and of those with most room are dealt
   // out anew, among as few ranks as will do. With no more ranks than that it would be all of them.
   void Regroup(uint32_t giver) {
-    if (ranks_.size() <= kMostRegrouped) return;
+    if (ranks_.size() <= kMostRegrouped || dealt_anew_ >= kMostDealtAnew) return;
     std::vector<uint32_t> others;
     for (uint32_t r = 0; r < ranks_.size(); ++r) {
       if (r != giver) others.push_back(r);
@@ -297,6 +291,7 @@ class Excess {
         cost.push_back(problem_.cost[i]);
       }
     }
+    dealt_anew_ += items.size();
     PhaseRanks ranks;
     ranks.global = group;
     Neighbours neighbours;
@@ -314,11 +309,12 @@ class Excess {
   const PhaseRanks& ranks_;
   const Workspace::Scope scope_;
   Workspace& workspace_;
-  Load least_ = 0;  // that the most loaded rank can have: the mean, or the longest item
-  Load cap_ = 0;    // up to which a rank is left alone
+  std::vector<Load> load_;      // [ranks]
+  std::vector<uint32_t> rank_;  // [items]
+  const Load least_;            // that the most loaded rank can have
+  Load cap_ = 0;                // up to which a rank is left alone
   size_t homeless_ = 0;
-  std::vector<Load> load_;                    // [ranks]
-  std::vector<uint32_t> rank_;                // [items]
+  size_t dealt_anew_ = 0;
   std::vector<std::vector<uint32_t>> items_;  // of every rank that was looked at; see Items
   std::vector<bool> listed_;
   ByRank by_rank_;  // as it was before the first move

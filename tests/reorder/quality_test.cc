@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "reorder/balance.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -79,6 +82,49 @@ TEST(BalanceWithoutMoving, BalancesAllPhasesAtSixtySamplesPerRank) {
 
 TEST(BalanceWithoutMoving, BalancesAllPhasesOverThreeHundredTwentyNodes) {
   ExpectBalanced(2560, MakeStep(DrawOmniTrace(201, 2560 * 60), 0, 2560 * 60), true);
+}
+
+// Tiles of one size: the mean is no whole number of them, and a rank has one more at best.
+TEST(BalanceWithoutMoving, EvensOutTilesWithoutMovingOne) {
+  constexpr uint32_t kRanks = 256, kTile = 1024;
+  for (uint64_t seed : {1, 2, 3}) {
+    const StepSamples step = MakeStep(DrawTileTrace(seed, size_t{40} * kRanks), 0, size_t{40} * kRanks);
+    const Job job = MakeJob(kRanks);
+    const auto plan = MakePlan(job, step, {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_TRUE(PlanCheck(job, step, *plan).ok());
+    uint64_t tiles = 0;
+    for (const PlannedItem& item : plan->items) tiles += item.lengths.cost_length / kTile;
+    const std::vector<double>& loads = plan->phase(Phase::kVision)->load_after;
+    EXPECT_EQ(*std::max_element(loads.begin(), loads.end()), (tiles + kRanks - 1) / kRanks * kTile);
+    EXPECT_EQ(RowsBetweenNodes(job, *plan), 0u);
+  }
+}
+
+TEST(LeastDearestRank, IsABoundThatTilesReach) {
+  using reorder::Load;
+  Random random(5);
+  for (int i = 0; i < 2000; ++i) {
+    const size_t ranks = 1 + random.Below(3), units = random.Below(7);
+    const Load tile = static_cast<Load>(1 + random.Below(9));
+    std::vector<Load> cost(units);
+    for (Load& c : cost) c = tile * static_cast<Load>(random.Below(6));
+    Load best = std::accumulate(cost.begin(), cost.end(), Load{0});
+    for (size_t code = 0; code < static_cast<size_t>(std::pow(ranks, units)); ++code) {
+      std::vector<Load> load(ranks, 0);
+      size_t digits = code;
+      for (Load c : cost) load[digits % ranks] += c, digits /= ranks;
+      best = std::min(best, *std::max_element(load.begin(), load.end()));
+    }
+    for (double tolerance : {0.0, 0.002, 0.3}) {
+      EXPECT_LE(reorder::LeastDearestRank(cost, ranks, tolerance), best) << i;
+    }
+  }
+  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{5, 5, 5, 5, 5}, 2, 0.002), 15);
+  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{5, 5, 5, 5, 5}, 2, 0.2), 13);  // 15 is tolerated
+  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{5, 5, 5, 5, 4}, 2, 0.002), 12);
+  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{9, 3, 3}, 4, 0.002), 9);
+  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{}, 4, 0.002), 0);
 }
 
 TEST(BalanceWithoutMoving, ReachesTheLongestUnitAtSixteenSamplesPerRank) {
