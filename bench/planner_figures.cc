@@ -22,22 +22,6 @@ namespace {
 
 using namespace evenkeel;  // NOLINT: a program
 
-enum class Limit { kAtMost, kAtLeast };
-
-void Row(const char* point, const std::string& figure, double value, Limit kind, double limit) {
-  const bool at_most = kind == Limit::kAtMost;
-  const bool ok = at_most ? value <= limit : value >= limit;
-  std::printf("| %s | %s | %.5g | %s %.4g | %s |\n", point, figure.c_str(), value,
-              at_most ? "<=" : ">=", limit, ok ? "yes" : "**no**");
-  std::fflush(stdout);
-}
-
-template <typename T>
-T Value(absl::StatusOr<T> value) {
-  if (!value.ok()) std::cerr << value.status() << "\n", std::exit(1);
-  return *std::move(value);
-}
-
 double ProcessorMs() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 BalanceInput MakeInput(uint64_t seed, uint32_t ranks, uint32_t per_rank, const std::string& algorithm) {
@@ -72,20 +56,22 @@ void PrintSpeed() {
     if (i == 0) first = took;
     best = std::min(best, took);
   }
-  Row("2", "153,600 samples, 2,560 ranks, three phases: ms of the first plan", first, Limit::kAtMost, 50);
-  Row("2", "the same, memory warm", best, Limit::kAtMost, 50);
-  Row("2", "exponent of the time, 1,000 to 1,000,000 samples", MeasureGrowth().exponent, Limit::kAtMost, 1.2);
+  PrintFigure("2", "153,600 samples, 2,560 ranks, three phases: ms of the first plan", first, Limit::kAtMost,
+              50);
+  PrintFigure("2", "the same, memory warm", best, Limit::kAtMost, 50);
+  PrintFigure("2", "exponent of the time, 1,000 to 1,000,000 samples", MeasureGrowth().exponent,
+              Limit::kAtMost, 1.2);
 }
 
 void PrintBalance() {
   for (uint32_t ranks : {128u, 2560u}) {
     const auto free = Value(SolveBalance(MakeInput(31, ranks, 60, "balance_without_moving")));
-    Row("3a", absl::StrCat("placement free, 60 per rank, ", ranks, " ranks: worst max/mean"),
-        WorstPhase(free, false), Limit::kAtMost, 1.005);
-    Row("3a", "inter-node rows", static_cast<double>(free.inter_node_rows), Limit::kAtMost, 0);
+    PrintFigure("3a", absl::StrCat("placement free, 60 per rank, ", ranks, " ranks: worst max/mean"),
+                WorstPhase(free, false), Limit::kAtMost, 1.005);
+    PrintFigure("3a", "inter-node rows", static_cast<double>(free.inter_node_rows), Limit::kAtMost, 0);
     const auto few = Value(SolveBalance(MakeInput(32, ranks, 16, "balance_without_moving")));
-    Row("3c", absl::StrCat("16 per rank, ", ranks, " ranks: worst max/mean over the reachable"),
-        WorstPhase(few, true), Limit::kAtMost, 1.005);
+    PrintFigure("3c", absl::StrCat("16 per rank, ", ranks, " ranks: worst max/mean over the reachable"),
+                WorstPhase(few, true), Limit::kAtMost, 1.005);
   }
   for (uint32_t per_rank : {60u, 30u}) {
     BalanceInput input = MakeInput(33, 128, per_rank, "balance_without_moving");
@@ -99,10 +85,10 @@ void PrintBalance() {
     const auto given = Value(SolveBalance(input));
     double bound = 0;
     for (const BalancedPhase& phase : given.phases) bound += static_cast<double>(phase.inter_node_rows_bound);
-    Row("3b", absl::StrCat("placement given, ", per_rank, " per rank: worst max/mean"),
-        WorstPhase(given, false), Limit::kAtMost, 1.005);
-    Row("3b", "inter-node rows over the bound", static_cast<double>(given.inter_node_rows) / bound,
-        Limit::kAtMost, 1.25);
+    PrintFigure("3b", absl::StrCat("placement given, ", per_rank, " per rank: worst max/mean"),
+                WorstPhase(given, false), Limit::kAtMost, 1.005);
+    PrintFigure("3b", "inter-node rows over the bound", static_cast<double>(given.inter_node_rows) / bound,
+                Limit::kAtMost, 1.25);
   }
 }
 
@@ -155,8 +141,8 @@ void PrintTight() {
       ++counted;
     }
   }
-  Row("4", "tolerance 0: share no worse than greedy and Karmarkar-Karp", 1.0 * kept / counted,
-      Limit::kAtLeast, 0.99);
+  PrintFigure("4", "tolerance 0: share no worse than greedy and Karmarkar-Karp", 1.0 * kept / counted,
+              Limit::kAtLeast, 0.99);
   std::vector<Load> cost(4096);
   for (Load& c : cost) c = DrawLength(random, 1);
   const PhaseRanks where = MakeRanks(256, 8);
@@ -169,8 +155,8 @@ void PrintTight() {
   }
   double python = 1e300;
   for (int i = 0; i < 3; ++i) python = std::min(python, PythonMs(cost, 256));
-  Row("4", "4,096 items over 256 ranks: times faster than Python's Karmarkar-Karp", python / ours,
-      Limit::kAtLeast, 50);
+  PrintFigure("4", "4,096 items over 256 ranks: times faster than Python's Karmarkar-Karp", python / ours,
+              Limit::kAtLeast, 50);
 }
 
 void PrintNodeWise(int cbc_seconds) {
@@ -189,21 +175,22 @@ void PrintNodeWise(int cbc_seconds) {
             cbc_seconds == 0 ? "initialSolve" : absl::StrCat("sec ", cbc_seconds, " timeMode elapsed solve"));
     ratio += static_cast<double>(LargestEgress(problem, AssignBatchesToNodes(problem))) / proof.bound;
   }
-  Row("5",
-      absl::StrCat("node_wise, 64 ranks of 8: mean over what cbc proves",
-                   cbc_seconds == 0 ? " by the relaxation" : ""),
-      ratio / kProblems, Limit::kAtMost, 1.05);
+  PrintFigure("5",
+              absl::StrCat("node_wise, 64 ranks of 8: mean over what cbc proves",
+                           cbc_seconds == 0 ? " by the relaxation" : ""),
+              ratio / kProblems, Limit::kAtMost, 1.05);
 }
 
 void PrintOrderFigures() {
   const OrderFigures figures = MeasureOrders({DrawOmniTrace(2024, 20000)}, 1000, false);
-  Row("6", "1,000 draws: orders no worse than the given one and DistTrain's, share",
-      1.0 * figures.not_worse / figures.draws, Limit::kAtLeast, 1);
-  Row("6", "up to 8 microbatches, 4 stages: time over the best of all orders", figures.over_optimum,
-      Limit::kAtMost, 1.01);
-  Row("6", "1,000 draws: share of the gap to the best known order that is closed", figures.closed,
-      Limit::kAtLeast, 0.5);
-  Row("6", "the same less DistTrain's", figures.closed - figures.disttrain_closed, Limit::kAtLeast, 0);
+  PrintFigure("6", "1,000 draws: orders no worse than the given one and DistTrain's, share",
+              1.0 * figures.not_worse / figures.draws, Limit::kAtLeast, 1);
+  PrintFigure("6", "up to 8 microbatches, 4 stages: time over the best of all orders", figures.over_optimum,
+              Limit::kAtMost, 1.01);
+  PrintFigure("6", "1,000 draws: share of the gap to the best known order that is closed", figures.closed,
+              Limit::kAtLeast, 0.5);
+  PrintFigure("6", "the same less DistTrain's", figures.closed - figures.disttrain_closed, Limit::kAtLeast,
+              0);
 }
 
 void PrintPacking(const std::vector<SampleLengths>& trace) {
@@ -231,11 +218,11 @@ void PrintPacking(const std::vector<SampleLengths>& trace) {
   const double seconds = (ProcessorMs() - start) / 1e3;
   if (!PackCheck(input, packing).ok()) std::cerr << PackCheck(input, packing) << "\n", std::exit(1);
   const PackFigures figures = MeasurePack(input, packing);
-  Row("7", "1,200,000 samples, nine per bin, 64 devices: vision distribution ratio",
-      figures.phases[1].distribution_ratio, Limit::kAtMost, 0.02);
-  Row("7", "llm distribution ratio", figures.phases[0].distribution_ratio, Limit::kAtMost, 0.05);
-  Row("7", "fill", figures.fill, Limit::kAtLeast, 0.97);
-  Row("7", "seconds", seconds, Limit::kAtMost, 3);
+  PrintFigure("7", "1,200,000 samples, nine per bin, 64 devices: vision distribution ratio",
+              figures.phases[1].distribution_ratio, Limit::kAtMost, 0.02);
+  PrintFigure("7", "llm distribution ratio", figures.phases[0].distribution_ratio, Limit::kAtMost, 0.05);
+  PrintFigure("7", "fill", figures.fill, Limit::kAtLeast, 0.97);
+  PrintFigure("7", "seconds", seconds, Limit::kAtMost, 3);
 }
 
 void PrintContextParallel() {
@@ -264,16 +251,25 @@ void PrintContextParallel() {
     against_powers = std::min({against_powers, time("dhp", true) / ours, time("regroup", true) / ours,
                                time("static_power_of_two", false) / ours});
   }
-  Row("8", "512 sequences, 64 ranks: ms, the most of 20", ms, Limit::kAtMost, 5);
-  Row("8", "dhp's time over ours, the least", against_dhp, Limit::kAtLeast, 1);
-  Row("8", "time with degrees that are powers of two over ours, the least", against_powers, Limit::kAtLeast,
-      1);
+  PrintFigure("8", "512 sequences, 64 ranks: ms, the most of 20", ms, Limit::kAtMost, 5);
+  PrintFigure("8", "dhp's time over ours, the least", against_dhp, Limit::kAtLeast, 1);
+  PrintFigure("8", "time with degrees that are powers of two over ours, the least", against_powers,
+              Limit::kAtLeast, 1);
 }
 
 }  // namespace
 
+void PrintFigure(const char* point, const std::string& figure, double value, Limit kind, double limit) {
+  const bool at_most = kind == Limit::kAtMost;
+  const bool ok = at_most ? value <= limit : value >= limit;
+  std::printf("| %s | %s | %.5g | %s %.4g | %s |\n", point, figure.c_str(), value,
+              at_most ? "<=" : ">=", limit, ok ? "yes" : "**no**");
+  std::fflush(stdout);
+}
+
 void PrintFigures(const std::vector<SampleLengths>& trace, int cbc_seconds) {
   std::printf("| point | figure | measured | limit | ok |\n|---|---|---|---|---|\n");
+  PrintRules();
   PrintSpeed();
   PrintBalance();
   PrintTight();
@@ -281,4 +277,5 @@ void PrintFigures(const std::vector<SampleLengths>& trace, int cbc_seconds) {
   PrintOrderFigures();
   PrintPacking(trace);
   PrintContextParallel();
+  PrintClaims();
 }

@@ -6,6 +6,7 @@
 
 #include "reorder/balance.h"
 #include "reorder/microbatches.h"
+#include "tests/reorder/exhaustive.h"
 #include "tests/reorder/make_ranks.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -21,30 +22,6 @@ std::vector<Load> LoadsOf(const std::vector<Load>& cost, const std::vector<uint3
 Load Packed(const std::vector<Load>& cost, const std::vector<uint32_t>& rank, uint32_t ranks) {
   const std::vector<Load> loads = LoadsOf(cost, rank, ranks);
   return *std::max_element(loads.begin(), loads.end());
-}
-
-Load Padded(const std::vector<Load>& cost, const std::vector<uint32_t>& rank, uint32_t ranks) {
-  std::vector<Load> count(ranks, 0), longest(ranks, 0);
-  for (size_t i = 0; i < cost.size(); ++i) {
-    ++count[rank[i]];
-    longest[rank[i]] = std::max(longest[rank[i]], cost[i]);
-  }
-  Load largest = 0;
-  for (uint32_t r = 0; r < ranks; ++r) largest = std::max(largest, count[r] * longest[r]);
-  return largest;
-}
-
-// The least largest load over all assignments.
-template <typename Objective>
-Load Exhaustive(const std::vector<Load>& cost, uint32_t ranks, Objective objective) {
-  std::vector<uint32_t> rank(cost.size(), 0);
-  Load best = objective(cost, rank, ranks);
-  for (;;) {
-    size_t i = 0;
-    while (i < rank.size() && ++rank[i] == ranks) rank[i++] = 0;
-    if (i == rank.size()) return best;
-    best = std::min(best, objective(cost, rank, ranks));
-  }
 }
 
 std::vector<Load> DrawCosts(Random& random, size_t count, uint64_t bound) {
