@@ -9,17 +9,19 @@ namespace {
 constexpr int kPilPrecision = 32 - 8 - 2;
 constexpr double kPi = 3.14159265358979323846;
 
+// Both without a branch that depends on x, so that several weights are made at once.
 double Bilinear(double x) {
-  if (x < 0.0) x = -x;
+  x = std::fabs(x);
   return x < 1.0 ? 1.0 - x : 0.0;
 }
 
 double Bicubic(double x) {
   constexpr double a = -0.5;
-  if (x < 0.0) x = -x;
-  if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
-  if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
-  return 0.0;
+  x = std::fabs(x);
+  const double near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+  const double far = (((x - 5) * x + 8) * x - 4) * a;
+  const double outer = x < 2.0 ? far : 0.0;
+  return x < 1.0 ? near : outer;
 }
 
 // The sum of the alternating series first * (1 - t2/(n(n+1)) * (1 - t2/((n+2)(n+3)) * ...)), |t2| < 0.7.
@@ -44,27 +46,35 @@ double Sinc(double x) { return x == 0.0 ? 1.0 : SinPi(x) / (x * kPi); }
 
 double Lanczos(double x) { return -3.0 <= x && x < 3.0 ? Sinc(x) * Sinc(x / 3) : 0.0; }
 
+// values[k] = the filter at (k + begin - center + 0.5) * inverse.
+template <double (*kValue)(double)>
+void Sample(int begin, int count, double center, double inverse, double* values) {
+  for (int k = 0; k < count; ++k) values[k] = kValue((k + begin - center + 0.5) * inverse);
+}
+
 struct Kernel {
   double support;
-  double (*value)(double);
+  void (*sample)(int begin, int count, double center, double inverse, double* values);
 };
 
 Kernel KernelOf(ResizeFilter filter) {
   switch (filter) {
     case ResizeFilter::kBilinear:
-      return {1, Bilinear};
+      return {1, Sample<Bilinear>};
     case ResizeFilter::kBicubic:
-      return {2, Bicubic};
+      return {2, Sample<Bicubic>};
     case ResizeFilter::kLanczos:
-      return {3, Lanczos};
+      return {3, Sample<Lanczos>};
   }
-  return {2, Bicubic};
+  return {2, Sample<Bicubic>};
 }
 
-// Halves away from zero, as both originals round.
-int32_t ToFixed(double weight, int precision) {
-  const double scaled = weight * (1 << precision);
-  return static_cast<int32_t>(weight < 0 ? -0.5 + scaled : 0.5 + scaled);
+// out[k] = values[k] * 2^precision; halves away from zero, as both originals round.
+void ToFixed(const double* values, uint32_t count, int precision, int32_t* out) {
+  const double scale = 1 << precision;
+  for (uint32_t k = 0; k < count; ++k) {
+    out[k] = static_cast<int32_t>((values[k] < 0 ? -0.5 : 0.5) + values[k] * scale);
+  }
 }
 
 // ATen: the most bits of fraction, below 22, with which the largest weight stays below 2^15.
@@ -81,7 +91,8 @@ struct ExactWeights {
   std::vector<uint32_t> first;
   std::vector<uint32_t> count;
   std::vector<double> values;
-  double largest = 0;
+
+  double largest() const { return std::max(0.0, *std::max_element(values.begin(), values.end())); }
 };
 
 void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
@@ -94,21 +105,16 @@ void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
   exact->first.resize(axis.count);
   exact->count.resize(axis.count);
   exact->values.assign(size_t{axis.count} * exact->taps, 0);
-  exact->largest = 0;
   for (uint32_t i = 0; i < axis.count; ++i) {
     const double center = (i + axis.begin + 0.5) * scale;
     const int begin = std::max(0, static_cast<int>(center - support + 0.5));
     const int end = std::min(static_cast<int>(axis.in), static_cast<int>(center + support + 0.5));
     double* values = &exact->values[size_t{i} * exact->taps];
+    kernel.sample(begin, end - begin, center, inverse, values);
     double total = 0;
-    for (int k = 0; k < end - begin; ++k) {
-      values[k] = kernel.value((k + begin - center + 0.5) * inverse);
-      total += values[k];
-    }
-    for (int k = 0; k < end - begin; ++k) {
-      if (total != 0.0) values[k] /= total;
-      exact->largest = std::max(exact->largest, values[k]);
-    }
+    for (int k = 0; k < end - begin; ++k) total += values[k];
+    if (total == 0.0) total = 1;
+    for (int k = 0; k < end - begin; ++k) values[k] /= total;
     exact->first[i] = static_cast<uint32_t>(begin);
     exact->count[i] = static_cast<uint32_t>(end - begin);
   }
@@ -160,18 +166,17 @@ void Pack(WeightForm form, AxisWeights* weights) {
 void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights) {
   static thread_local ExactWeights exact;
   MakeExactWeights(axis, &exact);
-  const bool aten = axis.resampler == Resampler::kAtenU8;
-  // ATen's precision is that of the whole axis, also where only a window of it is made.
-  if (aten && axis.count != axis.out) {
+  const uint32_t group = GroupOf(form);
+  weights->in = axis.in;
+  weights->shift = kPilPrecision;
+  if (axis.resampler == Resampler::kAtenU8) {
+    // ATen's precision is that of the whole axis, also where only a window of it is made.
     static thread_local ExactWeights whole;
     Axis all = axis;
     all.begin = 0, all.count = axis.out;
-    MakeExactWeights(all, &whole);
-    exact.largest = whole.largest;
+    if (axis.count != axis.out) MakeExactWeights(all, &whole);
+    weights->shift = AtenPrecision((axis.count != axis.out ? whole : exact).largest());
   }
-  const uint32_t group = GroupOf(form);
-  weights->in = axis.in;
-  weights->shift = aten ? AtenPrecision(exact.largest) : kPilPrecision;
   weights->half = weights->shift > 0 ? 1 << (weights->shift - 1) : 0;
   weights->group = group;
   weights->groups_per_output = 0;
@@ -185,10 +190,8 @@ void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights) {
   const size_t stride = size_t{weights->groups_per_output} * group;
   weights->values.assign(axis.count * stride, 0);
   for (uint32_t i = 0; i < axis.count; ++i) {
-    int32_t* values = &weights->values[i * stride + exact.first[i] % group];
-    for (uint32_t k = 0; k < exact.count[i]; ++k) {
-      values[k] = ToFixed(exact.values[size_t{i} * exact.taps + k], weights->shift);
-    }
+    ToFixed(&exact.values[size_t{i} * exact.taps], exact.count[i], weights->shift,
+            &weights->values[i * stride + exact.first[i] % group]);
   }
   Pack(form, weights);
 }
