@@ -28,10 +28,55 @@ constexpr float kSoft = 0.002f;
 
 // Of one phase, where one bin has `off` more than the mean of the two and the other as much less: what is
 // beyond `half` from `middle` exceeds a level.
-inline float Loss(float off, float middle, float half) {
+EVENKEEL_INLINE float Loss(float off, float middle, float half) {
   const float out = std::abs(off - middle) - half;
-  const float twice = out + std::abs(out);  // 2 max(0, out), in operations that compilers vectorise
+  const float twice = out + std::abs(out);  // 2 max(0, out)
   return 0.25f * (twice * twice) + kSoft * (off * off);
+}
+
+// What is left to give in each phase that the problem has, and the two other arguments of Loss.
+template <int kPresent>
+struct Wish {
+  std::array<float, kPresent> left, middle, half;
+};
+
+// The losses, summed over the phases, if one of `size` bundles is taken: their shares are in columns, one per
+// phase, `stride` apart. Returns the least. The same operations on every lane, however many there are.
+template <int kLanes, int kPresent>
+EVENKEEL_INLINE float LossOfEach(const Wish<kPresent>& wish, const float* share, int stride, int size,
+                                 float* loss) {
+  using Floats = typename Lanes<kLanes>::Floats;
+  using Ints = typename Lanes<kLanes>::Ints;
+  const auto drop_sign = [](Floats& v) EVENKEEL_INLINE_LAMBDA { reinterpret_cast<Ints&>(v) &= 0x7fffffff; };
+  // Losses are not negative, so their bits are ordered as they are.
+  Ints least = Ints{} + std::numeric_limits<int32_t>::max();
+  for (int j = 0; j < size; j += kLanes) {
+    Floats sum{};
+    for (int c = 0; c < kPresent; ++c) {
+      const Floats off = wish.left[c] + *reinterpret_cast<const Floats*>(share + c * stride + j);
+      Floats out = off - wish.middle[c];
+      drop_sign(out);
+      out -= wish.half[c];
+      Floats twice = out;
+      drop_sign(twice);
+      twice += out;
+      sum += 0.25f * (twice * twice) + kSoft * (off * off);
+    }
+    *reinterpret_cast<Floats*>(loss + j) = sum;
+    KeepLeast(least, reinterpret_cast<const Ints&>(sum));
+  }
+  SpreadLeast(least);
+  return std::bit_cast<float>(static_cast<int32_t>(least[0]));
+}
+
+template <int kPresent>
+float LossOfEachByFour(const Wish<kPresent>& wish, const float* share, int stride, int size, float* loss) {
+  return LossOfEach<4, kPresent>(wish, share, stride, size, loss);
+}
+template <int kPresent>
+EVENKEEL_AVX2 float LossOfEachByEight(const Wish<kPresent>& wish, const float* share, int stride, int size,
+                                      float* loss) {
+  return LossOfEach<8, kPresent>(wish, share, stride, size, loss);
 }
 
 constexpr uint32_t kNone = 0xffffffffu;
@@ -165,7 +210,8 @@ bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
 template <int kPresent>
 bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
   // What should go from a to b, and between which loads neither is above its level; see Loss.
-  std::array<float, kNumPhases> scale, wanted, middle, half;
+  std::array<float, kNumPhases> scale;
+  std::array<float, kPresent> wanted, middle, half;
   float best = 0, above = 0;
   for (int c = 0; c < kPresent; ++c) {
     const int p = present_[c];
@@ -204,25 +250,13 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
   };
   int give = -1, take = -1;
   alignas(32) float distance[Bundles::kMost];
-  const int groups = (from_b.size + Bundles::kGroup - 1) / Bundles::kGroup * Bundles::kGroup;
+  const auto loss_of_each =
+      width_ == Width::kEight ? LossOfEachByEight<kPresent> : LossOfEachByFour<kPresent>;
+  const int whole = (from_b.size + Bundles::kGroup - 1) / Bundles::kGroup * Bundles::kGroup;
+  Wish<kPresent> wish{.left = {}, .middle = middle, .half = half};
   for (int i = 0; i < from_a.size; ++i) {
-    // Distances are not negative, so their bits are ordered as they are, and integers have a minimum that
-    // compilers vectorise.
-    std::array<int32_t, Bundles::kGroup> nearest;
-    nearest.fill(std::numeric_limits<int32_t>::max());
-    std::array<float, kPresent> left;
-    for (int c = 0; c < kPresent; ++c) left[c] = wanted[c] - from_a.share[c][i];
-    for (int j = 0; j < groups; j += Bundles::kGroup) {
-      for (int k = 0; k < Bundles::kGroup; ++k) {
-        float sum = 0;
-        for (int c = 0; c < kPresent; ++c) {
-          sum += Loss(left[c] + from_b.share[c][j + k], middle[c], half[c]);
-        }
-        distance[j + k] = sum;
-        nearest[k] = std::min(nearest[k], std::bit_cast<int32_t>(sum));
-      }
-    }
-    if (std::bit_cast<float>(*std::min_element(nearest.begin(), nearest.end())) >= best) continue;
+    for (int c = 0; c < kPresent; ++c) wish.left[c] = wanted[c] - from_a.share[c][i];
+    if (loss_of_each(wish, from_b.share[0], Bundles::kMost, whole, distance) >= best) continue;
     for (int j = 0; j < from_b.size; ++j) {
       if (distance[j] >= best) continue;
       if (aim.keep_capacities) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reorder/lanes.h"
 #include "reorder/pack_problem.h"
 
 namespace evenkeel::reorder {
@@ -60,6 +61,7 @@ class ExchangingBins {
   bool Exchange(Bin& a, Bin& b, const Aim& aim);
 
   const PackProblem& problem_;
+  Width width_ = Widest();
   PhaseLoads to_share_{};                  // 1 / mean load of a bin
   std::array<int, kNumPhases> present_{};  // phases that the problem has, first
   int num_present_ = 0;

@@ -7,7 +7,7 @@
 // The paper leaves open what becomes of samples that no iteration keeps, and of a permutation's last group.
 // Here the groups of the last iteration are all kept, so that nothing is dropped, and a last group is
 // filtered as any other.
-#include <utility>
+#include <algorithm>
 
 #include "reorder/keyed_shuffle.h"
 #include "reorder/pack_problem.h"
@@ -15,25 +15,29 @@
 namespace evenkeel::reorder {
 namespace {
 
-Bins SamplingStage(const PackProblem& problem, const std::vector<uint32_t>& permutation) {
-  Bins groups;
-  std::vector<uint32_t> group;
+// A slice of a permutation.
+struct Group {
+  size_t begin = 0, end = 0;
   PhaseLoads load{};
-  for (uint32_t sample : permutation) {
-    if (!group.empty() && !Fits(problem, load, problem.lengths[sample])) {
-      groups.push_back(std::exchange(group, {}));
-      load = {};
+};
+
+std::vector<Group> SamplingStage(const PackProblem& problem, const std::vector<uint32_t>& permutation) {
+  std::vector<Group> groups;
+  Group group;
+  for (size_t i = 0; i < permutation.size(); ++i) {
+    const PhaseLengths& sample = problem.lengths[permutation[i]];
+    if (group.end > group.begin && !Fits(problem, group.load, sample)) {
+      groups.push_back(group);
+      group = {.begin = i};
     }
-    group.push_back(sample);
-    Add(load, problem.lengths[sample]);
+    group.end = i + 1;
+    Add(group.load, sample);
   }
-  if (!group.empty()) groups.push_back(std::move(group));
+  if (group.end > group.begin) groups.push_back(group);
   return groups;
 }
 
-bool ReachesATarget(const PackProblem& problem, const std::vector<uint32_t>& group) {
-  PhaseLoads load{};
-  for (uint32_t sample : group) Add(load, problem.lengths[sample]);
+bool ReachesATarget(const PackProblem& problem, const PhaseLoads& load) {
   for (int p = 0; p < kNumPhases; ++p) {
     if (problem.total[p] > 0 && load[p] >= problem.target[p]) return true;
   }
@@ -47,15 +51,18 @@ Bins PackOmnibal(const PackProblem& problem) {
   Bins kept;
   std::vector<uint32_t> dataset = ShuffledOrder(static_cast<uint32_t>(problem.lengths.size()), numbers);
   for (uint32_t iteration = 1;; ++iteration) {
-    Bins candidates = SamplingStage(problem, dataset);
-    dataset.clear();
-    for (std::vector<uint32_t>& group : candidates) {
-      if (iteration == problem.iterations || ReachesATarget(problem, group)) {
-        kept.push_back(std::move(group));
+    size_t returned = 0;
+    for (const Group& group : SamplingStage(problem, dataset)) {
+      const auto begin = dataset.begin() + static_cast<ptrdiff_t>(group.begin);
+      const auto end = dataset.begin() + static_cast<ptrdiff_t>(group.end);
+      if (iteration == problem.iterations || ReachesATarget(problem, group.load)) {
+        kept.emplace_back(begin, end);
       } else {
-        dataset.insert(dataset.end(), group.begin(), group.end());
+        std::copy(begin, end, dataset.begin() + static_cast<ptrdiff_t>(returned));
+        returned += group.end - group.begin;
       }
     }
+    dataset.resize(returned);
     if (dataset.empty()) return kept;
     Shuffle(dataset, numbers);
   }
