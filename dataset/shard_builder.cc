@@ -120,7 +120,9 @@ absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& s
     place.text_checksum = ChecksumOf(std::as_bytes(std::span(text)));
     if (member == json) {
       parsed = ParseChat(text, limits_);
-    } else if (!text.empty()) {
+    } else if (text.empty()) {
+      parsed = absl::NotFoundError(absl::StrCat("'", member->suffix, "' is empty"));
+    } else {
       items = PlainItems(sample.members);
       std::vector<Medium> media;
       for (size_t i : items) media.push_back(MediumOf(sample.members[i].suffix));

@@ -110,7 +110,10 @@ absl::StatusOr<std::optional<TarReader::Header>> TarReader::ReadHeader() {
   if (size_ - offset_ < kTarBlock) return Damaged("the archive ends inside a header");
   Block block;
   EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(path_, offset_, Bytes(block.data(), block.size())));
-  if (AllZero({block.data(), block.size()})) return std::nullopt;
+  if (AllZero({block.data(), block.size()})) {
+    if (offset_ == 0) return Damaged("the archive is empty: an end mark and no members");
+    return std::nullopt;
+  }
   if (!ChecksumAgrees(block)) return Damaged("bad header checksum; not a tar header");
   Header header;
   header.type = block[kType.begin];

@@ -110,6 +110,7 @@ TEST(TarReader, NamesShardAndByteOfEveryDamage) {
   };
   const Case cases[] = {
       {"empty", "", 0, 0},
+      {"an end mark and nothing else", TarEnd(), 0, 0},
       {"no end mark", good, 1, good.size()},
       {"cut inside a header", good + TarHeader("b.txt", 1).substr(0, 100), 1, good.size()},
       {"cut inside a body", good + TarHeader("b.txt", 1000) + std::string(500, 'x'), 1, good.size()},

@@ -29,8 +29,9 @@ def excluded(done):
     return json.loads(done.stdout)["excluded"]
 
 
-def test_an_empty_tar_is_named(tmp_path):
-    (tmp_path / "a-000.tar").write_bytes(b"")
+@pytest.mark.parametrize("content", [b"", bytes(10240)], ids=["no bytes", "no members"])
+def test_an_empty_tar_is_named(tmp_path, content):
+    (tmp_path / "a-000.tar").write_bytes(content)
     good_shard(tmp_path / "a-001.tar")
     job, done = index(tmp_path, "a-{000..001}.tar", check=False)
     assert done.returncode == 5, "the data is damaged, and the index has what is left"
