@@ -104,8 +104,17 @@ def test_a_state_of_another_stream_is_refused(endpoint):
             loader.load_state_dict(other)
         assert "0" * 32 in str(caught.value) and state["stream_digest"] in str(caught.value)
         assert next(loader).index == 0, "it is as it was"
-    with pytest.raises(ValueError, match="stream_digest"):
-        evenkeel.Loader(endpoint, rank=0).load_state_dict({"version": 1, "step": 3, "layout_digest": ""})
+
+
+def test_what_is_no_state_is_refused(endpoint):
+    good = evenkeel.Loader(endpoint, rank=0).state_dict()
+    without_digest = {key: value for key, value in good.items() if key != "stream_digest"}
+    for what, named in [(without_digest, "stream_digest"), (dict(good, step=-1), "step"), (dict(good, step="3"), "step"),
+                        (None, "NoneType")]:
+        loader = evenkeel.Loader(endpoint, rank=0)
+        with pytest.raises(ValueError, match=named):
+            loader.load_state_dict(what)
+        assert next(loader).index == 0, "it is as it was"
 
 
 def test_a_changed_layout_is_logged(endpoint, caplog):

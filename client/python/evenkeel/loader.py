@@ -1,6 +1,8 @@
 """The loader: iterate over it and get steps."""
 
 import logging
+import numbers
+from collections.abc import Mapping
 
 from evenkeel import _evenkeel
 from evenkeel.errors import Mismatch
@@ -81,9 +83,13 @@ class Loader:
 
     def load_state_dict(self, state):
         """Goes on at the state's step, with any number of ranks. Mismatch where the workers serve another stream."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"not a loader's state: a {type(state).__name__}, where state_dict() gives a dictionary")
         missing = {"version", "step", "stream_digest", "layout_digest"} - set(state)
         if missing:
             raise ValueError(f"not a loader's state: {sorted(missing)} missing")
+        if not isinstance(state["step"], numbers.Integral) or state["step"] < 0:
+            raise ValueError(f"not a loader's state: its step is {state['step']!r}, not a whole number from 0")
         if state["version"] != _STATE_VERSION:
             raise Mismatch(f"the loader's state has version {state['version']}, this release reads {_STATE_VERSION}",
                            "FAILED_PRECONDITION")
