@@ -180,7 +180,7 @@ class TurnedPicture final : public BandSink {
  public:
   void Start(ImageSize size) {
     size_ = size, taken_ = 0;
-    stored_ = stored_memory_.Get(size.rgb_bytes());
+    stored_ = stored_memory_.Get(size.rgb_bytes() + kPixelCopy);
   }
   void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) override {
     const size_t row_bytes = size_t{3} * size_.width;
@@ -191,7 +191,6 @@ class TurnedPicture final : public BandSink {
   void Deliver(uint32_t orientation, BandSink& sink) {
     const uint32_t width = Turns(orientation) ? size_.height : size_.width;
     const uint32_t height = Turns(orientation) ? size_.width : size_.height;
-    uint8_t* row = row_memory_.Get(size_t{3} * width);
     const ptrdiff_t right = 3, down = ptrdiff_t{3} * size_.width;
     const ptrdiff_t last_x = right * (size_.width - 1), last_y = down * (size_.height - 1);
     // Of each orientation: where its first pixel is stored, and the steps to the next one in a row and in a
@@ -202,19 +201,38 @@ class TurnedPicture final : public BandSink {
         {0, right, down}, {last_x, -right, down}, {last_x + last_y, -right, -down}, {last_y, right, -down},
         {0, down, right}, {last_y, -down, right}, {last_x + last_y, -down, -right}, {last_x, down, -right}};
     const auto& step = steps[orientation - 1];
-    for (uint32_t y = 0; y < height; ++y) {
+    // An odd number of cache lines: many rows are written side by side.
+    const size_t stride = ((size_t{3} * width + kPixelCopy + 63) / 64 * 64) | 64;
+    uint8_t* rows = rows_memory_.Get(stride * kTurnedRows);
+    for (uint32_t y = 0; y < height; y += kTurnedRows) {
+      const uint32_t count = std::min(kTurnedRows, height - y);
       const uint8_t* from = stored_ + step.first + step.y * y;
-      for (uint32_t x = 0; x < width; ++x, from += step.x) std::memcpy(row + size_t{3} * x, from, 3);
-      sink.TakeBand(row, size_t{3} * width, 1);
+      auto copy = [&](uint32_t x, uint32_t r) {
+        std::memcpy(rows + stride * r + size_t{3} * x, from + step.x * x + step.y * r, kPixelCopy);
+      };
+      if (Turns(orientation)) {  // what lies side by side in the file is read together
+        for (uint32_t x = 0; x < width; ++x) {
+          for (uint32_t r = 0; r < count; ++r) copy(x, r);
+        }
+      } else {
+        for (uint32_t r = 0; r < count; ++r) {
+          for (uint32_t x = 0; x < width; ++x) copy(x, r);
+        }
+      }
+      sink.TakeBand(rows, stride, count);
     }
   }
 
  private:
+  static constexpr uint32_t kTurnedRows = 4 * kBandRows;
+  // One byte more than a pixel has: the next pixel is written over it, and behind the last one there is room.
+  static constexpr size_t kPixelCopy = 4;
+
   ImageSize size_;
   uint32_t taken_ = 0;
   uint8_t* stored_ = nullptr;
   ScratchBytes stored_memory_;
-  ScratchBytes row_memory_;
+  ScratchBytes rows_memory_;
 };
 
 // The largest reduction that leaves no target to be enlarged.
