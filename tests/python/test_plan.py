@@ -100,7 +100,16 @@ def test_compose_undoes_itself():
     assert solved["rows"] == 8 and solved["rows_between_ranks"] == 0
 
 
+def test_numbers_of_a_problem_may_be_arrays():
+    lengths = np.array([5, 9, 3, 7], np.int64)
+    problem = {"pack": {"devices": np.uint32(1), "phases": [{"name": "llm", "capacity": 12, "length": lengths}]}}
+    plain = {"pack": {"devices": 1, "phases": [{"name": "llm", "capacity": 12, "length": lengths.tolist()}]}}
+    assert plan.solve(problem)["pack"] == plan.solve(plain)["pack"]
+
+
 @pytest.mark.parametrize("problem, named", [
+    ({"pack": {"phases": [{"name": "llm", "length": {1, 2}}]}}, "type set"),
+    ({"pack": {"phases": [{"name": "llm", "lengths": [1]}]}}, "pack.phases[0]: unknown field 'lengths'; nearest is 'length'"),
     ({}, "no kind"),
     ({"balance": {"phases": [{"name": "lm", "num_ranks": 1}]}}, "balance.phases[0].name"),
     ({"balance": {"phases": [{"name": "llm", "num_ranks": 1, "algorithm": "best"}]}}, "unknown algorithm 'best'"),

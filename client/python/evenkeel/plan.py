@@ -29,10 +29,18 @@ __all__ = ["Balanced", "BalancedPhase", "Items", "Runs", "balance", "solve"]
 def solve(problem):
     """Solves a `Problem` of proto/problem.proto, given and answered as dictionaries in its JSON form.
 
-    64-bit numbers, which that form writes as strings, come as ints. Raises `InvalidArgument` with the field's name
-    for what is no problem, and `Error` where a capacity cannot be kept.
+    Lists of numbers may be numpy arrays. 64-bit numbers, which that form writes as strings, come as ints. Raises
+    `InvalidArgument` with the field's name, and for an unknown one the nearest known, for what is no problem, and
+    `Error` where a capacity cannot be kept.
     """
-    return _with_ints(json.loads(_evenkeel.solve_json(json.dumps(problem))))
+    return _with_ints(json.loads(_evenkeel.solve_json(json.dumps(problem, default=_plain))))
+
+
+def _plain(value):
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise InvalidArgument(f"problem: a value of type {type(value).__name__} has no JSON form; give numbers, texts, "
+                          "lists, dictionaries or numpy arrays", "INVALID_ARGUMENT")
 
 
 def _with_ints(value):
