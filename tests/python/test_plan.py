@@ -109,7 +109,8 @@ def test_numbers_of_a_problem_may_be_arrays():
 
 @pytest.mark.parametrize("problem, named", [
     ({"pack": {"phases": [{"name": "llm", "length": {1, 2}}]}}, "type set"),
-    ({"pack": {"phases": [{"name": "llm", "lengths": [1]}]}}, "pack.phases[0]: unknown field 'lengths'; nearest is 'length'"),
+    ({"pack": {"phases": [{"name": "llm", "lengths": [1]}]}},
+     "pack.phases[0]: unknown field 'lengths'; nearest is 'length'"),
     ({}, "no kind"),
     ({"balance": {"phases": [{"name": "lm", "num_ranks": 1}]}}, "balance.phases[0].name"),
     ({"balance": {"phases": [{"name": "llm", "num_ranks": 1, "algorithm": "best"}]}}, "unknown algorithm 'best'"),
