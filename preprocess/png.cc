@@ -8,6 +8,7 @@
 #include <csetjmp>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
@@ -75,9 +76,28 @@ enum class Layout { kRgb, kRgba, kWideGrey };
 
 Layout LayoutOf(const PngReader& reader, const ColourOptions& options) {
   if (IsWideGrey(reader) && options.sixteen_bit == SixteenBit::kClipGrey) return Layout::kWideGrey;
-  const bool transparent = (png_get_color_type(reader.png, reader.info) & PNG_COLOR_MASK_ALPHA) != 0 ||
-                           png_get_valid(reader.png, reader.info, PNG_INFO_tRNS) != 0;
+  const int color = png_get_color_type(reader.png, reader.info);
+  const bool transparent =
+      (color & PNG_COLOR_MASK_ALPHA) != 0 ||
+      (color == PNG_COLOR_TYPE_PALETTE && png_get_valid(reader.png, reader.info, PNG_INFO_tRNS) != 0);
   return transparent && options.background ? Layout::kRgba : Layout::kRgb;
+}
+
+// The colour that stands for transparency in a picture of grey or RGB, as bytes: nothing where there is none,
+// or where transparency is dropped. As Pillow compares it: of 16 bits the low byte (with the high byte of a
+// pixel's colour), of grey in two or four bits the number itself, which is not widened as the pixels are.
+std::optional<Colour> KeyOf(const PngReader& reader, const ColourOptions& options) {
+  png_color_16p key = nullptr;
+  const int color = png_get_color_type(reader.png, reader.info);
+  if (!options.background || (color != PNG_COLOR_TYPE_GRAY && color != PNG_COLOR_TYPE_RGB) ||
+      png_get_tRNS(reader.png, reader.info, nullptr, nullptr, &key) == 0 || key == nullptr) {
+    return std::nullopt;
+  }
+  auto low = [](png_uint_16 value) { return static_cast<uint8_t>(value & 0xff); };
+  if (color == PNG_COLOR_TYPE_RGB) return Colour{low(key->red), low(key->green), low(key->blue)};
+  const bool two_colours = png_get_bit_depth(reader.png, reader.info) == 1;
+  const uint8_t grey = two_colours ? (key->gray != 0 ? 255 : 0) : low(key->gray);
+  return Colour{grey, grey, grey};
 }
 
 size_t BytesPerPixel(Layout layout) { return layout == Layout::kRgb ? 3 : layout == Layout::kRgba ? 4 : 2; }
@@ -134,8 +154,15 @@ void RowToRgb(Layout layout, const uint8_t* row, uint32_t width, const ColourOpt
   layout == Layout::kRgba ? RgbaToRgb(row, width, options.background, rgb) : ClippedToRgb(row, width, rgb);
 }
 
-bool DecodeBands(PngReader& reader, Layout layout, const ColourOptions& options, const ImageHeader& header,
-                 BandSink& sink) {
+void ReplaceColour(const Colour& colour, const Colour& by, uint8_t* rgb, size_t num_pixels) {
+  for (uint8_t* pixel = rgb; pixel != rgb + 3 * num_pixels; pixel += 3) {
+    if (std::equal(colour.begin(), colour.end(), pixel)) std::copy(by.begin(), by.end(), pixel);
+  }
+}
+
+// `key`: what KeyOf() said before the library was told of any transform.
+bool DecodeBands(PngReader& reader, Layout layout, const std::optional<Colour>& key,
+                 const ColourOptions& options, const ImageHeader& header, BandSink& sink) {
   static thread_local ScratchBytes row_memory, band_memory;
   const size_t stride = BytesPerPixel(layout) * header.width, rgb_stride = size_t{3} * header.width;
   const bool interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
@@ -145,11 +172,13 @@ bool DecodeBands(PngReader& reader, Layout layout, const ColourOptions& options,
   for (uint32_t y = 0; y < header.height; y += kBandRows) {
     const uint32_t count = std::min(kBandRows, header.height - y);
     if (!interlaced && !ReadRows(reader, rows, stride, count)) return false;
-    const uint8_t* from = interlaced ? rows + stride * y : rows;
+    uint8_t* from = interlaced ? rows + stride * y : rows;
     for (uint32_t r = 0; band != nullptr && r < count; ++r) {
       RowToRgb(layout, from + stride * r, header.width, options, band + rgb_stride * r);
     }
-    sink.TakeBand(band != nullptr ? band : from, rgb_stride, count);
+    uint8_t* rgb = band != nullptr ? band : from;
+    if (key) ReplaceColour(*key, *options.background, rgb, size_t{header.width} * count);
+    sink.TakeBand(rgb, rgb_stride, count);
   }
   return ReadEnd(reader);
 }
@@ -181,10 +210,11 @@ class Png final : public ImageCodec {
       return absl::DataLossError("PNG with other dimensions than the index says");
     }
     const Layout layout = LayoutOf(reader, options);
+    const std::optional<Colour> key = KeyOf(reader, options);
     if (!SetTransforms(reader, layout)) return absl::DataLossError(absl::StrCat("PNG: ", reader.message));
     if (png_get_rowbytes(reader.png, reader.info) != BytesPerPixel(layout) * header.width)
       return absl::InternalError("PNG: rows of another size than their layout has");
-    if (!DecodeBands(reader, layout, options, header, sink)) {
+    if (!DecodeBands(reader, layout, key, options, header, sink)) {
       return absl::DataLossError(absl::StrCat("PNG at byte ", reader.position, " of ", bytes.size(), ", row ",
                                               reader.rows_done, " of ", header.height, ": ", reader.message));
     }
