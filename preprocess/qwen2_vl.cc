@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,6 @@ namespace evenkeel {
 namespace {
 
 constexpr double kMaxAspectRatio = 200;
-constexpr double kVideoTotalPixels = 90316800;  // int(128000 * 28 * 28 * 0.9)
 constexpr uint32_t kFrameFactor = 2;
 
 double RoundTo(double value, double factor) { return std::nearbyint(value / factor) * factor; }
@@ -40,11 +40,30 @@ absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, c
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/false);
 }
 
-// The rule of qwen-vl-utils: every frame within bounds, and within its share of a video's total.
-absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint32_t factor, double min_pixels,
-                                    double max_pixels) {
-  max_pixels = std::min(max_pixels, kVideoTotalPixels / num_frames * kFrameFactor);
-  max_pixels = std::max(max_pixels, std::floor(min_pixels * 1.05));
+// What the job bounds, and qwen-vl-utils where it says nothing.
+struct UtilsBounds {
+  std::optional<uint64_t> min_pixels;
+  std::optional<uint64_t> max_pixels;
+};
+
+UtilsBounds UtilsBoundsOf(const ProcessorSpec& spec) {
+  const ProcessorSpec usual;
+  UtilsBounds out;
+  if (spec.video_min_pixels != usual.video_min_pixels) out.min_pixels = spec.video_min_pixels;
+  if (spec.video_max_pixels != usual.video_max_pixels) out.max_pixels = spec.video_max_pixels;
+  return out;
+}
+
+// The rule of qwen-vl-utils: every frame within bounds, and within its share of a video's total. What is said
+// of the most only lowers it.
+absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint32_t factor,
+                                    const UtilsBounds& bounds) {
+  const auto token_pixels = static_cast<double>(uint64_t{factor} * factor);
+  const auto min_pixels = static_cast<double>(bounds.min_pixels.value_or(128 * uint64_t{factor} * factor));
+  const double total = 128000 * token_pixels * 0.9;
+  double max_pixels = std::min(768 * token_pixels, total / num_frames * kFrameFactor);
+  max_pixels = std::max(max_pixels, std::trunc(min_pixels * 1.05));
+  if (bounds.max_pixels) max_pixels = std::min(max_pixels, static_cast<double>(*bounds.max_pixels));
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/true);
 }
 
@@ -83,10 +102,11 @@ absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t 
     h = std::max(f, h);
     w = std::max(f, w);
   }
+  const double least_shrunk = at_least_factor ? 0 : f;
   if (h * w > max_pixels) {
     double shrink = std::sqrt(area / max_pixels);
-    h = std::max(f, FloorTo(height / shrink, f));
-    w = std::max(f, FloorTo(width / shrink, f));
+    h = std::max(least_shrunk, FloorTo(height / shrink, f));
+    w = std::max(least_shrunk, FloorTo(width / shrink, f));
   } else if (h * w < min_pixels) {
     double grow = std::sqrt(min_pixels / area);
     h = CeilTo(height * grow, f);
@@ -129,12 +149,10 @@ MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
   video.upright = spec.apply_video_rotation;
   EVENKEEL_ASSIGN_OR_RETURN(video.tokens_per_second, TokensPerSecond(vision, source.folder));
   const uint64_t min_pixels = spec.video_min_pixels, max_pixels = spec.video_max_pixels;
-  video.size = [shape = vision.shape, own_rule, bounds, min_pixels, max_pixels](
+  video.size = [shape = vision.shape, own_rule, bounds, utils = UtilsBoundsOf(spec)](
                    ImageSize size, uint32_t num_frames) -> absl::StatusOr<ImageSize> {
     if (!own_rule) {
-      EVENKEEL_ASSIGN_OR_RETURN(
-          size, FrameSize(size, num_frames, shape.patch * shape.merge, static_cast<double>(min_pixels),
-                          static_cast<double>(max_pixels)));
+      EVENKEEL_ASSIGN_OR_RETURN(size, FrameSize(size, num_frames, shape.patch * shape.merge, utils));
     }
     return ProcessorSize(size, num_frames, shape, bounds);
   };

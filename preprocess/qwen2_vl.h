@@ -12,8 +12,9 @@
 namespace evenkeel {
 
 // Sides that are multiples of `factor` with min_pixels <= area <= max_pixels, about the same aspect ratio.
-// Rounds half to even. `at_least_factor`: the rule of qwen-vl-utils, whose first rounding never gives 0.
-// InvalidArgument: a side more than 200 times the other.
+// Rounds half to even. `at_least_factor`: the rule of qwen-vl-utils, whose first rounding never gives 0, but
+// whose reduction may, which it then fails on: InvalidArgument. InvalidArgument: a side more than 200 times
+// the other.
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor);
 

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "core/part.h"
+#include "preprocess/frame_rules.h"
 #include "preprocess/patches.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
@@ -45,6 +48,42 @@ TEST(Qwen2Vl, ResizesToTheSizesOfTheReference) {
     EXPECT_EQ(size->height, c.expected_height) << c.height << "x" << c.width;
     EXPECT_EQ(size->width, c.expected_width) << c.height << "x" << c.width;
   }
+}
+
+// Lines: frames, rate, what is asked of the count, sides, bounds of the pixels; then count, checksum, sides.
+TEST(Qwen2Vl, ChoosesFramesAndTheirSizesAsQwenVlUtils) {
+  std::ifstream file(GoldenPath("video/qwen_vl_utils.txt"));
+  MediaFacts facts;
+  facts.medium = Medium::kVideo;
+  ProcessorSpec spec = Spec(Wire::kU8);
+  uint64_t min_pixels = 0, max_pixels = 0, checksum = 0;
+  uint32_t count = 0, width = 0, height = 0;
+  int lines = 0, failing = 0;
+  while (file >> facts.num_frames >> facts.fps_num >> facts.fps_den >> spec.fps >> spec.min_frames >>
+         spec.max_frames >> facts.width >> facts.height >> min_pixels >> max_pixels >> count >> checksum >>
+         width >> height) {
+    ++lines;
+    SCOPED_TRACE(absl::StrCat("line ", lines));
+    const FrameChoice choice{FrameRule::kQwenVlUtils, spec.fps, spec.min_frames, spec.max_frames, 2};
+    absl::StatusOr<uint32_t> counted = NumChosenFrames(choice, facts);
+    EXPECT_EQ(counted.value_or(0), count);
+    std::vector<uint32_t> chosen;
+    ChooseFrames(choice, facts, count, /*times=*/{}, chosen);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < chosen.size(); ++i) sum += (i + 1) * uint64_t{chosen[i]};
+    EXPECT_EQ(sum, checksum);
+
+    spec.video_min_pixels = min_pixels != 0 ? min_pixels : ProcessorSpec{}.video_min_pixels;
+    spec.video_max_pixels = max_pixels != 0 ? max_pixels : ProcessorSpec{}.video_max_pixels;
+    auto processor = Processor::LoadMedia(spec, Limits{});
+    ASSERT_TRUE(processor.ok()) << processor.status();
+    absl::StatusOr<ItemLengths> lengths = (*processor)->Measure(facts);
+    failing += width == 0;
+    EXPECT_EQ(lengths.ok(), width != 0) << lengths.status();
+    if (lengths.ok()) EXPECT_EQ(lengths->input_rows, uint64_t{count} / 2 * (width / 14) * (height / 14));
+  }
+  EXPECT_GT(lines, 600);
+  EXPECT_GT(failing, 20) << "what the package fails on is among them";
 }
 
 TEST(Qwen2Vl, StaysWithinItsPixelsAndMultiples) {
