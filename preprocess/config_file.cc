@@ -147,6 +147,11 @@ bool ConfigFile::Has(std::string_view key) const {
   return it != state_->json.end() && !it->is_null();
 }
 
+bool ConfigFile::IsNull(std::string_view key) const {
+  auto it = state_->json.find(std::string(key));
+  return it != state_->json.end() && it->is_null();
+}
+
 bool ConfigFile::IsNumber(std::string_view key) const {
   return Has(key) && state_->json[std::string(key)].is_number();
 }
@@ -243,6 +248,12 @@ void ConfigFile::Pin(std::string_view key, std::string_view value) {
 
 void ConfigFile::Inert(std::initializer_list<std::string_view> keys) {
   for (std::string_view key : keys) state_->known.emplace(key);
+}
+
+void ConfigFile::NotNull(std::initializer_list<std::string_view> keys) {
+  for (std::string_view key : keys) {
+    if (IsNull(key)) state_->Wrong(key, "is null, which is not the same as absent, and not implemented");
+  }
 }
 
 absl::Status ConfigFile::Finish() const {

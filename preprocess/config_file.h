@@ -42,10 +42,11 @@ class ConfigFile {
   ~ConfigFile();
 
   bool Has(std::string_view key) const;       // and it is not null
+  bool IsNull(std::string_view key) const;    // there, as null
   bool IsNumber(std::string_view key) const;  // not an object, say
 
-  // Each of these marks its key as known. A null or absent key is the fallback; a value of another type or
-  // outside [min, max] is remembered for Finish().
+  // Each of these marks its key as known. A null or absent key is the fallback (see NotNull()); a value of
+  // another type or outside [min, max] is remembered for Finish().
   uint64_t Uint(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
   double Real(std::string_view key, double fallback);
   bool Flag(std::string_view key, bool fallback);
@@ -61,6 +62,9 @@ class ConfigFile {
   void Pin(std::string_view key, double value);
   void Pin(std::string_view key, std::string_view value);
   void Inert(std::initializer_list<std::string_view> keys);
+  // A null of one of these is an error: transformers puts it in the place of its own default, which then is
+  // "no" or makes its calls fail.
+  void NotNull(std::initializer_list<std::string_view> keys);
   // That only one of `values` is implemented, the first where the key is absent.
   std::string OneOf(std::string_view key, std::initializer_list<std::string_view> values);
 

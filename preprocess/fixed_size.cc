@@ -44,9 +44,10 @@ absl::StatusOr<FixedSize> ReadCropped(ConfigFile& config, const ProcessorSpec& s
   EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kClipMean, kClipStd));
   SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
   SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
-  const bool cropped = config.Flag("do_center_crop", true);
+  const bool cropped = config.Flag("do_center_crop", !config.IsNull("do_center_crop"));
   config.Pin("use_square_size", false);
-  config.Inert({"default_to_square"});
+  config.NotNull({"size"});
+  if (cropped) config.NotNull({"crop_size"});
   if (size.shortest_edge == 0 && size.height == 0 && size.width == 0) size.shortest_edge = 224;
   if (crop.height == 0 && crop.width == 0) crop.height = crop.width = 224;
   const bool square = size.shortest_edge == 0 && size.height == size.width;

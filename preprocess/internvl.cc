@@ -54,12 +54,15 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
   if (size.height == 0 && size.width == 0) size.height = size.width = 384;
-  const bool tiled = config.Flag("crop_to_patches", false);
+  // InternVLProcessor asks its image processor for tiles, whatever that one's file says.
+  const bool asked = config.Text("processor_class", "") == "InternVLProcessor";
+  const bool tiled = config.Flag("crop_to_patches", false) || asked;
   const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMostTiles));
   const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMostTiles));
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
-  config.Inert({"crop_size", "default_to_square"});
+  config.NotNull({"size", "min_patches", "max_patches"});
+  config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   if (size.height != size.width || size.shortest_edge != 0) {
     return config.Error("size", "only a square {height, width} is implemented");

@@ -80,6 +80,10 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   for (double deviation : out.std) {
     if (static_cast<float>(deviation) == 0) return config.Error("image_std", "has a zero");
   }
+  // A caller who is left to convert to RGB drops transparency, unless the job says otherwise.
+  if (config.IsNull("do_convert_rgb") && spec.alpha.empty()) out.picture.colour.background.reset();
+  config.NotNull(
+      {"resample", "image_mean", "image_std", "rescale_factor", "do_resize", "do_rescale", "do_normalize"});
   config.Pin("do_resize", true);
   config.Pin("do_rescale", true);
   config.Pin("do_normalize", true);
@@ -128,9 +132,11 @@ void IgnoreImageProcessor(ConfigFile& config) {
 
 SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is) {
   SideSizes out;
+  bool square = number_is == NumberIs::kSquare;
+  if (key == "size") square = config.Flag("default_to_square", square && !config.IsNull("default_to_square"));
   if (config.IsNumber(key)) {
     auto side = static_cast<uint32_t>(config.Uint(key, 0, 1, kMostSide));
-    if (number_is == NumberIs::kSquare) {
+    if (square) {
       out.height = out.width = side;
     } else {
       out.shortest_edge = side;

@@ -54,7 +54,8 @@ struct SideSizes {
   uint32_t width = 0;
   uint32_t shortest_edge = 0;
 };
-// A number is `number_is` of them: the height and width, or the shortest edge.
+// A number is `number_is` of them: the height and width, or the shortest edge; for the key "size",
+// "default_to_square" says which, where it is there.
 enum class NumberIs : uint8_t { kSquare, kShortestEdge };
 SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is);
 

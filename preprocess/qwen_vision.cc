@@ -246,6 +246,24 @@ void ImagesAndVideo::AddTo(CanonicalText& text) const {
   if (settings_.video && settings_.video->upright) text.Add("video.rotation", std::string_view("apply"));
 }
 
+// Where there is a "size", transformers takes both bounds from it, unless they stand beside it as min_pixels
+// and max_pixels (with `pixel_keys`), which releases before 4.49 wrote within it, too.
+absl::Status CheckSize(ConfigFile& config, bool pixel_keys) {
+  constexpr uint64_t kMost = 1ull << 40;
+  constexpr std::pair<std::string_view, std::string_view> kBounds[] = {{"shortest_edge", "min_pixels"},
+                                                                       {"longest_edge", "max_pixels"}};
+  absl::Status status;
+  for (const auto& [edge, pixels] : kBounds) {
+    const bool has_edge = config.UintIn("size", edge, 1, kMost) != 0;
+    const bool has_inner = pixel_keys && config.UintIn("size", pixels, 1, kMost) != 0;
+    if (!config.Has("size") || !status.ok() || (pixel_keys && config.Has(pixels))) continue;
+    const std::string key = absl::StrCat("size.", std::string(edge));
+    if (!has_edge) status = config.Error(key, "is missing");
+    if (has_inner) status = config.Error(key, absl::StrCat("stands beside ", std::string(pixels)));
+  }
+  return status;
+}
+
 }  // namespace
 
 absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec) {
@@ -264,11 +282,15 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   out.processor_class = config.Text("processor_class", "Qwen2VLProcessor");
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
+  config.NotNull({"patch_size", "temporal_patch_size", "merge_size"});
   config.Inert({"default_to_square", "crop_size"});
+  const absl::Status size = CheckSize(config, /*pixel_keys=*/true);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(size);
   if (out.min_pixels > out.max_pixels) {
-    return config.Error("min_pixels",
-                        absl::StrCat("is ", out.min_pixels, ", above max_pixels ", out.max_pixels));
+    return config.Error(
+        config.Has("min_pixels") || !config.Has("size") ? "min_pixels" : "size",
+        absl::StrCat("the least, ", out.min_pixels, ", is above max_pixels, ", out.max_pixels));
   }
   return out;
 }
@@ -301,7 +323,9 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   file.fps = config.Real("fps", 0);
   file.cap_pixels_per_frame = config.Flag("cap_pixels_per_frame", false);
   file.max_video_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 0, 1, 1 << 24));
+  const absl::Status size = CheckSize(config, pixel_keys);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(size);
   if (config.Has("fps") && !(file.fps > 0)) return config.Error("fps", "is not positive");
   if (config.Has("num_frames")) {
     return config.Error("num_frames", "a fixed number of frames is not implemented; fps is");
@@ -310,9 +334,12 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
     return config.Error("size", absl::StrCat("has a least size of ", file.min_pixels,
                                              " pixels, above the most, ", file.max_pixels));
   }
-  if (pixels.mean != vision.pixels.mean || pixels.std != vision.pixels.std ||
-      pixels.rescale != vision.pixels.rescale || pixels.filter != vision.pixels.filter) {
-    return config.Error("image_mean", "or another value of pixels differs from the image processor's");
+  const PixelSettings& image = vision.pixels;
+  for (const auto& [key, same] : {std::pair("image_mean", pixels.mean == image.mean),
+                                  {"image_std", pixels.std == image.std},
+                                  {"rescale_factor", pixels.rescale == image.rescale},
+                                  {"resample", pixels.filter == image.filter}}) {
+    if (!same) return config.Error(key, "differs from the image processor's, which is not implemented");
   }
   return file;
 }

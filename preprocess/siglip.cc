@@ -14,7 +14,8 @@ MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
   if (size.height == 0 && size.width == 0 && size.shortest_edge == 0) size.height = size.width = 224;
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
-  config.Inert({"crop_size", "default_to_square"});
+  config.NotNull({"size"});
+  config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   if (size.shortest_edge != 0 || size.height != size.width) {
     return config.Error("size", "only a square {height, width} is implemented");

@@ -29,8 +29,8 @@ class ConfigFileTest : public testing::Test {
     std::ofstream(folder_ + "/" + name) << text;
   }
   // The message with which a processor of this configuration is refused; empty where it is not.
-  std::string Refusal(const std::string& keys) {
-    Write("{\"image_processor_type\": \"Qwen2VLImageProcessor\", " + keys + "}");
+  std::string Refusal(const std::string& keys, const std::string& type = "Qwen2VLImageProcessor") {
+    Write("{\"image_processor_type\": \"" + type + "\", " + keys + "}");
     ProcessorSpec spec;
     spec.vision = folder_;
     absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
@@ -63,6 +63,55 @@ TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
   EXPECT_THAT(Refusal("\"rescale_factor\": \"x\""), HasSubstr("rescale_factor"));
   EXPECT_THAT(Refusal("\"min_pixels\": 9000, \"max_pixels\": 8000"), HasSubstr("above max_pixels"));
   EXPECT_EQ(Refusal("\"min_pixels\": null, \"crop_size\": {\"height\": 3}"), "");
+}
+
+TEST_F(ConfigFileTest, NullIsNotTheDefaultWhereTransformersTakesItAsAValue) {
+  for (std::string key : {"do_resize", "do_rescale", "do_normalize", "resample", "image_mean", "image_std",
+                          "rescale_factor", "patch_size", "merge_size", "temporal_patch_size"}) {
+    EXPECT_THAT(Refusal("\"" + key + "\": null"), HasSubstr(key + ": is null"));
+  }
+  for (std::string key : {"do_center_crop", "do_pad", "size", "data_format", "device"}) {
+    EXPECT_EQ(Refusal("\"" + key + "\": null"), "");
+  }
+}
+
+TEST_F(ConfigFileTest, ASizeNamesBothBoundsUnlessTheyStandBesideIt) {
+  EXPECT_EQ(Refusal("\"size\": {\"shortest_edge\": 784, \"longest_edge\": 7840}"), "");
+  EXPECT_THAT(Refusal("\"size\": {\"shortest_edge\": 784}"), HasSubstr("size.longest_edge: is missing"));
+  EXPECT_EQ(Refusal("\"size\": {\"shortest_edge\": 784}, \"max_pixels\": 7840"), "");
+  // As releases before 4.49 saved it.
+  const std::string inner = "\"size\": {\"min_pixels\": 784, \"max_pixels\": 7840}";
+  EXPECT_EQ(Refusal(inner + ", \"min_pixels\": 784, \"max_pixels\": 7840"), "");
+  EXPECT_THAT(Refusal(inner), HasSubstr("size.shortest_edge"));
+}
+
+TEST_F(ConfigFileTest, DefaultToSquareSaysWhatANumberIs) {
+  const std::string whole = "\"size\": 224, \"do_center_crop\": ";
+  EXPECT_THAT(Refusal(whole + "false", "CLIPImageProcessor"), HasSubstr("size is no square"));
+  EXPECT_THAT(Refusal(whole + "null", "CLIPImageProcessor"), HasSubstr("size is no square"));  // no is no
+  EXPECT_EQ(Refusal(whole + "false, \"default_to_square\": true", "CLIPImageProcessor"), "");
+  EXPECT_EQ(Refusal("\"size\": 224, \"default_to_square\": true", "SiglipImageProcessor"), "");
+  EXPECT_THAT(Refusal("\"size\": 224", "SiglipImageProcessor"), HasSubstr("only a square"));
+  EXPECT_EQ(Refusal("\"size\": 448", "GotOcr2ImageProcessor"), "");
+  EXPECT_THAT(Refusal("\"size\": 448, \"default_to_square\": null", "GotOcr2ImageProcessor"),
+              HasSubstr("only a square"));
+}
+
+TEST_F(ConfigFileTest, TheProcessorOfInternVlAsksForTilesWhateverTheFileSays) {
+  for (auto [keys, rows] :
+       {std::pair("", 1u),
+        {", \"crop_to_patches\": true", 3u},
+        {", \"processor_class\": \"InternVLProcessor\"", 3u},
+        {", \"processor_class\": \"InternVLProcessor\", \"crop_to_patches\": false", 3u}}) {
+    EXPECT_EQ(
+        Refusal(std::string("\"size\": {\"height\": 448, \"width\": 448}") + keys, "GotOcr2ImageProcessor"),
+        "");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    MediaFacts facts;
+    facts.width = 896, facts.height = 448;
+    EXPECT_EQ((*Processor::LoadMedia(spec, Limits{}))->Measure(facts)->input_rows, rows) << keys;
+  }
 }
 
 TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
