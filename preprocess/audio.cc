@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kMaxChannels = 64;
 
-// Integer decoders, libopus and libvorbis: those that were seen to give the same bytes with every set of CPU
-// features (tests/preprocess/audio_test.cc). FFmpeg's own float decoders are not among them.
+// Integer decoders, libopus and libvorbis: those that give the same samples on every CPU (docs/safety.md has
+// how that is made sure). FFmpeg's own float decoders are not among them.
 absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
   switch (id) {
     case AV_CODEC_ID_PCM_S16LE:

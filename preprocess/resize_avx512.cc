@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/cpu.h"
 #include "preprocess/resize.h"
 #include "preprocess/resize_avx2.h"
 #include "preprocess/resize_band.h"
@@ -197,8 +198,9 @@ const ResizeKernels* Avx512Kernels() {
   static const ResizeKernels kKernels = {WeightForm::kBytes,        FilterBand, GroupRowsOfBytes,
                                          SplitGroupOfBytes,         SumGroups,  Avx2Kernels()->split_planes,
                                          Avx2Kernels()->join_planes};
-  const bool there = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  const bool there = AllowedCpuLevel() == CpuLevel::kFastest && __builtin_cpu_supports("avx512f") &&
+                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                     __builtin_cpu_supports("avx512vnni");
   return there ? &kKernels : nullptr;
 }
 

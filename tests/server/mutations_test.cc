@@ -29,9 +29,10 @@ TEST(Mutations, HaveOneOutcomeOnEveryRunAndCpuAndSideOfTheIsolation) {
   EXPECT_THAT(plain, testing::HasSubstr("files, 0 attempts failed, digest "));
   EXPECT_EQ(Campaign("", "--isolated"), plain);
   EXPECT_EQ(Campaign("GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA,-FMA4,-AVX2_Usable,-FMA_Usable,"
-                     "-AVX512F_Usable EVENKEEL_CPU=baseline",
-                     "--plain-cpu"),
+                     "-AVX512F_Usable JSIMD_FORCESSE2=1 EVENKEEL_CPU=baseline",
+                     ""),
             plain);
+  EXPECT_EQ(Campaign("EVENKEEL_CPU=avx2", ""), plain);
 }
 
 }  // namespace

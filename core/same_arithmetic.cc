@@ -1,0 +1,75 @@
+#include "core/same_arithmetic.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace evenkeel {
+namespace {
+
+// By these, libraries are talked out of the vector code that they use otherwise.
+constexpr std::array kChoices = {"JSIMD_FORCENONE", "SOXR_USE_SIMD", "SOXR_USE_SIMD32", "SOXR_USE_SIMD64"};
+
+// Takes them out of the environment; false where none was there.
+bool Forget() {
+  bool found = false;
+  for (const char* name : kChoices) {
+    found |= std::getenv(name) != nullptr;
+    unsetenv(name);
+  }
+  return found;
+}
+
+#if defined(__x86_64__) && defined(__GLIBC__)
+constexpr const char* kTunables = "GLIBC_TUNABLES";
+constexpr std::string_view kFeatures = "glibc.cpu.hwcaps=";
+
+// Masks fused multiply-add for the C library; false where it is already.
+bool MaskFusedMultiplyAdd() {
+  const char* value = std::getenv(kTunables);
+  std::vector<std::string> tunables;
+  if (value != nullptr) tunables = absl::StrSplit(value, ':', absl::SkipEmpty());
+  // The last one counts.
+  auto features = std::find_if(tunables.rbegin(), tunables.rend(),
+                               [](const std::string& tunable) { return tunable.starts_with(kFeatures); });
+  if (features == tunables.rend()) {
+    tunables.emplace_back(kFeatures);
+    features = tunables.rbegin();
+  }
+  const std::vector<std::string> there = absl::StrSplit(features->substr(kFeatures.size()), ',');
+  bool changed = false;
+  for (const char* feature : {"-FMA", "-FMA4"}) {
+    if (std::find(there.begin(), there.end(), feature) != there.end()) continue;
+    absl::StrAppend(&*features, features->ends_with('=') ? "" : ",", feature);
+    changed = true;
+  }
+  if (changed) setenv(kTunables, absl::StrJoin(tunables, ":").c_str(), 1);
+  return changed;
+}
+#else
+bool MaskFusedMultiplyAdd() { return false; }
+#endif
+
+}  // namespace
+
+absl::Status KeepArithmeticTheSame(char** argv) {
+  const bool forgot = Forget(), masked = MaskFusedMultiplyAdd();
+  if (!forgot && !masked) return absl::OkStatus();
+  execv("/proc/self/exe", argv);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot start again so that the C library's mathematics are the same on every processor: ",
+      std::strerror(errno), "; mount /proc, or start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-FMA4"));
+}
+
+}  // namespace evenkeel
