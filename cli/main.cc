@@ -1,7 +1,9 @@
 #include <clocale>
 #include <iostream>
+#include <string_view>
 
 #include "cli/commands.h"
+#include "core/same_arithmetic.h"
 #include "transport/ucx_log.h"
 
 namespace evenkeel::cli {
@@ -28,6 +30,11 @@ int Report(const absl::Status& status) {
 }  // namespace evenkeel::cli
 
 int main(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "serve" || command == "index" || command == "preprocess") {  // those that decode media
+    const absl::Status kept = evenkeel::KeepArithmeticTheSame(argv);
+    if (!kept.ok()) return evenkeel::cli::Report(kept);
+  }
   std::setlocale(LC_ALL, "C");
   evenkeel::transport::LogUcxToStandardError();
   CLI::App app("Evenkeel: data preprocessing for training multimodal models, as a service.", "evenkeel");
