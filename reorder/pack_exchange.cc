@@ -47,7 +47,7 @@ EVENKEEL_INLINE float LossOfEach(const Wish<kPresent>& wish, const float* share,
                                  float* loss) {
   using Floats = typename Lanes<kLanes>::Floats;
   using Ints = typename Lanes<kLanes>::Ints;
-  const auto drop_sign = [](Floats& v) EVENKEEL_INLINE_LAMBDA { reinterpret_cast<Ints&>(v) &= 0x7fffffff; };
+  constexpr int32_t kNoSign = 0x7fffffff;
   // Losses are not negative, so their bits are ordered as they are.
   Ints least = Ints{} + std::numeric_limits<int32_t>::max();
   for (int j = 0; j < size; j += kLanes) {
@@ -55,15 +55,13 @@ EVENKEEL_INLINE float LossOfEach(const Wish<kPresent>& wish, const float* share,
     for (int c = 0; c < kPresent; ++c) {
       const Floats off = wish.left[c] + *reinterpret_cast<const Floats*>(share + c * stride + j);
       Floats out = off - wish.middle[c];
-      drop_sign(out);
-      out -= wish.half[c];
-      Floats twice = out;
-      drop_sign(twice);
-      twice += out;
+      out = reinterpret_cast<Floats>(reinterpret_cast<Ints>(out) & kNoSign) - wish.half[c];
+      const Floats twice = out + reinterpret_cast<Floats>(reinterpret_cast<Ints>(out) & kNoSign);
       sum += 0.25f * (twice * twice) + kSoft * (off * off);
     }
     *reinterpret_cast<Floats*>(loss + j) = sum;
-    KeepLeast(least, reinterpret_cast<const Ints&>(sum));
+    const Ints bits = reinterpret_cast<Ints>(sum);
+    KeepLeast(least, bits);
   }
   SpreadLeast(least);
   return std::bit_cast<float>(static_cast<int32_t>(least[0]));
