@@ -92,7 +92,8 @@ TEST_F(QwenVideoFile, KeysAreKnownOrErrors) {
   EXPECT_THAT(Refusal("qwen2-vl", R"({"do_sharpen": true})"),
               HasSubstr("video_preprocessor_config.json: do_sharpen: unknown key"));
   EXPECT_THAT(Refusal("qwen2-vl", R"({"patch_size": 16})"), HasSubstr("patch_size: is 16"));
-  EXPECT_THAT(Refusal("qwen2-vl", R"({"image_mean": [0.5, 0.5, 0.5]})"), HasSubstr("image_mean: differs from the image processor's"));
+  EXPECT_THAT(Refusal("qwen2-vl", R"({"image_mean": [0.5, 0.5, 0.5]})"),
+              HasSubstr("image_mean: differs from the image processor's"));
   EXPECT_THAT(Refusal("qwen2-vl", R"({"num_frames": 8})"), HasSubstr("num_frames: a fixed number"));
   EXPECT_THAT(Refusal("qwen2-vl", R"({"fps": 0})"), HasSubstr("fps: is not positive"));
   EXPECT_THAT(Refusal("qwen2-vl", R"({"size": {"shortest_edge": 9, "longest_edge": 8}})"),
