@@ -22,6 +22,22 @@ std::set<std::string> NamesIn(const std::string& text, const std::string& patter
   return names;
 }
 
+std::string Document(const std::string& name) {
+  std::ifstream file(std::string(EVENKEEL_SOURCE_DIR) + "/docs/" + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Metrics, CountEachLimitOfTheJobAndBothDocumentsNameIt) {
+  const std::set<std::string> counted =
+      NamesIn(Metrics().Text(), "evenkeel_limits_exceeded_total\\{limit=\"([a-z_]+)\"\\} 0\n");
+  EXPECT_EQ(counted.size(), 16u);
+  const std::string job = Document("job.md");
+  EXPECT_EQ(NamesIn(job.substr(job.find("\n## `limits`")), "\n\\| `(max_[a-z_]+)` \\|"), counted);
+  EXPECT_EQ(NamesIn(Document("safety.md"), "`(max_[a-z_]+)`"), counted);
+}
+
 TEST(Metrics, AreAllInTheDocument) {
   Metrics metrics;
   metrics.CountSample(true);
@@ -38,11 +54,8 @@ TEST(Metrics, AreAllInTheDocument) {
   metrics.SetDraining(false);
   metrics.CountLimit("max_streams");
   metrics.CountDecoderRestart("cpu");
-  std::ifstream file(std::string(EVENKEEL_SOURCE_DIR) + "/docs/metrics.md");
-  std::stringstream document;
-  document << file.rdbuf();
   EXPECT_EQ(NamesIn(metrics.Text(), "# TYPE (evenkeel_[a-z_]+)"),
-            NamesIn(document.str(), "\n\\| `(evenkeel_[a-z_]+)`"));
+            NamesIn(Document("metrics.md"), "\n\\| `(evenkeel_[a-z_]+)`"));
 }
 
 TEST(Metrics, HaveEveryReasonAtZeroFromTheStart) {
