@@ -1,6 +1,6 @@
 // Times stills from their bytes to final patches, one thread, against libjpeg-turbo's decode alone.
 //
-//   bench_images --processor DIR [--resampler pil] [--repeat 3] FILE…
+//   bench_images --processor DIR [--resampler pil] [--exif-orientation ignore] [--repeat 3] FILE…
 //
 // A line of JSON for each file: seconds of processor time of each stage, the best of the repeats, taken in
 // turns. `decode`: the library's full-size decode (JPEG) into reused memory; `u8`, `f32`: bytes to patches;
@@ -177,6 +177,8 @@ int main(int argc, char** argv) {
       arguments.spec.vision = argv[++i];
     } else if (word == "--resampler" && more) {
       arguments.spec.resampler = argv[++i];
+    } else if (word == "--exif-orientation" && more) {
+      arguments.spec.exif_orientation = argv[++i];
     } else if (word == "--repeat" && more) {
       arguments.repeat = std::stoi(argv[++i]);
     } else {
@@ -184,7 +186,8 @@ int main(int argc, char** argv) {
     }
   }
   if (arguments.spec.vision.empty() || arguments.files.empty()) {
-    std::cerr << "bench_images --processor DIR [--resampler pil] [--repeat 3] FILE...\n";
+    std::cerr << "bench_images --processor DIR [--resampler pil] [--exif-orientation ignore] [--repeat 3] "
+                 "FILE...\n";
     return 2;
   }
   return evenkeel::Main(arguments);
