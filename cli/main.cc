@@ -29,6 +29,18 @@ int Report(const absl::Status& status) {
 
 }  // namespace evenkeel::cli
 
+namespace {
+
+// The first argument, where it is neither an option nor a command; nothing otherwise.
+std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word.empty() || word[0] == '-') return "";
+  const auto is_it = [&](const CLI::App* command) { return command->get_name() == word; };
+  return app.get_subcommands(is_it).empty() ? word : "";
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "serve" || command == "index" || command == "preprocess") {  // those that decode media
@@ -51,6 +63,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (const std::string word = UnknownCommand(app, argc, argv); !word.empty()) {
+      std::cerr << "evenkeel: unknown command '" << word << "'; evenkeel --help lists the commands\n";
+      return evenkeel::cli::kUsage;
+    }
     int code = app.exit(error);
     return code == 0 ? 0 : evenkeel::cli::kUsage;
   }

@@ -173,3 +173,8 @@ def test_an_unchanged_shard_is_not_read_again_and_a_new_processor_reads_no_media
     third = json.loads(harness.run("index", "--job", job, "--json").stdout)
     assert third["shards"] == {"read": 0, "unchanged": 0, "remeasured": 1, "damaged": 0}
     assert third["digest"] != json.loads(first.stdout)["digest"]
+
+
+def test_a_command_that_does_not_exist_is_named():
+    done = harness.run("plam", "--job", "job.yaml", check=False)
+    assert done.returncode == 2 and "unknown command 'plam'" in done.stderr and done.stdout == ""
