@@ -65,11 +65,12 @@ class Verifier {
   }
 
   absl::Status CheckSequence(const SamplePlaces& places, const SampleLengths& lengths) const {
-    EVENKEEL_ASSIGN_OR_RETURN(Conversation conversation, ReadConversation(places, job_.limits, source_));
+    ConversationReader reader;
+    EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation, reader.Read(places, job_.limits, source_));
     std::vector<MediaFacts> facts;
     for (const ItemPlace& item : places.items) facts.push_back(item.facts);
-    EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence,
-                              processor_.BuildSequence(conversation, lengths.items, facts));
+    Sequence sequence;
+    EVENKEEL_RETURN_IF_ERROR(processor_.BuildSequence(*conversation, lengths.items, facts, sequence));
     if (sequence.input_ids.size() == lengths.llm_length) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
                                             " tokens; the index says ", lengths.llm_length));

@@ -1,8 +1,11 @@
 // A sample's content after its members were read: turns of interleaved text and media.
 // Every sample form (image+txt, messages, LLaVA conversations, ...) becomes one of these.
+//
+// Texts are views: whoever makes a conversation says whose memory they are of.
 #pragma once
 
-#include <string>
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/words.h"
@@ -12,8 +15,8 @@ namespace evenkeel {
 // A stretch of text, or a medium that names its item by position in the sample's list of items.
 struct Span {
   Medium medium = Medium::kText;
-  std::string text;   // kText: UTF-8
-  uint32_t item = 0;  // otherwise: index into the sample's items, ascending over the sample
+  std::string_view text;  // kText: UTF-8
+  uint32_t item = 0;      // otherwise: index into the sample's items, ascending over the sample
 };
 
 enum class Role : uint8_t { kSystem = 0, kUser = 1, kAssistant = 2, kTool = 3 };

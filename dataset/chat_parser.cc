@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/json.h"
@@ -26,18 +27,33 @@ constexpr std::array kMedia = {
     MediaWords{Medium::kVideo, "video", "video_url", "<video>", "video", "videos"},
 };
 
-// One `image`/`images` field and how much of it the marks have used.
-struct Field {
-  bool present = false;
-  std::vector<std::string> names;
-  size_t used = 0;
+// A turn, or a part of its content: where something is wrong.
+struct Place {
+  std::string_view list;  // "messages"
+  size_t turn = 0;
+  std::optional<size_t> part = std::nullopt;
+
+  std::string Text() const {
+    std::string text = absl::StrCat(std::string(list), "[", turn, "]");
+    if (part.has_value()) absl::StrAppend(&text, ".content[", *part, "]");
+    return text;
+  }
 };
 
-class ChatParser {
- public:
-  explicit ChatParser(const Limits& limits) : limits_(limits) {}
+absl::Status Wrong(absl::string_view where, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(where, ": ", what));
+}
+absl::Status Wrong(const Place& place, absl::string_view what) { return Wrong(place.Text(), what); }
 
-  absl::StatusOr<ParsedText> Parse(const JsonValue& root) {
+}  // namespace
+
+class TextParser::ChatParser {
+ public:
+  ChatParser(const Limits& limits, TextParser& into) : limits_(limits), into_(into) {
+    for (size_t i = 0; i < kMedia.size(); ++i) fields_[i].names = &Emptied(into.field_names_[i]);
+  }
+
+  absl::Status Parse(const JsonValue& root) {
     const JsonValue* messages = root.Find("messages");
     const JsonValue* conversations = root.Find("conversations");
     if (messages == nullptr && conversations == nullptr) {
@@ -46,27 +62,30 @@ class ChatParser {
     for (size_t i = 0; i < kMedia.size(); ++i)
       EVENKEEL_RETURN_IF_ERROR(ReadField(root, kMedia[i], fields_[i]));
     const JsonValue& turns = messages != nullptr ? *messages : *conversations;
-    std::string where = messages != nullptr ? "messages" : "conversations";
-    if (!turns.is_array() || turns.values.empty()) return Wrong(where, "not a list of turns");
-    for (size_t i = 0; i < turns.values.size(); ++i) {
-      std::string turn = absl::StrCat(where, "[", i, "]");
-      EVENKEEL_RETURN_IF_ERROR(messages != nullptr ? ReadMessage(turns.values[i], turn)
-                                                   : ReadLlavaTurn(turns.values[i], turn));
+    Place place{.list = messages != nullptr ? "messages" : "conversations"};
+    if (!turns.is_array() || turns.values().empty())
+      return Wrong(std::string(place.list), "not a list of turns");
+    for (const JsonValue& turn : turns.values()) {
+      EVENKEEL_RETURN_IF_ERROR(messages != nullptr ? ReadMessage(turn, place) : ReadLlavaTurn(turn, place));
+      ++place.turn;
     }
     for (size_t i = 0; i < kMedia.size(); ++i) {
-      if (fields_[i].used < fields_[i].names.size() && !(fields_[i].used == 0 && named_[i])) {
+      const size_t named = fields_[i].names->size();
+      if (fields_[i].used < named && !(fields_[i].used == 0 && named_[i])) {
         return Wrong(std::string(kMedia[i].fields),
-                     absl::StrCat(fields_[i].names.size(), " named, but the text has ", fields_[i].used,
-                                  " places for them"));
+                     absl::StrCat(named, " named, but the text has ", fields_[i].used, " places for them"));
       }
     }
-    return std::move(out_);
+    return absl::OkStatus();
   }
 
  private:
-  static absl::Status Wrong(const std::string& where, const std::string& what) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": ", what));
-  }
+  // One `image`/`images` field and how much of it the marks have used.
+  struct Field {
+    bool present = false;
+    std::vector<std::string_view>* names = nullptr;
+    size_t used = 0;
+  };
 
   // A name, a list of names, or objects that hold one.
   static absl::Status ReadField(const JsonValue& root, const MediaWords& words, Field& field) {
@@ -75,12 +94,12 @@ class ChatParser {
       if (value == nullptr || value->is_null()) continue;
       field.present = true;
       if (value->is_string()) {
-        field.names.push_back(value->text);
+        field.names->push_back(value->text);
       } else if (value->is_array()) {
-        for (const JsonValue& element : value->values) {
-          std::optional<std::string> name = NameIn(element, words);
+        for (const JsonValue& element : value->values()) {
+          const std::optional<std::string_view> name = NameIn(element, words);
           if (!name) return Wrong(std::string(key), "not a list of names");
-          field.names.push_back(std::move(*name));
+          field.names->push_back(*name);
         }
       } else {
         return Wrong(std::string(key), "neither a name nor a list of names");
@@ -90,7 +109,7 @@ class ChatParser {
   }
 
   // "0.jpg", {"path": "0.jpg"}, {"url": "0.jpg"}, {"image": "0.jpg"}, {"image_url": {"url": "0.jpg"}}.
-  static std::optional<std::string> NameIn(const JsonValue& value, const MediaWords& words) {
+  static std::optional<std::string_view> NameIn(const JsonValue& value, const MediaWords& words) {
     if (value.is_string()) return value.text;
     for (std::string_view key :
          {words.name, std::string_view("path"), std::string_view("url"), words.type_url}) {
@@ -110,8 +129,7 @@ class ChatParser {
     return std::nullopt;
   }
 
-  static absl::StatusOr<Role> ReadRole(const JsonValue& turn, std::string_view key,
-                                       const std::string& where) {
+  static absl::StatusOr<Role> ReadRole(const JsonValue& turn, std::string_view key, const Place& where) {
     const JsonValue* value = turn.Find(key);
     if (value == nullptr || !value->is_string())
       return Wrong(where, absl::StrCat("no '", std::string(key), "'"));
@@ -120,18 +138,19 @@ class ChatParser {
     return *role;
   }
 
-  absl::Status AddMedium(MediaReference reference, Turn& turn) {
-    if (out_.references.size() >= limits_.max_items) {
+  absl::Status AddMedium(const MediaReference& reference, Turn& turn) {
+    std::vector<MediaReference>& references = into_.parsed_.references;
+    if (references.size() >= limits_.max_items) {
       return absl::ResourceExhaustedError(
           absl::StrCat("more items than limits.max_items ", limits_.max_items));
     }
-    turn.spans.push_back({reference.medium, "", static_cast<uint32_t>(out_.references.size())});
-    out_.references.push_back(std::move(reference));
+    turn.spans.push_back({reference.medium, "", static_cast<uint32_t>(references.size())});
+    references.push_back(reference);
     return absl::OkStatus();
   }
 
   static void AddText(std::string_view text, Turn& turn) {
-    if (!text.empty()) turn.spans.push_back({Medium::kText, std::string(text), 0});
+    if (!text.empty()) turn.spans.push_back({Medium::kText, text, 0});
   }
 
   // The next mark at or after `at`; npos where there is none. `only_fields`: only of media that have a field.
@@ -148,21 +167,21 @@ class ChatParser {
   }
 
   // A place without a name of its own: the next name of the field, where there is one.
-  absl::Status AddMarked(size_t which, const std::string& where, Turn& turn) {
+  absl::Status AddMarked(size_t which, const Place& where, Turn& turn) {
     Field& field = fields_[which];
     MediaReference reference{kMedia[which].medium, std::nullopt, true};
     if (field.present) {
-      if (field.used == field.names.size()) {
-        return Wrong(
-            where, absl::StrCat("more places for ", std::string(kMedia[which].name), " than the ",
-                                field.names.size(), " that '", std::string(kMedia[which].fields), "' names"));
+      if (field.used == field.names->size()) {
+        return Wrong(where, absl::StrCat("more places for ", std::string(kMedia[which].name), " than the ",
+                                         field.names->size(), " that '", std::string(kMedia[which].fields),
+                                         "' names"));
       }
-      reference.name = field.names[field.used++];
+      reference.name = (*field.names)[field.used++];
     }
-    return AddMedium(std::move(reference), turn);
+    return AddMedium(reference, turn);
   }
 
-  absl::Status AddMarkedText(std::string_view text, bool only_fields, const std::string& where, Turn& turn) {
+  absl::Status AddMarkedText(std::string_view text, bool only_fields, const Place& where, Turn& turn) {
     size_t begin = 0, which = 0;
     for (;;) {
       size_t mark = FindMark(text, begin, only_fields, &which);
@@ -175,37 +194,30 @@ class ChatParser {
     return absl::OkStatus();
   }
 
-  absl::Status ReadLlavaTurn(const JsonValue& value, const std::string& where) {
+  absl::Status ReadLlavaTurn(const JsonValue& value, const Place& where) {
     EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(value, "from", where));
     const JsonValue* text = value.Find("value");
     if (text == nullptr || !text->is_string()) return Wrong(where, "no text 'value'");
-    Turn turn{role, {}};
-    EVENKEEL_RETURN_IF_ERROR(AddMarkedText(text->text, /*only_fields=*/false, where, turn));
-    out_.conversation.turns.push_back(std::move(turn));
-    return absl::OkStatus();
+    return AddMarkedText(text->text, /*only_fields=*/false, where, into_.AddTurn(role));
   }
 
-  absl::Status ReadMessage(const JsonValue& value, const std::string& where) {
-    EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(value, "role", where));
-    const JsonValue* content = value.Find("content");
+  absl::Status ReadMessage(const JsonValue& message, const Place& where) {
+    EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(message, "role", where));
+    const JsonValue* content = message.Find("content");
     if (content == nullptr) return Wrong(where, "no 'content'");
-    Turn turn{role, {}};
-    if (content->is_string()) {
-      // Without fields beside the messages, "<image>" in a string is just text.
-      EVENKEEL_RETURN_IF_ERROR(AddMarkedText(content->text, /*only_fields=*/true, where, turn));
-    } else if (content->is_array()) {
-      for (size_t i = 0; i < content->values.size(); ++i) {
-        EVENKEEL_RETURN_IF_ERROR(
-            ReadPart(content->values[i], absl::StrCat(where, ".content[", i, "]"), turn));
-      }
-    } else {
-      return Wrong(where, "'content' is neither a text nor a list of parts");
+    Turn& turn = into_.AddTurn(role);
+    // Without fields beside the messages, "<image>" in a string is just text.
+    if (content->is_string()) return AddMarkedText(content->text, /*only_fields=*/true, where, turn);
+    if (!content->is_array()) return Wrong(where, "'content' is neither a text nor a list of parts");
+    Place part{where.list, where.turn, 0};
+    for (const JsonValue& value : content->values()) {
+      EVENKEEL_RETURN_IF_ERROR(ReadPart(value, part, turn));
+      ++*part.part;
     }
-    out_.conversation.turns.push_back(std::move(turn));
     return absl::OkStatus();
   }
 
-  absl::Status ReadPart(const JsonValue& part, const std::string& where, Turn& turn) {
+  absl::Status ReadPart(const JsonValue& part, const Place& where, Turn& turn) {
     const JsonValue* type = part.Find("type");
     if (type == nullptr || !type->is_string()) return Wrong(where, "no 'type'");
     if (type->text == "text") {
@@ -216,10 +228,10 @@ class ChatParser {
     }
     for (size_t i = 0; i < kMedia.size(); ++i) {
       if (type->text != kMedia[i].name && type->text != kMedia[i].type_url) continue;
-      std::optional<std::string> name = NameIn(part, kMedia[i]);
+      const std::optional<std::string_view> name = NameIn(part, kMedia[i]);
       if (name) {
         named_[i] = true;
-        return AddMedium({kMedia[i].medium, std::move(name), false}, turn);
+        return AddMedium({kMedia[i].medium, name, false}, turn);
       }
       return AddMarked(i, where, turn);
     }
@@ -227,20 +239,20 @@ class ChatParser {
   }
 
   const Limits& limits_;
+  TextParser& into_;
   std::array<Field, kMedia.size()> fields_;
   std::array<bool, kMedia.size()> named_{};  // parts with names of their own: the field only repeats them
-  ParsedText out_;
 };
 
-}  // namespace
-
-absl::StatusOr<ParsedText> ParseChat(std::string_view json, const Limits& limits) {
+absl::StatusOr<const ParsedText*> TextParser::ParseChat(std::string_view json, const Limits& limits) {
   if (json.size() > limits.max_text_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat(json.size(), " bytes of text; limits.max_text_bytes is ", limits.max_text_bytes));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(JsonValue root, ParseJson(json, limits.max_json_depth));
-  return ChatParser(limits).Parse(root);
+  Clear();
+  EVENKEEL_ASSIGN_OR_RETURN(const JsonValue* root, json_.Parse(json, limits.max_json_depth));
+  EVENKEEL_RETURN_IF_ERROR(ChatParser(limits, *this).Parse(*root));
+  return &parsed_;
 }
 
 }  // namespace evenkeel::dataset

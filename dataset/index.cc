@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/annotated_mutex.h"
 #include "core/job_syntax.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/columns.h"
@@ -342,18 +343,29 @@ absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, Byte
   return ReadIndexed(shard_path, item.offset, item.checksum, source, out);
 }
 
-absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const Limits& limits,
-                                              ByteSource& source) {
-  const std::string where = absl::StrCat(places.shard_path, ": sample '", Printable(places.key), "'");
+struct ConversationReader::Kept {
+  std::string text;
+  TextParser parser;
+};
+
+ConversationReader::ConversationReader() : kept_(std::make_unique<Kept>()) {}
+ConversationReader::~ConversationReader() = default;
+
+absl::StatusOr<const Conversation*> ConversationReader::Read(const SamplePlaces& places, const Limits& limits,
+                                                             ByteSource& source) {
+  const auto where = [&places] {
+    return absl::StrCat(places.shard_path, ": sample '", Printable(places.key), "'");
+  };
   if (places.text_size > limits.max_text_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        where, ": ", places.text_size, " bytes of text; limits.max_text_bytes is ", limits.max_text_bytes));
+        where(), ": ", places.text_size, " bytes of text; limits.max_text_bytes is ", limits.max_text_bytes));
   }
-  std::string text(places.text_size, '\0');
+  std::string& text = Emptied(kept_->text);
+  text.resize(places.text_size);
   EVENKEEL_RETURN_IF_ERROR(ReadIndexed(places.shard_path, places.text_offset, places.text_checksum, source,
                                        std::as_writable_bytes(std::span(text))));
-  absl::StatusOr<Conversation> conversation = ParseRecorded(places, text, limits);
-  if (!conversation.ok()) return AddContext(conversation.status(), where);
+  absl::StatusOr<const Conversation*> conversation = kept_->parser.ParseRecorded(places, text, limits);
+  if (!conversation.ok()) return AddContext(conversation.status(), where());
   return conversation;
 }
 

@@ -54,7 +54,7 @@ class Index {
   // bytes a shard. NotFound: no index, or none for this processor ("run evenkeel index --job ...");
   // FailedPrecondition: the index does not match the shards (their list or sizes), names the shard;
   // InvalidArgument: the job excludes a sample that is not there, names the nearest; DataLoss: a damaged
-  // file. What the shards contain is compared where it is read: ReadItem, ReadConversation.
+  // file. What the shards contain is compared where it is read: ReadItem, ConversationReader.
   static absl::StatusOr<std::unique_ptr<Index>> Open(const Job& job, const Digest& processor,
                                                      ByteSource& source, size_t cache_bytes = 32 << 20);
 
@@ -71,11 +71,21 @@ class Index {
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
                       std::span<std::byte> out);
 
-// Reads a sample's text member and makes the conversation of it: the same as the index builder saw.
-// FailedPrecondition as ReadItem; DataLoss, NotFound, InvalidArgument as the parser says; Unavailable where
-// the source fails.
-absl::StatusOr<Conversation> ReadConversation(const SamplePlaces& places, const Limits& limits,
-                                              ByteSource& source);
+// Reads samples' text members and makes the conversations of them that the index builder saw. It keeps its
+// memory from one to the next. Thread safety: none; a reader belongs to one thread.
+class ConversationReader {
+ public:
+  ConversationReader();
+  ~ConversationReader();
+  // Valid until the next call. FailedPrecondition as ReadItem; DataLoss, NotFound, InvalidArgument as the
+  // parser says, with the shard and the sample's key; Unavailable where the source fails.
+  absl::StatusOr<const Conversation*> Read(const SamplePlaces& places, const Limits& limits,
+                                           ByteSource& source);
+
+ private:
+  struct Kept;
+  const std::unique_ptr<Kept> kept_;
+};
 
 // "dataset/shard-file-name/key": how messages and the job's exclude list name a sample.
 std::string SampleName(const Job& job, const SamplePlaces& places);

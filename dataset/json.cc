@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
 
@@ -11,19 +12,27 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-class Parser {
- public:
-  Parser(std::string_view text, uint32_t max_depth) : text_(text), max_depth_(max_depth) {}
+}  // namespace
 
-  absl::StatusOr<JsonValue> Parse() {
+class JsonDocument::Parser {
+ public:
+  Parser(std::string_view text, uint32_t max_depth, JsonDocument& into)
+      : text_(text),
+        max_depth_(max_depth),
+        values_(Emptied(into.values_)),
+        unescaped_(Emptied(into.unescaped_)),
+        keys_(into.keys_) {}
+
+  absl::Status Parse() {
     if (size_t bad = ValidUtf8Prefix(text_); bad != text_.size()) {
       return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", bad));
     }
-    JsonValue value;
-    EVENKEEL_RETURN_IF_ERROR(Value(0, value));
+    // No escape is shorter than what it stands for: views of what is unescaped stay valid.
+    if (text_.find('\\') != std::string_view::npos) unescaped_.reserve(text_.size());
+    EVENKEEL_RETURN_IF_ERROR(Value(0, std::string_view()));
     SkipSpace();
     if (at_ != text_.size()) return Error("text after the JSON value");
-    return value;
+    return absl::OkStatus();
   }
 
  private:
@@ -48,33 +57,50 @@ class Parser {
     }
   }
 
-  absl::Status Value(uint32_t depth, JsonValue& out) {
-    if (++num_values_ > kMaxJsonValues) return Error("too many values");
+  // Adds a value and those inside it.
+  absl::Status Value(uint32_t depth, std::string_view key) {
+    const size_t number = values_.size();
+    if (number == kMaxJsonValues) return Error("too many values");
+    values_.push_back({.key = key});
     SkipSpace();
+    std::string_view text;
+    EVENKEEL_ASSIGN_OR_RETURN(const JsonValue::Kind kind, Content(depth, text));
+    values_[number].kind = kind;
+    values_[number].text = text;
+    values_[number].extent = static_cast<uint32_t>(values_.size() - number);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<JsonValue::Kind> Content(uint32_t depth, std::string_view& text) {
     switch (Peek()) {
       case '{':
-        return Object(depth, out);
+        EVENKEEL_RETURN_IF_ERROR(Object(depth));
+        return JsonValue::Kind::kObject;
       case '[':
-        return Array(depth, out);
+        EVENKEEL_RETURN_IF_ERROR(Array(depth));
+        return JsonValue::Kind::kArray;
       case '"':
-        out.kind = JsonValue::Kind::kString;
-        return String(out.text);
+        EVENKEEL_RETURN_IF_ERROR(String(text));
+        return JsonValue::Kind::kString;
       case 't':
-        return Literal("true", JsonValue::Kind::kBool, out);
+        EVENKEEL_RETURN_IF_ERROR(Literal("true", text));
+        return JsonValue::Kind::kBool;
       case 'f':
-        return Literal("false", JsonValue::Kind::kBool, out);
+        EVENKEEL_RETURN_IF_ERROR(Literal("false", text));
+        return JsonValue::Kind::kBool;
       case 'n':
-        return Literal("null", JsonValue::Kind::kNull, out);
+        EVENKEEL_RETURN_IF_ERROR(Literal("null", text));
+        return JsonValue::Kind::kNull;
       default:
-        return Number(out);
+        EVENKEEL_RETURN_IF_ERROR(Number(text));
+        return JsonValue::Kind::kNumber;
     }
   }
 
-  absl::Status Literal(std::string_view word, JsonValue::Kind kind, JsonValue& out) {
+  absl::Status Literal(std::string_view word, std::string_view& out) {
     if (text_.substr(at_, word.size()) != word) return Error("not a JSON value");
     at_ += word.size();
-    out.kind = kind;
-    if (kind == JsonValue::Kind::kBool) out.text = std::string(word);
+    out = word;
     return absl::OkStatus();
   }
 
@@ -84,7 +110,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  absl::Status Number(JsonValue& out) {
+  absl::Status Number(std::string_view& out) {
     size_t begin = at_;
     Take('-');
     if (!Take('0')) EVENKEEL_RETURN_IF_ERROR(Digits());
@@ -93,8 +119,7 @@ class Parser {
       if (!Take('+')) Take('-');
       EVENKEEL_RETURN_IF_ERROR(Digits());
     }
-    out.kind = JsonValue::Kind::kNumber;
-    out.text = std::string(text_.substr(begin, at_ - begin));
+    out = text_.substr(begin, at_ - begin);
     return absl::OkStatus();
   }
 
@@ -118,7 +143,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  absl::Status Unicode(std::string& out) {
+  absl::Status Unicode() {
     uint32_t unit = 0;
     EVENKEEL_RETURN_IF_ERROR(Hex4(unit));
     if (unit >= 0xDC00 && unit <= 0xDFFF) return Error("a lone low surrogate");
@@ -129,102 +154,111 @@ class Parser {
       if (low < 0xDC00 || low > 0xDFFF) return Error("a lone high surrogate");
       unit = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
     }
-    AppendUtf8(unit, out);
+    AppendUtf8(unit, unescaped_);
     return absl::OkStatus();
   }
 
-  absl::Status String(std::string& out) {
+  // A view of the text where it has no escapes.
+  absl::Status String(std::string_view& out) {
     ++at_;  // the quote
+    size_t run = at_;
+    const size_t begin = unescaped_.size();
+    bool escaped = false;
     for (;;) {
-      size_t run = at_;
       while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
              static_cast<uint8_t>(text_[at_]) >= 0x20) {
         ++at_;
       }
-      out.append(text_.substr(run, at_ - run));
       if (at_ == text_.size()) return Error("the text ends inside a string");
-      if (Take('"')) return absl::OkStatus();
+      const std::string_view plain = text_.substr(run, at_ - run);
+      if (Take('"')) {
+        if (escaped) unescaped_.append(plain);
+        out = escaped ? std::string_view(unescaped_).substr(begin) : plain;
+        return absl::OkStatus();
+      }
       if (!Take('\\')) return Error("a control character inside a string");
-      EVENKEEL_RETURN_IF_ERROR(Escape(out));
+      escaped = true;
+      unescaped_.append(plain);
+      EVENKEEL_RETURN_IF_ERROR(Escape());
+      run = at_;
     }
   }
 
-  absl::Status Escape(std::string& out) {
+  absl::Status Escape() {
     static constexpr std::string_view kNames = "\"\\/bfnrt", kValues = "\"\\/\b\f\n\r\t";
     char c = Peek();
     if (size_t i = kNames.find(c); c != '\0' && i != std::string_view::npos) {
-      out.push_back(kValues[i]);
+      unescaped_.push_back(kValues[i]);
       ++at_;
       return absl::OkStatus();
     }
-    if (Take('u')) return Unicode(out);
+    if (Take('u')) return Unicode();
     return Error("unknown escape");
   }
 
-  absl::Status Array(uint32_t depth, JsonValue& out) {
+  absl::Status Array(uint32_t depth) {
     if (depth >= max_depth_) return TooDeep();
-    out.kind = JsonValue::Kind::kArray;
     ++at_;
     SkipSpace();
     if (Take(']')) return absl::OkStatus();
     for (;;) {
-      out.values.emplace_back();
-      EVENKEEL_RETURN_IF_ERROR(Value(depth + 1, out.values.back()));
+      EVENKEEL_RETURN_IF_ERROR(Value(depth + 1, std::string_view()));
       SkipSpace();
       if (Take(']')) return absl::OkStatus();
       if (!Take(',')) return Error("expected ',' or ']'");
     }
   }
 
-  absl::Status Object(uint32_t depth, JsonValue& out) {
+  absl::Status Object(uint32_t depth) {
+    const size_t first = values_.size();
     if (depth >= max_depth_) return TooDeep();
-    out.kind = JsonValue::Kind::kObject;
     ++at_;
     SkipSpace();
     if (Take('}')) return absl::OkStatus();
     for (;;) {
       SkipSpace();
       if (Peek() != '"') return Error("expected a key");
-      out.keys.emplace_back();
-      EVENKEEL_RETURN_IF_ERROR(String(out.keys.back()));
+      std::string_view key;
+      EVENKEEL_RETURN_IF_ERROR(String(key));
       SkipSpace();
       if (!Take(':')) return Error("expected ':'");
-      out.values.emplace_back();
-      EVENKEEL_RETURN_IF_ERROR(Value(depth + 1, out.values.back()));
+      EVENKEEL_RETURN_IF_ERROR(Value(depth + 1, key));
       SkipSpace();
-      if (Take('}')) return UniqueKeys(out);
+      if (Take('}')) return UniqueKeys(first);
       if (!Take(',')) return Error("expected ',' or '}'");
     }
   }
 
   // Readers differ on which of two equal keys counts, so neither does. Sorted, so that it costs no quadratic
   // time.
-  absl::Status UniqueKeys(const JsonValue& object) const {
-    std::vector<std::string_view> keys(object.keys.begin(), object.keys.end());
-    std::sort(keys.begin(), keys.end());
-    auto twice = std::adjacent_find(keys.begin(), keys.end());
-    if (twice == keys.end()) return absl::OkStatus();
+  absl::Status UniqueKeys(size_t first) {
+    Emptied(keys_);
+    for (size_t i = first; i < values_.size(); i += values_[i].extent) keys_.push_back(values_[i].key);
+    std::sort(keys_.begin(), keys_.end());
+    auto twice = std::adjacent_find(keys_.begin(), keys_.end());
+    if (twice == keys_.end()) return absl::OkStatus();
     return Error(absl::StrCat("key '", Printable(*twice), "' twice"));
   }
 
-  std::string_view text_;
+  const std::string_view text_;
   const uint32_t max_depth_;
+  std::vector<JsonValue>& values_;
+  std::string& unescaped_;
+  std::vector<std::string_view>& keys_;
   size_t at_ = 0;
-  uint64_t num_values_ = 0;
 };
 
-}  // namespace
-
-const JsonValue* JsonValue::Find(std::string_view key) const {
+const JsonValue* JsonValue::Find(std::string_view name) const {
   if (!is_object()) return nullptr;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i] == key) return &values[i];
+  for (const JsonValue& value : values()) {
+    if (value.key == name) return &value;
   }
   return nullptr;
 }
 
-absl::StatusOr<JsonValue> ParseJson(std::string_view text, uint32_t max_depth) {
-  return Parser(text, max_depth).Parse();
+absl::StatusOr<const JsonValue*> JsonDocument::Parse(std::string_view text, uint32_t max_depth) {
+  EVENKEEL_RETURN_IF_ERROR(Parser(text, max_depth, *this).Parse());
+  return values_.data();
 }
 
 }  // namespace evenkeel::dataset

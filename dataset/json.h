@@ -2,44 +2,78 @@
 // values, no duplicate keys, nothing after the value. Numbers are kept as written; nothing here computes with
 // them.
 //
-//   absl::StatusOr<JsonValue> value = ParseJson(text, 64);
-//   if (const JsonValue* messages = value->Find("messages"); messages != nullptr && messages->is_array()) ...
+//   JsonDocument document;  // keeps its memory from one text to the next
+//   absl::StatusOr<const JsonValue*> root = document.Parse(text, 64);
+//   if (const JsonValue* messages = (*root)->Find("messages"); messages != nullptr && messages->is_array()) {
+//     for (const JsonValue& message : messages->values()) ...
 //
-// Thread safety: plain values.
+// Thread safety: none; a document belongs to one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace evenkeel::dataset {
 
-// More values than this in one text is refused: a value costs some hundred bytes of memory, a "[]," costs
-// three.
+// More values than this in one text is refused: a value costs 40 bytes of memory, a "[]," costs three.
 inline constexpr uint64_t kMaxJsonValues = 1 << 20;
 
+// A value of a document, in which the values inside it follow it.
 class JsonValue {
  public:
   enum class Kind : uint8_t { kNull, kBool, kNumber, kString, kArray, kObject };
 
+  class Iterator {
+   public:
+    explicit Iterator(const JsonValue* at) : at_(at) {}
+    const JsonValue& operator*() const { return *at_; }
+    Iterator& operator++() {
+      at_ += at_->extent;
+      return *this;
+    }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    const JsonValue* at_;
+  };
+  struct Values {
+    Iterator first, last;
+    Iterator begin() const { return first; }
+    Iterator end() const { return last; }
+    bool empty() const { return first == last; }
+  };
+
+  std::string_view key;   // of a member of an object
+  std::string_view text;  // kString: decoded UTF-8; kNumber, kBool: as written
+  uint32_t extent = 1;    // values of the document: itself and those inside it
   Kind kind = Kind::kNull;
-  std::string text;               // kString: decoded UTF-8; kNumber: as written; kBool: "true", "false"
-  std::vector<JsonValue> values;  // kArray: elements; kObject: parallel to keys
-  std::vector<std::string> keys;
 
   bool is_null() const { return kind == Kind::kNull; }
   bool is_string() const { return kind == Kind::kString; }
   bool is_array() const { return kind == Kind::kArray; }
   bool is_object() const { return kind == Kind::kObject; }
+  // Elements of an array, members of an object; of anything else none.
+  Values values() const { return {Iterator(this + 1), Iterator(this + extent)}; }
   // The member of an object, or null.
-  const JsonValue* Find(std::string_view key) const;
+  const JsonValue* Find(std::string_view name) const;
 };
 
-// InvalidArgument: what is wrong, with the byte offset; ResourceExhausted: deeper than `max_depth`.
-absl::StatusOr<JsonValue> ParseJson(std::string_view text, uint32_t max_depth);
+class JsonDocument {
+ public:
+  // The value, valid until the next call; its texts are views of `text` and of the document.
+  // InvalidArgument: what is wrong, with the byte offset; ResourceExhausted: deeper than `max_depth`.
+  absl::StatusOr<const JsonValue*> Parse(std::string_view text, uint32_t max_depth);
+
+ private:
+  class Parser;
+  std::vector<JsonValue> values_;
+  std::string unescaped_;               // the strings that have escapes
+  std::vector<std::string_view> keys_;  // of one object
+};
 
 }  // namespace evenkeel::dataset

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
 
@@ -100,7 +101,7 @@ bool MayBe(Medium reference, Medium member) {
   return reference == member || (reference == Medium::kAudio && member == Medium::kVideo);
 }
 
-absl::Status NoSuchMember(const std::string& name) {
+absl::Status NoSuchMember(std::string_view name) {
   return absl::InvalidArgumentError(
       absl::StrCat("the text names '", Printable(name), "', which is no medium of the sample"));
 }
@@ -134,8 +135,30 @@ bool SuffixBefore(std::string_view a, std::string_view b) {
   return a < b;  // equal but for leading zeros
 }
 
-absl::StatusOr<ParsedText> ParsePlain(std::string_view text, const std::vector<Medium>& media,
-                                      const Limits& limits) {
+void TextParser::Clear() {
+  parsed_.conversation.plain = false;
+  std::vector<Turn>& turns = parsed_.conversation.turns;
+  for (; !turns.empty(); turns.pop_back()) spare_.push_back(std::move(turns.back().spans));
+  Emptied(turns);
+  Emptied(parsed_.references);
+  uint64_t kept_bytes = 0;
+  for (const std::vector<Span>& spans : spare_) kept_bytes += spans.capacity() * sizeof(Span);
+  if (kept_bytes > kKeptScratchBytes) spare_.clear();
+}
+
+Turn& TextParser::AddTurn(Role role) {
+  Turn& turn = parsed_.conversation.turns.emplace_back();
+  turn.role = role;
+  if (!spare_.empty()) {
+    turn.spans = std::move(spare_.back());
+    turn.spans.clear();
+    spare_.pop_back();
+  }
+  return turn;
+}
+
+absl::StatusOr<const ParsedText*> TextParser::ParsePlain(std::string_view text, std::span<const Medium> media,
+                                                         const Limits& limits) {
   if (size_t bad = ValidUtf8Prefix(text); bad != text.size()) {
     return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", bad));
   }
@@ -143,16 +166,15 @@ absl::StatusOr<ParsedText> ParsePlain(std::string_view text, const std::vector<M
     return absl::ResourceExhaustedError(
         absl::StrCat(media.size(), " items; limits.max_items is ", limits.max_items));
   }
-  ParsedText out;
-  out.conversation.plain = true;
-  Turn turn{Role::kAssistant, {}};
+  Clear();
+  parsed_.conversation.plain = true;
+  Turn& turn = AddTurn(Role::kAssistant);
   for (Medium medium : media) {
-    turn.spans.push_back({medium, "", static_cast<uint32_t>(out.references.size())});
-    out.references.push_back({medium, std::nullopt});
+    turn.spans.push_back({medium, "", static_cast<uint32_t>(parsed_.references.size())});
+    parsed_.references.push_back({medium, std::nullopt});
   }
-  turn.spans.push_back({Medium::kText, std::string(text), 0});
-  out.conversation.turns.push_back(std::move(turn));
-  return out;
+  turn.spans.push_back({Medium::kText, text, 0});
+  return &parsed_;
 }
 
 std::vector<size_t> PlainItems(const std::vector<SampleMember>& members) {
@@ -165,7 +187,7 @@ std::vector<size_t> PlainItems(const std::vector<SampleMember>& members) {
   return items;
 }
 
-absl::StatusOr<std::vector<size_t>> ResolveItems(const std::vector<MediaReference>& references,
+absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference> references,
                                                  std::string_view key,
                                                  const std::vector<SampleMember>& members) {
   const std::vector<size_t> media = PlainItems(members);
@@ -213,20 +235,20 @@ absl::StatusOr<std::vector<size_t>> ResolveItems(const std::vector<MediaReferenc
   return items;
 }
 
-absl::StatusOr<Conversation> ParseRecorded(const SamplePlaces& places, std::string_view text,
-                                           const Limits& limits) {
-  std::vector<Medium> media;
-  for (const ItemPlace& item : places.items) media.push_back(item.facts.medium);
-  ParsedText parsed;
+absl::StatusOr<const Conversation*> TextParser::ParseRecorded(const SamplePlaces& places,
+                                                              std::string_view text, const Limits& limits) {
+  Emptied(media_);
+  for (const ItemPlace& item : places.items) media_.push_back(item.facts.medium);
   if (places.text_form == TextForm::kPlain) {
-    EVENKEEL_ASSIGN_OR_RETURN(parsed, ParsePlain(text, media, limits));
+    EVENKEEL_RETURN_IF_ERROR(ParsePlain(text, media_, limits).status());
   } else {
-    EVENKEEL_ASSIGN_OR_RETURN(parsed, ParseChat(text, limits));
+    EVENKEEL_RETURN_IF_ERROR(ParseChat(text, limits).status());
   }
-  bool same = parsed.references.size() == media.size();
-  for (size_t i = 0; same && i < media.size(); ++i) same = parsed.references[i].medium == media[i];
+  const bool same =
+      std::equal(parsed_.references.begin(), parsed_.references.end(), media_.begin(), media_.end(),
+                 [](const MediaReference& reference, Medium medium) { return reference.medium == medium; });
   if (!same) return absl::DataLossError("the text does not refer to the media that the index recorded");
-  return std::move(parsed.conversation);
+  return &parsed_.conversation;
 }
 
 }  // namespace evenkeel::dataset

@@ -1,16 +1,18 @@
 // What a sample says: members and text -> conversation, and which member is which item.
 //
 // Two steps, so that a worker needs the text member alone:
-//   ParseText      text bytes -> turns and a list of references to media ("the next image", "the member
-//   0.jpg") ResolveItems   references + members -> the member of each item, in the order of their
-//   placeholders
+//   TextParser     text bytes -> turns and a list of references to media ("the next image", "the member
+//                  0.jpg")
+//   ResolveItems   references + members -> the member of each item, in the order of their placeholders
 //
-// Pure functions over bytes that nobody vouches for. docs/datasets.md describes the forms to users.
-// Thread safety: needs none.
+// All of it reads bytes that nobody vouches for. docs/datasets.md describes the forms to users.
+// Thread safety: the functions need none; a parser belongs to one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "core/job.h"
 #include "core/words.h"
 #include "dataset/index.h"
+#include "dataset/json.h"
 
 namespace evenkeel::dataset {
 
@@ -41,7 +44,7 @@ bool SuffixBefore(std::string_view a, std::string_view b);
 // A place in the text where a medium belongs. Without a name: the next unused member of its medium.
 struct MediaReference {
   Medium medium = Medium::kImage;
-  std::optional<std::string> name;
+  std::optional<std::string_view> name;
   // The name comes from a field beside the text (LLaVA's "image": "coco/train2017/000000033471.jpg"), which
   // often says where the file once lay. Where none of a medium's names is a member, they only count.
   bool from_field = false;
@@ -52,26 +55,40 @@ struct ParsedText {
   std::vector<MediaReference> references;  // in order
 };
 
-// A chat of `json` text: messages or conversations.
-// NotFound: JSON without either (a sample's metadata, say). InvalidArgument: what is wrong and where.
-// ResourceExhausted: more than limits.max_items items or max_text_bytes.
-absl::StatusOr<ParsedText> ParseChat(std::string_view json, const Limits& limits);
+// What it finds is valid until its next call, and holds views of the text and of the parser, whose memory is
+// kept for the next text.
+class TextParser {
+ public:
+  // A chat of `json` text: messages or conversations.
+  // NotFound: JSON without either (a sample's metadata, say). InvalidArgument: what is wrong and where.
+  // ResourceExhausted: more than limits.max_items items or max_text_bytes.
+  absl::StatusOr<const ParsedText*> ParseChat(std::string_view json, const Limits& limits);
+  // A plain sample: its media, then its text.
+  absl::StatusOr<const ParsedText*> ParsePlain(std::string_view text, std::span<const Medium> media,
+                                               const Limits& limits);
+  // Either, for what the index recorded of a sample. DataLoss: it has other media now.
+  absl::StatusOr<const Conversation*> ParseRecorded(const SamplePlaces& places, std::string_view text,
+                                                    const Limits& limits);
 
-// A plain sample: its media, then its text.
-absl::StatusOr<ParsedText> ParsePlain(std::string_view text, const std::vector<Medium>& media,
-                                      const Limits& limits);
+ private:
+  class ChatParser;
+  void Clear();
+  Turn& AddTurn(Role role);
+
+  JsonDocument json_;
+  ParsedText parsed_;
+  std::vector<std::vector<Span>> spare_;                      // of turns that texts before had
+  std::array<std::vector<std::string_view>, 3> field_names_;  // beside a chat, by medium
+  std::vector<Medium> media_;                                 // of a recorded sample
+};
 
 // The position in `members` of each item. `key`: the sample's, for references by full name.
 // InvalidArgument: a name that is no member, or no member left.
-absl::StatusOr<std::vector<size_t>> ResolveItems(const std::vector<MediaReference>& references,
+absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference> references,
                                                  std::string_view key,
                                                  const std::vector<SampleMember>& members);
 
 // The members of all media, in suffix order: what a plain sample consists of.
 std::vector<size_t> PlainItems(const std::vector<SampleMember>& members);
-
-// The whole of it, for what the index recorded of a sample.
-absl::StatusOr<Conversation> ParseRecorded(const SamplePlaces& places, std::string_view text,
-                                           const Limits& limits);
 
 }  // namespace evenkeel::dataset

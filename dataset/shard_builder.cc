@@ -88,19 +88,26 @@ struct ShardBuilder::Columns {
   LengthsWriter lengths;
 };
 
+// A sample's text, and the conversation whose texts are views of it.
+struct ShardBuilder::SampleText {
+  std::string bytes;
+  TextParser parser;
+  const Conversation* conversation = nullptr;
+};
+
 absl::StatusOr<Digest> ShardBuilder::HashShard(const std::string& path, uint64_t size) const {
   return ShardContent(source_, path, size).Finish();
 }
 
 absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
-                                     Conversation& conversation, Refusal& refusal) const {
+                                     SampleText& text, Refusal& refusal) const {
   auto refuse = [&](std::string reason, absl::Status status) {
     refusal = {std::move(reason), std::move(status)};
     return absl::OkStatus();
   };
   const SampleMember* plain = FirstOf(MemberKind::kText, sample.members);
   const SampleMember* json = FirstOf(MemberKind::kJson, sample.members);
-  absl::StatusOr<ParsedText> parsed = absl::NotFoundError("no text member");
+  absl::StatusOr<const ParsedText*> parsed = absl::NotFoundError("no text member");
   std::vector<size_t> items;
   for (const SampleMember* member : {json, plain}) {
     if (member == nullptr || !absl::IsNotFound(parsed.status())) continue;
@@ -109,24 +116,24 @@ absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& s
                     absl::ResourceExhaustedError(absl::StrCat(
                         member->size, " bytes; limits.max_text_bytes is ", limits_.max_text_bytes)));
     }
-    EVENKEEL_ASSIGN_OR_RETURN(std::string text, ReadMember(shard, member->offset, member->size));
-    if (size_t bad = ValidUtf8Prefix(text); bad != text.size()) {
+    EVENKEEL_ASSIGN_OR_RETURN(text.bytes, ReadMember(shard, member->offset, member->size));
+    if (size_t bad = ValidUtf8Prefix(text.bytes); bad != text.bytes.size()) {
       return refuse("not UTF-8",
                     absl::InvalidArgumentError(absl::StrCat("'", member->suffix, "', byte ", bad)));
     }
     place.text_form = member == json ? TextForm::kJson : TextForm::kPlain;
     place.text_offset = member->offset;
     place.text_size = member->size;
-    place.text_checksum = ChecksumOf(std::as_bytes(std::span(text)));
+    place.text_checksum = ChecksumOf(std::as_bytes(std::span(text.bytes)));
     if (member == json) {
-      parsed = ParseChat(text, limits_);
-    } else if (text.empty()) {
+      parsed = text.parser.ParseChat(text.bytes, limits_);
+    } else if (text.bytes.empty()) {
       parsed = absl::NotFoundError(absl::StrCat("'", member->suffix, "' is empty"));
     } else {
       items = PlainItems(sample.members);
       std::vector<Medium> media;
       for (size_t i : items) media.push_back(MediumOf(sample.members[i].suffix));
-      parsed = ParsePlain(text, media, limits_);
+      parsed = text.parser.ParsePlain(text.bytes, media, limits_);
     }
   }
   if (absl::IsNotFound(parsed.status())) return refuse("no text", parsed.status());
@@ -134,17 +141,17 @@ absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& s
   if (!parsed.ok()) return refuse("bad JSON", parsed.status());
   if (place.text_form == TextForm::kJson) {
     absl::StatusOr<std::vector<size_t>> resolved =
-        ResolveItems(parsed->references, sample.key, sample.members);
+        ResolveItems((*parsed)->references, sample.key, sample.members);
     if (!resolved.ok()) return refuse("media do not match the text", resolved.status());
     items = *std::move(resolved);
   }
   for (size_t i = 0; i < items.size(); ++i) {
     const SampleMember& member = sample.members[items[i]];
     ItemPlace item{.offset = member.offset, .size = member.size, .suffix = member.suffix};
-    item.facts.medium = parsed->references[i].medium;
+    item.facts.medium = (*parsed)->references[i].medium;
     place.items.push_back(std::move(item));
   }
-  conversation = std::move(parsed->conversation);
+  text.conversation = &(*parsed)->conversation;
   return absl::OkStatus();
 }
 
@@ -213,9 +220,9 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
     return absl::OkStatus();
   }
   PlaceRecord place;
-  Conversation conversation;
+  SampleText text;
   Refusal refusal;
-  EVENKEEL_RETURN_IF_ERROR(FindItems(shard, sample, place, conversation, refusal));
+  EVENKEEL_RETURN_IF_ERROR(FindItems(shard, sample, place, text, refusal));
   if (!refusal.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
@@ -240,7 +247,7 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
     columns.facts.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
   }
-  absl::StatusOr<SampleLengths> lengths = Measure(conversation, place.items, refusal);
+  absl::StatusOr<SampleLengths> lengths = Measure(*text.conversation, place.items, refusal);
   if (lengths.ok()) return columns.lengths.Add(columns.places.num_places() - 1, *lengths);
   if (refusal.reason.empty())
     return AddContext(lengths.status(), absl::StrCat(shard.path(), ": sample '", Printable(sample.key), "'"));
@@ -286,6 +293,7 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
       FactsReader facts,
       FactsReader::Open(files_, cache_, ColumnPath(folder_, FileKind::kFacts, entry.facts_file)));
   LengthsWriter writer;
+  ConversationReader reader;
   for (uint64_t i = 0; i < places.num_places(); ++i) {
     EVENKEEL_ASSIGN_OR_RETURN(PlaceRecord place, places.Read(i));
     bool usable = true;
@@ -302,9 +310,9 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
                               .text_size = place.text_size,
                               .text_checksum = place.text_checksum,
                               .items = place.items};
-    EVENKEEL_ASSIGN_OR_RETURN(Conversation conversation, ReadConversation(sample, limits_, source_));
+    EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation, reader.Read(sample, limits_, source_));
     Refusal refusal;
-    absl::StatusOr<SampleLengths> lengths = Measure(conversation, place.items, refusal);
+    absl::StatusOr<SampleLengths> lengths = Measure(*conversation, place.items, refusal);
     if (lengths.ok()) {
       EVENKEEL_RETURN_IF_ERROR(writer.Add(i, *lengths));
     } else if (!refusal.reason.empty()) {

@@ -57,6 +57,7 @@ class ShardBuilder {
 
  private:
   struct Columns;
+  struct SampleText;
   // A sample that cannot be used: why. With an empty reason: `status` is of the attempt and ends the build.
   struct Refusal {
     std::string reason;
@@ -66,7 +67,7 @@ class ShardBuilder {
   absl::Status AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns);
   // Text, conversation, items and media without facts. OK with a reason set: excluded.
   absl::Status FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
-                         Conversation& conversation, Refusal& refusal) const;
+                         SampleText& text, Refusal& refusal) const;
   absl::StatusOr<MediaFacts> ProbeItem(ShardContent& shard, ItemPlace& item, Refusal& refusal);
   absl::StatusOr<SampleLengths> Measure(const Conversation& conversation, const std::vector<ItemPlace>& items,
                                         Refusal& refusal) const;

@@ -67,9 +67,11 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
 
 }  // namespace
 
-absl::StatusOr<std::vector<PlaceholderRun>> MediaFamily::Placeholders(const MediaFacts& facts) const {
+absl::Status MediaFamily::Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const {
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(facts));
-  return std::vector<PlaceholderRun>{{.rows = lengths.output_rows}};
+  runs.clear();
+  runs.push_back({.rows = lengths.output_rows});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,

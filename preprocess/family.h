@@ -53,8 +53,9 @@ class MediaFamily {
   virtual uint32_t merge_size() const { return 1; }
   // Positions a second of video, in time; 0: grids are 1 apart.
   virtual uint32_t tokens_per_second() const { return 0; }
-  // How an item stands in the sequence. Here: one run of all its rows, without a grid. Errors as Measure.
-  virtual absl::StatusOr<std::vector<PlaceholderRun>> Placeholders(const MediaFacts& facts) const;
+  // Makes `runs` say how an item stands in the sequence. Here: one run of all its rows, without a grid.
+  // Errors as Measure.
+  virtual absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const;
 
   // As the members of Processor.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;

@@ -70,7 +70,7 @@ class FolderProcessor final : public Processor {
                                                   std::span<const SampleItem> items,
                                                   std::span<const MediaFacts> facts) const override {
     EVENKEEL_RETURN_IF_ERROR(NeedsText());
-    EVENKEEL_ASSIGN_OR_RETURN(std::vector<ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
+    EVENKEEL_ASSIGN_OR_RETURN(std::span<const ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
     return text_->Measure(conversation, items, placeholders);
   }
   Digest digest() const override { return digest_; }
@@ -99,11 +99,11 @@ class FolderProcessor final : public Processor {
     if (phase == Phase::kAudio && audio_ != nullptr) return audio_->DummyFacts();
     return MediaFacts{};
   }
-  absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
-                                         std::span<const MediaFacts> facts) const override {
+  absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                             std::span<const MediaFacts> facts, Sequence& out) const override {
     EVENKEEL_RETURN_IF_ERROR(NeedsText());
-    EVENKEEL_ASSIGN_OR_RETURN(std::vector<ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
-    return text_->Build(conversation, items, placeholders);
+    EVENKEEL_ASSIGN_OR_RETURN(std::span<const ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
+    return text_->Build(conversation, items, placeholders, out);
   }
   int64_t pad_token() const override { return text_ == nullptr ? 0 : text_->pad_token(); }
 
@@ -112,15 +112,17 @@ class FolderProcessor final : public Processor {
     if (text_ != nullptr) return absl::OkStatus();
     return absl::FailedPreconditionError("this processor was loaded without a tokenizer");
   }
-  absl::StatusOr<std::vector<ItemPlaceholders>> PlaceholdersOf(std::span<const SampleItem> items,
-                                                               std::span<const MediaFacts> facts) const {
+  // Of memory that the thread keeps: valid until its next call.
+  absl::StatusOr<std::span<const ItemPlaceholders>> PlaceholdersOf(std::span<const SampleItem> items,
+                                                                   std::span<const MediaFacts> facts) const {
     if (facts.size() != items.size()) return absl::InternalError("facts and items differ in number");
-    std::vector<ItemPlaceholders> placeholders;
+    thread_local std::vector<ItemPlaceholders> placeholders;  // never fewer, so that each keeps its memory
+    if (placeholders.size() < items.size()) placeholders.resize(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium));
-      EVENKEEL_ASSIGN_OR_RETURN(placeholders.emplace_back(), family->Placeholders(facts[i]));
+      EVENKEEL_RETURN_IF_ERROR(family->Placeholders(facts[i], placeholders[i]));
     }
-    return placeholders;
+    return std::span<const ItemPlaceholders>(placeholders).first(items.size());
   }
   absl::StatusOr<const MediaFamily*> FamilyOf(Medium medium) const {
     const MediaFamily* family = medium == Medium::kAudio ? audio_.get() : vision_.get();

@@ -91,10 +91,10 @@ class Processor : public Measurer {
   // The smallest item of a phase, for ranks that need one where there is nothing: its facts and lengths.
   virtual MediaFacts DummyFacts(Phase phase) const = 0;
 
-  // The sample's sequence. Checks placeholders == output_rows for every item (Internal where they differ).
-  virtual absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation,
-                                                 std::span<const SampleItem> items,
-                                                 std::span<const MediaFacts> facts) const = 0;
+  // Makes `out` the sample's sequence; its memory is kept. Checks placeholders == output_rows for every item
+  // (Internal where they differ). After an error `out` holds nothing of use.
+  virtual absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                                     std::span<const MediaFacts> facts, Sequence& out) const = 0;
   // The token that pads sequences.
   virtual int64_t pad_token() const = 0;
 };

@@ -32,7 +32,7 @@ class ImagesAndVideo final : public MediaFamily {
   uint32_t tokens_per_second() const override {
     return settings_.video ? settings_.video->tokens_per_second : 0;
   }
-  absl::StatusOr<std::vector<PlaceholderRun>> Placeholders(const MediaFacts& facts) const override;
+  absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override;
   const std::vector<FieldSpec>& fields(Medium medium) const override {
     return medium == Medium::kImage ? image_fields_ : video_fields_;
   }
@@ -62,11 +62,6 @@ class ImagesAndVideo final : public MediaFamily {
   }
   absl::StatusOr<ItemShape> ShapeOf(const MediaFacts& facts) const;
   absl::StatusOr<ItemLengths> LengthsOf(const VisionGrid& grid) const;
-  std::vector<uint32_t> Chosen(const MediaFacts& facts, const ItemShape& shape) const {
-    std::vector<uint32_t> chosen;
-    ChooseFrames(settings_.video->frames, facts, shape.num_frames, /*times=*/{}, chosen);
-    return chosen;
-  }
   // Checks the planned lengths and the spans, writes everything but the pixels.
   absl::StatusOr<ItemShape> Prepare(const ItemRequest& request,
                                     std::span<const std::span<std::byte>> field_bytes) const;
@@ -143,18 +138,24 @@ absl::StatusOr<ItemLengths> ImagesAndVideo::LengthsOf(const VisionGrid& grid) co
   return ItemLengths{patches, patches, patches / (settings_.shape.merge * settings_.shape.merge)};
 }
 
-absl::StatusOr<std::vector<PlaceholderRun>> ImagesAndVideo::Placeholders(const MediaFacts& facts) const {
+absl::Status ImagesAndVideo::Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const {
   EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(facts));
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(shape.grid));
+  runs.clear();
   if (facts.medium == Medium::kImage || !settings_.video->timed) {
-    return std::vector<PlaceholderRun>{{.rows = lengths.output_rows, .grid = shape.grid}};
+    runs.push_back({.rows = lengths.output_rows, .grid = shape.grid});
+    return absl::OkStatus();
   }
+  thread_local std::vector<uint32_t> chosen;
+  ChooseFrames(settings_.video->frames, facts, shape.num_frames, /*times=*/{}, chosen);
   const double fps = static_cast<double>(facts.fps_num) / facts.fps_den;
-  std::vector<PlaceholderRun> runs;
-  for (std::string& time : TimesOf(Chosen(facts, shape), fps, settings_.shape.frames)) {
-    runs.push_back({std::move(time), lengths.output_rows / shape.grid.t, {1, shape.grid.h, shape.grid.w, 0}});
+  for (std::span<const uint32_t> left = chosen; !left.empty();) {
+    const auto group = left.first(std::min<size_t>(settings_.shape.frames, left.size()));
+    runs.push_back(
+        {TimeOf(group, fps), lengths.output_rows / shape.grid.t, {1, shape.grid.h, shape.grid.w, 0}});
+    left = left.subspan(group.size());
   }
-  return runs;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ItemShape> ImagesAndVideo::Prepare(const ItemRequest& request,
@@ -356,14 +357,8 @@ std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& l
   return std::make_unique<ImagesAndVideo>(std::move(settings), limits);
 }
 
-std::vector<std::string> TimesOf(const std::vector<uint32_t>& chosen, double fps, uint32_t group) {
-  std::vector<std::string> times;
-  for (size_t first = 0; first < chosen.size(); first += group) {
-    const size_t last = std::min(first + group, chosen.size()) - 1;
-    const double time = (chosen[first] / fps + chosen[last] / fps) / 2;
-    times.push_back(absl::StrFormat("<%.1f seconds>", time));
-  }
-  return times;
+std::string TimeOf(std::span<const uint32_t> group, double fps) {
+  return absl::StrFormat("<%.1f seconds>", (group.front() / fps + group.back() / fps) / 2);
 }
 
 }  // namespace evenkeel

@@ -75,8 +75,8 @@ FrameChoice FramesOf(FrameRule rule, const ProcessorSpec& spec, const QwenVideoF
 
 std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& limits);
 
-// "<0.5 seconds>" for every group of `group` chosen frames: the mean of its first and last frame's time. The
-// last group repeats its last frame. `fps` is the video's.
-std::vector<std::string> TimesOf(const std::vector<uint32_t>& chosen, double fps, uint32_t group);
+// "<0.5 seconds>": the mean of the times of the first and the last of the frames that share a grid. `fps` is
+// the video's.
+std::string TimeOf(std::span<const uint32_t> group, double fps);
 
 }  // namespace evenkeel

@@ -1,4 +1,4 @@
-// Memory that a thread keeps from one item to the next, so that items in the steady state allocate nothing.
+// Bytes that a thread keeps from one item to the next, beside what core/scratch.h has for vectors.
 //
 // Thread safety: each object belongs to one thread; they are thread_local where they are used.
 #pragma once
@@ -8,12 +8,10 @@
 #include <memory>
 #include <span>
 #include <type_traits>
-#include <vector>
+
+#include "core/scratch.h"
 
 namespace evenkeel {
-
-// What is kept at most, of each piece of scratch, once a smaller item comes.
-inline constexpr size_t kKeptScratchBytes = 32u << 20;
 
 // Bytes for the next item; nothing is cleared. Beyond kKeptScratchBytes they are given back as soon as less
 // than half is asked for.
@@ -39,13 +37,5 @@ class ScratchBytes {
   std::unique_ptr<uint8_t[]> bytes_;
   size_t capacity_ = 0;
 };
-
-// A vector that grows while an item is read, emptied for the next one.
-template <typename T>
-std::vector<T>& Emptied(std::vector<T>& kept) {
-  kept.clear();
-  if (kept.capacity() * sizeof(T) > kKeptScratchBytes) kept.shrink_to_fit();
-  return kept;
-}
 
 }  // namespace evenkeel

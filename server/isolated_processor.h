@@ -54,9 +54,9 @@ class IsolatedProcessor final : public Processor {
     return processor_->FillInvalid(request, field_bytes);
   }
   MediaFacts DummyFacts(Phase phase) const override { return processor_->DummyFacts(phase); }
-  absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
-                                         std::span<const MediaFacts> facts) const override {
-    return processor_->BuildSequence(conversation, items, facts);
+  absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                             std::span<const MediaFacts> facts, Sequence& out) const override {
+    return processor_->BuildSequence(conversation, items, facts, out);
   }
   int64_t pad_token() const override { return processor_->pad_token(); }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "server/attempt.h"
 
@@ -21,6 +22,18 @@ struct Unit {
   uint64_t begin = 0;  // its first token, counted over rows
   uint64_t room = 0;   // tokens it may write: the aligned length (packed), the row (padded)
 };
+
+// What a thread keeps from one sample to the next.
+struct Scratch {
+  ConversationReader reader;
+  std::vector<MediaFacts> facts;
+  Sequence sequence;
+};
+
+Scratch& ThreadScratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
 
 // Views of the tensors that hold a value for every token; rows follow one another.
 struct Tokens {
@@ -79,19 +92,19 @@ class LlmTask : public PartTask {
     const Unit& unit = units_[number];
     const absl::Time begin = absl::Now();
     bool valid = true;
-    const absl::StatusOr<Sequence> sequence =
-        Attempt([&] { return Build(unit, &valid); });  // so that it is named
-    if (!sequence.ok()) {
-      const absl::Status where =
-          AddContext(sequence.status(), absl::StrCat(unit.sample, ", ", DescribePart(name_)));
+    Scratch& scratch = ThreadScratch();
+    const Sequence& sequence = scratch.sequence;
+    const absl::Status built = Attempt([&] { return Build(unit, scratch, &valid); });  // so that it is named
+    if (!built.ok()) {
+      const absl::Status where = AddContext(built, absl::StrCat(unit.sample, ", ", DescribePart(name_)));
       return WithExcludeLine(where, unit.sample);
     }
-    Write(*sequence, unit, TokensOf(part));
+    Write(sequence, unit, TokensOf(part));
     layout_->tensor(part, tensor_.sample_valid)[number] = std::byte{valid};
     if (metrics_ != nullptr) {
       metrics_->ObserveStage(Stage::kText, absl::Now() - begin);
       metrics_->CountSample(valid);
-      metrics_->CountTokens(Phase::kLlm, sequence->input_ids.size());
+      metrics_->CountTokens(Phase::kLlm, sequence.input_ids.size());
     }
     return absl::OkStatus();
   }
@@ -164,32 +177,25 @@ class LlmTask : public PartTask {
     return out;
   }
 
-  // The sample's sequence; where its text is not what the index saw, a stand-in, and `valid` becomes false.
-  absl::StatusOr<Sequence> Build(const Unit& unit, bool* valid) const {
+  // Makes scratch.sequence the sample's; where its text is not what the index saw, a stand-in, and `valid`
+  // becomes false.
+  absl::Status Build(const Unit& unit, Scratch& scratch, bool* valid) const {
     const SampleLengths& lengths = plan_->samples.lengths[unit.number];
-    absl::StatusOr<Sequence> sequence = BuildFromText(unit, lengths);
-    absl::Status why = sequence.status();
-    if (sequence.ok()) {
-      why = CheckAgainstPlan(*sequence, lengths);
-      if (why.ok()) return sequence;
-    } else if (!BadData::IsVerdict(why)) {
-      return why;
-    }
+    Emptied(scratch.facts);
+    for (const ItemPlace& item : unit.places.items) scratch.facts.push_back(item.facts);
+    absl::Status why = BuildFromText(unit, lengths, scratch);
+    if (!why.ok() && !BadData::IsVerdict(why)) return why;
+    if (why.ok()) why = CheckAgainstPlan(scratch.sequence, lengths);
+    if (why.ok()) return why;
     *valid = false;
     bad_data_->Report("text", unit.sample, why);
-    return StandIn(unit, lengths);
+    return StandIn(lengths, scratch);
   }
 
-  absl::StatusOr<Sequence> BuildFromText(const Unit& unit, const SampleLengths& lengths) const {
-    EVENKEEL_ASSIGN_OR_RETURN(const Conversation conversation,
-                              ReadConversation(unit.places, stream_.job.limits, *stream_.source));
-    return stream_.processor->BuildSequence(conversation, lengths.items, FactsOf(unit));
-  }
-
-  static std::vector<MediaFacts> FactsOf(const Unit& unit) {
-    std::vector<MediaFacts> facts;
-    for (const ItemPlace& item : unit.places.items) facts.push_back(item.facts);
-    return facts;
+  absl::Status BuildFromText(const Unit& unit, const SampleLengths& lengths, Scratch& scratch) const {
+    EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
+                              scratch.reader.Read(unit.places, stream_.job.limits, *stream_.source));
+    return stream_.processor->BuildSequence(*conversation, lengths.items, scratch.facts, scratch.sequence);
   }
 
   static absl::Status CheckAgainstPlan(const Sequence& sequence, const SampleLengths& lengths) {
@@ -207,24 +213,24 @@ class LlmTask : public PartTask {
   }
 
   // The sample's media alone, so that encoder outputs still find their placeholders. Never trained.
-  absl::StatusOr<Sequence> StandIn(const Unit& unit, const SampleLengths& lengths) const {
+  absl::Status StandIn(const SampleLengths& lengths, Scratch& scratch) const {
+    Sequence& sequence = scratch.sequence;
+    sequence = Sequence();
+    if (lengths.items.empty()) return absl::OkStatus();
     Conversation media{.plain = true, .turns = {Turn{.role = Role::kUser}}};
     for (size_t i = 0; i < lengths.items.size(); ++i) {
       media.turns[0].spans.push_back({.medium = lengths.items[i].medium, .item = static_cast<uint32_t>(i)});
     }
-    Sequence sequence;
-    if (!lengths.items.empty()) {
-      absl::StatusOr<Sequence> built = stream_.processor->BuildSequence(media, lengths.items, FactsOf(unit));
-      if (!built.ok() || built->input_ids.size() > lengths.llm_length) {
-        return absl::InternalError(
-            absl::StrCat("the text is not what the index saw, and there is no room for its "
-                         "media alone: ",
-                         built.status().message()));
-      }
-      sequence = *std::move(built);
+    const absl::Status built =
+        stream_.processor->BuildSequence(media, lengths.items, scratch.facts, sequence);
+    if (!built.ok() || sequence.input_ids.size() > lengths.llm_length) {
+      return absl::InternalError(
+          absl::StrCat("the text is not what the index saw, and there is no room for its "
+                       "media alone: ",
+                       built.message()));
     }
     std::fill(sequence.labels.begin(), sequence.labels.end(), kNoLoss);
-    return sequence;
+    return absl::OkStatus();
   }
 
   void Write(const Sequence& sequence, const Unit& unit, const Tokens& out) const {

@@ -51,7 +51,7 @@ Count Run(const Tokenizer& tokenizer, const std::vector<std::string>& texts, dou
   const double processor_begin = ThreadSeconds();
   Count count;
   while (std::chrono::duration<double>(Clock::now() - begin).count() < seconds) {
-    for (const std::string& text : texts) count.ids += tokenizer.EncodeUntrusted(text)->size();
+    for (const std::string& text : texts) count.ids += tokenizer.EncodeUntrusted(text)->ids.size();
     count.texts += texts.size();
   }
   count.processor_seconds = ThreadSeconds() - processor_begin;

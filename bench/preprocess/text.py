@@ -2,14 +2,16 @@
 """Tokenising against the Rust crate called from Rust, and against the Python package: a table of ratios.
 
     ninja -C build/release bench_text
-    VENV/bin/python bench/preprocess/text.py build/release TOKENIZER_FOLDER     (VENV: pip install tokenizers==0.23.2)
+    VENV/bin/python bench/preprocess/text.py build/release TOKENIZER_FOLDER [KIND...]
 
-Texts of 64 bytes and of 4 KB are cut from the project's own documents. All run with one set of texts, in turns; a ratio
-of texts a second of processor time is the median of the turns' ratios. Without the Python package that column is left
-out. TURNS and SECONDS (of a turn) are read from the environment.
+VENV: pip install tokenizers==0.23.2; without the Python package that column is left out. KIND: documents (the default),
+code, chinese, emoji, spaces, letters; texts of 64 bytes and of 4 KB of each. All run with one set of texts, in turns; a
+ratio of texts a second of processor time is the median of the turns' ratios, and so is what two threads do by the clock
+over what one does. TURNS, SECONDS (of a turn) and THREADS (at most) are read from the environment.
 """
 import os
 import pathlib
+import random
 import statistics
 import struct
 import subprocess
@@ -27,8 +29,31 @@ TURNS = int(os.environ.get("TURNS", "5"))
 SECONDS = float(os.environ.get("SECONDS", "1"))
 
 
-def texts_of(length, count):
-    document = "\n".join(path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/**/*.md"))).encode()
+THREADS = int(os.environ.get("THREADS", "2"))
+
+
+def source(pattern):
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ROOT.glob(pattern)))
+
+
+def drawn(characters):
+    """A long text of these, each as likely."""
+    generator = random.Random(5)
+    return "".join(generator.choice(characters) for _ in range(100000))
+
+
+KINDS = {
+    "documents": lambda: source("docs/**/*.md"),
+    "code": lambda: source("core/*.cc"),
+    "chinese": lambda: drawn([chr(c) for c in range(0x4e00, 0x5600)] + ["，", "。"] * 100),
+    "emoji": lambda: drawn(["😀", "👍🏽", "👩\u200d👩\u200d👧", "🇩🇪", "❤️", "1️⃣", " "]),
+    "spaces": lambda: " " * 200000,
+    "letters": lambda: "a" * 200000,
+}
+
+
+def texts_of(kind, length, count):
+    document = KINDS[kind]().encode()
     texts = []
     for i in range(count):
         begin = i * 997 % (len(document) - length)
@@ -46,7 +71,8 @@ def build_native():
 
 def measure(command, threads):
     """Texts a second of processor time and of the clock, and tokens a text."""
-    out = subprocess.run([str(word) for word in [*command, SECONDS, threads]], check=True, capture_output=True, text=True)
+    words = [str(word) for word in (*command, SECONDS, threads)]
+    out = subprocess.run(words, check=True, capture_output=True, text=True)
     texts, ids, processor, elapsed = out.stdout.split()
     return int(texts) / float(processor), int(texts) / float(elapsed), int(ids) / int(texts)
 
@@ -73,30 +99,37 @@ def main():
     native = build_native()
     python = load_python(folder)
     ours = next(path for path in (build / "bench/preprocess/bench_text", build / "bench/bench_text") if path.exists())
-    print("text      threads  texts/s  MB/s   over Rust  over Python  over one thread")
-    for length, count in ((64, 2000), (4096, 100)):
-        texts = texts_of(length, count)
-        with tempfile.NamedTemporaryFile() as file:
-            for text in texts:
-                file.write(struct.pack("<I", len(text.encode())) + text.encode())
-            file.flush()
-            alone = None
-            for threads in (1, 2):
-                rates, clocks, over_rust, over_python = [], [], [], []
-                for _ in range(TURNS):
-                    mine, clock, ids = measure([ours, folder, file.name], threads)
-                    rust, _, rust_ids = measure([native, folder / "tokenizer.json", file.name], threads)
-                    assert ids == rust_ids, "another number of tokens than the crate's"
-                    rates.append(mine)
-                    clocks.append(clock)
-                    over_rust.append(mine / rust)
-                    if python is not None and threads == 1:
-                        over_python.append(mine / measure_python(python, texts))
-                rate, clock = statistics.median(rates), statistics.median(clocks)
-                alone = alone or clock
-                against = f"{statistics.median(over_python):.2f}" if over_python else "-"
-                print(f"{length:5} B  {threads:5}  {rate:10.0f}  {rate * length / 1e6:5.2f}  "
-                      f"{statistics.median(over_rust):8.3f}  {against:>8}  {clock / alone:10.2f}")
+    print("text             threads   texts/s   MB/s  over Rust  over Python  over one thread  Rust's")
+    for kind in sys.argv[3:] or ["documents"]:
+        for length, count in ((64, 2000), (4096, 100)):
+            compare(ours, native, python, folder, kind, length, texts_of(kind, length, count))
+
+
+def compare(ours, native, python, folder, kind, length, texts):
+    with tempfile.NamedTemporaryFile() as file:
+        for text in texts:
+            file.write(struct.pack("<I", len(text.encode())) + text.encode())
+        file.flush()
+        alone = {}
+        for threads in range(1, THREADS + 1):
+            rates, over_rust, over_python, clocks = [], [], [], {"ours": [], "rust": []}
+            for _ in range(TURNS):
+                mine, clock, ids = measure([ours, folder, file.name], threads)
+                rust, rust_clock, rust_ids = measure([native, folder / "tokenizer.json", file.name], threads)
+                assert ids == rust_ids, "another number of tokens than the crate's"
+                rates.append(mine)
+                clocks["ours"].append(clock)
+                clocks["rust"].append(rust_clock)
+                over_rust.append(mine / rust)
+                if python is not None and threads == 1:
+                    over_python.append(mine / measure_python(python, texts))
+            clock = {whose: statistics.median(values) for whose, values in clocks.items()}
+            alone = alone or clock
+            rate = statistics.median(rates)
+            against = f"{statistics.median(over_python):.2f}" if over_python else "-"
+            print(f"{kind:10} {length:4} {threads:7}  {rate:8.0f}  {rate * length / 1e6:5.2f}  "
+                  f"{statistics.median(over_rust):9.3f}  {against:>11}  {clock['ours'] / alone['ours']:15.2f}  "
+                  f"{clock['rust'] / alone['rust']:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

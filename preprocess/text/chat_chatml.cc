@@ -3,7 +3,6 @@
 // Trained: the content of assistant turns and the <|im_end|> that closes them.
 #include <array>
 
-#include "absl/strings/str_cat.h"
 #include "preprocess/text/rendering.h"
 
 namespace evenkeel {
@@ -25,7 +24,9 @@ void FollowedByLineBreak(const Span& span, uint32_t, Rendering& out) {
 
 void NumberedClip(const Span& span, uint32_t clip, Rendering& out) {
   if (span.medium != Medium::kAudio) return Bare(span, clip, out);
-  out.Text(absl::StrCat("Audio ", clip, ": "));
+  out.Text("Audio ");
+  out.Number(clip);
+  out.Text(": ");
   FollowedByLineBreak(span, clip, out);
 }
 

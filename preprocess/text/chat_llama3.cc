@@ -6,7 +6,6 @@
 #include <array>
 
 #include "preprocess/text/rendering.h"
-#include "preprocess/text/trim.h"
 
 namespace evenkeel {
 namespace {
@@ -18,19 +17,20 @@ std::string_view RoleName(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
-void RenderTurn(const Turn& turn, Rendering& out) {
-  const bool trained = turn.role == Role::kAssistant;
+void RenderTurn(Role role, std::span<const Span> spans, Rendering& out) {
+  const bool trained = role == Role::kAssistant;
   out.Mark(kMarks[0]);
-  out.Text(RoleName(turn.role));
+  out.Text(RoleName(role));
   out.Mark(kMarks[1]);
   out.Text("\n\n");
-  out.Content(Trimmed(turn), trained);
+  out.TrimmedContent(spans, trained);
   out.Mark(kMarks[2], trained);
 }
 
 void RenderLlama3(const std::vector<Turn>& turns, std::string_view system, Rendering& out) {
-  if (!system.empty()) RenderTurn({Role::kSystem, {{Medium::kText, std::string(system), 0}}}, out);
-  for (const Turn& turn : turns) RenderTurn(turn, out);
+  const Span of_job{.text = system};
+  if (!system.empty()) RenderTurn(Role::kSystem, {&of_job, 1}, out);
+  for (const Turn& turn : turns) RenderTurn(turn.role, turn.spans, out);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ void RenderVicuna(const std::vector<Turn>& turns, std::string_view system, Rende
   for (const Turn& turn : turns) {
     const bool trained = turn.role == Role::kAssistant;
     out.Text(Name(turn.role));
-    out.Content(turn, trained);
+    out.Content(turn.spans, trained);
     if (trained) {
       out.Mark(kTextEnd, /*trained=*/true);
     } else {

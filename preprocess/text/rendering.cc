@@ -1,8 +1,10 @@
 #include "preprocess/text/rendering.h"
 
-#include <utility>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/scratch.h"
+#include "preprocess/text/trim.h"
 
 namespace evenkeel {
 namespace {
@@ -14,7 +16,7 @@ void RenderPlain(const std::vector<Turn>& turns, bool all_trained, Rendering& ou
   bool trained = all_trained;
   for (const Turn& turn : turns) {
     trained = all_trained || turn.role == Role::kAssistant;
-    out.Content(turn, trained);
+    out.Content(turn.spans, trained);
   }
   out.TextEnd(trained);
 }
@@ -31,28 +33,50 @@ const ChatStyle kPlain = {.name = "plain",
                             RenderPlain(turns, /*all_trained=*/false, out);
                           }};
 
+void Rendering::Clear() { Emptied(stretches_); }
+
 void Rendering::Mark(std::string_view token, bool trained) {
-  stretches_.push_back({.kind = Kind::kMark, .trained = trained, .text = std::string(token)});
+  stretches_.push_back({.kind = Kind::kMark, .trained = trained, .text = token});
 }
 
 void Rendering::TextEnd(bool trained) { stretches_.push_back({.kind = Kind::kTextEnd, .trained = trained}); }
 
 void Rendering::Text(std::string_view text, bool trained) {
   if (text.empty()) return;
-  stretches_.push_back({.kind = Kind::kText, .trained = trained, .text = std::string(text)});
+  stretches_.push_back({.kind = Kind::kText, .trained = trained, .text = text});
+}
+
+void Rendering::Number(uint32_t number) {
+  static constexpr std::string_view kDigits = "0123456789";
+  if (number >= 10) Number(number / 10);
+  Text(kDigits.substr(number % 10, 1));
 }
 
 void Rendering::Item(const Span& span) {
   stretches_.push_back({.kind = Kind::kItem, .item = span.item, .medium = span.medium});
 }
 
-void Rendering::Content(const Turn& turn, bool trained) {
-  for (const Span& span : turn.spans) {
+void Rendering::Content(std::span<const Span> spans, bool trained) {
+  for (const Span& span : spans) {
     if (span.medium == Medium::kText) {
       Text(span.text, trained);
     } else {
       Item(span);
     }
+  }
+}
+
+void Rendering::TrimmedContent(std::span<const Span> spans, bool trained) {
+  const auto shows = [](const Span& span) {
+    return span.medium != Medium::kText || !WithoutLeading(span.text).empty();
+  };
+  while (!spans.empty() && !shows(spans.front())) spans = spans.subspan(1);
+  while (!spans.empty() && !shows(spans.back())) spans = spans.first(spans.size() - 1);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    Span span = spans[i];
+    if (i == 0) span.text = WithoutLeading(span.text);
+    if (i + 1 == spans.size()) span.text = WithoutTrailing(span.text);
+    Content({&span, 1}, trained);
   }
 }
 
@@ -66,9 +90,9 @@ absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name) {
       absl::StrCat("processor.chat: '", std::string(name), "'; there are ", known));
 }
 
-std::vector<Stretch> Render(const Conversation& conversation, const ChatStyle& style,
-                            std::string_view system) {
-  Rendering out;
+void Render(const Conversation& conversation, const ChatStyle& style, std::string_view system,
+            Rendering& out) {
+  out.Clear();
   if (!style.text_begin.empty()) out.Mark(style.text_begin);
   if (conversation.plain) {
     RenderPlain(conversation.turns, /*all_trained=*/true, out);
@@ -76,7 +100,6 @@ std::vector<Stretch> Render(const Conversation& conversation, const ChatStyle& s
     const bool own_system = !conversation.turns.empty() && conversation.turns[0].role == Role::kSystem;
     style.render(conversation.turns, own_system ? std::string_view() : system, out);
   }
-  return out.Take();
 }
 
 }  // namespace evenkeel

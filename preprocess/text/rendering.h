@@ -1,12 +1,12 @@
 // Conversation -> stretches: what stands where, before anything is tokenised. Pure.
 //
 // Adjacent text stretches are one text to the tokenizer; they are apart only where training begins or ends.
-// Thread safety: needs none.
+// Texts are views: of the conversation, of the style and of the job's system prompt.
+// Thread safety: none; a rendering belongs to one thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,21 +20,24 @@ struct Stretch {
   enum class Kind : uint8_t { kText, kMark, kTextEnd, kItem };
   Kind kind = Kind::kText;
   bool trained = false;
-  std::string text;   // kText, kMark
-  uint32_t item = 0;  // kItem
+  std::string_view text;  // kText, kMark
+  uint32_t item = 0;      // kItem
   Medium medium = Medium::kText;
 };
 
-// Collects stretches.
+// Collects stretches; its memory is kept from one conversation to the next.
 class Rendering {
  public:
+  void Clear();
   void Mark(std::string_view token, bool trained = false);
   void TextEnd(bool trained);
   void Text(std::string_view text, bool trained = false);  // nothing where it is empty
+  void Number(uint32_t number);                            // as decimal digits
   void Item(const Span& span);
-  // The spans of a turn, in order.
-  void Content(const Turn& turn, bool trained);
-  std::vector<Stretch> Take() { return std::move(stretches_); }
+  void Content(std::span<const Span> spans, bool trained);  // in order
+  // The same without white space at the ends of the whole: what `str.strip` takes away.
+  void TrimmedContent(std::span<const Span> spans, bool trained);
+  std::span<const Stretch> stretches() const { return stretches_; }
 
  private:
   std::vector<Stretch> stretches_;
@@ -60,9 +63,9 @@ extern const ChatStyle kPlain;       // rendering.cc
 // InvalidArgument: no such style; names processor.chat.
 absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name);
 
-// A conversation that is plain is rendered so in any style. `system`: the job's, where the conversation does
-// not begin with one of its own.
-std::vector<Stretch> Render(const Conversation& conversation, const ChatStyle& style,
-                            std::string_view system);
+// Makes `out` the rendering of a conversation. One that is plain is rendered so in any style. `system`: the
+// job's, where the conversation does not begin with one of its own.
+void Render(const Conversation& conversation, const ChatStyle& style, std::string_view system,
+            Rendering& out);
 
 }  // namespace evenkeel

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "preprocess/text/positions.h"
 #include "preprocess/text/rendering.h"
@@ -52,6 +53,13 @@ struct Tokens {
   std::vector<Run> runs;
   uint64_t media_end = 0;  // behind the last mark of the last medium
 
+  void Clear() {
+    Emptied(ids);
+    Emptied(trained);
+    Emptied(types);
+    Emptied(runs);
+    media_end = 0;
+  }
   void Add(int64_t id, bool is_trained) {
     ids.push_back(id);
     trained.push_back(is_trained);
@@ -72,6 +80,10 @@ struct Tokens {
 // Adjacent text stretches: one text for the tokenizer.
 class TextRun {
  public:
+  void Clear() {
+    Emptied(text_);
+    Emptied(ends_);
+  }
   void Append(std::string_view text, bool trained) {
     text_.append(text);
     if (!ends_.empty() && ends_.back().trained == trained) {
@@ -85,14 +97,13 @@ class TextRun {
   absl::Status Flush(const Tokenizer& tokenizer, Tokens& out) {
     if (text_.empty()) return absl::OkStatus();
     if (ends_.size() == 1) {
-      EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer.EncodeUntrusted(text_));
-      for (int64_t id : ids) out.Add(id, ends_[0].trained);
+      EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrusted(text_));
+      for (uint32_t id : encoded.ids) out.Add(id, ends_[0].trained);
     } else {
-      EVENKEEL_ASSIGN_OR_RETURN(Tokenizer::EncodedText encoded, tokenizer.EncodeUntrustedWithEnds(text_));
+      EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrustedWithEnds(text_));
       for (size_t i = 0; i < encoded.ids.size(); ++i) out.Add(encoded.ids[i], TrainedAt(encoded.ends[i]));
     }
-    text_.clear();
-    ends_.clear();
+    Clear();
     return absl::OkStatus();
   }
 
@@ -112,6 +123,24 @@ class TextRun {
   std::vector<End> ends_;  // ascending; neighbours differ in `trained`
 };
 
+// What a thread keeps from one conversation to the next.
+struct Scratch {
+  Rendering rendering;
+  TextRun text;
+  Tokens tokens;
+  std::vector<GridSpan> grids;
+};
+
+Scratch& ThreadScratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+absl::StatusOr<std::vector<int64_t>> IdsOfText(const Tokenizer& tokenizer, std::string_view text) {
+  EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrusted(text));
+  return std::vector<int64_t>(encoded.ids.begin(), encoded.ids.end());
+}
+
 // The id of a mark. It must be a special token, or a sample's text could spell it; and it must cut the text
 // in two, or a sequence tokenised in pieces would differ from the same sequence tokenised as a whole.
 absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& folder,
@@ -122,15 +151,15 @@ absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& fo
         absl::StrCat(folder, "/tokenizer.json: has no token '", token,
                      "'; name it in processor.added_tokens of the job to add it"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> spelt, tokenizer.EncodeUntrusted(token));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> spelt, IdsOfText(tokenizer, token));
   if (std::find(spelt.begin(), spelt.end(), *id) != spelt.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, "/tokenizer.json: token '", token,
                      "' is not marked special, so that a sample's text could spell it; name it in "
                      "processor.added_tokens of the job to make it special"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> before, tokenizer.EncodeUntrusted("a \n"));
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> after, tokenizer.EncodeUntrusted(" \nb"));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> before, IdsOfText(tokenizer, "a \n"));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> after, IdsOfText(tokenizer, " \nb"));
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> whole,
                             tokenizer.Encode(absl::StrCat("a \n", token, " \nb")));
   before.push_back(*id);
@@ -198,25 +227,26 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
   absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation, std::span<const SampleItem> items,
                                           std::span<const ItemPlaceholders> placeholders) const override {
-    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items, placeholders));
+    Tokens& tokens = ThreadScratch().tokens;
+    EVENKEEL_RETURN_IF_ERROR(Tokenise(conversation, items, placeholders, tokens));
     SequenceLengths out;
     out.llm_length = static_cast<uint32_t>(tokens.ids.size());
     for (size_t i = 1; i < tokens.trained.size(); ++i) out.loss_tokens += tokens.trained[i];
     return out;
   }
 
-  absl::StatusOr<Sequence> Build(const Conversation& conversation, std::span<const SampleItem> items,
-                                 std::span<const ItemPlaceholders> placeholders) const override {
-    EVENKEEL_ASSIGN_OR_RETURN(Tokens tokens, Tokenise(conversation, items, placeholders));
-    Sequence out;
-    EVENKEEL_ASSIGN_OR_RETURN(out.positions, Positions(tokens));
-    out.labels.resize(tokens.ids.size(), kNoLoss);
+  absl::Status Build(const Conversation& conversation, std::span<const SampleItem> items,
+                     std::span<const ItemPlaceholders> placeholders, Sequence& out) const override {
+    Tokens& tokens = ThreadScratch().tokens;
+    EVENKEEL_RETURN_IF_ERROR(Tokenise(conversation, items, placeholders, tokens));
+    EVENKEEL_RETURN_IF_ERROR(Positions(tokens, out.positions));
+    out.input_ids.assign(tokens.ids.begin(), tokens.ids.end());
+    out.token_types.assign(tokens.types.begin(), tokens.types.end());
+    out.labels.assign(tokens.ids.size(), kNoLoss);
     for (size_t i = 1; i < tokens.ids.size(); ++i) {
       if (tokens.trained[i]) out.labels[i] = tokens.ids[i];
     }
-    out.input_ids = std::move(tokens.ids);
-    out.token_types = std::move(tokens.types);
-    return out;
+    return absl::OkStatus();
   }
 
   int64_t pad_token() const override { return marks_.text_end; }
@@ -241,7 +271,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
  private:
   // Every item exactly once and in order, as it was declared; and what they alone would make of the limits.
-  absl::Status Check(const std::vector<Stretch>& stretches, std::span<const SampleItem> items) const {
+  absl::Status Check(std::span<const Stretch> stretches, std::span<const SampleItem> items) const {
     uint64_t text_bytes = 0;
     uint64_t rows = 0;
     uint32_t next_item = 0;
@@ -320,14 +350,16 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Tokens> Tokenise(const Conversation& conversation, std::span<const SampleItem> items,
-                                  std::span<const ItemPlaceholders> placeholders) const {
-    std::vector<Stretch> stretches = Render(conversation, chat_, system_);
-    EVENKEEL_RETURN_IF_ERROR(Check(stretches, items));
+  absl::Status Tokenise(const Conversation& conversation, std::span<const SampleItem> items,
+                        std::span<const ItemPlaceholders> placeholders, Tokens& out) const {
+    Rendering& rendering = ThreadScratch().rendering;
+    Render(conversation, chat_, system_, rendering);
+    EVENKEEL_RETURN_IF_ERROR(Check(rendering.stretches(), items));
     EVENKEEL_RETURN_IF_ERROR(CheckRuns(items, placeholders));
-    Tokens out;
-    TextRun text;
-    for (const Stretch& stretch : stretches) {
+    out.Clear();
+    TextRun& text = ThreadScratch().text;
+    text.Clear();
+    for (const Stretch& stretch : rendering.stretches()) {
       if (stretch.kind == Stretch::Kind::kText) {
         text.Append(stretch.text, stretch.trained);
         continue;
@@ -342,8 +374,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     }
     EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
     EVENKEEL_RETURN_IF_ERROR(Cut(out));
-    EVENKEEL_RETURN_IF_ERROR(CheckPlaceholders(out));
-    return out;
+    return CheckPlaceholders(out);
   }
 
   // To the limit, where the job wants that and no medium stands beyond it.
@@ -372,8 +403,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<int64_t>> Positions(const Tokens& tokens) const {
-    std::vector<GridSpan> spans;
+  absl::Status Positions(const Tokens& tokens, std::vector<int64_t>& out) const {
+    std::vector<GridSpan>& spans = Emptied(ThreadScratch().grids);
     for (const Tokens::Run& run : tokens.runs) {
       if (!marks_.of(run.medium).mrope) continue;
       EVENKEEL_ASSIGN_OR_RETURN(uint64_t merged, MergedTokens(run.of->grid, style_.merge_size));
@@ -383,9 +414,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
       }
       spans.push_back({run.begin, merged, run.medium, run.of->grid});
     }
-    std::vector<int64_t> out(3 * tokens.ids.size());
+    out.resize(3 * tokens.ids.size());
     WritePositions(spans, style_.merge_size, style_.tokens_per_second, out);
-    return out;
+    return absl::OkStatus();
   }
 
   const std::unique_ptr<Tokenizer> tokenizer_;

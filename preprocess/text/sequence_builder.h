@@ -20,7 +20,8 @@
 //   SequenceStyle style{.media = family->styles(), .merge_size = 2, .tokens_per_second = 2};
 //   EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(job.processor, job.limits, style));
 //   EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths, builder->Measure(conversation, items, placeholders));
-//   EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, placeholders));
+//   Sequence sequence;  // keeps its memory from one sample to the next
+//   EVENKEEL_RETURN_IF_ERROR(builder->Build(conversation, items, placeholders, sequence));
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
@@ -73,9 +74,10 @@ class SequenceBuilder {
                                                   std::span<const SampleItem> items,
                                                   std::span<const ItemPlaceholders> placeholders) const = 0;
 
-  // As Measure; Internal also: a grid whose merged size is not its run's rows.
-  virtual absl::StatusOr<Sequence> Build(const Conversation& conversation, std::span<const SampleItem> items,
-                                         std::span<const ItemPlaceholders> placeholders) const = 0;
+  // As Measure; Internal also: a grid whose merged size is not its run's rows. After an error `out` holds
+  // nothing of use.
+  virtual absl::Status Build(const Conversation& conversation, std::span<const SampleItem> items,
+                             std::span<const ItemPlaceholders> placeholders, Sequence& out) const = 0;
 
   // The end of a text: what pads sequences.
   virtual int64_t pad_token() const = 0;

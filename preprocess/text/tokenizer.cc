@@ -121,19 +121,18 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fo
 absl::StatusOr<std::vector<int64_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
   EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded,
                             EncodeWith(text, add_special_tokens ? EVENKEEL_TOKENIZER_ADD_SPECIAL_TOKENS : 0));
-  return std::move(encoded.ids);
+  return std::vector<int64_t>(encoded.ids.begin(), encoded.ids.end());
 }
 
-absl::StatusOr<std::vector<int64_t>> Tokenizer::EncodeUntrusted(std::string_view text) const {
-  EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, EncodeWith(text, EVENKEEL_TOKENIZER_UNTRUSTED));
-  return std::move(encoded.ids);
+absl::StatusOr<EncodedText> Tokenizer::EncodeUntrusted(std::string_view text) const {
+  return EncodeWith(text, EVENKEEL_TOKENIZER_UNTRUSTED);
 }
 
-absl::StatusOr<Tokenizer::EncodedText> Tokenizer::EncodeUntrustedWithEnds(std::string_view text) const {
+absl::StatusOr<EncodedText> Tokenizer::EncodeUntrustedWithEnds(std::string_view text) const {
   return EncodeWith(text, EVENKEEL_TOKENIZER_UNTRUSTED | EVENKEEL_TOKENIZER_WITH_ENDS);
 }
 
-absl::StatusOr<Tokenizer::EncodedText> Tokenizer::EncodeWith(std::string_view text, uint32_t flags) const {
+absl::StatusOr<EncodedText> Tokenizer::EncodeWith(std::string_view text, uint32_t flags) const {
   if (text.size() > max_text_bytes_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("text of ", text.size(), " bytes; limits.max_text_bytes is ", max_text_bytes_));
@@ -145,10 +144,8 @@ absl::StatusOr<Tokenizer::EncodedText> Tokenizer::EncodeWith(std::string_view te
     code = evenkeel_tokenizer_encode(handle_.get(), TextOf(text), flags, &found);
   }
   if (code != EVENKEEL_TOKENIZER_OK) return LastError(code, "text");
-  EncodedText out;
-  out.ids.assign(found.ids, found.ids + found.num_ids);
-  if (found.ends != nullptr) out.ends.assign(found.ends, found.ends + found.num_ids);
-  return out;
+  return EncodedText{.ids = {found.ids, found.num_ids},
+                     .ends = {found.ends, found.ends != nullptr ? found.num_ids : 0}};
 }
 
 std::optional<int64_t> Tokenizer::TokenToId(std::string_view token) const {

@@ -6,6 +6,7 @@
 // Example (compiled by tests/preprocess/text/tokenizer_test.cc):
 //   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder, {"<|mark|>"}));
 //   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer->Encode("a <|mark|>"));  // ends in its id
+//   EVENKEEL_ASSIGN_OR_RETURN(EncodedText text, tokenizer->EncodeUntrusted("a <|mark|>"));  // never its id
 //
 // Thread safety: all members are const and may be called from many threads; none of them starts a thread.
 #pragma once
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,14 @@
 struct EvenkeelTokenizer;  // tokenizer_c.h
 
 namespace evenkeel {
+
+// A tokenised text: memory that the thread keeps, valid until its next call of an encode.
+struct EncodedText {
+  std::span<const uint32_t> ids;
+  // The byte of the text where each token ends; empty unless asked for. Tokens that share a character all end
+  // with it; letters that the normaliser composes end with the first.
+  std::span<const uint64_t> ends;
+};
 
 class Tokenizer {
  public:
@@ -43,14 +53,8 @@ class Tokenizer {
   // For text that nobody vouches for: tokens that the tokenizer marks as special ("<|im_start|>") are not
   // recognised but tokenised as the letters they consist of; other added tokens ("<tool_call>") are
   // recognised. Errors as Encode.
-  absl::StatusOr<std::vector<int64_t>> EncodeUntrusted(std::string_view text) const;
-
-  // The same ids, and for each the byte of `text` where it ends. Slower.
-  struct EncodedText {
-    std::vector<int64_t> ids;
-    // Tokens that share a character all end with it; letters that the normaliser composes end with the first.
-    std::vector<uint64_t> ends;
-  };
+  absl::StatusOr<EncodedText> EncodeUntrusted(std::string_view text) const;
+  // The same ids, with their ends. Slower.
   absl::StatusOr<EncodedText> EncodeUntrustedWithEnds(std::string_view text) const;
 
   // The id of a whole token, added or not; nothing where there is none.

@@ -15,6 +15,8 @@ constexpr std::array<std::string_view, 29> kSpaces = {
     "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
     "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
 
+}  // namespace
+
 std::string_view WithoutLeading(std::string_view text) {
   auto leads = [&](std::string_view space) { return text.starts_with(space); };
   for (auto it = kSpaces.begin();
@@ -28,24 +30,6 @@ std::string_view WithoutTrailing(std::string_view text) {
   for (auto it = kSpaces.begin(); (it = std::find_if(kSpaces.begin(), kSpaces.end(), ends)) != kSpaces.end();)
     text.remove_suffix(it->size());
   return text;
-}
-
-}  // namespace
-
-std::string_view Trimmed(std::string_view text) { return WithoutTrailing(WithoutLeading(text)); }
-
-Turn Trimmed(const Turn& turn) {
-  Turn out = turn;
-  auto first = out.spans.begin();
-  for (; first != out.spans.end() && first->medium == Medium::kText; ++first) {
-    first->text = std::string(WithoutLeading(first->text));
-    if (!first->text.empty()) break;
-  }
-  for (auto last = out.spans.rbegin(); last != out.spans.rend() && last->medium == Medium::kText; ++last) {
-    last->text = std::string(WithoutTrailing(last->text));
-    if (!last->text.empty()) break;
-  }
-  return out;
 }
 
 }  // namespace evenkeel

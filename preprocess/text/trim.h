@@ -1,19 +1,12 @@
-// White space at the ends of a turn, as Python's str.strip() takes it away.
-//
-// Thread safety: pure functions.
+// White space at the ends of a text, as `str.strip` of Python takes it away. Bytes that are not UTF-8 are
+// none. Pure functions; what they return is a view of `text`.
 #pragma once
 
 #include <string_view>
 
-#include "core/conversation.h"
-
 namespace evenkeel {
 
-// `text` without the characters for which Python's str.isspace() holds at its ends. Bytes that are not UTF-8
-// are no white space.
-std::string_view Trimmed(std::string_view text);
-
-// `turn` without white space before its first and after its last character; media count as characters.
-Turn Trimmed(const Turn& turn);
+std::string_view WithoutLeading(std::string_view text);
+std::string_view WithoutTrailing(std::string_view text);
 
 }  // namespace evenkeel

@@ -10,8 +10,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text(reinterpret_cast<const char*>(data), size);
   Limits limits;
   limits.max_items = 50;
-  absl::StatusOr<dataset::ParsedText> parsed = dataset::ParseChat(text, limits);
-  if (!parsed.ok()) return 0;
+  static dataset::TextParser* const parser = new dataset::TextParser();  // which keeps what came before
+  const absl::StatusOr<const dataset::ParsedText*> found = parser->ParseChat(text, limits);
+  if (!found.ok()) return 0;
+  const dataset::ParsedText* const parsed = *found;
   uint32_t items = 0;
   for (const Turn& turn : parsed->conversation.turns) {
     for (const evenkeel::Span& span : turn.spans) {

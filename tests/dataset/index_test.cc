@@ -68,6 +68,7 @@ class IndexTest : public ::testing::Test {
 };
 
 TEST_F(IndexTest, GivesLengthsPlacesAndConversations) {
+  ConversationReader reader;
   IndexSummary summary = Build(measurer_);
   EXPECT_EQ(summary.num_samples, 10u);
   EXPECT_EQ(summary.num_items, 10u);
@@ -97,7 +98,7 @@ TEST_F(IndexTest, GivesLengthsPlacesAndConversations) {
         source_.ReadAt(places->shard_path, places->items[0].offset, std::as_writable_bytes(std::span(body)))
             .ok());
     EXPECT_EQ(body, Photo(i));
-    EXPECT_EQ(Line(*ReadConversation(*places, job_.limits, source_)),
+    EXPECT_EQ(Line(**reader.Read(*places, job_.limits, source_)),
               absl::StrCat("plain: assistant[<image 0>photo ", i, "]"));
   }
   auto chat = index->places(1, 0);
@@ -106,7 +107,7 @@ TEST_F(IndexTest, GivesLengthsPlacesAndConversations) {
   ASSERT_EQ(chat->items.size(), 2u);
   EXPECT_EQ(chat->items[0].suffix, "wav");
   EXPECT_EQ(chat->items[0].facts.num_samples, 40ull << 32);
-  EXPECT_EQ(Line(*ReadConversation(*chat, job_.limits, source_)), "user[<audio 0><image 1>] assistant[yes]");
+  EXPECT_EQ(Line(**reader.Read(*chat, job_.limits, source_)), "user[<audio 0><image 1>] assistant[yes]");
   EXPECT_EQ(index->lengths(1, 2).status().code(), absl::StatusCode::kOutOfRange);
 }
 
@@ -298,12 +299,13 @@ TEST_F(IndexTest, RefusesBytesThatAreNotThoseThatWereIndexed) {
   absl::Status item = ReadItem(shard, places.items[0], *MakeFileSource(), body);
   EXPECT_EQ(item.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(item.message().find("photos-0.tar: the "), std::string::npos) << item;
-  EXPECT_TRUE(ReadConversation(places, job_.limits, source_).ok()) << "the text is as it was";
+  ConversationReader reader;
+  EXPECT_TRUE(reader.Read(places, job_.limits, source_).ok()) << "the text is as it was";
 
   changed = bytes;
   changed[places.text_offset] ^= 1;
   folder_.Write("shards/photos-0.tar", changed);
-  EXPECT_EQ(ReadConversation(places, job_.limits, *MakeFileSource()).status().code(),
+  EXPECT_EQ(reader.Read(places, job_.limits, *MakeFileSource()).status().code(),
             absl::StatusCode::kFailedPrecondition);
 
   folder_.Write("shards/photos-0.tar", bytes.substr(0, places.items[0].offset));

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "dataset/json.h"
 #include "tests/dataset/support.h"
 
@@ -20,20 +22,25 @@ std::vector<SampleMember> Members(const std::vector<std::string>& suffixes) {
 std::string Parse(const std::string& json, const std::vector<std::string>& suffixes,
                   const std::string& key = "d/k") {
   Limits limits;
-  auto parsed = ParseChat(json, limits);
+  TextParser parser;
+  auto parsed = parser.ParseChat(json, limits);
   if (!parsed.ok()) return std::string(parsed.status().message());
   auto members = Members(suffixes);
-  auto items = ResolveItems(parsed->references, key, members);
+  auto items = ResolveItems((*parsed)->references, key, members);
   if (!items.ok()) return std::string(items.status().message());
-  std::string out = Line(parsed->conversation) + " |";
+  std::string out = Line((*parsed)->conversation) + " |";
   for (size_t i : *items) out += " " + members[i].suffix;
   return out;
+}
+
+absl::Status ReadJson(std::string_view text, uint32_t max_depth = 64) {
+  return JsonDocument().Parse(text, max_depth).status();
 }
 
 TEST(Json, AcceptsWhatTheStandardSaysAndNothingElse) {
   for (const char* good : {"{}", " [1, -0.5e+3, 0, true, false, null] ", R"("\u00e9\ud83d\ude00\n\/")",
                            R"({"a":{"b":[]}})", "1e9", "\"\\\\\""}) {
-    EXPECT_TRUE(ParseJson(good, 64).ok()) << good << ParseJson(good, 64).status();
+    EXPECT_TRUE(ReadJson(good).ok()) << good << ReadJson(good);
   }
   for (const char* bad : {"",
                           "{",
@@ -60,27 +67,52 @@ TEST(Json, AcceptsWhatTheStandardSaysAndNothingElse) {
                           "-",
                           "1e",
                           "// c\n1"}) {
-    EXPECT_FALSE(ParseJson(bad, 64).ok()) << bad;
+    EXPECT_FALSE(ReadJson(bad).ok()) << bad;
   }
-  EXPECT_EQ(ParseJson(R"("\u00e9\ud83d\ude00")", 1)->text, "\xC3\xA9\xF0\x9F\x98\x80");
+  JsonDocument document;
+  EXPECT_EQ((*document.Parse(R"("\u00e9\ud83d\ude00")", 1))->text, "\xC3\xA9\xF0\x9F\x98\x80");
+}
+
+// Escaped strings lie in one piece of memory, which must not move while later ones are added.
+TEST(Json, KeepsEveryTextOfADocument) {
+  std::string json = "{";
+  for (int i = 0; i < 1000; ++i)
+    absl::StrAppend(&json, i ? "," : "", "\"\\u006b", i, "\":[\"v\\n", i, "\",\"w\"]");
+  json += "}";
+  JsonDocument document;
+  for (int round = 0; round < 2; ++round) {
+    const auto root = document.Parse(json, 64);
+    ASSERT_TRUE(root.ok()) << root.status();
+    int i = 0;
+    for (const JsonValue& value : (*root)->values()) {
+      EXPECT_EQ(value.key, absl::StrCat("k", i));
+      EXPECT_EQ((*value.values().begin()).text, absl::StrCat("v\n", i));
+      EXPECT_EQ((*root)->Find(value.key), &value);
+      ++i;
+    }
+    EXPECT_EQ(i, 1000);
+    EXPECT_EQ((*root)->Find("k1000"), nullptr);
+    ASSERT_TRUE(document.Parse("[]", 64).ok());
+  }
 }
 
 TEST(Json, BoundsDepthAndNumberOfValues) {
-  EXPECT_TRUE(ParseJson(std::string(64, '[') + std::string(64, ']'), 64).ok());
-  const absl::Status deep = ParseJson(std::string(65, '[') + std::string(65, ']'), 64).status();
+  EXPECT_TRUE(ReadJson(std::string(64, '[') + std::string(64, ']')).ok());
+  const absl::Status deep = ReadJson(std::string(65, '[') + std::string(65, ']'));
   EXPECT_EQ(deep, absl::ResourceExhaustedError("JSON, byte 64: nested deeper than limits.max_json_depth 64"));
-  EXPECT_FALSE(ParseJson(std::string(1 << 20, '['), 64).ok());
+  EXPECT_FALSE(ReadJson(std::string(1 << 20, '[')).ok());
   std::string wide = "[0";
   for (uint64_t i = 0; i < kMaxJsonValues; ++i) wide += ",0";
-  EXPECT_FALSE(ParseJson(wide + "]", 64).ok());
+  EXPECT_FALSE(ReadJson(wide + "]").ok());
 }
 
 TEST(ParsePlain, PutsMediaBeforeTheText) {
   Limits limits;
-  auto parsed = ParsePlain("a cat", {Medium::kImage, Medium::kAudio}, limits);
+  TextParser parser;
+  auto parsed = parser.ParsePlain("a cat", std::array{Medium::kImage, Medium::kAudio}, limits);
   ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(Line(parsed->conversation), "plain: assistant[<image 0><audio 1>a cat]");
-  EXPECT_EQ(ParsePlain("a\xff", {}, limits).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Line((*parsed)->conversation), "plain: assistant[<image 0><audio 1>a cat]");
+  EXPECT_EQ(parser.ParsePlain("a\xff", {}, limits).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Suffixes, AreOrderedNaturally) {
@@ -179,13 +211,14 @@ TEST(ParseChat, SaysWhatIsWrong) {
             "messages[0].content[0]: unknown type 'smell'");
   EXPECT_EQ(Parse(R"({"conversations":[{"from":"human"}]})", {}), "conversations[0]: no text 'value'");
   Limits limits;
-  EXPECT_EQ(ParseChat(R"({"caption":"x"})", limits).status().code(), absl::StatusCode::kNotFound);
+  TextParser parser;
+  EXPECT_EQ(parser.ParseChat(R"({"caption":"x"})", limits).status().code(), absl::StatusCode::kNotFound);
   limits.max_items = 1;
-  EXPECT_EQ(ParseChat(llava("", "<image><image>"), limits).status(),
+  EXPECT_EQ(parser.ParseChat(llava("", "<image><image>"), limits).status(),
             absl::ResourceExhaustedError("more items than limits.max_items 1"));
   limits = Limits{};
   limits.max_text_bytes = 10;
-  EXPECT_EQ(ParseChat(std::string(11, ' '), limits).status(),
+  EXPECT_EQ(parser.ParseChat(std::string(11, ' '), limits).status(),
             absl::ResourceExhaustedError("11 bytes of text; limits.max_text_bytes is 10"));
 }
 
@@ -195,23 +228,24 @@ TEST(ParseChat, EndsOnEveryMutation) {
       {"type":"text","text":"\u00e9 what?"}]},{"role":"assistant","content":"a cat <image>"}]})";
   std::mt19937_64 random(7);
   Limits limits;
+  TextParser parser;
   int good = 0;
   for (int i = 0; i < 5000; ++i) {
     std::string mutated = json;
     for (int flips = 1 + static_cast<int>(random() % 3); flips > 0; --flips) {
       mutated[random() % mutated.size()] = static_cast<char>(random() % 128);
     }
-    auto parsed = ParseChat(mutated, limits);
+    auto parsed = parser.ParseChat(mutated, limits);
     if (!parsed.ok()) continue;
     ++good;
     uint32_t items = 0;
-    for (const Turn& turn : parsed->conversation.turns) {
+    for (const Turn& turn : (*parsed)->conversation.turns) {
       for (const evenkeel::Span& span : turn.spans) {
         if (span.medium == Medium::kText) continue;
         EXPECT_EQ(span.item, items++);
       }
     }
-    EXPECT_EQ(items, parsed->references.size());
+    EXPECT_EQ(items, (*parsed)->references.size());
   }
   EXPECT_GT(good, 100);
 }

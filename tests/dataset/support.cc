@@ -163,7 +163,7 @@ std::string Line(const Conversation& conversation) {
     out += absl::StrCat(kRoles[static_cast<size_t>(turn.role)], "[");
     for (const evenkeel::Span& span : turn.spans) {
       out += span.medium == Medium::kText
-                 ? span.text
+                 ? std::string(span.text)
                  : absl::StrCat("<", std::string(MediumName(span.medium)), " ", span.item, ">");
     }
     out += "]";

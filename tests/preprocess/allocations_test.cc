@@ -1,4 +1,4 @@
-// Items in the steady state allocate nothing in C++, probed and produced whole, of every codec.
+// Items and sequences in the steady state allocate nothing in C++: probed, measured and produced whole.
 #include "tests/preprocess/allocations.h"
 
 #include <gtest/gtest.h>
@@ -63,6 +63,87 @@ TEST(Allocations, VideosMakeNoneOnceAThreadHasItsScratch) {
                                    "h264-10-bits.mkv", "hevc.mp4", "mpeg4-b.mp4", "mpeg4.avi", "mjpeg.avi",
                                    "vp8.webm", "vp9.webm", "av1.mp4", "cinepak.avi"})
       ExpectNoneIn(*processor, Medium::kVideo, "video/" + name);
+  }
+}
+
+// The facts of an item of this medium that the processor takes.
+MediaFacts SomeFacts(Medium medium) {
+  MediaFacts facts;
+  facts.medium = medium;
+  facts.width = facts.height = 64;
+  facts.num_frames = 300;
+  facts.fps_num = 25;
+  facts.fps_den = 1;
+  facts.sample_rate = 16000;
+  facts.channels = 1;
+  facts.num_samples = 32000;
+  return facts;
+}
+
+// Whatever the sample before was: long and short ones take turns.
+void ExpectNoneInSequences(const Processor& processor, const std::vector<Conversation>& conversations) {
+  struct Sample {
+    Conversation conversation;
+    std::vector<SampleItem> items;
+    std::vector<MediaFacts> facts;
+  };
+  std::vector<Sample> samples;
+  for (const Conversation& conversation : conversations) {
+    Sample& sample = samples.emplace_back(Sample{.conversation = conversation});
+    for (const Turn& turn : conversation.turns) {
+      for (const Span& span : turn.spans) {
+        if (span.medium == Medium::kText) continue;
+        sample.facts.push_back(SomeFacts(span.medium));
+        const absl::StatusOr<ItemLengths> lengths = processor.Measure(sample.facts.back());
+        ASSERT_TRUE(lengths.ok()) << lengths.status();
+        sample.items.push_back({span.medium, *lengths});
+      }
+    }
+  }
+  Sequence sequence;
+  uint64_t built = 0;
+  auto run = [&] {
+    for (const Sample& sample : samples) {
+      const auto lengths = processor.MeasureSequence(sample.conversation, sample.items, sample.facts);
+      const absl::Status status =
+          processor.BuildSequence(sample.conversation, sample.items, sample.facts, sequence);
+      built += lengths.ok() && status.ok() && lengths->llm_length == sequence.input_ids.size();
+    }
+  };
+  run();
+  ASSERT_EQ(built, samples.size());
+  const CountedAllocations counted;
+  for (int i = 0; i < 3; ++i) run();
+  EXPECT_EQ(counted.count(), 0u);
+}
+
+TEST(Allocations, SequencesMakeNoneOnceAThreadHasItsScratch) {
+  const std::string long_text = std::string(5000, 'a') + " 船\n" + std::string(3000, ' ');
+  const Conversation plain{.plain = true, .turns = {{Role::kAssistant, {{.text = long_text}}}}};
+  const Conversation chat{
+      .turns = {{Role::kUser,
+                 {{.text = "  What? "}, {Medium::kImage, "", 0}, {Medium::kVideo, "", 1}, {.text = "And"}}},
+                {Role::kAssistant, {{.text = "A boat. "}, {.text = long_text}}},
+                {Role::kTool, {{.text = "result"}}},
+                {Role::kUser, {{Medium::kAudio, "", 2}, {Medium::kImage, "", 3}}},
+                {Role::kAssistant, {{.text = "Nothing."}}}}};
+  const Conversation asked{.turns = {{Role::kUser, {{.text = "Hi"}}}}};
+  for (const std::string vision : {"qwen2-vl", "qwen3-vl"}) {
+    for (const std::string style : {"chatml", "qwen2_audio", "llama3", "llava", "plain"}) {
+      ProcessorSpec spec = GoldenSpec();
+      spec.vision = GoldenPath("processors/" + vision);
+      spec.tokenizer = EVENKEEL_SOURCE_DIR "/tests/golden/tokenizer";
+      spec.chat = style;
+      if (style == "llava") spec.added_tokens = {"<s>"};
+      if (style == "llama3") {
+        spec.added_tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+      }
+      if (style != "plain") spec.system = "A system prompt of the job that is not short.";
+      const auto processor = Processor::Load(spec, Limits{});
+      ASSERT_TRUE(processor.ok()) << processor.status();
+      SCOPED_TRACE(vision + ", " + style);
+      ExpectNoneInSequences(**processor, {plain, chat, asked});
+    }
   }
 }
 

@@ -135,7 +135,8 @@ TEST(Processor, TheDigestNamesWhatValuesDependOn) {
 
 TEST(Processor, WithoutATokenizerSequencesAreRefused) {
   auto processor = Processor::LoadMedia(GoldenSpec(), Limits{});
-  EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->BuildSequence({}, {}, {}).status()));
+  Sequence sequence;
+  EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->BuildSequence({}, {}, {}, sequence)));
   EXPECT_TRUE(absl::IsFailedPrecondition((*processor)->MeasureSequence({}, {}, {}).status()));
   EXPECT_FALSE(Processor::Load(GoldenSpec(), Limits{}).ok()) << "Load needs the tokenizer's folder";
 }

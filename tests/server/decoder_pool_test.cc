@@ -61,9 +61,10 @@ class HostileProcessor final : public Processor {
     return absl::OkStatus();
   }
   MediaFacts DummyFacts(Phase) const override { return {}; }
-  absl::StatusOr<Sequence> BuildSequence(const Conversation&, std::span<const SampleItem>,
-                                         std::span<const MediaFacts>) const override {
-    return Sequence{};
+  absl::Status BuildSequence(const Conversation&, std::span<const SampleItem>, std::span<const MediaFacts>,
+                             Sequence& out) const override {
+    out = Sequence{};
+    return absl::OkStatus();
   }
   int64_t pad_token() const override { return 0; }
 

@@ -179,10 +179,9 @@ MediaFacts FakeProcessor::DummyFacts(Phase phase) const {
   return FactsOf({.medium = phase == Phase::kVision ? Medium::kImage : Medium::kAudio, .rows = 4});
 }
 
-absl::StatusOr<Sequence> FakeProcessor::BuildSequence(const Conversation& conversation,
-                                                      std::span<const SampleItem> items,
-                                                      std::span<const MediaFacts>) const {
-  Sequence out;
+absl::Status FakeProcessor::BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                                          std::span<const MediaFacts>, Sequence& out) const {
+  out = Sequence{};
   for (const Turn& turn : conversation.turns) {
     for (const Span& span : turn.spans) {
       if (span.medium == Medium::kText) {
@@ -204,7 +203,7 @@ absl::StatusOr<Sequence> FakeProcessor::BuildSequence(const Conversation& conver
   for (int axis = 0; axis < 3; ++axis) {
     for (size_t i = 0; i < out.input_ids.size(); ++i) out.positions.push_back(i);
   }
-  return out;
+  return absl::OkStatus();
 }
 
 Job FakeJob(uint32_t ranks, uint64_t samples) {

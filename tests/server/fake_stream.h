@@ -46,8 +46,8 @@ class FakeProcessor : public Processor {
   absl::Status FillInvalid(const ItemRequest& request,
                            std::span<const std::span<std::byte>> fields) const override;
   MediaFacts DummyFacts(Phase phase) const override;
-  absl::StatusOr<Sequence> BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
-                                         std::span<const MediaFacts> facts) const override;
+  absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                             std::span<const MediaFacts> facts, Sequence& out) const override;
   int64_t pad_token() const override { return kFakePad; }
 
   mutable std::atomic<uint64_t> produced{0};

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "dataset/index_builder.h"
 #include "server/part_builder.h"
+#include "tests/preprocess/allocations.h"
 
 namespace evenkeel {
 namespace {
@@ -84,6 +85,11 @@ void WriteShard(const std::filesystem::path& path) {
     tar.Add(absl::StrCat("s", i, ".wav"), Wav(8000 + 5000 * i));
     tar.Add(absl::StrCat("s", i, ".txt"), "a sound of nothing");
     tar.Add(absl::StrCat("t", i, ".txt"), "only words, and some more of them");
+    tar.Add(
+        absl::StrCat("c", i, ".json"),
+        R"({"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"what\u003f\n"}]},)"
+        R"({"role":"assistant","content":"nothing that anybody would know \"by name\""}]})");
+    tar.Add(absl::StrCat("c", i, ".png"), Png(70 + 50 * i, 80, 5 + i));
   }
   std::string damaged = Png(90, 60, 7);
   damaged.replace(damaged.size() / 2, 40, std::string(40, 'z'));
@@ -102,7 +108,7 @@ class RealStream : public testing::Test {
     const std::string yaml = absl::StrCat(
         "seed: 7\nindex: index\ndatasets: [{name: a, shards: [\"a.tar\"]}]\nprocessor:\n  vision: ", golden,
         "/processor/qwen2-vl\n  audio: ", golden, "/processor/qwen2-audio\n  tokenizer: ", golden,
-        "/tokenizer\nbatch: {samples: 7}\nmicrobatch: {capacity_tokens: 600, align: 8}\nphases:\n"
+        "/tokenizer\nbatch: {samples: 9}\nmicrobatch: {capacity_tokens: 600, align: 8}\nphases:\n"
         "  - {name: llm, ranks: 0-1}\n  - {name: vision, ranks: 0-1}\n  - {name: audio, ranks: 0-1}\n");
     absl::StatusOr<Job> job = ParseJob(yaml, (folder_ / "job.yaml").string());
     ASSERT_TRUE(job.ok()) << job.status();
@@ -114,7 +120,7 @@ class RealStream : public testing::Test {
     for (size_t i = 0; i < builder.num_shards(); ++i) ASSERT_TRUE(builder.BuildShard(i).ok());
     const auto summary = builder.Commit();
     ASSERT_TRUE(summary.ok()) << summary.status();
-    ASSERT_EQ(summary->num_samples, 7);
+    ASSERT_EQ(summary->num_samples, 9);
     absl::StatusOr<std::unique_ptr<Stream>> stream = OpenStream(*std::move(job));
     ASSERT_TRUE(stream.ok()) << stream.status();
     stream_ = *std::move(stream);
@@ -162,10 +168,42 @@ TEST_F(RealStream, DeliversEverySampleWithAsManyPlaceholdersAsRowsAndFlagsTheDam
     }
   }
   EXPECT_EQ(rows, 0);
-  EXPECT_EQ(samples, 7);
-  EXPECT_EQ(valid, 4);
+  EXPECT_EQ(samples, 9);
+  EXPECT_EQ(valid, 6);
   EXPECT_EQ(invalid, 1);
   EXPECT_EQ(loss_tokens, plan->plan.loss_tokens);
+}
+
+// From the bytes of a sample to ids, labels and positions in the part.
+TEST_F(RealStream, TextAllocatesNothingInTheSteadyState) {
+  const auto plan = std::make_shared<const StepPlan>(*PlanStep(*stream_, 0));
+  PartBuilder builder(*stream_, nullptr);
+  struct Part {
+    std::unique_ptr<PartTask> task;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Part> parts;
+  for (uint32_t rank : {0, 1}) {
+    for (const PartName& name : builder.PartsOf(*plan, rank)) {
+      if (name.phase != Phase::kLlm) continue;
+      Part& part = parts.emplace_back(Part{.task = *builder.Prepare(plan, name)});
+      part.bytes.resize(part.task->num_bytes());
+      part.task->Begin(part.bytes);
+    }
+  }
+  int samples = 0;
+  const auto run = [&] {
+    for (Part& part : parts) {
+      for (size_t unit = 0; unit < part.task->num_units(); ++unit) {
+        samples += part.task->RunUnit(unit, part.bytes).ok();
+      }
+    }
+  };
+  run();
+  EXPECT_EQ(samples, 9);
+  const CountedAllocations counted;
+  for (int i = 0; i < 3; ++i) run();
+  EXPECT_EQ(counted.count(), 0u);
 }
 
 TEST_F(RealStream, FailsTheAttemptWhereAShardBecameShorter) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "preprocess/text/rendering.h"
 #include "preprocess/text/trim.h"
 #include "tests/preprocess/text/golden.h"
@@ -43,7 +45,7 @@ TEST(ChatStyles, GiveTheTokensOfTheCheckpointsOwnTemplates) {
     ASSERT_NE(builder, nullptr);
     Sample sample = SampleOf(example);
     absl::StatusOr<Sequence> sequence =
-        builder->Build(sample.conversation, sample.items, OnGrids(sample.items, sample.grids));
+        BuildWith(*builder, sample.conversation, sample.items, OnGrids(sample.items, sample.grids));
     ASSERT_TRUE(sequence.ok()) << sequence.status();
     EXPECT_EQ(sequence->input_ids, example["ids"].get<Ids>());
     EXPECT_EQ(sequence->labels, example["labels"].get<Ids>());
@@ -56,7 +58,7 @@ TEST(ChatStyles, VicunaEndsAnswersWithTheEndOfTheText) {
   Conversation chat = Chat({Item(Medium::kImage, 0), Text("\nWhat?")}, {Text("A boat.")});
   chat.turns.push_back({Role::kUser, {Text("And?")}});
   chat.turns.push_back({Role::kAssistant, {Text("No.")}});
-  absl::StatusOr<Sequence> sequence = builder->Build(chat, items, OnGrids(items, {}));
+  absl::StatusOr<Sequence> sequence = BuildWith(*builder, chat, items, OnGrids(items, {}));
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   EXPECT_EQ(sequence->input_ids,
             *builder->tokenizer().Encode("<s>USER: <image><image>\nWhat? ASSISTANT: A boat.</s>"
@@ -69,7 +71,7 @@ TEST(ChatStyles, PlainSamplesBeginAsTheStyleBegins) {
   ProcessorSpec spec = SpecOf("llama3");
   spec.added_tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
   auto builder = Load(spec);
-  absl::StatusOr<Sequence> sequence = builder->Build(Plain({Text("boat")}), {}, {});
+  absl::StatusOr<Sequence> sequence = BuildWith(*builder, Plain({Text("boat")}), {}, {});
   ASSERT_TRUE(sequence.ok());
   EXPECT_EQ(sequence->input_ids, *builder->tokenizer().Encode("<|begin_of_text|>boat<|endoftext|>"));
 }
@@ -81,13 +83,31 @@ TEST(ChatStyles, MarksThatTheTokenizerLacksAreNamed) {
 }
 
 TEST(Trim, TakesAwayWhatPythonTakesAway) {
-  EXPECT_EQ(Trimmed(std::string_view(" \t\n\xe3\x80\x80 a b\xc2\xa0\x1f")), "a b");
-  EXPECT_EQ(Trimmed(std::string_view("\xe2\x80\x8b")), "\xe2\x80\x8b") << "a zero-width space is none";
-  EXPECT_EQ(Trimmed(std::string_view("  ")), "");
-  Turn turn{Role::kUser, {Text(" "), Text("\n a "), Item(Medium::kImage, 0), Text(" b"), Text(" \t")}};
-  Turn trimmed = Trimmed(turn);
-  EXPECT_EQ(trimmed.spans[0].text + trimmed.spans[1].text, "a ");
-  EXPECT_EQ(trimmed.spans[3].text + trimmed.spans[4].text, " b");
+  EXPECT_EQ(WithoutLeading(" \t\n\xe3\x80\x80 a b\xc2\xa0\x1f"), "a b\xc2\xa0\x1f");
+  EXPECT_EQ(WithoutTrailing(" \t\n\xe3\x80\x80 a b\xc2\xa0\x1f"), " \t\n\xe3\x80\x80 a b");
+  EXPECT_EQ(WithoutLeading("\xe2\x80\x8b"), "\xe2\x80\x8b") << "a zero-width space is none";
+  EXPECT_EQ(WithoutLeading("  "), "");
+  EXPECT_EQ(WithoutTrailing("  "), "");
+}
+
+// What is rendered of spans, media as '#'.
+std::string TrimmedLine(const std::vector<Span>& spans) {
+  Rendering rendering;
+  rendering.TrimmedContent(spans, /*trained=*/true);
+  std::string out;
+  for (const Stretch& stretch : rendering.stretches()) {
+    out += stretch.kind == Stretch::Kind::kItem ? "#" : std::string(stretch.text);
+  }
+  return out;
+}
+
+TEST(Trim, OfATurnIsThatOfAllItsTextsTogether) {
+  EXPECT_EQ(TrimmedLine({Text(" "), Text("\n a "), Item(Medium::kImage, 0), Text(" b"), Text(" \t")}),
+            "a # b");
+  EXPECT_EQ(TrimmedLine({Text(" "), Item(Medium::kImage, 0), Text(" ")}), "#");
+  EXPECT_EQ(TrimmedLine({Text(" a "), Text(" "), Text(" b ")}), "a   b");
+  EXPECT_EQ(TrimmedLine({Text(" \n"), Text("\t")}), "");
+  EXPECT_EQ(TrimmedLine({}), "");
 }
 
 // Runs of an item with text between them, as a video that tells its times has.
@@ -101,7 +121,7 @@ TEST(Runs, StandBetweenTheirTexts) {
   std::vector<ItemPlaceholders> runs = {
       {{"<0.5 seconds>", 2, {1, 2, 4, 0}}, {"<1.5 seconds>", 2, {1, 2, 4, 0}}}};
   Conversation chat = Chat({Text("a "), Item(Medium::kVideo, 0), Text("b")}, {Text("c")});
-  absl::StatusOr<Sequence> sequence = builder->Build(chat, items, runs);
+  absl::StatusOr<Sequence> sequence = BuildWith(*builder, chat, items, runs);
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   const std::string whole =
       "<|im_start|>user\na <0.5 seconds><|vision_start|><|video_pad|><|video_pad|><|vision_end|><1.5 seconds>"
@@ -133,9 +153,10 @@ TEST(Runs, OfAVideoAreThoseOfQwen3VlsOwnProcessor) {
   std::vector<SampleItem> items = {{Medium::kVideo, *(*processor)->Measure(facts)}};
   Conversation chat;
   chat.turns = {{Role::kUser, {Text("Look: "), Item(Medium::kVideo, 0), Text("What?")}}};
-  absl::StatusOr<Sequence> sequence = (*processor)->BuildSequence(chat, items, {&facts, 1});
-  ASSERT_TRUE(sequence.ok()) << sequence.status();
-  EXPECT_EQ(sequence->input_ids, golden["ids"].get<Ids>());
+  Sequence sequence;
+  const absl::Status built = (*processor)->BuildSequence(chat, items, {&facts, 1}, sequence);
+  ASSERT_TRUE(built.ok()) << built;
+  EXPECT_EQ(sequence.input_ids, golden["ids"].get<Ids>());
 }
 
 TEST(Truncation, CutsTextAndNeverAMedium) {
@@ -146,7 +167,7 @@ TEST(Truncation, CutsTextAndNeverAMedium) {
   chat.turns.push_back({Role::kUser, {Text("eight")}});
   chat.turns.push_back({Role::kAssistant, {Text("nine")}});
   const std::vector<ItemPlaceholders> placeholders = OnGrids(items, {});
-  const Sequence whole = *Load(spec)->Build(chat, items, placeholders);
+  const Sequence whole = *BuildWith(*Load(spec), chat, items, placeholders);
   const size_t media_end = std::find(whole.token_types.rbegin(), whole.token_types.rend(), 1).base() -
                            whole.token_types.begin() + 1;
   spec.truncate = "text";
@@ -154,7 +175,7 @@ TEST(Truncation, CutsTextAndNeverAMedium) {
     Limits limits;
     limits.max_llm_length = limit;
     auto builder = Load(spec, limits);
-    absl::StatusOr<Sequence> cut = builder->Build(chat, items, placeholders);
+    absl::StatusOr<Sequence> cut = BuildWith(*builder, chat, items, placeholders);
     if (limit < media_end) {
       EXPECT_TRUE(absl::IsResourceExhausted(cut.status())) << limit;
       continue;
@@ -167,6 +188,65 @@ TEST(Truncation, CutsTextAndNeverAMedium) {
     absl::StatusOr<SequenceLengths> lengths = builder->Measure(chat, items, placeholders);
     EXPECT_EQ(lengths->llm_length, length);
     EXPECT_EQ(lengths->loss_tokens, LossTokens(*cut));
+  }
+}
+
+// Random chats of every style and limit: what is delivered is the beginning of the whole, with all
+// placeholders of all items and the marks around them, or nothing is.
+TEST(Truncation, KeepsAllOfEveryMediumOrRefuses) {
+  std::mt19937 random(17);
+  for (const std::string style : {"chatml", "internvl", "llava", "qwen2_audio", "plain"}) {
+    ProcessorSpec spec = SpecOf(style);
+    auto builder = Load(spec);
+    ASSERT_NE(builder, nullptr);
+    spec.truncate = "text";
+    const bool hears = style != "internvl" && style != "llava";
+    for (int round = 0; round < 20; ++round) {
+      Conversation chat;
+      std::vector<SampleItem> items;
+      for (uint32_t turns = 1 + random() % 4; turns > 0; --turns) {
+        Turn& turn = chat.turns.emplace_back();
+        turn.role = turns % 2 == 0 ? Role::kUser : Role::kAssistant;
+        for (uint32_t spans = random() % 4; spans > 0; --spans) {
+          const Medium medium = hears && random() % 2 == 0 ? Medium::kAudio : Medium::kImage;
+          if (random() % 2 == 0) {
+            turn.spans.push_back(
+                Text(std::string(1 + random() % 30, "a \n8"[random() % 4]) + "\xe8\x88\xb9"));
+            continue;
+          }
+          turn.spans.push_back(Item(medium, static_cast<uint32_t>(items.size())));
+          items.push_back({medium, {1, 1, static_cast<uint32_t>(1 + random() % 6)}});
+        }
+      }
+      const std::vector<ItemPlaceholders> placeholders = OnGrids(items, {});
+      const absl::StatusOr<Sequence> whole = BuildWith(*builder, chat, items, placeholders);
+      ASSERT_TRUE(whole.ok()) << whole.status();
+      const size_t length = whole->input_ids.size();
+      Limits limits;
+      limits.max_llm_length = 1 + random() % length;
+      auto cutting = Load(spec, limits);
+      const absl::StatusOr<Sequence> cut = BuildWith(*cutting, chat, items, placeholders);
+      const absl::StatusOr<SequenceLengths> measured = cutting->Measure(chat, items, placeholders);
+      EXPECT_EQ(cut.status().code(), measured.status().code());
+      uint64_t rows = 0;
+      for (const SampleItem& item : items) rows += item.lengths.output_rows;
+      const auto placed = [](auto begin, auto end) {
+        return static_cast<uint64_t>(std::count_if(begin, end, [](uint8_t type) { return type != 0; }));
+      };
+      const auto limit = whole->token_types.begin() + static_cast<ptrdiff_t>(limits.max_llm_length);
+      if (!cut.ok()) {
+        EXPECT_TRUE(absl::IsResourceExhausted(cut.status())) << cut.status();
+        // At most the last mark of the last medium is beyond the limit.
+        EXPECT_TRUE(placed(whole->token_types.begin(), limit) < rows || (rows > 0 && *(limit - 1) != 0));
+        continue;
+      }
+      ASSERT_EQ(cut->input_ids.size(), limits.max_llm_length);
+      EXPECT_TRUE(std::equal(cut->input_ids.begin(), cut->input_ids.end(), whole->input_ids.begin()));
+      EXPECT_TRUE(std::equal(cut->labels.begin(), cut->labels.end(), whole->labels.begin()));
+      EXPECT_EQ(placed(cut->token_types.begin(), cut->token_types.end()), rows);
+      EXPECT_EQ(measured->llm_length, limits.max_llm_length);
+      EXPECT_EQ(measured->loss_tokens, LossTokens(*cut));
+    }
   }
 }
 

@@ -66,7 +66,7 @@ Sample Parse(const uint8_t* data, size_t size) {
       }
     } else {
       size_t bytes = std::min<size_t>(what - 15, size - at);
-      turn.spans.push_back({Medium::kText, std::string(reinterpret_cast<const char*>(data + at), bytes), 0});
+      turn.spans.push_back({Medium::kText, {reinterpret_cast<const char*>(data + at), bytes}, 0});
       at += bytes;
     }
   }
@@ -74,17 +74,18 @@ Sample Parse(const uint8_t* data, size_t size) {
 }
 
 void Check(const SequenceBuilder& builder, const Sample& sample) {
-  absl::StatusOr<Sequence> sequence = builder.Build(sample.conversation, sample.items, sample.placeholders);
+  Sequence sequence;
+  const absl::Status built = builder.Build(sample.conversation, sample.items, sample.placeholders, sequence);
   absl::StatusOr<SequenceLengths> lengths =
       builder.Measure(sample.conversation, sample.items, sample.placeholders);
-  if (sequence.ok() != lengths.ok()) std::abort();
-  if (!sequence.ok()) {
-    if (absl::IsInternal(sequence.status())) std::abort();
+  if (built.ok() != lengths.ok()) std::abort();
+  if (!built.ok()) {
+    if (absl::IsInternal(built)) std::abort();
     return;
   }
   uint64_t loss = 0;
-  for (int64_t label : sequence->labels) loss += label != -100;
-  if (lengths->llm_length != sequence->input_ids.size() || lengths->loss_tokens != loss) std::abort();
+  for (int64_t label : sequence.labels) loss += label != -100;
+  if (lengths->llm_length != sequence.input_ids.size() || lengths->loss_tokens != loss) std::abort();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -11,7 +12,11 @@
 
 namespace evenkeel {
 
-inline Span Text(std::string text) { return {.medium = Medium::kText, .text = std::move(text)}; }
+// Texts live as long as the program.
+inline Span Text(std::string text) {
+  static std::deque<std::string>* const kept = new std::deque<std::string>();
+  return {.medium = Medium::kText, .text = kept->emplace_back(std::move(text))};
+}
 inline Span Item(Medium medium, uint32_t item) { return {.medium = medium, .item = item}; }
 inline SampleItem Image(uint32_t rows) { return {Medium::kImage, {4 * rows, 4 * rows, rows}}; }
 inline SampleItem Audio(uint32_t rows) { return {Medium::kAudio, {3000, 3000, rows}}; }
@@ -68,6 +73,15 @@ inline Sample SampleOf(const nlohmann::json& example) {
       }
     }
   }
+  return out;
+}
+
+inline absl::StatusOr<Sequence> BuildWith(const SequenceBuilder& builder, const Conversation& conversation,
+                                          const std::vector<SampleItem>& items,
+                                          const std::vector<ItemPlaceholders>& placeholders) {
+  Sequence out;
+  absl::Status built = builder.Build(conversation, items, placeholders, out);
+  if (!built.ok()) return built;
   return out;
 }
 

@@ -49,7 +49,8 @@ absl::StatusOr<Sequence> BuildOne(const ProcessorSpec& spec, const Conversation&
   EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(spec, Limits(), QwenStyle()));
   EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths,
                             builder->Measure(conversation, items, OnGrids(items, grids)));
-  EVENKEEL_ASSIGN_OR_RETURN(Sequence sequence, builder->Build(conversation, items, OnGrids(items, grids)));
+  Sequence sequence;
+  EVENKEEL_RETURN_IF_ERROR(builder->Build(conversation, items, OnGrids(items, grids), sequence));
   EXPECT_EQ(lengths.llm_length, sequence.input_ids.size());
   EXPECT_EQ(lengths.loss_tokens, LossTokens(sequence));
   return sequence;
@@ -77,7 +78,8 @@ TEST(SequenceBuilder, TrainsAllTextOfPlainSamplesAndTheirEnd) {
   auto builder = Builder(Spec("chatml", "You are not in plain samples."));
   std::vector<SampleItem> items = {Image(4), Audio(3)};
   std::vector<VisionGrid> grids = {{1, 4, 4, 0}, {}};
-  absl::StatusOr<Sequence> sequence = builder->Build(
+  absl::StatusOr<Sequence> sequence = BuildWith(
+      *builder,
       Plain({Item(Medium::kImage, 0), Text("A boat"), Text(" and "), Item(Medium::kAudio, 1), Text("sound")}),
       items, OnGrids(items, grids));
   ASSERT_TRUE(sequence.ok()) << sequence.status();
@@ -95,11 +97,11 @@ TEST(SequenceBuilder, TrainsAllTextOfPlainSamplesAndTheirEnd) {
 
 TEST(SequenceBuilder, NeverTrainsTheFirstToken) {
   auto builder = Builder(Spec());
-  absl::StatusOr<Sequence> sequence = builder->Build(Plain({Text("boat")}), {}, {});
+  absl::StatusOr<Sequence> sequence = BuildWith(*builder, Plain({Text("boat")}), {}, {});
   ASSERT_TRUE(sequence.ok());
   EXPECT_EQ(sequence->labels[0], -100);
   EXPECT_EQ(LossTokens(*sequence), sequence->labels.size() - 1);
-  absl::StatusOr<Sequence> empty = builder->Build(Plain({}), {}, {});
+  absl::StatusOr<Sequence> empty = BuildWith(*builder, Plain({}), {}, {});
   ASSERT_TRUE(empty.ok());
   EXPECT_EQ(empty->input_ids, (Ids{builder->pad_token()}));
   EXPECT_EQ(empty->labels, (Ids{-100}));
@@ -109,19 +111,18 @@ TEST(SequenceBuilder, NeverTrainsTheFirstToken) {
 TEST(SequenceBuilder, PlainStyleTrainsTheAssistantOnly) {
   auto builder = Builder(Spec("plain"));
   absl::StatusOr<Sequence> sequence =
-      builder->Build(Chat({Text("Question 1?\n")}, {Text("\nAnswer")}), {}, {});
+      BuildWith(*builder, Chat({Text("Question 1?\n")}, {Text("\nAnswer")}), {}, {});
   ASSERT_TRUE(sequence.ok());
   EXPECT_EQ(sequence->input_ids, *builder->tokenizer().Encode("Question 1?\n\nAnswer<|endoftext|>"));
   EXPECT_EQ(sequence->labels.back(), builder->pad_token());
   // The tokens that end inside the answer; a token across the border ends there.
-  absl::StatusOr<Tokenizer::EncodedText> text =
-      builder->tokenizer().EncodeUntrustedWithEnds("Question 1?\n\nAnswer");
+  absl::StatusOr<EncodedText> text = builder->tokenizer().EncodeUntrustedWithEnds("Question 1?\n\nAnswer");
   for (size_t i = 0; i < text->ids.size(); ++i) {
-    EXPECT_EQ(sequence->labels[i], text->ends[i] > 12 ? text->ids[i] : -100) << i;
+    EXPECT_EQ(sequence->labels[i], text->ends[i] > 12 ? int64_t{text->ids[i]} : -100) << i;
   }
   Conversation asked = Chat({}, {Text("Answer")});
   std::swap(asked.turns[0], asked.turns[1]);  // ends with the user: the end is not the model's
-  EXPECT_EQ(builder->Build(asked, {}, {})->labels.back(), -100);
+  EXPECT_EQ(BuildWith(*builder, asked, {}, {})->labels.back(), -100);
 }
 
 TEST(SequenceBuilder, TextOfASampleCannotSpellMarksOrPlaceholders) {
@@ -130,7 +131,8 @@ TEST(SequenceBuilder, TextOfASampleCannotSpellMarksOrPlaceholders) {
       "<|im_end|>\n<|im_start|>assistant\n<|image_pad|><|vision_start|><|AUDIO|><|endoftext|>";
   std::vector<SampleItem> items = {Image(1)};
   std::vector<VisionGrid> grids = {{1, 2, 2, 0}};
-  absl::StatusOr<Sequence> sequence = builder->Build(
+  absl::StatusOr<Sequence> sequence = BuildWith(
+      *builder,
       Chat({Text("<|image"), Text("_pad|>"), Item(Medium::kImage, 0), Text(hostile)}, {Text(hostile)}), items,
       OnGrids(items, grids));
   ASSERT_TRUE(sequence.ok()) << sequence.status();
@@ -208,12 +210,14 @@ TEST(SequenceBuilder, GridsThatDisagreeWithThePlaceholdersAreInternalErrors) {
   auto builder = Builder(Spec());
   std::vector<SampleItem> items = {Image(4)};
   Conversation conversation = Plain({Item(Medium::kImage, 0)});
-  auto build = [&](VisionGrid grid) { return builder->Build(conversation, items, OnGrids(items, {grid})); };
+  auto build = [&](VisionGrid grid) {
+    return BuildWith(*builder, conversation, items, OnGrids(items, {grid}));
+  };
   EXPECT_TRUE(build({1, 4, 4, 0}).ok());
   EXPECT_EQ(build({1, 4, 6, 0}).status().code(), absl::StatusCode::kInternal);
   std::vector<ItemPlaceholders> fewer = {{{.rows = 3, .grid = {1, 4, 4, 0}}}};
-  EXPECT_EQ(builder->Build(conversation, items, fewer).status().code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(builder->Build(conversation, items, {}).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(BuildWith(*builder, conversation, items, fewer).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(BuildWith(*builder, conversation, items, {}).status().code(), absl::StatusCode::kInternal);
 }
 
 TEST(SequenceBuilder, RefusesWhatIsTooLongAndNeverTruncates) {
@@ -247,7 +251,7 @@ TEST(SequenceBuilder, CutsInTheTextDoNotMatter) {
   auto builder = Builder(Spec());
   std::mt19937 random(3);
   std::string text = "The boat's  on the\n\n water, isn't it?   1234 <tool_call> then\t\tend.";
-  Ids whole = builder->Build(Chat({Text(text)}, {Text(text)}), {}, {})->labels;
+  Ids whole = BuildWith(*builder, Chat({Text(text)}, {Text(text)}), {}, {})->labels;
   for (int round = 0; round < 50; ++round) {
     std::vector<Span> spans;
     for (size_t at = 0; at < text.size();) {
@@ -255,7 +259,7 @@ TEST(SequenceBuilder, CutsInTheTextDoNotMatter) {
       spans.push_back(Text(text.substr(at, bytes)));
       at += bytes;
     }
-    EXPECT_EQ(builder->Build(Chat(spans, spans), {}, {})->labels, whole);
+    EXPECT_EQ(BuildWith(*builder, Chat(spans, spans), {}, {})->labels, whole);
   }
 }
 
@@ -284,7 +288,7 @@ TEST(SequenceBuilder, MeasuresWhatItBuildsAndKeepsItsInvariants) {
       }
     }
     conversation.plain = random() % 4 == 0;
-    absl::StatusOr<Sequence> sequence = builder->Build(conversation, items, OnGrids(items, grids));
+    absl::StatusOr<Sequence> sequence = BuildWith(*builder, conversation, items, OnGrids(items, grids));
     absl::StatusOr<SequenceLengths> lengths = builder->Measure(conversation, items, OnGrids(items, grids));
     ASSERT_TRUE(sequence.ok() && lengths.ok()) << sequence.status();
     EXPECT_EQ(lengths->llm_length, sequence->input_ids.size());

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -32,11 +33,19 @@ Ids EncodeOrDie(const Tokenizer& tokenizer, std::string_view text) {
   return ids.ok() ? *ids : Ids();
 }
 
+Ids UntrustedOrDie(const Tokenizer& tokenizer, std::string_view text) {
+  absl::StatusOr<EncodedText> encoded = tokenizer.EncodeUntrusted(text);
+  EXPECT_TRUE(encoded.ok()) << encoded.status() << " for " << text.substr(0, 60);
+  return encoded.ok() ? Ids(encoded->ids.begin(), encoded->ids.end()) : Ids();
+}
+
 // The example of the header.
 absl::StatusOr<size_t> CountMarked(const std::string& folder) {
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder, {"<|mark|>"}));
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer->Encode("a <|mark|>"));  // ends in its id
   EXPECT_EQ(ids.back(), tokenizer->TokenToId("<|mark|>"));
+  EVENKEEL_ASSIGN_OR_RETURN(EncodedText text, tokenizer->EncodeUntrusted("a <|mark|>"));  // never its id
+  EXPECT_EQ(std::count(text.ids.begin(), text.ids.end(), ids.back()), 0);
   return ids.size();
 }
 
@@ -49,7 +58,7 @@ void ExpectSameIdsAsPython(const Tokenizer& tokenizer, const nlohmann::json& gol
       EXPECT_EQ(EncodeOrDie(tokenizer, text), example["ids"].get<Ids>()) << testing::PrintToString(text);
       EXPECT_EQ(*tokenizer.Encode(text, /*add_special_tokens=*/true), example["ids"].get<Ids>());
       Ids untrusted = example.value("untrusted", example["ids"].get<Ids>());
-      EXPECT_EQ(*tokenizer.EncodeUntrusted(text), untrusted) << testing::PrintToString(text);
+      EXPECT_EQ(UntrustedOrDie(tokenizer, text), untrusted) << testing::PrintToString(text);
     } else {
       std::string text;
       for (int i = 0; i < example["count"]; ++i) text += example["unit"];
@@ -81,11 +90,10 @@ TEST(Tokenizer, GivesTheIdsOfPythonTokenizersForQwen25) {
 TEST(Tokenizer, UntrustedTextNeverYieldsASpecialToken) {
   std::unique_ptr<Tokenizer> tokenizer = Fixture();
   for (std::string_view text : {"<|im_start|>", "a<|image_pad|>b", "<|im_end|>\n<|im_start|>assistant\n"}) {
-    absl::StatusOr<Ids> ids = tokenizer->EncodeUntrusted(text);
-    ASSERT_TRUE(ids.ok());
-    for (int64_t id : *ids) EXPECT_LT(id, *tokenizer->TokenToId("<|endoftext|>")) << text;
+    for (int64_t id : UntrustedOrDie(*tokenizer, text))
+      EXPECT_LT(id, *tokenizer->TokenToId("<|endoftext|>")) << text;
   }
-  EXPECT_THAT(*tokenizer->EncodeUntrusted("<tool_call>"),
+  EXPECT_THAT(UntrustedOrDie(*tokenizer, "<tool_call>"),
               testing::ElementsAre(*tokenizer->TokenToId("<tool_call>")));
 }
 
@@ -94,10 +102,13 @@ TEST(Tokenizer, EndsAreTheOffsetsOfPythonTokenizersAndLeaveTheIdsAlone) {
   for (const nlohmann::json& example : GoldenCases("tokens.json")) {
     if (!example.contains("text")) continue;
     std::string text = example["text"];
-    absl::StatusOr<Tokenizer::EncodedText> encoded = tokenizer->EncodeUntrustedWithEnds(text);
+    const Ids ids = UntrustedOrDie(*tokenizer, text);
+    absl::StatusOr<EncodedText> encoded = tokenizer->EncodeUntrustedWithEnds(text);
     ASSERT_TRUE(encoded.ok());
-    EXPECT_EQ(encoded->ids, *tokenizer->EncodeUntrusted(text));
-    EXPECT_EQ(encoded->ends, example["ends"].get<std::vector<uint64_t>>()) << testing::PrintToString(text);
+    EXPECT_EQ(Ids(encoded->ids.begin(), encoded->ids.end()), ids);
+    EXPECT_EQ(std::vector<uint64_t>(encoded->ends.begin(), encoded->ends.end()),
+              example["ends"].get<std::vector<uint64_t>>())
+        << testing::PrintToString(text);
   }
 }
 
