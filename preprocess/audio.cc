@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,6 +75,41 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
   if (bytes.size() <= limits.max_audio_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("audio of ", bytes.size(), " bytes; limits.max_audio_bytes is ", limits.max_audio_bytes));
+}
+
+// The last `count` characters, or fewer.
+std::string_view EndOf(std::string_view file, size_t count) {
+  return file.substr(file.size() - std::min(file.size(), count));
+}
+
+// Without what taggers write behind an MP3's last frame: ID3v1, APEv2 and Lyrics3. FFmpeg takes the latter
+// two for a frame that is damaged, and where they are large the whole for two files in one, whose end it then
+// does not cut.
+std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const std::byte> bytes) {
+  if (suffix != "mp3") return bytes;
+  std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (EndOf(file, 128).starts_with("TAG")) file.remove_suffix(128);
+  while (true) {
+    const std::string_view footer = EndOf(file, 32);  // magic, version, size, items, flags, reserved
+    if (footer.size() == 32 && footer.starts_with("APETAGEX")) {
+      const auto number = [&](size_t at) {
+        uint64_t value = 0;
+        for (size_t i = 4; i-- > 0;) value = value << 8 | static_cast<uint8_t>(footer[at + i]);
+        return value;
+      };
+      const uint64_t size = number(12) + (number(20) >> 31 != 0 ? 32 : 0);  // which leaves out the header
+      if (size < 32 || size > file.size()) break;
+      file.remove_suffix(size);
+      continue;
+    }
+    const std::string_view lyrics = EndOf(file, 15);  // six digits, magic
+    uint32_t size = 0;
+    if (lyrics.size() < 15 || !lyrics.ends_with("LYRICS200")) break;
+    if (std::from_chars(lyrics.data(), lyrics.data() + 6, size).ptr != lyrics.data() + 6) break;
+    if (size > file.size() - lyrics.size()) break;
+    file.remove_suffix(lyrics.size() + size);
+  }
+  return bytes.first(file.size());
 }
 
 // Next, and of PCM also the last packet of a file that is shorter than its header says, without the part of a
@@ -276,7 +313,7 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
                                     const Limits& limits, const MediaFacts& facts, uint64_t wanted,
                                     MonoStream& samples) {
   MediaInput input;
-  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits));
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, WithoutTags(suffix, bytes), AVMEDIA_TYPE_AUDIO, limits));
   EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
   PacketPtr packet(av_packet_alloc());
@@ -309,7 +346,7 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
                                       const Limits& limits) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
   MediaInput input;
-  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits));
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, WithoutTags(suffix, bytes), AVMEDIA_TYPE_AUDIO, limits));
   const AVCodecParameters& parameters = *input.stream().codecpar;
   EVENKEEL_RETURN_IF_ERROR(DecoderOf(parameters.codec_id).status());
   const int channels = parameters.ch_layout.nb_channels;

@@ -52,6 +52,40 @@ const std::vector<std::string>& Files() {
   return files;
 }
 
+// Of APEv2 as mp3gain and taggers write it: a header, an item of `size` bytes, a footer; of Lyrics3 its ends.
+std::string ApeTag(size_t size) {
+  auto number = [](size_t value) {
+    std::string bytes;
+    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+    return bytes;
+  };
+  const std::string item = number(size) + number(0) + std::string("Cover\0", 6) + std::string(size, '\xAB');
+  auto end = [&](size_t flags) {
+    return "APETAGEX" + number(2000) + number(item.size() + 32) + number(1) + number(flags) +
+           std::string(8, '\0');
+  };
+  return end(0xA0000000) + item + end(0x80000000);
+}
+
+TEST(Audio, TagsBehindTheLastFrameAreNoSound) {
+  for (const std::string name : {"stereo.mp3", "variable.mp3"}) {
+    absl::StatusOr<Clip> plain = Decode(name, Golden("audio/" + name));
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    for (const std::string& tag :
+         {ApeTag(20), ApeTag(3000), ApeTag(200000), "LYRICSBEGIN" + std::string(500, 'x') + "000511LYRICS200",
+          "LYRICSBEGIN" + std::string(5, 'x') + "000016LYRICS200" + ApeTag(0) + ApeTag(64) + "TAG" +
+              std::string(125, ' '),
+          ApeTag(700) + "TAG" + std::string(125, ' ')}) {
+      Bytes bytes = Golden("audio/" + name);
+      for (char c : tag) bytes.push_back(static_cast<std::byte>(c));
+      absl::StatusOr<Clip> tagged = Decode(name, bytes);
+      ASSERT_TRUE(tagged.ok()) << name << " and " << tag.size() << " bytes: " << tagged.status();
+      EXPECT_EQ(tagged->samples, plain->samples) << name << " and " << tag.size() << " bytes";
+      EXPECT_EQ(tagged->filled, plain->filled);
+    }
+  }
+}
+
 TEST(Audio, FactsAreThoseOfTheContainer) {
   struct Expected {
     uint32_t rate, channels;
