@@ -18,10 +18,17 @@ namespace evenkeel::transport {
 
 namespace {
 
+// Keeps what is mounted from here on out of other namespaces. In a chroot the root may be no mount point, but
+// /sys is.
+bool KeepMountsHere() {
+  constexpr unsigned long kPrivate = MS_REC | MS_PRIVATE;
+  return mount("none", "/", nullptr, kPrivate, nullptr) == 0 ||
+         mount("none", "/sys", nullptr, kPrivate, nullptr) == 0;
+}
+
 // With a /sys that shows its devices, which is where UCX looks for them.
 bool EnterOwnNetwork() {
-  return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
-         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+  return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 && KeepMountsHere() &&
          mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
 }
 
