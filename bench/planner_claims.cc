@@ -59,10 +59,7 @@ void PrintBroken(const std::string& kind, const std::function<Answer(uint64_t se
 Answer Balance(uint64_t seed) {
   const Below below = Numbers(seed);
   RandomProblem problem = DrawProblem(below);
-  std::vector<uint32_t> llm_rank;
-  DrawAlgorithms(below, problem.job);
-  const PlanOptions options = DrawOptions(below, problem, llm_rank);
-  const auto plan = MakePlan(problem.job, problem.step, problem.dummies, options);
+  const auto plan = DrawPlan(below, problem);
   if (!plan.ok()) return {.solved = plan.status()};
   return {.checked = PlanCheck(problem.job, problem.step, *plan)};
 }

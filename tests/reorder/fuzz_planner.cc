@@ -10,10 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const evenkeel::Below below = evenkeel::BelowFrom({data, size});
   evenkeel::RandomProblem problem = evenkeel::DrawProblem(below);
-  evenkeel::DrawAlgorithms(below, problem.job);
-  std::vector<uint32_t> llm_rank;
-  const evenkeel::PlanOptions options = evenkeel::DrawOptions(below, problem, llm_rank);
-  const auto plan = MakePlan(problem.job, problem.step, problem.dummies, options);
+  const auto plan = DrawPlan(below, problem);
   if (!plan.ok()) {
     if (plan.status().code() == absl::StatusCode::kInvalidArgument) return 0;
     std::cerr << plan.status() << "\n";

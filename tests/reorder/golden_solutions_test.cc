@@ -50,10 +50,7 @@ TEST(GoldenSolutions, OfEveryAlgorithmThatBalances) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     const Below below = Numbers(seed);
     RandomProblem problem = DrawProblem(below);
-    std::vector<uint32_t> llm_rank;
-    DrawAlgorithms(below, problem.job);
-    const PlanOptions options = DrawOptions(below, problem, llm_rank);
-    const auto plan = MakePlan(problem.job, problem.step, problem.dummies, options);
+    const auto plan = DrawPlan(below, problem);
     digest.Add(uint64_t{plan.ok()});
     if (!plan.ok()) continue;
     ++planned;

@@ -172,4 +172,12 @@ inline RandomProblem DrawProblem(const Below& below) {
   return problem;
 }
 
+// The plan of a drawn problem, by algorithms and options that are drawn too, which go into its job.
+inline absl::StatusOr<Plan> DrawPlan(const Below& below, RandomProblem& problem) {
+  DrawAlgorithms(below, problem.job);
+  std::vector<uint32_t> llm_rank;
+  const PlanOptions options = DrawOptions(below, problem, llm_rank);
+  return MakePlan(problem.job, problem.step, problem.dummies, options);
+}
+
 }  // namespace evenkeel
