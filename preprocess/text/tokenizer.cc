@@ -102,7 +102,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fo
                                                            const std::vector<std::string>& added_tokens,
                                                            uint64_t max_text_bytes) {
   std::string path = absl::StrCat(folder, "/tokenizer.json");
-  EVENKEEL_ASSIGN_OR_RETURN(std::string json, ReadFile(path));
+  absl::StatusOr<std::string> json = ReadFile(path);
+  if (absl::IsNotFound(json.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        path, ": no such file; set processor.tokenizer to the folder of the checkpoint that has it"));
+  }
+  EVENKEEL_RETURN_IF_ERROR(json.status());
   std::vector<EvenkeelText> added;
   added.reserve(added_tokens.size());
   for (const std::string& token : added_tokens) {
@@ -111,11 +116,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fo
   }
   ForeignCall call;
   EvenkeelTokenizer* loaded = nullptr;
-  int32_t code = evenkeel_tokenizer_load(TextOf(json), added.data(), added.size(), &loaded);
+  int32_t code = evenkeel_tokenizer_load(TextOf(*json), added.data(), added.size(), &loaded);
   std::unique_ptr<EvenkeelTokenizer, Free> handle(loaded);
   if (code != EVENKEEL_TOKENIZER_OK) return LastError(code, path);
   return std::unique_ptr<Tokenizer>(
-      new Tokenizer(std::move(handle), max_text_bytes, DigestOfTokenizer(json, added_tokens)));
+      new Tokenizer(std::move(handle), max_text_bytes, DigestOfTokenizer(*json, added_tokens)));
 }
 
 absl::StatusOr<std::vector<int64_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {

@@ -157,6 +157,7 @@ TEST(Tokenizer, NamesTheFileThatIsMissingOrNoTokenizer) {
   absl::Status missing = Tokenizer::Load(folder, {}).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr(folder + "/tokenizer.json"));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("processor.tokenizer"));
   for (std::string_view content :
        {"", "{", "{}", "[1]", "\xff", "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[\"a b\"]}}"}) {
     std::ofstream(folder + "/tokenizer.json", std::ios::binary) << content;
