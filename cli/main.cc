@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "core/cpu.h"
 #include "core/same_arithmetic.h"
 #include "transport/ucx_log.h"
 
@@ -42,6 +43,7 @@ std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const absl::Status known = evenkeel::CheckCpuLevel(); !known.ok()) return evenkeel::cli::Report(known);
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "serve" || command == "index" || command == "preprocess") {  // those that decode media
     const absl::Status kept = evenkeel::KeepArithmeticTheSame(argv);

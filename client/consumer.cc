@@ -14,6 +14,7 @@
 #include "client/fetch_loop.h"
 #include "client/first_contact.h"
 #include "client/sinks.h"
+#include "core/cpu.h"
 #include "core/job.h"
 #include "core/status.h"
 
@@ -63,6 +64,7 @@ class FetchingConsumer : public Consumer {
   }
 
   absl::Status Start() {
+    EVENKEEL_RETURN_IF_ERROR(CheckCpuLevel());
     EVENKEEL_RETURN_IF_ERROR(CheckOptions(options_));
     EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints(options_.endpoints));
     transport::TlsFiles tls = ToTransport(options_.tls);

@@ -2,34 +2,34 @@
 //
 // Code for faster instruction sets computes the same bytes as the portable code beside it. EVENKEEL_CPU in
 // the environment keeps a process to the instructions of an older processor, so that this can be seen:
-// `baseline` to what every processor of its architecture has, `avx2` to that and AVX2.
+// `baseline` to what every processor of its architecture has, `avx2` to that and AVX2; `fastest`, or no word,
+// to nothing.
 //
 // Thread safety: plain functions.
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace evenkeel {
 
 enum class CpuLevel : uint8_t { kBaseline, kAvx2, kFastest };
 
-// The environment is read once; another word than these is as none.
-inline CpuLevel AllowedCpuLevel() {
-  static const CpuLevel level = [] {
-    const char* wish = std::getenv("EVENKEEL_CPU");
-    const std::string_view word = wish == nullptr ? "" : wish;
-    if (word == "baseline") return CpuLevel::kBaseline;
-    return word == "avx2" ? CpuLevel::kAvx2 : CpuLevel::kFastest;
-  }();
-  return level;
-}
+// "baseline", "avx2", "fastest".
+std::string_view CpuLevelName(CpuLevel level);
 
-// As EVENKEEL_CPU says it; `fastest` where it says nothing.
-constexpr std::string_view CpuLevelName(CpuLevel level) {
-  return level == CpuLevel::kBaseline ? "baseline" : level == CpuLevel::kAvx2 ? "avx2" : "fastest";
-}
+// InvalidArgument: another word; the message names the variable and the nearest word.
+absl::StatusOr<CpuLevel> CpuLevelFromName(std::string_view name);
+
+// As EVENKEEL_CPU says it, which is read once. A word that is none counts as `fastest`: CheckCpuLevel is
+// what refuses it, and every program and library of ours asks it before anything else.
+CpuLevel AllowedCpuLevel();
+
+// InvalidArgument: EVENKEEL_CPU is set to what is no level, so that it would silently mask nothing.
+absl::Status CheckCpuLevel();
 
 // Whether AVX2, the least that code of ours asks for, may be used where it is there. Ask it beside
 // __builtin_cpu_supports, which knows nothing of the environment (glibc's tunables included).

@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -178,3 +181,16 @@ def test_an_unchanged_shard_is_not_read_again_and_a_new_processor_reads_no_media
 def test_a_command_that_does_not_exist_is_named():
     done = harness.run("plam", "--job", "job.yaml", check=False)
     assert done.returncode == 2 and "unknown command 'plam'" in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["serve", "index", "plan", "solve"])
+def test_instructions_that_do_not_exist_are_an_error_at_start(command):
+    done = harness.run(command, "--job", "job.yaml", check=False, env={"EVENKEEL_CPU": "basline"})
+    assert done.returncode == 2 and done.stdout == ""
+    assert "EVENKEEL_CPU" in done.stderr and "'basline'; nearest is 'baseline'" in done.stderr
+
+
+def test_instructions_that_do_not_exist_are_an_error_of_the_python_package():
+    done = subprocess.run([sys.executable, "-c", "import evenkeel"], env={**os.environ, "EVENKEEL_CPU": "avx1"},
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and "ImportError: EVENKEEL_CPU: unknown instructions 'avx1'; nearest is 'avx2'" in done.stderr

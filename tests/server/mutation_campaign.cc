@@ -19,6 +19,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/cpu.h"
 #include "core/same_arithmetic.h"
 #include "core/status.h"
 #include "server/isolated_processor.h"
@@ -169,8 +170,10 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
 }  // namespace evenkeel
 
 int main(int argc, char** argv) {
-  if (const absl::Status kept = evenkeel::KeepArithmeticTheSame(argv); !kept.ok()) {
-    std::cerr << kept << "\n";
+  absl::Status begun = evenkeel::CheckCpuLevel();
+  if (begun.ok()) begun = evenkeel::KeepArithmeticTheSame(argv);
+  if (!begun.ok()) {
+    std::cerr << begun << "\n";
     return 2;
   }
   evenkeel::Arguments arguments;

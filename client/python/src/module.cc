@@ -11,6 +11,7 @@
 #include "client/python/src/arrays.h"
 #include "client/python/src/plan.h"
 #include "client/python/src/status.h"
+#include "core/cpu.h"
 #include "core/job.h"
 
 namespace evenkeel::python {
@@ -231,6 +232,8 @@ py::array_t<float> PyExpandPixels(py::array_t<uint8_t, py::array::c_style | py::
 }  // namespace
 
 PYBIND11_MODULE(_evenkeel, module) {
+  if (const absl::Status known = CheckCpuLevel(); !known.ok())
+    throw py::import_error(std::string(known.message()));
   module.attr("STREAM_VERSION") = kStreamVersion;
   module.def("expand_pixels", &PyExpandPixels);
   BindPlan(module);

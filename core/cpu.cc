@@ -1,0 +1,47 @@
+#include "core/cpu.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/job_syntax.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr CpuLevel kLevels[] = {CpuLevel::kBaseline, CpuLevel::kAvx2, CpuLevel::kFastest};
+
+// What the environment asks for, read once: it must not change under code that has chosen.
+const absl::StatusOr<CpuLevel>& Asked() {
+  static const auto* const asked = [] {
+    const char* name = std::getenv("EVENKEEL_CPU");
+    const std::string_view word = name == nullptr ? "" : name;
+    return new absl::StatusOr<CpuLevel>(word.empty() ? CpuLevel::kFastest : CpuLevelFromName(word));
+  }();
+  return *asked;
+}
+
+}  // namespace
+
+std::string_view CpuLevelName(CpuLevel level) {
+  constexpr std::string_view kNames[] = {"baseline", "avx2", "fastest"};
+  return kNames[static_cast<size_t>(level)];
+}
+
+absl::StatusOr<CpuLevel> CpuLevelFromName(std::string_view name) {
+  std::vector<std::string> names;
+  for (const CpuLevel level : kLevels) {
+    if (CpuLevelName(level) == name) return level;
+    names.emplace_back(CpuLevelName(level));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("EVENKEEL_CPU: unknown instructions '", ShortText(name), "'; nearest is '",
+                   Nearest(name, names), "' (known are baseline, avx2 and fastest, which masks nothing)"));
+}
+
+CpuLevel AllowedCpuLevel() { return Asked().value_or(CpuLevel::kFastest); }
+
+absl::Status CheckCpuLevel() { return Asked().status(); }
+
+}  // namespace evenkeel
