@@ -12,7 +12,6 @@
 #include "bench/planner_figures.h"
 #include "reorder/balance.h"
 #include "reorder/context_parallel.h"
-#include "reorder/keyed_shuffle.h"
 #include "reorder/microbatch_order.h"
 #include "reorder/pack.h"
 #include "reorder/policies.h"
@@ -30,12 +29,6 @@ using namespace evenkeel;  // NOLINT: a program
 
 constexpr uint64_t kProblems = 10000;
 constexpr uint64_t kFirstSeed = 1000000;  // those of the tests begin at 0
-
-Below Numbers(uint64_t seed) {
-  return [numbers = reorder::KeyedNumbers(seed)](uint64_t bound) mutable -> uint64_t {
-    return bound == 0 ? 0 : numbers.Next() % bound;
-  };
-}
 
 // Of ten thousand problems, those whose answer is wrong: `answer` is the error of the solver and what the
 // check of its solution says.
@@ -57,7 +50,7 @@ void PrintBroken(const std::string& kind, const std::function<Answer(uint64_t se
 }
 
 Answer Balance(uint64_t seed) {
-  const Below below = Numbers(seed);
+  const Below below = BelowFrom(seed);
   RandomProblem problem = DrawProblem(below);
   const auto plan = DrawPlan(below, problem);
   if (!plan.ok()) return {.solved = plan.status()};
@@ -65,13 +58,13 @@ Answer Balance(uint64_t seed) {
 }
 
 Answer Packs(uint64_t seed) {
-  const PackInput input = DrawPackInput(Numbers(seed));
+  const PackInput input = DrawPackInput(BelowFrom(seed));
   const auto packing = Pack(input);
   return packing.ok() ? Answer{.checked = PackCheck(input, *packing)} : Answer{.solved = packing.status()};
 }
 
 Answer Groups(uint64_t seed) {
-  const ContextParallelInput input = DrawContextParallelInput(Numbers(seed));
+  const ContextParallelInput input = DrawContextParallelInput(BelowFrom(seed));
   const auto plan = PlanContextParallel(input);
   return plan.ok() ? Answer{.checked = ContextParallelCheck(input, *plan)} : Answer{.solved = plan.status()};
 }

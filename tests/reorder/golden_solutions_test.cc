@@ -1,74 +1,44 @@
 // The same problem has the same solution on every build and CPU: one digest per kind, of hundreds of random
-// problems. Run also with instruction sets masked; see CMakeLists.txt. No libm here: its functions differ
-// between CPUs.
+// problems and of some like those in practice. Run also with instruction sets masked, and without
+// optimisation; see CMakeLists.txt. No libm here: its functions differ between CPUs.
 //
 // A digest that changes is a planner that changes: fine for a better algorithm, and then noted here. What a
 // job plans is also in planner_test, and that number may change with kStreamVersion only.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstdint>
 
 #include "reorder/balance_problem.h"
 #include "reorder/context_parallel.h"
-#include "reorder/keyed_shuffle.h"
 #include "reorder/microbatch_order.h"
 #include "reorder/pack.h"
+#include "tests/reorder/omni_trace.h"
 #include "tests/reorder/pipeline_problems.h"
 #include "tests/reorder/random_packing.h"
 #include "tests/reorder/random_problem.h"
+#include "tests/reorder/solution_digest.h"
 
 namespace evenkeel {
 namespace {
 
-Below Numbers(uint64_t seed) {
-  return [numbers = reorder::KeyedNumbers(seed)](uint64_t bound) mutable -> uint64_t {
-    return bound == 0 ? 0 : numbers.Next() % bound;
-  };
-}
-
-// FNV-1a over 64-bit words.
-class Digest {
- public:
-  void Add(uint64_t word) { value_ = (value_ ^ word) * 0x100000001b3ull; }
-  void Add(double value) { Add(std::bit_cast<uint64_t>(value)); }
-  void Add(uint32_t value) { Add(uint64_t{value}); }
-  template <typename T>
-  void AddEach(const std::vector<T>& values) {
-    Add(uint64_t{values.size()});
-    for (const T& value : values) Add(value);
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325ull;
-};
-
 TEST(GoldenSolutions, OfEveryAlgorithmThatBalances) {
-  Digest digest;
+  SolutionDigest digest;
   int planned = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    const Below below = Numbers(seed);
+    const Below below = BelowFrom(seed);
     RandomProblem problem = DrawProblem(below);
     const auto plan = DrawPlan(below, problem);
     digest.Add(uint64_t{plan.ok()});
     if (!plan.ok()) continue;
     ++planned;
-    for (const PhasePlan& phase : plan->phases) {
-      digest.AddEach(phase.order), digest.AddEach(phase.begin), digest.AddEach(phase.load_after);
-    }
-    for (const Route& route : plan->routes) {
-      for (const RouteRun& run : RunsOf(*plan, route)) {
-        digest.Add(run.from), digest.Add(run.to), digest.Add(run.from_row), digest.Add(run.rows);
-      }
-    }
+    digest.Add(*plan);
   }
   EXPECT_GT(planned, 250);
   EXPECT_EQ(digest.value(), 5385630961148168743ull);
 }
 
 TEST(GoldenSolutions, OfOrders) {
-  Digest digest;
+  SolutionDigest digest;
   Random random(21);
   for (uint64_t i = 0; i < 300; ++i) {
     const auto algorithm = i % 3 == 0 ? "disttrain" : "local_search";
@@ -76,34 +46,67 @@ TEST(GoldenSolutions, OfOrders) {
         .pipeline = DrawPipeline(random, 5, 14), .algorithm = algorithm, .seed = i, .iterations = 300};
     const auto outcome = SolveOrder(problem);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    digest.AddEach(outcome->order), digest.Add(outcome->timeline.iteration_time);
+    digest.Add(*outcome);
   }
   EXPECT_EQ(digest.value(), 1234270959898361129ull);
 }
 
 TEST(GoldenSolutions, OfPackings) {
-  Digest digest;
+  SolutionDigest digest;
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    const auto packing = Pack(DrawPackInput(Numbers(seed)));
+    const auto packing = Pack(DrawPackInput(BelowFrom(seed)));
     digest.Add(uint64_t{packing.ok()});
-    if (packing.ok()) digest.Add(packing->num_bins), digest.AddEach(packing->bin);
+    if (packing.ok()) digest.Add(*packing);
   }
   EXPECT_EQ(digest.value(), 13159026616558542157ull);
 }
 
 TEST(GoldenSolutions, OfContextParallelGroups) {
-  Digest digest;
+  SolutionDigest digest;
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    const auto plan = PlanContextParallel(DrawContextParallelInput(Numbers(seed)));
+    const auto plan = PlanContextParallel(DrawContextParallelInput(BelowFrom(seed)));
     digest.Add(uint64_t{plan.ok()});
-    if (!plan.ok()) continue;
-    for (const ContextParallelMicrobatch& microbatch : plan->microbatches) {
-      for (const ContextParallelGroup& group : microbatch.groups) {
-        digest.Add(group.degree), digest.AddEach(group.sequences), digest.Add(group.time);
-      }
-    }
+    if (plan.ok()) digest.Add(*plan);
   }
   EXPECT_EQ(digest.value(), 11058532969981228045ull);
+}
+
+// Lengths as they are in practice, which problems made to be nasty do not have: what is drawn, and what every
+// kind makes of it.
+TEST(GoldenSolutions, OfStepsDrawnFromATrace) {
+  SolutionDigest drawn, balanced, packed, grouped;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const std::vector<SampleLengths> trace = DrawOmniTrace(seed, 64 * 30);
+    RandomProblem problem;
+    problem.job.ranks_per_node = 8;
+    PackInput pack{.devices = 8, .seed = seed};
+    ContextParallelInput groups{.ranks = 64, .memory_per_rank = 8192, .memory_per_token = 1};
+    groups.cost = {.attention = 1.0 / 4096, .linear = 1, .constant = 15, .ring = 0.3, .ring_constant = 30};
+    for (Phase phase : kAllPhases) {
+      PhaseSpec& spec = problem.job.phases.emplace_back();
+      spec.phase = phase;
+      for (uint32_t r = 0; r < 64; ++r) spec.ranks.push_back(r);
+      pack.phases.push_back({.phase = phase, .lengths = std::vector<uint32_t>(trace.size())});
+    }
+    problem.step.lengths = trace;
+    for (size_t s = 0; s < trace.size(); ++s) {
+      problem.step.refs.push_back({0, 0, s});
+      drawn.Add(trace[s].llm_length);
+      pack.phases[0].lengths[s] = trace[s].llm_length;
+      groups.sequences.push_back({.tokens = trace[s].llm_length});
+      for (const SampleItem& item : trace[s].items) {
+        drawn.Add(item.lengths.cost_length);
+        pack.phases[static_cast<size_t>(PhaseOf(item.medium))].lengths[s] += item.lengths.cost_length;
+      }
+    }
+    balanced.Add(*MakePlan(problem.job, problem.step, problem.dummies));
+    packed.Add(*Pack(pack));
+    grouped.Add(*PlanContextParallel(groups));
+  }
+  EXPECT_EQ(drawn.value(), 1762102091606652749ull);
+  EXPECT_EQ(balanced.value(), 4261514955573459275ull);
+  EXPECT_EQ(packed.value(), 2920039579406299438ull);
+  EXPECT_EQ(grouped.value(), 781169438010817044ull);
 }
 
 }  // namespace

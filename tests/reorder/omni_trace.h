@@ -2,7 +2,7 @@
 // with sound, text. Strong modality-composition incoherence, the hard case for balancing. Made up, not
 // measured.
 //
-// Uses libm, so lengths may differ by one between machines: for quality and speed, never for goldens.
+// The same lengths on every machine and build: without libm (plain_mathematics.h).
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/words.h"
+#include "tests/reorder/plain_mathematics.h"
 
 namespace evenkeel {
 
@@ -27,12 +28,10 @@ class Random {
   }
   uint64_t Below(uint64_t bound) { return bound == 0 ? 0 : Bits() % bound; }
   double Uniform() { return static_cast<double>(Bits() >> 11) * 0x1p-53; }
-  double Normal() {
-    return std::sqrt(-2 * std::log(1 - Uniform())) * std::cos(6.283185307179586 * Uniform());
-  }
+  double Normal() { return std::sqrt(-2 * plain::Log(1 - Uniform())) * plain::CosOfTurns(Uniform()); }
   // A lognormal length within bounds.
   uint32_t Length(double mu, double sigma, double low, double high) {
-    return static_cast<uint32_t>(std::min(high, std::max(low, std::exp(mu + sigma * Normal()))));
+    return static_cast<uint32_t>(std::min(high, std::max(low, plain::Exp(mu + sigma * Normal()))));
   }
 
  private:

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "reorder/keyed_shuffle.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/reorder/random_packing.h"
 
@@ -14,12 +13,6 @@ namespace evenkeel {
 namespace {
 
 using ::testing::HasSubstr;
-
-Below Numbers(uint64_t seed) {
-  return [numbers = reorder::KeyedNumbers(seed)](uint64_t bound) mutable -> uint64_t {
-    return bound == 0 ? 0 : numbers.Next() % bound;
-  };
-}
 
 // Samples of some images of 1,024 patches, 256 tokens each, and some text.
 PackInput DrawTiles(uint64_t seed, size_t samples, const std::vector<uint32_t>& tiles, double per_bin) {
@@ -50,7 +43,7 @@ PackFigures FiguresOf(PackInput input, const std::string& algorithm) {
 TEST(Pack, KeepsEveryInvariantOnRandomProblems) {
   int solved = 0;
   for (uint64_t seed = 0; seed < 10000; ++seed) {
-    const PackInput input = DrawPackInput(Numbers(seed));
+    const PackInput input = DrawPackInput(BelowFrom(seed));
     const auto packing = Pack(input);
     if (!packing.ok()) {
       ASSERT_EQ(packing.status().code(), absl::StatusCode::kInvalidArgument) << seed;
@@ -212,7 +205,7 @@ TEST(EvenFill, TakesNoMoreBinsThanCoarseLengthsAsk) {
 TEST(EvenFill, IsNoWorseThanOmnibalInAnyFigureOfSmallProblems) {
   int compared = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    PackInput input = DrawPackInput(Numbers(seed));
+    PackInput input = DrawPackInput(BelowFrom(seed));
     input.algorithm = "omnibal";
     const auto packed = Pack(input);
     if (!packed.ok() || packed->num_bins < input.devices) continue;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "reorder/keyed_shuffle.h"
 #include "reorder/planner.h"
 
 namespace evenkeel {
@@ -31,6 +32,13 @@ inline Below BelowFrom(std::span<const uint8_t> data) {
       data = data.subspan(1);
     }
     return bound == 0 ? 0 : value % bound;
+  };
+}
+
+// Numbers that are a function of a seed.
+inline Below BelowFrom(uint64_t seed) {
+  return [numbers = reorder::KeyedNumbers(seed)](uint64_t bound) mutable -> uint64_t {
+    return bound == 0 ? 0 : numbers.Next() % bound;
   };
 }
 
