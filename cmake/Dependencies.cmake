@@ -7,6 +7,7 @@ find_package(yaml-cpp REQUIRED)                  # libyaml-cpp-dev
 find_package(prometheus-cpp CONFIG REQUIRED)     # prometheus-cpp-dev
 find_package(CLI11 REQUIRED)                     # libcli11-dev
 pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)          # libgrpc++-dev
+pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)       # libssl-dev
 pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)                # libucx-dev
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)       # libxxhash-dev
 pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)           # libjpeg62-turbo-dev

@@ -6,13 +6,10 @@
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
-#include <fstream>
-#include <iterator>
-
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "core/status.h"
+#include "transport/tls_files.h"
 
 namespace evenkeel::transport {
 namespace {
@@ -31,29 +28,10 @@ constexpr unsigned kReloadSeconds = 2;  // between looks at the certificate file
 
 using grpc::experimental::FileWatcherCertificateProvider;
 
-absl::Status CheckPem(const std::string& path, std::string_view what) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.good() && !file.eof()) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot read the ", std::string(what), " (PEM file)"));
-  }
-  if (!absl::StrContains(text, "-----BEGIN ")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not a PEM file, expected the ", std::string(what)));
-  }
-  return absl::OkStatus();
-}
-
 // Reads the files now, and again when they change. The library says little about files that it cannot use, so
 // they are looked at before.
 absl::StatusOr<std::shared_ptr<FileWatcherCertificateProvider>> Watch(const TlsFiles& files) {
-  if (files.certificate.empty() || files.key.empty() || files.ca.empty()) {
-    return absl::InvalidArgumentError(
-        "mutual TLS needs a certificate, a key and a CA file: give all three, or none for loopback only");
-  }
-  EVENKEEL_RETURN_IF_ERROR(CheckPem(files.certificate, "certificate"));
-  EVENKEEL_RETURN_IF_ERROR(CheckPem(files.key, "private key"));
-  EVENKEEL_RETURN_IF_ERROR(CheckPem(files.ca, "CA"));
+  EVENKEEL_RETURN_IF_ERROR(CheckTlsFiles(files));
   return std::make_shared<FileWatcherCertificateProvider>(files.key, files.certificate, files.ca,
                                                           kReloadSeconds);
 }

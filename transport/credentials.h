@@ -50,8 +50,9 @@ inline constexpr std::string_view kInsecureWarning =
 inline constexpr int kMaxControlMessageBytes = 4 << 20;
 inline constexpr int kChunkBytes = 1 << 20;
 
-// InvalidArgument: some but not all three files; NotFound: a file that cannot be read. Without files:
-// insecure ones, for loopback only (CheckAddress).
+// InvalidArgument: some but not all three files, or files that no connection could be made with (a key that
+// does not belong to its certificate, one that has expired, files swapped: CheckTlsFiles); NotFound: a file
+// that cannot be read. Without files: insecure ones, for loopback only (CheckAddress).
 //
 // Files that change are read again within seconds and count for every connection made from then on; those
 // that stand keep what they began with, half an hour at most. Replace certificate and key together (a folder

@@ -96,6 +96,18 @@ def test_one_file_of_three_is_a_usage_error(mixed, parties):
         assert done.returncode == 2 and "certificate, a key and a CA" in done.stderr
 
 
+def test_files_that_no_connection_could_be_made_with_fail_start_up_and_are_named(mixed, parties):
+    ours, foreign = parties
+    files = ["--tls-cert", ours.certificate, "--tls-key", foreign.key, "--tls-ca", ours.ca]
+    for command in (["fetch", "--endpoints", "localhost:1", "--steps", 1], ["serve", "--job", mixed / "job.yaml"]):
+        done = harness.run(*command, *files, check=False)
+        assert done.returncode == 2 and done.stdout == ""
+        assert f"{foreign.key}: this private key does not belong to the certificate {ours.certificate}" in done.stderr
+    with pytest.raises(evenkeel.InvalidArgument, match="does not belong to the certificate"):
+        evenkeel.Loader("localhost:1", rank=0, tls_certificate=str(ours.certificate), tls_key=str(foreign.key),
+                        tls_ca=str(ours.ca)).connect()
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "127.evil.example:0"])
 def test_without_certificates_only_loopback_may_be_served(mixed, listen):
     done = harness.run("serve", "--job", mixed / "job.yaml", "--listen", listen, check=False)
