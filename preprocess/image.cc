@@ -1,7 +1,5 @@
 #include "preprocess/image.h"
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 
@@ -39,14 +37,15 @@ uint8_t Over255(uint32_t product) {
 
 class WholePicture final : public BandSink {
  public:
-  WholePicture(uint8_t* out, size_t row_bytes) : out_(out), row_bytes_(row_bytes) {}
-  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) override {
-    for (uint32_t r = 0; r < rows; ++r, out_ += row_bytes_) std::memcpy(out_, rgb + stride * r, row_bytes_);
+  WholePicture(uint8_t* out, uint32_t width) : out_(out), width_(width) {}
+  void TakeBand(const PixelBand& band) override {
+    for (uint32_t r = 0; r < band.rows; ++r, out_ += size_t{3} * width_)
+      CopyInterleaved(band, r, width_, out_);
   }
 
  private:
   uint8_t* out_;
-  size_t row_bytes_;
+  uint32_t width_;
 };
 
 }  // namespace
@@ -85,7 +84,7 @@ absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> byt
   if (rgb.size() != header.rgb_bytes())
     return absl::InternalError("DecodeImage: the caller's buffer has another size");
   EVENKEEL_ASSIGN_OR_RETURN(const ImageCodec* codec, ImageCodecOf(suffix, bytes));
-  WholePicture whole(rgb.data(), size_t{3} * header.width);
+  WholePicture whole(rgb.data(), header.width);
   return codec->Decode(bytes, limits, options, header, /*reduction=*/1, whole);
 }
 

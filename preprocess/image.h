@@ -63,8 +63,12 @@ struct ImageHeader {
 class BandSink {
  public:
   virtual ~BandSink() = default;
-  // Interleaved RGB, `stride` bytes from row to row; valid during the call only.
-  virtual void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) = 0;
+  // Valid during the call only.
+  virtual void TakeBand(const PixelBand& band) = 0;
+  // Interleaved RGB, `stride` bytes from row to row.
+  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) {
+    TakeBand(InterleavedBand(rgb, stride, rows));
+  }
 };
 
 // One still format. `ReadHeader` decodes no pixel; the decoder agrees with it on every file.

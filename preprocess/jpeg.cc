@@ -1,6 +1,10 @@
 // JPEG through libjpeg-turbo, as Pillow uses it: ISLOW, fancy upsampling, full size. The only file that
 // includes it.
 //
+// Grey pictures, and colour with chroma of full size, half the width or half of both, leave the library as
+// their own planes and become RGB here (preprocess/ycc_bands.h): the same bytes, at less cost, and as planes.
+// Everything else is the library's business.
+//
 // Warnings of the library are accepted, as Pillow accepts them; the end of the data before the end of the
 // image is not. setjmp is only called in functions that have nothing to destroy.
 
@@ -20,6 +24,7 @@
 #include "core/status.h"
 #include "preprocess/exif.h"
 #include "preprocess/image.h"
+#include "preprocess/ycc_bands.h"
 
 namespace evenkeel {
 namespace {
@@ -120,7 +125,53 @@ void InvertedCmykToRgb(const uint8_t* cmyk, uint32_t width, uint8_t* rgb) {
 
 bool IsCmyk(const JpegReader& reader) { return reader.state.num_components == 4; }
 
-bool StartRows(JpegReader& reader, uint32_t reduction) {
+#if JPEG_LIB_VERSION >= 70
+int BlockSide(const jpeg_decompress_struct& state) { return state.min_DCT_h_scaled_size; }
+int BlockSide(const jpeg_component_info& component) { return component.DCT_h_scaled_size; }
+#else
+int BlockSide(const jpeg_decompress_struct& state) { return state.min_DCT_scaled_size; }
+int BlockSide(const jpeg_component_info& component) { return component.DCT_scaled_size; }
+#endif
+
+// 1 where the component has the picture's width, 2 where it has half of it; 0 otherwise.
+int WidthRatio(const jpeg_decompress_struct& state, const jpeg_component_info& component) {
+  const int whole = state.max_h_samp_factor * BlockSide(state);
+  const int own = component.h_samp_factor * BlockSide(component);
+  return own == whole ? 1 : 2 * own == whole ? 2 : 0;
+}
+int HeightRatio(const jpeg_decompress_struct& state, const jpeg_component_info& component) {
+  const int whole = state.max_v_samp_factor * BlockSide(state);
+  const int own = component.v_samp_factor * BlockSide(component);
+  return own == whole ? 1 : 2 * own == whole ? 2 : 0;
+}
+
+// The planes of what YccBands converts as the library does; false for everything else. The output's
+// dimensions have been calculated.
+bool HasPlainPlanes(const jpeg_decompress_struct& state, YccShape* shape) {
+  const jpeg_component_info* parts = state.comp_info;
+  *shape = {.size = {state.output_width, state.output_height}};
+  shape->lines = static_cast<uint32_t>(state.max_v_samp_factor * BlockSide(state));
+  shape->luma_bytes = size_t{parts[0].width_in_blocks} * BlockSide(parts[0]);
+  if (kBandRows % shape->lines != 0) return false;
+  if (WidthRatio(state, parts[0]) != 1 || HeightRatio(state, parts[0]) != 1) return false;
+  shape->grey = state.num_components == 1 && state.jpeg_color_space == JCS_GRAYSCALE;
+  if (shape->grey) return true;
+  if (state.num_components != 3 || state.jpeg_color_space != JCS_YCbCr) return false;
+  const int width_ratio = WidthRatio(state, parts[1]), height_ratio = HeightRatio(state, parts[1]);
+  if (width_ratio != WidthRatio(state, parts[2]) || height_ratio != HeightRatio(state, parts[2]))
+    return false;
+  shape->chroma_bytes = size_t{std::max(parts[1].width_in_blocks, parts[2].width_in_blocks)} *
+                        std::max(BlockSide(parts[1]), BlockSide(parts[2]));
+  shape->halved_width = width_ratio == 2;
+  shape->halved_height = height_ratio == 2;
+  if (width_ratio == 1 && height_ratio == 1) return true;
+  // Where it does not interpolate, the library repeats pixels.
+  const bool interpolated = BlockSide(state) > 1 && parts[1].downsampled_width > 2;
+  return width_ratio == 2 && height_ratio != 0 && interpolated;
+}
+
+// Sets `shape` where the planes are read, and whether they are.
+bool StartRows(JpegReader& reader, uint32_t reduction, YccShape* shape) {
   jpeg_decompress_struct& state = reader.state;
   if (setjmp(reader.jump) != 0) return false;
   state.out_color_space = IsCmyk(reader) ? JCS_CMYK : JCS_RGB;
@@ -128,6 +179,8 @@ bool StartRows(JpegReader& reader, uint32_t reduction) {
   state.do_fancy_upsampling = TRUE;
   state.scale_num = 1;
   state.scale_denom = reduction;
+  jpeg_calc_output_dimensions(&state);
+  state.raw_data_out = HasPlainPlanes(state, shape) ? TRUE : FALSE;
   jpeg_start_decompress(&state);
   return true;
 }
@@ -146,16 +199,36 @@ bool ReadRows(JpegReader& reader, uint8_t* out, size_t stride, uint32_t count) {
   return true;
 }
 
+// The next rows of each component, as many as the library makes at once.
+bool ReadPlanes(JpegReader& reader, YccBands& bands, uint32_t lines) {
+  if (setjmp(reader.jump) != 0) return false;
+  JSAMPARRAY planes[] = {bands.rows(0), bands.rows(1), bands.rows(2)};
+  jpeg_read_raw_data(&reader.state, planes, lines);
+  return true;
+}
+
 bool FinishRows(JpegReader& reader) {
   if (setjmp(reader.jump) != 0) return false;
   jpeg_finish_decompress(&reader.state);
   return true;
 }
 
+bool DecodePlanes(JpegReader& reader, const YccShape& shape, BandSink& sink) {
+  static thread_local YccBands bands;
+  bands.Start(shape, &sink);
+  while (reader.state.output_scanline < reader.state.output_height) {
+    if (!ReadPlanes(reader, bands, shape.lines)) return false;
+    bands.Take();
+  }
+  return FinishRows(reader);
+}
+
 // Decodes in bands that stay in the cache until the sink has taken them.
 bool DecodeBands(JpegReader& reader, uint32_t reduction, BandSink& sink) {
   static thread_local ScratchBytes band_memory, cmyk_memory;
-  if (!StartRows(reader, reduction)) return false;
+  YccShape shape;
+  if (!StartRows(reader, reduction, &shape)) return false;
+  if (reader.state.raw_data_out) return DecodePlanes(reader, shape, sink);
   const uint32_t width = reader.state.output_width;
   const size_t stride = size_t{3} * width, cmyk_stride = size_t{4} * width;
   uint8_t* band = band_memory.Get(stride * kBandRows);
@@ -230,7 +303,8 @@ class Jpeg final : public ImageCodec {
     if (DecodeBands(reader, reduction, sink)) return absl::OkStatus();
     std::string where =
         absl::StrCat("JPEG at byte ", bytes.size() - reader.source.bytes_in_buffer, " of ", bytes.size(),
-                     ", row ", reader.state.output_scanline, " of ", reader.state.output_height, ": ");
+                     ", row ", std::min(reader.state.output_scanline, reader.state.output_height), " of ",
+                     reader.state.output_height, ": ");
     if (reader.stop == Stop::kScans) {
       return absl::ResourceExhaustedError(
           absl::StrCat(where, "more scans than limits.max_jpeg_scans ", limits.max_jpeg_scans));

@@ -56,21 +56,20 @@ class SquareRows {
     Clear();
     return side_;
   }
-  // `feed(rgb, stride, rows)` takes the square's rows.
+  // `feed(band)` takes the square's rows.
   template <typename Feed>
-  void Take(const uint8_t* rgb, size_t stride, uint32_t rows, const Feed& feed) {
+  void Take(const PixelBand& rows, const Feed& feed) {
     const uint32_t above = (side_ - size_.height) / 2, left = (side_ - size_.width) / 2;
     if (taken_ == 0) Blank(above, feed);
-    for (uint32_t done = 0; done < rows;) {
-      const uint32_t count = std::min(kBandRows, rows - done);
+    for (uint32_t done = 0; done < rows.rows;) {
+      const uint32_t count = std::min(kBandRows, rows.rows - done);
       for (uint32_t r = 0; r < count; ++r) {
-        std::memcpy(band_.data() + stride_ * r + size_t{3} * left, rgb + stride * (done + r),
-                    size_t{3} * size_.width);
+        CopyInterleaved(rows, done + r, size_.width, band_.data() + stride_ * r + size_t{3} * left);
       }
-      feed(band_.data(), stride_, count);
+      feed(InterleavedBand(band_.data(), stride_, count));
       done += count;
     }
-    taken_ += rows;
+    taken_ += rows.rows;
     if (taken_ < size_.height) return;
     Clear();
     Blank(side_ - size_.height - above, feed);
@@ -83,7 +82,7 @@ class SquareRows {
   template <typename Feed>
   void Blank(uint32_t rows, const Feed& feed) {
     for (uint32_t done = 0; done < rows; done += kBandRows)
-      feed(band_.data(), stride_, std::min(kBandRows, rows - done));
+      feed(InterleavedBand(band_.data(), stride_, std::min(kBandRows, rows - done)));
   }
 
   ImageSize size_;
@@ -140,11 +139,9 @@ class TargetRows {
     return absl::OkStatus();
   }
 
-  void Take(const uint8_t* rgb, size_t stride, uint32_t rows) {
-    if (!square_) return resizer_.Feed(rgb, stride, rows);
-    square_rows_.Take(rgb, stride, rows, [this](const uint8_t* band, size_t band_stride, uint32_t count) {
-      resizer_.Feed(band, band_stride, count);
-    });
+  void Take(const PixelBand& rows) {
+    if (!square_) return resizer_.Feed(rows);
+    square_rows_.Take(rows, [this](const PixelBand& band) { resizer_.Feed(band); });
   }
 
  private:
@@ -166,8 +163,8 @@ class AllTargets final : public BandSink {
     }
     return absl::OkStatus();
   }
-  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) override {
-    for (size_t i = 0; i < count_; ++i) rows_[i].Take(rgb, stride, rows);
+  void TakeBand(const PixelBand& band) override {
+    for (size_t i = 0; i < count_; ++i) rows_[i].Take(band);
   }
 
  private:
@@ -182,10 +179,9 @@ class TurnedPicture final : public BandSink {
     size_ = size, taken_ = 0;
     stored_ = stored_memory_.Get(size.rgb_bytes() + kPixelCopy);
   }
-  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) override {
-    const size_t row_bytes = size_t{3} * size_.width;
-    for (uint32_t r = 0; r < rows; ++r)
-      std::memcpy(stored_ + row_bytes * taken_++, rgb + stride * r, row_bytes);
+  void TakeBand(const PixelBand& band) override {
+    for (uint32_t r = 0; r < band.rows; ++r)
+      CopyInterleaved(band, r, size_.width, stored_ + size_t{3} * size_.width * taken_++);
   }
   // Upright, as Pillow's exif_transpose turns it.
   void Deliver(uint32_t orientation, BandSink& sink) {
@@ -219,7 +215,7 @@ class TurnedPicture final : public BandSink {
           for (uint32_t x = 0; x < width; ++x) copy(x, r);
         }
       }
-      sink.TakeBand(rows, stride, count);
+      sink.TakeBand(InterleavedBand(rows, stride, count));
     }
   }
 

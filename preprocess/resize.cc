@@ -1,8 +1,19 @@
 #include "preprocess/resize.h"
 
+#include <cstring>
+
 #include "preprocess/row_resizer.h"
 
 namespace evenkeel {
+
+void CopyInterleaved(const PixelBand& band, uint32_t row, uint32_t width, uint8_t* rgb) {
+  const PixelBand from = band.From(row, 1);
+  if (band.interleaved()) {
+    std::memcpy(rgb, from.plane[0], size_t{3} * width);
+  } else {
+    ResizeKernelsOf(ResizePath::kBest).join_planes(from.plane, width, rgb);
+  }
+}
 
 void InterleavedRows::Take(const PlanarRow& row) {
   ResizeKernelsOf(ResizePath::kBest).join_planes(row.plane, row.width, rgb_.data());
@@ -19,7 +30,7 @@ void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> i
             ImageSize out_size, RowSink& out) {
   static thread_local RowResizer resizer;
   resizer.Start({.in = in_size, .out = out_size, .filter = filter, .resampler = resampler}, &out);
-  resizer.Feed(in.data(), size_t{3} * in_size.width, in_size.height);
+  resizer.Feed(InterleavedBand(in.data(), size_t{3} * in_size.width, in_size.height));
 }
 
 }  // namespace evenkeel

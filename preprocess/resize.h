@@ -1,6 +1,7 @@
-// What all resizing shares: sizes, filters, and rows of a picture as planes.
+// What all resizing shares: sizes, filters, and rows of a picture before and after it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -22,6 +23,26 @@ struct ImageSize {
   uint64_t rgb_bytes() const { return uint64_t{3} * width * height; }
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
+
+// Rows of an RGB8 picture as a decoder makes them. Channel c of pixel x of row r is
+// plane[c][stride * r + step * x].
+struct PixelBand {
+  const uint8_t* plane[3] = {};
+  size_t stride = 0;
+  uint32_t rows = 0;
+  uint32_t step = 1;  // 1: planes; 3: interleaved, plane[0] being its first byte
+
+  bool interleaved() const { return step == 3; }
+  PixelBand From(uint32_t row, uint32_t count) const {
+    const size_t to = stride * row;
+    return {{plane[0] + to, plane[1] + to, plane[2] + to}, stride, count, step};
+  }
+};
+inline PixelBand InterleavedBand(const uint8_t* rgb, size_t stride, uint32_t rows) {
+  return {{rgb, rgb + 1, rgb + 2}, stride, rows, 3};
+}
+// Row `row` of a band of `width` pixels, as interleaved RGB.
+void CopyInterleaved(const PixelBand& band, uint32_t row, uint32_t width, uint8_t* rgb);
 
 // One row of an RGB8 picture as three planes of `width` bytes each.
 struct PlanarRow {

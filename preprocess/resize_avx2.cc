@@ -1,8 +1,8 @@
 // Sixteen rows are filtered at once: a vector holds one channel of one pair of pixels in all rows, so that
 // every lane of every multiplication is of use and a weight is loaded once for all rows. Rows are brought
-// into that order in steps of four pixels, in a ring of what the outputs to come still need of it. A weight
-// of more than 16 bits is the sum of two digits: the lower one multiplies words, the upper one bytes, of
-// which one instruction takes twice as many.
+// into that order in steps of sixteen pixels, in a ring of what the outputs to come still need of it. A
+// weight of more than 16 bits is the sum of two digits: the lower one multiplies words, the upper one bytes,
+// of which one instruction takes twice as many.
 #include "preprocess/resize_avx2.h"
 
 #ifdef __x86_64__
@@ -25,8 +25,10 @@ namespace {
 // A pair of pixels in all rows: for each channel a vector of bytes, and the same as two vectors of words.
 constexpr size_t kChannelBytes = 2 * kBandRows;
 constexpr size_t kPairBytes = 3 * 3 * kChannelBytes;
-constexpr uint32_t kSlackPairs = 16;  // how far ahead pairs are made
-constexpr size_t kAhead = 512;        // bytes of a row
+constexpr uint32_t kStepPairs = kStepPixels / 2;
+constexpr uint32_t kSlackPairs = 2 * kStepPairs;  // how far ahead pairs are made
+constexpr size_t kAhead = 512;                    // bytes of a row
+static_assert(kBandRows == 16);
 
 EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
@@ -44,17 +46,26 @@ EVENKEEL_AVX2_INLINE void Store256(void* to, __m256i value) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), value);
 }
 
-// Four pixels of 16 rows -> two pairs; rows in the order 0-3 8-11, 4-7 12-15. Reads 16 bytes of each row.
-EVENKEEL_AVX2_INLINE void MakePairs(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
+// A vector of pairs of one channel as bytes, and widened: rows 0-3 8-11, then 4-7 12-15.
+EVENKEEL_AVX2_INLINE void StoreChannel(__m256i bytes, uint8_t* out) {
+  const __m256i zero = _mm256_setzero_si256();
+  Store256(out, bytes);
+  Store256(out + kChannelBytes, _mm256_unpacklo_epi8(bytes, zero));
+  Store256(out + 2 * kChannelBytes, _mm256_unpackhi_epi8(bytes, zero));
+}
+
+// 16 bytes of two rows.
+EVENKEEL_AVX2_INLINE __m256i LoadRows(const uint8_t* low, const uint8_t* high) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(Load128(low)), Load128(high), 1);
+}
+
+// Four interleaved pixels of 16 rows -> two pairs. Reads 16 bytes of each row.
+EVENKEEL_AVX2_INLINE void MakeTwoPairs(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
   // r0 r1 g0 g1 b0 b1 r2 r3 g2 g3 b2 b3
   const __m256i order = _mm256_setr_epi8(0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1,  //
                                          0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1);
   __m256i a[8], b[8];
-  for (int r = 0; r < 8; ++r) {
-    const __m256i row =
-        _mm256_inserti128_si256(_mm256_castsi128_si256(Load128(rows[r] + at)), Load128(rows[r + 8] + at), 1);
-    a[r] = _mm256_shuffle_epi8(row, order);
-  }
+  for (int r = 0; r < 8; ++r) a[r] = _mm256_shuffle_epi8(LoadRows(rows[r] + at, rows[r + 8] + at), order);
   for (int r = 0; r < 4; ++r) {
     b[2 * r] = _mm256_unpacklo_epi16(a[2 * r], a[2 * r + 1]);
     b[2 * r + 1] = _mm256_unpackhi_epi16(a[2 * r], a[2 * r + 1]);
@@ -70,11 +81,42 @@ EVENKEEL_AVX2_INLINE void MakePairs(const uint8_t* const rows[kBandRows], size_t
     a[2] = _mm256_unpacklo_epi64(high01, high23);
     a[3] = _mm256_unpackhi_epi64(high01, high23);
   }
-  const __m256i zero = _mm256_setzero_si256();
-  for (int i = 0; i < 6; ++i, out += 3 * kChannelBytes) {
-    Store256(out, a[i]);
-    Store256(out + kChannelBytes, _mm256_unpacklo_epi8(a[i], zero));
-    Store256(out + 2 * kChannelBytes, _mm256_unpackhi_epi8(a[i], zero));
+  for (int i = 0; i < 6; ++i, out += 3 * kChannelBytes) StoreChannel(a[i], out);
+}
+
+// Sixteen pixels of one plane of 16 rows -> that channel of eight pairs: rows are transposed as 16 bits.
+EVENKEEL_AVX2_INLINE void MakeChannel(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
+  __m256i a[8], b[8];
+  for (int r = 0; r < 8; r += 2) {
+    const __m256i even = LoadRows(rows[r] + at, rows[r + 8] + at);
+    const __m256i odd = LoadRows(rows[r + 1] + at, rows[r + 9] + at);
+    a[r] = _mm256_unpacklo_epi16(even, odd);  // pairs 0 to 3 of two rows
+    a[r + 1] = _mm256_unpackhi_epi16(even, odd);
+  }
+  for (int half = 0; half < 2; ++half) {
+    b[half] = _mm256_unpacklo_epi32(a[half], a[half + 2]);  // pairs 0 and 1 of rows 0 to 3
+    b[half + 2] = _mm256_unpackhi_epi32(a[half], a[half + 2]);
+    b[half + 4] = _mm256_unpacklo_epi32(a[half + 4], a[half + 6]);
+    b[half + 6] = _mm256_unpackhi_epi32(a[half + 4], a[half + 6]);
+  }
+  for (int half = 0; half < 2; ++half) {
+    for (int two = 0; two < 2; ++two, out += 2 * kPairBytes) {
+      const __m256i upper = b[half + 2 * two], lower = b[half + 2 * two + 4];
+      StoreChannel(_mm256_unpacklo_epi64(upper, lower), out);
+      StoreChannel(_mm256_unpackhi_epi64(upper, lower), out + kPairBytes);
+    }
+  }
+}
+
+// The pairs of a step from pixel `x`.
+template <bool kPlanes>
+EVENKEEL_AVX2_INLINE void MakePairs(const BandRows& band, uint32_t x, uint8_t* out) {
+  if constexpr (kPlanes) {
+    for (int c = 0; c < 3; ++c) MakeChannel(band.plane[c], x, out + 3 * kChannelBytes * c);
+  } else {
+    for (uint32_t i = 0; i < kStepPixels; i += kQuadPixels) {
+      MakeTwoPairs(band.plane[0], size_t{3} * (x + i), out + kPairBytes * i / 2);
+    }
   }
 }
 
@@ -85,22 +127,22 @@ class PairRing {
   // Has room for what an output of `axis` needs and some more; the first pairs to come are those of its first
   // one.
   PairRing(AlignedMemory& memory, const AxisWeights& axis)
-      : capacity_((axis.groups_per_output + 3 + kSlackPairs) & ~1u),
+      : capacity_(StepOf(axis.groups_per_output + 2 * kStepPairs - 1 + kSlackPairs)),
         memory_(memory.Get<uint8_t>(capacity_ * kPairBytes)),
-        lap_(axis.first_group[0] & ~1u),
+        lap_(StepOf(axis.first_group[0])),
         end_(lap_) {}
 
   uint32_t end() const { return end_; }  // of the pairs that are there
-  // And at most, while `first` and those after it are needed. Pairs come by two.
-  uint32_t limit(uint32_t first) const { return (first & ~1u) + capacity_; }
+  // And at most, while `first` and those after it are needed. Pairs come by steps.
+  uint32_t limit(uint32_t first) const { return StepOf(first) + capacity_; }
   // Pairs before `first` are not needed any more. It never goes back, nor beyond end().
   void KeepFrom(uint32_t first) {
     if (first - lap_ >= capacity_) lap_ += capacity_;
   }
-  // Where the next two go.
-  uint8_t* AddTwo() {
+  // Where the next step goes.
+  uint8_t* AddStep() {
     const uint32_t at = end_ - lap_;
-    end_ += 2;
+    end_ += kStepPairs;
     return memory_ + kPairBytes * (at < capacity_ ? at : at - capacity_);
   }
   // Of `wanted` pairs from `first`, the one that is kept, `count` lie at `from` and any others at begin().
@@ -115,7 +157,9 @@ class PairRing {
   const uint8_t* begin() const { return memory_; }
 
  private:
-  const uint32_t capacity_;  // even
+  static constexpr uint32_t StepOf(uint32_t pair) { return pair / kStepPairs * kStepPairs; }
+
+  const uint32_t capacity_;  // whole steps
   uint8_t* const memory_;
   uint32_t lap_;  // the pair at begin() when the first one that is kept was put down
   uint32_t end_;
@@ -190,22 +234,32 @@ EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis,
   out[3] = green.second, out[4] = blue.first, out[5] = blue.second;
 }
 
+// More rows are read side by side than a prefetcher follows.
+template <bool kPlanes>
+EVENKEEL_AVX2_INLINE void PrefetchStep(const BandRows& band, uint32_t x) {
+  constexpr size_t kStepBytes = kPlanes ? kStepPixels : 3 * kStepPixels;
+  const size_t at = (kPlanes ? 1 : 3) * size_t{x};
+  if (at % 64 >= kStepBytes) return;
+  for (int c = 0; c < (kPlanes ? 3 : 1); ++c) {
+    for (const uint8_t* row : band.plane[c]) {
+      _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
+    }
+  }
+}
+
 // Makes pairs as far as there is room while those from `first` are needed.
+template <bool kPlanes>
 EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, PairRing& ring) {
-  const auto total = static_cast<uint32_t>((band.bytes / 3 + kStepPixels - 1) / kStepPixels * 2);
+  const uint32_t total = (band.width + kStepPixels - 1) / kStepPixels * kStepPairs;
   const uint32_t end = std::min(total, ring.limit(first));
   while (ring.end() < end) {
-    const size_t at = size_t{3} * 2 * ring.end();
-    uint8_t* out = ring.AddTwo();
-    if (at % 64 < kStepBytes) {  // sixteen rows are more streams than a prefetcher follows
-      for (const uint8_t* row : band.row) {
-        _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
-      }
-    }
-    if (at + kStepRead <= band.bytes) {
-      MakePairs(band.row, at, out);
+    const uint32_t x = 2 * ring.end();
+    uint8_t* out = ring.AddStep();
+    PrefetchStep<kPlanes>(band, x);
+    if (band.has_step(x)) {
+      MakePairs<kPlanes>(band, x, out);
     } else {
-      MakePairs(BandTail(band, at).row, 0, out);
+      MakePairs<kPlanes>(BandTail(band, x).rows, 0, out);
     }
   }
 }
@@ -216,36 +270,36 @@ EVENKEEL_AVX2_INLINE void StoreLanes(__m256i lanes, uint32_t* low, uint32_t* hig
 }
 
 // Output `x`, or the last one where there are fewer.
-template <bool kSplit>
+template <bool kSplit, bool kPlanes>
 EVENKEEL_AVX2_INLINE void FilterOne(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
                                     __m256i (&out)[6]) {
   x = std::min(x, axis.outputs() - 1);
   const uint32_t first = axis.first_group[x];
   ring.KeepFrom(first);
-  if (first + axis.num_groups[x] > ring.end()) Extend(band, first, ring);
+  if (first + axis.num_groups[x] > ring.end()) Extend<kPlanes>(band, first, ring);
   SumBand<kSplit>(ring, axis, x, out);
 }
 
 // Two outputs as bytes in words: of each channel rows 0-3 of both and 8-11 of both, then the other rows.
-template <bool kSplit>
+template <bool kSplit, bool kPlanes>
 EVENKEEL_AVX2_INLINE void FilterTwo(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
                                     __m256i (&out)[6]) {
   __m256i first[6], second[6];
-  FilterOne<kSplit>(band, axis, x, ring, first);
-  FilterOne<kSplit>(band, axis, x + 1, ring, second);
+  FilterOne<kSplit, kPlanes>(band, axis, x, ring, first);
+  FilterOne<kSplit, kPlanes>(band, axis, x + 1, ring, second);
   const __m256i most = _mm256_set1_epi16(255);
   for (int v = 0; v < 6; ++v) out[v] = _mm256_min_epu16(_mm256_packus_epi32(first[v], second[v]), most);
 }
 
-template <bool kSplit>
-EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                              BandScratch& scratch, size_t plane, uint32_t* const* out) {
-  const BandRows band(rgb, stride, rows, axis.in);
+template <bool kSplit, bool kPlanes>
+EVENKEEL_AVX2 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
+                              size_t plane, uint32_t* const* out) {
+  const BandRows band(pixels, axis.in);
   PairRing ring(scratch.groups, axis);
   for (uint32_t x = 0; x < axis.outputs(); x += 4) {
     __m256i first[6], second[6];
-    FilterTwo<kSplit>(band, axis, x, ring, first);
-    FilterTwo<kSplit>(band, axis, x + 2, ring, second);
+    FilterTwo<kSplit, kPlanes>(band, axis, x, ring, first);
+    FilterTwo<kSplit, kPlanes>(band, axis, x + 2, ring, second);
     for (int v = 0; v < 6; ++v) {  // lanes of rows 0-1 2-3 | 8-9 10-11 of two outputs, or of those 4 further
       const __m256 a = _mm256_castsi256_ps(first[v]), b = _mm256_castsi256_ps(second[v]);
       const size_t to = plane * (v / 2) + x;
@@ -256,9 +310,14 @@ EVENKEEL_AVX2 void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, 
   }
 }
 
-void FilterAnyBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                   BandScratch& scratch, size_t plane, uint32_t* const* out) {
-  (axis.digits == 2 ? FilterBand<true> : FilterBand<false>)(rgb, stride, rows, axis, scratch, plane, out);
+void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
+                uint32_t* const* out) {
+  const bool split = axis.digits == 2;
+  if (band.interleaved()) {
+    (split ? FilterRows<true, false> : FilterRows<false, false>)(band, axis, scratch, plane, out);
+  } else {
+    (split ? FilterRows<true, true> : FilterRows<false, true>)(band, axis, scratch, plane, out);
+  }
 }
 
 void GroupRows(const uint8_t* const* rows, size_t count, uint32_t* out) {
@@ -367,7 +426,7 @@ EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* 
 }  // namespace
 
 const ResizeKernels* Avx2Kernels() {
-  static constexpr ResizeKernels kKernels = {WeightForm::kWords, FilterAnyBand,   GroupRows,     SplitGroup,
+  static constexpr ResizeKernels kKernels = {WeightForm::kWords, FilterBand,      GroupRows,     SplitGroup,
                                              SumAnyColumns,      SplitPlanesAvx2, JoinPlanesAvx2};
   return MayUseFasterInstructions() && __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
 }

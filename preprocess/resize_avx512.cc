@@ -1,8 +1,8 @@
 // Sixteen rows are filtered at once: a vector holds four neighbouring pixels of one channel in all of them,
 // so that every lane of every multiplication is of use and a weight is loaded once for all rows. A
 // multiplication takes bytes as they are and one digit of four weights, and adds. Rows are brought into that
-// order in steps of four pixels; what the outputs to come still need of it slides to the front. The sums of
-// four outputs are the vertical filter's lanes when they have been packed to bytes.
+// order in steps of sixteen pixels; what the outputs to come still need of it slides to the front. The sums
+// of four outputs are the vertical filter's lanes when they have been packed to bytes.
 #include "preprocess/resize_avx512.h"
 
 #ifdef __x86_64__
@@ -27,7 +27,8 @@ namespace {
 
 constexpr uint32_t kGroups = kBandRows / 4;       // of rows
 constexpr size_t kQuadBytes = 3 * 4 * kBandRows;  // four pixels in all rows and channels
-constexpr uint32_t kSlackQuads = 32;              // how far ahead they are made
+constexpr uint32_t kStepQuads = kStepPixels / kQuadPixels;
+constexpr uint32_t kSlackQuads = 8 * kStepQuads;  // how far ahead they are made
 constexpr size_t kAhead = 512;                    // bytes of a row
 static_assert(kBandRows == 16 && kColumnBlock == 64);
 
@@ -36,24 +37,50 @@ EVENKEEL_AVX512_INLINE __m128i Load128(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
 }
 
-// Four pixels of 16 rows -> R, G, B: a lane for each row. Reads 16 bytes of each row.
+// 16 bytes of rows i, i + 4, i + 8 and i + 12.
+EVENKEEL_AVX512_INLINE __m512i LoadRows(const uint8_t* const rows[kBandRows], int i, size_t at) {
+  __m512i four = _mm512_castsi128_si512(Load128(rows[i] + at));
+  four = _mm512_inserti32x4(four, Load128(rows[i + 4] + at), 1);
+  four = _mm512_inserti32x4(four, Load128(rows[i + 8] + at), 2);
+  return _mm512_inserti32x4(four, Load128(rows[i + 12] + at), 3);
+}
+
+// Four interleaved pixels of 16 rows -> R, G, B: a lane for each row. Reads 16 bytes of each row.
 EVENKEEL_AVX512_INLINE void MakeQuad(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
   // r0 r1 r2 r3 g0 g1 g2 g3 b0 b1 b2 b3
   const __m512i order =
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1));
   __m512i a[4];
-  for (int i = 0; i < 4; ++i) {
-    __m512i four = _mm512_castsi128_si512(Load128(rows[i] + at));
-    four = _mm512_inserti32x4(four, Load128(rows[i + 4] + at), 1);
-    four = _mm512_inserti32x4(four, Load128(rows[i + 8] + at), 2);
-    four = _mm512_inserti32x4(four, Load128(rows[i + 12] + at), 3);
-    a[i] = _mm512_shuffle_epi8(four, order);
-  }
+  for (int i = 0; i < 4; ++i) a[i] = _mm512_shuffle_epi8(LoadRows(rows, i, at), order);
   const __m512i rg01 = _mm512_unpacklo_epi32(a[0], a[1]), rg23 = _mm512_unpacklo_epi32(a[2], a[3]);
   const __m512i b01 = _mm512_unpackhi_epi32(a[0], a[1]), b23 = _mm512_unpackhi_epi32(a[2], a[3]);
   _mm512_store_si512(out, _mm512_unpacklo_epi64(rg01, rg23));
   _mm512_store_si512(out + 64, _mm512_unpackhi_epi64(rg01, rg23));
   _mm512_store_si512(out + 128, _mm512_unpacklo_epi64(b01, b23));
+}
+
+// Sixteen pixels of one plane of 16 rows -> that channel of four quads: rows are transposed as 32 bits.
+EVENKEEL_AVX512_INLINE void MakeChannel(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
+  const __m512i a0 = LoadRows(rows, 0, at), a1 = LoadRows(rows, 1, at);
+  const __m512i a2 = LoadRows(rows, 2, at), a3 = LoadRows(rows, 3, at);
+  const __m512i low01 = _mm512_unpacklo_epi32(a0, a1), low23 = _mm512_unpacklo_epi32(a2, a3);
+  const __m512i high01 = _mm512_unpackhi_epi32(a0, a1), high23 = _mm512_unpackhi_epi32(a2, a3);
+  _mm512_store_si512(out, _mm512_unpacklo_epi64(low01, low23));
+  _mm512_store_si512(out + kQuadBytes, _mm512_unpackhi_epi64(low01, low23));
+  _mm512_store_si512(out + 2 * kQuadBytes, _mm512_unpacklo_epi64(high01, high23));
+  _mm512_store_si512(out + 3 * kQuadBytes, _mm512_unpackhi_epi64(high01, high23));
+}
+
+// The quads of a step from pixel `x`.
+template <bool kPlanes>
+EVENKEEL_AVX512_INLINE void MakeQuads(const BandRows& band, uint32_t x, uint8_t* out) {
+  if constexpr (kPlanes) {
+    for (int c = 0; c < 3; ++c) MakeChannel(band.plane[c], x, out + 64 * c);
+  } else {
+    for (uint32_t i = 0; i < kStepQuads; ++i) {
+      MakeQuad(band.plane[0], size_t{3} * (x + kQuadPixels * i), out + kQuadBytes * i);
+    }
+  }
 }
 
 // sum += bytes * digits of weights. As an instruction: from the intrinsic GCC 12 makes copies of the sums and
@@ -101,35 +128,44 @@ EVENKEEL_AVX512_INLINE void SumQuads(const uint8_t* quads, const AxisWeights& ax
 
 using QuadWindow = GroupWindow<uint8_t, kQuadBytes>;
 
-// Makes quads until `needed` are there; those before `first` may go.
-EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t needed, QuadWindow& window) {
-  window.MakeRoom(first, needed);
-  const auto total = static_cast<uint32_t>((band.bytes + kStepBytes - 1) / kStepBytes);
-  const uint32_t end = std::min(total, window.begin + window.capacity);
-  for (; window.end < end; ++window.end) {
-    const size_t at = size_t{kStepBytes} * window.end;
-    uint8_t* out = window.next();
-    if (at % 64 < kStepBytes) {  // sixteen rows are more streams than a prefetcher follows
-      for (const uint8_t* row : band.row) {
-        _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
-      }
+// More rows are read side by side than a prefetcher follows.
+template <bool kPlanes>
+EVENKEEL_AVX512_INLINE void PrefetchStep(const BandRows& band, uint32_t x) {
+  constexpr size_t kStepBytes = kPlanes ? kStepPixels : 3 * kStepPixels;
+  const size_t at = (kPlanes ? 1 : 3) * size_t{x};
+  if (at % 64 >= kStepBytes) return;
+  for (int c = 0; c < (kPlanes ? 3 : 1); ++c) {
+    for (const uint8_t* row : band.plane[c]) {
+      _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
     }
-    if (at + kStepRead <= band.bytes) {
-      MakeQuad(band.row, at, out);
-      continue;
-    }
-    MakeQuad(BandTail(band, at).row, 0, out);
   }
 }
 
-template <int kDigits>
-EVENKEEL_AVX512 void FilterDigits(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                                  BandScratch& scratch, size_t plane, uint32_t* const* out) {
-  const BandRows band(rgb, stride, rows, axis.in);
+// Makes quads until `needed` are there; those before `first` may go.
+template <bool kPlanes>
+EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t needed, QuadWindow& window) {
+  window.MakeRoom(first, (needed + kStepQuads - 1) / kStepQuads * kStepQuads);
+  const uint32_t total = (band.width + kStepPixels - 1) / kStepPixels * kStepQuads;
+  const uint32_t end = std::min(total, window.begin + window.capacity);
+  for (; window.end + kStepQuads <= end; window.end += kStepQuads) {
+    const uint32_t x = kQuadPixels * window.end;
+    PrefetchStep<kPlanes>(band, x);
+    if (band.has_step(x)) {
+      MakeQuads<kPlanes>(band, x, window.next());
+    } else {
+      MakeQuads<kPlanes>(BandTail(band, x).rows, 0, window.next());
+    }
+  }
+}
+
+template <int kDigits, bool kPlanes>
+EVENKEEL_AVX512 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
+                                size_t plane, uint32_t* const* out) {
+  const BandRows band(pixels, axis.in);
   QuadWindow window;
-  window.capacity = axis.groups_per_output + kSlackQuads;
+  window.capacity = axis.groups_per_output + kStepQuads - 1 + kSlackQuads;
   window.values = scratch.groups.Get<uint8_t>(window.capacity * kQuadBytes);
-  window.begin = window.end = axis.first_group[0];
+  window.begin = window.end = axis.first_group[0] / kStepQuads * kStepQuads;
   const uint32_t outputs = axis.outputs();
   for (uint32_t x = 0; x < outputs; x += 4) {
     __m512i pairs[2][3];  // of outputs, as 16 bits
@@ -138,7 +174,7 @@ EVENKEEL_AVX512 void FilterDigits(const uint8_t* rgb, size_t stride, uint32_t ro
       for (uint32_t i = 0; i < 2; ++i) {
         const uint32_t at = std::min(x + 2 * pair + i, outputs - 1);
         const uint32_t first = axis.first_group[at], needed = first + axis.num_groups[at];
-        if (needed > window.end) Extend(band, first, needed, window);
+        if (needed > window.end) Extend<kPlanes>(band, first, needed, window);
         SumQuads<kDigits>(window.at(first), axis, at, sums[i]);
       }
       for (int c = 0; c < 3; ++c) pairs[pair][c] = _mm512_packs_epi32(sums[0][c], sums[1][c]);
@@ -155,9 +191,14 @@ EVENKEEL_AVX512 void FilterDigits(const uint8_t* rgb, size_t stride, uint32_t ro
   }
 }
 
-void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                BandScratch& scratch, size_t plane, uint32_t* const* out) {
-  (axis.digits == 2 ? FilterDigits<2> : FilterDigits<3>)(rgb, stride, rows, axis, scratch, plane, out);
+void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
+                uint32_t* const* out) {
+  const bool two = axis.digits == 2;
+  if (band.interleaved()) {
+    (two ? FilterRows<2, false> : FilterRows<3, false>)(band, axis, scratch, plane, out);
+  } else {
+    (two ? FilterRows<2, true> : FilterRows<3, true>)(band, axis, scratch, plane, out);
+  }
 }
 
 template <int kDigits>

@@ -11,31 +11,48 @@
 
 namespace evenkeel {
 
-inline constexpr uint32_t kStepPixels = 4;  // brought into a vector's order at once
-inline constexpr uint32_t kStepBytes = 3 * kStepPixels;
-inline constexpr size_t kStepRead = 16;  // bytes that a step reads of each row
+inline constexpr uint32_t kStepPixels = 16;  // brought into a vector's order at once
+inline constexpr uint32_t kQuadPixels = 4;   // interleaved ones that 16 bytes hold
 
-// The RGB rows of a band. Where there are fewer, the last one stands for those that are missing.
+// The rows of a band. Where there are fewer, the last one stands for those that are missing. Of interleaved
+// rows only the first plane counts.
 struct BandRows {
-  BandRows(const uint8_t* rgb, size_t stride, uint32_t rows, uint32_t width) : bytes(size_t{3} * width) {
-    for (uint32_t r = 0; r < kBandRows; ++r) row[r] = rgb + stride * std::min(r, rows - 1);
+  BandRows(const PixelBand& band, uint32_t width) : step(band.step), width(width) {
+    for (uint32_t r = 0; r < kBandRows; ++r) {
+      const size_t to = band.stride * std::min(r, band.rows - 1);
+      for (uint32_t c = 0; c < 3; ++c) plane[c][r] = band.plane[c] + to;
+    }
   }
-  const uint8_t* row[kBandRows];
-  size_t bytes;  // of a row
+  // Whether all that a step from pixel `x` reads lies in the rows: 16 bytes of each plane, or of each quad.
+  bool has_step(uint32_t x) const {
+    const uint32_t pixels_read = step == 1 ? kStepPixels : kStepPixels + 2;
+    return x + pixels_read <= width;
+  }
+
+  const uint8_t* plane[3][kBandRows];
+  uint32_t step;
+  uint32_t width;
 };
 
-// The last pixels of a band's rows from byte `at`, in memory of which a whole step can be read.
-struct BandTail {
-  BandTail(const BandRows& band, size_t at) {
-    for (uint32_t r = 0; r < kBandRows; ++r) {
-      std::memcpy(bytes[r], band.row[r] + at, std::min<size_t>(kStepBytes, band.bytes - at));
-      row[r] = bytes[r];
+// The last pixels of a band's rows from pixel `x`, in memory of which a whole step can be read.
+class BandTail {
+ public:
+  BandTail(const BandRows& band, uint32_t x) : rows(PixelBand{{}, 0, kBandRows, band.step}, band.width - x) {
+    const size_t count = std::min(kStepPixels, band.width - x) * band.step;
+    for (uint32_t c = 0; c < (band.step == 1 ? 3u : 1u); ++c) {
+      for (uint32_t r = 0; r < kBandRows; ++r) {
+        std::memcpy(bytes_[c][r], band.plane[c][r] + size_t{band.step} * x, count);
+        rows.plane[c][r] = bytes_[c][r];
+      }
     }
   }
   BandTail(const BandTail&) = delete;
   BandTail& operator=(const BandTail&) = delete;
-  uint8_t bytes[kBandRows][kStepRead] = {};
-  const uint8_t* row[kBandRows];
+
+  BandRows rows;
+
+ private:
+  uint8_t bytes_[3][kBandRows][64] = {};
 };
 
 // The groups of a band's pixels that the outputs to come need: [begin, end), kValues of T each.

@@ -18,18 +18,18 @@ uint8_t Clip(uint32_t sum, int shift) {
 uint8_t* BytesOf(uint32_t* lane) { return reinterpret_cast<uint8_t*>(lane); }
 const uint8_t* BytesOf(const uint32_t* lane) { return reinterpret_cast<const uint8_t*>(lane); }
 
-void FilterBand(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis, BandScratch&,
-                size_t plane, uint32_t* const* out) {
+void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch&, size_t plane,
+                uint32_t* const* out) {
   for (uint32_t x = 0; x < axis.outputs(); ++x) {
     const uint32_t first = kGroup * axis.first_group[x];
     const uint32_t taps = std::min(kGroup * axis.num_groups[x], axis.in - first);
     const int32_t* weights = axis.values_of(x);
-    for (uint32_t r = 0; r < rows; ++r) {
-      const uint8_t* pixel = rgb + stride * r + size_t{3} * first;
+    for (uint32_t r = 0; r < band.rows; ++r) {
+      const size_t from = band.stride * r + size_t{band.step} * first;
       uint32_t sums[3] = {};
-      for (uint32_t k = 0; k < taps; ++k, pixel += 3) {
+      for (uint32_t k = 0; k < taps; ++k) {
         const auto weight = static_cast<uint32_t>(weights[k]);
-        for (int c = 0; c < 3; ++c) sums[c] += pixel[c] * weight;
+        for (int c = 0; c < 3; ++c) sums[c] += band.plane[c][from + band.step * k] * weight;
       }
       for (uint32_t c = 0; c < 3; ++c) {
         BytesOf(out[r / kGroup] + c * plane + x)[r % kGroup] = Clip(sums[c] + axis.half, axis.shift);

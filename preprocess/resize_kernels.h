@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "preprocess/axis_weights.h"
+#include "preprocess/resize.h"
 
 namespace evenkeel {
 
@@ -41,12 +42,11 @@ struct BandScratch {
 
 struct ResizeKernels {
   WeightForm form;
-  // The horizontal filter for up to kBandRows rows of interleaved RGB, `stride` bytes apart, axis.in pixels
-  // wide. Rows that are not there are any. out[i]: the lanes of rows i * group to (i + 1) * group, i <
-  // kBandRows / group: three planes of axis.outputs() columns that begin `plane` lanes apart, a multiple
-  // of 4.
-  void (*filter_band)(const uint8_t* rgb, size_t stride, uint32_t rows, const AxisWeights& axis,
-                      BandScratch& scratch, size_t plane, uint32_t* const* out);
+  // The horizontal filter for up to kBandRows rows, axis.in pixels wide. Rows that are not there are any.
+  // out[i]: the lanes of rows i * group to (i + 1) * group, i < kBandRows / group: three planes of
+  // axis.outputs() columns that begin `plane` lanes apart, a multiple of 4.
+  void (*filter_band)(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
+                      uint32_t* const* out);
   // The lanes of a group of rows of `count` bytes.
   void (*group_rows)(const uint8_t* const* rows, size_t count, uint32_t* out);
   // And the rows again.

@@ -15,6 +15,14 @@ bool ColumnsFirst(const ResizePlan& plan) {
   return less_high > 0 && less_high > 2 * less_wide;
 }
 
+// Rows whose planes of `width` bytes lie one after another.
+PixelBand PlanarBand(const uint8_t* planes, size_t width, uint32_t rows) {
+  return {{planes, planes + width, planes + 2 * width}, 3 * width, rows, 1};
+}
+PlanarRow RowOf(const uint8_t* planes, size_t plane, uint32_t left, uint32_t width) {
+  return {{planes + left, planes + plane + left, planes + 2 * plane + left}, width};
+}
+
 }  // namespace
 
 void RowResizer::Filter::Set(const Axis& wanted, WeightForm form) {
@@ -23,9 +31,22 @@ void RowResizer::Filter::Set(const Axis& wanted, WeightForm form) {
   axis = wanted;
 }
 
-void RowResizer::RowBand::Add(const uint8_t* from, size_t row_bytes) {
+void RowResizer::RowBand::Add(const PixelBand& row, uint32_t width) {
+  const size_t row_bytes = size_t{3} * width;
   if (bytes.size() < row_bytes * kBandRows) bytes.resize(row_bytes * kBandRows);
-  std::memcpy(bytes.data() + row_bytes * rows++, from, row_bytes);
+  uint8_t* to = bytes.data() + row_bytes * rows++;
+  step = row.step;
+  if (row.interleaved()) {
+    std::memcpy(to, row.plane[0], row_bytes);
+  } else {
+    for (uint32_t c = 0; c < 3; ++c) std::memcpy(to + size_t{c} * width, row.plane[c], width);
+  }
+}
+
+PixelBand RowResizer::RowBand::Take(uint32_t width) {
+  const uint32_t count = std::exchange(rows, 0);
+  if (step == 3) return InterleavedBand(bytes.data(), size_t{3} * width, count);
+  return PlanarBand(bytes.data(), width, count);
 }
 
 void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
@@ -63,75 +84,97 @@ void RowResizer::StartColumns() {
   ring_.wanted.resize(ring_.capacity);
 }
 
-void RowResizer::Feed(const uint8_t* rgb, size_t stride, uint32_t rows) {
-  const size_t row_bytes = size_t{3} * plan_.in.width;
-  while (rows > 0) {
-    uint32_t count = std::min(kBandRows, rows);
+void RowResizer::Feed(const PixelBand& band) {
+  const uint32_t width = plan_.in.width;
+  for (uint32_t done = 0; done < band.rows;) {
+    uint32_t count = std::min(kBandRows, band.rows - done);
     const bool whole_band = fed_.rows == 0 && (count == kBandRows || arrived_ + count == plan_.in.height);
     if (!whole_band) count = 1;
     arrived_ += count;
+    const PixelBand next = band.From(done, count);
     if (whole_band) {
-      TakeBand(rgb, stride, count);
+      TakeBand(next);
     } else {
-      fed_.Add(rgb, row_bytes);
-      if (fed_.rows == kBandRows || complete()) {
-        TakeBand(fed_.bytes.data(), row_bytes, std::exchange(fed_.rows, 0));
-      }
+      fed_.Add(next, width);
+      if (fed_.rows == kBandRows || complete()) TakeBand(fed_.Take(width));
     }
-    rgb += stride * count;
-    rows -= count;
+    done += count;
   }
 }
 
-void RowResizer::TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) {
+void RowResizer::TakeBand(const PixelBand& band) {
   switch (order_) {
-    case Order::kNothing:
-      for (uint32_t r = 0; r < rows; ++r) DeliverInterleaved(rgb + stride * r);
+    case Order::kNothing: {
+      const PixelBand planes = Planes(band);
+      for (uint32_t r = 0; r < planes.rows; ++r) {
+        if (skipped_++ < plan_.top) continue;
+        const PixelBand row = planes.From(r, 1);
+        Deliver({{row.plane[0] + plan_.left, row.plane[1] + plan_.left, row.plane[2] + plan_.left},
+                 plan_.window.width});
+      }
       break;
+    }
     case Order::kRows:
-      FilterRows(rgb, stride, rows);
+      FilterRows(band);
       break;
     case Order::kRowsThenColumns:
-      FilterRowsToRing(rgb, stride, rows);
+      FilterRowsToRing(band);
       break;
     case Order::kColumns:
     case Order::kColumnsThenRows:
-      PutIntoRing(rgb, stride, rows);
+      PutIntoRing(Planes(band));
       break;
   }
 }
 
-void RowResizer::FilterRows(const uint8_t* rgb, size_t stride, uint32_t rows) {
+PixelBand RowResizer::Planes(const PixelBand& band) {
+  if (!band.interleaved()) return band;
+  const uint32_t width = plan_.in.width;
+  const size_t row_bytes = size_t{3} * width;
+  if (split_.size() < row_bytes * kBandRows) split_.resize(row_bytes * kBandRows);
+  for (uint32_t r = 0; r < band.rows; ++r) {
+    kernels_.split_planes(band.From(r, 1).plane[0], width, split_.data() + row_bytes * r);
+  }
+  return PlanarBand(split_.data(), width, band.rows);
+}
+
+void RowResizer::FilterRows(const PixelBand& band) {
   const size_t columns = 3 * plane_;
   uint32_t* lanes = lanes_.Get<uint32_t>(columns * kBandRows / group_);
   uint32_t* out[kBandRows];
   for (uint32_t i = 0; i < kBandRows / group_; ++i) out[i] = lanes + columns * i;
-  kernels_.filter_band(rgb, stride, rows, rows_.weights, scratch_, plane_, out);
-  for (uint32_t r = 0; r < rows; ++r) {
+  kernels_.filter_band(band, rows_.weights, scratch_, plane_, out);
+  for (uint32_t r = 0; r < band.rows; ++r) {
     if (r % group_ == 0) {
       uint8_t* split[kBandRows];
       for (uint32_t i = 0; i < group_; ++i) split[i] = split_.data() + columns * i;
       kernels_.split_group(out[r / group_], columns, split);
     }
     if (order_ == Order::kRows && skipped_++ < plan_.top) continue;
-    Deliver(split_.data() + columns * (r % group_), plane_);
+    Deliver(RowOf(split_.data() + columns * (r % group_), plane_, 0, plan_.window.width));
   }
 }
 
-void RowResizer::FilterRowsToRing(const uint8_t* rgb, size_t stride, uint32_t rows) {
+void RowResizer::FilterRowsToRing(const PixelBand& band) {
   uint32_t* out[kBandRows];
   for (uint32_t i = 0; i < kBandRows / group_; ++i) out[i] = ring_.group(ring_.arrived + i);
-  kernels_.filter_band(rgb, stride, rows, rows_.weights, scratch_, plane_, out);
-  ring_.arrived += (rows + group_ - 1) / group_;
+  kernels_.filter_band(band, rows_.weights, scratch_, plane_, out);
+  ring_.arrived += (band.rows + group_ - 1) / group_;
   SumReadyRows();
 }
 
-void RowResizer::PutIntoRing(const uint8_t* rgb, size_t stride, uint32_t rows) {
-  for (uint32_t first = 0; first < rows; first += group_) {
-    // Rows beyond the last are any: their weights are 0.
-    const uint8_t* from[kBandRows];
-    for (uint32_t i = 0; i < group_; ++i) from[i] = rgb + stride * std::min(first + i, rows - 1);
-    kernels_.group_rows(from, ring_.columns, ring_.group(ring_.arrived++));
+void RowResizer::PutIntoRing(const PixelBand& planes) {
+  const uint32_t width = plan_.in.width;
+  for (uint32_t first = 0; first < planes.rows; first += group_) {
+    uint32_t* lanes = ring_.group(ring_.arrived++);
+    for (uint32_t c = 0; c < 3; ++c) {
+      // Rows beyond the last are any: their weights are 0.
+      const uint8_t* from[kBandRows];
+      for (uint32_t i = 0; i < group_; ++i) {
+        from[i] = planes.plane[c] + planes.stride * std::min(first + i, planes.rows - 1);
+      }
+      kernels_.group_rows(from, width, lanes + size_t{c} * width);
+    }
   }
   SumReadyRows();
 }
@@ -145,28 +188,25 @@ void RowResizer::SumReadyRows() {
     kernels_.sum_groups(ring_.wanted.data(), weights, y, ring_.columns, ring_.output.data());
     TakeColumns(ring_.output.data());
   }
-  if (complete() && made_.rows > 0)
-    FilterRows(made_.bytes.data(), ring_.columns, std::exchange(made_.rows, 0));
+  if (complete() && made_.rows > 0) FilterRows(made_.Take(plan_.in.width));
 }
 
 void RowResizer::TakeColumns(const uint8_t* row) {
-  if (order_ == Order::kRowsThenColumns) return Deliver(row, plane_);
-  if (order_ == Order::kColumns) return DeliverInterleaved(row);
-  made_.Add(row, ring_.columns);
-  if (made_.rows == kBandRows) FilterRows(made_.bytes.data(), ring_.columns, std::exchange(made_.rows, 0));
+  const uint32_t width = plan_.in.width;
+  switch (order_) {
+    case Order::kRowsThenColumns:
+      return Deliver(RowOf(row, plane_, 0, plan_.window.width));
+    case Order::kColumns:
+      // Of an axis that is not filtered the window is cut here.
+      return Deliver(RowOf(row, width, plan_.left, plan_.window.width));
+    default:
+      made_.Add(PlanarBand(row, width, 1), width);
+      if (made_.rows == kBandRows) FilterRows(made_.Take(width));
+  }
 }
 
-void RowResizer::Deliver(const uint8_t* planes, size_t plane) {
-  if (delivered_++ >= plan_.window.height) return;
-  sink_->Take({{planes, planes + plane, planes + 2 * plane}, plan_.window.width});
-}
-
-// Of an axis that is not filtered the window is cut here.
-void RowResizer::DeliverInterleaved(const uint8_t* rgb) {
-  if (order_ == Order::kNothing && skipped_++ < plan_.top) return;
-  const uint32_t width = plan_.window.width;
-  kernels_.split_planes(rgb + size_t{3} * plan_.left, width, split_.data());
-  Deliver(split_.data(), width);
+void RowResizer::Deliver(const PlanarRow& row) {
+  if (delivered_++ < plan_.window.height) sink_->Take(row);
 }
 
 }  // namespace evenkeel

@@ -2,7 +2,7 @@
 //
 //   RowResizer resizer;
 //   resizer.Start({.in = {4000, 3000}, .out = {1148, 868}}, &sink);
-//   for (each band of rows) resizer.Feed(rgb, stride, rows);   // the sink receives rows as they are complete
+//   for (each band of rows) resizer.Feed(band);   // the sink receives rows as they are complete
 //
 // The bytes are those of the named resampler for the whole picture. Sides that stay as they are are not
 // filtered.
@@ -42,8 +42,9 @@ class RowResizer {
 
   // `sink` outlives the last Feed.
   void Start(const ResizePlan& plan, RowSink* sink);
-  // The next rows, interleaved RGB, `stride` bytes apart. plan.in.height rows in all.
-  void Feed(const uint8_t* rgb, size_t stride, uint32_t rows);
+  // The next rows, all planes or all interleaved. plan.in.height rows in all; bands of kBandRows are taken
+  // from where they are, others are collected first.
+  void Feed(const PixelBand& band);
 
  private:
   enum class Order : uint8_t { kNothing, kRows, kColumns, kRowsThenColumns, kColumnsThenRows };
@@ -66,22 +67,24 @@ class RowResizer {
     std::vector<const uint32_t*> wanted;
     uint32_t* group(uint32_t index) { return lanes + InWholeBlocks(columns) * (index % capacity); }
   };
-  // Rows that are collected until a band is complete.
+  // Rows of `width` pixels that are collected until a band is complete.
   struct RowBand {
     std::vector<uint8_t> bytes;
     uint32_t rows = 0;
-    void Add(const uint8_t* from, size_t row_bytes);
+    uint32_t step = 1;
+    void Add(const PixelBand& row, uint32_t width);
+    PixelBand Take(uint32_t width);  // valid until the next Add
   };
 
   void StartColumns();
-  void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows);
-  void FilterRows(const uint8_t* rgb, size_t stride, uint32_t rows);
-  void FilterRowsToRing(const uint8_t* rgb, size_t stride, uint32_t rows);
-  void PutIntoRing(const uint8_t* rgb, size_t stride, uint32_t rows);
+  void TakeBand(const PixelBand& band);
+  PixelBand Planes(const PixelBand& band);  // at most kBandRows rows
+  void FilterRows(const PixelBand& band);
+  void FilterRowsToRing(const PixelBand& band);
+  void PutIntoRing(const PixelBand& planes);
   void SumReadyRows();
   void TakeColumns(const uint8_t* row);  // a row that the vertical filter made
-  void Deliver(const uint8_t* planes, size_t plane);
-  void DeliverInterleaved(const uint8_t* rgb);
+  void Deliver(const PlanarRow& row);
   bool complete() const { return arrived_ == plan_.in.height; }
 
   const ResizeKernels& kernels_;
@@ -97,7 +100,7 @@ class RowResizer {
   AlignedMemory lanes_;         // of a band after the horizontal filter, where the vertical one is not next
   RowBand fed_;                 // where less than a band comes at once
   RowBand made_;                // by the vertical filter, where the horizontal one comes second
-  std::vector<uint8_t> split_;  // rows as planes
+  std::vector<uint8_t> split_;  // rows as planes, after the horizontal filter or where there is none
   uint32_t arrived_ = 0;        // source rows
   uint32_t skipped_ = 0;        // of them, above the window, where no column is filtered
   uint32_t delivered_ = 0;      // rows

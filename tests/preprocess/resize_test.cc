@@ -33,17 +33,27 @@ ImageSize AnySize(Dice& dice, uint64_t most) {
   return {1 + static_cast<uint32_t>(dice.Roll(most)), 1 + static_cast<uint32_t>(dice.Roll(most))};
 }
 
-// The plan's rows, fed in bands of changing heights.
-Rgb Streamed(ResizePath path, const ResizePlan& plan, const Rgb& in, Dice& dice) {
+// The plan's rows, fed in bands of changing heights, interleaved or as planes.
+Rgb Streamed(ResizePath path, const ResizePlan& plan, const Rgb& in, Dice& dice, bool as_planes = false) {
   const ImageSize window = plan.window == ImageSize{} ? plan.out : plan.window;
   Rgb out(window.rgb_bytes(), 0xa5);
   InterleavedRows rows(out);
   RowResizer resizer(path);
   resizer.Start(plan, &rows);
-  const size_t stride = size_t{3} * plan.in.width;
+  const uint32_t width = plan.in.width;
+  const size_t stride = size_t{3} * width, plane = size_t{width} * plan.in.height;
+  Rgb planes;
+  if (as_planes) {
+    planes.resize(in.size());
+    for (size_t i = 0; i < in.size(); ++i) planes[i % 3 * plane + i / 3] = in[i];
+  }
   for (uint32_t y = 0; y < plan.in.height;) {
-    const uint32_t count = std::min(1 + static_cast<uint32_t>(dice.Roll(20)), plan.in.height - y);
-    resizer.Feed(in.data() + stride * y, stride, count);
+    const uint32_t most = dice.Roll(2) == 0 ? 20 : kBandRows;
+    const uint32_t count =
+        std::min(most == 20 ? 1 + static_cast<uint32_t>(dice.Roll(most)) : most, plan.in.height - y);
+    const uint8_t* row = planes.data() + size_t{width} * y;
+    resizer.Feed(as_planes ? PixelBand{{row, row + plane, row + 2 * plane}, width, count, 1}
+                           : InterleavedBand(in.data() + stride * y, stride, count));
     y += count;
   }
   return out;
@@ -122,6 +132,8 @@ TEST(Resize, EveryPathAndEveryBandGiveTheBytesOfTheDefinition) {
   Dice dice(11);
   for (int round = 0; round < 60; ++round) {
     ResizePlan plan{.in = AnySize(dice, 150), .out = AnySize(dice, 110)};
+    if (round % 4 == 0)
+      plan.in.width = 200 + static_cast<uint32_t>(dice.Roll(800));  // several turns of a ring
     if (round % 7 == 0) plan.out.width = plan.in.width;
     if (round % 9 == 0) plan.out.height = plan.in.height;
     plan.filter = kFilters[round % 3];
@@ -129,8 +141,10 @@ TEST(Resize, EveryPathAndEveryBandGiveTheBytesOfTheDefinition) {
     const Rgb in = Noise(dice, plan.in);
     const Rgb expected = Plain(plan, in);
     for (ResizePath path : {ResizePath::kBest, ResizePath::kAvx2, ResizePath::kPortable}) {
-      ASSERT_EQ(Streamed(path, plan, in, dice), expected)
-          << plan.in.width << "x" << plan.in.height << " -> " << plan.out.width << "x" << plan.out.height;
+      for (bool as_planes : {false, true}) {
+        ASSERT_EQ(Streamed(path, plan, in, dice, as_planes), expected)
+            << plan.in.width << "x" << plan.in.height << " -> " << plan.out.width << "x" << plan.out.height;
+      }
     }
   }
 }
@@ -159,13 +173,14 @@ TEST(Resize, AWindowIsThatPartOfTheWhole) {
     if (round % 5 == 0) plan.out.width = plan.in.width;
     if (round % 7 == 0) plan.out.height = plan.in.height;
     plan.resampler = kResamplers[round % 3];
+    const bool as_planes = round % 2 == 0;
     const Rgb in = Noise(dice, plan.in);
     const Rgb whole = Streamed(ResizePath::kBest, plan, in, dice);
     plan.left = static_cast<uint32_t>(dice.Roll(plan.out.width));
     plan.top = static_cast<uint32_t>(dice.Roll(plan.out.height));
     plan.window = {1 + static_cast<uint32_t>(dice.Roll(plan.out.width - plan.left)),
                    1 + static_cast<uint32_t>(dice.Roll(plan.out.height - plan.top))};
-    const Rgb part = Streamed(ResizePath::kBest, plan, in, dice);
+    const Rgb part = Streamed(ResizePath::kBest, plan, in, dice, as_planes);
     for (uint32_t y = 0; y < plan.window.height; ++y) {
       const auto row = whole.begin() + (size_t{plan.top + y} * plan.out.width + plan.left) * 3;
       ASSERT_TRUE(std::equal(row, row + size_t{3} * plan.window.width,

@@ -1,0 +1,124 @@
+#include "preprocess/ycc_bands.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace evenkeel {
+namespace {
+
+constexpr size_t kLine = 64;  // of the cache
+
+// Before and behind a row of chroma: its edges once more, and what a block may read.
+constexpr size_t kMargin = kLine;
+
+constexpr size_t InLines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+}  // namespace
+
+void YccBands::Start(const YccShape& shape, BandSink* sink) {
+  shape_ = shape, sink_ = sink, first_ = 0;
+  const ImageSize size = shape.size;
+  chroma_ = {shape.halved_width ? (size.width + 1) / 2 : size.width,
+             shape.halved_height ? (size.height + 1) / 2 : size.height};
+  chroma_lines_ = shape.halved_height ? shape.lines / 2 : shape.lines;
+  // Planes are an odd number of cache lines apart: all rows of a band are read side by side.
+  pitch_ = InLines(std::max<size_t>(shape.luma_bytes, size.width)) | kLine;
+  stride_ = shape.grey ? pitch_ : 3 * pitch_;
+  band_ = band_memory_.Get(stride_ * kBandRows);
+  if (shape.grey) return PointRowsIntoBand();
+  StartPlane(shape.lines, shape.luma_bytes, &planes_[0]);
+  for (int c : {1, 2}) StartPlane(chroma_lines_, shape.chroma_bytes, &planes_[c]);
+  if (!shape.halved_width) return;
+  const size_t columns = chroma_.width + 2 + kMargin;
+  int16_t* sums = sums_memory_.GetAs<int16_t>(4 * columns).data();
+  upper_ = {sums, sums + columns}, lower_ = {sums + 2 * columns, sums + 3 * columns};
+}
+
+void YccBands::StartPlane(uint32_t count, size_t row_bytes, Plane* plane) {
+  const size_t stride = kMargin + InLines(row_bytes) + kMargin;
+  plane->before = plane->memory.Get(stride * (count + 1)) + kMargin;
+  for (uint32_t i = 0; i < count; ++i) plane->rows[i] = plane->before + stride * (i + 1);
+}
+
+void YccBands::PointRowsIntoBand() {
+  for (uint32_t i = 0; i < shape_.lines; ++i) planes_[0].rows[i] = band_row(first_ + i);
+}
+
+void YccBands::Take() {
+  const uint32_t end = std::min(first_ + shape_.lines, shape_.size.height);
+  for (int c : {1, 2}) {
+    if (!shape_.halved_width) break;
+    for (uint32_t i = 0; i < chroma_lines_; ++i) {
+      uint8_t* row = planes_[c].rows[i];
+      row[-1] = row[0], row[chroma_.width] = row[chroma_.width - 1];
+    }
+  }
+  shape_.halved_height ? TakeRowsOfHalvedHeight(end) : TakeRows(end);
+  first_ += shape_.lines;
+  if (shape_.grey) PointRowsIntoBand();
+}
+
+void YccBands::TakeRows(uint32_t end) {
+  for (uint32_t y = first_; y < end; ++y) {
+    const uint8_t* const cb = planes_[1].rows[y - first_];
+    const uint8_t* const cr = planes_[2].rows[y - first_];
+    if (shape_.halved_width) {
+      kernels_.sum_row(cb - 1, chroma_.width + 2, upper_.cb);
+      kernels_.sum_row(cr - 1, chroma_.width + 2, upper_.cr);
+      PutHalved(y, upper_, kOneRowRounding);
+    } else if (!shape_.grey) {
+      uint8_t* const rgb = band_row(y);
+      uint8_t* const out[] = {rgb, rgb + pitch_, rgb + 2 * pitch_};
+      kernels_.full_to_rgb(luma_row(y), cb, cr, shape_.size.width, out);
+    }
+    Done(y);
+  }
+}
+
+// Between two rows of chroma lie two of pixels, one nearer to each of them; above the first one and below the
+// last one lies one, and it has nothing else.
+void YccBands::TakeRowsOfHalvedHeight(uint32_t end) {
+  const bool last = end == shape_.size.height;
+  const uint32_t from = first_ / 2, to = last ? chroma_.height : (first_ + shape_.lines) / 2 - 1;
+  for (uint32_t below = from; below <= to; ++below) {
+    for (int c : {1, 2}) {
+      const uint8_t* upper = halved_row(planes_[c], below == 0 ? 0 : below - 1);
+      const uint8_t* lower = halved_row(planes_[c], std::min(below, chroma_.height - 1));
+      kernels_.sum_rows(upper - 1, lower - 1, chroma_.width + 2, c == 1 ? upper_.cb : upper_.cr,
+                        c == 1 ? lower_.cb : lower_.cr);
+    }
+    const uint32_t y = 2 * below;
+    if (below > 0 && y - 1 < shape_.size.height) {
+      PutHalved(y - 1, upper_, kTwoRowsRounding);
+      Done(y - 1);
+    }
+    if (below < chroma_.height) {
+      PutHalved(y, lower_, kTwoRowsRounding);
+      Done(y);
+    }
+  }
+  std::swap(planes_[0].before, planes_[0].rows[shape_.lines - 1]);
+  for (int c : {1, 2}) std::swap(planes_[c].before, planes_[c].rows[chroma_lines_ - 1]);
+}
+
+const uint8_t* YccBands::luma_row(uint32_t y) const {
+  return y < first_ ? planes_[0].before : planes_[0].rows[y - first_];
+}
+
+const uint8_t* YccBands::halved_row(const Plane& plane, uint32_t row) const {
+  return row < first_ / 2 ? plane.before : plane.rows[row - first_ / 2];
+}
+
+void YccBands::PutHalved(uint32_t y, const Sums& sums, const ChromaRounding& rounding) {
+  uint8_t* const rgb = band_row(y);
+  uint8_t* const out[] = {rgb, rgb + pitch_, rgb + 2 * pitch_};
+  kernels_.halved_to_rgb(luma_row(y), {sums.cb, sums.cr}, rounding, shape_.size.width, out);
+}
+
+void YccBands::Done(uint32_t y) {
+  if (y % kBandRows != kBandRows - 1 && y + 1 != shape_.size.height) return;
+  const size_t plane = shape_.grey ? 0 : pitch_;
+  sink_->TakeBand(PixelBand{{band_, band_ + plane, band_ + 2 * plane}, stride_, y % kBandRows + 1, 1});
+}
+
+}  // namespace evenkeel

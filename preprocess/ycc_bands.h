@@ -1,0 +1,87 @@
+// A JPEG's planes, as its decoder gives them a few rows at a time, to bands of RGB planes.
+//
+//   bands.Start(shape, &sink);
+//   while (rows are left) {
+//     // The decoder writes shape.lines rows of luma to bands.rows(0), and the chroma that belongs to them to
+//     // rows(1) and rows(2).
+//     bands.Take();   // the sink receives bands of kBandRows rows, and the last one, as they are complete
+//   }
+//
+// Where chroma has half the height, the last row waits for the chroma below it.
+//
+// Thread safety: none; memory is reused from picture to picture.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "preprocess/image.h"
+#include "preprocess/resize.h"
+#include "preprocess/scratch.h"
+#include "preprocess/ycc_rows.h"
+
+namespace evenkeel {
+
+struct YccShape {
+  ImageSize size;
+  uint32_t lines = kBandRows;  // rows that come at once: a divisor of kBandRows, even with halved_height
+  bool grey = false;           // no chroma
+  // Sides of which chroma has half, rounded up; of a halved width at least 2 columns.
+  bool halved_width = false;
+  bool halved_height = false;  // only together with the width
+  // Bytes that the decoder writes of a row.
+  size_t luma_bytes = 0;
+  size_t chroma_bytes = 0;
+};
+
+class YccBands {
+ public:
+  explicit YccBands(YccPath path = YccPath::kFastest) : kernels_(YccKernelsOf(path)) {}
+  YccBands(const YccBands&) = delete;
+  YccBands& operator=(const YccBands&) = delete;
+
+  // `sink` outlives the last Take.
+  void Start(const YccShape& shape, BandSink* sink);
+  // Where the next rows of a component go, until Take().
+  uint8_t** rows(int component) { return planes_[component].rows; }
+  void Take();
+
+ private:
+  // The rows of a component that come, and the last one of those before.
+  struct Plane {
+    uint8_t* rows[kBandRows];
+    uint8_t* before;
+    ScratchBytes memory;
+  };
+  // What halved chroma gives for a row of pixels.
+  struct Sums {
+    int16_t* cb;
+    int16_t* cr;
+  };
+
+  void StartPlane(uint32_t count, size_t row_bytes, Plane* plane);
+  void TakeRows(uint32_t end);
+  void TakeRowsOfHalvedHeight(uint32_t end);
+  const uint8_t* luma_row(uint32_t y) const;
+  const uint8_t* halved_row(const Plane& plane, uint32_t row) const;
+  void PutHalved(uint32_t y, const Sums& sums, const ChromaRounding& rounding);
+  uint8_t* band_row(uint32_t y) const { return band_ + stride_ * (y % kBandRows); }
+  void PointRowsIntoBand();
+  void Done(uint32_t y);  // the row is in the band
+
+  const YccKernels& kernels_;
+  YccShape shape_;
+  BandSink* sink_ = nullptr;
+  uint32_t first_ = 0;  // of the rows that come
+  uint32_t chroma_lines_ = 0;
+  ImageSize chroma_;
+  Plane planes_[3];
+  ScratchBytes sums_memory_;
+  Sums upper_{}, lower_{};
+  ScratchBytes band_memory_;
+  uint8_t* band_ = nullptr;
+  size_t pitch_ = 0;   // from plane to plane
+  size_t stride_ = 0;  // from row to row
+};
+
+}  // namespace evenkeel
