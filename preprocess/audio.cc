@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kMaxChannels = 64;
 
-// Integer decoders, libopus and libvorbis: those that give the same samples on every CPU (docs/safety.md has
-// how that is made sure). FFmpeg's own float decoders are not among them.
+// Decoders that give the same samples on every CPU (docs/safety.md has how that is made sure), in floats
+// where a codec has them.
 absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
   switch (id) {
     case AV_CODEC_ID_PCM_S16LE:
@@ -55,15 +55,15 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
     case AV_CODEC_ID_ALAC:
       return "alac";
     case AV_CODEC_ID_MP3:
-      return "mp3";
+      return "mp3float";
     case AV_CODEC_ID_AAC:
-      return "aac_fixed";
+      return "aac";
     case AV_CODEC_ID_AC3:
-      return "ac3_fixed";
+      return "ac3";
     case AV_CODEC_ID_OPUS:
       return "libopus";
     case AV_CODEC_ID_VORBIS:
-      return "libvorbis";
+      return "vorbis";
     default:
       return absl::UnimplementedError(
           absl::StrCat("audio codec '", avcodec_get_name(id),
@@ -137,18 +137,15 @@ class SampleCount {
     const uint64_t samples = std::min(samples_of_.Of(packet), kMostOfAPacket);
     if ((packet.flags & AV_PKT_FLAG_DISCARD) != 0) return;
     SkippedSamples skip = SkippedOf(packet);
-    if (std::exchange(first_, false)) {
-      first_pts_ = packet.pts;
-      skip.begin = std::max(skip.begin, samples_of_.dropped_first());
-    }
-    carried_ += samples;
-    skipped_ += skip.begin;
+    if (number_ == 0) skip.begin = std::max(skip.begin, samples_of_.dropped_first());
     if (samples_of_.ends_by_time()) {
-      sane_ &= packet.pts > -kSanePts && packet.pts < kSanePts;
-      if (sane_) end_ = packet.pts + static_cast<int64_t>(samples) - static_cast<int64_t>(skip.end);
+      AddTime(packet, samples, skip);
     } else if (!samples_of_.ends_by_duration()) {  // which is without what is dropped at the end
       dropped_last_ += skip.end;
     }
+    ++number_;
+    carried_ += samples;
+    skipped_ += skip.begin;
   }
 
   bool ends_by_duration() const { return samples_of_.ends_by_duration(); }
@@ -157,17 +154,28 @@ class SampleCount {
   uint64_t carried() const { return carried_ - std::min(carried_, skipped_); }
   uint64_t shown() const {
     uint64_t shown = carried() - std::min(carried(), dropped_last_);
-    const int64_t by_time = sane_ ? end_ - std::max<int64_t>(first_pts_, 0) : 0;
+    const int64_t by_time = sane_ ? end_ - begin_ : 0;
     return samples_of_.ends_by_time() && by_time > 0 ? std::min(shown, static_cast<uint64_t>(by_time))
                                                      : shown;
   }
 
  private:
+  // The first packet of a stream delivers nothing, whatever its duration: the second one's time is when the
+  // sound begins. But where all is on one page, FFmpeg numbers from the first packet, at zero.
+  void AddTime(const AVPacket& packet, uint64_t samples, const SkippedSamples& skip) {
+    // A packet of which nothing is shown has no time: it continues the one before.
+    const int64_t time = packet.pts == AV_NOPTS_VALUE ? end_ : packet.pts;
+    sane_ &= time > -kSanePts && time < kSanePts;
+    if (!sane_) return;
+    if (number_ == 0 || (number_ == 1 && begin_ != 0)) begin_ = time;
+    end_ = time + static_cast<int64_t>(samples) - static_cast<int64_t>(skip.end);
+  }
+
   PacketSamples samples_of_;
   uint64_t carried_ = 0, skipped_ = 0, dropped_last_ = 0;
-  bool first_ = true, sane_ = true;
-  int64_t first_pts_ = 0;
-  int64_t end_ = 0;
+  uint64_t number_ = 0;  // of the next packet
+  bool sane_ = true;
+  int64_t begin_ = 0, end_ = 0;  // times, where they count
 };
 
 absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
@@ -354,6 +362,14 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
     return absl::InvalidArgumentError("audio without rate or channels");
   if (channels > kMaxChannels)
     return absl::ResourceExhaustedError(absl::StrCat("audio of ", channels, " channels"));
+  // Whose table of MPEG-2's bands at this rate has 330 for 332: noise from 48 kbit/s on.
+  constexpr unsigned kRightBandsSince = AV_VERSION_INT(60, 31, 0);  // FFmpeg 6.1
+  if (parameters.codec_id == AV_CODEC_ID_MP3 && parameters.sample_rate == 24000 &&
+      avcodec_version() < kRightBandsSince) {
+    return absl::UnimplementedError(
+        "MP3 of 24000 Hz: this FFmpeg decodes it wrongly, releases since 6.1 do not; recode it, or link a "
+        "newer one");
+  }
   if (!IsTestedRate(parameters.sample_rate)) {
     return absl::UnimplementedError(
         absl::StrCat("audio of ", parameters.sample_rate,

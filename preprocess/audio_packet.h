@@ -24,7 +24,7 @@ class PacketSamples {
 
   // What the decoder itself drops at the beginning (Opus' pre-skip).
   uint64_t dropped_first() const { return dropped_first_; }
-  // The packets' times count samples from the first one shown, and say where the last one ends (Ogg Vorbis,
+  // The packets' times count samples, and say where the last one ends (Ogg Vorbis,
   // whose demuxer takes the end of a short file for longer than it is).
   bool ends_by_time() const { return codec_ == AV_CODEC_ID_VORBIS && exact_durations_; }
   // The container's durations say where the last packet's samples end; the decoder gives the whole packet.

@@ -128,8 +128,7 @@ absl::Status Prepare() {
 
 // Only to learn parameters from the first packets; what is delivered comes from OpenDecoder.
 constexpr char kProbeCodecs[] =
-    "h264,hevc,mpeg4,mjpeg,vp8,vp9,libdav1d,cinepak,aac,aac_fixed,ac3,ac3_fixed,mp3,mp3float,flac,alac,opus,"
-    "libopus,vorbis,libvorbis,"
+    "h264,hevc,mpeg4,mjpeg,vp8,vp9,libdav1d,cinepak,aac,ac3,mp3float,flac,alac,opus,libopus,vorbis,"
     "pcm_s16le,pcm_s16be,pcm_u8,pcm_s8,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
     "pcm_mulaw,pcm_alaw";
 
@@ -303,6 +302,8 @@ absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const 
   context->flags |= AV_CODEC_FLAG_BITEXACT;
   context->idct_algo = FF_IDCT_SIMPLE;
   context->max_pixels = static_cast<int64_t>(limits.max_video_pixels);
+  // libopus would be asked for 16 bits.
+  if (codec->id == AV_CODEC_ID_OPUS) context->request_sample_fmt = AV_SAMPLE_FMT_FLT;
   // A frame whose checksum is wrong is damaged, whatever its samples look like.
   if (codec->id == AV_CODEC_ID_FLAC) context->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE;
   code = avcodec_open2(context.get(), codec, nullptr);

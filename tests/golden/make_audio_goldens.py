@@ -64,11 +64,13 @@ def main():
         ("pcm_mulaw -ar 8000 -ac 1", "mulaw.wav"),
         ("pcm_f32le", "float.wav"),
         ("libvorbis", "stereo.ogg"),
+        ("libvorbis -page_duration 40000", "pages.ogg"),
         ("libvorbis", "vorbis.mka"),
         ("libopus -ar 48000", "opus.webm"),
         ("flac", "flac.mka"),
         ("aac", "aac.mka"),
         ("libmp3lame -q:a 6 -write_xing 0 -id3v2_version 0", "variable.mp3"),
+        ("libmp3lame -ar 24000", "24-khz.mp3"),
         ("adpcm_ima_wav", "refused.wav"),
     ):
         command = ["ffmpeg", "-v", "error", "-y", "-i", OUT / "stereo.wav", "-bitexact", "-b:a", "48k", "-c:a"]
