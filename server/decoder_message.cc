@@ -42,6 +42,20 @@ absl::Status DecoderReply::status() const {
   return absl::Status(known, absl::string_view(text.data(), text.size()));
 }
 
+absl::Status CheckFacts(const MediaFacts& facts, Medium asked) {
+  if (facts.medium != asked) {
+    return absl::InternalError("a decoder process told the facts of another medium than it was asked for");
+  }
+  const bool has_pixels =
+      facts.width > 0 && facts.height > 0 && facts.rotation % 90 == 0 && facts.rotation < 360;
+  const bool has_frames = facts.num_frames > 0 && facts.fps_num > 0 && facts.fps_den > 0;
+  const bool has_samples = facts.sample_rate > 0 && facts.channels > 0;
+  const bool could_be = asked == Medium::kAudio   ? has_samples
+                        : asked == Medium::kVideo ? has_pixels && has_frames
+                                                  : has_pixels;
+  return could_be ? absl::OkStatus() : absl::InternalError("a decoder process told facts that no medium has");
+}
+
 absl::Status SendBytes(int socket, std::span<const std::byte> bytes, std::span<const int> files) {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};

@@ -73,6 +73,11 @@ struct DecoderReply {
   absl::Status status() const;
 };
 
+// Whether facts could be those of a medium that a decoder accepts, so that computing with them is safe: none
+// of its divisors is zero, and a turn is one of four. Internal where they could not: a verdict about the
+// decoder, not about the medium. Limits are the processor's business.
+absl::Status CheckFacts(const MediaFacts& facts, Medium asked);
+
 // The end of `text` that fits, terminated.
 template <size_t N>
 void CopyText(std::string_view text, std::array<char, N>& out) {

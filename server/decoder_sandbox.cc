@@ -60,33 +60,17 @@ absl::Status LimitResources(uint64_t memory_bytes) {
 }
 
 // What decoding needs: memory, the files it holds, time, an end. `write` is for the last words of abort(),
-// `sysinfo` for qsort, which asks how much memory there is.
+// `sysinfo` for qsort, which asks how much memory there is. What is allowed with some arguments alone is
+// below.
 constexpr int kAllowed[] = {
-    SCMP_SYS(recvmsg),
-    SCMP_SYS(sendmsg),
-    SCMP_SYS(read),
-    SCMP_SYS(write),
-    SCMP_SYS(writev),
-    SCMP_SYS(close),
-    SCMP_SYS(munmap),
-    SCMP_SYS(madvise),
-    SCMP_SYS(brk),
-    SCMP_SYS(futex),
-    SCMP_SYS(clock_gettime),
-    SCMP_SYS(gettimeofday),
-    SCMP_SYS(getrandom),
-    SCMP_SYS(getpid),
-    SCMP_SYS(gettid),
-    SCMP_SYS(tgkill),
-    SCMP_SYS(rt_sigaction),
-    SCMP_SYS(rt_sigprocmask),
-    SCMP_SYS(rt_sigreturn),
-    SCMP_SYS(sysinfo),
-    SCMP_SYS(sched_yield),
-    SCMP_SYS(sched_getaffinity),
-    SCMP_SYS(restart_syscall),
-    SCMP_SYS(exit),
-    SCMP_SYS(exit_group),
+    SCMP_SYS(recvmsg),         SCMP_SYS(sendmsg),        SCMP_SYS(read),
+    SCMP_SYS(write),           SCMP_SYS(writev),         SCMP_SYS(close),
+    SCMP_SYS(munmap),          SCMP_SYS(madvise),        SCMP_SYS(brk),
+    SCMP_SYS(futex),           SCMP_SYS(clock_gettime),  SCMP_SYS(gettimeofday),
+    SCMP_SYS(getrandom),       SCMP_SYS(getpid),         SCMP_SYS(gettid),
+    SCMP_SYS(rt_sigaction),    SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(sysinfo),         SCMP_SYS(sched_yield),    SCMP_SYS(sched_getaffinity),
+    SCMP_SYS(restart_syscall), SCMP_SYS(exit),           SCMP_SYS(exit_group),
 };
 
 absl::Status Filter() {
@@ -96,6 +80,12 @@ absl::Status Filter() {
     if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, call, 0); code != 0) {
       return CanNot("seccomp_rule_add", -code);
     }
+  }
+  // abort() sends its signal by it. To itself alone: the worker is of the same user.
+  if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
+                                        SCMP_A0_32(SCMP_CMP_EQ, static_cast<uint32_t>(getpid())));
+      code != 0) {
+    return CanNot("seccomp_rule_add", -code);
   }
   // Growing a mapping would reach the rest of a part's file without its descriptor. The C library, which
   // grows large blocks by it, copies them where it fails.

@@ -74,9 +74,7 @@ absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_v
   const int files[] = {input.place.fd};
   DecoderReply reply;
   EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget_.ToProbe(bytes.size()), &reply));
-  if (reply.facts.medium != medium) {
-    return absl::InternalError("a decoder process told the facts of another medium than it was asked for");
-  }
+  EVENKEEL_RETURN_IF_ERROR(CheckFacts(reply.facts, medium));
   return reply.facts;
 }
 

@@ -248,6 +248,20 @@ def indices():
     yield "catalogue", "\n".join(["evenkeel index 1", "dataset photos", shard_line, lengths, ""]).encode()
 
 
+def replies():
+    """DecoderReply of server/decoder_message.h, as it lies in memory."""
+    def facts(medium, width=0, height=0, rotation=0, frames=0, rate=0, channels=0, samples=0, fps=(0, 0)):
+        return struct.pack("<B3x6I4x2Q2I", medium, width, height, rotation, frames, rate, channels, samples, 10**6, *fps)
+
+    notes = struct.pack("<3Q", 1, 2, 3)
+    text = b"a message".ljust(1024, b"\0")
+    yield "image", struct.pack("<i4x", 0) + facts(1, 640, 480, 90) + notes + text
+    yield "video", struct.pack("<i4x", 0) + facts(2, 320, 240, 0, frames=90, fps=(30000, 1001)) + notes + text
+    yield "audio", struct.pack("<i4x", 0) + facts(3, rate=44100, channels=2, samples=441000) + notes + text
+    yield "refused", struct.pack("<i4x", 15) + facts(1) + notes + text
+    yield "no-status", struct.pack("<i4x", -7) + facts(9) + notes + b"!" * 1024
+
+
 SEEDS = {
     "fuzz_jpeg": lambda: media("images", {"jpg"}),
     "fuzz_png": lambda: media("images", {"png"}),
@@ -267,6 +281,7 @@ SEEDS = {
     "fuzz_problem_json": problems,
     "fuzz_length_trace": traces,
     "fuzz_step_description": steps,
+    "fuzz_decoder_reply": replies,
     "fuzz_sequence": words,
     "fuzz_transport_address": addresses,
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -35,6 +36,8 @@ class HostileProcessor final : public Processor {
     facts.medium = bytes[0] == std::byte{'?'} ? static_cast<Medium>(200) : medium;
     facts.width = static_cast<uint32_t>(bytes.size());
     facts.height = static_cast<uint32_t>(suffix.size());
+    facts.num_frames = facts.fps_num = facts.fps_den = 1;
+    facts.sample_rate = facts.channels = bytes[0] == std::byte{'0'} ? 0 : 1;
     return facts;
   }
   absl::Status Produce(const ItemRequest& request,
@@ -148,6 +151,15 @@ class HostileProcessor final : public Processor {
         if (std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now, &parts)) == 0) std::abort();
         break;
       }
+      case 'K':  // the worker is of the same user
+        sink = static_cast<uint64_t>(syscall(SYS_tgkill, getppid(), getppid(), 0));
+        break;
+      case 'I': {  // the input's pages, made writable
+        auto* page =
+            reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(bytes.data()) / kPageBytes * kPageBytes);
+        if (mprotect(page, kPageBytes, PROT_READ | PROT_WRITE) == 0) return absl::OkStatus();
+        std::abort();
+      }
       case 'W':  // the input is not its to write
         const_cast<std::byte&>(bytes[0]) = std::byte{'!'};
         break;
@@ -249,8 +261,27 @@ TEST_F(Decoders, ReachNothingOfThePartBesideTheirItem) {
   EXPECT_EQ(replaced(), 0);
 }
 
-TEST_F(Decoders, AreNotBelievedAboutAnotherMedium) {
+TEST_F(Decoders, AreNotBelievedAboutAnotherMediumNorFactsThatNoMediumHas) {
+  EXPECT_TRUE(processor_->Probe(Medium::kAudio, "wav", BytesOf("good")).ok());
   EXPECT_TRUE(absl::IsInternal(processor_->Probe(Medium::kAudio, "wav", BytesOf("?")).status()));
+  EXPECT_TRUE(absl::IsInternal(processor_->Probe(Medium::kAudio, "wav", BytesOf("0")).status()));
+}
+
+TEST(DecoderMessage, FactsAreCheckedByMedium) {
+  MediaFacts image{.medium = Medium::kImage, .width = 2, .height = 3, .rotation = 270};
+  EXPECT_TRUE(CheckFacts(image, Medium::kImage).ok());
+  EXPECT_TRUE(absl::IsInternal(CheckFacts(image, Medium::kVideo)));
+  image.rotation = 45;
+  EXPECT_TRUE(absl::IsInternal(CheckFacts(image, Medium::kImage)));
+  MediaFacts video{
+      .medium = Medium::kVideo, .width = 2, .height = 3, .num_frames = 1, .fps_num = 25, .fps_den = 1};
+  EXPECT_TRUE(CheckFacts(video, Medium::kVideo).ok());
+  for (uint32_t MediaFacts::*field : {&MediaFacts::width, &MediaFacts::height, &MediaFacts::num_frames,
+                                      &MediaFacts::fps_num, &MediaFacts::fps_den}) {
+    MediaFacts without = video;
+    without.*field = 0;
+    EXPECT_TRUE(absl::IsInternal(CheckFacts(without, Medium::kVideo)));
+  }
 }
 
 TEST_F(Decoders, MayAllocateAndGrowLargeBlocks) {
@@ -277,14 +308,14 @@ TEST_F(Decoders, AreReplacedAtOnceAndTheNextItemIsMade) {
     const char* item;
     const char* reason;
   };
-  std::vector<Case> cases = {{"C", "crash"}, {"L", "cpu"}, {"W", "crash"}};
+  std::vector<Case> cases = {{"C", "crash"}, {"L", "cpu"}, {"W", "crash"}, {"I", "crash"}};
 #ifndef __SANITIZE_THREAD__  // whose own thread is never quite still
   cases.push_back({"H", "still"});
 #endif
   if (kConfinesFully) {
     const std::vector<Case> confined = {
         {"M", "memory"},         {"B", "memory"},         {"S", "forbidden_call"}, {"O", "forbidden_call"},
-        {"F", "forbidden_call"}, {"E", "forbidden_call"}, {"P", "forbidden_call"}};
+        {"F", "forbidden_call"}, {"E", "forbidden_call"}, {"P", "forbidden_call"}, {"K", "forbidden_call"}};
     cases.insert(cases.end(), confined.begin(), confined.end());
   }
   uint64_t count = 0;

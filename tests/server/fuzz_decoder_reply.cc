@@ -1,0 +1,58 @@
+// Whatever a decoder process that was taken over replies: a failed attempt, a verdict, or facts that every
+// family can measure.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "preprocess/processor.h"
+#include "server/decoder_message.h"
+
+namespace evenkeel {
+namespace {
+
+struct Family {
+  Phase phase;
+  const char* folder;
+};
+constexpr Family kFamilies[] = {
+    {Phase::kVision, "qwen2-vl"},   {Phase::kVision, "qwen2_5-vl"},  {Phase::kVision, "qwen3-vl"},
+    {Phase::kVision, "internvl"},   {Phase::kVision, "llava"},       {Phase::kVision, "llava-pad"},
+    {Phase::kVision, "clip"},       {Phase::kVision, "siglip"},      {Phase::kAudio, "whisper"},
+    {Phase::kAudio, "qwen2-audio"}, {Phase::kAudio, "qwen2_5-omni"}, {Phase::kAudio, "qwen3-omni"}};
+
+std::vector<std::unique_ptr<Processor>> LoadAll() {
+  std::vector<std::unique_ptr<Processor>> processors;
+  for (const Family& family : kFamilies) {
+    ProcessorSpec spec;
+    (family.phase == Phase::kVision ? spec.vision : spec.audio) =
+        std::string(EVENKEEL_SOURCE_DIR "/tests/golden/data/processors/") + family.folder;
+    auto processor = Processor::LoadMedia(spec, Limits{});
+    if (!processor.ok()) std::abort();
+    processors.push_back(*std::move(processor));
+  }
+  return processors;
+}
+
+}  // namespace
+}  // namespace evenkeel
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace evenkeel;  // NOLINT
+  static const auto* const processors = new std::vector<std::unique_ptr<Processor>>(LoadAll());
+  DecoderReply reply;
+  std::memcpy(static_cast<void*>(&reply), data, std::min(size, sizeof(reply)));
+  if (reply.code != 0 && reply.status().ok()) std::abort();
+  for (const Medium medium : {Medium::kImage, Medium::kVideo, Medium::kAudio}) {
+    if (!CheckFacts(reply.facts, medium).ok()) continue;
+    for (const auto& processor : *processors) {
+      const absl::StatusOr<ItemLengths> lengths = processor->Measure(reply.facts);
+      if (!lengths.ok()) continue;
+      for (const FieldSpec& field : processor->fields(medium)) (void)field.num_bytes(*lengths);
+    }
+  }
+  return 0;
+}
