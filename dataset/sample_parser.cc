@@ -18,9 +18,9 @@ struct Extension {
   MemberKind kind;
   Medium medium;
 };
-// The extensions that WebDataset's own decoders know. Which of them a stream promises to decode is the
-// processor's business; what it does not is excluded with that reason, not silently taken for no medium at
-// all.
+// The extensions that WebDataset's own decoders know, and those of other files that ours decode (ac3, mka,
+// oga). Which of them a stream promises to decode is the processor's business; what it does not is excluded
+// with that reason, not silently taken for no medium at all.
 constexpr std::array kExtensions = {
     Extension{"txt", MemberKind::kText, Medium::kText},
     Extension{"text", MemberKind::kText, Medium::kText},
@@ -60,6 +60,9 @@ constexpr std::array kExtensions = {
     Extension{"wma", MemberKind::kMedia, Medium::kAudio},
     Extension{"opus", MemberKind::kMedia, Medium::kAudio},
     Extension{"aac", MemberKind::kMedia, Medium::kAudio},
+    Extension{"ac3", MemberKind::kMedia, Medium::kAudio},
+    Extension{"mka", MemberKind::kMedia, Medium::kAudio},
+    Extension{"oga", MemberKind::kMedia, Medium::kAudio},
 };
 
 const Extension* FindExtension(std::string_view suffix) {

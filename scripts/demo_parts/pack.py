@@ -2,13 +2,15 @@
 
     pack.py OUT [FOLDER]
 
-FOLDER may hold any images, audio, video and text files. Without it the media come from Debian packages:
-photographs of mate-backgrounds, recorded speech of asterisk-core-sounds-en-wav, text of the common licences, and
-video that ffmpeg draws. Image captions and transcripts are the file names, which is nearly what they show and say.
+FOLDER may hold any images, audio, video and text files, in folders of its own, too; files that cannot be used are
+counted and named. Without it the media come from Debian packages: photographs of mate-backgrounds, recorded speech of
+asterisk-core-sounds-en-wav, text of the common licences, and video that ffmpeg draws. Image captions and transcripts
+are the file names, which is nearly what they show and say.
 """
 
 import io
 import json
+import os
 import pathlib
 import random
 import re
@@ -19,18 +21,49 @@ import tarfile
 from PIL import Image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-IMAGES = {".jpg", ".jpeg", ".png", ".webp"}
-AUDIO = {".wav", ".flac"}
-VIDEO = {".mp4", ".avi", ".mov", ".webm"}
+# What the decoders read; docs/datasets.md has the table. Texts are cut into paragraphs.
+KINDS = {
+    "photographs": {".jpg", ".jpeg", ".png", ".webp"},
+    "recordings": {".wav", ".flac", ".mp3", ".m4a", ".aac", ".ac3", ".ogg", ".oga", ".opus", ".mka"},
+    "videos": {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm"},
+    "texts": {".txt", ".md"},
+}
 SEED = 11
 SAMPLES = 480
 SAMPLES_PER_SHARD = 80
 MAX_MEDIA_BYTES = 32 << 20
 
 
-def files_of(folder, suffixes):
-    return sorted(p for p in pathlib.Path(folder).rglob("*")
-                  if p.suffix.lower() in suffixes and p.is_file() and p.stat().st_size <= MAX_MEDIA_BYTES)
+class Found:
+    """The files below a folder by kind, sorted; and for every reason the files that no sample is made of."""
+
+    def __init__(self, folder):
+        self.kinds = {kind: [] for kind in KINDS}
+        self.ignored = {}
+        for path in sorted(pathlib.Path(folder).rglob("*")):
+            if path.is_file():
+                self._take(path)
+
+    def _take(self, path):
+        suffix = path.suffix.lower()
+        kind = next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), None)
+        if kind is None:
+            self._ignore(f"of a kind that is not decoded ({suffix or 'no suffix'})", path)
+        elif not os.access(path, os.R_OK):
+            self._ignore("not readable", path)
+        elif path.stat().st_size > MAX_MEDIA_BYTES:
+            self._ignore(f"larger than {MAX_MEDIA_BYTES >> 20} MiB", path)
+        else:
+            self.kinds[kind].append(path)
+
+    def _ignore(self, reason, path):
+        self.ignored.setdefault(reason, []).append(path)
+
+    def report(self, longest=5):
+        """A line for each reason: how many, and the first names."""
+        for reason, paths in sorted(self.ignored.items()):
+            names = ", ".join(path.name for path in paths[:longest]) + (", ..." if len(paths) > longest else "")
+            print(f"ignored {len(paths)} files {reason}: {names}")
 
 
 def caption(path):
@@ -60,18 +93,38 @@ def web_size(path, side):
     return out.getvalue()
 
 
+class Deck:
+    """Deals the files of a kind out in a random order, each before any comes again."""
+
+    def __init__(self, paths):
+        self.paths = list(paths)
+        self.rest = []
+
+    def __len__(self):
+        return len(self.paths)
+
+    def draw(self, rng):
+        if not self.rest:
+            self.rest = rng.sample(self.paths, len(self.paths))
+        return self.rest.pop()
+
+
 class Media:
     def __init__(self, out, folder):
+        self.resize = not folder
         if folder:
-            self.images, self.audio, self.video = (files_of(folder, kind) for kind in (IMAGES, AUDIO, VIDEO))
-            texts = files_of(folder, {".txt", ".md"})
-            self.resize = False
+            found = Found(folder)
+            found.report()
+            if not any(found.kinds.values()):
+                sys.exit(f"{folder}: no file of it can be used; wanted are "
+                         + ", ".join(sorted(suffix for suffixes in KINDS.values() for suffix in suffixes)))
+            images, audio, video, texts = found.kinds.values()
         else:
-            self.images = files_of("/usr/share/backgrounds/mate", {".jpg"})
-            self.audio = files_of("/usr/share/asterisk/sounds/en_US_f_Allison", AUDIO)
-            self.video = draw_videos(out)
-            texts = files_of("/usr/share/common-licenses", {""})
-            self.resize = True
+            images = Found("/usr/share/backgrounds/mate").kinds["photographs"]
+            audio = Found("/usr/share/asterisk/sounds/en_US_f_Allison").kinds["recordings"]
+            video = draw_videos(out)
+            texts = sorted(path for path in pathlib.Path("/usr/share/common-licenses").iterdir() if path.is_file())
+        self.images, self.audio, self.video = Deck(images), Deck(audio), Deck(video)
         paragraphs = []
         for text in texts:
             if text.stat().st_size < 1 << 20:
@@ -80,7 +133,7 @@ class Media:
         self.cache = {}
 
     def image(self, rng):
-        path = rng.choice(self.images)
+        path = self.images.draw(rng)
         if not self.resize:
             return path.suffix.lower().lstrip("."), path.read_bytes(), caption(path)
         key = (path, rng.choice([256, 384, 512, 768, 1024, 1600]))
@@ -89,11 +142,11 @@ class Media:
         return "jpg", self.cache[key], caption(path)
 
     def clip(self, rng):
-        path = rng.choice(self.audio)
+        path = self.audio.draw(rng)
         return path.suffix.lower().lstrip("."), path.read_bytes(), caption(path)
 
     def film(self, rng):
-        path = rng.choice(self.video)
+        path = self.video.draw(rng)
         return path.suffix.lower().lstrip("."), path.read_bytes(), caption(path)
 
     def text(self, rng, longest=1200):

@@ -115,6 +115,18 @@ TEST(ParsePlain, PutsMediaBeforeTheText) {
   EXPECT_EQ(parser.ParsePlain("a\xff", {}, limits).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// A file that could be decoded is never left out of its sample.
+TEST(Suffixes, OfEveryContainerThatIsDecodedNameAMedium) {
+  for (const char* audio : {"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "oga", "opus", "mka"}) {
+    EXPECT_EQ(KindOf(audio), MemberKind::kMedia) << audio;
+    EXPECT_EQ(MediumOf(audio), Medium::kAudio) << audio;
+  }
+  for (const char* video : {"mp4", "m4v", "mov", "avi", "mkv", "webm"}) {
+    EXPECT_EQ(KindOf(video), MemberKind::kMedia) << video;
+    EXPECT_EQ(MediumOf(video), Medium::kVideo) << video;
+  }
+}
+
 TEST(Suffixes, AreOrderedNaturally) {
   auto members = Members({"10.jpg", "2.jpg", "txt", "a.png", "02.jpg", "1.mp4", "cls"});
   std::vector<std::string> order;
