@@ -3,15 +3,17 @@
 //   planner                       the tables of docs/planner.md
 //   planner --trace FILE.csv ...  the same on a trace with columns vision,audio,llm
 //   planner --given               the llm placed by greedy_packed: rows between nodes, and the bound
-//   planner --figures [FILE.csv ...]   all figures with their limits; packing draws from the files.
-//                                 EVENKEEL_CBC_SECONDS: what the solver may take for each of 12 problems
+//   planner --figures [--points 1,7,9] [--seed N] [FILE.csv ...]   all figures, or those of some points, with
+//                                 their targets; packing draws from the files, or from a made-up trace of
+//                                 tiles. EVENKEEL_CBC_SECONDS: what the solver may take for each of 12
+//                                 problems
 //   planner --growth [FILE.svg]   1,000 to 1,000,000 samples at 60 per rank
 //   planner --pack FILE.csv ...      bins of 1,200,000 samples drawn from all of them
 //   planner --context-parallel      512 sequences over 64 ranks
 //   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws)
 //   planner --pipelines              plans of steps whose llm is a pipeline
 //   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
-//   planner --first RANKS SAMPLES_PER_RANK [SEED]   wall time of a process's first plan, in ms
+//   planner --first RANKS SAMPLES_PER_RANK [SEED]   wall and processor time of a process's first plan, in ms
 //
 // Per row: the largest over the mean load of each phase, output rows whose encoder is on another rank, and on
 // another node, than the llm part they belong to, and the least processor time of several calls of MakePlan,
@@ -200,11 +202,34 @@ void PrintFirst(uint32_t ranks, uint32_t per_rank, uint64_t seed) {
   const size_t samples = size_t{ranks} * per_rank;
   const Job job = MakeJob(ranks, "balance_without_moving");
   const evenkeel::StepSamples step = MakeStep(evenkeel::DrawOmniTrace(seed, samples), samples);
+  const std::clock_t processor = std::clock();
   const auto start = std::chrono::steady_clock::now();
   const auto plan = evenkeel::MakePlan(job, step, {});
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   if (!plan.ok()) std::cerr << plan.status() << "\n", std::exit(1);
-  std::printf("%.1f\n", took.count());
+  const double used = 1e3 * static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
+  std::printf("%.1f %.1f\n", took.count(), used);
+}
+
+// --figures and what follows it.
+int PrintFiguresOf(int argc, char** argv) {
+  FigureOptions options;
+  for (int i = 2; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--points") == 0 && i + 1 < argc) {
+      std::string points = argv[++i];
+      std::replace(points.begin(), points.end(), ',', ' ');
+      for (uint32_t point : Numbers(points)) options.points.push_back(static_cast<int>(point));
+    } else if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+      options.seed = std::strtoull(argv[++i], nullptr, 10);
+    } else {
+      for (auto& sample : ReadTrace(argv[i])) options.trace.push_back(std::move(sample));
+    }
+  }
+  if (options.trace.empty()) options.trace = evenkeel::DrawTileTrace(2024 + options.seed, 20000);
+  const char* seconds = std::getenv("EVENKEEL_CBC_SECONDS");
+  if (seconds != nullptr) options.cbc_seconds = std::atoi(seconds);
+  PrintFigures(options);
+  return 0;
 }
 
 }  // namespace
@@ -250,16 +275,10 @@ int main(int argc, char** argv) {
     if (argc > 2) DrawGrowth(growth, argv[2]);
     return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--figures") == 0) {
-    std::vector<evenkeel::SampleLengths> all;
-    for (int i = 2; i < argc; ++i) {
-      for (auto& sample : ReadTrace(argv[i])) all.push_back(std::move(sample));
-    }
-    const char* seconds = std::getenv("EVENKEEL_CBC_SECONDS");
-    PrintFigures(all.empty() ? evenkeel::DrawTileTrace(2024, 20000) : all,
-                 seconds == nullptr ? 0 : std::atoi(seconds));
-    return 0;
+    return PrintFiguresOf(argc, argv);
   } else if (argc > 1) {
-    std::cerr << "usage: planner [--figures [FILE.csv ...] | --given | --growth [FILE.svg] | --pack FILE.csv "
+    std::cerr << "usage: planner [--figures [--points N,N] [--seed N] [FILE.csv ...] | --given | --growth "
+                 "[FILE.svg] | --pack FILE.csv "
                  "... | --context-parallel "
                  "| --order [DRAWS] [FILE.csv ...] | --pipelines | --trace FILE.csv ... "
                  "| --case RANKS SAMPLES_PER_RANK "

@@ -12,8 +12,10 @@
 
 enum class Limit { kAtMost, kAtLeast };
 
-// One row: `point` is that of the list of what the planner must show.
+// One row: `point` is that of the list of what the planner must show. Without a limit: for comparison.
 void PrintFigure(const char* point, const std::string& figure, double value, Limit kind, double limit);
+void PrintFact(const char* point, const std::string& figure, const std::string& value);
+void PrintFact(const char* point, const std::string& figure, double value);
 
 // What cannot go wrong here; else the program ends with the error.
 template <typename T>
@@ -22,14 +24,21 @@ T Value(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Rows of points 1 and 5: random problems, all of whose solutions are checked; and of point 9: who is faster,
-// by the model of a step.
-void PrintRules();
-void PrintClaims();
+// Rows of points 1 and 5: random problems, all of whose solutions are checked, and small ones whose optimum
+// is known; and of point 9: who is faster, by the model of a step. Other seeds draw other problems.
+void PrintRules(uint64_t seed);
+void PrintSmallPadded(uint64_t seed);
+void PrintClaims(uint64_t seed);
 
-// One table over everything. `traces` are for packing; `cbc_seconds` is what the solver may take for each
-// problem of node_wise, 0: the bound of the relaxation.
-void PrintFigures(const std::vector<evenkeel::SampleLengths>& trace, int cbc_seconds);
+struct FigureOptions {
+  std::vector<int> points;  // 1 to 9; empty: all
+  uint64_t seed = 0;
+  std::vector<evenkeel::SampleLengths> trace;  // for packing
+  int cbc_seconds = 0;  // what the solver may take for each problem of node_wise; 0: the relaxation's bound
+};
+
+// One table, and how many of its rows with a limit keep it.
+void PrintFigures(const FigureOptions& options);
 
 // Planning time from 1,000 to 1,000,000 samples at 60 per rank.
 struct Growth {

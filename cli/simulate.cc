@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -40,6 +41,7 @@ struct SimulateArguments {
 struct Source {
   Job job;
   DummyItems dummies;
+  uint64_t longest = 0;  // sequence of the trace; of an index, which has more than the run reads, 0
   std::function<absl::StatusOr<StepSamples>(uint64_t step)> samples;
 };
 
@@ -94,6 +96,9 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   source.job.microbatch.capacity_tokens = arguments.microbatch_tokens;
   if (arguments.virtual_stages > 1) source.job.microbatch.count_multiple = arguments.pipeline_stages;
   EVENKEEL_RETURN_IF_ERROR(AddPhases(arguments, trace, source.job));
+  for (const SampleLengths& sample : trace) {
+    source.longest = std::max<uint64_t>(source.longest, sample.llm_length);
+  }
   const size_t count = size_t{arguments.ranks} * arguments.per_rank;
   const uint64_t seed = arguments.seed;
   source.samples = [trace = std::move(trace), count, seed](uint64_t step) -> absl::StatusOr<StepSamples> {
@@ -140,35 +145,94 @@ Machine MachineOf(const SimulateArguments& arguments) {
           .recompute = !arguments.no_recompute};
 }
 
+// What one policy is compared by: how it plans a step, or one of the degrees that it may run all steps with.
+struct Candidate {
+  size_t policy = 0;  // in the order asked for
+  uint32_t degree = 0;
+  PolicyFigures figures;
+};
+
+// Of the trace, or of all steps of an index.
+absl::StatusOr<uint64_t> LongestSequence(const Source& source, uint32_t steps) {
+  if (source.longest > 0) return source.longest;
+  uint64_t longest = 0;
+  for (uint64_t step = 0; step < steps; ++step) {
+    EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
+    for (const SampleLengths& sample : samples.lengths) {
+      longest = std::max<uint64_t>(longest, sample.llm_length);
+    }
+  }
+  return longest;
+}
+
+absl::StatusOr<std::vector<Candidate>> CandidatesOf(const SimulateArguments& arguments, const Source& source,
+                                                    const Job& job, const TrainingModel& model) {
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<PolicyFigures> policies, ChosenPolicies(arguments));
+  uint64_t longest = 0;
+  if (arguments.context_parallel) {
+    EVENKEEL_ASSIGN_OR_RETURN(longest, LongestSequence(source, arguments.steps));
+  }
+  std::vector<Candidate> candidates;
+  for (size_t p = 0; p < policies.size(); ++p) {
+    std::vector<uint32_t> degrees = {0};
+    if (arguments.context_parallel) {
+      EVENKEEL_ASSIGN_OR_RETURN(degrees, DegreesOfARun(*FindDegreePolicy(policies[p].name), job, longest,
+                                                       model, MachineOf(arguments)));
+    }
+    for (uint32_t degree : degrees) {
+      candidates.push_back({.policy = p, .degree = degree, .figures = policies[p]});
+    }
+  }
+  return candidates;
+}
+
+absl::StatusOr<StepFigures> FiguresOf(const SimulateArguments& arguments, const Candidate& candidate,
+                                      const Source& source, const Job& job, const StepSamples& samples,
+                                      const TrainingModel& model) {
+  if (arguments.context_parallel) {
+    return ModelDegrees(*FindDegreePolicy(candidate.figures.name), job, samples, model, MachineOf(arguments),
+                        candidate.degree);
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const Plan plan,
+                            PlanByPolicy(*FindPolicy(candidate.figures.name), job, samples, source.dummies));
+  return ModelStep(job, plan, model, MachineOf(arguments));
+}
+
+// Of every policy the candidate that is fastest over all steps.
+std::vector<PolicyFigures> Fastest(std::vector<Candidate> candidates) {
+  std::vector<PolicyFigures> fastest;
+  for (Candidate& candidate : candidates) {
+    candidate.figures.Finish();
+    if (candidate.policy == fastest.size()) {
+      fastest.push_back(std::move(candidate.figures));
+    } else if (candidate.figures.mean.iteration_seconds < fastest.back().mean.iteration_seconds) {
+      fastest.back() = std::move(candidate.figures);
+    }
+  }
+  return fastest;
+}
+
 absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
   const TrainingModel* model = FindTrainingModel(arguments.model);
   if (model == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("--model: '", arguments.model, "' is unknown; known are ", TrainingModelNames()));
   }
-  Simulation simulation;
-  EVENKEEL_ASSIGN_OR_RETURN(simulation.policies, ChosenPolicies(arguments));
   EVENKEEL_ASSIGN_OR_RETURN(const Source source,
                             arguments.trace.empty() ? FromJob(arguments) : FromTrace(arguments));
   EVENKEEL_ASSIGN_OR_RETURN(const Job job, WithCostsOf(*model, source.job));
-  const Machine machine = MachineOf(arguments);
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, CandidatesOf(arguments, source, job, *model));
+  Simulation simulation;
   for (uint64_t step = 0; step < arguments.steps; ++step) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
     if (step == 0) simulation.samples = samples.lengths;
-    for (PolicyFigures& figures : simulation.policies) {
-      if (arguments.context_parallel) {
-        const DegreePolicy& policy = *FindDegreePolicy(figures.name);
-        EVENKEEL_ASSIGN_OR_RETURN(StepFigures of_step, ModelDegrees(policy, job, samples, *model, machine));
-        figures.Add(std::move(of_step));
-        continue;
-      }
-      EVENKEEL_ASSIGN_OR_RETURN(const Plan plan,
-                                PlanByPolicy(*FindPolicy(figures.name), job, samples, source.dummies));
-      EVENKEEL_ASSIGN_OR_RETURN(StepFigures of_step, ModelStep(job, plan, *model, machine));
-      figures.Add(std::move(of_step));
+    for (Candidate& candidate : candidates) {
+      EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures,
+                                FiguresOf(arguments, candidate, source, job, samples, *model));
+      candidate.figures.Add(std::move(figures));
     }
   }
-  for (PolicyFigures& figures : simulation.policies) figures.Finish();
+  simulation.policies = Fastest(std::move(candidates));
   simulation.heading =
       absl::StrCat(model->name, " (", model->source, "): ", job.phases.front().ranks.size(), " llm ranks, ",
                    simulation.samples.size(), " samples a step, ", arguments.steps, " steps");

@@ -16,7 +16,8 @@ namespace evenkeel::cli {
 namespace {
 
 constexpr double kWidth = 960, kLeft = 70, kRight = 30;
-constexpr std::string_view kForward = "#88aadd", kBackward = "#336699", kBubble = "#f3d9d9";
+constexpr std::string_view kForward = "#88aadd", kBackward = "#336699", kBubble = "#f3d9d9",
+                           kEncoders = "#d9d9d9";
 
 std::string Percent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
 
@@ -37,7 +38,7 @@ void DrawBars(Svg& svg, double top, double height, const std::vector<double>& va
   }
   const double at = top + height * (1 - mean / largest);
   svg.Line(kLeft, at, kWidth - kRight, at, "#cc0000");
-  svg.Label(kLeft - 6, at + 4, "mean", Anchor::kEnd, 11, "#cc0000");
+  svg.Label(kWidth - kRight + 3, at + 4, "mean", Anchor::kStart, 11, "#cc0000");  // away from the largest
   svg.Label(kLeft - 6, top + 4, absl::StrFormat("%.3g s", largest), Anchor::kEnd, 11);
 }
 
@@ -103,6 +104,15 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
                        Percent(step.bubble_share)));
   svg.Label(kLeft, 48, absl::StrCat("first microbatch: ", DegreesOf(step)));
   svg.Rectangle(kLeft, top, wide, tall, kBubble);
+  double encoders = 0;
+  for (const PhaseFigures& phase : step.phases) {
+    if (phase.phase == Phase::kLlm) continue;
+    encoders += phase.seconds.empty() ? 0 : *std::max_element(phase.seconds.begin(), phase.seconds.end());
+  }
+  svg.Rectangle(kLeft, top, encoders * scale, tall, kEncoders, "encoders, evenly over all ranks");
+  if (encoders * scale > 60) {
+    svg.Label(kLeft + encoders * scale / 2, top + tall / 2, "encoders", Anchor::kMiddle, 11);
+  }
   for (const GroupFigures& group : step.groups) {
     // Ranks that follow each other are one rectangle.
     for (size_t first = 0, next = 1; first < group.ranks.size(); first = next, next = first + 1) {
@@ -125,9 +135,13 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
   svg.Label(kWidth - kRight, top + tall + 18, absl::StrFormat("%.4g s", step.iteration_seconds), Anchor::kEnd,
             11);
   svg.Label(kWidth / 2, top + tall + 40,
-            "colour and number: the degree; pale: waiting, and the encoders before", Anchor::kMiddle, 11);
+            "colour and number: the degree; grey: encoders, which come first; pale red: waiting",
+            Anchor::kMiddle, 11);
   return svg.Write(path);
 }
+
+// Of lengths, by phase.
+constexpr std::string_view kUnits[kNumPhases] = {"tokens", "patches", "frames"};
 
 // Lengths of one phase, of samples that have any, in bins that double.
 struct Lengths {
@@ -173,6 +187,8 @@ absl::Status DrawLengths(const std::vector<SampleLengths>& samples, const std::s
     const uint64_t most = *std::max_element(phase.bins.begin(), phase.bins.end());
     svg.Line(kLeft, top + height, kWidth - kRight, top + height, "#999999");
     svg.Label(kLeft - 6, top + 10, absl::StrCat(most), Anchor::kEnd, 11);
+    svg.Label(kLeft - 6, top + 22, "samples", Anchor::kEnd, 10);
+    svg.Label(kWidth - kRight, top + height + 14, kUnits[p], Anchor::kEnd, 10);
     for (size_t b = 0; b < Lengths::kBins; ++b) {
       const double tall = most == 0 ? 0 : height * phase.bins[b] / most;
       svg.Rectangle(kLeft + b * step, top + height - tall, step * 0.9, tall, Colour(p),

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "reorder/step_model_degrees.h"
 #include "server/event_log.h"
 
 namespace evenkeel::cli {
@@ -38,6 +39,19 @@ void AppendGroups(const std::vector<GroupFigures>& groups, std::string& out) {
     comma = ",";
   }
   out += "]";
+}
+
+// Of the static policies of degrees that were compared, the fastest: those of trainers, which have one degree
+// for the whole run, or those that know every step. 0 where there are none.
+double LeastSeconds(const Simulation& simulation, bool one_degree) {
+  double least = 0;
+  for (const PolicyFigures& figures : simulation.policies) {
+    const DegreePolicy* policy = figures.first.groups.empty() ? nullptr : FindDegreePolicy(figures.name);
+    if (policy == nullptr || !policy->is_static() || policy->one_degree() != one_degree) continue;
+    const double seconds = figures.mean.iteration_seconds;
+    if (least == 0 || seconds < least) least = seconds;
+  }
+  return least;
 }
 
 }  // namespace
@@ -80,9 +94,14 @@ std::string SimulationTable(const Simulation& simulation) {
     rule += "---|";
   }
   const bool has_groups = !simulation.policies.front().first.groups.empty();
+  const double of_trainers = LeastSeconds(simulation, /*one_degree=*/true),
+               with_hindsight = LeastSeconds(simulation, /*one_degree=*/false);
   absl::StrAppend(&out, " padding | inter-node MB | exchange, ms | peak memory, GB |",
-                  has_groups ? " microbatches of the first step | groups of its first |\n" : "\n", rule,
-                  has_groups ? "---|---|---|---|---|---|\n" : "---|---|---|---|\n");
+                  has_groups ? " microbatches of the first step | groups of its first |" : "",
+                  of_trainers > 0 ? " times faster than static |" : "",
+                  with_hindsight > 0 ? " than static with hindsight |" : "", "\n", rule,
+                  has_groups ? "---|---|---|---|---|---|" : "---|---|---|---|", of_trainers > 0 ? "---|" : "",
+                  with_hindsight > 0 ? "---|" : "", "\n");
   for (const PolicyFigures& figures : simulation.policies) {
     const StepFigures& mean = figures.mean;
     absl::StrAppendFormat(&out, "| %s | %.4f | %.1f %% | %.1f %% |", std::string(figures.name),
@@ -94,6 +113,9 @@ std::string SimulationTable(const Simulation& simulation) {
     if (has_groups) {
       absl::StrAppend(&out, " ", figures.first.groups.back().microbatch + 1, " | ", DegreesOf(figures.first),
                       " |");
+    }
+    for (double seconds : {of_trainers, with_hindsight}) {
+      if (seconds > 0) absl::StrAppendFormat(&out, " %.3f |", seconds / mean.iteration_seconds);
     }
     out += "\n";
   }

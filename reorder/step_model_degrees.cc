@@ -16,12 +16,14 @@ namespace {
 
 constexpr DegreePolicy kPolicies[] = {
     {.name = "megatron",
-     .says =
-         "Megatron-LM: the best power of two that holds the longest sequence; sequences dealt out in turn"},
+     .says = "Megatron-LM: one power of two for all steps, the best that holds the longest sequence; "
+             "sequences dealt out in turn"},
+    {.name = "deepspeed", .says = "DeepSpeed: the same with ZeRO-3 and Ulysses' all-to-all", .ulysses = true},
     {.name = "static_power_of_two",
-     .says = "the same degrees, sequences to the group that has least to do",
+     .says = "with hindsight: for every step its best power of two, sequences to the group that has least to "
+             "do",
      .algorithm = "static_power_of_two"},
-    {.name = "static", .says = "the same with any degree", .algorithm = "static"},
+    {.name = "static", .says = "with hindsight: the same with any degree", .algorithm = "static"},
     {.name = "dhp_powers_of_two",
      .says = "DHP's packing and dynamic programme, degrees that are powers of two",
      .algorithm = "dhp",
@@ -43,6 +45,13 @@ double BytesPerToken(const PhaseModel& llm, const Machine& machine) {
 double RingBytesPerToken(const PhaseModel& llm, const Machine& machine) {
   return 2 * kBytesPerValue * llm.layers * llm.KeyWidth() / machine.gpus_per_stage;
 }
+
+// That a GPU sends all-to-all in one forward: queries and outputs are as wide as the model.
+double UlyssesBytesPerToken(const PhaseModel& llm, const Machine& machine) {
+  return 2 * kBytesPerValue * llm.layers * (llm.KeyWidth() + llm.hidden) / machine.gpus_per_stage;
+}
+// Of the all-to-all, over a forward alone: gradients go the way of the values once.
+double UlyssesPasses(const Machine& machine) { return machine.recompute ? 3 : 2; }
 
 // Weights, gradients and optimizer states of all phases of the job, on one GPU.
 double ModelStates(const Job& job, const TrainingModel& model, const Machine& machine, double replicated) {
@@ -111,37 +120,54 @@ class Step {
     return std::move(figures_);
   }
 
-  // Groups of one degree that wait for nobody before the end of the step. Each has every n-th sequence and
-  // runs as many at once as its memory holds.
-  StepFigures RunInTurn(uint32_t degree) {
+  // Groups of one degree. Each has every n-th sequence and runs as many at once as its memory holds.
+  StepFigures RunInTurn(uint32_t degree, bool ulysses) {
     AddEncoders();
-    const size_t groups = input_.ranks / degree;
-    const double start = figures_.iteration_seconds,
-                 room = (input_.memory_per_rank - input_.model_states) * degree;
+    ulysses_ = ulysses;
     Nodes nodes(job_);
-    for (size_t g = 0; g < groups; ++g) {
-      const Nodes::Taken taken = nodes.Take(degree);
-      double end = start, waits = 0;
-      for (size_t s = g, number = 0; s < input_.sequences.size(); ++number) {
-        std::vector<uint32_t> together;
-        double held = 0;
-        for (; s < input_.sequences.size(); s += groups) {
-          const double more = input_.sequences[s].tokens * input_.memory_per_token;
-          if (!together.empty() && held + more > room) break;
-          held += more;
-          together.push_back(static_cast<uint32_t>(s));
-        }
-        const GroupTime time = AddGroup(taken, together, static_cast<uint32_t>(number), end);
-        end += time.seconds;
-        waits += time.waits;
+    std::vector<InTurn> groups(input_.ranks / degree);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      groups[g] = {.ranks = nodes.Take(degree), .next = g, .end = figures_.iteration_seconds};
+    }
+    for (bool more = !input_.sequences.empty(); more; ++microbatches_) {
+      more = false;
+      const double barrier = figures_.iteration_seconds, exchanged = figures_.exchange_seconds;
+      for (InTurn& group : groups) {
+        const std::vector<uint32_t> together = NextOf(group, groups.size(), degree);
+        if (together.empty()) continue;
+        // Gathered weights keep all in step; else groups wait for nobody before the end.
+        if (ulysses) group.end = barrier, group.waits = exchanged;
+        const GroupTime time = AddGroup(group.ranks, together, microbatches_, group.end);
+        group.end += time.seconds;
+        group.waits += time.waits;
+        EndsAt(group.end, group.waits);
+        more |= group.next < input_.sequences.size();
       }
-      EndsAt(end, waits);
     }
     Finish();
     return std::move(figures_);
   }
 
  private:
+  struct InTurn {
+    Nodes::Taken ranks;
+    size_t next = 0;  // sequence
+    double end = 0, waits = 0;
+  };
+
+  // What a group runs at once.
+  std::vector<uint32_t> NextOf(InTurn& group, size_t groups, uint32_t degree) const {
+    const double room = (input_.memory_per_rank - input_.model_states) * degree;
+    std::vector<uint32_t> together;
+    double held = 0;
+    for (; group.next < input_.sequences.size(); group.next += groups) {
+      held += input_.sequences[group.next].tokens * input_.memory_per_token;
+      if (!together.empty() && held > room) break;
+      together.push_back(static_cast<uint32_t>(group.next));
+    }
+    return together;
+  }
+
   void AddEncoders() {
     const double speed = machine_.peak_flops * machine_.gpus_per_stage;
     std::array<double, kNumPhases> flops = {};
@@ -194,24 +220,46 @@ class Step {
       work += input_.cost.attention * n * n + input_.cost.linear * n;
       tokens += input_.sequences[s].tokens;
     }
-    const double ring_bytes = RingBytes(tokens, degree);
-    const double bandwidth =
-        taken.crossings > 0 ? machine_.inter_node_bandwidth : machine_.intra_node_bandwidth;
-    const double waits = std::max(0.0, Passes(machine_) * ring_bytes / bandwidth - attention / degree);
-    const double compute = work / degree;
+    const double bytes = ExchangedBytes(tokens, degree);
+    const double waits =
+        ulysses_ ? UlyssesPasses(machine_) * bytes / UlyssesBandwidth(taken)
+                 : std::max(0.0, Passes(machine_) * bytes / RingBandwidth(taken) - attention / degree);
+    const double compute = (work + attention * (HeadsOverMean(degree) - 1)) / degree;
     worked_ += work;
     for (uint32_t r : taken.ranks) seconds_[r] += compute;
-    figures_.inter_node_bytes += ring_bytes * taken.crossings * machine_.gpus_per_stage;
+    const double senders = ulysses_ ? degree * LeavesANode(taken) : taken.crossings;
+    figures_.inter_node_bytes += bytes * senders * machine_.gpus_per_stage;
     const double held = static_cast<double>(tokens) / degree * input_.memory_per_token;
     figures_.peak_memory_bytes = std::max(figures_.peak_memory_bytes, input_.model_states + held);
     figures_.groups.push_back({taken.ranks, microbatch, tokens, start, start + compute + waits});
     return {compute + waits, waits};
   }
 
-  // What a GPU of a group sends in one forward: of d chunks, all but one.
-  double RingBytes(uint64_t tokens, uint32_t degree) const {
-    return RingBytesPerToken(*model_.phase(Phase::kLlm), machine_) * static_cast<double>(tokens) *
-           (degree - 1) / degree;
+  // What a GPU of a group sends in one forward: of d chunks, all but one; all-to-all, of its own chunk.
+  double ExchangedBytes(uint64_t tokens, uint32_t degree) const {
+    const PhaseModel& llm = *model_.phase(Phase::kLlm);
+    const double each =
+        ulysses_ ? UlyssesBytesPerToken(llm, machine_) / degree : RingBytesPerToken(llm, machine_);
+    return each * static_cast<double>(tokens) * (degree - 1) / degree;
+  }
+  double RingBandwidth(const Nodes::Taken& taken) const {
+    return taken.crossings > 0 ? machine_.inter_node_bandwidth : machine_.intra_node_bandwidth;
+  }
+  // Of what is sent all-to-all, the share that leaves the node; a node's ranks are taken as equally many.
+  static double LeavesANode(const Nodes::Taken& taken) {
+    const double degree = static_cast<double>(taken.ranks.size());
+    return taken.crossings == 0 ? 0 : (degree - degree / taken.crossings) / (degree - 1);
+  }
+  // Of attention that is cut by heads, the largest share of a rank over the mean.
+  double HeadsOverMean(uint32_t degree) const {
+    const uint32_t heads = model_.phase(Phase::kLlm)->heads;
+    if (!ulysses_ || heads == 0) return 1;
+    return static_cast<double>((heads + degree - 1) / degree) * degree / heads;
+  }
+  // Of both ways at once.
+  double UlyssesBandwidth(const Nodes::Taken& taken) const {
+    const double leaves = LeavesANode(taken);
+    return 1 / std::max(leaves / machine_.inter_node_bandwidth, (1 - leaves) / machine_.intra_node_bandwidth);
   }
 
   void Finish() {
@@ -235,18 +283,40 @@ class Step {
   std::vector<double> seconds_;  // [ranks] of the llm, waiting excluded
   double worked_ = 0;            // seconds of all ranks
   uint32_t microbatches_ = 0;
+  bool ulysses_ = false;
   StepFigures figures_;
 };
 
-// The least power of two that holds every sequence; there is one within the ranks.
-uint32_t LeastDegree(const ContextParallelInput& input) {
-  double most = 0;
-  for (const ContextParallelSequence& sequence : input.sequences) {
-    most = std::max(most, sequence.tokens * input.memory_per_token);
+// The input as a trainer without a planner has it: Megatron-LM holds all weights and gradients on every rank.
+ContextParallelInput WithoutPlanner(const DegreePolicy& policy, const Job& job, const TrainingModel& model,
+                                    const Machine& machine, ContextParallelInput input) {
+  const double replicated = policy.ulysses ? 0 : kStateBytes - kOptimizerBytes;
+  input.model_states = ModelStates(job, model, machine, replicated);
+  return input;
+}
+
+// Tokens that a group of one rank holds.
+double TokensPerRank(const ContextParallelInput& input) {
+  return std::max(0.0, input.memory_per_rank - input.model_states) / input.memory_per_token;
+}
+
+absl::StatusOr<StepFigures> WithOneDegree(const DegreePolicy& policy, const Job& job,
+                                          const StepSamples& samples, const TrainingModel& model,
+                                          const Machine& machine, uint32_t degree) {
+  uint64_t longest = 0;
+  for (const SampleLengths& lengths : samples.lengths) {
+    longest = std::max<uint64_t>(longest, lengths.llm_length);
   }
-  uint32_t degree = 1;
-  while (degree * (input.memory_per_rank - input.model_states) < most) degree *= 2;
-  return degree;
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> degrees,
+                            DegreesOfARun(policy, job, longest, model, machine));
+  if (std::find(degrees.begin(), degrees.end(), degree) == degrees.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(policy.name), ": no groups of degree ", degree,
+                                                   " that hold a sequence of ", longest, " tokens"));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
+                            SequencesOf(job, samples, model, machine, machine.intra_node_bandwidth));
+  input = WithoutPlanner(policy, job, model, machine, std::move(input));
+  return Step(job, samples, model, machine, input).RunInTurn(degree, policy.ulysses);
 }
 
 }  // namespace
@@ -282,28 +352,40 @@ absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSampl
   return input;
 }
 
+absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, const Job& job,
+                                                    uint64_t longest, const TrainingModel& model,
+                                                    const Machine& machine) {
+  if (!policy.one_degree()) return std::vector<uint32_t>{0};
+  EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
+                            SequencesOf(job, {}, model, machine, machine.intra_node_bandwidth));
+  input = WithoutPlanner(policy, job, model, machine, std::move(input));
+  const uint32_t heads = policy.ulysses ? model.phase(Phase::kLlm)->heads : 0;
+  const uint64_t most = heads == 0 ? input.ranks : std::min(input.ranks, heads);
+  std::vector<uint32_t> degrees;
+  for (uint64_t degree = 1; degree <= most; degree *= 2) {
+    if (static_cast<double>(degree) * TokensPerRank(input) < static_cast<double>(longest)) continue;
+    degrees.push_back(static_cast<uint32_t>(degree));
+  }
+  if (!degrees.empty()) return degrees;
+  return absl::InvalidArgumentError(absl::StrCat(
+      std::string(policy.name), ": the longest sequence has ", longest, " tokens; a rank holds ",
+      static_cast<uint64_t>(TokensPerRank(input)), " beside the model, and no power of two up to ", most,
+      " ranks holds it; give more memory or ranks, or leave the sequence or the policy out"));
+}
+
 absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& job,
                                          const StepSamples& samples, const TrainingModel& model,
-                                         const Machine& machine) {
+                                         const Machine& machine, uint32_t degree) {
+  if (policy.one_degree()) return WithOneDegree(policy, job, samples, model, machine, degree);
   std::optional<StepFigures> best;
-  const auto offer = [&](StepFigures figures) {
-    if (!best || figures.iteration_seconds < best->iteration_seconds) best = std::move(figures);
-  };
   for (double bandwidth : {machine.intra_node_bandwidth, machine.inter_node_bandwidth}) {
     EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
                               SequencesOf(job, samples, model, machine, bandwidth));
-    const bool in_turn = policy.algorithm.empty();
-    if (in_turn) input.model_states = ModelStates(job, model, machine, kStateBytes - kOptimizerBytes);
-    input.algorithm = in_turn ? "static_power_of_two" : std::string(policy.algorithm);
+    input.algorithm = std::string(policy.algorithm);
     input.powers_of_two = policy.powers_of_two;
     EVENKEEL_ASSIGN_OR_RETURN(const ContextParallelPlan plan, PlanContextParallel(input));
-    if (!in_turn) {
-      offer(Step(job, samples, model, machine, input).Run(plan));
-      continue;
-    }
-    for (uint32_t degree = LeastDegree(input); degree <= input.ranks; degree *= 2) {
-      offer(Step(job, samples, model, machine, input).RunInTurn(degree));
-    }
+    StepFigures figures = Step(job, samples, model, machine, input).Run(plan);
+    if (!best || figures.iteration_seconds < best->iteration_seconds) best = std::move(figures);
   }
   return *std::move(best);
 }

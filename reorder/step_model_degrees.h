@@ -3,8 +3,12 @@
 //
 // Not a measurement, and not a planner.
 //
-//   const DegreePolicy& policy = *FindDegreePolicy("dhp");
-//   EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures, ModelDegrees(policy, job, samples, model, machine));
+//   const DegreePolicy& policy = *FindDegreePolicy("megatron");
+//   EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> degrees, DegreesOfARun(policy, job, longest, model,
+//   machine)); for (uint32_t degree : degrees)   // of which a run takes the one that is fastest over all its
+//   steps
+//     EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures, ModelDegrees(policy, job, samples, model, machine,
+//     degree));
 //   figures.groups;   // which ranks ran together, from when to when
 //
 // The model:
@@ -20,8 +24,16 @@
 //   activations of the tokens that it has of a microbatch: per token, layer and hidden dimension as in
 //   step_model.h, with recomputation 2 bytes and one layer's 34. Weights that are gathered layer by layer
 //   keep all ranks in step, so that a microbatch lasts as long as its slowest group.
-// - Without a planner (DHP 6.1: Megatron-LM, ZeRO-1) every rank holds all weights and gradients and its share
-//   of the optimizer's states, and groups wait for each other at the end of the step only.
+// - Trainers without a planner (DHP 6.1) run all steps with one degree, a power of two that holds the longest
+//   sequence of all (DHP 6.5), and deal sequences out in turn. Megatron-LM (ZeRO-1): every rank holds all
+//   weights and gradients and its share of the optimizer's states, and groups wait for each other at the end
+//   of the step only. DeepSpeed (ZeRO-3, Ulysses): memory as above, all ranks in step; queries, keys, values
+//   and outputs of every layer change ranks all-to-all, forward, backward and in the recomputation, and no
+//   attention hides it. Heads go to ranks whole: a group has at most as many ranks as there are heads, and
+//   its attention lasts as long as the rank with most of them.
+// - Static degrees with hindsight are no trainer's: the best degree for every step by itself, sequences to
+// the
+//   group that has least to do, memory as the planners have it.
 // - Encoders are taken as spread evenly over all ranks beforehand, the same for every policy; what they hold
 // is
 //   not counted.
@@ -32,6 +44,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/job.h"
@@ -47,6 +60,12 @@ struct DegreePolicy {
   std::string_view says;       // one line
   std::string_view algorithm;  // of context_parallel.h; empty: what trainers do without a planner
   bool powers_of_two = false;
+  bool ulysses = false;  // without a planner: DeepSpeed, else Megatron-LM
+
+  // One degree for all steps of a run, instead of what each step asks for.
+  bool one_degree() const { return algorithm.empty(); }
+  // One degree for all sequences of a step.
+  bool is_static() const { return one_degree() || algorithm.starts_with("static"); }
 };
 
 // From static degrees to everything.
@@ -61,10 +80,17 @@ absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSampl
                                                  const TrainingModel& model, const Machine& machine,
                                                  double bandwidth);
 
-// InvalidArgument also: a sequence that does not fit on all ranks together; more ranks than
-// PlanContextParallel takes.
+// The degrees among which a run chooses whose longest sequence has so many tokens: with one_degree() those
+// that hold it, ascending; else 0 alone. InvalidArgument: as SequencesOf, and no degree holds it.
+absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, const Job& job,
+                                                    uint64_t longest, const TrainingModel& model,
+                                                    const Machine& machine);
+
+// `degree`: one of DegreesOfARun, which holds the step's sequences.
+// InvalidArgument also: a sequence that does not fit on all ranks together, or into a group of that degree;
+// more ranks than PlanContextParallel takes.
 absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& job,
                                          const StepSamples& samples, const TrainingModel& model,
-                                         const Machine& machine);
+                                         const Machine& machine, uint32_t degree);
 
 }  // namespace evenkeel

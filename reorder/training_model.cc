@@ -7,8 +7,10 @@ namespace {
 
 constexpr uint32_t kHeadWidth = 128;  // of the llms whose groups of heads that share keys DHP prints
 
-PhaseModel Llm(double parameters, uint32_t layers, uint32_t hidden, uint32_t key_groups = 0) {
-  return {Phase::kLlm, parameters, layers, hidden, /*causal=*/true, /*window=*/0, kHeadWidth * key_groups};
+PhaseModel Llm(double parameters, uint32_t layers, uint32_t hidden, uint32_t heads = 0,
+               uint32_t key_groups = 0) {
+  return {Phase::kLlm, parameters, layers, hidden, /*causal=*/true, /*window=*/0, kHeadWidth * key_groups,
+          heads};
 }
 PhaseModel Vision(double parameters, uint32_t layers, uint32_t hidden, uint32_t window = 0) {
   return {Phase::kVision, parameters, layers, hidden, /*causal=*/false, window};
@@ -41,12 +43,12 @@ const std::vector<TrainingModel>& Models() {
       {"internvl-6+34b",
        "OmniBal: InternVL-Chat-1.5-Plus",
        {Llm(34e9, 60, 7168), Vision(6e9, 45, 3200, kTile)}},
-      {"internvl3-2b", "DHP, table 5", {Llm(1.7e9, 28, 1536, 2), Vision(0.3e9, 24, 1024, kTile)}},
-      {"internvl2.5-4b", "DHP, table 5", {Llm(3.7e9, 36, 2048, 8), Vision(0.3e9, 24, 1024, kTile)}},
-      {"internvl3-8b", "DHP, table 5", {Llm(7.7e9, 28, 3584, 4), Vision(0.3e9, 24, 1024, kTile)}},
-      {"qwen3-vl-2b", "DHP, table 5", {Llm(1.6e9, 28, 2048, 8), Vision(0.4e9, 24, 1024)}},
-      {"qwen3-vl-4b", "DHP, table 5", {Llm(3.6e9, 36, 2560, 8), Vision(0.4e9, 24, 1024)}},
-      {"qwen3-vl-8b", "DHP, table 5", {Llm(7.6e9, 36, 4096, 8), Vision(0.4e9, 27, 1152)}},
+      {"internvl3-2b", "DHP, table 5", {Llm(1.7e9, 28, 1536, 12, 2), Vision(0.3e9, 24, 1024, kTile)}},
+      {"internvl2.5-4b", "DHP, table 5", {Llm(3.7e9, 36, 2048, 16, 8), Vision(0.3e9, 24, 1024, kTile)}},
+      {"internvl3-8b", "DHP, table 5", {Llm(7.7e9, 28, 3584, 28, 4), Vision(0.3e9, 24, 1024, kTile)}},
+      {"qwen3-vl-2b", "DHP, table 5", {Llm(1.6e9, 28, 2048, 16, 8), Vision(0.4e9, 24, 1024)}},
+      {"qwen3-vl-4b", "DHP, table 5", {Llm(3.6e9, 36, 2560, 32, 8), Vision(0.4e9, 24, 1024)}},
+      {"qwen3-vl-8b", "DHP, table 5", {Llm(7.6e9, 36, 4096, 32, 8), Vision(0.4e9, 27, 1152)}},
   };
   return models;
 }

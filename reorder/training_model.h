@@ -27,6 +27,8 @@ struct PhaseModel {
   uint32_t window = 0;     // tokens that attend to one another, as in one tile of an image; 0: a whole unit
   uint32_t key_width = 0;  // of a token's keys in a layer, and of its values: heads may share them; 0: hidden
 
+  uint32_t heads = 0;  // of attention; 0: as many as one likes
+
   uint32_t KeyWidth() const { return key_width > 0 ? key_width : hidden; }
 };
 

@@ -46,13 +46,70 @@ def test_dynamic_degrees_beat_static_ones(tmp_path):
     assert done.returncode == 0, done.stderr
     policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
     seconds = {name: policy["iteration_seconds"] for name, policy in policies.items()}
-    assert seconds["regroup"] < min(seconds["megatron"], seconds["static_power_of_two"], seconds["static"])
-    assert seconds["dhp"] < seconds["megatron"]
+    assert seconds["regroup"] < min(seconds["megatron"], seconds["deepspeed"])
+    assert seconds["regroup"] < min(seconds["static_power_of_two"], seconds["static"]), "even with hindsight"
+    assert seconds["dhp"] < min(seconds["megatron"], seconds["deepspeed"])
     degrees = {len(group["ranks"]) for group in policies["regroup"]["groups"]}
     assert len(degrees) > 1 and len({len(group["ranks"]) for group in policies["megatron"]["groups"]}) == 1
     assert all(policy["peak_memory_bytes"] <= 80e9 for policy in policies.values())
     for name in ("lengths", "loads-dhp", "degrees-regroup"):
         assert xml.dom.minidom.parse(str(tmp_path / "pictures" / f"{name}.svg"))
+
+
+def test_static_degrees_hold_the_longest_sequence_of_the_whole_trace(tmp_path):
+    """One sequence that no step of the run draws decides what Megatron-LM's groups are."""
+    rows = ["1024,300"] * 999
+    degrees = {}
+    for name, longest in (("short", "1024,300"), ("long", "1024,60000")):
+        trace = tmp_path / f"{name}.csv"
+        trace.write_text("vision,llm\n" + "\n".join(rows + [longest]) + "\n")
+        done = simulate("--trace", trace, "--ranks", 8, "--per-rank", 8, "--context-parallel", "--model", "internvl3-8b",
+                        "--no-recompute", "--steps", 1, "--policies", "megatron,regroup", "--json")
+        assert done.returncode == 0, done.stderr
+        policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
+        degrees[name] = {len(group["ranks"]) for group in policies["megatron"]["groups"]}
+        assert {len(group["ranks"]) for group in policies["regroup"]["groups"]} == {1}
+    assert degrees == {"short": {1}, "long": {8}}
+
+
+def test_the_table_of_degrees_compares_with_static_ones_with_and_without_hindsight(tmp_path):
+    done = simulate("--trace", write_videos(tmp_path / "videos.csv"), "--ranks", 64, "--per-rank", 8, "--context-parallel",
+                    "--model", "internvl3-8b", "--no-recompute", "--steps", 2)
+    assert done.returncode == 0, done.stderr
+    rows = {cells[1]: cells for cells in ([cell.strip() for cell in line.split("|")] for line in done.stdout.splitlines())
+            if len(cells) > 3}
+    with_hindsight, of_trainers = rows["policy"].index("than static with hindsight"), rows["policy"].index("times faster than static")
+    assert max(float(rows[name][of_trainers]) for name in ("megatron", "deepspeed")) == 1
+    assert max(float(rows[name][with_hindsight]) for name in ("static_power_of_two", "static")) == 1
+    assert float(rows["regroup"][of_trainers]) > 1 and float(rows["regroup"][with_hindsight]) > 1
+
+
+def test_degrees_of_a_job_are_simulated_from_its_index(mixed):
+    done = simulate("--job", mixed / "job.yaml", "--steps", 2, "--context-parallel", "--model", "mllm-10b", "--json",
+                    "--memory-gb", 400)
+    assert done.returncode == 0, done.stderr
+    policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
+    assert set(policies) == {"megatron", "deepspeed", "static_power_of_two", "static", "dhp_powers_of_two", "dhp", "regroup"}
+    assert all(policy["steps"] == 2 and policy["groups"] for policy in policies.values())
+
+
+def test_a_wrong_trace_is_named_with_its_line_and_column(tmp_path):
+    trace = tmp_path / "trace.csv"
+    for text, why in (("", "the first names the columns"),
+                      ("vision,lmm\n1,2\n", ":1: unknown column 'lmm'; known are llm, vision, audio"),
+                      ("llm,llm\n1,2\n", ":1: column 'llm' stands there twice"),
+                      ("vision\n1\n", ":1: no column 'llm'"),
+                      ("vision,llm\n1,2\n\n3,x4\n", ":4: 'x4' in column llm is no length"),
+                      ("vision,llm\n1 -5,2\n", ":2: '-5' in column vision is no length"),
+                      ("vision,llm\n1,4294967296\n", ":2: '4294967296' in column llm is no length"),
+                      ("vision,llm\n1,2 3\n", ":2: 2 lengths in column llm, which has one"),
+                      ("vision,llm\n1\n", ":2: 1 cells for 2 columns"),
+                      ("vision,llm\n1,2\n", "the trace has 1 samples, 480 are asked for")):
+        trace.write_text(text)
+        done = simulate("--trace", trace)
+        assert done.returncode == 2 and why in done.stderr, (text, done.stderr)
+        assert text.count("\n") < 2 or str(trace) in done.stderr or "are asked for" in why, done.stderr
+    assert str(tmp_path) in simulate("--trace", tmp_path / "none.csv").stderr
 
 
 def test_a_job_is_simulated_from_its_index(mixed):
@@ -66,8 +123,8 @@ def test_a_job_is_simulated_from_its_index(mixed):
 def test_what_is_unknown_is_named(tmp_path):
     trace = write_trace(tmp_path / "trace.csv")
     for arguments, why in ((["--model", "gpt"], "mllm-10b"), (["--policies", "best"], "post_balancing"),
-                           (["--context-parallel", "--policies", "llm_only"], "megatron, static_power_of_two"),
-                           (["--context-parallel", "--memory-gb", 1], "memory_per_rank"),
+                           (["--context-parallel", "--policies", "llm_only"], "megatron, deepspeed, static_power_of_two"),
+                           (["--context-parallel", "--memory-gb", 1], "a rank holds 0 beside the model"),
                            (["--context-parallel", "--pipeline-stages", 2], "without pipelines")):
         done = simulate("--trace", trace, *arguments)
         assert done.returncode == 2 and why in done.stderr
