@@ -109,11 +109,16 @@ class Planner {
 
   absl::Status CheckOptions(const PhaseSpec& spec) const {
     const bool padded = spec.batching == Batching::kPadded || spec.padded_attention;
-    if (spec.equal_counts && (padded || !KeepsCountsEqual(spec.algorithm))) {
+    if (spec.equal_counts && padded) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "phase ", NameOf(spec.phase), ": algorithm ", spec.algorithm, padded ? " with padding" : "",
-          " cannot keep counts equal; take karmarkar_karp, intra_microbatch, greedy_packed or "
-          "balance_without_moving, packed"));
+          "phase ", NameOf(spec.phase), ": equal_counts cannot be kept where batches are padded; ",
+          "leave it out, or make the batching packed"));
+    }
+    if (spec.equal_counts && !KeepsCountsEqual(spec.algorithm)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("phase ", NameOf(spec.phase), ": algorithm ", spec.algorithm,
+                       " cannot keep counts equal; take karmarkar_karp, intra_microbatch, greedy_packed or "
+                       "balance_without_moving, or leave equal_counts out"));
     }
     if (spec.tolerance && !(*spec.tolerance >= 0 && *spec.tolerance < 1)) {
       return absl::InvalidArgumentError(
