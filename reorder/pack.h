@@ -62,8 +62,10 @@ struct PackedPhase {
   // OmniBal (2), the mean over steps: 1 - mean / max over the devices of a step. Where there is a full step,
   // only full ones count.
   double distribution_ratio = 0;
-  // What the longest samples alone force of it, with these steps: none has a device above the larger of the
-  // mean of all bins and the step's longest sample.
+  // What no dealing of each step's samples to its devices goes below: of the fullest device the longest
+  // sample, the next multiple of the lengths' common divisor, and where there are few different lengths
+  // (tiles) what a bound on the number of bins leaves. Where the ratio is near it, more cannot be had of
+  // these steps.
   double distribution_ratio_floor = 0;
   double max_over_mean = 1;  // of all bins
 };

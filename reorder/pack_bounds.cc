@@ -1,6 +1,7 @@
 // How few bins could do, so that a planner knows when it is done and a reader why a fill is not reached.
 //
-// Two bounds per phase, by its lengths alone:
+// Bounds on the number of bins, two per phase, by its lengths alone; and with the second one what the fullest
+// device of a step has at least:
 // - Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem" (1990), L2: by the
 //   samples of which no two or few share a bin.
 // - Gilmore and Gomory, "A linear programming approach to the cutting stock problem" (1961), where lengths
@@ -54,6 +55,9 @@ struct Class {
 constexpr size_t kMostClasses = 64;
 constexpr size_t kMostSteps = size_t{1} << 16;
 constexpr int kMostPatterns = 400;
+// Of a step's fullest device, which asks for a programme each.
+constexpr size_t kMostLevels = 4;
+constexpr size_t kMostStepsOfALevel = size_t{1} << 12;
 
 // Of sorted lengths; empty where there are too many of them.
 std::vector<Class> ClassesOf(const std::vector<uint64_t>& lengths, uint64_t unit) {
@@ -139,19 +143,69 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity) 
   return weight;
 }
 
-uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity) {
+// Whole weights of the classes, and what the heaviest bin of so many units has of them.
+struct WholeWeights {
+  std::vector<uint64_t> of_class;
+  uint64_t heaviest = 0;
+};
+WholeWeights RoundedWeights(const std::vector<Class>& classes, size_t capacity) {
   constexpr double kWhole = 1 << 20;
-  const std::vector<double> weights = Weights(classes, capacity);
-  std::vector<uint64_t> whole;
-  for (double weight : weights) whole.push_back(static_cast<uint64_t>(std::min(1.0, weight) * kWhole));
-  const uint64_t heaviest = HeaviestBin(classes, capacity, whole, nullptr);
-  if (heaviest == 0) return 0;
+  WholeWeights whole;
+  for (double weight : Weights(classes, capacity)) {
+    whole.of_class.push_back(static_cast<uint64_t>(std::min(1.0, weight) * kWhole));
+  }
+  whole.heaviest = HeaviestBin(classes, capacity, whole.of_class, nullptr);
+  return whole;
+}
+
+uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity) {
+  const WholeWeights whole = RoundedWeights(classes, capacity);
+  if (whole.heaviest == 0) return 0;
   uint64_t all = 0;
-  for (size_t k = 0; k < classes.size(); ++k) all += whole[k] * classes[k].samples;
-  return (all + heaviest - 1) / heaviest;
+  for (size_t k = 0; k < classes.size(); ++k) all += whole.of_class[k] * classes[k].samples;
+  return (all + whole.heaviest - 1) / whole.heaviest;
 }
 
 }  // namespace
+
+std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uint32_t>& lengths,
+                                   uint64_t capacity, uint64_t unit, size_t devices, size_t steps) {
+  std::vector<uint64_t> sorted(lengths.begin(), lengths.end()), spare;
+  RadixSort(sorted, spare, 0, 32);
+  const size_t units = static_cast<size_t>(std::min<uint64_t>(capacity / unit, kMostSteps + 1));
+  const std::vector<Class> classes = ClassesOf(sorted, unit);
+  if (classes.empty() || classes.size() * units > kMostStepsOfALevel) return {};
+  std::vector<uint64_t> sum(steps, 0);  // units of a step
+  const auto each = [&](const auto& take) {
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      const size_t step = packing.bin[s] / devices;
+      if (step < steps) take(step, lengths[s] / unit);
+    }
+  };
+  each([&](size_t step, uint64_t length) { sum[step] += length; });
+  const auto bins = [&](size_t step) { return std::min(devices, packing.num_bins - step * devices); };
+  std::vector<uint64_t> least(steps);
+  for (size_t step = 0; step < steps; ++step) least[step] = (sum[step] + bins(step) - 1) / bins(step);
+  // Devices of at most `most` units do not suffice where the step's samples weigh more than so many can.
+  // Below the longest sample of all there are no such weights.
+  const uint64_t lowest = steps == 0 ? 0 : *std::min_element(least.begin(), least.end());
+  const size_t first = std::max<size_t>(lowest, classes.back().units);
+  std::vector<uint64_t> weight_of(units + 1, 0), weight(steps);
+  for (size_t most = first; most < std::min(units, first + kMostLevels); ++most) {
+    const WholeWeights whole = RoundedWeights(classes, most);
+    for (size_t k = 0; k < classes.size(); ++k) weight_of[classes[k].units] = whole.of_class[k];
+    std::fill(weight.begin(), weight.end(), 0);
+    each([&](size_t step, uint64_t length) { weight[step] += weight_of[length]; });
+    bool goes_on = false;
+    for (size_t step = 0; step < steps; ++step) {
+      if (least[step] <= most && weight[step] > bins(step) * whole.heaviest) least[step] = most + 1;
+      goes_on |= least[step] > most;
+    }
+    if (!goes_on) break;
+  }
+  for (uint64_t& of_step : least) of_step *= unit;
+  return least;
+}
 
 uint64_t FewestBins(const PackProblem& problem) {
   uint64_t fewest = problem.lengths.empty() ? 0 : 1;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "reorder/pack.h"
@@ -45,7 +46,7 @@ double PadRatio(const Packing& packing, const std::vector<uint32_t>& lengths) {
 }  // namespace
 
 void reorder::MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest,
-                           size_t devices, PackedPhase& phase) {
+                           size_t devices, double unit, std::span<const uint64_t> least, PackedPhase& phase) {
   const double total = static_cast<double>(std::accumulate(load.begin(), load.end(), uint64_t{0}));
   if (load.empty() || total == 0) return;
   const double mean_of_all = total / static_cast<double>(load.size());
@@ -59,7 +60,11 @@ void reorder::MeasureSteps(const std::vector<uint64_t>& load, const std::vector<
       longest_sample = std::max(longest_sample, static_cast<double>(longest[b]));
     }
     if (most > 0) phase.distribution_ratio += 1 - sum / (most * static_cast<double>(end - begin));
-    phase.distribution_ratio_floor += 1 - mean_of_all / std::max(mean_of_all, longest_sample);
+    // With the step's own mean, and so never above the ratio.
+    const double mean = sum / static_cast<double>(end - begin);
+    double at_least = std::max(longest_sample, std::ceil(mean / unit) * unit);
+    if (!least.empty()) at_least = std::max(at_least, static_cast<double>(least[step]));
+    if (at_least > 0) phase.distribution_ratio_floor += 1 - mean / at_least;
     phase.max_over_mean = std::max(phase.max_over_mean, most / mean_of_all);
   }
   phase.distribution_ratio /= static_cast<double>(steps);
@@ -115,7 +120,11 @@ PackFigures MeasurePack(const PackInput& input, const Packing& packing) {
     if (phase.capacity > 0) {
       phase.fill = static_cast<double>(total) / static_cast<double>(phase.capacity) / packing.num_bins;
     }
-    reorder::MeasureSteps(load, LongestOf(packing, lengths), input.devices, phase);
+    const size_t steps = CountedSteps(load.size(), input.devices);
+    const uint64_t unit = reorder::CommonDivisor(lengths);
+    reorder::MeasureSteps(load, LongestOf(packing, lengths), input.devices, static_cast<double>(unit),
+                          reorder::LeastFullest(packing, lengths, phase.capacity, unit, input.devices, steps),
+                          phase);
     figures.fill = std::max(figures.fill, phase.fill);
   }
   figures.bins_bound = reorder::FewestBins(reorder::MakePackProblem(input, packing.capacities));

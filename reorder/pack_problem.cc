@@ -84,7 +84,7 @@ std::array<PackedPhase, kNumPhases> MeasureBins(const PackProblem& problem, cons
       }
       load[place[b]] = sum, longest[place[b]] = most;
     }
-    MeasureSteps(load, longest, problem.devices, measured[p]);
+    MeasureSteps(load, longest, problem.devices, problem.unit[p], {}, measured[p]);
   }
   return measured;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/words.h"
@@ -64,9 +65,16 @@ std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed);
 // distribution_ratio, its floor and max_over_mean of bins in that order.
 std::array<PackedPhase, kNumPhases> MeasureBins(const PackProblem& problem, const Bins& bins);
 
-// The same of one phase, of the loads and longest samples of bins in the order of the steps.
+// The same of one phase, of the loads and longest samples of bins in the order of the steps. Loads are
+// multiples of `unit`; `least` is what LeastFullest says of every step, or nothing.
 void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest, size_t devices,
-                  PackedPhase& phase);
+                  double unit, std::span<const uint64_t> least, PackedPhase& phase);
+
+// [steps] What the fullest device of a step has at least, however the step's samples are dealt to its
+// devices: more than the mean where few different lengths leave no other sums. Nothing where it cannot be
+// told.
+std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uint32_t>& lengths,
+                                   uint64_t capacity, uint64_t unit, size_t devices, size_t steps);
 
 // Samples, largest first, each to the bin of `bins` where it fits and leaves least, else to a new one.
 void AddBestFit(const PackProblem& problem, const std::vector<uint32_t>& samples, Bins& bins);

@@ -130,6 +130,68 @@ size_t ExhaustiveBins(const std::vector<uint32_t>& lengths, uint32_t capacity, s
   return fewest;
 }
 
+TEST(Pack, NoRatioIsBelowItsFloor) {
+  for (uint64_t seed = 0; seed < 1500; ++seed) {
+    const PackInput input = DrawPackInput(BelowFrom(seed));
+    const auto packing = Pack(input);
+    if (!packing.ok()) continue;
+    for (const PackedPhase& phase : MeasurePack(input, *packing).phases) {
+      ASSERT_LE(phase.distribution_ratio_floor, phase.distribution_ratio + 1e-12) << seed;
+      ASSERT_GE(phase.distribution_ratio_floor, 0) << seed;
+    }
+  }
+}
+
+// Of samples from `next` on, the least largest load of the bins.
+uint64_t ExhaustiveFullest(const std::vector<uint32_t>& lengths, size_t next, std::vector<uint64_t>& load) {
+  if (next == lengths.size()) return *std::max_element(load.begin(), load.end());
+  uint64_t least = ~uint64_t{0};
+  for (uint64_t& bin : load) {
+    bin += lengths[next];
+    least = std::min(least, ExhaustiveFullest(lengths, next + 1, load));
+    bin -= lengths[next];
+  }
+  return least;
+}
+
+TEST(Pack, FloorsOfAStepAreNoMoreThanItsOptimum) {
+  int at_optimum = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Random random(seed);
+    const uint32_t bins = 2 + static_cast<uint32_t>(random.Below(2));
+    PackInput input{.devices = bins};
+    input.phases = {{.phase = Phase::kVision, .capacity = 100 * 1024}};
+    for (size_t s = 0; s < bins + random.Below(6); ++s) {
+      input.phases[0].lengths.push_back(1024 *
+                                        static_cast<uint32_t>(1 + random.Below(2) * 4 + random.Below(2)));
+    }
+    Packing packing{.num_bins = bins, .capacities = {100 * 1024}};
+    for (size_t s = 0; s < input.phases[0].lengths.size(); ++s) {
+      packing.bin.push_back(static_cast<uint32_t>(s % bins));
+    }
+    std::vector<uint64_t> load(bins, 0);
+    const double fullest = static_cast<double>(ExhaustiveFullest(input.phases[0].lengths, 0, load));
+    double sum = 0;
+    for (uint32_t length : input.phases[0].lengths) sum += length;
+    const double optimum = 1 - sum / (fullest * bins);
+    const double floor = MeasurePack(input, packing).phases[0].distribution_ratio_floor;
+    ASSERT_LE(floor, optimum + 1e-12) << seed;
+    at_optimum += floor > optimum - 1e-12;
+  }
+  EXPECT_GT(at_optimum, 240);
+}
+
+// Nineteen in twenty have five tiles, the others three: eight fives and a three are 43, and threes are few.
+TEST(Pack, ProvesWhatCoarseLengthsKeepUneven) {
+  PackInput input{.devices = 16};
+  input.phases = {{.phase = Phase::kVision, .capacity = 44 * 1024}};
+  for (uint32_t s = 0; s < 16000; ++s) input.phases[0].lengths.push_back((s % 20 == 0 ? 3 : 5) * 1024);
+  const PackFigures figures = FiguresOf(input, "even_fill");
+  EXPECT_GT(figures.phases[0].distribution_ratio, 0.02) << "more than is asked, and";
+  EXPECT_GT(figures.phases[0].distribution_ratio_floor, 0.9 * figures.phases[0].distribution_ratio)
+      << "no more is to be had";
+}
+
 TEST(Pack, BoundsBinsByNoMoreThanTheOptimum) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Random random(seed);
