@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/status.h"
+#include "reorder/by_name.h"
 #include "reorder/context_parallel_problem.h"
 
 namespace evenkeel {
@@ -31,12 +31,7 @@ constexpr NamedAlgorithm kAlgorithms[] = {{"regroup", reorder::Regroup},
                                           {"static", reorder::StaticDegree},
                                           {"static_power_of_two", reorder::StaticDegree, true}};
 
-const NamedAlgorithm* FindAlgorithm(std::string_view name) {
-  for (const NamedAlgorithm& algorithm : kAlgorithms) {
-    if (algorithm.name == name) return &algorithm;
-  }
-  return nullptr;
-}
+const NamedAlgorithm* FindAlgorithm(std::string_view name) { return reorder::FindByName(kAlgorithms, name); }
 
 absl::Status Bad(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("context_parallel: ", why));
@@ -50,9 +45,13 @@ absl::Status CheckInput(const ContextParallelInput& input) {
     return Bad(absl::StrCat("ranks must be 1 to ", kMostRanks, ", not ", input.ranks));
   }
   const ContextParallelCost& cost = input.cost;
-  for (double value : {cost.attention, cost.linear, cost.constant, cost.ring, cost.ring_constant,
-                       input.memory_per_rank, input.model_states, input.memory_per_token}) {
-    if (!IsUsable(value)) return Bad("costs and memory must be numbers from 0 to 1e30");
+  const std::pair<const char*, double> numbers[] = {
+      {"cost.attention", cost.attention},         {"cost.linear", cost.linear},
+      {"cost.constant", cost.constant},           {"cost.ring", cost.ring},
+      {"cost.ring_constant", cost.ring_constant}, {"memory_per_rank", input.memory_per_rank},
+      {"model_states", input.model_states},       {"memory_per_token", input.memory_per_token}};
+  for (const auto& [name, value] : numbers) {
+    if (!IsUsable(value)) return Bad(absl::StrCat(name, " is ", value, ", no number from 0 to 1e30"));
   }
   for (size_t s = 0; s < input.sequences.size(); ++s) {
     if (!IsUsable(input.sequences[s].mask_factor)) {
@@ -180,10 +179,7 @@ absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextPara
 
 }  // namespace
 
-std::string ContextParallelAlgorithmNames() {
-  return absl::StrJoin(kAlgorithms, ", ",
-                       [](std::string* out, const auto& algorithm) { out->append(algorithm.name); });
-}
+std::string ContextParallelAlgorithmNames() { return reorder::NamesOf(kAlgorithms); }
 
 absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input) {
   EVENKEEL_RETURN_IF_ERROR(CheckInput(input));

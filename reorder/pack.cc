@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/status.h"
+#include "reorder/by_name.h"
 #include "reorder/pack_problem.h"
 
 namespace evenkeel {
@@ -28,12 +28,7 @@ constexpr PackAlgorithm kAlgorithms[] = {{"even_fill", reorder::PackEvenFill},
                                          {"omnibal", reorder::PackOmnibal},
                                          {"best_fit_decreasing", reorder::PackBestFitDecreasing}};
 
-const PackAlgorithm* FindAlgorithm(std::string_view name) {
-  for (const PackAlgorithm& algorithm : kAlgorithms) {
-    if (algorithm.name == name) return &algorithm;
-  }
-  return nullptr;
-}
+const PackAlgorithm* FindAlgorithm(std::string_view name) { return reorder::FindByName(kAlgorithms, name); }
 
 absl::Status CheckInput(const PackInput& input) {
   if (input.phases.empty()) return absl::InvalidArgumentError("pack: no phase; give at least the llm");
@@ -117,10 +112,7 @@ Packing InOrderOfSteps(const Bins& bins, size_t samples, uint64_t seed) {
 
 }  // namespace
 
-std::string PackAlgorithmNames() {
-  return absl::StrJoin(kAlgorithms, ", ",
-                       [](std::string* out, const auto& algorithm) { out->append(algorithm.name); });
-}
+std::string PackAlgorithmNames() { return reorder::NamesOf(kAlgorithms); }
 
 absl::StatusOr<Packing> Pack(const PackInput& input) {
   EVENKEEL_RETURN_IF_ERROR(CheckInput(input));

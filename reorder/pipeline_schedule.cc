@@ -207,11 +207,20 @@ absl::Status CheckPipeline(const PipelineProblem& problem) {
                                                    " microbatches are no multiple of the ", problem.stages,
                                                    " stages, as interleaving needs: add empty ones"));
   }
-  const auto all_times = [](const std::vector<double>& times) {
-    return std::all_of(times.begin(), times.end(), IsTime);
+  const auto is_no_time = [](double time) {
+    return absl::StrCat("is ", time, ", no finite number from 0 on");
   };
-  if (!IsTime(problem.transfer) || !all_times(problem.forward) || !all_times(problem.backward)) {
-    return absl::InvalidArgumentError("a time of the pipeline is negative or no number");
+  if (!IsTime(problem.transfer)) {
+    return absl::InvalidArgumentError(absl::StrCat("transfer ", is_no_time(problem.transfer)));
+  }
+  for (const bool backward : {false, true}) {
+    const std::vector<double>& times = backward ? problem.backward : problem.forward;
+    for (size_t i = 0; i < times.size(); ++i) {
+      if (IsTime(times[i])) continue;
+      return absl::InvalidArgumentError(absl::StrCat("microbatch ", i / chunks, ": ",
+                                                     backward ? "backward" : "forward", "[", i % chunks, "] ",
+                                                     is_no_time(times[i])));
+    }
   }
   return absl::OkStatus();
 }

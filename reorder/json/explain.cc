@@ -44,7 +44,11 @@ std::string UnknownField(const Descriptor& type, const std::string& key) {
 std::string Shown(const Value& value) {
   switch (value.kind_case()) {
     case Value::kNumberValue:
-      return absl::StrCat(value.number_value());
+      // All digits of a whole number: it may be just outside its range.
+      return std::abs(value.number_value()) < 0x1p53 &&
+                     std::floor(value.number_value()) == value.number_value()
+                 ? absl::StrCat(static_cast<int64_t>(value.number_value()))
+                 : absl::StrCat(value.number_value());
     case Value::kStringValue:
       return absl::StrCat("'", ShortText(value.string_value()), "'");
     case Value::kBoolValue:

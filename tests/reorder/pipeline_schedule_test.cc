@@ -122,7 +122,7 @@ TEST(PipelineSchedule, RefusesWhatIsNoPipeline) {
   refused({.stages = 0}, "at least one stage");
   refused({.stages = 2, .forward = {1, 1, 1}, .backward = {1, 1, 1}}, "every microbatch needs one of each");
   refused({.stages = 2, .forward = {1, 1}, .backward = {1}}, "every microbatch needs one of each");
-  refused({.forward = {-1}, .backward = {1}}, "negative");
+  refused({.forward = {-1}, .backward = {1}}, "forward[0] is -1");
   refused({.virtual_stages = 2, .forward = {1, 1}, .backward = {1, 1}}, "interleaved_1f1b");
   refused({.schedule = PipelineSchedule::kInterleaved1F1B,
            .stages = 2,
