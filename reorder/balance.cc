@@ -38,14 +38,22 @@ const Balancer* FindBalancer(std::string_view name) {
   return nullptr;
 }
 
-Load LeastDearestRank(std::span<const Load> cost, size_t ranks, double tolerance) {
-  Load dearest = 0, total = 0;
+CostTotals TotalsOf(std::span<const Load> cost) {
+  CostTotals totals;
   for (Load c : cost) {
-    total += c;
-    dearest = std::max(dearest, c);
+    totals.sum += c;
+    totals.dearest = std::max(totals.dearest, c);
   }
-  const Load num_ranks = static_cast<Load>(ranks), mean = (total + num_ranks - 1) / num_ranks;
-  const Load least = std::max(dearest, mean);
+  return totals;
+}
+
+Load LeastDearestRank(std::span<const Load> cost, size_t ranks, double tolerance) {
+  return LeastDearestRank(cost, TotalsOf(cost), ranks, tolerance);
+}
+
+Load LeastDearestRank(std::span<const Load> cost, const CostTotals& totals, size_t ranks, double tolerance) {
+  const Load num_ranks = static_cast<Load>(ranks), mean = (totals.sum + num_ranks - 1) / num_ranks;
+  const Load least = std::max(totals.dearest, mean);
   const Load tolerated = least + static_cast<Load>(static_cast<double>(least) * tolerance);
   Load unit = 0;
   for (Load c : cost) {
@@ -64,10 +72,13 @@ Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank) 
 
 std::vector<uint32_t> DearestFirst(std::span<const Load> key) {
   Load largest = 0;
-  for (Load value : key) largest = std::max(largest, value);
+  uint64_t all = 0;
+  for (Load value : key) largest = std::max(largest, value), all |= static_cast<uint64_t>(value);
   std::vector<uint32_t> order(key.size());
+  // Bits that none has need no sorting: where costs are lengths, scaled, few are left.
+  const int without = all == 0 ? 0 : std::countr_zero(all);
   const int index_bits = std::bit_width(key.size());
-  const int key_bits = std::bit_width(static_cast<uint64_t>(largest));
+  const int key_bits = std::bit_width(static_cast<uint64_t>(largest) >> without);
   if (index_bits + key_bits > 64) {
     for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::sort(order.begin(), order.end(),
@@ -78,7 +89,7 @@ std::vector<uint32_t> DearestFirst(std::span<const Load> key) {
   Workspace memory(2 * key.size() * sizeof(uint64_t));
   std::span<uint64_t> entries = memory.Take<uint64_t>(key.size()), spare = memory.Take<uint64_t>(key.size());
   for (uint32_t i = 0; i < key.size(); ++i)
-    entries[i] = static_cast<uint64_t>(largest - key[i]) << index_bits | i;
+    entries[i] = static_cast<uint64_t>(largest - key[i]) >> without << index_bits | i;
   if (entries.size() < 512) {
     std::sort(entries.begin(), entries.end());
   } else {

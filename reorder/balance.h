@@ -37,6 +37,7 @@ class Scale {
  public:
   explicit Scale(double total);
   Load operator()(double cost) const { return static_cast<Load>(cost * factor_ + 0.5); }
+  double factor() const { return factor_; }
 
  private:
   double factor_ = 1;
@@ -122,6 +123,15 @@ std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector
 // all alike, say.
 Load LeastDearestRank(std::span<const Load> cost, size_t ranks, double tolerance);
 
+// The sum of the costs, and the dearest one.
+struct CostTotals {
+  Load sum = 0;
+  Load dearest = 0;
+};
+CostTotals TotalsOf(std::span<const Load> cost);
+// The same where the totals are known.
+Load LeastDearestRank(std::span<const Load> cost, const CostTotals& totals, size_t ranks, double tolerance);
+
 // The load of the dearest rank, packed.
 Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
 
@@ -132,7 +142,7 @@ std::vector<uint32_t> CutIntoBatches(std::span<const Load> cost, uint64_t batche
 // The fewest padded batches of at most `bound`, which is not below the dearest unit.
 uint64_t LeastPaddedBatches(std::span<const uint32_t> lengths, uint64_t bound);
 
-// Indices of `key`, dearest first, equal ones by index.
+// Indices of `key`, none of them negative, dearest first, equal ones by index.
 std::vector<uint32_t> DearestFirst(std::span<const Load> key);
 
 }  // namespace evenkeel::reorder

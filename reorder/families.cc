@@ -55,7 +55,7 @@ alignas(64) constexpr int32_t kNumbers[Family::kMost] = {0, 1, 2,  3,  4,  5,  6
 
 // The child that the unit goes to; its share is added to the child's load.
 template <int kLanes>
-EVENKEEL_INLINE uint32_t Take(Family& family, const Shares& share) {
+EVENKEEL_INLINE uint32_t TakeWith(Family& family, const Shares& share) {
   using Floats = typename Lanes<kLanes>::Floats;
   using Ints = typename Lanes<kLanes>::Ints;
   constexpr uint32_t kVectors = Family::kMost / kLanes;
@@ -87,6 +87,14 @@ EVENKEEL_INLINE uint32_t Take(Family& family, const Shares& share) {
   return family.child[least[0] & 15];
 }
 
+// A family of few children needs no more lanes than it has children.
+template <int kLanes>
+EVENKEEL_INLINE uint32_t Take(Family& family, const Shares& share) {
+  if (family.size <= 4) return TakeWith<4>(family, share);
+  if (kLanes == 4 || family.size > 8) return TakeWith<kLanes>(family, share);
+  return TakeWith<8>(family, share);
+}
+
 // Units are on their way together, one on each level, and pass every family in their order: what one unit
 // waits for does not keep the others waiting.
 template <int kLanes>
@@ -116,6 +124,11 @@ EVENKEEL_AVX2 void DescendAvx2(std::span<std::vector<Family>> levels, std::span<
   Descend<8>(levels, units, rank);
 }
 
+EVENKEEL_AVX512 void DescendAvx512(std::span<std::vector<Family>> levels, std::span<const Unit> units,
+                                   std::span<uint32_t> rank) {
+  Descend<16>(levels, units, rank);
+}
+
 }  // namespace
 
 Family::Family() {
@@ -138,7 +151,9 @@ FamilyTree::FamilyTree(const PhaseRanks& ranks) {
 }
 
 void FamilyTree::Place(std::span<const Unit> units, std::span<uint32_t> rank, Width width) {
-  (width == Width::kEight ? DescendAvx2 : DescendBaseline)(levels_, units, rank);
+  (width == Width::kSixteen ? DescendAvx512
+   : width == Width::kEight ? DescendAvx2
+                            : DescendBaseline)(levels_, units, rank);
 }
 
 std::vector<Shares> FamilyTree::Loads(uint32_t num_ranks) const {

@@ -45,7 +45,7 @@ class FamilyTree {
   // Every unit, in order, from the root to the child that has least where the unit has much: the least sum
   // over the phases of share * load, the llm's times its weight, the first of equals. Writes the rank of
   // each, the same for every width.
-  void Place(std::span<const Unit> units, std::span<uint32_t> rank, Width width = Widest());
+  void Place(std::span<const Unit> units, std::span<uint32_t> rank, Width width = Widest(Width::kSixteen));
 
   const std::vector<Family>& leaves() const { return levels_.front(); }
   // [ranks] what was placed on each, summed in the order of the units.

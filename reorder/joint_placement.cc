@@ -25,27 +25,26 @@ struct Column {
   double least = 0;
   double factor = 0;
 
-  float Share(size_t i) const {
-    return static_cast<float>((static_cast<double>(cost[i * stride]) + least) * factor);
-  }
+  CostTotals totals;
+
+  float Share(size_t i) const { return ShareOf(cost[i * stride]); }
+  float ShareOf(Load load) const { return static_cast<float>((static_cast<double>(load) + least) * factor); }
 };
 
 Column MakeColumn(std::span<const Load> cost, double least, double ranks) {
-  Load sum = 0;
-  for (Load load : cost) sum += load;
-  const double total = static_cast<double>(sum) + least * static_cast<double>(cost.size());
-  return {cost.data(), 1, least, total > 0 ? ranks / total : 0};
+  const CostTotals totals = TotalsOf(cost);
+  const double total = static_cast<double>(totals.sum) + least * static_cast<double>(cost.size());
+  return {cost.data(), 1, least, total > 0 ? ranks / total : 0, totals};
 }
 
-// A unit on its way into the order. Floats that are not negative order as the integers of their bits; four
-// decimal digits of them are order enough. What is missing to the largest there is: largest first.
-struct Keyed {
-  Shares share;
-  uint32_t key;  // two digits
-};
+// Of the order. Floats that are not negative order as the integers of their bits; four decimal digits of them
+// are order enough. What is missing to the largest there is: largest first. Two digits.
 constexpr uint32_t kDigits = 1 << 11;
 constexpr int kDroppedBits = 9;  // of the 31
-constexpr uint32_t kLargestKey = kDigits * kDigits - 1;
+uint32_t KeyOf(const Unit& unit) {
+  const float largest = std::max(unit.share[0], std::max(unit.share[1], unit.share[2]));
+  return kDigits * kDigits - 1 - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
+}
 
 class JointPlacement {
  public:
@@ -79,52 +78,57 @@ class JointPlacement {
     const size_t count = problem_.cost.size();
     const double ranks = problem_.ranks->size();
     static constexpr Load kNothing = 0;
-    Column columns[kNumPhases];
-    for (Column& column : columns) column.cost = &kNothing;
-    if (count > 0) columns[0] = MakeColumn(problem_.cost, 1, ranks);
+    for (Column& column : columns_) column.cost = &kNothing;
+    if (count > 0) columns_[0] = MakeColumn(problem_.cost, 1, ranks);
     for (size_t p = 0; p < problem_.in_view.size(); ++p) {
-      if (count > 0) columns[1 + p] = MakeColumn(problem_.in_view[p], 0, ranks);
+      if (count > 0) columns_[1 + p] = MakeColumn(problem_.in_view[p], 0, ranks);
     }
     units_ = workspace_.Take<Unit>(count);
     const Workspace::Scope scope(workspace_);
-    const std::span<Keyed> keyed = workspace_.Take<Keyed>(count);
-    std::array<uint32_t, kDigits> low = {}, high = {};  // how many units have a digit
-    const Column llm = columns[0], second = columns[1], third = columns[2];
-    for (size_t i = 0; i < count; ++i) {
-      const Shares share = {llm.Share(i), second.Share(i), third.Share(i)};
-      const float largest = std::max(share[0], std::max(share[1], share[2]));
-      const uint32_t key = kLargestKey - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
-      keyed[i] = {share, key};
-      ++low[key % kDigits];
-      ++high[key / kDigits];
+    const std::span<Unit> by_high = workspace_.Take<Unit>(count);
+    std::array<uint32_t, kDigits + 1> begin = {};  // of the units with a high digit
+    const Column llm = columns_[0], second = columns_[1], third = columns_[2];
+    for (uint32_t i = 0; i < count; ++i) {
+      const Unit unit = {{llm.Share(i), second.Share(i), third.Share(i)}, i};
+      units_[i] = unit;
+      ++begin[KeyOf(unit) / kDigits + 1];
     }
-    // By the low digit, then by the high one, each where the counts say.
-    std::exclusive_scan(low.begin(), low.end(), low.begin(), 0u);
-    std::exclusive_scan(high.begin(), high.end(), high.begin(), 0u);
-    const std::span<uint32_t> by_low = workspace_.Take<uint32_t>(count);
-    for (uint32_t i = 0; i < count; ++i) by_low[low[keyed[i].key % kDigits]++] = i;
-    for (uint32_t i : by_low) {
-      const Keyed& unit = keyed[i];
-      units_[high[unit.key / kDigits]++] = {unit.share, i};
+    // By the high digit, of which lengths have few; then the units of each by the low one: they are near each
+    // other in memory.
+    std::inclusive_scan(begin.begin(), begin.end(), begin.begin());
+    std::array<uint32_t, kDigits + 1> next = begin;
+    for (const Unit& unit : units_) by_high[next[KeyOf(unit) / kDigits]++] = unit;
+    for (uint32_t digit = 0; digit < kDigits; ++digit) {
+      const size_t size = begin[digit + 1] - begin[digit];
+      if (size > 0) SortByLowDigit(by_high.subspan(begin[digit], size), units_.subspan(begin[digit], size));
     }
+  }
+
+  static void SortByLowDigit(std::span<const Unit> from, std::span<Unit> to) {
+    std::array<uint32_t, kDigits> next;
+    if (from.size() == 1) {
+      to[0] = from[0];
+      return;
+    }
+    next.fill(0);
+    for (const Unit& unit : from) ++next[KeyOf(unit) % kDigits];
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), 0u);
+    for (const Unit& unit : from) to[next[KeyOf(unit) % kDigits]++] = unit;
   }
 
   // The least that the most loaded rank can have, and somewhat less than the tolerance: above the tolerance
   // in exact numbers items move, and these are floats.
   Shares Caps() const {
     Shares cap = {1, 1, 1};
-    for (const Unit& unit : units_) {
-      for (int p = 0; p < kNumPhases; ++p) cap[p] = std::max(cap[p], unit.share[p]);
-    }
-    for (size_t p = 0; p <= problem_.in_view.size() && p < cap.size(); ++p) {
-      const std::span<const Load> cost = p == 0 ? problem_.cost : problem_.in_view[p - 1];
+    for (size_t p = 0; p < cap.size(); ++p) {
+      const Column& column = columns_[p];
+      if (!units_.empty()) cap[p] = std::max(cap[p], column.ShareOf(column.totals.dearest));
+      if (column.totals.sum == 0) continue;
       const size_t ranks = problem_.ranks->size();
-      Load total = 0;
-      for (Load c : cost) total += c;
-      if (total == 0) continue;
-      const Load least = LeastDearestRank(cost, ranks, problem_.tolerance);
+      const std::span<const Load> cost = p == 0 ? problem_.cost : problem_.in_view[p - 1];
+      const Load least = LeastDearestRank(cost, column.totals, ranks, problem_.tolerance);
       cap[p] = std::max(cap[p], static_cast<float>(static_cast<double>(least) * static_cast<double>(ranks) /
-                                                   static_cast<double>(total)));
+                                                   static_cast<double>(column.totals.sum)));
     }
     for (float& c : cap) c *= static_cast<float>(1 + 0.95 * problem_.tolerance);
     return cap;
@@ -134,13 +138,14 @@ class JointPlacement {
   const Workspace::Scope scope_;
   Workspace& workspace_;
   FamilyTree families_;
+  std::array<Column, kNumPhases> columns_;
   std::span<Unit> units_;  // largest first
 };
 
 }  // namespace
 
 std::vector<uint32_t> PlaceJointly(const BalanceProblem& problem) {
-  Workspace own(problem.cost.size() * (2 * sizeof(Unit) + 3 * sizeof(uint64_t)));
+  Workspace own(problem.cost.size() * (2 * sizeof(Unit) + 2 * sizeof(uint64_t)));
   return JointPlacement(problem, problem.workspace == nullptr ? own : *problem.workspace).Run();
 }
 

@@ -1,9 +1,11 @@
-// Vectors of four or eight lanes for inner loops that are compiled once for the baseline instruction set and
-// once for AVX2. Both do the same operations on every lane, and none is fused: the results are the same bits.
+// Vectors of four, eight or sixteen lanes for inner loops that are compiled once for the baseline instruction
+// set, once for AVX2 and some once for AVX-512. All do the same operations on every lane, and none is fused:
+// the results are the same bits.
 //
 // Not for arithmetic across lanes, whose order would matter: minima only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/cpu.h"
@@ -29,7 +31,12 @@ EVENKEEL_INLINE void KeepLeast(Vector& least, const Vector& v) {
 // The least of all lanes, in all lanes.
 template <typename Vector>
 EVENKEEL_INLINE void SpreadLeast(Vector& v) {
-  if constexpr (sizeof(v) == 32) {
+  if constexpr (sizeof(v) == 64) {
+    KeepLeast(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    KeepLeast(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    KeepLeast(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    KeepLeast(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  } else if constexpr (sizeof(v) == 32) {
     KeepLeast(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
     KeepLeast(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
     KeepLeast(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6));
@@ -40,17 +47,23 @@ EVENKEEL_INLINE void SpreadLeast(Vector& v) {
 }
 
 // How many lanes.
-enum class Width { kFour, kEight };
+enum class Width { kFour, kEight, kSixteen };
 
 #ifdef __x86_64__
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
-// The widest that this process may use; kFour is everywhere.
-inline Width Widest() {
-  return MayUseFasterInstructions() && __builtin_cpu_supports("avx2") ? Width::kEight : Width::kFour;
+#define EVENKEEL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+// The widest that this process may use, up to `most`; kFour is everywhere.
+inline Width Widest(Width most = Width::kEight) {
+  if (!MayUseFasterInstructions() || !__builtin_cpu_supports("avx2")) return Width::kFour;
+  const bool sixteen = AllowedCpuLevel() == CpuLevel::kFastest && __builtin_cpu_supports("avx512f") &&
+                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl");
+  return std::min(most, sixteen ? Width::kSixteen : Width::kEight);
 }
 #else
 #define EVENKEEL_AVX2
-inline Width Widest() { return Width::kFour; }
+#define EVENKEEL_AVX512
+inline Width Widest(Width = Width::kEight) { return Width::kFour; }
 #endif
 
 }  // namespace evenkeel::reorder

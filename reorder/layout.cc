@@ -35,10 +35,15 @@ PhaseRanks MakeRanks(const Job& job, const PhaseSpec& spec, const std::vector<ui
   PhaseRanks ranks;
   ranks.global = spec.ranks;
   ranks.on_node_begin.assign(nodes.size() + 1, 0);
+  ranks.node.reserve(ranks.size());
+  uint32_t at = 0;  // most ranks are on the node of the one before
   for (uint32_t global : ranks.global) {
-    auto it = std::lower_bound(nodes.begin(), nodes.end(), job.NodeOf(global));
-    ranks.node.push_back(static_cast<uint32_t>(it - nodes.begin()));
-    ++ranks.on_node_begin[ranks.node.back() + 1];
+    const uint32_t node = job.NodeOf(global);
+    if (nodes[at] != node) {
+      at = static_cast<uint32_t>(std::lower_bound(nodes.begin(), nodes.end(), node) - nodes.begin());
+    }
+    ranks.node.push_back(at);
+    ++ranks.on_node_begin[at + 1];
   }
   for (size_t n = 0; n < nodes.size(); ++n) ranks.on_node_begin[n + 1] += ranks.on_node_begin[n];
   ranks.on_node.resize(ranks.size());
@@ -62,14 +67,20 @@ bool InView(const PhaseRanks& llm, const PhaseRanks& encoder, uint32_t num_nodes
 
 Neighbours MakeNeighbours(const PhaseRanks& llm, const PhaseRanks& encoder, uint32_t num_nodes) {
   std::vector<std::pair<uint32_t, uint32_t>> by_global;  // (global, rank)
+  by_global.reserve(encoder.size());
   for (uint32_t r = 0; r < encoder.size(); ++r) by_global.emplace_back(encoder.global[r], r);
   if (!std::is_sorted(by_global.begin(), by_global.end())) std::sort(by_global.begin(), by_global.end());
   std::vector<uint32_t> dealt(num_nodes, 0);
   Neighbours neighbours;
+  for (auto* column : {&neighbours.rank, &neighbours.node, &neighbours.beside}) column->reserve(llm.size());
+  auto it = by_global.begin();  // where ranks ascend without gaps, each is behind the last
   for (uint32_t r = 0; r < llm.size(); ++r) {
     const uint32_t node = llm.node[r];
     const auto there = encoder.OnNode(node);
-    auto it = std::lower_bound(by_global.begin(), by_global.end(), std::make_pair(llm.global[r], 0u));
+    if (it != by_global.end() && it->first < llm.global[r]) ++it;
+    if (it == by_global.end() || it->first != llm.global[r]) {
+      it = std::lower_bound(by_global.begin(), by_global.end(), std::make_pair(llm.global[r], 0u));
+    }
     const bool same = it != by_global.end() && it->first == llm.global[r];
     neighbours.rank.push_back(same ? it->second : kNowhere);
     neighbours.node.push_back(there.empty() ? kNowhere : node);
@@ -107,7 +118,7 @@ absl::StatusOr<Layout> MakeLayout(const Job& job) {
     }
   }
   if (layout.llm == nullptr) return absl::InvalidArgumentError("the job has no llm phase");
-  std::sort(nodes.begin(), nodes.end());
+  if (!std::is_sorted(nodes.begin(), nodes.end())) std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   layout.num_nodes = static_cast<uint32_t>(nodes.size());
   layout.llm_ranks = MakeRanks(job, *layout.llm, nodes);

@@ -8,6 +8,7 @@
 #include "core/job.h"
 #include "core/plan.h"
 #include "reorder/balance.h"
+#include "reorder/lanes.h"
 #include "reorder/layout.h"
 #include "reorder/units.h"
 
@@ -18,8 +19,9 @@ namespace evenkeel::reorder {
 uint64_t CapacityTokens(const Job& job);
 
 // The job's cost of every length (see CleanCost) as an integer; padded ones are scaled such that even n times
-// the dearest is exact. `loads` is parallel to `lengths`.
-void FillLoads(const Cost& cost, Batching batching, std::span<const uint32_t> lengths, std::span<Load> loads);
+// the dearest is exact. `loads` is parallel to `lengths`. The same for every width.
+void FillLoads(const Cost& cost, Batching batching, std::span<const uint32_t> lengths, std::span<Load> loads,
+               Width width = Widest());
 
 // Costs of many batches at once: the sum of a batch's units (packed), or its count times the dearest
 // (padded).

@@ -20,10 +20,80 @@ constexpr uint32_t kStepsPerRank =
 constexpr uint32_t kMostRegrouped = 32;     // ranks whose items are dealt out anew together
 constexpr size_t kMostDealtAnew = 1 << 15;  // items of all such attempts; few steps need any
 
-// What leaves a rank, and what comes back for it; kNowhere: nothing.
+constexpr size_t kAhead = 8;    // items whose costs are asked for before they are read
+constexpr size_t kBarren = 16;  // ranks of which another remembers that nothing can be exchanged with them
+
+// An item on a rank; or none, which costs nothing.
+struct Held {
+  Load cost = 0;
+  uint32_t item = kNowhere;
+
+  // Dearest first.
+  bool operator<(const Held& other) const {
+    return cost != other.cost ? cost > other.cost : item < other.item;
+  }
+};
+
+struct Barren {
+  uint32_t taker = 0, got = 0, changed = 0;  // of List: what they were
+};
+
+// The items of a rank. Most ranks give or take one or two, which a walk finds: they are in order only where
+// exchanges were sought.
+struct List {
+  std::vector<Held> items;
+  std::vector<Barren> barren;
+  uint32_t got = 0, changed = 0;  // how often
+  bool listed = false, sorted = false;
+
+  const std::vector<Held>& DearestFirst() {
+    if (!sorted) std::sort(items.begin(), items.end());
+    sorted = true;
+    return items;
+  }
+  // The first, dearest first, that costs at most `most`; or none.
+  Held DearestUpTo(Load most) const {
+    if (sorted) {
+      const auto it = std::partition_point(items.begin(), items.end(),
+                                           [&](const Held& held) { return held.cost > most; });
+      return it == items.end() ? Held() : *it;
+    }
+    const Held* best = nullptr;
+    for (const Held& held : items) {
+      if (held.cost <= most && (best == nullptr || held < *best)) best = &held;
+    }
+    return best == nullptr ? Held() : *best;
+  }
+  // The last, dearest first, that costs at least `least`; or none.
+  Held CheapestFrom(Load least) const {
+    if (sorted) {
+      const auto it = std::partition_point(items.begin(), items.end(),
+                                           [&](const Held& held) { return held.cost >= least; });
+      return it == items.begin() ? Held() : *(it - 1);
+    }
+    const Held* best = nullptr;
+    for (const Held& held : items) {
+      if (held.cost >= least && (best == nullptr || *best < held)) best = &held;
+    }
+    return best == nullptr ? Held() : *best;
+  }
+  void Remove(const Held& held) {
+    ++changed;
+    const auto it =
+        sorted ? std::lower_bound(items.begin(), items.end(), held)
+               : std::find_if(items.begin(), items.end(), [&](const Held& h) { return h.item == held.item; });
+    items.erase(it);
+  }
+  void Add(const Held& held) {
+    ++changed, ++got;
+    items.insert(sorted ? std::lower_bound(items.begin(), items.end(), held) : items.end(), held);
+  }
+};
+
+// What leaves a rank, and what comes back for it.
 struct Move {
-  uint32_t give = kNowhere;
-  uint32_t get = kNowhere;
+  Held give;
+  Held get;
   Load amount = 0;
 };
 
@@ -47,6 +117,7 @@ class Excess {
     for (double tolerance = problem_.tolerance; tolerance < 1; tolerance *= growth) {
       cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
       if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
+      for (List& list : lists_) list.barren.clear();  // there is more room now
       for (uint32_t n = 0; n + 1 < ranks_.on_node_begin.size(); ++n) MoveWithin(ranks_.OnNode(n));
       MoveBetweenNodes();
       for (uint32_t r = 0; r < ranks_.size(); ++r) {
@@ -98,54 +169,33 @@ class Excess {
     }
   }
 
-  // The items of a rank, dearest first. Few ranks are ever looked at: what is on which rank is sorted out
-  // when the first one is, and each rank's items are listed when it is.
-  std::vector<uint32_t>& Items(uint32_t rank) {
-    if (items_.empty()) SortByRank();
-    std::vector<uint32_t>& items = items_[rank];
-    if (!listed_[rank]) {
-      listed_[rank] = true;
-      const std::span<const uint32_t> before = by_rank_.of(rank);
-      items.reserve(before.size() + 1);
-      items.assign(before.begin(), before.end());
-      std::sort(items.begin(), items.end(), [&](uint32_t a, uint32_t b) { return Dearer(a, b); });
+  // The items of a rank. What is on which rank is sorted out when the first one is looked at, and each rank's
+  // items are listed when it is.
+  List& Items(uint32_t rank) {
+    if (lists_.empty()) {
+      lists_.resize(ranks_.size());
+      by_rank_ = ByRank(rank_, ranks_.size(), workspace_.Take<uint32_t>(rank_.size()));
     }
-    return items;
-  }
-
-  void SortByRank() {
-    items_.resize(ranks_.size());
-    listed_.resize(ranks_.size());
-    by_rank_ = ByRank(rank_, ranks_.size(), workspace_.Take<uint32_t>(rank_.size()));
-  }
-
-  bool Dearer(uint32_t a, uint32_t b) const {
-    return std::pair(problem_.cost[b], a) < std::pair(problem_.cost[a], b);
-  }
-
-  // The dearest item of a rank that costs at most `most`.
-  std::optional<uint32_t> DearestUpTo(uint32_t rank, Load most) {
-    const auto& items = Items(rank);
-    auto it = std::lower_bound(items.begin(), items.end(), most,
-                               [&](uint32_t i, Load bound) { return problem_.cost[i] > bound; });
-    if (it == items.end()) return std::nullopt;
-    return *it;
-  }
-  // The cheapest item of a rank that costs at least `least`.
-  std::optional<uint32_t> CheapestFrom(uint32_t rank, Load least) {
-    const auto& items = Items(rank);
-    auto it = std::lower_bound(items.begin(), items.end(), least,
-                               [&](uint32_t i, Load bound) { return problem_.cost[i] >= bound; });
-    if (it == items.begin()) return std::nullopt;
-    return *(it - 1);
+    List& list = lists_[rank];
+    if (!list.listed) {
+      list.listed = true;
+      const std::span<const uint32_t> before = by_rank_.of(rank);
+      list.items.reserve(before.size() + 4);
+      for (size_t k = 0; k < before.size(); ++k) {
+        if (k + kAhead < before.size()) __builtin_prefetch(&problem_.cost[before[k + kAhead]]);
+        list.items.push_back({problem_.cost[before[k]], before[k]});
+      }
+    }
+    return list;
   }
 
   // The best move of at most `room`, for a rank that is `excess` too much: just enough, else as much as
   // possible.
   std::optional<Move> BestMove(uint32_t giver, uint32_t taker, Load excess, Load room) {
+    const Load part = std::min(excess, room);
     Move best;
-    const auto consider = [&](uint32_t give, uint32_t get) {
-      const Load amount = problem_.cost[give] - (get == kNowhere ? 0 : problem_.cost[get]);
+    const auto consider = [&](const Held& give, const Held& get) {
+      const Load amount = give.cost - get.cost;
       if (amount <= 0 || amount > room) return;
       const bool enough = amount >= excess, had_enough = best.amount >= excess;
       const bool better = enough != had_enough ? enough
@@ -153,32 +203,66 @@ class Excess {
                                                : amount > best.amount;
       if (better) best = {give, get, amount};
     };
-    if (auto item = CheapestFrom(giver, excess)) consider(*item, kNowhere);
-    if (auto item = DearestUpTo(giver, std::min(excess, room))) consider(*item, kNowhere);
-    // An exchange only where no single item is about right.
-    if (best.amount < excess || best.amount > 2 * excess) {
-      for (uint32_t give : Items(giver)) {
-        if (auto get = DearestUpTo(taker, problem_.cost[give] - excess)) consider(give, *get);
-        if (auto get = CheapestFrom(taker, problem_.cost[give] - std::min(excess, room)))
-          consider(give, *get);
+    consider(Items(giver).CheapestFrom(excess), Held());
+    consider(Items(giver).DearestUpTo(part), Held());
+    // An exchange only where no single item is about right. The cheaper what is given, the cheaper what comes
+    // back for it: both are walked once.
+    if ((best.amount < excess || best.amount > 2 * excess) && !IsBarren(giver, taker)) {
+      const std::vector<Held>& theirs = Items(taker).DearestFirst();
+      const Held *const begin = theirs.data(), *const end = begin + theirs.size();
+      const Held *enough = begin, *less = begin;
+      // The least amount that is enough, and the largest that is not more than the part.
+      Held enough_give, enough_get, less_give, less_get;
+      Load least = room + 1, most = 0;
+      for (const Held& give : Items(giver).DearestFirst()) {
+        while (enough < end && enough->cost > give.cost - excess) ++enough;
+        while (less < end && less->cost >= give.cost - part) ++less;
+        if (enough < end && give.cost - enough->cost < least) {
+          least = give.cost - enough->cost;
+          enough_give = give, enough_get = *enough;
+        }
+        if (less > begin && give.cost - less[-1].cost > most) {
+          most = give.cost - less[-1].cost;
+          less_give = give, less_get = less[-1];
+        }
       }
+      if (least <= room) consider(enough_give, enough_get);
+      if (most > 0) consider(less_give, less_get);
+      if (best.amount <= 0) SetBarren(giver, taker);
     }
     if (best.amount <= 0) return std::nullopt;
     return best;
   }
 
+  // Where nothing can be exchanged, because no two items differ by so little as the taker has room, that
+  // stays so until the giver gets something or the taker changes.
+  bool IsBarren(uint32_t giver, uint32_t taker) const {
+    for (const Barren& barren : lists_[giver].barren) {
+      if (barren.taker != taker) continue;
+      return barren.got == lists_[giver].got && barren.changed == lists_[taker].changed;
+    }
+    return false;
+  }
+  void SetBarren(uint32_t giver, uint32_t taker) {
+    std::vector<Barren>& known = lists_[giver].barren;
+    auto it = std::find_if(known.begin(), known.end(), [&](const Barren& b) { return b.taker == taker; });
+    if (it == known.end()) {
+      if (known.size() == kBarren) known.clear();
+      it = known.emplace(known.end());
+    }
+    *it = {taker, lists_[giver].got, lists_[taker].changed};
+  }
+
   void Apply(uint32_t giver, uint32_t taker, const Move& move) {
     Carry(move.give, giver, taker);
-    if (move.get != kNowhere) Carry(move.get, taker, giver);
+    if (move.get.item != kNowhere) Carry(move.get, taker, giver);
   }
-  void Carry(uint32_t item, uint32_t from, uint32_t to) {
-    const auto dearer = [&](uint32_t a, uint32_t b) { return Dearer(a, b); };
-    std::vector<uint32_t>&source = Items(from), &target = Items(to);
-    source.erase(std::lower_bound(source.begin(), source.end(), item, dearer));
-    target.insert(std::lower_bound(target.begin(), target.end(), item, dearer), item);
-    load_[from] -= problem_.cost[item];
-    load_[to] += problem_.cost[item];
-    rank_[item] = to;
+  void Carry(const Held& held, uint32_t from, uint32_t to) {
+    Items(from).Remove(held);
+    Items(to).Add(held);
+    load_[from] -= held.cost;
+    load_[to] += held.cost;
+    rank_[held.item] = to;
   }
 
   // Levels one node's ranks as far as their own room allows.
@@ -189,23 +273,24 @@ class Excess {
         return load_[a] != load_[b] ? load_[a] < load_[b] : a > b;
       });
       if (load_[*giver] <= cap_) return;
-      if (!GiveWithin(*giver, here)) open.erase(giver);
+      if (GiveWithin(*giver, here) == kNowhere) open.erase(giver);
     }
   }
 
-  bool GiveWithin(uint32_t giver, std::span<const uint32_t> here) {
-    std::vector<std::pair<Load, uint32_t>> takers;
+  // The rank that takes something, or kNowhere.
+  uint32_t GiveWithin(uint32_t giver, std::span<const uint32_t> here) {
+    takers_here_.clear();
     for (uint32_t r : here) {
-      if (load_[r] < cap_) takers.emplace_back(load_[r], r);
+      if (load_[r] < cap_) takers_here_.emplace_back(load_[r], r);
     }
-    std::sort(takers.begin(), takers.end());
-    for (const auto& [load, taker] : takers) {
+    std::sort(takers_here_.begin(), takers_here_.end());
+    for (const auto& [load, taker] : takers_here_) {
       if (auto move = BestMove(giver, taker, load_[giver] - cap_, cap_ - load)) {
         Apply(giver, taker, *move);
-        return true;
+        return taker;
       }
     }
-    return false;
+    return kNowhere;
   }
 
   // What a whole node has too much goes to the ranks with most room, in pieces that add up to the excess.
@@ -229,13 +314,14 @@ class Excess {
 
   // A neighbour of the giver gave too much and has room now: that is nearer than another node.
   bool GiveToNode(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
-    const auto here = ranks_.OnNode(ranks_.node[giver]);
-    for (uint32_t r : here) takers.erase({load_[r], r});
-    const bool given = GiveWithin(giver, here);
-    for (uint32_t r : here) {
+    const Load before = load_[giver];
+    const uint32_t taker = GiveWithin(giver, ranks_.OnNode(ranks_.node[giver]));
+    if (taker == kNowhere) return false;
+    takers.erase({load_[taker] - (before - load_[giver]), taker});
+    for (uint32_t r : {giver, taker}) {
       if (load_[r] < cap_) takers.insert({load_[r], r});
     }
-    return given;
+    return true;
   }
 
   bool GiveFar(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
@@ -244,12 +330,13 @@ class Excess {
       const uint32_t taker = it->second;
       const Load excess = load_[giver] - cap_, room = cap_ - load_[taker];
       std::optional<Move> move;
-      if (auto item = DearestUpTo(giver, std::min(excess, room)); item && problem_.cost[*item] > 0) {
-        move = Move{*item, kNowhere, problem_.cost[*item]};
-      } else if (auto more = CheapestFrom(giver, excess);
-                 problem_.homes_are_given && more && problem_.cost[*more] <= room) {
+      const List& mine = Items(giver);
+      const Held part = mine.DearestUpTo(std::min(excess, room)), more = mine.CheapestFrom(excess);
+      if (part.cost > 0) {
+        move = Move{part, Held(), part.cost};
+      } else if (problem_.homes_are_given && more.item != kNowhere && more.cost <= room) {
         // Somewhat too much, but one small item: an exchange sends two, and often large ones.
-        move = Move{*more, kNowhere, problem_.cost[*more]};
+        move = Move{more, Held(), more.cost};
       } else {
         move = BestMove(giver, taker, excess, room);
       }
@@ -282,13 +369,14 @@ class Excess {
 
   // True where all of the group are then within the cap; else nothing changes.
   bool DealAnew(const std::vector<uint32_t>& group) {
-    std::vector<uint32_t> items, beside;
+    std::vector<Held> items;
+    std::vector<uint32_t> beside;
     std::vector<Load> cost;
     for (uint32_t g = 0; g < group.size(); ++g) {
-      for (uint32_t i : Items(group[g])) {
-        items.push_back(i);
+      for (const Held& held : Items(group[g]).DearestFirst()) {
+        items.push_back(held);
         beside.push_back(g);
-        cost.push_back(problem_.cost[i]);
+        cost.push_back(held.cost);
       }
     }
     dealt_anew_ += items.size();
@@ -315,9 +403,9 @@ class Excess {
   Load cap_ = 0;                // up to which a rank is left alone
   size_t homeless_ = 0;
   size_t dealt_anew_ = 0;
-  std::vector<std::vector<uint32_t>> items_;  // of every rank that was looked at; see Items
-  std::vector<bool> listed_;
-  ByRank by_rank_;  // as it was before the first move
+  std::vector<List> lists_;                             // of every rank; see Items
+  ByRank by_rank_;                                      // as it was before the first move
+  std::vector<std::pair<Load, uint32_t>> takers_here_;  // (load, rank) of one node
 };
 
 }  // namespace

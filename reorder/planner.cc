@@ -36,10 +36,11 @@ EncoderOfMedium EncodersByMedium(const Layout& layout) {
   return index;
 }
 
-// Where the next item of an encoder is written.
-struct Cursor {
+// Where the items of an encoder are written.
+struct Target {
   uint32_t *item, *sample, *length, *rows, *input_rows;
   bool* video;
+  uint32_t next = 0;
 };
 
 absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t aligned) {
@@ -155,16 +156,21 @@ class Planner {
       units.video = workspace_.Take<bool>(items);
     }
     const EncoderOfMedium encoder_of = EncodersByMedium(layout_);
-    std::array<Cursor, kNumPhases> next;  // by encoder
+    std::array<Target, kNumPhases> targets;  // by encoder
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const EncoderUnits& units = encoders_[e];
-      next[e] = {units.item.data(), units.sample.data(),     units.length.data(),
-                 units.rows.data(), units.input_rows.data(), units.video.data()};
+      targets[e] = {units.item.data(), units.sample.data(),     units.length.data(),
+                    units.rows.data(), units.input_rows.data(), units.video.data()};
     }
     const uint64_t align = std::max(1u, job_.microbatch.align), capacity = CapacityTokens(job_);
     const uint64_t most = capacity == 0 ? UINT32_MAX : std::min<uint64_t>(capacity, UINT32_MAX);
     const SampleLengths* const all = step_.lengths.data();
+    // Pointers, because whatever is stored might otherwise be one of the spans.
+    uint32_t *const tokens = llm_.tokens.data(), *const loss_tokens = llm_.loss_tokens.data(),
+                    *const first_item = llm_.first_item.data();
     Medium* const medium = llm_.medium.data();
+    const size_t num_encoders = encoders_.size();
+    uint64_t all_loss_tokens = 0;
     uint32_t item = 0;
     for (uint32_t s = 0; s < samples; ++s) {
       // Every sample has its items on the heap.
@@ -172,27 +178,29 @@ class Planner {
       const uint64_t length = all[s].llm_length;
       const uint64_t aligned = align == 1 ? length : (length + align - 1) / align * align;
       if (aligned > most) return TooLong(job_, step_, s, aligned);
-      llm_.tokens[s] = static_cast<uint32_t>(aligned);
-      llm_.loss_tokens[s] = all[s].loss_tokens;
-      llm_.first_item[s] = item;
-      plan_.loss_tokens += all[s].loss_tokens;
+      tokens[s] = static_cast<uint32_t>(aligned);
+      loss_tokens[s] = all[s].loss_tokens;
+      first_item[s] = item;
+      all_loss_tokens += all[s].loss_tokens;
       for (const SampleItem& of_sample : all[s].items) {
         const int e = encoder_of[static_cast<uint8_t>(of_sample.medium)];
         if (e < 0) return WithoutEncoder(s, encoder_of);
-        Cursor& to = next[static_cast<size_t>(e)];
-        *to.item++ = item;
-        *to.sample++ = s;
-        *to.length++ = of_sample.lengths.cost_length;
-        *to.rows++ = of_sample.lengths.output_rows;
-        *to.input_rows++ = of_sample.lengths.input_rows;
-        *to.video++ = of_sample.medium == Medium::kVideo;
+        Target& to = targets[static_cast<size_t>(e)];
+        const uint32_t i = to.next++;
+        to.item[i] = item;
+        to.sample[i] = s;
+        to.length[i] = of_sample.lengths.cost_length;
+        to.rows[i] = of_sample.lengths.output_rows;
+        to.input_rows[i] = of_sample.lengths.input_rows;
+        to.video[i] = of_sample.medium == Medium::kVideo;
         medium[item++] = of_sample.medium;
       }
     }
-    llm_.first_item[samples] = item;
-    for (size_t e = 0; e < encoders_.size(); ++e) {
+    plan_.loss_tokens = all_loss_tokens;
+    first_item[samples] = item;
+    for (size_t e = 0; e < num_encoders; ++e) {
       EncoderUnits& units = encoders_[e];
-      const size_t filled = static_cast<size_t>(next[e].item - units.item.data());
+      const uint32_t filled = targets[e].next;
       for (auto* column : Columns(units)) *column = column->first(filled);
       units.video = units.video.first(filled);
     }
@@ -355,7 +363,8 @@ class Planner {
       PhasePlan encoder{.phase = spec.phase,
                         .ranks = spec.ranks,
                         .num_microbatches = RunsPerMicrobatch(e) ? plan_.num_microbatches : 1};
-      OrderItems(llm_, llm, spec.min_items, dummy, encoders_[e], encoder, dummies, plan_.routes, workspace_);
+      OrderItems(llm_, llm, layout_.neighbours[e], spec.min_items, dummy, encoders_[e], encoder, dummies,
+                 plan_.routes, workspace_);
       encoders.push_back(std::move(encoder));
     }
     MeasureLoads(job_, layout_, llm_, encoders_, dummies, workspace_, llm, encoders);
@@ -372,8 +381,7 @@ class Planner {
   // once.
   void FillSamples() {
     const size_t samples = step_.refs.size();
-    plan_.samples.reserve(samples);
-    AdviseLargePages(plan_.samples.data(), samples * sizeof(PlannedSample));
+    ReserveLargePages(plan_.samples, samples);
     for (size_t s = 0; s < samples; ++s) {
       plan_.samples.push_back({.ref = step_.refs[s],
                                .llm_length = llm_.tokens[s],
@@ -386,22 +394,33 @@ class Planner {
 
   void FillItems(std::span<const PlannedItem> dummies) {
     const size_t items = num_items_ + dummies.size();
-    plan_.items.reserve(items);
-    AdviseLargePages(plan_.items.data(), items * sizeof(PlannedItem));
+    ReserveLargePages(plan_.items, items);
     const EncoderOfMedium encoder_of = EncodersByMedium(layout_);
-    std::array<size_t, kNumPhases> next = {};  // by encoder
-    for (uint32_t item = 0; item < num_items_; ++item) {
-      const Medium medium = llm_.medium[item];
-      const size_t e = static_cast<size_t>(encoder_of[static_cast<uint8_t>(medium)]);
+    struct Source {
+      const uint32_t *sample, *length, *input_rows, *rows, *rank, *position;
+      bool per_microbatch;
+      size_t next = 0;
+    };
+    std::array<Source, kNumPhases> sources;  // by encoder
+    for (size_t e = 0; e < encoders_.size(); ++e) {
       const EncoderUnits& units = encoders_[e];
-      const size_t i = next[e]++;
-      const uint32_t s = units.sample[i];
-      const uint32_t microbatch = RunsPerMicrobatch(e) ? llm_.microbatch[s] : 0;
-      plan_.items.push_back({.sample = s,
-                             .ordinal = item - llm_.first_item[s],
-                             .medium = medium,
-                             .lengths = {units.length[i], units.input_rows[i], units.rows[i]},
-                             .place = {units.rank[i], microbatch, units.position[i]}});
+      sources[e] = {units.sample.data(), units.length.data(),   units.input_rows.data(), units.rows.data(),
+                    units.rank.data(),   units.position.data(), RunsPerMicrobatch(e)};
+    }
+    const uint32_t *const first_item = llm_.first_item.data(), *const microbatch = llm_.microbatch.data();
+    const Medium* const media = llm_.medium.data();
+    const uint32_t num_items = static_cast<uint32_t>(num_items_);
+    for (uint32_t item = 0; item < num_items; ++item) {
+      const Medium medium = media[item];
+      Source& from = sources[static_cast<size_t>(encoder_of[static_cast<uint8_t>(medium)])];
+      const size_t i = from.next++;
+      const uint32_t s = from.sample[i];
+      plan_.items.push_back(
+          {.sample = s,
+           .ordinal = item - first_item[s],
+           .medium = medium,
+           .lengths = {from.length[i], from.input_rows[i], from.rows[i]},
+           .place = {from.rank[i], from.per_microbatch ? microbatch[s] : 0, from.position[i]}});
     }
     plan_.items.insert(plan_.items.end(), dummies.begin(), dummies.end());
   }

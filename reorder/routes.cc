@@ -9,7 +9,9 @@ RouteComposer::RouteComposer(const PhasePlan& encoder, const PhasePlan& llm)
     : encoder_(encoder),
       llm_(llm),
       segments_(encoder.num_microbatches),
-      row_ends_(llm.ranks.size() * llm.num_microbatches) {
+      row_ends_(llm.ranks.size() * llm.num_microbatches),
+      batches_(llm.ranks.size() * llm.num_microbatches) {
+  runs_.reserve(batches_.size());
   group_ = encoder.ranks;
   if (encoder.ranks != llm.ranks) group_.insert(group_.end(), llm.ranks.begin(), llm.ranks.end());
   if (!std::is_sorted(group_.begin(), group_.end())) std::sort(group_.begin(), group_.end());
@@ -31,30 +33,63 @@ std::vector<uint32_t> RouteComposer::PlacesOf(std::span<const uint32_t> ranks) c
   return places;
 }
 
-void RouteComposer::EndBatch(uint32_t llm_rank, uint32_t microbatch) {
-  row_ends_[llm_rank * size_t{llm_.num_microbatches} + microbatch] = row_;
-  const bool per_microbatch = encoder_.num_microbatches > 1;
-  if (!per_microbatch && microbatch + 1 < llm_.num_microbatches) return;
-  EndReceiver(llm_at_[llm_rank], segments_[per_microbatch ? microbatch : 0]);
+std::vector<RouteComposer::Run> RouteComposer::RunsByBatch() const {
+  std::vector<size_t> next;
+  next.reserve(batches_.size());
+  size_t begin = 0;
+  for (const Batch& batch : batches_) {
+    next.push_back(begin);
+    begin += batch.runs;
+  }
+  std::vector<Run> sorted(runs_.size());
+  for (const Run& run : runs_) sorted[next[run.batch]++] = run;
+  return sorted;
 }
 
-void RouteComposer::EndReceiver(uint32_t to, std::vector<Segment>& segments) {
-  const size_t first = segments.size();
+void RouteComposer::FillSegments() {
+  const bool per_microbatch = encoder_.num_microbatches > 1;
+  const std::vector<Run> runs = RunsByBatch();
+  if (!per_microbatch) segments_[0].reserve(runs.size());
+  auto run = runs.begin();
+  for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
+    uint64_t row = 0;  // of the batch, among all that the rank receives in the exchange
+    for (uint32_t m = 0; m < llm_.num_microbatches; ++m) {
+      const size_t b = r * size_t{llm_.num_microbatches} + m;
+      for (const auto end = run + batches_[b].runs; run < end; ++run) {
+        const uint64_t rows = (run + 1 < end ? (run + 1)->to_row : batches_[b].rows) - run->to_row;
+        if (!received_.empty() && received_.back().from == run->bucket &&
+            received_.back().from_row + received_.back().rows == run->from_row) {
+          received_.back().rows += rows;  // it goes on from the microbatch before
+        } else {
+          received_.push_back({run->bucket, llm_at_[r], run->from_row, row + run->to_row, rows});
+        }
+      }
+      row_ends_[b] = row += batches_[b].rows;
+      if (per_microbatch) EndReceiver(segments_[m]), row = 0;
+    }
+    if (!per_microbatch) EndReceiver(segments_[0]);
+  }
+}
+
+// From buckets to their places in the group, by these.
+void RouteComposer::EndReceiver(std::vector<Segment>& segments) {
   bool sorted = true;
-  for (const Run& run : runs_) {
-    const uint32_t from = encoder_at_[run.bucket / encoder_.num_microbatches];
-    sorted &= segments.size() == first || segments.back().from <= from;
-    segments.push_back({from, to, run.from_row, run.to_row, run.rows});
+  uint32_t last = 0;
+  for (Segment& segment : received_) {
+    segment.from = encoder_at_[segment.from / encoder_.num_microbatches];
+    sorted &= last <= segment.from;
+    last = segment.from;
   }
   if (!sorted) {
-    std::stable_sort(segments.begin() + static_cast<ptrdiff_t>(first), segments.end(),
+    std::stable_sort(received_.begin(), received_.end(),
                      [](const Segment& a, const Segment& b) { return a.from < b.from; });
   }
-  runs_.clear();
-  row_ = 0;
+  segments.insert(segments.end(), received_.begin(), received_.end());
+  received_.clear();
 }
 
 void RouteComposer::Finish(std::span<const uint64_t> bucket_rows, std::vector<Route>& routes) {
+  FillSegments();
   for (uint32_t exchange = 0; exchange < encoder_.num_microbatches; ++exchange) {
     FillRoute(exchange, bucket_rows, routes.emplace_back());
   }

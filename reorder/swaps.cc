@@ -13,7 +13,7 @@ constexpr uint32_t kMostUnits =
 constexpr uint32_t kPartners = 6;  // ranks tried per repair among neighbours
 constexpr uint32_t kRepairsPerRank = 8;
 constexpr uint32_t kNone = 0xffffffffu;  // no unit: the exchange is a move
-constexpr uint32_t kMostLanes = 8;
+constexpr uint32_t kMostLanes = 16;
 
 // The units of a rank that are looked at, side by side; the last one is the unit that is none.
 struct Side {
@@ -52,6 +52,7 @@ template <int kLanes>
 EVENKEEL_INLINE std::pair<uint32_t, uint32_t> NearestPair(const Side& giver, const Side& taker,
                                                           const Shares& wanted, const Shares& weight) {
   using Floats = typename Lanes<kLanes>::Floats;
+  using Ints = typename Lanes<kLanes>::Ints;
   const auto* const taken0 = reinterpret_cast<const Floats*>(taker.share[0]);
   const auto* const taken1 = reinterpret_cast<const Floats*>(taker.share[1]);
   const auto* const taken2 = reinterpret_cast<const Floats*>(taker.share[2]);
@@ -64,8 +65,9 @@ EVENKEEL_INLINE std::pair<uint32_t, uint32_t> NearestPair(const Side& giver, con
     return Shares{giver.share[0][i] - wanted[0], giver.share[1][i] - wanted[1],
                   giver.share[2][i] - wanted[2]};
   };
-  float best = 3e38f;
-  uint32_t best_i = 0;
+  // Every lane keeps its own least and whose it was: across lanes they are compared once, at the end.
+  Floats nearest = Floats{} + 3e38f;
+  Ints whose = {};
   for (uint32_t i = 0; i < giver.size; ++i) {
     const Shares left = left_by(i);
     Floats least, distance;
@@ -74,8 +76,16 @@ EVENKEEL_INLINE std::pair<uint32_t, uint32_t> NearestPair(const Side& giver, con
       measure(left, v, distance);
       KeepLeast(least, distance);
     }
-    SpreadLeast(least);
-    if (least[0] < best) best = least[0], best_i = i;
+    const Ints nearer = least < nearest;
+    nearest = nearer ? least : nearest;
+    whose = nearer ? Ints{} + static_cast<int32_t>(i) : whose;
+  }
+  Floats least = nearest;
+  SpreadLeast(least);
+  const float best = least[0];
+  uint32_t best_i = giver.size;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    if (nearest[lane] == best) best_i = std::min(best_i, static_cast<uint32_t>(whose[lane]));
   }
   const Shares left = left_by(best_i);
   for (uint32_t v = 0; v < taker.size / kLanes; ++v) {
@@ -98,11 +108,17 @@ EVENKEEL_AVX2 std::pair<uint32_t, uint32_t> NearestPairAvx2(const Side& giver, c
   return NearestPair<8>(giver, taker, wanted, weight);
 }
 
+EVENKEEL_AVX512 std::pair<uint32_t, uint32_t> NearestPairAvx512(const Side& giver, const Side& taker,
+                                                                const Shares& wanted, const Shares& weight) {
+  return NearestPair<16>(giver, taker, wanted, weight);
+}
+
 // The exchange whose difference comes nearest to `wanted`.
 Exchange Nearest(const Side& giver, const Side& taker, const Shares& wanted, const Shares& weight,
                  Width width) {
-  const auto [i, j] =
-      (width == Width::kEight ? NearestPairAvx2 : NearestPairBaseline)(giver, taker, wanted, weight);
+  const auto [i, j] = (width == Width::kSixteen ? NearestPairAvx512
+                       : width == Width::kEight ? NearestPairAvx2
+                                                : NearestPairBaseline)(giver, taker, wanted, weight);
   Exchange exchange{.give = giver.unit[i]};
   if (j == taker.size) return exchange;
   exchange.get = taker.unit[j];
@@ -181,7 +197,7 @@ class Repair {
   // One exchange that lessens the excess of `giver` and a partner together; false where none was found.
   bool RepairOne(uint32_t giver, const std::vector<uint32_t>& ranks, size_t most) {
     ChoosePartners(giver, ranks, most);
-    giver_.Fill(UnitsOf(giver), problem_.units);
+    giver_ = SideOf(giver);  // a copy: a partner's may take its place
     const float excess = Excess(load_[giver]);
     float best_excess = 0;
     uint32_t best_partner = kNone;
@@ -189,10 +205,10 @@ class Repair {
     for (uint32_t partner : partners_) {
       const float before = excess + Excess(load_[partner]);
       if (before <= best_excess) continue;  // no exchange gains more than there is
-      taker_.Fill(UnitsOf(partner), problem_.units);
+      const Side& taker = SideOf(partner);
       Shares wanted;
       for (int p = 0; p < kNumPhases; ++p) wanted[p] = 0.5f * (load_[giver][p] - load_[partner][p]);
-      const Exchange exchange = Nearest(giver_, taker_, wanted, pass_->weight, width_);
+      const Exchange exchange = Nearest(giver_, taker, wanted, pass_->weight, width_);
       if (exchange.give == exchange.get) continue;
       Shares mine = load_[giver], theirs = load_[partner];
       for (int p = 0; p < kNumPhases; ++p) mine[p] -= exchange.delta[p], theirs[p] += exchange.delta[p];
@@ -232,8 +248,21 @@ class Repair {
     Move(exchange.get, taker, giver);
   }
 
+  // Ranks of a family are looked at again and again, and the sides of the last few are kept.
+  const Side& SideOf(uint32_t rank) {
+    Kept& kept = kept_[rank % kept_.size()];
+    if (kept.rank != rank) kept.side.Fill(UnitsOf(rank), problem_.units);
+    kept.rank = rank;
+    return kept.side;
+  }
+  void Forget(uint32_t rank) {
+    Kept& kept = kept_[rank % kept_.size()];
+    if (kept.rank == rank) kept.rank = kNone;
+  }
+
   void Move(uint32_t unit, uint32_t from, uint32_t to) {
     if (unit == kNone) return;
+    Forget(from), Forget(to);
     std::vector<uint32_t>& units = UnitsOf(from);
     units.erase(std::find(units.begin(), units.end(), unit));
     UnitsOf(to).push_back(unit);
@@ -270,7 +299,12 @@ class Repair {
   std::vector<bool> listed_;
   ByRank by_rank_;  // as it was before the first exchange, large units first
   std::vector<uint32_t> partners_;
-  Side giver_, taker_;
+  Side giver_;
+  struct Kept {
+    uint32_t rank = kNone;
+    Side side;
+  };
+  std::vector<Kept> kept_ = std::vector<Kept>(Family::kMost);
 };
 
 }  // namespace

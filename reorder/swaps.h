@@ -28,6 +28,6 @@ struct SwapProblem {
 // Changes `rank` such that no, or fewer, ranks are above the caps. The number of exchanges tried is bounded.
 // The same for every width.
 void RepairBySwaps(const SwapProblem& problem, std::span<uint32_t> rank, Workspace& workspace,
-                   Width width = Widest());
+                   Width width = Widest(Width::kSixteen));
 
 }  // namespace evenkeel::reorder

@@ -46,8 +46,8 @@ void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan, Workspace& workspace);
 // The same for the items of an encoder: images before videos, then in the order of the llm. Appends dummies,
 // which follow all items of the plan, where a rank and microbatch has fewer than `min_items`. Then the routes
 // of the phase, one per exchange.
-void OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, uint32_t min_items, const SampleItem& dummy,
-                EncoderUnits& units, PhasePlan& phase_plan, std::vector<PlannedItem>& dummies,
-                std::vector<Route>& routes, Workspace& workspace);
+void OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, const Neighbours& neighbours,
+                uint32_t min_items, const SampleItem& dummy, EncoderUnits& units, PhasePlan& phase_plan,
+                std::vector<PlannedItem>& dummies, std::vector<Route>& routes, Workspace& workspace);
 
 }  // namespace evenkeel::reorder

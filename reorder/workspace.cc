@@ -20,11 +20,16 @@ size_t RoundUp(size_t bytes, size_t multiple) { return (bytes + multiple - 1) / 
 
 void AdviseLargePages(const void* data, size_t bytes) {
 #ifdef __linux__
+  // Whole small pages, those that it shares with others too: where a large page begins, an allocator often
+  // has a few bytes of its own.
   constexpr uintptr_t kPage = 4096;
-  const uintptr_t begin = RoundUp(reinterpret_cast<uintptr_t>(data), kPage);
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
-  if (bytes < kLargePage || end <= begin) return;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
+  const uintptr_t end = RoundUp(reinterpret_cast<uintptr_t>(data) + bytes, kPage);
+  if (bytes < kLargePage) return;
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // refused: small pages as before
+  // What an allocator wrote in front has made the first one small already.
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers do not name
+  if (begin % kLargePage == 0) madvise(reinterpret_cast<void*>(begin), kLargePage, kCollapse);
 #else
   (void)data, (void)bytes;
 #endif

@@ -24,6 +24,19 @@ namespace evenkeel::reorder {
 // changes no content. Little memory is left alone.
 void AdviseLargePages(const void* data, size_t bytes);
 
+// Reserves room for `count` in a vector that is about to be written: in large pages, where the kernel has
+// them, and then up to the end of the last one.
+template <typename T>
+void ReserveLargePages(std::vector<T>& vector, size_t count) {
+  constexpr size_t kLargePage = size_t{1} << 21, kOfTheAllocator = 64;
+  size_t bytes = count * sizeof(T);
+  if (bytes >= kLargePage) {
+    bytes = (bytes + kOfTheAllocator + kLargePage - 1) / kLargePage * kLargePage - kOfTheAllocator;
+  }
+  vector.reserve(bytes / sizeof(T));
+  AdviseLargePages(vector.data(), bytes);
+}
+
 class Workspace {
  public:
   // Nothing is got before something is taken; then at least so many bytes.

@@ -64,7 +64,10 @@ TEST(FamilyTree, PlacesTheSameWithAnyNumberOfLanes) {
       const std::vector<Unit> units =
           DrawUnits(random, ranks, ranks * (4 + static_cast<uint32_t>(random.Below(40))));
       const Placed placed = PlaceAndRepair(where, units, Width::kFour);
-      EXPECT_EQ(placed, PlaceAndRepair(where, units, Width::kEight)) << ranks << " ranks, " << per_node;
+      for (Width width : {Width::kEight, Width::kSixteen}) {
+        if (Widest(width) != width) continue;
+        EXPECT_EQ(placed, PlaceAndRepair(where, units, width)) << ranks << " ranks, " << per_node;
+      }
       for (uint32_t u = 0; u < units.size(); ++u) repaired += placed.repaired[u] != u % ranks;
     }
   }

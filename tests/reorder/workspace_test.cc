@@ -50,5 +50,18 @@ TEST(Workspace, TakesLargePagesForLargePieces) {
   EXPECT_EQ(std::count(array.begin(), array.end(), 0), 3 << 20);
 }
 
+TEST(ReserveLargePages, ReservesAtLeastWhatIsAskedForAndKeepsWhatIsThere) {
+  for (size_t count : {size_t{0}, size_t{1}, size_t{1000}, size_t{3} << 18, (size_t{1} << 20) - 1}) {
+    std::vector<uint32_t> vector = {7, 8};
+    ReserveLargePages(vector, count);
+    EXPECT_GE(vector.capacity(), count);
+    const uint32_t* const data = vector.data();
+    vector.resize(std::max<size_t>(2, count), 9);
+    EXPECT_EQ(vector.data(), data) << count;
+    EXPECT_EQ(vector[0], 7u);
+    EXPECT_EQ(vector[1], 8u);
+  }
+}
+
 }  // namespace
 }  // namespace evenkeel::reorder
