@@ -15,7 +15,7 @@
 namespace evenkeel::cli {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 70, kRight = 30;
+constexpr double kWidth = 960, kLeft = 70, kRight = 40;
 constexpr std::string_view kForward = "#88aadd", kBackward = "#336699", kBubble = "#f3d9d9",
                            kEncoders = "#d9d9d9";
 
