@@ -134,7 +134,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(arguments.isolation, job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor, job.limits));
-  processor = WithDecoders(std::move(processor), std::move(decoders), job.isolation);
+  processor = WithDecoders(std::move(processor), std::move(decoders), job);
   std::unique_ptr<ByteSource> source = MakeFileSource();
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());

@@ -32,12 +32,15 @@ absl::Duration CpuBudget::ToProduce(const MediaFacts& facts, uint64_t num_bytes,
   if (facts.medium == Medium::kVideo) cost += kPerVideoPixel * pixels * facts.num_frames;
   if (facts.medium == Medium::kAudio) {
     cost += kPerSample * static_cast<double>(facts.num_samples) * std::max(1u, facts.channels);
+    cost += kPerVideoPixel * static_cast<double>(opened_pixels);
   }
   return Scaled(*this, cost);
 }
 
-absl::Duration CpuBudget::ToProbe(uint64_t num_bytes) const {
-  return Scaled(*this, kPerProbedByte * static_cast<double>(num_bytes));
+absl::Duration CpuBudget::ToProbe(Medium medium, uint64_t num_bytes) const {
+  double cost = kPerProbedByte * static_cast<double>(num_bytes);
+  if (medium != Medium::kImage) cost += kPerVideoPixel * static_cast<double>(opened_pixels);
+  return Scaled(*this, cost);
 }
 
 }  // namespace evenkeel

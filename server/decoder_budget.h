@@ -5,6 +5,7 @@
 #pragma once
 
 #include "absl/time/time.h"
+#include "core/job.h"
 #include "core/words.h"
 
 namespace evenkeel {
@@ -12,11 +13,15 @@ namespace evenkeel {
 struct CpuBudget {
   double factor = 10;                             // times the modelled cost
   absl::Duration least = absl::Milliseconds(50);  // start-up of codecs, cold caches
+  // Of the largest frame that may be decoded while a container is opened: limits.max_video_pixels.
+  uint64_t opened_pixels = Limits{}.max_video_pixels;
 
-  // To produce an item of `num_bytes` stored bytes and `output_bytes` of fields.
+  // To produce an item of `num_bytes` stored bytes and `output_bytes` of fields. An audio file may have a
+  // cover.
   absl::Duration ToProduce(const MediaFacts& facts, uint64_t num_bytes, uint64_t output_bytes) const;
-  // To find the facts of an item: one pass over its bytes, and the first frames.
-  absl::Duration ToProbe(uint64_t num_bytes) const;
+  // To find the facts of an item: one pass over its bytes and, where FFmpeg opens it, a frame of unknown size
+  // (a video's first, or an audio file's cover): a small file may have a large one.
+  absl::Duration ToProbe(Medium medium, uint64_t num_bytes) const;
 };
 
 }  // namespace evenkeel

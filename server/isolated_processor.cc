@@ -73,7 +73,7 @@ absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_v
   CopyText(suffix, call.suffix);
   const int files[] = {input.place.fd};
   DecoderReply reply;
-  EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget_.ToProbe(bytes.size()), &reply));
+  EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget_.ToProbe(medium, bytes.size()), &reply));
   EVENKEEL_RETURN_IF_ERROR(CheckFacts(reply.facts, medium));
   return reply.facts;
 }
@@ -110,9 +110,10 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
 }
 
 std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
-                                        std::unique_ptr<DecoderPool> decoders, Isolation isolation) {
+                                        std::unique_ptr<DecoderPool> decoders, const Job& job) {
   if (decoders == nullptr) return processor;
-  return std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders), isolation);
+  return std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders), job.isolation,
+                                             CpuBudget{.opened_pixels = job.limits.max_video_pixels});
 }
 
 absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,

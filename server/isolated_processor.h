@@ -74,9 +74,10 @@ class IsolatedProcessor final : public Processor {
   const std::shared_ptr<SharedMemory> memory_;
 };
 
-// `processor` with `decoders`, or as it is where they are null.
+// `processor` with `decoders` for the media that the job isolates, by its limits; as it is where they are
+// null.
 std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
-                                        std::unique_ptr<DecoderPool> decoders, Isolation isolation);
+                                        std::unique_ptr<DecoderPool> decoders, const Job& job);
 
 // The decoders of a job; null where nothing is isolated or there are no media. To be called while the process
 // has one thread. Errors of Processor::LoadMedia and DecoderPool::Start.

@@ -25,8 +25,9 @@ absl::Status MeasureDummies(Stream& stream) {
 
 void Isolate(Stream& stream, std::unique_ptr<DecoderPool> decoders) {
   if (decoders == nullptr) return;
-  auto isolated = std::make_unique<IsolatedProcessor>(std::move(stream.processor), std::move(decoders),
-                                                      stream.job.isolation);
+  auto isolated = std::make_unique<IsolatedProcessor>(
+      std::move(stream.processor), std::move(decoders), stream.job.isolation,
+      CpuBudget{.opened_pixels = stream.job.limits.max_video_pixels});
   stream.isolated = isolated.get();
   stream.processor = std::move(isolated);
 }

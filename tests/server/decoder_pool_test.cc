@@ -184,9 +184,9 @@ class Decoders : public testing::Test {
     auto decoders =
         DecoderPool::Start(HostileProcessor(), {.memory_bytes = 96 << 20, .still = absl::Seconds(1)});
     ASSERT_TRUE(decoders.ok()) << decoders.status();
-    processor_ =
-        std::make_unique<IsolatedProcessor>(std::make_unique<HostileProcessor>(), *std::move(decoders),
-                                            Isolation::kFfmpeg, CpuBudget{.least = absl::Milliseconds(500)});
+    processor_ = std::make_unique<IsolatedProcessor>(
+        std::make_unique<HostileProcessor>(), *std::move(decoders), Isolation::kFfmpeg,
+        CpuBudget{.least = absl::Milliseconds(500), .opened_pixels = 0});
   }
 
   absl::Status Produce(std::string_view text, ItemNotes* notes = nullptr) {
@@ -292,8 +292,13 @@ TEST_F(Decoders, MayAllocateAndGrowLargeBlocks) {
 TEST(CpuBudget, IsTenTimesTheModelAndFiftyMillisecondsAtLeast) {
   const int slower = kConfinesFully ? 1 : 30;
   const CpuBudget budget;
-  EXPECT_EQ(budget.ToProbe(0), absl::Milliseconds(50 * slower));
-  EXPECT_EQ(budget.ToProbe(1 << 20), absl::Nanoseconds(10.0 * 20 * slower * (1 << 20)));
+  EXPECT_EQ(budget.ToProbe(Medium::kImage, 0), absl::Milliseconds(50 * slower));
+  EXPECT_EQ(budget.ToProbe(Medium::kImage, 1 << 20), absl::Nanoseconds(10.0 * 20 * slower * (1 << 20)));
+  // Whatever a container's size, its first frame may be as large as the job allows.
+  const CpuBudget small{.opened_pixels = 1'000'000};
+  for (const Medium medium : {Medium::kVideo, Medium::kAudio})
+    EXPECT_EQ(small.ToProbe(medium, 1000), absl::Nanoseconds(10.0 * slower * (20 * 1000 + 15 * 1e6)));
+  EXPECT_GT(budget.ToProbe(Medium::kVideo, 0), absl::Seconds(5 * slower));
   MediaFacts facts;
   facts.medium = Medium::kImage;
   facts.width = facts.height = 1000;

@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(bool isolated) {
   EVENKEEL_ASSIGN_OR_RETURN(auto decoders, StartDecoders(job, {}));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor,
                             Processor::LoadMedia(job.processor, job.limits));
-  return WithDecoders(std::move(processor), std::move(decoders), job.isolation);
+  return WithDecoders(std::move(processor), std::move(decoders), job);
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
