@@ -24,16 +24,18 @@ struct FamilySource {
 using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
 // `config`: the image processor's or feature extractor's configuration; each reads the other files it needs.
-MadeFamily MakeClip(ConfigFile config, const FamilySource& source);        // clip.cc
-MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);    // internvl.cc
-MadeFamily MakeLlava(ConfigFile config, const FamilySource& source);       // llava.cc
-MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source);     // qwen2_vl.cc
-MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source);     // qwen3_vl.cc
-MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source);      // siglip.cc
-MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source);  // qwen2_audio.cc
-MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source);   // qwen_omni.cc
-MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source);   // qwen_omni.cc
-MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source);     // whisper.cc
+MadeFamily MakeClip(ConfigFile config, const FamilySource& source);             // clip.cc
+MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);         // internvl.cc
+MadeFamily MakeLlava(ConfigFile config, const FamilySource& source);            // llava.cc
+MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source);          // qwen2_vl.cc
+MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source);          // qwen3_vl.cc
+MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source);           // siglip.cc
+MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source);       // qwen2_audio.cc
+MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source);        // qwen_omni.cc
+MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source);        // qwen_omni.cc
+MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
+MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
+MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source);          // whisper.cc
 
 // The end of reading processor_config.json: what the family did not ask for must mean nothing here. `tokens`
 // are keys that name the text of a token ("image_token"), with their only implemented values.

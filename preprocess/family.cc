@@ -23,6 +23,8 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"CLIPImageProcessor", "", MakeClip},
     {"GotOcr2ImageProcessor", "InternVLProcessor", MakeInternVl},
     {"LlavaImageProcessor", "", MakeLlava},
+    {"Qwen2VLImageProcessor", "Qwen2_5OmniProcessor", MakeQwen2OmniVision},
+    {"Qwen2VLImageProcessor", "Qwen3OmniMoeProcessor", MakeQwen3OmniVision},
     {"Qwen2VLImageProcessor", "Qwen3VLProcessor", MakeQwen3Vl},
     {"Qwen2VLImageProcessor", "", MakeQwen2Vl},
     {"SiglipImageProcessor", "", MakeSiglip},

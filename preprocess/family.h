@@ -53,6 +53,8 @@ class MediaFamily {
   virtual uint32_t merge_size() const { return 1; }
   // Positions a second of video, in time; 0: grids are 1 apart.
   virtual uint32_t tokens_per_second() const { return 0; }
+  // What follows a video has later positions than its last grid in time.
+  virtual bool after_time() const { return false; }
   // Makes `runs` say how an item stands in the sequence. Here: one run of all its rows, without a grid.
   // Errors as Measure.
   virtual absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const;

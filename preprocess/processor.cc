@@ -151,6 +151,7 @@ SequenceStyle StyleOf(const MediaFamily* vision, const MediaFamily* audio) {
   if (vision != nullptr) {
     style.merge_size = vision->merge_size();
     style.tokens_per_second = vision->tokens_per_second();
+    style.after_time = vision->after_time();
   }
   return style;
 }

@@ -118,20 +118,8 @@ absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t 
   return ImageSize{static_cast<uint32_t>(w), static_cast<uint32_t>(h)};
 }
 
-MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
-  if (vision.processor_class == "Qwen2_5OmniProcessor") {
-    vision.vision_begin = "<|vision_bos|>";
-    vision.vision_end = "<|vision_eos|>";
-    vision.image_token = "<|IMAGE|>";
-  }
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixels, QwenVision& vision) {
   const ProcessorSpec& spec = source.spec;
-  if (vision.processor_class != "Qwen2VLProcessor" && vision.processor_class != "Qwen2_5_VLProcessor") {
-    EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
-        source.folder, {"min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens"}));
-    return MakeQwenVision(std::move(vision), source.limits);
-  }
   EVENKEEL_ASSIGN_OR_RETURN(
       FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadVideoFile(vision, source));
@@ -142,6 +130,10 @@ MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
   ProcessorBounds bounds;
   if (file.min_pixels != 0) bounds.min_pixels = file.min_pixels;
   if (file.max_pixels != 0) bounds.max_pixels = file.max_pixels;
+  if (frame_pixels.most != 0) {
+    bounds.min_pixels = frame_pixels.least;
+    bounds.max_pixels = frame_pixels.most;
+  }
   if (file.cap_pixels_per_frame)
     bounds.capped_tokens = file.max_video_tokens != 0 ? file.max_video_tokens : 128000;
   if (own_rule && spec.video_min_pixels != usual.video_min_pixels) bounds.min_pixels = spec.video_min_pixels;
@@ -169,6 +161,18 @@ MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
     text.Add("video.processor_max_pixels", bounds.max_pixels);
     if (bounds.capped_tokens != 0) text.Add("video.capped_tokens", bounds.capped_tokens);
   };
+  return absl::OkStatus();
+}
+
+MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  if (vision.processor_class != "Qwen2VLProcessor" && vision.processor_class != "Qwen2_5_VLProcessor") {
+    EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
+        source.folder, {"min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens"}));
+    return MakeQwenVision(std::move(vision), source.limits);
+  }
+  EVENKEEL_RETURN_IF_ERROR(TakeQwen2Videos(source, {}, vision));
   return MakeQwenVision(std::move(vision), source.limits);
 }
 

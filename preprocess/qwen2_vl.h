@@ -1,4 +1,4 @@
-// Qwen2-VL and Qwen2.5-VL: how large pictures become.
+// Qwen2-VL and Qwen2.5-VL: how large pictures become, and what others take of their videos.
 //
 // The source is transformers' models/qwen2_vl/image_processing_qwen2_vl.py, and for video frames
 // qwen-vl-utils' vision_process.py.
@@ -6,7 +6,10 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "preprocess/families.h"
+#include "preprocess/qwen_vision.h"
 #include "preprocess/resize.h"
 
 namespace evenkeel {
@@ -17,5 +20,13 @@ namespace evenkeel {
 // the other.
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor);
+
+// Makes `vision` take videos by the rules of Qwen2-VL's video processor. `frame_pixels`: what a frame is
+// bounded by whatever the file says, as by the Omni models' processors; {0, 0}: the file's bounds.
+struct FramePixels {
+  uint64_t least = 0;
+  uint64_t most = 0;
+};
+absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixels, QwenVision& vision);
 
 }  // namespace evenkeel

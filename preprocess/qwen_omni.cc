@@ -1,18 +1,57 @@
-// The audio of Qwen2.5-Omni and Qwen3-Omni. Audio inside a video's own span is not implemented.
+// Qwen2.5-Omni and Qwen3-Omni: clips, pictures and videos. Audio inside a video's own span is not
+// implemented.
 //
-// The rules are those of transformers' models/{qwen2_5_omni,qwen3_omni_moe}/processing_*.py: Qwen2.5-Omni
+// The rules are those of transformers' models/{qwen2_5_omni,qwen3_omni_moe}/processing_*.py. Qwen2.5-Omni
 // pads clips to the extractor's chunk_length (300 s) and masks; Qwen3-Omni pads to the longest clip of a call
 // and cuts nothing. A call's composition means nothing here: every clip is what it is in a call of its own.
+// Pictures and videos are Qwen2-VL's, with frames of 128 to 768 tokens whatever the file of video says;
+// positions in time count seconds (get_rope_index of their modeling_*.py).
 #include "preprocess/qwen_omni.h"
 
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families.h"
 #include "preprocess/qwen2_audio.h"
+#include "preprocess/qwen2_vl.h"
 #include "preprocess/speech.h"
 
 namespace evenkeel {
+namespace {
+
+// What the models number positions by, where config.json does not say.
+struct OmniTimes {
+  uint32_t positions_per_second = 0;
+  bool fractions = false;  // a position is what is left of a product; else the product, a float, itself
+};
+
+MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const FamilySource& source) {
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  const uint64_t token_pixels = uint64_t{vision.factor()} * vision.factor();
+  EVENKEEL_RETURN_IF_ERROR(TakeQwen2Videos(source, {128 * token_pixels, 768 * token_pixels}, vision));
+  QwenVideo& video = *vision.video;
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+  const uint64_t said = model.UintIn("thinker_config", "position_id_per_seconds", 1, 1000);
+  video.tokens_per_second = said == 0 ? times.positions_per_second : static_cast<uint32_t>(said);
+  video.after_time = true;
+  video.seconds_field = "video_second_per_grid";
+  video.grid_seconds = vision.shape.frames / video.frames.fps;
+  if (!times.fractions && video.grid_seconds != std::floor(video.grid_seconds)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("processor.fps: ", video.frames.fps, " makes grids of ", video.grid_seconds,
+                     " seconds, and this model's positions fractions; only whole seconds (2, 1, 0.5 frames a "
+                     "second) are implemented"));
+  }
+  video.add_to = [tokens = video.tokens_per_second, rest = std::move(video.add_to)](CanonicalText& text) {
+    rest(text);
+    text.Add("video.positions_per_second", uint64_t{tokens});
+  };
+  return MakeQwenVision(std::move(vision), source.limits);
+}
+
+}  // namespace
 
 uint32_t Qwen3OmniTokens(uint32_t frames) {
   constexpr uint32_t kChunk = 100;
@@ -39,6 +78,20 @@ MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
   settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   return MakeSpeech(std::move(settings), source.limits);
+}
+
+MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
+  vision.vision_begin = "<|vision_bos|>";
+  vision.vision_end = "<|vision_eos|>";
+  vision.image_token = "<|IMAGE|>";
+  vision.video_token = "<|VIDEO|>";
+  return MakeOmniVision(std::move(vision), {.positions_per_second = 25, .fractions = true}, source);
+}
+
+MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
+  return MakeOmniVision(std::move(vision), {.positions_per_second = 13}, source);
 }
 
 }  // namespace evenkeel

@@ -32,6 +32,7 @@ class ImagesAndVideo final : public MediaFamily {
   uint32_t tokens_per_second() const override {
     return settings_.video ? settings_.video->tokens_per_second : 0;
   }
+  bool after_time() const override { return settings_.video && settings_.video->after_time; }
   absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override;
   const std::vector<FieldSpec>& fields(Medium medium) const override {
     return medium == Medium::kImage ? image_fields_ : video_fields_;
@@ -89,7 +90,7 @@ ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
   grid.name = "video_grid_thw";
   video_fields_ = {pixels("pixel_values_videos", Medium::kVideo), grid};
   if (!settings_.video->timed) {
-    video_fields_.push_back(FieldSpec{"second_per_grid_ts", DType::kF32, false, {}, nullptr});
+    video_fields_.push_back(FieldSpec{settings_.video->seconds_field, DType::kF32, false, {}, nullptr});
   }
 }
 
@@ -123,9 +124,10 @@ absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const
   EVENKEEL_ASSIGN_OR_RETURN(shape.size, settings_.video->size(FrameSize(facts), shape.num_frames));
   const uint32_t frames = settings_.shape.frames;
   const double video_fps = static_cast<double>(facts.fps_num) / facts.fps_den;
+  const double said = settings_.video->grid_seconds;
   const double sampled_fps = shape.num_frames / static_cast<double>(facts.num_frames) * video_fps;
   shape.grid = {(shape.num_frames + frames - 1) / frames, shape.size.height / patch, shape.size.width / patch,
-                static_cast<float>(frames / sampled_fps)};
+                static_cast<float>(said != 0 ? said : frames / sampled_fps)};
   return shape;
 }
 

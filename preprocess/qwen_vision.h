@@ -25,8 +25,12 @@ struct QwenVideo {
   // Qwen3-VL: every grid in time stands for itself, with its time before it; else all grids are one run, and
   // second_per_grid_ts is a field.
   bool timed = false;
-  bool upright = false;                        // frames are turned as rotation metadata says
-  uint32_t tokens_per_second = 0;              // positions, see SequenceStyle
+  bool upright = false;            // frames are turned as rotation metadata says
+  uint32_t tokens_per_second = 0;  // positions, see SequenceStyle
+  bool after_time = false;         // likewise
+  // The field that tells a grid's seconds, where videos are not timed; and these, 0: of the frames chosen.
+  std::string seconds_field = "second_per_grid_ts";
+  double grid_seconds = 0;
   std::function<void(CanonicalText&)> add_to;  // what all this depends on
 };
 

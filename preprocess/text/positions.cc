@@ -15,10 +15,14 @@ struct Rows {
   }
 };
 
-// Still grids have no extent in time.
-float Interval(const GridSpan& span, uint32_t tokens_per_second) {
-  if (tokens_per_second == 0 || span.medium != Medium::kVideo) return 1;
-  return static_cast<float>(tokens_per_second) * span.grid.second_per_grid;
+// Of grid `t`, from the item's first position. Products and truncation in single precision, in the order in
+// which torch computes them; still grids have no extent in time.
+int64_t TimeOf(const GridSpan& span, uint32_t t, uint32_t tokens_per_second, bool seconds_first) {
+  if (tokens_per_second == 0 || span.medium != Medium::kVideo) return t;
+  const auto per_second = static_cast<float>(tokens_per_second);
+  const float seconds = span.grid.second_per_grid;
+  return static_cast<int64_t>(seconds_first ? static_cast<float>(t) * seconds * per_second
+                                            : static_cast<float>(t) * (per_second * seconds));
 }
 
 }  // namespace
@@ -33,7 +37,7 @@ absl::StatusOr<uint64_t> MergedTokens(const VisionGrid& grid, uint32_t merge_siz
 }
 
 void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32_t tokens_per_second,
-                    std::span<int64_t> positions) {
+                    std::span<int64_t> positions, bool after_time) {
   uint64_t length = positions.size() / 3;
   Rows rows{positions.subspan(0, length), positions.subspan(length, length),
             positions.subspan(2 * length, length)};
@@ -43,12 +47,13 @@ void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32
     rows.Text(token, span.begin, next);
     next += static_cast<int64_t>(span.begin - token);
     token = span.begin;
-    float interval = Interval(span, tokens_per_second);
     uint32_t height = span.grid.h / merge_size;
     uint32_t width = span.grid.w / merge_size;
+    int64_t extent = std::max(height, width);
     for (uint32_t t = 0; t < span.grid.t; ++t) {
-      // Product and truncation in single precision, as torch computes them.
-      int64_t time = next + static_cast<int64_t>(static_cast<float>(t) * interval);
+      const int64_t after = TimeOf(span, t, tokens_per_second, after_time);
+      if (after_time) extent = std::max(extent, after + 1);
+      const int64_t time = next + after;
       for (uint32_t y = 0; y < height; ++y) {
         for (uint32_t x = 0; x < width; ++x, ++token) {
           rows.t[token] = time;
@@ -57,7 +62,7 @@ void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32
         }
       }
     }
-    next += std::max(height, width);
+    next += extent;
   }
   rows.Text(token, length, next);
 }

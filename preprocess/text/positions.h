@@ -4,7 +4,7 @@
 // Text, audio and marks count on, alike in all three rows. An item on a grid starts at the next position s:
 // grid t at s + t * interval, row y of the merged grid at s + y, column x at s + x. What follows it continues
 // at s + max(h, w) / merge, however long the item is in time (the rule of `get_rope_index` in transformers
-// 5).
+// 5), or, as the Omni models number, after the last of all these.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -29,8 +29,9 @@ struct GridSpan {
 absl::StatusOr<uint64_t> MergedTokens(const VisionGrid& grid, uint32_t merge_size);
 
 // Writes [3, length] into `positions`. `spans` ascend and do not overlap, and have tokens ==
-// MergedTokens(grid). tokens_per_second: see SequenceStyle.
+// MergedTokens(grid). tokens_per_second: see SequenceStyle. `after_time`: what follows an item has later
+// positions than its last grid, too, and times are those of the Omni models, seconds first.
 void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32_t tokens_per_second,
-                    std::span<int64_t> positions);
+                    std::span<int64_t> positions, bool after_time = false);
 
 }  // namespace evenkeel

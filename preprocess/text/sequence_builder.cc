@@ -267,6 +267,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     }
     text.Add("merge_size", uint64_t{style_.merge_size});
     text.Add("tokens_per_second", uint64_t{style_.tokens_per_second});
+    if (style_.after_time) text.Add("after_time", uint64_t{1});
   }
 
  private:
@@ -415,7 +416,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
       spans.push_back({run.begin, merged, run.medium, run.of->grid});
     }
     out.resize(3 * tokens.ids.size());
-    WritePositions(spans, style_.merge_size, style_.tokens_per_second, out);
+    WritePositions(spans, style_.merge_size, style_.tokens_per_second, out, style_.after_time);
     return absl::OkStatus();
   }
 

@@ -265,6 +265,53 @@ def rope_cases(rope):
                "positions": rope(model, kinds, items, tokens_per_second)}
 
 
+def omni_cases():
+    """Positions of the Omni models, whose `get_rope_index` reads the tokens themselves."""
+    folder = pathlib.Path(importlib.util.find_spec("transformers").origin).parent / "models"
+    mark = {"start": 1, "image": 2, "video": 3, "audio": 4, "audio_start": 5, "end": 6}
+    generator = random.Random(12)
+    for model, per_second in (("qwen2_5_omni", 25), ("qwen3_omni_moe", 13)):
+        tree = ast.parse((folder / model / f"modeling_{model}.py").read_text(encoding="utf-8"))
+        owner = next(node for node in tree.body if isinstance(node, ast.ClassDef) and
+                     node.name.endswith("PreTrainedModelForConditionalGeneration"))
+        wanted = [node for node in owner.body if isinstance(node, ast.FunctionDef) and
+                  node.name in ("get_rope_index", "get_llm_pos_ids_for_vision", "get_chunked_index")]
+        lengths = [node for node in tree.body if isinstance(node, ast.FunctionDef) and
+                   node.name == "_get_feat_extract_output_lengths"]
+        space = {"torch": torch}
+        exec(compile(ast.Module(ast.parse("from __future__ import annotations").body + wanted + lengths, []),  # pylint: disable=exec-used
+                     model, "exec"), space)
+        config = types.SimpleNamespace(
+            image_token_id=mark["image"], video_token_id=mark["video"], audio_token_id=mark["audio"],
+            vision_start_token_id=mark["start"], audio_start_token_id=mark["audio_start"],
+            position_id_per_seconds=per_second, seconds_per_chunk=2, audio_config=types.SimpleNamespace(n_window=50))
+        owner = types.SimpleNamespace(spatial_merge_size=2, config=config)
+        owner.get_llm_pos_ids_for_vision = types.MethodType(space["get_llm_pos_ids_for_vision"], owner)
+        for _ in range(12):
+            ids, spans, grids, seconds, clips = [0] * generator.randrange(1, 5), [], {"image": [], "video": []}, [], []
+            for _ in range(generator.randrange(1, 5)):
+                medium = generator.choice(["image", "video", "audio"] if spans else ["image", "video"])
+                if medium == "audio":
+                    clips.append(400)
+                    ids += [mark["audio_start"]] + [mark["audio"]] * (100 if per_second == 25 else 52) + [mark["end"]]
+                else:
+                    grid = [1 if medium == "image" else generator.randrange(1, 6),
+                            2 * generator.randrange(1, 7), 2 * generator.randrange(1, 7)]
+                    second = generator.choice([0.5, 1.0, 2.0, 0.1, 2 / 3, 4.0] if per_second == 25 else [1.0, 2.0, 4.0])
+                    grids[medium].append(grid)
+                    seconds += [second] if medium == "video" else []
+                    ids.append(mark["start"])
+                    spans.append({"medium": medium, "begin": len(ids), "grid": grid, "seconds": second})
+                    ids += [mark[medium]] * (grid[0] * grid[1] * grid[2] // 4) + [mark["end"]]
+                ids += [0] * generator.randrange(1, 6)
+            tokens = torch.tensor([ids])
+            positions, _ = space["get_rope_index"](
+                owner, tokens, torch.tensor(grids["image"]), torch.tensor(grids["video"]), torch.ones_like(tokens),
+                False, torch.tensor(clips), torch.tensor(seconds, dtype=torch.float32))
+            yield {"model": model, "tokens_per_second": per_second, "length": len(ids), "spans": spans,
+                   "positions": [[int(value) for value in row] for row in positions[:, 0].tolist()]}
+
+
 def main():
     qwen = pathlib.Path(sys.argv[1])
     OUT.mkdir(exist_ok=True)
@@ -280,6 +327,7 @@ def main():
     write("chat.json", {"default_system": SYSTEM, "cases": list(
         chat_cases(fixture, environment.from_string(config["chat_template"]), rope))})
     write("rope.json", {"cases": list(rope_cases(rope))})
+    write("rope_omni.json", {"cases": list(omni_cases())})
 
 
 if __name__ == "__main__":

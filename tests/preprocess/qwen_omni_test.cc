@@ -90,5 +90,69 @@ TEST(QwenOmni, ImagesAreReadFromTheSameFile) {
   EXPECT_NE(LoadOrFail(spec), nullptr);
 }
 
+ProcessorSpec VisionSpec(const std::string& processor, std::string_view frame_rule) {
+  ProcessorSpec spec;
+  spec.vision = GoldenPath("processors/" + processor);
+  spec.frame_rule = frame_rule;
+  return spec;
+}
+
+MediaFacts Video(uint32_t width, uint32_t height, uint32_t frames) {
+  MediaFacts facts;
+  facts.medium = Medium::kVideo;
+  facts.width = width;
+  facts.height = height;
+  facts.num_frames = frames;
+  facts.fps_num = 24;
+  facts.fps_den = 1;
+  return facts;
+}
+
+// Though the file bounds pictures by 3136 to 12845056 pixels.
+TEST(QwenOmni, FramesHave128To768Tokens) {
+  for (const std::string_view rule : {"", "qwen_vl_utils", "transformers"}) {
+    for (const std::string processor : {"qwen2_5-omni", "qwen3-omni"}) {
+      auto loaded = LoadOrFail(VisionSpec(processor, rule));
+      const uint32_t grids = 12 * 2 / 2;
+      for (uint32_t side : {30u, 300u, 3000u}) {
+        absl::StatusOr<ItemLengths> lengths = loaded->Measure(Video(side, side, 12 * 24));
+        ASSERT_TRUE(lengths.ok()) << lengths.status();
+        EXPECT_GE(lengths->output_rows, 121 * grids) << processor << " " << side;
+        EXPECT_LE(lengths->output_rows, 768 * grids) << processor << " " << side;
+        if (side == 3000) {
+          EXPECT_EQ(lengths->output_rows, 27 * 27 * grids) << processor;
+        }
+      }
+    }
+  }
+}
+
+TEST(QwenOmni, AVideoHasTheSecondsThatTheJobsRateMakes) {
+  for (double fps : {2.0, 1.0, 0.5}) {
+    for (const std::string processor : {"qwen2_5-omni", "qwen3-omni"}) {
+      ProcessorSpec spec = VisionSpec(processor, "transformers");
+      spec.fps = fps;
+      Item item = Make(spec, Medium::kVideo, "video/h264.mp4");
+      ASSERT_TRUE(item.status.ok()) << item.status;
+      ASSERT_EQ(item.fields.size(), 3u);
+      float seconds = 0;
+      ASSERT_EQ(item.fields[2].size(), sizeof(seconds));
+      std::memcpy(&seconds, item.fields[2].data(), sizeof(seconds));
+      EXPECT_EQ(seconds, 2 / fps) << processor;
+      EXPECT_EQ(LoadOrFail(spec)->fields(Medium::kVideo)[2].name, "video_second_per_grid");
+    }
+  }
+}
+
+TEST(QwenOmni, RatesAtWhichPositionsAreFractionsAreRefused) {
+  ProcessorSpec spec = VisionSpec("qwen3-omni", "");
+  spec.fps = 3;
+  const absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_NE(status.message().find("processor.fps: 3"), std::string::npos) << status;
+  spec.vision = GoldenPath("processors/qwen2_5-omni");  // whose model takes whole numbers of them
+  EXPECT_TRUE(Processor::LoadMedia(spec, Limits{}).ok());
+}
+
 }  // namespace
 }  // namespace evenkeel

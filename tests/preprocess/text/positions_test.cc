@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "tests/preprocess/text/golden.h"
@@ -10,9 +11,9 @@ namespace evenkeel {
 namespace {
 
 std::vector<int64_t> PositionsOf(uint64_t length, const std::vector<GridSpan>& spans,
-                                 uint32_t tokens_per_second) {
+                                 uint32_t tokens_per_second, bool after_time = false) {
   std::vector<int64_t> out(3 * length, -1);
-  WritePositions(spans, 2, tokens_per_second, out);
+  WritePositions(spans, 2, tokens_per_second, out, after_time);
   return out;
 }
 
@@ -21,8 +22,8 @@ TEST(Positions, CountOnInPlainText) {
   EXPECT_TRUE(PositionsOf(0, {}, 0).empty());
 }
 
-TEST(Positions, AreThoseOfGetRopeIndex) {
-  for (const nlohmann::json& example : GoldenCases("rope.json")) {
+void ExpectPositionsOf(const std::string& golden, bool after_time) {
+  for (const nlohmann::json& example : GoldenCases(golden)) {
     std::vector<GridSpan> spans;
     for (const nlohmann::json& span : example["spans"]) {
       GridSpan& out = spans.emplace_back();
@@ -35,9 +36,14 @@ TEST(Positions, AreThoseOfGetRopeIndex) {
     for (const nlohmann::json& row : example["positions"]) {
       for (int64_t position : row) expected.push_back(position);
     }
-    EXPECT_EQ(PositionsOf(example["length"], spans, example["tokens_per_second"]), expected) << example;
+    EXPECT_EQ(PositionsOf(example["length"], spans, example["tokens_per_second"], after_time), expected)
+        << example;
   }
 }
+
+TEST(Positions, AreThoseOfGetRopeIndex) { ExpectPositionsOf("rope.json", /*after_time=*/false); }
+
+TEST(Positions, OfTheOmniModelsAreThoseOfTheirs) { ExpectPositionsOf("rope_omni.json", /*after_time=*/true); }
 
 TEST(Positions, WorkForItemsThatTouch) {
   GridSpan first{.begin = 0, .tokens = 2, .medium = Medium::kImage, .grid = {1, 2, 4, 0}};
