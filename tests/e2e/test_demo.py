@@ -15,7 +15,7 @@ import harness
 PACK = harness.ROOT / "scripts" / "demo_parts" / "pack.py"
 DATA = harness.GOLDEN / "data"
 # Golden files that a processor refuses by default, whole as they are; "refused..." beside them.
-REFUSED = {"no-video.mp4", "opus.webm", "grey-alpha-16-bits.png"}
+REFUSED = {"no-video.mp4", "opus.webm", "24-khz.mp3", "grey-alpha-16-bits.png"}
 DECODED = {"jpg", "png", "webp", "wav", "flac", "mp3", "m4a", "ac3", "ogg", "opus", "mka", "mp4", "avi", "mkv", "webm"}
 
 
