@@ -27,7 +27,6 @@ constexpr size_t kChannelBytes = 2 * kBandRows;
 constexpr size_t kPairBytes = 3 * 3 * kChannelBytes;
 constexpr uint32_t kStepPairs = kStepPixels / 2;
 constexpr uint32_t kSlackPairs = 2 * kStepPairs;  // how far ahead pairs are made
-constexpr size_t kAhead = 512;                    // bytes of a row
 static_assert(kBandRows == 16);
 
 EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
@@ -232,19 +231,6 @@ EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis,
   red.Finish(shift), green.Finish(shift), blue.Finish(shift);
   out[0] = red.first, out[1] = red.second, out[2] = green.first;
   out[3] = green.second, out[4] = blue.first, out[5] = blue.second;
-}
-
-// More rows are read side by side than a prefetcher follows.
-template <bool kPlanes>
-EVENKEEL_AVX2_INLINE void PrefetchStep(const BandRows& band, uint32_t x) {
-  constexpr size_t kStepBytes = kPlanes ? kStepPixels : 3 * kStepPixels;
-  const size_t at = (kPlanes ? 1 : 3) * size_t{x};
-  if (at % 64 >= kStepBytes) return;
-  for (int c = 0; c < (kPlanes ? 3 : 1); ++c) {
-    for (const uint8_t* row : band.plane[c]) {
-      _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
-    }
-  }
 }
 
 // Makes pairs as far as there is room while those from `first` are needed.

@@ -29,7 +29,6 @@ constexpr uint32_t kGroups = kBandRows / 4;       // of rows
 constexpr size_t kQuadBytes = 3 * 4 * kBandRows;  // four pixels in all rows and channels
 constexpr uint32_t kStepQuads = kStepPixels / kQuadPixels;
 constexpr uint32_t kSlackQuads = 8 * kStepQuads;  // how far ahead they are made
-constexpr size_t kAhead = 512;                    // bytes of a row
 static_assert(kBandRows == 16 && kColumnBlock == 64);
 
 EVENKEEL_AVX512_INLINE __m512i Load512(const void* from) { return _mm512_loadu_si512(from); }
@@ -127,19 +126,6 @@ EVENKEEL_AVX512_INLINE void SumQuads(const uint8_t* quads, const AxisWeights& ax
 }
 
 using QuadWindow = GroupWindow<uint8_t, kQuadBytes>;
-
-// More rows are read side by side than a prefetcher follows.
-template <bool kPlanes>
-EVENKEEL_AVX512_INLINE void PrefetchStep(const BandRows& band, uint32_t x) {
-  constexpr size_t kStepBytes = kPlanes ? kStepPixels : 3 * kStepPixels;
-  const size_t at = (kPlanes ? 1 : 3) * size_t{x};
-  if (at % 64 >= kStepBytes) return;
-  for (int c = 0; c < (kPlanes ? 3 : 1); ++c) {
-    for (const uint8_t* row : band.plane[c]) {
-      _mm_prefetch(reinterpret_cast<const char*>(row + at + kAhead), _MM_HINT_T0);
-    }
-  }
-}
 
 // Makes quads until `needed` are there; those before `first` may go.
 template <bool kPlanes>

@@ -13,6 +13,7 @@ namespace evenkeel {
 
 inline constexpr uint32_t kStepPixels = 16;  // brought into a vector's order at once
 inline constexpr uint32_t kQuadPixels = 4;   // interleaved ones that 16 bytes hold
+inline constexpr size_t kAhead = 512;        // bytes of a row that are fetched before they are read
 
 // The rows of a band. Where there are fewer, the last one stands for those that are missing. Of interleaved
 // rows only the first plane counts.
@@ -33,6 +34,17 @@ struct BandRows {
   uint32_t step;
   uint32_t width;
 };
+
+// More rows are read side by side than a prefetcher follows.
+template <bool kPlanes>
+inline void PrefetchStep(const BandRows& band, uint32_t x) {
+  constexpr size_t kStepBytes = kPlanes ? kStepPixels : 3 * kStepPixels;
+  const size_t at = (kPlanes ? 1 : 3) * size_t{x};
+  if (at % 64 >= kStepBytes) return;
+  for (int c = 0; c < (kPlanes ? 3 : 1); ++c) {
+    for (const uint8_t* row : band.plane[c]) __builtin_prefetch(row + at + kAhead);
+  }
+}
 
 // The last pixels of a band's rows from pixel `x`, in memory of which a whole step can be read.
 class BandTail {
