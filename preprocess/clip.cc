@@ -19,7 +19,8 @@ ImageSize ShortestEdgeSize(ImageSize picture, uint32_t edge) {
   const uint64_t shorter = upright ? picture.width : picture.height;
   const uint64_t longer = upright ? picture.height : picture.width;
   // Python divides two whole numbers, as doubles, and truncates.
-  const auto other = static_cast<uint32_t>(static_cast<double>(edge * longer) / static_cast<double>(shorter));
+  const double exact = static_cast<double>(edge * longer) / static_cast<double>(shorter);
+  const auto other = static_cast<uint32_t>(std::min<double>(exact, UINT32_MAX));
   return upright ? ImageSize{edge, other} : ImageSize{other, edge};
 }
 

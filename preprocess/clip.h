@@ -7,7 +7,8 @@
 
 namespace evenkeel {
 
-// The size whose shorter side is `edge`, as transformers computes it: int(edge * long / short).
+// The size whose shorter side is `edge`, as transformers computes it: int(edge * long / short). A longer side
+// that no uint32_t holds, which a picture within the limits never has, is the largest that one holds.
 ImageSize ShortestEdgeSize(ImageSize picture, uint32_t edge);
 
 // Where a centre crop of `crop` begins on an axis of `side`. Negative: black is added before the picture; the

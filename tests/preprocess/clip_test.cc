@@ -21,6 +21,11 @@ TEST(Clip, ShortestEdgesAreThoseOfTransformersForEverySize) {
   }
 }
 
+TEST(Clip, ALongerSideThatNoNumberHoldsIsTheLargest) {
+  EXPECT_EQ(ShortestEdgeSize({1, UINT32_MAX}, 336), (ImageSize{336, UINT32_MAX}));
+  EXPECT_EQ(ShortestEdgeSize({UINT32_MAX, 2}, 336), (ImageSize{UINT32_MAX, 336}));
+}
+
 TEST(Clip, CropsBeginInTheMiddleAndPadAsTheirPathDoes) {
   EXPECT_EQ(CropBegin(337, 336, Resampler::kPil), 0);
   EXPECT_EQ(CropBegin(338, 336, Resampler::kAtenU8), 1);
