@@ -109,11 +109,16 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
   return absl::OkStatus();
 }
 
+std::unique_ptr<IsolatedProcessor> MakeIsolated(std::unique_ptr<Processor> processor,
+                                                std::unique_ptr<DecoderPool> decoders, const Job& job) {
+  return std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders), job.isolation,
+                                             CpuBudget{.opened_pixels = job.limits.max_video_pixels});
+}
+
 std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
                                         std::unique_ptr<DecoderPool> decoders, const Job& job) {
   if (decoders == nullptr) return processor;
-  return std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders), job.isolation,
-                                             CpuBudget{.opened_pixels = job.limits.max_video_pixels});
+  return MakeIsolated(std::move(processor), std::move(decoders), job);
 }
 
 absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,

@@ -1,8 +1,8 @@
 // A processor whose media are decoded by confined processes. Everything else is the processor it wraps.
 //
 //   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(job));   // before any
-//   thread processor = std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders),
-//   job.isolation);
+//   thread
+//   processor = WithDecoders(std::move(processor), std::move(decoders), job);
 //
 // Nothing is copied where the bytes of an item and its fields lie in `memory()`, but for small fields and
 // what a field has in pages that it shares with others; elsewhere both are. Errors are those of the
@@ -74,8 +74,11 @@ class IsolatedProcessor final : public Processor {
   const std::shared_ptr<SharedMemory> memory_;
 };
 
-// `processor` with `decoders` for the media that the job isolates, by its limits; as it is where they are
-// null.
+// `processor` with `decoders`, which are not null, for the media that the job isolates, by its limits.
+std::unique_ptr<IsolatedProcessor> MakeIsolated(std::unique_ptr<Processor> processor,
+                                                std::unique_ptr<DecoderPool> decoders, const Job& job);
+
+// The same; `processor` as it is where there are no decoders.
 std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
                                         std::unique_ptr<DecoderPool> decoders, const Job& job);
 

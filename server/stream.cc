@@ -25,9 +25,7 @@ absl::Status MeasureDummies(Stream& stream) {
 
 void Isolate(Stream& stream, std::unique_ptr<DecoderPool> decoders) {
   if (decoders == nullptr) return;
-  auto isolated = std::make_unique<IsolatedProcessor>(
-      std::move(stream.processor), std::move(decoders), stream.job.isolation,
-      CpuBudget{.opened_pixels = stream.job.limits.max_video_pixels});
+  auto isolated = MakeIsolated(std::move(stream.processor), std::move(decoders), stream.job);
   stream.isolated = isolated.get();
   stream.processor = std::move(isolated);
 }
