@@ -1,14 +1,12 @@
 #include "core/job.h"
 
-#include <cerrno>
-#include <fstream>
 #include <string>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/job_loader.h"
 #include "core/job_resolver.h"
+#include "core/read_file.h"
 #include "core/status.h"
 #include "core/yaml_tree.h"
 
@@ -39,16 +37,12 @@ absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path) {
 }
 
 absl::StatusOr<Job> LoadJob(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  // Read at most one byte more than is allowed: the parser then names the limit. A folder opens but does not
-  // read.
-  std::string text(kMaxYamlBytes + 1, '\0');
-  if (!in || (!in.read(text.data(), text.size()) && in.bad()) || (in.gcount() == 0 && !in.eof())) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ":1: cannot read the job file: ", std::generic_category().message(errno)));
+  // One byte more than is allowed: the parser then names the limit.
+  const absl::StatusOr<std::string> text = ReadAtMost(path, kMaxYamlBytes + 1);
+  if (!text.ok()) {
+    return absl::NotFoundError(absl::StrCat(path, ":1: cannot read the job file: ", text.status().message()));
   }
-  text.resize(in.gcount());
-  return ParseJob(text, path);
+  return ParseJob(*text, path);
 }
 
 }  // namespace evenkeel

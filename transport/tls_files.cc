@@ -8,17 +8,15 @@
 #include <openssl/x509.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/read_file.h"
 #include "core/status.h"
 
 namespace evenkeel::transport {
@@ -43,15 +41,12 @@ absl::Status Invalid(const Words&... words) {
 }
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, const char* what) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxPemBytes, '\0');
-  // A folder opens but does not read.
-  if (!file || (!file.read(text.data(), static_cast<std::streamsize>(text.size())) && file.bad())) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot read the ", what,
-                                            " (PEM file): ", std::generic_category().message(errno)));
+  absl::StatusOr<std::string> text = ReadAtMost(path, kMaxPemBytes);
+  if (!text.ok()) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": cannot read the ", what, " (PEM file): ", text.status().message()));
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (!absl::StrContains(text, "-----BEGIN ")) {
+  if (!absl::StrContains(*text, "-----BEGIN ")) {
     return Invalid(path, ": not a PEM file, expected the ", what,
                    "; a DER file becomes one by openssl x509 (or pkey) -inform DER -in FILE -out FILE.pem");
   }
