@@ -169,7 +169,6 @@ class Planner {
     uint32_t *const tokens = llm_.tokens.data(), *const loss_tokens = llm_.loss_tokens.data(),
                     *const first_item = llm_.first_item.data();
     Medium* const medium = llm_.medium.data();
-    const size_t num_encoders = encoders_.size();
     uint64_t all_loss_tokens = 0;
     uint32_t item = 0;
     for (uint32_t s = 0; s < samples; ++s) {
@@ -198,7 +197,7 @@ class Planner {
     }
     plan_.loss_tokens = all_loss_tokens;
     first_item[samples] = item;
-    for (size_t e = 0; e < num_encoders; ++e) {
+    for (size_t e = 0; e < encoders_.size(); ++e) {
       EncoderUnits& units = encoders_[e];
       const uint32_t filled = targets[e].next;
       for (auto* column : Columns(units)) *column = column->first(filled);

@@ -10,13 +10,6 @@
 #endif
 
 namespace evenkeel::reorder {
-namespace {
-
-constexpr size_t kLargePage = size_t{1} << 21;
-
-size_t RoundUp(size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
-
-}  // namespace
 
 void AdviseLargePages(const void* data, size_t bytes) {
 #ifdef __linux__

@@ -20,6 +20,12 @@
 
 namespace evenkeel::reorder {
 
+inline constexpr size_t kLargePage = size_t{1} << 21;  // bytes
+
+constexpr size_t RoundUp(size_t bytes, size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
 // Asks the kernel for large pages, where it has them, for memory that is about to be written; a hint that
 // changes no content. Little memory is left alone.
 void AdviseLargePages(const void* data, size_t bytes);
@@ -28,10 +34,10 @@ void AdviseLargePages(const void* data, size_t bytes);
 // them, and then up to the end of the last one.
 template <typename T>
 void ReserveLargePages(std::vector<T>& vector, size_t count) {
-  constexpr size_t kLargePage = size_t{1} << 21, kOfTheAllocator = 64;
+  constexpr size_t kOfTheAllocator = 64;
   size_t bytes = count * sizeof(T);
   if (bytes >= kLargePage) {
-    bytes = (bytes + kOfTheAllocator + kLargePage - 1) / kLargePage * kLargePage - kOfTheAllocator;
+    bytes = RoundUp(bytes + kOfTheAllocator, kLargePage) - kOfTheAllocator;
   }
   vector.reserve(bytes / sizeof(T));
   AdviseLargePages(vector.data(), bytes);
