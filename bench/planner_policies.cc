@@ -64,9 +64,9 @@ std::map<std::string, double> Compare(const Scene& scene, uint64_t seed) {
 }
 
 void PrintFaster(const std::string& claim, const char* slow, const char* fast,
-                 std::map<std::string, double> seconds) {
+                 const std::map<std::string, double>& seconds) {
   PrintFigure("9", absl::StrCat(claim, ": time of ", slow, " over that of ", fast),
-              seconds[slow] / seconds[fast], Limit::kAtLeast, 1);
+              seconds.at(slow) / seconds.at(fast), Limit::kAtLeast, 1);
 }
 
 // DHP 6.2: six models on a data set, the best of the trainers' static degrees over dynamic ones.

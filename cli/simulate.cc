@@ -45,6 +45,12 @@ struct Source {
   std::function<absl::StatusOr<StepSamples>(uint64_t step)> samples;
 };
 
+uint64_t LongestOf(const std::vector<SampleLengths>& samples) {
+  uint64_t longest = 0;
+  for (const SampleLengths& sample : samples) longest = std::max<uint64_t>(longest, sample.llm_length);
+  return longest;
+}
+
 absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> opened, OpenStream(std::move(job)));
@@ -96,9 +102,7 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   source.job.microbatch.capacity_tokens = arguments.microbatch_tokens;
   if (arguments.virtual_stages > 1) source.job.microbatch.count_multiple = arguments.pipeline_stages;
   EVENKEEL_RETURN_IF_ERROR(AddPhases(arguments, trace, source.job));
-  for (const SampleLengths& sample : trace) {
-    source.longest = std::max<uint64_t>(source.longest, sample.llm_length);
-  }
+  source.longest = LongestOf(trace);
   const size_t count = size_t{arguments.ranks} * arguments.per_rank;
   const uint64_t seed = arguments.seed;
   source.samples = [trace = std::move(trace), count, seed](uint64_t step) -> absl::StatusOr<StepSamples> {
@@ -158,9 +162,7 @@ absl::StatusOr<uint64_t> LongestSequence(const Source& source, uint32_t steps) {
   uint64_t longest = 0;
   for (uint64_t step = 0; step < steps; ++step) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
-    for (const SampleLengths& sample : samples.lengths) {
-      longest = std::max<uint64_t>(longest, sample.llm_length);
-    }
+    longest = std::max(longest, LongestOf(samples.lengths));
   }
   return longest;
 }
