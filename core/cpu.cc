@@ -42,6 +42,26 @@ absl::StatusOr<CpuLevel> CpuLevelFromName(std::string_view name) {
 
 CpuLevel AllowedCpuLevel() { return Asked().value_or(CpuLevel::kFastest); }
 
+bool MayUseAvx2() {
+#ifdef __x86_64__
+  static const bool may = MayUseFasterInstructions() && __builtin_cpu_supports("avx2");
+  return may;
+#else
+  return false;
+#endif
+}
+
+bool MayUseAvx512() {
+#ifdef __x86_64__
+  static const bool may = MayUseAvx2() && AllowedCpuLevel() == CpuLevel::kFastest &&
+                          __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return may;
+#else
+  return false;
+#endif
+}
+
 absl::Status CheckCpuLevel() { return Asked().status(); }
 
 }  // namespace evenkeel

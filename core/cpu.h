@@ -31,8 +31,14 @@ CpuLevel AllowedCpuLevel();
 // InvalidArgument: EVENKEEL_CPU is set to what is no level, so that it would silently mask nothing.
 absl::Status CheckCpuLevel();
 
-// Whether AVX2, the least that code of ours asks for, may be used where it is there. Ask it beside
-// __builtin_cpu_supports, which knows nothing of the environment (glibc's tunables included).
+// Whether code for AVX2 may run: the processor has it, and the environment, of which __builtin_cpu_supports
+// knows nothing (glibc's tunables included), allows it.
+bool MayUseAvx2();
+// The same of AVX-512 with what x86-64-v4 has of it: F, BW, DQ and VL.
+bool MayUseAvx512();
+
+// Whether the environment allows AVX2, the least that code of ours asks for: for libraries that look at the
+// processor themselves.
 inline bool MayUseFasterInstructions() { return AllowedCpuLevel() >= CpuLevel::kAvx2; }
 
 }  // namespace evenkeel

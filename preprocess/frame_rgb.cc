@@ -167,13 +167,10 @@ EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width
   PortableRow(row, c, x, width, out);
 }
 #undef EVENKEEL_AVX2
-
-bool HasAvx2() { return MayUseFasterInstructions() && __builtin_cpu_supports("avx2"); }
 #else
 void Avx2Row(const RowOf420& row, const Coefficients& c, int width, uint8_t* out) {
   PortableRow(row, c, 0, width, out);
 }
-bool HasAvx2() { return false; }
 #endif
 
 // swscale's own filters have other positions where a side is odd or tiny.
@@ -229,7 +226,7 @@ void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full) {
                           {first, second},
                           {first + width, two ? second + width : nullptr}};
     uint8_t* out = packed_.data() + size_t{3} * width * y;
-    if (path_ == RgbPath::kFastest && HasAvx2()) {
+    if (path_ == RgbPath::kFastest && MayUseAvx2()) {
       Avx2Row(row, c, width, out);
     } else {
       PortableRow(row, c, 0, width, out);

@@ -96,8 +96,7 @@ MelTables::MelTables(uint32_t num_mels) : triangles(Triangles(num_mels)) {
 std::vector<MelKernel> MelKernels() {
   std::vector<MelKernel> kernels;
 #ifdef __x86_64__
-  if (MayUseFasterInstructions() && __builtin_cpu_supports("avx2"))
-    kernels.push_back({"avx2", 4, avx2::LogMelOfLanes});
+  if (MayUseAvx2()) kernels.push_back({"avx2", 4, avx2::LogMelOfLanes});
 #endif
   kernels.push_back({"portable", 2, portable::LogMelOfLanes});
   return kernels;

@@ -414,7 +414,7 @@ EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* 
 const ResizeKernels* Avx2Kernels() {
   static constexpr ResizeKernels kKernels = {WeightForm::kWords, FilterBand,      GroupRows,     SplitGroup,
                                              SumAnyColumns,      SplitPlanesAvx2, JoinPlanesAvx2};
-  return MayUseFasterInstructions() && __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
+  return MayUseAvx2() ? &kKernels : nullptr;
 }
 
 }  // namespace evenkeel

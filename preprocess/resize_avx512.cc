@@ -225,10 +225,7 @@ const ResizeKernels* Avx512Kernels() {
   static const ResizeKernels kKernels = {WeightForm::kBytes,        FilterBand, GroupRowsOfBytes,
                                          SplitGroupOfBytes,         SumGroups,  Avx2Kernels()->split_planes,
                                          Avx2Kernels()->join_planes};
-  const bool there = AllowedCpuLevel() == CpuLevel::kFastest && __builtin_cpu_supports("avx512f") &&
-                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("avx512vnni");
-  return there ? &kKernels : nullptr;
+  return MayUseAvx512() && __builtin_cpu_supports("avx512vnni") ? &kKernels : nullptr;
 }
 
 }  // namespace evenkeel

@@ -159,8 +159,6 @@ EVENKEEL_AVX2 void Avx2FullToRgb(const uint8_t* luma, const uint8_t* cb_row, con
              {Odd(y), _mm256_sub_epi16(Odd(cb), centre), _mm256_sub_epi16(Odd(cr), centre)}, x, planes);
   }
 }
-
-bool HasAvx2() { return MayUseFasterInstructions() && __builtin_cpu_supports("avx2"); }
 #endif
 
 }  // namespace
@@ -169,8 +167,7 @@ const YccKernels& YccKernelsOf(YccPath path) {
   static constexpr YccKernels kPortable = {SumRow, SumRows, HalvedToRgb, FullToRgb};
 #ifdef __x86_64__
   static constexpr YccKernels kAvx2 = {Avx2SumRow, Avx2SumRows, Avx2HalvedToRgb, Avx2FullToRgb};
-  static const bool has_avx2 = HasAvx2();
-  if (path == YccPath::kFastest && has_avx2) return kAvx2;
+  if (path == YccPath::kFastest && MayUseAvx2()) return kAvx2;
 #endif
   return kPortable;
 }

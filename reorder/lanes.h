@@ -49,21 +49,17 @@ EVENKEEL_INLINE void SpreadLeast(Vector& v) {
 // How many lanes.
 enum class Width { kFour, kEight, kSixteen };
 
+// The widest that this process may use, up to `most`; kFour is everywhere.
+inline Width Widest(Width most = Width::kEight) {
+  return std::min(most, MayUseAvx512() ? Width::kSixteen : MayUseAvx2() ? Width::kEight : Width::kFour);
+}
+
 #ifdef __x86_64__
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
 #define EVENKEEL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-// The widest that this process may use, up to `most`; kFour is everywhere.
-inline Width Widest(Width most = Width::kEight) {
-  if (!MayUseFasterInstructions() || !__builtin_cpu_supports("avx2")) return Width::kFour;
-  const bool sixteen = AllowedCpuLevel() == CpuLevel::kFastest && __builtin_cpu_supports("avx512f") &&
-                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                       __builtin_cpu_supports("avx512vl");
-  return std::min(most, sixteen ? Width::kSixteen : Width::kEight);
-}
 #else
 #define EVENKEEL_AVX2
 #define EVENKEEL_AVX512
-inline Width Widest(Width = Width::kEight) { return Width::kFour; }
 #endif
 
 }  // namespace evenkeel::reorder
