@@ -45,12 +45,6 @@ struct Source {
   std::function<absl::StatusOr<StepSamples>(uint64_t step)> samples;
 };
 
-uint64_t LongestOf(const std::vector<SampleLengths>& samples) {
-  uint64_t longest = 0;
-  for (const SampleLengths& sample : samples) longest = std::max<uint64_t>(longest, sample.llm_length);
-  return longest;
-}
-
 absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> opened, OpenStream(std::move(job)));

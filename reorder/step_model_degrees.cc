@@ -303,10 +303,7 @@ double TokensPerRank(const ContextParallelInput& input) {
 absl::StatusOr<StepFigures> WithOneDegree(const DegreePolicy& policy, const Job& job,
                                           const StepSamples& samples, const TrainingModel& model,
                                           const Machine& machine, uint32_t degree) {
-  uint64_t longest = 0;
-  for (const SampleLengths& lengths : samples.lengths) {
-    longest = std::max<uint64_t>(longest, lengths.llm_length);
-  }
+  const uint64_t longest = LongestOf(samples.lengths);
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> degrees,
                             DegreesOfARun(policy, job, longest, model, machine));
   if (std::find(degrees.begin(), degrees.end(), degree) == degrees.end()) {
@@ -350,6 +347,12 @@ absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSampl
                 .linear = seconds * flops.linear,
                 .ring = Passes(machine) * RingBytesPerToken(llm, machine) / bandwidth};
   return input;
+}
+
+uint64_t LongestOf(std::span<const SampleLengths> samples) {
+  uint64_t longest = 0;
+  for (const SampleLengths& lengths : samples) longest = std::max<uint64_t>(longest, lengths.llm_length);
+  return longest;
 }
 
 absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, const Job& job,

@@ -4,12 +4,12 @@
 // Not a measurement, and not a planner.
 //
 //   const DegreePolicy& policy = *FindDegreePolicy("megatron");
-//   EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> degrees, DegreesOfARun(policy, job, longest, model,
-//   machine)); for (uint32_t degree : degrees)   // of which a run takes the one that is fastest over all its
-//   steps
-//     EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures, ModelDegrees(policy, job, samples, model, machine,
-//     degree));
-//   figures.groups;   // which ranks ran together, from when to when
+//   absl::StatusOr<std::vector<uint32_t>> degrees = DegreesOfARun(policy, job, longest, model, machine);
+//   // Of which a run takes the one that is fastest over all its steps:
+//   for (uint32_t degree : *degrees) {
+//     absl::StatusOr<StepFigures> figures = ModelDegrees(policy, job, samples, model, machine, degree);
+//     figures->groups;   // which ranks ran together, from when to when
+//   }
 //
 // The model:
 // - An llm rank is a replica of the model, of `gpus_per_stage` GPUs; degrees are in ranks. The microbatch
@@ -32,11 +32,9 @@
 //   attention hides it. Heads go to ranks whole: a group has at most as many ranks as there are heads, and
 //   its attention lasts as long as the rank with most of them.
 // - Static degrees with hindsight are no trainer's: the best degree for every step by itself, sequences to
-// the
-//   group that has least to do, memory as the planners have it.
-// - Encoders are taken as spread evenly over all ranks beforehand, the same for every policy; what they hold
-// is
-//   not counted.
+//   the group that has least to do, memory as the planners have it.
+// - Encoders are taken as spread evenly over all ranks beforehand, the same for every policy; what they
+//   hold is not counted.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -79,6 +77,9 @@ std::string DegreePolicyNames();
 absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
                                                  const TrainingModel& model, const Machine& machine,
                                                  double bandwidth);
+
+// Tokens of the longest sequence; 0 where there is none.
+uint64_t LongestOf(std::span<const SampleLengths> samples);
 
 // The degrees among which a run chooses whose longest sequence has so many tokens: with one_degree() those
 // that hold it, ascending; else 0 alone. InvalidArgument: as SequencesOf, and no degree holds it.

@@ -42,9 +42,7 @@ StepSamples DrawStep(const VideoSet& set, uint64_t seed) {
 StepFigures FiguresOf(std::string_view name, const TrainingModel& model, const Job& job,
                       const StepSamples& step, const Machine& machine = kMachine) {
   const DegreePolicy& policy = *FindDegreePolicy(name);
-  uint64_t longest = 0;
-  for (const SampleLengths& lengths : step.lengths) longest = std::max<uint64_t>(longest, lengths.llm_length);
-  const auto degrees = DegreesOfARun(policy, job, longest, model, machine);
+  const auto degrees = DegreesOfARun(policy, job, LongestOf(step.lengths), model, machine);
   EXPECT_TRUE(degrees.ok()) << name << ": " << degrees.status();
   std::optional<StepFigures> best;
   for (uint32_t degree : degrees.ok() ? *degrees : std::vector<uint32_t>()) {

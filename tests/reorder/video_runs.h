@@ -76,8 +76,7 @@ inline absl::StatusOr<std::map<std::string, double>> SecondsOfDegrees(const char
   const TrainingModel& model = *FindTrainingModel(model_name);
   const Job job = JobOfModel(model, 64, 8);
   const std::vector<SampleLengths> videos = DrawVideos(set, seed, 20000);
-  uint64_t longest = 0;
-  for (const SampleLengths& video : videos) longest = std::max<uint64_t>(longest, video.llm_length);
+  const uint64_t longest = LongestOf(videos);
   std::map<std::string, double> seconds;
   for (const DegreePolicy& policy : DegreePolicies()) {
     EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> degrees,
