@@ -5,9 +5,8 @@
 // - Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem" (1990), L2: by the
 //   samples of which no two or few share a bin.
 // - Gilmore and Gomory, "A linear programming approach to the cutting stock problem" (1961), where lengths
-// are
-//   few different numbers of whole units (tiles, images): a weight per length such that no bin that keeps the
-//   capacity weighs more than one; the weights of all samples together are a bound. Weights come from the
+//   are few different numbers of whole units (tiles, images): a weight per length such that no bin that keeps
+//   the capacity weighs more than one; the weights of all samples together are a bound. Weights come from the
 //   linear programme in doubles; then they are rounded to whole numbers, and what a bin weighs at most is
 //   found exactly, so that the bound holds whatever rounding did.
 #include <algorithm>

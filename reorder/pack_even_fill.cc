@@ -9,8 +9,7 @@
 //    whole number of them.
 // 2. A deal, largest samples first.
 // 3. Exchanges between bins until they are alike: first the coarse phases by themselves, since they must
-// agree
-//    exactly and leave no choice afterwards, then all of them, then within the capacities.
+//    agree exactly and leave no choice afterwards, then all of them, then within the capacities.
 // 4. What still exceeds a capacity leaves its bin, and fills others by best fit or opens new ones.
 //
 // Where that took more bins than planned or left them uneven, two other ways are tried and the best is taken:

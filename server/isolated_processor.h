@@ -1,7 +1,7 @@
 // A processor whose media are decoded by confined processes. Everything else is the processor it wraps.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(job));   // before any
-//   thread
+//   // Before any thread:
+//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(job, options));
 //   processor = WithDecoders(std::move(processor), std::move(decoders), job);
 //
 // Nothing is copied where the bytes of an item and its fields lie in `memory()`, but for small fields and
