@@ -35,7 +35,14 @@ MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
   config.Pin("do_pad", false);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+  // Its file says CLIP; the tiles that the model is trained on are cut by code of its repository.
+  if (model.Text("model_type", "") == "internvl_chat") {
+    return model.Error("model_type",
+                       "'internvl_chat' cuts its tiles by code of its own, not by the image processor that "
+                       "its file names; take the same model's checkpoint whose name ends in -hf");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(model, 14));
   return MakeFixedSize("clip", fixed, patch, /*extra_tokens=*/0, source);
 }
 

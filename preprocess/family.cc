@@ -44,9 +44,23 @@ std::string_view WithoutVariant(std::string_view type) {
   return type;
 }
 
+// The name of an image processor. Before transformers had image processors they were called feature
+// extractors, as CLIP's first checkpoints call theirs to this day.
+std::string ImageProcessorType(ConfigFile& config) {
+  constexpr std::string_view kBefore = "FeatureExtractor";
+  std::string type = config.Text("image_processor_type", "");
+  if (!type.empty()) return type;
+  const std::string before = config.Text("feature_extractor_type", "");
+  if (!before.ends_with(kBefore)) return "";
+  type = absl::StrCat(before.substr(0, before.size() - kBefore.size()), "ImageProcessor");
+  for (const NamedFamily& family : kVisionFamilies) {
+    if (family.type == type) return type;
+  }
+  return "";
+}
+
 MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, std::string_view key,
-                      std::string_view usual_class, const FamilySource& source) {
-  const std::string type = config.Text(key, "");
+                      const std::string& type, std::string_view usual_class, const FamilySource& source) {
   if (type.empty()) return config.Error(key, "is missing; it names the processor");
   const std::string processor_class = config.Text("processor_class", usual_class);
   std::string known;
@@ -80,14 +94,17 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string&
                                                               const ProcessorSpec& spec,
                                                               const Limits& limits) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
-  return LoadFamily(kVisionFamilies, std::move(config), "image_processor_type", "", {folder, spec, limits});
+  const std::string type = ImageProcessorType(config);
+  return LoadFamily(kVisionFamilies, std::move(config), "image_processor_type", type, "",
+                    {folder, spec, limits});
 }
 
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& folder,
                                                              const ProcessorSpec& spec,
                                                              const Limits& limits) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadFeatureExtractor(folder));
-  return LoadFamily(kAudioFamilies, std::move(config), "feature_extractor_type", "WhisperProcessor",
+  const std::string type = config.Text("feature_extractor_type", "");
+  return LoadFamily(kAudioFamilies, std::move(config), "feature_extractor_type", type, "WhisperProcessor",
                     {folder, spec, limits});
 }
 
@@ -109,7 +126,7 @@ absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<
   IgnoreImageProcessor(video);
   if (video.Has("feature_size")) IgnoreFeatureExtractor(video);
   video.Inert({"video_processor_type", "processor_class", "auto_map", "fps", "num_frames", "do_sample_frames",
-               "video_metadata", "return_metadata", "return_tensors", "pad_size"});
+               "video_metadata", "return_metadata", "return_tensors", "pad_size", "size_divisor"});
   video.Inert(keys);
   return video.Finish();
 }

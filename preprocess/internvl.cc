@@ -73,7 +73,8 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
   settings.tokens_per_tile = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {"initial_shift"}));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
+      source.folder, {"initial_shift", "crop_to_patches", "min_patches", "max_patches", "image_seq_length"}));
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
   settings.side = size.width;
   settings.patches_per_tile = (settings.side / patch) * (settings.side / patch);

@@ -127,6 +127,31 @@ TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
   EXPECT_TRUE(absl::IsInvalidArgument(Processor::LoadMedia(spec, Limits{}).status()));
 }
 
+TEST_F(ConfigFileTest, AnImageProcessorThatIsStillCalledAFeatureExtractorIsRead) {
+  const std::string clip =
+      "{\"feature_extractor_type\": \"CLIPFeatureExtractor\", \"size\": 336, \"crop_size\": 336, "
+      "\"resample\": 3}";
+  Write(clip);
+  Write("{\"model_type\": \"clip\", \"vision_config\": {\"patch_size\": 14}}", "config.json");
+  ProcessorSpec spec;
+  spec.vision = folder_;
+  auto processor = Processor::LoadMedia(spec, Limits{});
+  ASSERT_TRUE(processor.ok()) << processor.status();
+  MediaFacts facts;
+  facts.width = facts.height = 500;
+  EXPECT_EQ((*processor)->Measure(facts)->output_rows, 24u * 24);
+  EXPECT_EQ((*processor)->fields(Medium::kImage)[0].trailing, (std::vector<uint64_t>{3 * 336 * 336}));
+
+  // InternVL's own repository names CLIP's, and does not use it.
+  Write("{\"model_type\": \"internvl_chat\"}", "config.json");
+  EXPECT_THAT(std::string(Processor::LoadMedia(spec, Limits{}).status().message()),
+              HasSubstr("config.json: model_type: 'internvl_chat' cuts its tiles by code of its own"));
+
+  Write("{\"feature_extractor_type\": \"WhisperFeatureExtractor\"}");
+  EXPECT_THAT(std::string(Processor::LoadMedia(spec, Limits{}).status().message()),
+              HasSubstr("image_processor_type: is missing"));
+}
+
 TEST_F(ConfigFileTest, WhatIsNotAJsonObjectIsAnError) {
   for (std::string text : {"", "[]", "{", "{\"a\": 1", "null", "{\"a\": \"\xff\"}"}) {
     Write(text);

@@ -133,6 +133,37 @@ def test_a_key_that_nobody_knows_is_an_error_in_every_file(tmp_path, kind):
         (saved / name).write_text(text)
 
 
+@pytest.mark.parametrize("resampler", PATHS)
+@pytest.mark.parametrize("side", [224, 336])
+def test_the_first_checkpoints_of_clip_are_read_as_transformers_reads_them(tmp_path, side, resampler):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "preprocessor_config.json").write_text(json.dumps(
+        {"crop_size": side, "do_center_crop": True, "do_normalize": True, "do_resize": True,
+         "feature_extractor_type": "CLIPFeatureExtractor", "resample": 3, "size": side,
+         "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "clip", "vision_config": {"patch_size": 14}}))
+    assert type(transformers.AutoImageProcessor.from_pretrained(folder)).__name__.startswith("CLIPImageProcessor")
+    processor = image_processor("clip", "CLIPImageProcessor", resampler).from_pretrained(folder)
+    theirs = processor(Image.open(PICTURE).convert("RGB"), return_tensors="pt")["pixel_values"].numpy()
+    ours = preprocess(tmp_path, folder, PICTURE, "--resampler", resampler)["pixel_values"]
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["qwen2-vl", "qwen3-vl"])
+def test_a_file_of_video_with_what_releases_before_4_56_wrote_loads(tmp_path, kind):
+    folder = tmp_path / "folder"
+    shutil.copytree(PROCESSORS / kind, folder)
+    path = folder / "video_preprocessor_config.json"
+    values = json.loads((path if path.exists() else folder / "preprocessor_config.json").read_text())
+    values.pop("image_processor_type", None)
+    path.write_text(json.dumps({**values, "crop_size": None, "data_format": "channels_first", "default_to_square": True,
+                                "device": None, "do_center_crop": None, "do_pad": None, "fps": None,
+                                "input_data_format": None, "num_frames": None, "return_tensors": None,
+                                "size_divisor": None, "video_metadata": None}))
+    equal(preprocess(tmp_path, folder, VIDEO), preprocess(tmp_path, PROCESSORS / kind, VIDEO))
+
+
 @pytest.mark.skipif(not (SHARED / "processors").exists(), reason="no processors beside the tree")
 def test_every_published_configuration_loads(tmp_path):
     folders = [folder for folder in sorted((SHARED / "processors").iterdir()) if folder.is_dir()]
