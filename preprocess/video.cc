@@ -171,12 +171,13 @@ class FramePicker {
  private:
   static constexpr uint64_t kNoFrame = ~uint64_t{0};
 
-  // Packets were numbered in the place of their times.
+  // Packets were numbered in the place of their times. Frames of packets that show none, and of none at all,
+  // are what a decoder makes up.
   uint64_t NumberOf(const AVFrame& frame) {
-    if (!index_.ordered) return count_++;
     if (frame.pts < 0 || frame.pts >= static_cast<int64_t>(index_.packets.size())) return kNoFrame;
     const VideoPacket& packet = index_.packets[frame.pts];
-    return packet.shows ? packet.frame : kNoFrame;
+    if (!packet.shows) return kNoFrame;
+    return index_.ordered ? packet.frame : count_++;
   }
 
   absl::Status Check(const AVFrame& frame, uint64_t number) const {
@@ -262,6 +263,45 @@ absl::Status SendPackets(MediaInput& input, AVCodecContext& decoder, std::span<c
   return Drain(decoder, *frame, picker);
 }
 
+// The first frame that a decoder gives: those before it need pictures from before the beginning, where the
+// file was cut out of a longer one. 0 where it is not found among as many pixels as the limits allow a few
+// frames.
+absl::StatusOr<uint32_t> FirstDecoded(std::string_view suffix, std::span<const std::byte> bytes,
+                                      const Limits& limits, const char* name, const VideoIndex& index) {
+  constexpr uint64_t kFrames = 4;
+  MediaInput input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
+  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
+  const AVCodecParameters& said = *input.stream().codecpar;
+  const uint64_t pixels = std::max<uint64_t>(1, uint64_t{1} * said.width * said.height);
+  const uint64_t most = std::min<uint64_t>(index.packets.size(), kFrames * limits.max_video_pixels / pixels);
+  PacketPtr packet(av_packet_alloc());
+  FramePtr frame(av_frame_alloc());
+  for (uint64_t i = 0; i < most && input.Next(*packet); ++i) {
+    packet->pts = static_cast<int64_t>(i);
+    const int code = avcodec_send_packet(decoder.get(), packet.get());
+    av_packet_unref(packet.get());
+    if (code < 0) return 0;
+    while (avcodec_receive_frame(decoder.get(), frame.get()) >= 0) {
+      if (frame->pts < 0 || frame->pts >= static_cast<int64_t>(index.packets.size())) return 0;
+      const VideoPacket& first = index.packets[frame->pts];
+      if (first.shows) return first.frame;
+    }
+  }
+  return 0;
+}
+
+// The index of the frames that a decode delivers.
+absl::Status IndexFrames(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
+                         const char* name, MediaInput& input, VideoIndex& index) {
+  EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index));
+  const VideoPacket& front = index.packets.front();
+  if (index.times.empty() || (front.starts && front.frame == 0)) return absl::OkStatus();
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t first, FirstDecoded(suffix, bytes, limits, name, index));
+  DropFramesBefore(first, index);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const std::byte> bytes,
@@ -270,7 +310,7 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
   MediaInput input;
   EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
   AVStream& stream = input.stream();
-  EVENKEEL_RETURN_IF_ERROR(DecoderOf(stream.codecpar->codec_id).status());
+  EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(stream.codecpar->codec_id));
   MediaFacts facts;
   facts.medium = Medium::kVideo;
   if (stream.codecpar->width <= 0 || stream.codecpar->height <= 0) {
@@ -281,7 +321,7 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
   EVENKEEL_RETURN_IF_ERROR(CheckVideoPixels(facts.width, facts.height, limits.max_video_pixels));
   facts.rotation = RotationOf(stream);
   VideoIndex& index = KeptScratch().index;
-  EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index));
+  EVENKEEL_RETURN_IF_ERROR(IndexFrames(suffix, bytes, limits, name, input, index));
   facts.num_frames = index.num_frames;
   AVRational rate = RateOf(stream, index);
   if (rate.num <= 0) return absl::InvalidArgumentError("video without a frame rate");
@@ -310,7 +350,7 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr another, OpenDecoder(input, name, limits));
   VideoScratch& scratch = KeptScratch();
   auto& [index, chosen, uses, rgb, turned] = scratch;
-  EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index));
+  EVENKEEL_RETURN_IF_ERROR(IndexFrames(suffix, bytes, limits, name, input, index));
   wish.choose(index.times, Emptied(chosen));
   PacketsFor(index, chosen, Emptied(uses));
   rgb.ForgetLarge();

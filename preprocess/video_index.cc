@@ -72,7 +72,7 @@ struct Gatherer {
   }
 
   void Finish(bool container_has_times) {
-    timed &= container_has_times;
+    timed &= container_has_times && !parser.displaces();
     for (size_t i = 0; i < layers.size(); ++i) {
       index.packets[i].referenced = !(layers[i].second && layers[i].first == top_layer);
     }
@@ -119,6 +119,15 @@ absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& ind
   if (index.num_frames == 0) return absl::InvalidArgumentError("video without frames");
   gatherer.Finish(HasTimes(input));
   return absl::OkStatus();
+}
+
+void DropFramesBefore(uint32_t first, VideoIndex& index) {
+  for (VideoPacket& packet : index.packets) {
+    packet.shows &= packet.frame >= first;
+    if (packet.shows) packet.frame -= first;
+  }
+  index.num_frames -= first;
+  if (!index.times.empty()) index.times.erase(index.times.begin(), index.times.begin() + first);
 }
 
 void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::vector<PacketUse>& uses) {

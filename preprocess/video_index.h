@@ -43,6 +43,10 @@ struct VideoIndex {
 // more than limits.max_video_frames.
 absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index);
 
+// What a decoder does not give: the frames before `first` are no frames, and those from it on count from 0.
+// `first` is one of them.
+void DropFramesBefore(uint32_t first, VideoIndex& index);
+
 enum class PacketUse : uint8_t {
   kSkip,
   kSend,

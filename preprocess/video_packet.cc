@@ -6,18 +6,11 @@
 namespace evenkeel {
 namespace {
 
-// FNV-1a; only compared within one video.
-uint64_t Hash(std::span<const uint8_t> bytes, uint64_t hash) {
-  if (hash == 0) hash = 14695981039346656037u;
-  for (uint8_t byte : bytes) hash = (hash ^ byte) * 1099511628211u;
-  return hash;
-}
-
 // ITU-T H.264, 7.3.1 and table 7-1.
 void AddH264(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
   const int type = unit[0] & 31;
   if (type == 7 || type == 8 || type == 13 || type == 15) {  // parameter sets
-    kind.parameter_sets = Hash(unit, kind.parameter_sets);
+    kind.parameter_sets = HashParameterSets(unit, kind.parameter_sets);
   }
   if (type < 1 || type > 5) return;
   const bool disposable = (unit[0] & 0x60) == 0;
@@ -29,10 +22,11 @@ void AddH264(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
 // ITU-T H.265, 7.3.1.2 and table 7-1.
 void AddHevc(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
   const int type = unit[0] >> 1 & 63;
-  if (type >= 32 && type <= 34) kind.parameter_sets = Hash(unit, kind.parameter_sets);
+  if (type >= 32 && type <= 34) kind.parameter_sets = HashParameterSets(unit, kind.parameter_sets);
   if (type > 31 || unit.size() < 3 || ((unit[0] & 1) << 5 | unit[1] >> 3) != 0) return;  // other layers
   const bool drops_earlier_ones = (unit[2] & 0x40) != 0;                                 // at an IRAP picture
   const bool starts = type >= 16 && type <= 21 && !drops_earlier_ones;
+  kind.irap |= type >= 16 && type <= 23;
   kind.starts = starts && (first || kind.starts);
   kind.disposable = type < 16 && type % 2 == 0 && (first || kind.disposable);
   kind.layer = (unit[1] & 7) - 1;
@@ -82,24 +76,14 @@ PictureKind ParseAv1(std::span<const uint8_t> packet) {
   return {};
 }
 
-// ISO/IEC 14496-2, 6.2: one VOP, after headers.
-PictureKind ParseMpeg4(std::span<const uint8_t> packet) {
-  PictureKind kind;
-  bool has_layer_header = false;
-  for (size_t at = 0; at + 4 < packet.size(); ++at) {
-    if (packet[at] != 0 || packet[at + 1] != 0 || packet[at + 2] != 1) continue;
-    const uint8_t code = packet[at + 3];
-    if (code >= 0x20 && code <= 0x2f) has_layer_header = true;
-    if (code != 0xb6) continue;
-    if (kind.known) return {};  // two VOPs in a packet
-    const int type = packet[at + 4] >> 6;
-    kind = {.known = true, .starts = type == 0, .disposable = type == 2};
-    if (has_layer_header) kind.parameter_sets = Hash(packet.first(at), 0);
-  }
-  return kind;
-}
-
 }  // namespace
+
+// FNV-1a.
+uint64_t HashParameterSets(std::span<const uint8_t> bytes, uint64_t hash) {
+  if (hash == 0) hash = 14695981039346656037u;
+  for (uint8_t byte : bytes) hash = (hash ^ byte) * 1099511628211u;
+  return hash;
+}
 
 PictureParser::PictureParser(const AVCodecParameters& parameters) : codec_(parameters.codec_id) {
   const std::span<const uint8_t> extra(parameters.extradata, static_cast<size_t>(parameters.extradata_size));
@@ -107,6 +91,7 @@ PictureParser::PictureParser(const AVCodecParameters& parameters) : codec_(param
   if (codec_ == AV_CODEC_ID_HEVC && extra.size() > 22 && (extra[0] != 0 || extra[1] != 0 || extra[2] > 1)) {
     nal_length_bytes_ = (extra[21] & 3) + 1;
   }
+  if (codec_ == AV_CODEC_ID_MPEG4) mpeg4_.emplace(extra);
 }
 
 bool PictureParser::in_order() const {
@@ -120,7 +105,7 @@ bool PictureParser::in_order() const {
   }
 }
 
-PictureKind PictureParser::ParseNalUnits(std::span<const uint8_t> packet) const {
+PictureKind PictureParser::ParseNalUnits(std::span<const uint8_t> packet) {
   if (nal_length_bytes_ == 0) return {};
   PictureKind kind;
   bool first = true;
@@ -133,10 +118,13 @@ PictureKind PictureParser::ParseNalUnits(std::span<const uint8_t> packet) const 
     packet = packet.subspan(size);
   }
   kind.known = !first;
+  // FFmpeg 5 decodes what comes before, of grey in place of what it refers to; later releases leave it out.
+  has_access_point_ |= kind.irap || codec_ == AV_CODEC_ID_H264;
+  kind.shows = has_access_point_;
   return kind;
 }
 
-PictureKind PictureParser::Parse(std::span<const uint8_t> packet) const {
+PictureKind PictureParser::Parse(std::span<const uint8_t> packet) {
   if (packet.empty()) return {};
   switch (codec_) {
     case AV_CODEC_ID_H264:
@@ -149,7 +137,7 @@ PictureKind PictureParser::Parse(std::span<const uint8_t> packet) const {
     case AV_CODEC_ID_AV1:
       return ParseAv1(packet);
     case AV_CODEC_ID_MPEG4:
-      return ParseMpeg4(packet);
+      return mpeg4_->Parse(packet);
     case AV_CODEC_ID_MJPEG:
       return {.known = true, .starts = true, .disposable = true};
     default:

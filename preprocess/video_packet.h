@@ -1,39 +1,39 @@
-// What the first bytes of a video packet say about its picture.
+// Tells the kinds of a video's pictures from the first bytes of its packets.
 //
-// Thread safety: pure, const after construction.
+// Thread safety: an object belongs to one thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 extern "C" {
 #include <libavcodec/codec_par.h>
 }
 
-namespace evenkeel {
+#include "preprocess/mpeg4_packet.h"
+#include "preprocess/picture_kind.h"
 
-struct PictureKind {
-  bool known = false;           // the packet could be read
-  bool shows = true;            // not hidden
-  bool starts = false;          // decoding may start here: IDR, IRAP, a key frame that is shown, an I-VOP
-  bool disposable = false;      // no other picture of its temporal layer refers to it
-  uint32_t layer = 0;           // temporal layer
-  uint64_t parameter_sets = 0;  // hash of those inside; 0: none
-};
+namespace evenkeel {
 
 class PictureParser {
  public:
   explicit PictureParser(const AVCodecParameters& parameters);
-  PictureKind Parse(std::span<const uint8_t> packet) const;
+  // The next packet, in the order of decoding.
+  PictureKind Parse(std::span<const uint8_t> packet);
 
   // Pictures are presented in the order of decoding.
   bool in_order() const;
+  // Packets showed pictures of packets before them: the container's times are not theirs.
+  bool displaces() const { return mpeg4_.has_value() && mpeg4_->displaces(); }
 
  private:
-  PictureKind ParseNalUnits(std::span<const uint8_t> packet) const;
+  PictureKind ParseNalUnits(std::span<const uint8_t> packet);
 
   AVCodecID codec_;
   uint32_t nal_length_bytes_ = 0;  // 0: not length-prefixed, as in AVI
+  bool has_access_point_ = false;
+  std::optional<Mpeg4Packets> mpeg4_;
 };
 
 }  // namespace evenkeel
