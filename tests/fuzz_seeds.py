@@ -262,6 +262,38 @@ def replies():
     yield "no-status", struct.pack("<i4x", -7) + facts(9) + notes + b"!" * 1024
 
 
+def calls():
+    """A byte for the call, one for the session, then the request (proto/service.proto), field by field."""
+    def varint(value):
+        out = b""
+        while value >= 128:
+            out, value = out + bytes([value & 127 | 128]), value >> 7
+        return out + bytes([value])
+
+    def field(number, value):
+        if isinstance(value, float):
+            return bytes([number << 3 | 1]) + struct.pack("<d", value)
+        if isinstance(value, bytes):
+            return bytes([number << 3 | 2]) + varint(len(value)) + value
+        return bytes([number << 3]) + varint(value)
+
+    def message(*fields):
+        return b"".join(field(number, value) for number, value in fields)
+
+    yield "describe", bytes([0, 0])
+    yield "open", bytes([1, 0]) + message((3, 1), (4, 1), (5, b"fake"), (7, b"s" * 16))
+    yield "open-other", bytes([1, 0]) + message((1, b"a" * 32), (3, 1), (5, b"ucx"), (6, b"?"), (7, b"short"))
+    yield "close", bytes([2, 1])
+    yield "close-none", bytes([2, 0]) + message((1, 77))
+    yield "step", bytes([3, 1]) + message((2, 3), (3, 1))
+    yield "last-step", bytes([3, 1]) + message((2, 2**64 - 1), (3, 2**32 - 1))
+    for phase in (b"llm", b"vision", b"audio", b"smell"):
+        yield f"part-{phase.decode()}", bytes([4, 1]) + message((2, 9), (3, 1), (4, phase), (5, 1), (6, 0), (7, 0),
+                                                                (8, 1), (9, 0.5))
+    yield "wait", bytes([5, 1]) + message((2, 1.5))
+    yield "wait-never", bytes([5, 1]) + message((2, float("nan")))
+
+
 SEEDS = {
     "fuzz_jpeg": lambda: media("images", {"jpg"}),
     "fuzz_png": lambda: media("images", {"png"}),
@@ -282,6 +314,7 @@ SEEDS = {
     "fuzz_length_trace": traces,
     "fuzz_step_description": steps,
     "fuzz_decoder_reply": replies,
+    "fuzz_worker_service": calls,
     "fuzz_sequence": words,
     "fuzz_transport_address": addresses,
 }
