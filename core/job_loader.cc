@@ -71,6 +71,7 @@ class Filler {
     if (const FieldDescriptor* field = descriptor.FindFieldByName(key))
       return OneOf(message, field, line, path);
     std::vector<std::string> known;
+    known.reserve(descriptor.field_count());
     for (int i = 0; i < descriptor.field_count(); ++i) known.push_back(descriptor.field(i)->name());
     return At(line, "",
               absl::StrCat("unknown key '", ShortText(key), "' in ", path.empty() ? "job" : path,

@@ -254,6 +254,7 @@ class Resolver {
 
   absl::Status Algorithm(const pb::Phase& in, const std::string& path, PhaseSpec& out) const {
     std::vector<std::string> names;
+    names.reserve(std::size(kAlgorithms));
     for (const AlgorithmName& algorithm : kAlgorithms) names.emplace_back(algorithm.name);
     EVENKEEL_RETURN_IF_ERROR(ChooseWord(path + ".algorithm", in.algorithm(), names, &out.algorithm));
     out.equal_counts = in.equal_counts();

@@ -22,8 +22,8 @@ absl::Status Check(const PixelExpansion& e, size_t in_bytes, size_t out_floats) 
                                                    " channels, expected 256 each"));
   }
   uint64_t area = static_cast<uint64_t>(e.patch) * e.patch;
-  uint64_t wire_row = e.channels * e.frames_on_wire * area;
-  uint64_t final_row = e.channels * e.frames * area;
+  uint64_t wire_row = area * e.channels * e.frames_on_wire;
+  uint64_t final_row = area * e.channels * e.frames;
   if (in_bytes % wire_row != 0 || out_floats % final_row != 0 ||
       in_bytes / wire_row != out_floats / final_row) {
     return absl::InvalidArgumentError(absl::StrCat("pixel expansion: ", in_bytes, " bytes in rows of ",
@@ -57,7 +57,7 @@ absl::Status ExpandPixels(const PixelExpansion& e, std::span<const std::byte> in
   float* to = out.data();
   while (from != end) {
     for (uint32_t c = 0; c < e.channels; ++c) {
-      LookUp(e.table.data() + 256 * c, from, wire_channel, to);
+      LookUp(e.table.data() + size_t{256} * c, from, wire_channel, to);
       // Frames that are not on the wire repeat those that are.
       for (uint32_t f = e.frames_on_wire; f < e.frames; ++f) {
         std::memcpy(to + f * area, to + (f - e.frames_on_wire) * area, area * sizeof(float));
