@@ -41,8 +41,7 @@ void FetchLoop::Take(Event event, absl::Time now) {
       Overloaded{
           [](Woken&) {},
           [](WorkerDescription&) {},  // of a call made before the loop began
-          [&](OpenedSession& opened)
-              ABSL_NO_THREAD_SAFETY_ANALYSIS { TakeOpened(call, std::move(opened), now); },
+          [&](OpenedSession& opened) ABSL_NO_THREAD_SAFETY_ANALYSIS { TakeOpened(call, opened, now); },
           [&](StepDescription& description)
               ABSL_NO_THREAD_SAFETY_ANALYSIS { TakeDescription(call, std::move(description), now); },
           [&](PartEvent& part) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -55,7 +54,7 @@ void FetchLoop::Take(Event event, absl::Time now) {
       event.what);
 }
 
-void FetchLoop::TakeOpened(CallId call, OpenedSession opened, absl::Time now) {
+void FetchLoop::TakeOpened(CallId call, const OpenedSession& opened, absl::Time now) {
   Worker* worker = workers_.FindByOpenCall(call);
   if (worker == nullptr) return;
   worker->session = opened.id;

@@ -126,7 +126,8 @@ class FetchLoop {
 
   // fetch_events.cc: what happened.
   void Take(Event event, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TakeOpened(CallId call, OpenedSession opened, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeOpened(CallId call, const OpenedSession& opened, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeDescription(CallId call, StepDescription description, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakePartEvent(AttemptRef ref, const PartEvent& event, absl::Time now)

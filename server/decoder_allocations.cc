@@ -39,11 +39,14 @@ void* Checked(void* memory) {
 #ifndef EVENKEEL_SANITIZED
 extern "C" {
 
+// The C library's names.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* memory, size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
 void __libc_free(void* memory);
+// NOLINTEND(bugprone-reserved-identifier)
 
 void* malloc(size_t size) { return evenkeel::Checked(__libc_malloc(size)); }
 void* calloc(size_t count, size_t size) { return evenkeel::Checked(__libc_calloc(count, size)); }

@@ -18,11 +18,11 @@ pb::PartEvent ProgressEvent(std::string_view stage, uint64_t done, uint64_t tota
   return event;
 }
 
+}  // namespace
+
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
-
-}  // namespace
 
 void CallRegister::Add(std::shared_ptr<PartCall> call) {
   MutexLock lock(mutex_);
@@ -150,10 +150,11 @@ void PartCall::Send(std::shared_ptr<const ReadyPart> part) {
   }
   const absl::Duration timeout = std::min(uses_.send_timeout, deadline_ - begin);
   const ReadyPart& sent = *part;
-  open_->session().source->Send(open_->session().id, request_.request_id(), sent.bytes(), sent.hash(),
-                                timeout,
-                                [self = shared_from_this(), part = std::move(part),
-                                 begin](absl::Status status) { self->TakeSent(*part, begin, status); });
+  open_->session().source->Send(
+      open_->session().id, request_.request_id(), sent.bytes(), sent.hash(), timeout,
+      [self = shared_from_this(), part = std::move(part), begin](const absl::Status& status) {
+        self->TakeSent(*part, begin, status);
+      });
 }
 
 void PartCall::TakeSent(const ReadyPart& part, absl::Time begin, const absl::Status& status) {

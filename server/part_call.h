@@ -22,6 +22,9 @@ namespace evenkeel {
 
 class PartCall;
 
+// The same code and message for the control plane.
+grpc::Status ToGrpc(const absl::Status& status);
+
 // The calls that are open, and those whose part is on the wire.
 class CallRegister {
  public:

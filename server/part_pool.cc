@@ -196,7 +196,8 @@ std::optional<Reservation> PartPool::MakeRoom(uint64_t bytes, uint64_t step, Cal
     const auto last = std::find_if(runnable_.rbegin(), runnable_.rend(),
                                    [](const ProductionPtr& production) { return !production->begun; });
     if (last == runnable_.rend() || (*last)->name.step <= step) return std::nullopt;
-    const ProductionPtr victim = *last;
+    // Drop takes away the original.
+    const ProductionPtr victim = *last;  // NOLINT(performance-unnecessary-copy-initialization)
     Drop(victim, calls);
     memory = memory_->TryReserve(bytes);
   }

@@ -68,8 +68,8 @@ absl::Status AddParts(const PartBuilder& builder, const PartPool& pool, uint64_t
 }  // namespace
 
 absl::Status DescribeStep(const Stream& stream, const PartBuilder& builder, const PartPool& pool,
-                          uint64_t max_part_bytes, std::shared_ptr<const StepPlan> plan, uint32_t global_rank,
-                          pb::DescribeStepReply& reply) {
+                          uint64_t max_part_bytes, const std::shared_ptr<const StepPlan>& plan,
+                          uint32_t global_rank, pb::DescribeStepReply& reply) {
   if (!HasRank(stream.job, global_rank)) {
     return absl::InvalidArgumentError(absl::StrCat("no phase of the job has global rank ", global_rank));
   }
