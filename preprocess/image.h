@@ -65,6 +65,8 @@ class BandSink {
   virtual ~BandSink() = default;
   // Valid during the call only.
   virtual void TakeBand(const PixelBand& band) = 0;
+  // Whether all bands of a picture may be of Y, Cb and Cr (PixelBand::ycc) where the codec has those.
+  virtual bool takes_ycc() const { return false; }
   // Interleaved RGB, `stride` bytes from row to row.
   void TakeBand(const uint8_t* rgb, size_t stride, uint32_t rows) {
     TakeBand(InterleavedBand(rgb, stride, rows));

@@ -213,8 +213,9 @@ bool FinishRows(JpegReader& reader) {
   return true;
 }
 
-bool DecodePlanes(JpegReader& reader, const YccShape& shape, BandSink& sink) {
+bool DecodePlanes(JpegReader& reader, YccShape shape, BandSink& sink) {
   static thread_local YccBands bands;
+  shape.kept = sink.takes_ycc() && !shape.grey && !shape.halved_width;
   bands.Start(shape, &sink);
   while (reader.state.output_scanline < reader.state.output_height) {
     if (!ReadPlanes(reader, bands, shape.lines)) return false;

@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "preprocess/row_resizer.h"
+#include "preprocess/ycc_rows.h"
 
 namespace evenkeel {
 namespace {
@@ -42,6 +43,32 @@ class FramedRows final : public RowSink {
   uint32_t height_ = 0;
   uint32_t taken_ = 0;
   RowSink* sink_ = nullptr;
+  std::vector<uint8_t> planes_;
+};
+
+// Rows of Y, Cb and Cr as RGB, where they are that.
+class ColouredRows final : public RowSink {
+ public:
+  void Start(uint32_t width, RowSink* sink) {
+    sink_ = sink, ycc_ = false;
+    stride_ = (size_t{width} + kYccBlock - 1) / kYccBlock * kYccBlock;
+    planes_.resize(3 * stride_);
+  }
+  void set_ycc(bool ycc) { ycc_ = ycc; }
+  void Take(const PlanarRow& row) override {
+    if (!ycc_) return sink_->Take(row);
+    uint8_t* const out[] = {planes_.data(), planes_.data() + stride_, planes_.data() + 2 * stride_};
+    // Whole blocks are read, and a row may end where its memory does.
+    for (uint32_t c = 0; c < 3; ++c) std::memcpy(out[c], row.plane[c], row.width);
+    kernels_.full_to_rgb(out[0], out[1], out[2], row.width, out);
+    sink_->Take({{out[0], out[1], out[2]}, row.width});
+  }
+
+ private:
+  const YccKernels& kernels_ = YccKernelsOf(YccPath::kFastest);
+  RowSink* sink_ = nullptr;
+  bool ycc_ = false;
+  size_t stride_ = 0;
   std::vector<uint8_t> planes_;
 };
 
@@ -135,11 +162,16 @@ class TargetRows {
       frame_.Start(window, x.into, y.into, y.length, target.sink);
       sink = &frame_;
     }
+    if (reduction > 1) {
+      colours_.Start(x.length, sink);
+      sink = &colours_;
+    }
     resizer_.Start(plan, sink);
     return absl::OkStatus();
   }
 
   void Take(const PixelBand& rows) {
+    colours_.set_ycc(rows.ycc);
     if (!square_) return resizer_.Feed(rows);
     square_rows_.Take(rows, [this](const PixelBand& band) { resizer_.Feed(band); });
   }
@@ -148,6 +180,7 @@ class TargetRows {
   std::optional<Colour> square_;
   SquareRows square_rows_;
   FramedRows frame_;
+  ColouredRows colours_;
   RowResizer resizer_;
 };
 
@@ -158,6 +191,7 @@ class AllTargets final : public BandSink {
                      ImageSize whole, uint32_t reduction) {
     while (rows_.size() < targets.size()) rows_.emplace_back();
     count_ = targets.size();
+    reduced_ = reduction > 1;
     for (size_t i = 0; i < count_; ++i) {
       EVENKEEL_RETURN_IF_ERROR(rows_[i].Start(targets[i], resampler, size, whole, reduction));
     }
@@ -166,10 +200,13 @@ class AllTargets final : public BandSink {
   void TakeBand(const PixelBand& band) override {
     for (size_t i = 0; i < count_; ++i) rows_[i].Take(band);
   }
+  // Where exactness is given up anyway, the result's rows are coloured, which are fewer.
+  bool takes_ycc() const override { return reduced_; }
 
  private:
   std::deque<TargetRows> rows_;  // grows only
   size_t count_ = 0;
+  bool reduced_ = false;
 };
 
 // The whole picture, to be turned.

@@ -24,18 +24,19 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-// Rows of an RGB8 picture as a decoder makes them. Channel c of pixel x of row r is
-// plane[c][stride * r + step * x].
+// Rows of an RGB8 picture as a decoder makes them, or of one whose colours are still a JPEG's. Channel c of
+// pixel x of row r is plane[c][stride * r + step * x].
 struct PixelBand {
   const uint8_t* plane[3] = {};
   size_t stride = 0;
   uint32_t rows = 0;
   uint32_t step = 1;  // 1: planes; 3: interleaved, plane[0] being its first byte
+  bool ycc = false;   // Y, Cb and Cr, as planes, for those who take them
 
   bool interleaved() const { return step == 3; }
   PixelBand From(uint32_t row, uint32_t count) const {
     const size_t to = stride * row;
-    return {{plane[0] + to, plane[1] + to, plane[2] + to}, stride, count, step};
+    return {{plane[0] + to, plane[1] + to, plane[2] + to}, stride, count, step, ycc};
   }
 };
 inline PixelBand InterleavedBand(const uint8_t* rgb, size_t stride, uint32_t rows) {

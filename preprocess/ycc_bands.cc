@@ -22,10 +22,10 @@ void YccBands::Start(const YccShape& shape, BandSink* sink) {
              shape.halved_height ? (size.height + 1) / 2 : size.height};
   chroma_lines_ = shape.halved_height ? shape.lines / 2 : shape.lines;
   // Planes are an odd number of cache lines apart: all rows of a band are read side by side.
-  pitch_ = InLines(std::max<size_t>(shape.luma_bytes, size.width)) | kLine;
+  pitch_ = InLines(std::max<size_t>({shape.luma_bytes, shape.chroma_bytes, size.width})) | kLine;
   stride_ = shape.grey ? pitch_ : 3 * pitch_;
   band_ = band_memory_.Get(stride_ * kBandRows);
-  if (shape.grey) return PointRowsIntoBand();
+  if (!converts()) return PointRowsIntoBand();
   StartPlane(shape.lines, shape.luma_bytes, &planes_[0]);
   for (int c : {1, 2}) StartPlane(chroma_lines_, shape.chroma_bytes, &planes_[c]);
   if (!shape.halved_width) return;
@@ -41,7 +41,9 @@ void YccBands::StartPlane(uint32_t count, size_t row_bytes, Plane* plane) {
 }
 
 void YccBands::PointRowsIntoBand() {
-  for (uint32_t i = 0; i < shape_.lines; ++i) planes_[0].rows[i] = band_row(first_ + i);
+  for (size_t c = 0; c < (shape_.grey ? 1 : 3); ++c) {
+    for (uint32_t i = 0; i < shape_.lines; ++i) planes_[c].rows[i] = band_row(first_ + i) + pitch_ * c;
+  }
 }
 
 void YccBands::Take() {
@@ -55,7 +57,7 @@ void YccBands::Take() {
   }
   shape_.halved_height ? TakeRowsOfHalvedHeight(end) : TakeRows(end);
   first_ += shape_.lines;
-  if (shape_.grey) PointRowsIntoBand();
+  if (!converts()) PointRowsIntoBand();
 }
 
 void YccBands::TakeRows(uint32_t end) {
@@ -66,7 +68,7 @@ void YccBands::TakeRows(uint32_t end) {
       kernels_.sum_row(cb - 1, chroma_.width + 2, upper_.cb);
       kernels_.sum_row(cr - 1, chroma_.width + 2, upper_.cr);
       PutHalved(y, upper_, kOneRowRounding);
-    } else if (!shape_.grey) {
+    } else if (converts()) {
       uint8_t* const rgb = band_row(y);
       uint8_t* const out[] = {rgb, rgb + pitch_, rgb + 2 * pitch_};
       kernels_.full_to_rgb(luma_row(y), cb, cr, shape_.size.width, out);
@@ -118,7 +120,8 @@ void YccBands::PutHalved(uint32_t y, const Sums& sums, const ChromaRounding& rou
 void YccBands::Done(uint32_t y) {
   if (y % kBandRows != kBandRows - 1 && y + 1 != shape_.size.height) return;
   const size_t plane = shape_.grey ? 0 : pitch_;
-  sink_->TakeBand(PixelBand{{band_, band_ + plane, band_ + 2 * plane}, stride_, y % kBandRows + 1, 1});
+  sink_->TakeBand(
+      PixelBand{{band_, band_ + plane, band_ + 2 * plane}, stride_, y % kBandRows + 1, 1, shape_.kept});
 }
 
 }  // namespace evenkeel

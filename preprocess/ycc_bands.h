@@ -1,4 +1,4 @@
-// A JPEG's planes, as its decoder gives them a few rows at a time, to bands of RGB planes.
+// A JPEG's planes, as its decoder gives them a few rows at a time, to bands of RGB planes, or of its own.
 //
 //   bands.Start(shape, &sink);
 //   while (rows are left) {
@@ -26,6 +26,7 @@ struct YccShape {
   ImageSize size;
   uint32_t lines = kBandRows;  // rows that come at once: a divisor of kBandRows, even with halved_height
   bool grey = false;           // no chroma
+  bool kept = false;           // bands are of Y, Cb and Cr; where chroma has its full size
   // Sides of which chroma has half, rounded up; of a halved width at least 2 columns.
   bool halved_width = false;
   bool halved_height = false;  // only together with the width
@@ -66,6 +67,7 @@ class YccBands {
   const uint8_t* halved_row(const Plane& plane, uint32_t row) const;
   void PutHalved(uint32_t y, const Sums& sums, const ChromaRounding& rounding);
   uint8_t* band_row(uint32_t y) const { return band_ + stride_ * (y % kBandRows); }
+  bool converts() const { return !shape_.grey && !shape_.kept; }
   void PointRowsIntoBand();
   void Done(uint32_t y);  // the row is in the band
 

@@ -39,7 +39,7 @@ struct YccKernels {
   // A row of `width` pixels whose chroma has half its width.
   void (*halved_to_rgb)(const uint8_t* luma, const ChromaSums& chroma, const ChromaRounding& rounding,
                         uint32_t width, uint8_t* const* planes);
-  // A row whose chroma has its width.
+  // A row whose chroma has its width; `planes` may be where it is read from.
   void (*full_to_rgb)(const uint8_t* luma, const uint8_t* cb, const uint8_t* cr, uint32_t width,
                       uint8_t* const* planes);
 };

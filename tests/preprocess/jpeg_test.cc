@@ -86,8 +86,8 @@ struct LibraryReader {
   std::jmp_buf jump{};
 };
 
-bool ReadWithLibrary(LibraryReader& reader, const Bytes& bytes, unsigned reduction, uint8_t* rgb,
-                     size_t size) {
+bool ReadWithLibrary(LibraryReader& reader, const Bytes& bytes, unsigned reduction, J_COLOR_SPACE colours,
+                     uint8_t* rgb, size_t size) {
   jpeg_decompress_struct& state = reader.state;
   state.err = jpeg_std_error(&reader.errors);
   reader.errors.error_exit = [](j_common_ptr info) {
@@ -113,7 +113,7 @@ bool ReadWithLibrary(LibraryReader& reader, const Bytes& bytes, unsigned reducti
   reader.source.resync_to_restart = jpeg_resync_to_restart;
   state.src = &reader.source;
   jpeg_read_header(&state, TRUE);
-  state.out_color_space = JCS_RGB;
+  state.out_color_space = colours;
   state.dct_method = JDCT_ISLOW;
   state.do_fancy_upsampling = TRUE;
   state.scale_denom = reduction;
@@ -130,10 +130,12 @@ bool ReadWithLibrary(LibraryReader& reader, const Bytes& bytes, unsigned reducti
 
 class CollectedRgb final : public BandSink {
  public:
-  explicit CollectedRgb(uint32_t width) : width_(width) {}
+  explicit CollectedRgb(uint32_t width, bool takes_ycc = false) : width_(width), takes_ycc_(takes_ycc) {}
+  bool takes_ycc() const override { return takes_ycc_; }
   void TakeBand(const PixelBand& band) override {
     EXPECT_LE(band.rows, kBandRows);
     planes = !band.interleaved();
+    ycc = band.ycc;
     for (uint32_t r = 0; r < band.rows; ++r) {
       rgb.resize(rgb.size() + size_t{3} * width_);
       CopyInterleaved(band, r, width_, rgb.data() + rgb.size() - size_t{3} * width_);
@@ -141,27 +143,31 @@ class CollectedRgb final : public BandSink {
   }
   Samples rgb;
   bool planes = false;  // what the last band was
+  bool ycc = false;
 
  private:
   uint32_t width_;
+  bool takes_ycc_;
 };
 
-// Expects the library's verdict and, where that is good, its bytes. Sets whether planes came.
-void ExpectAsTheLibrary(const Bytes& bytes, uint32_t reduction, bool* planes = nullptr) {
+// Expects the library's verdict and, where that is good, its bytes. Sets whether planes came, or with `ycc`
+// whether they were Y, Cb and Cr.
+void ExpectAsTheLibrary(const Bytes& bytes, uint32_t reduction, bool* planes = nullptr, bool ycc = false) {
   const Limits limits;
   const absl::StatusOr<ImageHeader> header = JpegCodec().ReadHeader(bytes, limits, {});
   if (!header.ok()) return;  // decides before any of this
   auto reduced = [reduction](uint32_t side) { return (side + reduction - 1) / reduction; };
-  CollectedRgb ours(reduced(header->width));
+  CollectedRgb ours(reduced(header->width), ycc);
   const absl::Status status = JpegCodec().Decode(bytes, limits, {}, *header, reduction, ours);
   Samples expected(size_t{3} * reduced(header->width) * reduced(header->height));
   LibraryReader reader;
-  const bool read = ReadWithLibrary(reader, bytes, reduction, expected.data(), expected.size());
+  const bool read = ReadWithLibrary(reader, bytes, reduction, ours.ycc ? JCS_YCbCr : JCS_RGB, expected.data(),
+                                    expected.size());
   jpeg_destroy_decompress(&reader.state);
   ASSERT_EQ(status.ok(), read) << status;
   if (!read) return;
   ASSERT_EQ(ours.rgb, expected);
-  if (planes != nullptr) *planes = ours.planes;
+  if (planes != nullptr) *planes = ycc ? ours.ycc : ours.planes;
 }
 
 constexpr size_t kPlainVariants = 8;
@@ -218,6 +224,32 @@ TEST(Jpeg, PlanesOfReducedPicturesBecomeTheLibrarysRgb) {
       }
     }
   }
+}
+
+TEST(Jpeg, KeptPlanesAreTheLibrarysWhereChromaHasItsFullSize) {
+  Dice dice(25);
+  int kept[std::size(kVariants)][4] = {};
+  for (const Variant& kind : kVariants) {
+    const auto index = static_cast<size_t>(&kind - kVariants);
+    for (int round = 0; round < 20; ++round) {
+      const ImageSize size{static_cast<uint32_t>(5 + dice.Roll(200)),
+                           static_cast<uint32_t>(1 + dice.Roll(200))};
+      const Bytes bytes = Encode(kind, size, dice);
+      for (int halvings = 0; halvings < 4; ++halvings) {
+        SCOPED_TRACE(testing::Message()
+                     << index << " " << size.width << "x" << size.height << " / 2^" << halvings);
+        bool ycc = false;
+        ASSERT_NO_FATAL_FAILURE(ExpectAsTheLibrary(bytes, 1u << halvings, &ycc, true));
+        kept[index][halvings] += ycc;
+      }
+    }
+  }
+  constexpr size_t kGrey = 0, kFull = 2, kQuarter = 4;
+  EXPECT_EQ(kept[kGrey][1], 0);
+  EXPECT_EQ(kept[kFull][0], 20);
+  EXPECT_EQ(kept[kFull][1], 20);
+  EXPECT_EQ(kept[kQuarter][0], 0);
+  EXPECT_EQ(kept[kQuarter][1], 20);  // the library reduces chroma less
 }
 
 TEST(Jpeg, DamageHasTheLibrarysVerdictAndBytes) {

@@ -10,6 +10,7 @@
 
 #include "preprocess/exif.h"
 #include "preprocess/patches.h"
+#include "preprocess/ycc_rows.h"
 #include "tests/preprocess/allocations.h"
 #include "tests/preprocess/files.h"
 
@@ -198,6 +199,62 @@ TEST(Picture, ApproximateIsCloseAndExactWhereNothingIsMuchReduced) {
     for (size_t i = 0; i < exact.size(); ++i) squares += (exact[i] - close[i]) * (exact[i] - close[i]);
     EXPECT_NE(exact, close);
     EXPECT_LT(squares / static_cast<double>(exact.size()), 2.0) << size.width;  // 45 dB
+  }
+}
+
+// A picture's own planes as interleaved "RGB".
+class CollectedYcc final : public BandSink {
+ public:
+  explicit CollectedYcc(uint32_t width) : width_(width) {}
+  bool takes_ycc() const override { return true; }
+  void TakeBand(const PixelBand& band) override {
+    EXPECT_TRUE(band.ycc);
+    for (uint32_t r = 0; r < band.rows; ++r) {
+      ycc.resize(ycc.size() + size_t{3} * width_);
+      CopyInterleaved(band, r, width_, ycc.data() + ycc.size() - size_t{3} * width_);
+    }
+  }
+  Rgb ycc;
+
+ private:
+  uint32_t width_;
+};
+
+// One pixel of Y, Cb and Cr.
+void ColourOne(uint8_t* pixel) {
+  Rgb block(3 * kYccBlock);
+  uint8_t* planes[] = {block.data(), block.data() + kYccBlock, block.data() + 2 * kYccBlock};
+  for (int c = 0; c < 3; ++c) planes[c][0] = pixel[c];
+  YccKernelsOf(YccPath::kPortable).full_to_rgb(planes[0], planes[1], planes[2], 1, planes);
+  for (int c = 0; c < 3; ++c) pixel[c] = planes[c][0];
+}
+
+TEST(Picture, ApproximateColoursTheResultOfResizingTheFilesOwnPlanes) {
+  PictureOptions approximate;
+  approximate.approximate = true;
+  const Bytes bytes = Golden("pictures/smooth.jpg");
+  const ImageSize whole{320, 240}, half{160, 120};
+  CollectedYcc planes(half.width);
+  const ImageHeader stored{whole.width, whole.height, whole.rgb_bytes(), 1};
+  ASSERT_TRUE(JpegCodec().Decode(bytes, Limits{}, {}, stored, 2, planes).ok());
+  for (ImageSize size : {half, {150, 111}, {91, 120}}) {
+    Rgb expected(size.rgb_bytes());
+    Resize(Resampler::kPil, ResizeFilter::kBicubic, planes.ycc, half, expected, size);
+    for (size_t i = 0; i < expected.size(); i += 3) ColourOne(&expected[i]);
+    EXPECT_EQ(Decode("jpg", bytes, approximate, {.resized = size}).rgb, expected) << size.width;
+    // What a window has beside the picture is black all the same.
+    const ImageSize framed{size.width + 5, size.height + 3};
+    const Rgb frame =
+        Decode("jpg", bytes, approximate, {.resized = size, .left = -5, .top = -3, .window = framed}).rgb;
+    for (uint32_t y = 0; y < framed.height; ++y) {
+      for (uint32_t x = 0; x < framed.width; ++x) {
+        const size_t at = size_t{3} * (framed.width * y + x);
+        const bool inside = y >= 3 && x >= 5;
+        for (uint32_t c = 0; c < 3; ++c) {
+          ASSERT_EQ(frame[at + c], inside ? expected[size_t{3} * (size.width * (y - 3) + x - 5) + c] : 0);
+        }
+      }
+    }
   }
 }
 
