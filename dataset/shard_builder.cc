@@ -132,6 +132,7 @@ absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& s
     } else {
       items = PlainItems(sample.members);
       std::vector<Medium> media;
+      media.reserve(items.size());
       for (size_t i : items) media.push_back(MediumOf(sample.members[i].suffix));
       parsed = text.parser.ParsePlain(text.bytes, media, limits_);
     }

@@ -80,7 +80,7 @@ class StreamingSink : public Sink {
   void Drop(SinkSession& session, RequestId request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
   void End(SinkSession& session, RequestId request, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
-  void Kill(SinkSession& session, absl::Status status);
+  void Kill(SinkSession& session, const absl::Status& status);
   void Finish(Done done, absl::Status status);
   Clock::time_point Tick(Clock::time_point now);
 
@@ -240,7 +240,7 @@ void StreamingSink::Cancel(SessionId id, RequestId request) {
   tasks_.Flush();
 }
 
-void StreamingSink::Kill(SinkSession& session, absl::Status status) {
+void StreamingSink::Kill(SinkSession& session, const absl::Status& status) {
   MutexLock lock(session.mutex);
   if (!session.failure.ok()) return;
   session.failure = status;

@@ -81,7 +81,7 @@ class StreamingSource : public GrpcSource, private pb::DataPlane::Service {
   // After `chunk` was handed to the library.
   void Written(SourceSession& session, const pb::Chunk& chunk);
   // Ends the session; all its sends with `status`, or `late` with DeadlineExceeded.
-  void Kill(SourceSession& session, absl::Status status, Clock::time_point late_before);
+  void Kill(SourceSession& session, const absl::Status& status, Clock::time_point late_before);
   void Finish(Done done, absl::Status status);
   Clock::time_point Tick(Clock::time_point now);
 
@@ -211,7 +211,8 @@ void StreamingSource::Written(SourceSession& session, const pb::Chunk& chunk) {
   session.queue.pop_front();
 }
 
-void StreamingSource::Kill(SourceSession& session, absl::Status status, Clock::time_point late_before) {
+void StreamingSource::Kill(SourceSession& session, const absl::Status& status,
+                           Clock::time_point late_before) {
   MutexLock lock(session.mutex);
   if (!session.failure.ok()) return;
   session.failure = status;

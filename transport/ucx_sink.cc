@@ -110,7 +110,7 @@ class UcxSink : public Sink, public UcxEvents {
   absl::Status SendGreeting(const SessionPtr& session);
   void Go(const SessionPtr& session, const Address& peer);
   void TakeAnnounced() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Kill(const SessionPtr& session, absl::Status status);
+  void Kill(const SessionPtr& session, const absl::Status& status);
   void Fail(const SessionPtr& session, absl::Status status);
   // Runs `done` from a task of its own.
   void Finish(std::unique_ptr<Expectation> expectation, absl::Status status);
@@ -121,7 +121,7 @@ class UcxSink : public Sink, public UcxEvents {
   ucs_status_t Take(const SessionPtr& session, Expectation* expectation, std::span<const std::byte> data);
   ucs_status_t Receive(const SessionPtr& session, Expectation* expectation, void* descriptor);
   static void Received(void* argument, ucs_status_t status);
-  void Settle(Expectation* expectation, absl::Status status);
+  void Settle(Expectation* expectation, const absl::Status& status);
 
   const Options options_;
   std::unique_ptr<UcxEngine> engine_;
@@ -384,12 +384,15 @@ void UcxSink::Received(void* argument, ucs_status_t status) {
 }
 
 // The transport is done with the buffer.
-void UcxSink::Settle(Expectation* expectation, absl::Status status) {
+void UcxSink::Settle(Expectation* expectation, const absl::Status& status) {
   SessionPtr session = std::move(expectation->session);
   auto found = session->expected.find(expectation->request);
   std::unique_ptr<Expectation> owned = std::move(found->second);
   session->expected.erase(found);
-  if (!owned->fate.ok()) return Finish(std::move(owned), owned->fate);
+  if (!owned->fate.ok()) {
+    absl::Status fate = owned->fate;
+    return Finish(std::move(owned), std::move(fate));
+  }
   if (!status.ok()) {
     Fail(session, status);
     return Finish(std::move(owned), absl::UnavailableError(status.message()));
@@ -424,7 +427,7 @@ void UcxSink::Fail(const SessionPtr& session, absl::Status status) {
   });
 }
 
-void UcxSink::Kill(const SessionPtr& session, absl::Status status) {
+void UcxSink::Kill(const SessionPtr& session, const absl::Status& status) {
   if (session->state == SinkSession::State::kDead) return;
   session->state = SinkSession::State::kDead;
   session->failure = status;

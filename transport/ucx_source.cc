@@ -104,8 +104,8 @@ class UcxSource : public Source, public UcxEvents {
   bool SendMessage(PendingSend* send);
   bool SendChunk(PendingSend* send);
   static void Sent(void* argument, ucs_status_t status);
-  void Settle(PendingSend* send, absl::Status status);
-  void Kill(const SessionPtr& session, absl::Status status);
+  void Settle(PendingSend* send, const absl::Status& status);
+  void Kill(const SessionPtr& session, const absl::Status& status);
   void Finish(std::unique_ptr<PendingSend> send, absl::Status status);
 
   const Options options_;
@@ -324,7 +324,7 @@ void UcxSource::Sent(void* argument, ucs_status_t status) {
 }
 
 // The transport is done with the bytes. Called from a completion, too.
-void UcxSource::Settle(PendingSend* send, absl::Status status) {
+void UcxSource::Settle(PendingSend* send, const absl::Status& status) {
   SessionPtr session = std::move(send->session);
   auto found = std::find_if(session->in_flight.begin(), session->in_flight.end(),
                             [&](const auto& one) { return one.get() == send; });
@@ -354,7 +354,7 @@ void UcxSource::Finish(std::unique_ptr<PendingSend> send, absl::Status status) {
   });
 }
 
-void UcxSource::Kill(const SessionPtr& session, absl::Status status) {
+void UcxSource::Kill(const SessionPtr& session, const absl::Status& status) {
   if (session->state == SourceSession::State::kDead) return;
   session->state = SourceSession::State::kDead;
   session->failure = status;

@@ -103,6 +103,7 @@ using PhaseItems = std::tuple<std::string, Numbers, Numbers, Numbers>;  // name,
 py::tuple BalanceArrays(const std::string& problem, const Numbers& llm,
                         const std::vector<PhaseItems>& encoders) {
   std::vector<ItemArrays> phases;
+  phases.reserve(encoders.size());
   for (const auto& [name, sample, cost_length, rows] : encoders) {
     phases.push_back(
         {name == "audio" ? Medium::kAudio : Medium::kImage, View(sample), View(cost_length), View(rows)});
