@@ -45,13 +45,21 @@ absl::Status CheckInput(const ContextParallelInput& input) {
     return Bad(absl::StrCat("ranks must be 1 to ", kMostRanks, ", not ", input.ranks));
   }
   const ContextParallelCost& cost = input.cost;
-  const std::pair<const char*, double> numbers[] = {
-      {"cost.attention", cost.attention},         {"cost.linear", cost.linear},
-      {"cost.constant", cost.constant},           {"cost.ring", cost.ring},
-      {"cost.ring_constant", cost.ring_constant}, {"memory_per_rank", input.memory_per_rank},
-      {"model_states", input.model_states},       {"memory_per_token", input.memory_per_token}};
+  const std::pair<const char*, double> numbers[] = {{"cost.attention", cost.attention},
+                                                    {"cost.linear", cost.linear},
+                                                    {"cost.constant", cost.constant},
+                                                    {"cost.ring", cost.ring},
+                                                    {"cost.ring_constant", cost.ring_constant},
+                                                    {"cost.ring_between_nodes", cost.ring_between_nodes},
+                                                    {"memory_per_rank", input.memory_per_rank},
+                                                    {"model_states", input.model_states},
+                                                    {"memory_per_token", input.memory_per_token}};
   for (const auto& [name, value] : numbers) {
     if (!IsUsable(value)) return Bad(absl::StrCat(name, " is ", value, ", no number from 0 to 1e30"));
+  }
+  if (cost.ring_between_nodes > 0 && cost.ring_between_nodes < cost.ring) {
+    return Bad(absl::StrCat("cost.ring_between_nodes is ", cost.ring_between_nodes, ", less than cost.ring, ",
+                            cost.ring, "; give no less, or 0 for the same"));
   }
   for (size_t s = 0; s < input.sequences.size(); ++s) {
     if (!IsUsable(input.sequences[s].mask_factor)) {
@@ -79,12 +87,18 @@ ContextParallelProblem MakeProblem(const ContextParallelInput& input) {
                                  .powers_of_two = input.powers_of_two || named->powers_of_two,
                                  .constant = input.cost.constant,
                                  .ring_constant = input.cost.ring_constant};
+  const double slowest = std::max(input.cost.ring, input.cost.ring_between_nodes);
+  if (input.ranks_per_node > 0 && slowest > 0 && input.cost.ring_between_nodes > 0) {
+    problem.ranks_per_node = input.ranks_per_node;
+    problem.ring_within_node = input.cost.ring / slowest;
+  }
+  const double ring = problem.ring_within_node < 1 ? slowest : input.cost.ring;
   for (const ContextParallelSequence& sequence : input.sequences) {
     const double tokens = sequence.tokens;
     problem.sequences.push_back(
         {.attention = input.cost.attention * (1 + sequence.mask_factor) * tokens * tokens,
          .linear = input.cost.linear * tokens,
-         .ring = input.cost.ring * tokens,
+         .ring = ring * tokens,
          .tokens = sequence.tokens});
   }
   return problem;

@@ -33,17 +33,21 @@ struct ContextParallelSequence {
 //   (attention * A + linear * S) / d + constant                                         d = 1
 //   and, for d > 1, max(0, ring * S * (d - 1) / d - attention * A / d) + ring_constant more.
 // This is DHP (8) with the 1/d that its text lacks, (9), and (10): the ring is hidden behind the attention.
-// Of d chunks of keys and values a rank receives d - 1; the paper's (9) has no such factor.
+// Of d chunks of keys and values a rank receives d - 1; the paper's (9) has no such factor. Its v_p, the
+// bandwidth within a group, is that between nodes for groups of more ranks than a node has: they pay
+// ring_between_nodes in place of `ring`. Smaller ones are taken to lie within a node.
 struct ContextParallelCost {
-  double attention = 0;      // alpha 1, per token squared
-  double linear = 1;         // alpha 2, per token
-  double constant = 0;       // beta 1, per group
-  double ring = 0;           // alpha 3 / bandwidth, per token
-  double ring_constant = 0;  // beta 2, per group of more than one rank
+  double attention = 0;           // alpha 1, per token squared
+  double linear = 1;              // alpha 2, per token
+  double constant = 0;            // beta 1, per group
+  double ring = 0;                // alpha 3 / bandwidth, per token
+  double ring_between_nodes = 0;  // 0: as `ring`; else no less
+  double ring_constant = 0;       // beta 2, per group of more than one rank
 };
 
 struct ContextParallelInput {
   uint32_t ranks = 1;
+  uint32_t ranks_per_node = 0;  // 0: all on one node
   // Of a rank: model states once, and tokens * memory_per_token; DHP (7), which counts the states once per
   // group. memory_per_token 0: any number of tokens.
   double memory_per_rank = 0;

@@ -2,9 +2,13 @@
 // best-fit decreasing; then algorithm 1, the two-dimensional dynamic programme over degrees.
 //
 // Where the text does not hold, or leaves something open:
-// - It does not say how its planner chunks the batch into microbatches. Here the batch is cut, in its order,
-//   into as few equal numbers of sequences as fit, that is, whose groups' least degrees add up to at most the
-//   ranks; or, where that is faster, each microbatch takes as many sequences in turn as fit.
+// - It does not say how its planner chunks the batch. Several ways are tried, and the cost model decides.
+//   Each microbatch takes as many sequences in turn as fit, that is, whose groups' least degrees add up to at
+//   most the ranks. As few equal numbers of sequences as fit. And as FlexSP has it, whose objective the paper
+//   extends (4.1): Y. Wang et al., "FlexSP: Accelerating Large Language Model Training via Flexible Sequence
+//   Parallelism", 2025, sorts the batch, cuts it such that the largest microbatch has the fewest tokens, and
+//   tries a few numbers of microbatches from the fewest on: with more, ranks are left over for the dynamic
+//   programme. Beside it the sorted batch is cut into equal numbers of sequences that divide the ranks.
 // - Algorithm 1 backtracks from [K'+1][N+1], one past the end of its table, and from all N ranks, though
 //   (6) says at most N and a group may be slower on more ranks: here from the best entry of row K'.
 // - The 1/d that (8) lacks and the model states of (7): see context_parallel.h.
@@ -17,6 +21,9 @@
 
 namespace evenkeel::reorder {
 namespace {
+
+// Numbers of microbatches that are tried for a sorted batch.
+constexpr size_t kMostNumbers = 3;
 
 // Stage 1 of many chunks: by numbers alone, in memory that is there, and made only of those that are kept.
 class Packer {
@@ -77,10 +84,14 @@ class Packer {
 // The batch, in an order, as chunks that each fit into memory at once.
 class Chunker {
  public:
-  Chunker(const ContextParallelProblem& problem, std::vector<uint32_t> order)
+  Chunker(const ContextParallelProblem& problem, std::vector<uint32_t> order,
+          std::span<const uint32_t> longest_first)
       : problem_(problem), packer_(problem), order_(std::move(order)), place_(order_.size()) {
-    const std::vector<uint32_t> longest_first = LongestSequencesFirst(problem);
     for (uint32_t i = 0; i < longest_first.size(); ++i) place_[longest_first[i]] = i;
+    before_.reserve(order_.size() + 1);
+    before_.push_back(0);
+    for (uint32_t s : order_) before_.push_back(before_.back() + problem.sequences[s].tokens);
+    is_sorted_ = std::equal(order_.begin(), order_.end(), longest_first.begin());
   }
 
   // Each chunk the longest that fits; a single sequence always does.
@@ -113,10 +124,33 @@ class Chunker {
     std::vector<Microbatch> chunks;
     for (size_t c = 0; c < count; ++c) {
       const size_t begin = c * order_.size() / count, end = (c + 1) * order_.size() / count;
-      if (FirstTooMany(begin) < end) return {};
-      LongestFirst(begin, end);
-      if (!packer_.Try(sorted_)) return {};
-      chunks.push_back(packer_.Make(sorted_));
+      if (!PutChunk(begin, end, chunks)) return {};
+    }
+    return chunks;
+  }
+
+  // No fewer chunks hold all tokens.
+  size_t FewestByTokens() const {
+    const uint64_t tokens = before_.back(), holds = problem_.ranks * problem_.tokens_per_rank;
+    return static_cast<size_t>(tokens / holds + (tokens % holds != 0));
+  }
+
+  // At most `count` chunks of which the largest has the fewest tokens; none where one of them does not fit.
+  std::vector<Microbatch> CutEvenly(size_t count) {
+    uint64_t low = 0, high = before_.back();  // the least that the largest can have is in [low, high]
+    for (const GroupLoad& sequence : problem_.sequences) low = std::max(low, sequence.tokens);
+    while (low < high) {
+      const uint64_t most = low + (high - low) / 2;
+      if (ChunksWithin(most) <= count) {
+        high = most;
+      } else {
+        low = most + 1;
+      }
+    }
+    std::vector<Microbatch> chunks;
+    for (size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
+      end = EndWithin(begin, low);
+      if (!PutChunk(begin, end, chunks)) return {};
     }
     return chunks;
   }
@@ -124,19 +158,35 @@ class Chunker {
  private:
   // The first place after `begin` with which all ranks together are full.
   size_t FirstTooMany(size_t begin) const {
-    uint64_t room = problem_.ranks * problem_.tokens_per_rank;
-    size_t end = begin;
-    for (; end < order_.size() && problem_.sequences[order_[end]].tokens <= room; ++end) {
-      room -= problem_.sequences[order_[end]].tokens;
-    }
-    return end;
+    return EndWithin(begin, problem_.ranks * problem_.tokens_per_rank);
+  }
+  // The end of the longest chunk from `begin` on that has at most so many tokens.
+  size_t EndWithin(size_t begin, uint64_t tokens) const {
+    const auto above = std::upper_bound(before_.begin() + static_cast<ptrdiff_t>(begin), before_.end(),
+                                        before_[begin] + tokens);
+    return static_cast<size_t>(above - before_.begin()) - 1;
+  }
+  // How many chunks of at most so many tokens, no less than any sequence has.
+  size_t ChunksWithin(uint64_t tokens) const {
+    size_t chunks = 0;
+    for (size_t begin = 0; begin < order_.size(); ++chunks) begin = EndWithin(begin, tokens);
+    return chunks;
+  }
+
+  // False where it does not fit.
+  bool PutChunk(size_t begin, size_t end, std::vector<Microbatch>& chunks) {
+    if (FirstTooMany(begin) < end) return false;
+    LongestFirst(begin, end);
+    if (!packer_.Try(sorted_)) return false;
+    chunks.push_back(packer_.Make(sorted_));
+    return true;
   }
 
   // What Keep and sorted_ are of: the chunk [begin, end) of the order.
   void LongestFirst(size_t begin, size_t end) {
     by_place_.clear();
     for (size_t i = begin; i < end; ++i) by_place_.push_back(uint64_t{place_[order_[i]]} << 32 | i);
-    std::sort(by_place_.begin(), by_place_.end());
+    if (!is_sorted_) std::sort(by_place_.begin(), by_place_.end());
     Keep(end);
   }
 
@@ -152,10 +202,43 @@ class Chunker {
   const ContextParallelProblem& problem_;
   Packer packer_;
   std::vector<uint32_t> order_;
+  bool is_sorted_ = false;          // longest first
+  std::vector<uint64_t> before_;    // [sequences + 1] tokens of those that come before in the order
   std::vector<uint32_t> place_;     // [sequences] among all, longest first
   std::vector<uint64_t> by_place_;  // of a chunk: place, then where it is in the order
   std::vector<uint32_t> sorted_;    // of a chunk: longest first
 };
+
+// The batch in as few equal numbers of sequences as fit, if at most `most`.
+void AddEqualChunks(Chunker& chunker, size_t most, std::vector<std::vector<Microbatch>>& ways) {
+  for (size_t count = 1; count <= most; ++count) {
+    std::vector<Microbatch> chunks = chunker.CutEqually(count);
+    if (chunks.empty()) continue;
+    ways.push_back(std::move(chunks));
+    return;
+  }
+}
+
+// The sorted batch: into the fewest microbatches of even tokens that fit, and a few more; each number in turn
+// where they are few, else in steps of a sixteenth. And into equal numbers of sequences, as many as get one
+// rank each on the mean, or two, from the first that fit on. At most `most` microbatches.
+void AddSortedChunks(const ContextParallelProblem& problem, Chunker& chunker, size_t most,
+                     std::vector<std::vector<Microbatch>>& ways) {
+  const auto add = [&](std::vector<Microbatch> chunks) {
+    if (!chunks.empty()) ways.push_back(std::move(chunks));
+    return ways.size();
+  };
+  size_t before = ways.size();
+  for (size_t count = chunker.FewestByTokens(); count <= most; count += std::max<size_t>(1, count / 16)) {
+    if (add(chunker.CutEvenly(count)) - before == kMostNumbers) break;
+  }
+  before = ways.size();
+  const size_t sequences = problem.sequences.size();
+  for (uint32_t degree = 1; degree <= problem.ranks; degree = problem.NextDegree(degree)) {
+    const size_t count = (sequences * degree + problem.ranks - 1) / problem.ranks;
+    if (count > sequences || add(chunker.CutEqually(count)) - before == kMostNumbers) break;
+  }
+}
 
 }  // namespace
 
@@ -195,26 +278,31 @@ void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch
   }
 }
 
-std::vector<Microbatch> PackInTurn(const ContextParallelProblem& problem, std::vector<uint32_t> order) {
-  return Chunker(problem, std::move(order)).FillInTurn();
+std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem,
+                                               std::span<const uint32_t> longest_first) {
+  Chunker in_order(problem, OrderOfTheBatch(problem), longest_first);
+  std::vector<Microbatch> in_turn = in_order.FillInTurn();
+  const size_t most = std::min(2 * in_turn.size(), problem.sequences.size());
+  std::vector<std::vector<Microbatch>> ways;  // of equally fast ones the first is taken
+  AddEqualChunks(in_order, most, ways);
+  ways.push_back(std::move(in_turn));
+  Chunker sorted(problem, {longest_first.begin(), longest_first.end()}, longest_first);
+  AddSortedChunks(problem, sorted, most, ways);
+  return ways;
 }
 
-std::vector<Microbatch> PackEqually(const ContextParallelProblem& problem, size_t most) {
-  Chunker chunker(problem, OrderOfTheBatch(problem));
-  for (size_t count = 1; count <= std::min(most, problem.sequences.size()); ++count) {
-    std::vector<Microbatch> chunks = chunker.CutEqually(count);
-    if (!chunks.empty()) return chunks;
-  }
-  return {};
+std::vector<Microbatch> PackLongestInTurn(const ContextParallelProblem& problem,
+                                          std::span<const uint32_t> longest_first) {
+  return Chunker(problem, {longest_first.begin(), longest_first.end()}, longest_first).FillInTurn();
 }
 
 std::vector<Microbatch> Dhp(const ContextParallelProblem& problem) {
-  std::vector<Microbatch> in_turn = PackInTurn(problem, OrderOfTheBatch(problem));
-  std::vector<Microbatch> equal = PackEqually(problem, 2 * in_turn.size());
-  for (std::vector<Microbatch>* microbatches : {&in_turn, &equal}) {
-    for (Microbatch& microbatch : *microbatches) AllocateRanks(problem, microbatch);
+  std::vector<Microbatch> best;
+  for (std::vector<Microbatch>& packed : PackAsDhp(problem, LongestSequencesFirst(problem))) {
+    for (Microbatch& microbatch : packed) AllocateRanks(problem, microbatch);
+    if (best.empty() || TimeOf(problem, packed) < TimeOf(problem, best)) best = std::move(packed);
   }
-  return equal.empty() || TimeOf(problem, in_turn) < TimeOf(problem, equal) ? in_turn : equal;
+  return best;
 }
 
 }  // namespace evenkeel::reorder

@@ -2,14 +2,22 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace evenkeel::reorder {
 namespace {
 
+// By ascending key, equal ones by number.
 template <typename Key>
-std::vector<uint32_t> LargestFirst(const ContextParallelProblem& problem, const Key& key) {
-  std::vector<uint32_t> order = OrderOfTheBatch(problem);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) > key(b); });
+std::vector<uint32_t> SortedBy(const ContextParallelProblem& problem, const Key& key) {
+  using Keyed = std::pair<decltype(key(problem.sequences[0])), uint32_t>;
+  std::vector<Keyed> keyed;
+  keyed.reserve(problem.sequences.size());
+  for (uint32_t s = 0; s < problem.sequences.size(); ++s) keyed.emplace_back(key(problem.sequences[s]), s);
+  std::sort(keyed.begin(), keyed.end());
+  std::vector<uint32_t> order;
+  order.reserve(keyed.size());
+  for (const Keyed& sequence : keyed) order.push_back(sequence.second);
   return order;
 }
 
@@ -30,18 +38,27 @@ uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double
     if (Time(load, 1) <= time) return 1;
     degree = 2;
   }
+  if (ring_within_node == 1) return LeastDegreeWithin(load, load.ring, time, degree, ranks);
+  const uint32_t within =
+      LeastDegreeWithin(load, load.ring * ring_within_node, time, degree, std::min(ranks, ranks_per_node));
+  if (within > 0) return within;
+  while (degree <= ranks_per_node) degree = NextDegree(degree);
+  return LeastDegreeWithin(load, load.ring, time, degree, ranks);
+}
+
+uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double ring, double time,
+                                                   uint32_t degree, uint32_t most) const {
+  if (degree > most) return 0;
   // On d > 1 ranks a group takes the larger of (attention + linear) / d and ring + (linear - ring) / d. The
   // former falls with d and so does the latter, or it rises: no degree below `from` will do, and where the
   // first ones beyond it do not, none does.
   const double left = time - constant - ring_constant;
-  if (!(left > 0)) return Time(load, degree) <= time && degree <= ranks ? degree : 0;
+  if (!(left > 0)) return Time(load, degree) <= time ? degree : 0;
   double from = (load.attention + load.linear) / left;
-  if (load.linear > load.ring && left > load.ring) {
-    from = std::max(from, (load.linear - load.ring) / (left - load.ring));
-  }
-  if (from > ranks + 1.0) return 0;
+  if (load.linear > ring && left > ring) from = std::max(from, (load.linear - ring) / (left - ring));
+  if (from > most + 1.0) return 0;
   if (!powers_of_two && from > degree + 1.0) degree = static_cast<uint32_t>(from) - 1;
-  for (; degree <= ranks; degree = NextDegree(degree)) {
+  for (; degree <= most; degree = NextDegree(degree)) {
     if (Time(load, degree) <= time) return degree;
     if (degree > from + 1) return 0;
   }
@@ -73,12 +90,11 @@ std::vector<uint32_t> OrderOfTheBatch(const ContextParallelProblem& problem) {
 }
 
 std::vector<uint32_t> DearestSequencesFirst(const ContextParallelProblem& problem) {
-  return LargestFirst(
-      problem, [&](uint32_t s) { return problem.sequences[s].attention + problem.sequences[s].linear; });
+  return SortedBy(problem, [](const GroupLoad& load) { return -(load.attention + load.linear); });
 }
 
 std::vector<uint32_t> LongestSequencesFirst(const ContextParallelProblem& problem) {
-  return LargestFirst(problem, [&](uint32_t s) { return problem.sequences[s].tokens; });
+  return SortedBy(problem, [](const GroupLoad& load) { return ~load.tokens; });
 }
 
 }  // namespace evenkeel::reorder

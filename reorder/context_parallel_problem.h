@@ -14,7 +14,7 @@ namespace evenkeel::reorder {
 struct GroupLoad {
   double attention = 0;  // time of one rank for all of it
   double linear = 0;     // the same
-  double ring = 0;       // time of all chunks to go round
+  double ring = 0;       // time of all chunks to go round, between nodes
   uint64_t tokens = 0;
 
   void Add(const GroupLoad& other) {
@@ -38,13 +38,18 @@ struct ContextParallelProblem {
   bool powers_of_two = false;
   double constant = 0;
   double ring_constant = 0;
+  // Rings of at most so many ranks take less, this share; 0 ranks: no ring does.
+  uint32_t ranks_per_node = 0;
+  double ring_within_node = 1;
   std::vector<GroupLoad> sequences;
 
+  // Of the time of a load's ring, what it takes on so many ranks.
+  double RingShare(uint32_t degree) const { return degree <= ranks_per_node ? ring_within_node : 1; }
   // DHP (10). degree >= 1.
   double Time(const GroupLoad& load, uint32_t degree) const {
     if (degree == 1) return load.attention + load.linear + constant;
     const double attention = load.attention / degree;
-    const double ring = load.ring * (degree - 1) / degree;
+    const double ring = RingShare(degree) * load.ring * (degree - 1) / degree;
     return attention + load.linear / degree + constant + std::max(0.0, ring - attention) + ring_constant;
   }
   // The least allowed degree that holds so many tokens; above `ranks` where there is none.
@@ -53,6 +58,11 @@ struct ContextParallelProblem {
   uint32_t NextDegree(uint32_t degree) const { return powers_of_two ? 2 * degree : degree + 1; }
   // The least allowed degree with which the group takes at most `time`; 0 where no degree up to `ranks` does.
   uint32_t LeastDegreeWithin(const GroupLoad& load, double time) const;
+
+ private:
+  // The same of degrees from `degree` to `most`, which are above one and whose rings all take `ring`.
+  uint32_t LeastDegreeWithin(const GroupLoad& load, double ring, double time, uint32_t degree,
+                             uint32_t most) const;
 };
 
 // A group that is being formed.
@@ -83,13 +93,16 @@ std::vector<uint32_t> LongestSequencesFirst(const ContextParallelProblem& proble
 using ContextParallelAlgorithm = std::vector<Microbatch> (*)(const ContextParallelProblem&);
 std::vector<Microbatch> Dhp(const ContextParallelProblem& problem);
 std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem);
+// None where no degree takes less than `limit`.
+std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem, double limit);
 std::vector<Microbatch> Regroup(const ContextParallelProblem& problem);
 
-// DHP's packing alone, groups with the least degrees that hold them. Microbatches that take as many sequences
-// in turn, in this order, as fit; and as few as fit of equally many sequences, in the order of the batch,
-// none where `most` are too few.
-std::vector<Microbatch> PackInTurn(const ContextParallelProblem& problem, std::vector<uint32_t> order);
-std::vector<Microbatch> PackEqually(const ContextParallelProblem& problem, size_t most);
+// DHP's packing alone, groups with the least degrees that hold them: all ways in which `dhp` cuts the batch;
+// and microbatches of the longest sequences first, each as many in turn as fit. With LongestSequencesFirst.
+std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem,
+                                               std::span<const uint32_t> longest_first);
+std::vector<Microbatch> PackLongestInTurn(const ContextParallelProblem& problem,
+                                          std::span<const uint32_t> longest_first);
 
 // DHP's dynamic programme alone: the degrees of these groups with which the slowest takes least.
 void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch);

@@ -36,6 +36,9 @@ constexpr int kMostSteps = 40;
 // Groups that take this much longer than the best plan so far may become faster than it by exchanges.
 constexpr double kMayGain = 1.1;
 
+// So many of the starts are improved, the fastest.
+constexpr size_t kMostImproved = 3;
+
 // A microbatch is as good as spread evenly when so near to it.
 constexpr double kAlmostSpread = 0.001;
 
@@ -49,18 +52,19 @@ struct Budget {
   double work = 0;
   double ring = 0;
   uint64_t tokens = 0;
+  double ring_share = 1;
 
   static Budget Of(const ContextParallelProblem& problem, uint32_t degree, double time) {
     const double left = (time - problem.constant - (degree > 1 ? problem.ring_constant : 0)) * degree;
-    return {left, left, degree * problem.tokens_per_rank};
+    return {left, left, degree * problem.tokens_per_rank, problem.RingShare(degree)};
   }
   bool Holds(const GroupLoad& load, uint32_t degree) const {
     return load.tokens <= tokens && load.attention + load.linear <= work &&
-           (degree == 1 || load.ring * (degree - 1) + load.linear <= ring);
+           (degree == 1 || ring_share * load.ring * (degree - 1) + load.linear <= ring);
   }
   void Use(const GroupLoad& load, uint32_t degree) {
     work -= load.attention + load.linear;
-    ring -= load.ring * (degree - 1) + load.linear;
+    ring -= ring_share * load.ring * (degree - 1) + load.linear;
     tokens -= load.tokens;
   }
 };
@@ -406,10 +410,9 @@ void CutAndGroup(const ContextParallelProblem& problem, std::vector<Microbatch>&
 
 // What DHP packs, by several ways to cut the batch.
 std::vector<std::vector<Microbatch>> Packed(const ContextParallelProblem& problem) {
-  std::vector<std::vector<Microbatch>> packed;
-  packed.push_back(PackInTurn(problem, OrderOfTheBatch(problem)));
-  packed.push_back(PackEqually(problem, 2 * packed.front().size()));
-  packed.push_back(PackInTurn(problem, LongestSequencesFirst(problem)));
+  const std::vector<uint32_t> longest_first = LongestSequencesFirst(problem);
+  std::vector<std::vector<Microbatch>> packed = PackAsDhp(problem, longest_first);
+  packed.push_back(PackLongestInTurn(problem, longest_first));
   return packed;
 }
 
@@ -422,10 +425,16 @@ std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
   for (std::vector<Microbatch>& start : starts) {
     for (Microbatch& microbatch : start) SetDegrees(problem, microbatch);
   }
-  starts.push_back(StaticDegree(problem));
   for (const std::vector<Microbatch>& start : starts) KeepFaster(problem, start, best);
+  starts.push_back(StaticDegreeBelow(problem, TimeOf(problem, best) * kMayGain));
+  KeepFaster(problem, starts.back(), best);
+  std::erase_if(starts, [&](const auto& start) {
+    return start.empty() || TimeOf(problem, start) > TimeOf(problem, best) * kMayGain;
+  });
+  std::stable_sort(starts.begin(), starts.end(),
+                   [&](const auto& a, const auto& b) { return TimeOf(problem, a) < TimeOf(problem, b); });
+  starts.resize(std::min(starts.size(), kMostImproved));
   for (std::vector<Microbatch>& start : starts) {
-    if (start.empty() || TimeOf(problem, start) > TimeOf(problem, best) * kMayGain) continue;
     Improve(problem, start);
     KeepFaster(problem, std::move(start), best);
   }

@@ -18,7 +18,7 @@ namespace {
 // group no less than the mean of all; see Time. Less than that by what rounding may add up to.
 double LeastTime(const ContextParallelProblem& problem, const GroupLoad& load, uint32_t degree) {
   constexpr double kRounding = 1 - 1e-9;
-  const double slower = std::max(load.attention, load.ring * (degree - 1));
+  const double slower = std::max(load.attention, problem.RingShare(degree) * load.ring * (degree - 1));
   return (load.linear + slower) / degree / (problem.ranks / degree) * kRounding;
 }
 
@@ -83,7 +83,7 @@ std::vector<Microbatch> MakeMicrobatches(const ContextParallelProblem& problem, 
 
 }  // namespace
 
-std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {
+std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem, double limit) {
   uint64_t longest = 0;
   GroupLoad all;
   for (const GroupLoad& sequence : problem.sequences) {
@@ -94,14 +94,19 @@ std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {
   Dealt dealt{.microbatch = std::vector<uint32_t>(count), .group = std::vector<uint32_t>(count)};
   Dealt best = dealt;
   uint32_t best_degree = 0;
-  best.time = std::numeric_limits<double>::infinity();
+  best.time = limit;
   for (uint32_t degree = problem.LeastDegree(longest); degree <= problem.ranks;
        degree = problem.NextDegree(degree)) {
+    if (LeastTime(problem, all, degree) >= best.time) continue;
     DealInOrder(problem, degree, best.time, all, dealt);
     if (dealt.time < best.time) std::swap(best, dealt), best_degree = degree;
   }
   if (best_degree == 0) return {};
   return MakeMicrobatches(problem, best_degree, best);
+}
+
+std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {
+  return StaticDegreeBelow(problem, std::numeric_limits<double>::infinity());
 }
 
 }  // namespace evenkeel::reorder

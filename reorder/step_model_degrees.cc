@@ -287,6 +287,15 @@ class Step {
   StepFigures figures_;
 };
 
+// Llm ranks of the node that has fewest.
+uint32_t SmallestNode(const Job& job) {
+  std::map<uint32_t, uint32_t> ranks;
+  for (uint32_t rank : job.phase(Phase::kLlm)->ranks) ++ranks[job.NodeOf(rank)];
+  uint32_t fewest = ~0u;
+  for (const auto& [node, count] : ranks) fewest = std::min(fewest, count);
+  return fewest;
+}
+
 // The input as a trainer without a planner has it: Megatron-LM holds all weights and gradients on every rank.
 ContextParallelInput WithoutPlanner(const DegreePolicy& policy, const Job& job, const TrainingModel& model,
                                     const Machine& machine, ContextParallelInput input) {
@@ -381,9 +390,12 @@ absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& 
                                          const Machine& machine, uint32_t degree) {
   if (policy.one_degree()) return WithOneDegree(policy, job, samples, model, machine, degree);
   std::optional<StepFigures> best;
-  for (double bandwidth : {machine.intra_node_bandwidth, machine.inter_node_bandwidth}) {
-    EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
-                              SequencesOf(job, samples, model, machine, bandwidth));
+  const double within = machine.intra_node_bandwidth, between = machine.inter_node_bandwidth;
+  const std::pair<double, double> bandwidths[] = {{within, between}, {between, between}};
+  for (const auto& [in_node, between_nodes] : bandwidths) {
+    EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input, SequencesOf(job, samples, model, machine, in_node));
+    input.ranks_per_node = SmallestNode(job);
+    input.cost.ring_between_nodes = std::max(input.cost.ring, input.cost.ring * in_node / between_nodes);
     input.algorithm = std::string(policy.algorithm);
     input.powers_of_two = policy.powers_of_two;
     EVENKEEL_ASSIGN_OR_RETURN(const ContextParallelPlan plan, PlanContextParallel(input));

@@ -18,8 +18,9 @@
 // - Sequences cost the llm's FLOPs. Keys and values of all its layers go round a group's ring as often as
 //   FLOPs are computed: forward, twice for the backward (with their gradients), and for the recomputation.
 // - Groups are put on nodes, the largest first, each where it just fits; a ring that crosses nodes has the
-//   bandwidth between nodes. Planners know one bandwidth for all rings: each policy plans once with that
-//   within nodes and once with that between them, and the plan that takes less is run.
+//   bandwidth between nodes. Planners take groups of no more ranks than a node has to lie within one, which
+//   is not so where groups do not fill nodes: each policy plans once like this and once as if every ring
+//   went between nodes, and the plan that takes less is run.
 // - A rank holds its share of all weights, gradients and optimizer states (DHP 4.2: ZeRO-3), and the
 //   activations of the tokens that it has of a microbatch: per token, layer and hidden dimension as in
 //   step_model.h, with recomputation 2 bytes and one layer's 34. Weights that are gathered layer by layer
@@ -72,8 +73,8 @@ const DegreePolicy* FindDegreePolicy(std::string_view name);  // null where ther
 std::string DegreePolicyNames();
 
 // The step's sequences as a problem in seconds and bytes of one GPU, all rings of one bandwidth (bytes per
-// second). InvalidArgument: the model lacks a phase of the job; a machine without speed or memory; a job with
-// pipeline stages.
+// second), on one node. InvalidArgument: the model lacks a phase of the job; a machine without speed or
+// memory; a job with pipeline stages.
 absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
                                                  const TrainingModel& model, const Machine& machine,
                                                  double bandwidth);

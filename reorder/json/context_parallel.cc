@@ -10,6 +10,7 @@ namespace {
 
 absl::StatusOr<ContextParallelInput> ToContextParallelInput(const pb::ContextParallelProblem& problem) {
   ContextParallelInput input{.ranks = problem.ranks(),
+                             .ranks_per_node = problem.ranks_per_node(),
                              .memory_per_rank = problem.memory_per_rank(),
                              .model_states = problem.model_states(),
                              .memory_per_token = problem.memory_per_token(),
@@ -19,6 +20,7 @@ absl::StatusOr<ContextParallelInput> ToContextParallelInput(const pb::ContextPar
                   .linear = problem.cost().linear(),
                   .constant = problem.cost().constant(),
                   .ring = problem.cost().ring(),
+                  .ring_between_nodes = problem.cost().ring_between_nodes(),
                   .ring_constant = problem.cost().ring_constant()};
   }
   if (!input.powers_of_two && !problem.degrees().empty() && problem.degrees() != "any") {

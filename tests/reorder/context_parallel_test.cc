@@ -32,8 +32,12 @@ TEST(ContextParallel, KeepsEveryInvariantOnRandomProblems) {
   int solved = 0;
   for (uint64_t seed = 0; seed < 10000; ++seed) {
     reorder::KeyedNumbers numbers(seed);
-    const ContextParallelInput input = DrawContextParallelInput(
+    ContextParallelInput input = DrawContextParallelInput(
         [&](uint64_t bound) -> uint64_t { return bound == 0 ? 0 : numbers.Next() % bound; });
+    if (seed % 2 == 1) {
+      input.ranks_per_node = static_cast<uint32_t>(1 + seed % 7);
+      input.cost.ring_between_nodes = input.cost.ring * static_cast<double>(1 + seed % 5);
+    }
     const auto plan = PlanContextParallel(input);
     if (!plan.ok()) {
       ASSERT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << seed << plan.status();
@@ -159,6 +163,63 @@ TEST(Regroup, IsNearTheExhaustiveOptimum) {
     sum += over, ++cases;
   }
   EXPECT_LE(sum / cases, 1.03);
+}
+
+// Of 8 ranks a node: 24 sequences that a ring within a node hides, and one between nodes does not.
+TEST(ContextParallel, GroupsStayWithinANodeWhereRingsBetweenNodesAreSlow) {
+  Random random(5);
+  ContextParallelInput input{
+      .ranks = 32, .ranks_per_node = 8, .memory_per_rank = 9000, .memory_per_token = 1};
+  for (int s = 0; s < 96; ++s) input.sequences.push_back({.tokens = random.Length(9, 0.4, 2000, 60000)});
+  input.cost = {.attention = 1.0 / 4096, .linear = 1, .ring = 0.3, .ring_between_nodes = 30};
+  const auto near = PlanContextParallel(input);
+  ASSERT_TRUE(near.ok()) << near.status();
+  ASSERT_TRUE(ContextParallelCheck(input, *near).ok()) << ContextParallelCheck(input, *near);
+  for (const ContextParallelMicrobatch& microbatch : near->microbatches) {
+    for (const ContextParallelGroup& group : microbatch.groups) EXPECT_LE(group.degree, 8);
+  }
+  // Between no ring at all and one that is slow everywhere.
+  ContextParallelInput slow = input, fast = input;
+  slow.cost.ring = 30;
+  fast.cost.ring_between_nodes = 0;
+  EXPECT_LT(near->time, TimeOf(slow, "regroup"));
+  EXPECT_GE(near->time, TimeOf(fast, "regroup") * (1 - 1e-9));
+  for (const char* algorithm : {"dhp", "static", "static_power_of_two"}) {
+    EXPECT_LE(near->time, TimeOf(input, algorithm)) << algorithm;
+  }
+}
+
+TEST(ContextParallel, RefusesRingsBetweenNodesThatAreFasterThanWithin) {
+  ContextParallelInput input{.ranks = 4, .ranks_per_node = 2, .sequences = {{.tokens = 10}}};
+  input.cost = {.ring = 1, .ring_between_nodes = 0.5};
+  EXPECT_THAT(std::string(PlanContextParallel(input).status().message()),
+              HasSubstr("cost.ring_between_nodes is 0.5, less than cost.ring, 1"));
+}
+
+// The least degree is that of a search over all.
+TEST(ContextParallel, FindsTheLeastDegreeWithinATimeOnNodesToo) {
+  Random random(6);
+  for (int i = 0; i < 3000; ++i) {
+    const reorder::ContextParallelProblem problem{
+        .ranks = static_cast<uint32_t>(1 + random.Below(40)),
+        .tokens_per_rank = 1 + random.Below(50),
+        .powers_of_two = random.Below(2) == 0,
+        .constant = static_cast<double>(random.Below(5)),
+        .ring_constant = static_cast<double>(random.Below(5)),
+        .ranks_per_node = static_cast<uint32_t>(random.Below(12)),
+        .ring_within_node = 0.25 * static_cast<double>(random.Below(5))};
+    const reorder::GroupLoad load{.attention = static_cast<double>(random.Below(200)),
+                                  .linear = static_cast<double>(random.Below(200)),
+                                  .ring = static_cast<double>(random.Below(300)),
+                                  .tokens = random.Below(300)};
+    const double time = static_cast<double>(random.Below(150));
+    uint32_t least = 0;
+    for (uint32_t d = problem.LeastDegree(load.tokens); d <= problem.ranks && least == 0;
+         d = problem.NextDegree(d)) {
+      if (problem.Time(load, d) <= time) least = d;
+    }
+    EXPECT_EQ(problem.LeastDegreeWithin(load, time), least) << i;
+  }
 }
 
 }  // namespace

@@ -74,24 +74,18 @@ Gains GainsOn(const VideoSet& set, uint64_t seed) {
   return gains;
 }
 
-TEST(StepModelDegrees, DynamicDegreesBeatTheStaticOnesOfTrainersWhereFewSequencesAreLong) {
+TEST(StepModelDegrees, DynamicDegreesBeatTheStaticOnesOfTrainers) {
   for (const VideoSet& set : VideoSets()) {
-    if (std::string_view(set.name) == "msrvtt") continue;
+    const bool alike = std::string_view(set.name) == "msrvtt";
     double dhp = 1;
     for (uint64_t seed : {11, 12, 13}) {
       const Gains gains = GainsOn(set, seed);
       dhp *= gains.dhp;
-      EXPECT_GT(gains.regroup, 1.08) << set.name << " " << seed;
+      EXPECT_GT(gains.regroup, alike ? 1.02 : 1.08) << set.name << " " << seed;
       EXPECT_GT(gains.regroup, gains.dhp) << set.name << " " << seed;
     }
     EXPECT_GT(dhp, 1) << set.name;
   }
-}
-
-TEST(StepModelDegrees, DynamicDegreesLoseLittleWhereSequencesAreAlike) {
-  const Gains gains = GainsOn(VideoSets().back(), 11);
-  EXPECT_GT(gains.regroup, 0.97);
-  EXPECT_LT(gains.dhp, gains.regroup);
 }
 
 TEST(StepModelDegrees, OursBeatsTheBestStaticDegreesOfEveryStepInHindsight) {
