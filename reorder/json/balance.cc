@@ -83,6 +83,32 @@ absl::Status CheckSize(const BalanceInput& input) {
   return absl::OkStatus();
 }
 
+// What the planner would refuse in the words of steps and datasets.
+absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sample,
+                         const std::string& field) {
+  const std::pair<Phase, int> items[] = {{Phase::kVision, sample.vision_size()},
+                                         {Phase::kAudio, sample.audio_size()}};
+  for (const auto& [phase, count] : items) {
+    const bool has = std::any_of(input.phases.begin(), input.phases.end(),
+                                 [&](const auto& given) { return given.spec.phase == phase; });
+    if (count == 0 || has) continue;
+    const std::string name(PhaseName(phase));
+    return BadField(absl::StrCat(field, ".", name), absl::StrCat("the problem has no phase ", name,
+                                                                 "; add it to balance.phases, or leave the "
+                                                                 "items out"));
+  }
+  const MicrobatchSpec& microbatch = input.microbatch;
+  const uint64_t aligned =
+      (uint64_t{sample.llm()} + microbatch.align - 1) / microbatch.align * microbatch.align;
+  if (microbatch.capacity_tokens > 0 && aligned > microbatch.capacity_tokens) {
+    return BadField(field + ".llm",
+                    absl::StrCat(aligned, " tokens when aligned to ", microbatch.align,
+                                 ", more than balance.microbatch.capacity_tokens, ",
+                                 microbatch.capacity_tokens, "; raise it, or leave the sample out"));
+  }
+  return absl::OkStatus();
+}
+
 void AddItems(const google::protobuf::RepeatedPtrField<pb::BalanceItem>& messages, Medium medium,
               SampleLengths& sample) {
   for (const pb::BalanceItem& item : messages) {
@@ -165,7 +191,9 @@ absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
                       .align = std::max(1u, problem.microbatch().align()),
                       .count_multiple = std::max(1u, problem.microbatch().count_multiple())};
   EVENKEEL_RETURN_IF_ERROR(CheckSize(input));
-  for (const pb::BalanceSample& message : problem.samples()) {
+  for (int s = 0; s < problem.samples_size(); ++s) {
+    const pb::BalanceSample& message = problem.samples(s);
+    EVENKEEL_RETURN_IF_ERROR(CheckSample(input, message, absl::StrCat("balance.samples[", s, "]")));
     SampleLengths& sample = input.step.lengths.emplace_back();
     sample.llm_length = message.llm();
     AddItems(message.vision(), Medium::kImage, sample);
