@@ -59,6 +59,7 @@ class Verifier {
     std::vector<std::span<std::byte>> spans;
     for (const FieldSpec& field : processor_.fields(item.facts.medium))
       fields.emplace_back(field.num_bytes(lengths));
+    spans.reserve(fields.size());
     for (std::vector<std::byte>& field : fields) spans.emplace_back(field);
     return AddContext(processor_.Produce({item.facts.medium, item.suffix, bytes, item.facts, lengths}, spans),
                       absl::StrCat("'", item.suffix, "'"));

@@ -42,7 +42,8 @@ std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+// What CLI11 throws before it parses is a mistake in a declaration; it may end the program.
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   if (const absl::Status known = evenkeel::CheckCpuLevel(); !known.ok()) return evenkeel::cli::Report(known);
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "serve" || command == "index" || command == "preprocess") {  // those that decode media

@@ -117,6 +117,7 @@ absl::StatusOr<ItemLengths> AddItem(const Processor& processor, const MediaFile&
     field.rows += spec.extent(lengths);
   }
   std::vector<std::span<std::byte>> spans;
+  spans.reserve(specs.size());
   for (const FieldSpec& spec : specs) {
     spans.push_back(std::span(FieldOf(fields, spec).bytes).last(spec.num_bytes(lengths)));
   }

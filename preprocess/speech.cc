@@ -165,7 +165,8 @@ absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config) {
   config.Pin("hop_length", double{LogMel::kHop});
   config.Pin("n_fft", double{LogMel::kWindow});
   config.Pin("n_samples", double(out.padded_samples));
-  config.Pin("nb_max_frames", double(out.padded_samples / LogMel::kHop));
+  const uint32_t frames = out.padded_samples / LogMel::kHop;
+  config.Pin("nb_max_frames", double{frames});
   config.Pin("sampling_rate", double{kSpeechRate});
   config.Pin("padding_side", std::string_view("right"));
   config.Pin("padding_value", 0.0);
