@@ -264,11 +264,13 @@ absl::Status ConfigFile::Finish() const {
           key, "unknown key: what it does is not implemented here, and ignoring it could change the data");
     }
     if (!value.is_object()) continue;
+    const std::string prefix = key + ".";
     bool asked = false;
-    for (const std::string& path : state_->known_inner) asked |= path.rfind(key + ".", 0) == 0;
+    for (const std::string& path : state_->known_inner) asked |= path.starts_with(prefix);
     for (const auto& [inner, unused] : value.items()) {
-      if (asked && !state_->known_inner.contains(key + "." + inner)) {
-        return Error(key + "." + inner, "unknown key: what it does is not implemented here");
+      const std::string path = absl::StrCat(prefix, inner);
+      if (asked && !state_->known_inner.contains(path)) {
+        return Error(path, "unknown key: what it does is not implemented here");
       }
     }
   }
