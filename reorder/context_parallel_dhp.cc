@@ -23,7 +23,7 @@ namespace evenkeel::reorder {
 namespace {
 
 // Numbers of microbatches that are tried for a sorted batch.
-constexpr size_t kMostNumbers = 3;
+constexpr size_t kMostNumbers = 2;
 
 // Stage 1 of many chunks: by numbers alone, in memory that is there, and made only of those that are kept.
 class Packer {
@@ -219,9 +219,9 @@ void AddEqualChunks(Chunker& chunker, size_t most, std::vector<std::vector<Micro
   }
 }
 
-// The sorted batch: into the fewest microbatches of even tokens that fit, and a few more; each number in turn
-// where they are few, else in steps of a sixteenth. And into equal numbers of sequences, as many as get one
-// rank each on the mean, or two, from the first that fit on. At most `most` microbatches.
+// The sorted batch: into the fewest microbatches of even tokens that fit, at most `most`, and one number
+// more; where there are many, a sixteenth more. And into equal numbers of sequences, as many as have one rank
+// each on the mean, or two, or four: the first two of these that fit, at most twice as many.
 void AddSortedChunks(const ContextParallelProblem& problem, Chunker& chunker, size_t most,
                      std::vector<std::vector<Microbatch>>& ways) {
   const auto add = [&](std::vector<Microbatch> chunks) {
@@ -234,9 +234,9 @@ void AddSortedChunks(const ContextParallelProblem& problem, Chunker& chunker, si
   }
   before = ways.size();
   const size_t sequences = problem.sequences.size();
-  for (uint32_t degree = 1; degree <= problem.ranks; degree = problem.NextDegree(degree)) {
+  for (uint32_t degree = 1; degree <= problem.ranks; degree *= 2) {
     const size_t count = (sequences * degree + problem.ranks - 1) / problem.ranks;
-    if (count > sequences || add(chunker.CutEqually(count)) - before == kMostNumbers) break;
+    if (count > 2 * most || add(chunker.CutEqually(count)) - before == kMostNumbers) break;
   }
 }
 
