@@ -14,7 +14,7 @@
 // - The 1/d that (8) lacks and the model states of (7): see context_parallel.h.
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <span>
 #include <utility>
 
 #include "reorder/context_parallel_problem.h"
@@ -278,27 +278,22 @@ void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch
   }
 }
 
-std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem,
-                                               std::span<const uint32_t> longest_first) {
+std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem) {
+  const std::vector<uint32_t> longest_first = LongestSequencesFirst(problem);
   Chunker in_order(problem, OrderOfTheBatch(problem), longest_first);
   std::vector<Microbatch> in_turn = in_order.FillInTurn();
   const size_t most = std::min(2 * in_turn.size(), problem.sequences.size());
   std::vector<std::vector<Microbatch>> ways;  // of equally fast ones the first is taken
   AddEqualChunks(in_order, most, ways);
   ways.push_back(std::move(in_turn));
-  Chunker sorted(problem, {longest_first.begin(), longest_first.end()}, longest_first);
+  Chunker sorted(problem, longest_first, longest_first);
   AddSortedChunks(problem, sorted, most, ways);
   return ways;
 }
 
-std::vector<Microbatch> PackLongestInTurn(const ContextParallelProblem& problem,
-                                          std::span<const uint32_t> longest_first) {
-  return Chunker(problem, {longest_first.begin(), longest_first.end()}, longest_first).FillInTurn();
-}
-
 std::vector<Microbatch> Dhp(const ContextParallelProblem& problem) {
   std::vector<Microbatch> best;
-  for (std::vector<Microbatch>& packed : PackAsDhp(problem, LongestSequencesFirst(problem))) {
+  for (std::vector<Microbatch>& packed : PackAsDhp(problem)) {
     for (Microbatch& microbatch : packed) AllocateRanks(problem, microbatch);
     if (best.empty() || TimeOf(problem, packed) < TimeOf(problem, best)) best = std::move(packed);
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "reorder/context_parallel.h"
@@ -97,12 +96,8 @@ std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem);
 std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem, double limit);
 std::vector<Microbatch> Regroup(const ContextParallelProblem& problem);
 
-// DHP's packing alone, groups with the least degrees that hold them: all ways in which `dhp` cuts the batch;
-// and microbatches of the longest sequences first, each as many in turn as fit. With LongestSequencesFirst.
-std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem,
-                                               std::span<const uint32_t> longest_first);
-std::vector<Microbatch> PackLongestInTurn(const ContextParallelProblem& problem,
-                                          std::span<const uint32_t> longest_first);
+// DHP's packing alone, groups with the least degrees that hold them: all ways in which `dhp` cuts the batch.
+std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem);
 
 // DHP's dynamic programme alone: the degrees of these groups with which the slowest takes least.
 void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch);

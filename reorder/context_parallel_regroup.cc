@@ -19,6 +19,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "reorder/context_parallel_cut.h"
@@ -408,35 +409,34 @@ void CutAndGroup(const ContextParallelProblem& problem, std::vector<Microbatch>&
   }
 }
 
-// What DHP packs, by several ways to cut the batch.
-std::vector<std::vector<Microbatch>> Packed(const ContextParallelProblem& problem) {
-  const std::vector<uint32_t> longest_first = LongestSequencesFirst(problem);
-  std::vector<std::vector<Microbatch>> packed = PackAsDhp(problem, longest_first);
-  packed.push_back(PackLongestInTurn(problem, longest_first));
-  return packed;
-}
-
 // The best of all methods with this problem's degrees, of what is packed, and of `best`, improved.
 std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
-                               const std::vector<std::vector<Microbatch>>& packed,
-                               std::vector<Microbatch> best) {
+                               std::vector<std::vector<Microbatch>> packed, std::vector<Microbatch> best) {
   Improve(problem, best);
-  std::vector<std::vector<Microbatch>> starts = packed;
-  for (std::vector<Microbatch>& start : starts) {
+  double fastest = best.empty() ? kInfinity : TimeOf(problem, best);
+  struct Start {
+    double time;
+    std::vector<Microbatch> microbatches;
+  };
+  std::vector<Start> starts;
+  starts.reserve(packed.size() + 1);
+  const auto add = [&](std::vector<Microbatch> start) {
+    const double time = TimeOf(problem, start);
+    fastest = std::min(fastest, time);
+    starts.push_back({time, std::move(start)});
+  };
+  for (std::vector<Microbatch>& start : packed) {
     for (Microbatch& microbatch : start) SetDegrees(problem, microbatch);
+    add(std::move(start));
   }
-  for (const std::vector<Microbatch>& start : starts) KeepFaster(problem, start, best);
-  starts.push_back(StaticDegreeBelow(problem, TimeOf(problem, best) * kMayGain));
-  KeepFaster(problem, starts.back(), best);
-  std::erase_if(starts, [&](const auto& start) {
-    return start.empty() || TimeOf(problem, start) > TimeOf(problem, best) * kMayGain;
-  });
+  std::vector<Microbatch> same_degree = StaticDegreeBelow(problem, fastest * kMayGain);
+  if (!same_degree.empty()) add(std::move(same_degree));
+  std::erase_if(starts, [&](const Start& start) { return start.time > fastest * kMayGain; });
   std::stable_sort(starts.begin(), starts.end(),
-                   [&](const auto& a, const auto& b) { return TimeOf(problem, a) < TimeOf(problem, b); });
-  starts.resize(std::min(starts.size(), kMostImproved));
-  for (std::vector<Microbatch>& start : starts) {
-    Improve(problem, start);
-    KeepFaster(problem, std::move(start), best);
+                   [](const Start& a, const Start& b) { return a.time < b.time; });
+  for (size_t i = 0; i < std::min(starts.size(), kMostImproved); ++i) {
+    Improve(problem, starts[i].microbatches);
+    KeepFaster(problem, std::move(starts[i].microbatches), best);
   }
   CutAndGroup(problem, best);
   return best;
@@ -454,10 +454,10 @@ std::vector<Microbatch> Regroup(const ContextParallelProblem& problem) {
     all_fit &= degree <= powers.ranks;
     are_powers &= degree == problem.LeastDegree(sequence.tokens);
   }
-  std::vector<std::vector<Microbatch>> packed = Packed(problem);
-  if (problem.powers_of_two || !all_fit) return BestOf(problem, packed, {});
-  std::vector<Microbatch> best = BestOf(powers, are_powers ? packed : Packed(powers), {});
-  return BestOf(problem, packed, std::move(best));
+  std::vector<std::vector<Microbatch>> packed = PackAsDhp(problem);
+  if (problem.powers_of_two || !all_fit) return BestOf(problem, std::move(packed), {});
+  std::vector<Microbatch> best = BestOf(powers, are_powers ? packed : PackAsDhp(powers), {});
+  return BestOf(problem, std::move(packed), std::move(best));
 }
 
 }  // namespace evenkeel::reorder
