@@ -117,7 +117,7 @@ absl::StatusOr<Layout> MakeLayout(const Job& job) {
       if (nodes.empty() || nodes.back() != node) nodes.push_back(node);
     }
   }
-  if (layout.llm == nullptr) return absl::InvalidArgumentError("the job has no llm phase");
+  if (layout.llm == nullptr) return absl::InvalidArgumentError("phases: none is named llm; one must be");
   if (!std::is_sorted(nodes.begin(), nodes.end())) std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   layout.num_nodes = static_cast<uint32_t>(nodes.size());

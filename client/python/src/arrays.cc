@@ -46,9 +46,17 @@ py::object WrapExpansion(const TensorSpec& spec) {
 
 }  // namespace
 
+std::vector<py::ssize_t> DenseStrides(const std::vector<py::ssize_t>& shape, size_t item_bytes) {
+  std::vector<py::ssize_t> strides(shape.size());
+  auto bytes = static_cast<py::ssize_t>(item_bytes);
+  for (size_t axis = shape.size(); axis-- > 0; bytes *= shape[axis]) strides[axis] = bytes;
+  return strides;
+}
+
 py::tuple WrapTensor(const std::shared_ptr<const StepData>& step, const TensorView& tensor) {
-  std::vector<py::ssize_t> shape(tensor.spec.shape.begin(), tensor.spec.shape.end());
-  py::array array(NumpyType(tensor.spec.dtype), std::move(shape), tensor.bytes.data(), KeepAlive(step));
+  const std::vector<py::ssize_t> shape(tensor.spec.shape.begin(), tensor.spec.shape.end());
+  py::array array(NumpyType(tensor.spec.dtype), shape, DenseStrides(shape, DTypeBytes(tensor.spec.dtype)),
+                  tensor.bytes.data(), KeepAlive(step));
   return py::make_tuple(std::move(array), std::string(DTypeName(tensor.spec.dtype)),
                         WrapExpansion(tensor.spec));
 }

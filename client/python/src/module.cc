@@ -221,7 +221,7 @@ py::array_t<float> PyExpandPixels(
   py::array_t<float> out({rows, static_cast<py::ssize_t>(uint64_t{channels} * frames * patch * patch)});
   absl::Status status;
   {
-    std::span<const std::byte> in(reinterpret_cast<const std::byte*>(patches.data()), patches.nbytes());
+    std::span<const std::byte> in(reinterpret_cast<const std::byte*>(patches.data()), patches.size());
     std::span<float> floats(out.mutable_data(), out.size());
     py::gil_scoped_release released;
     status = ExpandPixels(expansion, in, floats);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/python/src/arrays.h"
 #include "client/python/src/status.h"
 #include "core/status.h"
 #include "reorder/balance_problem.h"
@@ -25,7 +26,8 @@ std::span<const uint32_t> View(const Numbers& array) {
 
 template <typename T>
 py::array_t<T> Wrap(const std::vector<T>& values) {
-  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+  const std::vector<py::ssize_t> shape = {static_cast<py::ssize_t>(values.size())};
+  return py::array_t<T>(shape, DenseStrides(shape, sizeof(T)), values.data());
 }
 
 // The items of one encoder phase, by sample.
