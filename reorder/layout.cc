@@ -105,7 +105,7 @@ absl::StatusOr<Layout> MakeLayout(const Job& job) {
   for (const PhaseSpec& spec : job.phases) {
     EVENKEEL_RETURN_IF_ERROR(CheckPhase(spec));
     bool& twice = seen[static_cast<size_t>(spec.phase)];
-    if (twice) return absl::InvalidArgumentError(absl::StrCat("the job has phase ", NameOf(spec), " twice"));
+    if (twice) return absl::InvalidArgumentError(absl::StrCat("phases: ", NameOf(spec), " is there twice"));
     twice = true;
     if (spec.phase == Phase::kLlm) {
       layout.llm = &spec;
