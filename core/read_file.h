@@ -1,4 +1,4 @@
-// Small files as a whole: a job, a configuration, a certificate.
+// Small files as a whole: a job, a certificate.
 //
 // Thread safety: a function without state.
 #pragma once

@@ -211,7 +211,7 @@ class Chunker {
 
 // The batch in as few equal numbers of sequences as fit, if at most `most`.
 void AddEqualChunks(Chunker& chunker, size_t most, std::vector<std::vector<Microbatch>>& ways) {
-  for (size_t count = 1; count <= most; ++count) {
+  for (size_t count = std::max<size_t>(1, chunker.FewestByTokens()); count <= most; ++count) {
     std::vector<Microbatch> chunks = chunker.CutEqually(count);
     if (chunks.empty()) continue;
     ways.push_back(std::move(chunks));

@@ -97,7 +97,6 @@ std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem,
   best.time = limit;
   for (uint32_t degree = problem.LeastDegree(longest); degree <= problem.ranks;
        degree = problem.NextDegree(degree)) {
-    if (LeastTime(problem, all, degree) >= best.time) continue;
     DealInOrder(problem, degree, best.time, all, dealt);
     if (dealt.time < best.time) std::swap(best, dealt), best_degree = degree;
   }

@@ -175,7 +175,7 @@ class Planner {
       // Every sample has its items on the heap.
       if (s + kAhead < samples) __builtin_prefetch(all[s + kAhead].items.data());
       const uint64_t length = all[s].llm_length;
-      const uint64_t aligned = align == 1 ? length : (length + align - 1) / align * align;
+      const uint64_t aligned = align == 1 ? length : RoundUp(length, align);
       if (aligned > most) return TooLong(job_, step_, s, aligned);
       tokens[s] = static_cast<uint32_t>(aligned);
       loss_tokens[s] = all[s].loss_tokens;

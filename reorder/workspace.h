@@ -22,8 +22,8 @@ namespace evenkeel::reorder {
 
 inline constexpr size_t kLargePage = size_t{1} << 21;  // bytes
 
-constexpr size_t RoundUp(size_t bytes, size_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
+constexpr size_t RoundUp(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
 }
 
 // Asks the kernel for large pages, where it has them, for memory that is about to be written; a hint that

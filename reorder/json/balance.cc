@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "reorder/balance_problem.h"
 #include "reorder/json/kinds.h"
+#include "reorder/workspace.h"
 
 namespace evenkeel::json {
 namespace {
@@ -98,8 +99,7 @@ absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sam
                                                                  "items out"));
   }
   const MicrobatchSpec& microbatch = input.microbatch;
-  const uint64_t aligned =
-      (uint64_t{sample.llm()} + microbatch.align - 1) / microbatch.align * microbatch.align;
+  const uint64_t aligned = reorder::RoundUp(sample.llm(), microbatch.align);
   if (microbatch.capacity_tokens > 0 && aligned > microbatch.capacity_tokens) {
     return BadField(field + ".llm",
                     absl::StrCat(aligned, " tokens when aligned to ", microbatch.align,
