@@ -1,9 +1,11 @@
-// What JPEG's own planes become here, against the library's own RGB.
+// What JPEG's own planes become here, against the library's own RGB. Of reduced pictures that is the library
+// with the reduced transforms of ours, which have tests of their own.
 // jpeglib.h needs size_t and FILE first.
 // clang-format off
 #include <cstdio>
 #include <jpeglib.h>
 #include <jerror.h>
+#include <jpegint.h>
 // clang-format on
 
 #include <gtest/gtest.h>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "preprocess/image.h"
+#include "preprocess/reduced_idct.h"
 #include "preprocess/ycc_bands.h"
 #include "tests/preprocess/files.h"
 
@@ -27,6 +30,7 @@ struct Variant {
   J_COLOR_SPACE colours = JCS_YCbCr;
   int factors[3][2] = {{1, 1}, {1, 1}, {1, 1}};  // across and down, of each component
   bool progressive = false;
+  bool scan_each = false;  // of each component
   int quality = 90;
   unsigned restart_rows = 0;
 };
@@ -65,6 +69,9 @@ Bytes Encode(const Variant& variant, ImageSize size, Dice& dice) {
   }
   state.restart_in_rows = static_cast<int>(variant.restart_rows);
   if (variant.progressive) jpeg_simple_progression(&state);
+  jpeg_scan_info scans[3] = {};
+  for (int c = 0; c < state.num_components; ++c) scans[c] = {1, {c}, 0, DCTSIZE2 - 1, 0, 0};
+  if (variant.scan_each) state.scan_info = scans, state.num_scans = state.num_components;
   jpeg_start_compress(&state, TRUE);
   while (state.next_scanline < size.height) {
     JSAMPROW row = pixels.data() + (grey ? 1 : 3) * size_t{size.width} * state.next_scanline;
@@ -85,6 +92,14 @@ struct LibraryReader {
   jpeg_source_mgr source{};
   std::jmp_buf jump{};
 };
+
+template <ReducedIdct kTransform>
+void TransformBlock(j_decompress_ptr, jpeg_component_info* component, JCOEFPTR coefficients, JSAMPARRAY rows,
+                    JDIMENSION column) {
+  static constexpr UINT16 kNone[DCTSIZE2] = {};
+  const JQUANT_TBL* table = component->quant_table;
+  kTransform(coefficients, table == nullptr ? kNone : table->quantval, rows, column);
+}
 
 bool ReadWithLibrary(LibraryReader& reader, const Bytes& bytes, unsigned reduction, J_COLOR_SPACE colours,
                      uint8_t* rgb, size_t size) {
@@ -118,6 +133,15 @@ bool ReadWithLibrary(LibraryReader& reader, const Bytes& bytes, unsigned reducti
   state.do_fancy_upsampling = TRUE;
   state.scale_denom = reduction;
   jpeg_start_decompress(&state);
+  for (int c = 0; reduction > 1 && c < state.num_components; ++c) {
+#if JPEG_LIB_VERSION >= 70
+    const int side = state.comp_info[c].DCT_h_scaled_size;
+#else
+    const int side = state.comp_info[c].DCT_scaled_size;
+#endif
+    if (side == 4) state.idct->inverse_DCT[c] = TransformBlock<PortableReducedIdct4>;
+    if (side == 2) state.idct->inverse_DCT[c] = TransformBlock<ReducedIdct2>;
+  }
   const size_t stride = size_t{3} * state.output_width;
   if (stride * state.output_height != size) return false;
   while (state.output_scanline < state.output_height) {
@@ -226,6 +250,29 @@ TEST(Jpeg, PlanesOfReducedPicturesBecomeTheLibrarysRgb) {
   }
 }
 
+TEST(Jpeg, ReducedPicturesOfFilesWithoutAScanAreTheLibrarys) {
+  Dice dice(26);
+  for (const Variant& kind : {Colour(1, 1), Colour(2, 1), Colour(2, 2), Colour(4, 1)}) {
+    Variant variant = kind;
+    variant.scan_each = true;
+    const Bytes whole = Encode(variant, {77, 53}, dice);
+    const auto byte = [](int value) { return static_cast<std::byte>(value); };
+    const std::byte scan[] = {byte(0xff), byte(0xda)};
+    Bytes cut = whole;
+    for (int from = 3; from > 1; --from) {
+      const auto last = std::find_end(cut.begin(), cut.end(), std::begin(scan), std::end(scan));
+      ASSERT_NE(last, cut.end());
+      cut.erase(last, cut.end());
+      Bytes file = cut;
+      file.insert(file.end(), {byte(0xff), byte(0xd9)});
+      for (uint32_t reduction : {2, 4, 8}) {
+        SCOPED_TRACE(testing::Message() << from - 1 << " scans / " << reduction);
+        ASSERT_NO_FATAL_FAILURE(ExpectAsTheLibrary(file, reduction));
+      }
+    }
+  }
+}
+
 TEST(Jpeg, KeptPlanesAreTheLibrarysWhereChromaHasItsFullSize) {
   Dice dice(25);
   int kept[std::size(kVariants)][4] = {};
@@ -262,7 +309,8 @@ TEST(Jpeg, DamageHasTheLibrarysVerdictAndBytes) {
       const Bytes whole = Encode(variant, {static_cast<uint32_t>(20 + dice.Roll(80)), 70}, dice);
       for (uint64_t n = 0; n < 8; ++n) {
         SCOPED_TRACE(testing::Message() << &kind - kVariants << " round " << round << " " << n);
-        ASSERT_NO_FATAL_FAILURE(ExpectAsTheLibrary(Mutated(whole, dice.Roll(1 << 20)), 1));
+        ASSERT_NO_FATAL_FAILURE(
+            ExpectAsTheLibrary(Mutated(whole, dice.Roll(1 << 20)), n % 2 == 0 ? 1 : 1 << n / 2));
       }
       const Bytes cut(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(dice.Roll(whole.size())));
       ASSERT_NO_FATAL_FAILURE(ExpectAsTheLibrary(cut, 1));
