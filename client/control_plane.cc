@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "proto/service.grpc.pb.h"
 
 namespace evenkeel {
@@ -270,9 +271,9 @@ class GrpcControlPlane : public ControlPlane {
   }
 
   void Settle(absl::Duration timeout) override {
-    absl::Time deadline = absl::Now() + timeout;
+    absl::Time deadline = SteadyNow() + timeout;
     MutexLock lock(mutex_);
-    while (!calls_.empty() && absl::Now() < deadline) ended_.WaitFor(mutex_, deadline - absl::Now());
+    while (!calls_.empty() && SteadyNow() < deadline) ended_.WaitFor(mutex_, deadline - SteadyNow());
   }
 
  private:

@@ -12,8 +12,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 
 namespace evenkeel {
 namespace {
@@ -129,13 +129,13 @@ void EndpointWatch::Watch() {
 
 // False where the watch ends.
 bool EndpointWatch::WaitUntilDue() {
-  absl::Time begin = absl::Now();
+  absl::Time begin = SteadyNow();
   absl::Time due = begin + Jittered(interval_);
   absl::Time soonest = begin + std::min(Jittered(kLeastPause), interval_);
   MutexLock lock(mutex_);
   while (!stop_) {
     absl::Time until = again_ ? soonest : due;
-    absl::Duration left = until - absl::Now();
+    absl::Duration left = until - SteadyNow();
     if (left <= absl::ZeroDuration()) return true;
     changed_.WaitFor(mutex_, left);
   }

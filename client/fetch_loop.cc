@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 
 namespace evenkeel {
 namespace {
@@ -41,7 +41,7 @@ void FetchLoop::Run() {
   for (;;) {
     std::vector<Event> events = uses_.inbox->Take(kTick);
     MutexLock lock(mutex_);
-    absl::Time now = absl::Now();
+    absl::Time now = SteadyNow();
     for (Event& event : events) Take(std::move(event), now);
     if (stop_) {
       DropSteps();
@@ -246,13 +246,13 @@ bool FetchLoop::HeadIsDecided() const {
 }
 
 bool FetchLoop::WaitForHead(absl::Time until) {
-  absl::Time begin = absl::Now();
+  absl::Time begin = SteadyNow();
   if (wait_deadline_ == absl::InfiniteFuture()) wait_deadline_ = begin + options_.step_timeout;
   absl::Time now = begin;
   wait_began_ = begin;
   while (!HeadIsDecided() && now < std::min(until, wait_deadline_)) {
     delivered_.WaitFor(mutex_, std::min(until, wait_deadline_) - now);
-    now = absl::Now();
+    now = SteadyNow();
   }
   stats_.wait_seconds = WaitSeconds(now);
   wait_began_ = absl::InfiniteFuture();
@@ -261,7 +261,7 @@ bool FetchLoop::WaitForHead(absl::Time until) {
 
 bool FetchLoop::Wait(absl::Duration at_most) {
   MutexLock lock(mutex_);
-  return WaitForHead(absl::Now() + at_most);
+  return WaitForHead(SteadyNow() + at_most);
 }
 
 absl::StatusOr<std::shared_ptr<const StepData>> FetchLoop::Next() {
@@ -275,7 +275,7 @@ absl::StatusOr<std::shared_ptr<const StepData>> FetchLoop::Next() {
   auto found = steps_.find(head_);
   if (found != steps_.end() && !found->second.error.ok()) return found->second.error;
   if (found != steps_.end() && found->second.ready()) return Deliver(found->second);
-  return absl::DeadlineExceededError(WhatIsAwaited(absl::Now()));
+  return absl::DeadlineExceededError(WhatIsAwaited(SteadyNow()));
 }
 
 std::shared_ptr<const StepData> FetchLoop::Deliver(StepFetch& step) {
@@ -350,7 +350,7 @@ uint64_t FetchLoop::next_step() const {
 ConsumerStats FetchLoop::stats() const {
   MutexLock lock(mutex_);
   ConsumerStats stats = stats_;
-  stats.wait_seconds = WaitSeconds(absl::Now());
+  stats.wait_seconds = WaitSeconds(SteadyNow());
   return stats;
 }
 

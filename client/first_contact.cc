@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 
 namespace evenkeel {
 namespace {
@@ -127,14 +127,14 @@ absl::StatusOr<FirstContact> MakeFirstContact(
     const ConsumerOptions& options, const Pinned& wanted, Inbox& inbox, ControlPlane& control,
     const std::function<absl::Status(const std::string&)>& may_dial) {
   Contact contact(options, wanted, control, may_dial);
-  absl::Time deadline = absl::Now() + options.connect_timeout;
+  absl::Time deadline = SteadyNow() + options.connect_timeout;
   for (;;) {
-    absl::Time now = absl::Now();
+    absl::Time now = SteadyNow();
     contact.Ask(now);
     for (Event& event : inbox.Take(kTick)) {
-      if (contact.Take(event, absl::Now())) return contact.Found();
+      if (contact.Take(event, SteadyNow())) return contact.Found();
     }
-    if (contact.Hopeless() || absl::Now() >= deadline) return contact.Failure();
+    if (contact.Hopeless() || SteadyNow() >= deadline) return contact.Failure();
   }
 }
 

@@ -4,6 +4,7 @@
 // Thread safety: that is what it is.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -42,19 +43,25 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // False where `timeout` passed first.
-  bool WaitFor(Mutex& mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  // At most for `timeout`, which may be infinite; the system's clock may be set meanwhile.
+  void WaitFor(Mutex& mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    // wait_until on the system clock: GCC's TSan does not intercept pthread_cond_clockwait.
-    auto deadline = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout);
-    bool woken = condition_.wait_until(lock, deadline) == std::cv_status::no_timeout;
+    // Far from where the sum with a clock overflows.
+    const auto longest =
+        absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24)));
+    condition_.wait_until(lock, Clock::now() + longest);
     lock.release();
-    return woken;
   }
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
 
  private:
+#ifdef __SANITIZE_THREAD__
+  // GCC's TSan does not intercept pthread_cond_clockwait, which waits on the steady clock.
+  using Clock = std::chrono::system_clock;
+#else
+  using Clock = std::chrono::steady_clock;
+#endif
   std::condition_variable condition_;
 };
 

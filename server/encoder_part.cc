@@ -4,8 +4,8 @@
 #include <array>
 #include <optional>
 
-#include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "server/attempt.h"
 
 namespace evenkeel {
@@ -176,11 +176,11 @@ class EncoderTask : public PartTask {
       return processor.FillInvalid(request, fields);
     }
     const ItemPlace& place = *unit.place;
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     EVENKEEL_ASSIGN_OR_RETURN(const ItemBytes memory, BytesFor(unit));
     const std::span<std::byte> bytes = memory.bytes();
     EVENKEEL_RETURN_IF_ERROR(ReadItem(unit.shard, place, *stream_.source, bytes));
-    const absl::Time read = absl::Now();
+    const absl::Time read = SteadyNow();
     request.suffix = place.suffix;
     request.bytes = bytes;
     request.facts = place.facts;
@@ -192,7 +192,7 @@ class EncoderTask : public PartTask {
     }
     if (metrics_ != nullptr) {
       metrics_->ObserveStage(Stage::kRead, read - begin);
-      metrics_->ObserveStage(Stage::kMedia, absl::Now() - read);
+      metrics_->ObserveStage(Stage::kMedia, SteadyNow() - read);
       metrics_->CountAdjusted("samples_filled", notes.samples_filled);
       metrics_->CountAdjusted("samples_trimmed", notes.samples_trimmed);
       metrics_->CountAdjusted("frames_repeated", notes.frames_repeated);

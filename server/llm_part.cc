@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "core/scratch.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "server/attempt.h"
 
 namespace evenkeel {
@@ -90,7 +90,7 @@ class LlmTask : public PartTask {
 
   absl::Status RunUnit(size_t number, std::span<std::byte> part) override {
     const Unit& unit = units_[number];
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     bool valid = true;
     Scratch& scratch = ThreadScratch();
     const Sequence& sequence = scratch.sequence;
@@ -102,7 +102,7 @@ class LlmTask : public PartTask {
     Write(sequence, unit, TokensOf(part));
     layout_->tensor(part, tensor_.sample_valid)[number] = std::byte{valid};
     if (metrics_ != nullptr) {
-      metrics_->ObserveStage(Stage::kText, absl::Now() - begin);
+      metrics_->ObserveStage(Stage::kText, SteadyNow() - begin);
       metrics_->CountSample(valid);
       metrics_->CountTokens(Phase::kLlm, sequence.input_ids.size());
     }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "server/event_log.h"
 
 namespace evenkeel {
@@ -53,15 +54,16 @@ size_t CallRegister::size() const {
 }
 
 bool CallRegister::WaitUntilEmpty(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   MutexLock lock(mutex_);
-  while (!calls_.empty() && absl::Now() < deadline) removed_.WaitFor(mutex_, deadline - absl::Now());
+  while (!calls_.empty() && SteadyNow() < deadline) removed_.WaitFor(mutex_, deadline - SteadyNow());
   return calls_.empty();
 }
 
 PartCall* PartCall::Start(const WorkerService::Uses& uses, CallRegister& calls, bool draining,
                           grpc::CallbackServerContext& context, const pb::RequestPartRequest& request) {
-  auto call = std::make_shared<PartCall>(uses, calls, absl::FromChrono(context.deadline()), request);
+  const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now();
+  auto call = std::make_shared<PartCall>(uses, calls, SteadyNow() + left, request);
   PartCall* raw = call.get();
   calls.Add(call);
   call->Begin(draining);
@@ -142,7 +144,7 @@ void PartCall::OnDropped(absl::Duration retry_after, const std::string& why) {
 void PartCall::OnFailed(const absl::Status& status) { Fail(status); }
 
 void PartCall::Send(std::shared_ptr<const ReadyPart> part) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   {
     MutexLock lock(mutex_);
     if (cancelled_ || end_.has_value()) return;
@@ -169,7 +171,7 @@ void PartCall::TakeSent(const ReadyPart& part, absl::Time begin, const absl::Sta
     return Fail(
         absl::UnavailableError(absl::StrCat("sending ", DescribePart(name_), ": ", status.message())));
   }
-  uses_.metrics.ObserveStage(Stage::kSend, absl::Now() - begin);
+  uses_.metrics.ObserveStage(Stage::kSend, SteadyNow() - begin);
   uses_.metrics.CountSent(transport_, part.bytes().size());
   pb::PartEvent event;
   event.mutable_sent()->set_length(part.bytes().size());

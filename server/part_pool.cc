@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "server/event_log.h"
 #include "server/remote_work.h"
 
@@ -149,7 +150,7 @@ PartPool::Answer PartPool::Request(std::unique_ptr<PartTask> task, std::shared_p
       auto production = std::make_shared<Production>();
       production->name = name;
       production->arrival = next_ticket_;
-      production->accepted = absl::Now();
+      production->accepted = SteadyNow();
       production->task = std::move(task);
       production->memory = std::move(memory);
       production->mark = units_done_;
@@ -261,7 +262,7 @@ void PartPool::Begin(const ProductionPtr& production) {
   ++production->running;
   production->credit += units_done_ - production->mark;
   mutex_.Unlock();
-  if (metrics_ != nullptr) metrics_->ObserveStage(Stage::kQueue, absl::Now() - production->accepted);
+  if (metrics_ != nullptr) metrics_->ObserveStage(Stage::kQueue, SteadyNow() - production->accepted);
   absl::Status begun;
   try {
     begun = MakePart(*production);
@@ -314,7 +315,7 @@ void PartPool::RunUnit(const ProductionPtr& production, size_t thread) {
 }
 
 absl::Status PartPool::RunGuarded(const ProductionPtr& production, size_t unit) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   const uint64_t number = ++units_started_;
   if (options_.fault_fail_every != 0 && number % options_.fault_fail_every == 0) {
     return absl::UnavailableError("a fault was asked for with --fault-fail-every");
@@ -326,7 +327,7 @@ absl::Status PartPool::RunGuarded(const ProductionPtr& production, size_t unit) 
     // Memory that ran out or a decoder that threw says nothing about the data: the attempt failed.
     status = absl::InternalError(absl::StrCat(DescribePart(production->name), ": ", error.what()));
   }
-  const absl::Duration left = options_.fault_unit_delay - (absl::Now() - begin);
+  const absl::Duration left = options_.fault_unit_delay - (SteadyNow() - begin);
   if (left > absl::ZeroDuration()) absl::SleepFor(left);
   return status;
 }
@@ -336,11 +337,11 @@ void PartPool::Finish(const ProductionPtr& production) {
   production->finishing = true;
   if (!production->abandoned && production->error.ok()) {
     mutex_.Unlock();
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     production->part->hash_ = DigestOf(std::as_bytes(production->part->bytes()));
     if (metrics_ != nullptr) {
-      metrics_->ObserveStage(Stage::kHash, absl::Now() - begin);
-      metrics_->ObserveStage(Stage::kPart, absl::Now() - production->accepted);
+      metrics_->ObserveStage(Stage::kHash, SteadyNow() - begin);
+      metrics_->ObserveStage(Stage::kPart, SteadyNow() - production->accepted);
     }
     mutex_.Lock();
   }
@@ -371,7 +372,7 @@ void PartPool::EndProduction(const ProductionPtr& production, Calls& calls) {
   ended_.NotifyAll();
   if (part == nullptr || !production->error.ok() || production->abandoned) return;
   ++parts_made_;
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const double seconds = std::max(1e-3, absl::ToDoubleSeconds(now - last_made_));
   bytes_per_second_ +=
       0.1 * (std::min(static_cast<double>(part->num_bytes_) / seconds, 20e9) - bytes_per_second_);
@@ -401,8 +402,8 @@ void PartPool::RunProgress() {
     Calls calls;
     {
       MutexLock lock(mutex_);
-      const absl::Time due = absl::Now() + options_.progress_interval;
-      while (!stopping_ && absl::Now() < due) ended_.WaitFor(mutex_, due - absl::Now());
+      const absl::Time due = SteadyNow() + options_.progress_interval;
+      while (!stopping_ && SteadyNow() < due) ended_.WaitFor(mutex_, due - SteadyNow());
       if (stopping_) return;
       Report(calls);
     }
@@ -432,10 +433,10 @@ void PartPool::Make(Calls& calls) {
 }
 
 bool PartPool::Drain(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   MutexLock lock(mutex_);
   draining_ = true;
-  while (!tickets_.empty() && absl::Now() < deadline) ended_.WaitFor(mutex_, deadline - absl::Now());
+  while (!tickets_.empty() && SteadyNow() < deadline) ended_.WaitFor(mutex_, deadline - SteadyNow());
   return tickets_.empty();
 }
 

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 
 namespace evenkeel {
 namespace {
@@ -37,7 +37,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::Open(uint32_t rank, trans
   session->rank = rank;
   session->source = &source;
   session->transport = source.info().name;
-  session->heard_ns = absl::GetCurrentTimeNanos();
+  session->heard_ns = absl::ToUnixNanos(SteadyNow());
   {
     MutexLock lock(mutex_);
     if (sessions_.size() >= options_.max_sessions) {
@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::Find(uint64_t id) {
     return absl::NotFoundError(
         "no such session: it was closed or idle, or the worker was restarted; open another");
   }
-  found->second->heard_ns = absl::GetCurrentTimeNanos();
+  found->second->heard_ns = absl::ToUnixNanos(SteadyNow());
   return found->second;
 }
 
@@ -98,7 +98,7 @@ size_t SessionTable::size() const {
 }
 
 std::vector<std::shared_ptr<Session>> SessionTable::TakeEnded(bool all) {
-  const int64_t heard_before = absl::GetCurrentTimeNanos() - absl::ToInt64Nanoseconds(options_.idle);
+  const int64_t heard_before = absl::ToUnixNanos(SteadyNow()) - absl::ToInt64Nanoseconds(options_.idle);
   std::vector<std::shared_ptr<Session>> ended;
   MutexLock lock(mutex_);
   for (auto it = sessions_.begin(); it != sessions_.end();) {

@@ -26,7 +26,7 @@ struct Session {
   uint32_t rank = 0;                    // global, for logs
   transport::Source* source = nullptr;  // outlives the session
   std::string transport;                // its name
-  std::atomic<int64_t> heard_ns{0};     // since the epoch
+  std::atomic<int64_t> heard_ns{0};     // by the steady clock
   std::atomic<uint32_t> open_requests{0};
   std::atomic<bool> dead{false};  // its peer is gone; swept next
 
