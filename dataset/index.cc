@@ -236,7 +236,9 @@ absl::Status StoredIndex::ExcludeFrom(const std::string& line, Dataset& dataset,
         absl::StrCat("exclude '", line, "': no such shard; nearest is '", Nearest(file, names), "'"));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("exclude '", line, "': no such sample; nearest is '", Printable(Nearest(key, keys)), "'"));
+      absl::StrCat("exclude '", line, "': no such sample; ",
+                   keys.empty() ? "its shard has none that can be used"
+                                : absl::StrCat("nearest is '", Printable(Nearest(key, keys)), "'")));
 }
 
 absl::StatusOr<StoredIndex::Row> StoredIndex::Find(uint32_t dataset, uint64_t index) const {

@@ -430,6 +430,17 @@ TEST_F(IndexTest, LeavesOutWhatTheJobExcludes) {
   EXPECT_NE(error("photos/p3").find("no key"), std::string::npos);
 }
 
+TEST_F(IndexTest, SaysThatAShardHasNoSampleThatCouldBeExcluded) {
+  AddShard(1, "broken.tar", Tar({{"a.txt", "\xff"}}));
+  Build(measurer_);
+  job_.exclude = {"chats/broken.tar/a"};
+  EXPECT_NE(Open(measurer_), nullptr) << "the index leaves it out by itself";
+  job_.exclude = {"chats/broken.tar/b"};
+  const absl::Status status = OpenError(measurer_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("no such sample"), std::string::npos) << status;
+}
+
 TEST_F(IndexTest, KeepsTheDatasetsOfOtherJobs) {
   Build(measurer_);
   Job other = job_;
