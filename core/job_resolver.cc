@@ -168,8 +168,8 @@ class Resolver {
     if (in.window_samples() != 0 && in.has_samples()) {
       return Error("batch.window_samples", "belongs to llm_tokens; with samples there are no windows");
     }
-    if (in.window_samples() > kMaxSamplesPerStep) {
-      return Error("batch.window_samples", "must be at most ", kMaxSamplesPerStep, ", is ",
+    if (in.window_samples() > kMaxWindowSamples) {
+      return Error("batch.window_samples", "must be at most ", kMaxWindowSamples, ", is ",
                    in.window_samples());
     }
     if (in.window_samples() != 0) out.window_samples = in.window_samples();

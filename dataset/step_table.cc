@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/job_syntax.h"
 #include "core/status.h"
 #include "dataset/index_folder.h"
 #include "dataset/little_endian.h"
@@ -76,7 +77,7 @@ StepTable::StepTable(const Job& job, const Index& index, const Draws& draws)
       draws_(draws),
       folder_(job.index),
       budget_(job.batch.llm_tokens),
-      window_(std::clamp<uint64_t>(job.batch.window_samples, 1, 1 << 20)),
+      window_(std::clamp<uint64_t>(job.batch.window_samples, 1, kMaxWindowSamples)),
       key_(StepTableKey(job, index)) {}
 
 std::string StepTable::SegmentPath(uint64_t segment) const {

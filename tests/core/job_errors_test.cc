@@ -176,6 +176,8 @@ TEST(JobErrors, BatchOrderAndTopology) {
       {"samples: 64", "llm_tokens: 0", "job.yaml:7: batch.llm_tokens: must be from 1 to 1099511627776, is 0"},
       {"samples: 64", "samples: 64, llm_tokens: 1",
        "job.yaml:7: batch: 'samples' and 'llm_tokens' exclude each other"},
+      {"samples: 64", "llm_tokens: 64, window_samples: 1048577",
+       "job.yaml:7: batch.window_samples: must be at most 1048576, is 1048577"},
       {"samples: 64", "samples: 64, window_samples: 1",
        "job.yaml:7: batch.window_samples: belongs to llm_tokens; with samples there are no windows"},
       {"index: ./index", "", "job.yaml:1: index: missing; give the folder of the index"},
