@@ -48,36 +48,44 @@ absl::StatusOr<std::unique_ptr<DecoderPool>> DecoderPool::Start(const Processor&
                                                                 const Options& options) {
   EVENKEEL_ASSIGN_OR_RETURN(auto spawner, DecoderSpawner::Start(processor, options.memory_bytes));
   std::unique_ptr<DecoderPool> pool(new DecoderPool(options, std::move(spawner)));
-  EVENKEEL_ASSIGN_OR_RETURN(Child first, pool->Take());  // so that what forbids decoders shows now
+  EVENKEEL_ASSIGN_OR_RETURN(Decoder first, pool->Take());  // so that what forbids decoders shows now
   pool->GiveBack(std::move(first));
   return pool;
 }
 
-absl::StatusOr<DecoderPool::Child> DecoderPool::Take() {
+absl::StatusOr<DecoderPool::Decoder> DecoderPool::Spawn() {
+  Decoder decoder;
+  EVENKEEL_ASSIGN_OR_RETURN(decoder.child, spawner_->Spawn());
+  MutexLock lock(mutex_);
+  decoder.writer = ++last_writer_;
+  return decoder;
+}
+
+absl::StatusOr<DecoderPool::Decoder> DecoderPool::Take() {
   {
     MutexLock lock(mutex_);
     if (!idle_.empty()) {
-      Child child = std::move(idle_.back());
+      Decoder decoder = std::move(idle_.back());
       idle_.pop_back();
-      return child;
+      return decoder;
     }
   }
-  return spawner_->Spawn();
+  return Spawn();
 }
 
-void DecoderPool::GiveBack(Child child) {
+void DecoderPool::GiveBack(Decoder decoder) {
   MutexLock lock(mutex_);
-  idle_.push_back(std::move(child));
+  idle_.push_back(std::move(decoder));
 }
 
-std::string DecoderPool::WaitForReply(const Child& child, absl::Duration cpu_budget) const {
+std::string DecoderPool::WaitForReply(const Decoder& decoder, absl::Duration cpu_budget) const {
   clockid_t clock = CLOCK_MONOTONIC;
-  if (clock_getcpuclockid(child.pid, &clock) != 0) return "crash";
+  if (clock_getcpuclockid(decoder.child.pid, &clock) != 0) return "crash";
   const absl::Duration begin = CpuTime(clock);
   absl::Duration seen = begin;
   absl::Time moved = absl::Now();
   for (;;) {
-    pollfd socket{child.socket.get(), POLLIN, 0};
+    pollfd socket{decoder.child.socket.get(), POLLIN, 0};
     if (poll(&socket, 1, kLookMilliseconds) > 0) return "";
     const absl::Duration now = CpuTime(clock);
     if (now > seen) {
@@ -90,33 +98,49 @@ std::string DecoderPool::WaitForReply(const Child& child, absl::Duration cpu_bud
   }
 }
 
-absl::Status DecoderPool::Replace(Child child, std::string reason) {
-  absl::StatusOr<int> ended = spawner_->End(child.pid);
+absl::Status DecoderPool::Replace(Decoder decoder, std::string reason) {
+  memory_->Forget(decoder.writer);
+  absl::StatusOr<int> ended = spawner_->End(decoder.child.pid);
   if (!ended.ok()) return ended.status();
   const std::string how = Describe(*ended);
   if (reason.empty()) reason = ReasonOf(*ended);
   ++num_replaced_;
   if (Metrics* metrics = metrics_; metrics != nullptr) metrics->CountDecoderRestart(reason);
   LogEvent(LogLevel::kWarning, "decoder_replaced", {{"reason", reason}, {"ended", how}});
-  absl::StatusOr<Child> next = spawner_->Spawn();  // ready for the next item
+  absl::StatusOr<Decoder> next = Spawn();  // ready for the next item
   if (next.ok()) GiveBack(*std::move(next));
   return absl::InternalError(absl::StrCat("the decoder process was replaced: ", reason, " (", how, ")"));
 }
 
-absl::Status DecoderPool::Run(const DecoderCall& call, std::span<const int> files, absl::Duration cpu_budget,
-                              DecoderReply* reply) {
-  EVENKEEL_ASSIGN_OR_RETURN(Child child, Take());
-  if (!SendMessage(child.socket.get(), call, files).ok()) {
-    // It ended while it was idle: not by this item.
-    (void)Replace(std::move(child), "");
-    EVENKEEL_ASSIGN_OR_RETURN(child, Take());
-    EVENKEEL_RETURN_IF_ERROR(SendMessage(child.socket.get(), call, files));
+absl::StatusOr<DecoderPool::Decoder> DecoderPool::Begin(const DecoderCall& call, int input,
+                                                        uint64_t output_bytes, SharedMemory::Block* output) {
+  EVENKEEL_ASSIGN_OR_RETURN(Decoder decoder, Take());
+  std::vector<int> files = {input};
+  if (output_bytes > 0) {
+    absl::StatusOr<SharedMemory::Block> block = memory_->AllocateFor(decoder.writer, output_bytes);
+    if (!block.ok()) {
+      GiveBack(std::move(decoder));
+      return block.status();
+    }
+    *output = *std::move(block);
+    files.push_back(memory_->Find(output->bytes())->fd);
   }
-  std::string reason = WaitForReply(child, cpu_budget);
-  if (!reason.empty() || !ReceiveMessage(child.socket.get(), reply).ok()) {
-    return Replace(std::move(child), std::move(reason));
+  if (SendMessage(decoder.child.socket.get(), call, files).ok()) return decoder;
+  if (output != nullptr) *output = SharedMemory::Block();
+  return Replace(std::move(decoder), "");
+}
+
+absl::Status DecoderPool::Run(const DecoderCall& call, int input, uint64_t output_bytes,
+                              absl::Duration cpu_budget, DecoderReply* reply, SharedMemory::Block* output) {
+  absl::StatusOr<Decoder> decoder = Begin(call, input, output_bytes, output);
+  // It ended while it was idle: not by this item.
+  if (absl::IsInternal(decoder.status())) decoder = Begin(call, input, output_bytes, output);
+  EVENKEEL_RETURN_IF_ERROR(decoder.status());
+  std::string reason = WaitForReply(*decoder, cpu_budget);
+  if (!reason.empty() || !ReceiveMessage(decoder->child.socket.get(), reply).ok()) {
+    return Replace(*std::move(decoder), std::move(reason));
   }
-  GiveBack(std::move(child));
+  GiveBack(*std::move(decoder));
   return reply->status();
 }
 

@@ -1,5 +1,6 @@
 #include "server/isolated_processor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -26,42 +27,21 @@ struct IsolatedProcessor::Input {
   SharedMemory::Block copy;
 };
 
-// The item's fields where a decoder writes them: a file of their own, each field as far into its first page
-// as it is in the part.
-struct IsolatedProcessor::Output {
-  std::vector<SharedRange> ranges;
-  SharedMemory::Block block;
-};
-
 IsolatedProcessor::IsolatedProcessor(std::unique_ptr<Processor> processor,
                                      std::unique_ptr<DecoderPool> decoders, Isolation isolation,
                                      const CpuBudget& budget)
     : processor_(std::move(processor)),
       decoders_(std::move(decoders)),
       isolation_(isolation),
-      budget_(budget),
-      memory_(SharedMemory::Make()) {}
+      budget_(budget) {}
 
 absl::StatusOr<IsolatedProcessor::Input> IsolatedProcessor::Share(std::span<const std::byte> bytes) const {
-  if (const auto place = memory_->Find(bytes); place.has_value()) return Input{*place, {}};
+  if (const auto place = memory().Find(bytes); place.has_value()) return Input{*place, {}};
   Input input;
-  EVENKEEL_ASSIGN_OR_RETURN(input.copy, memory_->Allocate(SharedMemory::Use::kInput, bytes.size()));
+  EVENKEEL_ASSIGN_OR_RETURN(input.copy, memory().Allocate(SharedMemory::Use::kInput, bytes.size()));
   if (!bytes.empty()) std::memcpy(input.copy.bytes().data(), bytes.data(), bytes.size());
-  input.place = *memory_->Find(input.copy.bytes());
+  input.place = *memory().Find(input.copy.bytes());
   return input;
-}
-
-absl::StatusOr<IsolatedProcessor::Output> IsolatedProcessor::Share(
-    std::span<const std::span<std::byte>> fields) const {
-  Output output;
-  uint64_t total = 0;
-  for (const std::span<std::byte> field : fields) {
-    const uint64_t skipped = reinterpret_cast<uintptr_t>(field.data()) % kPageBytes;
-    output.ranges.push_back({total + skipped, field.size()});
-    total += RoundUpToPage(skipped + field.size());
-  }
-  EVENKEEL_ASSIGN_OR_RETURN(output.block, memory_->Allocate(SharedMemory::Use::kOutput, total));
-  return output;
 }
 
 absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_view suffix,
@@ -71,9 +51,9 @@ absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_v
   DecoderCall call{
       .work = DecoderWork::kProbe, .medium = medium, .input = {input.place.offset, bytes.size()}};
   CopyText(suffix, call.suffix);
-  const int files[] = {input.place.fd};
   DecoderReply reply;
-  EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget_.ToProbe(medium, bytes.size()), &reply));
+  EVENKEEL_RETURN_IF_ERROR(
+      decoders_->Run(call, input.place.fd, 0, budget_.ToProbe(medium, bytes.size()), &reply, nullptr));
   EVENKEEL_RETURN_IF_ERROR(CheckFacts(reply.facts, medium));
   return reply.facts;
 }
@@ -85,7 +65,6 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
     return absl::InternalError(absl::StrCat("an item of ", field_bytes.size(), " fields"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(const Input input, Share(request.bytes));
-  EVENKEEL_ASSIGN_OR_RETURN(const Output output, Share(field_bytes));
   DecoderCall call{.work = DecoderWork::kProduce,
                    .medium = request.medium,
                    .facts = request.facts,
@@ -93,18 +72,22 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
                    .input = {input.place.offset, request.bytes.size()},
                    .num_fields = static_cast<uint32_t>(field_bytes.size())};
   CopyText(request.suffix, call.suffix);
-  uint64_t output_bytes = 0;
+  // In a file of their own, each field as far into its first page as it is in the part.
+  uint64_t field_total = 0, file_size = 0;
   for (size_t i = 0; i < field_bytes.size(); ++i) {
-    call.fields[i] = output.ranges[i];
-    output_bytes += field_bytes[i].size();
+    const uint64_t skipped = reinterpret_cast<uintptr_t>(field_bytes[i].data()) % kPageBytes;
+    call.fields[i] = {file_size + skipped, field_bytes[i].size()};
+    file_size += RoundUpToPage(skipped + field_bytes[i].size());
+    field_total += field_bytes[i].size();
   }
-  const int files[] = {input.place.fd, memory_->Find(output.block.bytes())->fd};
   DecoderReply reply;
-  const absl::Duration budget = budget_.ToProduce(request.facts, request.bytes.size(), output_bytes);
-  EVENKEEL_RETURN_IF_ERROR(decoders_->Run(call, files, budget, &reply));
+  SharedMemory::Block output;
+  const absl::Duration budget = budget_.ToProduce(request.facts, request.bytes.size(), field_total);
+  EVENKEEL_RETURN_IF_ERROR(
+      decoders_->Run(call, input.place.fd, std::max<uint64_t>(file_size, 1), budget, &reply, &output));
   if (request.notes != nullptr) *request.notes = reply.notes;
   for (size_t i = 0; i < field_bytes.size(); ++i) {
-    EVENKEEL_RETURN_IF_ERROR(memory_->Move(output.block, output.ranges[i].offset, field_bytes[i]));
+    EVENKEEL_RETURN_IF_ERROR(memory().Move(output, call.fields[i].offset, field_bytes[i]));
   }
   return absl::OkStatus();
 }

@@ -31,7 +31,7 @@ class IsolatedProcessor final : public Processor {
 
   bool isolates(Medium medium) const { return IsIsolated(isolation_, medium); }
   // For bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
-  SharedMemory& memory() const { return *memory_; }
+  SharedMemory& memory() const { return decoders_->memory(); }
   DecoderPool& decoders() const { return *decoders_; }
 
   absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
@@ -62,16 +62,13 @@ class IsolatedProcessor final : public Processor {
 
  private:
   struct Input;
-  struct Output;
 
   absl::StatusOr<Input> Share(std::span<const std::byte> bytes) const;
-  absl::StatusOr<Output> Share(std::span<const std::span<std::byte>> fields) const;
 
   const std::unique_ptr<Processor> processor_;
   const std::unique_ptr<DecoderPool> decoders_;
   const Isolation isolation_;
   const CpuBudget budget_;
-  const std::shared_ptr<SharedMemory> memory_;
 };
 
 // `processor` with `decoders`, which are not null, for the media that the job isolates, by its limits.

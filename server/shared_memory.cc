@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,41 +33,68 @@ void SharedMemory::Block::Swap(Block& other) noexcept {
   std::swap(num_bytes_, other.num_bytes_);
 }
 
+SharedMemory::File::~File() {
+  if (fd >= 0) close(fd);
+}
+
 SharedMemory::~SharedMemory() {
   MutexLock lock(mutex_);
-  for (const auto& [begin, mapping] : mappings_) Unmap(const_cast<std::byte*>(begin), mapping);
+  for (const auto& [begin, mapping] : mappings_) {
+    munmap(const_cast<std::byte*>(begin), mapping.file->num_bytes);
+  }
 }
 
-absl::StatusOr<std::pair<std::byte*, SharedMemory::Mapping>> SharedMemory::Map(Use use, uint64_t num_bytes) {
-  Mapping mapping{.capacity = RoundUpToPage(std::max<uint64_t>(num_bytes, 1)), .use = use};
-  const int fd = memfd_create("evenkeel", MFD_CLOEXEC);
-  if (fd < 0) return NoMemory("memfd_create", num_bytes);
-  mapping.fd = fd;
-  if (use == Use::kInput) {
-    // The same file, opened so that it can not be written.
-    mapping.fd = open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_RDONLY | O_CLOEXEC);
-  }
-  void* begin = MAP_FAILED;
-  if (mapping.fd >= 0 && ftruncate(fd, static_cast<off_t>(mapping.capacity)) == 0) {
-    begin = mmap(nullptr, mapping.capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  }
-  const absl::Status failed = begin == MAP_FAILED ? NoMemory("mmap", num_bytes) : absl::OkStatus();
-  if (mapping.fd != fd || !failed.ok()) close(fd);
-  if (failed.ok()) return std::pair(static_cast<std::byte*>(begin), mapping);
-  if (mapping.fd >= 0 && mapping.fd != fd) close(mapping.fd);
-  return failed;
+size_t SharedMemory::MaxRetained() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return std::min<rlim_t>(limit.rlim_cur / 4, 4096);
 }
 
-void SharedMemory::Unmap(std::byte* begin, const Mapping& mapping) {
-  munmap(begin, mapping.capacity);
-  close(mapping.fd);
+absl::Status SharedMemory::Resize(File& file, uint64_t num_bytes) {
+  const uint64_t whole = RoundUpToPage(std::max<uint64_t>(num_bytes, 1));
+  if (file.num_bytes == whole) return absl::OkStatus();
+  if (ftruncate(file.fd, static_cast<off_t>(whole)) != 0) return NoMemory("ftruncate", num_bytes);
+  file.num_bytes = whole;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SharedMemory::FilePtr> SharedMemory::MakeFile(Use use, uint64_t num_bytes) {
+  auto file = std::make_shared<File>();
+  file->use = use;
+  file->fd = memfd_create("evenkeel", MFD_CLOEXEC);
+  if (file->fd < 0) return NoMemory("memfd_create", num_bytes);
+  EVENKEEL_RETURN_IF_ERROR(Resize(*file, num_bytes));
+  return file;
+}
+
+absl::StatusOr<SharedMemory::Block> SharedMemory::Map(FilePtr file, uint64_t num_bytes) {
+  void* begin = mmap(nullptr, file->num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+  if (begin == MAP_FAILED) return NoMemory("mmap", num_bytes);
+  if (file->use == Use::kInput) {
+    // From now on the same file, opened so that it can not be written.
+    const int read_only = open(absl::StrCat("/proc/self/fd/", file->fd).c_str(), O_RDONLY | O_CLOEXEC);
+    if (read_only < 0) {
+      const absl::Status failed = NoMemory("open", num_bytes);
+      munmap(begin, file->num_bytes);
+      return failed;
+    }
+    close(std::exchange(file->fd, read_only));
+  }
+  Block block;
+  block.begin_ = static_cast<std::byte*>(begin);
+  block.num_bytes_ = num_bytes;
+  block.owner_ = shared_from_this();
+  MutexLock lock(mutex_);
+  ++file->users;
+  mappings_.emplace(block.begin_, Mapping{.file = std::move(file)});
+  return block;
 }
 
 std::byte* SharedMemory::TakeKept(uint64_t num_bytes) {
   MutexLock lock(mutex_);
   for (size_t i = kept_.size(); i-- > 0;) {
     std::byte* begin = kept_[i];
-    if (mappings_.at(begin).capacity < num_bytes) continue;
+    if (mappings_.at(begin).file->num_bytes < num_bytes) continue;
     kept_.erase(kept_.begin() + static_cast<ptrdiff_t>(i));
     return begin;
   }
@@ -74,22 +102,97 @@ std::byte* SharedMemory::TakeKept(uint64_t num_bytes) {
 }
 
 absl::StatusOr<SharedMemory::Block> SharedMemory::Allocate(Use use, uint64_t num_bytes) {
-  Block block;
-  block.num_bytes_ = num_bytes;
-  if (use == Use::kInput) block.begin_ = TakeKept(num_bytes);
-  if (block.begin_ == nullptr) {
-    // Inputs come in few sizes, so that one serves the next.
-    uint64_t capacity = num_bytes;
-    if (use == Use::kInput && num_bytes <= kMaxKeptBytes) {
+  // Inputs come in few sizes, so that one serves the next.
+  uint64_t capacity = num_bytes;
+  if (use == Use::kInput) {
+    Block block;
+    block.begin_ = TakeKept(num_bytes);
+    if (block.begin_ != nullptr) {
+      block.num_bytes_ = num_bytes;
+      block.owner_ = shared_from_this();
+      return block;
+    }
+    if (num_bytes <= kMaxKeptBytes) {
       for (capacity = 64 << 10; capacity < num_bytes;) capacity *= 2;
     }
-    EVENKEEL_ASSIGN_OR_RETURN(const auto mapped, Map(use, capacity));
-    block.begin_ = mapped.first;
-    MutexLock lock(mutex_);
-    mappings_.emplace(mapped.first, mapped.second);
   }
-  block.owner_ = shared_from_this();
-  return block;
+  EVENKEEL_ASSIGN_OR_RETURN(FilePtr file, MakeFile(use, capacity));
+  return Map(std::move(file), num_bytes);
+}
+
+absl::StatusOr<SharedMemory::Block> SharedMemory::AllocateFor(Writer writer, uint64_t num_bytes) {
+  FilePtr file = TakeKeptOutput(writer, num_bytes);
+  if (file != nullptr) {
+    // Nothing of it is mapped here, so that cutting it hurts nobody but a writer that kept it.
+    EVENKEEL_RETURN_IF_ERROR(Resize(*file, num_bytes));
+  } else {
+    EVENKEEL_ASSIGN_OR_RETURN(file, MakeFile(Use::kOutput, num_bytes));
+    Retain(*file, writer);
+  }
+  return Map(std::move(file), num_bytes);
+}
+
+SharedMemory::FilePtr SharedMemory::Pick(size_t place) {
+  FilePtr file = std::move(kept_outputs_[place]);
+  kept_outputs_.erase(kept_outputs_.begin() + static_cast<ptrdiff_t>(place));
+  kept_output_bytes_ -= file->num_bytes;
+  return file;
+}
+
+SharedMemory::FilePtr SharedMemory::TakeKeptOutput(Writer writer, uint64_t num_bytes) {
+  MutexLock lock(mutex_);
+  std::optional<size_t> best;
+  uint64_t least = num_bytes;  // bytes that would be made or freed: at most half of the larger size
+  for (size_t i = kept_outputs_.size(); i-- > 0;) {
+    const File& file = *kept_outputs_[i];
+    if (file.writer != writer) continue;
+    const auto [smaller, larger] = std::minmax({file.num_bytes, RoundUpToPage(num_bytes)});
+    if (larger - smaller > smaller || larger - smaller >= least) continue;
+    least = larger - smaller;
+    best = i;
+  }
+  return best.has_value() ? Pick(*best) : nullptr;
+}
+
+void SharedMemory::Retain(File& file, Writer writer) {
+  FilePtr dropped;
+  MutexLock lock(mutex_);
+  writers_.insert(writer);
+  if (num_retained_ >= max_retained_) {
+    if (kept_outputs_.empty()) return;
+    dropped = Pick(0);
+    --num_retained_;
+  }
+  file.writer = writer;
+  ++num_retained_;
+}
+
+void SharedMemory::Forget(Writer writer) {
+  std::vector<FilePtr> dropped;
+  MutexLock lock(mutex_);
+  writers_.erase(writer);
+  for (size_t i = kept_outputs_.size(); i-- > 0;) {
+    if (kept_outputs_[i]->writer != writer) continue;
+    dropped.push_back(Pick(i));
+    --num_retained_;
+  }
+}
+
+void SharedMemory::LetGo(FilePtr file, std::vector<FilePtr>& dropped) {
+  if (--file->users > 0) return;
+  if (file->writer.has_value()) {
+    if (writers_.count(*file->writer) > 0 && file->num_bytes <= kMaxKeptOutputBytes) {
+      kept_output_bytes_ += file->num_bytes;
+      kept_outputs_.push_back(std::move(file));
+      while (kept_output_bytes_ > kMaxKeptOutputBytes) {
+        dropped.push_back(Pick(0));
+        --num_retained_;
+      }
+      return;
+    }
+    --num_retained_;
+  }
+  dropped.push_back(std::move(file));
 }
 
 void SharedMemory::Release(std::byte* begin) {
@@ -97,15 +200,20 @@ void SharedMemory::Release(std::byte* begin) {
   {
     MutexLock lock(mutex_);
     const auto found = mappings_.find(begin);
-    mapping = found->second;
-    if (mapping.use == Use::kInput && mapping.capacity <= kMaxKeptBytes && kept_.size() < kMaxKept) {
+    const File& file = *found->second.file;
+    if (file.use == Use::kInput && file.num_bytes <= kMaxKeptBytes && kept_.size() < kMaxKept) {
       kept_.push_back(begin);
       return;
     }
+    mapping = std::move(found->second);
     num_moved_ -= mapping.num_moved;
     mappings_.erase(found);
   }
-  Unmap(begin, mapping);
+  munmap(begin, mapping.file->num_bytes);
+  std::vector<FilePtr> dropped;  // closed when the lock is released: their pages are freed then
+  MutexLock lock(mutex_);
+  LetGo(std::move(mapping.file), dropped);
+  for (FilePtr& moved : mapping.moved) LetGo(std::move(moved), dropped);
 }
 
 std::map<const std::byte*, SharedMemory::Mapping>::const_iterator SharedMemory::Around(
@@ -114,7 +222,7 @@ std::map<const std::byte*, SharedMemory::Mapping>::const_iterator SharedMemory::
   if (found == mappings_.begin()) return mappings_.end();
   --found;
   const uint64_t offset = static_cast<uint64_t>(range.data() - found->first);
-  const uint64_t capacity = found->second.capacity;
+  const uint64_t capacity = found->second.file->num_bytes;
   return offset > capacity || range.size() > capacity - offset ? mappings_.end() : found;
 }
 
@@ -122,17 +230,24 @@ std::optional<SharedMemory::Place> SharedMemory::Find(std::span<const std::byte>
   MutexLock lock(mutex_);
   const auto found = Around(range);
   if (found == mappings_.end()) return std::nullopt;
-  return Place{found->second.fd, static_cast<uint64_t>(range.data() - found->first)};
+  return Place{found->second.file->fd, static_cast<uint64_t>(range.data() - found->first)};
 }
 
-bool SharedMemory::MayMove(std::span<const std::byte> to) {
+SharedMemory::FilePtr SharedMemory::BeginMove(std::span<const std::byte> from,
+                                              std::span<const std::byte> to) {
   MutexLock lock(mutex_);
   const auto around = Around(to);
-  if (around == mappings_.end() || around->second.use != Use::kOutput || num_moved_ >= kMaxMoved)
-    return false;
+  if (around == mappings_.end() || around->second.file->use != Use::kOutput || num_moved_ >= kMaxMoved)
+    return nullptr;
+  FilePtr file = Around(from)->second.file;
+  Mapping& target = mappings_.find(around->first)->second;
   ++num_moved_;
-  ++mappings_.find(around->first)->second.num_moved;
-  return true;
+  ++target.num_moved;
+  if (file->writer.has_value()) {  // it may not be used again while the target has its pages
+    ++file->users;
+    target.moved.push_back(file);
+  }
+  return file;
 }
 
 absl::Status SharedMemory::Move(const Block& from, uint64_t offset, std::span<std::byte> to) {
@@ -141,14 +256,16 @@ absl::Status SharedMemory::Move(const Block& from, uint64_t offset, std::span<st
   const uint64_t at = reinterpret_cast<uintptr_t>(to.data()) % kPageBytes;
   const uint64_t front = std::min<uint64_t>((kPageBytes - at) % kPageBytes, to.size());
   const uint64_t whole = (to.size() - front) / kPageBytes * kPageBytes;
-  if (offset % kPageBytes != at || whole < kLeastMovedBytes || !MayMove(to)) {
+  FilePtr file;
+  if (offset % kPageBytes == at && whole >= kLeastMovedBytes) file = BeginMove(bytes, to);
+  if (file == nullptr) {
     std::memcpy(to.data(), bytes.data(), to.size());
     return absl::OkStatus();
   }
   std::memcpy(to.data(), bytes.data(), front);
-  const auto place = Find(bytes);
-  if (mmap(to.data() + front, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, place->fd,
-           static_cast<off_t>(place->offset + front)) == MAP_FAILED) {
+  const uint64_t begin = static_cast<uint64_t>(bytes.data() - from.begin_) + front;
+  if (mmap(to.data() + front, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file->fd,
+           static_cast<off_t>(begin)) == MAP_FAILED) {
     return NoMemory("mmap", whole);
   }
   std::memcpy(to.data() + front + whole, bytes.data() + front + whole, to.size() - front - whole);

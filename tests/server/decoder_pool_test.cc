@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -44,6 +46,7 @@ class HostileProcessor final : public Processor {
                        std::span<const std::span<std::byte>> fields) const override {
     if (absl::Status behaved = Behave(request.bytes); !behaved.ok()) return behaved;
     if (static_cast<char>(request.bytes[0]) == 'G') Grasp(fields[0]);
+    if (static_cast<char>(request.bytes[0]) == 'Y') return absl::OkStatus();  // writes nothing at all
     for (size_t i = 0; i < fields.size(); ++i) {
       for (size_t at = 0; at < fields[i].size(); ++at) {
         fields[i][at] = request.bytes[(at + i) % request.bytes.size()];
@@ -261,6 +264,56 @@ TEST_F(Decoders, ReachNothingOfThePartBesideTheirItem) {
   EXPECT_EQ(replaced(), 0);
 }
 
+// An item of `size` bytes in a part of its own; the part.
+class DecodersOfParts : public Decoders {
+ protected:
+  SharedMemory::Block Part(std::string_view text, size_t size = 400000) {
+    SharedMemory::Block part = *processor_->memory().Allocate(SharedMemory::Use::kOutput, size);
+    const std::span<std::byte> fields[] = {part.bytes()};
+    const std::vector<std::byte> bytes = BytesOf(text);
+    ItemNotes notes;
+    made_ = processor_->Produce({.medium = Medium::kAudio, .bytes = bytes, .notes = &notes}, fields);
+    return part;
+  }
+  static size_t Count(const SharedMemory::Block& part, char c) {
+    return static_cast<size_t>(
+        std::count(part.bytes().begin(), part.bytes().end(), static_cast<std::byte>(c)));
+  }
+
+  absl::Status made_;
+};
+
+TEST_F(DecodersOfParts, ReachNoPartWithAnEarlierItemOfTheirs) {
+  const SharedMemory::Block first = Part("a");
+  ASSERT_TRUE(made_.ok()) << made_;
+  { const SharedMemory::Block gone = Part("b"); }
+  const SharedMemory::Block hostile = Part("G"), next = Part("c");
+  ASSERT_TRUE(made_.ok()) << made_;
+  EXPECT_EQ(Count(first, 'a'), first.bytes().size());
+  EXPECT_EQ(Count(hostile, 'G'), hostile.bytes().size());
+  EXPECT_EQ(Count(next, 'c'), next.bytes().size());
+  EXPECT_EQ(replaced(), 0);
+}
+
+TEST_F(DecodersOfParts, LeaveNoByteToTheDecoderThatReplacesThem) {
+  { const SharedMemory::Block part = Part("s"); }
+  {
+    const SharedMemory::Block same = Part("Y");  // by the same process: what it wrote itself
+    ASSERT_TRUE(made_.ok()) << made_;
+    EXPECT_EQ(Count(same, 's'), same.bytes().size());
+  }
+  const SharedMemory::Block still_there = Part("s");
+  { const SharedMemory::Block crashed = Part("C"); }
+  ASSERT_TRUE(absl::IsInternal(made_)) << made_;
+  for (int i = 0; i < 2; ++i) {
+    const SharedMemory::Block next = Part("Y");
+    ASSERT_TRUE(made_.ok()) << made_;
+    EXPECT_EQ(Count(next, '\0'), next.bytes().size());
+  }
+  EXPECT_EQ(Count(still_there, 's'), still_there.bytes().size());
+  EXPECT_EQ(replaced(), 1);
+}
+
 TEST_F(Decoders, AreNotBelievedAboutAnotherMediumNorFactsThatNoMediumHas) {
   EXPECT_TRUE(processor_->Probe(Medium::kAudio, "wav", BytesOf("good")).ok());
   EXPECT_TRUE(absl::IsInternal(processor_->Probe(Medium::kAudio, "wav", BytesOf("?")).status()));
@@ -361,7 +414,14 @@ TEST_F(Decoders, LeaveOtherMediaToTheProcessorItself) {
   EXPECT_FALSE(IsIsolated(Isolation::kOff, Medium::kVideo));
 }
 
-TEST(SharedMemory, UsesInputsAgainAndOutputsNever) {
+// A file as the kernel knows it: its number is another's only when the file is gone.
+ino_t FileOf(const SharedMemory& memory, const SharedMemory::Block& block) {
+  struct stat status {};
+  EXPECT_EQ(fstat(memory.Find(block.bytes())->fd, &status), 0);
+  return status.st_ino;
+}
+
+TEST(SharedMemory, UsesInputsAgainAndPartsNever) {
   const auto memory = SharedMemory::Make();
   const auto allocate = [&](SharedMemory::Use use) { return *memory->Allocate(use, 100); };
   const void* input = allocate(SharedMemory::Use::kInput).bytes().data();
@@ -375,6 +435,120 @@ TEST(SharedMemory, UsesInputsAgainAndOutputsNever) {
   EXPECT_TRUE(memory->Find(block.bytes().subspan(7)).has_value());
   std::vector<std::byte> other(10);
   EXPECT_FALSE(memory->Find(other).has_value());
+}
+
+class Outputs : public testing::Test {
+ protected:
+  // The first byte of an output of `writer`, which is then marked by it.
+  int Mark(SharedMemory::Writer writer, size_t size = 3 * kPageBytes) {
+    auto block = memory_->AllocateFor(writer, size);
+    EXPECT_TRUE(block.ok()) << block.status();
+    EXPECT_EQ(block->bytes().size(), size);
+    const int found = static_cast<int>(block->bytes()[0]);
+    std::fill(block->bytes().begin(), block->bytes().end(), static_cast<std::byte>(writer));
+    return found;
+  }
+
+  const std::shared_ptr<SharedMemory> memory_ = SharedMemory::Make();
+};
+
+TEST_F(Outputs, AreUsedAgainForTheirWriterAlone) {
+  EXPECT_EQ(Mark(1), 0);
+  EXPECT_EQ(Mark(2), 0);
+  EXPECT_EQ(Mark(3), 0);
+  EXPECT_EQ(Mark(2), 2);
+  EXPECT_EQ(Mark(1), 1);
+  const auto one = memory_->AllocateFor(1, 3 * kPageBytes);
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->bytes()[0], std::byte{1});
+  EXPECT_EQ(Mark(1), 0) << "the one that it had is in use";
+}
+
+TEST_F(Outputs, OfAWriterThatEndedAreNeverUsedAgain) {
+  EXPECT_EQ(Mark(1), 0);
+  EXPECT_EQ(Mark(2), 0);
+  auto in_use = memory_->AllocateFor(1, 9 * kPageBytes);
+  ASSERT_TRUE(in_use.ok());
+  in_use->bytes()[0] = std::byte{9};
+  memory_->Forget(1);
+  *in_use = SharedMemory::Block();
+  for (const SharedMemory::Writer writer : {3, 4}) {
+    EXPECT_EQ(Mark(writer, 3 * kPageBytes), 0);
+    EXPECT_EQ(Mark(writer, 9 * kPageBytes), 0);
+  }
+  EXPECT_EQ(Mark(2), 2) << "another's stay";
+}
+
+TEST_F(Outputs, AreUsedAgainForAboutTheirSizeAndHaveNoPagesBeyondIt) {
+  EXPECT_EQ(Mark(1, 100 * kPageBytes), 0);
+  EXPECT_EQ(Mark(1, 10 * kPageBytes), 0) << "nine tenths would be given up";
+  EXPECT_EQ(Mark(1, 90 * kPageBytes - 1), 1);
+  EXPECT_EQ(Mark(1, 11 * kPageBytes), 1);
+  const auto larger = memory_->AllocateFor(1, 100 * kPageBytes);
+  ASSERT_TRUE(larger.ok());
+  EXPECT_EQ(larger->bytes()[0], std::byte{1});
+  EXPECT_EQ(std::count(larger->bytes().begin(), larger->bytes().end(), std::byte{0}), 10 * kPageBytes)
+      << "what was cut away is gone";
+}
+
+TEST_F(Outputs, AreInUseWhileAPartHasPagesOfThem) {
+  constexpr size_t kSize = 100 * kPageBytes;
+  auto part = memory_->Allocate(SharedMemory::Use::kOutput, 3 * kSize);
+  auto made = memory_->AllocateFor(1, kSize);
+  ASSERT_TRUE(part.ok() && made.ok());
+  const ino_t file = FileOf(*memory_, *made);
+  std::fill(made->bytes().begin(), made->bytes().end(), std::byte{'a'});
+  ASSERT_TRUE(memory_->Move(*made, 0, part->bytes().subspan(kSize, kSize)).ok());
+  *made = SharedMemory::Block();
+  {
+    auto next = memory_->AllocateFor(1, kSize);
+    ASSERT_TRUE(next.ok());
+    EXPECT_NE(FileOf(*memory_, *next), file);
+    EXPECT_EQ(next->bytes()[0], std::byte{0});
+    std::fill(next->bytes().begin(), next->bytes().end(), std::byte{'b'});
+    ASSERT_TRUE(memory_->Move(*next, 0, part->bytes().first(kSize)).ok());
+  }
+  EXPECT_EQ(std::count(part->bytes().begin(), part->bytes().end(), std::byte{'a'}), kSize);
+  EXPECT_EQ(std::count(part->bytes().begin(), part->bytes().end(), std::byte{'b'}), kSize);
+  *part = SharedMemory::Block();
+  const auto again = memory_->AllocateFor(1, kSize);
+  const auto another = memory_->AllocateFor(1, kSize);
+  ASSERT_TRUE(again.ok() && another.ok());
+  EXPECT_NE(again->bytes()[0], std::byte{0});
+  EXPECT_NE(another->bytes()[0], std::byte{0});
+  EXPECT_NE(again->bytes()[0], another->bytes()[0]);
+}
+
+TEST_F(Outputs, AreKeptUpToABoundTheLatestFirst) {
+  constexpr size_t kSize = 40 << 20;  // three fit into 128 MiB
+  std::vector<SharedMemory::Block> blocks;
+  for (int i = 1; i <= 4; ++i) {
+    blocks.push_back(*memory_->AllocateFor(i, kSize));
+    blocks.back().bytes()[0] = static_cast<std::byte>(i);
+  }
+  blocks.clear();  // from the first to the last
+  EXPECT_EQ(Mark(1, kSize), 0);
+}
+
+TEST_F(Outputs, TakeAQuarterOfTheFileHandlesAtMost) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{40, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto memory = SharedMemory::Make();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<SharedMemory::Block> blocks;
+  for (int i = 0; i < 12; ++i) {
+    blocks.push_back(*memory->AllocateFor(1, kPageBytes));
+    blocks.back().bytes()[0] = std::byte{1};
+  }
+  blocks.clear();
+  int again = 0;
+  for (int i = 0; i < 12; ++i) {
+    blocks.push_back(*memory->AllocateFor(1, kPageBytes));
+    again += static_cast<int>(blocks.back().bytes()[0]);
+  }
+  EXPECT_EQ(again, 10);
 }
 
 TEST(SharedMemory, MovesWholePagesAndCopiesWhatIsBesideThem) {

@@ -35,6 +35,9 @@ struct Source {
   Bytes bytes;
 };
 
+// What fields hold before: memory of parts is used again, so that a byte that nobody wrote would show.
+constexpr std::byte kUnwritten{0xA5};
+
 std::optional<Medium> MediumOf(const std::string& suffix) {
   static const std::map<std::string, Medium> kMedia = {
       {"jpg", Medium::kImage},  {"jpeg", Medium::kImage}, {"png", Medium::kImage},  {"webp", Medium::kImage},
@@ -98,7 +101,7 @@ std::string Outcome(const Processor& processor, const Source& source, const Byte
   if (!lengths.ok()) return refused("measure", lengths.status());
   std::vector<Bytes> fields;
   for (const FieldSpec& field : processor.fields(source.medium))
-    fields.emplace_back(field.num_bytes(*lengths));
+    fields.emplace_back(field.num_bytes(*lengths), kUnwritten);
   const std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
   ItemNotes notes;
   const absl::Status made =
