@@ -3,7 +3,8 @@
 //
 // Grey pictures, and colour with chroma of full size, half the width or half of both, leave the library as
 // their own planes and become RGB here (preprocess/ycc_bands.h): the same bytes, at less cost, and as planes.
-// Everything else is the library's business.
+// Everything else is the library's business, but for two transforms: blocks of one colour are filled here,
+// and those of reduced pictures made by preprocess/reduced_idct.h.
 //
 // Warnings of the library are accepted, as Pillow accepts them; the end of the data before the end of the
 // image is not. setjmp is only called in functions that have nothing to destroy.
@@ -44,6 +45,7 @@ struct JpegReader {
   std::span<const std::byte> bytes;
   uint32_t max_scans = 0;
   Stop stop = Stop::kNone;
+  inverse_DCT_method_ptr whole_transform[MAX_COMPONENTS] = {};  // the library's
 
   explicit JpegReader(std::span<const std::byte> bytes, uint32_t max_scans)
       : bytes(bytes), max_scans(max_scans) {}
@@ -181,11 +183,44 @@ void TransformBlock(j_decompress_ptr, jpeg_component_info* component, JCOEFPTR c
   kTransform(coefficients, table != nullptr ? table->quantval : kNone, rows, column);
 }
 
-// In place of the library's reduced transforms, which take twice as long or more. After its start, since it
-// chooses them there.
-void UseReducedTransforms(jpeg_decompress_struct& state) {
+// Whether all frequencies of a block but the first are zero. The first one, which the library has just stored
+// by itself, is not loaded together with others: that would wait for the store.
+bool HasOneColour(const JCOEF* coefficients) {
+  if ((coefficients[1] | coefficients[DCTSIZE]) != 0) return false;
+  uint64_t any = 0, four;
+  for (int i = 1; i < DCTSIZE2; i += 4) {
+    std::memcpy(&four, coefficients + std::min(i, DCTSIZE2 - 4), sizeof(four));
+    any |= four;
+  }
+  return any == 0;
+}
+
+// The library's transform of a whole block, which it makes in full also where nothing varies.
+void TransformWholeBlock(j_decompress_ptr state, jpeg_component_info* component, JCOEFPTR coefficients,
+                         JSAMPARRAY rows, JDIMENSION column) {
+  // Of larger values, which only damage has, the library's ways keep different digits.
+  constexpr int32_t kMost = 16 * CENTERJSAMPLE;
+  const JQUANT_TBL* table = component->quant_table;
+  if (table != nullptr && HasOneColour(coefficients)) {
+    const int32_t first = coefficients[0] * int32_t{table->quantval[0]};
+    if (-kMost <= first && first <= kMost) {
+      const int32_t colour = std::clamp(((first + 4) >> 3) + CENTERJSAMPLE, 0, MAXJSAMPLE);
+      for (int y = 0; y < DCTSIZE; ++y) std::memset(rows[y] + column, colour, DCTSIZE);
+      return;
+    }
+  }
+  ReaderOf(state).whole_transform[component->component_index](state, component, coefficients, rows, column);
+}
+
+// In place of the library's transforms what is faster. After its start, since it chooses them there.
+void UseOwnTransforms(JpegReader& reader) {
+  jpeg_decompress_struct& state = reader.state;
   for (int c = 0; c < state.num_components; ++c) {
     const int side = BlockSide(state.comp_info[c]);
+    if (side == DCTSIZE) {
+      reader.whole_transform[c] = state.idct->inverse_DCT[c];
+      state.idct->inverse_DCT[c] = TransformWholeBlock;
+    }
     if (side == 4) state.idct->inverse_DCT[c] = TransformBlock<ReducedIdct4>;
     if (side == 2) state.idct->inverse_DCT[c] = TransformBlock<ReducedIdct2>;
   }
@@ -203,7 +238,7 @@ bool StartRows(JpegReader& reader, uint32_t reduction, YccShape* shape) {
   jpeg_calc_output_dimensions(&state);
   state.raw_data_out = HasPlainPlanes(state, shape) ? TRUE : FALSE;
   jpeg_start_decompress(&state);
-  if (reduction > 1) UseReducedTransforms(state);
+  UseOwnTransforms(reader);
   return true;
 }
 

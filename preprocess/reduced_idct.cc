@@ -26,6 +26,8 @@ int32_t Dequantised(int16_t coefficient, uint16_t quantity) {
   return static_cast<int16_t>(static_cast<uint16_t>(coefficient) * uint32_t{quantity});
 }
 uint8_t Clipped(int32_t value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
+// A block's colour where it has no frequency but the first.
+uint8_t ColourOf(int32_t first) { return Clipped((first + 8 * kCentre + 4) >> 3); }
 
 // Four values of one line from its four frequencies, of 16 bits each: sums fit 32 bits.
 void Transform(const int32_t in[4], int32_t round, int shift, int32_t out[4]) {
@@ -87,10 +89,27 @@ inline __m128i EvenThenOdd(__m128i words) {
   return _mm_shufflehi_epi16(_mm_shufflelo_epi16(words, kOrder), kOrder);
 }
 
+// Whether of the lowest 4x4 frequencies all but the first are zero. The first one, which the decoder has just
+// stored by itself, is not loaded together with others: that would wait for the store.
+inline bool HasOneColour(const int16_t* coefficients) {
+  if ((coefficients[1] | coefficients[kSide]) != 0) return false;
+  auto line = [coefficients](int from) {
+    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(coefficients + from));
+  };
+  const __m128i any = _mm_or_si128(_mm_or_si128(_mm_slli_epi64(line(1), 16), line(kSide)),
+                                   _mm_or_si128(line(2 * kSide), line(3 * kSide)));
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(any, _mm_setzero_si128())) == 0xffff;
+}
+
 }  // namespace
 
 void ReducedIdct4(const int16_t* coefficients, const uint16_t* quantities, uint8_t* const* rows,
                   size_t column) {
+  if (HasOneColour(coefficients)) {
+    const uint32_t row = ColourOf(Dequantised(coefficients[0], quantities[0])) * 0x01010101u;
+    for (int y = 0; y < 4; ++y) std::memcpy(rows[y] + column, &row, 4);
+    return;
+  }
   auto two_lines = [&](int v) {
     return _mm_mullo_epi16(LoadTwo(coefficients + kSide * v, coefficients + kSide * (v + 1)),
                            LoadTwo(quantities + kSide * v, quantities + kSide * (v + 1)));

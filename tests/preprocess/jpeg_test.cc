@@ -85,6 +85,46 @@ Bytes Encode(const Variant& variant, ImageSize size, Dice& dice) {
   return bytes;
 }
 
+// A grey picture of whole blocks: of each the first coefficient and one other, most often zero.
+struct PlainBlock {
+  int16_t first;
+  int16_t other;
+  size_t at;  // of the other one
+};
+Bytes EncodeBlocks(const std::vector<PlainBlock>& blocks, uint32_t across, uint16_t quantity) {
+  jpeg_compress_struct state;
+  jpeg_error_mgr errors;
+  state.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&state);
+  unsigned char* out = nullptr;
+  unsigned long out_size = 0;
+  jpeg_mem_dest(&state, &out, &out_size);
+  const auto down = static_cast<uint32_t>(blocks.size() / across);
+  state.image_width = DCTSIZE * across;
+  state.image_height = DCTSIZE * down;
+  state.input_components = 1;
+  state.in_color_space = JCS_GRAYSCALE;
+  jpeg_set_defaults(&state);
+  for (UINT16& value : state.quant_tbl_ptrs[0]->quantval) value = quantity;
+  const auto owner = reinterpret_cast<j_common_ptr>(&state);
+  jvirt_barray_ptr rows = state.mem->request_virt_barray(owner, JPOOL_IMAGE, TRUE, across, down, 1);
+  jpeg_write_coefficients(&state, &rows);
+  for (uint32_t y = 0; y < down; ++y) {
+    JBLOCKARRAY row = state.mem->access_virt_barray(owner, rows, y, 1, TRUE);
+    for (uint32_t x = 0; x < across; ++x) {
+      const PlainBlock& block = blocks[across * y + x];
+      row[0][x][block.at] = block.other;
+      row[0][x][0] = block.first;
+    }
+  }
+  jpeg_finish_compress(&state);
+  jpeg_destroy_compress(&state);
+  Bytes bytes(out_size);
+  std::memcpy(bytes.data(), out, out_size);
+  std::free(out);
+  return bytes;
+}
+
 // The library's own rows, all through it; false where it fails or the data ends.
 struct LibraryReader {
   jpeg_decompress_struct state{};
@@ -230,6 +270,26 @@ TEST(Jpeg, PlanesBecomeTheLibrarysRgb) {
         const auto index = static_cast<size_t>(&kind - kVariants);
         EXPECT_TRUE(size.width <= 4 || planes == (index < kPlainVariants));
       }
+    }
+  }
+}
+
+TEST(Jpeg, BlocksOfOneColourAndNearlyThatAreTheLibrarys) {
+  Dice dice(27);
+  for (const uint16_t quantity : {1, 2, 3, 8, 17, 99, 255}) {
+    std::vector<PlainBlock> blocks;
+    for (int16_t first = -1023; first <= 1023; ++first) blocks.push_back({first, 0, 1});
+    for (size_t at = 1; at < DCTSIZE2; ++at) {
+      for (int16_t other : {-1, 1, 2}) {
+        blocks.push_back({static_cast<int16_t>(dice.Roll(2047) - 1023), other, at});
+      }
+    }
+    constexpr uint32_t kAcross = 28;
+    while (blocks.size() % kAcross != 0) blocks.push_back({0, 0, 1});
+    const Bytes bytes = EncodeBlocks(blocks, kAcross, quantity);
+    for (uint32_t reduction : {1, 2, 4, 8}) {
+      SCOPED_TRACE(testing::Message() << quantity << " / " << reduction);
+      ASSERT_NO_FATAL_FAILURE(ExpectAsTheLibrary(bytes, reduction));
     }
   }
 }
