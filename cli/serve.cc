@@ -1,6 +1,5 @@
 #include <signal.h>
 
-#include <atomic>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/isolation.h"
+#include "core/annotated_mutex.h"
 #include "core/status.h"
 #include "server/event_log.h"
 #include "server/worker.h"
@@ -26,7 +26,8 @@ struct ServeArguments {
   bool verbose = false;
 };
 
-// SIGTERM and SIGINT wait for this thread alone; threads made later inherit the mask.
+// From here on SIGTERM and SIGINT wait until somebody takes them; threads and processes made later inherit
+// the mask, so that Ctrl-C does not end the decoders of work that is still to be finished.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -38,14 +39,42 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-// The second signal ends the process at once.
-void EndOnNextSignal(const sigset_t& signals) {
-  std::thread([signals] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    std::_Exit(kFailure);
-  }).detach();
-}
+// Takes the signals, on a thread of its own: while the worker starts, the first ends the process; once it
+// serves, the first is what Wait returns, and the second ends the process.
+class Signals {
+ public:
+  explicit Signals(const sigset_t& signals) {
+    std::thread([signals, state = state_] {
+      for (;;) {
+        int number = 0;
+        sigwait(&signals, &number);
+        MutexLock lock(state->mutex);
+        if (!state->serving || state->taken != 0) std::_Exit(kFailure);
+        state->taken = number;
+        state->changed.NotifyAll();
+      }
+    }).detach();
+  }
+
+  void BeginServing() {
+    MutexLock lock(state_->mutex);
+    state_->serving = true;
+  }
+  int Wait() {
+    MutexLock lock(state_->mutex);
+    while (state_->taken == 0) state_->changed.Wait(state_->mutex);
+    return state_->taken;
+  }
+
+ private:
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    bool serving ABSL_GUARDED_BY(mutex) = false;
+    int taken ABSL_GUARDED_BY(mutex) = 0;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();  // the thread never ends
+};
 
 std::string AddressLine(const Worker& worker) {
   std::string line = R"({"address":)";
@@ -62,22 +91,22 @@ std::string AddressLine(const Worker& worker) {
 }
 
 absl::Status Serve(const ServeArguments& arguments) {
-  const sigset_t signals = BlockSignals();
   if (arguments.verbose) SetLogLevel(LogLevel::kDebug);
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  const sigset_t blocked = BlockSignals();
+  // Before there are threads: decoder processes are forked.
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(arguments.isolation, job));
+  Signals signals(blocked);
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
   Isolate(*stream, std::move(decoders));
   WorkerOptions options = arguments.options;
   options.session_idle = absl::Seconds(arguments.idle_seconds);
   options.fault_unit_delay = absl::Milliseconds(arguments.fault_unit_delay_ms);
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Worker::Start(options, std::move(stream)));
+  signals.BeginServing();  // before anybody can know that it does
   std::cout << AddressLine(*worker) << std::endl;
 
-  int signal = 0;
-  sigwait(&signals, &signal);
-  EndOnNextSignal(signals);
-  LogEvent(LogLevel::kInfo, "signal", {{"number", signal}});
+  LogEvent(LogLevel::kInfo, "signal", {{"number", signals.Wait()}});
   if (!worker->Drain(absl::Seconds(arguments.drain_seconds))) {
     LogEvent(LogLevel::kWarning, "drain_timeout", {{"seconds", arguments.drain_seconds}});
   }
@@ -120,6 +149,7 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       ->capture_default_str();
   command
       .add_option("--drain-timeout", arguments.drain_seconds, "Seconds that SIGTERM waits for accepted work")
+      ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   command.add_flag("--verbose", arguments.verbose, "Log debug events, too");
   const std::string faults = "For tests";

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "core/steady_time.h"
 
 namespace evenkeel {
 namespace {
@@ -27,21 +27,20 @@ StepPlanner::StepPlanner(Source source, Options options, Metrics* metrics)
   for (uint32_t i = 0; i < std::max(1u, options_.num_threads); ++i) threads_.emplace_back([this] { Run(); });
 }
 
-StepPlanner::~StepPlanner() {
+void StepPlanner::Stop() {
   std::map<uint64_t, std::vector<Ready>> abandoned;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
-    work_.NotifyAll();
-  }
-  for (std::thread& thread : threads_) thread.join();
-  {
-    MutexLock lock(mutex_);
     abandoned.swap(waiting_);
+    num_waiting_ = 0;
+    work_.NotifyAll();
   }
   for (auto& [step, callbacks] : abandoned) {
     for (Ready& ready : callbacks) ready(absl::CancelledError("the planner is stopping"));
   }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void StepPlanner::Get(uint64_t step, Ready ready) {
@@ -106,12 +105,12 @@ void StepPlanner::Run() {
       if (stopping_) return;
       step = TakeNext();
     }
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     absl::StatusOr<StepPlan> computed = source_(step);
     absl::StatusOr<PlanPtr> plan =
         computed.ok() ? absl::StatusOr<PlanPtr>(std::make_shared<const StepPlan>(*std::move(computed)))
                       : computed.status();
-    if (plan.ok()) ReportNew(**plan, absl::Now() - begin);
+    if (plan.ok()) ReportNew(**plan, SteadyNow() - begin);
     std::vector<Ready> callbacks;
     {
       MutexLock lock(mutex_);

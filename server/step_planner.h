@@ -43,8 +43,12 @@ class StepPlanner {
 
   // `metrics` may be null.
   StepPlanner(Source source, Options options, Metrics* metrics);
-  // Waiting callbacks get Cancelled.
-  ~StepPlanner();
+  // As Stop.
+  ~StepPlanner() { Stop(); }
+
+  // Hands Cancelled to all who wait, at once, and to all who ask from then on; then waits for the plan that
+  // is being computed.
+  void Stop();
 
   // Calls `ready` once. ResourceExhausted: too many wait; Cancelled: the planner ends; else the source's
   // errors.

@@ -8,10 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/cpu.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "server/event_log.h"
 #include "server/metrics.h"
 #include "server/part_builder.h"
@@ -25,6 +27,11 @@ namespace {
 
 constexpr absl::Duration kHousekeeping = absl::Seconds(1);
 constexpr absl::Duration kShutdown = absl::Seconds(2);
+// Of what the options may ask for: far above what is of use.
+constexpr uint32_t kMostThreads = 4096;
+constexpr uint64_t kMostBytes = 1ull << 50;
+constexpr uint32_t kMostStepsAhead = 256;
+constexpr absl::Duration kLongestIdle = absl::Hours(24);
 
 PartPool::Options PoolOptions(const WorkerOptions& options, const Stream& stream) {
   PartPool::Options pool{.budget_bytes = options.memory_bytes,
@@ -36,6 +43,37 @@ PartPool::Options PoolOptions(const WorkerOptions& options, const Stream& stream
   pool.num_threads =
       options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   return pool;
+}
+
+// What would not fail but do something else: a port taken modulo 65,536, a number of steps or bytes that was
+// meant to be negative, a time that never ends.
+absl::Status CheckOptions(const WorkerOptions& options) {
+  const auto refuse = [](const auto&... why) { return absl::InvalidArgumentError(absl::StrCat(why...)); };
+  if (!absl::StartsWith(options.listen, "unix:")) {
+    const size_t colon = options.listen.rfind(':');
+    uint32_t port = 0;
+    if (colon == std::string::npos || !absl::SimpleAtoi(options.listen.substr(colon + 1), &port) ||
+        port > 65535) {
+      return refuse("--listen '", options.listen, "' is not host:port, with a port from 0 to 65535");
+    }
+  }
+  if (options.threads > kMostThreads) {
+    return refuse("--threads must be at most ", kMostThreads, ", is ", options.threads);
+  }
+  if (options.memory_bytes > kMostBytes) {
+    return refuse("--memory must be at most 1 PiB, is ", options.memory_bytes, " bytes");
+  }
+  if (options.plan_bytes > kMostBytes) {
+    return refuse("--plan-memory must be at most 1 PiB, is ", options.plan_bytes, " bytes");
+  }
+  if (options.steps_ahead > kMostStepsAhead) {
+    return refuse("--steps-ahead must be at most ", kMostStepsAhead, ", is ", options.steps_ahead);
+  }
+  if (!(options.session_idle >= absl::Seconds(1) && options.session_idle <= kLongestIdle)) {
+    return refuse("--session-idle must be from 1 s to ", absl::FormatDuration(kLongestIdle), ", is ",
+                  absl::FormatDuration(options.session_idle));
+  }
+  return absl::OkStatus();
 }
 
 // "host:port" with the port that was really taken.
@@ -100,13 +138,13 @@ class ServingWorker : public Worker {
   const Stream& stream() const override { return *stream_; }
 
   bool Drain(absl::Duration timeout) override {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = SteadyNow() + timeout;
     LogEvent(LogLevel::kInfo, "draining", {{"open_requests", uint64_t{service_->open_calls()}}});
     if (auto* health = server_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
     metrics_.SetDraining(true);
     service_->SetDraining();
     const bool made = pool_.Drain(timeout);
-    const bool sent = service_->WaitForCalls(std::max(absl::ZeroDuration(), deadline - absl::Now()));
+    const bool sent = service_->WaitForCalls(std::max(absl::ZeroDuration(), deadline - SteadyNow()));
     LogEvent(LogLevel::kInfo, "drained", {{"complete", made && sent}});
     return made && sent;
   }
@@ -123,11 +161,11 @@ class ServingWorker : public Worker {
       }
       housekeeping_.join();
     }
+    planner_->Stop();  // calls that wait for plans would hold up the server's end
     if (grpc_source_ != nullptr) grpc_source_->Stop();
     if (server_ != nullptr)
       server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
     server_.reset();
-    planner_.reset();
     pool_.Stop();
     if (stream_->isolated != nullptr) stream_->isolated->decoders().CountInto(nullptr);
     sessions_.CloseAll();
@@ -225,8 +263,8 @@ class ServingWorker : public Worker {
   void KeepHouse() {
     MutexLock lock(mutex_);
     for (;;) {
-      const absl::Time due = absl::Now() + kHousekeeping;
-      while (!stopping_ && absl::Now() < due) wake_.WaitFor(mutex_, due - absl::Now());
+      const absl::Time due = SteadyNow() + kHousekeeping;
+      while (!stopping_ && SteadyNow() < due) wake_.WaitFor(mutex_, due - SteadyNow());
       if (stopping_) return;
       service_->Tick();
       if (const size_t ended = sessions_.Sweep(); ended > 0) {
@@ -243,7 +281,7 @@ class ServingWorker : public Worker {
   const std::unique_ptr<Stream> stream_;
   Metrics metrics_;
   PartBuilder builder_;
-  std::unique_ptr<StepPlanner> planner_;
+  const std::unique_ptr<StepPlanner> planner_;
   PartPool pool_;
   SessionTable sessions_;
   std::unique_ptr<transport::Source> ucx_source_;
@@ -264,6 +302,7 @@ class ServingWorker : public Worker {
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& options,
                                                       std::unique_ptr<Stream> stream) {
+  EVENKEEL_RETURN_IF_ERROR(CheckOptions(options));
   auto worker = std::make_unique<ServingWorker>(options, std::move(stream));
   EVENKEEL_RETURN_IF_ERROR(worker->Begin());
   return worker;

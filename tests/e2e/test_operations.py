@@ -4,6 +4,8 @@ import json
 import os
 import random
 import re
+import signal
+import subprocess
 import time
 
 import pytest
@@ -63,6 +65,29 @@ def test_an_idle_worker_drains_at_once(mixed):
     begin = time.monotonic()
     assert worker.terminate() == 0
     assert time.monotonic() - begin < 20
+
+
+def test_a_signal_ends_a_worker_that_has_not_started_yet(tmp_path):
+    """What it waits for, here a job file that never comes, must not make it wait for its supervisor's SIGKILL."""
+    job = tmp_path / "job.yaml"
+    os.mkfifo(job)
+
+    def open_once_it_is_read():
+        assert process.poll() is None
+        try:
+            return os.open(job, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+
+    with subprocess.Popen([harness.binary(), "serve", "--job", job], stdout=subprocess.PIPE) as process:
+        held = wait_until(open_once_it_is_read)
+        try:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) != 0
+        finally:
+            process.kill()
+            os.close(held)
+        assert process.stdout.read() == b""
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +255,7 @@ def test_every_command_line_of_the_documents_can_be_typed():
                                        ["fetch", "--endpoints", "localhost:1", "--steps", 1, "--ranks", "3-1"],
                                        ["fetch", "--endpoints", "localhost:1", "--steps", 1, "--ranks", "0-3,2"],
                                        ["index", "--job", "missing.yaml"],
+                                       ["fetch", "--endpoints", "localhost:1", "--steps", 1, "--ranks", "0-4096"],
                                        ["preprocess", "--processor", "missing", "--out", "x", "missing.jpg"]])
 def test_bad_arguments_and_missing_files_exit_with_2(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -76,6 +76,25 @@ TEST(StepPlanner, ComputesAPlanOnceForAllWhoAskAtOnce) {
   EXPECT_EQ(source.order().size(), 1);
 }
 
+TEST(StepPlanner, StopAnswersThoseWhoWaitBeforeThePlanInHandIsDone) {
+  Source source;
+  source.Hold();
+  StepPlanner planner(source.function(), {.steps_ahead = 0, .num_threads = 1}, nullptr);
+  std::atomic<int> cancelled{0};
+  const auto count = [&](const absl::StatusOr<StepPlanner::PlanPtr>& plan) {
+    cancelled += absl::IsCancelled(plan.status());
+    // Only now, when all have had their answer, does the plan in hand go on: Stop must not wait for it first.
+    if (cancelled == 3) source.LetGo();
+  };
+  for (uint64_t step : {5, 6, 6}) planner.Get(step, count);
+  source.WaitForCalls(1);
+  planner.Stop();
+  EXPECT_EQ(cancelled, 3);
+  EXPECT_EQ(source.order(), std::vector<uint64_t>({5}));
+  planner.Get(7, count);
+  EXPECT_EQ(cancelled, 4);
+}
+
 TEST(StepPlanner, ForgetsThePlanUsedLongestAgoWhenItsMemoryIsFull) {
   Source source;
   const uint64_t one = StepPlanBytes(PlanOfSize(0));

@@ -217,5 +217,21 @@ TEST(Worker, RefusesOptionsThatMakeNoSense) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Worker, RefusesNumbersThatWouldBecomeOthers) {
+  const auto refused = [](const WorkerOptions& options, const char* names) {
+    const absl::Status status = Worker::Start(options, SmallStream()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(names));
+  };
+  refused({.listen = "127.0.0.1:99999"}, "--listen '127.0.0.1:99999'");
+  refused({.listen = "127.0.0.1"}, "--listen");
+  refused({.threads = 100'000'000}, "--threads");
+  refused({.memory_bytes = static_cast<uint64_t>(-1)}, "--memory");
+  refused({.plan_bytes = static_cast<uint64_t>(-1)}, "--plan-memory");
+  refused({.steps_ahead = 4'000'000'000}, "--steps-ahead");
+  refused({.session_idle = absl::Seconds(-5)}, "--session-idle");
+  refused({.session_idle = absl::InfiniteDuration()}, "--session-idle");
+}
+
 }  // namespace
 }  // namespace evenkeel
