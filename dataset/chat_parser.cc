@@ -1,5 +1,6 @@
 // The JSON forms of a sample: Hugging Face chat `messages` and LLaVA `conversations`.
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -45,6 +46,19 @@ absl::Status Wrong(absl::string_view where, absl::string_view what) {
 }
 absl::Status Wrong(const Place& place, absl::string_view what) { return Wrong(place.Text(), what); }
 
+// Of what templates write into the text, beside a turn's content: what would be left out without a word.
+absl::Status RefuseWritten(const JsonValue& value, std::initializer_list<std::string_view> keys,
+                           const std::string& where) {
+  for (std::string_view key : keys) {
+    const JsonValue* said = value.Find(key);
+    if (said == nullptr || said->is_null() || (said->text.empty() && said->values().empty())) continue;
+    return Wrong(where, absl::StrCat("'", std::string(key),
+                                     "' is not rendered; write what the model's template makes of it into "
+                                     "'content', or leave it out"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 class TextParser::ChatParser {
@@ -59,6 +73,7 @@ class TextParser::ChatParser {
     if (messages == nullptr && conversations == nullptr) {
       return absl::NotFoundError("JSON with neither 'messages' nor 'conversations'");
     }
+    EVENKEEL_RETURN_IF_ERROR(RefuseWritten(root, {"tools"}, "the chat"));
     for (size_t i = 0; i < kMedia.size(); ++i)
       EVENKEEL_RETURN_IF_ERROR(ReadField(root, kMedia[i], fields_[i]));
     const JsonValue& turns = messages != nullptr ? *messages : *conversations;
@@ -203,6 +218,8 @@ class TextParser::ChatParser {
 
   absl::Status ReadMessage(const JsonValue& message, const Place& where) {
     EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(message, "role", where));
+    EVENKEEL_RETURN_IF_ERROR(
+        RefuseWritten(message, {"tool_calls", "function_call", "reasoning_content"}, where.Text()));
     const JsonValue* content = message.Find("content");
     if (content == nullptr) return Wrong(where, "no 'content'");
     Turn& turn = into_.AddTurn(role);
@@ -223,7 +240,8 @@ class TextParser::ChatParser {
     if (type->text == "text") {
       const JsonValue* text = part.Find("text");
       if (text == nullptr || !text->is_string()) return Wrong(where, "no 'text'");
-      AddText(text->text, turn);
+      // An empty one, too: templates may write something behind every part.
+      turn.spans.push_back({Medium::kText, text->text, 0});
       return absl::OkStatus();
     }
     for (size_t i = 0; i < kMedia.size(); ++i) {

@@ -234,6 +234,38 @@ TEST(ParseChat, SaysWhatIsWrong) {
             absl::ResourceExhaustedError("11 bytes of text; limits.max_text_bytes is 10"));
 }
 
+// Templates write these into the text, so that a chat without them would be another one.
+TEST(ParseChat, RefusesWhatItWouldLeaveOutOfTheText) {
+  const std::string advice =
+      "' is not rendered; write what the model's template makes of it into 'content', or leave it out";
+  auto message = [](const std::string& member) {
+    return R"({"messages":[{"role":"assistant","content":"",)" + member + "}]}";
+  };
+  for (const char* key : {"tool_calls", "function_call", "reasoning_content"}) {
+    const std::string quoted = std::string("\"") + key + "\":";
+    for (const char* value : {"[{\"name\":\"f\"}]", "{\"name\":\"f\"}", "\"because\""}) {
+      EXPECT_EQ(Parse(message(quoted + value), {}), std::string("messages[0]: '") + key + advice);
+    }
+    for (const char* nothing : {"null", "[]", "{}", "\"\""}) {
+      EXPECT_EQ(Parse(message(quoted + nothing), {}), "assistant[] |");
+    }
+  }
+  EXPECT_EQ(Parse(R"({"tools":[{"type":"function"}],"messages":[{"role":"user","content":"x"}]})", {}),
+            "the chat: 'tools" + advice);
+  EXPECT_EQ(Parse(R"({"tools":[],"messages":[{"role":"user","content":"x"}]})", {}), "user[x] |");
+}
+
+// Some templates write a space behind every part.
+TEST(ParseChat, KeepsPartsOfEmptyText) {
+  Limits limits;
+  TextParser parser;
+  auto parsed = parser.ParseChat(
+      R"({"messages":[{"role":"user","content":[{"type":"text","text":""},{"type":"text","text":"a"}]}]})",
+      limits);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ((*parsed)->conversation.turns[0].spans.size(), 2u);
+}
+
 TEST(ParseChat, EndsOnEveryMutation) {
   const std::string json =
       R"({"image":["b.jpg"],"messages":[{"role":"user","content":[{"type":"image","image":"0.jpg"},
