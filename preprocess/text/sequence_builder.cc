@@ -101,7 +101,12 @@ class TextRun {
       for (uint32_t id : encoded.ids) out.Add(id, ends_[0].trained);
     } else {
       EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrustedWithEnds(text_));
-      for (size_t i = 0; i < encoded.ids.size(); ++i) out.Add(encoded.ids[i], TrainedAt(encoded.ends[i]));
+      uint64_t begin = 0;
+      for (size_t i = 0; i < encoded.ids.size(); ++i) {
+        const uint64_t end = encoded.ends[i];
+        out.Add(encoded.ids[i], TouchesTrained(begin, end));
+        begin = end;
+      }
     }
     Clear();
     return absl::OkStatus();
@@ -112,11 +117,14 @@ class TextRun {
     uint64_t end = 0;
     bool trained = false;
   };
-  // A token belongs to the stretch in which it ends.
-  bool TrainedAt(uint64_t token_end) const {
-    auto it = std::lower_bound(ends_.begin(), ends_.end(), token_end,
-                               [](const End& stretch, uint64_t end) { return stretch.end < end; });
-    return it != ends_.end() && it->trained;
+  // Whether a token has a byte in a trained stretch, as the masks of apply_chat_template count it. Several
+  // tokens of one character all end with it, and are where it is.
+  bool TouchesTrained(uint64_t begin, uint64_t end) const {
+    begin = std::min(begin, end == 0 ? 0 : end - 1);
+    auto it = std::upper_bound(ends_.begin(), ends_.end(), begin,
+                               [](uint64_t byte, const End& stretch) { return byte < stretch.end; });
+    // Neighbours differ, so that of two stretches that a token lies in one is trained.
+    return it != ends_.end() && (it->trained || it->end < end);
   }
 
   std::string text_;

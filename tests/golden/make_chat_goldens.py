@@ -74,6 +74,8 @@ def chats(kind):
     yield [("user", [text("First "), item, text("then"), item, text("?")]), ("assistant", [text("Größe 船 😀.")])]
     yield [("user", [text("\n\n  spaces \t")]), ("assistant", [text("\u3000 kept or not\n\n")])]
     yield [("assistant", [text("I speak first.")]), ("user", [text("?")]), ("assistant", [text("  ")])]
+    yield [("user", [text(""), item, text("Of"), text("")]), ("assistant", [text(""), text("No one.")]),
+           ("user", [text("Users?")]), ("assistant", [text("")])]
 
 
 def joined(content):
@@ -115,8 +117,8 @@ def cases(style, templates):
             rendered = expand(rendered, placeholder, begin, end, rows)
         encoding = tokenizer.encode(rendered, add_special_tokens=style == "llava")
         ranges = [match.span(1) for match in re.finditer(pattern, rendered, re.S)]
-        trained = [number not in untrained and any(first < last_of_token <= last for first, last in ranges)
-                   for number, (_, last_of_token) in zip(encoding.ids, encoding.offsets)]
+        trained = [number not in untrained and any(begin_of < last and first < end_of for first, last in ranges)
+                   for number, (begin_of, end_of) in zip(encoding.ids, encoding.offsets)]
         yield {"style": style, "tokenizer": folder, "added": added, "rendered": rendered,
                "turns": [{"role": role, "content": [part["text"] if part["type"] == "text" else {"medium": part["type"]}
                                                      for part in content]} for role, content in turns],

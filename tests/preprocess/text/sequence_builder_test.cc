@@ -115,11 +115,23 @@ TEST(SequenceBuilder, PlainStyleTrainsTheAssistantOnly) {
   ASSERT_TRUE(sequence.ok());
   EXPECT_EQ(sequence->input_ids, *builder->tokenizer().Encode("Question 1?\n\nAnswer<|endoftext|>"));
   EXPECT_EQ(sequence->labels.back(), builder->pad_token());
-  // The tokens that end inside the answer; a token across the border ends there.
+  // A token across the border is the answer's, too.
   absl::StatusOr<EncodedText> text = builder->tokenizer().EncodeUntrustedWithEnds("Question 1?\n\nAnswer");
   for (size_t i = 0; i < text->ids.size(); ++i) {
     EXPECT_EQ(sequence->labels[i], text->ends[i] > 12 ? int64_t{text->ids[i]} : -100) << i;
   }
+  // At its end, too.
+  Conversation followed = Chat({}, {Text("Answer\n")});
+  followed.turns.push_back({Role::kUser, {Text("\nQuestion 2?")}});
+  sequence = BuildWith(*builder, followed, {}, {});
+  ASSERT_TRUE(sequence.ok());
+  text = builder->tokenizer().EncodeUntrustedWithEnds("Answer\n\nQuestion 2?");
+  bool across = false;
+  for (size_t i = 1; i < text->ids.size(); ++i) {
+    across |= text->ends[i - 1] < 7 && text->ends[i] > 7;
+    EXPECT_EQ(sequence->labels[i], text->ends[i - 1] < 7 ? int64_t{text->ids[i]} : -100) << i;
+  }
+  EXPECT_TRUE(across) << "no token across the border";
   Conversation asked = Chat({}, {Text("Answer")});
   std::swap(asked.turns[0], asked.turns[1]);  // ends with the user: the end is not the model's
   EXPECT_EQ(BuildWith(*builder, asked, {}, {})->labels.back(), -100);
