@@ -54,6 +54,10 @@ std::vector<float> PixelSettings::Table() const {
   return table;
 }
 
+bool PixelSettings::SameValues(const PixelSettings& other) const {
+  return rescale == other.rescale && mean == other.mean && std == other.std && filter == other.filter;
+}
+
 void PixelSettings::AddTo(CanonicalText& text) const {
   evenkeel::AddTo(text, picture);
   AddValuesTo(text);

@@ -32,6 +32,7 @@ struct PixelSettings {
   // The final value of every byte, [3 * 256], rounded as the chosen resampler's path rounds: PIL scales, then
   // normalises; torchvision folds the scale into mean and deviation.
   std::vector<float> Table() const;
+  bool SameValues(const PixelSettings& other) const;  // so that AddValuesTo() writes the same
   void AddTo(CanonicalText& text) const;
   void AddValuesTo(CanonicalText& text) const;  // all but the picture's options
 };

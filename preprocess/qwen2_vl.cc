@@ -71,9 +71,9 @@ absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint3
 // processor alone.
 absl::StatusOr<QwenVideoFile> ReadVideoFile(const QwenVision& vision, const FamilySource& source) {
   absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(source.folder);
-  if (absl::IsNotFound(config.status())) return QwenVideoFile{};
+  if (absl::IsNotFound(config.status())) return QwenVideoFile{.pixels = vision.pixels};
   if (!config.ok()) return config.status();
-  return ReadQwenVideoFile(*config, vision, source.spec, /*pixel_keys=*/true);
+  return ReadQwenVideoFile(*config, vision, source.spec, kQwen2VlVideo);
 }
 
 // Positions that a second of video spans: Qwen2.5-VL's config.json says; 2 where there is none, as in every
@@ -124,6 +124,7 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
       FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadVideoFile(vision, source));
   QwenVideo& video = vision.video.emplace();
+  video.pixels = file.pixels;
   const bool own_rule = rule == FrameRule::kQwen2VlProcessor;  // else qwen-vl-utils runs before the processor
   const ProcessorSpec usual;
   video.frames = FramesOf(rule, spec, own_rule ? file : QwenVideoFile{}, vision.shape.frames);

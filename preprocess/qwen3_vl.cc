@@ -18,8 +18,7 @@ absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision,
   const ProcessorSpec usual;
   config.Pin("do_sample_frames", true);
   config.Inert({"max_duration", "max_image_size"});
-  EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file,
-                            ReadQwenVideoFile(config, vision, spec, /*pixel_keys=*/false));
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(config, vision, spec, kQwen3VlVideo));
   Qwen3VideoSize size{.temporal_factor = vision.shape.frames, .factor = vision.factor()};
   size.min_pixels = file.min_pixels != 0 ? file.min_pixels : 128 * 32 * 32;
   size.max_pixels = file.max_pixels != 0 ? file.max_pixels : 32 * 32 * 768;
@@ -34,6 +33,7 @@ absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision,
   EVENKEEL_ASSIGN_OR_RETURN(FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen3VlProcessor,
                                                         FrameRule::kQwen3VlProcessor));
   QwenVideo video;
+  video.pixels = file.pixels;
   video.frames = FramesOf(rule, spec, file, vision.shape.frames);
   video.upright = spec.apply_video_rotation;
   video.timed = true;

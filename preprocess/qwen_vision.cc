@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -74,21 +75,22 @@ class ImagesAndVideo final : public MediaFamily {
   const QwenVision settings_;
   const Limits limits_;
   const std::vector<float> table_;
+  std::vector<float> video_table_;
   std::vector<FieldSpec> image_fields_;
   std::vector<FieldSpec> video_fields_;
 };
 
 ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
     : settings_(std::move(settings)), limits_(limits), table_(settings_.pixels.Table()) {
-  auto pixels = [&](std::string_view name, Medium medium) {
-    return PixelField(name, settings_.pixels, settings_.shape.frames, settings_.shape.patch,
-                      frames_on_wire(medium));
+  auto pixels = [&](std::string_view name, Medium medium, const PixelSettings& values) {
+    return PixelField(name, values, settings_.shape.frames, settings_.shape.patch, frames_on_wire(medium));
   };
   FieldSpec grid{"image_grid_thw", DType::kI64, false, {3}, nullptr};
-  image_fields_ = {pixels("pixel_values", Medium::kImage), grid};
+  image_fields_ = {pixels("pixel_values", Medium::kImage, settings_.pixels), grid};
   if (!settings_.video) return;
+  video_table_ = settings_.video->pixels.Table();
   grid.name = "video_grid_thw";
-  video_fields_ = {pixels("pixel_values_videos", Medium::kVideo), grid};
+  video_fields_ = {pixels("pixel_values_videos", Medium::kVideo, settings_.video->pixels), grid};
   if (!settings_.video->timed) {
     video_fields_.push_back(FieldSpec{settings_.video->seconds_field, DType::kF32, false, {}, nullptr});
   }
@@ -200,13 +202,14 @@ absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const Item
   const uint32_t group_frames = settings_.shape.frames;
   const size_t group_bytes = pixels.size() / shape.grid.t;
   const ImageSize native = FrameSize(request.facts);
+  const PixelSettings& values = settings_.video->pixels;
   auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
     const auto in_group = static_cast<uint32_t>(position % group_frames);
     const bool last = position + 1 == shape.num_frames;  // fills its group
-    PatchWriter writer(settings_.shape, shape.size.width, settings_.pixels.wire, group_frames,
-                       {in_group, last ? group_frames - in_group : 1}, table_,
+    PatchWriter writer(settings_.shape, shape.size.width, values.wire, group_frames,
+                       {in_group, last ? group_frames - in_group : 1}, video_table_,
                        pixels.subspan(group_bytes * (position / group_frames), group_bytes));
-    Resize(settings_.pixels.picture.resampler, settings_.pixels.filter, rgb, native, shape.size, writer);
+    Resize(values.picture.resampler, values.filter, rgb, native, shape.size, writer);
     return absl::OkStatus();
   };
   uint64_t repeated = 0;
@@ -246,6 +249,10 @@ void ImagesAndVideo::AddTo(CanonicalText& text) const {
   settings_.pixels.AddValuesTo(text);
   text.Add("video.supported", uint64_t{settings_.video.has_value()});
   if (settings_.video) settings_.video->add_to(text);
+  if (settings_.video && !settings_.video->pixels.SameValues(settings_.pixels)) {
+    text.Add("video.pixels", std::string_view("own"));
+    settings_.video->pixels.AddValuesTo(text);
+  }
   if (settings_.video && settings_.video->upright) text.Add("video.rotation", std::string_view("apply"));
 }
 
@@ -299,12 +306,21 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
 }
 
 absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVision& vision,
-                                                const ProcessorSpec& spec, bool pixel_keys) {
-  EVENKEEL_ASSIGN_OR_RETURN(PixelSettings pixels,
-                            ReadPixelSettings(config, spec, vision.pixels.mean, vision.pixels.std));
-  config.Pin("patch_size", double(vision.shape.patch));
-  config.Pin("temporal_patch_size", double(vision.shape.frames));
-  config.Pin("merge_size", double(vision.shape.merge));
+                                                const ProcessorSpec& spec, const QwenVideoClass& usual) {
+  QwenVideoFile file;
+  EVENKEEL_ASSIGN_OR_RETURN(file.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std));
+  absl::Status patches;
+  constexpr uint32_t kUsualFrames = 2, kUsualMerge = 2;
+  for (const auto& [key, of_images, of_class] : {std::tuple("patch_size", vision.shape.patch, usual.patch),
+                                                 {"temporal_patch_size", vision.shape.frames, kUsualFrames},
+                                                 {"merge_size", vision.shape.merge, kUsualMerge}}) {
+    const bool said = config.Has(key);
+    config.Pin(key, double(of_images));
+    if (said || of_images == of_class || !patches.ok()) continue;
+    patches = config.Error(
+        key, absl::StrCat("is missing, so that videos have ", of_class, "; the image processor's is ",
+                          of_images, ", and only the same for both is implemented"));
+  }
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
   // num_frames: refused below. do_sample_frames: the job's frame_rule says it, unless the family pins it.
@@ -312,10 +328,9 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
                 "do_sample_frames"});
   constexpr uint64_t kMostPixels = 1ull << 40;
   constexpr uint32_t kMostFrames = 1 << 20;
-  QwenVideoFile file;
   file.min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
   file.max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
-  if (pixel_keys) {
+  if (usual.pixel_keys) {
     file.min_pixels = config.Uint("min_pixels", file.min_pixels, 1, kMostPixels);
     file.max_pixels = config.Uint("max_pixels", file.max_pixels, 1, kMostPixels);
   } else {
@@ -326,8 +341,9 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   file.fps = config.Real("fps", 0);
   file.cap_pixels_per_frame = config.Flag("cap_pixels_per_frame", false);
   file.max_video_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 0, 1, 1 << 24));
-  const absl::Status size = CheckSize(config, pixel_keys);
+  const absl::Status size = CheckSize(config, usual.pixel_keys);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(patches);
   EVENKEEL_RETURN_IF_ERROR(size);
   if (config.Has("fps") && !(file.fps > 0)) return config.Error("fps", "is not positive");
   if (config.Has("num_frames")) {
@@ -336,13 +352,6 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   if (file.min_pixels != 0 && file.max_pixels != 0 && file.min_pixels > file.max_pixels) {
     return config.Error("size", absl::StrCat("has a least size of ", file.min_pixels,
                                              " pixels, above the most, ", file.max_pixels));
-  }
-  const PixelSettings& image = vision.pixels;
-  for (const auto& [key, same] : {std::pair("image_mean", pixels.mean == image.mean),
-                                  {"image_std", pixels.std == image.std},
-                                  {"rescale_factor", pixels.rescale == image.rescale},
-                                  {"resample", pixels.filter == image.filter}}) {
-    if (!same) return config.Error(key, "differs from the image processor's, which is not implemented");
   }
   return file;
 }

@@ -4,6 +4,7 @@
 // Thread safety: as MediaFamily.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 namespace evenkeel {
 
 struct QwenVideo {
+  PixelSettings pixels;  // of frames: resampling and normalisation
   FrameChoice frames;
   // The size that frames of `native` pixels become where so many are chosen. InvalidArgument: they are
   // refused.
@@ -52,8 +54,20 @@ struct QwenVision {
 // The image processor's keys. The class's own defaults where they are missing.
 absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec);
 
+// What transformers' class of a video processor takes where its file says nothing, and whether min_pixels and
+// max_pixels stand above size there, or mean nothing.
+struct QwenVideoClass {
+  uint32_t patch = 0;
+  std::array<double, 3> mean{};
+  std::array<double, 3> std{};
+  bool pixel_keys = false;
+};
+inline constexpr QwenVideoClass kQwen2VlVideo = {14, kClipMean, kClipStd, /*pixel_keys=*/true};
+inline constexpr QwenVideoClass kQwen3VlVideo = {16, kHalves, kHalves, /*pixel_keys=*/false};
+
 // What a video processor's file says of frames; 0: nothing.
 struct QwenVideoFile {
+  PixelSettings pixels;
   uint64_t min_pixels = 0;
   uint64_t max_pixels = 0;
   double fps = 0;
@@ -63,11 +77,11 @@ struct QwenVideoFile {
   uint32_t max_video_tokens = 0;
 };
 
-// The video processor's keys, which are the image processor's and some of its own. What a still and a frame
-// share must be the same in both, since there is one field of positions and one encoder: InvalidArgument.
-// `pixel_keys`: whether min_pixels and max_pixels stand above size, or mean nothing.
+// The video processor's keys, which are the image processor's and some of its own; `usual` where they are
+// missing. Patches must be the same in both, since there is one field of positions and one encoder:
+// InvalidArgument.
 absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVision& vision,
-                                                const ProcessorSpec& spec, bool pixel_keys);
+                                                const ProcessorSpec& spec, const QwenVideoClass& usual);
 
 // What decides: the job, unless it says what every job says; else the checkpoint, unless it says nothing.
 template <typename T>

@@ -126,10 +126,14 @@ VIDEO_FILES = {
     "qwen2-vl": (Qwen2VLVideoProcessor, [
         {}, {"size": {"shortest_edge": 784, "longest_edge": 3136}, "fps": 4.0, "min_frames": 8, "max_frames": 10},
         {"min_pixels": 6272, "max_pixels": 12544},
-        {"size": {"shortest_edge": 784, "longest_edge": 150528}, "cap_pixels_per_frame": True, "max_video_tokens": 20}]),
+        {"size": {"shortest_edge": 784, "longest_edge": 150528}, "cap_pixels_per_frame": True, "max_video_tokens": 20},
+        {"min_pixels": 6272, "max_pixels": 12544, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.125],
+         "resample": 2}]),
     "qwen3-vl": (Qwen3VLVideoProcessor, [
         {}, {"size": {"shortest_edge": 4096, "longest_edge": 40960}, "fps": 5, "min_frames": 6, "max_frames": 9},
-        {"size": {"shortest_edge": 4096, "longest_edge": 1048576}, "cap_pixels_per_frame": True, "max_video_tokens": 3}]),
+        {"size": {"shortest_edge": 4096, "longest_edge": 1048576}, "cap_pixels_per_frame": True, "max_video_tokens": 3},
+        {"size": {"shortest_edge": 4096, "longest_edge": 40960}, "image_mean": [0.485, 0.456, 0.406],
+         "rescale_factor": 0.0078125}]),
 }
 
 

@@ -133,6 +133,7 @@ def test_one_frame_is_refused_as_the_processors_refuse_it(tmp_path, odd_videos):
     {"min_pixels": 6272, "max_pixels": 12544},
     {},
     {"size": {"shortest_edge": 784, "longest_edge": 150528}, "cap_pixels_per_frame": True, "max_video_tokens": 100},
+    {"min_pixels": 6272, "max_pixels": 12544, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.125], "resample": 2},
 ])
 def test_qwen2_vl_reads_its_video_file(tmp_path, bounds):
     if RELEASE == 4 and "cap_pixels_per_frame" in bounds:
@@ -149,6 +150,7 @@ def test_qwen2_vl_reads_its_video_file(tmp_path, bounds):
     {"size": {"shortest_edge": 4096, "longest_edge": 40960}, "fps": 5, "min_frames": 6, "max_frames": 9},
     {},
     {"size": {"shortest_edge": 4096, "longest_edge": 1 << 20}, "cap_pixels_per_frame": True, "max_video_tokens": 3},
+    {"size": {"shortest_edge": 4096, "longest_edge": 40960}, "image_mean": [0.485, 0.456, 0.406], "rescale_factor": 1 / 128},
 ])
 def test_qwen3_vl_reads_its_video_file(tmp_path, values):
     if RELEASE == 4 and "cap_pixels_per_frame" in values:
