@@ -1,5 +1,8 @@
 #include "core/same_arithmetic.h"
 
+#ifdef __linux__
+#include <sys/auxv.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,6 +69,15 @@ bool MaskFusedMultiplyAdd() { return false; }
 absl::Status KeepArithmeticTheSame(char** argv) {
   const bool forgot = Forget(), masked = MaskFusedMultiplyAdd();
   if (!forgot && !masked) return absl::OkStatus();
+#ifdef __linux__
+  // There the loader takes the tunables out of the environment again, and the program would start for ever.
+  if (getauxval(AT_SECURE) != 0) {
+    return absl::FailedPreconditionError(
+        "the program has capabilities or an owner's rights of its own (setcap, set-user-ID), and then the C "
+        "library does not let its mathematics be kept the same on every processor; take them off the file, "
+        "and give what is needed to the process that starts it (ambient capabilities)");
+  }
+#endif
   execv("/proc/self/exe", argv);
   return absl::FailedPreconditionError(absl::StrCat(
       "cannot start again so that the C library's mathematics are the same on every processor: ",

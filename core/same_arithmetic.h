@@ -13,7 +13,8 @@ namespace evenkeel {
 
 // Starts the program again with an environment that keeps its libraries to one arithmetic, and returns only
 // where nothing was to be done. `argv` as main got it. Same process, same files, a few milliseconds.
-// FailedPrecondition: it cannot be started again.
+// FailedPrecondition: it cannot be started again, or runs with rights of its own (set-user-ID, file
+// capabilities), so that the C library ignores that environment.
 absl::Status KeepArithmeticTheSame(char** argv);
 
 }  // namespace evenkeel

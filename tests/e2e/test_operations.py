@@ -2,10 +2,13 @@
 
 import json
 import os
+import platform
 import random
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -88,6 +91,19 @@ def test_a_signal_ends_a_worker_that_has_not_started_yet(tmp_path):
             process.kill()
             os.close(held)
         assert process.stdout.read() == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not sys.platform.startswith("linux") or platform.machine() != "x86_64",
+                    reason="gives a program to another user, whose rights it then has")
+def test_a_program_with_rights_of_its_own_does_not_start_again_for_ever(tmp_path):
+    program = tmp_path / "evenkeel"
+    shutil.copy(harness.binary(), program)
+    os.chown(program, 65534, -1)
+    program.chmod(0o4755)
+    if os.statvfs(program).f_flag & os.ST_NOSUID:
+        pytest.skip("mounted with nosuid")
+    done = subprocess.run([program, "serve", "--job", "missing.yaml"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and "set-user-ID" in done.stderr, done.stderr
 
 
 @pytest.fixture(scope="module")
