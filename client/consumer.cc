@@ -21,12 +21,19 @@
 namespace evenkeel {
 namespace {
 
+constexpr uint32_t kMostPrefetchSteps = 1024;  // each is described, whether there is memory for it or not
+
 absl::Status CheckOptions(const ConsumerOptions& options) {
   if (options.transport != "auto" && options.transport != "ucx" && options.transport != "grpc") {
     return absl::InvalidArgumentError(
         absl::StrCat("transport '", options.transport, "' is none of auto, ucx, grpc"));
   }
   if (options.prefetch_bytes == 0) return absl::InvalidArgumentError("prefetch_bytes is 0");
+  if (options.prefetch_steps > kMostPrefetchSteps) {
+    return absl::InvalidArgumentError(absl::StrCat("prefetch_steps must be at most ", kMostPrefetchSteps,
+                                                   ", is ", options.prefetch_steps,
+                                                   "; prefetch_bytes bounds what is fetched"));
+  }
   for (absl::Duration timeout : {options.connect_timeout, options.step_timeout, options.progress_timeout}) {
     if (timeout <= absl::ZeroDuration() || timeout > absl::Hours(24 * 365)) {
       return absl::InvalidArgumentError("connect_timeout, step_timeout and progress_timeout must be above 0");
@@ -34,8 +41,6 @@ absl::Status CheckOptions(const ConsumerOptions& options) {
   }
   return absl::OkStatus();
 }
-
-transport::TlsFiles ToTransport(const TlsFiles& tls) { return {tls.certificate, tls.key, tls.ca}; }
 
 void LogToStandardError(const std::string& line) { std::cerr << absl::StrCat("evenkeel: ", line, "\n"); }
 
@@ -67,7 +72,7 @@ class FetchingConsumer : public Consumer {
     EVENKEEL_RETURN_IF_ERROR(CheckCpuLevel());
     EVENKEEL_RETURN_IF_ERROR(CheckOptions(options_));
     EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints(options_.endpoints));
-    transport::TlsFiles tls = ToTransport(options_.tls);
+    const transport::TlsFiles& tls = options_.tls;
     may_dial_ = [tls](const std::string& endpoint) { return transport::CheckAddress(tls, endpoint); };
     // Once a process: it may hold a consumer per rank.
     static std::atomic<bool> warned = false;

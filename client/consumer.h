@@ -21,14 +21,9 @@
 #include "absl/time/time.h"
 #include "core/part.h"
 #include "core/plan.h"
+#include "transport/credentials.h"
 
 namespace evenkeel {
-
-struct TlsFiles {
-  std::string certificate;  // PEM paths; all three or none
-  std::string key;
-  std::string ca;
-};
 
 struct ConsumerOptions {
   std::string endpoints;  // "host:port,host:port" or "dns:///name:port"
@@ -46,7 +41,7 @@ struct ConsumerOptions {
   absl::Duration progress_timeout = absl::Seconds(10);  // a worker silent this long is replaced
   std::string expect_stream_digest;                     // empty: the first worker's
   std::string expect_layout_digest;
-  TlsFiles tls;
+  transport::TlsFiles tls;  // all three or none
   // One line each: workers lost, refused or replaced. Called from the consumer's threads; unset: standard
   // error.
   std::function<void(const std::string&)> log;

@@ -84,7 +84,7 @@ void FetchLoop::TakeDescription(CallId call, StepDescription description, absl::
   for (const PlannedPart& planned : description.parts) {
     // Each size is checked before it is added, so the sum cannot overflow: it stops at the first one too
     // many.
-    total = uses_.memory->CanHold(planned.bytes) ? total + (planned.bytes + 4095) / 4096 * 4096 : UINT64_MAX;
+    total = uses_.memory->CanHold(planned.bytes) ? total + ReceiveMemory::RoundUp(planned.bytes) : UINT64_MAX;
     if (!uses_.memory->CanHold(total)) {
       step.error = absl::InvalidArgumentError(absl::StrCat(
           "step ", step.step, " does not fit into the receive memory: with ", DescribePart(planned.name),

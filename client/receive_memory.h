@@ -67,6 +67,8 @@ class ReceiveMemory : public std::enable_shared_from_this<ReceiveMemory> {
   std::optional<ReceiveBuffer> TryTake(uint64_t bytes, bool head);
   // Whether a buffer of this size could ever be granted.
   bool CanHold(uint64_t bytes) const { return RoundUp(bytes) <= budget_bytes_; }
+  // What a buffer of this size takes of the budget: whole pages.
+  static uint64_t RoundUp(uint64_t bytes);
 
   // Called (from any thread, without locks held) after memory came back. Null ends it: no call runs
   // afterwards.
@@ -81,7 +83,6 @@ class ReceiveMemory : public std::enable_shared_from_this<ReceiveMemory> {
   friend class ReceiveBuffer;
   ReceiveMemory(uint64_t budget_bytes, std::span<std::byte> arena);
 
-  static uint64_t RoundUp(uint64_t bytes);
   std::byte* TakeFromArena(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReturnToArena(uint64_t offset, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(std::span<std::byte> bytes, uint64_t reserved_bytes, bool delivered);

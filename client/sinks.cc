@@ -19,13 +19,12 @@ absl::StatusOr<std::unique_ptr<transport::Sink>> MakeNamed(const ConsumerOptions
                           .shared_memory = options.shared_memory,
                           .devices = options.devices,
                           // Without certificates nothing may be reached from other machines.
-                          .loopback_only = options.tls.certificate.empty(),
+                          .loopback_only = !options.tls.given(),
                           .certified_name = certified_name};
   if (name == "ucx") return transport::MakeUcxSink(made);
   if (name == "grpc") {
-    EVENKEEL_ASSIGN_OR_RETURN(
-        std::shared_ptr<grpc::ChannelCredentials> credentials,
-        transport::MakeChannelCredentials({options.tls.certificate, options.tls.key, options.tls.ca}));
+    EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                              transport::MakeChannelCredentials(options.tls));
     return transport::MakeGrpcSink(made, std::move(credentials));
   }
   return absl::UnimplementedError(absl::StrCat("transport '", name, "' is not known to this release"));

@@ -188,6 +188,7 @@ TEST(Consumer, RefusesOptionsThatMakeNoSense) {
            [](ConsumerOptions& o) { o.endpoints = ""; }, [](ConsumerOptions& o) { o.endpoints = "host"; },
            [](ConsumerOptions& o) { o.transport = "pigeon"; },
            [](ConsumerOptions& o) { o.prefetch_bytes = 0; },
+           [](ConsumerOptions& o) { o.prefetch_steps = 4'000'000'000; },
            [](ConsumerOptions& o) { o.step_timeout = absl::ZeroDuration(); },
            [](ConsumerOptions& o) { o.tls.key = "only.pem"; }}) {
     ConsumerOptions options = fine;
