@@ -1,12 +1,9 @@
 // evenkeel fetch: consumes a stream without Python, one consumer per rank, and prints digests of what
 // arrived.
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,13 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "cli/commands.h"
 #include "client/consumer.h"
 #include "core/annotated_mutex.h"
 #include "core/job.h"
+#include "core/job_syntax.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "server/stream.h"
 
 namespace evenkeel::cli {
@@ -41,30 +38,13 @@ struct Options {
   std::string chain;
 };
 
-bool ParseNumber(absl::string_view text, uint32_t* out) {
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// "0-3,8" -> 0, 1, 2, 3, 8.
-absl::StatusOr<std::vector<uint32_t>> ParseRanks(const std::string& text) {
-  std::vector<uint32_t> ranks;
-  for (absl::string_view piece : absl::StrSplit(text, ',')) {
-    std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(piece, absl::MaxSplits('-', 1));
-    uint32_t first = 0;
-    uint32_t last = 0;
-    bool fine = ParseNumber(ends.first, &first) &&
-                ParseNumber(piece.find('-') == piece.npos ? ends.first : ends.second, &last);
-    if (!fine || last < first || last - first >= kMaxRanks - ranks.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--ranks: '", piece, "' is no rank and no range like 0-3"));
-    }
-    for (uint32_t rank = first; rank <= last; ++rank) {
-      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) {
-        return absl::InvalidArgumentError(absl::StrCat("--ranks: rank ", rank, " is given twice"));
-      }
-      ranks.push_back(rank);
-    }
+// A consumer for each, in one process.
+absl::StatusOr<std::vector<uint32_t>> RanksOf(const std::string& text) {
+  absl::StatusOr<std::vector<uint32_t>> ranks = ParseRanks(text);
+  if (!ranks.ok()) return AddContext(ranks.status(), "--ranks");
+  if (ranks->size() > kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ranks: ", ranks->size(), " ranks, at most ", kMaxRanks, " in one process"));
   }
   return ranks;
 }
@@ -230,7 +210,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Consumer>>> ConnectAll(const Options&
 }
 
 absl::Status Fetch(Options options) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> ranks, ParseRanks(options.ranks));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> ranks, RanksOf(options.ranks));
   Digest chain;
   if (!options.chain.empty() && !Digest::FromHex(options.chain, &chain)) {
     return absl::InvalidArgumentError("--chain: not 32 hex digits");
@@ -242,7 +222,7 @@ absl::Status Fetch(Options options) {
   EVENKEEL_RETURN_IF_ERROR(ExpectJob(options));
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Consumer>> consumers, ConnectAll(options, ranks));
 
-  absl::Time begin = absl::Now();
+  absl::Time begin = SteadyNow();
   Arrivals arrivals(ranks.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -255,7 +235,7 @@ absl::Status Fetch(Options options) {
   for (std::thread& thread : threads) thread.join();
   EVENKEEL_RETURN_IF_ERROR(status);
 
-  Summary summary = Summarise(consumers, arrivals, absl::ToDoubleSeconds(absl::Now() - begin));
+  Summary summary = Summarise(consumers, arrivals, absl::ToDoubleSeconds(SteadyNow() - begin));
   if (options.json) {
     PrintJson(summary, lines, options.digest ? chain.Hex() : "");
   } else {

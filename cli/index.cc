@@ -12,6 +12,7 @@
 #include "cli/index_verify.h"
 #include "cli/isolation.h"
 #include "cli/progress.h"
+#include "cli/quoted.h"
 #include "core/status.h"
 #include "dataset/index_builder.h"
 #include "dataset/index_prune.h"
@@ -38,20 +39,6 @@ struct Extras {
 };
 
 constexpr size_t kListed = 20;  // exclusions shown to people; --json lists all
-
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (static_cast<uint8_t>(c) < 0x20) {
-      out += absl::StrFormat("\\u%04x", c);
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 std::string NameOf(const Exclusion& exclusion) {
   return absl::StrCat(exclusion.dataset, "/", exclusion.shard, exclusion.key.empty() ? "" : "/",

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/quoted.h"
 #include "core/status.h"
-#include "server/event_log.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -18,12 +18,6 @@ constexpr size_t kMaxRanksShown = 16;
 double MaxOverMean(const std::vector<double>& loads) {
   const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
   return sum > 0 ? *std::max_element(loads.begin(), loads.end()) * loads.size() / sum : 1;
-}
-
-std::string Quoted(std::string_view text) {
-  std::string out;
-  AppendJsonString(text, out);
-  return out;
 }
 
 std::string Array(const std::vector<uint64_t>& values) {

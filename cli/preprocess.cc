@@ -2,11 +2,10 @@
 // and debugging. Needs no tokenizer.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,8 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
+#include "cli/quoted.h"
 #include "cli/safetensors.h"
 #include "core/status.h"
+#include "dataset/byte_source.h"
 #include "preprocess/processor.h"
 
 namespace evenkeel::cli {
@@ -87,16 +88,6 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(const Options& options,
   return Processor::LoadMedia(spec, Limits{});
 }
 
-absl::StatusOr<std::vector<std::byte>> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return absl::NotFoundError("cannot be opened");
-  std::vector<std::byte> bytes(static_cast<size_t>(file.tellg()));
-  file.seekg(0);
-  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!file) return absl::NotFoundError("cannot be read");
-  return bytes;
-}
-
 Field& FieldOf(std::vector<Field>& fields, const FieldSpec& spec) {
   for (Field& field : fields) {
     if (field.spec.name == spec.name) return field;
@@ -106,8 +97,7 @@ Field& FieldOf(std::vector<Field>& fields, const FieldSpec& spec) {
 
 // Appends the item to its fields; returns its lengths.
 absl::StatusOr<ItemLengths> AddItem(const Processor& processor, const MediaFile& file,
-                                    std::vector<Field>& fields) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::byte> bytes, ReadFile(file.path));
+                                    std::span<const std::byte> bytes, std::vector<Field>& fields) {
   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor.Probe(file.medium, file.suffix, bytes));
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor.Measure(facts));
   const std::vector<FieldSpec>& specs = processor.fields(file.medium);
@@ -123,20 +113,6 @@ absl::StatusOr<ItemLengths> AddItem(const Processor& processor, const MediaFile&
   }
   EVENKEEL_RETURN_IF_ERROR(processor.Produce({file.medium, file.suffix, bytes, facts, lengths}, spans));
   return lengths;
-}
-
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&out, "\\", std::string(1, static_cast<char>(c)));
-    } else if (c < 0x20) {
-      absl::StrAppend(&out, "\\u00", absl::Hex(c, absl::kZeroPad2));
-    } else {
-      out.push_back(static_cast<char>(c));
-    }
-  }
-  return out + "\"";
 }
 
 void PrintSummary(const Options& options, const std::vector<MediaFile>& files,
@@ -170,8 +146,12 @@ absl::Status Run(const Options& options) {
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, LoadProcessor(options, files));
   std::vector<Field> fields;
   std::vector<ItemLengths> lengths;
+  const std::unique_ptr<ByteSource> source = MakeFileSource();
   for (const MediaFile& file : files) {
-    absl::StatusOr<ItemLengths> item = AddItem(*processor, file, fields);
+    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source->Size(file.path));
+    std::vector<std::byte> bytes(size);
+    EVENKEEL_RETURN_IF_ERROR(source->ReadAt(file.path, 0, bytes));
+    absl::StatusOr<ItemLengths> item = AddItem(*processor, file, bytes, fields);
     if (!item.ok()) return AddContext(item.status(), file.path);
     lengths.push_back(*item);
   }

@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "absl/strings/str_format.h"
+#include "core/utf8.h"
 
 namespace evenkeel {
 namespace {
@@ -26,24 +27,16 @@ std::string_view LevelName(LogLevel level) {
   return "unknown";
 }
 
-// Bytes of the UTF-8 sequence that begins `text`; 0 where it is no valid one.
-size_t SequenceLength(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xC2 && lead <= 0xDF   ? 2
-                        : (lead & 0xF0) == 0xE0        ? 3
-                        : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                       : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
+void AppendEscaped(char c, std::string& out) {
+  if (c == '"' || c == '\\') {
+    out += {'\\', c};
+  } else if (c == '\n') {
+    out += "\\n";
+  } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
+    absl::StrAppendFormat(&out, "\\u%04x", static_cast<uint8_t>(c));
+  } else {
+    out += c;
   }
-  if (lead == 0xE0 && byte(1) < 0xA0) return 0;   // overlong
-  if (lead == 0xED && byte(1) >= 0xA0) return 0;  // surrogate
-  if (lead == 0xF0 && byte(1) < 0x90) return 0;   // overlong
-  if (lead == 0xF4 && byte(1) >= 0x90) return 0;  // above U+10FFFF
-  return length;
 }
 
 }  // namespace
@@ -51,22 +44,12 @@ size_t SequenceLength(std::string_view text) {
 void AppendJsonString(std::string_view text, std::string& out) {
   out += '"';
   while (!text.empty()) {
-    const char c = text.front();
-    size_t length = SequenceLength(text);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
-      absl::StrAppendFormat(&out, "\\u%04x", static_cast<uint8_t>(c));
-    } else if (length == 0) {
-      out += "\xEF\xBF\xBD";
-      length = 1;
-    } else {
-      out.append(text.substr(0, length));
-    }
-    text.remove_prefix(length);
+    const size_t good = ValidUtf8Prefix(text);
+    for (const char c : text.substr(0, good)) AppendEscaped(c, out);
+    text.remove_prefix(good);
+    if (text.empty()) break;
+    out += "\xEF\xBF\xBD";
+    text.remove_prefix(1);
   }
   out += '"';
 }

@@ -144,7 +144,9 @@ def test_wire_forms_agree_and_several_media_follow_one_another(tmp_path):
 def test_what_it_cannot_do_is_said(tmp_path):
     (tmp_path / "x.jpg").write_bytes(b"no picture")
     (tmp_path / "x.xyz").write_bytes(b"")
-    for name, code, word in (("x.jpg", None, "x.jpg"), ("x.xyz", 2, "x.xyz")):
+    (tmp_path / "folder.jpg").mkdir()
+    for name, code, word in (("x.jpg", None, "x.jpg"), ("x.xyz", 2, "x.xyz"), ("folder.jpg", 2, "not a regular file"),
+                             ("missing.jpg", 2, "missing.jpg: No such file")):
         done = harness.run("preprocess", "--processor", VISION, "--out", tmp_path / "o", tmp_path / name, check=False)
         assert done.returncode == code or code is None and done.returncode != 0
         assert word in done.stderr and not (tmp_path / "o").exists()

@@ -1,0 +1,18 @@
+// Texts in what the commands print for programs. Thread safety: a function without state.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/event_log.h"
+
+namespace evenkeel::cli {
+
+// `text` as a string of JSON, which is one of YAML too. Bytes that are no UTF-8 become U+FFFD.
+inline std::string Quoted(std::string_view text) {
+  std::string out;
+  AppendJsonString(text, out);
+  return out;
+}
+
+}  // namespace evenkeel::cli
