@@ -1,6 +1,7 @@
 """The loader against a real worker: fields, ownership of memory, state, pickling, interrupts."""
 
 import gc
+import json
 import os
 import pickle
 import signal
@@ -86,7 +87,8 @@ def test_state_is_small_the_same_on_every_rank_and_resumes(endpoint):
     after = next(loaders[0])
     # Before the first step of a new loader, in the middle of a used one, and of a pickled one.
     fresh = evenkeel.Loader(endpoint, rank=0)
-    fresh.load_state_dict(first)
+    fresh.load_state_dict(dict(first, step=np.int64(first["step"])))
+    assert json.loads(json.dumps(fresh.state_dict())) == first  # whatever whole number it was given
     used = loaders[0]
     used.load_state_dict(first)
     sent = pickle.loads(pickle.dumps(evenkeel.Loader(endpoint, rank=0, first_step=2)))

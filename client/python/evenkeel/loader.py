@@ -101,7 +101,7 @@ class Loader:
     def _resume_by_connecting(self, state):
         # Where several releases serve side by side, workers of the checkpoint's stream are looked for among them.
         before = self._next
-        self._next, self._resumed = state["step"], dict(state)
+        self._next, self._resumed = int(state["step"]), dict(state)
         try:
             self.connect()
         except BaseException:
@@ -116,7 +116,7 @@ class Loader:
                 f"the workers serve stream digest {serves} (other data, another seed, batch size, processor or "
                 "release)", "FAILED_PRECONDITION")
         self._consumer.seek(state["step"])
-        self._next, self._resumed = state["step"], dict(state)
+        self._next, self._resumed = int(state["step"]), dict(state)
         self._compare_layout()
 
     def stats(self):
