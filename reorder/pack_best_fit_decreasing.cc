@@ -4,8 +4,8 @@
 //
 // Room is that of the phase in which a bin has the least share of its capacity left; of bins with as much of
 // it, the one with less in all phases together has less. A bin with the sample's smallest share of room may
-// have the place for it, one with the largest has: a bounded number of the former is tried, then the first of
-// the latter is taken.
+// have the place for it, one with the largest has: a bounded number of the former is tried, then of bins
+// between, then the first of the latter is taken.
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -16,6 +16,8 @@ namespace evenkeel::reorder {
 namespace {
 
 constexpr int kMostTried = 16;
+constexpr int kMostTriedBetween = 2;
+constexpr int kSteps = 8;
 
 class BestFit {
  public:
@@ -64,13 +66,14 @@ class BestFit {
       least = std::min(least, sample[p] * to_share_[p] - kRounding);
       largest = std::max(largest, sample[p] * to_share_[p] - kRounding);
     }
-    auto it = by_room_.lower_bound({least, 0, 0});
-    for (int tried = 0; it != by_room_.end() && tried < kMostTried; ++it, ++tried) {
-      if (Fits(problem_, load_[it->bin], sample)) return it->bin;
-    }
-    it = by_room_.lower_bound({largest, 0, 0});
-    for (int tried = 0; it != by_room_.end() && tried < kMostTried; ++it, ++tried) {
-      if (Fits(problem_, load_[it->bin], sample)) return it->bin;
+    // Between the two, at even distances: of many bins the tightest are all full in the same phase.
+    for (int step = 0; step <= kSteps; ++step) {
+      const double room = least + (largest - least) * step / kSteps;
+      auto it = by_room_.lower_bound({room, 0, 0});
+      const int most = step == 0 || step == kSteps ? kMostTried : kMostTriedBetween;
+      for (int tried = 0; it != by_room_.end() && tried < most; ++it, ++tried) {
+        if (Fits(problem_, load_[it->bin], sample)) return it->bin;
+      }
     }
     bins_.emplace_back();
     load_.emplace_back();

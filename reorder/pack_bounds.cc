@@ -8,7 +8,10 @@
 //   are few different numbers of whole units (tiles, images): a weight per length such that no bin that keeps
 //   the capacity weighs more than one; the weights of all samples together are a bound. Weights come from the
 //   linear programme in doubles; then they are rounded to whole numbers, and what a bin weighs at most is
-//   found exactly, so that the bound holds whatever rounding did.
+//   found exactly, so that the bound holds whatever rounding did. Of many different lengths each counts as
+//   the shortest of its class: where they come in clusters that takes little from the bound.
+// And a third one of two phases together: no bin has more than its whole of the mean of its shares of both
+// capacities, with any weights. Such means are lengths of one phase, for which the programme gives a bound.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -54,6 +57,13 @@ struct Class {
 constexpr size_t kMostClasses = 64;
 constexpr size_t kMostSteps = size_t{1} << 16;
 constexpr int kMostPatterns = 400;
+// Of lengths that are rounded: units of the capacity, patterns, and samples of mean length that a bin may
+// hold; shorter ones lose more by rounding than a bound by classes gains. Nor is the programme worth its time
+// where samples are few.
+constexpr size_t kUnitsRoundedTo = 1024;
+constexpr int kMostPatternsOfRounded = 160;
+constexpr double kMostSamplesOfRounded = 32;
+constexpr double kFewestSamplesOfRounded = 1000;
 // Of a step's fullest device, which asks for a programme each.
 constexpr size_t kMostLevels = 4;
 constexpr size_t kMostStepsOfALevel = size_t{1} << 12;
@@ -68,6 +78,41 @@ std::vector<Class> ClassesOf(const std::vector<uint64_t>& lengths, uint64_t unit
       classes.push_back({static_cast<size_t>(length / unit), 0});
     }
     ++classes.back().samples;
+  }
+  return classes;
+}
+
+// So few classes that the programme's tables stay small: one after the other, the class that loses most by
+// rounding is cut where that leaves least.
+std::vector<Class> Rounded(const std::vector<Class>& exact) {
+  std::vector<double> samples(exact.size() + 1, 0.0), units(exact.size() + 1, 0.0);
+  for (size_t k = 0; k < exact.size(); ++k) {
+    const double of_class = static_cast<double>(exact[k].samples);
+    samples[k + 1] = samples[k] + of_class;
+    units[k + 1] = units[k] + of_class * static_cast<double>(exact[k].units);
+  }
+  const auto loss = [&](size_t begin, size_t end) {
+    return units[end] - units[begin] -
+           (samples[end] - samples[begin]) * static_cast<double>(exact[begin].units);
+  };
+  std::vector<size_t> begins = {0, exact.size()};  // of the classes, and the end
+  while (begins.size() <= kMostClasses && begins.size() <= exact.size()) {
+    size_t worst = 0;
+    for (size_t i = 0; i + 1 < begins.size(); ++i) {
+      if (loss(begins[i], begins[i + 1]) > loss(begins[worst], begins[worst + 1])) worst = i;
+    }
+    const size_t begin = begins[worst], end = begins[worst + 1];
+    if (end - begin < 2) break;
+    size_t cut = begin + 1;
+    for (size_t at = begin + 1; at < end; ++at) {
+      if (loss(begin, at) + loss(at, end) < loss(begin, cut) + loss(cut, end)) cut = at;
+    }
+    begins.insert(begins.begin() + static_cast<ptrdiff_t>(worst) + 1, cut);
+  }
+  std::vector<Class> classes;
+  for (size_t i = 0; i + 1 < begins.size(); ++i) {
+    classes.push_back({exact[begins[i]].units, 0});
+    for (size_t k = begins[i]; k < begins[i + 1]; ++k) classes.back().samples += exact[k].samples;
   }
   return classes;
 }
@@ -100,7 +145,7 @@ Weight HeaviestBin(const std::vector<Class>& classes, size_t capacity, const std
 }
 
 // Weights of the classes by the simplex method, patterns being generated where they are worth it.
-std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity) {
+std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, int most_patterns) {
   constexpr double kWorthIt = 1e-9;
   const size_t n = classes.size();
   // The basis at first: every class by itself, as often as it fits. Its inverse, and how often each pattern
@@ -113,7 +158,7 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity) 
   }
   std::vector<uint32_t> pattern;
   std::vector<double> column(n);
-  for (int generated = 0; generated < kMostPatterns; ++generated) {
+  for (int generated = 0; generated < most_patterns; ++generated) {
     for (size_t k = 0; k < n; ++k) {
       weight[k] = 0;
       for (size_t row = 0; row < n; ++row) weight[k] += inverse[row][k];
@@ -147,22 +192,45 @@ struct WholeWeights {
   std::vector<uint64_t> of_class;
   uint64_t heaviest = 0;
 };
-WholeWeights RoundedWeights(const std::vector<Class>& classes, size_t capacity) {
+WholeWeights RoundedWeights(const std::vector<Class>& classes, size_t capacity,
+                            int most_patterns = kMostPatterns) {
   constexpr double kWhole = 1 << 20;
   WholeWeights whole;
-  for (double weight : Weights(classes, capacity)) {
+  for (double weight : Weights(classes, capacity, most_patterns)) {
     whole.of_class.push_back(static_cast<uint64_t>(std::min(1.0, weight) * kWhole));
   }
   whole.heaviest = HeaviestBin(classes, capacity, whole.of_class, nullptr);
   return whole;
 }
 
-uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity) {
-  const WholeWeights whole = RoundedWeights(classes, capacity);
+uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity,
+                       int most_patterns = kMostPatterns) {
+  const WholeWeights whole = RoundedWeights(classes, capacity, most_patterns);
   if (whole.heaviest == 0) return 0;
   uint64_t all = 0;
   for (size_t k = 0; k < classes.size(); ++k) all += whole.of_class[k] * classes[k].samples;
   return (all + whole.heaviest - 1) / whole.heaviest;
+}
+
+// Of any lengths, `samples_of` having how many samples have so many units, in bins of kUnitsRoundedTo.
+uint64_t ByClasses(const std::vector<uint64_t>& samples_of) {
+  std::vector<Class> exact;
+  double samples = 0, units = 0;
+  for (size_t length = 1; length < samples_of.size(); ++length) {
+    if (samples_of[length] == 0) continue;
+    exact.push_back({length, samples_of[length]});
+    samples += static_cast<double>(samples_of[length]);
+    units += static_cast<double>(samples_of[length] * length);
+  }
+  if (samples < kFewestSamplesOfRounded) return 0;
+  if (samples * kUnitsRoundedTo > kMostSamplesOfRounded * units) return 0;
+  return GilmoreGomory(Rounded(exact), kUnitsRoundedTo, kMostPatternsOfRounded);
+}
+
+// Units, of `capacity`, that are in `length`, rounded down whatever the division did.
+size_t UnitsIn(double length, double capacity) {
+  constexpr double kBelow = 1 - 1e-12;
+  return static_cast<size_t>(length / capacity * kUnitsRoundedTo * kBelow);
 }
 
 }  // namespace
@@ -216,10 +284,34 @@ uint64_t FewestBins(const PackProblem& problem) {
     for (size_t s = 0; s < lengths.size(); ++s) lengths[s] = problem.lengths[s][p];
     RadixSort(lengths, spare, 0, 64 - std::countl_zero(static_cast<uint64_t>(capacity)));
     fewest = std::max(fewest, MartelloToth(lengths, capacity));
-    if (units > kMostSteps) continue;
     const std::vector<Class> classes = ClassesOf(lengths, static_cast<uint64_t>(problem.unit[p]));
-    if (classes.empty() || static_cast<double>(classes.size()) * units > kMostSteps) continue;
-    fewest = std::max(fewest, GilmoreGomory(classes, static_cast<size_t>(units)));
+    if (!classes.empty() && static_cast<double>(classes.size()) * units <= kMostSteps) {
+      fewest = std::max(fewest, GilmoreGomory(classes, static_cast<size_t>(units)));
+      continue;
+    }
+    std::vector<uint64_t> samples_of(kUnitsRoundedTo + 1, 0);
+    for (const uint64_t length : lengths) ++samples_of[UnitsIn(static_cast<double>(length), capacity)];
+    fewest = std::max(fewest, ByClasses(samples_of));
+  }
+  return fewest;
+}
+
+uint64_t FewestBinsOfTwoPhases(const PackProblem& problem) {
+  constexpr double kShares[] = {0.25, 0.5, 0.75};
+  uint64_t fewest = 0;
+  for (int p = 0; p < kNumPhases; ++p) {
+    for (int q = p + 1; q < kNumPhases; ++q) {
+      if (problem.total[p] == 0 || problem.total[q] == 0) continue;
+      for (const double share : kShares) {
+        std::vector<uint64_t> samples_of(kUnitsRoundedTo + 1, 0);
+        for (const PhaseLengths& length : problem.lengths) {
+          const double mean =
+              share * length[p] / problem.capacity[p] + (1 - share) * length[q] / problem.capacity[q];
+          ++samples_of[UnitsIn(mean, 1)];
+        }
+        fewest = std::max(fewest, ByClasses(samples_of));
+      }
+    }
   }
   return fewest;
 }

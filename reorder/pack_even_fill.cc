@@ -24,6 +24,7 @@
 
 #include "reorder/pack_exchange.h"
 #include "reorder/pack_problem.h"
+#include "reorder/radix_sort.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -117,6 +118,12 @@ double PassInEach(const PackProblem& problem, std::span<const Direction> directi
   return static_cast<double>(exchanged);
 }
 
+// Exchanges for the sake of capacities go on while they leave no more than this share of the bins that exceed
+// one.
+constexpr double kWorthGoingOn = 0.95;
+// They aim at so much of it: what exceeds a level by a thousandth is let be.
+constexpr double kWithinCapacity = 0.998;
+
 // Fewer exchanges than this share of the bins are not worth another round.
 constexpr double kWorthARound = 0.001;
 
@@ -184,6 +191,25 @@ void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rou
   }
 }
 
+// Samples that all take about the same part of a bin leave little choice of how many it has: such a bin is
+// above the mean or a sample below it, and what is above comes near the capacities. So bins that exceed one
+// exchange with those that have room until they keep it, however far above the mean that is.
+void KeepCapacities(const PackProblem& problem, double bins, ExchangingBins& exchanging) {
+  constexpr int kRounds = 16;
+  ExchangingBins::Aim aim;
+  for (int p = 0; p < kNumPhases; ++p) {
+    if (problem.total[p] == 0) continue;
+    aim.weight[p] = 1;
+    aim.level[p] = kWithinCapacity * problem.capacity[p] * bins / problem.total[p];
+  }
+  double exceeded = 2 * bins;
+  for (int round = 0; round < kRounds; ++round) {
+    const double exceeding = static_cast<double>(exchanging.PassByRoom(aim));
+    if (exceeding < kWorthARound * bins || exceeding > kWorthGoingOn * exceeded) return;
+    exceeded = exceeding;
+  }
+}
+
 // Deal, exchange, and find a place for the excess.
 Bins DealEvenly(const PackProblem& problem, size_t planned) {
   const double bins = static_cast<double>(planned);
@@ -191,6 +217,7 @@ Bins DealEvenly(const PackProblem& problem, size_t planned) {
   dealt.Deal();
   EvenOutCoarsePhases(problem, bins, dealt);
   EvenOut(problem, bins, kAfterADeal, dealt);
+  KeepCapacities(problem, bins, dealt);
   std::vector<uint32_t> excess = dealt.TakeExcess();
   Bins out = dealt.samples();
   if (excess.empty()) return out;
@@ -249,14 +276,24 @@ bool IsUnevenWhereCoarse(const PackProblem& problem, const Judged& judged) {
   return false;
 }
 
-// Every so many samples, as a problem of its own.
+// Every so many samples in the order of their sizes, as a problem of its own: where capacities are tight,
+// means that are off by a thousandth, as those of a random part are, would tell of another problem.
 PackProblem PartOf(const PackProblem& problem, size_t every) {
+  std::vector<uint64_t> by_size(problem.lengths.size()), spare;
+  for (uint32_t s = 0; s < by_size.size(); ++s) {
+    double size = 0;
+    for (int p = 0; p < kNumPhases; ++p) {
+      if (problem.total[p] > 0) size += problem.lengths[s][p] / problem.total[p];
+    }
+    by_size[s] = Keyed(OrderedBits(static_cast<float>(size)), s);
+  }
+  RadixSort(by_size, spare, 32, 64);
   PackProblem part = problem;
   part.lengths.clear();
   part.total = {};
-  for (size_t s = 0; s < problem.lengths.size(); s += every) {
-    part.lengths.push_back(problem.lengths[s]);
-    Add(part.total, problem.lengths[s]);
+  for (size_t i = every / 2; i < by_size.size(); i += every) {
+    part.lengths.push_back(problem.lengths[NumberOf(by_size[i])]);
+    Add(part.total, part.lengths.back());
   }
   return part;
 }
@@ -309,7 +346,7 @@ Bins PackLikeAPart(const PackProblem& problem, size_t every) {
 }
 
 // More samples than these are looked at by a part of about as many.
-constexpr size_t kMany = 100000;
+constexpr size_t kMany = 60000;
 
 // `ours`, or what is no worse than OmniBal's where ours is.
 Bins NoWorseThanOmnibal(const PackProblem& problem, Judged ours) {

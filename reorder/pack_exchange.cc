@@ -76,6 +76,11 @@ EVENKEEL_AVX2 float LossOfEachByEight(const Wish<kPresent>& wish, const float* s
                                       float* loss) {
   return LossOfEach<8, kPresent>(wish, share, stride, size, loss);
 }
+template <int kPresent>
+EVENKEEL_AVX512 float LossOfEachBySixteen(const Wish<kPresent>& wish, const float* share, int stride,
+                                          int size, float* loss) {
+  return LossOfEach<16, kPresent>(wish, share, stride, size, loss);
+}
 
 constexpr uint32_t kNone = 0xffffffffu;
 
@@ -106,9 +111,9 @@ uint64_t KeyedByLoad(double load, uint32_t number) {
 // with many. The first is the empty bundle. A bin with many samples offers the first ones.
 struct ExchangingBins::Bundles {
   static constexpr int kMost = 48;
-  static constexpr int kGroup = 8;             // compared at once
+  static constexpr int kGroup = 16;            // compared at once
   static constexpr float kFar = 1e15f;         // a share that no bundle has
-  alignas(32) float share[kNumPhases][kMost];  // [phases that the problem has][bundles]
+  alignas(64) float share[kNumPhases][kMost];  // [phases that the problem has][bundles]
   uint32_t slot[kMost][2];
   int size = 0;
 };
@@ -247,9 +252,10 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
     return added;
   };
   int give = -1, take = -1;
-  alignas(32) float distance[Bundles::kMost];
-  const auto loss_of_each =
-      width_ == Width::kEight ? LossOfEachByEight<kPresent> : LossOfEachByFour<kPresent>;
+  alignas(64) float distance[Bundles::kMost];
+  const auto loss_of_each = width_ == Width::kSixteen ? LossOfEachBySixteen<kPresent>
+                            : width_ == Width::kEight ? LossOfEachByEight<kPresent>
+                                                      : LossOfEachByFour<kPresent>;
   const int whole = (from_b.size + Bundles::kGroup - 1) / Bundles::kGroup * Bundles::kGroup;
   Wish<kPresent> wish{.left = {}, .middle = middle, .half = half};
   for (int i = 0; i < from_a.size; ++i) {
@@ -304,7 +310,10 @@ size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim&
   }
   SortKeyed(order_, spare_);
   const size_t half = bins_.size() / 2;
-  const size_t pairs = std::min(half, static_cast<size_t>(share * static_cast<double>(bins_.size())) + 1);
+  return Meet(std::min(half, static_cast<size_t>(share * static_cast<double>(bins_.size())) + 1), aim);
+}
+
+size_t ExchangingBins::Meet(size_t pairs, const Aim& aim) {
   const auto exchange = num_present_ == 1   ? &ExchangingBins::Exchange<1>
                         : num_present_ == 2 ? &ExchangingBins::Exchange<2>
                                             : &ExchangingBins::Exchange<3>;
@@ -314,6 +323,25 @@ size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim&
         (this->*exchange)(bins_[NumberOf(order_[i])], bins_[NumberOf(order_[order_.size() - 1 - i])], aim);
   }
   return exchanged;
+}
+
+size_t ExchangingBins::PassByRoom(const Aim& aim) {
+  PhaseLoads to_capacity{};
+  for (int c = 0; c < num_present_; ++c) to_capacity[present_[c]] = 1 / problem_.capacity[present_[c]];
+  order_.resize(bins_.size());
+  size_t exceeding = 0;
+  for (uint32_t b = 0; b < bins_.size(); ++b) {
+    const double largest = LargestShare(bins_[b].load, to_capacity);
+    double room = 0;
+    for (int c = 0; c < num_present_; ++c) {
+      room += 1 - bins_[b].load[present_[c]] * to_capacity[present_[c]];
+    }
+    exceeding += largest > 1;
+    order_[b] = KeyedByLoad(largest > 1 ? -largest : room, b);
+  }
+  SortKeyed(order_, spare_);
+  Meet(std::min(exceeding, bins_.size() / 2), aim);
+  return exceeding;
 }
 
 std::vector<uint32_t> ExchangingBins::TakeExcess() {

@@ -38,6 +38,10 @@ class ExchangingBins {
   // The first and last `share` of the bins by `direction` meet. Returns how many pairs exchanged something.
   size_t Pass(const Direction& direction, double share, const Aim& aim);
 
+  // The bins that exceed a capacity, the furthest first, meet those with most room in all phases together.
+  // Returns how many exceeded one.
+  size_t PassByRoom(const Aim& aim);
+
   // Takes out samples, as few as suffice one by one, until no bin exceeds a capacity.
   std::vector<uint32_t> TakeExcess();
 
@@ -59,9 +63,11 @@ class ExchangingBins {
   void Gather(const Bin& bin, const std::array<float, kNumPhases>& scale, bool pairs, Bundles& bundles) const;
   template <int kPresent>
   bool Exchange(Bin& a, Bin& b, const Aim& aim);
+  // The first `pairs` bins of order_ meet the last, the first the last. Returns as Pass.
+  size_t Meet(size_t pairs, const Aim& aim);
 
   const PackProblem& problem_;
-  Width width_ = Widest();
+  Width width_ = Widest(Width::kSixteen);
   PhaseLoads to_share_{};                  // 1 / mean load of a bin
   std::array<int, kNumPhases> present_{};  // phases that the problem has, first
   int num_present_ = 0;

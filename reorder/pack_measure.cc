@@ -127,7 +127,8 @@ PackFigures MeasurePack(const PackInput& input, const Packing& packing) {
                           phase);
     figures.fill = std::max(figures.fill, phase.fill);
   }
-  figures.bins_bound = reorder::FewestBins(reorder::MakePackProblem(input, packing.capacities));
+  const reorder::PackProblem problem = reorder::MakePackProblem(input, packing.capacities);
+  figures.bins_bound = std::max(reorder::FewestBins(problem), reorder::FewestBinsOfTwoPhases(problem));
   figures.samples_per_bin = static_cast<double>(packing.bin.size()) / packing.num_bins;
   figures.pad_ratio = PadRatio(packing, input.phases.front().lengths);
   return figures;

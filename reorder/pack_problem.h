@@ -36,6 +36,9 @@ uint64_t CommonDivisor(const std::vector<uint32_t>& lengths);
 // No packing has fewer bins; in the worst phase. See pack_bounds.cc.
 uint64_t FewestBins(const PackProblem& problem);
 
+// The same by two phases at a time, which takes longer; 0: nothing is known.
+uint64_t FewestBinsOfTwoPhases(const PackProblem& problem);
+
 // Samples from the largest share of `whole` in any phase to the smallest; equal ones by the sum of their
 // shares, then by number.
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole);

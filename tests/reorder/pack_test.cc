@@ -221,6 +221,19 @@ TEST(Pack, ProvesWhatCoarseLengthsCannotFill) {
   EXPECT_EQ(packing.num_bins, 1000u);
 }
 
+// Of either phase alone, the short ones go in pairs.
+TEST(Pack, ProvesWhatTwoPhasesTogetherCannotFill) {
+  PackInput input;
+  input.phases = {{.phase = Phase::kLlm, .capacity = 100}, {.phase = Phase::kVision, .capacity = 100}};
+  for (uint32_t s = 0; s < 1200; ++s) {
+    input.phases[0].lengths.push_back(s % 2 == 0 ? 70 : 35);
+    input.phases[1].lengths.push_back(s % 2 == 0 ? 35 : 70);
+  }
+  EXPECT_EQ(FiguresOf(input, "even_fill").bins_bound, 1200u);
+  input.phases.pop_back();
+  EXPECT_EQ(FiguresOf(input, "even_fill").bins_bound, 900u);
+}
+
 TEST(Pack, OrdersTheSameBinsAlikeWhateverMadeThem) {
   PackInput input;
   input.phases = {{.phase = Phase::kLlm, .capacity = 100}};
@@ -290,6 +303,30 @@ TEST(EvenFill, IsNoWorseThanOmnibalAtThePapersCapacities) {
     const PackFigures ours = FiguresOf(input, "even_fill"), theirs = FiguresOf(input, "omnibal");
     EXPECT_GE(ours.fill, theirs.fill);
     for (int p : {0, 1}) EXPECT_LE(ours.phases[p].distribution_ratio, theirs.phases[p].distribution_ratio);
+  }
+}
+
+// Every sample takes a ninth of a bin in both phases together, so that a bin of nine is at both capacities.
+TEST(EvenFill, FillsBinsWhosePhasesGoAgainstEachOther) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    Random random(seed);
+    PackInput input;
+    input.phases = {{.phase = Phase::kLlm}, {.phase = Phase::kVision}};
+    for (int s = 0; s < 40000; ++s) {
+      const double images = random.Uniform();
+      input.phases[0].lengths.push_back(static_cast<uint32_t>(3000 - 1400 * images) +
+                                        random.Length(3.4, 0.5, 1, 600));
+      input.phases[1].lengths.push_back(static_cast<uint32_t>(200 + 6000 * images));
+    }
+    for (PackPhase& phase : input.phases) {
+      double total = 0;
+      for (uint32_t length : phase.lengths) total += length;
+      phase.capacity = static_cast<uint64_t>(9 * total / 40000);
+    }
+    const PackFigures figures = FiguresOf(input, "even_fill");
+    EXPECT_GE(figures.fill, 0.97) << seed;
+    EXPECT_LE(figures.phases[1].distribution_ratio, 0.03) << seed;
+    EXPECT_LE(figures.phases[0].distribution_ratio, 0.03) << seed;
   }
 }
 
