@@ -96,8 +96,9 @@ absl::StatusOr<std::vector<SampleLengths>> DrawFromTrace(std::vector<SampleLengt
                                                          uint64_t seed) {
   if (count > trace.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the trace has ", trace.size(), " samples, ", count,
-                                                   " are asked for: fewer ranks or samples per rank, or a "
-                                                   "longer trace"));
+                                                   " are asked for: fewer ranks or samples per rank, a "
+                                                   "longer trace, or --samples N, which draws N of them "
+                                                   "with repetition"));
   }
   reorder::KeyedNumbers numbers(seed);
   for (size_t i = 0; seed != 0 && i < count; ++i) {
@@ -115,6 +116,12 @@ absl::StatusOr<std::vector<SampleLengths>> DrawWithRepetition(const std::vector<
   reorder::KeyedNumbers numbers(seed);
   for (size_t i = 0; i < count; ++i) drawn.push_back(trace[numbers.Next() % trace.size()]);
   return drawn;
+}
+
+absl::StatusOr<std::vector<SampleLengths>> DrawStep(std::vector<SampleLengths> trace, size_t count,
+                                                    size_t repeated, uint64_t seed) {
+  return repeated > 0 ? DrawWithRepetition(trace, repeated, seed)
+                      : DrawFromTrace(std::move(trace), count, seed);
 }
 
 }  // namespace evenkeel::cli

@@ -24,4 +24,8 @@ absl::StatusOr<std::vector<SampleLengths>> DrawFromTrace(std::vector<SampleLengt
 absl::StatusOr<std::vector<SampleLengths>> DrawWithRepetition(const std::vector<SampleLengths>& trace,
                                                               size_t count, uint64_t seed);
 
+// The samples of a step: `repeated` of them with repetition, or where that is 0 `count` without.
+absl::StatusOr<std::vector<SampleLengths>> DrawStep(std::vector<SampleLengths> trace, size_t count,
+                                                    size_t repeated, uint64_t seed);
+
 }  // namespace evenkeel::cli

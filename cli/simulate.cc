@@ -26,6 +26,7 @@ struct SimulateArguments {
   std::string job, trace;
   uint32_t steps = 4;
   uint32_t ranks = 8, per_rank = 60, ranks_per_node = 8;
+  size_t samples = 0;
   uint64_t seed = 0;
   uint32_t pipeline_stages = 1, virtual_stages = 1;
   uint64_t microbatch_tokens = 0;
@@ -97,12 +98,13 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   if (arguments.virtual_stages > 1) source.job.microbatch.count_multiple = arguments.pipeline_stages;
   EVENKEEL_RETURN_IF_ERROR(AddPhases(arguments, trace, source.job));
   source.longest = LongestOf(trace);
-  const size_t count = size_t{arguments.ranks} * arguments.per_rank;
+  const size_t count = size_t{arguments.ranks} * arguments.per_rank, repeated = arguments.samples;
   const uint64_t seed = arguments.seed;
-  source.samples = [trace = std::move(trace), count, seed](uint64_t step) -> absl::StatusOr<StepSamples> {
+  source.samples = [trace = std::move(trace), count, repeated,
+                    seed](uint64_t step) -> absl::StatusOr<StepSamples> {
     StepSamples samples{.step = step};
-    EVENKEEL_ASSIGN_OR_RETURN(samples.lengths, DrawFromTrace(trace, count, seed + step + 1));
-    for (size_t i = 0; i < count; ++i) samples.refs.push_back({0, 0, i});
+    EVENKEEL_ASSIGN_OR_RETURN(samples.lengths, DrawStep(trace, count, repeated, seed + step + 1));
+    for (size_t i = 0; i < samples.lengths.size(); ++i) samples.refs.push_back({0, 0, i});
     return samples;
   };
   return source;
@@ -263,6 +265,10 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(command->add_option("--per-rank", arguments->per_rank, "Samples per rank (60)")
                  ->check(CLI::Range(1, 1 << 20)));
+  with_trace(command
+                 ->add_option("--samples", arguments->samples,
+                              "Draw so many for every step, with repetition; 0: ranks x per-rank, without")
+                 ->check(CLI::Range(0, 1 << 30)));
   with_trace(command->add_option("--ranks-per-node", arguments->ranks_per_node, "(8)")
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(command->add_option("--seed", arguments->seed, "Of the choice of samples (0)"));

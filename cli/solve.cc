@@ -66,9 +66,9 @@ absl::Status PlaceLlm(const std::string& algorithm, pb::BalanceProblem& whole) {
 
 absl::StatusOr<pb::Problem> BalanceFromTrace(const SolveArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> trace, ReadLengthTrace(arguments.trace));
-  EVENKEEL_ASSIGN_OR_RETURN(
-      const std::vector<SampleLengths> step,
-      DrawFromTrace(std::move(trace), size_t{arguments.ranks} * arguments.per_rank, arguments.seed));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<SampleLengths> step,
+                            DrawStep(std::move(trace), size_t{arguments.ranks} * arguments.per_rank,
+                                     arguments.samples, arguments.seed));
   pb::Problem problem;
   pb::BalanceProblem& balance = *problem.mutable_balance();
   balance.set_ranks_per_node(arguments.ranks_per_node);
@@ -147,9 +147,11 @@ void AddSolveCommand(CLI::App& app, int* exit_code) {
   with_trace(command->add_option("--seed", arguments->seed, "Choose samples at random; 0: the first ones"));
   with_trace(command->add_option("--kind", arguments->kind, "balance (default), pack, context_parallel")
                  ->check(CLI::IsMember({"balance", "pack", "context_parallel"})));
-  with_trace(
-      command->add_option("--samples", arguments->samples,
-                          "pack, context_parallel: draw so many, with repetition; 0: the trace as it is"));
+  with_trace(command
+                 ->add_option(
+                     "--samples", arguments->samples,
+                     "Draw so many, with repetition; 0: the trace as it is (balance: ranks x per-rank of it)")
+                 ->check(CLI::Range(0, 1 << 30)));
   with_trace(command
                  ->add_option("--samples-per-bin", arguments->pack.samples_per_bin,
                               "pack: capacities of so many mean samples (9); 0: from the data")

@@ -112,6 +112,13 @@ def test_a_wrong_trace_is_named_with_its_line_and_column(tmp_path):
     assert str(tmp_path) in simulate("--trace", tmp_path / "none.csv").stderr
 
 
+def test_a_trace_shorter_than_a_step_is_drawn_with_repetition(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("llm\n100\n200\n300\n")
+    done = simulate("--trace", trace, "--ranks", 4, "--samples", 37, "--policies", "none", "--steps", 2)
+    assert done.returncode == 0 and "4 llm ranks, 37 samples a step, 2 steps" in done.stdout, done.stderr
+
+
 def test_a_job_is_simulated_from_its_index(mixed):
     done = simulate("--job", mixed / "job.yaml", "--steps", 3, "--json")
     assert done.returncode == 0, done.stderr
