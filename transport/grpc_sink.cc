@@ -16,14 +16,13 @@
 #include "core/status.h"
 #include "proto/service.grpc.pb.h"
 #include "transport/credentials.h"
+#include "transport/deadline.h"
 #include "transport/factory.h"
 #include "transport/secret.h"
 #include "transport/task_thread.h"
 
 namespace evenkeel::transport {
 namespace {
-
-using Clock = TaskThread::Clock;
 
 struct Expectation {
   std::span<std::byte> buffer;
@@ -118,8 +117,7 @@ absl::Status StreamingSink::Connect(SessionId id, const std::string& endpoint, c
   session->id = id;
   session->secret = secret;
   session->endpoint = endpoint;
-  session->deadline = Clock::now() + absl::ToChronoNanoseconds(
-                                         std::min(options_.connect_timeout, absl::Duration(absl::Hours(24))));
+  session->deadline = DeadlineAfter(options_.connect_timeout);
   grpc::ChannelArguments arguments = ClientArguments();
   if (!options_.certified_name.empty()) arguments.SetSslTargetNameOverride(options_.certified_name);
   session->channel = grpc::CreateCustomChannel(endpoint, credentials_, arguments);

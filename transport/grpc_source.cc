@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "proto/service.grpc.pb.h"
 #include "transport/credentials.h"
+#include "transport/deadline.h"
 #include "transport/factory.h"
 #include "transport/secret.h"
 #include "transport/task_thread.h"
@@ -21,14 +22,8 @@
 namespace evenkeel::transport {
 namespace {
 
-using Clock = TaskThread::Clock;
-
 // How often an idle stream looks whether its consumer is still there.
 constexpr absl::Duration kIdleCheck = absl::Milliseconds(200);
-
-Clock::time_point DeadlineFrom(absl::Duration timeout) {
-  return Clock::now() + absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24)));
-}
 
 struct PendingSend {
   RequestId request = 0;
@@ -103,7 +98,7 @@ absl::Status StreamingSource::Connect(SessionId id, const std::string&, const Se
   auto session = std::make_shared<SourceSession>();
   session->id = id;
   session->secret = secret;
-  session->deadline = DeadlineFrom(options_.connect_timeout);
+  session->deadline = DeadlineAfter(options_.connect_timeout);
   {
     MutexLock lock(mutex_);
     if (stopped_) return absl::UnavailableError("the source was stopped");
@@ -129,7 +124,7 @@ void StreamingSource::Send(SessionId id, RequestId request, std::span<const std:
   {
     MutexLock lock(session->mutex);
     if (!session->failure.ok()) return Finish(std::move(done), session->failure);
-    session->queue.push_back({request, bytes, hash, DeadlineFrom(timeout), std::move(done)});
+    session->queue.push_back({request, bytes, hash, DeadlineAfter(timeout), std::move(done)});
     session->changed.NotifyAll();
   }
   tasks_.Post([] {});  // the deadline is new

@@ -2,19 +2,18 @@
 // Thread safety: all members may be called from many threads.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/annotated_mutex.h"
+#include "transport/deadline.h"
 
 namespace evenkeel::transport {
 
 class TaskThread {
  public:
-  using Clock = std::chrono::steady_clock;
   using Task = std::function<void()>;
   // Called after every round of tasks and at the deadline that it returned last.
   using Tick = std::function<Clock::time_point(Clock::time_point now)>;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <thread>
 
@@ -57,12 +58,6 @@ absl::Status CheckCrossMemoryAttach(const std::vector<std::string>& lanes) {
 }
 
 }  // namespace
-
-Clock::time_point DeadlineAfter(absl::Duration timeout) {
-  // A day is for ever here, and far from overflow.
-  timeout = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
-  return Clock::now() + absl::ToChronoNanoseconds(timeout);
-}
 
 absl::StatusOr<std::unique_ptr<UcxEngine>> UcxEngine::Start(const Options& options, Role role,
                                                             UcxEvents* events, Tick tick) {

@@ -10,7 +10,6 @@
 // Thread safety: Post, Run and info may be called from any thread; the rest belongs to the engine's thread.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,16 +18,12 @@
 
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
+#include "transport/deadline.h"
 #include "transport/ucx_address.h"
 #include "transport/ucx_message.h"
 #include "transport/ucx_worker.h"
 
 namespace evenkeel::transport {
-
-using Clock = std::chrono::steady_clock;
-
-// Clock::now() + timeout, without overflow for infinite ones.
-Clock::time_point DeadlineAfter(absl::Duration timeout);
 
 class UcxEngine {
  public:

@@ -64,7 +64,7 @@ class UcxEvents {
 // A worker with its endpoints and the number of operations that UCX has not completed yet.
 class UcxWorker {
  public:
-  // `events` must outlive the worker, or be taken away by Silence.
+  // `events` must outlive the worker, or what comes before its Close.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(std::shared_ptr<UcxContext> context,
                                                            UcxEvents* events);
   // Only with operations() == 0, after Close: UCX aborts on a worker with a receive under way.
