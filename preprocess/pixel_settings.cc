@@ -41,8 +41,17 @@ std::array<double, 3> ReadThree(ConfigFile& config, std::string_view key,
 }  // namespace
 
 std::vector<float> PixelSettings::Table() const {
-  if (picture.resampler != Resampler::kAtenU8) return NormalizationTable(rescale, mean, std);
+  if (picture.resampler != Resampler::kAtenU8) {
+    return normalized ? NormalizationTable(rescale, mean, std)
+                      : NormalizationTable(rescale, {0, 0, 0}, {1, 1, 1});
+  }
   std::vector<float> table(3 * 256);
+  if (!normalized) {
+    for (size_t i = 0; i < table.size(); ++i) {
+      table[i] = static_cast<float>(i % 256) * static_cast<float>(rescale);
+    }
+    return table;
+  }
   const float scale = static_cast<float>(1.0 / rescale);
   for (int c = 0; c < 3; ++c) {
     const float scaled_mean = static_cast<float>(mean[c]) * scale;
@@ -55,7 +64,8 @@ std::vector<float> PixelSettings::Table() const {
 }
 
 bool PixelSettings::SameValues(const PixelSettings& other) const {
-  return rescale == other.rescale && mean == other.mean && std == other.std && filter == other.filter;
+  return rescale == other.rescale && normalized == other.normalized && mean == other.mean &&
+         std == other.std && filter == other.filter;
 }
 
 void PixelSettings::AddTo(CanonicalText& text) const {
@@ -66,6 +76,7 @@ void PixelSettings::AddTo(CanonicalText& text) const {
 void PixelSettings::AddValuesTo(CanonicalText& text) const {
   if (filter != ResizeFilter::kBicubic) text.Add("vision.filter", static_cast<uint64_t>(filter));
   text.Add("vision.rescale_factor", rescale);
+  if (!normalized) text.Add("vision.normalized", uint64_t{0});
   for (double value : mean) text.Add("vision.image_mean", value);
   for (double value : std) text.Add("vision.image_std", value);
 }
@@ -81,6 +92,11 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   out.std = ReadThree(config, "image_std", std);
   out.rescale = config.Real("rescale_factor", 1.0 / 255);
   if (!(out.rescale > 0)) return config.Error("rescale_factor", "is not positive");
+  if (!config.Flag("do_rescale", true)) out.rescale = 1;
+  out.normalized = config.Flag("do_normalize", true);
+  if (!out.normalized && !config.Flag("do_rescale", true)) {
+    return config.Error("do_normalize", "is false, and do_rescale, too; bytes as values are not implemented");
+  }
   for (double deviation : out.std) {
     if (static_cast<float>(deviation) == 0) return config.Error("image_std", "has a zero");
   }
@@ -89,8 +105,6 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   config.NotNull(
       {"resample", "image_mean", "image_std", "rescale_factor", "do_resize", "do_rescale", "do_normalize"});
   config.Pin("do_resize", true);
-  config.Pin("do_rescale", true);
-  config.Pin("do_normalize", true);
   config.Pin("do_convert_rgb", true);
   config.Pin("data_format", std::string_view("channels_first"));
   config.Inert({"image_processor_type", "video_processor_type", "processor_class", "auto_map",

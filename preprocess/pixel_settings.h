@@ -22,7 +22,8 @@ inline constexpr std::array<double, 3> kClipStd = {0.26862954, 0.26130258, 0.275
 inline constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
 
 struct PixelSettings {
-  double rescale = 0;
+  double rescale = 0;      // 1 where do_rescale is false
+  bool normalized = true;  // else the rescaled values are the final ones
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
   ResizeFilter filter = ResizeFilter::kBicubic;
@@ -37,9 +38,8 @@ struct PixelSettings {
   void AddValuesTo(CanonicalText& text) const;  // all but the picture's options
 };
 
-// Consumes the keys of colours, resampling and normalisation, pins do_resize, do_rescale and do_normalize,
-// and knows the keys that mean nothing here. Sizes, crops and patches are the family's. Without keys: `mean`,
-// `std`.
+// Consumes the keys of colours, resampling, rescaling and normalisation, pins do_resize, and knows the keys
+// that mean nothing here. Sizes, crops and patches are the family's. Without keys: `mean`, `std`.
 absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
                                                 const std::array<double, 3>& mean,
                                                 const std::array<double, 3>& std);

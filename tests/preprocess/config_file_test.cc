@@ -51,6 +51,40 @@ TEST_F(ConfigFileTest, EveryKeyIsConsumedPinnedInertOrAnError) {
   EXPECT_THAT(Refusal("\"size\": {\"height\": 3}"), HasSubstr("size.height: unknown key"));
 }
 
+TEST_F(ConfigFileTest, RescalingAndNormalisingAreDoneAsTheFileSays) {
+  auto table = [&](const std::string& keys, const std::string& resampler) {
+    Write("{\"image_processor_type\": \"Qwen2VLImageProcessor\", \"image_mean\": [0.5, 0.25, 0], " + keys +
+          "}");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    spec.resampler = resampler;
+    spec.wire = Wire::kU8;
+    auto family = LoadVisionFamily(folder_, spec, Limits{});
+    EXPECT_TRUE(family.ok()) << family.status();
+    return family.ok() ? (*family)->fields(Medium::kImage)[0].expansion->table : std::vector<float>(3 * 256);
+  };
+  const std::string kept = "\"do_rescale\": false, \"image_std\": [0.5, 2, 4]";
+  const std::string scaled = "\"do_normalize\": false";
+  const std::vector<float> kept_by[] = {table(kept, "pil13"), table(kept, "aten_u8")};
+  const std::vector<float> scaled_by_pil = table(scaled, "pil13"), scaled_by_torch = table(scaled, "aten_u8");
+  int other_rounding = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    SCOPED_TRACE(byte);
+    const auto value = static_cast<float>(byte);
+    for (const std::vector<float>& values : kept_by) {
+      EXPECT_EQ(values[byte], (value - 0.5f) / 0.5f);
+      EXPECT_EQ(values[256 + byte], (value - 0.25f) / 2);
+      EXPECT_EQ(values[512 + byte], value / 4);
+    }
+    EXPECT_EQ(scaled_by_pil[256 + byte], static_cast<float>(byte * (1.0 / 255)));
+    EXPECT_EQ(scaled_by_torch[256 + byte], value * static_cast<float>(1.0 / 255));
+    other_rounding += scaled_by_pil[byte] != scaled_by_torch[byte];
+  }
+  EXPECT_GT(other_rounding, 0);
+  EXPECT_THAT(Refusal("\"do_normalize\": false, \"do_rescale\": false"),
+              HasSubstr("do_normalize: is false, and do_rescale, too"));
+}
+
 TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
   EXPECT_THAT(Refusal("\"patch_size\": \"14\""), HasSubstr("patch_size: is \"14\", not a whole number"));
   EXPECT_THAT(Refusal("\"patch_size\": 14.5"), HasSubstr("patch_size"));

@@ -199,6 +199,8 @@ SPELLINGS = [
     ("qwen2-vl", {"size": {"min_pixels": 784, "max_pixels": 50176}}),
     ("qwen2-vl", {"size": {"shortest_edge": 784}, "min_pixels": None}),
     ("qwen3-vl", {"min_pixels": 784, "max_pixels": 50176}),
+    *((name, {key: False}) for name in ("clip", "internvl", "qwen2-vl") for key in ("do_rescale", "do_normalize")),
+    ("siglip", {"do_rescale": False, "do_normalize": False}),
     *(("clip", {key: None}) for key in ("do_resize", "do_rescale", "do_normalize", "resample", "image_mean", "image_std",
                                         "rescale_factor", "size", "crop_size", "do_convert_rgb")),
     *(("qwen3-vl", {key: None}) for key in ("size", "patch_size", "merge_size", "temporal_patch_size", "do_resize")),
