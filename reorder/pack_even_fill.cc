@@ -193,9 +193,11 @@ void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rou
 
 // Samples that all take about the same part of a bin leave little choice of how many it has: such a bin is
 // above the mean or a sample below it, and what is above comes near the capacities. So bins that exceed one
-// exchange with those that have room until they keep it, however far above the mean that is.
+// exchange with those that have room until they keep it, however far above the mean that is. Not where
+// capacities are far above the mean: bins would come out uneven.
 void KeepCapacities(const PackProblem& problem, double bins, ExchangingBins& exchanging) {
   constexpr int kRounds = 16;
+  if (Fill(problem, bins) < kFullEnough) return;
   ExchangingBins::Aim aim;
   for (int p = 0; p < kNumPhases; ++p) {
     if (problem.total[p] == 0) continue;
