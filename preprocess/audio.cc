@@ -82,10 +82,27 @@ std::string_view EndOf(std::string_view file, size_t count) {
   return file.substr(file.size() - std::min(file.size(), count));
 }
 
+// Behind an ID3v2 tag at the beginning: magic, version, flags, size in four bytes of seven bits. All where
+// there is none, or no end of it.
+std::span<const std::byte> BehindId3(std::span<const std::byte> bytes) {
+  constexpr size_t kHeader = 10;
+  constexpr uint8_t kHasFooter = 0x10;
+  const std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (file.size() < kHeader || !file.starts_with("ID3")) return bytes;
+  uint64_t size = 0;
+  for (size_t i = 6; i < kHeader; ++i) size = size << 7 | (static_cast<uint8_t>(file[i]) & 0x7f);
+  size += kHeader + ((static_cast<uint8_t>(file[5]) & kHasFooter) != 0 ? kHeader : 0);
+  return size > bytes.size() ? bytes : bytes.subspan(size);
+}
+
 // Without what taggers write behind an MP3's last frame: ID3v1, APEv2 and Lyrics3. FFmpeg takes the latter
 // two for a frame that is damaged, and where they are large the whole for two files in one, whose end it then
 // does not cut.
+//
+// Nor what some write before a FLAC's first byte: ID3v2. FFmpeg reads over it, but what is counted and
+// declared begins behind it.
 std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const std::byte> bytes) {
+  if (suffix == "flac") return BehindId3(bytes);
   if (suffix != "mp3") return bytes;
   std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (EndOf(file, 128).starts_with("TAG")) file.remove_suffix(128);
@@ -370,10 +387,10 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
         "MP3 of 24000 Hz: this FFmpeg decodes it wrongly, releases since 6.1 do not; recode it, or link a "
         "newer one");
   }
-  if (!IsTestedRate(parameters.sample_rate)) {
+  if (!CanResample(parameters.sample_rate)) {
     return absl::UnimplementedError(
         absl::StrCat("audio of ", parameters.sample_rate,
-                     " Hz: resampling from it is not known to give the same samples everywhere"));
+                     " Hz: resampling is known to give the same samples everywhere from 4000 to 384000 Hz"));
   }
   MediaFacts facts;
   facts.medium = Medium::kAudio;
@@ -393,8 +410,8 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
                                           const Limits& limits, const MediaFacts& facts,
                                           uint64_t max_samples) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
-  if (facts.num_samples == 0 || !IsTestedRate(facts.sample_rate)) {
-    return absl::InvalidArgumentError("audio without samples or with an untested rate");
+  if (facts.num_samples == 0 || !CanResample(facts.sample_rate)) {
+    return absl::InvalidArgumentError("audio without samples or with a rate that is not resampled");
   }
   // A second more than is asked for: the resampling filter looks ahead.
   const uint64_t needed = (max_samples + kSpeechRate) * facts.sample_rate / kSpeechRate;

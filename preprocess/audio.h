@@ -63,6 +63,7 @@ class SpeechResampler {
   std::unique_ptr<soxr, Free> soxr_;  // null where the clip has that rate already
   std::span<float> out_;              // what is still to be written
 };
-bool IsTestedRate(uint32_t rate);
+// Whether a clip of so many samples a second is accepted.
+bool CanResample(uint32_t rate);
 
 }  // namespace evenkeel

@@ -90,6 +90,31 @@ TEST(Audio, TagsBehindTheLastFrameAreNoSound) {
   }
 }
 
+TEST(Audio, AnId3TagBeforeFlacIsNoSound) {
+  const Bytes original = Golden("audio/stereo.flac");
+  const absl::StatusOr<Clip> plain = Decode("stereo.flac", original);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const auto with_tag = [&](uint8_t flags, uint8_t size, size_t written) {
+    Bytes bytes;
+    for (const uint8_t c : {uint8_t{'I'}, uint8_t{'D'}, uint8_t{'3'}, uint8_t{4}, uint8_t{0}, flags,
+                            uint8_t{0}, uint8_t{0}, uint8_t{1}, size}) {
+      bytes.push_back(static_cast<std::byte>(c));
+    }
+    bytes.resize(bytes.size() + written);
+    bytes.insert(bytes.end(), original.begin(), original.end());
+    return bytes;
+  };
+  for (const Bytes& bytes : {with_tag(0, 2, 130), with_tag(0x10, 0, 138)}) {  // 7 bits a byte; with a footer
+    const absl::StatusOr<Clip> tagged = Decode("stereo.flac", bytes);
+    ASSERT_TRUE(tagged.ok()) << tagged.status();
+    EXPECT_EQ(tagged->samples, plain->samples);
+  }
+  EXPECT_FALSE(Decode("stereo.flac", with_tag(0, 3, 130)).ok());
+  Bytes cut = with_tag(0, 2, 130);
+  cut.resize(4);
+  EXPECT_FALSE(Decode("stereo.flac", cut).ok());
+}
+
 TEST(Audio, FactsAreThoseOfTheContainer) {
   struct Expected {
     uint32_t rate, channels;
@@ -379,7 +404,7 @@ TEST(Audio, ResamplingHasTheBitsOfThisStreamVersion) {
   for (float& sample : noise) sample = dice.Roll(65536) / 32768.0f - 1;
   for (uint32_t rate :
        {8000, 11025, 12000, 22050, 24000, 32000, 37800, 44056, 44100, 48000, 88200, 96000, 192000}) {
-    ASSERT_TRUE(IsTestedRate(rate));
+    ASSERT_TRUE(CanResample(rate));
     const uint64_t num_out = 20000ull * kSpeechRate / rate;
     const std::vector<float> out = Resampled(noise, rate, num_out, noise.size());
     digester.Update(std::as_bytes(std::span(out)));
@@ -388,6 +413,26 @@ TEST(Audio, ResamplingHasTheBitsOfThisStreamVersion) {
     }
   }
   EXPECT_EQ(digester.Finish().Hex(), "5c296b71948c596fd3cebd34d055387c");
+}
+
+// Where the ratio has no small terms: the filter's coefficients are interpolated.
+TEST(Audio, ResamplingFromAnyRateHasTheBitsOfThisStreamVersion) {
+  Digester digester;
+  Dice dice(11);
+  std::vector<float> noise(6000);
+  for (float& sample : noise) sample = dice.Roll(65536) / 32768.0f - 1;
+  std::vector<uint32_t> rates = {4000,  5512,  5513,   6000,   7350,   11000,  15999,  16001, 18900,
+                                 22000, 22254, 44000,  44099,  47952,  48048,  49716,  64000, 66150,
+                                 72000, 99991, 128000, 176400, 250000, 352800, 383999, 384000};
+  for (int i = 0; i < 20; ++i) rates.push_back(4000 + static_cast<uint32_t>(dice.Roll(380001)));
+  for (const uint32_t rate : rates) {
+    ASSERT_TRUE(CanResample(rate));
+    const uint64_t num_out = 6000ull * kSpeechRate / rate;
+    const std::vector<float> out = Resampled(noise, rate, num_out, noise.size());
+    digester.Update(std::as_bytes(std::span(out)));
+    ASSERT_EQ(Resampled(noise, rate, num_out, 1152), out) << rate << " Hz in pieces";
+  }
+  EXPECT_EQ(digester.Finish().Hex(), "edcf9b11630a6829053c812809ddda4f");
 }
 
 TEST(Audio, ResamplingKeepsATone) {
@@ -447,9 +492,14 @@ TEST(Audio, RefusesWhatHasNoPromise) {
   EXPECT_TRUE(absl::IsUnimplemented(ProbeAudio("wma", Golden("audio/voice.wav"), Limits{}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ProbeAudio("flac", Golden("audio/voice.wav"), Limits{}).status()));
   Bytes bytes = Golden("audio/voice.wav");
-  uint32_t rate = 16001;
-  std::memcpy(&bytes[24], &rate, sizeof(rate));
-  EXPECT_TRUE(absl::IsUnimplemented(ProbeAudio("wav", bytes, Limits{}).status()));
+  for (const uint32_t rate : {1u, 3999u, 384001u, 0x7fffffffu}) {
+    std::memcpy(&bytes[24], &rate, sizeof(rate));
+    EXPECT_TRUE(absl::IsUnimplemented(ProbeAudio("wav", bytes, Limits{}).status())) << rate;
+  }
+  for (const uint32_t rate : {4000u, 7350u, 22000u, 384000u}) {
+    std::memcpy(&bytes[24], &rate, sizeof(rate));
+    EXPECT_TRUE(ProbeAudio("wav", bytes, Limits{}).ok()) << rate;
+  }
 }
 
 TEST(Audio, NoSamplesAndLimitsHaveTheirErrors) {
