@@ -46,15 +46,16 @@ std::string ItemJson(const PlannedItem& item) {
                          item.lengths.output_rows, PlaceJson(item.place));
 }
 
-absl::StatusOr<std::string> SampleJson(const Stream& stream, const Plan& plan, const PlannedSample& sample) {
-  EVENKEEL_ASSIGN_OR_RETURN(const SamplePlaces places,
-                            stream.index->places(sample.ref.dataset, sample.ref.index));
+absl::StatusOr<std::string> SampleJson(const Stream& stream, const StepPlan& step, size_t number) {
+  const SampleRef& ref = step.samples.refs[number];
+  const PlannedSample& sample = step.plan.samples[number];
+  EVENKEEL_ASSIGN_OR_RETURN(const SamplePlaces places, stream.index->places(ref.dataset, ref.index));
   std::string out = absl::StrFormat(
       R"({"name":%s,"dataset":%d,"epoch":%d,"index":%d,"llm_length":%d,"loss_tokens":%d,"place":%s,"items":[)",
-      Quoted(SampleName(stream.job, places)), sample.ref.dataset, sample.ref.epoch, sample.ref.index,
-      sample.llm_length, sample.loss_tokens, PlaceJson(sample.place));
+      Quoted(SampleName(stream.job, places)), ref.dataset, ref.epoch, ref.index, sample.llm_length,
+      sample.loss_tokens, PlaceJson(sample.place));
   for (uint32_t i = 0; i < sample.num_items; ++i) {
-    absl::StrAppend(&out, i > 0 ? "," : "", ItemJson(plan.items[sample.first_item + i]));
+    absl::StrAppend(&out, i > 0 ? "," : "", ItemJson(step.plan.items[sample.first_item + i]));
   }
   return out + "]}";
 }
@@ -136,7 +137,7 @@ absl::StatusOr<std::string> PlanJson(const Stream& stream, const StepPlan& step)
       absl::StrFormat(R"({"step":%d,"num_microbatches":%d,"num_samples":%d,"loss_tokens":%d,"samples":[)",
                       plan.step, plan.num_microbatches, plan.samples.size(), plan.loss_tokens);
   for (size_t i = 0; i < plan.samples.size(); ++i) {
-    EVENKEEL_ASSIGN_OR_RETURN(const std::string sample, SampleJson(stream, plan, plan.samples[i]));
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string sample, SampleJson(stream, step, i));
     absl::StrAppend(&out, i > 0 ? "," : "", sample);
   }
   out += R"(],"dummies":[)";

@@ -26,8 +26,8 @@ struct Place {
 
 inline constexpr uint32_t kDummy = 0xffffffffu;  // PlannedItem::sample of an item that stands for nothing
 
+// The sample at the same place in StepSamples.
 struct PlannedSample {
-  SampleRef ref;
   uint32_t llm_length = 0;  // aligned
   uint32_t loss_tokens = 0;
   uint32_t first_item = 0;  // into Plan::items, in the order of their placeholders
@@ -101,7 +101,7 @@ struct Plan {
   uint64_t step = 0;
   uint32_t num_microbatches = 1;       // of the llm; the same on every rank
   uint64_t loss_tokens = 0;            // of the whole step
-  std::vector<PlannedSample> samples;  // in the sampler's order
+  std::vector<PlannedSample> samples;  // in the sampler's order: parallel to StepSamples::refs
   std::vector<PlannedItem> items;      // samples' items first, in order; then dummies
   std::vector<PhasePlan> phases;       // in the order of the job's phases
   std::vector<Route> routes;           // by phase, then microbatch

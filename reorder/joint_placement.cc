@@ -37,13 +37,14 @@ Column MakeColumn(std::span<const Load> cost, double least, double ranks) {
   return {cost.data(), 1, least, total > 0 ? ranks / total : 0, totals};
 }
 
-// Of the order. Floats that are not negative order as the integers of their bits; four decimal digits of them
-// are order enough. What is missing to the largest there is: largest first. Two digits.
-constexpr uint32_t kDigits = 1 << 11;
-constexpr int kDroppedBits = 9;  // of the 31
+// Where a unit is in the order, by its largest share: floats that are not negative order as the integers of
+// their bits, and two decimal digits of them are order enough. What is missing to the largest there is:
+// largest first.
+constexpr uint32_t kKeys = 1 << 14;
+constexpr int kDroppedBits = 17;  // of the 31
 uint32_t KeyOf(const Unit& unit) {
   const float largest = std::max(unit.share[0], std::max(unit.share[1], unit.share[2]));
-  return kDigits * kDigits - 1 - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
+  return kKeys - 1 - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
 }
 
 class JointPlacement {
@@ -66,7 +67,9 @@ class JointPlacement {
                                        {.weight = {1, 1e-2f, 1e-2f}, .far_partners = 16, .llm_only = true},
                                        {.weight = {1, 1e-5f, 1e-5f}, .far_partners = 64, .llm_only = true}}};
     RepairBySwaps(swaps, rank, workspace_);
-    std::vector<uint32_t> rank_of_unit(units_.size());
+    std::vector<uint32_t> rank_of_unit;
+    ReserveToWrite(rank_of_unit, units_.size());
+    rank_of_unit.resize(units_.size());
     for (size_t i = 0; i < units_.size(); ++i) rank_of_unit[units_[i].index] = rank[i];
     return rank_of_unit;
   }
@@ -85,35 +88,15 @@ class JointPlacement {
     }
     units_ = workspace_.Take<Unit>(count);
     const Workspace::Scope scope(workspace_);
-    const std::span<Unit> by_high = workspace_.Take<Unit>(count);
-    std::array<uint32_t, kDigits + 1> begin = {};  // of the units with a high digit
+    const std::span<Unit> as_given = workspace_.Take<Unit>(count);
+    std::vector<uint32_t> next(kKeys + 1, 0);  // of the units with a key
     const Column llm = columns_[0], second = columns_[1], third = columns_[2];
     for (uint32_t i = 0; i < count; ++i) {
-      const Unit unit = {{llm.Share(i), second.Share(i), third.Share(i)}, i};
-      units_[i] = unit;
-      ++begin[KeyOf(unit) / kDigits + 1];
+      as_given[i] = {{llm.Share(i), second.Share(i), third.Share(i)}, i};
+      ++next[KeyOf(as_given[i]) + 1];
     }
-    // By the high digit, of which lengths have few; then the units of each by the low one: they are near each
-    // other in memory.
-    std::inclusive_scan(begin.begin(), begin.end(), begin.begin());
-    std::array<uint32_t, kDigits + 1> next = begin;
-    for (const Unit& unit : units_) by_high[next[KeyOf(unit) / kDigits]++] = unit;
-    for (uint32_t digit = 0; digit < kDigits; ++digit) {
-      const size_t size = begin[digit + 1] - begin[digit];
-      if (size > 0) SortByLowDigit(by_high.subspan(begin[digit], size), units_.subspan(begin[digit], size));
-    }
-  }
-
-  static void SortByLowDigit(std::span<const Unit> from, std::span<Unit> to) {
-    std::array<uint32_t, kDigits> next;
-    if (from.size() == 1) {
-      to[0] = from[0];
-      return;
-    }
-    next.fill(0);
-    for (const Unit& unit : from) ++next[KeyOf(unit) % kDigits];
-    std::exclusive_scan(next.begin(), next.end(), next.begin(), 0u);
-    for (const Unit& unit : from) to[next[KeyOf(unit) % kDigits]++] = unit;
+    std::inclusive_scan(next.begin(), next.end(), next.begin());
+    for (const Unit& unit : as_given) units_[next[KeyOf(unit)]++] = unit;
   }
 
   // The least that the most loaded rank can have, and somewhat less than the tolerance: above the tolerance

@@ -105,8 +105,10 @@ class Excess {
         scope_(workspace),
         workspace_(workspace),
         load_(ranks_.size(), 0),
-        rank_(problem.cost.size(), kNowhere),
-        least_(LeastDearestRank(problem.cost, ranks_.size(), problem.tolerance)) {}
+        least_(LeastDearestRank(problem.cost, ranks_.size(), problem.tolerance)) {
+    ReserveToWrite(rank_, problem.cost.size());
+    rank_.resize(problem.cost.size());
+  }
 
   std::vector<uint32_t> Run() {
     StayHome();

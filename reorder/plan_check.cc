@@ -47,7 +47,6 @@ class Checker {
     for (size_t s = 0; s < plan_.samples.size(); ++s) {
       const PlannedSample& sample = plan_.samples[s];
       const SampleLengths& lengths = step_.lengths[s];
-      if (!(sample.ref == step_.refs[s])) return Broken("sample ", s, " is another than the step's");
       if (sample.llm_length % align != 0 || sample.llm_length < lengths.llm_length ||
           sample.llm_length - lengths.llm_length >= align) {
         return Broken("sample ", s, " of ", lengths.llm_length, " tokens is planned as ", sample.llm_length);

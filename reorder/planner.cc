@@ -36,11 +36,10 @@ EncoderOfMedium EncodersByMedium(const Layout& layout) {
   return index;
 }
 
-// Where the items of an encoder are written.
+// Where the next item of an encoder is written, in all columns.
 struct Target {
-  uint32_t *item, *sample, *length, *rows, *input_rows;
-  bool* video;
   uint32_t next = 0;
+  uint32_t step = 1;
 };
 
 absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t aligned) {
@@ -88,10 +87,8 @@ class Planner {
 
   // About what the arrays of all stages take, of which some take the place of others.
   size_t WorkspaceBytes() const {
-    constexpr size_t kPerSample = 80, kPerItem = 32, kPerItemOfPhase = 21, kPerRank = 128;
-    return step_.refs.size() * kPerSample +
-           num_items_ * (kPerItem + layout_.encoders.size() * kPerItemOfPhase) +
-           layout_.llm_ranks.size() * kPerRank;
+    constexpr size_t kPerSample = 80, kPerItem = 53, kPerRank = 128;
+    return step_.refs.size() * kPerSample + num_items_ * kPerItem + layout_.llm_ranks.size() * kPerRank;
   }
 
   absl::Status CheckOptions() const {
@@ -151,23 +148,24 @@ class Planner {
     }
     llm_.first_item = workspace_.Take<uint32_t>(samples + 1);
     llm_.medium = workspace_.Take<Medium>(items);
-    for (EncoderUnits& units : encoders_) {
-      for (auto* column : Columns(units)) *column = workspace_.Take<uint32_t>(items);
-      units.video = workspace_.Take<bool>(items);
-    }
+    // One array of each kind for all items: the first encoder's from its front, the second's from its back.
+    EncoderUnits of_all;
+    for (auto* column : Columns(of_all)) *column = workspace_.Take<uint32_t>(items);
+    of_all.video = workspace_.Take<bool>(items);
+    static_assert(kEncoderPhases.size() == 2);
     const EncoderOfMedium encoder_of = EncodersByMedium(layout_);
-    std::array<Target, kNumPhases> targets;  // by encoder
-    for (size_t e = 0; e < encoders_.size(); ++e) {
-      const EncoderUnits& units = encoders_[e];
-      targets[e] = {units.item.data(), units.sample.data(),     units.length.data(),
-                    units.rows.data(), units.input_rows.data(), units.video.data()};
-    }
+    std::array<Target, kEncoderPhases.size()> targets = {
+        {{}, {static_cast<uint32_t>(items) - 1, UINT32_MAX}}};
     const uint64_t align = std::max(1u, job_.microbatch.align), capacity = CapacityTokens(job_);
     const uint64_t most = capacity == 0 ? UINT32_MAX : std::min<uint64_t>(capacity, UINT32_MAX);
     const SampleLengths* const all = step_.lengths.data();
     // Pointers, because whatever is stored might otherwise be one of the spans.
     uint32_t *const tokens = llm_.tokens.data(), *const loss_tokens = llm_.loss_tokens.data(),
                     *const first_item = llm_.first_item.data();
+    uint32_t *const item_of = of_all.item.data(), *const sample_of = of_all.sample.data(),
+                    *const length_of = of_all.length.data(), *const rows_of = of_all.rows.data(),
+                    *const input_rows_of = of_all.input_rows.data();
+    bool* const video_of = of_all.video.data();
     Medium* const medium = llm_.medium.data();
     uint64_t all_loss_tokens = 0;
     uint32_t item = 0;
@@ -185,25 +183,37 @@ class Planner {
         const int e = encoder_of[static_cast<uint8_t>(of_sample.medium)];
         if (e < 0) return WithoutEncoder(s, encoder_of);
         Target& to = targets[static_cast<size_t>(e)];
-        const uint32_t i = to.next++;
-        to.item[i] = item;
-        to.sample[i] = s;
-        to.length[i] = of_sample.lengths.cost_length;
-        to.rows[i] = of_sample.lengths.output_rows;
-        to.input_rows[i] = of_sample.lengths.input_rows;
-        to.video[i] = of_sample.medium == Medium::kVideo;
+        const uint32_t i = to.next;
+        to.next += to.step;
+        item_of[i] = item;
+        sample_of[i] = s;
+        length_of[i] = of_sample.lengths.cost_length;
+        rows_of[i] = of_sample.lengths.output_rows;
+        input_rows_of[i] = of_sample.lengths.input_rows;
+        video_of[i] = of_sample.medium == Medium::kVideo;
         medium[item++] = of_sample.medium;
       }
     }
     plan_.loss_tokens = all_loss_tokens;
     first_item[samples] = item;
-    for (size_t e = 0; e < encoders_.size(); ++e) {
-      EncoderUnits& units = encoders_[e];
-      const uint32_t filled = targets[e].next;
-      for (auto* column : Columns(units)) *column = column->first(filled);
-      units.video = units.video.first(filled);
-    }
+    if (!encoders_.empty()) TakeColumns(of_all, targets[0].next);
     return absl::OkStatus();
+  }
+
+  // Splits the columns of all items between the encoders.
+  void TakeColumns(EncoderUnits& of_all, size_t of_first) {
+    const auto split = [&](auto& column, auto EncoderUnits::*of_encoder) {
+      encoders_[0].*of_encoder = column.first(of_first);
+      if (encoders_.size() == 1) return;
+      encoders_[1].*of_encoder = column.subspan(of_first);
+      std::reverse(column.begin() + of_first, column.end());
+    };
+    split(of_all.item, &EncoderUnits::item);
+    split(of_all.sample, &EncoderUnits::sample);
+    split(of_all.length, &EncoderUnits::length);
+    split(of_all.rows, &EncoderUnits::rows);
+    split(of_all.input_rows, &EncoderUnits::input_rows);
+    split(of_all.video, &EncoderUnits::video);
   }
 
   static std::array<std::span<uint32_t>*, 5> Columns(EncoderUnits& units) {
@@ -380,10 +390,9 @@ class Planner {
   // once.
   void FillSamples() {
     const size_t samples = step_.refs.size();
-    ReserveLargePages(plan_.samples, samples);
+    ReserveToWrite(plan_.samples, samples);
     for (size_t s = 0; s < samples; ++s) {
-      plan_.samples.push_back({.ref = step_.refs[s],
-                               .llm_length = llm_.tokens[s],
+      plan_.samples.push_back({.llm_length = llm_.tokens[s],
                                .loss_tokens = llm_.loss_tokens[s],
                                .first_item = llm_.first_item[s],
                                .num_items = llm_.first_item[s + 1] - llm_.first_item[s],
@@ -393,7 +402,7 @@ class Planner {
 
   void FillItems(std::span<const PlannedItem> dummies) {
     const size_t items = num_items_ + dummies.size();
-    ReserveLargePages(plan_.items, items);
+    ReserveToWrite(plan_.items, items);
     const EncoderOfMedium encoder_of = EncodersByMedium(layout_);
     struct Source {
       const uint32_t *sample, *length, *input_rows, *rows, *rank, *position;

@@ -11,14 +11,20 @@
 
 namespace evenkeel::reorder {
 
-void AdviseLargePages(const void* data, size_t bytes) {
+void ExpectWrites(const void* data, size_t bytes) {
 #ifdef __linux__
   // Whole small pages, those that it shares with others too: where a large page begins, an allocator often
   // has a few bytes of its own.
   constexpr uintptr_t kPage = 4096;
+  constexpr size_t kFew = 16;  // small pages that are not worth a call
   const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
   const uintptr_t end = RoundUp(reinterpret_cast<uintptr_t>(data) + bytes, kPage);
-  if (bytes < kLargePage) return;
+  if (bytes < kFew * kPage) return;
+  if (bytes < kLargePage) {
+    constexpr int kPopulate = 23;  // MADV_POPULATE_WRITE of Linux 5.14, which older headers do not name
+    madvise(reinterpret_cast<void*>(begin), end - begin, kPopulate);
+    return;
+  }
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // refused: small pages as before
   // What an allocator wrote in front has made the first one small already.
   constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers do not name
@@ -47,7 +53,7 @@ void Workspace::AddPiece(size_t bytes) {
   const size_t size = RoundUp(std::max(bytes, kAlignment), alignment);
   std::unique_ptr<std::byte, Release> data(
       static_cast<std::byte*>(::operator new (size, std::align_val_t{alignment})), Release{alignment});
-  AdviseLargePages(data.get(), size);
+  if (size >= kLargePage) ExpectWrites(data.get(), size);  // of little, not all may be taken
   pieces_.push_back({std::move(data), size});
 }
 

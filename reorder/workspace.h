@@ -26,21 +26,22 @@ constexpr size_t RoundUp(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Asks the kernel for large pages, where it has them, for memory that is about to be written; a hint that
-// changes no content. Little memory is left alone.
-void AdviseLargePages(const void* data, size_t bytes);
+// Asks the kernel for memory that is about to be written all through: for large pages, where it has them; of
+// less than one, for all the small ones at once, because to wait for each costs twice as much. A hint that
+// changes no content. Very little memory is left alone.
+void ExpectWrites(const void* data, size_t bytes);
 
-// Reserves room for `count` in a vector that is about to be written: in large pages, where the kernel has
-// them, and then up to the end of the last one.
+// Reserves room for `count` in a vector that is about to be written, and asks for its memory as above: of
+// large pages up to the end of the last one.
 template <typename T>
-void ReserveLargePages(std::vector<T>& vector, size_t count) {
+void ReserveToWrite(std::vector<T>& vector, size_t count) {
   constexpr size_t kOfTheAllocator = 64;
   size_t bytes = count * sizeof(T);
   if (bytes >= kLargePage) {
     bytes = RoundUp(bytes + kOfTheAllocator, kLargePage) - kOfTheAllocator;
   }
   vector.reserve(bytes / sizeof(T));
-  AdviseLargePages(vector.data(), bytes);
+  ExpectWrites(vector.data(), bytes);
 }
 
 class Workspace {

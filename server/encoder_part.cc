@@ -118,7 +118,7 @@ class EncoderTask : public PartTask {
   absl::Status AddUnit(const PlannedItem& item) {
     Unit unit{.item = &item};
     if (item.sample != kDummy) {
-      const SampleRef& ref = plan_->plan.samples[item.sample].ref;
+      const SampleRef& ref = plan_->samples.refs[item.sample];
       EVENKEEL_ASSIGN_OR_RETURN(SamplePlaces places, stream_.index->places(ref.dataset, ref.index));
       unit.sample = SampleName(stream_.job, places);
       if (item.ordinal >= places.items.size()) {

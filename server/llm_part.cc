@@ -78,7 +78,7 @@ class LlmTask : public PartTask {
     Int64(layout_->tensor(part, tensor_.loss_tokens))[0] = static_cast<int64_t>(loss_tokens_);
     std::span<int64_t> ids = Int64(layout_->tensor(part, tensor_.sample_ids));
     for (size_t i = 0; i < units_.size(); ++i) {
-      const SampleRef& ref = plan_->plan.samples[units_[i].number].ref;
+      const SampleRef& ref = plan_->samples.refs[units_[i].number];
       ids[3 * i] = static_cast<int64_t>(ref.dataset);
       ids[3 * i + 1] = static_cast<int64_t>(ref.epoch);
       ids[3 * i + 2] = static_cast<int64_t>(ref.index);
@@ -113,7 +113,8 @@ class LlmTask : public PartTask {
   absl::Status AddUnit(uint32_t number) {
     const PlannedSample& planned = plan_->plan.samples[number];
     Unit unit{.number = number};
-    EVENKEEL_ASSIGN_OR_RETURN(unit.places, stream_.index->places(planned.ref.dataset, planned.ref.index));
+    const SampleRef& ref = plan_->samples.refs[number];
+    EVENKEEL_ASSIGN_OR_RETURN(unit.places, stream_.index->places(ref.dataset, ref.index));
     unit.sample = SampleName(stream_.job, unit.places);
     loss_tokens_ += planned.loss_tokens;
     scratch_bytes_ = std::max(scratch_bytes_, unit.places.text_size + 64 * uint64_t{planned.llm_length});

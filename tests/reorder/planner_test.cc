@@ -249,7 +249,6 @@ TEST(PlanCheck, FindsEveryKindOfDamage) {
       {"another step", [](Plan& p) { ++p.step; }},
       {"loss tokens", [](Plan& p) { ++p.loss_tokens; }},
       {"a sample's loss tokens", [](Plan& p) { ++p.samples[3].loss_tokens; }},
-      {"a sample's reference", [](Plan& p) { ++p.samples[3].ref.index; }},
       {"a sample's length", [](Plan& p) { p.samples[3].llm_length += 8; }},
       {"a sample's items", [](Plan& p) { ++p.samples[3].first_item; }},
       {"a sample's place", [](Plan& p) { ++p.samples[3].place.position; }},

@@ -46,14 +46,21 @@ TEST(Workspace, TakesLargePagesForLargePieces) {
   Workspace memory(size_t{5} << 20);
   const std::span<uint8_t> array = memory.Zeros<uint8_t>(size_t{3} << 20);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(array.data()) % (size_t{2} << 20), 0u);
-  AdviseLargePages(array.data() + 1, array.size() - 2);
+  ExpectWrites(array.data() + 1, array.size() - 2);
   EXPECT_EQ(std::count(array.begin(), array.end(), 0), 3 << 20);
 }
 
-TEST(ReserveLargePages, ReservesAtLeastWhatIsAskedForAndKeepsWhatIsThere) {
+TEST(ExpectWrites, ChangesNoContentOfLittleMemory) {
+  std::vector<uint8_t> array(300000, 5);
+  ExpectWrites(array.data() + 1, 3);
+  ExpectWrites(array.data() + 1, array.size() - 2);
+  EXPECT_EQ(std::count(array.begin(), array.end(), 5), 300000);
+}
+
+TEST(ReserveToWrite, ReservesAtLeastWhatIsAskedForAndKeepsWhatIsThere) {
   for (size_t count : {size_t{0}, size_t{1}, size_t{1000}, size_t{3} << 18, (size_t{1} << 20) - 1}) {
     std::vector<uint32_t> vector = {7, 8};
-    ReserveLargePages(vector, count);
+    ReserveToWrite(vector, count);
     EXPECT_GE(vector.capacity(), count);
     const uint32_t* const data = vector.data();
     vector.resize(std::max<size_t>(2, count), 9);
