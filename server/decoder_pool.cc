@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "server/decoder_sandbox.h"
 #include "server/event_log.h"
 #include "server/remote_work.h"
@@ -83,7 +84,7 @@ std::string DecoderPool::WaitForReply(const Decoder& decoder, absl::Duration cpu
   if (clock_getcpuclockid(decoder.child.pid, &clock) != 0) return "crash";
   const absl::Duration begin = CpuTime(clock);
   absl::Duration seen = begin;
-  absl::Time moved = absl::Now();
+  absl::Time moved = SteadyNow();
   for (;;) {
     pollfd socket{decoder.child.socket.get(), POLLIN, 0};
     if (poll(&socket, 1, kLookMilliseconds) > 0) return "";
@@ -91,10 +92,10 @@ std::string DecoderPool::WaitForReply(const Decoder& decoder, absl::Duration cpu
     if (now > seen) {
       RemoteWork() += static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - seen));
       seen = now;
-      moved = absl::Now();
+      moved = SteadyNow();
     }
     if (seen - begin > cpu_budget) return "cpu";
-    if (absl::Now() - moved > options_.still) return "still";
+    if (SteadyNow() - moved > options_.still) return "still";
   }
 }
 
