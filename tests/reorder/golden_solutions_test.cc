@@ -104,7 +104,7 @@ TEST(GoldenSolutions, OfStepsDrawnFromATrace) {
     grouped.Add(*PlanContextParallel(groups));
   }
   EXPECT_EQ(drawn.value(), 1762102091606652749ull);
-  EXPECT_EQ(balanced.value(), 4261514955573459275ull);
+  EXPECT_EQ(balanced.value(), 13081695557621415126ull);
   EXPECT_EQ(packed.value(), 16763495570867661934ull);
   EXPECT_EQ(grouped.value(), 781169438010817044ull);
 }
