@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 #include "server/decoder_sandbox.h"

@@ -122,14 +122,20 @@ absl::StatusOr<SharedMemory::Block> SharedMemory::Allocate(Use use, uint64_t num
 
 absl::StatusOr<SharedMemory::Block> SharedMemory::AllocateFor(Writer writer, uint64_t num_bytes) {
   FilePtr file = TakeKeptOutput(writer, num_bytes);
+  absl::Status resized;
   if (file != nullptr) {
     // Nothing of it is mapped here, so that cutting it hurts nobody but a writer that kept it.
-    EVENKEEL_RETURN_IF_ERROR(Resize(*file, num_bytes));
+    resized = Resize(*file, num_bytes);
   } else {
     EVENKEEL_ASSIGN_OR_RETURN(file, MakeFile(Use::kOutput, num_bytes));
     Retain(*file, writer);
   }
-  return Map(std::move(file), num_bytes);
+  absl::StatusOr<Block> block = resized.ok() ? Map(file, num_bytes) : resized;
+  if (!block.ok()) {
+    MutexLock lock(mutex_);
+    if (file->writer.has_value()) --num_retained_;
+  }
+  return block;
 }
 
 SharedMemory::FilePtr SharedMemory::Pick(size_t place) {
