@@ -119,11 +119,15 @@ void EndpointWatch::LookAgain() {
 
 void EndpointWatch::Watch() {
   do {
+    {
+      // Before, not after: what is asked for meanwhile is asked of the next one.
+      MutexLock lock(mutex_);
+      again_ = false;
+    }
     absl::StatusOr<std::vector<std::string>> found = lookup_(spec_.name, spec_.port);
     bool failed = !found.ok();
     listener_(std::move(found));
-    MutexLock lock(mutex_);
-    again_ = failed;  // a name that did not resolve is tried again soon
+    if (failed) LookAgain();  // a name that did not resolve is tried again soon
   } while (WaitUntilDue());
 }
 

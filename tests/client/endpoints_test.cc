@@ -62,6 +62,22 @@ TEST(Endpoints, ANameIsLookedUpAgainRegularlyAndOnDemand) {
   }
 }
 
+TEST(Endpoints, ALookUpThatIsAskedForDuringAnotherIsMade) {
+  std::atomic<int> lookups = 0;
+  std::atomic<EndpointWatch*> asked = nullptr;
+  auto lookup = [&](const std::string&, const std::string&) -> absl::StatusOr<std::vector<std::string>> {
+    if (++lookups == 1) {
+      while (asked == nullptr) absl::SleepFor(absl::Milliseconds(1));
+      asked.load()->LookAgain();
+    }
+    return std::vector<std::string>{"10.0.0.1:1"};
+  };
+  EndpointWatch watch(
+      *ParseEndpoints("dns:///name:1"), [](auto) {}, absl::Hours(1), lookup);
+  asked = &watch;
+  while (lookups < 2) absl::SleepFor(absl::Milliseconds(1));
+}
+
 TEST(Endpoints, AListIsToldAtOnce) {
   std::vector<std::string> seen;
   EndpointWatch watch(*ParseEndpoints("b:2,a:1"), [&](auto found) { seen = *found; });
