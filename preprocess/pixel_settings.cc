@@ -92,9 +92,10 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   out.std = ReadThree(config, "image_std", std);
   out.rescale = config.Real("rescale_factor", 1.0 / 255);
   if (!(out.rescale > 0)) return config.Error("rescale_factor", "is not positive");
-  if (!config.Flag("do_rescale", true)) out.rescale = 1;
+  const bool rescaled = config.Flag("do_rescale", true);
+  if (!rescaled) out.rescale = 1;
   out.normalized = config.Flag("do_normalize", true);
-  if (!out.normalized && !config.Flag("do_rescale", true)) {
+  if (!out.normalized && !rescaled) {
     return config.Error("do_normalize", "is false, and do_rescale, too; bytes as values are not implemented");
   }
   for (double deviation : out.std) {

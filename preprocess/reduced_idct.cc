@@ -26,8 +26,8 @@ int32_t Dequantised(int16_t coefficient, uint16_t quantity) {
   return static_cast<int16_t>(static_cast<uint16_t>(coefficient) * uint32_t{quantity});
 }
 uint8_t Clipped(int32_t value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
-// A block's colour where it has no frequency but the first.
-uint8_t ColourOf(int32_t first) { return Clipped((first + 8 * kCentre + 4) >> 3); }
+// The pixel whose sum over the frequencies this is; of a block that has but the first, that one.
+uint8_t PixelOf(int32_t sum) { return Clipped((sum + 8 * kCentre + 4) >> 3); }
 
 // Four values of one line from its four frequencies, of 16 bits each: sums fit 32 bits.
 void Transform(const int32_t in[4], int32_t round, int shift, int32_t out[4]) {
@@ -106,7 +106,7 @@ inline bool HasOneColour(const int16_t* coefficients) {
 void ReducedIdct4(const int16_t* coefficients, const uint16_t* quantities, uint8_t* const* rows,
                   size_t column) {
   if (HasOneColour(coefficients)) {
-    const uint32_t row = ColourOf(Dequantised(coefficients[0], quantities[0])) * 0x01010101u;
+    const uint32_t row = PixelOf(Dequantised(coefficients[0], quantities[0])) * 0x01010101u;
     for (int y = 0; y < 4; ++y) std::memcpy(rows[y] + column, &row, 4);
     return;
   }
@@ -145,8 +145,8 @@ void ReducedIdct2(const int16_t* coefficients, const uint16_t* quantities, uint8
     // sqrt(2) cos(pi / 4) is 1.
     const int32_t left = y == 0 ? at(0, 0) + at(1, 0) : at(0, 0) - at(1, 0);
     const int32_t right = y == 0 ? at(0, 1) + at(1, 1) : at(0, 1) - at(1, 1);
-    rows[y][column] = Clipped((left + right + 8 * kCentre + 4) >> 3);
-    rows[y][column + 1] = Clipped((left - right + 8 * kCentre + 4) >> 3);
+    rows[y][column] = PixelOf(left + right);
+    rows[y][column + 1] = PixelOf(left - right);
   }
 }
 

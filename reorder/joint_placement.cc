@@ -68,8 +68,7 @@ class JointPlacement {
                                        {.weight = {1, 1e-5f, 1e-5f}, .far_partners = 64, .llm_only = true}}};
     RepairBySwaps(swaps, rank, workspace_);
     std::vector<uint32_t> rank_of_unit;
-    ReserveToWrite(rank_of_unit, units_.size());
-    rank_of_unit.resize(units_.size());
+    ResizeToWrite(rank_of_unit, units_.size());
     for (size_t i = 0; i < units_.size(); ++i) rank_of_unit[units_[i].index] = rank[i];
     return rank_of_unit;
   }

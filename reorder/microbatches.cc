@@ -232,8 +232,7 @@ std::vector<double> OverMean(const SplitProblem& problem, const std::vector<std:
 
 Split SplitIntoMicrobatches(const SplitProblem& problem) {
   Split split;
-  ReserveToWrite(split.microbatch, problem.rank.size());
-  split.microbatch.resize(problem.rank.size(), 0);
+  ResizeToWrite(split.microbatch, problem.rank.size());
   const uint32_t multiple = std::max(1u, problem.count_multiple);
   if (problem.capacity_tokens == 0 && multiple == 1) return split;
   std::vector<std::span<const Load>> phases = {problem.cost};

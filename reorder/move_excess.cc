@@ -106,8 +106,7 @@ class Excess {
         workspace_(workspace),
         load_(ranks_.size(), 0),
         least_(LeastDearestRank(problem.cost, ranks_.size(), problem.tolerance)) {
-    ReserveToWrite(rank_, problem.cost.size());
-    rank_.resize(problem.cost.size());
+    ResizeToWrite(rank_, problem.cost.size());
   }
 
   std::vector<uint32_t> Run() {

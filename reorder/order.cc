@@ -79,8 +79,7 @@ class ItemOrder {
       phase_plan_.begin[b + 1] = next.at;
       bucket_rows_[b] = next.row;
     }
-    ReserveToWrite(phase_plan_.order, phase_plan_.begin.back());
-    phase_plan_.order.resize(phase_plan_.begin.back());
+    ResizeToWrite(phase_plan_.order, phase_plan_.begin.back());
   }
 
   void PlaceItems(RouteComposer& routes, Workspace& workspace) {
@@ -223,8 +222,7 @@ void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan, Workspace& workspace) {
   uint32_t* const begin = phase_plan.begin.data();
   for (size_t s = 0; s < samples; ++s) ++begin[bucket_of(s) + 1];
   ToBegins(phase_plan.begin);
-  ReserveToWrite(phase_plan.order, samples);
-  phase_plan.order.resize(samples);
+  ResizeToWrite(phase_plan.order, samples);
   const Workspace::Scope scope(workspace);
   const std::span<uint32_t> next = workspace.Take<uint32_t>(phase_plan.begin.size());
   std::copy(phase_plan.begin.begin(), phase_plan.begin.end(), next.begin());

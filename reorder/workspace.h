@@ -44,6 +44,13 @@ void ReserveToWrite(std::vector<T>& vector, size_t count) {
   ExpectWrites(vector.data(), bytes);
 }
 
+// The same, and then its size: what is new is zero.
+template <typename T>
+void ResizeToWrite(std::vector<T>& vector, size_t count) {
+  ReserveToWrite(vector, count);
+  vector.resize(count);
+}
+
 class Workspace {
  public:
   // Nothing is got before something is taken; then at least so many bytes.

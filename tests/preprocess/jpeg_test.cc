@@ -39,6 +39,28 @@ Variant Colour(int across, int down, int chroma_across = 1, int chroma_down = 1)
   return {.factors = {{across, down}, {chroma_across, chroma_down}, {chroma_across, chroma_down}}};
 }
 
+// The library's own compressor, into memory.
+struct JpegWriter {
+  jpeg_compress_struct state;
+  jpeg_error_mgr errors;
+  unsigned char* out = nullptr;
+  unsigned long out_size = 0;
+
+  JpegWriter() {
+    state.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&state);
+    jpeg_mem_dest(&state, &out, &out_size);
+  }
+  Bytes Finish() {
+    jpeg_finish_compress(&state);
+    jpeg_destroy_compress(&state);
+    Bytes bytes(out_size);
+    std::memcpy(bytes.data(), out, out_size);
+    std::free(out);
+    return bytes;
+  }
+};
+
 Bytes Encode(const Variant& variant, ImageSize size, Dice& dice) {
   const bool grey = variant.colours == JCS_GRAYSCALE;
   Samples pixels((grey ? 1 : 3) * size_t{size.width} * size.height);
@@ -49,13 +71,8 @@ Bytes Encode(const Variant& variant, ImageSize size, Dice& dice) {
       value = static_cast<uint8_t>(dice.Roll(4) == 0 ? dice.Roll(2) * 255 : dice.Roll(256));
     sample = value;
   }
-  jpeg_compress_struct state;
-  jpeg_error_mgr errors;
-  state.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&state);
-  unsigned char* out = nullptr;
-  unsigned long out_size = 0;
-  jpeg_mem_dest(&state, &out, &out_size);
+  JpegWriter writer;
+  jpeg_compress_struct& state = writer.state;
   state.image_width = size.width;
   state.image_height = size.height;
   state.input_components = grey ? 1 : 3;
@@ -77,12 +94,7 @@ Bytes Encode(const Variant& variant, ImageSize size, Dice& dice) {
     JSAMPROW row = pixels.data() + (grey ? 1 : 3) * size_t{size.width} * state.next_scanline;
     jpeg_write_scanlines(&state, &row, 1);
   }
-  jpeg_finish_compress(&state);
-  jpeg_destroy_compress(&state);
-  Bytes bytes(out_size);
-  std::memcpy(bytes.data(), out, out_size);
-  std::free(out);
-  return bytes;
+  return writer.Finish();
 }
 
 // A grey picture of whole blocks: of each the first coefficient and one other, most often zero.
@@ -92,13 +104,8 @@ struct PlainBlock {
   size_t at;  // of the other one
 };
 Bytes EncodeBlocks(const std::vector<PlainBlock>& blocks, uint32_t across, uint16_t quantity) {
-  jpeg_compress_struct state;
-  jpeg_error_mgr errors;
-  state.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&state);
-  unsigned char* out = nullptr;
-  unsigned long out_size = 0;
-  jpeg_mem_dest(&state, &out, &out_size);
+  JpegWriter writer;
+  jpeg_compress_struct& state = writer.state;
   const auto down = static_cast<uint32_t>(blocks.size() / across);
   state.image_width = DCTSIZE * across;
   state.image_height = DCTSIZE * down;
@@ -117,12 +124,7 @@ Bytes EncodeBlocks(const std::vector<PlainBlock>& blocks, uint32_t across, uint1
       row[0][x][0] = block.first;
     }
   }
-  jpeg_finish_compress(&state);
-  jpeg_destroy_compress(&state);
-  Bytes bytes(out_size);
-  std::memcpy(bytes.data(), out, out_size);
-  std::free(out);
-  return bytes;
+  return writer.Finish();
 }
 
 // The library's own rows, all through it; false where it fails or the data ends.
