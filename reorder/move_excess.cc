@@ -175,7 +175,7 @@ class Excess {
   List& Items(uint32_t rank) {
     if (lists_.empty()) {
       lists_.resize(ranks_.size());
-      by_rank_ = ByRank(rank_, ranks_.size(), workspace_.Take<uint32_t>(rank_.size()));
+      by_rank_ = ChainedByRank(rank_, ranks_.size(), workspace_.Take<uint32_t>(rank_.size()));
     }
     List& list = lists_[rank];
     if (!list.listed) {
@@ -405,7 +405,7 @@ class Excess {
   size_t homeless_ = 0;
   size_t dealt_anew_ = 0;
   std::vector<List> lists_;                             // of every rank; see Items
-  ByRank by_rank_;                                      // as it was before the first move
+  ChainedByRank by_rank_;                               // as it was before the first move
   std::vector<std::pair<Load, uint32_t>> takers_here_;  // (load, rank) of one node
 };
 

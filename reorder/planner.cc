@@ -389,15 +389,17 @@ class Planner {
   // At last, when all that there is to say of a sample, or of an item, is known: it is much, and written
   // once.
   void FillSamples() {
-    const size_t samples = step_.refs.size();
-    ReserveToWrite(plan_.samples, samples);
-    for (size_t s = 0; s < samples; ++s) {
-      plan_.samples.push_back({.llm_length = llm_.tokens[s],
-                               .loss_tokens = llm_.loss_tokens[s],
-                               .first_item = llm_.first_item[s],
-                               .num_items = llm_.first_item[s + 1] - llm_.first_item[s],
-                               .place = {llm_.rank[s], llm_.microbatch[s], llm_.position[s]}});
-    }
+    const uint32_t *const tokens = llm_.tokens.data(), *const loss_tokens = llm_.loss_tokens.data(),
+                          *const first_item = llm_.first_item.data(), *const rank = llm_.rank.data(),
+                          *const microbatch = llm_.microbatch.data(), *const position = llm_.position.data();
+    ReserveToWrite(plan_.samples, step_.refs.size());
+    WriteAll(plan_.samples, step_.refs.size(), [=](size_t s) {
+      return PlannedSample{.llm_length = tokens[s],
+                           .loss_tokens = loss_tokens[s],
+                           .first_item = first_item[s],
+                           .num_items = first_item[s + 1] - first_item[s],
+                           .place = {rank[s], microbatch[s], position[s]}};
+    });
   }
 
   void FillItems(std::span<const PlannedItem> dummies) {
@@ -417,19 +419,17 @@ class Planner {
     }
     const uint32_t *const first_item = llm_.first_item.data(), *const microbatch = llm_.microbatch.data();
     const Medium* const media = llm_.medium.data();
-    const uint32_t num_items = static_cast<uint32_t>(num_items_);
-    for (uint32_t item = 0; item < num_items; ++item) {
+    WriteAll(plan_.items, num_items_, [&](size_t item) {
       const Medium medium = media[item];
       Source& from = sources[static_cast<size_t>(encoder_of[static_cast<uint8_t>(medium)])];
       const size_t i = from.next++;
       const uint32_t s = from.sample[i];
-      plan_.items.push_back(
-          {.sample = s,
-           .ordinal = item - first_item[s],
-           .medium = medium,
-           .lengths = {from.length[i], from.input_rows[i], from.rows[i]},
-           .place = {from.rank[i], from.per_microbatch ? microbatch[s] : 0, from.position[i]}});
-    }
+      return PlannedItem{.sample = s,
+                         .ordinal = static_cast<uint32_t>(item) - first_item[s],
+                         .medium = medium,
+                         .lengths = {from.length[i], from.input_rows[i], from.rows[i]},
+                         .place = {from.rank[i], from.per_microbatch ? microbatch[s] : 0, from.position[i]}};
+    });
     plan_.items.insert(plan_.items.end(), dummies.begin(), dummies.end());
   }
 

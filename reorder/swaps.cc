@@ -285,7 +285,7 @@ class Repair {
   void ListUnits() {
     units_.resize(load_.size());
     listed_.resize(load_.size());
-    by_rank_ = ByRank(rank_, load_.size(), workspace_.Take<uint32_t>(rank_.size()));
+    by_rank_ = ChainedByRank(rank_, load_.size(), workspace_.Take<uint32_t>(rank_.size()));
   }
 
   const SwapProblem& problem_;
@@ -297,7 +297,7 @@ class Repair {
   std::vector<Shares> load_;                  // of every rank
   std::vector<std::vector<uint32_t>> units_;  // of every rank that was looked at; see UnitsOf
   std::vector<bool> listed_;
-  ByRank by_rank_;  // as it was before the first exchange, large units first
+  ChainedByRank by_rank_;  // as it was before the first exchange, large units first
   std::vector<uint32_t> partners_;
   Side giver_;
   struct Kept {

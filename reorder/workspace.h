@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -49,6 +50,30 @@ template <typename T>
 void ResizeToWrite(std::vector<T>& vector, size_t count) {
   ReserveToWrite(vector, count);
   vector.resize(count);
+}
+
+// What `make` gives for 0, 1, ... one after the other, to those who copy from an iterator.
+template <typename Make>
+struct MadeInTurn {
+  using iterator_category = std::forward_iterator_tag;  // so that a vector asks how many there are
+  using value_type = std::invoke_result_t<Make&, size_t>;
+  using difference_type = ptrdiff_t;
+  using pointer = void;
+  using reference = value_type;
+
+  Make* make;
+  size_t next;
+
+  value_type operator*() const { return (*make)(next); }
+  MadeInTurn& operator++() { return ++next, *this; }
+  friend bool operator==(const MadeInTurn& a, const MadeInTurn& b) { return a.next == b.next; }
+};
+
+// Appends make(0), make(1), ... make(count - 1), which is called for each once and in this order: every
+// element is written once, without a look at how much room there is.
+template <typename T, typename Make>
+void WriteAll(std::vector<T>& vector, size_t count, Make make) {
+  vector.insert(vector.end(), MadeInTurn<Make>{&make, 0}, MadeInTurn<Make>{&make, count});
 }
 
 class Workspace {

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
+
+#include "reorder/by_rank.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -67,6 +70,39 @@ TEST(ReserveToWrite, ReservesAtLeastWhatIsAskedForAndKeepsWhatIsThere) {
     EXPECT_EQ(vector.data(), data) << count;
     EXPECT_EQ(vector[0], 7u);
     EXPECT_EQ(vector[1], 8u);
+  }
+}
+
+TEST(WriteAll, AppendsWhatIsMadeOnceForEachAndInOrder) {
+  for (const bool reserved : {false, true}) {
+    std::vector<uint32_t> vector = {7};
+    if (reserved) ReserveToWrite(vector, 1001);
+    uint32_t calls = 0;
+    WriteAll(vector, 1000, [&](size_t i) { return static_cast<uint32_t>(i * 1000 + ++calls); });
+    ASSERT_EQ(vector.size(), 1001u);
+    EXPECT_EQ(vector[0], 7u);
+    for (uint32_t i = 0; i < 1000; ++i) ASSERT_EQ(vector[i + 1], i * 1000 + i + 1);
+    WriteAll(vector, 0, [&](size_t) { return ++calls; });
+    EXPECT_EQ(vector.size(), 1001u);
+    EXPECT_EQ(calls, 1000u);
+  }
+}
+
+TEST(ByRank, ListsTheUnitsOfEveryRankBothWays) {
+  for (uint32_t num_ranks : {1u, 3u, 1000u}) {
+    std::vector<uint32_t> rank(500), numbers(rank.size()), others(rank.size());
+    for (uint32_t i = 0; i < rank.size(); ++i) rank[i] = i * i * 7 % num_ranks;
+    const ByRank counted(rank, num_ranks, numbers);
+    ChainedByRank chained(rank, num_ranks, others);
+    for (uint32_t r = 0; r < num_ranks; ++r) {
+      std::vector<uint32_t> expected;
+      for (uint32_t i = 0; i < rank.size(); ++i) {
+        if (rank[i] == r) expected.push_back(i);
+      }
+      const std::span<const uint32_t> one = counted.of(r), other = chained.of(r);
+      EXPECT_EQ(std::vector<uint32_t>(one.begin(), one.end()), expected);
+      EXPECT_EQ(std::vector<uint32_t>(other.begin(), other.end()), expected);
+    }
   }
 }
 
