@@ -20,15 +20,18 @@ void ExpectWrites(const void* data, size_t bytes) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
   const uintptr_t end = RoundUp(reinterpret_cast<uintptr_t>(data) + bytes, kPage);
   if (bytes < kFew * kPage) return;
-  if (bytes < kLargePage) {
-    constexpr int kPopulate = 23;  // MADV_POPULATE_WRITE of Linux 5.14, which older headers do not name
-    madvise(reinterpret_cast<void*>(begin), end - begin, kPopulate);
-    return;
+  // A large page is cleared whole: the last one is not worth it where much of it would not be written.
+  constexpr size_t kNearlyWhole = kLargePage / 8 * 7;
+  const uintptr_t last = end / kLargePage * kLargePage;
+  const uintptr_t small = bytes < kLargePage ? begin : end - last < kNearlyWhole ? last : end;
+  if (begin < small) {
+    madvise(reinterpret_cast<void*>(begin), small - begin, MADV_HUGEPAGE);  // refused: small pages as before
+    // What an allocator wrote in front has made the first one small already.
+    constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers do not name
+    if (begin % kLargePage == 0) madvise(reinterpret_cast<void*>(begin), kLargePage, kCollapse);
   }
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // refused: small pages as before
-  // What an allocator wrote in front has made the first one small already.
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers do not name
-  if (begin % kLargePage == 0) madvise(reinterpret_cast<void*>(begin), kLargePage, kCollapse);
+  constexpr int kPopulate = 23;  // MADV_POPULATE_WRITE of Linux 5.14, which older headers do not name
+  if (small < end) madvise(reinterpret_cast<void*>(small), end - small, kPopulate);
 #else
   (void)data, (void)bytes;
 #endif

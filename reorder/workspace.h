@@ -28,12 +28,12 @@ constexpr size_t RoundUp(size_t value, size_t multiple) {
 }
 
 // Asks the kernel for memory that is about to be written all through: for large pages, where it has them; of
-// less than one, for all the small ones at once, because to wait for each costs twice as much. A hint that
+// what is left, for all the small ones at once, because to wait for each costs twice as much. A hint that
 // changes no content. Very little memory is left alone.
 void ExpectWrites(const void* data, size_t bytes);
 
-// Reserves room for `count` in a vector that is about to be written, and asks for its memory as above: of
-// large pages up to the end of the last one.
+// Reserves room for `count` in a vector that is about to be written, and asks for its memory as above. Of
+// large pages room is got up to the end of the last one: the kernel puts only whole ones where they can be.
 template <typename T>
 void ReserveToWrite(std::vector<T>& vector, size_t count) {
   constexpr size_t kOfTheAllocator = 64;
@@ -42,7 +42,7 @@ void ReserveToWrite(std::vector<T>& vector, size_t count) {
     bytes = RoundUp(bytes + kOfTheAllocator, kLargePage) - kOfTheAllocator;
   }
   vector.reserve(bytes / sizeof(T));
-  ExpectWrites(vector.data(), bytes);
+  ExpectWrites(vector.data(), count * sizeof(T));
 }
 
 // The same, and then its size: what is new is zero.
