@@ -25,10 +25,14 @@ class BestFit {
     for (int p = 0; p < kNumPhases; ++p) {
       if (problem.capacity[p] > 0) to_share_[p] = 1 / problem.capacity[p];
     }
+    std::vector<Room> rooms;
+    rooms.reserve(bins.size());
     for (uint32_t b = 0; b < bins.size(); ++b) {
       for (uint32_t sample : bins[b]) Add(load_[b], problem.lengths[sample]);
-      by_room_.insert(RoomOf(b));
+      rooms.push_back(RoomOf(b));
     }
+    std::sort(rooms.begin(), rooms.end());
+    by_room_ = {rooms.begin(), rooms.end()};  // in order, and so in linear time
   }
 
   void Place(uint32_t sample) {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "reorder/pack_problem.h"
@@ -25,8 +26,17 @@ namespace {
 
 // L2 of one phase: of the samples longer than capacity - k, none shares a bin with one of at least k; those
 // longer than half the capacity share none with each other; the rest of at least k fills what they leave.
-// Lengths come sorted.
-uint64_t MartelloToth(const std::vector<uint64_t>& lengths, double capacity) {
+// With a k that may lie beside every sample that is all samples' total over the capacity, so that only the
+// longer ones need an order.
+uint64_t MartelloToth(const std::vector<uint32_t>& all, double capacity) {
+  double total = 0;
+  uint32_t longest = 0;
+  for (uint32_t length : all) total += length, longest = std::max(longest, length);
+  std::vector<uint64_t> lengths, spare;
+  for (uint32_t length : all) {
+    if (length > capacity - longest) lengths.push_back(length);
+  }
+  RadixSort(lengths, spare, 0, std::bit_width(longest));
   std::vector<double> sum(lengths.size() + 1, 0.0);
   for (size_t i = 0; i < lengths.size(); ++i) sum[i + 1] = sum[i] + static_cast<double>(lengths[i]);
   const auto longer_than = [&](double bound) {  // index of the first one
@@ -36,7 +46,7 @@ uint64_t MartelloToth(const std::vector<uint64_t>& lengths, double capacity) {
         lengths.begin());
   };
   const size_t half = longer_than(capacity / 2);
-  double best = static_cast<double>(lengths.size() - half);
+  double best = std::max(static_cast<double>(lengths.size() - half), std::ceil(total / capacity));
   for (size_t i = 0; i < half; ++i) {
     if (lengths[i] == 0 || (i > 0 && lengths[i] == lengths[i - 1])) continue;
     const size_t alone = longer_than(capacity - static_cast<double>(lengths[i]));
@@ -68,16 +78,25 @@ constexpr double kFewestSamplesOfRounded = 1000;
 constexpr size_t kMostLevels = 4;
 constexpr size_t kMostStepsOfALevel = size_t{1} << 12;
 
-// Of sorted lengths; empty where there are too many of them.
-std::vector<Class> ClassesOf(const std::vector<uint64_t>& lengths, uint64_t unit) {
-  std::vector<Class> classes;
-  for (uint64_t length : lengths) {
+// Shortest first; empty where there are too many of them.
+std::vector<Class> ClassesOf(const std::vector<uint32_t>& lengths, uint64_t unit) {
+  std::vector<uint32_t> found;  // in order
+  std::vector<uint64_t> samples;
+  for (const uint32_t length : lengths) {
     if (length == 0) continue;
-    if (classes.empty() || classes.back().units != length / unit) {
-      if (classes.size() == kMostClasses) return {};
-      classes.push_back({static_cast<size_t>(length / unit), 0});
+    const auto at = std::lower_bound(found.begin(), found.end(), length);
+    const auto of_class = samples.begin() + (at - found.begin());
+    if (at != found.end() && *at == length) {
+      ++*of_class;
+      continue;
     }
-    ++classes.back().samples;
+    if (found.size() == kMostClasses) return {};
+    samples.insert(of_class, 1);
+    found.insert(at, length);
+  }
+  std::vector<Class> classes;
+  for (size_t k = 0; k < found.size(); ++k) {
+    classes.push_back({static_cast<size_t>(found[k] / unit), samples[k]});
   }
   return classes;
 }
@@ -144,8 +163,14 @@ Weight HeaviestBin(const std::vector<Class>& classes, size_t capacity, const std
   return most[capacity];
 }
 
+// How far the programme is taken: so many patterns, and not to a bound of at most so many bins.
+struct Effort {
+  int most_patterns = 0;
+  uint64_t known_bins = 0;
+};
+
 // Weights of the classes by the simplex method, patterns being generated where they are worth it.
-std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, int most_patterns) {
+std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, const Effort& effort) {
   constexpr double kWorthIt = 1e-9;
   const size_t n = classes.size();
   // The basis at first: every class by itself, as often as it fits. Its inverse, and how often each pattern
@@ -158,12 +183,14 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, 
   }
   std::vector<uint32_t> pattern;
   std::vector<double> column(n);
-  for (int generated = 0; generated < most_patterns; ++generated) {
+  for (int generated = 0; generated < effort.most_patterns; ++generated) {
     for (size_t k = 0; k < n; ++k) {
       weight[k] = 0;
       for (size_t row = 0; row < n; ++row) weight[k] += inverse[row][k];
       weight[k] = std::max(0.0, weight[k]);
     }
+    // No weights give more bins than these patterns need.
+    if (std::accumulate(used.begin(), used.end(), 0.0) <= static_cast<double>(effort.known_bins)) break;
     if (HeaviestBin(classes, capacity, weight, &pattern) <= 1 + kWorthIt) break;
     size_t leaves = n;
     double least = 0;
@@ -193,27 +220,28 @@ struct WholeWeights {
   uint64_t heaviest = 0;
 };
 WholeWeights RoundedWeights(const std::vector<Class>& classes, size_t capacity,
-                            int most_patterns = kMostPatterns) {
+                            const Effort& effort = {.most_patterns = kMostPatterns}) {
   constexpr double kWhole = 1 << 20;
   WholeWeights whole;
-  for (double weight : Weights(classes, capacity, most_patterns)) {
+  for (double weight : Weights(classes, capacity, effort)) {
     whole.of_class.push_back(static_cast<uint64_t>(std::min(1.0, weight) * kWhole));
   }
   whole.heaviest = HeaviestBin(classes, capacity, whole.of_class, nullptr);
   return whole;
 }
 
-uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity,
-                       int most_patterns = kMostPatterns) {
-  const WholeWeights whole = RoundedWeights(classes, capacity, most_patterns);
+// Nothing of use where it is not above effort.known_bins.
+uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity, const Effort& effort) {
+  const WholeWeights whole = RoundedWeights(classes, capacity, effort);
   if (whole.heaviest == 0) return 0;
   uint64_t all = 0;
   for (size_t k = 0; k < classes.size(); ++k) all += whole.of_class[k] * classes[k].samples;
   return (all + whole.heaviest - 1) / whole.heaviest;
 }
 
-// Of any lengths, `samples_of` having how many samples have so many units, in bins of kUnitsRoundedTo.
-uint64_t ByClasses(const std::vector<uint64_t>& samples_of) {
+// Of any lengths, `samples_of` having how many samples have so many units, in bins of kUnitsRoundedTo. As
+// GilmoreGomory, with so many bins known.
+uint64_t ByClasses(const std::vector<uint64_t>& samples_of, uint64_t known_bins) {
   std::vector<Class> exact;
   double samples = 0, units = 0;
   for (size_t length = 1; length < samples_of.size(); ++length) {
@@ -224,7 +252,8 @@ uint64_t ByClasses(const std::vector<uint64_t>& samples_of) {
   }
   if (samples < kFewestSamplesOfRounded) return 0;
   if (samples * kUnitsRoundedTo > kMostSamplesOfRounded * units) return 0;
-  return GilmoreGomory(Rounded(exact), kUnitsRoundedTo, kMostPatternsOfRounded);
+  return GilmoreGomory(Rounded(exact), kUnitsRoundedTo,
+                       {.most_patterns = kMostPatternsOfRounded, .known_bins = known_bins});
 }
 
 // Units, of `capacity`, that are in `length`, rounded down whatever the division did.
@@ -237,10 +266,8 @@ size_t UnitsIn(double length, double capacity) {
 
 std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uint32_t>& lengths,
                                    uint64_t capacity, uint64_t unit, size_t devices, size_t steps) {
-  std::vector<uint64_t> sorted(lengths.begin(), lengths.end()), spare;
-  RadixSort(sorted, spare, 0, 32);
   const size_t units = static_cast<size_t>(std::min<uint64_t>(capacity / unit, kMostSteps + 1));
-  const std::vector<Class> classes = ClassesOf(sorted, unit);
+  const std::vector<Class> classes = ClassesOf(lengths, unit);
   if (classes.empty() || classes.size() * units > kMostStepsOfALevel) return {};
   std::vector<uint64_t> sum(steps, 0);  // units of a step
   const auto each = [&](const auto& take) {
@@ -276,29 +303,29 @@ std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uin
 
 uint64_t FewestBins(const PackProblem& problem) {
   uint64_t fewest = problem.lengths.empty() ? 0 : 1;
-  std::vector<uint64_t> lengths(problem.lengths.size()), spare;
+  std::vector<uint32_t> lengths(problem.lengths.size());
   for (int p = 0; p < kNumPhases; ++p) {
     if (problem.total[p] == 0) continue;
     const double units = std::floor(problem.capacity[p] / problem.unit[p]);
     const double capacity = units * problem.unit[p];
     for (size_t s = 0; s < lengths.size(); ++s) lengths[s] = problem.lengths[s][p];
-    RadixSort(lengths, spare, 0, 64 - std::countl_zero(static_cast<uint64_t>(capacity)));
     fewest = std::max(fewest, MartelloToth(lengths, capacity));
     const std::vector<Class> classes = ClassesOf(lengths, static_cast<uint64_t>(problem.unit[p]));
     if (!classes.empty() && static_cast<double>(classes.size()) * units <= kMostSteps) {
-      fewest = std::max(fewest, GilmoreGomory(classes, static_cast<size_t>(units)));
+      fewest = std::max(fewest, GilmoreGomory(classes, static_cast<size_t>(units),
+                                              {.most_patterns = kMostPatterns, .known_bins = fewest}));
       continue;
     }
     std::vector<uint64_t> samples_of(kUnitsRoundedTo + 1, 0);
-    for (const uint64_t length : lengths) ++samples_of[UnitsIn(static_cast<double>(length), capacity)];
-    fewest = std::max(fewest, ByClasses(samples_of));
+    for (const uint32_t length : lengths) ++samples_of[UnitsIn(length, capacity)];
+    fewest = std::max(fewest, ByClasses(samples_of, fewest));
   }
   return fewest;
 }
 
-uint64_t FewestBinsOfTwoPhases(const PackProblem& problem) {
+uint64_t FewestBinsOfTwoPhases(const PackProblem& problem, uint64_t known_bins) {
   constexpr double kShares[] = {0.25, 0.5, 0.75};
-  uint64_t fewest = 0;
+  uint64_t fewest = known_bins;
   for (int p = 0; p < kNumPhases; ++p) {
     for (int q = p + 1; q < kNumPhases; ++q) {
       if (problem.total[p] == 0 || problem.total[q] == 0) continue;
@@ -309,7 +336,7 @@ uint64_t FewestBinsOfTwoPhases(const PackProblem& problem) {
               share * length[p] / problem.capacity[p] + (1 - share) * length[q] / problem.capacity[q];
           ++samples_of[UnitsIn(mean, 1)];
         }
-        fewest = std::max(fewest, ByClasses(samples_of));
+        fewest = std::max(fewest, ByClasses(samples_of, fewest));
       }
     }
   }

@@ -338,9 +338,9 @@ Judged FindWay(const PackProblem& problem, Way& way) {
 }
 
 // The same way as a part of the samples was packed best.
-Bins PackLikeAPart(const PackProblem& problem, size_t every) {
+Bins PackLikeAPart(const PackProblem& problem, const PackProblem& part) {
   Way way;
-  FindWay(PartOf(problem, every), way);
+  FindWay(part, way);
   const double fewest = static_cast<double>(FewestBins(problem));
   if (way.is_planned) return DealEvenly(problem, NumBins(problem, fewest));
   if (way.over_fewest == 0) return Exchanged(problem, PackBestFitDecreasing(problem));
@@ -350,18 +350,18 @@ Bins PackLikeAPart(const PackProblem& problem, size_t every) {
 // More samples than these are looked at by a part of about as many.
 constexpr size_t kMany = 60000;
 
+// Whether OmniBal's packing of every so many samples is far worse than `ours` of all. Figures of a part are
+// those of all but for chance, except that there are fewer bins.
+bool IsWellAheadOfOmnibal(const PackProblem& part, size_t every, const Judged& ours) {
+  constexpr double kWellAhead = 0.01;
+  Judged theirs(part, PackOmnibal(part));
+  theirs.bins.resize(theirs.bins.size() * every);
+  return ours.Beats(theirs, kWellAhead);
+}
+
 // `ours`, or what is no worse than OmniBal's where ours is.
 Bins NoWorseThanOmnibal(const PackProblem& problem, Judged ours) {
-  constexpr double kWellAhead = 0.01;
   if (ours.bins.size() < problem.devices) return std::move(ours.bins);  // no full step to compare
-  if (problem.lengths.size() > kMany) {
-    // Figures of a part are those of all but for chance, except that there are fewer bins.
-    const size_t every = problem.lengths.size() / kMany;
-    const PackProblem part = PartOf(problem, every);
-    Judged theirs(part, PackOmnibal(part));
-    theirs.bins.resize(theirs.bins.size() * every);
-    if (ours.Beats(theirs, kWellAhead)) return std::move(ours.bins);
-  }
   Judged theirs(problem, PackOmnibal(problem));
   if (ours.Beats(theirs, 0)) return std::move(ours.bins);
   Judged improved(problem, Exchanged(problem, theirs.bins));
@@ -372,10 +372,15 @@ Bins NoWorseThanOmnibal(const PackProblem& problem, Judged ours) {
 
 Bins PackEvenFill(const PackProblem& problem) {
   if (problem.lengths.empty()) return {};
-  Way way;
   const size_t every = problem.lengths.size() / kMany;
-  return NoWorseThanOmnibal(
-      problem, every > 1 ? Judged(problem, PackLikeAPart(problem, every)) : FindWay(problem, way));
+  if (every <= 1) {
+    Way way;
+    return NoWorseThanOmnibal(problem, FindWay(problem, way));
+  }
+  const PackProblem part = PartOf(problem, every);
+  Judged ours(problem, PackLikeAPart(problem, part));
+  if (IsWellAheadOfOmnibal(part, every, ours)) return std::move(ours.bins);
+  return NoWorseThanOmnibal(problem, std::move(ours));
 }
 
 }  // namespace evenkeel::reorder

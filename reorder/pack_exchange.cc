@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reorder/radix_sort.h"
+#include "reorder/workspace.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -23,63 +24,99 @@ constexpr float kNearer = 0.999f;
 // Room for so many more samples than the mean is made in a bin from the start.
 constexpr size_t kMoreThanMean = 4;
 
+// Bins lie in memory in another order than they are dealt to and meet in; with so many between, they are
+// there when it is their turn. An exchange takes longer than a look at loads.
+constexpr size_t kAhead = 16;
+constexpr size_t kPairsAhead = 3;
+
+// What two bins may offer each other.
+constexpr int kMostBundles = 48;
+
 // What a load off the middle counts where it is above no level.
 constexpr float kSoft = 0.002f;
 
 // Of one phase, where one bin has `off` more than the mean of the two and the other as much less: what is
 // beyond `half` from `middle` exceeds a level.
 EVENKEEL_INLINE float Loss(float off, float middle, float half) {
-  const float out = std::abs(off - middle) - half;
-  const float twice = out + std::abs(out);  // 2 max(0, out)
-  return 0.25f * (twice * twice) + kSoft * (off * off);
+  const float beyond = std::max(0.0f, std::abs(off - middle) - half);
+  return beyond * beyond + kSoft * (off * off);
 }
 
-// What is left to give in each phase that the problem has, and the two other arguments of Loss.
+// In each phase that the problem has, what one of two bins should give the other, and the two other arguments
+// of Loss.
 template <int kPresent>
 struct Wish {
-  std::array<float, kPresent> left, middle, half;
+  std::array<float, kPresent> left{}, middle{}, half{};
 };
 
-// The losses, summed over the phases, if one of `size` bundles is taken: their shares are in columns, one per
-// phase, `stride` apart. Returns the least. The same operations on every lane, however many there are.
+// Shares of bundles, in columns: one per phase.
+using Columns = float[kNumPhases][kMostBundles];
+
+// The losses, summed over the phases, if one of `size` bundles is taken, and the least, in all lanes. The
+// same operations on every lane, however many there are.
 template <int kLanes, int kPresent>
-EVENKEEL_INLINE float LossOfEach(const Wish<kPresent>& wish, const float* share, int stride, int size,
-                                 float* loss) {
+EVENKEEL_INLINE void LossOfEach(const Wish<kPresent>& wish, const Columns& share, int size, float* loss,
+                                typename Lanes<kLanes>::Ints& least) {
   using Floats = typename Lanes<kLanes>::Floats;
   using Ints = typename Lanes<kLanes>::Ints;
   constexpr int32_t kNoSign = 0x7fffffff;
   // Losses are not negative, so their bits are ordered as they are.
-  Ints least = Ints{} + std::numeric_limits<int32_t>::max();
+  least = Ints{} + std::numeric_limits<int32_t>::max();
   for (int j = 0; j < size; j += kLanes) {
     Floats sum{};
     for (int c = 0; c < kPresent; ++c) {
-      const Floats off = wish.left[c] + *reinterpret_cast<const Floats*>(share + c * stride + j);
+      const Floats off = wish.left[c] + *reinterpret_cast<const Floats*>(share[c] + j);
       Floats out = off - wish.middle[c];
       out = reinterpret_cast<Floats>(reinterpret_cast<Ints>(out) & kNoSign) - wish.half[c];
-      const Floats twice = out + reinterpret_cast<Floats>(reinterpret_cast<Ints>(out) & kNoSign);
-      sum += 0.25f * (twice * twice) + kSoft * (off * off);
+      // Nothing where it is negative, whose bits are.
+      Ints beyond = reinterpret_cast<Ints>(out);
+      beyond = beyond > 0 ? beyond : Ints{};
+      out = reinterpret_cast<Floats>(beyond);
+      sum += out * out + kSoft * (off * off);
     }
     *reinterpret_cast<Floats*>(loss + j) = sum;
     const Ints bits = reinterpret_cast<Ints>(sum);
     KeepLeast(least, bits);
   }
   SpreadLeast(least);
-  return std::bit_cast<float>(static_cast<int32_t>(least[0]));
+}
+
+// All losses of an exchange, for the bundles that are given by those that are taken: `loss` of each, `least`
+// of each that is given. Returns the least of all. Takes are whole vectors of the widest lanes.
+struct Losses {
+  alignas(64) float loss[kMostBundles][kMostBundles];
+  float least[kMostBundles];
+};
+template <int kLanes, int kPresent>
+EVENKEEL_INLINE float LossOfAll(const Wish<kPresent>& wish, const Columns& given, int gives,
+                                const Columns& taken, int takes, Losses& losses) {
+  using Ints = typename Lanes<kLanes>::Ints;
+  Ints least_of_all = Ints{} + std::numeric_limits<int32_t>::max();
+  Wish<kPresent> left = wish;
+  for (int i = 0; i < gives; ++i) {
+    for (int c = 0; c < kPresent; ++c) left.left[c] = wish.left[c] - given[c][i];
+    Ints least;
+    LossOfEach<kLanes, kPresent>(left, taken, takes, losses.loss[i], least);
+    KeepLeast(least_of_all, least);
+    losses.least[i] = std::bit_cast<float>(static_cast<int32_t>(least[0]));
+  }
+  return std::bit_cast<float>(static_cast<int32_t>(least_of_all[0]));
 }
 
 template <int kPresent>
-float LossOfEachByFour(const Wish<kPresent>& wish, const float* share, int stride, int size, float* loss) {
-  return LossOfEach<4, kPresent>(wish, share, stride, size, loss);
+float LossOfAllByFour(const Wish<kPresent>& wish, const Columns& given, int gives, const Columns& taken,
+                      int takes, Losses& losses) {
+  return LossOfAll<4, kPresent>(wish, given, gives, taken, takes, losses);
 }
 template <int kPresent>
-EVENKEEL_AVX2 float LossOfEachByEight(const Wish<kPresent>& wish, const float* share, int stride, int size,
-                                      float* loss) {
-  return LossOfEach<8, kPresent>(wish, share, stride, size, loss);
+EVENKEEL_AVX2 float LossOfAllByEight(const Wish<kPresent>& wish, const Columns& given, int gives,
+                                     const Columns& taken, int takes, Losses& losses) {
+  return LossOfAll<8, kPresent>(wish, given, gives, taken, takes, losses);
 }
 template <int kPresent>
-EVENKEEL_AVX512 float LossOfEachBySixteen(const Wish<kPresent>& wish, const float* share, int stride,
-                                          int size, float* loss) {
-  return LossOfEach<16, kPresent>(wish, share, stride, size, loss);
+EVENKEEL_AVX512 float LossOfAllBySixteen(const Wish<kPresent>& wish, const Columns& given, int gives,
+                                         const Columns& taken, int takes, Losses& losses) {
+  return LossOfAll<16, kPresent>(wish, given, gives, taken, takes, losses);
 }
 
 constexpr uint32_t kNone = 0xffffffffu;
@@ -90,16 +127,8 @@ double LargestShare(const PhaseLoads& load, const PhaseLoads& to_share) {
   return share;
 }
 
-// By key. Of many entries its upper bits suffice: a ten-thousandth of a load decides nothing.
-void SortKeyed(std::vector<uint64_t>& keyed, std::vector<uint64_t>& spare) {
-  constexpr size_t kFew = 512;
-  constexpr int kLowestBit = 42;
-  if (keyed.size() < kFew) {
-    std::sort(keyed.begin(), keyed.end());
-  } else {
-    RadixSort(keyed, spare, kLowestBit, 64);
-  }
-}
+// Of a load's bits, above which it is sorted by: a ten-thousandth decides nothing.
+constexpr int kLowestBit = 42;
 
 uint64_t KeyedByLoad(double load, uint32_t number) {
   return Keyed(OrderedBits(static_cast<float>(load)), number);
@@ -110,35 +139,56 @@ uint64_t KeyedByLoad(double load, uint32_t number) {
 // Up to two samples that a bin could give away, as shares: in columns, so that one loop compares a bundle
 // with many. The first is the empty bundle. A bin with many samples offers the first ones.
 struct ExchangingBins::Bundles {
-  static constexpr int kMost = 48;
-  static constexpr int kGroup = 16;            // compared at once
-  static constexpr float kFar = 1e15f;         // a share that no bundle has
-  alignas(64) float share[kNumPhases][kMost];  // [phases that the problem has][bundles]
-  uint32_t slot[kMost][2];
+  static constexpr int kGroup = 16;     // compared at once
+  static constexpr float kFar = 1e15f;  // a share that no bundle has
+  alignas(64) Columns share;            // of the phases that the problem has
+  uint32_t slot[kMostBundles][2];
   int size = 0;
 };
 
-ExchangingBins::ExchangingBins(const PackProblem& problem, size_t num_bins)
-    : problem_(problem), bins_(num_bins) {
+// What should go from one bin to the other, between which loads neither is above its level, and what the two
+// lose as they are: in all, and by what exceeds a level alone.
+template <int kPresent>
+struct ExchangingBins::Gap {
+  Wish<kPresent> wish;
+  float loss = 0, above = 0;
+
+  // Pairs cost more, and are for those that exceed a level.
+  bool IsWorthAnExchange(const Aim& aim) const { return (aim.pairs ? above : loss) >= kAlike * kAlike; }
+};
+
+ExchangingBins::ExchangingBins(const PackProblem& problem, size_t num_bins) : problem_(problem) {
+  ResizeToWrite(bins_, num_bins);
   for (int p = 0; p < kNumPhases; ++p) {
     if (problem.total[p] == 0) continue;
     to_share_[p] = static_cast<double>(num_bins) / problem.total[p];
     present_[num_present_++] = p;
   }
   const size_t expected = num_bins > 0 ? problem.lengths.size() / num_bins + kMoreThanMean : 0;
-  for (Bin& bin : bins_) bin.slots.reserve(expected);
+  ResizeToWrite(slots_, num_bins * expected);
+  for (size_t b = 0; b < num_bins; ++b) {
+    bins_[b].begin = b * expected, bins_[b].room = static_cast<uint32_t>(expected);
+  }
 }
 
 ExchangingBins::ExchangingBins(const PackProblem& problem, const Bins& bins)
     : ExchangingBins(problem, bins.size()) {
   for (size_t b = 0; b < bins.size(); ++b) {
-    for (uint32_t sample : bins[b]) Put(bins_[b], sample);
+    for (uint32_t sample : bins[b]) Put(bins_[b], {problem.lengths[sample], sample});
   }
 }
 
-void ExchangingBins::Put(Bin& bin, uint32_t sample) {
-  bin.slots.push_back({problem_.lengths[sample], sample});
-  Add(bin.load, problem_.lengths[sample]);
+void ExchangingBins::Put(Bin& bin, const Slot& slot) {
+  if (bin.size == bin.room) {
+    // Behind all others, where there is room for twice as many.
+    const size_t begin = slots_.size();
+    slots_.resize(begin + 2 * bin.room);
+    std::copy_n(slots_.begin() + static_cast<ptrdiff_t>(bin.begin), bin.size,
+                slots_.begin() + static_cast<ptrdiff_t>(begin));
+    bin.begin = begin, bin.room *= 2;
+  }
+  slots_[bin.begin + bin.size++] = slot;
+  Add(bin.load, slot.length);
 }
 
 void ExchangingBins::Deal() {
@@ -153,12 +203,16 @@ void ExchangingBins::Deal() {
     for (uint32_t b = 0; b < bins_.size(); ++b) {
       all[b] = KeyedByLoad(LargestShare(bins_[b].load, to_share_), b);
     }
-    if (count < bins_.size()) SortKeyed(all, spare_);
+    if (count < bins_.size()) SortKeyed(all, spare_, kLowestBit);
     // Much of this phase and little of the next goes to the bin that has it the other way round.
     const int first = phase, second = (phase + 1) % kNumPhases;
     phase = second;
     takers.resize(count), samples.resize(count);
     for (size_t i = 0; i < count; ++i) {
+      if (i + kAhead < count) {
+        __builtin_prefetch(&bins_[NumberOf(all[i + kAhead])]);
+        __builtin_prefetch(&problem_.lengths[order[dealt + i + kAhead]]);
+      }
       const uint32_t bin = NumberOf(all[i]), sample = order[dealt + i];
       const PhaseLoads& load = bins_[bin].load;
       const PhaseLengths& length = problem_.lengths[sample];
@@ -167,28 +221,34 @@ void ExchangingBins::Deal() {
       takers[i] = KeyedByLoad(has, bin);
       samples[i] = KeyedByLoad(brings, sample);
     }
-    SortKeyed(takers, spare_);
-    SortKeyed(samples, spare_);
-    for (size_t i = 0; i < count; ++i) Put(bins_[NumberOf(takers[i])], NumberOf(samples[i]));
+    SortKeyed(takers, spare_, kLowestBit);
+    SortKeyed(samples, spare_, kLowestBit);
+    for (size_t i = 0; i < count; ++i) {
+      Put(bins_[NumberOf(takers[i])], {problem_.lengths[NumberOf(samples[i])], NumberOf(samples[i])});
+    }
   }
 }
 
-void ExchangingBins::Gather(const Bin& bin, const std::array<float, kNumPhases>& scale, bool pairs,
-                            Bundles& bundles) const {
-  for (int c = 0; c < num_present_; ++c) bundles.share[c][0] = 0;
+void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) const {
+  std::array<float, kNumPhases> scale{};
+  for (int c = 0; c < num_present_; ++c) {
+    bundles.share[c][0] = 0;
+    scale[c] = static_cast<float>(aim.weight[present_[c]] * to_share_[present_[c]]);
+  }
   bundles.slot[0][0] = bundles.slot[0][1] = kNone;
-  const int singles = static_cast<int>(std::min<size_t>(bin.slots.size(), Bundles::kMost - 1));
+  const std::span<const Slot> slots = SlotsOf(bin);
+  const int singles = static_cast<int>(std::min<size_t>(slots.size(), kMostBundles - 1));
   for (int i = 1; i <= singles; ++i) {
     const uint32_t slot = static_cast<uint32_t>(i - 1);
     for (int c = 0; c < num_present_; ++c) {
-      bundles.share[c][i] = scale[c] * static_cast<float>(bin.slots[slot].length[present_[c]]);
+      bundles.share[c][i] = scale[c] * static_cast<float>(slots[slot].length[present_[c]]);
     }
     bundles.slot[i][0] = slot;
     bundles.slot[i][1] = kNone;
   }
   bundles.size = singles + 1;
-  for (int i = 1; pairs && i <= singles; ++i) {
-    for (int j = i + 1; j <= singles && bundles.size < Bundles::kMost; ++j) {
+  for (int i = 1; aim.pairs && i <= singles; ++i) {
+    for (int j = i + 1; j <= singles && bundles.size < kMostBundles; ++j) {
       const int pair = bundles.size++;
       for (int c = 0; c < num_present_; ++c) {
         bundles.share[c][pair] = bundles.share[c][i] + bundles.share[c][j];
@@ -210,66 +270,70 @@ bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
   return true;
 }
 
+PhaseLengths ExchangingBins::LongestOf(const Bin& bin) const {
+  PhaseLengths longest{};
+  for (const Slot& slot : SlotsOf(bin)) {
+    for (int p = 0; p < kNumPhases; ++p) longest[p] = std::max(longest[p], slot.length[p]);
+  }
+  return longest;
+}
+
 template <int kPresent>
-bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
-  // What should go from a to b, and between which loads neither is above its level; see Loss.
-  std::array<float, kNumPhases> scale;
-  std::array<float, kPresent> wanted, middle, half;
-  float best = 0, above = 0;
+ExchangingBins::Gap<kPresent> ExchangingBins::GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b,
+                                                    const PhaseLengths& longest_b, const Aim& aim) const {
+  Gap<kPresent> gap;
   for (int c = 0; c < kPresent; ++c) {
     const int p = present_[c];
-    const double to_share = aim.weight[p] * to_share_[p];
     const double mean = (a.load[p] + b.load[p]) / 2 * to_share_[p];
-    const auto room = [&](const Bin& bin) {
-      uint32_t longest = 0;
-      for (const Slot& slot : bin.slots) longest = std::max(longest, slot.length[p]);
+    const auto room = [&](uint32_t longest) {
       return aim.weight[p] * (std::max(aim.level[p], longest * to_share_[p]) - mean);
     };
-    const double room_a = room(a), room_b = room(b);
-    scale[c] = static_cast<float>(to_share);
-    wanted[c] = static_cast<float>(to_share * (a.load[p] - b.load[p]) / 2);
-    middle[c] = static_cast<float>((room_a - room_b) / 2);
-    half[c] = static_cast<float>((room_a + room_b) / 2);
-    const float loss = Loss(wanted[c], middle[c], half[c]);
-    best += loss;
-    above += loss - kSoft * (wanted[c] * wanted[c]);
+    const double room_a = room(longest_a[p]), room_b = room(longest_b[p]);
+    const float wanted = static_cast<float>(aim.weight[p] * to_share_[p] * (a.load[p] - b.load[p]) / 2);
+    gap.wish.left[c] = wanted;
+    gap.wish.middle[c] = static_cast<float>((room_a - room_b) / 2);
+    gap.wish.half[c] = static_cast<float>((room_a + room_b) / 2);
+    const float loss = Loss(wanted, gap.wish.middle[c], gap.wish.half[c]);
+    gap.loss += loss;
+    gap.above += loss - kSoft * (wanted * wanted);
   }
-  // Pairs cost more, and are for those that exceed a level.
-  if ((aim.pairs ? above : best) < kAlike * kAlike) return false;
-  best *= kNearer;
+  return gap;
+}
+
+template <int kPresent>
+bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
+  const Gap<kPresent> gap = GapOf<kPresent>(a, LongestOf(a), b, LongestOf(b), aim);
+  if (!gap.IsWorthAnExchange(aim)) return false;
   Bundles from_a, from_b;
-  Gather(a, scale, aim.pairs, from_a);
-  Gather(b, scale, aim.pairs, from_b);
-  const auto added_to_b = [&](int i, int j) {
-    PhaseLoads added{};
+  Gather(a, aim, from_a);
+  Gather(b, aim, from_b);
+  const auto loss_of_all = width_ == Width::kSixteen ? LossOfAllBySixteen<kPresent>
+                           : width_ == Width::kEight ? LossOfAllByEight<kPresent>
+                                                     : LossOfAllByFour<kPresent>;
+  Losses losses;
+  const int takes = static_cast<int>(RoundUp(static_cast<size_t>(from_b.size), Bundles::kGroup));
+  const float least = loss_of_all(gap.wish, from_a.share, from_a.size, from_b.share, takes, losses);
+  float best = gap.loss * kNearer;
+  if (least >= best) return false;
+  const auto keeps_capacities = [&](int i, int j) {
+    PhaseLoads added{}, removed{};
     for (int k = 0; k < 2; ++k) {
       const uint32_t given = from_a.slot[i][k], taken = from_b.slot[j][k];
       for (int p = 0; p < kNumPhases; ++p) {
-        if (given != kNone) added[p] += a.slots[given].length[p];
-        if (taken != kNone) added[p] -= b.slots[taken].length[p];
+        if (given != kNone) added[p] += SlotsOf(a)[given].length[p];
+        if (taken != kNone) added[p] -= SlotsOf(b)[taken].length[p];
       }
     }
-    return added;
+    for (int p = 0; p < kNumPhases; ++p) removed[p] = -added[p];
+    return Keeps(b, added) && Keeps(a, removed);
   };
   int give = -1, take = -1;
-  alignas(64) float distance[Bundles::kMost];
-  const auto loss_of_each = width_ == Width::kSixteen ? LossOfEachBySixteen<kPresent>
-                            : width_ == Width::kEight ? LossOfEachByEight<kPresent>
-                                                      : LossOfEachByFour<kPresent>;
-  const int whole = (from_b.size + Bundles::kGroup - 1) / Bundles::kGroup * Bundles::kGroup;
-  Wish<kPresent> wish{.left = {}, .middle = middle, .half = half};
   for (int i = 0; i < from_a.size; ++i) {
-    for (int c = 0; c < kPresent; ++c) wish.left[c] = wanted[c] - from_a.share[c][i];
-    if (loss_of_each(wish, from_b.share[0], Bundles::kMost, whole, distance) >= best) continue;
+    // Where anything may be exchanged, what has the least loss of all is.
+    if (losses.least[i] >= best || (!aim.keep_capacities && losses.least[i] > least)) continue;
     for (int j = 0; j < from_b.size; ++j) {
-      if (distance[j] >= best) continue;
-      if (aim.keep_capacities) {
-        const PhaseLoads added = added_to_b(i, j);
-        PhaseLoads removed;
-        for (int p = 0; p < kNumPhases; ++p) removed[p] = -added[p];
-        if (!Keeps(b, added) || !Keeps(a, removed)) continue;
-      }
-      best = distance[j], give = i, take = j;
+      if (losses.loss[i][j] >= best || (aim.keep_capacities && !keeps_capacities(i, j))) continue;
+      best = losses.loss[i][j], give = i, take = j;
     }
   }
   if (give < 0) return false;
@@ -278,26 +342,21 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
     int count = 0;
   };
   // The later slot first, so that the earlier one stays where it is.
-  const auto remove = [](Bin& bin, const uint32_t* slots) {
+  const auto remove = [&](Bin& bin, const uint32_t* numbers) {
     Taken out;
+    Slot* const slots = slots_.data() + bin.begin;
     for (int k = 1; k >= 0; --k) {
-      if (slots[k] == kNone) continue;
-      out.slot[out.count++] = bin.slots[slots[k]];
-      for (int p = 0; p < kNumPhases; ++p) bin.load[p] -= bin.slots[slots[k]].length[p];
-      bin.slots[slots[k]] = bin.slots.back();
-      bin.slots.pop_back();
+      if (numbers[k] == kNone) continue;
+      const Slot slot = slots[numbers[k]];
+      out.slot[out.count++] = slot;
+      for (int p = 0; p < kNumPhases; ++p) bin.load[p] -= slot.length[p];
+      slots[numbers[k]] = slots[--bin.size];
     }
     return out;
   };
-  const auto put = [](Bin& bin, const Taken& in) {
-    for (int k = 0; k < in.count; ++k) {
-      bin.slots.push_back(in.slot[k]);
-      Add(bin.load, in.slot[k].length);
-    }
-  };
   const Taken given = remove(a, from_a.slot[give]), taken = remove(b, from_b.slot[take]);
-  put(a, taken);
-  put(b, given);
+  for (int k = 0; k < taken.count; ++k) Put(a, taken.slot[k]);
+  for (int k = 0; k < given.count; ++k) Put(b, given.slot[k]);
   return true;
 }
 
@@ -308,19 +367,47 @@ size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim&
     for (int p = 0; p < kNumPhases; ++p) key -= direction[p] * to_share_[p] * bins_[b].load[p];
     order_[b] = KeyedByLoad(key, b);
   }
-  SortKeyed(order_, spare_);
+  SortKeyed(order_, spare_, kLowestBit);
   const size_t half = bins_.size() / 2;
   return Meet(std::min(half, static_cast<size_t>(share * static_cast<double>(bins_.size())) + 1), aim);
 }
 
 size_t ExchangingBins::Meet(size_t pairs, const Aim& aim) {
-  const auto exchange = num_present_ == 1   ? &ExchangingBins::Exchange<1>
-                        : num_present_ == 2 ? &ExchangingBins::Exchange<2>
-                                            : &ExchangingBins::Exchange<3>;
-  size_t exchanged = 0;
+  return num_present_ == 1   ? MeetIn<1>(pairs, aim)
+         : num_present_ == 2 ? MeetIn<2>(pairs, aim)
+                             : MeetIn<3>(pairs, aim);
+}
+
+template <int kPresent>
+size_t ExchangingBins::MeetIn(size_t pairs, const Aim& aim) {
+  // Most pairs may be below their levels already, whatever samples they have.
+  std::vector<std::pair<uint32_t, uint32_t>> meeting;
+  meeting.reserve(pairs);
+  const auto pair = [&](size_t i) {
+    return std::pair(NumberOf(order_[i]), NumberOf(order_[order_.size() - 1 - i]));
+  };
   for (size_t i = 0; i < pairs; ++i) {
-    exchanged +=
-        (this->*exchange)(bins_[NumberOf(order_[i])], bins_[NumberOf(order_[order_.size() - 1 - i])], aim);
+    if (i + kAhead < pairs) {
+      const auto [a, b] = pair(i + kAhead);
+      __builtin_prefetch(&bins_[a]);
+      __builtin_prefetch(&bins_[b]);
+    }
+    const auto [a, b] = pair(i);
+    if (GapOf<kPresent>(bins_[a], {}, bins_[b], {}, aim).IsWorthAnExchange(aim)) meeting.emplace_back(a, b);
+  }
+  const auto fetch = [&](const Bin& bin) {
+    constexpr size_t kPerLine = 64 / sizeof(Slot);
+    for (size_t slot = 0; slot < bin.size; slot += kPerLine) {
+      __builtin_prefetch(slots_.data() + bin.begin + slot);
+    }
+  };
+  size_t exchanged = 0;
+  for (size_t i = 0; i < meeting.size(); ++i) {
+    if (i + kPairsAhead < meeting.size()) {
+      fetch(bins_[meeting[i + kPairsAhead].first]);
+      fetch(bins_[meeting[i + kPairsAhead].second]);
+    }
+    exchanged += Exchange<kPresent>(bins_[meeting[i].first], bins_[meeting[i].second], aim);
   }
   return exchanged;
 }
@@ -339,7 +426,7 @@ size_t ExchangingBins::PassByRoom(const Aim& aim) {
     exceeding += largest > 1;
     order_[b] = KeyedByLoad(largest > 1 ? -largest : room, b);
   }
-  SortKeyed(order_, spare_);
+  SortKeyed(order_, spare_, kLowestBit);
   Meet(std::min(exceeding, bins_.size() / 2), aim);
   return exceeding;
 }
@@ -356,10 +443,12 @@ std::vector<uint32_t> ExchangingBins::TakeExcess() {
           if (suffices_a != suffices_b) return suffices_a;
           return suffices_a ? a.length[p] < b.length[p] : a.length[p] > b.length[p];
         };
-        const auto out = std::min_element(bin.slots.begin(), bin.slots.end(), better);
+        Slot* const begin = slots_.data() + bin.begin;
+        Slot* const out = std::min_element(begin, begin + bin.size, better);
         for (int q = 0; q < kNumPhases; ++q) bin.load[q] -= out->length[q];
         taken.push_back(out->sample);
-        bin.slots.erase(out);
+        std::copy(out + 1, begin + bin.size, out);
+        --bin.size;
       }
     }
   }
@@ -369,7 +458,8 @@ std::vector<uint32_t> ExchangingBins::TakeExcess() {
 Bins ExchangingBins::samples() const {
   Bins samples(bins_.size());
   for (size_t b = 0; b < bins_.size(); ++b) {
-    for (const Slot& slot : bins_[b].slots) samples[b].push_back(slot.sample);
+    samples[b].reserve(bins_[b].size);
+    for (const Slot& slot : SlotsOf(bins_[b])) samples[b].push_back(slot.sample);
   }
   return samples;
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "reorder/lanes.h"
@@ -54,17 +55,27 @@ class ExchangingBins {
   };
   struct Bin {
     PhaseLoads load{};
-    std::vector<Slot> slots;
+    size_t begin = 0;  // of its slots
+    uint32_t size = 0, room = 0;
   };
   struct Bundles;
+  template <int kPresent>
+  struct Gap;
 
-  void Put(Bin& bin, uint32_t sample);
+  std::span<const Slot> SlotsOf(const Bin& bin) const { return {slots_.data() + bin.begin, bin.size}; }
+  void Put(Bin& bin, const Slot& slot);
+  PhaseLengths LongestOf(const Bin& bin) const;
   bool Keeps(const Bin& bin, const PhaseLoads& added) const;
-  void Gather(const Bin& bin, const std::array<float, kNumPhases>& scale, bool pairs, Bundles& bundles) const;
+  void Gather(const Bin& bin, const Aim& aim, Bundles& bundles) const;
+  template <int kPresent>
+  Gap<kPresent> GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b,
+                      const PhaseLengths& longest_b, const Aim& aim) const;
   template <int kPresent>
   bool Exchange(Bin& a, Bin& b, const Aim& aim);
   // The first `pairs` bins of order_ meet the last, the first the last. Returns as Pass.
   size_t Meet(size_t pairs, const Aim& aim);
+  template <int kPresent>
+  size_t MeetIn(size_t pairs, const Aim& aim);
 
   const PackProblem& problem_;
   Width width_ = Widest(Width::kSixteen);
@@ -72,6 +83,7 @@ class ExchangingBins {
   std::array<int, kNumPhases> present_{};  // phases that the problem has, first
   int num_present_ = 0;
   std::vector<Bin> bins_;
+  std::vector<Slot> slots_;              // of all bins, each with room for more
   std::vector<uint64_t> order_, spare_;  // of a pass
 };
 

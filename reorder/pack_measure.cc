@@ -128,7 +128,7 @@ PackFigures MeasurePack(const PackInput& input, const Packing& packing) {
     figures.fill = std::max(figures.fill, phase.fill);
   }
   const reorder::PackProblem problem = reorder::MakePackProblem(input, packing.capacities);
-  figures.bins_bound = std::max(reorder::FewestBins(problem), reorder::FewestBinsOfTwoPhases(problem));
+  figures.bins_bound = reorder::FewestBinsOfTwoPhases(problem, reorder::FewestBins(problem));
   figures.samples_per_bin = static_cast<double>(packing.bin.size()) / packing.num_bins;
   figures.pad_ratio = PadRatio(packing, input.phases.front().lengths);
   return figures;

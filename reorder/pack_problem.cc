@@ -1,6 +1,7 @@
 #include "reorder/pack_problem.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "reorder/keyed_shuffle.h"
@@ -9,7 +10,10 @@
 namespace evenkeel::reorder {
 uint64_t CommonDivisor(const std::vector<uint32_t>& lengths) {
   uint64_t divisor = 0;
-  for (uint32_t length : lengths) divisor = std::gcd(divisor, uint64_t{length});
+  for (uint32_t length : lengths) {
+    divisor = std::gcd(divisor, uint64_t{length});
+    if (divisor == 1) break;
+  }
   return std::max<uint64_t>(1, divisor);
 }
 
@@ -33,24 +37,32 @@ PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>&
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole) {
   PhaseLoads scale{};
   for (int p = 0; p < kNumPhases; ++p) scale[p] = whole[p] > 0 ? 1 / whole[p] : 0;
-  std::vector<uint64_t> by_sum(problem.lengths.size()), spare;
-  std::vector<float> largest(problem.lengths.size());
-  for (uint32_t s = 0; s < by_sum.size(); ++s) {
-    double most = 0, sum = 0;
-    for (int p = 0; p < kNumPhases; ++p) {
-      const double share = problem.lengths[s][p] * scale[p];
-      most = std::max(most, share), sum += share;
+  std::vector<uint64_t> largest(problem.lengths.size()), spare;
+  for (uint32_t s = 0; s < largest.size(); ++s) {
+    double most = 0;
+    for (int p = 0; p < kNumPhases; ++p) most = std::max(most, problem.lengths[s][p] * scale[p]);
+    largest[s] = Keyed(~OrderedBits(static_cast<float>(most)), s);
+  }
+  RadixSort(largest, spare, 32, 64);
+  const auto by_sum = [&](uint64_t keyed) {
+    double sum = 0;
+    for (int p = 0; p < kNumPhases; ++p) sum += problem.lengths[NumberOf(keyed)][p] * scale[p];
+    return Keyed(~OrderedBits(static_cast<float>(sum)), NumberOf(keyed));
+  };
+  std::vector<uint32_t> order;
+  order.reserve(largest.size());
+  std::vector<uint64_t> equal;
+  for (size_t begin = 0, end = 0; begin < largest.size(); begin = end) {
+    while (end < largest.size() && KeyOf(largest[end]) == KeyOf(largest[begin])) ++end;
+    if (end - begin == 1) {
+      order.push_back(NumberOf(largest[begin]));
+      continue;
     }
-    largest[s] = static_cast<float>(most);
-    by_sum[s] = Keyed(~OrderedBits(static_cast<float>(sum)), s);
+    equal.clear();
+    for (size_t i = begin; i < end; ++i) equal.push_back(by_sum(largest[i]));
+    SortKeyed(equal, spare, 32);
+    std::transform(equal.begin(), equal.end(), std::back_inserter(order), NumberOf);
   }
-  RadixSort(by_sum, spare, 32, 64);
-  for (uint64_t& keyed : by_sum) {
-    keyed = Keyed(~OrderedBits(largest[NumberOf(keyed)]), NumberOf(keyed));
-  }
-  RadixSort(by_sum, spare, 32, 64);
-  std::vector<uint32_t> order(by_sum.size());
-  std::transform(by_sum.begin(), by_sum.end(), order.begin(), NumberOf);
   return order;
 }
 

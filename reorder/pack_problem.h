@@ -36,8 +36,8 @@ uint64_t CommonDivisor(const std::vector<uint32_t>& lengths);
 // No packing has fewer bins; in the worst phase. See pack_bounds.cc.
 uint64_t FewestBins(const PackProblem& problem);
 
-// The same by two phases at a time, which takes longer; 0: nothing is known.
-uint64_t FewestBinsOfTwoPhases(const PackProblem& problem);
+// The same by two phases at a time, which takes longer; at least `known_bins`, a bound already.
+uint64_t FewestBinsOfTwoPhases(const PackProblem& problem, uint64_t known_bins);
 
 // Samples from the largest share of `whole` in any phase to the smallest; equal ones by the sum of their
 // shares, then by number.

@@ -7,6 +7,7 @@
 // Stable: entries that agree in these bits stay in their order.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,16 @@ inline void RadixSort(std::vector<uint64_t>& entries, std::vector<uint64_t>& spa
   if (sorted.data() == spare.data()) entries.swap(spare);
 }
 
+// By the bits from `first_bit` up. Few entries are not worth a table of digits: those are sorted by all bits.
+inline void SortKeyed(std::vector<uint64_t>& entries, std::vector<uint64_t>& spare, int first_bit) {
+  constexpr size_t kFew = 512;
+  if (entries.size() < kFew) {
+    std::sort(entries.begin(), entries.end());
+  } else {
+    RadixSort(entries, spare, first_bit, 64);
+  }
+}
+
 // Smaller values have smaller bits, negative ones included. Not for NaN.
 inline uint32_t OrderedBits(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 as 0
@@ -45,6 +56,7 @@ inline uint32_t OrderedBits(float value) {
 }
 
 inline uint64_t Keyed(uint32_t key, uint32_t number) { return uint64_t{key} << 32 | number; }
+inline uint32_t KeyOf(uint64_t keyed) { return static_cast<uint32_t>(keyed >> 32); }
 inline uint32_t NumberOf(uint64_t keyed) { return static_cast<uint32_t>(keyed); }
 
 }  // namespace evenkeel::reorder
