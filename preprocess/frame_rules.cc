@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 
@@ -32,6 +33,10 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
       double count = Clamp(std::nearbyint(wanted), choice.min_frames, choice.max_frames, total);
       return count >= multiple ? FloorTo(count, multiple) : count;
     }
+    case FrameRule::kInternVlProcessor:
+      return choice.num_frames != 0 ? choice.num_frames : std::trunc(wanted);
+    case FrameRule::kAll:
+      return total;
   }
   return 0;
 }
@@ -48,18 +53,26 @@ void Linspace(uint32_t total, std::span<uint32_t> chosen) {
   if (count > 1) chosen.back() = total - 1;
 }
 
-// torch.arange(0, total, step).int(), whose elements are f32: lanes of eight count on from their rounded
-// first element, in pairs of blocks; what is left counts from zero. (Compared with torch 1.13 and 2.15.)
-void Arange(uint32_t total, double step, std::span<uint32_t> chosen) {
+// How many elements torch.arange(first, total, step) has.
+double ArangeCount(double first, double total, double step) { return std::ceil((total - first) / step); }
+
+// torch.arange(begin, total, step).int(), whose elements are f32: lanes of eight count on from their rounded
+// first element, in pairs of blocks; what is left counts from `begin`. (Compared with torch 1.13 and 2.15.)
+void Arange(double begin, uint32_t total, double step, std::span<uint32_t> chosen) {
   constexpr uint32_t kLanes = 8;
   const auto count = static_cast<uint32_t>(chosen.size());
   const uint32_t in_blocks = count / (2 * kLanes) * (2 * kLanes);
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t first = i < in_blocks ? i / kLanes * kLanes : 0;
-    double base = static_cast<float>(first * step);
-    auto value = static_cast<float>((i < in_blocks ? base : 0) + (i - first) * step);
+    double base = static_cast<float>(begin + first * step);
+    auto value = static_cast<float>((i < in_blocks ? base : begin) + (i - first) * step);
     chosen[i] = std::min(static_cast<uint32_t>(value), total - 1);
   }
+}
+
+// Where kInternVlProcessor begins, of a video of `total` frames of which it aims at `wanted`.
+double FirstOf(const FrameChoice& choice, double total, double wanted) {
+  return choice.first ? *choice.first : total / wanted / 2;
 }
 
 // The frames shown in the middle of `count` equal spans.
@@ -98,8 +111,12 @@ std::string_view FrameRuleName(FrameRule rule) {
       return "transformers_qwen2_vl";
     case FrameRule::kQwen3VlProcessor:
       return "transformers_qwen3_vl";
+    case FrameRule::kInternVlProcessor:
+      return "transformers_internvl";
     case FrameRule::kUniform:
       return "uniform";
+    case FrameRule::kAll:
+      return "all";
   }
   return "";
 }
@@ -118,7 +135,18 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
                                                    std::string(FrameRuleName(choice.rule))));
   }
   // Quotients may round so that torch.arange has one element more than was aimed at.
-  if (choice.rule == FrameRule::kQwen2VlProcessor) wanted = std::ceil(total / (total / wanted));
+  if (choice.rule == FrameRule::kQwen2VlProcessor) wanted = ArangeCount(0, total, total / wanted);
+  if (choice.rule == FrameRule::kInternVlProcessor) {
+    if (wanted > total) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(wanted, " frames of a video of ", facts.num_frames, " are asked for"));
+    }
+    wanted = ArangeCount(FirstOf(choice, total, wanted), total, total / wanted);
+    if (!(wanted >= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the first frame to choose lies beyond a video of ", facts.num_frames, " frames"));
+    }
+  }
   return static_cast<uint32_t>(wanted);
 }
 
@@ -129,7 +157,13 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
   if (chosen.empty()) return;
   switch (choice.rule) {
     case FrameRule::kQwen2VlProcessor:
-      return Arange(total, total / WantedCount(choice, total, RateOf(facts)), chosen);
+      return Arange(0, total, total / WantedCount(choice, total, RateOf(facts)), chosen);
+    case FrameRule::kInternVlProcessor: {
+      const double wanted = WantedCount(choice, total, RateOf(facts));
+      return Arange(FirstOf(choice, total, wanted), total, total / wanted, chosen);
+    }
+    case FrameRule::kAll:
+      return std::iota(chosen.begin(), chosen.end(), 0u);
     case FrameRule::kUniform:
       return Middles(total, times, chosen);
     case FrameRule::kQwenVlUtils:

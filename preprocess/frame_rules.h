@@ -1,11 +1,13 @@
 // Which frames of a video are taken: how many, from the facts alone; then which.
 //
-// Three words of the job name the rules, a fourth tells the two rules of `transformers` apart:
+// Three words of the job name the rules; which rule `transformers` is depends on the family:
 //   qwen_vl_utils  what qwen-vl-utils' smart_nframes and linspace give (vision_process.py)
 //   transformers   what the family's own video processor gives, the last frame standing for one beyond the
 //                  end (Qwen2-VL: sample_frames of video_processing_qwen2_vl.py, torch.arange in f32;
-//                  Qwen3-VL: that of video_processing_qwen3_vl.py, np.linspace)
+//                  Qwen3-VL: that of video_processing_qwen3_vl.py, np.linspace; InternVL: that of
+//                  video_processing_internvl.py, torch.arange from a place of its own)
 //   uniform        ours: the frames shown at the middles of equal spans of the video's time
+// A processor that samples nothing takes every frame, which no word names.
 // All but `uniform` count frames, as their sources do, and so take a variable frame rate for its average.
 //
 // Example (compiled by tests/preprocess/frame_rules_test.cc):
@@ -17,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -26,7 +29,14 @@
 
 namespace evenkeel {
 
-enum class FrameRule : uint8_t { kQwenVlUtils, kQwen2VlProcessor, kQwen3VlProcessor, kUniform };
+enum class FrameRule : uint8_t {
+  kQwenVlUtils,
+  kQwen2VlProcessor,
+  kQwen3VlProcessor,
+  kInternVlProcessor,
+  kUniform,
+  kAll
+};
 
 // The rule that a job's word means for a family, whose `transformers` and default rules are given.
 // InvalidArgument: another word.
@@ -39,10 +49,13 @@ struct FrameChoice {
   uint32_t min_frames = 4;    // at least, where the video has so many
   uint32_t max_frames = 768;  // at most
   uint32_t multiple = 2;      // frames of a temporal patch; the first two rules round down to it
+  // Of kInternVlProcessor, which has no bounds:
+  uint32_t num_frames = 0;      // exactly so many; 0: by fps
+  std::optional<double> first;  // frame to begin with; nothing: the middle of the first span
 };
 
 // How many frames are taken, at least one. Odd counts of a rule that pads stay odd here.
-// InvalidArgument: none, or a video without a rate.
+// InvalidArgument: none, fewer than num_frames asks for, or a video without a rate.
 absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaFacts& facts);
 
 // Makes `chosen` the numbers of `count` (of NumChosenFrames) frames, ascending, below facts.num_frames; a

@@ -1,23 +1,257 @@
-// InternVL: dynamic tiles in the grid whose shape is nearest the picture's, and a thumbnail where there are
-// several.
+// InternVL: pictures as dynamic tiles in the grid whose shape is nearest the picture's, and a thumbnail where
+// there are several; videos as frames, a tile each.
 //
 // The rules are those of transformers' models/got_ocr2/image_processing_got_ocr2.py (candidates sorted by
-// area; the original project leaves the order of ties to a hash table) and
-// models/internvl/processing_internvl.py.
+// area; the original project leaves the order of ties to a hash table), and of
+// models/internvl/processing_internvl.py and video_processing_internvl.py.
 #include "preprocess/internvl.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families.h"
+#include "preprocess/frame_rules.h"
+#include "preprocess/patches.h"
+#include "preprocess/resize.h"
 #include "preprocess/tiles.h"
+#include "preprocess/video.h"
 
 namespace evenkeel {
 namespace {
 
 constexpr uint32_t kMostTiles = 64;
+
+struct FrameTiles {
+  PixelSettings pixels;
+  uint32_t side = 0;              // of a frame once it is resized, pixels
+  uint32_t tokens_per_frame = 0;  // placeholders
+  uint32_t patches_per_frame = 0;
+  FrameChoice frames;
+  bool upright = false;  // frames are turned as rotation metadata says
+};
+
+// Pictures as `pictures` makes them, and videos: pixel_values_videos [frames, 3, side, side]; as u8
+// [frames, 3 * side * side]. input_rows of a video are frames.
+class InternVl final : public MediaFamily {
+ public:
+  // Without `video` videos are refused.
+  InternVl(std::unique_ptr<MediaFamily> pictures, std::optional<FrameTiles> video, const Limits& limits)
+      : pictures_(std::move(pictures)), video_(std::move(video)), limits_(limits) {
+    if (!video_) return;
+    table_ = video_->pixels.Table();
+    video_fields_ = {PixelField("pixel_values_videos", video_->pixels, 1, video_->side, 1)};
+    const uint64_t side = video_->side;
+    if (video_->pixels.wire != Wire::kU8) video_fields_[0].trailing = {3, side, side};
+  }
+
+  std::vector<MediumStyle> styles() const override {
+    std::vector<MediumStyle> styles = pictures_->styles();
+    if (!video_) return styles;
+    styles.push_back(styles.front());
+    styles.back().medium = Medium::kVideo;
+    return styles;
+  }
+  absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override;
+  const std::vector<FieldSpec>& fields(Medium medium) const override {
+    return medium == Medium::kVideo ? video_fields_ : pictures_->fields(medium);
+  }
+  absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override;
+  absl::Status Produce(const ItemRequest& request,
+                       std::span<const std::span<std::byte>> field_bytes) const override;
+  absl::Status FillInvalid(const ItemRequest& request,
+                           std::span<const std::span<std::byte>> field_bytes) const override;
+  MediaFacts DummyFacts() const override { return pictures_->DummyFacts(); }
+  void AddTo(CanonicalText& text) const override;
+
+ private:
+  // The number of frames, with what was planned and what the caller gives checked.
+  absl::StatusOr<uint32_t> Prepare(const ItemRequest& request,
+                                   std::span<const std::span<std::byte>> field_bytes) const;
+
+  const std::unique_ptr<MediaFamily> pictures_;
+  const std::optional<FrameTiles> video_;
+  const Limits limits_;
+  std::vector<float> table_;
+  std::vector<FieldSpec> video_fields_;
+};
+
+absl::StatusOr<ItemLengths> InternVl::Measure(const MediaFacts& facts) const {
+  if (facts.medium != Medium::kVideo || !video_) return pictures_->Measure(facts);
+  if (facts.width == 0 || facts.height == 0) return absl::InvalidArgumentError("no pixels");
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t frames, NumChosenFrames(video_->frames, facts));
+  const uint64_t most = std::max(video_->tokens_per_frame, video_->patches_per_frame);
+  if (frames * most > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("video of ", frames, " frames of ", most, " rows each"));
+  }
+  return ItemLengths{frames * video_->patches_per_frame, frames, frames * video_->tokens_per_frame};
+}
+
+absl::Status InternVl::Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const {
+  if (facts.medium != Medium::kVideo) return pictures_->Placeholders(facts, runs);
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(facts));
+  runs.clear();
+  for (uint32_t frame = 1; frame <= lengths.input_rows; ++frame) {
+    runs.push_back({.text = absl::StrCat(frame == 1 ? "" : "\n", "Frame", frame, ": "),
+                    .rows = video_->tokens_per_frame});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> InternVl::Prepare(const ItemRequest& request,
+                                           std::span<const std::span<std::byte>> field_bytes) const {
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(request.facts));
+  if (lengths != request.planned) {
+    return absl::DataLossError(absl::StrCat("video of ", lengths.input_rows, " frames where the plan says ",
+                                            request.planned.input_rows));
+  }
+  EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(video_fields_, lengths, field_bytes));
+  return lengths.input_rows;
+}
+
+absl::Status InternVl::Produce(const ItemRequest& request,
+                               std::span<const std::span<std::byte>> field_bytes) const {
+  if (request.medium != Medium::kVideo) return pictures_->Produce(request, field_bytes);
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t frames, Prepare(request, field_bytes));
+  const MediaFacts seen = video_->upright ? Upright(request.facts) : request.facts;
+  const ImageSize native{seen.width, seen.height}, tile{video_->side, video_->side};
+  const size_t bytes = field_bytes[0].size() / frames;
+  auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
+    PatchWriter writer({video_->side, 1, 1}, video_->side, video_->pixels.wire, 1, table_,
+                       field_bytes[0].subspan(bytes * position, bytes));
+    Resize(video_->pixels.picture.resampler, video_->pixels.filter, rgb, native, tile, writer);
+    return absl::OkStatus();
+  };
+  auto choose = [&](std::span<const int64_t> times, std::vector<uint32_t>& chosen) {
+    ChooseFrames(video_->frames, request.facts, frames, times, chosen);
+  };
+  uint64_t repeated = 0;
+  const VideoWish wish{std::ref(choose), video_->upright};
+  EVENKEEL_RETURN_IF_ERROR(
+      DecodeVideo(request.suffix, request.bytes, limits_, request.facts, wish, std::ref(sink), &repeated));
+  if (request.notes != nullptr) request.notes->frames_repeated += repeated;
+  return absl::OkStatus();
+}
+
+absl::Status InternVl::FillInvalid(const ItemRequest& request,
+                                   std::span<const std::span<std::byte>> field_bytes) const {
+  if (request.medium != Medium::kVideo) return pictures_->FillInvalid(request, field_bytes);
+  EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes).status());
+  std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
+  return absl::OkStatus();
+}
+
+void InternVl::AddTo(CanonicalText& text) const {
+  pictures_->AddTo(text);
+  if (!video_) return;
+  const FrameChoice& frames = video_->frames;
+  video_->pixels.AddValuesTo(text);
+  text.Add("video.side", uint64_t{video_->side});
+  text.Add("video.tokens_per_frame", uint64_t{video_->tokens_per_frame});
+  text.Add("video.upright", uint64_t{video_->upright});
+  text.Add("video.frame_rule", FrameRuleName(frames.rule));
+  if (frames.rule == FrameRule::kAll) return;
+  text.Add("video.fps", frames.fps);
+  text.Add("video.min_frames", uint64_t{frames.min_frames});
+  text.Add("video.max_frames", uint64_t{frames.max_frames});
+  text.Add("video.num_frames", uint64_t{frames.num_frames});
+  text.Add("video.from_the_middle", uint64_t{!frames.first.has_value()});
+  text.Add("video.first", frames.first.value_or(0));
+}
+
+// Where its processor begins to choose: initial_shift.
+absl::StatusOr<std::optional<double>> ReadFirst(ConfigFile& config) {
+  if (!config.IsNumber("initial_shift")) {
+    if (config.Flag("initial_shift", true)) return std::nullopt;
+    return 0.0;
+  }
+  const double first = config.Real("initial_shift", 0);
+  if (first >= 0) return first;
+  return config.Error("initial_shift", "is negative, so that frames would be counted from the end");
+}
+
+// Which frames: what the processor's file says is asked of it by each call, unless the job asks for other
+// ones, as a caller may.
+absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& spec) {
+  constexpr uint32_t kMostFrames = 1 << 20;
+  const ProcessorSpec usual;
+  const bool samples = config.Flag("do_sample_frames", false);
+  const auto num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMostFrames));
+  const double fps = config.Real("fps", 0);
+  EVENKEEL_ASSIGN_OR_RETURN(const std::optional<double> first, ReadFirst(config));
+  if (config.Has("fps") && !(fps > 0)) return config.Error("fps", "is not positive");
+
+  FrameChoice out;
+  EVENKEEL_ASSIGN_OR_RETURN(
+      out.rule, FrameRuleOf(spec.frame_rule, FrameRule::kInternVlProcessor, FrameRule::kInternVlProcessor));
+  const bool asks_fps = spec.fps != usual.fps;
+  const bool asks_bounds = spec.min_frames != usual.min_frames || spec.max_frames != usual.max_frames;
+  if (spec.video_min_pixels != usual.video_min_pixels || spec.video_max_pixels != usual.video_max_pixels) {
+    return absl::InvalidArgumentError(
+        "processor.video_min_pixels and video_max_pixels mean nothing here: InternVL's frames have the size "
+        "of its "
+        "processor's file");
+  }
+  out.fps = asks_fps || fps == 0 ? spec.fps : fps;
+  out.min_frames = spec.min_frames;
+  out.max_frames = spec.max_frames;
+  if (out.rule == FrameRule::kQwenVlUtils) {
+    return absl::InvalidArgumentError(
+        "processor.frame_rule: 'qwen_vl_utils' is of the Qwen families; InternVL's are transformers, "
+        "uniform");
+  }
+  out.multiple = 1;
+  if (out.rule == FrameRule::kUniform) return out;
+  if (asks_bounds && spec.min_frames != spec.max_frames) {
+    return absl::InvalidArgumentError(
+        "processor.min_frames and max_frames: InternVL's processor has no bounds; give the same number for "
+        "both, "
+        "which is its num_frames, or the frame_rule uniform");
+  }
+  if (asks_fps && !asks_bounds && num_frames != 0) {
+    return config.Error("num_frames",
+                        "decides, so that processor.fps would mean nothing; give min_frames and "
+                        "max_frames, the same number, to replace it");
+  }
+  out.num_frames = asks_bounds ? spec.min_frames : num_frames;
+  out.first = first;
+  if (spec.frame_rule.empty() && !samples && !asks_fps && !asks_bounds) out.rule = FrameRule::kAll;
+  return out;
+}
+
+// What the folder says of videos; nothing where no file of it does.
+absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, uint32_t patch,
+                                                    uint32_t tokens_per_frame) {
+  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(source.folder);
+  if (absl::IsNotFound(config.status())) return std::nullopt;
+  if (!config.ok()) return config.status();
+  FrameTiles out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(*config, source.spec, kClipMean, kClipStd));
+  EVENKEEL_ASSIGN_OR_RETURN(out.frames, ReadFrames(*config, source.spec));
+  SideSizes size = ReadSideSizes(*config, "size", NumberIs::kSquare);
+  if (size.height == 0 && size.width == 0 && size.shortest_edge == 0) size.height = size.width = 384;
+  config->Pin("do_center_crop", false);
+  config->Pin("do_pad", false);
+  config->NotNull({"size", "initial_shift"});
+  // A frame is one tile, whatever the image processor's file, which may stand for this one, says of tiles.
+  config->Inert(
+      {"crop_size", "crop_to_patches", "min_patches", "max_patches", "video_metadata", "return_metadata"});
+  EVENKEEL_RETURN_IF_ERROR(config->Finish());
+  if (size.height != size.width || size.shortest_edge != 0) {
+    return config->Error("size", "only a square {height, width} is implemented");
+  }
+  out.side = size.width;
+  out.tokens_per_frame = tokens_per_frame;
+  out.patches_per_frame = (out.side / patch) * (out.side / patch);
+  out.upright = source.spec.apply_video_rotation;
+  return out;
+}
 
 }  // namespace
 
@@ -73,12 +307,12 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
   settings.tokens_per_tile = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
-      source.folder, {"initial_shift", "crop_to_patches", "min_patches", "max_patches", "image_seq_length"}));
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
   settings.side = size.width;
   settings.patches_per_tile = (settings.side / patch) * (settings.side / patch);
   settings.style = {Medium::kImage, "<img>", "<IMG_CONTEXT>", "</img>", /*mrope=*/false};
+  EVENKEEL_ASSIGN_OR_RETURN(std::optional<FrameTiles> video,
+                            ReadVideo(source, patch, settings.tokens_per_tile));
 
   const ImageSize tile{settings.side, settings.side};
   const ResizeFilter filter = settings.pixels.filter;
@@ -93,7 +327,8 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
     text.Add("vision.min_tiles", uint64_t{tiled ? min_tiles : 1});
     text.Add("vision.max_tiles", uint64_t{tiled ? max_tiles : 1});
   };
-  return MakeTiles(std::move(settings), source.limits);
+  return std::make_unique<InternVl>(MakeTiles(std::move(settings), source.limits), std::move(video),
+                                    source.limits);
 }
 
 }  // namespace evenkeel

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/golden/text/styles.json: chats by the templates that checkpoints publish, and their tokens; and
-timed_video.json: a video of Qwen3-VL in its text.
+timed_video.json, framed_video.json: a video of Qwen3-VL and one of InternVL in its text.
 
     python3 -m venv VENV && VENV/bin/pip install transformers==5.23.0 torch torchvision jinja2==3.1.6
     VENV/bin/python tests/golden/make_chat_goldens.py TEMPLATES
@@ -21,6 +21,9 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
+from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
+from transformers.models.internvl.processing_internvl import InternVLProcessor
+from transformers.models.internvl.video_processing_internvl import InternVLVideoProcessor
 from transformers.models.qwen2_audio.processing_qwen2_audio import Qwen2AudioProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
@@ -144,6 +147,27 @@ def timed_video():
     return {**facts, "ids": list(out["input_ids"][0])}
 
 
+def framed_video():
+    """A video in a chat by InternVL's own processor, whose template writes `<video>` and a line break."""
+    folder = GOLDEN / "data/processors/internvl"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(GOLDEN / "tokenizer/tokenizer.json"))
+    marks = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>"}
+    tokenizer.add_tokens([AddedToken(token, special=True) for token in marks.values()], special_tokens=True)
+    for name, token in {**marks, "video_token": "<video>"}.items():
+        setattr(tokenizer, name, token)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+    config = {key: value for key, value in json.loads((folder / "preprocessor_config.json").read_text()).items()
+              if value is not None}
+    processor = InternVLProcessor(image_processor=GotOcr2ImageProcessor(**config), tokenizer=tokenizer,
+                                  video_processor=InternVLVideoProcessor(size={"height": 448, "width": 448}),
+                                  image_seq_length=3)
+    facts = {"width": 40, "height": 24, "frames": 11, "fps": 25}
+    video = np.zeros((facts["frames"], facts["height"], facts["width"], 3), np.uint8)
+    text = "<|im_start|>user\nLook: <video>\nWhat?<|im_end|>\n"
+    out = processor(text=[text], videos=[video])
+    return {**facts, "added": list(marks.values()), "rows": 3, "ids": list(out["input_ids"][0])}
+
+
 def main():
     assert tokenizers.__version__.startswith("0.2"), tokenizers.__version__
     train_llama()
@@ -151,6 +175,7 @@ def main():
     out = json.dumps({"cases": found}, ensure_ascii=True, separators=(",", ":")).replace("},{\"style", "},\n{\"style")
     (GOLDEN / "text/styles.json").write_text(out + "\n", encoding="ascii")
     (GOLDEN / "text/timed_video.json").write_text(json.dumps(timed_video()) + "\n", encoding="ascii")
+    (GOLDEN / "text/framed_video.json").write_text(json.dumps(framed_video()) + "\n", encoding="ascii")
 
 
 if __name__ == "__main__":

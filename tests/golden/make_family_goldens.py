@@ -8,6 +8,7 @@ pixels   hashes of pixel_values of small pictures (data/pictures), by the torchv
 canvas   sizes and tile counts by the processors' own functions, for sizes of every kind
 video    frame sizes and times of Qwen3-VL
 frames   hashes of pixel_values_videos of small videos (data/video), by checkpoints with several video files
+framed   the same of InternVL, whose frames are tiles
 audio    tokens of clips by Qwen2-Audio, Qwen2.5-Omni and Qwen3-Omni; features of an unpadded clip
 """
 import json
@@ -24,6 +25,7 @@ from transformers.models.clip.image_processing_clip import CLIPImageProcessor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.internvl.video_processing_internvl import InternVLVideoProcessor
 from transformers.models.llava.image_processing_llava import LlavaImageProcessor
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import _get_feat_extract_output_lengths as qwen2_tokens
@@ -155,6 +157,35 @@ def frames():
     return cases
 
 
+FRAMED_FILES = [
+    {"size": {"height": 28, "width": 28}}, {"size": 42, "do_sample_frames": True, "fps": 3.5, "resample": 2},
+    {"size": {"height": 84, "width": 84}, "do_sample_frames": True, "num_frames": 5, "image_mean": [0.485, 0.456, 0.406],
+     "image_std": [0.229, 0.224, 0.225]},
+    {"size": {"height": 28, "width": 28}, "do_sample_frames": True, "num_frames": 7, "fps": 1, "initial_shift": False,
+     "do_normalize": False},
+    {"do_sample_frames": True, "num_frames": 2, "initial_shift": 2.5}]
+
+
+def framed():
+    cases = []
+    for own in FRAMED_FILES:
+        own = {"video_processor_type": "InternVLVideoProcessor", "processor_class": "InternVLProcessor", **own}
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "video_preprocessor_config.json").write_text(json.dumps(own))
+            made = InternVLVideoProcessor.from_pretrained(folder)
+            for video in ("h264.mp4", "vp9.webm", "h264-variable.mkv"):
+                case = {"video": video, "file": own}
+                try:
+                    values, _ = expected(made, GOLDEN / "data/video" / video, folder,
+                                         do_sample_frames=own.get("do_sample_frames", False))
+                    case.update(shape=values.shape[1:], hash=mix(values))
+                except ValueError:  # more frames than there are
+                    case["refused"] = True
+                cases.append(case)
+    return cases
+
+
 def audio():
     lengths = list(range(1, 301)) + list(range(301, 3001, 37)) + [3000, 4999, 7500, 29999, 30000]
     extractor = WhisperFeatureExtractor(feature_size=128)
@@ -169,7 +200,8 @@ def audio():
 
 
 def main():
-    out = {"pixels": pixels(), "canvas": canvas(), "video": video(), "frames": frames(), "audio": audio()}
+    out = {"pixels": pixels(), "canvas": canvas(), "video": video(), "frames": frames(), "framed": framed(),
+           "audio": audio()}
     text = json.dumps(out, separators=(",", ":")).replace("},{", "},\n{")
     (GOLDEN / "families.json").write_text(text + "\n", encoding="ascii")
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr FrameRule kRules[] = {FrameRule::kQwenVlUtils, FrameRule::kQwen2VlProcessor,
                                 FrameRule::kQwen3VlProcessor, FrameRule::kUniform};
+constexpr FrameRule kInternVl = FrameRule::kInternVlProcessor;
 
 MediaFacts Video(uint32_t frames, uint32_t fps_num, uint32_t fps_den = 1) {
   MediaFacts facts;
@@ -53,6 +54,45 @@ TEST(FrameRules, EqualTheVideoProcessorsOfTransformers) {
   }
   EXPECT_EQ(lines, 800);
   EXPECT_GT(longer, 0) << "the case of one frame more is among them";
+}
+
+TEST(FrameRules, EqualTheVideoProcessorOfInternVl) {
+  std::ifstream file(GoldenPath("video/frames-internvl.txt"));
+  uint32_t total, num, den, count;
+  uint64_t checksum;
+  double first;
+  FrameChoice choice{.rule = kInternVl, .multiple = 1};
+  int lines = 0, refused = 0;
+  while (file >> total >> num >> den >> choice.fps >> choice.num_frames >> first >> count >> checksum) {
+    ++lines;
+    SCOPED_TRACE(lines);
+    choice.first = first < 0 ? std::nullopt : std::optional<double>(first);
+    if (count == 0) {
+      ++refused;
+      EXPECT_TRUE(absl::IsInvalidArgument(NumChosenFrames(choice, Video(total, num, den)).status()));
+      continue;
+    }
+    std::vector<uint32_t> chosen = Chosen(choice, Video(total, num, den));
+    uint64_t sum = 0;
+    for (size_t i = 0; i < chosen.size(); ++i) sum += (i + 1) * uint64_t{chosen[i]};
+    EXPECT_EQ(chosen.size(), count);
+    EXPECT_EQ(sum, checksum);
+  }
+  EXPECT_EQ(lines, 400);
+  EXPECT_GT(refused, 40);
+  EXPECT_LT(refused, 200);
+}
+
+TEST(FrameRules, InternVlTakesTheMiddlesOfEqualSpansAsItsProjectDid) {
+  EXPECT_EQ(Chosen({.rule = kInternVl, .num_frames = 4}, Video(40, 10)),
+            (std::vector<uint32_t>{5, 15, 25, 35}));
+  EXPECT_EQ(Chosen({.rule = kInternVl, .num_frames = 4, .first = 0}, Video(40, 10)),
+            (std::vector<uint32_t>{0, 10, 20, 30}));
+  EXPECT_EQ(Chosen({.rule = kInternVl, .fps = 1}, Video(40, 10)), (std::vector<uint32_t>{5, 15, 25, 35}));
+}
+
+TEST(FrameRules, AllTakesEveryFrame) {
+  EXPECT_EQ(Chosen({FrameRule::kAll}, Video(5, 30)), (std::vector<uint32_t>{0, 1, 2, 3, 4}));
 }
 
 TEST(FrameRules, QwenVlUtilsTakesAnEvenNumberWithinItsBounds) {

@@ -44,6 +44,7 @@ def rate(path, average, frames):
 
 
 def expected(processor, path, folder, turned=False, **options):
+    """(pixel_values_videos, video_grid_thw or None); by `options` of the call, sampled unless they say otherwise."""
     frames, average, shown = decoded(path, folder)
     if turned:
         frames = np.ascontiguousarray(np.rot90(frames, 1, axes=(1, 2)))
@@ -52,5 +53,6 @@ def expected(processor, path, folder, turned=False, **options):
     metadata = VideoMetadata(total_num_frames=len(frames), fps=rate(path, average, shown), width=frames.shape[2],
                              height=frames.shape[1], duration=None)
     out = processor(videos=[np.asarray(frames)] if frames.nbytes < 1 << 28 else [frames], video_metadata=[metadata],
-                    do_sample_frames=True, return_tensors="pt", **options)
-    return out["pixel_values_videos"].numpy(), out["video_grid_thw"].numpy()
+                    return_tensors="pt", **{"do_sample_frames": True, **options})
+    grid = out.get("video_grid_thw")
+    return out["pixel_values_videos"].numpy(), None if grid is None else grid.numpy()

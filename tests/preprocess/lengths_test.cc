@@ -36,7 +36,7 @@ TEST(Lengths, OfDecodedItemsAreThoseOfTheirHeaders) {
       EXPECT_TRUE(item.status.ok()) << name << " " << picture << " " << item.status;
     }
   }
-  for (const char* name : {"qwen2-vl", "qwen3-vl"}) {
+  for (const char* name : {"internvl", "qwen2-vl", "qwen3-vl"}) {
     Item item = Make(VisionSpec(name), Medium::kVideo, "video/vp9.webm");
     EXPECT_TRUE(item.status.ok()) << name << " " << item.status;
   }

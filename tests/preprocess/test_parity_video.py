@@ -5,6 +5,7 @@ The videos are those beside the tree (EVENKEEL_SHARED, or ../shared), else those
 """
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from frames import expected, ffmpeg  # after it, for it needs transformers
 
 pytestmark = needed
 Qwen2VLVideoProcessor, Qwen3VLVideoProcessor = transformers.Qwen2VLVideoProcessor, transformers.Qwen3VLVideoProcessor
+InternVLVideoProcessor = transformers.InternVLVideoProcessor
 
 X264 = ["-c:v", "libx264", "-bf", "2", "-g", "10", "-threads", "1"]
 
@@ -158,3 +160,58 @@ def test_qwen3_vl_reads_its_video_file(tmp_path, values):
     folder = checkpoint(tmp_path, "qwen3-vl", **values)
     path = GOLDEN / "video/hevc.mp4"
     same(preprocess(tmp_path, folder, path, *ATEN), expected(Qwen3VLVideoProcessor.from_pretrained(folder), path, tmp_path))
+
+
+def internvl(tmp_path, **video):
+    """A folder of the goldens' InternVL, with a video processor's file of its own where there are values for it."""
+    folder = tmp_path / "internvl"
+    shutil.copytree(PROCESSORS / "internvl", folder, dirs_exist_ok=True)
+    if video:
+        own = {"video_processor_type": "InternVLVideoProcessor", "processor_class": "InternVLProcessor", **video}
+        (folder / "video_preprocessor_config.json").write_text(json.dumps(own))
+    return folder
+
+
+def same_frames(ours, theirs):
+    assert ours["pixel_values_videos"].shape == theirs[0][0].shape
+    assert np.array_equal(ours["pixel_values_videos"].view(np.uint32), theirs[0][0].view(np.uint32))
+
+
+@pytest.mark.parametrize("values", [
+    {},
+    {"size": {"height": 56, "width": 56}, "do_sample_frames": True, "num_frames": 7},
+    {"size": 42, "do_sample_frames": True, "fps": 1.5, "initial_shift": False, "resample": 2},
+    {"do_sample_frames": True, "num_frames": 3, "initial_shift": 1.25, "image_mean": [0.5, 0.4, 0.3],
+     "image_std": [0.5, 0.25, 0.125]},
+    {"do_sample_frames": False, "do_normalize": False},
+])
+def test_internvl_reads_its_video_file(tmp_path, odd_videos, values):
+    folder = internvl(tmp_path, **values)
+    processor = InternVLVideoProcessor.from_pretrained(folder)
+    for path in (GOLDEN / "video/h264.mp4", odd_videos["odd-sides"], odd_videos["wide"]):
+        same_frames(preprocess(tmp_path, folder, path, *ATEN),
+                    expected(processor, path, tmp_path, do_sample_frames=values.get("do_sample_frames", False)))
+
+
+@pytest.mark.parametrize("name", ["of-1", *ODD])
+def test_internvl_takes_every_frame_of_odd_videos(tmp_path, odd_videos, name):
+    folder = internvl(tmp_path, size={"height": 84, "width": 84})
+    processor = InternVLVideoProcessor.from_pretrained(folder)
+    same_frames(preprocess(tmp_path, folder, odd_videos[name], *ATEN),
+                expected(processor, odd_videos[name], tmp_path, do_sample_frames=False))
+
+
+@pytest.mark.parametrize("path", videos(), ids=lambda path: path.name)
+def test_internvl_samples_as_a_caller_asks(tmp_path, path):
+    folder = internvl(tmp_path)
+    processor = InternVLVideoProcessor.from_pretrained(folder)
+    for words, options in ((("--frame-rule", "transformers"), {"fps": 2}),
+                           (("--min-frames", "8", "--max-frames", "8"), {"num_frames": 8})):
+        same_frames(preprocess(tmp_path, folder, path, *ATEN, *words), expected(processor, path, tmp_path, **options))
+
+
+def test_internvl_refuses_more_frames_than_there_are(tmp_path, odd_videos):
+    folder = internvl(tmp_path, do_sample_frames=True, num_frames=6)
+    with pytest.raises(ValueError):
+        expected(InternVLVideoProcessor.from_pretrained(folder), odd_videos["of-5"], tmp_path)
+    assert "6 frames of a video of 5" in refusal(tmp_path, folder, odd_videos["of-5"])

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "preprocess/text/rendering.h"
@@ -137,12 +139,11 @@ TEST(Runs, StandBetweenTheirTexts) {
   EXPECT_EQ(sequence->positions[first + 1], sequence->positions[first]);
 }
 
-TEST(Runs, OfAVideoAreThoseOfQwen3VlsOwnProcessor) {
-  const nlohmann::json golden = ReadGolden("timed_video.json");
-  ProcessorSpec spec = SpecOf("chatml");
-  spec.vision = GoldenFolder() + "/data/processors/qwen3-vl";
+// The tokens of "Look: ", the golden's video, and what follows.
+Ids IdsOfVideo(const ProcessorSpec& spec, const nlohmann::json& golden) {
   absl::StatusOr<std::unique_ptr<Processor>> processor = Processor::Load(spec, Limits());
-  ASSERT_TRUE(processor.ok()) << processor.status();
+  EXPECT_TRUE(processor.ok()) << processor.status();
+  if (!processor.ok()) return {};
   MediaFacts facts;
   facts.medium = Medium::kVideo;
   facts.width = golden["width"];
@@ -155,8 +156,30 @@ TEST(Runs, OfAVideoAreThoseOfQwen3VlsOwnProcessor) {
   chat.turns = {{Role::kUser, {Text("Look: "), Item(Medium::kVideo, 0), Text("What?")}}};
   Sequence sequence;
   const absl::Status built = (*processor)->BuildSequence(chat, items, {&facts, 1}, sequence);
-  ASSERT_TRUE(built.ok()) << built;
-  EXPECT_EQ(sequence.input_ids, golden["ids"].get<Ids>());
+  EXPECT_TRUE(built.ok()) << built;
+  return sequence.input_ids;
+}
+
+TEST(Runs, OfAVideoAreThoseOfQwen3VlsOwnProcessor) {
+  const nlohmann::json golden = ReadGolden("timed_video.json");
+  ProcessorSpec spec = SpecOf("chatml");
+  spec.vision = GoldenFolder() + "/data/processors/qwen3-vl";
+  EXPECT_EQ(IdsOfVideo(spec, golden), golden["ids"].get<Ids>());
+}
+
+TEST(Runs, OfAVideoAreThoseOfInternVlsOwnProcessor) {
+  const nlohmann::json golden = ReadGolden("framed_video.json");
+  const std::string folder = testing::TempDir() + "framed_video";
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(GoldenFolder() + "/data/processors/internvl", folder);
+  nlohmann::json outer = {{"image_seq_length", golden["rows"]}, {"processor_class", "InternVLProcessor"}};
+  std::ofstream(folder + "/processor_config.json") << outer;
+  ProcessorSpec spec = SpecOf("internvl");
+  spec.vision = folder;
+  EXPECT_EQ(spec.added_tokens.size(), golden["added"].size());
+  spec.added_tokens = golden["added"].get<std::vector<std::string>>();
+  EXPECT_EQ(IdsOfVideo(spec, golden), golden["ids"].get<Ids>());
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Truncation, CutsTextAndNeverAMedium) {
