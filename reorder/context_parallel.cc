@@ -151,10 +151,7 @@ ContextParallelPlan ToPlan(const ContextParallelProblem& problem,
       out.degree = group.degree;
       out.sequences = group.sequences;
       std::sort(out.sequences.begin(), out.sequences.end());
-      // Summed again in this order: the same time whatever way the group came to be.
-      GroupLoad load;
-      for (uint32_t s : out.sequences) load.Add(problem.sequences[s]);
-      out.time = problem.Time(load, out.degree);
+      out.time = TimeAsPlanned(problem, group);
       planned.time = std::max(planned.time, out.time);
     }
     // Large groups first, so that those of powers of two lie on consecutive, aligned ranks.

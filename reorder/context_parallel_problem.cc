@@ -77,6 +77,23 @@ double TimeOf(const ContextParallelProblem& problem, const std::vector<Microbatc
   return time;
 }
 
+double TimeAsPlanned(const ContextParallelProblem& problem, Group group) {
+  std::sort(group.sequences.begin(), group.sequences.end());
+  GroupLoad load;
+  for (uint32_t s : group.sequences) load.Add(problem.sequences[s]);
+  return problem.Time(load, group.degree);
+}
+
+double TimeAsPlanned(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches) {
+  double time = 0;
+  for (const Microbatch& microbatch : microbatches) {
+    double slowest = 0;
+    for (const Group& group : microbatch) slowest = std::max(slowest, TimeAsPlanned(problem, group));
+    time += slowest;
+  }
+  return time;
+}
+
 uint64_t RanksOf(const Microbatch& microbatch) {
   uint64_t ranks = 0;
   for (const Group& group : microbatch) ranks += group.degree;

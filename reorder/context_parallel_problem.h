@@ -79,6 +79,10 @@ using Microbatch = std::vector<Group>;
 
 double TimeOf(const ContextParallelProblem& problem, const Microbatch& microbatch);
 double TimeOf(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches);
+// The same, a group's sequences being added up in the order of their numbers, as a plan's times are: the same
+// bits whatever way the groups came to be. None of two plans is the slower one by a rounding.
+double TimeAsPlanned(const ContextParallelProblem& problem, Group group);
+double TimeAsPlanned(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches);
 uint64_t RanksOf(const Microbatch& microbatch);
 
 // As they come.

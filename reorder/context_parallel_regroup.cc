@@ -40,6 +40,9 @@ constexpr double kMayGain = 1.1;
 // So many of the starts are improved, the fastest.
 constexpr size_t kMostImproved = 3;
 
+// Times of which one is this much the other may be the same one, added up in another order.
+constexpr double kSameTime = 1 + 1e-9;
+
 // A microbatch is as good as spread evenly when so near to it.
 constexpr double kAlmostSpread = 0.001;
 
@@ -344,7 +347,8 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
   return true;
 }
 
-void Improve(const ContextParallelProblem& problem, std::vector<Microbatch>& microbatches) {
+std::vector<Microbatch> Improved(const ContextParallelProblem& problem,
+                                 std::vector<Microbatch> microbatches) {
   for (Microbatch& microbatch : microbatches) {
     const double enough = SpreadTime(problem, microbatch) * (1 + kAlmostSpread);
     int64_t to_consider = kMostConsidered / static_cast<int64_t>(microbatches.size());
@@ -353,6 +357,7 @@ void Improve(const ContextParallelProblem& problem, std::vector<Microbatch>& mic
     } while (to_consider > 0 && TimeOf(problem, microbatch) > enough &&
              RelieveSlowest(problem, microbatch, to_consider));
   }
+  return microbatches;
 }
 
 // One microbatch of these sequences that takes less than `limit`; empty where no grouping was found.
@@ -386,7 +391,9 @@ Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const
 void KeepFaster(const ContextParallelProblem& problem, std::vector<Microbatch> candidate,
                 std::vector<Microbatch>& best) {
   if (candidate.empty()) return;
-  if (best.empty() || TimeOf(problem, candidate) < TimeOf(problem, best)) best = std::move(candidate);
+  if (best.empty() || TimeAsPlanned(problem, candidate) < TimeAsPlanned(problem, best)) {
+    best = std::move(candidate);
+  }
 }
 
 // Cuts that can be faster than `best`, grouped and improved.
@@ -404,15 +411,14 @@ void CutAndGroup(const ContextParallelProblem& problem, std::vector<Microbatch>&
       least += std::max(0.0, TimeOf(problem, microbatches.back()) - cut.times[m]);
     }
     if (microbatches.empty() || microbatches.back().empty()) continue;
-    Improve(problem, microbatches);
-    KeepFaster(problem, std::move(microbatches), best);
+    KeepFaster(problem, Improved(problem, std::move(microbatches)), best);
   }
 }
 
 // The best of all methods with this problem's degrees, of what is packed, and of `best`, improved.
 std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
                                std::vector<std::vector<Microbatch>> packed, std::vector<Microbatch> best) {
-  Improve(problem, best);
+  KeepFaster(problem, Improved(problem, best), best);
   double fastest = best.empty() ? kInfinity : TimeOf(problem, best);
   struct Start {
     double time;
@@ -434,9 +440,10 @@ std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
   std::erase_if(starts, [&](const Start& start) { return start.time > fastest * kMayGain; });
   std::stable_sort(starts.begin(), starts.end(),
                    [](const Start& a, const Start& b) { return a.time < b.time; });
-  for (size_t i = 0; i < std::min(starts.size(), kMostImproved); ++i) {
-    Improve(problem, starts[i].microbatches);
-    KeepFaster(problem, std::move(starts[i].microbatches), best);
+  for (size_t i = 0; i < starts.size(); ++i) {
+    if (i < kMostImproved) KeepFaster(problem, Improved(problem, starts[i].microbatches), best);
+    // Improved by a rounding, it may be the slower one as planned.
+    if (starts[i].time <= fastest * kSameTime) KeepFaster(problem, std::move(starts[i].microbatches), best);
   }
   CutAndGroup(problem, best);
   return best;
