@@ -1,7 +1,10 @@
 #include "preprocess/exif.h"
 
 #include <cstring>
+#include <optional>
 #include <string_view>
+
+#include "preprocess/png_chunk.h"
 
 namespace evenkeel {
 namespace {
@@ -24,11 +27,17 @@ uint64_t Number(Bytes bytes, size_t at, size_t size, bool big_endian) {
   return value;
 }
 
+// Of a type of whole numbers as Pillow reads them: short and long with and without a sign, signed bytes,
+// places of directories; 0 of any other. The tag is of shorts, but some write longs.
+uint64_t WholeNumberBytes(uint64_t type) {
+  return type == 3 || type == 8 ? 2 : type == 4 || type == 9 || type == 13 ? 4 : type == 6 ? 1 : 0;
+}
+
 // TIFF: byte order, 42, offset of the first directory; a directory is a count and entries of 12 bytes: tag,
 // type, count, value.
 uint32_t TiffOrientation(Bytes tiff) {
-  constexpr uint64_t kOrientation = 0x0112, kShort = 3;
-  if (StartsWith(tiff, kExifPrefix)) tiff = tiff.subspan(kExifPrefix.size());
+  constexpr uint64_t kOrientation = 0x0112;
+  while (StartsWith(tiff, kExifPrefix)) tiff = tiff.subspan(kExifPrefix.size());
   const bool big = StartsWith(tiff, "MM");
   if (tiff.size() < 8 || (!big && !StartsWith(tiff, "II")) || Number(tiff, 2, 2, big) != 42) return 1;
   const uint64_t directory = Number(tiff, 4, 4, big);
@@ -36,9 +45,11 @@ uint32_t TiffOrientation(Bytes tiff) {
   const uint64_t count = Number(tiff, directory, 2, big);
   for (uint64_t i = 0, at = directory + 2; i < count && at + 12 <= tiff.size(); ++i, at += 12) {
     if (Number(tiff, at, 2, big) != kOrientation) continue;
-    const uint64_t value = Number(tiff, at + 8, 2, big);
-    return Number(tiff, at + 2, 2, big) == kShort && value >= 1 && value <= 8 ? static_cast<uint32_t>(value)
-                                                                              : 1;
+    const uint64_t size = WholeNumberBytes(Number(tiff, at + 2, 2, big));
+    const uint64_t bytes = size * Number(tiff, at + 4, 4, big);
+    if (bytes == 0 || bytes > 4) return 1;  // more stand elsewhere
+    const uint64_t value = Number(tiff, at + 8, size, big);
+    return value >= 1 && value <= 8 ? static_cast<uint32_t>(value) : 1;
   }
   return 1;
 }
@@ -64,14 +75,8 @@ uint32_t JpegOrientation(Bytes file) {
 }
 
 uint32_t PngOrientation(Bytes file) {
-  constexpr size_t kSignature = 8, kAround = 12;  // length, type and checksum of a chunk
-  for (size_t at = kSignature; at + kAround <= file.size();) {
-    const uint64_t length = Number(file, at, 4, true);
-    if (length > file.size() - at - kAround) return 1;
-    if (StartsWith(file.subspan(at + 4), "eXIf")) return TiffOrientation(file.subspan(at + 8, length));
-    at += kAround + length;
-  }
-  return 1;
+  const std::optional<Bytes> exif = LastPngChunk(file, "eXIf");
+  return exif ? TiffOrientation(*exif) : 1;
 }
 
 uint32_t WebpOrientation(Bytes file) {

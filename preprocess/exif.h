@@ -1,7 +1,8 @@
 // The EXIF orientation of a still, from its container's metadata. Nothing else of EXIF is read.
 //
 // 1 (as stored) where there is none, where it is damaged, or where its value is not 1 to 8. Only the tag in
-// the first directory counts, as for Pillow's exif_transpose; orientation in XMP does not.
+// the first directory counts, as for Pillow's exif_transpose; orientation in XMP does not, nor EXIF in PNG's
+// texts ("Raw profile type exif").
 //
 // Thread safety: pure functions.
 #pragma once
@@ -13,7 +14,7 @@
 namespace evenkeel {
 
 uint32_t JpegOrientation(std::span<const std::byte> file);  // the first APP1 segment of "Exif"
-uint32_t PngOrientation(std::span<const std::byte> file);   // the eXIf chunk
+uint32_t PngOrientation(std::span<const std::byte> file);   // the eXIf chunk, of several the last
 uint32_t WebpOrientation(std::span<const std::byte> file);  // the EXIF chunk
 
 }  // namespace evenkeel

@@ -303,9 +303,17 @@ bool DecodeBands(JpegReader& reader, uint32_t reduction, BandSink& sink) {
   return FinishRows(reader);
 }
 
+// What ReadHeader() stopped at; `damaged` where it is no matter of what the library can do.
+absl::Status NoHeader(const JpegReader& reader, absl::StatusCode damaged) {
+  const int code = reader.errors.msg_code;
+  const bool unknown = code == JERR_BAD_PRECISION || code == JERR_SOF_UNSUPPORTED;
+  return {unknown ? absl::StatusCode::kUnimplemented : damaged,
+          absl::StrCat("JPEG header: ", reader.message)};
+}
+
 absl::Status CheckVariant(const JpegReader& reader, const Limits& limits, const ColourOptions& options) {
   const jpeg_decompress_struct& state = reader.state;
-  if (state.data_precision != 8) {
+  if (state.data_precision != 8) {  // which libjpeg-turbo refuses by itself before its release 3
     return absl::UnimplementedError(absl::StrCat("JPEG of ", state.data_precision, " bits; only 8 are read"));
   }
   if (state.num_components != 1 && state.num_components != 3 && state.num_components != 4) {
@@ -341,8 +349,7 @@ class Jpeg final : public ImageCodec {
   absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes, const Limits& limits,
                                          const ColourOptions& options) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
-    if (!evenkeel::ReadHeader(reader))
-      return absl::InvalidArgumentError(absl::StrCat("JPEG header: ", reader.message));
+    if (!evenkeel::ReadHeader(reader)) return NoHeader(reader, absl::StatusCode::kInvalidArgument);
     EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
     ImageHeader header{reader.state.image_width, reader.state.image_height, 0, JpegOrientation(bytes)};
     header.stored_bytes = uint64_t{header.width} * header.height * reader.state.num_components;
@@ -352,8 +359,7 @@ class Jpeg final : public ImageCodec {
   absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ColourOptions& options,
                       const ImageHeader& header, uint32_t reduction, BandSink& sink) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
-    if (!evenkeel::ReadHeader(reader))
-      return absl::DataLossError(absl::StrCat("JPEG header: ", reader.message));
+    if (!evenkeel::ReadHeader(reader)) return NoHeader(reader, absl::StatusCode::kDataLoss);
     EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
     if (reader.state.image_width != header.width || reader.state.image_height != header.height) {
       return absl::DataLossError("JPEG with other dimensions than the index says");

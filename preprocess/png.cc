@@ -5,6 +5,7 @@
 #include <png.h>
 
 #include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstring>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "core/status.h"
 #include "preprocess/exif.h"
 #include "preprocess/image.h"
+#include "preprocess/png_chunk.h"
 
 namespace evenkeel {
 namespace {
@@ -76,11 +78,29 @@ enum class Layout { kRgb, kRgba, kWideGrey };
 
 Layout LayoutOf(const PngReader& reader, const ColourOptions& options) {
   if (IsWideGrey(reader) && options.sixteen_bit == SixteenBit::kClipGrey) return Layout::kWideGrey;
-  const int color = png_get_color_type(reader.png, reader.info);
-  const bool transparent =
-      (color & PNG_COLOR_MASK_ALPHA) != 0 ||
-      (color == PNG_COLOR_TYPE_PALETTE && png_get_valid(reader.png, reader.info, PNG_INFO_tRNS) != 0);
-  return transparent && options.background ? Layout::kRgba : Layout::kRgb;
+  const bool has_alpha = (png_get_color_type(reader.png, reader.info) & PNG_COLOR_MASK_ALPHA) != 0;
+  return has_alpha && options.background ? Layout::kRgba : Layout::kRgb;
+}
+
+// The palette's colours on `background`, by what its tRNS chunk says: also by one that stands before the
+// palette or has more entries, which Pillow takes and the library passes over.
+bool BlendPalette(PngReader& reader, const Colour& background) {
+  if (setjmp(reader.jump) != 0) return false;
+  png_colorp palette = nullptr;
+  int num_palette = 0;
+  const std::optional<std::span<const std::byte>> alpha = LastPngChunk(reader.bytes, "tRNS");
+  if (!alpha || png_get_PLTE(reader.png, reader.info, &palette, &num_palette) == 0) return true;
+  std::array<png_color, PNG_MAX_PALETTE_LENGTH> blended;
+  for (int i = 0; i < num_palette; ++i) {
+    const auto entry = static_cast<size_t>(i);
+    const uint8_t opacity = entry < alpha->size() ? std::to_integer<uint8_t>((*alpha)[entry]) : 255;
+    const uint8_t rgba[] = {palette[i].red, palette[i].green, palette[i].blue, opacity};
+    uint8_t rgb[3];
+    RgbaToRgb(rgba, 1, background, rgb);
+    blended[entry] = {rgb[0], rgb[1], rgb[2]};
+  }
+  png_set_PLTE(reader.png, reader.info, blended.data(), num_palette);
+  return true;
 }
 
 // The colour that stands for transparency in a picture of grey or RGB, as bytes: nothing where there is none,
@@ -211,7 +231,11 @@ class Png final : public ImageCodec {
     }
     const Layout layout = LayoutOf(reader, options);
     const std::optional<Colour> key = KeyOf(reader, options);
-    if (!SetTransforms(reader, layout)) return absl::DataLossError(absl::StrCat("PNG: ", reader.message));
+    const bool paletted = png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE;
+    if ((paletted && options.background && !BlendPalette(reader, *options.background)) ||
+        !SetTransforms(reader, layout)) {
+      return absl::DataLossError(absl::StrCat("PNG: ", reader.message));
+    }
     if (png_get_rowbytes(reader.png, reader.info) != BytesPerPixel(layout) * header.width)
       return absl::InternalError("PNG: rows of another size than their layout has");
     if (!DecodeBands(reader, layout, key, options, header, sink)) {

@@ -58,6 +58,18 @@ TEST(Image, RefusesWhatPillowsReleasesDisagreeAbout) {
   EXPECT_TRUE(absl::IsUnimplemented(Decode("webp", Golden("images/refused-animated.webp")).status()));
 }
 
+TEST(Image, JpegsOfMoreThanEightBitsAndWithoutLossAreUnimplemented) {
+  const Bytes jpeg = Golden("images/baseline-444.jpg");
+  constexpr std::byte kMark{0xff}, kBaseline{0xc0}, kLossless{0xc3};
+  size_t frame = 2;
+  while (jpeg[frame] != kMark || jpeg[frame + 1] != kBaseline) ++frame;
+  Bytes wide = jpeg, lossless = jpeg;
+  wide[frame + 4] = std::byte{12};
+  lossless[frame + 1] = kLossless;
+  EXPECT_TRUE(absl::IsUnimplemented(ReadImageHeader("jpg", wide, Limits{}).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(Decode("jpg", lossless).status()));
+}
+
 TEST(Image, TheMagicMustAgreeWithTheDeclaredType) {
   Bytes png = Golden("images/rgb.png");
   EXPECT_TRUE(absl::IsInvalidArgument(ReadImageHeader("jpg", png, Limits{}).status()));

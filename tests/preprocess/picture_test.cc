@@ -320,6 +320,90 @@ TEST(Picture, OrientationIsReadFromEveryContainerAndDamageIsNone) {
   }
 }
 
+// TIFF with an orientation of 6 of this type, `count` of them.
+Bytes Oriented(bool big_endian, uint32_t type, uint32_t count, size_t prefixes) {
+  Bytes out;
+  auto number = [&](uint32_t value, size_t size) {
+    for (size_t i = 0; i < size; ++i)
+      out.push_back(static_cast<std::byte>(value >> 8 * (big_endian ? size - 1 - i : i)));
+  };
+  auto text = [&](std::string_view letters) {
+    for (char letter : letters) out.push_back(static_cast<std::byte>(letter));
+  };
+  for (size_t i = 0; i < prefixes; ++i) text(std::string_view("Exif\0\0", 6));
+  text(big_endian ? "MM" : "II");
+  const size_t size = type == 3 || type == 8 ? 2 : type == 4 || type == 9 || type == 13 ? 4 : 1;
+  number(42, 2), number(8, 4), number(1, 2), number(0x0112, 2), number(type, 2), number(count, 4);
+  number(6, size), number(0, 4 - size), number(0, 4);
+  return out;
+}
+
+void AppendChunk(std::string_view type, const Bytes& body, Bytes& png) {
+  auto number = [&](uint32_t value) {
+    for (int shift : {24, 16, 8, 0}) png.push_back(static_cast<std::byte>(value >> shift));
+  };
+  number(static_cast<uint32_t>(body.size()));
+  const size_t begin = png.size();
+  for (char letter : type) png.push_back(static_cast<std::byte>(letter));
+  png.insert(png.end(), body.begin(), body.end());
+  uint32_t sum = ~0u;
+  for (size_t i = begin; i < png.size(); ++i) {
+    sum ^= std::to_integer<uint32_t>(png[i]);
+    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320 : 0);
+  }
+  number(~sum);
+}
+
+// Without a picture, which the reader of orientations does not look at.
+Bytes PngOf(std::initializer_list<Bytes> exif) {
+  Bytes png(8);
+  for (const Bytes& one : exif) AppendChunk("eXIf", one, png);
+  return png;
+}
+
+TEST(Picture, OrientationIsAnyWholeNumberThatPillowTakes) {
+  for (bool big : {false, true}) {
+    for (uint32_t type = 0; type < 20; ++type) {
+      const bool whole = type == 3 || type == 4 || type == 6 || type == 8 || type == 9 || type == 13;
+      EXPECT_EQ(PngOrientation(PngOf({Oriented(big, type, 1, 0)})), whole ? 6u : 1u) << type;
+    }
+    EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 3, 0, 0)})), 1u) << "none of them";
+    EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 3, 2, 0)})), 6u) << "the first of two";
+    EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 4, 2, 0)})), 1u) << "a place, not a number";
+    EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 3, 1, 2)})), 6u) << "behind two prefixes";
+  }
+  EXPECT_EQ(PngOrientation(PngOf({Oriented(true, 2, 1, 0), Oriented(true, 3, 1, 0)})), 6u) << "the last";
+  EXPECT_EQ(PngOrientation(PngOf({Oriented(true, 3, 1, 0), Oriented(true, 2, 1, 0)})), 1u) << "the last";
+}
+
+// Pillow takes them; libpng passes over them, and the picture would be opaque.
+TEST(Picture, APalettesTransparencyMayHaveMoreEntriesAndStandBeforeIt) {
+  const Bytes png = Golden("pictures/palette.png");
+  auto find = [&](std::string_view type) {
+    size_t at = 8;
+    while (std::memcmp(&png[at + 4], type.data(), 4) != 0) {
+      at += 12 + (std::to_integer<size_t>(png[at + 2]) << 8 | std::to_integer<size_t>(png[at + 3]));
+    }
+    return at;
+  };
+  const size_t palette = find("PLTE"), alpha = find("tRNS"), data = find("IDAT");
+  ASSERT_EQ(data - alpha, 12u + 32);
+  Bytes entries(png.begin() + alpha + 8, png.begin() + data - 4);
+  Bytes before(png.begin(), png.begin() + palette), longer(png.begin(), png.begin() + alpha);
+  AppendChunk("tRNS", entries, before);
+  before.insert(before.end(), png.begin() + palette, png.begin() + alpha);
+  entries.resize(200);
+  AppendChunk("tRNS", entries, longer);
+  const PictureOptions white{.colour = {.background = Colour{255, 255, 255}}};
+  for (Bytes* file : {&before, &longer}) {
+    file->insert(file->end(), png.begin() + data, png.end());
+    const Picture picture = Decode("png", *file, white);
+    ASSERT_TRUE(picture.status.ok()) << picture.status;
+    EXPECT_EQ(picture.rgb, GoldenRgb("pictures/palette.png.white.rgb"));
+    EXPECT_EQ(Decode("png", *file, {}).rgb, Decode("png", png, {}).rgb);
+  }
+}
+
 // The small goldens say what each orientation means; this one is turned in several bands.
 TEST(Picture, EveryPixelOfALargePictureIsTurnedToItsPlace) {
   const Bytes bytes = Golden("pictures/smooth.jpg");

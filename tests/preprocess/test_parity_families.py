@@ -7,13 +7,17 @@ EVENKEEL_PARITY_EVERY-th of them (19), 1 for all.
 
 import json
 import os
+import struct
 import wave
+import zlib
 
 import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import PROCESSORS, RELEASE, Image, image_processor, media, needed, transformers
+from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, media, needed, transformers
+
+ImageOps = pytest.importorskip("PIL.ImageOps")
 
 pytestmark = needed
 
@@ -72,6 +76,50 @@ def test_pixels_equal_transformers_bit_for_bit(tmp_path, folder, resampler):
         if "image_grid_thw" in theirs:
             assert np.array_equal(ours["image_grid_thw"], theirs["image_grid_thw"]), photo.name
     assert not wrong
+
+
+def ours_and_theirs(tmp_path, path, image, resampler, *extra):
+    """Both processors' values of a picture by SigLIP's rules, converted by theirs."""
+    config = json.loads((PROCESSORS / "siglip/preprocessor_config.json").read_text())
+    config["do_convert_rgb"] = True
+    folder = tmp_path / "folder"
+    folder.mkdir(exist_ok=True)
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
+    processor = image_processor(*FAMILIES["siglip"], resampler).from_pretrained(folder)
+    ours = preprocess(tmp_path, folder, path, "--resampler", resampler, *extra)["pixel_values"]
+    return ours, processor(image, return_tensors="pt")["pixel_values"].numpy()
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+@pytest.mark.skipif(RELEASE == 4, reason="drops transparency")
+@pytest.mark.parametrize("resampler", ["aten_u8", "pil13"])
+@pytest.mark.parametrize("before,entries", [(b"IDAT", 16), (b"IDAT", 5), (b"IDAT", 256), (b"PLTE", 16), (b"PLTE", 99)])
+def test_a_palettes_transparency_counts_wherever_pillow_finds_it(tmp_path, before, entries, resampler):
+    path = tmp_path / "palette.png"
+    Image.open(GOLDEN / "images/scene.png").convert("RGB").quantize(16).save(path, bits=8)
+    data = path.read_bytes()
+    at = data.index(before) - 4
+    path.write_bytes(data[:at] + chunk(b"tRNS", bytes(7 * i % 256 for i in range(entries))) + data[at:])
+    ours, theirs = ours_and_theirs(tmp_path, path, Image.open(path), resampler)
+    assert np.array_equal(ours, theirs)
+    assert not np.array_equal(ours, ours_and_theirs(tmp_path, path, Image.open(path), resampler, "--alpha", "drop")[0])
+
+
+# TIFF's types: only bytes, texts, fractions and floats are no whole numbers to Pillow.
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("kind", range(1, 14))
+def test_pictures_are_turned_by_every_number_that_pillow_turns_them_by(tmp_path, kind, order):
+    value = struct.pack(order + {2: "H2x", 4: "I", 1: "B3x"}[{3: 2, 8: 2, 4: 4, 9: 4, 13: 4}.get(kind, 1)], 6)
+    entry = struct.pack(order + "HHI", 0x0112, kind, 1) + value
+    tiff = {"<": b"II", ">": b"MM"}[order] + struct.pack(order + "HIH", 42, 8, 1) + entry + bytes(4)
+    path = tmp_path / "turned.jpg"
+    Image.open(GOLDEN / "images/scene.png").convert("RGB").save(path, exif=b"Exif\0\0" + tiff)
+    upright = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    ours, theirs = ours_and_theirs(tmp_path, path, upright, "pil13", "--exif-orientation", "apply")
+    assert np.array_equal(ours, theirs)
 
 
 def clips(tmp_path):
