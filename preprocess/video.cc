@@ -294,10 +294,14 @@ absl::StatusOr<uint32_t> FirstDecoded(std::string_view suffix, std::span<const s
 // The index of the frames that a decode delivers.
 absl::Status IndexFrames(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
                          const char* name, MediaInput& input, VideoIndex& index) {
-  EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index));
+  EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index, Untimed::kLead));
   const VideoPacket& front = index.packets.front();
   if (index.times.empty() || (front.starts && front.frame == 0)) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t first, FirstDecoded(suffix, bytes, limits, name, index));
+  if (first < index.num_untimed) {  // some of these do come
+    EVENKEEL_RETURN_IF_ERROR(input.Rewind());
+    return IndexVideo(input, limits, index);
+  }
   DropFramesBefore(first, index);
   return absl::OkStatus();
 }

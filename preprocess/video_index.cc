@@ -40,7 +40,11 @@ struct Gatherer {
   VideoIndex& index;
   std::vector<std::pair<uint32_t, bool>>& layers;
   std::vector<uint32_t>& shown;
+  Untimed untimed;
   bool timed = true;            // every frame has a time, and another one than the others
+  uint32_t num_untimed = 0;     // frames that have none
+  uint32_t num_leading = 0;     // those of the packets right behind the first
+  int64_t begin = kSaneTime;    // of the times
   bool plain = true;            // all packets are of a known kind
   uint64_t parameter_sets = 0;  // of the first start
   bool same_parameters = true;  // ... and of all others, and nowhere else
@@ -55,8 +59,12 @@ struct Gatherer {
     entry.starts = kind.starts;
     entry.pts = packet.pts;
     const bool sane = packet.pts > -kSaneTime && packet.pts < kSaneTime;
-    timed &= sane || !entry.shows;
+    if (!sane && entry.shows) {
+      num_leading += index.packets.size() == num_leading + 1u;
+      ++num_untimed;
+    }
     if (sane && entry.shows) {
+      begin = std::min(begin, packet.pts);
       end = std::max(end, packet.pts + std::clamp<int64_t>(packet.duration, 0, kSaneTime));
     }
     plain &= kind.known && sane;
@@ -73,6 +81,12 @@ struct Gatherer {
 
   void Finish(bool container_has_times) {
     timed &= container_has_times && !parser.displaces();
+    if (timed && untimed == Untimed::kLead && num_untimed == num_leading) {
+      for (uint32_t i = 1; i <= num_leading; ++i) index.packets[i].pts = begin - num_leading + i - 1;
+      index.num_untimed = num_untimed;
+    } else {
+      timed &= num_untimed == 0;
+    }
     for (size_t i = 0; i < layers.size(); ++i) {
       index.packets[i].referenced = !(layers[i].second && layers[i].first == top_layer);
     }
@@ -93,7 +107,10 @@ struct Gatherer {
     }
     for (uint32_t number = 0; number < shown.size(); ++number) index.packets[shown[number]].frame = number;
     index.divisible = index.ordered && plain && same_parameters && has_start;
-    if (!timed) return;
+    if (!timed) {
+      index.num_untimed = 0;
+      return;
+    }
     for (uint32_t i : shown) index.times.push_back(time(i));
     index.times.push_back(std::max(end, index.times.back() + 1));
   }
@@ -101,11 +118,11 @@ struct Gatherer {
 
 }  // namespace
 
-absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index) {
+absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index, Untimed untimed) {
   index = VideoIndex{.packets = std::move(Emptied(index.packets)), .times = std::move(Emptied(index.times))};
   Lists& lists = KeptLists();
   Gatherer gatherer{PictureParser(*input.stream().codecpar), index, Emptied(lists.layers),
-                    Emptied(lists.shown)};
+                    Emptied(lists.shown), untimed};
   PacketPtr packet(av_packet_alloc());
   const uint64_t most_packets = 2 * limits.max_video_frames;
   while (input.Next(*packet) && index.packets.size() <= most_packets) {

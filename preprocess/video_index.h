@@ -37,11 +37,19 @@ struct VideoIndex {
   // When each frame is shown and when the last one ends, in the stream's time base. Empty if not `ordered` or
   // not timed.
   std::vector<int64_t> times;
+  // Frames at the beginning whose packets, right behind the first, have no time: Matroska cannot tell times
+  // before zero. Their order is not known.
+  uint32_t num_untimed = 0;
 };
 
+enum class Untimed : uint8_t {
+  kLead,     // stand before the others, for a caller who finds that a decoder gives none of them
+  kNoTimes,  // then no frame has a time
+};
 // Reads all packets into `index`, whose memory is used again. InvalidArgument: no frames; ResourceExhausted:
 // more than limits.max_video_frames.
-absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index);
+absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index,
+                        Untimed untimed = Untimed::kNoTimes);
 
 // What a decoder does not give: the frames before `first` are no frames, and those from it on count from 0.
 // `first` is one of them.

@@ -54,6 +54,14 @@ def main():
         ffmpeg(*SOURCE, *options.split(), "-bitexact", "-threads", "1", OUT / name)
     # Begins within a group of pictures: an edit list, and packets that are decoded but not shown.
     ffmpeg("-ss", "0.5", "-i", OUT / "h264.mp4", "-c", "copy", "-bitexact", OUT / "h264-cut.mp4")
+    # The same in Matroska, which cannot tell times before zero: those of the pictures that lead the first one.
+    for name in ("h264", "hevc"):
+        ffmpeg("-ss", "0.9", "-i", OUT / f"{name}-open.mp4", "-c", "copy", "-bitexact", OUT / f"{name}-cut.mkv")
+    # Whose leading pictures need nothing that is missing.
+    ffmpeg(*SOURCE, *f"{X265}:open-gop=0:radl=2:bframes=4:keyint=8:min-keyint=8".split(), "-bitexact", "-threads", "1",
+           OUT / "whole.mp4")
+    ffmpeg("-ss", "0.9", "-i", OUT / "whole.mp4", "-c", "copy", "-bitexact", OUT / "hevc-cut-radl.mkv")
+    (OUT / "whole.mp4").unlink()
     ffmpeg("-i", OUT / "h264.mp4", "-c", "copy", "-metadata:s:v", "rotate=90", "-bitexact", OUT / "h264-rotated.mp4")
     ffmpeg(*SOURCE, "-c:v", "ffv1", "-bitexact", OUT / "refused.mkv")
     ffmpeg("-f", "lavfi", "-i", "sine=duration=0.1", "-c:a", "aac", "-bitexact", OUT / "no-video.mp4")

@@ -157,6 +157,41 @@ TEST(Video, FramesThatAnEditListCutsOffAreNotCounted) {
   EXPECT_TRUE(std::equal(rest->rgb.begin(), rest->rgb.end(), whole->rgb.end() - rest->rgb.size()));
 }
 
+// The pictures that lead the first one need others from before it: the decoder gives none of them, and
+// Matroska gives them no times.
+TEST(Video, FramesThatLeadACutAreNotCountedWhereTheyHaveNoTimes) {
+  for (const char* codec : {"h264", "hevc"}) {
+    SCOPED_TRACE(codec);
+    const std::string open = absl::StrCat("video/", codec, "-open.mp4"),
+                      cut = absl::StrCat("video/", codec, "-cut.mkv");
+    MediaFacts facts = *ProbeVideo("mkv", Golden(cut), Limits{});
+    EXPECT_EQ(facts.num_frames, 16u);
+    EXPECT_EQ(facts.fps_num, 12 * facts.fps_den);
+    std::vector<uint32_t> all(24), shown(16);
+    std::iota(all.begin(), all.end(), 0);
+    std::iota(shown.begin(), shown.end(), 0);
+    absl::StatusOr<Decoded> whole = Decode("open.mp4", Golden(open), all);
+    absl::StatusOr<Decoded> rest = Decode("cut.mkv", Golden(cut), shown);
+    ASSERT_TRUE(whole.ok() && rest.ok()) << whole.status() << rest.status();
+    EXPECT_EQ(rest->repeated, 0u);
+    EXPECT_TRUE(std::equal(rest->rgb.begin(), rest->rgb.end(), whole->rgb.end() - rest->rgb.size()));
+    absl::StatusOr<Decoded> some = Decode("cut.mkv", Golden(cut), {1, 7});
+    ASSERT_TRUE(some.ok()) << some.status();
+    const size_t frame = rest->rgb.size() / 16;
+    EXPECT_TRUE(std::equal(some->rgb.begin(), some->rgb.begin() + frame, rest->rgb.begin() + frame));
+  }
+}
+
+TEST(Video, FramesThatLeadACutAreCountedWhereTheyCanBeDecoded) {
+  const Bytes bytes = Golden("video/hevc-cut-radl.mkv");
+  EXPECT_EQ(ProbeVideo("mkv", bytes, Limits{})->num_frames, 18u);
+  std::vector<uint32_t> all(18);
+  std::iota(all.begin(), all.end(), 0);
+  absl::StatusOr<Decoded> decoded = Decode("cut.mkv", bytes, all);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->repeated, 0u);
+}
+
 TEST(Video, RotationIsAppliedWhereItIsAskedFor) {
   Bytes bytes = Golden("video/h264-rotated.mp4");
   MediaFacts facts = *ProbeVideo("mp4", bytes, Limits{});
