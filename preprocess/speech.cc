@@ -164,9 +164,9 @@ absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config) {
   out.padded_samples = chunk * kSpeechRate;
   config.Pin("hop_length", double{LogMel::kHop});
   config.Pin("n_fft", double{LogMel::kWindow});
-  config.Pin("n_samples", double(out.padded_samples));
+  config.Pin("n_samples", static_cast<double>(out.padded_samples));
   const uint32_t frames = out.padded_samples / LogMel::kHop;
-  config.Pin("nb_max_frames", double{frames});
+  config.Pin("nb_max_frames", static_cast<double>(frames));
   config.Pin("sampling_rate", double{kSpeechRate});
   config.Pin("padding_side", std::string_view("right"));
   config.Pin("padding_value", 0.0);
