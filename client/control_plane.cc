@@ -273,7 +273,7 @@ class GrpcControlPlane : public ControlPlane {
   void Settle(absl::Duration timeout) override {
     absl::Time deadline = SteadyNow() + timeout;
     MutexLock lock(mutex_);
-    while (!calls_.empty() && SteadyNow() < deadline) ended_.WaitFor(mutex_, deadline - SteadyNow());
+    while (!calls_.empty() && ended_.WaitUntil(mutex_, deadline)) continue;
   }
 
  private:

@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "core/steady_time.h"
 
 namespace evenkeel {
 
@@ -51,6 +52,15 @@ class CondVar {
         absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24)));
     condition_.wait_until(lock, Clock::now() + longest);
     lock.release();
+  }
+  // At most until `deadline`, a time of SteadyNow(). False, without a wait: it has passed.
+  //
+  //   while (!done && changed.WaitUntil(mutex, deadline)) continue;
+  bool WaitUntil(Mutex& mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const absl::Duration left = deadline - SteadyNow();
+    if (left <= absl::ZeroDuration()) return false;
+    WaitFor(mutex, left);
+    return true;
   }
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }

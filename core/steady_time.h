@@ -3,7 +3,7 @@
 // ending.
 //
 //   const absl::Time deadline = SteadyNow() + timeout;
-//   while (!done && SteadyNow() < deadline) changed.WaitFor(mutex, deadline - SteadyNow());
+//   while (!done && changed.WaitUntil(mutex, deadline)) continue;  // core/annotated_mutex.h
 //
 // What it is not: a date. Its zero is some moment of this machine's past, so it means nothing in a log, in a
 // file or to another process, and must not be compared with absl::Now().

@@ -56,7 +56,7 @@ size_t CallRegister::size() const {
 bool CallRegister::WaitUntilEmpty(absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   MutexLock lock(mutex_);
-  while (!calls_.empty() && SteadyNow() < deadline) removed_.WaitFor(mutex_, deadline - SteadyNow());
+  while (!calls_.empty() && removed_.WaitUntil(mutex_, deadline)) continue;
   return calls_.empty();
 }
 

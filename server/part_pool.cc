@@ -403,7 +403,7 @@ void PartPool::RunProgress() {
     {
       MutexLock lock(mutex_);
       const absl::Time due = SteadyNow() + options_.progress_interval;
-      while (!stopping_ && SteadyNow() < due) ended_.WaitFor(mutex_, due - SteadyNow());
+      while (!stopping_ && ended_.WaitUntil(mutex_, due)) continue;
       if (stopping_) return;
       Report(calls);
     }
@@ -436,7 +436,7 @@ bool PartPool::Drain(absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   MutexLock lock(mutex_);
   draining_ = true;
-  while (!tickets_.empty() && SteadyNow() < deadline) ended_.WaitFor(mutex_, deadline - SteadyNow());
+  while (!tickets_.empty() && ended_.WaitUntil(mutex_, deadline)) continue;
   return tickets_.empty();
 }
 

@@ -50,5 +50,32 @@ TEST(CondVar, AWaitOfNoTimeReturns) {
   changed.WaitFor(mutex, -absl::InfiniteDuration());
 }
 
+TEST(CondVar, AWaitUntilADeadlineEndsThereAndNotBefore) {
+  Mutex mutex;
+  CondVar changed;
+  MutexLock lock(mutex);
+  const absl::Time deadline = SteadyNow() + absl::Milliseconds(20);
+  while (changed.WaitUntil(mutex, deadline)) continue;
+  EXPECT_GE(SteadyNow(), deadline);
+  EXPECT_FALSE(changed.WaitUntil(mutex, absl::InfinitePast()));
+}
+
+TEST(CondVar, AWaitUntilADeadlineFarAwayEndsWhenItIsNotified) {
+  Mutex mutex;
+  CondVar changed;
+  bool done = false;
+  std::thread notifier([&] {
+    MutexLock lock(mutex);
+    done = true;
+    changed.NotifyAll();
+  });
+  {
+    MutexLock lock(mutex);
+    while (!done && changed.WaitUntil(mutex, absl::InfiniteFuture())) continue;
+    EXPECT_TRUE(done);
+  }
+  notifier.join();
+}
+
 }  // namespace
 }  // namespace evenkeel

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "transport/credentials.h"
 
 namespace evenkeel::transport {
@@ -84,12 +85,11 @@ Done Outcome::callback() {
 }
 
 absl::Status Outcome::Wait(absl::Duration timeout) {
-  absl::Time deadline = absl::Now() + timeout;
+  absl::Time deadline = SteadyNow() + timeout;
   MutexLock lock(state_->mutex);
   while (state_->calls == 0) {
-    absl::Duration left = deadline - absl::Now();
-    if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("the test waited in vain");
-    state_->changed.WaitFor(state_->mutex, left);
+    if (!state_->changed.WaitUntil(state_->mutex, deadline))
+      return absl::DeadlineExceededError("the test waited in vain");
   }
   return state_->status;
 }
