@@ -9,9 +9,11 @@
 #include <set>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/annotated_mutex.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 
@@ -90,60 +92,94 @@ absl::StatusOr<std::vector<std::string>> LookUp(const std::string& name, const s
   return std::vector<std::string>(distinct.begin(), distinct.end());
 }
 
+struct EndpointWatch::State {
+  State(EndpointSpec spec, Listener listener, absl::Duration interval, Lookup lookup)
+      : spec(std::move(spec)), listener(std::move(listener)), interval(interval), lookup(std::move(lookup)) {}
+
+  void Watch();
+  bool Look();
+  bool WaitUntilDue();
+  void LookAgain();
+
+  const EndpointSpec spec;
+  const Listener listener;
+  const absl::Duration interval;
+  const Lookup lookup;
+
+  Mutex mutex;
+  CondVar changed;
+  bool stop ABSL_GUARDED_BY(mutex) = false;
+  bool again ABSL_GUARDED_BY(mutex) = false;
+  bool looking ABSL_GUARDED_BY(mutex) = false;  // a lookup goes on, or has not noticed `stop` yet
+};
+
 EndpointWatch::EndpointWatch(EndpointSpec spec, Listener listener, absl::Duration interval, Lookup lookup)
-    : spec_(std::move(spec)),
-      listener_(std::move(listener)),
-      interval_(interval),
-      lookup_(std::move(lookup)) {
-  if (spec_.is_dns()) {
-    thread_ = std::thread([this] { Watch(); });
+    : state_(std::make_shared<State>(std::move(spec), std::move(listener), interval, std::move(lookup))) {
+  if (state_->spec.is_dns()) {
+    thread_ = std::thread([state = state_] { state->Watch(); });
   } else {
-    listener_(spec_.list);
+    state_->listener(state_->spec.list);
   }
 }
 
 EndpointWatch::~EndpointWatch() {
+  if (!thread_.joinable()) return;
+  bool looking = false;
   {
-    MutexLock lock(mutex_);
-    stop_ = true;
-    changed_.NotifyAll();
+    MutexLock lock(state_->mutex);
+    state_->stop = true;
+    state_->changed.NotifyAll();
+    looking = state_->looking;
   }
-  if (thread_.joinable()) thread_.join();
+  if (looking) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
 }
 
-void EndpointWatch::LookAgain() {
-  MutexLock lock(mutex_);
-  again_ = true;
-  changed_.NotifyAll();
+void EndpointWatch::LookAgain() { state_->LookAgain(); }
+
+void EndpointWatch::State::LookAgain() {
+  MutexLock lock(mutex);
+  again = true;
+  changed.NotifyAll();
 }
 
-void EndpointWatch::Watch() {
-  do {
-    {
-      // Before, not after: what is asked for meanwhile is asked of the next one.
-      MutexLock lock(mutex_);
-      again_ = false;
-    }
-    absl::StatusOr<std::vector<std::string>> found = lookup_(spec_.name, spec_.port);
-    bool failed = !found.ok();
-    listener_(std::move(found));
-    if (failed) LookAgain();  // a name that did not resolve is tried again soon
-  } while (WaitUntilDue());
+void EndpointWatch::State::Watch() {
+  while (Look() && WaitUntilDue()) continue;
+}
+
+// False where the watch has ended meanwhile.
+bool EndpointWatch::State::Look() {
+  {
+    MutexLock lock(mutex);
+    if (stop) return false;
+    // Before, not after: what is asked for meanwhile is asked of the next one.
+    again = false;
+    looking = true;
+  }
+  absl::StatusOr<std::vector<std::string>> found = lookup(spec.name, spec.port);
+  {
+    MutexLock lock(mutex);
+    looking = false;
+    if (stop) return false;
+  }
+  // From here on the destructor waits.
+  bool failed = !found.ok();
+  listener(std::move(found));
+  if (failed) LookAgain();  // a name that did not resolve is tried again soon
+  return true;
 }
 
 // False where the watch ends.
-bool EndpointWatch::WaitUntilDue() {
+bool EndpointWatch::State::WaitUntilDue() {
   absl::Time begin = SteadyNow();
-  absl::Time due = begin + Jittered(interval_);
-  absl::Time soonest = begin + std::min(Jittered(kLeastPause), interval_);
-  MutexLock lock(mutex_);
-  while (!stop_) {
-    absl::Time until = again_ ? soonest : due;
-    absl::Duration left = until - SteadyNow();
-    if (left <= absl::ZeroDuration()) return true;
-    changed_.WaitFor(mutex_, left);
-  }
-  return false;
+  absl::Time due = begin + Jittered(interval);
+  absl::Time soonest = begin + std::min(Jittered(kLeastPause), interval);
+  MutexLock lock(mutex);
+  while (!stop && changed.WaitUntil(mutex, again ? soonest : due)) continue;
+  return !stop;
 }
 
 }  // namespace evenkeel

@@ -1,24 +1,22 @@
 // Where the workers are: a fixed list, or a name that is looked up again and again (a headless service).
 //
 //   EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints("dns:///workers.training:7000"));
-//   EndpointWatch watch(spec, [](std::vector<std::string> sorted) { ... });   // called on the watch's own
-//   thread watch.LookAgain();                                                        // after a worker was
-//   lost
+//   EndpointWatch watch(spec, [](auto sorted) { ... });   // called on the watch's own thread
+//   watch.LookAgain();                                    // after a worker was lost
 //
 // Thread safety: EndpointWatch may be used from many threads; the callback runs on its thread, never two at
-// once, and not after the destructor returned. The destructor waits for a lookup in progress (the resolver's
-// own deadline).
+// once, and not after the destructor returned. The destructor waits for a callback in progress, but not for a
+// lookup, which may take a resolver minutes: that one goes on by itself, and its answer is dropped.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/annotated_mutex.h"
 
 namespace evenkeel {
 
@@ -40,6 +38,7 @@ absl::StatusOr<std::vector<std::string>> LookUp(const std::string& name, const s
 class EndpointWatch {
  public:
   using Listener = std::function<void(absl::StatusOr<std::vector<std::string>>)>;
+  // May run, and be destroyed, after the watch.
   using Lookup =
       std::function<absl::StatusOr<std::vector<std::string>>(const std::string&, const std::string&)>;
 
@@ -52,18 +51,9 @@ class EndpointWatch {
   void LookAgain();
 
  private:
-  void Watch();
-  bool WaitUntilDue();
+  struct State;  // the thread's, too, which may outlive the watch
 
-  const EndpointSpec spec_;
-  const Listener listener_;
-  const absl::Duration interval_;
-  const Lookup lookup_;
-
-  Mutex mutex_;
-  CondVar changed_;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  bool again_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<State> state_;
   std::thread thread_;
 };
 

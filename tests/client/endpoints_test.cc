@@ -78,6 +78,31 @@ TEST(Endpoints, ALookUpThatIsAskedForDuringAnotherIsMade) {
   while (lookups < 2) absl::SleepFor(absl::Milliseconds(1));
 }
 
+TEST(Endpoints, AWatchThatEndsDuringALookUpDropsItsAnswer) {
+  struct Resolver {
+    std::atomic<bool> asked = false;
+    std::atomic<bool> answers = false;
+  };
+  auto resolver = std::make_shared<Resolver>();
+  std::weak_ptr<Resolver> held_by_lookup = resolver;
+  auto told = std::make_shared<std::atomic<int>>(0);
+  {
+    EndpointWatch watch(
+        *ParseEndpoints("dns:///name:1"), [told](auto) { ++*told; }, absl::Hours(1),
+        [resolver](const std::string&, const std::string&) -> absl::StatusOr<std::vector<std::string>> {
+          resolver->asked = true;
+          while (!resolver->answers) absl::SleepFor(absl::Milliseconds(1));
+          return std::vector<std::string>{"10.0.0.1:1"};
+        });
+    while (!resolver->asked) absl::SleepFor(absl::Milliseconds(1));
+  }
+  resolver->answers = true;  // only now: the watch is gone
+  resolver.reset();
+  // The look-up's thread has ended when nothing holds its resolver any more.
+  while (!held_by_lookup.expired()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(*told, 0);
+}
+
 TEST(Endpoints, AListIsToldAtOnce) {
   std::vector<std::string> seen;
   EndpointWatch watch(*ParseEndpoints("b:2,a:1"), [&](auto found) { seen = *found; });
