@@ -44,7 +44,7 @@ absl::Status CheckOptions(const ConsumerOptions& options) {
 
 void LogToStandardError(const std::string& line) { std::cerr << absl::StrCat("evenkeel: ", line, "\n"); }
 
-class FetchingConsumer : public Consumer {
+class FetchingConsumer final : public Consumer {
  public:
   explicit FetchingConsumer(ConsumerOptions options) : options_(std::move(options)), process_(getpid()) {
     if (options_.log == nullptr) options_.log = LogToStandardError;

@@ -273,7 +273,7 @@ void FetchLoop::TakeReceived(const Received& received, absl::Time now) {
 void FetchLoop::TakeBytes(AttemptRef ref, absl::Time now) {
   PartFetch& part = *ref.part;
   Attempt& attempt = ref.attempt();
-  absl::StatusOr<PartView> view = ReadPart(attempt.buffer.bytes());
+  absl::StatusOr<PartView> view = ReadPart(attempt.buffer->bytes());
   if (!view.ok()) return TakeFailure(ref, std::string(view.status().message()), "", now);
   if (view->name != part.name) {
     return TakeFailure(ref, absl::StrCat("sent ", DescribePart(view->name)), "", now);
@@ -286,7 +286,7 @@ void FetchLoop::TakeBytes(AttemptRef ref, absl::Time now) {
   }
   part.complete = true;
   part.view = *std::move(view);
-  part.buffer = std::move(attempt.buffer);
+  part.buffer = std::move(*attempt.buffer);
   // The winner's call is left to end by itself; the loser is cancelled.
   part.attempts.erase(part.attempts.begin() + static_cast<ptrdiff_t>(ref.index));
   --num_attempts_;

@@ -148,7 +148,7 @@ void FetchLoop::SendRequest(StepFetch& step, PartFetch& part, Worker& worker, ab
   attempt.endpoint = worker.endpoint;
   attempt.session = worker.session;
   attempt.request = ++last_request_;
-  attempt.buffer = *std::exchange(part.spare, std::nullopt);
+  attempt.buffer = std::make_shared<ReceiveBuffer>(*std::exchange(part.spare, std::nullopt));
   attempt.advanced = now;
   ++worker.in_flight;
   ++worker.unanswered;
@@ -158,9 +158,10 @@ void FetchLoop::SendRequest(StepFetch& step, PartFetch& part, Worker& worker, ab
   ++num_attempts_;
   Inbox* inbox = uses_.inbox;
   uint64_t request = attempt.request;
-  uses_.sink->Expect(worker.session, request, attempt.buffer.bytes(), [inbox, request](absl::Status status) {
-    inbox->Post({0, Received{request, std::move(status)}});
-  });
+  uses_.sink->Expect(worker.session, request, attempt.buffer->bytes(),
+                     [inbox, request, buffer = attempt.buffer](absl::Status status) {
+                       inbox->Post({0, Received{request, std::move(status)}});
+                     });
   attempt.call = uses_.control->RequestPart(
       worker.endpoint, {worker.session, request, part.name, part.copies_accepted, TellWait(worker, now)},
       std::max(kPartDeadline, 2 * options_.step_timeout));
@@ -248,12 +249,9 @@ bool FetchLoop::HeadIsDecided() const {
 bool FetchLoop::WaitForHead(absl::Time until) {
   absl::Time begin = SteadyNow();
   if (wait_deadline_ == absl::InfiniteFuture()) wait_deadline_ = begin + options_.step_timeout;
-  absl::Time now = begin;
   wait_began_ = begin;
-  while (!HeadIsDecided() && now < std::min(until, wait_deadline_)) {
-    delivered_.WaitFor(mutex_, std::min(until, wait_deadline_) - now);
-    now = SteadyNow();
-  }
+  while (!HeadIsDecided() && delivered_.WaitUntil(mutex_, std::min(until, wait_deadline_))) continue;
+  absl::Time now = SteadyNow();
   stats_.wait_seconds = WaitSeconds(now);
   wait_began_ = absl::InfiniteFuture();
   return HeadIsDecided() || now >= wait_deadline_;

@@ -120,7 +120,17 @@ void FetchLoop::EndAttempt(PartFetch& part, size_t index) {
   part.attempts.erase(part.attempts.begin() + static_cast<ptrdiff_t>(index));
   uses_.control->Cancel(attempt.call);
   uses_.sink->Cancel(attempt.session, attempt.request);  // from here on nothing writes into the buffer
-  if (!part.complete && !part.spare.has_value()) part.spare = std::move(attempt.buffer);
+  if (attempt.buffer.use_count() > 1) {
+    // But one that the transport keeps, with its memory. It counts as the trainer's, who holds what does not
+    // come back, so that the head step still gets its own.
+    attempt.buffer->MarkDelivered();
+    uses_.log(absl::StrCat(DescribePart(part.name), ": ", uses_.sink->info().detail, " did not give back ",
+                           part.bytes, " bytes of receive memory, which are lost until this process ends (",
+                           uses_.sink->buffers_abandoned(),
+                           " buffers so far); check the network card and its driver"));
+  } else if (!part.complete && !part.spare.has_value()) {
+    part.spare = std::move(*attempt.buffer);
+  }
   --num_attempts_;
   if (Worker* worker = workers_.Find(attempt.endpoint);
       worker != nullptr && worker->session == attempt.session) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,7 +32,7 @@ struct Attempt {
   uint64_t session = 0;
   uint64_t request = 0;
   CallId call = 0;
-  ReceiveBuffer buffer;
+  std::shared_ptr<ReceiveBuffer> buffer;  // the transport's, too, until it is done (transport/transport.h)
   State state = State::kAsked;
   uint32_t queue = 0;
   std::string stage;

@@ -74,6 +74,9 @@ struct Metrics::State {
       Counters(*registry, "evenkeel_tokens_total", "Tokens (llm) and input rows (encoders) made");
   Family<Counter>& sent_bytes =
       Counters(*registry, "evenkeel_sent_bytes_total", "Bytes of parts handed over");
+  Family<Counter>& abandoned =
+      Counters(*registry, "evenkeel_buffers_abandoned_total",
+               "Parts that a network card did not give back when their session ended");
   Family<Counter>& requests =
       Counters(*registry, "evenkeel_part_requests_total", "Requests for parts by outcome");
   Family<Counter>& duplicates = Counters(*registry, "evenkeel_duplicate_requests_total",
@@ -123,6 +126,7 @@ void Metrics::BeginAtZero() {
   }
   const google::protobuf::Descriptor& limits = *pb::Limits::descriptor();
   for (int i = 0; i < limits.field_count(); ++i) state.limits.Add({{"limit", limits.field(i)->name()}});
+  state.abandoned.Add({});
   state.duplicates.Add({});
   state.shared.Add({});
   state.waits.Add({});
@@ -191,6 +195,9 @@ void Metrics::CountTokens(Phase phase, uint64_t tokens) {
 }
 void Metrics::CountSent(std::string_view transport, uint64_t bytes) {
   state_->sent_bytes.Add({{"transport", Str(transport)}}).Increment(bytes);
+}
+void Metrics::CountAbandoned(uint64_t buffers) {
+  state_->abandoned.Add({}).Increment(static_cast<double>(buffers));
 }
 void Metrics::CountRequest(Outcome outcome) { state_->outcome[static_cast<size_t>(outcome)]->Increment(); }
 void Metrics::CountDuplicateRequest() { state_->duplicates.Add({}).Increment(); }

@@ -59,6 +59,7 @@ class Metrics {
   void CountDecoderRestart(std::string_view reason);
   void CountTokens(Phase phase, uint64_t tokens);
   void CountSent(std::string_view transport, uint64_t bytes);
+  void CountAbandoned(uint64_t buffers);  // Source::buffers_abandoned, those that are new
   void CountRequest(Outcome outcome);
   void CountDuplicateRequest();  // an attempt above the first
   void CountShared();            // a request that found its part made or being made

@@ -83,7 +83,7 @@ std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, colon), ":", port);
 }
 
-class ServingWorker : public Worker {
+class ServingWorker final : public Worker {
  public:
   ServingWorker(const WorkerOptions& options, std::unique_ptr<Stream> stream)
       : options_(options),
@@ -264,7 +264,7 @@ class ServingWorker : public Worker {
     MutexLock lock(mutex_);
     for (;;) {
       const absl::Time due = SteadyNow() + kHousekeeping;
-      while (!stopping_ && SteadyNow() < due) wake_.WaitFor(mutex_, due - SteadyNow());
+      while (!stopping_ && wake_.WaitUntil(mutex_, due)) continue;
       if (stopping_) return;
       service_->Tick();
       if (const size_t ended = sessions_.Sweep(); ended > 0) {
@@ -274,7 +274,21 @@ class ServingWorker : public Worker {
       metrics_.SetBytes(stats.bytes);
       metrics_.SetQueue(stats.queued, stats.producing, stats.ready);
       metrics_.SetSessions(sessions_.size());
+      CountAbandoned();
     }
+  }
+
+  void CountAbandoned() {
+    uint64_t abandoned = 0;
+    for (const transport::Source* source : all_sources_) abandoned += source->buffers_abandoned();
+    const uint64_t fresh = abandoned - std::exchange(buffers_abandoned_, abandoned);
+    if (fresh == 0) return;
+    metrics_.CountAbandoned(fresh);
+    LogEvent(LogLevel::kError, "buffers_abandoned",
+             {{"count", fresh},
+              {"message",
+               "parts were not given back when their session was closed by force; their memory is lost to "
+               "--memory until this process ends. Check the network card and its driver, then restart"}});
   }
 
   const WorkerOptions options_;
@@ -291,6 +305,7 @@ class ServingWorker : public Worker {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   bool stopped_ = false;
+  uint64_t buffers_abandoned_ = 0;  // that were counted
 
   Mutex mutex_;
   CondVar wake_;

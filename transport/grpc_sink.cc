@@ -52,7 +52,7 @@ struct SinkSession {
 };
 using SessionPtr = std::shared_ptr<SinkSession>;
 
-class StreamingSink : public Sink {
+class StreamingSink final : public Sink {
  public:
   StreamingSink(const Options& options, std::shared_ptr<grpc::ChannelCredentials> credentials)
       : options_(options),

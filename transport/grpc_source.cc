@@ -49,7 +49,7 @@ struct SourceSession {
 };
 using SessionPtr = std::shared_ptr<SourceSession>;
 
-class StreamingSource : public GrpcSource, private pb::DataPlane::Service {
+class StreamingSource final : public GrpcSource, private pb::DataPlane::Service {
  public:
   explicit StreamingSource(const Options& options)
       : options_(options), tasks_("evenkeel-grpc", [this](Clock::time_point now) { return Tick(now); }) {}

@@ -48,7 +48,10 @@ void TaskThread::Loop() {
       if (tasks_.empty() && stopping_) return;
       tasks.swap(tasks_);
     }
-    for (Task& task : tasks) task();
+    for (Task& task : tasks) {
+      task();
+      task = nullptr;  // what it holds is gone before the next one runs, which may be Flush's
+    }
     deadline = tick_(Clock::now());
   }
 }

@@ -39,7 +39,12 @@ namespace evenkeel::transport {
 using SessionId = uint64_t;
 using RequestId = uint64_t;
 using Secret = std::array<uint8_t, 16>;
-// Called exactly once. After it ran, the transport does not touch the buffer again.
+// Called exactly once, then destroyed. After it ran, the transport does not touch the buffer again.
+//
+// But where a network card does not give a buffer back within `completion_timeout` of its session's end, even
+// though the connection was closed by force, `done` runs with the session's error and is never destroyed. So
+// let it own the buffer: what it owns stays until the process ends, and whatever the card still does to it
+// harms nothing. Counted by buffers_abandoned.
 using Done = std::function<void(absl::Status)>;
 
 struct Options {
@@ -52,6 +57,9 @@ struct Options {
   // looked up to; empty: each endpoint's own host.
   std::string certified_name;
   absl::Duration connect_timeout = absl::Seconds(5);
+  // ucx: how long after a session's end its buffers are waited for. Milliseconds are usual; past this it is a
+  // fault of the card, its driver or UCX.
+  absl::Duration completion_timeout = absl::Seconds(10);
   uint64_t max_message_bytes = 512ull << 20;
 };
 
@@ -82,6 +90,8 @@ class Source {
 
   // What a peer sent that names no session, or carries the wrong secret.
   virtual uint64_t messages_dropped() const { return 0; }
+  // Of Send, never given back (see Done).
+  virtual uint64_t buffers_abandoned() const { return 0; }
 };
 
 // The consumer's side: receives.
@@ -102,7 +112,7 @@ class Sink {
   virtual void Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) = 0;
   // Gives up one request. If bytes are already on their way into the buffer, the session's peer is closed by
   // force so that nothing can write later; then all its requests end with Unavailable. `done` has run when
-  // this returns.
+  // this returns, after little more than `completion_timeout` at the latest.
   virtual void Cancel(SessionId session, RequestId request) = 0;
   virtual void Disconnect(SessionId session) = 0;
 
@@ -117,6 +127,8 @@ class Sink {
 
   virtual uint64_t bytes_received() const = 0;
   virtual uint64_t messages_dropped() const = 0;  // wrong secret, unknown request, wrong length
+  // Of Expect, never given back (see Done).
+  virtual uint64_t buffers_abandoned() const { return 0; }
 };
 
 }  // namespace evenkeel::transport

@@ -24,9 +24,6 @@ constexpr Clock::duration kLongestSleep = std::chrono::seconds(1);
 constexpr Clock::duration kNap = std::chrono::microseconds(20);
 // Without a byte for so long, nothing is on its way.
 constexpr Clock::duration kNapsAfterProgress = std::chrono::milliseconds(1);
-// UCX completes what a closed endpoint had under way within milliseconds; past this it is a bug of its own,
-// and leaking the worker is better than the abort that destroying it would be.
-constexpr auto kRetireBound = std::chrono::seconds(10);
 
 bool IsRdmaLane(const std::string& lane) {
   return absl::StartsWith(lane, "rc") || absl::StartsWith(lane, "dc") || absl::StartsWith(lane, "ud");
@@ -88,6 +85,7 @@ UcxEngine::~UcxEngine() {
 absl::Status UcxEngine::Open(const Options& options, UcxEvents* events) {
   host_ = ThisHost();
   shared_memory_ = options.shared_memory;
+  completion_timeout_ = options.completion_timeout;
   EVENKEEL_ASSIGN_OR_RETURN(watched_, UcxContext::Create(options, UcxContext::Kind::kWatched));
   data_ = watched_;
   if (shared_memory_) {
@@ -192,10 +190,10 @@ absl::StatusOr<std::string> UcxEngine::WrapSessionAddress(const UcxWorker& worke
   return WrapAddress({AddressRole::kSession, shared_memory_, host_, std::move(address)});
 }
 
-bool UcxEngine::Retire(std::unique_ptr<UcxWorker> worker) {
+bool UcxEngine::Retire(std::unique_ptr<UcxWorker> worker, Task abandoned) {
   worker->Close();
   if (worker->watched()) {
-    retired_.push_back(std::move(worker));
+    retired_.push_back({std::move(worker), DeadlineAfter(completion_timeout_), std::move(abandoned)});
     return true;
   }
   std::erase(active_, worker.get());
@@ -220,18 +218,16 @@ void UcxEngine::UnregisterMemory(std::span<std::byte> memory) {
 void UcxEngine::Loop() {
   bool stopping = false;
   Clock::time_point last_progress;
-  Clock::time_point last_chance = Clock::time_point::max();
   for (;;) {
     bool busy = RunTasks();
     {
       MutexLock lock(mutex_);
-      if (stopping_ && !stopping) last_chance = Clock::now() + kRetireBound;
       stopping = stopping_;
     }
-    SweepRetired();
     Clock::time_point now = Clock::now();
-    if (stopping && (retired_.empty() || now >= last_chance)) break;
-    Clock::time_point deadline = main_ == nullptr ? Clock::time_point::max() : tick_(now);
+    Clock::time_point deadline = SweepRetired(now);
+    if (stopping && retired_.empty()) break;
+    if (main_ != nullptr) deadline = std::min(deadline, tick_(now));
     if (ProgressAll()) {
       last_progress = now;
       continue;
@@ -265,12 +261,24 @@ bool UcxEngine::ProgressAll() {
   return any;
 }
 
-void UcxEngine::SweepRetired() {
-  std::erase_if(retired_, [&](std::unique_ptr<UcxWorker>& worker) {
-    if (worker->operations() > 0) return false;
-    std::erase(active_, worker.get());
+Clock::time_point UcxEngine::SweepRetired(Clock::time_point now) {
+  std::vector<Task> abandoned;
+  Clock::time_point next = Clock::time_point::max();
+  std::erase_if(retired_, [&](Retired& one) {
+    if (one.worker->operations() > 0 && now < one.until) {
+      next = std::min(next, one.until);
+      return false;
+    }
+    std::erase(active_, one.worker.get());
+    if (one.worker->operations() > 0) {
+      // Leaking it is better than the abort that destroying it would be.
+      UcxWorker::Abandon(std::move(one.worker));
+      abandoned.push_back(std::move(one.abandoned));
+    }
     return true;
   });
+  for (Task& task : abandoned) task();
+  return next;
 }
 
 bool UcxEngine::ArmAll() {
@@ -295,7 +303,6 @@ void UcxEngine::Sleep(Clock::duration longest, bool for_events) {
 }
 
 void UcxEngine::CloseEverything() {
-  for (std::unique_ptr<UcxWorker>& worker : retired_) UcxWorker::Abandon(std::move(worker));
   for (Registered& one : registered_) data_->Unregister(one.handle);
   if (main_ != nullptr) {
     main_->Close();

@@ -37,7 +37,7 @@ class UcxEngine {
   // transport/factory.h.
   static absl::StatusOr<std::unique_ptr<UcxEngine>> Start(const Options& options, Role role,
                                                           UcxEvents* events, Tick tick);
-  // Ends when every retired worker is gone, or after a bound; what is not gone then is abandoned.
+  // Ends when every retired worker is gone, one way or the other.
   ~UcxEngine();
   UcxEngine(const UcxEngine&) = delete;
   UcxEngine& operator=(const UcxEngine&) = delete;
@@ -60,9 +60,12 @@ class UcxEngine {
   absl::StatusOr<std::unique_ptr<UcxWorker>> OpenSessionWorker(UcxEvents* events);
   // An address that a session worker's peer can use, wrapped.
   absl::StatusOr<std::string> WrapSessionAddress(const UcxWorker& worker) const;
-  // Closes the worker and destroys it once nothing is under way on it. Completions still arrive. In shared
-  // memory none does any more: returns false, and the caller completes what was under way.
-  bool Retire(std::unique_ptr<UcxWorker> worker);
+  // Closes the worker and destroys it once nothing is under way on it. Completions still arrive; where some
+  // do not within Options::completion_timeout the worker is abandoned (UcxWorker::Abandon), and `abandoned`
+  // runs: no completion arrives any more, and the buffers under way are lost. In shared memory none arrives
+  // from the beginning, and no buffer is lost, since only this side's progress moves bytes: returns false,
+  // and the caller completes what was under way.
+  bool Retire(std::unique_ptr<UcxWorker> worker, Task abandoned);
 
   // Sends a greeting with a copy of `address`. False: the connection is not ready; try again from the tick.
   //
@@ -76,6 +79,11 @@ class UcxEngine {
   void UnregisterMemory(std::span<std::byte> memory);
 
  private:
+  struct Retired {
+    std::unique_ptr<UcxWorker> worker;
+    Clock::time_point until;
+    Task abandoned;
+  };
   struct Registered {
     const std::byte* begin;
     ucp_mem_h handle;
@@ -87,7 +95,8 @@ class UcxEngine {
   void Loop();
   bool RunTasks();
   bool ProgressAll();
-  void SweepRetired();
+  // Returns when the next one is abandoned.
+  Clock::time_point SweepRetired(Clock::time_point now);
   bool ArmAll();
   // Until there is a task, or, if `for_events`, something happens to a worker.
   void Sleep(Clock::duration longest, bool for_events);
@@ -106,11 +115,12 @@ class UcxEngine {
   std::string main_address_;
 
   // The engine's thread.
+  absl::Duration completion_timeout_;
   std::shared_ptr<UcxContext> watched_;
   std::shared_ptr<UcxContext> data_;  // the same, or the one for shared memory
   std::unique_ptr<UcxWorker> main_;
   std::vector<UcxWorker*> active_;  // all that are progressed
-  std::vector<std::unique_ptr<UcxWorker>> retired_;
+  std::vector<Retired> retired_;
   std::vector<Registered> registered_;
 
   Mutex mutex_;

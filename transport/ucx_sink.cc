@@ -68,7 +68,7 @@ struct SinkSession : UcxEvents, std::enable_shared_from_this<SinkSession> {
 };
 using SessionPtr = std::shared_ptr<SinkSession>;
 
-class UcxSink : public Sink, public UcxEvents {
+class UcxSink final : public Sink, public UcxEvents {
  public:
   explicit UcxSink(const Options& options) : options_(options) {}
   ~UcxSink() override;
@@ -85,6 +85,7 @@ class UcxSink : public Sink, public UcxEvents {
   void UnregisterMemory(std::span<std::byte> memory) override;
   uint64_t bytes_received() const override { return bytes_received_; }
   uint64_t messages_dropped() const override { return messages_dropped_; }
+  uint64_t buffers_abandoned() const override { return buffers_abandoned_; }
 
   // The main worker receives nothing.
   ucs_status_t OnMessage(unsigned, std::span<const std::byte>, void*, size_t, bool) override {
@@ -111,9 +112,12 @@ class UcxSink : public Sink, public UcxEvents {
   void Go(const SessionPtr& session, const Address& peer);
   void TakeAnnounced() ABSL_LOCKS_EXCLUDED(mutex_);
   void Kill(const SessionPtr& session, const absl::Status& status);
+  void AbandonReceives(const SessionPtr& session);
+  // Ends what is expected of the sessions and waits for it.
+  void EndSessions(const std::vector<SessionId>& ids);
   void Fail(const SessionPtr& session, absl::Status status);
-  // Runs `done` from a task of its own.
-  void Finish(std::unique_ptr<Expectation> expectation, absl::Status status);
+  // Runs `done` from a task of its own, and destroys it there unless its buffer was abandoned.
+  void Finish(std::shared_ptr<Expectation> expectation, absl::Status status, bool abandoned = false);
   ucs_status_t OnReady(const SessionPtr& session, std::span<const std::byte> header, std::string_view data);
   ucs_status_t OnPart(const SessionPtr& session, std::span<const std::byte> header, void* data, size_t length,
                       bool rendezvous);
@@ -127,6 +131,7 @@ class UcxSink : public Sink, public UcxEvents {
   std::unique_ptr<UcxEngine> engine_;
   std::atomic<uint64_t> bytes_received_{0};
   std::atomic<uint64_t> messages_dropped_{0};
+  std::atomic<uint64_t> buffers_abandoned_{0};
 
   Mutex mutex_;
   std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
@@ -175,7 +180,7 @@ UcxSink::~UcxSink() {
     MutexLock lock(mutex_);
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
-  for (SessionId id : ids) Disconnect(id);
+  EndSessions(ids);
   engine_->Run([this] { TakeAnnounced(); });
   engine_->Run([] {});  // what the last task posted
   engine_.reset();
@@ -408,15 +413,14 @@ bool HasItsHash(Expectation& expectation) {
   return expectation.digester.Finish() == expectation.hash;
 }
 
-void UcxSink::Finish(std::unique_ptr<Expectation> expectation, absl::Status status) {
-  std::shared_ptr<Expectation> shared = std::move(expectation);
-  engine_->Post([shared, status = std::move(status)]() mutable {
+void UcxSink::Finish(std::shared_ptr<Expectation> shared, absl::Status status, bool abandoned) {
+  engine_->Post([shared = std::move(shared), status = std::move(status), abandoned]() mutable {
     if (status.ok() && !HasItsHash(*shared)) {
       status = absl::DataLossError(absl::StrCat("request ", shared->request, ": ", shared->buffer.size(),
                                                 " bytes arrived with another hash"));
     }
     shared->done(std::move(status));
-    shared->done = nullptr;
+    if (!abandoned) shared->done = nullptr;
     for (Latch* latch : shared->waiting) latch->CountDown();
   });
 }
@@ -434,7 +438,9 @@ void UcxSink::Kill(const SessionPtr& session, const absl::Status& status) {
   if (session->bootstrap != nullptr) engine_->main().CloseByForce(session->bootstrap);
   session->bootstrap = nullptr;
   // Receives under way end in their completion, which later rounds bring.
-  bool completions_come = session->worker != nullptr && engine_->Retire(std::move(session->worker));
+  bool completions_come =
+      session->worker != nullptr &&
+      engine_->Retire(std::move(session->worker), [this, session] { AbandonReceives(session); });
   for (auto next = session->expected.begin(); next != session->expected.end();) {
     auto current = next++;
     Expectation* expectation = current->second.get();
@@ -444,6 +450,18 @@ void UcxSink::Kill(const SessionPtr& session, const absl::Status& status) {
     Finish(std::move(current->second), std::move(fate));
     session->expected.erase(current);
   }
+}
+
+// What is expected still is what UCX was to complete.
+void UcxSink::AbandonReceives(const SessionPtr& session) {
+  for (auto& [request, expectation] : session->expected) {
+    ++buffers_abandoned_;
+    std::shared_ptr<Expectation> kept = std::move(expectation);
+    KeepForever(kept);
+    absl::Status fate = kept->fate;
+    Finish(std::move(kept), std::move(fate), /*abandoned=*/true);
+  }
+  session->expected.clear();
 }
 
 void UcxSink::Cancel(SessionId id, RequestId request) {
@@ -468,19 +486,24 @@ void UcxSink::Cancel(SessionId id, RequestId request) {
   engine_->Run([] {});  // a completion that was already posted has run too
 }
 
-void UcxSink::Disconnect(SessionId id) {
+void UcxSink::Disconnect(SessionId id) { EndSessions({id}); }
+
+// All at once, so that several which do not end take no longer than one.
+void UcxSink::EndSessions(const std::vector<SessionId>& ids) {
   Latch latch;
   engine_->Post([&, this] {
     TakeAnnounced();
-    SessionPtr session = Find(id);
-    if (session == nullptr) return latch.CountDown();
-    {
-      MutexLock lock(mutex_);
-      sessions_.erase(id);
+    for (SessionId id : ids) {
+      SessionPtr session = Find(id);
+      if (session == nullptr) continue;
+      {
+        MutexLock lock(mutex_);
+        sessions_.erase(id);
+      }
+      latch.Expect(session->expected.size());
+      for (auto& [request, expectation] : session->expected) expectation->waiting.push_back(&latch);
+      Kill(session, absl::CancelledError(absl::StrCat(Where(*session), " was disconnected")));
     }
-    latch.Expect(session->expected.size());
-    for (auto& [request, expectation] : session->expected) expectation->waiting.push_back(&latch);
-    Kill(session, absl::CancelledError(absl::StrCat(Where(*session), " was disconnected")));
     latch.CountDown();
   });
   latch.Wait();

@@ -65,7 +65,7 @@ struct SourceSession : UcxEvents, std::enable_shared_from_this<SourceSession> {
 };
 using SessionPtr = std::shared_ptr<SourceSession>;
 
-class UcxSource : public Source, public UcxEvents {
+class UcxSource final : public Source, public UcxEvents {
  public:
   explicit UcxSource(const Options& options) : options_(options) {}
   ~UcxSource() override;
@@ -78,6 +78,7 @@ class UcxSource : public Source, public UcxEvents {
             absl::Duration timeout, Done done) override;
   void Disconnect(SessionId session) override;
   uint64_t messages_dropped() const override { return messages_dropped_; }
+  uint64_t buffers_abandoned() const override { return buffers_abandoned_; }
 
   // The main worker: greetings.
   ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
@@ -105,12 +106,18 @@ class UcxSource : public Source, public UcxEvents {
   bool SendChunk(PendingSend* send);
   static void Sent(void* argument, ucs_status_t status);
   void Settle(PendingSend* send, const absl::Status& status);
+  void ReleaseWaiting(const SessionPtr& session);
   void Kill(const SessionPtr& session, const absl::Status& status);
-  void Finish(std::unique_ptr<PendingSend> send, absl::Status status);
+  void AbandonSends(const SessionPtr& session);
+  // Ends what is sent to the sessions and waits for it.
+  void EndSessions(const std::vector<SessionId>& ids);
+  // Runs `done` from a task of its own, and destroys it there unless its bytes were abandoned.
+  void Finish(std::shared_ptr<PendingSend> send, absl::Status status, bool abandoned = false);
 
   const Options options_;
   std::unique_ptr<UcxEngine> engine_;
   std::atomic<uint64_t> messages_dropped_{0};
+  std::atomic<uint64_t> buffers_abandoned_{0};
 
   Mutex mutex_;
   std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
@@ -143,7 +150,7 @@ UcxSource::~UcxSource() {
     MutexLock lock(mutex_);
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
-  for (SessionId id : ids) Disconnect(id);
+  EndSessions(ids);
   engine_->Run([] {});
   engine_.reset();
 }
@@ -340,17 +347,19 @@ void UcxSource::Settle(PendingSend* send, const absl::Status& status) {
   } else {
     Finish(std::move(owned), absl::OkStatus());
   }
-  if (session->in_flight.empty()) {
-    for (Latch* latch : session->waiting) engine_->Post([latch] { latch->CountDown(); });
-    session->waiting.clear();
-  }
+  if (session->in_flight.empty()) ReleaseWaiting(session);
 }
 
-void UcxSource::Finish(std::unique_ptr<PendingSend> send, absl::Status status) {
-  std::shared_ptr<PendingSend> shared = std::move(send);
-  engine_->Post([shared, status = std::move(status)] {
+// After what was posted before.
+void UcxSource::ReleaseWaiting(const SessionPtr& session) {
+  for (Latch* latch : session->waiting) engine_->Post([latch] { latch->CountDown(); });
+  session->waiting.clear();
+}
+
+void UcxSource::Finish(std::shared_ptr<PendingSend> shared, absl::Status status, bool abandoned) {
+  engine_->Post([shared = std::move(shared), status = std::move(status), abandoned] {
     shared->done(status);
-    shared->done = nullptr;
+    if (!abandoned) shared->done = nullptr;
   });
 }
 
@@ -359,7 +368,9 @@ void UcxSource::Kill(const SessionPtr& session, const absl::Status& status) {
   session->state = SourceSession::State::kDead;
   session->failure = status;
   session->endpoint = nullptr;
-  bool completions_come = session->worker != nullptr && engine_->Retire(std::move(session->worker));
+  bool completions_come =
+      session->worker != nullptr &&
+      engine_->Retire(std::move(session->worker), [this, session] { AbandonSends(session); });
   for (auto& send : session->queue) {
     absl::Status fate = send->fate.ok() ? status : send->fate;
     Finish(std::move(send), std::move(fate));
@@ -372,18 +383,38 @@ void UcxSource::Kill(const SessionPtr& session, const absl::Status& status) {
   }
 }
 
-void UcxSource::Disconnect(SessionId id) {
+// What is in flight still is what UCX was to complete.
+void UcxSource::AbandonSends(const SessionPtr& session) {
+  for (std::unique_ptr<PendingSend>& send : session->in_flight) {
+    ++buffers_abandoned_;
+    std::shared_ptr<PendingSend> kept = std::move(send);
+    KeepForever(kept);
+    absl::Status fate = kept->fate;
+    Finish(std::move(kept), std::move(fate), /*abandoned=*/true);
+  }
+  session->in_flight.clear();
+  ReleaseWaiting(session);
+}
+
+void UcxSource::Disconnect(SessionId id) { EndSessions({id}); }
+
+// All at once, so that several which do not end take no longer than one.
+void UcxSource::EndSessions(const std::vector<SessionId>& ids) {
   Latch latch;
   engine_->Post([&, this] {
-    SessionPtr session = Find(id);
-    if (session == nullptr) return latch.CountDown();
-    {
-      MutexLock lock(mutex_);
-      sessions_.erase(id);
+    for (SessionId id : ids) {
+      SessionPtr session = Find(id);
+      if (session == nullptr) continue;
+      {
+        MutexLock lock(mutex_);
+        sessions_.erase(id);
+      }
+      Kill(session, absl::CancelledError(absl::StrCat(Where(*session), " was disconnected")));
+      if (session->in_flight.empty()) continue;
+      latch.Expect(1);
+      session->waiting.push_back(&latch);
     }
-    Kill(session, absl::CancelledError(absl::StrCat(Where(*session), " was disconnected")));
-    if (session->in_flight.empty()) return latch.CountDown();
-    session->waiting.push_back(&latch);
+    latch.CountDown();
   });
   latch.Wait();
   engine_->Run([] {});

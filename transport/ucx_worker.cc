@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "core/annotated_mutex.h"
 #include "core/status.h"
 #include "transport/ucx_message.h"
 
@@ -112,7 +113,16 @@ void UcxWorker::Close() {
   while (!endpoints_.empty()) CloseByForce(endpoints_.back());
 }
 
-void UcxWorker::Abandon(std::unique_ptr<UcxWorker> worker) { (void)worker.release(); }
+void UcxWorker::Abandon(std::unique_ptr<UcxWorker> worker) {
+  KeepForever(std::shared_ptr<UcxWorker>(std::move(worker)));
+}
+
+void KeepForever(std::shared_ptr<void> used) {
+  static Mutex& mutex = *new Mutex;
+  static std::vector<std::shared_ptr<void>>& kept = *new std::vector<std::shared_ptr<void>>;
+  MutexLock lock(mutex);
+  kept.push_back(std::move(used));
+}
 
 absl::StatusOr<bool> UcxWorker::Started(ucs_status_ptr_t request, std::unique_ptr<Operation> operation,
                                         std::string_view what) {

@@ -48,6 +48,9 @@ class UcxContext {
   const Kind kind_;
 };
 
+// Never destroys it: what UCX, or a network card, may still use.
+void KeepForever(std::shared_ptr<void> used);
+
 // Who is told of a worker's events, on the engine's thread, from inside Progress: no UCX call may be made in
 // them except to receive.
 class UcxEvents {
@@ -87,8 +90,9 @@ class UcxWorker {
   void CloseByForce(ucp_ep_h endpoint);
   // No more events. Closes all endpoints by force where they are watched.
   void Close();
-  // Never progressed nor destroyed again: for workers of shared memory with operations under way, where
-  // nothing moves unless this side progresses, and nothing can be cancelled.
+  // Never progressed nor destroyed again: for workers whose operations under way do not end. Those of shared
+  // memory, where nothing moves unless this side progresses, and nothing can be cancelled; and others that
+  // UCX does not complete although they were closed.
   static void Abandon(std::unique_ptr<UcxWorker> worker);
 
   // Sends `header` and `data`; both must stay until `completed` ran, which happens in a later Progress.
