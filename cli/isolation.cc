@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const IsolationArgume
   if (arguments.isolation == "ffmpeg") job.isolation = Isolation::kFfmpeg;
   if (arguments.isolation == "all") job.isolation = Isolation::kAll;
   absl::StatusOr<std::unique_ptr<DecoderPool>> decoders = evenkeel::StartDecoders(job, arguments.decoders);
-  if (decoders.ok()) return decoders;
+  if (decoders.ok() || absl::IsInvalidArgument(decoders.status())) return decoders;
   return AddContext(decoders.status(),
                     "decoder processes (--isolation off decodes in this process, without protection)");
 }

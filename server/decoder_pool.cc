@@ -18,6 +18,11 @@
 namespace evenkeel {
 namespace {
 
+// What --decoder-memory may be. With less no item would ever be made, and every one would cost its worker a
+// process.
+constexpr uint64_t kLeastMemoryBytes = 64 << 20;
+constexpr uint64_t kMostMemoryBytes = 1ull << 50;
+
 // How often a running decoder's CPU time is looked at.
 constexpr int kLookMilliseconds = 10;
 
@@ -46,6 +51,12 @@ std::string Describe(int status) {
 
 absl::StatusOr<std::unique_ptr<DecoderPool>> DecoderPool::Start(const Processor& processor,
                                                                 const Options& options) {
+  if (options.memory_bytes < kLeastMemoryBytes || options.memory_bytes > kMostMemoryBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--decoder-memory must be from 64 MiB to 1 PiB, is ",
+                                                   options.memory_bytes,
+                                                   " bytes; a decoder needs a picture or frame of the job's "
+                                                   "limits, and some beside it (default: 2 GiB)"));
+  }
   EVENKEEL_ASSIGN_OR_RETURN(auto spawner, DecoderSpawner::Start(processor, options.memory_bytes));
   std::unique_ptr<DecoderPool> pool(new DecoderPool(options, std::move(spawner)));
   EVENKEEL_ASSIGN_OR_RETURN(Decoder first, pool->Take());  // so that what forbids decoders shows now

@@ -33,8 +33,8 @@ class DecoderPool {
     absl::Duration still = absl::Seconds(60);  // without any CPU time, until it is taken for hung
   };
 
-  // To be called while the process has one thread. FailedPrecondition: there are threads, or decoders cannot
-  // be confined here.
+  // To be called while the process has one thread. InvalidArgument: `options`; FailedPrecondition: there are
+  // threads, or decoders cannot be confined here.
   static absl::StatusOr<std::unique_ptr<DecoderPool>> Start(const Processor& processor,
                                                             const Options& options);
 

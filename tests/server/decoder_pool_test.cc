@@ -590,6 +590,14 @@ TEST(DecoderPool, StartsOnlyWhereThereIsOneThread) {
   EXPECT_TRUE(absl::IsFailedPrecondition(decoders.status())) << decoders.status();
 }
 
+TEST(DecoderPool, StartsOnlyWithTheMemoryThatAnItemNeeds) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{64 << 20} - 1, UINT64_MAX}) {
+    const absl::Status status = DecoderPool::Start(HostileProcessor(), {.memory_bytes = bytes}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--decoder-memory must be from 64 MiB"));
+  }
+}
+
 // Of a stream whose audio is decoded by processes: what a part then is.
 TEST(IsolatedStream, MakesTheSamePartsAndNamesTheSampleThatCrashedItsDecoder) {
   Job job = FakeJob(1, 4);
