@@ -45,10 +45,10 @@ def run(*arguments, env=None, check=True, timeout=DEADLINE_SECONDS):
 
 
 class Worker:
-    """One `evenkeel serve` process."""
+    """One `evenkeel serve` process; `wrapper`: a command that starts it."""
 
-    def __init__(self, job, *options, env=None, listen="127.0.0.1:0"):
-        command = [binary(), "serve", "--job", str(job), "--listen", listen, *map(str, options)]
+    def __init__(self, job, *options, env=None, listen="127.0.0.1:0", wrapper=()):
+        command = [*wrapper, binary(), "serve", "--job", str(job), "--listen", listen, *map(str, options)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, **(env or {})})
         self.log = []

@@ -1,0 +1,212 @@
+"""deploy/: what it says of the worker is what the worker does."""
+
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+import yaml
+
+import certificates
+import harness
+import prometheus
+
+DEPLOY = harness.ROOT / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
+UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def documents(folder=KUBERNETES):
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return [document for name in kustomization["resources"] for document in yaml.safe_load_all((folder / name).read_text())]
+
+
+def one(kind, folder=KUBERNETES):
+    found, = [document for document in documents(folder) if document["kind"] == kind]
+    return found
+
+
+def pod():
+    return one("Deployment")["spec"]["template"]["spec"]
+
+
+def container():
+    found, = pod()["containers"]
+    return found
+
+
+def arguments():
+    """{flag: value} of the worker's command line."""
+    command, *flags = container()["args"]
+    assert command == "serve"
+    return dict(flag.split("=", 1) for flag in flags)
+
+
+def size(text):
+    number, unit = re.fullmatch(r"(\d+)(\w*)", text).groups()
+    return int(number) * UNITS[unit]
+
+
+def test_every_file_is_used():
+    named = set()
+    for folder in (KUBERNETES, KUBERNETES / "monitoring"):
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        named |= {folder / "kustomization.yaml", *(folder / name for name in kustomization["resources"])}
+        named |= {folder / name for made in kustomization.get("configMapGenerator", []) for name in made["files"]}
+    assert named == set(KUBERNETES.rglob("*.yaml"))
+
+
+def test_every_flag_is_one_of_the_worker_and_documented():
+    options = set(re.findall(r"(--[a-z-]+)", harness.run("serve", "--help").stdout))
+    documented = (harness.ROOT / "docs" / "worker.md").read_text() + (harness.ROOT / "docs" / "safety.md").read_text()
+    assert len(arguments()) == len(container()["args"]) - 1
+    for flag in arguments():
+        assert flag in options, flag
+        assert re.search(rf"{flag}\b", documented), flag
+
+
+def test_every_port_is_the_worker_s_and_documented():
+    flags, guide = arguments(), (harness.ROOT / "docs" / "deploy.md").read_text()
+    ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
+    assert ports == {"control": int(flags["--listen"].rsplit(":", 1)[1]),
+                     "metrics": int(flags["--metrics"].rsplit(":", 1)[1])}
+    for flag in ("--listen", "--metrics"):
+        assert flags[flag].startswith("0.0.0.0:"), "else nothing outside of the pod reaches it"
+    service = one("Service")["spec"]
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
+    assert service["clusterIP"] == "None", "consumers look up every worker"
+    for port in ports.values():
+        assert str(port) in guide
+    assert f"dns:///{one('Service')['metadata']['name']}" in guide
+    trainers, scraper = one("NetworkPolicy")["spec"]["ingress"]
+    assert [(port["port"], port["endPort"]) for port in trainers["ports"]] == [(1024, 65535)]
+    assert [port["port"] for port in scraper["ports"]] == ["metrics"]
+    endpoint, = one("PodMonitor", KUBERNETES / "monitoring")["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
+
+
+def test_everything_selects_the_workers_and_only_them():
+    labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    selectors = [one("Deployment")["spec"]["selector"]["matchLabels"], one("Service")["spec"]["selector"],
+                 one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+                 one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+                 one("PodMonitor", KUBERNETES / "monitoring")["spec"]["selector"]["matchLabels"],
+                 *[spread["labelSelector"]["matchLabels"] for spread in pod()["topologySpreadConstraints"]]]
+    assert selectors == [labels] * len(selectors)
+
+
+def test_a_pod_has_the_time_to_drain():
+    pause = float(container()["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod()["terminationGracePeriodSeconds"] > pause + float(arguments()["--drain-timeout"]) + 5
+
+
+def test_a_pod_has_the_memory_that_it_may_take():
+    limits, flags = container()["resources"]["limits"], arguments()
+    assert container()["resources"]["requests"] == limits
+    # docs/worker.md and docs/safety.md; --plan-memory has its default.
+    taken = (size(flags["--memory"]) + (256 << 20) + int(limits["cpu"]) * size(flags["--decoder-memory"])
+             + (128 << 20))
+    assert 1.25 * taken <= size(limits["memory"])
+
+
+def test_every_path_is_mounted_and_every_mount_has_a_volume():
+    mounts = {mount["name"]: mount for mount in container()["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod()["volumes"]}
+    assert mounts.keys() == volumes.keys()
+    for flag in ("--job", "--tls-cert", "--tls-key", "--tls-ca"):
+        assert str(pathlib.PurePath(arguments()[flag]).parent) in {mount["mountPath"] for mount in mounts.values()}
+    made, = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["configMapGenerator"]
+    assert volumes["job"]["configMap"]["name"] == made["name"]
+    assert made["files"] == [pathlib.PurePath(arguments()["--job"]).name]
+    job = yaml.safe_load((KUBERNETES / "job.yaml").read_text())
+    for path in (job["index"], job["processor"]["folder"], *job["datasets"][0]["shards"]):
+        assert path.startswith(mounts["data"]["mountPath"] + "/")
+
+
+def serve_as_deployed(folder, job, wrapper=()):
+    """The deployed command line with this folder's files, ports that are free, and what a test's machine has."""
+    party = certificates.Party(folder, "worker")
+    flags = {**arguments(), "--job": job, "--listen": "0.0.0.0:0", "--metrics": "127.0.0.1:0",
+             "--tls-cert": party.certificate, "--tls-key": party.key, "--tls-ca": party.ca, "--threads": 2}
+    assert flags.keys() == arguments().keys()
+    return harness.Worker(job, *[f"{flag}={value}" for flag, value in flags.items() if flag not in ("--job", "--listen")],
+                          listen=flags["--listen"], wrapper=wrapper), party
+
+
+@pytest.fixture(scope="module")
+def deployed(mixed, tmp_path_factory):
+    context, capabilities = container()["securityContext"], ()
+    assert context == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    if shutil.which("setpriv") is not None:
+        capabilities = ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
+        if subprocess.run([*capabilities, "true"], capture_output=True).returncode != 0:  # not root
+            capabilities = ("setpriv", "--no-new-privs")
+    worker, party = serve_as_deployed(tmp_path_factory.mktemp("deployed"), mixed / "job.yaml", capabilities)
+    yield worker, party, mixed
+    worker.kill()
+
+
+def test_the_command_line_serves_and_the_probes_are_answered(deployed):
+    worker, party, folder = deployed
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        request = container()[probe]["httpGet"]
+        assert request["port"] == "metrics"
+        with urllib.request.urlopen(f"http://{worker.facts['metrics']}{request['path']}", timeout=60) as answer:
+            assert answer.status == 200 and prometheus.parse(answer.read().decode())
+    port = worker.address.rsplit(":", 1)[1]
+    done = harness.run("fetch", "--endpoints", f"localhost:{port}", "--job", folder / "job.yaml", "--steps", 1, "--ranks", 1,
+                       *party.flags())
+    assert done.stdout
+
+
+def test_a_deployed_worker_ends_with_sigterm(mixed, tmp_path):
+    worker, _ = serve_as_deployed(tmp_path, mixed / "job.yaml")
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(harness.DEADLINE_SECONDS) == 0
+
+
+def test_the_alerts_name_metrics_that_are_there(deployed):
+    worker, _, _ = deployed
+    with urllib.request.urlopen(f"http://{worker.facts['metrics']}/metrics", timeout=60) as answer:
+        families = prometheus.parse(answer.read().decode())
+    rules = [rule for group in one("PrometheusRule", KUBERNETES / "monitoring")["spec"]["groups"] for rule in group["rules"]]
+    assert rules
+    for rule in rules:
+        name, label, value = re.search(r'(evenkeel_\w+)(?:\{(\w+)="(\w+)"\})?', rule["expr"]).groups()
+        assert name in families, rule["alert"]
+        assert label is None or value in families[name].by(label), rule["alert"]
+
+
+def test_the_image_has_the_libraries_that_the_binary_is_linked_with():
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    final = dockerfile[dockerfile.index("bookworm-slim"):]
+    installed = set(re.search(r"--no-install-recommends (.*?) && rm", final.replace("\\\n", " "), re.DOTALL).group(1).split())
+    installed |= {"libc6", "libgcc-s1", "libstdc++6"}  # of the base image
+    linked = subprocess.run(["objdump", "-p", harness.binary()], check=True, capture_output=True, text=True).stdout
+    packages = set()
+    for library in re.findall(r"NEEDED\s+(\S+)", linked):
+        owners = subprocess.run(["dpkg-query", "-S", f"*/{library}"], capture_output=True, text=True).stdout
+        owners = {line.split(":")[0] for line in owners.splitlines() if not re.search(r"i386|x32|lib32|-dev|cross", line)}
+        if not owners:
+            pytest.skip(f"{library} is of no Debian package here")
+        packages |= owners
+    assert packages == installed
+
+
+def test_the_image_is_of_this_release():
+    version = re.search(r"project\(evenkeel VERSION (\S+)", (harness.ROOT / "CMakeLists.txt").read_text()).group(1)
+    image, = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["images"]
+    assert image["name"] == container()["image"] and image["newTag"] == version
+    assert f":{version} " in (DEPLOY / "Dockerfile").read_text()
+
+
+def test_a_pod_is_confined():
+    assert pod()["securityContext"]["runAsNonRoot"] and pod()["securityContext"]["runAsUser"] > 0
+    assert f"USER {pod()['securityContext']['runAsUser']}:" in (DEPLOY / "Dockerfile").read_text()
+    assert pod()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod()["automountServiceAccountToken"] is False
+    writable = [mount["name"] for mount in container()["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == ["tmp"]
