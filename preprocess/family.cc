@@ -27,6 +27,7 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"Qwen2VLImageProcessor", "Qwen3OmniMoeProcessor", MakeQwen3OmniVision},
     {"Qwen2VLImageProcessor", "Qwen3VLProcessor", MakeQwen3Vl},
     {"Qwen2VLImageProcessor", "", MakeQwen2Vl},
+    {"SiglipImageProcessor", "LlavaProcessor", MakeLlava},
     {"SiglipImageProcessor", "", MakeSiglip},
 };
 constexpr NamedFamily kAudioFamilies[] = {

@@ -21,19 +21,16 @@ Colour MeanColour(const PixelSettings& pixels) {
 std::vector<TileCut> Cut(const FixedSize& fixed, ImageSize picture) {
   PictureTarget target;
   target.filter = fixed.pixels.filter;
-  target.resized = {fixed.side, fixed.side};
   if (fixed.pad_to_square) {
     target.square = MeanColour(fixed.pixels);
     const uint32_t longer = std::max(picture.width, picture.height);
     picture = {longer, longer};
   }
-  if (fixed.shortest_edge != 0) {
-    const Resampler resampler = fixed.pixels.picture.resampler;
-    target.resized = ShortestEdgeSize(picture, fixed.shortest_edge);
-    target.window = {fixed.side, fixed.side};
-    target.left = CropBegin(target.resized.width, fixed.side, resampler);
-    target.top = CropBegin(target.resized.height, fixed.side, resampler);
-  }
+  const Resampler resampler = fixed.pixels.picture.resampler;
+  target.resized = fixed.shortest_edge == 0 ? fixed.resized : ShortestEdgeSize(picture, fixed.shortest_edge);
+  target.window = {fixed.side, fixed.side};
+  target.left = CropBegin(target.resized.width, fixed.side, resampler);
+  target.top = CropBegin(target.resized.height, fixed.side, resampler);
   return {{target, 1, 1}};
 }
 
@@ -52,19 +49,36 @@ absl::StatusOr<FixedSize> ReadCropped(ConfigFile& config, const ProcessorSpec& s
   if (crop.height == 0 && crop.width == 0) crop.height = crop.width = 224;
   const bool square = size.shortest_edge == 0 && size.height == size.width;
   if (!cropped && !square) return config.Error("do_center_crop", "is false, and size is no square");
+  if (size.shortest_edge == 0 && (size.height == 0 || size.width == 0)) {
+    return config.Error("size", "has one of height and width");
+  }
   if (cropped && (crop.height != crop.width || crop.shortest_edge != 0)) {
     return config.Error("crop_size", "only a square {height, width} is implemented");
   }
   if (size.shortest_edge != 0 && (size.height != 0 || size.width != 0)) {
     return config.Error("size", "has both a shortest_edge and a height or width");
   }
-  if (size.shortest_edge == 0 && !square)
-    return config.Error("size", "only a square {height, width} is implemented");
-  if (size.shortest_edge == 0 && cropped && size.height != crop.height) {
-    return config.Error("crop_size", "is not size, which is implemented for {shortest_edge} only");
-  }
   out.shortest_edge = size.shortest_edge;
+  out.resized = {size.width, size.height};
   out.side = cropped ? crop.height : size.height;
+  return out;
+}
+
+absl::StatusOr<FixedSize> ReadSquare(ConfigFile& config, const ProcessorSpec& spec) {
+  FixedSize out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kHalves, kHalves));
+  SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
+  if (size.height == 0 && size.width == 0 && size.shortest_edge == 0) size.height = size.width = 224;
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  config.NotNull({"size"});
+  config.Inert({"crop_size"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  if (size.shortest_edge != 0 || size.height != size.width) {
+    return config.Error("size", "only a square {height, width} is implemented");
+  }
+  out.resized = {size.width, size.height};
+  out.side = size.height;
   return out;
 }
 
@@ -87,6 +101,9 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
   settings.add_to = [fixed](CanonicalText& text) {
     text.Add("vision.shortest_edge", uint64_t{fixed.shortest_edge});
     text.Add("vision.pad_to_square", uint64_t{fixed.pad_to_square});
+    if (fixed.shortest_edge != 0 || fixed.resized == ImageSize{fixed.side, fixed.side}) return;
+    text.Add("vision.resized_width", uint64_t{fixed.resized.width});
+    text.Add("vision.resized_height", uint64_t{fixed.resized.height});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

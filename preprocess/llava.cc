@@ -1,6 +1,7 @@
 // LLaVA-1.5: CLIP's picture, cropped at the centre as the published processor does, or padded to a square
 // with the mean colour as the model was trained (`do_pad` of LlavaImageProcessor, or the original
-// checkpoint's `image_aspect_ratio`).
+// checkpoint's `image_aspect_ratio`). Checkpoints with SigLIP's encoder (llava-interleave) have SigLIP's
+// picture.
 //
 // The rules are those of transformers' models/llava/{image_processing_llava,processing_llava}.py.
 #include <string>
@@ -13,9 +14,9 @@
 namespace evenkeel {
 namespace {
 
-// Placeholders beyond the patches: the class token, unless the model leaves it out.
-absl::StatusOr<int32_t> ExtraTokens(ConfigFile& outer, ConfigFile& model) {
-  auto extra = static_cast<int32_t>(outer.Uint("num_additional_image_tokens", 1, 0, 16));
+// Placeholders beyond the patches: the encoder's class tokens, unless the model leaves one out.
+absl::StatusOr<int32_t> ExtraTokens(ConfigFile& outer, ConfigFile& model, uint32_t class_tokens) {
+  auto extra = static_cast<int32_t>(outer.Uint("num_additional_image_tokens", class_tokens, 0, 16));
   std::string strategy = model.Text("vision_feature_select_strategy", "default");
   strategy = outer.Text("vision_feature_select_strategy", strategy);
   if (strategy == "default") return extra - 1;
@@ -24,24 +25,31 @@ absl::StatusOr<int32_t> ExtraTokens(ConfigFile& outer, ConfigFile& model) {
                      absl::StrCat("'", strategy, "' is not implemented; default and full are"));
 }
 
-}  // namespace
-
-MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
-  const bool own_processor = config.Text("image_processor_type", "").starts_with("Llava");
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadCropped(config, source.spec));
-  if (own_processor) {
+// To the end of the file of the image processor that it names.
+absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, const ProcessorSpec& spec, bool of_siglip) {
+  if (of_siglip) return ReadSquare(config, spec);
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadCropped(config, spec));
+  if (config.Text("image_processor_type", "").starts_with("Llava")) {
     fixed.pad_to_square = config.Flag("do_pad", false);
   } else {
     config.Pin("do_pad", false);
   }
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  return fixed;
+}
+
+}  // namespace
+
+MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
+  const bool of_siglip = config.Text("image_processor_type", "").starts_with("Siglip");
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadPictures(config, source.spec, of_siglip));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
   fixed.pad_to_square |= model.Text("image_aspect_ratio", "") == "pad";
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(model, 14));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
   patch = static_cast<uint32_t>(outer.Uint("patch_size", patch, 1, 256));
-  EVENKEEL_ASSIGN_OR_RETURN(int32_t extra, ExtraTokens(outer, model));
+  EVENKEEL_ASSIGN_OR_RETURN(int32_t extra, ExtraTokens(outer, model, of_siglip ? 0 : 1));
   fixed.placeholder = outer.Text("image_token", fixed.placeholder);
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   return MakeFixedSize("llava", fixed, patch, extra, source);

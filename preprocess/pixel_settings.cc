@@ -102,11 +102,11 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
     if (static_cast<float>(deviation) == 0) return config.Error("image_std", "has a zero");
   }
   // A caller who is left to convert to RGB drops transparency, unless the job says otherwise.
-  if (config.IsNull("do_convert_rgb") && spec.alpha.empty()) out.picture.colour.background.reset();
+  const bool converts = config.Flag("do_convert_rgb", true) && !config.IsNull("do_convert_rgb");
+  if (!converts && spec.alpha.empty()) out.picture.colour.background.reset();
   config.NotNull(
       {"resample", "image_mean", "image_std", "rescale_factor", "do_resize", "do_rescale", "do_normalize"});
   config.Pin("do_resize", true);
-  config.Pin("do_convert_rgb", true);
   config.Pin("data_format", std::string_view("channels_first"));
   config.Inert({"image_processor_type", "video_processor_type", "processor_class", "auto_map",
                 "_valid_processor_keys", "device", "return_tensors", "input_data_format", "disable_grouping",

@@ -67,15 +67,6 @@ absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint3
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/true);
 }
 
-// The video processor's configuration, or nothing: a folder whose processor_config.json has the image
-// processor alone.
-absl::StatusOr<QwenVideoFile> ReadVideoFile(const QwenVision& vision, const FamilySource& source) {
-  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(source.folder);
-  if (absl::IsNotFound(config.status())) return QwenVideoFile{.pixels = vision.pixels};
-  if (!config.ok()) return config.status();
-  return ReadQwenVideoFile(*config, vision, source.spec, kQwen2VlVideo);
-}
-
 // Positions that a second of video spans: Qwen2.5-VL's config.json says; 2 where there is none, as in every
 // published checkpoint. Qwen2-VL has none.
 absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const std::string& folder) {
@@ -122,7 +113,9 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   const ProcessorSpec& spec = source.spec;
   EVENKEEL_ASSIGN_OR_RETURN(
       FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
-  EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadVideoFile(vision, source));
+  EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> config, FindQwenVideo(source.folder, vision));
+  if (!config) return absl::OkStatus();
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(*config, vision, spec, kQwen2VlVideo));
   QwenVideo& video = vision.video.emplace();
   video.pixels = file.pixels;
   const bool own_rule = rule == FrameRule::kQwen2VlProcessor;  // else qwen-vl-utils runs before the processor

@@ -22,7 +22,8 @@ absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t 
                                       double max_pixels, bool at_least_factor);
 
 // Makes `vision` take videos by the rules of Qwen2-VL's video processor. `frame_pixels`: what a frame is
-// bounded by whatever the file says, as by the Omni models' processors; {0, 0}: the file's bounds.
+// bounded by whatever the file says, as by the Omni models' processors; {0, 0}: the file's bounds. Where the
+// folder has no video processor it takes none.
 struct FramePixels {
   uint64_t least = 0;
   uint64_t most = 0;

@@ -31,6 +31,7 @@ MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const Famil
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   const uint64_t token_pixels = uint64_t{vision.factor()} * vision.factor();
   EVENKEEL_RETURN_IF_ERROR(TakeQwen2Videos(source, {128 * token_pixels, 768 * token_pixels}, vision));
+  if (!vision.video) return MakeQwenVision(std::move(vision), source.limits);
   QwenVideo& video = *vision.video;
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
   const uint64_t said = model.UintIn("thinker_config", "position_id_per_seconds", 1, 1000);

@@ -120,7 +120,8 @@ absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const
     return shape;
   }
   if (facts.medium != Medium::kVideo || !settings_.video) {
-    return absl::UnimplementedError(absl::StrCat("video of the processor ", settings_.processor_class));
+    return absl::UnimplementedError(
+        absl::StrCat("video of the processor ", settings_.processor_class, ": ", settings_.no_video));
   }
   EVENKEEL_ASSIGN_OR_RETURN(shape.num_frames, NumChosenFrames(settings_.video->frames, facts));
   EVENKEEL_ASSIGN_OR_RETURN(shape.size, settings_.video->size(FrameSize(facts), shape.num_frames));
@@ -303,6 +304,14 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
         absl::StrCat("the least, ", out.min_pixels, ", is above max_pixels, ", out.max_pixels));
   }
   return out;
+}
+
+absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder, QwenVision& vision) {
+  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(folder);
+  if (config.ok()) return std::optional<ConfigFile>(*std::move(config));
+  if (!absl::IsNotFound(config.status())) return config.status();
+  vision.no_video = std::string(config.status().message());
+  return std::optional<ConfigFile>();
 }
 
 absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVision& vision,

@@ -46,7 +46,8 @@ struct QwenVision {
   std::string vision_end = "<|vision_end|>";
   std::string image_token = "<|image_pad|>";
   std::string video_token = "<|video_pad|>";
-  std::optional<QwenVideo> video;  // nothing: video is refused
+  std::optional<QwenVideo> video;                         // nothing: video is refused
+  std::string no_video = "its rules are not known here";  // why
 
   uint32_t factor() const { return shape.patch * shape.merge; }
 };
@@ -64,6 +65,10 @@ struct QwenVideoClass {
 };
 inline constexpr QwenVideoClass kQwen2VlVideo = {14, kClipMean, kClipStd, /*pixel_keys=*/true};
 inline constexpr QwenVideoClass kQwen3VlVideo = {16, kHalves, kHalves, /*pixel_keys=*/false};
+
+// The configuration of the folder's video processor. Nothing, and why, where there is none: then transformers
+// loads the image processor alone, and videos are refused.
+absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder, QwenVision& vision);
 
 // What a video processor's file says of frames; 0: nothing.
 struct QwenVideoFile {

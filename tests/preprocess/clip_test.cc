@@ -3,10 +3,29 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "preprocess/resize.h"
 #include "tests/preprocess/family_golden.h"
 
 namespace evenkeel {
 namespace {
+
+// A checkpoint of these files, for the test that runs.
+ProcessorSpec Checkpoint(const std::string& image_processor, const std::string& outer = "{}",
+                         const std::string& model = "{}") {
+  const std::string folder =
+      testing::TempDir() + "clip_test_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/preprocessor_config.json") << image_processor;
+  std::ofstream(folder + "/processor_config.json") << outer;
+  std::ofstream(folder + "/config.json") << model;
+  ProcessorSpec spec;
+  spec.vision = folder;
+  spec.wire = Wire::kU8;
+  return spec;
+}
 
 TEST(Clip, PixelsAreThoseOfTransformers) { ExpectPixelsOf("clip"); }
 TEST(Siglip, PixelsAreThoseOfTransformers) { ExpectPixelsOf("siglip"); }
@@ -31,6 +50,70 @@ TEST(Clip, CropsBeginInTheMiddleAndPadAsTheirPathDoes) {
   EXPECT_EQ(CropBegin(338, 336, Resampler::kAtenU8), 1);
   EXPECT_EQ(CropBegin(333, 336, Resampler::kPil), -2);
   EXPECT_EQ(CropBegin(333, 336, Resampler::kAtenU8), -1);
+}
+
+// The middle of `resized`, as planes; black beyond it.
+Bytes MiddleOf(const std::vector<uint8_t>& resized, ImageSize size, uint32_t side) {
+  Bytes out(size_t{3} * side * side);
+  const int32_t left = CropBegin(size.width, side, Resampler::kPil);
+  const int32_t top = CropBegin(size.height, side, Resampler::kPil);
+  for (uint32_t y = 0; y < side; ++y) {
+    for (uint32_t x = 0; x < side; ++x) {
+      const int64_t from_x = int64_t{x} + left, from_y = int64_t{y} + top;
+      if (from_x < 0 || from_x >= size.width || from_y < 0 || from_y >= size.height) continue;
+      for (size_t c = 0; c < 3; ++c) {
+        out[(c * side + y) * side + x] = std::byte{resized[(from_y * size.width + from_x) * 3 + c]};
+      }
+    }
+  }
+  return out;
+}
+
+TEST(Clip, WhatBecomesAFixedSizeIsCroppedInItsMiddle) {
+  const Bytes scene = Golden("images/scene.rgb");
+  std::vector<uint8_t> rgb(scene.size());
+  std::memcpy(rgb.data(), scene.data(), scene.size());
+  for (ImageSize size : {ImageSize{50, 40}, {30, 30}, {31, 29}, {20, 60}, {11, 14}}) {
+    SCOPED_TRACE(testing::Message() << size.width << "x" << size.height);
+    const std::string height = std::to_string(size.height), width = std::to_string(size.width);
+    const ProcessorSpec spec =
+        Checkpoint(R"({"image_processor_type": "CLIPImageProcessor", "crop_size": 30, "size": {"height": )" +
+                   height + R"(, "width": )" + width + "}}");
+    Item item = Make(spec, Medium::kImage, "images/scene.png");
+    ASSERT_TRUE(item.status.ok()) << item.status;
+    std::vector<uint8_t> resized(size.rgb_bytes());
+    Resize(Resampler::kPil, ResizeFilter::kBicubic, rgb, {41, 29}, resized, size);
+    EXPECT_EQ(item.fields[0], MiddleOf(resized, size, 30));
+  }
+}
+
+TEST(Clip, TheSizeBeforeACropIsPartOfTheDigest) {
+  auto digest = [](const std::string& size) {
+    return LoadOrFail(Checkpoint(R"({"image_processor_type": "CLIPImageProcessor", "size": )" + size + "}"))
+        ->digest();
+  };
+  const Digest square = digest(R"({"height": 224, "width": 224})");
+  EXPECT_NE(digest(R"({"height": 224, "width": 225})"), square);
+  EXPECT_NE(digest(R"({"height": 225, "width": 224})"), square);
+  EXPECT_NE(digest(R"({"shortest_edge": 224})"), square);
+}
+
+// As llava-interleave's checkpoints are written.
+TEST(Llava, PicturesOfSiglipHaveAPlaceholderForEachPatch) {
+  const std::string images =
+      R"({"image_processor_type": "SiglipImageProcessor", "processor_class": "LlavaProcessor",
+          "size": {"height": 384, "width": 384}})";
+  const std::string outer =
+      R"({"image_token": "<image>", "num_additional_image_tokens": 0, "patch_size": 14,
+          "processor_class": "LlavaProcessor", "vision_feature_select_strategy": "full"})";
+  const std::string model =
+      R"({"vision_config": {"patch_size": 14}, "vision_feature_select_strategy": "full"})";
+  MediaFacts facts;
+  facts.width = 640, facts.height = 480;
+  for (const ProcessorSpec& spec : {Checkpoint(images, outer), Checkpoint(images, "{}", model)}) {
+    EXPECT_EQ(*LoadOrFail(spec)->Measure(facts), (ItemLengths{27 * 27, 1, 27 * 27}));
+    EXPECT_TRUE(Make(spec, Medium::kImage, "images/scene.png").status.ok());
+  }
 }
 
 TEST(Clip, EveryPictureHasTheSameLengths) {

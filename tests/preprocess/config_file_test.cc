@@ -9,6 +9,7 @@
 #include "preprocess/family.h"
 #include "preprocess/processor.h"
 #include "tests/preprocess/files.h"
+#include "tests/preprocess/items.h"
 
 namespace evenkeel {
 namespace {
@@ -117,6 +118,48 @@ TEST_F(ConfigFileTest, ASizeNamesBothBoundsUnlessTheyStandBesideIt) {
   const std::string inner = "\"size\": {\"min_pixels\": 784, \"max_pixels\": 7840}";
   EXPECT_EQ(Refusal(inner + ", \"min_pixels\": 784, \"max_pixels\": 7840"), "");
   EXPECT_THAT(Refusal(inner), HasSubstr("size.shortest_edge"));
+}
+
+TEST_F(ConfigFileTest, AFolderWithoutAVideoProcessorTakesPicturesAlone) {
+  for (std::string processor_class :
+       {"Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor", "Qwen2_5OmniProcessor"}) {
+    SCOPED_TRACE(processor_class);
+    Write(R"({"image_processor": {"image_processor_type": "Qwen2VLImageProcessor"}, "processor_class": ")" +
+              processor_class + "\"}",
+          "processor_config.json");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    auto processor = Processor::LoadMedia(spec, Limits{});
+    ASSERT_TRUE(processor.ok()) << processor.status();
+    MediaFacts facts;
+    facts.width = facts.height = 280;
+    EXPECT_EQ((*processor)->Measure(facts)->output_rows, 100u);
+    EXPECT_TRUE((*processor)->fields(Medium::kVideo).empty());
+    facts.medium = Medium::kVideo;
+    const absl::Status video = (*processor)->Measure(facts).status();
+    EXPECT_TRUE(absl::IsUnimplemented(video)) << video;
+    EXPECT_THAT(std::string(video.message()), HasSubstr("has no video_preprocessor_config.json"));
+  }
+}
+
+// Pictures are converted all the same, but transparency is not blended.
+TEST_F(ConfigFileTest, ConversionThatIsLeftToTheCallerDropsTransparency) {
+  auto pixels = [&](const std::string& keys, const std::string& alpha) {
+    Write(R"({"image_processor_type": "SiglipImageProcessor")" + keys + "}");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    spec.resampler = "aten_u8";
+    spec.alpha = alpha;
+    Item item = Make(spec, Medium::kImage, "pictures/rgba.png");
+    EXPECT_TRUE(item.status.ok()) << item.status;
+    return item.fields[0];
+  };
+  const Bytes dropped = pixels("", "drop");
+  EXPECT_NE(pixels("", ""), dropped);
+  EXPECT_NE(pixels(R"(, "do_convert_rgb": true)", ""), dropped);
+  EXPECT_EQ(pixels(R"(, "do_convert_rgb": false)", ""), dropped);
+  EXPECT_EQ(pixels(R"(, "do_convert_rgb": null)", ""), dropped);
+  EXPECT_EQ(pixels(R"(, "do_convert_rgb": false)", "white"), pixels("", ""));
 }
 
 TEST_F(ConfigFileTest, DefaultToSquareSaysWhatANumberIs) {
