@@ -1,12 +1,11 @@
 #include "cli/plan_report.h"
 
-#include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/quoted.h"
+#include "core/max_over_mean.h"
 #include "core/status.h"
 
 namespace evenkeel::cli {
@@ -14,11 +13,6 @@ namespace {
 
 // Ranks printed one by one in the table; of more, only the summary is shown.
 constexpr size_t kMaxRanksShown = 16;
-
-double MaxOverMean(const std::vector<double>& loads) {
-  const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
-  return sum > 0 ? *std::max_element(loads.begin(), loads.end()) * loads.size() / sum : 1;
-}
 
 std::string Array(const std::vector<uint64_t>& values) {
   std::string out = "[";

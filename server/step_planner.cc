@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/max_over_mean.h"
 #include "core/steady_time.h"
 
 namespace evenkeel {
@@ -10,15 +11,6 @@ namespace {
 
 // More plans ahead of need than this are forgotten, the lowest steps first: they were passed by.
 constexpr size_t kMaxAhead = 256;
-
-double MaxOverMean(const std::vector<double>& loads) {
-  double sum = 0, max = 0;
-  for (double load : loads) {
-    sum += load;
-    max = std::max(max, load);
-  }
-  return sum > 0 ? max * loads.size() / sum : 1;
-}
 
 }  // namespace
 

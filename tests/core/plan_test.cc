@@ -1,5 +1,8 @@
 #include "core/plan.h"
 
+#include <vector>
+
+#include "core/max_over_mean.h"
 #include "gtest/gtest.h"
 
 namespace evenkeel {
@@ -20,6 +23,13 @@ TEST(Plan, FindsPhasesAndRoutesThatItHasAndNoOthers) {
   EXPECT_EQ(plan.route(Phase::kAudio, 2), &plan.routes[2]);
   EXPECT_EQ(plan.route(Phase::kAudio, 3), nullptr);
   EXPECT_EQ(plan.route(Phase::kVision, 0), nullptr);
+}
+
+TEST(MaxOverMean, IsOneWhereLoadsAreAlikeOrNone) {
+  EXPECT_EQ(MaxOverMean({}), 1);
+  EXPECT_EQ(MaxOverMean(std::vector<double>{0, 0}), 1);
+  EXPECT_EQ(MaxOverMean(std::vector<double>{3, 3, 3}), 1);
+  EXPECT_EQ(MaxOverMean(std::vector<double>{1, 5, 0, 2}), 2.5);
 }
 
 }  // namespace
