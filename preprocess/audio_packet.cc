@@ -55,6 +55,16 @@ uint64_t AacSamples(std::span<const uint8_t> config, int rate) {
   return (short_frames ? 960u : 1024u) * (rate / coded);
 }
 
+// Samples of a packet where its first element says them, as that of a short last one does (1 bit behind 19,
+// then 32 behind 3), else `usual`. 0: more than that, which the decoder refuses.
+uint64_t AlacSamples(std::span<const uint8_t> packet, uint64_t usual) {
+  if (packet.size() < 7) return 0;
+  if ((packet[2] & 0x10) == 0) return usual;
+  const uint64_t said = uint64_t{packet[2] & 1u} << 31 | uint64_t{packet[3]} << 23 | packet[4] << 15 |
+                        packet[5] << 7 | packet[6] >> 1;
+  return said > usual ? 0 : said;
+}
+
 }  // namespace
 
 PacketSamples::PacketSamples(const AVStream& stream) : stream_(stream), codec_(stream.codecpar->codec_id) {
@@ -63,6 +73,9 @@ PacketSamples::PacketSamples(const AVStream& stream) : stream_(stream), codec_(s
   const AVRational unit = stream.time_base;
   exact_durations_ = unit.den > 0 && int64_t{unit.num} * parameters.sample_rate % unit.den == 0;
   if (codec_ == AV_CODEC_ID_AAC) aac_samples_ = AacSamples(extra, parameters.sample_rate);
+  if (codec_ == AV_CODEC_ID_ALAC && extra.size() >= 16) {
+    alac_samples_ = uint64_t{extra[12]} << 24 | extra[13] << 16 | extra[14] << 8 | extra[15];
+  }
   if (codec_ == AV_CODEC_ID_OPUS && extra.size() >= 12) dropped_first_ = extra[10] | extra[11] << 8;
   if (codec_ == AV_CODEC_ID_VORBIS && !extra.empty()) {
     vorbis_.reset(av_vorbis_parse_init(extra.data(), static_cast<int>(extra.size())));
@@ -90,8 +103,15 @@ uint64_t PacketSamples::Of(const AVPacket& packet) {
       const bool first = !std::exchange(vorbis_begun_, true);  // only fills the overlap
       return first || samples < 0 ? 0 : static_cast<uint64_t>(samples);
     }
-    case AV_CODEC_ID_AAC:  // frames of a doubled rate would be counted at the coded one
-      return exact_durations_ || aac_samples_ == 0 ? ByDuration(packet) : aac_samples_;
+    case AV_CODEC_ID_AAC: {  // frames of a doubled rate would be counted at the coded one
+      // AVI and fragments of MP4 leave the first packet without a duration.
+      const uint64_t samples = exact_durations_ || aac_samples_ == 0 ? ByDuration(packet) : 0;
+      return samples != 0 ? samples : aac_samples_;
+    }
+    case AV_CODEC_ID_ALAC: {
+      const uint64_t samples = exact_durations_ ? ByDuration(packet) : 0;
+      return samples != 0 ? samples : AlacSamples(bytes, alac_samples_);
+    }
     default: {
       const int samples = av_get_audio_frame_duration2(stream_.codecpar, packet.size);
       return samples > 0 ? static_cast<uint64_t>(samples) : ByDuration(packet);

@@ -41,6 +41,7 @@ class PacketSamples {
   AVCodecID codec_;
   bool exact_durations_ = false;  // of a whole number of samples
   uint64_t aac_samples_ = 0;      // of a packet; 0: not known
+  uint64_t alac_samples_ = 0;     // likewise
   uint64_t dropped_first_ = 0;
   std::unique_ptr<AVVorbisParseContext, VorbisFree> vorbis_;
   bool vorbis_begun_ = false;

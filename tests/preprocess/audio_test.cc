@@ -52,7 +52,8 @@ const std::vector<std::string>& Files() {
   static const std::vector<std::string> files = {
       "stereo.wav",  "stereo.flac", "stereo-alac.m4a", "stereo.mp3",  "stereo.m4a",   "stereo.ac3",
       "stereo.opus", "mulaw.wav",   "float.wav",       "voice.wav",   "stereo.ogg",   "vorbis.mka",
-      "opus.webm",   "flac.mka",    "aac.mka",         "aac-cut.m4a", "variable.mp3", "pages.ogg"};
+      "opus.webm",   "flac.mka",    "aac.mka",         "aac-cut.m4a", "variable.mp3", "pages.ogg",
+      "aac.avi",     "alac.mka",    "fragments.mp4"};
   return files;
 }
 
@@ -121,9 +122,12 @@ TEST(Audio, FactsAreThoseOfTheContainer) {
     uint64_t samples;
   };
   const std::map<std::string, Expected> expected = {
-      {"stereo.wav", {22050, 2, 6000}},      {"stereo.flac", {22050, 2, 6000}},
-      {"stereo-alac.m4a", {22050, 2, 6000}}, {"mulaw.wav", {8000, 1, 2177}},
-      {"float.wav", {22050, 2, 6000}},       {"voice.wav", {16000, 1, 9000}},
+      {"stereo.wav", {22050, 2, 6000}},
+      {"stereo.flac", {22050, 2, 6000}},
+      {"stereo-alac.m4a", {22050, 2, 6000}},
+      {"mulaw.wav", {8000, 1, 2177}},
+      {"float.wav", {22050, 2, 6000}},
+      {"voice.wav", {16000, 1, 9000}},
       {"stereo.opus", {48000, 2, 13062}},  // pre-skip, granule of the end
       {"opus.webm", {48000, 2, 13062}},    // the same as delay and padding
       {"stereo.ogg", {22050, 2, 6000}},    // granule of the end
@@ -131,6 +135,9 @@ TEST(Audio, FactsAreThoseOfTheContainer) {
       {"vorbis.mka", {22050, 2, 6144}},    // whole packets
       {"flac.mka", {22050, 2, 6000}},      // durations there are in milliseconds
       {"aac.mka", {22050, 2, 7168}},       // ... so seven frames of 1024
+      {"aac.avi", {22050, 2, 7168}},       // ... also the first, which AVI gives no duration
+      {"fragments.mp4", {22050, 2, 7168}},
+      {"alac.mka", {22050, 2, 6000}},      // the short last packet's own word
       {"stereo.mp3", {22050, 2, 6000}},    // LAME's delay and padding
       {"variable.mp3", {22050, 2, 7488}},  // neither: thirteen frames of 576
       {"stereo.m4a", {22050, 2, 5998}},    // edit list, short last packet
@@ -359,7 +366,7 @@ TEST(Audio, ChannelsAreAveragedInTheirOrder) {
 TEST(Audio, LosslessCodecsGiveTheSamplesOfTheirSource) {
   absl::StatusOr<Clip> wav = Decode("stereo.wav", Golden("audio/stereo.wav"));
   ASSERT_TRUE(wav.ok());
-  for (std::string name : {"stereo.flac", "stereo-alac.m4a", "float.wav", "flac.mka"}) {
+  for (std::string name : {"stereo.flac", "stereo-alac.m4a", "float.wav", "flac.mka", "alac.mka"}) {
     absl::StatusOr<Clip> audio = Decode(name, Golden("audio/" + name));
     ASSERT_TRUE(audio.ok()) << audio.status();
     EXPECT_EQ(audio->samples, wav->samples) << name;
@@ -384,7 +391,10 @@ TEST(Audio, DecodersHaveTheBitsOfThisStreamVersion) {
       {"vorbis.mka", "d7dc53eec65dfc2690041a01cdc10ae9"},
       {"opus.webm", "cc59c308ce73e2934fd3b835ce1d3439"},
       {"flac.mka", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"alac.mka", "279e3d3b5b5d482875d3ed7aea392e96"},
       {"aac.mka", "387e040edfc399cd89f7f970df262bb5"},
+      {"aac.avi", "387e040edfc399cd89f7f970df262bb5"},
+      {"fragments.mp4", "387e040edfc399cd89f7f970df262bb5"},
       {"aac-cut.m4a", "f0f5c737e1ee1a4214251f291140f0b6"},
       {"variable.mp3", "9600525805cd66b1494c878e6f05be9b"}};
   for (const std::string& name : Files()) {
