@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/row_resizer.h"
 #include "preprocess/ycc_rows.h"
@@ -306,6 +307,17 @@ ImageSize PictureSize(const MediaFacts& facts, const PictureOptions& options) {
   const bool quarter = facts.rotation == 90 || facts.rotation == 270;
   if (options.exif_orientation == ExifOrientation::kApply && quarter) return {facts.height, facts.width};
   return {facts.width, facts.height};
+}
+
+absl::StatusOr<PictureHeader> ReadKnownPictureHeader(std::string_view suffix,
+                                                     std::span<const std::byte> bytes, const Limits& limits,
+                                                     const PictureOptions& options, const MediaFacts& facts) {
+  EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header, ReadPictureHeader(suffix, bytes, limits, options));
+  const ImageSize planned = PictureSize(facts, options);
+  if (header.size == planned) return header;
+  return absl::DataLossError(absl::StrCat("image of ", header.size.width, "x", header.size.height,
+                                          " pixels where the index says ", planned.width, "x",
+                                          planned.height));
 }
 
 absl::Status DecodePicture(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,

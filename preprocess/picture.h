@@ -63,6 +63,11 @@ absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view suffix, std::sp
 // The dimensions that a family measures: the facts' own, or swapped where the options apply a quarter turn.
 ImageSize PictureSize(const MediaFacts& facts, const PictureOptions& options);
 
+// As ReadPictureHeader, of a picture whose facts are known. DataLoss: it has other dimensions.
+absl::StatusOr<PictureHeader> ReadKnownPictureHeader(std::string_view suffix,
+                                                     std::span<const std::byte> bytes, const Limits& limits,
+                                                     const PictureOptions& options, const MediaFacts& facts);
+
 // One result: the picture on its canvas, resized; of that, a window.
 struct PictureTarget {
   // Pad the picture to a square of its longer side first, centred (LLaVA's expand2square), with this colour.

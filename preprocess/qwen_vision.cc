@@ -183,14 +183,8 @@ absl::StatusOr<ItemShape> ImagesAndVideo::Prepare(const ItemRequest& request,
 absl::Status ImagesAndVideo::ProduceImage(const ItemRequest& request, const ItemShape& shape,
                                           std::span<std::byte> pixels) const {
   const PictureOptions& options = settings_.pixels.picture;
-  EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header,
-                            ReadPictureHeader(request.suffix, request.bytes, limits_, options));
-  const ImageSize planned = PictureSize(request.facts, options);
-  if (header.size != planned) {
-    return absl::DataLossError(absl::StrCat("image of ", header.size.width, "x", header.size.height,
-                                            " pixels where the index says ", planned.width, "x",
-                                            planned.height));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header, ReadKnownPictureHeader(request.suffix, request.bytes,
+                                                                         limits_, options, request.facts));
   // A still stands for every frame of its patch.
   const uint32_t copies = settings_.pixels.wire == Wire::kU8 ? 1 : settings_.shape.frames;
   PatchWriter writer(settings_.shape, shape.size.width, settings_.pixels.wire, copies, table_, pixels);

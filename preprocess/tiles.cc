@@ -44,13 +44,8 @@ class Tiles final : public MediaFamily {
                        std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, Prepare(request, field_bytes));
     const PictureOptions& options = settings_.pixels.picture;
-    EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header,
-                              ReadPictureHeader(request.suffix, request.bytes, limits_, options));
-    if (header.size != PictureSize(request.facts, options)) {
-      return absl::DataLossError(absl::StrCat("image of ", header.size.width, "x", header.size.height,
-                                              " pixels where the index says ", request.facts.width, "x",
-                                              request.facts.height));
-    }
+    EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header, ReadKnownPictureHeader(request.suffix, request.bytes,
+                                                                           limits_, options, request.facts));
     const size_t tile_bytes = field_bytes[0].size() / request.planned.input_rows;
     std::vector<PatchWriter> writers;
     std::vector<PictureTarget> targets;

@@ -320,6 +320,23 @@ TEST(Picture, OrientationIsReadFromEveryContainerAndDamageIsNone) {
   }
 }
 
+TEST(Picture, OtherSidesThanTheFactsAreDataLossThatNamesBothAsThePolicyHasThem) {
+  const Bytes bytes = Golden("pictures/turned-6.jpg");  // 21x13 as stored
+  const PictureOptions apply{.exif_orientation = ExifOrientation::kApply};
+  MediaFacts facts;
+  facts.width = 21, facts.height = 13, facts.rotation = 90;
+  for (const PictureOptions& options : {PictureOptions{}, apply})
+    EXPECT_TRUE(ReadKnownPictureHeader("jpg", bytes, Limits{}, options, facts).ok());
+  facts.height = 14;
+  for (const auto& [options, message] :
+       {std::pair(PictureOptions{}, "image of 21x13 pixels where the index says 21x14"),
+        std::pair(apply, "image of 13x21 pixels where the index says 14x21")}) {
+    const absl::Status status = ReadKnownPictureHeader("jpg", bytes, Limits{}, options, facts).status();
+    EXPECT_TRUE(absl::IsDataLoss(status));
+    EXPECT_EQ(status.message(), message);
+  }
+}
+
 // TIFF with an orientation of 6 of this type, `count` of them.
 Bytes Oriented(bool big_endian, uint32_t type, uint32_t count, size_t prefixes) {
   Bytes out;
