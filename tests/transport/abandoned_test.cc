@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <vector>
 
 #include "tests/transport/peers.h"
 
@@ -15,11 +16,15 @@ namespace {
 
 std::atomic<bool> swallow_receives = false;
 std::atomic<bool> swallow_sends = false;
-std::atomic<int> swallowed = 0;
+std::atomic<int> swallowed = 0;       // by the test that runs
+std::atomic<int> swallowed_ever = 0;  // by all of them
 
-// What UCX returns of an operation that goes on.
-ucs_status_ptr_t GoesOnForever() {
+// What UCX returns of an operation that goes on. It holds what is to be told of its end, as UCX does.
+ucs_status_ptr_t GoesOnForever(const ucp_request_param_t* parameters) {
+  static auto& held = *new std::vector<std::atomic<void*>>(4096);
   static int request = 0;
+  const int number = swallowed_ever++;
+  held.at(number) = parameters->user_data;
   ++swallowed;
   return &request;
 }
@@ -39,14 +44,14 @@ void ucp_ep_print_info(ucp_ep_h, FILE* stream) {
 
 ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void* descriptor, void* buffer, size_t count,
                                       const ucp_request_param_t* parameters) {
-  if (swallow_receives) return GoesOnForever();
+  if (swallow_receives) return GoesOnForever(parameters);
   static auto* original = Original<decltype(ucp_am_recv_data_nbx)>("ucp_am_recv_data_nbx");
   return original(worker, descriptor, buffer, count, parameters);
 }
 
 ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h endpoint, unsigned id, const void* header, size_t header_bytes,
                                  const void* buffer, size_t count, const ucp_request_param_t* parameters) {
-  if (swallow_sends && (parameters->flags & UCP_AM_SEND_FLAG_RNDV) != 0) return GoesOnForever();
+  if (swallow_sends && (parameters->flags & UCP_AM_SEND_FLAG_RNDV) != 0) return GoesOnForever(parameters);
   static auto* original = Original<decltype(ucp_am_send_nbx)>("ucp_am_send_nbx");
   return original(endpoint, id, header, header_bytes, buffer, count, parameters);
 }
