@@ -1,20 +1,31 @@
 #include "core/read_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <system_error>
 
 namespace evenkeel {
+namespace {
+
+constexpr size_t kFirstBytes = 16 << 10;
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadAtMost(const std::string& path, size_t most) {
   std::ifstream in(path, std::ios::binary);
-  std::string bytes(most, '\0');
-  const auto wanted = static_cast<std::streamsize>(most);
+  std::string bytes;
+  // By doubling, so that a small file takes little, whatever is allowed.
+  while (in && bytes.size() < most) {
+    const size_t before = bytes.size();
+    bytes.resize(std::min(most, std::max(kFirstBytes, 2 * before)));
+    in.read(bytes.data() + before, static_cast<std::streamsize>(bytes.size() - before));
+    bytes.resize(before + static_cast<size_t>(in.gcount()));
+  }
   // A folder opens but does not read.
-  if (!in || (!in.read(bytes.data(), wanted) && in.bad()) || (in.gcount() == 0 && !in.eof())) {
+  if (in.bad() || (bytes.empty() && !in && !in.eof())) {
     return absl::NotFoundError(std::generic_category().message(errno));
   }
-  bytes.resize(static_cast<size_t>(in.gcount()));
   return bytes;
 }
 

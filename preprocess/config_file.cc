@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/read_file.h"
 #include "core/status.h"
 
 namespace evenkeel {
@@ -22,19 +21,16 @@ constexpr int kMaxDepth = 64;
 constexpr char kOuterFile[] = "processor_config.json";
 
 absl::StatusOr<Json> ReadJson(const std::string& path) {
-  std::error_code error;
-  uint64_t size = std::filesystem::file_size(path, error);
-  if (error) return absl::NotFoundError(absl::StrCat(path, ": ", error.message()));
-  if (size > kMaxConfigBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 16 MiB"));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::StatusOr<std::string> text = ReadAtMost(path, kMaxConfigBytes + 1);
+  if (!text.ok()) return AddContext(text.status(), path);
+  if (text->size() > kMaxConfigBytes)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 16 MiB"));
   bool too_deep = false;
   auto depth_guard = [&](int depth, Json::parse_event_t, Json&) {
     too_deep |= depth > kMaxDepth;
     return !too_deep;
   };
-  Json json = Json::parse(text, depth_guard, /*allow_exceptions=*/false);
+  Json json = Json::parse(*text, depth_guard, /*allow_exceptions=*/false);
   if (too_deep || json.is_discarded() || !json.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object of at most 64 levels"));
   }

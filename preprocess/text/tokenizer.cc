@@ -1,12 +1,10 @@
 #include "preprocess/text/tokenizer.h"
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/read_file.h"
 #include "core/status.h"
 #include "preprocess/text/tokenizer_c.h"
 
@@ -66,13 +64,11 @@ absl::Status LastError(int32_t code, absl::string_view what) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::error_code error;
-  uint64_t size = std::filesystem::file_size(path, error);
-  if (error) return absl::NotFoundError(absl::StrCat(path, ": ", error.message()));
-  if (size > kMaxFileBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 256 MiB"));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
-  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::StatusOr<std::string> bytes = ReadAtMost(path, kMaxFileBytes + 1);
+  if (!bytes.ok()) return AddContext(bytes.status(), path);
+  if (bytes->size() > kMaxFileBytes)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 256 MiB"));
+  return bytes;
 }
 
 Digest DigestOfTokenizer(std::string_view json, const std::vector<std::string>& added_tokens) {
