@@ -24,8 +24,8 @@ constexpr float kNearer = 0.999f;
 // Room for so many more samples than the mean is made in a bin from the start.
 constexpr size_t kMoreThanMean = 4;
 
-// Bins lie in memory in another order than they are dealt to and meet in; with so many between, they are
-// there when it is their turn. An exchange takes longer than a look at loads.
+// Bins lie in memory in another order than they are dealt to and meet in, and so are asked for so many turns
+// ahead; fewer where a turn is an exchange, which takes longer than a look at loads.
 constexpr size_t kAhead = 16;
 constexpr size_t kPairsAhead = 3;
 
