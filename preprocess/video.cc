@@ -299,8 +299,9 @@ absl::Status IndexFrames(std::string_view suffix, std::span<const std::byte> byt
   if (index.times.empty() || (front.starts && front.frame == 0)) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t first, FirstDecoded(suffix, bytes, limits, name, index));
   if (first < index.num_untimed) {  // some of these do come
-    EVENKEEL_RETURN_IF_ERROR(input.Rewind());
-    return IndexVideo(input, limits, index);
+    MediaInput again;               // the caller goes on with the stream of `input`
+    EVENKEEL_RETURN_IF_ERROR(again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
+    return IndexVideo(again, limits, index);
   }
   DropFramesBefore(first, index);
   return absl::OkStatus();
