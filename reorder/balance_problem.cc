@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/max_over_mean.h"
 #include "core/status.h"
 #include "reorder/balance.h"
 #include "reorder/loads.h"
@@ -119,7 +120,7 @@ void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units
   const double ranks = static_cast<double>(result.load.size());
   const double sum = std::accumulate(result.load.begin(), result.load.end(), 0.0);
   if (!(sum > 0)) return;
-  result.max_over_mean = *std::max_element(result.load.begin(), result.load.end()) * ranks / sum;
+  result.max_over_mean = MaxOverMean(result.load);
   // Where batches are padded their total depends on how they are cut: the mean is that of the units alone.
   double total = 0;
   for (const Unit& unit : units) total += unit.cost;
