@@ -124,6 +124,7 @@ void FetchLoop::EndAttempt(PartFetch& part, size_t index) {
     // But one that the transport keeps, with its memory. It counts as the trainer's, who holds what does not
     // come back, so that the head step still gets its own.
     attempt.buffer->MarkDelivered();
+    if (auto step = steps_.find(part.name.step); step != steps_.end()) step->second.granted = false;
     uses_.log(absl::StrCat(DescribePart(part.name), ": ", uses_.sink->info().detail, " did not give back ",
                            part.bytes, " bytes of receive memory, which are lost until this process ends (",
                            uses_.sink->buffers_abandoned(),
