@@ -196,7 +196,8 @@ def kinds_of(media):
     if media.audio:
         kinds += [(transcription, 24), (spoken_question, 14)]
     if media.video:
-        kinds += [(film, 6)]
+        # Where a folder has many, more: each file of a small one is to be seen.
+        kinds += [(film, max(6, min(24, len(media.video) * 2 // 5)))]
     return kinds
 
 

@@ -14,8 +14,9 @@ import harness
 
 PACK = harness.ROOT / "scripts" / "demo_parts" / "pack.py"
 DATA = harness.GOLDEN / "data"
-# Golden files that a processor refuses by default, whole as they are; "refused..." beside them.
-REFUSED = {"no-video.mp4", "opus.webm", "24-khz.mp3", "grey-alpha-16-bits.png"}
+# Golden files that a processor refuses by default, whole as they are, or that hold sound where their suffix says
+# video; "refused..." beside them.
+REFUSED = {"no-video.mp4", "opus.webm", "24-khz.mp3", "grey-alpha-16-bits.png", "aac.avi", "fragments.mp4"}
 DECODED = {"jpg", "png", "webp", "wav", "flac", "mp3", "m4a", "ac3", "ogg", "opus", "mka", "mp4", "avi", "mkv", "webm"}
 
 
