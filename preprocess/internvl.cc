@@ -195,15 +195,14 @@ absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& 
   if (spec.video_min_pixels != usual.video_min_pixels || spec.video_max_pixels != usual.video_max_pixels) {
     return absl::InvalidArgumentError(
         "processor.video_min_pixels and video_max_pixels mean nothing here: InternVL's frames have the size "
-        "of its "
-        "processor's file");
+        "of its processor's file");
   }
   out.fps = asks_fps || fps == 0 ? spec.fps : fps;
   out.min_frames = spec.min_frames;
   out.max_frames = spec.max_frames;
   if (out.rule == FrameRule::kQwenVlUtils) {
     return absl::InvalidArgumentError(
-        "processor.frame_rule: 'qwen_vl_utils' is of the Qwen families; InternVL's are transformers, "
+        "processor.frame_rule: 'qwen_vl_utils' is of the Qwen families; InternVL's are transformers and "
         "uniform");
   }
   out.multiple = 1;
@@ -211,13 +210,12 @@ absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& 
   if (asks_bounds && spec.min_frames != spec.max_frames) {
     return absl::InvalidArgumentError(
         "processor.min_frames and max_frames: InternVL's processor has no bounds; give the same number for "
-        "both, "
-        "which is its num_frames, or the frame_rule uniform");
+        "both, which is its num_frames, or the frame_rule uniform");
   }
   if (asks_fps && !asks_bounds && num_frames != 0) {
     return config.Error("num_frames",
-                        "decides, so that processor.fps would mean nothing; give min_frames and "
-                        "max_frames, the same number, to replace it");
+                        "decides, so that processor.fps would mean nothing; give min_frames and max_frames, "
+                        "the same number, to replace it");
   }
   out.num_frames = asks_bounds ? spec.min_frames : num_frames;
   out.first = first;
