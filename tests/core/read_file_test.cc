@@ -29,7 +29,7 @@ class ReadAtMostTest : public testing::Test {
 
 TEST_F(ReadAtMostTest, GivesTheWholeFileOrItsFirstBytes) {
   std::string bytes;
-  for (int i = 0; i < 100'000; ++i) bytes += static_cast<char>(i * i % 251);
+  for (uint64_t i = 0; i < 100'000; ++i) bytes += static_cast<char>(i * i % 251);
   const std::string path = Write(bytes);
   for (size_t most : {size_t{0}, size_t{1}, size_t{16384}, size_t{16385}, size_t{99'999}, size_t{100'000},
                       size_t{100'001}, size_t{1} << 40}) {
