@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/chosen_frames.h"
 #include "preprocess/families.h"
 #include "preprocess/frame_rules.h"
 #include "preprocess/patches.h"
@@ -128,15 +129,7 @@ absl::Status InternVl::Produce(const ItemRequest& request,
     Resize(video_->pixels.picture.resampler, video_->pixels.filter, rgb, native, tile, writer);
     return absl::OkStatus();
   };
-  auto choose = [&](std::span<const int64_t> times, std::vector<uint32_t>& chosen) {
-    ChooseFrames(video_->frames, request.facts, frames, times, chosen);
-  };
-  uint64_t repeated = 0;
-  const VideoWish wish{std::ref(choose), video_->upright};
-  EVENKEEL_RETURN_IF_ERROR(
-      DecodeVideo(request.suffix, request.bytes, limits_, request.facts, wish, std::ref(sink), &repeated));
-  if (request.notes != nullptr) request.notes->frames_repeated += repeated;
-  return absl::OkStatus();
+  return DecodeChosenFrames(request, limits_, video_->frames, frames, video_->upright, std::ref(sink));
 }
 
 absl::Status InternVl::FillInvalid(const ItemRequest& request,

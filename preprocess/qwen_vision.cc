@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/status.h"
+#include "preprocess/chosen_frames.h"
 #include "preprocess/families.h"
 #include "preprocess/qwen2_vl.h"
 #include "preprocess/video.h"
@@ -207,15 +208,8 @@ absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const Item
     Resize(values.picture.resampler, values.filter, rgb, native, shape.size, writer);
     return absl::OkStatus();
   };
-  uint64_t repeated = 0;
-  auto choose = [&](std::span<const int64_t> times, std::vector<uint32_t>& chosen) {
-    ChooseFrames(settings_.video->frames, request.facts, shape.num_frames, times, chosen);
-  };
-  const VideoWish wish{std::ref(choose), settings_.video->upright};
-  EVENKEEL_RETURN_IF_ERROR(
-      DecodeVideo(request.suffix, request.bytes, limits_, request.facts, wish, std::ref(sink), &repeated));
-  if (request.notes != nullptr) request.notes->frames_repeated += repeated;
-  return absl::OkStatus();
+  return DecodeChosenFrames(request, limits_, settings_.video->frames, shape.num_frames,
+                            settings_.video->upright, std::ref(sink));
 }
 
 absl::Status ImagesAndVideo::Produce(const ItemRequest& request,

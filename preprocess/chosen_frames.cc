@@ -1,0 +1,23 @@
+#include "preprocess/chosen_frames.h"
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/status.h"
+
+namespace evenkeel {
+
+absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits, const FrameChoice& frames,
+                                uint32_t count, bool upright, const FrameSink& sink) {
+  auto choose = [&](std::span<const int64_t> times, std::vector<uint32_t>& chosen) {
+    ChooseFrames(frames, request.facts, count, times, chosen);
+  };
+  uint64_t repeated = 0;
+  EVENKEEL_RETURN_IF_ERROR(DecodeVideo(request.suffix, request.bytes, limits, request.facts,
+                                       {std::ref(choose), upright}, sink, &repeated));
+  if (request.notes != nullptr) request.notes->frames_repeated += repeated;
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel
