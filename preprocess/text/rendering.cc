@@ -93,7 +93,6 @@ absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name) {
 void Render(const Conversation& conversation, const ChatStyle& style, std::string_view system,
             Rendering& out) {
   out.Clear();
-  if (!style.text_begin.empty()) out.Mark(style.text_begin);
   if (conversation.plain) {
     RenderPlain(conversation.turns, /*all_trained=*/true, out);
   } else {

@@ -46,7 +46,7 @@ class Rendering {
 // A way to write the turns of a chat. One style, one file, one golden; named in rendering.cc.
 struct ChatStyle {
   std::string_view name;                    // of processor.chat
-  std::string_view text_begin;              // the token that every sequence begins with; empty: none
+  std::string_view text_begin;              // the token before all that is rendered; empty: none
   std::span<const std::string_view> marks;  // the other tokens that `render` writes
   bool has_system = true;                   // whether it can write a system prompt
   void (*render)(const std::vector<Turn>& turns, std::string_view system, Rendering& out);

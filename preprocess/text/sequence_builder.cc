@@ -33,6 +33,7 @@ struct MediumMarks {
 
 struct Marks {
   std::map<std::string, int64_t, std::less<>> of_style;
+  std::optional<int64_t> text_begin;
   int64_t text_end = 0;
   std::array<MediumMarks, kNumMedia> media;  // by Medium
 
@@ -52,6 +53,7 @@ struct Tokens {
   std::vector<uint8_t> types;
   std::vector<Run> runs;
   uint64_t media_end = 0;  // behind the last mark of the last medium
+  bool begun = false;      // something stands before the next text, the style's text_begin aside
 
   void Clear() {
     Emptied(ids);
@@ -59,6 +61,7 @@ struct Tokens {
     Emptied(types);
     Emptied(runs);
     media_end = 0;
+    begun = false;
   }
   void Add(int64_t id, bool is_trained) {
     ids.push_back(id);
@@ -93,14 +96,16 @@ class TextRun {
     }
   }
 
-  // Tokenises what was appended, adds it to `out`, and is empty again.
+  // Tokenises what was appended, adds it to `out`, and is empty again. A mark or an item follows, or the end.
   absl::Status Flush(const Tokenizer& tokenizer, Tokens& out) {
+    const TextPlace place = out.begun ? TextPlace::kBehindAMark : TextPlace::kFirst;
+    out.begun = true;
     if (text_.empty()) return absl::OkStatus();
     if (ends_.size() == 1) {
-      EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrusted(text_));
+      EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrusted(text_, place));
       for (uint32_t id : encoded.ids) out.Add(id, ends_[0].trained);
     } else {
-      EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrustedWithEnds(text_));
+      EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrustedWithEnds(text_, place));
       uint64_t begin = 0;
       for (size_t i = 0; i < encoded.ids.size(); ++i) {
         const uint64_t end = encoded.ends[i];
@@ -144,8 +149,9 @@ Scratch& ThreadScratch() {
   return scratch;
 }
 
-absl::StatusOr<std::vector<int64_t>> IdsOfText(const Tokenizer& tokenizer, std::string_view text) {
-  EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrusted(text));
+absl::StatusOr<std::vector<int64_t>> IdsOfText(const Tokenizer& tokenizer, std::string_view text,
+                                               TextPlace place) {
+  EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrusted(text, place));
   return std::vector<int64_t>(encoded.ids.begin(), encoded.ids.end());
 }
 
@@ -159,15 +165,16 @@ absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& fo
         absl::StrCat(folder, "/tokenizer.json: has no token '", token,
                      "'; name it in processor.added_tokens of the job to add it"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> spelt, IdsOfText(tokenizer, token));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> spelt, IdsOfText(tokenizer, token, TextPlace::kFirst));
   if (std::find(spelt.begin(), spelt.end(), *id) != spelt.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, "/tokenizer.json: token '", token,
                      "' is not marked special, so that a sample's text could spell it; name it in "
                      "processor.added_tokens of the job to make it special"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> before, IdsOfText(tokenizer, "a \n"));
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> after, IdsOfText(tokenizer, " \nb"));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> before, IdsOfText(tokenizer, "a \n", TextPlace::kFirst));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> after,
+                            IdsOfText(tokenizer, " \nb", TextPlace::kBehindAMark));
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> whole,
                             tokenizer.Encode(absl::StrCat("a \n", token, " \nb")));
   before.push_back(*id);
@@ -175,8 +182,7 @@ absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& fo
   if (before != whole) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder, "/tokenizer.json: token '", token,
-        "' changes how its neighbours are tokenised (lstrip, rstrip, single_word, a prefix for the "
-        "first word); this is not implemented"));
+        "' changes how its neighbours are tokenised (lstrip, rstrip, single_word); this is not implemented"));
   }
   return *id;
 }
@@ -204,10 +210,11 @@ absl::StatusOr<int64_t> TextEndId(const Tokenizer& tokenizer, const std::string&
 absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const std::string& folder, const ChatStyle& chat,
                                 const SequenceStyle& style) {
   Marks out;
-  std::vector<std::string_view> marks(chat.marks.begin(), chat.marks.end());
-  if (!chat.text_begin.empty()) marks.push_back(chat.text_begin);
-  for (std::string_view mark : marks) {
+  for (std::string_view mark : chat.marks) {
     EVENKEEL_ASSIGN_OR_RETURN(out.of_style[std::string(mark)], MarkId(tokenizer, folder, std::string(mark)));
+  }
+  if (!chat.text_begin.empty()) {
+    EVENKEEL_ASSIGN_OR_RETURN(out.text_begin, MarkId(tokenizer, folder, std::string(chat.text_begin)));
   }
   EVENKEEL_ASSIGN_OR_RETURN(out.text_end, TextEndId(tokenizer, folder));
   for (const MediumStyle& medium : style.media) {
@@ -368,6 +375,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     out.Clear();
     TextRun& text = ThreadScratch().text;
     text.Clear();
+    if (marks_.text_begin.has_value()) out.Add(*marks_.text_begin, false);
     for (const Stretch& stretch : rendering.stretches()) {
       if (stretch.kind == Stretch::Kind::kText) {
         text.Append(stretch.text, stretch.trained);

@@ -54,6 +54,10 @@ EvenkeelText TextOf(std::string_view text) {
   return EvenkeelText{reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
+uint32_t FlagsOfUntrusted(TextPlace place) {
+  return EVENKEEL_TOKENIZER_UNTRUSTED | (place == TextPlace::kFirst ? 0 : EVENKEEL_TOKENIZER_CONTINUES);
+}
+
 absl::Status LastError(int32_t code, absl::string_view what) {
   EvenkeelText text = evenkeel_tokenizer_last_error();
   absl::string_view message(reinterpret_cast<const char*>(text.bytes), text.num_bytes);
@@ -125,12 +129,12 @@ absl::StatusOr<std::vector<int64_t>> Tokenizer::Encode(std::string_view text, bo
   return std::vector<int64_t>(encoded.ids.begin(), encoded.ids.end());
 }
 
-absl::StatusOr<EncodedText> Tokenizer::EncodeUntrusted(std::string_view text) const {
-  return EncodeWith(text, EVENKEEL_TOKENIZER_UNTRUSTED);
+absl::StatusOr<EncodedText> Tokenizer::EncodeUntrusted(std::string_view text, TextPlace place) const {
+  return EncodeWith(text, FlagsOfUntrusted(place));
 }
 
-absl::StatusOr<EncodedText> Tokenizer::EncodeUntrustedWithEnds(std::string_view text) const {
-  return EncodeWith(text, EVENKEEL_TOKENIZER_UNTRUSTED | EVENKEEL_TOKENIZER_WITH_ENDS);
+absl::StatusOr<EncodedText> Tokenizer::EncodeUntrustedWithEnds(std::string_view text, TextPlace place) const {
+  return EncodeWith(text, FlagsOfUntrusted(place) | EVENKEEL_TOKENIZER_WITH_ENDS);
 }
 
 absl::StatusOr<EncodedText> Tokenizer::EncodeWith(std::string_view text, uint32_t flags) const {

@@ -26,6 +26,10 @@ struct EvenkeelTokenizer;  // tokenizer_c.h
 
 namespace evenkeel {
 
+// Where an untrusted text stands. Some tokenizers write a space before the first word of a sequence and
+// nowhere else (`Metaspace` with `prepend_scheme: first`).
+enum class TextPlace : uint8_t { kFirst, kBehindAMark };
+
 // A tokenised text: memory that the thread keeps, valid until its next call of an encode.
 struct EncodedText {
   std::span<const uint32_t> ids;
@@ -53,9 +57,11 @@ class Tokenizer {
   // For text that nobody vouches for: tokens that the tokenizer marks as special ("<|im_start|>") are not
   // recognised but tokenised as the letters they consist of; other added tokens ("<tool_call>") are
   // recognised. Errors as Encode.
-  absl::StatusOr<EncodedText> EncodeUntrusted(std::string_view text) const;
+  absl::StatusOr<EncodedText> EncodeUntrusted(std::string_view text,
+                                              TextPlace place = TextPlace::kFirst) const;
   // The same ids, with their ends. Slower.
-  absl::StatusOr<EncodedText> EncodeUntrustedWithEnds(std::string_view text) const;
+  absl::StatusOr<EncodedText> EncodeUntrustedWithEnds(std::string_view text,
+                                                      TextPlace place = TextPlace::kFirst) const;
 
   // The id of a whole token, added or not; nothing where there is none.
   std::optional<int64_t> TokenToId(std::string_view token) const;

@@ -35,6 +35,7 @@ enum {
   EVENKEEL_TOKENIZER_ADD_SPECIAL_TOKENS = 1,
   EVENKEEL_TOKENIZER_UNTRUSTED = 2,  // special tokens in the text are ordinary letters
   EVENKEEL_TOKENIZER_WITH_ENDS = 4,
+  EVENKEEL_TOKENIZER_CONTINUES = 8,  // of an untrusted text: it does not begin a sequence
 };
 
 int32_t evenkeel_tokenizer_load(EvenkeelText json, const EvenkeelText* added, size_t num_added,

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 
 #include "preprocess/text/rendering.h"
@@ -67,6 +68,42 @@ TEST(ChatStyles, VicunaEndsAnswersWithTheEndOfTheText) {
                                          "USER: And? ASSISTANT: No.</s>"));
   EXPECT_EQ(sequence->labels.back(), builder->pad_token());
   EXPECT_EQ(std::count(sequence->labels.begin(), sequence->labels.end(), builder->pad_token()), 2);
+}
+
+// Where a tokenizer writes a space before the first word of a sequence only, what stands behind marks and
+// media has none, as in the whole sequence tokenised at once.
+TEST(ChatStyles, GiveTheTokensOfTheWholeWhereOnlyTheFirstWordHasASpace) {
+  const nlohmann::json first = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", false}};
+  const std::string folder =
+      PatchedTokenizer("tokenizer-llama", {{"normalizer", nullptr}, {"pre_tokenizer", first}});
+  std::vector<SampleItem> items = {Image(2), Image(1)};
+  Conversation chat = Chat({Item(Medium::kImage, 0), Text("What is the boat?")}, {Text("On the water.")});
+  chat.turns.push_back({Role::kUser, {Text("the "), Item(Medium::kImage, 1), Text("other")}});
+  chat.turns.push_back({Role::kAssistant, {Text(" one")}});
+  const std::map<std::string, std::string> wholes = {
+      {"vicuna",
+       "USER: <image><image>What is the boat? ASSISTANT: On the water.</s>"
+       "USER: the <image>other ASSISTANT:  one</s>"},
+      {"llava",
+       "USER: <image><image>\nWhat is the boat? ASSISTANT: On the water. "
+       "USER: <image>\nthe  other ASSISTANT:  one "},
+      {"plain", "<image><image>What is the boat?On the water.the <image>other one</s>"}};
+  for (const auto& [style, whole] : wholes) {
+    ProcessorSpec spec = SpecOf(style);
+    spec.tokenizer = folder;
+    absl::StatusOr<std::unique_ptr<SequenceBuilder>> builder =
+        SequenceBuilder::Load(spec, Limits(), StyleOf("llava"));
+    ASSERT_TRUE(builder.ok()) << builder.status();
+    absl::StatusOr<Sequence> sequence = BuildWith(**builder, chat, items, OnGrids(items, {}));
+    ASSERT_TRUE(sequence.ok()) << sequence.status();
+    const bool begins = style != "plain";
+    EXPECT_EQ(sequence->input_ids, *(*builder)->tokenizer().Encode(whole, /*add_special_tokens=*/begins))
+        << style;
+    // A text alone is the first.
+    sequence = BuildWith(**builder, Plain({Text("boat")}), {}, {});
+    EXPECT_EQ(sequence->input_ids, *(*builder)->tokenizer().Encode("boat</s>", begins)) << style;
+  }
 }
 
 TEST(ChatStyles, PlainSamplesBeginAsTheStyleBegins) {

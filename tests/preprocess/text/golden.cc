@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_format.h"
@@ -27,6 +28,19 @@ nlohmann::json GoldenCases(const std::string& name) {
   nlohmann::json out = ReadGolden(name)["cases"];
   EXPECT_TRUE(out.is_array() && !out.empty()) << name;
   return out;
+}
+
+std::string PatchedTokenizer(const std::string& from, const nlohmann::json& patch) {
+  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+  const std::string folder = testing::TempDir() + test->test_suite_name() + "_" + test->name();
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ifstream file(GoldenFolder() + "/" + from + "/tokenizer.json");
+  nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(json.is_object()) << from;
+  json.merge_patch(patch);
+  std::ofstream(folder + "/tokenizer.json") << json;
+  return folder;
 }
 
 std::string FnvOf(const std::vector<int64_t>& ids) {

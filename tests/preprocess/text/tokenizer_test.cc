@@ -168,6 +168,43 @@ TEST(Tokenizer, NamesTheFileThatIsMissingOrNoTokenizer) {
   EXPECT_EQ(Tokenizer::Load(FixtureFolder(), {""}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// `prepend_scheme: first`, as transformers 5 saves Llama's tokenizers.
+TEST(Tokenizer, WritesTheFirstWordsSpaceWhereATextIsTheFirstOnly) {
+  const nlohmann::json first = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", false}};
+  for (const nlohmann::json& pre_tokenizer :
+       {first, nlohmann::json{{"type", "Sequence"}, {"pretokenizers", {first}}}}) {
+    absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(
+        PatchedTokenizer("tokenizer-llama", {{"normalizer", nullptr}, {"pre_tokenizer", pre_tokenizer}}), {});
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const auto untrusted = [&](TextPlace place) {
+      const absl::StatusOr<EncodedText> plain = (*tokenizer)->EncodeUntrusted("the boat", place);
+      EXPECT_TRUE(plain.ok());
+      Ids ids(plain->ids.begin(), plain->ids.end());
+      const absl::StatusOr<EncodedText> with_ends = (*tokenizer)->EncodeUntrustedWithEnds("the boat", place);
+      EXPECT_EQ(Ids(with_ends->ids.begin(), with_ends->ids.end()), ids);
+      return ids;
+    };
+    const Ids whole = EncodeOrDie(**tokenizer, "the boat</s>the boat");
+    Ids pieces = untrusted(TextPlace::kFirst);
+    EXPECT_NE(pieces, untrusted(TextPlace::kBehindAMark));
+    pieces.push_back(*(*tokenizer)->TokenToId("</s>"));
+    for (int64_t id : untrusted(TextPlace::kBehindAMark)) pieces.push_back(id);
+    EXPECT_EQ(pieces, whole);
+  }
+}
+
+TEST(Tokenizer, RefusesModelsThatDrawTheirIds) {
+  const auto load = [](double dropout) {
+    return Tokenizer::Load(PatchedTokenizer("tokenizer", {{"model", {{"dropout", dropout}}}}), {}).status();
+  };
+  EXPECT_TRUE(load(0).ok());
+  const absl::Status status = load(0.25);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("tokenizer.json"), HasSubstr("model.dropout is 0.25")));
+}
+
 TEST(Tokenizer, GivesTheSameIdsFromManyThreads) {
   std::unique_ptr<Tokenizer> tokenizer = Fixture();
   std::vector<std::string> texts;

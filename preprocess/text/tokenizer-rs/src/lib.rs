@@ -10,7 +10,9 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::slice;
 
-use tokenizers::{AddedToken, Tokenizer};
+use tokenizers::pre_tokenizers::metaspace::PrependScheme;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{AddedToken, ModelWrapper, Tokenizer};
 
 /// Codes of tokenizer_c.h.
 const OK: i32 = 0;
@@ -20,12 +22,15 @@ const PANICKED: i32 = 2;
 const ADD_SPECIAL_TOKENS: u32 = 1;
 const UNTRUSTED: u32 = 2;
 const WITH_ENDS: u32 = 4;
+const CONTINUES: u32 = 8;
 
 pub struct EvenkeelTokenizer {
     /// Recognises every added token.
     trusting: Tokenizer,
     /// The same, but takes special tokens for the letters they consist of.
     untrusting: Tokenizer,
+    /// The same for a text that does not begin a sequence, where that makes a difference.
+    continuing: Option<Tokenizer>,
 }
 
 #[repr(C)]
@@ -101,9 +106,31 @@ unsafe fn str_of<'a>(text: EvenkeelText) -> Result<&'a str, String> {
     std::str::from_utf8(bytes_of(text)).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))
 }
 
+/// Takes away what stands before the first word of a sequence only; whether there was any.
+fn without_first_prefix(wrapper: &mut PreTokenizerWrapper) -> bool {
+    match wrapper {
+        PreTokenizerWrapper::Metaspace(metaspace) => {
+            let first = matches!(metaspace.get_prepend_scheme(), PrependScheme::First);
+            if first {
+                metaspace.set_prepend_scheme(PrependScheme::Never);
+            }
+            first
+        }
+        PreTokenizerWrapper::Sequence(steps) => {
+            steps.as_mut().iter_mut().fold(false, |found, step| without_first_prefix(step) || found)
+        }
+        _ => false,
+    }
+}
+
 unsafe fn load(json: EvenkeelText, added: *const EvenkeelText, num_added: usize) -> Result<Box<EvenkeelTokenizer>, String> {
     tokenizers::utils::parallelism::set_parallelism(false);
     let mut trusting = Tokenizer::from_bytes(bytes_of(json)).map_err(|error| error.to_string())?;
+    if let ModelWrapper::BPE(model) = trusting.get_model() {
+        if let Some(dropout) = model.dropout.filter(|dropout| *dropout > 0.0) {
+            return Err(format!("model.dropout is {dropout}: ids would be drawn anew at every call; set it to null"));
+        }
+    }
     // A checkpoint's file may ask for truncation or padding; both would change ids behind our back.
     trusting.with_truncation(None).map_err(|error| error.to_string())?;
     trusting.with_padding(None);
@@ -114,7 +141,13 @@ unsafe fn load(json: EvenkeelText, added: *const EvenkeelText, num_added: usize)
     trusting.add_special_tokens(tokens).map_err(|error| error.to_string())?;
     let mut untrusting = trusting.clone();
     untrusting.set_encode_special_tokens(true);
-    Ok(Box::new(EvenkeelTokenizer { trusting, untrusting }))
+    let mut pre_tokenizer = untrusting.get_pre_tokenizer().cloned();
+    let continuing = pre_tokenizer.as_mut().is_some_and(without_first_prefix).then(|| {
+        let mut continuing = untrusting.clone();
+        continuing.with_pre_tokenizer(pre_tokenizer);
+        continuing
+    });
+    Ok(Box::new(EvenkeelTokenizer { trusting, untrusting, continuing }))
 }
 
 /// # Safety
@@ -147,7 +180,11 @@ pub unsafe extern "C" fn evenkeel_tokenizer_free(tokenizer: *mut EvenkeelTokeniz
 
 unsafe fn encode(tokenizer: &EvenkeelTokenizer, text: EvenkeelText, flags: u32) -> Result<EvenkeelIds, String> {
     let text = str_of(text)?;
-    let chosen = if flags & UNTRUSTED != 0 { &tokenizer.untrusting } else { &tokenizer.trusting };
+    let chosen = match &tokenizer.continuing {
+        _ if flags & UNTRUSTED == 0 => &tokenizer.trusting,
+        Some(continuing) if flags & CONTINUES != 0 => continuing,
+        _ => &tokenizer.untrusting,
+    };
     let add_special_tokens = flags & ADD_SPECIAL_TOKENS != 0;
     let with_ends = flags & WITH_ENDS != 0;
     // Offsets cost time; without them the ids are the same.
