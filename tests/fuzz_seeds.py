@@ -15,10 +15,11 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE / "golden" / "data"
 # In the order of the targets' own tables: the first byte of an input chooses.
-AUDIO = ["wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka"]
+AUDIO = ["wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka", "avi"]
 VIDEO = ["mp4", "avi", "webm"]
-PICTURES = ["jpg", "png", "webp"]
-SAME_CONTAINER = {"opus": "ogg", "oga": "ogg", "mkv": "webm", "mov": "mp4"}
+PICTURES = ["jpg", "png", "webp", "jpeg"]
+SAME_CONTAINER = {"mkv": "webm", "mov": "mp4"}
+SOUND_CONTAINER = {"opus": "ogg", "oga": "ogg", "webm": "mka", "mkv": "mka", "mp4": "m4a", "mov": "m4a"}
 LARGEST = 100_000
 
 
@@ -28,10 +29,10 @@ def media(folder, suffixes):
             yield path.name, path.read_bytes()
 
 
-def chosen_media(folder, table):
-    for name, data in media(folder, set(table) | set(SAME_CONTAINER)):
+def chosen_media(folder, table, same_container):
+    for name, data in media(folder, set(table) | set(same_container)):
         suffix = name.rsplit(".", 1)[1]
-        suffix = SAME_CONTAINER.get(suffix, suffix)
+        suffix = same_container.get(suffix, suffix)
         if suffix in table:
             yield name, bytes([table.index(suffix)]) + data
 
@@ -295,14 +296,14 @@ def calls():
 
 
 SEEDS = {
-    "fuzz_jpeg": lambda: media("images", {"jpg"}),
+    "fuzz_jpeg": lambda: media("images", {"jpg", "jpeg"}),
     "fuzz_png": lambda: media("images", {"png"}),
     "fuzz_webp": lambda: media("images", {"webp"}),
     "fuzz_picture": pictures,
     "fuzz_processor_config": processors,
     "fuzz_tokenizer": tokenizers,
-    "fuzz_audio": lambda: chosen_media("audio", AUDIO),
-    "fuzz_video": lambda: chosen_media("video", VIDEO),
+    "fuzz_audio": lambda: chosen_media("audio", AUDIO, SOUND_CONTAINER),
+    "fuzz_video": lambda: chosen_media("video", VIDEO, SAME_CONTAINER),
     "fuzz_tar": shards,
     "fuzz_job": jobs,
     "fuzz_sample_json": chats,

@@ -91,7 +91,7 @@ absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sam
                                          {Phase::kAudio, sample.audio_size()}};
   for (const auto& [phase, count] : items) {
     const bool has = std::any_of(input.phases.begin(), input.phases.end(),
-                                 [&](const auto& given) { return given.spec.phase == phase; });
+                                 [sought = phase](const auto& given) { return given.spec.phase == sought; });
     if (count == 0 || has) continue;
     const std::string name(PhaseName(phase));
     return BadField(absl::StrCat(field, ".", name), absl::StrCat("the problem has no phase ", name,
