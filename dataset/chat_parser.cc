@@ -1,4 +1,5 @@
-// The JSON forms of a sample: Hugging Face chat `messages` and LLaVA `conversations`.
+// The JSON forms of a sample: Hugging Face chat `messages`, LLaVA `conversations`, and a list of either's
+// turns.
 #include <array>
 #include <initializer_list>
 #include <optional>
@@ -68,22 +69,24 @@ class TextParser::ChatParser {
   }
 
   absl::Status Parse(const JsonValue& root) {
-    const JsonValue* messages = root.Find("messages");
-    const JsonValue* conversations = root.Find("conversations");
-    if (messages == nullptr && conversations == nullptr) {
-      return absl::NotFoundError("JSON with neither 'messages' nor 'conversations'");
+    Place place;
+    const JsonValue* turns = FindTurns(root, place);
+    if (turns == nullptr) {
+      return absl::NotFoundError("JSON with neither 'messages' nor 'conversations', and no list of turns");
     }
     EVENKEEL_RETURN_IF_ERROR(RefuseWritten(root, {"tools"}, "the chat"));
     for (size_t i = 0; i < kMedia.size(); ++i)
       EVENKEEL_RETURN_IF_ERROR(ReadField(root, kMedia[i], fields_[i]));
-    const JsonValue& turns = messages != nullptr ? *messages : *conversations;
-    Place place{.list = messages != nullptr ? "messages" : "conversations"};
-    if (!turns.is_array() || turns.values().empty())
+    if (!turns->is_array() || turns->values().empty())
       return Wrong(std::string(place.list), "not a list of turns");
-    for (const JsonValue& turn : turns.values()) {
-      EVENKEEL_RETURN_IF_ERROR(messages != nullptr ? ReadMessage(turn, place) : ReadLlavaTurn(turn, place));
+    EVENKEEL_RETURN_IF_ERROR(ReadSystem(root));
+    for (const JsonValue& turn : turns->values()) {
+      EVENKEEL_RETURN_IF_ERROR(IsLlavaTurn(turn, place.list) ? ReadLlavaTurn(turn, place)
+                                                             : ReadMessage(turn, place));
       ++place.turn;
     }
+    if (has_system_ && into_.parsed_.conversation.turns[1].role == Role::kSystem)
+      return Wrong("the chat", "'system' beside a first turn of the system");
     for (size_t i = 0; i < kMedia.size(); ++i) {
       const size_t named = fields_[i].names->size();
       if (fields_[i].used < named && !(fields_[i].used == 0 && named_[i])) {
@@ -101,6 +104,38 @@ class TextParser::ChatParser {
     std::vector<std::string_view>* names = nullptr;
     size_t used = 0;
   };
+
+  // By its own keys; `list` decides where it has neither.
+  static bool IsLlavaTurn(const JsonValue& turn, std::string_view list) {
+    if (turn.Find("role") != nullptr) return false;
+    return turn.Find("from") != nullptr || list == "conversations";
+  }
+
+  // The list that has a chat's turns, and its name: "messages", "conversations", or all there is, as
+  // Energon's datasets write either. Null where there is none.
+  static const JsonValue* FindTurns(const JsonValue& root, Place& place) {
+    for (std::string_view list : {"messages", "conversations"}) {
+      const JsonValue* turns = root.Find(list);
+      if (turns == nullptr || turns->is_null()) continue;
+      place.list = list;
+      return turns;
+    }
+    if (!root.is_array() || root.values().empty()) return nullptr;
+    const JsonValue& first = *root.values().begin();
+    place.list = "turns";
+    return first.Find("from") != nullptr || first.Find("role") != nullptr ? &root : nullptr;
+  }
+
+  // A system prompt beside the turns.
+  absl::Status ReadSystem(const JsonValue& root) {
+    const JsonValue* system = root.Find("system");
+    if (system == nullptr || system->is_null()) return absl::OkStatus();
+    if (!system->is_string()) return Wrong("system", "not a text");
+    if (system->text.empty()) return absl::OkStatus();
+    has_system_ = true;
+    AddText(system->text, into_.AddTurn(Role::kSystem));
+    return absl::OkStatus();
+  }
 
   // A name, a list of names, or objects that hold one.
   static absl::Status ReadField(const JsonValue& root, const MediaWords& words, Field& field) {
@@ -260,6 +295,7 @@ class TextParser::ChatParser {
   TextParser& into_;
   std::array<Field, kMedia.size()> fields_;
   std::array<bool, kMedia.size()> named_{};  // parts with names of their own: the field only repeats them
+  bool has_system_ = false;                  // beside the turns; it is the first one
 };
 
 absl::StatusOr<const ParsedText*> TextParser::ParseChat(std::string_view json, const Limits& limits) {

@@ -59,8 +59,8 @@ struct ParsedText {
 // kept for the next text.
 class TextParser {
  public:
-  // A chat of `json` text: messages or conversations.
-  // NotFound: JSON without either (a sample's metadata, say). InvalidArgument: what is wrong and where.
+  // A chat of `json` text: messages, conversations, or a list of their turns.
+  // NotFound: JSON without any (a sample's metadata, say). InvalidArgument: what is wrong and where.
   // ResourceExhausted: more than limits.max_items items or max_text_bytes.
   absl::StatusOr<const ParsedText*> ParseChat(std::string_view json, const Limits& limits);
   // A plain sample: its media, then its text.

@@ -194,6 +194,48 @@ TEST(ParseChat, ReadsLlavaConversations) {
       "user[<image 0>] | jpg");
 }
 
+// As Energon's datasets of LLaVA have it, and those of chats.
+TEST(ParseChat, ReadsAListOfTurns) {
+  EXPECT_EQ(Parse(R"([{"from":"human","value":"<image>\nwhat?"},{"from":"gpt","value":"a cat"}])", {"jpg"}),
+            "user[<image 0>\nwhat?] assistant[a cat] | jpg");
+  EXPECT_EQ(Parse(R"([{"role":"system","content":"s"},{"role":"user","content":[{"type":"image"},
+                     {"type":"text","text":"<image>?"}]},{"role":"assistant","content":"a"}])",
+                  {"jpg"}),
+            "system[s] user[<image 0><image>?] assistant[a] | jpg");
+  EXPECT_EQ(Parse(R"([{"from":"human","value":"x"},{"from":"boss","value":"y"}])", {}),
+            "turns[1]: unknown role 'boss'");
+  Limits limits;
+  TextParser parser;
+  for (const char* other : {"[]", "[1]", R"([[]])", R"([{"bbox":[1,2]}])", R"(["from"])"}) {
+    EXPECT_TRUE(absl::IsNotFound(parser.ParseChat(other, limits).status())) << other;
+  }
+}
+
+TEST(ParseChat, ReadsTurnsByTheirOwnKeysWhateverTheirListIsCalled) {
+  EXPECT_EQ(Parse(R"({"image":"0.jpg","conversations":[{"role":"user","content":"<image>what?"},
+                     {"role":"assistant","content":"a cat"}]})",
+                  {"0.jpg"}),
+            "user[<image 0>what?] assistant[a cat] | 0.jpg");
+  EXPECT_EQ(
+      Parse(R"({"messages":[{"from":"human","value":"x <image>"},{"from":"gpt","value":"y"}]})", {"jpg"}),
+      "user[x <image 0>] assistant[y] | jpg");
+  EXPECT_EQ(Parse(R"({"conversations":[{"value":"x"}]})", {}), "conversations[0]: no 'from'");
+  EXPECT_EQ(Parse(R"({"messages":[{"content":"x"}]})", {}), "messages[0]: no 'role'");
+  EXPECT_EQ(Parse(R"({"messages":null,"conversations":[{"from":"human","value":"x"}]})", {}), "user[x] |");
+}
+
+TEST(ParseChat, ReadsASystemPromptBesideTheTurns) {
+  EXPECT_EQ(Parse(R"({"conversations":[{"from":"human","value":"x"}],"system":"be <image> nice"})", {}),
+            "system[be <image> nice] user[x] |");
+  for (const char* none : {"null", "\"\""}) {
+    EXPECT_EQ(Parse(R"({"messages":[{"role":"user","content":"x"}],"system":)" + std::string(none) + "}", {}),
+              "user[x] |");
+  }
+  EXPECT_EQ(Parse(R"({"system":1,"messages":[{"role":"user","content":"x"}]})", {}), "system: not a text");
+  EXPECT_EQ(Parse(R"({"system":"a","messages":[{"role":"system","content":"b"}]})", {}),
+            "the chat: 'system' beside a first turn of the system");
+}
+
 TEST(ParseChat, SaysWhatIsWrong) {
   auto llava = [](const std::string& fields, const std::string& value) {
     return "{" + fields + "\"conversations\":[{\"from\":\"human\",\"value\":\"" + value + "\"}]}";
