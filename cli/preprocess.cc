@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -196,7 +197,11 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   command->add_option("--video-max-pixels", options->pictures.video_max_pixels, "Of a frame")
       ->capture_default_str();
-  command->add_flag("--video-rotation", options->pictures.apply_video_rotation, "Apply rotation metadata");
+  command
+      ->add_option("--video-rotation", options->pictures.apply_video_rotation,
+                   "What rotation metadata does: apply (turn frames) | ignore")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"apply", true}, {"ignore", false}}))
+      ->default_str("apply");
   command->add_option("--wire", options->wire, "Form of the pixels: f32 | bf16 | u8")
       ->check(CLI::IsMember({"f32", "bf16", "u8"}))
       ->capture_default_str();

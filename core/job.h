@@ -73,7 +73,7 @@ struct ProcessorSpec {
   uint64_t video_min_pixels = 128 * 28 * 28;
   uint64_t video_max_pixels = 768 * 28 * 28;
   std::string frame_rule;  // empty: the family's usual one
-  bool apply_video_rotation = false;
+  bool apply_video_rotation = true;
   Wire wire = Wire::kU8;
 };
 

@@ -48,7 +48,7 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   if (processor.truncate != "none") text->Add("processor.truncate", std::string_view(processor.truncate));
   if (!processor.frame_rule.empty())
     text->Add("processor.frame_rule", std::string_view(processor.frame_rule));
-  if (processor.apply_video_rotation) text->Add("processor.video_rotation", std::string_view("apply"));
+  if (!processor.apply_video_rotation) text->Add("processor.video_rotation", std::string_view("ignore"));
   AddGiven(text, "processor.alpha", processor.alpha);
   AddGiven(text, "processor.exif_orientation", processor.exif_orientation);
   AddGiven(text, "processor.sixteen_bit", processor.sixteen_bit);

@@ -1,6 +1,7 @@
 #include "preprocess/video.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -51,10 +52,11 @@ uint32_t RotationOf(AVStream& stream) {
   if (matrix == nullptr || size < 9 * sizeof(int32_t)) return 0;
   int32_t values[9];
   std::memcpy(values, matrix, sizeof(values));
-  // The first row of a pure rotation tells its quarter without an arc tangent.
-  if (values[0] == 0 && values[1] > 0) return 90;
-  if (values[0] == 0 && values[1] < 0) return 270;
-  return values[0] < 0 && values[1] == 0 ? 180 : 0;
+  // The first row is where the horizontal goes; its larger part tells the nearest quarter. torchcodec and
+  // decord look at no more of it: what mirrors is not mirrored.
+  const int64_t along = values[0], across = values[1];
+  if (std::abs(across) > std::abs(along)) return across > 0 ? 90 : 270;
+  return along < 0 ? 180 : 0;
 }
 
 // Frames over the span of their times; 0/1 where that is not known.

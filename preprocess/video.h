@@ -3,7 +3,7 @@
 // Codecs are a tested list whose decoders give the same bytes on every CPU; others are Unimplemented. Packets
 // that no chosen frame needs are not decoded (preprocess/video_index.h); the frames are those of a decode of
 // everything. Width and height of facts are those of the stored frames; rotation metadata is reported there,
-// and applied where the caller asks for it.
+// in quarters, and applied where the caller asks for it.
 //
 // Thread safety: free functions without state; one decoder thread each.
 #pragma once

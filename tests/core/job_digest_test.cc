@@ -165,7 +165,7 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_min_pixels: 6"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_max_pixels: 1m"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, frame_rule: uniform"},
-      {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_rotation: apply"},
+      {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_rotation: ignore"},
       {"photos/a.tar/17", "photos/a.tar/18"},
       {"", "order: {shuffle: blocked}"},
       {"", "order: {shuffle: none}"},

@@ -260,7 +260,7 @@ TEST(JobErrors, Processor) {
       {"{folder: ./qwen2-vl}", "{folder: f, frame_rule: random}",
        "job.yaml:6: processor.frame_rule: 'random' is not one of qwen_vl_utils, transformers, uniform"},
       {"{folder: ./qwen2-vl}", "{folder: f, video_rotation: maybe}",
-       "job.yaml:6: processor.video_rotation: 'maybe' is not one of ignore, apply"},
+       "job.yaml:6: processor.video_rotation: 'maybe' is not one of apply, ignore"},
       {"{folder: ./qwen2-vl}", "{folder: f, video_max_pixels: 1}",
        "job.yaml:6: processor.video_min_pixels: 100352 is above video_max_pixels, 1"},
   });

@@ -56,7 +56,7 @@ TEST(Allocations, ClipsMakeNoneOnceAThreadHasItsScratch) {
 TEST(Allocations, VideosMakeNoneOnceAThreadHasItsScratch) {
   ProcessorSpec uniform = GoldenSpec();
   uniform.frame_rule = "uniform";
-  uniform.apply_video_rotation = true;
+  uniform.apply_video_rotation = false;
   for (const ProcessorSpec& spec : {GoldenSpec(), uniform}) {
     const auto processor = *Processor::LoadMedia(spec, Limits{});
     for (const std::string name : {"h264.mp4", "h264-open.mp4", "h264-variable.mkv", "h264-rotated.mp4",

@@ -148,7 +148,6 @@ TEST_F(QwenVideoFile, DeliversTheRowsOfTheLengthsByEveryRule) {
       for (const char* video : {"vp9.webm", "h264-variable.mkv", "h264-rotated.mp4", "mpeg4.avi"}) {
         ProcessorSpec spec =
             Checkpoint(name, R"({"size": {"shortest_edge": 784, "longest_edge": 12544}})", rule);
-        spec.apply_video_rotation = true;
         spec.max_frames = 7;
         Item item = Make(spec, Medium::kVideo, std::string("video/") + video);
         ASSERT_TRUE(item.status.ok()) << name << " " << rule << " " << video << " " << item.status;

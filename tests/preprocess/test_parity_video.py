@@ -115,10 +115,11 @@ def test_videos_of_the_omni_models_equal_their_processors(tmp_path, odd_videos, 
     assert ours["video_second_per_grid"].tolist() == [1.0]
 
 
-def test_turned_videos_are_those_that_ffmpeg_turns(tmp_path, odd_videos):
+@pytest.mark.parametrize("words,turned", [((), True), (("--video-rotation", "ignore"), False)])
+def test_turned_videos_are_those_that_ffmpeg_turns_unless_the_job_ignores_it(tmp_path, odd_videos, words, turned):
     processor = Qwen3VLVideoProcessor.from_pretrained(PROCESSORS / "qwen3-vl")
-    ours = preprocess(tmp_path, PROCESSORS / "qwen3-vl", odd_videos["turned"], *ATEN, "--video-rotation")
-    same(ours, expected(processor, odd_videos["turned"], tmp_path, turned=True, fps=2))
+    ours = preprocess(tmp_path, PROCESSORS / "qwen3-vl", odd_videos["turned"], *ATEN, *words)
+    same(ours, expected(processor, odd_videos["turned"], tmp_path, turned=turned, fps=2))
 
 
 def test_one_frame_is_refused_as_the_processors_refuse_it(tmp_path, odd_videos):

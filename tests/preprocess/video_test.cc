@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <numeric>
+#include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "tests/preprocess/cpu_flags.h"
@@ -224,6 +227,44 @@ TEST(Video, RotationIsAppliedWhereItIsAskedFor) {
         ASSERT_EQ(turned[(to_y * to_width + to_x) * 3], stored[(y * width + x) * 3]) << rotation;
       }
     }
+  }
+}
+
+// A copy of an MP4 whose only track has this display matrix: a, b, c, d of ISO 14496-12, 8.3.2.
+Bytes WithMatrix(Bytes bytes, std::array<int32_t, 4> matrix) {
+  constexpr std::string_view kTrackHeader = "tkhd";
+  constexpr size_t kMatrixAfterName = 4 + 4 + 20 + 16;  // its name, version and flags, times, what is shown
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const size_t at = text.find(kTrackHeader) + kMatrixAfterName;
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    const auto value = static_cast<uint32_t>(matrix[i]);
+    const size_t to = at + (i / 2 * 3 + i % 2) * sizeof(value);
+    for (size_t byte = 0; byte < sizeof(value); ++byte) {
+      bytes[to + byte] = static_cast<std::byte>(value >> (24 - 8 * byte) & 255);
+    }
+  }
+  return bytes;
+}
+
+TEST(Video, RotationIsTheNearestQuarterOfTheDisplayMatrix) {
+  const Bytes bytes = Golden("video/h264.mp4");
+  constexpr int32_t kOne = 1 << 16;
+  const std::pair<std::array<int32_t, 4>, uint32_t> kMatrices[] = {
+      {{kOne, 0, 0, kOne}, 0},
+      {{0, kOne, -kOne, 0}, 90},
+      {{-kOne, 0, 0, -kOne}, 180},
+      {{0, -kOne, kOne, 0}, 270},
+      {{3, kOne, -kOne, 3}, 90},
+      {{-kOne, 400, -400, -kOne}, 180},
+      {{56756, 32768, -32768, 56756}, 0},  // 30 degrees
+      {{32768, 56756, -56756, 32768}, 90},
+      {{-kOne, 0, 0, kOne}, 180},  // mirrored, of which torchcodec makes half a turn
+      {{kOne, 0, 0, -kOne}, 0},
+      {{2 * kOne, 0, 0, kOne}, 0},
+  };
+  for (const auto& [matrix, quarter] : kMatrices) {
+    EXPECT_EQ(ProbeVideo("mp4", WithMatrix(bytes, matrix), Limits{})->rotation, quarter)
+        << matrix[0] << " " << matrix[1];
   }
 }
 
