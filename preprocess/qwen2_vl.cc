@@ -113,7 +113,8 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   const ProcessorSpec& spec = source.spec;
   EVENKEEL_ASSIGN_OR_RETURN(
       FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
-  EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> config, FindQwenVideo(source.folder, vision));
+  EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> config,
+                            FindQwenVideo(source.folder, kQwen2VlVideo, vision));
   if (!config) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(*config, vision, spec, kQwen2VlVideo));
   QwenVideo& video = vision.video.emplace();

@@ -102,7 +102,8 @@ absl::StatusOr<ImageSize> SmartResize3d(uint32_t num_frames, ImageSize native, c
 MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> video, FindQwenVideo(source.folder, vision));
+  EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> video,
+                            FindQwenVideo(source.folder, kQwen3VlVideo, vision));
   if (video) {
     EVENKEEL_ASSIGN_OR_RETURN(vision.video, ReadVideo(*std::move(video), vision, source.spec));
   }

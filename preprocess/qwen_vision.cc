@@ -294,9 +294,21 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   return out;
 }
 
-absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder, QwenVision& vision) {
+absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder,
+                                                        const QwenVideoClass& usual, QwenVision& vision) {
   absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(folder);
-  if (config.ok()) return std::optional<ConfigFile>(*std::move(config));
+  if (config.ok()) {
+    std::string name = config->Text("video_processor_type", "");
+    // Of a file that names none, transformers' class of images tells the one of videos, where one is called
+    // so; else (of ...Fast, say) the model does.
+    if (name.empty() && config->Text("image_processor_type", "") == "Qwen2VLImageProcessor")
+      name = kQwen2VlVideo.name;
+    if (name.empty() || name == usual.name) return std::optional<ConfigFile>(*std::move(config));
+    vision.no_video = absl::StrCat(folder, ": transformers takes ", name, " for its videos, where ",
+                                   std::string(usual.name),
+                                   " is implemented; add the model's video_preprocessor_config.json");
+    return std::optional<ConfigFile>();
+  }
   if (!absl::IsNotFound(config.status())) return config.status();
   vision.no_video = std::string(config.status().message());
   return std::optional<ConfigFile>();

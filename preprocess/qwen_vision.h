@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "preprocess/family.h"
@@ -55,20 +56,25 @@ struct QwenVision {
 // The image processor's keys. The class's own defaults where they are missing.
 absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec);
 
-// What transformers' class of a video processor takes where its file says nothing, and whether min_pixels and
-// max_pixels stand above size there, or mean nothing.
+// A class of video processors of transformers: what it takes where its file says nothing, and whether
+// min_pixels and max_pixels stand above size there, or mean nothing.
 struct QwenVideoClass {
+  std::string_view name;
   uint32_t patch = 0;
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
   bool pixel_keys = false;
 };
-inline constexpr QwenVideoClass kQwen2VlVideo = {14, kClipMean, kClipStd, /*pixel_keys=*/true};
-inline constexpr QwenVideoClass kQwen3VlVideo = {16, kHalves, kHalves, /*pixel_keys=*/false};
+inline constexpr QwenVideoClass kQwen2VlVideo = {"Qwen2VLVideoProcessor", 14, kClipMean, kClipStd,
+                                                 /*pixel_keys=*/true};
+inline constexpr QwenVideoClass kQwen3VlVideo = {"Qwen3VLVideoProcessor", 16, kHalves, kHalves,
+                                                 /*pixel_keys=*/false};
 
-// The configuration of the folder's video processor. Nothing, and why, where there is none: then transformers
-// loads the image processor alone, and videos are refused.
-absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder, QwenVision& vision);
+// The configuration of the folder's video processor, which is a `usual`. Nothing, and why, where there is
+// none (then transformers loads the image processor alone) or transformers takes another class: videos are
+// refused.
+absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder,
+                                                        const QwenVideoClass& usual, QwenVision& vision);
 
 // What a video processor's file says of frames; 0: nothing.
 struct QwenVideoFile {

@@ -142,6 +142,33 @@ TEST_F(ConfigFileTest, AFolderWithoutAVideoProcessorTakesPicturesAlone) {
   }
 }
 
+// Which class transformers takes was compared with 5.23 and 4.57: AutoVideoProcessor.from_pretrained of a
+// folder with this file and a config.json of the model.
+TEST_F(ConfigFileTest, VideosOfAFolderWhoseVideosTransformersReadsByAnotherClassAreRefused) {
+  const auto video = [&](const std::string& types) {
+    Write(R"({"patch_size": 16, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], )" + types +
+          R"(, "processor_class": "Qwen3VLProcessor"})");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    auto processor = Processor::LoadMedia(spec, Limits{});
+    EXPECT_TRUE(processor.ok()) << processor.status();
+    MediaFacts facts{.medium = Medium::kVideo, .width = 320, .height = 320, .num_frames = 50};
+    facts.fps_num = 25, facts.fps_den = 1;
+    return (*processor)->Measure(facts).status();
+  };
+  const absl::Status of_qwen2 = video(R"("image_processor_type": "Qwen2VLImageProcessor")");
+  EXPECT_TRUE(absl::IsUnimplemented(of_qwen2)) << of_qwen2;
+  EXPECT_THAT(std::string(of_qwen2.message()), HasSubstr("Qwen2VLVideoProcessor"));
+  EXPECT_THAT(std::string(of_qwen2.message()), HasSubstr("video_preprocessor_config.json"));
+  EXPECT_TRUE(absl::IsUnimplemented(video(
+      R"("image_processor_type": "Qwen2VLImageProcessorFast", "video_processor_type": "Qwen2VLVideoProcessor")")));
+  EXPECT_TRUE(video(R"("image_processor_type": "Qwen2VLImageProcessorFast")").ok());
+  EXPECT_TRUE(video(
+                  R"("image_processor_type": "Qwen2VLImageProcessor",
+                     "video_processor_type": "Qwen3VLVideoProcessor")")
+                  .ok());
+}
+
 // Pictures are converted all the same, but transparency is not blended.
 TEST_F(ConfigFileTest, ConversionThatIsLeftToTheCallerDropsTransparency) {
   auto pixels = [&](const std::string& keys, const std::string& alpha) {
