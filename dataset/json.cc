@@ -10,6 +10,8 @@
 namespace evenkeel::dataset {
 namespace {
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
@@ -27,6 +29,7 @@ class JsonDocument::Parser {
     if (size_t bad = ValidUtf8Prefix(text_); bad != text_.size()) {
       return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", bad));
     }
+    if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
     // No escape is shorter than what it stands for: views of what is unescaped stay valid.
     if (text_.find('\\') != std::string_view::npos) unescaped_.reserve(text_.size());
     EVENKEEL_RETURN_IF_ERROR(Value(0, std::string_view()));
@@ -91,6 +94,9 @@ class JsonDocument::Parser {
       case 'n':
         EVENKEEL_RETURN_IF_ERROR(Literal("null", text));
         return JsonValue::Kind::kNull;
+      case 'N':
+        EVENKEEL_RETURN_IF_ERROR(Literal("NaN", text));
+        return JsonValue::Kind::kNumber;
       default:
         EVENKEEL_RETURN_IF_ERROR(Number(text));
         return JsonValue::Kind::kNumber;
@@ -113,6 +119,11 @@ class JsonDocument::Parser {
   absl::Status Number(std::string_view& out) {
     size_t begin = at_;
     Take('-');
+    if (Peek() == 'I') {
+      EVENKEEL_RETURN_IF_ERROR(Literal("Infinity", out));
+      out = text_.substr(begin, at_ - begin);
+      return absl::OkStatus();
+    }
     if (!Take('0')) EVENKEEL_RETURN_IF_ERROR(Digits());
     if (Take('.')) EVENKEEL_RETURN_IF_ERROR(Digits());
     if (Take('e') || Take('E')) {

@@ -1,6 +1,7 @@
 // A strict JSON reader (RFC 8259) for text that nobody vouches for: UTF-8, bounded depth, bounded number of
-// values, no duplicate keys, nothing after the value. Numbers are kept as written; nothing here computes with
-// them.
+// values, no duplicate keys, nothing after the value. Two things are taken beyond it, as Python reads and
+// writes them: a byte-order mark before the value, and the numbers NaN, Infinity and -Infinity, which
+// metadata beside a chat is full of. Numbers are kept as written; nothing here computes with them.
 //
 //   JsonDocument document;  // keeps its memory from one text to the next
 //   absl::StatusOr<const JsonValue*> root = document.Parse(text, 64);

@@ -37,9 +37,10 @@ absl::Status ReadJson(std::string_view text, uint32_t max_depth = 64) {
   return JsonDocument().Parse(text, max_depth).status();
 }
 
-TEST(Json, AcceptsWhatTheStandardSaysAndNothingElse) {
-  for (const char* good : {"{}", " [1, -0.5e+3, 0, true, false, null] ", R"("\u00e9\ud83d\ude00\n\/")",
-                           R"({"a":{"b":[]}})", "1e9", "\"\\\\\""}) {
+TEST(Json, AcceptsWhatTheStandardAndPythonSayAndNothingElse) {
+  for (const char* good :
+       {"\xef\xbb\xbf[]", "[NaN, Infinity, -Infinity]", "{}", " [1, -0.5e+3, 0, true, false, null] ",
+        R"("\u00e9\ud83d\ude00\n\/")", R"({"a":{"b":[]}})", "1e9", "\"\\\\\""}) {
     EXPECT_TRUE(ReadJson(good).ok()) << good << ReadJson(good);
   }
   for (const char* bad : {"",
@@ -52,7 +53,13 @@ TEST(Json, AcceptsWhatTheStandardSaysAndNothingElse) {
                           ".5",
                           "+1",
                           "nul",
-                          "NaN",
+                          "nan",
+                          "-NaN",
+                          "+Infinity",
+                          "Inf",
+                          "-Inf",
+                          "[]\xef\xbb\xbf",
+                          "\xef\xbb\xbf",
                           "'a'",
                           "\"a",
                           "\"\n\"",
@@ -70,6 +77,7 @@ TEST(Json, AcceptsWhatTheStandardSaysAndNothingElse) {
     EXPECT_FALSE(ReadJson(bad).ok()) << bad;
   }
   JsonDocument document;
+  EXPECT_EQ((*document.Parse("-Infinity", 1))->text, "-Infinity");
   EXPECT_EQ((*document.Parse(R"("\u00e9\ud83d\ude00")", 1))->text, "\xC3\xA9\xF0\x9F\x98\x80");
 }
 
