@@ -414,10 +414,11 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
     return absl::InvalidArgumentError("audio without samples or with a rate that is not resampled");
   }
   // A second more than is asked for: the resampling filter looks ahead.
-  const uint64_t needed = (max_samples + kSpeechRate) * facts.sample_rate / kSpeechRate;
+  const uint64_t given = std::min(SpeechSamples(facts), max_samples);
+  const uint64_t needed = (given + kSpeechRate) * facts.sample_rate / kSpeechRate;
   const uint64_t wanted = std::min(facts.num_samples, needed);
   static thread_local ScratchBytes memory;
-  const std::span<float> out = memory.GetAs<float>(std::min(SpeechSamples(facts), max_samples));
+  const std::span<float> out = memory.GetAs<float>(given);
   EVENKEEL_ASSIGN_OR_RETURN(SpeechResampler resampler, SpeechResampler::Start(facts.sample_rate, out));
   MonoStream mono(wanted, resampler);
   EVENKEEL_ASSIGN_OR_RETURN(const uint64_t padding, DecodeMono(suffix, bytes, limits, facts, wanted, mono));

@@ -70,8 +70,11 @@ uint64_t AlacSamples(std::span<const uint8_t> packet, uint64_t usual) {
 PacketSamples::PacketSamples(const AVStream& stream) : stream_(stream), codec_(stream.codecpar->codec_id) {
   const AVCodecParameters& parameters = *stream.codecpar;
   const std::span<const uint8_t> extra(parameters.extradata, static_cast<size_t>(parameters.extradata_size));
+  // A tick is one sample, or two where bands are replicated. Longer ticks of whole samples (Matroska's
+  // milliseconds at 48 kHz) are what a packet's duration is rounded to.
   const AVRational unit = stream.time_base;
-  exact_durations_ = unit.den > 0 && int64_t{unit.num} * parameters.sample_rate % unit.den == 0;
+  const int64_t samples = int64_t{unit.num} * parameters.sample_rate;
+  exact_durations_ = unit.den > 0 && samples % unit.den == 0 && samples / unit.den <= 2;
   if (codec_ == AV_CODEC_ID_AAC) aac_samples_ = AacSamples(extra, parameters.sample_rate);
   if (codec_ == AV_CODEC_ID_ALAC && extra.size() >= 16) {
     alac_samples_ = uint64_t{extra[12]} << 24 | extra[13] << 16 | extra[14] << 8 | extra[15];

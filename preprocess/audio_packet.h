@@ -39,7 +39,7 @@ class PacketSamples {
 
   const AVStream& stream_;
   AVCodecID codec_;
-  bool exact_durations_ = false;  // of a whole number of samples
+  bool exact_durations_ = false;  // counted in samples
   uint64_t aac_samples_ = 0;      // of a packet; 0: not known
   uint64_t alac_samples_ = 0;     // likewise
   uint64_t dropped_first_ = 0;

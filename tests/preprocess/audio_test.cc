@@ -50,10 +50,11 @@ std::vector<float> Resampled(std::span<const float> in, uint32_t rate, uint64_t 
 
 const std::vector<std::string>& Files() {
   static const std::vector<std::string> files = {
-      "stereo.wav",  "stereo.flac", "stereo-alac.m4a", "stereo.mp3",  "stereo.m4a",   "stereo.ac3",
-      "stereo.opus", "mulaw.wav",   "float.wav",       "voice.wav",   "stereo.ogg",   "vorbis.mka",
-      "opus.webm",   "flac.mka",    "aac.mka",         "aac-cut.m4a", "variable.mp3", "pages.ogg",
-      "aac.avi",     "alac.mka",    "fragments.mp4"};
+      "stereo.wav",    "stereo.flac",    "stereo-alac.m4a", "stereo.mp3",       "stereo.m4a",
+      "stereo.ac3",    "stereo.opus",    "mulaw.wav",       "float.wav",        "voice.wav",
+      "stereo.ogg",    "vorbis.mka",     "opus.webm",       "flac.mka",         "aac.mka",
+      "aac-cut.m4a",   "variable.mp3",   "pages.ogg",       "aac.avi",          "alac.mka",
+      "fragments.mp4", "aac-48-khz.mka", "aac-48-khz.avi",  "vorbis-48-khz.mka"};
   return files;
 }
 
@@ -128,14 +129,17 @@ TEST(Audio, FactsAreThoseOfTheContainer) {
       {"mulaw.wav", {8000, 1, 2177}},
       {"float.wav", {22050, 2, 6000}},
       {"voice.wav", {16000, 1, 9000}},
-      {"stereo.opus", {48000, 2, 13062}},  // pre-skip, granule of the end
-      {"opus.webm", {48000, 2, 13062}},    // the same as delay and padding
-      {"stereo.ogg", {22050, 2, 6000}},    // granule of the end
-      {"pages.ogg", {22050, 2, 6000}},     // ... of the last of several pages
-      {"vorbis.mka", {22050, 2, 6144}},    // whole packets
-      {"flac.mka", {22050, 2, 6000}},      // durations there are in milliseconds
-      {"aac.mka", {22050, 2, 7168}},       // ... so seven frames of 1024
-      {"aac.avi", {22050, 2, 7168}},       // ... also the first, which AVI gives no duration
+      {"stereo.opus", {48000, 2, 13062}},     // pre-skip, granule of the end
+      {"opus.webm", {48000, 2, 13062}},       // the same as delay and padding
+      {"stereo.ogg", {22050, 2, 6000}},       // granule of the end
+      {"pages.ogg", {22050, 2, 6000}},        // ... of the last of several pages
+      {"vorbis.mka", {22050, 2, 6144}},       // whole packets
+      {"flac.mka", {22050, 2, 6000}},         // durations there are in milliseconds
+      {"aac.mka", {22050, 2, 7168}},          // ... so seven frames of 1024
+      {"aac.avi", {22050, 2, 7168}},          // ... also the first, which AVI gives no duration
+      {"aac-48-khz.mka", {48000, 2, 14336}},  // ... also where a millisecond is a whole number of samples
+      {"aac-48-khz.avi", {48000, 2, 14336}},
+      {"vorbis-48-khz.mka", {48000, 2, 13696}},
       {"fragments.mp4", {22050, 2, 7168}},
       {"alac.mka", {22050, 2, 6000}},      // the short last packet's own word
       {"stereo.mp3", {22050, 2, 6000}},    // LAME's delay and padding
@@ -396,6 +400,9 @@ TEST(Audio, DecodersHaveTheBitsOfThisStreamVersion) {
       {"aac.avi", "387e040edfc399cd89f7f970df262bb5"},
       {"fragments.mp4", "387e040edfc399cd89f7f970df262bb5"},
       {"aac-cut.m4a", "f0f5c737e1ee1a4214251f291140f0b6"},
+      {"aac-48-khz.mka", "c1fd760ef407f4c11c679caa25e4d472"},
+      {"aac-48-khz.avi", "c1fd760ef407f4c11c679caa25e4d472"},
+      {"vorbis-48-khz.mka", "289dec2d7eeb74839e39103dcb03eb11"},
       {"variable.mp3", "9600525805cd66b1494c878e6f05be9b"}};
   for (const std::string& name : Files()) {
     absl::StatusOr<Clip> audio = Decode(name, Golden("audio/" + name));
