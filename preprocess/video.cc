@@ -59,19 +59,19 @@ uint32_t RotationOf(AVStream& stream) {
   return along < 0 ? 180 : 0;
 }
 
-// Frames over the span of their times; 0/1 where that is not known.
+// Frames over their span; 0/1 where that is not known.
 AVRational MeasuredRate(const AVStream& stream, const VideoIndex& index) {
   const AVRational unit = stream.time_base;
   AVRational rate{0, 1};
   int64_t span = 0;
-  if (index.times.empty() || unit.num <= 0 || unit.den <= 0) return rate;
-  if (__builtin_mul_overflow(index.times.back() - index.times.front(), int64_t{unit.num}, &span)) return rate;
+  if (unit.num <= 0 || unit.den <= 0) return rate;
+  if (__builtin_mul_overflow(index.span, int64_t{unit.num}, &span)) return rate;
   if (span > 0) av_reduce(&rate.num, &rate.den, int64_t{index.num_frames} * unit.den, span, 1 << 30);
   return rate.num > 0 && rate.den > 0 ? rate : AVRational{0, 1};
 }
 
-// The container's average rate, unless the times of the frames say otherwise by more than a fiftieth: a
-// variable rate, or a wrong header.
+// The container's average rate, unless the span of the frames says otherwise by more than a fiftieth: a
+// variable rate, a wrong header, or AVI with empty places, as FFmpeg writes H.264 into it.
 AVRational RateOf(const AVStream& stream, const VideoIndex& index) {
   const AVRational said = stream.avg_frame_rate, measured = MeasuredRate(stream, index);
   if (said.num <= 0 || said.den <= 0) {

@@ -51,6 +51,8 @@ struct Gatherer {
   bool has_start = false;
   uint32_t top_layer = 0;
   int64_t end = -kSaneTime;
+  int64_t first_place = kSaneTime;  // the times of decoding
+  int64_t end_of_places = -kSaneTime;
 
   void Add(const AVPacket& packet) {
     const PictureKind kind = parser.Parse({packet.data, static_cast<size_t>(packet.size)});
@@ -66,6 +68,11 @@ struct Gatherer {
     if (sane && entry.shows) {
       begin = std::min(begin, packet.pts);
       end = std::max(end, packet.pts + std::clamp<int64_t>(packet.duration, 0, kSaneTime));
+    }
+    if (entry.shows && packet.dts > -kSaneTime && packet.dts < kSaneTime) {
+      first_place = std::min(first_place, packet.dts);
+      end_of_places =
+          std::max(end_of_places, packet.dts + std::clamp<int64_t>(packet.duration, 0, kSaneTime));
     }
     plain &= kind.known && sane;
     if (kind.starts && !has_start) {
@@ -109,10 +116,12 @@ struct Gatherer {
     index.divisible = index.ordered && plain && same_parameters && has_start;
     if (!timed) {
       index.num_untimed = 0;
+      if (!container_has_times) index.span = std::max<int64_t>(0, end_of_places - first_place);
       return;
     }
     for (uint32_t i : shown) index.times.push_back(time(i));
     index.times.push_back(std::max(end, index.times.back() + 1));
+    index.span = index.times.back() - index.times.front();
   }
 };
 
@@ -144,7 +153,9 @@ void DropFramesBefore(uint32_t first, VideoIndex& index) {
     if (packet.shows) packet.frame -= first;
   }
   index.num_frames -= first;
-  if (!index.times.empty()) index.times.erase(index.times.begin(), index.times.begin() + first);
+  if (index.times.empty()) return;
+  index.times.erase(index.times.begin(), index.times.begin() + first);
+  index.span = index.times.back() - index.times.front();
 }
 
 void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::vector<PacketUse>& uses) {

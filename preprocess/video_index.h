@@ -37,6 +37,9 @@ struct VideoIndex {
   // When each frame is shown and when the last one ends, in the stream's time base. Empty if not `ordered` or
   // not timed.
   std::vector<int64_t> times;
+  // From the first frame to the end of the last one, in the stream's time base: by `times`, else by the
+  // places that the container has for frames (AVI's may be empty). 0: not known.
+  int64_t span = 0;
   // Frames at the beginning whose packets, right behind the first, have no time: Matroska cannot tell times
   // before zero. Their order is not known.
   uint32_t num_untimed = 0;

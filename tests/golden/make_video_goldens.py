@@ -63,6 +63,8 @@ def main():
     ffmpeg("-ss", "0.9", "-i", OUT / "whole.mp4", "-c", "copy", "-bitexact", OUT / "hevc-cut-radl.mkv")
     (OUT / "whole.mp4").unlink()
     ffmpeg("-i", OUT / "h264.mp4", "-c", "copy", "-metadata:s:v", "rotate=90", "-bitexact", OUT / "h264-rotated.mp4")
+    # Of 24 places a second, every other one is empty.
+    ffmpeg("-i", OUT / "h264.mp4", "-c", "copy", "-bitexact", OUT / "h264-slots.avi")
     ffmpeg(*SOURCE, "-c:v", "ffv1", "-bitexact", OUT / "refused.mkv")
     ffmpeg("-f", "lavfi", "-i", "sine=duration=0.1", "-c:a", "aac", "-bitexact", OUT / "no-video.mp4")
 

@@ -268,6 +268,15 @@ TEST(Video, RotationIsTheNearestQuarterOfTheDisplayMatrix) {
   }
 }
 
+TEST(Video, EmptyPlacesOfAnAviAreTimeButNoFrames) {
+  const Bytes bytes = Golden("video/h264-slots.avi");
+  absl::StatusOr<MediaFacts> facts = ProbeVideo("avi", bytes, Limits{});
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->num_frames, 24u);
+  EXPECT_NEAR(static_cast<double>(facts->fps_num) / facts->fps_den, 12, 0.5);
+  EXPECT_NEAR(static_cast<double>(facts->duration_us), 2e6, 1e5);
+}
+
 TEST(Video, RefusesWhatHasNoPromiseAndWhatHasNoFrames) {
   EXPECT_TRUE(absl::IsUnimplemented(ProbeVideo("mkv", Golden("video/refused.mkv"), Limits{}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ProbeVideo("mp4", Golden("video/no-video.mp4"), Limits{}).status()));
