@@ -134,13 +134,22 @@ constexpr char kProbeCodecs[] =
 
 int RefuseToOpen(AVFormatContext*, AVIOContext**, const char*, int, AVDictionary**) { return AVERROR(EPERM); }
 
-// Decodes the first packets where headers do not say all; no picture of more than `max_pixels`.
-int ReadParameters(AVFormatContext& format, uint64_t max_pixels) {
+// Decodes the first packets where headers do not say all: no picture of more than `max_pixels` of the stream
+// that is `picked`, and of all other streams together no more either, since each may have a decoder with many
+// frames. A stream that is not picked and has larger ones is not decoded.
+int ReadParameters(AVFormatContext& format, int picked, uint64_t max_pixels) {
   const unsigned count = format.nb_streams;
   auto** options = static_cast<AVDictionary**>(av_calloc(count + 1, sizeof(AVDictionary*)));
   if (options == nullptr) return AVERROR(ENOMEM);
+  uint64_t num_others = 0;
   for (unsigned i = 0; i < count; ++i) {
-    av_dict_set_int(&options[i], "max_pixels", static_cast<int64_t>(max_pixels), 0);
+    if (static_cast<int>(i) != picked && format.streams[i]->codecpar->codec_type == AVMEDIA_TYPE_VIDEO)
+      ++num_others;
+  }
+  const uint64_t other_pixels = std::max<uint64_t>(max_pixels / std::max<uint64_t>(num_others, 1), 1);
+  for (unsigned i = 0; i < count; ++i) {
+    const uint64_t most = static_cast<int>(i) == picked ? max_pixels : other_pixels;
+    av_dict_set_int(&options[i], "max_pixels", static_cast<int64_t>(most), 0);
   }
   const int code = avformat_find_stream_info(&format, options);
   for (unsigned i = 0; i < count; ++i) av_dict_free(&options[i]);
@@ -248,13 +257,14 @@ absl::Status MediaInput::OpenContainer(bool read_parameters) {
     return absl::ResourceExhaustedError(
         absl::StrCat("container of ", format->nb_streams, " streams; limits.max_streams is ", max_streams_));
   }
-  if (const int picked = PickStream(*format, type_); picked >= 0) {  // before anything is decoded
+  const int picked = PickStream(*format, type_);
+  if (picked >= 0) {  // before anything is decoded
     const AVCodecParameters& said = *format->streams[picked]->codecpar;
     if (type_ == AVMEDIA_TYPE_VIDEO)
       EVENKEEL_RETURN_IF_ERROR(CheckVideoPixels(said.width, said.height, max_pixels_));
   }
   if (!read_parameters) return absl::OkStatus();
-  code = ReadParameters(*format, max_pixels_);
+  code = ReadParameters(*format, picked, max_pixels_);
   if (code < 0) return absl::InvalidArgumentError(absl::StrCat(demuxer_, ": ", FfmpegMessage(code)));
   return absl::OkStatus();
 }

@@ -32,8 +32,9 @@ absl::Duration CpuBudget::ToProduce(const MediaFacts& facts, uint64_t num_bytes,
   if (facts.medium == Medium::kVideo) cost += kPerVideoPixel * pixels * facts.num_frames;
   if (facts.medium == Medium::kAudio) {
     cost += kPerSample * static_cast<double>(facts.num_samples) * std::max(1u, facts.channels);
-    cost += kPerVideoPixel * static_cast<double>(opened_pixels);
   }
+  // To open a container, whatever it has beside the stream that is wanted.
+  if (facts.medium != Medium::kImage) cost += kPerVideoPixel * static_cast<double>(opened_pixels);
   return Scaled(*this, cost);
 }
 

@@ -16,8 +16,8 @@ struct CpuBudget {
   // Of the largest frame that may be decoded while a container is opened: limits.max_video_pixels.
   uint64_t opened_pixels = Limits{}.max_video_pixels;
 
-  // To produce an item of `num_bytes` stored bytes and `output_bytes` of fields. An audio file may have a
-  // cover.
+  // To produce an item of `num_bytes` stored bytes and `output_bytes` of fields. A file of sound may have a
+  // cover, and one of video other streams.
   absl::Duration ToProduce(const MediaFacts& facts, uint64_t num_bytes, uint64_t output_bytes) const;
   // To find the facts of an item: one pass over its bytes and, where FFmpeg opens it, a frame of unknown size
   // (a video's first, or an audio file's cover): a small file may have a large one.

@@ -66,6 +66,12 @@ def main():
     # Of 24 places a second, every other one is empty.
     ffmpeg("-i", OUT / "h264.mp4", "-c", "copy", "-bitexact", OUT / "h264-slots.avi")
     ffmpeg(*SOURCE, "-c:v", "ffv1", "-bitexact", OUT / "refused.mkv")
+    # Whose other streams would take much memory if they were decoded.
+    other = ("-f", "lavfi", "-i", "color=gray:size=1024x576:rate=10:duration=0.8")
+    ffmpeg(*other, *"-c:v libx264 -preset veryslow -bf 0 -bitexact -threads 1".split(), OUT / "other.mp4")
+    streams = ["-map", "0:0", *["-map", "1:0"] * 15, "-c", "copy", "-disposition:v:0", "default"]
+    ffmpeg("-i", OUT / "h264.mp4", "-i", OUT / "other.mp4", *streams, "-bitexact", OUT / "many-streams.mkv")
+    (OUT / "other.mp4").unlink()
     ffmpeg("-f", "lavfi", "-i", "sine=duration=0.1", "-c:a", "aac", "-bitexact", OUT / "no-video.mp4")
 
 

@@ -357,6 +357,12 @@ TEST(CpuBudget, IsTenTimesTheModelAndFiftyMillisecondsAtLeast) {
   facts.width = facts.height = 1000;
   EXPECT_EQ(budget.ToProduce(facts, 100000, 50000),
             absl::Nanoseconds(10.0 * slower * (10 * 1e6 + 10 * 1e5 + 10 * 5e4)));
+  // ... and other streams of a container may have frames as large.
+  facts.medium = Medium::kVideo;
+  facts.num_frames = 3;
+  EXPECT_EQ(small.ToProduce(facts, 0, 0), absl::Nanoseconds(10.0 * slower * 15 * (3 * 1e6 + 1e6)));
+  facts.medium = Medium::kAudio;
+  EXPECT_EQ(small.ToProduce(facts, 0, 0), absl::Nanoseconds(10.0 * slower * 15 * 1e6));
 }
 
 TEST_F(Decoders, AreReplacedAtOnceAndTheNextItemIsMade) {
