@@ -28,6 +28,7 @@ constexpr std::array kMedia = {
     MediaWords{Medium::kAudio, "audio", "audio_url", "<audio>", "audio", "audios"},
     MediaWords{Medium::kVideo, "video", "video_url", "<video>", "video", "videos"},
 };
+constexpr size_t kImage = 0, kVideo = 2;  // of kMedia
 
 // A turn, or a part of its content: where something is wrong.
 struct Place {
@@ -80,6 +81,7 @@ class TextParser::ChatParser {
     if (!turns->is_array() || turns->values().empty())
       return Wrong(std::string(place.list), "not a list of turns");
     EVENKEEL_RETURN_IF_ERROR(ReadSystem(root));
+    image_marks_are_videos_ = ImageMarksAreVideos(*turns);
     for (const JsonValue& turn : turns->values()) {
       EVENKEEL_RETURN_IF_ERROR(IsLlavaTurn(turn, place.list) ? ReadLlavaTurn(turn, place)
                                                              : ReadMessage(turn, place));
@@ -135,6 +137,16 @@ class TextParser::ChatParser {
     has_system_ = true;
     AddText(system->text, into_.AddTurn(Role::kSystem));
     return absl::OkStatus();
+  }
+
+  // LLaVA's datasets of video write "<image>" for the video that a field names.
+  bool ImageMarksAreVideos(const JsonValue& turns) const {
+    if (fields_[kImage].present || fields_[kVideo].names->empty()) return false;
+    for (const JsonValue& turn : turns.values()) {
+      const JsonValue* text = turn.Find("value");
+      if (text != nullptr && text->text.find(kMedia[kVideo].mark) != std::string_view::npos) return false;
+    }
+    return true;
   }
 
   // A name, a list of names, or objects that hold one.
@@ -237,7 +249,8 @@ class TextParser::ChatParser {
       size_t mark = FindMark(text, begin, only_fields, &which);
       if (mark == std::string_view::npos) break;
       AddText(text.substr(begin, mark - begin), turn);
-      EVENKEEL_RETURN_IF_ERROR(AddMarked(which, where, turn));
+      const bool is_video = which == kImage && image_marks_are_videos_;
+      EVENKEEL_RETURN_IF_ERROR(AddMarked(is_video ? kVideo : which, where, turn));
       begin = mark + kMedia[which].mark.size();
     }
     AddText(text.substr(begin), turn);
@@ -295,7 +308,8 @@ class TextParser::ChatParser {
   TextParser& into_;
   std::array<Field, kMedia.size()> fields_;
   std::array<bool, kMedia.size()> named_{};  // parts with names of their own: the field only repeats them
-  bool has_system_ = false;                  // beside the turns; it is the first one
+  bool image_marks_are_videos_ = false;
+  bool has_system_ = false;  // beside the turns; it is the first one
 };
 
 absl::StatusOr<const ParsedText*> TextParser::ParseChat(std::string_view json, const Limits& limits) {

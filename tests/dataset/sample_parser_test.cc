@@ -202,6 +202,22 @@ TEST(ParseChat, ReadsLlavaConversations) {
       "user[<image 0>] | jpg");
 }
 
+TEST(ParseChat, ReadsImageMarksOfVideoConversationsAsTheirVideos) {
+  auto chat = [](const std::string& fields, const std::string& text) {
+    return "{" + fields + R"(,"conversations":[{"from":"human","value":")" + text +
+           R"("},{"from":"gpt","value":"a"}]})";
+  };
+  EXPECT_EQ(Parse(chat(R"("video":"far/0.mp4")", "<image>\\nwhat?"), {"mp4"}),
+            "user[<video 0>\nwhat?] assistant[a] | mp4");
+  EXPECT_EQ(Parse(chat(R"("videos":["1.mp4","0.mp4"])", "<image><image>"), {"0.mp4", "1.mp4"}),
+            "user[<video 0><video 1>] assistant[a] | 1.mp4 0.mp4");
+  EXPECT_EQ(Parse(chat(R"("video":"0.mp4")", "<image><video>"), {"0.mp4", "0.jpg"}),
+            "user[<image 0><video 1>] assistant[a] | 0.jpg 0.mp4");
+  EXPECT_EQ(Parse(chat(R"("videos":[])", "<image>"), {"0.jpg"}), "user[<image 0>] assistant[a] | 0.jpg");
+  EXPECT_EQ(Parse(chat(R"("video":"0.mp4","image":"0.jpg")", "<image>"), {"0.mp4", "0.jpg"}),
+            "videos: 1 named, but the text has 0 places for them");
+}
+
 // As Energon's datasets of LLaVA have it, and those of chats.
 TEST(ParseChat, ReadsAListOfTurns) {
   EXPECT_EQ(Parse(R"([{"from":"human","value":"<image>\nwhat?"},{"from":"gpt","value":"a cat"}])", {"jpg"}),
