@@ -20,6 +20,7 @@ void FillExpansion(const PixelExpansion& from, pb::PixelExpansion* to) {
   to->set_frames(from.frames);
   to->set_frames_on_wire(from.frames_on_wire);
   to->set_patch(from.patch);
+  to->set_patch_width(from.patch_width);
   to->mutable_table()->Add(from.table.begin(), from.table.end());
 }
 

@@ -38,9 +38,11 @@ struct PixelExpansion {
   uint32_t channels = 0;
   uint32_t frames = 0;
   uint32_t frames_on_wire = 0;
-  uint32_t patch = 0;
+  uint32_t patch = 0;        // height
   std::vector<float> table;  // [channels * 256]
+  uint32_t patch_width = 0;  // 0: patches are squares
 
+  uint64_t area() const { return uint64_t{patch} * (patch_width != 0 ? patch_width : patch); }
   friend bool operator==(const PixelExpansion&, const PixelExpansion&) = default;
 };
 
@@ -116,8 +118,9 @@ absl::StatusOr<PartView> ReadPart(std::span<const std::byte> part);
 // per tensor: u64 name length, name, u64 dtype, u64 rank, u64 dims, u64 payload length, payload.
 void DigestPart(const PartView& part, Digester& digester);
 
-// Expands u8 patches [rows, channels*frames_on_wire*patch*patch] to f32 [rows, channels*frames*patch*patch].
-// `out` must have rows * channels*frames*patch*patch floats. InvalidArgument where sizes disagree.
+// Expands u8 patches [rows, channels*frames_on_wire*area] to f32 [rows, channels*frames*area], area = height
+// * width of a patch. `out` must have rows * channels*frames*area floats. InvalidArgument where sizes
+// disagree.
 absl::Status ExpandPixels(const PixelExpansion& expansion, std::span<const std::byte> in,
                           std::span<float> out);
 

@@ -129,10 +129,12 @@ absl::Status CheckShape(const TensorSpec& spec) {
 absl::Status CheckExpansion(const pb::PixelExpansion& e, const TensorSpec& spec) {
   bool sane = e.channels() >= 1 && e.channels() <= kMaxExpansionChannels && e.frames() >= 1 &&
               e.frames() <= kMaxExpansionFrames && e.patch() >= 1 && e.patch() <= kMaxExpansionPatch &&
+              e.patch_width() <= kMaxExpansionPatch &&
               (e.frames_on_wire() == 1 || e.frames_on_wire() == e.frames()) &&
               static_cast<uint64_t>(e.table_size()) == 256ull * e.channels();
   if (!sane) return Damaged("tensor '", spec.name, "': impossible pixel expansion");
-  uint64_t width = static_cast<uint64_t>(e.channels()) * e.frames_on_wire() * e.patch() * e.patch();
+  const PixelExpansion form{.patch = e.patch(), .patch_width = e.patch_width()};
+  uint64_t width = form.area() * e.channels() * e.frames_on_wire();
   if (spec.dtype != DType::kU8 || spec.shape.size() != 2 || spec.shape[1] != width) {
     return Damaged("tensor '", spec.name, "': an expansion needs u8 rows of ", width, " bytes");
   }
@@ -158,8 +160,12 @@ absl::StatusOr<TensorSpec> SpecOf(const pb::TensorHeader& header) {
   if (header.has_expansion()) {
     const pb::PixelExpansion& e = header.expansion();
     EVENKEEL_RETURN_IF_ERROR(CheckExpansion(e, spec));
-    spec.expansion = std::make_shared<PixelExpansion>(PixelExpansion{
-        e.channels(), e.frames(), e.frames_on_wire(), e.patch(), {e.table().begin(), e.table().end()}});
+    spec.expansion = std::make_shared<PixelExpansion>(PixelExpansion{e.channels(),
+                                                                     e.frames(),
+                                                                     e.frames_on_wire(),
+                                                                     e.patch(),
+                                                                     {e.table().begin(), e.table().end()},
+                                                                     e.patch_width()});
   }
   return spec;
 }

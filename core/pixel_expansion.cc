@@ -11,17 +11,17 @@ namespace {
 absl::Status Check(const PixelExpansion& e, size_t in_bytes, size_t out_floats) {
   if (e.channels == 0 || e.channels > kMaxExpansionChannels || e.frames == 0 ||
       e.frames > kMaxExpansionFrames || e.frames_on_wire == 0 || e.frames_on_wire > e.frames ||
-      e.patch == 0 || e.patch > kMaxExpansionPatch) {
-    return absl::InvalidArgumentError(absl::StrCat("pixel expansion: impossible form: ", e.channels,
-                                                   " channels, ", e.frames_on_wire, " of ", e.frames,
-                                                   " frames, patch ", e.patch));
+      e.patch == 0 || e.patch > kMaxExpansionPatch || e.patch_width > kMaxExpansionPatch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pixel expansion: impossible form: ", e.channels, " channels, ", e.frames_on_wire,
+                     " of ", e.frames, " frames, patch ", e.patch, " high, ", e.patch_width, " wide"));
   }
   if (e.table.size() != 256ull * e.channels) {
     return absl::InvalidArgumentError(absl::StrCat("pixel expansion: a table of ", e.table.size(),
                                                    " values for ", e.channels,
                                                    " channels, expected 256 each"));
   }
-  uint64_t area = static_cast<uint64_t>(e.patch) * e.patch;
+  uint64_t area = e.area();
   uint64_t wire_row = area * e.channels * e.frames_on_wire;
   uint64_t final_row = area * e.channels * e.frames;
   if (in_bytes % wire_row != 0 || out_floats % final_row != 0 ||
@@ -50,7 +50,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire form is littl
 
 absl::Status ExpandPixels(const PixelExpansion& e, std::span<const std::byte> in, std::span<float> out) {
   if (absl::Status status = Check(e, in.size(), out.size()); !status.ok()) return status;
-  const size_t area = static_cast<size_t>(e.patch) * e.patch;
+  const size_t area = e.area();
   const size_t wire_channel = area * e.frames_on_wire;
   const std::byte* from = in.data();
   const std::byte* end = from + in.size();

@@ -2,6 +2,7 @@
 
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -9,8 +10,8 @@
 namespace evenkeel {
 namespace {
 
-std::shared_ptr<const PixelExpansion> SmallExpansion() {
-  auto expansion = std::make_shared<PixelExpansion>(PixelExpansion{3, 2, 1, 2, {}});
+std::shared_ptr<const PixelExpansion> SmallExpansion(uint32_t width = 0) {
+  auto expansion = std::make_shared<PixelExpansion>(PixelExpansion{3, 2, 1, 2, {}, width});
   for (int i = 0; i < 3 * 256; ++i) expansion->table.push_back(0.25f * i - 3);
   return expansion;
 }
@@ -38,6 +39,7 @@ std::vector<TensorSpec> RandomTensors(std::mt19937& random) {
   }
   if (random() % 2 == 0)
     tensors.push_back({"pixel_values", DType::kU8, {random() % 5, 12}, SmallExpansion()});
+  if (random() % 2 == 0) tensors.push_back({"wide", DType::kU8, {random() % 5, 30}, SmallExpansion(5)});
   return tensors;
 }
 
@@ -71,6 +73,31 @@ TEST(Part, RoundTripsWhateverTheShapes) {
       EXPECT_EQ((view.bytes.data() - bytes.data()) % 64, 0);
     }
   }
+}
+
+TEST(Part, PatchesThatAreNoSquaresHaveTheirOwnColumns) {
+  for (auto [width, columns, fits] :
+       {std::tuple(5u, 30u, true), {5u, 12u, false}, {0u, 30u, false}, {1025u, 6150u, false}}) {
+    PartLayout layout({Phase::kVision, 1, 2, 3, 0}, 1,
+                      {{"pixel_values", DType::kU8, {1, columns}, SmallExpansion(width)}}, {"k"});
+    const std::vector<std::byte> part = Filled(layout, 1);
+    EXPECT_EQ(ReadPart(part).ok(), fits) << width << " " << columns;
+  }
+  const auto wide = SmallExpansion(5);
+  std::vector<std::byte> bytes(2 * 30);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(7 * i);
+  std::vector<float> floats(2 * 60);
+  ASSERT_TRUE(ExpandPixels(*wide, bytes, floats).ok());
+  for (size_t row = 0; row < 2; ++row) {
+    for (size_t c = 0; c < 3; ++c) {
+      for (size_t i = 0; i < 10; ++i) {
+        const float expected = wide->table[256 * c + static_cast<size_t>(bytes[30 * row + 10 * c + i])];
+        EXPECT_EQ(floats[60 * row + 20 * c + i], expected);
+        EXPECT_EQ(floats[60 * row + 20 * c + 10 + i], expected);  // the frame that was not on the wire
+      }
+    }
+  }
+  EXPECT_FALSE(ExpandPixels(*SmallExpansion(7), bytes, floats).ok());
 }
 
 TEST(Part, IsTheSameBytesForTheSameInput) {

@@ -37,6 +37,19 @@ def test_pixels_expand_to_the_same_bits_in_cpp_torch_and_numpy(rows, frames, on_
     assert by_cpp.tobytes() == expected.tobytes() == by_torch.numpy().tobytes()
 
 
+@pytest.mark.parametrize("height,width", [(3, 5), (5, 3), (1, 7)])
+def test_pixels_of_patches_that_are_no_squares_expand_to_the_same_bits_in_cpp_torch_and_numpy(height, width):
+    rng = np.random.default_rng(height)
+    table = rng.normal(size=(3, 256)).astype(np.float32)
+    e = Expansion(3, 1, 1, height, table, width)
+    patches = rng.integers(0, 256, (11, 3 * height * width), np.uint8)
+    expected = np.stack([table[c][patches.reshape(11, 3, -1)[:, c]] for c in range(3)], 1).reshape(11, -1)
+    by_cpp = e.expand(patches)
+    by_torch = evenkeel.torch.expand_pixels(torch.from_numpy(patches), e)
+    assert by_cpp.tobytes() == expected.tobytes() == by_torch.numpy().tobytes()
+    assert Fields.of(pixel_values=(patches, e))["pixel_values"].tobytes() == expected.tobytes()
+
+
 def test_expansion_refuses_patches_of_another_size():
     e = expansion(np.random.default_rng(0))
     with pytest.raises(evenkeel.InvalidArgument):

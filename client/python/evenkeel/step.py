@@ -9,19 +9,26 @@ from evenkeel.route import Route
 
 
 class Expansion:
-    """How u8 patches become float32: see `expand`. `table` is float32 [channels, 256]."""
+    """How u8 patches become float32: see `expand`. `table` is float32 [channels, 256]; patches are `patch` high and
+    `patch_width` wide, or squares where that is 0."""
 
-    def __init__(self, channels, frames, frames_on_wire, patch, table):
+    def __init__(self, channels, frames, frames_on_wire, patch, table, patch_width=0):
         self.channels = channels
         self.frames = frames
         self.frames_on_wire = frames_on_wire
         self.patch = patch
         self.table = table
+        self.patch_width = patch_width
+
+    @property
+    def area(self):
+        """Pixels of a patch."""
+        return self.patch * (self.patch_width or self.patch)
 
     def expand(self, patches):
-        """u8 [rows, channels * frames_on_wire * patch**2] -> f32 [rows, channels * frames * patch**2], in C++."""
+        """u8 [rows, channels * frames_on_wire * area] -> f32 [rows, channels * frames * area], in C++."""
         return _evenkeel.expand_pixels(np.ascontiguousarray(patches), self.channels, self.frames, self.frames_on_wire,
-                                       self.patch, self.table.reshape(-1))
+                                       self.patch, self.table.reshape(-1), self.patch_width)
 
 
 class Fields(Mapping):
@@ -49,7 +56,7 @@ class Fields(Mapping):
             array, expansion = array if isinstance(array, tuple) else (array, None)
             array = np.asarray(array)
             parts = expansion and (expansion.channels, expansion.frames, expansion.frames_on_wire, expansion.patch,
-                                   expansion.table)
+                                   expansion.table, expansion.patch_width)
             piece[name] = (array, names[array.dtype], parts or None)
         return cls([piece])
 

@@ -32,7 +32,7 @@ def pixels(fields, name="pixel_values", device=None):
 def expand_pixels(patches, expansion):
     """u8 patches -> f32 by table look-up on the patches' device; bit-identical to the C++ and numpy forms."""
     e = expansion
-    area = e.patch * e.patch
+    area = e.area
     table = torch.from_numpy(np.ascontiguousarray(e.table)).to(patches.device)
     wire = patches.reshape(-1, e.channels, e.frames_on_wire, area)
     out = torch.empty((wire.shape[0], e.channels, e.frames_on_wire, area), dtype=torch.float32, device=patches.device)

@@ -41,7 +41,7 @@ py::object WrapExpansion(const TensorSpec& spec) {
   if (spec.expansion == nullptr) return py::none();
   const PixelExpansion& e = *spec.expansion;
   py::array_t<float> table({static_cast<py::ssize_t>(e.channels), py::ssize_t{256}}, e.table.data());
-  return py::make_tuple(e.channels, e.frames, e.frames_on_wire, e.patch, std::move(table));
+  return py::make_tuple(e.channels, e.frames, e.frames_on_wire, e.patch, std::move(table), e.patch_width);
 }
 
 }  // namespace

@@ -215,10 +215,11 @@ class PyConsumer {
 // u8 patches -> f32, as core defines it.
 py::array_t<float> PyExpandPixels(
     const py::array_t<uint8_t, py::array::c_style | py::array::forcecast>& patches, uint32_t channels,
-    uint32_t frames, uint32_t frames_on_wire, uint32_t patch, const std::vector<float>& table) {
-  PixelExpansion expansion{channels, frames, frames_on_wire, patch, table};
+    uint32_t frames, uint32_t frames_on_wire, uint32_t patch, const std::vector<float>& table,
+    uint32_t patch_width) {
+  PixelExpansion expansion{channels, frames, frames_on_wire, patch, table, patch_width};
   py::ssize_t rows = patches.ndim() == 2 ? patches.shape(0) : 0;
-  py::array_t<float> out({rows, static_cast<py::ssize_t>(uint64_t{channels} * frames * patch * patch)});
+  py::array_t<float> out({rows, static_cast<py::ssize_t>(channels * frames * expansion.area())});
   absl::Status status;
   {
     std::span<const std::byte> in(reinterpret_cast<const std::byte*>(patches.data()), patches.size());
