@@ -10,7 +10,7 @@ namespace evenkeel {
 // kPil: Pillow's Image.resize up to release 12; kPil13: since 13, which filters columns before rows where a
 // picture loses much more height than width; kAtenU8: torchvision's antialiased resize of uint8 tensors.
 enum class Resampler : uint8_t { kPil, kPil13, kAtenU8 };
-enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos };  // kLanczos: kPil only
+enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos };
 
 // How many rows pass from decoding to resizing together: few enough to stay in the cache, and as many as the
 // vector instructions filter at once.

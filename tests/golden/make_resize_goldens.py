@@ -22,7 +22,8 @@ SIZES = ((28, 28), (84, 56), (41, 20), (19, 29), (1, 1), (211, 5), (41, 29))
 def main():
     scene = np.fromfile(IMAGES / "scene.rgb", np.uint8).reshape(29, 41, 3)
     tensor = torch.from_numpy(scene.copy()).permute(2, 0, 1)
-    for name, mode in (("bicubic", InterpolationMode.BICUBIC), ("bilinear", InterpolationMode.BILINEAR)):
+    for name, mode in (("bicubic", InterpolationMode.BICUBIC), ("bilinear", InterpolationMode.BILINEAR),
+                       ("lanczos", InterpolationMode.LANCZOS)):
         for width, height in SIZES:
             resized = functional.resize(tensor, [height, width], interpolation=mode, antialias=True)
             resized.permute(1, 2, 0).contiguous().numpy().tofile(IMAGES / f"aten-{name}-{width}x{height}.rgb")

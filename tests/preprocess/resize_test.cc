@@ -72,6 +72,7 @@ TEST(Resize, EqualsTheOriginalsBytes) {
            std::tuple{"resize-lanczos", Resampler::kPil, ResizeFilter::kLanczos},
            std::tuple{"aten-bicubic", Resampler::kAtenU8, ResizeFilter::kBicubic},
            std::tuple{"aten-bilinear", Resampler::kAtenU8, ResizeFilter::kBilinear},
+           std::tuple{"aten-lanczos", Resampler::kAtenU8, ResizeFilter::kLanczos},
        }) {
     for (ImageSize out : {ImageSize{28, 28}, {84, 56}, {41, 20}, {19, 29}, {1, 1}, {211, 5}, {41, 29}}) {
       std::string golden = std::string("images/") + prefix + "-" + std::to_string(out.width) + "x" +
