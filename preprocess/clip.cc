@@ -5,6 +5,7 @@
 #include "preprocess/clip.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/status.h"
@@ -13,15 +14,48 @@
 #include "preprocess/tiles.h"
 
 namespace evenkeel {
+namespace {
+
+// As Python's int().
+uint32_t Truncated(double exact) { return static_cast<uint32_t>(std::min<double>(exact, UINT32_MAX)); }
+
+// get_size_with_aspect_ratio: the shorter side becomes `shortest`, or less, so that the longer one does not
+// exceed `longest`.
+ImageSize EdgesSize(ImageSize picture, uint32_t shortest, uint32_t longest) {
+  const double shorter = std::min(picture.width, picture.height);
+  const double longer = std::max(picture.width, picture.height);
+  double exact = shortest;  // of the shorter side
+  if (longer / shorter * shortest > longest) exact = longest * shorter / longer;
+  const double edge = std::nearbyint(exact);  // half to even, as Python's round()
+  if (shorter == edge) return picture;
+  if (picture.width < picture.height)
+    return {Truncated(edge), Truncated(exact * picture.height / picture.width)};
+  return {Truncated(exact * picture.width / picture.height), Truncated(edge)};
+}
+
+// get_image_size_for_max_height_width.
+ImageSize WithinSize(ImageSize picture, uint32_t max_height, uint32_t max_width) {
+  const double scale = std::min(static_cast<double>(max_height) / picture.height,
+                                static_cast<double>(max_width) / picture.width);
+  return {Truncated(picture.width * scale), Truncated(picture.height * scale)};
+}
+
+}  // namespace
 
 ImageSize ShortestEdgeSize(ImageSize picture, uint32_t edge) {
   const bool upright = picture.width <= picture.height;
   const uint64_t shorter = upright ? picture.width : picture.height;
   const uint64_t longer = upright ? picture.height : picture.width;
   // Python divides two whole numbers, as doubles, and truncates.
-  const double exact = static_cast<double>(edge * longer) / static_cast<double>(shorter);
-  const auto other = static_cast<uint32_t>(std::min<double>(exact, UINT32_MAX));
+  const uint32_t other = Truncated(static_cast<double>(edge * longer) / static_cast<double>(shorter));
   return upright ? ImageSize{edge, other} : ImageSize{other, edge};
+}
+
+ImageSize ResizedBy(const SideSizes& size, ImageSize picture) {
+  if (size.longest_edge != 0) return EdgesSize(picture, size.shortest_edge, size.longest_edge);
+  if (size.shortest_edge != 0) return ShortestEdgeSize(picture, size.shortest_edge);
+  if (size.max_height != 0) return WithinSize(picture, size.max_height, size.max_width);
+  return {size.width, size.height};
 }
 
 int32_t CropBegin(uint32_t side, uint32_t crop, Resampler resampler) {
@@ -31,7 +65,7 @@ int32_t CropBegin(uint32_t side, uint32_t crop, Resampler resampler) {
 }
 
 MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadCropped(config, source.spec));
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kClipPictures));
   config.Pin("do_pad", false);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));

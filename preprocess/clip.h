@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "preprocess/pixel_settings.h"
 #include "preprocess/resize.h"
 
 namespace evenkeel {
@@ -10,6 +11,9 @@ namespace evenkeel {
 // The size whose shorter side is `edge`, as transformers computes it: int(edge * long / short). A longer side
 // that no uint32_t holds, which a picture within the limits never has, is the largest that one holds.
 ImageSize ShortestEdgeSize(ImageSize picture, uint32_t edge);
+// The size that a picture becomes by one of the sets that CheckSideSizes() knows, as transformers computes it
+// with its divisions of doubles. A side may be 0, which a caller refuses; the largest is as above.
+ImageSize ResizedBy(const SideSizes& size, ImageSize picture);
 
 // Where a centre crop of `crop` begins on an axis of `side`. Negative: black is added before the picture; the
 // two paths of transformers differ by one where that is odd.

@@ -1,7 +1,9 @@
 #include "preprocess/fixed_size.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
@@ -11,14 +13,17 @@
 namespace evenkeel {
 namespace {
 
-// int(mean * 255), as the original project writes it.
+// int(mean * 255), as the original project writes it, and clipped to a byte, as Pillow takes it.
 Colour MeanColour(const PixelSettings& pixels) {
   Colour out{};
-  for (size_t c = 0; c < out.size(); ++c) out[c] = static_cast<uint8_t>(pixels.mean[c] * 255);
+  for (size_t c = 0; c < out.size(); ++c) {
+    const double value = pixels.mean[c] * 255;
+    out[c] = value >= 255 ? 255 : value > 0 ? static_cast<uint8_t>(value) : 0;
+  }
   return out;
 }
 
-std::vector<TileCut> Cut(const FixedSize& fixed, ImageSize picture) {
+absl::StatusOr<std::vector<TileCut>> Cut(const FixedSize& fixed, ImageSize picture) {
   PictureTarget target;
   target.filter = fixed.pixels.filter;
   if (fixed.pad_to_square) {
@@ -27,83 +32,80 @@ std::vector<TileCut> Cut(const FixedSize& fixed, ImageSize picture) {
     picture = {longer, longer};
   }
   const Resampler resampler = fixed.pixels.picture.resampler;
-  target.resized = fixed.shortest_edge == 0 ? fixed.resized : ShortestEdgeSize(picture, fixed.shortest_edge);
-  target.window = {fixed.side, fixed.side};
-  target.left = CropBegin(target.resized.width, fixed.side, resampler);
-  target.top = CropBegin(target.resized.height, fixed.side, resampler);
-  return {{target, 1, 1}};
+  target.resized = fixed.pixels.resized ? ResizedBy(fixed.size, picture) : picture;
+  if (!fixed.cropped && target.resized != fixed.result) {
+    return NotOfItsSize("a picture", picture, fixed.result);
+  }
+  target.window = fixed.result;
+  target.left = CropBegin(target.resized.width, fixed.result.width, resampler);
+  target.top = CropBegin(target.resized.height, fixed.result.height, resampler);
+  return std::vector<TileCut>{{target, 1, 1}};
 }
 
 }  // namespace
 
-absl::StatusOr<FixedSize> ReadCropped(ConfigFile& config, const ProcessorSpec& spec) {
+absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
+                                        const FixedSizeClass& usual, bool pad_to_square) {
   FixedSize out;
-  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kClipMean, kClipStd));
-  SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
+  out.pad_to_square = pad_to_square;
+  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std));
+  out.size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
   SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
-  const bool cropped = config.Flag("do_center_crop", !config.IsNull("do_center_crop"));
+  out.cropped = config.Flag("do_center_crop", usual.crop != 0 && !config.IsNull("do_center_crop"));
   config.Pin("use_square_size", false);
   config.NotNull({"size"});
-  if (cropped) config.NotNull({"crop_size"});
-  if (size.shortest_edge == 0 && size.height == 0 && size.width == 0) size.shortest_edge = 224;
-  if (crop.height == 0 && crop.width == 0) crop.height = crop.width = 224;
-  const bool square = size.shortest_edge == 0 && size.height == size.width;
-  if (!cropped && !square) return config.Error("do_center_crop", "is false, and size is no square");
-  if (size.shortest_edge == 0 && (size.height == 0 || size.width == 0)) {
-    return config.Error("size", "has one of height and width");
+  if (out.cropped) config.NotNull({"crop_size"});
+  if (!out.size.given()) out.size = usual.size;
+  if (!crop.given()) crop.height = crop.width = usual.crop;
+  EVENKEEL_RETURN_IF_ERROR(CheckSideSizes(config, "size", out.size));
+  if (out.cropped && !crop.given())
+    return config.Error("do_center_crop", "is true, and crop_size is missing");
+  if (out.cropped && !crop.fixed()) return config.Error("crop_size", "is not {height, width}");
+  // A square whose sides become an edge is the same square whatever it was.
+  SideSizes whole = out.size;
+  if (pad_to_square && whole.shortest_edge != 0) {
+    const ImageSize square = ResizedBy(whole, {whole.shortest_edge, whole.shortest_edge});
+    whole = {.height = square.height, .width = square.width};
   }
-  if (cropped && (crop.height != crop.width || crop.shortest_edge != 0)) {
-    return config.Error("crop_size", "only a square {height, width} is implemented");
+  if (!out.cropped && !whole.fixed()) {
+    return config.Error("do_center_crop",
+                        "is false, and size is not {height, width}, so that pictures would have different "
+                        "sizes");
   }
-  if (size.shortest_edge != 0 && (size.height != 0 || size.width != 0)) {
-    return config.Error("size", "has both a shortest_edge and a height or width");
-  }
-  out.shortest_edge = size.shortest_edge;
-  out.resized = {size.width, size.height};
-  out.side = cropped ? crop.height : size.height;
-  return out;
-}
-
-absl::StatusOr<FixedSize> ReadSquare(ConfigFile& config, const ProcessorSpec& spec) {
-  FixedSize out;
-  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kHalves, kHalves));
-  SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
-  if (size.height == 0 && size.width == 0 && size.shortest_edge == 0) size.height = size.width = 224;
-  config.Pin("do_center_crop", false);
-  config.Pin("do_pad", false);
-  config.NotNull({"size"});
-  config.Inert({"crop_size"});
-  EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  if (size.shortest_edge != 0 || size.height != size.width) {
-    return config.Error("size", "only a square {height, width} is implemented");
-  }
-  out.resized = {size.width, size.height};
-  out.side = size.height;
+  const SideSizes& result = out.cropped ? crop : whole;
+  out.result = {result.width, result.height};
   return out;
 }
 
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          int32_t extra_tokens, const FamilySource& source) {
-  const uint32_t patches = (fixed.side / patch) * (fixed.side / patch);
+  const ImageSize result = fixed.result;
+  const uint32_t patches = (result.width / patch) * (result.height / patch);
   const int64_t tokens = int64_t{patches} + extra_tokens;
   if (tokens <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat(source.folder, ": pictures of ", fixed.side,
-                                                   " pixels make no token of patches of ", patch));
+    return absl::InvalidArgumentError(absl::StrCat(source.folder, ": pictures of ", result.width, "x",
+                                                   result.height, " pixels make no token of patches of ",
+                                                   patch));
   }
   TileSettings settings;
   settings.family = std::string(family);
   settings.pixels = fixed.pixels;
-  settings.side = fixed.side;
+  settings.tile = result;
   settings.tokens_per_tile = static_cast<uint32_t>(tokens);
   settings.patches_per_tile = patches;
   settings.style = {Medium::kImage, "", fixed.placeholder, "", /*mrope=*/false};
   settings.cuts = [fixed](ImageSize picture) { return Cut(fixed, picture); };
   settings.add_to = [fixed](CanonicalText& text) {
-    text.Add("vision.shortest_edge", uint64_t{fixed.shortest_edge});
+    const SideSizes& size = fixed.size;
+    text.Add("vision.shortest_edge", uint64_t{size.shortest_edge});
     text.Add("vision.pad_to_square", uint64_t{fixed.pad_to_square});
-    if (fixed.shortest_edge != 0 || fixed.resized == ImageSize{fixed.side, fixed.side}) return;
-    text.Add("vision.resized_width", uint64_t{fixed.resized.width});
-    text.Add("vision.resized_height", uint64_t{fixed.resized.height});
+    if (!fixed.pixels.resized) text.Add("vision.cropped", uint64_t{fixed.cropped});
+    if (size.longest_edge != 0) text.Add("vision.longest_edge", uint64_t{size.longest_edge});
+    if (size.max_height != 0) text.Add("vision.max_height", uint64_t{size.max_height});
+    if (size.max_width != 0) text.Add("vision.max_width", uint64_t{size.max_width});
+    if (!size.fixed() || ImageSize{size.width, size.height} == fixed.result) return;
+    text.Add("vision.resized_width", uint64_t{size.width});
+    text.Add("vision.resized_height", uint64_t{size.height});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -1,6 +1,7 @@
 // What CLIP, SigLIP and LLaVA share: every picture becomes one of the same size.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,21 +12,31 @@
 
 namespace evenkeel {
 
+// What transformers' class of an image processor takes where its file says nothing.
+struct FixedSizeClass {
+  std::array<double, 3> mean{};
+  std::array<double, 3> std{};
+  SideSizes size;
+  uint32_t crop = 0;  // side; 0: its pictures are cropped where the file says so, to a size that it says
+};
+inline constexpr FixedSizeClass kClipPictures = {kClipMean, kClipStd, {.shortest_edge = 224}, 224};
+inline constexpr FixedSizeClass kSiglipPictures = {kHalves, kHalves, {.height = 224, .width = 224}, 0};
+
 struct FixedSize {
   PixelSettings pixels;
-  uint32_t shortest_edge = 0;  // 0: the picture becomes `resized` whatever its shape
-  ImageSize resized;
-  uint32_t side = 0;           // of the result, the middle of what was resized
+  SideSizes size;              // before the crop
+  bool cropped = false;        // to the middle of what was resized, black around where that is smaller
+  ImageSize result;            // of every picture
   bool pad_to_square = false;  // before the resize, with the mean colour
   std::string placeholder = "<image>";
 };
 
-// Reads the keys of CLIP's image processor: colours, size, crop.
-absl::StatusOr<FixedSize> ReadCropped(ConfigFile& config, const ProcessorSpec& spec);
-// Reads the keys of SigLIP's, which has one size and no crop, to its end.
-absl::StatusOr<FixedSize> ReadSquare(ConfigFile& config, const ProcessorSpec& spec);
+// Reads the keys of colours, size and crop; `pad_to_square` as above. Errors are the config's own, or are
+// found by its Finish().
+absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
+                                        const FixedSizeClass& usual, bool pad_to_square = false);
 
-// One tile a picture, (side / patch)^2 + extra_tokens placeholders.
+// One tile a picture, (height / patch) * (width / patch) + extra_tokens placeholders.
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          int32_t extra_tokens, const FamilySource& source);
 

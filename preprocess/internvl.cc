@@ -31,15 +31,15 @@ constexpr uint32_t kMostTiles = 64;
 
 struct FrameTiles {
   PixelSettings pixels;
-  uint32_t side = 0;              // of a frame once it is resized, pixels
+  ImageSize tile;                 // a frame once it is resized
   uint32_t tokens_per_frame = 0;  // placeholders
   uint32_t patches_per_frame = 0;
   FrameChoice frames;
   bool upright = false;  // frames are turned as rotation metadata says
 };
 
-// Pictures as `pictures` makes them, and videos: pixel_values_videos [frames, 3, side, side]; as u8
-// [frames, 3 * side * side]. input_rows of a video are frames.
+// Pictures as `pictures` makes them, and videos: pixel_values_videos [frames, 3, height, width]; as u8
+// [frames, 3 * height * width]. input_rows of a video are frames.
 class InternVl final : public MediaFamily {
  public:
   // Without `video` videos are refused.
@@ -47,9 +47,7 @@ class InternVl final : public MediaFamily {
       : pictures_(std::move(pictures)), video_(std::move(video)), limits_(limits) {
     if (!video_) return;
     table_ = video_->pixels.Table();
-    video_fields_ = {PixelField("pixel_values_videos", video_->pixels, 1, video_->side, 1)};
-    const uint64_t side = video_->side;
-    if (video_->pixels.wire != Wire::kU8) video_fields_[0].trailing = {3, side, side};
+    video_fields_ = {TileField("pixel_values_videos", video_->pixels, video_->tile)};
   }
 
   std::vector<MediumStyle> styles() const override {
@@ -72,6 +70,11 @@ class InternVl final : public MediaFamily {
   void AddTo(CanonicalText& text) const override;
 
  private:
+  // Of frames that are resized.
+  ImageSize NativeSize(const MediaFacts& facts) const {
+    const MediaFacts seen = video_->upright ? Upright(facts) : facts;
+    return {seen.width, seen.height};
+  }
   // The number of frames, with what was planned and what the caller gives checked.
   absl::StatusOr<uint32_t> Prepare(const ItemRequest& request,
                                    std::span<const std::span<std::byte>> field_bytes) const;
@@ -86,6 +89,9 @@ class InternVl final : public MediaFamily {
 absl::StatusOr<ItemLengths> InternVl::Measure(const MediaFacts& facts) const {
   if (facts.medium != Medium::kVideo || !video_) return pictures_->Measure(facts);
   if (facts.width == 0 || facts.height == 0) return absl::InvalidArgumentError("no pixels");
+  if (!video_->pixels.resized && NativeSize(facts) != video_->tile) {
+    return NotOfItsSize("frames", NativeSize(facts), video_->tile);
+  }
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t frames, NumChosenFrames(video_->frames, facts));
   const uint64_t most = std::max(video_->tokens_per_frame, video_->patches_per_frame);
   if (frames * most > std::numeric_limits<uint32_t>::max()) {
@@ -120,11 +126,10 @@ absl::Status InternVl::Produce(const ItemRequest& request,
                                std::span<const std::span<std::byte>> field_bytes) const {
   if (request.medium != Medium::kVideo) return pictures_->Produce(request, field_bytes);
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t frames, Prepare(request, field_bytes));
-  const MediaFacts seen = video_->upright ? Upright(request.facts) : request.facts;
-  const ImageSize native{seen.width, seen.height}, tile{video_->side, video_->side};
+  const ImageSize native = NativeSize(request.facts), tile = video_->tile;
   const size_t bytes = field_bytes[0].size() / frames;
   auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
-    PatchWriter writer({video_->side, 1, 1}, video_->side, video_->pixels.wire, 1, table_,
+    PatchWriter writer(TileShape(tile), tile.width, video_->pixels.wire, 1, table_,
                        field_bytes[0].subspan(bytes * position, bytes));
     Resize(video_->pixels.picture.resampler, video_->pixels.filter, rgb, native, tile, writer);
     return absl::OkStatus();
@@ -145,7 +150,8 @@ void InternVl::AddTo(CanonicalText& text) const {
   if (!video_) return;
   const FrameChoice& frames = video_->frames;
   video_->pixels.AddValuesTo(text);
-  text.Add("video.side", uint64_t{video_->side});
+  text.Add("video.side", uint64_t{video_->tile.width});
+  if (video_->tile.height != video_->tile.width) text.Add("video.height", uint64_t{video_->tile.height});
   text.Add("video.tokens_per_frame", uint64_t{video_->tokens_per_frame});
   text.Add("video.upright", uint64_t{video_->upright});
   text.Add("video.frame_rule", FrameRuleName(frames.rule));
@@ -156,6 +162,13 @@ void InternVl::AddTo(CanonicalText& text) const {
   text.Add("video.num_frames", uint64_t{frames.num_frames});
   text.Add("video.from_the_middle", uint64_t{!frames.first.has_value()});
   text.Add("video.first", frames.first.value_or(0));
+}
+
+// The size of a tile, by what the file says of it.
+absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, const SideSizes& size) {
+  EVENKEEL_RETURN_IF_ERROR(CheckSideSizes(config, "size", size));
+  if (!size.fixed()) return config.Error("size", "is not {height, width}");
+  return ImageSize{size.width, size.height};
 }
 
 // Where its processor begins to choose: initial_shift.
@@ -226,7 +239,7 @@ absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, 
   EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(*config, source.spec, kClipMean, kClipStd));
   EVENKEEL_ASSIGN_OR_RETURN(out.frames, ReadFrames(*config, source.spec));
   SideSizes size = ReadSideSizes(*config, "size", NumberIs::kSquare);
-  if (size.height == 0 && size.width == 0 && size.shortest_edge == 0) size.height = size.width = 384;
+  if (!size.given()) size.height = size.width = 384;
   config->Pin("do_center_crop", false);
   config->Pin("do_pad", false);
   config->NotNull({"size", "initial_shift"});
@@ -234,12 +247,10 @@ absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, 
   config->Inert(
       {"crop_size", "crop_to_patches", "min_patches", "max_patches", "video_metadata", "return_metadata"});
   EVENKEEL_RETURN_IF_ERROR(config->Finish());
-  if (size.height != size.width || size.shortest_edge != 0) {
-    return config->Error("size", "only a square {height, width} is implemented");
-  }
-  out.side = size.width;
+  EVENKEEL_ASSIGN_OR_RETURN(out.tile, TileOf(*config, size));
+  EVENKEEL_RETURN_IF_ERROR(CheckTile(out.pixels, out.tile));
   out.tokens_per_frame = tokens_per_frame;
-  out.patches_per_frame = (out.side / patch) * (out.side / patch);
+  out.patches_per_frame = (out.tile.width / patch) * (out.tile.height / patch);
   out.upright = source.spec.apply_video_rotation;
   return out;
 }
@@ -278,7 +289,7 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   settings.family = "internvl";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
-  if (size.height == 0 && size.width == 0) size.height = size.width = 384;
+  if (!size.given()) size.height = size.width = 384;
   // InternVLProcessor asks its image processor for tiles, whatever that one's file says.
   const bool asked = config.Text("processor_class", "") == "InternVLProcessor";
   const bool tiled = config.Flag("crop_to_patches", false) || asked;
@@ -289,9 +300,7 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size", "min_patches", "max_patches"});
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  if (size.height != size.width || size.shortest_edge != 0) {
-    return config.Error("size", "only a square {height, width} is implemented");
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(const ImageSize tile, TileOf(config, size));
   if (min_tiles > max_tiles) return config.Error("min_patches", "is above max_patches");
 
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
@@ -299,15 +308,18 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   settings.tokens_per_tile = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
-  settings.side = size.width;
-  settings.patches_per_tile = (settings.side / patch) * (settings.side / patch);
+  settings.tile = tile;
+  settings.patches_per_tile = (tile.width / patch) * (tile.height / patch);
   settings.style = {Medium::kImage, "<img>", "<IMG_CONTEXT>", "</img>", /*mrope=*/false};
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<FrameTiles> video,
                             ReadVideo(source, patch, settings.tokens_per_tile));
 
-  const ImageSize tile{settings.side, settings.side};
   const ResizeFilter filter = settings.pixels.filter;
-  settings.cuts = [=](ImageSize picture) -> std::vector<TileCut> {
+  // Tiles are resized all the same; Pillow's path makes none where there may be one only.
+  const bool of_torch = settings.pixels.picture.resampler == Resampler::kAtenU8;
+  const bool resized = settings.pixels.resized || (tiled && (of_torch || max_tiles > 1));
+  settings.cuts = [=](ImageSize picture) -> absl::StatusOr<std::vector<TileCut>> {
+    if (!resized && picture != tile) return NotOfItsSize("a picture", picture, tile);
     const TileGrid grid = tiled ? NearestTileGrid(picture, tile, min_tiles, max_tiles) : TileGrid{1, 1};
     const ImageSize canvas{tile.width * grid.columns, tile.height * grid.rows};
     std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.columns, grid.rows}};
@@ -318,8 +330,9 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
     text.Add("vision.min_tiles", uint64_t{tiled ? min_tiles : 1});
     text.Add("vision.max_tiles", uint64_t{tiled ? max_tiles : 1});
   };
-  return std::make_unique<InternVl>(MakeTiles(std::move(settings), source.limits), std::move(video),
-                                    source.limits);
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> pictures,
+                            MakeTiles(std::move(settings), source.limits));
+  return std::make_unique<InternVl>(std::move(pictures), std::move(video), source.limits);
 }
 
 }  // namespace evenkeel

@@ -26,14 +26,16 @@ absl::StatusOr<int32_t> ExtraTokens(ConfigFile& outer, ConfigFile& model, uint32
 }
 
 // To the end of the file of the image processor that it names.
-absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, const ProcessorSpec& spec, bool of_siglip) {
-  if (of_siglip) return ReadSquare(config, spec);
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadCropped(config, spec));
+absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, ConfigFile& model, const ProcessorSpec& spec,
+                                       bool of_siglip) {
+  bool pads = model.Text("image_aspect_ratio", "") == "pad";
   if (config.Text("image_processor_type", "").starts_with("Llava")) {
-    fixed.pad_to_square = config.Flag("do_pad", false);
+    pads |= config.Flag("do_pad", false);
   } else {
     config.Pin("do_pad", false);
   }
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed,
+                            ReadFixedSize(config, spec, of_siglip ? kSiglipPictures : kClipPictures, pads));
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   return fixed;
 }
@@ -42,9 +44,8 @@ absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, const ProcessorSpec& 
 
 MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
   const bool of_siglip = config.Text("image_processor_type", "").starts_with("Siglip");
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadPictures(config, source.spec, of_siglip));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
-  fixed.pad_to_square |= model.Text("image_aspect_ratio", "") == "pad";
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadPictures(config, model, source.spec, of_siglip));
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(model, 14));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));

@@ -78,13 +78,14 @@ PatchWriter::~PatchWriter() {
   if (!waiting_.empty()) SpareOfThread().push_back(std::move(waiting_));
 }
 
-// For each patch and channel its lines, one after another. kPatch is the patch's side where the compiler
-// should know it, else 0.
+// For each patch and channel its lines, one after another. kPatch is the side of a square patch where the
+// compiler should know it, else 0.
 template <uint32_t kPatch, typename T, typename Convert>
 void PatchWriter::PutPatches(const Lines& lines, Convert convert) {
-  const uint32_t patch = kPatch != 0 ? kPatch : shape_.patch, merge = shape_.merge;
-  const uint32_t patch_y = y_ / patch, num_patches = width_ / patch;
-  const size_t area = size_t{patch} * patch;
+  const uint32_t patch = kPatch != 0 ? kPatch : shape_.width(), merge = shape_.merge;
+  const uint32_t height = kPatch != 0 ? kPatch : shape_.patch;
+  const uint32_t patch_y = y_ / height, num_patches = width_ / patch;
+  const size_t area = size_t{patch} * height;
   const size_t row_values = 3 * area * frames_;
   // A block of merge x merge patches follows the one to its left, and those above.
   const size_t first_row = (size_t{patch_y / merge} * num_patches + patch_y % merge) * merge;
@@ -110,8 +111,9 @@ void PatchWriter::PutPatches(const Lines& lines, Convert convert) {
 
 template <typename T, typename Convert>
 void PatchWriter::PutAs(const Lines& lines, Convert convert) {
-  if (shape_.patch == 14) return PutPatches<14, T>(lines, convert);
-  if (shape_.patch == 16) return PutPatches<16, T>(lines, convert);
+  const bool square = shape_.width() == shape_.patch;
+  if (square && shape_.patch == 14) return PutPatches<14, T>(lines, convert);
+  if (square && shape_.patch == 16) return PutPatches<16, T>(lines, convert);
   PutPatches<0, T>(lines, convert);
 }
 

@@ -23,7 +23,12 @@ struct PatchShape {
   uint32_t patch = 14;
   uint32_t frames = 2;  // temporal patch size
   uint32_t merge = 2;
+  uint32_t patch_width = 0;  // 0: patches are squares
+
+  uint32_t width() const { return patch_width != 0 ? patch_width : patch; }
 };
+// Rows that are tiles, [3, height, width].
+inline PatchShape TileShape(ImageSize tile) { return {tile.height, 1, 1, tile.width}; }
 
 // The exact normalised value of every byte: x = f32(byte * rescale), then (x - mean) / std in f32. [3 * 256]
 std::vector<float> NormalizationTable(double rescale, const std::array<double, 3>& mean,
@@ -33,8 +38,8 @@ uint16_t ToBf16(float value);
 
 // The rows of one frame, as they come, to their places among the patches of its group of `shape.frames`;
 // sides are multiples of patch * merge. A u8 wire may carry fewer frames of a group. The frame is written as
-// all `frames_on_wire` of its group, as a still is, or as those that `part` names. With patch = a tile's side
-// and merge = frames = 1 a row of the result is a tile, [3, side, side].
+// all `frames_on_wire` of its group, as a still is, or as those that `part` names. With a TileShape() a row
+// of the result is a tile.
 class PatchWriter final : public RowSink {
  public:
   struct Part {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/part.h"
 #include "core/status.h"
 #include "preprocess/patches.h"
 
@@ -15,12 +16,11 @@ namespace {
 constexpr uint64_t kMostSide = 16384;
 
 // PIL's numbers of filters.
-absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler) {
+absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config) {
   constexpr uint64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
   switch (config.Uint("resample", kBicubic, 0, 5)) {
     case kLanczos:
-      if (resampler != Resampler::kAtenU8) return ResizeFilter::kLanczos;
-      return config.Error("resample", "is 1 (Lanczos), which the resampler aten_u8 does not have; pil does");
+      return ResizeFilter::kLanczos;
     case kBilinear:
       return ResizeFilter::kBilinear;
     case kBicubic:
@@ -64,8 +64,8 @@ std::vector<float> PixelSettings::Table() const {
 }
 
 bool PixelSettings::SameValues(const PixelSettings& other) const {
-  return rescale == other.rescale && normalized == other.normalized && mean == other.mean &&
-         std == other.std && filter == other.filter;
+  return rescale == other.rescale && normalized == other.normalized && resized == other.resized &&
+         mean == other.mean && std == other.std && filter == other.filter;
 }
 
 void PixelSettings::AddTo(CanonicalText& text) const {
@@ -77,6 +77,7 @@ void PixelSettings::AddValuesTo(CanonicalText& text) const {
   if (filter != ResizeFilter::kBicubic) text.Add("vision.filter", static_cast<uint64_t>(filter));
   text.Add("vision.rescale_factor", rescale);
   if (!normalized) text.Add("vision.normalized", uint64_t{0});
+  if (!resized) text.Add("vision.resized", uint64_t{0});
   for (double value : mean) text.Add("vision.image_mean", value);
   for (double value : std) text.Add("vision.image_std", value);
 }
@@ -87,17 +88,14 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   PixelSettings out;
   out.wire = spec.wire;
   EVENKEEL_ASSIGN_OR_RETURN(out.picture, PictureOptionsOf(spec));
-  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, out.picture.resampler));
+  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config));
   out.mean = ReadThree(config, "image_mean", mean);
   out.std = ReadThree(config, "image_std", std);
   out.rescale = config.Real("rescale_factor", 1.0 / 255);
   if (!(out.rescale > 0)) return config.Error("rescale_factor", "is not positive");
-  const bool rescaled = config.Flag("do_rescale", true);
-  if (!rescaled) out.rescale = 1;
+  if (!config.Flag("do_rescale", true)) out.rescale = 1;
   out.normalized = config.Flag("do_normalize", true);
-  if (!out.normalized && !rescaled) {
-    return config.Error("do_normalize", "is false, and do_rescale, too; bytes as values are not implemented");
-  }
+  out.resized = config.Flag("do_resize", true);
   for (double deviation : out.std) {
     if (static_cast<float>(deviation) == 0) return config.Error("image_std", "has a zero");
   }
@@ -106,7 +104,6 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   if (!converts && spec.alpha.empty()) out.picture.colour.background.reset();
   config.NotNull(
       {"resample", "image_mean", "image_std", "rescale_factor", "do_resize", "do_rescale", "do_normalize"});
-  config.Pin("do_resize", true);
   config.Pin("data_format", std::string_view("channels_first"));
   config.Inert({"image_processor_type", "video_processor_type", "processor_class", "auto_map",
                 "_valid_processor_keys", "device", "return_tensors", "input_data_format", "disable_grouping",
@@ -166,23 +163,63 @@ SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs numbe
   out.height = static_cast<uint32_t>(config.UintIn(key, "height", 1, kMostSide));
   out.width = static_cast<uint32_t>(config.UintIn(key, "width", 1, kMostSide));
   out.shortest_edge = static_cast<uint32_t>(config.UintIn(key, "shortest_edge", 1, kMostSide));
+  out.longest_edge = static_cast<uint32_t>(config.UintIn(key, "longest_edge", 1, kMostSide));
+  out.max_height = static_cast<uint32_t>(config.UintIn(key, "max_height", 1, kMostSide));
+  out.max_width = static_cast<uint32_t>(config.UintIn(key, "max_width", 1, kMostSide));
   return out;
 }
 
-FieldSpec PixelField(std::string_view name, const PixelSettings& settings, uint32_t frames, uint32_t patch,
-                     uint32_t frames_on_wire) {
+absl::Status CheckSideSizes(const ConfigFile& config, std::string_view key, const SideSizes& sizes) {
+  const SideSizes edges{.shortest_edge = sizes.shortest_edge, .longest_edge = sizes.longest_edge};
+  const SideSizes most{.max_height = sizes.max_height, .max_width = sizes.max_width};
+  if (!sizes.given() || (sizes.fixed() && sizes.width != 0)) return absl::OkStatus();
+  if (sizes == edges && sizes.shortest_edge != 0) return absl::OkStatus();
+  if (sizes == most && sizes.max_height != 0 && sizes.max_width != 0) return absl::OkStatus();
+  return config.Error(key,
+                      "is none of {height, width}, {shortest_edge}, {shortest_edge, longest_edge} and "
+                      "{max_height, max_width}");
+}
+
+namespace {
+
+FieldSpec FieldOf(std::string_view name, const PixelSettings& settings, PixelExpansion expansion) {
   FieldSpec field;
   field.name = std::string(name);
   field.per_row = true;
-  field.trailing = {uint64_t{3} * frames_on_wire * patch * patch};
+  field.trailing = {3 * expansion.area() * expansion.frames_on_wire};
   field.dtype = settings.wire == Wire::kU8     ? DType::kU8
                 : settings.wire == Wire::kBf16 ? DType::kBf16
                                                : DType::kF32;
-  if (settings.wire == Wire::kU8) {
-    field.expansion = std::make_shared<const PixelExpansion>(
-        PixelExpansion{3, frames, frames_on_wire, patch, settings.Table()});
-  }
+  if (settings.wire != Wire::kU8) return field;
+  expansion.channels = 3;
+  expansion.table = settings.Table();
+  field.expansion = std::make_shared<const PixelExpansion>(std::move(expansion));
   return field;
+}
+
+}  // namespace
+
+FieldSpec PixelField(std::string_view name, const PixelSettings& settings, uint32_t frames, uint32_t patch,
+                     uint32_t frames_on_wire) {
+  return FieldOf(name, settings, {.frames = frames, .frames_on_wire = frames_on_wire, .patch = patch});
+}
+
+FieldSpec TileField(std::string_view name, const PixelSettings& settings, ImageSize tile) {
+  PixelExpansion expansion{.frames = 1, .frames_on_wire = 1, .patch = tile.height};
+  if (tile.width != tile.height) expansion.patch_width = tile.width;
+  FieldSpec field = FieldOf(name, settings, std::move(expansion));
+  if (settings.wire != Wire::kU8) field.trailing = {3, tile.height, tile.width};
+  return field;
+}
+
+absl::Status CheckTile(const PixelSettings& settings, ImageSize tile) {
+  if (settings.wire != Wire::kU8) return absl::OkStatus();
+  // No pixels at all: the form alone is looked at.
+  if (ExpandPixels(*TileField("", settings, tile).expansion, {}, {}).ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("pictures of ", tile.width, "x", tile.height,
+                   " pixels cannot travel as bytes, whose sides have a bound; processor.wire: f32 and bf16 "
+                   "have none"));
 }
 
 }  // namespace evenkeel

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/digest.h"
 #include "core/job.h"
@@ -23,7 +24,8 @@ inline constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
 
 struct PixelSettings {
   double rescale = 0;      // 1 where do_rescale is false
-  bool normalized = true;  // else the rescaled values are the final ones
+  bool normalized = true;  // else the rescaled values are the final ones; bytes, where those are not rescaled
+  bool resized = true;     // else pictures keep their size
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
   ResizeFilter filter = ResizeFilter::kBicubic;
@@ -38,8 +40,8 @@ struct PixelSettings {
   void AddValuesTo(CanonicalText& text) const;  // all but the picture's options
 };
 
-// Consumes the keys of colours, resampling, rescaling and normalisation, pins do_resize, and knows the keys
-// that mean nothing here. Sizes, crops and patches are the family's. Without keys: `mean`, `std`.
+// Consumes the keys of colours, resampling, rescaling and normalisation, and knows the keys that mean nothing
+// here. Sizes, crops and patches are the family's. Without keys: `mean`, `std`.
 absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
                                                 const std::array<double, 3>& mean,
                                                 const std::array<double, 3>& std);
@@ -49,20 +51,36 @@ void IgnoreFeatureExtractor(ConfigFile& config);
 // The other way round.
 void IgnoreImageProcessor(ConfigFile& config);
 
-// Sizes as transformers writes them: {"height", "width"}, {"shortest_edge"} or a number. 0: not given.
+// Sizes as transformers writes them: {"height", "width"}, {"shortest_edge"}, that with "longest_edge",
+// {"max_height", "max_width"} or a number. 0: not given.
 struct SideSizes {
   uint32_t height = 0;
   uint32_t width = 0;
   uint32_t shortest_edge = 0;
+  uint32_t longest_edge = 0;
+  uint32_t max_height = 0;
+  uint32_t max_width = 0;
+
+  bool given() const { return *this != SideSizes{}; }
+  // The same size whatever the picture's is.
+  bool fixed() const { return height != 0 && *this == SideSizes{.height = height, .width = width}; }
+  friend bool operator==(const SideSizes&, const SideSizes&) = default;
 };
 // A number is `number_is` of them: the height and width, or the shortest edge; for the key "size",
 // "default_to_square" says which, where it is there.
 enum class NumberIs : uint8_t { kSquare, kShortestEdge };
 SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is);
+// InvalidArgument: members that are not one of the sets above. Nothing given is no error.
+absl::Status CheckSideSizes(const ConfigFile& config, std::string_view key, const SideSizes& sizes);
 
 // A field of pixels in rows of [3, frames, patch, patch], in the wire form; `frames_on_wire` of its frames
 // travel.
 FieldSpec PixelField(std::string_view name, const PixelSettings& settings, uint32_t frames, uint32_t patch,
                      uint32_t frames_on_wire);
+// A field of tiles, [3, height, width] each; as bytes 3 * height * width, which is what their expansion
+// reads.
+FieldSpec TileField(std::string_view name, const PixelSettings& settings, ImageSize tile);
+// InvalidArgument: a tile that is larger than the wire form carries.
+absl::Status CheckTile(const PixelSettings& settings, ImageSize tile);
 
 }  // namespace evenkeel

@@ -25,11 +25,13 @@ struct ProcessorBounds {
   uint64_t min_pixels = 128 * 28 * 28;  // the class's own, where nothing is said
   uint64_t max_pixels = 28 * 28 * 768;
   uint64_t capped_tokens = 0;  // 0: no cap
+  bool resized = true;         // else frames keep their size
 };
 
 absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, const PatchShape& shape,
                                         const ProcessorBounds& bounds) {
   const uint32_t factor = shape.patch * shape.merge;
+  if (!bounds.resized) return UnchangedSize(native, factor);
   auto max_pixels = static_cast<double>(bounds.max_pixels);
   const auto min_pixels = static_cast<double>(bounds.min_pixels);
   if (bounds.capped_tokens != 0) {
@@ -109,6 +111,14 @@ absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t 
   return ImageSize{static_cast<uint32_t>(w), static_cast<uint32_t>(h)};
 }
 
+absl::StatusOr<ImageSize> UnchangedSize(ImageSize size, uint32_t factor) {
+  if (size.width == 0 || size.height == 0) return absl::InvalidArgumentError("no pixels");
+  if (size.width % factor == 0 && size.height % factor == 0) return size;
+  return absl::InvalidArgumentError(
+      absl::StrCat(size.width, "x", size.height,
+                   " pixels, where do_resize is false and sides must be multiples of ", factor));
+}
+
 absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixels, QwenVision& vision) {
   const ProcessorSpec& spec = source.spec;
   EVENKEEL_ASSIGN_OR_RETURN(
@@ -122,7 +132,7 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   const bool own_rule = rule == FrameRule::kQwen2VlProcessor;  // else qwen-vl-utils runs before the processor
   const ProcessorSpec usual;
   video.frames = FramesOf(rule, spec, own_rule ? file : QwenVideoFile{}, vision.shape.frames);
-  ProcessorBounds bounds;
+  ProcessorBounds bounds{.resized = file.pixels.resized};
   if (file.min_pixels != 0) bounds.min_pixels = file.min_pixels;
   if (file.max_pixels != 0) bounds.max_pixels = file.max_pixels;
   if (frame_pixels.most != 0) {

@@ -21,6 +21,10 @@ namespace evenkeel {
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor);
 
+// The size of what keeps its own, as do_resize: false has it. InvalidArgument: its sides are no multiples of
+// `factor`, on which the processor fails.
+absl::StatusOr<ImageSize> UnchangedSize(ImageSize size, uint32_t factor);
+
 // Makes `vision` take videos by the rules of Qwen2-VL's video processor. `frame_pixels`: what a frame is
 // bounded by whatever the file says, as by the Omni models' processors; {0, 0}: the file's bounds. Where the
 // folder has no video processor it takes none.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families.h"
+#include "preprocess/qwen2_vl.h"
 #include "preprocess/qwen_vision.h"
 
 namespace evenkeel {
@@ -37,8 +38,9 @@ absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision,
   video.frames = FramesOf(rule, spec, file, vision.shape.frames);
   video.upright = spec.apply_video_rotation;
   video.timed = true;
-  video.size = [size](ImageSize native, uint32_t num_frames) {
-    return SmartResize3d(num_frames, native, size);
+  const bool resized = file.pixels.resized;
+  video.size = [size, resized](ImageSize native, uint32_t num_frames) {
+    return resized ? SmartResize3d(num_frames, native, size) : UnchangedSize(native, size.factor);
   };
   video.add_to = [size, frames = video.frames](CanonicalText& text) {
     text.Add("video.timed", uint64_t{1});

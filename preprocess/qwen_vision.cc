@@ -115,8 +115,10 @@ absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const
   if (facts.medium == Medium::kImage) {
     const ImageSize picture = PictureSize(facts, settings_.pixels.picture);
     EVENKEEL_ASSIGN_OR_RETURN(
-        shape.size, SmartResize(picture.height, picture.width, settings_.factor(), settings_.min_pixels,
-                                settings_.max_pixels, /*at_least_factor=*/false));
+        shape.size, settings_.pixels.resized
+                        ? SmartResize(picture.height, picture.width, settings_.factor(), settings_.min_pixels,
+                                      settings_.max_pixels, /*at_least_factor=*/false)
+                        : UnchangedSize(picture, settings_.factor()));
     shape.grid = {1, shape.size.height / patch, shape.size.width / patch, 0};
     return shape;
   }

@@ -1,4 +1,4 @@
-// SigLIP: every picture becomes a square of one size, whatever its shape.
+// SigLIP: every picture becomes one size, whatever its shape; a square in the published files.
 //
 // The rules are those of transformers' models/siglip/image_processing_siglip.py.
 #include "core/status.h"
@@ -8,7 +8,9 @@
 namespace evenkeel {
 
 MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadSquare(config, source.spec));
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kSiglipPictures));
+  config.Pin("do_pad", false);
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 16));
   return MakeFixedSize("siglip", fixed, patch, /*extra_tokens=*/0, source);

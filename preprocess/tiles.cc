@@ -23,11 +23,7 @@ class Tiles final : public MediaFamily {
       : settings_(std::move(settings)),
         limits_(limits),
         table_(settings_.pixels.Table()),
-        fields_{PixelField("pixel_values", settings_.pixels, 1, settings_.side, 1)} {
-    // Bytes travel as rows, which is what their expansion reads.
-    const uint64_t side = settings_.side;
-    if (settings_.pixels.wire != Wire::kU8) fields_[0].trailing = {3, side, side};
-  }
+        fields_{TileField("pixel_values", settings_.pixels, settings_.tile)} {}
 
   std::vector<MediumStyle> styles() const override { return {settings_.style}; }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
@@ -53,7 +49,7 @@ class Tiles final : public MediaFamily {
     size_t done = 0;
     for (const TileCut& cut : cuts) {
       const size_t bytes = tile_bytes * cut.columns * cut.rows;
-      writers.emplace_back(PatchShape{settings_.side, 1, 1}, settings_.side * cut.columns,
+      writers.emplace_back(TileShape(settings_.tile), settings_.tile.width * cut.columns,
                            settings_.pixels.wire, 1, table_, field_bytes[0].subspan(done, bytes));
       targets.push_back(cut.target);
       targets.back().sink = &writers.back();
@@ -71,14 +67,16 @@ class Tiles final : public MediaFamily {
 
   MediaFacts DummyFacts() const override {
     MediaFacts facts;
-    facts.width = facts.height = settings_.side;
+    facts.width = settings_.tile.width, facts.height = settings_.tile.height;
     return facts;
   }
 
   void AddTo(CanonicalText& text) const override {
     text.Add("vision.family", std::string_view(settings_.family));
     settings_.pixels.AddTo(text);
-    text.Add("vision.side", uint64_t{settings_.side});
+    const ImageSize tile = settings_.tile;
+    text.Add("vision.side", uint64_t{tile.width});
+    if (tile.height != tile.width) text.Add("vision.height", uint64_t{tile.height});
     text.Add("vision.tokens_per_tile", uint64_t{settings_.tokens_per_tile});
     text.Add("vision.patches_per_tile", uint64_t{settings_.patches_per_tile});
     settings_.add_to(text);
@@ -91,7 +89,7 @@ class Tiles final : public MediaFamily {
     }
     const ImageSize size = PictureSize(facts, settings_.pixels.picture);
     if (size.width == 0 || size.height == 0) return absl::InvalidArgumentError("no pixels");
-    std::vector<TileCut> cuts = settings_.cuts(size);
+    EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, settings_.cuts(size));
     for (const TileCut& cut : cuts) {
       const ImageSize resized = cut.target.resized;
       if (resized.width == 0 || resized.height == 0 || resized.rgb_bytes() > 3 * limits_.max_image_pixels) {
@@ -128,7 +126,14 @@ class Tiles final : public MediaFamily {
 
 }  // namespace
 
-std::unique_ptr<MediaFamily> MakeTiles(TileSettings settings, const Limits& limits) {
+absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile) {
+  return absl::InvalidArgumentError(absl::StrCat(std::string(what), " of ", size.width, "x", size.height,
+                                                 " pixels, where do_resize is false and size says ",
+                                                 tile.width, "x", tile.height));
+}
+
+absl::StatusOr<std::unique_ptr<MediaFamily>> MakeTiles(TileSettings settings, const Limits& limits) {
+  EVENKEEL_RETURN_IF_ERROR(CheckTile(settings.pixels, settings.tile));
   return std::make_unique<Tiles>(std::move(settings), limits);
 }
 

@@ -1,5 +1,5 @@
-// Families whose pictures become tiles of one size, [tiles, 3, side, side]: one for CLIP, SigLIP and LLaVA,
-// several for InternVL. A family says how a picture is cut; the rest is here.
+// Families whose pictures become tiles of one size, [tiles, 3, height, width]: one for CLIP, SigLIP and
+// LLaVA, several for InternVL. A family says how a picture is cut; the rest is here.
 //
 // Thread safety: as MediaFamily.
 #pragma once
@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,18 +27,21 @@ struct TileCut {
 struct TileSettings {
   std::string family;  // for the digest
   PixelSettings pixels;
-  uint32_t side = 0;              // of a tile, pixels
+  ImageSize tile;                 // in pixels
   uint32_t tokens_per_tile = 0;   // placeholders
   uint32_t patches_per_tile = 0;  // what the encoder computes
   MediumStyle style;              // of images
-  // How a picture of this size is cut; tiles in the order of the cuts. Pure.
-  std::function<std::vector<TileCut>(ImageSize)> cuts;
+  // How a picture of this size is cut; tiles in the order of the cuts. Pure. InvalidArgument: it is refused.
+  std::function<absl::StatusOr<std::vector<TileCut>>(ImageSize)> cuts;
   // What `cuts` depends on, for the digest.
   std::function<void(CanonicalText&)> add_to;
 };
 
-// Fields: pixel_values [tiles, 3, side, side]; as u8 [tiles, 3 * side * side], also once it is expanded.
-// input_rows are tiles.
-std::unique_ptr<MediaFamily> MakeTiles(TileSettings settings, const Limits& limits);
+// InvalidArgument of an item that is not resized and does not have the size of a tile.
+absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile);
+
+// Fields: pixel_values [tiles, 3, height, width]; as u8 [tiles, 3 * height * width], also once it is
+// expanded. input_rows are tiles. InvalidArgument: tiles that the wire form cannot carry.
+absl::StatusOr<std::unique_ptr<MediaFamily>> MakeTiles(TileSettings settings, const Limits& limits);
 
 }  // namespace evenkeel

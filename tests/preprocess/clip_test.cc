@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "preprocess/resize.h"
 #include "tests/preprocess/family_golden.h"
 
@@ -31,7 +32,10 @@ TEST(Clip, PixelsAreThoseOfTransformers) { ExpectPixelsOf("clip"); }
 TEST(Siglip, PixelsAreThoseOfTransformers) { ExpectPixelsOf("siglip"); }
 TEST(Llava, PixelsAreThoseOfTransformers) { ExpectPixelsOf("llava"); }
 TEST(Llava, PaddedPixelsAreThoseOfTransformers) { ExpectPixelsOf("llava-pad"); }
-TEST(Llava, TheWireFormExpandsToTheSameFloats) { ExpectExpansionGivesTheFloats("llava"); }
+TEST(Clip, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("clip"); }
+TEST(Siglip, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("siglip"); }
+TEST(Llava, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("llava"); }
+TEST(Llava, EveryWireFormSaysTheSameOfPaddedPictures) { ExpectWireFormsAgree("llava-pad"); }
 
 TEST(Clip, ShortestEdgesAreThoseOfTransformersForEverySize) {
   for (const nlohmann::json& example : FamilyGolden("canvas", "shortest_edge_336")) {
@@ -87,6 +91,36 @@ TEST(Clip, WhatBecomesAFixedSizeIsCroppedInItsMiddle) {
   }
 }
 
+TEST(Clip, EveryWireFormSaysTheSameWhateverThePicturesBecome) {
+  for (const char* keys :
+       {R"("size": {"height": 40, "width": 64}, "do_center_crop": false)",
+        R"("size": {"shortest_edge": 30}, "crop_size": {"height": 20, "width": 45})",
+        R"("size": {"shortest_edge": 30, "longest_edge": 33}, "crop_size": {"height": 45, "width": 20})",
+        R"("size": {"max_height": 30, "max_width": 33}, "crop_size": 31, "resample": 1)",
+        R"("do_resize": false, "crop_size": {"height": 30, "width": 40}, "do_normalize": false)",
+        R"("do_resize": false, "size": {"height": 29, "width": 41}, "do_center_crop": false,
+           "do_normalize": false, "do_rescale": false)"}) {
+    SCOPED_TRACE(keys);
+    ExpectWireFormsAgree(
+        Checkpoint(absl::StrCat(R"({"image_processor_type": "CLIPImageProcessor", )", keys, "}")),
+        "images/scene.png");
+  }
+}
+
+// The numbers are those of transformers' get_size_with_aspect_ratio and get_image_size_for_max_height_width.
+TEST(Clip, EdgesAndBoundsGiveTheSizesOfTransformers) {
+  const SideSizes edges{.shortest_edge = 64, .longest_edge = 96};
+  EXPECT_EQ(ResizedBy(edges, {41, 29}), (ImageSize{90, 64}));
+  EXPECT_EQ(ResizedBy(edges, {500, 20}), (ImageSize{96, 4}));
+  EXPECT_EQ(ResizedBy(edges, {20, 500}), (ImageSize{4, 96}));
+  EXPECT_EQ(ResizedBy(edges, {96, 64}), (ImageSize{96, 64}));
+  EXPECT_EQ(ResizedBy({.shortest_edge = 64, .longest_edge = 65}, {300, 200}), (ImageSize{65, 43}));
+  EXPECT_EQ(ResizedBy(edges, {10000, 20}), (ImageSize{96, 0}));  // which a picture is refused for
+  const SideSizes most{.max_height = 80, .max_width = 60};
+  EXPECT_EQ(ResizedBy(most, {41, 29}), (ImageSize{60, 42}));
+  EXPECT_EQ(ResizedBy(most, {29, 41}), (ImageSize{56, 80}));
+}
+
 TEST(Clip, TheSizeBeforeACropIsPartOfTheDigest) {
   auto digest = [](const std::string& size) {
     return LoadOrFail(Checkpoint(R"({"image_processor_type": "CLIPImageProcessor", "size": )" + size + "}"))
@@ -96,6 +130,14 @@ TEST(Clip, TheSizeBeforeACropIsPartOfTheDigest) {
   EXPECT_NE(digest(R"({"height": 224, "width": 225})"), square);
   EXPECT_NE(digest(R"({"height": 225, "width": 224})"), square);
   EXPECT_NE(digest(R"({"shortest_edge": 224})"), square);
+  EXPECT_NE(digest(R"({"shortest_edge": 224})"), digest(R"({"shortest_edge": 224, "longest_edge": 300})"));
+  EXPECT_NE(digest(R"({"max_height": 224, "max_width": 300})"),
+            digest(R"({"max_height": 300, "max_width": 224})"));
+  const std::string as_it_is = R"({"height": 224, "width": 224}, "do_resize": false)";
+  EXPECT_NE(digest(as_it_is), square);
+  EXPECT_NE(digest(as_it_is + R"(, "do_center_crop": false)"), digest(as_it_is));
+  EXPECT_NE(digest(R"({"height": 224, "width": 64}, "do_center_crop": false)"),
+            digest(R"({"height": 64, "width": 224}, "do_center_crop": false)"));
 }
 
 // As llava-interleave's checkpoints are written.

@@ -47,7 +47,7 @@ TEST_F(ConfigFileTest, EveryKeyIsConsumedPinnedInertOrAnError) {
             "");
   EXPECT_THAT(Refusal("\"do_sharpen\": true"),
               HasSubstr("preprocessor_config.json: do_sharpen: unknown key"));
-  EXPECT_THAT(Refusal("\"do_resize\": false"), HasSubstr("do_resize: is false; only true is implemented"));
+  EXPECT_THAT(Refusal("\"do_pad\": true"), HasSubstr("do_pad: is true; only false is implemented"));
   EXPECT_THAT(Refusal("\"resample\": 0"), HasSubstr("resample: only 1 (Lanczos)"));
   EXPECT_THAT(Refusal("\"size\": {\"height\": 3}"), HasSubstr("size.height: unknown key"));
 }
@@ -82,8 +82,10 @@ TEST_F(ConfigFileTest, RescalingAndNormalisingAreDoneAsTheFileSays) {
     other_rounding += scaled_by_pil[byte] != scaled_by_torch[byte];
   }
   EXPECT_GT(other_rounding, 0);
-  EXPECT_THAT(Refusal("\"do_normalize\": false, \"do_rescale\": false"),
-              HasSubstr("do_normalize: is false, and do_rescale, too"));
+  for (const char* resampler : {"pil", "pil13", "aten_u8"}) {
+    const std::vector<float> bytes = table("\"do_normalize\": false, \"do_rescale\": false", resampler);
+    for (size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(bytes[i], static_cast<float>(i % 256)) << resampler;
+  }
 }
 
 TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
@@ -191,14 +193,76 @@ TEST_F(ConfigFileTest, ConversionThatIsLeftToTheCallerDropsTransparency) {
 
 TEST_F(ConfigFileTest, DefaultToSquareSaysWhatANumberIs) {
   const std::string whole = "\"size\": 224, \"do_center_crop\": ";
-  EXPECT_THAT(Refusal(whole + "false", "CLIPImageProcessor"), HasSubstr("size is no square"));
-  EXPECT_THAT(Refusal(whole + "null", "CLIPImageProcessor"), HasSubstr("size is no square"));  // no is no
+  const std::string varied = "do_center_crop: is false, and size is not {height, width}";
+  EXPECT_THAT(Refusal(whole + "false", "CLIPImageProcessor"), HasSubstr(varied));
+  EXPECT_THAT(Refusal(whole + "null", "CLIPImageProcessor"), HasSubstr(varied));  // no is no
   EXPECT_EQ(Refusal(whole + "false, \"default_to_square\": true", "CLIPImageProcessor"), "");
   EXPECT_EQ(Refusal("\"size\": 224, \"default_to_square\": true", "SiglipImageProcessor"), "");
-  EXPECT_THAT(Refusal("\"size\": 224", "SiglipImageProcessor"), HasSubstr("only a square"));
+  EXPECT_THAT(Refusal("\"size\": 224", "SiglipImageProcessor"), HasSubstr(varied));
   EXPECT_EQ(Refusal("\"size\": 448", "GotOcr2ImageProcessor"), "");
   EXPECT_THAT(Refusal("\"size\": 448, \"default_to_square\": null", "GotOcr2ImageProcessor"),
-              HasSubstr("only a square"));
+              HasSubstr("size: is not {height, width}"));
+}
+
+TEST_F(ConfigFileTest, SizesAreOneOfTheSetsThatTransformersKnows) {
+  auto size = [&](const std::string& members, const std::string& more = "") {
+    return Refusal("\"size\": {" + members + "}" + more, "CLIPImageProcessor");
+  };
+  const std::string none = "size: is none of {height, width}, {shortest_edge}";
+  EXPECT_EQ(size(R"("shortest_edge": 64, "longest_edge": 100)"), "");
+  EXPECT_EQ(size(R"("shortest_edge": 64, "longest_edge": null)"), "");
+  EXPECT_EQ(size(R"("max_height": 64, "max_width": 100)"), "");
+  EXPECT_EQ(size(R"("height": 64, "width": 100)", R"(, "do_center_crop": false)"), "");
+  EXPECT_THAT(size(R"("longest_edge": 100)"), HasSubstr(none));
+  EXPECT_THAT(size(R"("height": 100)"), HasSubstr(none));
+  EXPECT_THAT(size(R"("width": 100)"), HasSubstr(none));
+  EXPECT_THAT(size(R"("max_width": 100)"), HasSubstr(none));
+  EXPECT_THAT(size(R"("height": 100, "width": 100, "shortest_edge": 100)"), HasSubstr(none));
+  EXPECT_THAT(size(R"("min_pixels": 100, "max_pixels": 1000)"), HasSubstr("size.m"));
+  EXPECT_THAT(size(R"("shortest_edge": 64)", R"(, "crop_size": {"shortest_edge": 64})"),
+              HasSubstr("crop_size: is not {height, width}"));
+  EXPECT_THAT(Refusal(R"("do_center_crop": true)", "SiglipImageProcessor"),
+              HasSubstr("do_center_crop: is true, and crop_size is missing"));
+  // As bytes a picture has a largest side.
+  const std::string large = R"("height": 1025, "width": 64)";
+  EXPECT_THAT(size(large, R"(, "do_center_crop": false)"), HasSubstr("processor.wire"));
+}
+
+TEST_F(ConfigFileTest, WhatIsNotResizedMustFit) {
+  Write(R"({"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2VLProcessor",
+            "do_resize": false})");
+  ProcessorSpec spec;
+  spec.vision = folder_;
+  auto processor = Processor::LoadMedia(spec, Limits{});
+  ASSERT_TRUE(processor.ok()) << processor.status();
+  MediaFacts facts{.medium = Medium::kImage, .width = 56, .height = 280};
+  EXPECT_EQ((*processor)->Measure(facts)->output_rows, 20u);
+  facts.width = 57;
+  absl::Status status = (*processor)->Measure(facts).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("57x280 pixels, where do_resize is false and sides must be multiples of 28"));
+  // Its videos are read from the same file here; qwen-vl-utils would resize them first.
+  spec.frame_rule = "transformers";
+  processor = Processor::LoadMedia(spec, Limits{});
+  ASSERT_TRUE(processor.ok()) << processor.status();
+  facts = {.medium = Medium::kVideo, .width = 56, .height = 280, .num_frames = 50};
+  facts.fps_num = 25, facts.fps_den = 1;
+  EXPECT_EQ((*processor)->Measure(facts)->output_rows, 20u * 2);
+  facts.height = 281;
+  EXPECT_TRUE(absl::IsInvalidArgument((*processor)->Measure(facts).status()));
+
+  Write(R"({"image_processor_type": "SiglipImageProcessor", "size": {"height": 64, "width": 96},
+            "do_resize": false})");
+  processor = Processor::LoadMedia(spec, Limits{});
+  ASSERT_TRUE(processor.ok()) << processor.status();
+  facts = {.medium = Medium::kImage, .width = 96, .height = 64};
+  EXPECT_EQ((*processor)->Measure(facts)->input_rows, 1u);
+  facts = {.medium = Medium::kImage, .width = 64, .height = 96};
+  status = (*processor)->Measure(facts).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("a picture of 64x96 pixels, where do_resize is false and size says 96x64"));
 }
 
 TEST_F(ConfigFileTest, TheProcessorOfInternVlAsksForTilesWhateverTheFileSays) {

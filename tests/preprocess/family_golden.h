@@ -5,11 +5,13 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "preprocess/patches.h"
 #include "tests/preprocess/items.h"
 
 namespace evenkeel {
@@ -70,17 +72,36 @@ inline void ExpectPixelsOf(const std::string& processor) {
   EXPECT_GE(compared, 10);
 }
 
-// The wire form u8 becomes the same floats where it is expanded.
-inline void ExpectExpansionGivesTheFloats(const std::string& processor) {
-  ProcessorSpec spec = VisionSpec(processor);
-  Item floats = Make(spec, Medium::kImage, "pictures/wide.png");
-  spec.wire = Wire::kU8;
-  Item bytes = Make(spec, Medium::kImage, "pictures/wide.png");
-  ASSERT_TRUE(floats.status.ok() && bytes.status.ok()) << floats.status << bytes.status;
-  auto loaded = LoadOrFail(spec);
-  std::vector<float> expanded(floats.fields[0].size() / sizeof(float));
-  ASSERT_TRUE(ExpandPixels(*loaded->fields(Medium::kImage)[0].expansion, bytes.fields[0], expanded).ok());
-  EXPECT_EQ(std::memcmp(expanded.data(), floats.fields[0].data(), floats.fields[0].size()), 0);
+// The wire form u8 becomes the same floats where it is expanded, and bf16 is those rounded, by every
+// resampler.
+inline void ExpectWireFormsAgree(ProcessorSpec spec, const std::string& picture) {
+  for (const char* resampler : {"pil", "pil13", "aten_u8"}) {
+    SCOPED_TRACE(resampler);
+    spec.resampler = resampler;
+    const auto made = [&](Wire wire) {
+      spec.wire = wire;
+      Item item = Make(spec, Medium::kImage, picture);
+      EXPECT_TRUE(item.status.ok()) << item.status;
+      return item.status.ok() ? item.fields[0] : Bytes();
+    };
+    const Bytes floats = made(Wire::kF32), rounded = made(Wire::kBf16), bytes = made(Wire::kU8);
+    auto loaded = LoadOrFail(spec);
+    ASSERT_FALSE(floats.empty() || loaded == nullptr);
+    std::vector<float> expanded(floats.size() / sizeof(float));
+    ASSERT_TRUE(ExpandPixels(*loaded->fields(Medium::kImage)[0].expansion, bytes, expanded).ok());
+    EXPECT_EQ(std::memcmp(expanded.data(), floats.data(), floats.size()), 0);
+    ASSERT_EQ(rounded.size(), expanded.size() * sizeof(uint16_t));
+    size_t wrong = 0;
+    for (size_t i = 0; i < expanded.size(); ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, &rounded[sizeof(bits) * i], sizeof(bits));
+      wrong += bits != ToBf16(expanded[i]);
+    }
+    EXPECT_EQ(wrong, 0u);
+  }
+}
+inline void ExpectWireFormsAgree(const std::string& processor) {
+  ExpectWireFormsAgree(VisionSpec(processor), "pictures/wide.png");
 }
 
 }  // namespace evenkeel

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(InternVl, PixelsAreThoseOfTransformers) { ExpectPixelsOf("internvl"); }
-TEST(InternVl, TheWireFormExpandsToTheSameFloats) { ExpectExpansionGivesTheFloats("internvl"); }
+TEST(InternVl, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("internvl"); }
 
 TEST(InternVl, TilesAreThoseOfTransformersForEverySize) {
   auto processor = LoadOrFail(VisionSpec("internvl"));
@@ -173,8 +173,8 @@ TEST_F(InternVlVideo, KeysAreKnownOrErrors) {
       "return_metadata": false, "do_sample_frames": null, "initial_shift": 3})")),
             "");
   EXPECT_THAT(Refusal(Checkpoint(R"({"do_sharpen": true})")), HasSubstr("do_sharpen: unknown key"));
-  EXPECT_THAT(Refusal(Checkpoint(R"({"size": {"height": 3, "width": 4}})")), HasSubstr("only a square"));
-  EXPECT_THAT(Refusal(Checkpoint(R"({"size": {"shortest_edge": 3}})")), HasSubstr("only a square"));
+  EXPECT_EQ(Refusal(Checkpoint(R"({"size": {"height": 3, "width": 4}})")), "");
+  EXPECT_THAT(Refusal(Checkpoint(R"({"size": {"shortest_edge": 3}})")), HasSubstr("is not {height, width}"));
   EXPECT_THAT(Refusal(Checkpoint(R"({"fps": 0})")), HasSubstr("fps: is not positive"));
   EXPECT_THAT(Refusal(Checkpoint(R"({"num_frames": 0})")), HasSubstr("num_frames: is 0"));
   EXPECT_THAT(Refusal(Checkpoint(R"({"initial_shift": -1})")), HasSubstr("initial_shift: is negative"));
@@ -187,7 +187,8 @@ TEST_F(InternVlVideo, DigestsTellCheckpointsApart) {
   for (const char* file : {"{}", R"({"size": 28})", R"({"do_sample_frames": true})",
                            R"({"do_sample_frames": true, "num_frames": 8})",
                            R"({"do_sample_frames": true, "initial_shift": false})", R"({"resample": 2})",
-                           R"({"image_mean": [0, 0, 0]})"}) {
+                           R"({"image_mean": [0, 0, 0]})", R"({"size": {"height": 28, "width": 384}})",
+                           R"({"size": {"height": 384, "width": 28}})", R"({"do_resize": false})"}) {
     digests.push_back(LoadOrFail(Checkpoint(file))->digest());
     for (size_t i = 0; i + 1 < digests.size(); ++i) EXPECT_NE(digests[i], digests.back()) << file << " " << i;
   }
@@ -207,6 +208,17 @@ TEST_F(InternVlVideo, LengthsArePlaceholdersAndRowsByEveryRule) {
       for (int i = 0; i < 300; ++i) ExpectOneNumber(**family, RandomFacts(Medium::kVideo, dice));
     }
   }
+}
+
+TEST_F(InternVlVideo, FramesThatAreNotResizedHaveTheSizeOfTheFile) {
+  auto processor = LoadOrFail(Checkpoint(R"({"size": {"height": 240, "width": 320}, "do_resize": false})"));
+  MediaFacts facts = Video(9, 10);
+  facts.width = 320, facts.height = 240;
+  EXPECT_TRUE(processor->Measure(facts).ok());
+  facts.width = 240, facts.height = 320;
+  const absl::Status turned = processor->Measure(facts).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(turned));
+  EXPECT_THAT(std::string(turned.message()), HasSubstr("frames of 240x320 pixels, where do_resize is false"));
 }
 
 TEST_F(InternVlVideo, IsRefusedWhereTheFolderSaysNothingOfIt) {

@@ -11,6 +11,7 @@ namespace evenkeel {
 namespace {
 
 TEST(Qwen3Vl, PixelsAreThoseOfTransformers) { ExpectPixelsOf("qwen3-vl"); }
+TEST(Qwen3Vl, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("qwen3-vl"); }
 
 TEST(Qwen3Vl, FrameSizesAreThoseOfTransformers) {
   for (const nlohmann::json& example : FamilyGolden("video", "smart_resize")) {
