@@ -1,5 +1,6 @@
 """deploy/: what it says of the worker is what the worker does."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -56,7 +57,7 @@ def test_every_file_is_used():
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
         named |= {folder / "kustomization.yaml", *(folder / name for name in kustomization["resources"])}
         named |= {folder / name for made in kustomization.get("configMapGenerator", []) for name in made["files"]}
-    assert named == set(KUBERNETES.rglob("*.yaml"))
+    assert named == {path for path in KUBERNETES.rglob("*") if path.is_file()}
 
 
 def test_every_flag_is_one_of_the_worker_and_documented():
@@ -168,10 +169,44 @@ def test_a_deployed_worker_ends_with_sigterm(mixed, tmp_path):
     assert worker.process.wait(harness.DEADLINE_SECONDS) == 0
 
 
+def metrics_of(worker):
+    with urllib.request.urlopen(f"http://{worker.facts['metrics']}/metrics", timeout=60) as answer:
+        return prometheus.parse(answer.read().decode())
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_are_there(deployed):
+    worker, _, _ = deployed
+    families = metrics_of(worker)
+    board = json.loads((KUBERNETES / "monitoring" / "dashboard.json").read_text())
+    source, namespace = board["templating"]["list"]
+    assert (source["name"], source["type"]) == ("DS_PROMETHEUS", "datasource")
+    assert re.search(r"label_values\((\w+), namespace\)", namespace["query"]["query"]).group(1) in families
+    shown = set()
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}, panel["title"]
+            asked = re.findall(r"(evenkeel_\w+)\{namespace=\"\$namespace\"\}", target["expr"])
+            assert len(asked) == len(re.findall("evenkeel_", target["expr"])) > 0, target["expr"]
+            names = {re.sub("_(bucket|sum)$", "", name) for name in asked}
+            assert names <= families.keys(), target["expr"]
+            shown |= names
+            labels = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", target["expr"])))) - {"le", "pod"}
+            written = set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - {"pod"}
+            assert written <= labels <= families[asked[0].removesuffix("_bucket").removesuffix("_sum")].label_names()
+    assert shown == {name for name in families if name.startswith("evenkeel_")}, "every metric has its panel"
+
+
+def test_panels_lie_side_by_side():
+    board = json.loads((KUBERNETES / "monitoring" / "dashboard.json").read_text())
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    places = [(panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y) for panel in board["panels"]
+              for x in range(panel["gridPos"]["w"]) for y in range(panel["gridPos"]["h"])]
+    assert len(set(places)) == len(places) and max(x for x, _ in places) < 24
+
+
 def test_the_alerts_name_metrics_that_are_there(deployed):
     worker, _, _ = deployed
-    with urllib.request.urlopen(f"http://{worker.facts['metrics']}/metrics", timeout=60) as answer:
-        families = prometheus.parse(answer.read().decode())
+    families = metrics_of(worker)
     rules = [rule for group in one("PrometheusRule", KUBERNETES / "monitoring")["spec"]["groups"] for rule in group["rules"]]
     assert rules
     for rule in rules:
