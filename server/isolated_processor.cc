@@ -82,7 +82,8 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
   }
   DecoderReply reply;
   SharedMemory::Block output;
-  const absl::Duration budget = budget_.ToProduce(request.facts, request.bytes.size(), field_total);
+  const absl::Duration budget =
+      budget_.ToProduce(request.facts, request.bytes.size(), field_total, ScansOf(request.bytes));
   EVENKEEL_RETURN_IF_ERROR(
       decoders_->Run(call, input.place.fd, std::max<uint64_t>(file_size, 1), budget, &reply, &output));
   if (request.notes != nullptr) *request.notes = reply.notes;
@@ -94,8 +95,9 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
 
 std::unique_ptr<IsolatedProcessor> MakeIsolated(std::unique_ptr<Processor> processor,
                                                 std::unique_ptr<DecoderPool> decoders, const Job& job) {
-  return std::make_unique<IsolatedProcessor>(std::move(processor), std::move(decoders), job.isolation,
-                                             CpuBudget{.opened_pixels = job.limits.max_video_pixels});
+  return std::make_unique<IsolatedProcessor>(
+      std::move(processor), std::move(decoders), job.isolation,
+      CpuBudget{.opened_pixels = job.limits.max_video_pixels, .most_scans = job.limits.max_jpeg_scans});
 }
 
 std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,

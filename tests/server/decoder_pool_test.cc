@@ -19,6 +19,7 @@
 #include "server/decoder_sandbox.h"
 #include "server/isolated_processor.h"
 #include "server/part_builder.h"
+#include "tests/preprocess/files.h"
 #include "tests/server/fake_stream.h"
 
 namespace evenkeel {
@@ -357,12 +358,23 @@ TEST(CpuBudget, IsTenTimesTheModelAndFiftyMillisecondsAtLeast) {
   facts.width = facts.height = 1000;
   EXPECT_EQ(budget.ToProduce(facts, 100000, 50000),
             absl::Nanoseconds(10.0 * slower * (10 * 1e6 + 10 * 1e5 + 10 * 5e4)));
+  // A scan may code nothing and still passes over every coefficient; there are no more than the job allows.
+  const CpuBudget scanned{.most_scans = 9};
+  EXPECT_EQ(scanned.ToProduce(facts, 0, 0, 8), absl::Nanoseconds(10.0 * slower * (10 + 8) * 1e6));
+  EXPECT_EQ(scanned.ToProduce(facts, 0, 0, 200), absl::Nanoseconds(10.0 * slower * (10 + 9) * 1e6));
   // ... and other streams of a container may have frames as large.
   facts.medium = Medium::kVideo;
   facts.num_frames = 3;
   EXPECT_EQ(small.ToProduce(facts, 0, 0), absl::Nanoseconds(10.0 * slower * 15 * (3 * 1e6 + 1e6)));
   facts.medium = Medium::kAudio;
   EXPECT_EQ(small.ToProduce(facts, 0, 0), absl::Nanoseconds(10.0 * slower * 15 * 1e6));
+}
+
+TEST(CpuBudget, CountsTheScansOfAJpeg) {
+  EXPECT_EQ(ScansOf(Golden("images/baseline-420.jpg")), 1);
+  EXPECT_EQ(ScansOf(Golden("images/progressive.jpg")), 10);
+  EXPECT_EQ(ScansOf(Golden("images/lossy.webp")), 0);
+  EXPECT_EQ(ScansOf({}), 0);
 }
 
 TEST_F(Decoders, AreReplacedAtOnceAndTheNextItemIsMade) {
