@@ -33,13 +33,23 @@ def decoded(path, folder):
     return frames, num / den, facts["frames"]
 
 
+def places(path):
+    """Seconds from an AVI's first place for a frame to the end of its last one."""
+    probe = ["ffprobe", "-v", "error", "-select_streams", "v:0", "-show_entries", "packet=dts_time,duration_time",
+             "-of", "json", str(path)]
+    packets = json.loads(subprocess.run(probe, check=True, capture_output=True, text=True).stdout)["packets"]
+    return float(packets[-1]["dts_time"]) + float(packets[-1]["duration_time"]) - float(packets[0]["dts_time"])
+
+
 def rate(path, average, frames):
     """The container's average, unless the frames' own times differ from it by more than a fiftieth."""
     if path.suffix == ".avi":
-        return average
-    times = [float(frame["best_effort_timestamp_time"]) for frame in frames]
-    last = frames[-1].get("pkt_duration_time") or frames[-1].get("duration_time") or 1 / average
-    own = len(times) / (times[-1] - times[0] + float(last))
+        span = places(path)
+    else:
+        last = frames[-1].get("pkt_duration_time") or frames[-1].get("duration_time") or 1 / average
+        begin, end = (float(frames[at]["best_effort_timestamp_time"]) for at in (0, -1))
+        span = end - begin + float(last)
+    own = len(frames) / span
     return average if abs(own / average - 1) <= 0.02 else own
 
 
