@@ -36,7 +36,10 @@ inline constexpr double kToleranceOfGiven = 0.0049;
 class Scale {
  public:
   explicit Scale(double total);
-  Load operator()(double cost) const { return static_cast<Load>(cost * factor_ + 0.5); }
+  // Costs are not negative, and lround would be a call for each of them.
+  Load operator()(double cost) const {
+    return static_cast<Load>(cost * factor_ + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+  }
   double factor() const { return factor_; }
 
  private:
