@@ -65,9 +65,8 @@ int32_t CropBegin(uint32_t side, uint32_t crop, Resampler resampler) {
 }
 
 MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kClipPictures));
   config.Pin("do_pad", false);
-  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kClipPictures));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
   // Its file says CLIP; the tiles that the model is trained on are cut by code of its repository.

@@ -152,6 +152,10 @@ bool ConfigFile::IsNumber(std::string_view key) const {
   return Has(key) && state_->json[std::string(key)].is_number();
 }
 
+bool ConfigFile::IsList(std::string_view key) const {
+  return Has(key) && state_->json[std::string(key)].is_array();
+}
+
 std::string ConfigFile::OneOf(std::string_view key, std::initializer_list<std::string_view> values) {
   std::string value = Text(key, *values.begin());
   if (std::find(values.begin(), values.end(), value) == values.end()) {
@@ -203,6 +207,18 @@ std::vector<double> ConfigFile::Reals(std::string_view key, std::vector<double> 
   if (out.size() == fallback.size() && value->size() == out.size()) return out;
   state_->Wrong(key, absl::StrCat("is not a list of ", fallback.size(), " numbers"));
   return fallback;
+}
+
+std::vector<uint64_t> ConfigFile::Uints(std::string_view key, size_t count, uint64_t min, uint64_t max) {
+  std::vector<uint64_t> out(count, 0);
+  const Json* value = state_->Find(key);
+  if (value == nullptr) return out;
+  if (!value->is_array() || value->size() != count) {
+    state_->Wrong(key, absl::StrCat("is not a list of ", count, " whole numbers"));
+    return out;
+  }
+  for (size_t i = 0; i < count; ++i) out[i] = state_->Checked((*value)[i], key, 0, min, max);
+  return out;
 }
 
 uint64_t ConfigFile::UintIn(std::string_view key, std::string_view inner, uint64_t min, uint64_t max) {

@@ -10,6 +10,7 @@
 // Thread safety: none; used by one thread while loading.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -44,6 +45,7 @@ class ConfigFile {
   bool Has(std::string_view key) const;       // and it is not null
   bool IsNull(std::string_view key) const;    // there, as null
   bool IsNumber(std::string_view key) const;  // not an object, say
+  bool IsList(std::string_view key) const;
 
   // Each of these marks its key as known. A null or absent key is the fallback (see NotNull()); a value of
   // another type or outside [min, max] is remembered for Finish().
@@ -53,6 +55,8 @@ class ConfigFile {
   std::string Text(std::string_view key, std::string_view fallback);
   std::vector<double> Reals(std::string_view key,
                             std::vector<double> fallback);  // as many as the fallback has
+  // As many as `count`; zeroes where there is none.
+  std::vector<uint64_t> Uints(std::string_view key, size_t count, uint64_t min, uint64_t max);
   // The unsigned member `inner` of the object `key`, a number or a list of equal ones; 0 where there is none.
   // Other members than those asked for of the same object are unknown keys.
   uint64_t UintIn(std::string_view key, std::string_view inner, uint64_t min, uint64_t max);

@@ -55,6 +55,7 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
   config.Pin("use_square_size", false);
   config.NotNull({"size"});
   if (out.cropped) config.NotNull({"crop_size"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
   if (!out.size.given()) out.size = usual.size;
   if (!crop.given()) crop.height = crop.width = usual.crop;
   EVENKEEL_RETURN_IF_ERROR(CheckSideSizes(config, "size", out.size));

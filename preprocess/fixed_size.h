@@ -31,8 +31,8 @@ struct FixedSize {
   std::string placeholder = "<image>";
 };
 
-// Reads the keys of colours, size and crop; `pad_to_square` as above. Errors are the config's own, or are
-// found by its Finish().
+// Reads the keys of colours, size and crop to the end of the file, whose other keys are known by then;
+// `pad_to_square` as above. InvalidArgument.
 absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
                                         const FixedSizeClass& usual, bool pad_to_square = false);
 

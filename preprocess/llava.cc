@@ -34,10 +34,7 @@ absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, ConfigFile& model, co
   } else {
     config.Pin("do_pad", false);
   }
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed,
-                            ReadFixedSize(config, spec, of_siglip ? kSiglipPictures : kClipPictures, pads));
-  EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  return fixed;
+  return ReadFixedSize(config, spec, of_siglip ? kSiglipPictures : kClipPictures, pads);
 }
 
 }  // namespace

@@ -33,6 +33,10 @@ absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config) {
 std::array<double, 3> ReadThree(ConfigFile& config, std::string_view key,
                                 const std::array<double, 3>& fallback) {
   std::array<double, 3> out{};
+  if (config.IsNumber(key)) {  // of every channel
+    out.fill(config.Real(key, 0));
+    return out;
+  }
   std::vector<double> read = config.Reals(key, {fallback.begin(), fallback.end()});
   std::copy(read.begin(), read.end(), out.begin());
   return out;
@@ -158,6 +162,12 @@ SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs numbe
     } else {
       out.shortest_edge = side;
     }
+    return out;
+  }
+  if (config.IsList(key)) {
+    const std::vector<uint64_t> sides = config.Uints(key, 2, 1, kMostSide);
+    out.height = static_cast<uint32_t>(sides[0]);
+    out.width = static_cast<uint32_t>(sides[1]);
     return out;
   }
   out.height = static_cast<uint32_t>(config.UintIn(key, "height", 1, kMostSide));

@@ -52,7 +52,7 @@ void IgnoreFeatureExtractor(ConfigFile& config);
 void IgnoreImageProcessor(ConfigFile& config);
 
 // Sizes as transformers writes them: {"height", "width"}, {"shortest_edge"}, that with "longest_edge",
-// {"max_height", "max_width"} or a number. 0: not given.
+// {"max_height", "max_width"}, a list of height and width, or a number. 0: not given.
 struct SideSizes {
   uint32_t height = 0;
   uint32_t width = 0;

@@ -8,9 +8,8 @@
 namespace evenkeel {
 
 MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kSiglipPictures));
   config.Pin("do_pad", false);
-  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kSiglipPictures));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 16));
   return MakeFixedSize("siglip", fixed, patch, /*extra_tokens=*/0, source);

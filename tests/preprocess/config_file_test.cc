@@ -95,6 +95,9 @@ TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
   EXPECT_THAT(Refusal("\"patch_size\": 0"), HasSubstr("not between 1 and"));
   EXPECT_THAT(Refusal("\"image_mean\": [1, 2]"), HasSubstr("image_mean: is not a list of 3 numbers"));
   EXPECT_THAT(Refusal("\"image_mean\": [1, 2, \"x\"]"), HasSubstr("image_mean"));
+  EXPECT_THAT(Refusal("\"image_mean\": \"x\""), HasSubstr("image_mean: is not a list of 3 numbers"));
+  EXPECT_THAT(Refusal("\"image_std\": 0"), HasSubstr("image_std: has a zero"));
+  EXPECT_EQ(Refusal("\"image_mean\": 0.5, \"image_std\": 1"), "");
   EXPECT_THAT(Refusal("\"image_std\": [1, 0, 1]"), HasSubstr("image_std: has a zero"));
   EXPECT_THAT(Refusal("\"size\": 3"), HasSubstr("size: is not an object"));
   EXPECT_THAT(Refusal("\"rescale_factor\": \"x\""), HasSubstr("rescale_factor"));
@@ -223,6 +226,16 @@ TEST_F(ConfigFileTest, SizesAreOneOfTheSetsThatTransformersKnows) {
               HasSubstr("crop_size: is not {height, width}"));
   EXPECT_THAT(Refusal(R"("do_center_crop": true)", "SiglipImageProcessor"),
               HasSubstr("do_center_crop: is true, and crop_size is missing"));
+  EXPECT_EQ(Refusal(R"("size": [64, 100], "do_center_crop": false)", "CLIPImageProcessor"), "");
+  EXPECT_THAT(Refusal(R"("size": [64])", "CLIPImageProcessor"),
+              HasSubstr("size: is not a list of 2 whole numbers"));
+  EXPECT_THAT(Refusal(R"("size": [64, 64.5])", "CLIPImageProcessor"),
+              HasSubstr("size: is 64.5, not a whole number"));
+  EXPECT_THAT(Refusal(R"("crop_size": [64, 0])", "CLIPImageProcessor"),
+              HasSubstr("crop_size: is 0, not between"));
+  for (const char* type : {"CLIPImageProcessor", "SiglipImageProcessor", "LlavaImageProcessor"}) {
+    EXPECT_EQ(Refusal(R"("do_pad": false)", type), "");
+  }
   // As bytes a picture has a largest side.
   const std::string large = R"("height": 1025, "width": 64)";
   EXPECT_THAT(size(large, R"(, "do_center_crop": false)"), HasSubstr("processor.wire"));
