@@ -178,7 +178,8 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, 
   std::vector<std::vector<double>> inverse(n, std::vector<double>(n, 0.0));
   std::vector<double> used(n), weight(n);
   for (size_t k = 0; k < n; ++k) {
-    inverse[k][k] = 1 / static_cast<double>(capacity / classes[k].units);
+    const size_t fit = capacity / classes[k].units;
+    inverse[k][k] = 1 / static_cast<double>(fit);
     used[k] = static_cast<double>(classes[k].samples) * inverse[k][k];
   }
   std::vector<uint32_t> pattern;
