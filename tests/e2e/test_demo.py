@@ -14,9 +14,9 @@ import harness
 
 PACK = harness.ROOT / "scripts" / "demo_parts" / "pack.py"
 DATA = harness.GOLDEN / "data"
-# Golden files that a processor refuses by default, whole as they are, or that hold sound where their suffix says
-# video; "refused..." beside them.
-REFUSED = {"no-video.mp4", "opus.webm", "24-khz.mp3", "grey-alpha-16-bits.png", "aac.avi", "fragments.mp4"}
+# Golden files that a processor refuses by default, whole as they are; "refused..." beside them.
+REFUSED = {"no-video.mp4", "24-khz.mp3", "grey-alpha-16-bits.png"}
+OF_VIDEO = {"mp4", "avi", "mkv", "webm"}  # suffixes that promise pictures
 DECODED = {"jpg", "png", "webp", "wav", "flac", "mp3", "m4a", "ac3", "ogg", "opus", "mka", "mp4", "avi", "mkv", "webm"}
 
 
@@ -41,7 +41,9 @@ def own_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     for kind in ("images", "audio", "video"):
         for path in sorted((DATA / kind).iterdir()):
-            if path.suffix[1:] in DECODED and path.name not in REFUSED and "refused" not in path.name:
+            sound_alone = kind == "audio" and path.suffix[1:] in OF_VIDEO
+            refused = path.name in REFUSED or "refused" in path.name or sound_alone
+            if path.suffix[1:] in DECODED and not refused:
                 (folder / kind).mkdir(exist_ok=True)
                 shutil.copy(path, folder / kind / path.name)
     wav = folder / "audio" / "voice.wav"
