@@ -5,8 +5,21 @@
 #include <vector>
 
 #include "core/status.h"
+#include "preprocess/row_resizer.h"
 
 namespace evenkeel {
+namespace {
+
+class ResizedBands final : public BandSink {
+ public:
+  explicit ResizedBands(RowResizer& resizer) : resizer_(resizer) {}
+  void TakeBand(const PixelBand& band) override { resizer_.Feed(band); }
+
+ private:
+  RowResizer& resizer_;
+};
+
+}  // namespace
 
 absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits, const FrameChoice& frames,
                                 uint32_t count, bool upright, const FrameSink& sink) {
@@ -18,6 +31,15 @@ absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits
                                        {std::ref(choose), upright}, sink, &repeated));
   if (request.notes != nullptr) request.notes->frames_repeated += repeated;
   return absl::OkStatus();
+}
+
+absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values, ImageSize size,
+                         RowSink& out) {
+  static thread_local RowResizer resizer;
+  resizer.Start({.in = native, .out = size, .filter = values.filter, .resampler = values.picture.resampler},
+                &out);
+  ResizedBands bands(resizer);
+  return rows(bands);
 }
 
 }  // namespace evenkeel

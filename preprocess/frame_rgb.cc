@@ -74,39 +74,24 @@ uint8_t Byte(uint32_t value) {
   return static_cast<uint8_t>(std::clamp(static_cast<int32_t>(value) >> 22, 0, 255));
 }
 
-void PortableRow(const RowOf420& row, const Coefficients& c, int begin, int width, uint8_t* out) {
+// The planes of a row.
+using RgbRow = uint8_t* const[3];
+
+void PortableRow(const RowOf420& row, const Coefficients& c, int width, RgbRow& out) {
   const bool two = row.u[1] != nullptr;
   const int shift = two ? 1 : 2, centre = two ? 1 << 15 : 1 << 14;
-  for (int x = begin; x < width; ++x) {
+  for (int x = 0; x < width; ++x) {
     const auto luma = static_cast<uint32_t>((row.luma[x] - c.black) * c.y * (1 << 9) + (1 << 21));
     const int32_t u = row.u[0][x] + (two ? row.u[1][x] : 0) - centre;
     const int32_t v = row.v[0][x] + (two ? row.v[1][x] : 0) - centre;
-    out[3 * x] = Byte(luma + (static_cast<uint32_t>(v * c.v_red) << shift));
-    out[3 * x + 1] = Byte(luma + (static_cast<uint32_t>(v * c.v_green + u * c.u_green) << shift));
-    out[3 * x + 2] = Byte(luma + (static_cast<uint32_t>(u * c.u_blue) << shift));
+    out[0][x] = Byte(luma + (static_cast<uint32_t>(v * c.v_red) << shift));
+    out[1][x] = Byte(luma + (static_cast<uint32_t>(v * c.v_green + u * c.u_green) << shift));
+    out[2][x] = Byte(luma + (static_cast<uint32_t>(u * c.u_blue) << shift));
   }
 }
 
 #ifdef __x86_64__
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
-
-// Where the bytes of 16 reds, greens and blues go in 48.
-struct Interleave {
-  alignas(16) int8_t at[3][3][16];  // [16 bytes of the result][colour][byte]
-};
-constexpr Interleave MakeInterleave() {
-  Interleave masks{};
-  for (int block = 0; block < 3; ++block) {
-    for (int colour = 0; colour < 3; ++colour) {
-      for (int i = 0; i < 16; ++i) {
-        int byte = 16 * block + i;
-        masks.at[block][colour][i] = static_cast<int8_t>(byte % 3 == colour ? byte / 3 : -1);
-      }
-    }
-  }
-  return masks;
-}
-constexpr Interleave kInterleave = MakeInterleave();
 
 EVENKEEL_AVX2 inline __m256i Pairs(int16_t first, int16_t second) {
   return _mm256_set1_epi32(static_cast<int32_t>(static_cast<uint16_t>(first) |
@@ -117,27 +102,34 @@ EVENKEEL_AVX2 inline __m256i Load(const int16_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// 16 bytes of a colour: (luma + (u * first + v * second << shift)) >> 22, clipped.
-EVENKEEL_AVX2 inline __m128i Colour(__m256i luma_low, __m256i luma_high, __m256i uv_low, __m256i uv_high,
-                                    __m256i coefficients, __m128i shift) {
-  __m256i low = _mm256_sll_epi32(_mm256_madd_epi16(uv_low, coefficients), shift);
-  __m256i high = _mm256_sll_epi32(_mm256_madd_epi16(uv_high, coefficients), shift);
-  low = _mm256_srai_epi32(_mm256_add_epi32(luma_low, low), 22);
-  high = _mm256_srai_epi32(_mm256_add_epi32(luma_high, high), 22);
-  const __m256i words = _mm256_packs_epi32(low, high);
-  const __m256i bytes = _mm256_packus_epi16(words, words);
-  return _mm256_castsi256_si128(_mm256_permute4x64_epi64(bytes, 0x08));
+// What every colour of 16 pixels needs: luma, in its 32 bits, and chroma in pairs of words; of each the
+// pixels that unpacklo takes, then unpackhi's.
+struct Pixels420 {
+  __m256i luma[2];
+  __m256i uv[2];
+};
+
+// 16 values of a colour as words: (luma + (u * first + v * second << shift)) >> 22.
+EVENKEEL_AVX2 inline __m256i Colour(const Pixels420& pixels, __m256i coefficients, __m128i shift) {
+  __m256i sums[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m256i uv = _mm256_sll_epi32(_mm256_madd_epi16(pixels.uv[i], coefficients), shift);
+    sums[i] = _mm256_srai_epi32(_mm256_add_epi32(pixels.luma[i], uv), 22);
+  }
+  return _mm256_packs_epi32(sums[0], sums[1]);
 }
 
-EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width, uint8_t* out) {
+constexpr int kBlock = 32;  // pixels of a step
+
+EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width, RgbRow& out) {
+  if (width < kBlock) return PortableRow(row, c, width, out);
   const bool two = row.u[1] != nullptr;
   const __m128i shift = _mm_cvtsi32_si128(two ? 1 : 2);
   const __m256i centre = _mm256_set1_epi16(static_cast<int16_t>(two ? -(1 << 15) : 1 << 14));
   const __m256i black = _mm256_set1_epi16(c.black), zero = _mm256_setzero_si256();
   const __m256i half = _mm256_set1_epi32(1 << 21), y = Pairs(c.y, 0);
-  const __m256i red = Pairs(0, c.v_red), green = Pairs(c.u_green, c.v_green), blue = Pairs(c.u_blue, 0);
-  int x = 0;
-  for (; x + 16 <= width; x += 16) {
+  const __m256i colours[3] = {Pairs(0, c.v_red), Pairs(c.u_green, c.v_green), Pairs(c.u_blue, 0)};
+  auto load = [&](int x) EVENKEEL_AVX2 {
     __m256i u = Load(row.u[0] + x), v = Load(row.v[0] + x);
     if (two) {
       u = _mm256_add_epi16(u, Load(row.u[1] + x));
@@ -145,31 +137,28 @@ EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width
     }
     u = _mm256_sub_epi16(u, centre);  // modulo 2^16: the difference fits, whether or not the sum did
     v = _mm256_sub_epi16(v, centre);
-    const __m256i uv_low = _mm256_unpacklo_epi16(u, v), uv_high = _mm256_unpackhi_epi16(u, v);
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.luma + x));
     const __m256i luma = _mm256_sub_epi16(_mm256_cvtepu8_epi16(bytes), black);
     const __m256i low = _mm256_madd_epi16(_mm256_unpacklo_epi16(luma, zero), y);
     const __m256i high = _mm256_madd_epi16(_mm256_unpackhi_epi16(luma, zero), y);
-    const __m256i luma_low = _mm256_add_epi32(_mm256_slli_epi32(low, 9), half);
-    const __m256i luma_high = _mm256_add_epi32(_mm256_slli_epi32(high, 9), half);
-    const __m128i colours[3] = {Colour(luma_low, luma_high, uv_low, uv_high, red, shift),
-                                Colour(luma_low, luma_high, uv_low, uv_high, green, shift),
-                                Colour(luma_low, luma_high, uv_low, uv_high, blue, shift)};
-    for (int block = 0; block < 3; ++block) {
-      __m128i sum = _mm_setzero_si128();
-      for (int colour = 0; colour < 3; ++colour) {
-        const auto* mask = reinterpret_cast<const __m128i*>(kInterleave.at[block][colour]);
-        sum = _mm_or_si128(sum, _mm_shuffle_epi8(colours[colour], _mm_load_si128(mask)));
-      }
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * x + 16 * block), sum);
+    return Pixels420{{_mm256_add_epi32(_mm256_slli_epi32(low, 9), half),
+                      _mm256_add_epi32(_mm256_slli_epi32(high, 9), half)},
+                     {_mm256_unpacklo_epi16(u, v), _mm256_unpackhi_epi16(u, v)}};
+  };
+  for (int next = 0; next < width; next += kBlock) {
+    const int x = std::min(next, width - kBlock);  // the last block may have some pixels again
+    const Pixels420 left = load(x), right = load(x + kBlock / 2);
+    for (int i = 0; i < 3; ++i) {
+      const __m256i bytes =
+          _mm256_packus_epi16(Colour(left, colours[i], shift), Colour(right, colours[i], shift));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out[i] + x), _mm256_permute4x64_epi64(bytes, 0xd8));
     }
   }
-  PortableRow(row, c, x, width, out);
 }
 #undef EVENKEEL_AVX2
 #else
-void Avx2Row(const RowOf420& row, const Coefficients& c, int width, uint8_t* out) {
-  PortableRow(row, c, 0, width, out);
+void Avx2Row(const RowOf420& row, const Coefficients& c, int width, RgbRow& out) {
+  PortableRow(row, c, width, out);
 }
 #endif
 
@@ -181,30 +170,29 @@ bool IsPlain420(const AVFrame& frame) {
 
 }  // namespace
 
-absl::StatusOr<std::span<const uint8_t>> FrameRgb::Convert(const AVFrame& frame) {
+absl::Status FrameRgb::Convert(const AVFrame& frame, BandSink& sink) {
   const bool full = frame.color_range == AVCOL_RANGE_JPEG || frame.format == AV_PIX_FMT_YUVJ420P;
   const int space =
       frame.colorspace == AVCOL_SPC_UNSPECIFIED ? SWS_CS_DEFAULT : static_cast<int>(frame.colorspace);
-  packed_.resize(size_t{3} * frame.width * frame.height);
-  if (path_ != RgbPath::kSwscale && IsPlain420(frame)) {
-    ConvertPlanar420(frame, space, full);
-  } else {
-    EVENKEEL_RETURN_IF_ERROR(ConvertBySwscale(frame, space, full));
-  }
-  return std::span<const uint8_t>(packed_);
+  if (path_ == RgbPath::kSwscale || !IsPlain420(frame)) return ConvertBySwscale(frame, space, full, sink);
+  ConvertPlanar420(frame, space, full, sink);
+  return absl::OkStatus();
 }
 
 void FrameRgb::ForgetLarge() {
-  Emptied(packed_);
   if (padded_.capacity() <= kKeptScratchBytes) return;
   scaler_.reset();
   Emptied(padded_);
 }
 
-void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full) {
+void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full, BandSink& sink) {
   const int width = frame.width, height = frame.height, last = height / 2 - 1;
   const Coefficients c = CoefficientsOf(space, full);
   chroma_.resize(size_t{4} * width);
+  // An odd number of cache lines: all rows of a band are read side by side.
+  const size_t pitch = (static_cast<size_t>(width + kAlignment - 1) / kAlignment * kAlignment) | kAlignment;
+  uint8_t* const band = band_.Get(3 * pitch * kBandRows);
+  const bool vectors = path_ == RgbPath::kFastest && MayUseAvx2();
   int held[2] = {-1, -1};  // chroma rows whose u and v lie in the slots
   auto widened = [&](int row) {
     const int slot = row % 2;
@@ -225,11 +213,12 @@ void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full) {
     const RowOf420 row = {frame.data[0] + ptrdiff_t{y} * frame.linesize[0],
                           {first, second},
                           {first + width, two ? second + width : nullptr}};
-    uint8_t* out = packed_.data() + size_t{3} * width * y;
-    if (path_ == RgbPath::kFastest && MayUseAvx2()) {
-      Avx2Row(row, c, width, out);
-    } else {
-      PortableRow(row, c, 0, width, out);
+    const uint32_t in_band = static_cast<uint32_t>(y) % kBandRows;
+    uint8_t* const red = band + 3 * pitch * in_band;
+    RgbRow out = {red, red + pitch, red + 2 * pitch};
+    (vectors ? Avx2Row : PortableRow)(row, c, width, out);
+    if (in_band + 1 == kBandRows || y + 1 == height) {
+      sink.TakeBand(PixelBand{{band, band + pitch, band + 2 * pitch}, 3 * pitch, in_band + 1, 1});
     }
   }
 }
@@ -247,7 +236,7 @@ absl::Status FrameRgb::PrepareScaler(const AVFrame& frame, int space, bool full)
   if (scaler_ == nullptr) return absl::UnimplementedError(absl::StrCat("pixel format ", frame.format));
   sws_setColorspaceDetails(scaler_.get(), sws_getCoefficients(space), full,
                            sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
-  // The scaler writes whole vectors: rows and the whole are padded, then packed.
+  // The scaler writes whole vectors: rows and the whole are padded.
   stride_ = (3 * frame.width + 2 * kAlignment - 1) / kAlignment * kAlignment;
   padded_.assign(static_cast<size_t>(stride_) * (frame.height + 1) + kAlignment, 0);
   offset_ = (kAlignment - reinterpret_cast<uintptr_t>(padded_.data()) % kAlignment) % kAlignment;
@@ -259,7 +248,7 @@ absl::Status FrameRgb::PrepareScaler(const AVFrame& frame, int space, bool full)
   return absl::OkStatus();
 }
 
-absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, int space, bool full) {
+absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, int space, bool full, BandSink& sink) {
   EVENKEEL_RETURN_IF_ERROR(PrepareScaler(frame, space, full));
   uint8_t* planes[4] = {padded_.data() + offset_, nullptr, nullptr, nullptr};
   int strides[4] = {stride_, 0, 0, 0};
@@ -267,9 +256,7 @@ absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, int space, bool fu
       frame.height) {
     return absl::DataLossError("frame cannot be converted to RGB");
   }
-  const size_t row = size_t{3} * frame.width;
-  for (int y = 0; y < frame.height; ++y)
-    std::memcpy(packed_.data() + row * y, planes[0] + ptrdiff_t{stride_} * y, row);
+  sink.TakeBand(planes[0], static_cast<size_t>(stride_), static_cast<uint32_t>(frame.height));
   return absl::OkStatus();
 }
 

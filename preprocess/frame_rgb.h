@@ -9,11 +9,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "preprocess/image.h"
+#include "preprocess/scratch.h"
 
 struct AVFrame;
 struct SwsContext;
@@ -30,8 +30,9 @@ class FrameRgb {
  public:
   explicit FrameRgb(RgbPath path = RgbPath::kFastest) : path_(path) {}
 
-  // [height, width, 3], valid until the next call. Unimplemented: a pixel format that swscale does not read.
-  absl::StatusOr<std::span<const uint8_t>> Convert(const AVFrame& frame);
+  // All rows of the frame, a few at a time or at once, to `sink`. Unimplemented: a pixel format that swscale
+  // does not read.
+  absl::Status Convert(const AVFrame& frame, BandSink& sink);
   // Gives back what frames before were larger than is worth keeping.
   void ForgetLarge();
 
@@ -40,11 +41,11 @@ class FrameRgb {
     void operator()(SwsContext* scaler) const;
   };
   absl::Status PrepareScaler(const AVFrame& frame, int space, bool full);
-  absl::Status ConvertBySwscale(const AVFrame& frame, int space, bool full);
-  void ConvertPlanar420(const AVFrame& frame, int space, bool full);
+  absl::Status ConvertBySwscale(const AVFrame& frame, int space, bool full, BandSink& sink);
+  void ConvertPlanar420(const AVFrame& frame, int space, bool full, BandSink& sink);
 
   RgbPath path_;
-  std::vector<uint8_t> packed_;
+  ScratchBytes band_;            // kBandRows rows of planes
   std::vector<int16_t> chroma_;  // rows of chroma at full width
   // swscale's, for frames of one kind:
   std::unique_ptr<SwsContext, ScalerFree> scaler_;

@@ -128,11 +128,10 @@ absl::Status InternVl::Produce(const ItemRequest& request,
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t frames, Prepare(request, field_bytes));
   const ImageSize native = NativeSize(request.facts), tile = video_->tile;
   const size_t bytes = field_bytes[0].size() / frames;
-  auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
+  auto sink = [&](size_t position, FrameRows rows) {
     PatchWriter writer(TileShape(tile), tile.width, video_->pixels.wire, 1, table_,
                        field_bytes[0].subspan(bytes * position, bytes));
-    Resize(video_->pixels.picture.resampler, video_->pixels.filter, rgb, native, tile, writer);
-    return absl::OkStatus();
+    return ResizeFrame(rows, native, video_->pixels, tile, writer);
   };
   return DecodeChosenFrames(request, limits_, video_->frames, frames, video_->upright, std::ref(sink));
 }

@@ -7,14 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/row_resizer.h"
+#include "preprocess/turned_picture.h"
 #include "preprocess/ycc_rows.h"
 
 namespace evenkeel {
 namespace {
 
 constexpr uint32_t kMostReduction = 8;
-
-bool Turns(uint32_t orientation) { return orientation >= 5; }
 
 // Black around what a window has of the picture.
 class FramedRows final : public RowSink {
@@ -208,65 +207,6 @@ class AllTargets final : public BandSink {
   std::deque<TargetRows> rows_;  // grows only
   size_t count_ = 0;
   bool reduced_ = false;
-};
-
-// The whole picture, to be turned.
-class TurnedPicture final : public BandSink {
- public:
-  void Start(ImageSize size) {
-    size_ = size, taken_ = 0;
-    stored_ = stored_memory_.Get(size.rgb_bytes() + kPixelCopy);
-  }
-  void TakeBand(const PixelBand& band) override {
-    for (uint32_t r = 0; r < band.rows; ++r)
-      CopyInterleaved(band, r, size_.width, stored_ + size_t{3} * size_.width * taken_++);
-  }
-  // Upright, as Pillow's exif_transpose turns it.
-  void Deliver(uint32_t orientation, BandSink& sink) {
-    const uint32_t width = Turns(orientation) ? size_.height : size_.width;
-    const uint32_t height = Turns(orientation) ? size_.width : size_.height;
-    const ptrdiff_t right = 3, down = ptrdiff_t{3} * size_.width;
-    const ptrdiff_t last_x = right * (size_.width - 1), last_y = down * (size_.height - 1);
-    // Of each orientation: where its first pixel is stored, and the steps to the next one in a row and in a
-    // column.
-    const struct {
-      ptrdiff_t first, x, y;
-    } steps[] = {
-        {0, right, down}, {last_x, -right, down}, {last_x + last_y, -right, -down}, {last_y, right, -down},
-        {0, down, right}, {last_y, -down, right}, {last_x + last_y, -down, -right}, {last_x, down, -right}};
-    const auto& step = steps[orientation - 1];
-    // An odd number of cache lines: many rows are written side by side.
-    const size_t stride = ((size_t{3} * width + kPixelCopy + 63) / 64 * 64) | 64;
-    uint8_t* rows = rows_memory_.Get(stride * kTurnedRows);
-    for (uint32_t y = 0; y < height; y += kTurnedRows) {
-      const uint32_t count = std::min(kTurnedRows, height - y);
-      const uint8_t* from = stored_ + step.first + step.y * y;
-      auto copy = [&](uint32_t x, uint32_t r) {
-        std::memcpy(rows + stride * r + size_t{3} * x, from + step.x * x + step.y * r, kPixelCopy);
-      };
-      if (Turns(orientation)) {  // what lies side by side in the file is read together
-        for (uint32_t x = 0; x < width; ++x) {
-          for (uint32_t r = 0; r < count; ++r) copy(x, r);
-        }
-      } else {
-        for (uint32_t r = 0; r < count; ++r) {
-          for (uint32_t x = 0; x < width; ++x) copy(x, r);
-        }
-      }
-      sink.TakeBand(InterleavedBand(rows, stride, count));
-    }
-  }
-
- private:
-  static constexpr uint32_t kTurnedRows = 4 * kBandRows;
-  // One byte more than a pixel has: the next pixel is written over it, and behind the last one there is room.
-  static constexpr size_t kPixelCopy = 4;
-
-  ImageSize size_;
-  uint32_t taken_ = 0;
-  uint8_t* stored_ = nullptr;
-  ScratchBytes stored_memory_;
-  ScratchBytes rows_memory_;
 };
 
 // The largest reduction that leaves no target to be enlarged.

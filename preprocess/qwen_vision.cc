@@ -201,14 +201,13 @@ absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const Item
   const size_t group_bytes = pixels.size() / shape.grid.t;
   const ImageSize native = FrameSize(request.facts);
   const PixelSettings& values = settings_.video->pixels;
-  auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
+  auto sink = [&](size_t position, FrameRows rows) {
     const auto in_group = static_cast<uint32_t>(position % group_frames);
     const bool last = position + 1 == shape.num_frames;  // fills its group
     PatchWriter writer(settings_.shape, shape.size.width, values.wire, group_frames,
                        {in_group, last ? group_frames - in_group : 1}, video_table_,
                        pixels.subspan(group_bytes * (position / group_frames), group_bytes));
-    Resize(values.picture.resampler, values.filter, rgb, native, shape.size, writer);
-    return absl::OkStatus();
+    return ResizeFrame(rows, native, values, shape.size, writer);
   };
   return DecodeChosenFrames(request, limits_, settings_.video->frames, shape.num_frames,
                             settings_.video->upright, std::ref(sink));

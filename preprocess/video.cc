@@ -15,6 +15,7 @@ extern "C" {
 #include "preprocess/ffmpeg.h"
 #include "preprocess/frame_rgb.h"
 #include "preprocess/scratch.h"
+#include "preprocess/turned_picture.h"
 #include "preprocess/video_index.h"
 
 namespace evenkeel {
@@ -90,28 +91,13 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
       absl::StrCat("video of ", bytes.size(), " bytes; limits.max_video_bytes is ", limits.max_video_bytes));
 }
 
-// [height, width, 3] turned clockwise by `degrees`, a multiple of 90, into `out` of the same size.
-void Turn(std::span<const uint8_t> rgb, uint32_t width, uint32_t height, uint32_t degrees,
-          std::span<uint8_t> out) {
-  const bool quarter = degrees % 180 == 90;
-  const uint32_t out_width = quarter ? height : width, out_height = quarter ? width : height;
-  uint8_t* to = out.data();
-  for (uint32_t y = 0; y < out_height; ++y) {
-    for (uint32_t x = 0; x < out_width; ++x, to += 3) {
-      uint32_t from_y = degrees == 90 ? height - 1 - x : degrees == 180 ? height - 1 - y : x;
-      uint32_t from_x = degrees == 90 ? y : degrees == 180 ? width - 1 - x : width - 1 - y;
-      std::memcpy(to, &rgb[(size_t{from_y} * width + from_x) * 3], 3);
-    }
-  }
-}
-
 // What a thread keeps from one video to the next.
 struct VideoScratch {
   VideoIndex index;
   std::vector<uint32_t> chosen;
   std::vector<PacketUse> uses;
   FrameRgb rgb;
-  ScratchBytes turned;
+  TurnedPicture turned;
 };
 
 VideoScratch& KeptScratch() {
@@ -196,15 +182,16 @@ class FramePicker {
 
   // For all positions that want the frame `number`.
   absl::Status HandOut(const AVFrame& frame, uint64_t number, bool stands_in) {
-    absl::StatusOr<std::span<const uint8_t>> rgb = rgb_.Convert(frame);
-    refused_ = rgb.status();
-    if (rgb.ok() && turn_ != 0) {
-      const std::span<uint8_t> turned = turned_.GetAs<uint8_t>(rgb->size());
-      Turn(*rgb, facts_.width, facts_.height, turn_, turned);
-      rgb = turned;
-    }
+    auto rows = [&](BandSink& sink) -> absl::Status {
+      if (turn_ == 0) return rgb_.Convert(frame, sink);
+      turned_.Start({facts_.width, facts_.height});
+      EVENKEEL_RETURN_IF_ERROR(rgb_.Convert(frame, turned_));
+      turned_.Deliver(OrientationOf(turn_), sink);
+      return absl::OkStatus();
+    };
+    refused_ = absl::OkStatus();
     for (; refused_.ok() && !done() && chosen_[position_] == number; ++position_) {
-      refused_ = sink_(position_, *rgb);
+      refused_ = sink_(position_, rows);
       repeated_ += stands_in;
     }
     return refused_;
@@ -216,7 +203,7 @@ class FramePicker {
   uint32_t turn_;
   const FrameSink& sink_;
   FrameRgb& rgb_;
-  ScratchBytes& turned_;
+  TurnedPicture& turned_;
   FramePtr last_;  // the one before
   bool strict_ = false;
   absl::Status refused_;

@@ -15,10 +15,12 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/words.h"
+#include "preprocess/image.h"
 
 namespace evenkeel {
 
@@ -30,9 +32,11 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
 // rotation left.
 MediaFacts Upright(const MediaFacts& facts);
 
-// Called with the position in the list of chosen frames and the frame, [height, width, 3], valid during the
-// call.
-using FrameSink = std::function<absl::Status(size_t position, std::span<const uint8_t> rgb)>;
+// Gives all rows of a frame, RGB from top to bottom, to a sink. Errors are those of the frame.
+using FrameRows = absl::FunctionRef<absl::Status(BandSink& sink)>;
+// Called with the position in the list of chosen frames and the frame, which is there during the call.
+// Returns what went wrong, the frame's errors among it.
+using FrameSink = std::function<absl::Status(size_t position, FrameRows rows)>;
 // Puts the numbers of the wanted frames, ascending, in the order of presentation, into `chosen`, which is
 // empty. `times`: when each frame is shown and when the last one ends; empty where that is not known, or the
 // rate is constant. (Both are functions that copying would make allocate: pass std::ref of larger lambdas.)

@@ -10,6 +10,7 @@ extern "C" {
 
 #include "preprocess/ffmpeg.h"
 #include "tests/preprocess/files.h"
+#include "tests/preprocess/frames.h"
 
 namespace evenkeel {
 namespace {
@@ -33,11 +34,17 @@ FramePtr Noise(int width, int height, int format, int space, int range, uint64_t
   return frame;
 }
 
+std::vector<uint8_t> Converted(const AVFrame& frame, FrameRgb& rgb) {
+  std::vector<uint8_t> bytes;
+  AppendedRgb sink(static_cast<uint32_t>(frame.width), bytes);
+  const absl::Status status = rgb.Convert(frame, sink);
+  EXPECT_TRUE(status.ok()) << status;
+  return bytes;
+}
+
 std::vector<uint8_t> Converted(const AVFrame& frame, RgbPath path) {
   FrameRgb rgb(path);
-  absl::StatusOr<std::span<const uint8_t>> bytes = rgb.Convert(frame);
-  EXPECT_TRUE(bytes.ok()) << bytes.status();
-  return bytes.ok() ? std::vector<uint8_t>(bytes->begin(), bytes->end()) : std::vector<uint8_t>{};
+  return Converted(frame, rgb);
 }
 
 TEST(FrameRgb, EveryPathGivesTheBytesOfSwscale) {
@@ -67,9 +74,7 @@ TEST(FrameRgb, AnObjectTakesFramesOfChangingKinds) {
     for (int width : {32, 48}) {
       FramePtr frame = Noise(width, 32, AV_PIX_FMT_YUV444P16LE, AVCOL_SPC_BT709, AVCOL_RANGE_MPEG, 5);
       frame->format = format;  // smaller than the planes that were made
-      absl::StatusOr<std::span<const uint8_t>> bytes = rgb.Convert(*frame);
-      ASSERT_TRUE(bytes.ok()) << bytes.status();
-      EXPECT_EQ(std::vector<uint8_t>(bytes->begin(), bytes->end()), Converted(*frame, RgbPath::kSwscale));
+      EXPECT_EQ(Converted(*frame, rgb), Converted(*frame, RgbPath::kSwscale));
     }
   }
 }

@@ -6,6 +6,15 @@
 
 #include "preprocess/video.h"
 
+namespace {
+
+class Nowhere final : public evenkeel::BandSink {
+ public:
+  void TakeBand(const evenkeel::PixelBand&) override {}
+};
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr const char* kSuffixes[] = {"mp4", "avi", "webm"};
   if (size == 0) return 0;
@@ -18,7 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!facts.ok()) return 0;
   std::vector<uint32_t> chosen = {0, facts->num_frames / 2, facts->num_frames - 1};
   uint64_t repeated = 0;
-  auto sink = [](size_t, std::span<const uint8_t>) { return absl::OkStatus(); };
+  Nowhere nowhere;
+  auto sink = [&](size_t, evenkeel::FrameRows rows) { return rows(nowhere); };
   (void)evenkeel::DecodeVideo(suffix, bytes, limits, *facts, chosen, sink, &repeated);
   return 0;
 }

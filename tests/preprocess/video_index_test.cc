@@ -9,6 +9,7 @@
 #include "preprocess/frame_rules.h"
 #include "preprocess/video.h"
 #include "tests/preprocess/files.h"
+#include "tests/preprocess/frames.h"
 
 namespace evenkeel {
 namespace {
@@ -43,8 +44,8 @@ std::vector<std::vector<uint8_t>> AllFrames(const std::string& name, const Bytes
   FramePtr frame(av_frame_alloc());
   auto drain = [&] {
     while (avcodec_receive_frame(decoder->get(), frame.get()) >= 0) {
-      std::span<const uint8_t> rgb = *converter.Convert(*frame);
-      frames.emplace_back(rgb.begin(), rgb.end());
+      AppendedRgb rgb(static_cast<uint32_t>(frame->width), frames.emplace_back());
+      EXPECT_TRUE(converter.Convert(*frame, rgb).ok());
       av_frame_unref(frame.get());
     }
   };
@@ -73,10 +74,12 @@ TEST(VideoIndex, WhatIsLeftOutChangesNoFrame) {
       if (round == 0) chosen = {facts.num_frames - 1};
       size_t delivered = 0;
       uint64_t repeated = 0;
-      auto sink = [&](size_t position, std::span<const uint8_t> rgb) {
+      auto sink = [&](size_t position, FrameRows rows) {
         EXPECT_EQ(position, delivered++);
-        EXPECT_TRUE(std::ranges::equal(rgb, frames[chosen[position]])) << "frame " << chosen[position];
-        return absl::OkStatus();
+        std::vector<uint8_t> rgb;
+        const absl::Status status = AppendRgb(rows, facts.width, rgb);
+        EXPECT_EQ(rgb, frames[chosen[position]]) << "frame " << chosen[position];
+        return status;
       };
       ASSERT_TRUE(DecodeVideo(SuffixOf(name), bytes, Limits{}, facts, chosen, sink, &repeated).ok());
       EXPECT_EQ(delivered, chosen.size());
@@ -136,7 +139,7 @@ TEST(VideoIndex, UniformFramesFollowTheTimesOfAVariableRate) {
     chosen = wanted;
   }};
   uint64_t repeated = 0;
-  auto sink = [](size_t, std::span<const uint8_t>) { return absl::OkStatus(); };
+  auto sink = [](size_t, FrameRows) { return absl::OkStatus(); };
   ASSERT_TRUE(DecodeVideo("mkv", bytes, Limits{}, facts, wish, sink, &repeated).ok());
   EXPECT_EQ(chosen, (std::vector<uint32_t>{8, 14, 18, 21}));  // sqrt(1/8, 3/8, 5/8, 7/8 of 44.2 * 12)
 }

@@ -8,6 +8,7 @@
 #include "preprocess/ffmpeg.h"
 #include "preprocess/video.h"
 #include "tests/preprocess/files.h"
+#include "tests/preprocess/frames.h"
 
 namespace evenkeel {
 namespace {
@@ -46,10 +47,7 @@ absl::StatusOr<Frames> AllFrames(const std::string& suffix, const Bytes& bytes) 
   std::iota(chosen.begin(), chosen.end(), 0u);
   Frames frames;
   uint64_t repeated = 0;
-  auto sink = [&](size_t, std::span<const uint8_t> rgb) {
-    frames.emplace_back(rgb.begin(), rgb.end());
-    return absl::OkStatus();
-  };
+  auto sink = [&](size_t, FrameRows rows) { return AppendRgb(rows, facts->width, frames.emplace_back()); };
   absl::Status status = DecodeVideo(suffix, bytes, Limits{}, *facts, chosen, sink, &repeated);
   if (!status.ok()) return status;
   if (repeated != 0 || frames.size() != facts->num_frames) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "tests/preprocess/cpu_flags.h"
 #include "tests/preprocess/files.h"
+#include "tests/preprocess/frames.h"
 
 namespace {
 
@@ -49,10 +50,7 @@ absl::StatusOr<Decoded> Decode(const std::string& name, const Bytes& bytes,
   absl::StatusOr<MediaFacts> facts = ProbeVideo(SuffixOf(name), bytes, limits);
   if (!facts.ok()) return facts.status();
   Decoded decoded;
-  auto sink = [&](size_t, std::span<const uint8_t> rgb) {
-    decoded.rgb.insert(decoded.rgb.end(), rgb.begin(), rgb.end());
-    return absl::OkStatus();
-  };
+  auto sink = [&](size_t, FrameRows rows) { return AppendRgb(rows, facts->width, decoded.rgb); };
   absl::Status status = DecodeVideo(SuffixOf(name), bytes, limits, *facts, chosen, sink, &decoded.repeated);
   if (!status.ok()) return status;
   return decoded;
@@ -207,16 +205,15 @@ TEST(Video, RotationIsAppliedWhereItIsAskedFor) {
     facts.rotation = rotation;
     std::vector<uint8_t> stored, turned;
     uint64_t repeated = 0;
-    auto into = [](std::vector<uint8_t>& out) {
-      return [&out](size_t, std::span<const uint8_t> rgb) {
-        out.assign(rgb.begin(), rgb.end());
-        return absl::OkStatus();
-      };
+    auto into = [](std::vector<uint8_t>& out, uint32_t width) {
+      return [&out, width](size_t, FrameRows rows) { return AppendRgb(rows, width, out); };
     };
     VideoWish wish{[](std::span<const int64_t>, std::vector<uint32_t>& chosen) { chosen = {7}; }};
-    ASSERT_TRUE(DecodeVideo("mp4", bytes, Limits{}, facts, wish, into(stored), &repeated).ok());
+    ASSERT_TRUE(DecodeVideo("mp4", bytes, Limits{}, facts, wish, into(stored, facts.width), &repeated).ok());
     wish.upright = true;
-    ASSERT_TRUE(DecodeVideo("mp4", bytes, Limits{}, facts, wish, into(turned), &repeated).ok());
+    ASSERT_TRUE(
+        DecodeVideo("mp4", bytes, Limits{}, facts, wish, into(turned, Upright(facts).width), &repeated).ok());
+    ASSERT_EQ(turned.size(), stored.size());
     const uint32_t width = facts.width, height = facts.height;
     for (uint32_t y = 0; y < height; ++y) {
       for (uint32_t x = 0; x < width; ++x) {
@@ -224,7 +221,9 @@ TEST(Video, RotationIsAppliedWhereItIsAskedFor) {
         if (rotation == 90) to_x = height - 1 - y, to_y = x, to_width = height;
         if (rotation == 180) to_x = width - 1 - x, to_y = height - 1 - y;
         if (rotation == 270) to_x = y, to_y = width - 1 - x, to_width = height;
-        ASSERT_EQ(turned[(to_y * to_width + to_x) * 3], stored[(y * width + x) * 3]) << rotation;
+        for (uint32_t c = 0; c < 3; ++c) {
+          ASSERT_EQ(turned[(to_y * to_width + to_x) * 3 + c], stored[(y * width + x) * 3 + c]) << rotation;
+        }
       }
     }
   }
@@ -303,7 +302,7 @@ TEST(Video, OtherDimensionsThanTheIndexSaysAreDataLoss) {
   facts.width = 64;
   uint64_t repeated = 0;
   std::vector<uint32_t> chosen = {0};
-  auto sink = [](size_t, std::span<const uint8_t>) { return absl::OkStatus(); };
+  auto sink = [](size_t, FrameRows) { return absl::OkStatus(); };
   EXPECT_TRUE(absl::IsDataLoss(DecodeVideo("mp4", bytes, Limits{}, facts, chosen, sink, &repeated)));
 }
 

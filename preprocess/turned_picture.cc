@@ -1,0 +1,120 @@
+#include "preprocess/turned_picture.h"
+
+#include <algorithm>
+#include <cstring>
+
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
+
+#include "preprocess/resize_kernels.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint32_t kBlock = 16;                  // pixels of a side that are turned at once
+constexpr uint32_t kTurnedRows = 4 * kBandRows;  // those of a cache line are read once
+constexpr size_t kLine = 64;                     // of the cache
+static_assert(kTurnedRows == kLine && kTurnedRows % kBlock == 0);
+
+// Many rows are read or written side by side: they are an odd number of cache lines apart.
+constexpr size_t StrideOf(uint32_t width) { return ((width + kLine - 1) / kLine * kLine) | kLine; }
+
+// Column i of the block whose rows begin at `rows` becomes row i of `out`.
+void TransposeBlock(const uint8_t* const (&rows)[kBlock], uint8_t* const (&out)[kBlock]) {
+#ifdef __x86_64__
+  // Each round moves a bit of the row's number into the column's.
+  __m128i a[kBlock], b[kBlock];
+  for (uint32_t i = 0; i < kBlock; ++i) a[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i]));
+  for (int round = 0; round < 4; ++round) {
+    for (uint32_t i = 0; i < kBlock / 2; ++i) {
+      b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + kBlock / 2]);
+      b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + kBlock / 2]);
+    }
+    std::copy(std::begin(b), std::end(b), std::begin(a));
+  }
+  for (uint32_t i = 0; i < kBlock; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(out[i]), a[i]);
+#else
+  for (uint32_t i = 0; i < kBlock; ++i) {
+    for (uint32_t k = 0; k < kBlock; ++k) out[i][k] = rows[k][i];
+  }
+#endif
+}
+
+}  // namespace
+
+uint32_t OrientationOf(uint32_t degrees) {
+  return degrees == 90 ? 6 : degrees == 180 ? 3 : degrees == 270 ? 8 : 1;
+}
+
+void TurnedPicture::Start(ImageSize size) {
+  size_ = size, taken_ = 0;
+  stride_ = StrideOf(size.width);
+  plane_ = stride_ * size.height;
+  stored_ = stored_memory_.Get(3 * plane_ + 2 * kLine) + kLine;  // blocks may reach beyond the picture
+}
+
+void TurnedPicture::TakeBand(const PixelBand& band) {
+  static const ResizeKernels& kernels = ResizeKernelsOf(ResizePath::kBest);
+  for (uint32_t r = 0; r < band.rows; ++r) {
+    uint8_t* const to = stored_ + stride_ * taken_++;
+    if (!band.interleaved()) {
+      for (size_t c = 0; c < 3; ++c) std::memcpy(to + plane_ * c, band.From(r, 1).plane[c], size_.width);
+      continue;
+    }
+    uint8_t* const planes = rows_memory_.Get(size_t{3} * size_.width);
+    kernels.split_planes(band.From(r, 1).plane[0], size_.width, planes);
+    for (size_t c = 0; c < 3; ++c) {
+      std::memcpy(to + plane_ * c, planes + size_t{c} * size_.width, size_.width);
+    }
+  }
+}
+
+void TurnedPicture::Deliver(uint32_t orientation, BandSink& sink) {
+  const bool turns = Turns(orientation);
+  const uint32_t width = turns ? size_.height : size_.width, height = turns ? size_.width : size_.height;
+  const ptrdiff_t down = static_cast<ptrdiff_t>(stride_);
+  const ptrdiff_t last_x = size_.width - 1, last_y = down * (size_.height - 1);
+  const struct {
+    ptrdiff_t first, x, y;
+  } steps_of[] = {{0, 1, down}, {last_x, -1, down}, {last_x + last_y, -1, -down}, {last_y, 1, -down},
+                  {0, down, 1}, {last_y, -down, 1}, {last_x + last_y, -down, -1}, {last_x, down, -1}};
+  const auto& step = steps_of[orientation - 1];
+  const size_t pitch = StrideOf(width), stride = 3 * pitch;
+  uint8_t* const band = rows_memory_.Get(stride * kTurnedRows);
+  // Beyond the last row the last one is read again.
+  auto row_at = [&](size_t c, uint32_t x) {
+    return stored_ + plane_ * c + step.first + step.x * std::min(x, width - 1);
+  };
+  for (uint32_t y = 0; y < height; y += kTurnedRows) {
+    const uint32_t count = std::min(kTurnedRows, height - y);
+    for (size_t c = 0; c < 3; ++c) {
+      uint8_t* const plane = band + pitch * c;
+      if (!turns) {
+        for (uint32_t r = 0; r < count; ++r) {
+          const uint8_t* from = stored_ + plane_ * c + step.first + step.y * (y + r);
+          uint8_t* to = plane + stride * r;
+          if (step.x == 1) std::memcpy(to, from, width);
+          if (step.x == -1) std::reverse_copy(from - (width - 1), from + 1, to);
+        }
+        continue;
+      }
+      for (uint32_t x = 0; x < width; x += kBlock) {
+        for (uint32_t r = 0; r < count; r += kBlock) {
+          const uint8_t* rows[kBlock];
+          uint8_t* out[kBlock];
+          for (uint32_t i = 0; i < kBlock; ++i) {
+            // Columns of the file, from the left: where the turned picture counts them from the right, its
+            // rows are written upwards.
+            rows[i] = row_at(c, x + i) + step.y * (y + r) - (step.y < 0 ? kBlock - 1 : 0);
+            out[i] = plane + stride * (r + (step.y < 0 ? kBlock - 1 - i : i)) + x;
+          }
+          TransposeBlock(rows, out);
+        }
+      }
+    }
+    sink.TakeBand(PixelBand{{band, band + pitch, band + 2 * pitch}, stride, count, 1});
+  }
+}
+
+}  // namespace evenkeel
