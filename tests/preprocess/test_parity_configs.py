@@ -245,15 +245,21 @@ SIZES = [
 ]
 
 
+def edited_folder(tmp_path, name, values):
+    """A copy of a processor's folder whose preprocessor_config.json has these values, too."""
+    folder = tmp_path / "folder"
+    shutil.copytree(PROCESSORS / name, folder)
+    base = json.loads((folder / "preprocessor_config.json").read_text())
+    (folder / "preprocessor_config.json").write_text(json.dumps({**base, **values}))
+    return folder
+
+
 @pytest.mark.parametrize("resampler", PATHS)
 @pytest.mark.parametrize("name,values,pictures", SIZES, ids=lambda value: str(value)[:90])
 def test_sizes_that_a_file_may_ask_for_are_those_of_transformers(tmp_path, name, values, pictures, resampler):
     if RELEASE == 4:
         pytest.skip("reads some of these otherwise; release 5 is followed")
-    folder = tmp_path / "folder"
-    shutil.copytree(PROCESSORS / name, folder)
-    base = json.loads((folder / "preprocessor_config.json").read_text())
-    (folder / "preprocessor_config.json").write_text(json.dumps({**base, **values}))
+    folder = edited_folder(tmp_path, name, values)
     processor = image_processor(*PICTURES[{"llava-pad": "LlavaProcessor-pad"}.get(name) or FOLDERS[name]][1],
                                 resampler).from_pretrained(folder)
     if name == "internvl" and values.get("processor_class", "") is not None:
@@ -279,10 +285,7 @@ def test_sizes_that_a_file_may_ask_for_are_those_of_transformers(tmp_path, name,
     ("qwen2-vl", {"size": 56, "min_pixels": None, "max_pixels": None}, (56, 56)),
 ], ids=str)
 def test_what_fails_in_transformers_is_refused(tmp_path, name, values, size, resampler):
-    folder = tmp_path / "folder"
-    shutil.copytree(PROCESSORS / name, folder)
-    base = json.loads((folder / "preprocessor_config.json").read_text())
-    (folder / "preprocessor_config.json").write_text(json.dumps({**base, **values}))
+    folder = edited_folder(tmp_path, name, values)
     path = tmp_path / "picture.png"
     Image.open(PICTURE).convert("RGB").resize(size).save(path)
     refused = refusal(tmp_path, folder, path, "--resampler", resampler)
@@ -303,10 +306,7 @@ def test_what_fails_in_transformers_is_refused(tmp_path, name, values, size, res
 ], ids=str)
 @pytest.mark.parametrize("name", ["clip", "llava-pad"])
 def test_pictures_of_a_fixed_size_are_cropped_as_transformers_crops_them(tmp_path, name, values, resampler):
-    folder = tmp_path / "folder"
-    shutil.copytree(PROCESSORS / name, folder)
-    base = json.loads((folder / "preprocessor_config.json").read_text())
-    (folder / "preprocessor_config.json").write_text(json.dumps({**base, **values}))
+    folder = edited_folder(tmp_path, name, values)
     kind = {"clip": "CLIPProcessor", "llava-pad": "LlavaProcessor-pad"}[name]
     processor = image_processor(*PICTURES[kind][1], resampler).from_pretrained(folder)
     theirs = processor(Image.open(PICTURE).convert("RGB"), return_tensors="pt")["pixel_values"].numpy()
@@ -354,10 +354,7 @@ def test_a_folder_whose_videos_transformers_cannot_load_has_its_pictures(tmp_pat
 def test_spellings_and_nulls_mean_what_they_mean_to_transformers_or_are_errors(tmp_path, name, values, resampler):
     if RELEASE == 4:
         pytest.skip("reads some of these otherwise; release 5 is followed")
-    folder = tmp_path / "folder"
-    shutil.copytree(PROCESSORS / name, folder)
-    base = json.loads((folder / "preprocessor_config.json").read_text())
-    (folder / "preprocessor_config.json").write_text(json.dumps({**base, **values}))
+    folder = edited_folder(tmp_path, name, values)
     done = run(folder, KEYED, tmp_path / "out.safetensors", "--resampler", resampler)
     if done.returncode != 0:
         assert any(key in done.stderr for key in values), done.stderr
