@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint32_t kBlock = 16;                  // pixels of a side that are turned at once
 constexpr uint32_t kTurnedRows = 4 * kBandRows;  // those of a cache line are read once
+constexpr uint32_t kAheadRows = 3 * kBlock;      // that are fetched before they are read
 constexpr size_t kLine = 64;                     // of the cache
 static_assert(kTurnedRows == kLine && kTurnedRows % kBlock == 0);
 
@@ -39,6 +40,20 @@ void TransposeBlock(const uint8_t* const (&rows)[kBlock], uint8_t* const (&out)[
     for (uint32_t k = 0; k < kBlock; ++k) out[i][k] = rows[k][i];
   }
 #endif
+}
+
+// The `width` pixels that end with `last`, backwards.
+void ReverseRow(const uint8_t* last, uint32_t width, uint8_t* out) {
+  uint32_t x = 0;
+#ifdef __x86_64__
+  for (; x + kBlock <= width; x += kBlock) {
+    __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(last - x - (kBlock - 1)));
+    v = _mm_or_si128(_mm_slli_epi16(v, 8), _mm_srli_epi16(v, 8));
+    v = _mm_shufflehi_epi16(_mm_shufflelo_epi16(v, 0x1b), 0x1b);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + x), _mm_shuffle_epi32(v, 0x4e));
+  }
+#endif
+  for (; x < width; ++x) out[x] = *(last - x);
 }
 
 }  // namespace
@@ -95,11 +110,15 @@ void TurnedPicture::Deliver(uint32_t orientation, BandSink& sink) {
           const uint8_t* from = stored_ + plane_ * c + step.first + step.y * (y + r);
           uint8_t* to = plane + stride * r;
           if (step.x == 1) std::memcpy(to, from, width);
-          if (step.x == -1) std::reverse_copy(from - (width - 1), from + 1, to);
+          if (step.x == -1) ReverseRow(from, width, to);
         }
         continue;
       }
       for (uint32_t x = 0; x < width; x += kBlock) {
+        // Each row is another page: more than a prefetcher follows.
+        for (uint32_t i = 0; i < kBlock; ++i) {
+          __builtin_prefetch(row_at(c, x + kAheadRows + i) + step.y * (y + count / 2));
+        }
         for (uint32_t r = 0; r < count; r += kBlock) {
           const uint8_t* rows[kBlock];
           uint8_t* out[kBlock];
