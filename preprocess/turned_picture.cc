@@ -56,6 +56,55 @@ void ReverseRow(const uint8_t* last, uint32_t width, uint8_t* out) {
   for (; x < width; ++x) out[x] = *(last - x);
 }
 
+// A plane of the turned picture: where its first pixel is stored, and the steps from there to the next pixel
+// of a row and of a column.
+struct Walk {
+  const uint8_t* first;
+  ptrdiff_t x;
+  ptrdiff_t y;
+};
+// `count` rows of `width` pixels, `stride` bytes apart; blocks may write beyond both.
+struct TurnedRows {
+  uint8_t* out;
+  size_t stride;
+  uint32_t width;
+  uint32_t count;
+};
+
+// Rows that are rows of the file.
+void CopyRows(const Walk& walk, const TurnedRows& rows) {
+  for (uint32_t r = 0; r < rows.count; ++r) {
+    const uint8_t* from = walk.first + walk.y * r;
+    uint8_t* to = rows.out + rows.stride * r;
+    if (walk.x == 1) std::memcpy(to, from, rows.width);
+    if (walk.x == -1) ReverseRow(from, rows.width, to);
+  }
+}
+
+// Rows that are columns of the file.
+void TurnRows(const Walk& walk, const TurnedRows& rows) {
+  // Beyond the last row of the file that one is read again.
+  auto row_at = [&](uint32_t x) { return walk.first + walk.x * std::min(x, rows.width - 1); };
+  const bool upwards = walk.y < 0;
+  for (uint32_t x = 0; x < rows.width; x += kBlock) {
+    // Each row is another page: more than a prefetcher follows.
+    for (uint32_t i = 0; i < kBlock; ++i) {
+      __builtin_prefetch(row_at(x + kAheadRows + i) + walk.y * (rows.count / 2));
+    }
+    for (uint32_t r = 0; r < rows.count; r += kBlock) {
+      const uint8_t* in[kBlock];
+      uint8_t* out[kBlock];
+      for (uint32_t i = 0; i < kBlock; ++i) {
+        // Columns of the file, from the left: where the turned picture counts them from the right, its rows
+        // are written upwards.
+        in[i] = row_at(x + i) + walk.y * r - (upwards ? kBlock - 1 : 0);
+        out[i] = rows.out + rows.stride * (r + (upwards ? kBlock - 1 - i : i)) + x;
+      }
+      TransposeBlock(in, out);
+    }
+  }
+}
+
 }  // namespace
 
 uint32_t OrientationOf(uint32_t degrees) {
@@ -71,16 +120,15 @@ void TurnedPicture::Start(ImageSize size) {
 
 void TurnedPicture::TakeBand(const PixelBand& band) {
   static const ResizeKernels& kernels = ResizeKernelsOf(ResizePath::kBest);
-  for (uint32_t r = 0; r < band.rows; ++r) {
-    uint8_t* const to = stored_ + stride_ * taken_++;
-    if (!band.interleaved()) {
-      for (size_t c = 0; c < 3; ++c) std::memcpy(to + plane_ * c, band.From(r, 1).plane[c], size_.width);
-      continue;
+  for (uint32_t r = 0; r < band.rows; ++r, ++taken_) {
+    PixelBand row = band.From(r, 1);
+    if (band.interleaved()) {
+      uint8_t* const planes = rows_memory_.Get(size_t{3} * size_.width);
+      kernels.split_planes(row.plane[0], size_.width, planes);
+      for (size_t c = 0; c < 3; ++c) row.plane[c] = planes + c * size_.width;
     }
-    uint8_t* const planes = rows_memory_.Get(size_t{3} * size_.width);
-    kernels.split_planes(band.From(r, 1).plane[0], size_.width, planes);
     for (size_t c = 0; c < 3; ++c) {
-      std::memcpy(to + plane_ * c, planes + size_t{c} * size_.width, size_.width);
+      std::memcpy(stored_ + plane_ * c + stride_ * taken_, row.plane[c], size_.width);
     }
   }
 }
@@ -97,40 +145,11 @@ void TurnedPicture::Deliver(uint32_t orientation, BandSink& sink) {
   const auto& step = steps_of[orientation - 1];
   const size_t pitch = StrideOf(width), stride = 3 * pitch;
   uint8_t* const band = rows_memory_.Get(stride * kTurnedRows);
-  // Beyond the last row the last one is read again.
-  auto row_at = [&](size_t c, uint32_t x) {
-    return stored_ + plane_ * c + step.first + step.x * std::min(x, width - 1);
-  };
   for (uint32_t y = 0; y < height; y += kTurnedRows) {
     const uint32_t count = std::min(kTurnedRows, height - y);
     for (size_t c = 0; c < 3; ++c) {
-      uint8_t* const plane = band + pitch * c;
-      if (!turns) {
-        for (uint32_t r = 0; r < count; ++r) {
-          const uint8_t* from = stored_ + plane_ * c + step.first + step.y * (y + r);
-          uint8_t* to = plane + stride * r;
-          if (step.x == 1) std::memcpy(to, from, width);
-          if (step.x == -1) ReverseRow(from, width, to);
-        }
-        continue;
-      }
-      for (uint32_t x = 0; x < width; x += kBlock) {
-        // Each row is another page: more than a prefetcher follows.
-        for (uint32_t i = 0; i < kBlock; ++i) {
-          __builtin_prefetch(row_at(c, x + kAheadRows + i) + step.y * (y + count / 2));
-        }
-        for (uint32_t r = 0; r < count; r += kBlock) {
-          const uint8_t* rows[kBlock];
-          uint8_t* out[kBlock];
-          for (uint32_t i = 0; i < kBlock; ++i) {
-            // Columns of the file, from the left: where the turned picture counts them from the right, its
-            // rows are written upwards.
-            rows[i] = row_at(c, x + i) + step.y * (y + r) - (step.y < 0 ? kBlock - 1 : 0);
-            out[i] = plane + stride * (r + (step.y < 0 ? kBlock - 1 - i : i)) + x;
-          }
-          TransposeBlock(rows, out);
-        }
-      }
+      const Walk walk = {stored_ + plane_ * c + step.first + step.y * y, step.x, step.y};
+      (turns ? TurnRows : CopyRows)(walk, {band + pitch * c, stride, width, count});
     }
     sink.TakeBand(PixelBand{{band, band + pitch, band + 2 * pitch}, stride, count, 1});
   }
