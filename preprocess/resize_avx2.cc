@@ -27,6 +27,7 @@ constexpr size_t kChannelBytes = 2 * kBandRows;
 constexpr size_t kPairBytes = 3 * 3 * kChannelBytes;
 constexpr uint32_t kStepPairs = kStepPixels / 2;
 constexpr uint32_t kSlackPairs = 2 * kStepPairs;  // how far ahead pairs are made
+constexpr size_t kAhead = 256;                    // bytes of a row that are fetched before they are read
 static_assert(kBandRows == 16);
 
 EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
@@ -53,18 +54,43 @@ EVENKEEL_AVX2_INLINE void StoreChannel(__m256i bytes, uint8_t* out) {
   Store256(out + 2 * kChannelBytes, _mm256_unpackhi_epi8(bytes, zero));
 }
 
-// 16 bytes of two rows.
-EVENKEEL_AVX2_INLINE __m256i LoadRows(const uint8_t* low, const uint8_t* high) {
-  return _mm256_inserti128_si256(_mm256_castsi128_si256(Load128(low)), Load128(high), 1);
-}
+// Rows at equal distances. Where they are is a matter of a few registers then, which fit beside a
+// transposition: sixteen pointers are read from memory again for every one.
+class EvenRows {
+ public:
+  EVENKEEL_AVX2_INLINE EvenRows(const uint8_t* first, ptrdiff_t stride)
+      : first_(first),
+        ninth_(first + 8 * stride),
+        times1_(stride),
+        times3_(3 * stride),
+        times5_(5 * stride),
+        times7_(7 * stride) {}
+
+  // 16 bytes of rows `r` and r + 8, from byte `at`.
+  EVENKEEL_AVX2_INLINE __m256i Load(int r, size_t at) const {
+    // An address is a sum of a register and of one, two, four or eight times another.
+    const ptrdiff_t to = r == 7   ? times7_
+                         : r == 6 ? 2 * times3_
+                         : r == 5 ? times5_
+                         : r == 3 ? times3_
+                                  : r * times1_;
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(Load128(first_ + at + to)),
+                                   Load128(ninth_ + at + to), 1);
+  }
+
+ private:
+  const uint8_t* first_;
+  const uint8_t* ninth_;
+  ptrdiff_t times1_, times3_, times5_, times7_;
+};
 
 // Four interleaved pixels of 16 rows -> two pairs. Reads 16 bytes of each row.
-EVENKEEL_AVX2_INLINE void MakeTwoPairs(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
+EVENKEEL_AVX2_INLINE void MakeTwoPairs(const EvenRows& rows, size_t at, uint8_t* out) {
   // r0 r1 g0 g1 b0 b1 r2 r3 g2 g3 b2 b3
   const __m256i order = _mm256_setr_epi8(0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1,  //
                                          0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1);
   __m256i a[8], b[8];
-  for (int r = 0; r < 8; ++r) a[r] = _mm256_shuffle_epi8(LoadRows(rows[r] + at, rows[r + 8] + at), order);
+  for (int r = 0; r < 8; ++r) a[r] = _mm256_shuffle_epi8(rows.Load(r, at), order);
   for (int r = 0; r < 4; ++r) {
     b[2 * r] = _mm256_unpacklo_epi16(a[2 * r], a[2 * r + 1]);
     b[2 * r + 1] = _mm256_unpackhi_epi16(a[2 * r], a[2 * r + 1]);
@@ -84,11 +110,10 @@ EVENKEEL_AVX2_INLINE void MakeTwoPairs(const uint8_t* const rows[kBandRows], siz
 }
 
 // Sixteen pixels of one plane of 16 rows -> that channel of eight pairs: rows are transposed as 16 bits.
-EVENKEEL_AVX2_INLINE void MakeChannel(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
+EVENKEEL_AVX2_INLINE void MakeChannel(const EvenRows& rows, size_t at, uint8_t* out) {
   __m256i a[8], b[8];
   for (int r = 0; r < 8; r += 2) {
-    const __m256i even = LoadRows(rows[r] + at, rows[r + 8] + at);
-    const __m256i odd = LoadRows(rows[r + 1] + at, rows[r + 9] + at);
+    const __m256i even = rows.Load(r, at), odd = rows.Load(r + 1, at);
     a[r] = _mm256_unpacklo_epi16(even, odd);  // pairs 0 to 3 of two rows
     a[r + 1] = _mm256_unpackhi_epi16(even, odd);
   }
@@ -107,14 +132,15 @@ EVENKEEL_AVX2_INLINE void MakeChannel(const uint8_t* const rows[kBandRows], size
   }
 }
 
-// The pairs of a step from pixel `x`.
+// The pairs of a step from pixel `x` of rows at equal distances.
 template <bool kPlanes>
 EVENKEEL_AVX2_INLINE void MakePairs(const BandRows& band, uint32_t x, uint8_t* out) {
   if constexpr (kPlanes) {
-    for (int c = 0; c < 3; ++c) MakeChannel(band.plane[c], x, out + 3 * kChannelBytes * c);
+    for (int c = 0; c < 3; ++c) MakeChannel({band.plane[c][0], band.stride}, x, out + 3 * kChannelBytes * c);
   } else {
+    const EvenRows rows(band.plane[0][0], band.stride);
     for (uint32_t i = 0; i < kStepPixels; i += kQuadPixels) {
-      MakeTwoPairs(band.plane[0], size_t{3} * (x + i), out + kPairBytes * i / 2);
+      MakeTwoPairs(rows, size_t{3} * (x + i), out + kPairBytes * i / 2);
     }
   }
 }
@@ -241,11 +267,11 @@ EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, PairRing& ring) 
   while (ring.end() < end) {
     const uint32_t x = 2 * ring.end();
     uint8_t* out = ring.AddStep();
-    PrefetchStep<kPlanes>(band, x);
-    if (band.has_step(x)) {
+    PrefetchStep<kPlanes, kAhead>(band, x);
+    if (band.complete && band.has_step(x)) {
       MakePairs<kPlanes>(band, x, out);
     } else {
-      MakePairs<kPlanes>(BandTail(band, x).rows, 0, out);
+      MakePairs<kPlanes>(BandTail(band, x).rows(), 0, out);
     }
   }
 }

@@ -29,6 +29,7 @@ constexpr uint32_t kGroups = kBandRows / 4;       // of rows
 constexpr size_t kQuadBytes = 3 * 4 * kBandRows;  // four pixels in all rows and channels
 constexpr uint32_t kStepQuads = kStepPixels / kQuadPixels;
 constexpr uint32_t kSlackQuads = 8 * kStepQuads;  // how far ahead they are made
+constexpr size_t kAhead = 512;                    // bytes of a row that are fetched before they are read
 static_assert(kBandRows == 16 && kColumnBlock == 64);
 
 EVENKEEL_AVX512_INLINE __m512i Load512(const void* from) { return _mm512_loadu_si512(from); }
@@ -135,11 +136,11 @@ EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t neede
   const uint32_t end = std::min(total, window.begin + window.capacity);
   for (; window.end + kStepQuads <= end; window.end += kStepQuads) {
     const uint32_t x = kQuadPixels * window.end;
-    PrefetchStep<kPlanes>(band, x);
+    PrefetchStep<kPlanes, kAhead>(band, x);
     if (band.has_step(x)) {
       MakeQuads<kPlanes>(band, x, window.next());
     } else {
-      MakeQuads<kPlanes>(BandTail(band, x).rows, 0, window.next());
+      MakeQuads<kPlanes>(BandTail(band, x).rows(), 0, window.next());
     }
   }
 }

@@ -13,12 +13,15 @@ namespace evenkeel {
 
 inline constexpr uint32_t kStepPixels = 16;  // brought into a vector's order at once
 inline constexpr uint32_t kQuadPixels = 4;   // interleaved ones that 16 bytes hold
-inline constexpr size_t kAhead = 512;        // bytes of a row that are fetched before they are read
 
 // The rows of a band. Where there are fewer, the last one stands for those that are missing. Of interleaved
 // rows only the first plane counts.
 struct BandRows {
-  BandRows(const PixelBand& band, uint32_t width) : step(band.step), width(width) {
+  BandRows(const PixelBand& band, uint32_t width)
+      : step(band.step),
+        width(width),
+        stride(static_cast<ptrdiff_t>(band.stride)),
+        complete(band.rows == kBandRows) {
     for (uint32_t r = 0; r < kBandRows; ++r) {
       const size_t to = band.stride * std::min(r, band.rows - 1);
       for (uint32_t c = 0; c < 3; ++c) plane[c][r] = band.plane[c] + to;
@@ -33,10 +36,12 @@ struct BandRows {
   const uint8_t* plane[3][kBandRows];
   uint32_t step;
   uint32_t width;
+  ptrdiff_t stride;  // from row to row of a plane, where they are complete
+  bool complete;     // no row is missing
 };
 
-// More rows are read side by side than a prefetcher follows.
-template <bool kPlanes>
+// More rows are read side by side than a prefetcher follows: kAhead bytes before they are read.
+template <bool kPlanes, size_t kAhead>
 inline void PrefetchStep(const BandRows& band, uint32_t x) {
   constexpr size_t kStepBytes = kPlanes ? kStepPixels : 3 * kStepPixels;
   const size_t at = (kPlanes ? 1 : 3) * size_t{x};
@@ -49,22 +54,24 @@ inline void PrefetchStep(const BandRows& band, uint32_t x) {
 // The last pixels of a band's rows from pixel `x`, in memory of which a whole step can be read.
 class BandTail {
  public:
-  BandTail(const BandRows& band, uint32_t x) : rows(PixelBand{{}, 0, kBandRows, band.step}, band.width - x) {
+  BandTail(const BandRows& band, uint32_t x)
+      : rows_({{bytes_[0][0], bytes_[1][0], bytes_[2][0]}, sizeof(bytes_[0][0]), kBandRows, band.step},
+              band.width - x) {
     const size_t count = std::min(kStepPixels, band.width - x) * band.step;
     for (uint32_t c = 0; c < (band.step == 1 ? 3u : 1u); ++c) {
       for (uint32_t r = 0; r < kBandRows; ++r) {
         std::memcpy(bytes_[c][r], band.plane[c][r] + size_t{band.step} * x, count);
-        rows.plane[c][r] = bytes_[c][r];
       }
     }
   }
   BandTail(const BandTail&) = delete;
   BandTail& operator=(const BandTail&) = delete;
 
-  BandRows rows;
+  const BandRows& rows() const { return rows_; }
 
  private:
   uint8_t bytes_[3][kBandRows][64] = {};
+  const BandRows rows_;
 };
 
 // The groups of a band's pixels that the outputs to come need: [begin, end), kValues of T each.
