@@ -200,6 +200,16 @@ EVENKEEL_AVX2_INLINE void AccumulateUpper(__m256i& sum, __m256i bytes, __m256i d
   asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(_mm256_maddubs_epi16(bytes, digits)));
 }
 
+// How an axis rounds its sums. Weights have two digits where they have Pillow's bits of fraction.
+template <bool kSplit>
+struct Rounding {
+  __m256i half;
+  __m128i shift;  // after the first 16 bits, where a weight has two digits
+
+  EVENKEEL_AVX2_INLINE explicit Rounding(const AxisWeights& axis)
+      : half(_mm256_set1_epi32(axis.half)), shift(_mm_cvtsi32_si128(axis.shift - (kSplit ? 16 : 0))) {}
+};
+
 // The sums of a vector of pairs of bytes: `first` of those that unpacklo widens, `second` of unpackhi's.
 template <bool kSplit>
 struct Sums {
@@ -211,26 +221,44 @@ struct Sums {
     Accumulate(first, first_words, digits);
     Accumulate(second, second_words, digits);
   }
-  EVENKEEL_AVX2_INLINE void Finish(__m128i shift) {
-    if constexpr (kSplit) {
-      const __m256i zero = _mm256_setzero_si256();
-      first = _mm256_add_epi32(first, _mm256_unpacklo_epi16(zero, upper));
-      second = _mm256_add_epi32(second, _mm256_unpackhi_epi16(zero, upper));
+  // The results as words, before clipping, in the order of the bytes.
+  EVENKEEL_AVX2_INLINE __m256i Words(const Rounding<kSplit>& rounding) const {
+    if constexpr (!kSplit) {
+      return _mm256_packs_epi32(_mm256_sra_epi32(first, rounding.shift),
+                                _mm256_sra_epi32(second, rounding.shift));
     }
-    first = _mm256_sra_epi32(first, shift);
-    second = _mm256_sra_epi32(second, shift);
+    // The sum of upper digits begins at bit 16: nothing below that bit carries into it.
+    const __m256i high = _mm256_packs_epi32(_mm256_srai_epi32(first, 16), _mm256_srai_epi32(second, 16));
+    return _mm256_sra_epi16(_mm256_add_epi16(high, upper), rounding.shift);
   }
 };
 
-// One output pixel of 16 rows, before clipping: of each channel rows 0-3 8-11, then 4-7 12-15.
+// Near the size that there is, no output has more groups than this: what is done for each of them is written
+// out, since a loop's end would be foreseen wrongly. One that has fewer is multiplied by weights of 0.
+constexpr uint32_t kFewGroups = 3;
+
+// The weights of an output's groups; beyond its own they are 0.
+template <bool kSplit, uint32_t kCount>
+struct FewWeights {
+  __m256i upper[kCount] = {}, lower[kCount];
+
+  EVENKEEL_AVX2_INLINE explicit FewWeights(const int32_t* packed) {
+    for (uint32_t k = 0; k < kCount; ++k) {
+      if constexpr (kSplit) upper[k] = Broadcast(packed++);
+      lower[k] = Broadcast(packed++);
+    }
+  }
+};
+
+// One output pixel of 16 rows, of each channel: words, before clipping.
 template <bool kSplit>
 EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis, uint32_t x,
-                                  __m256i (&out)[6]) {
+                                  __m256i (&out)[3]) {
   const int32_t* weights = axis.packed_of(x);
   uint32_t left = axis.num_groups[x];
   PairRing::Run run = ring.From(axis.first_group[x], left);
-  const __m256i half = _mm256_set1_epi32(axis.half);
-  Sums<kSplit> red(half), green(half), blue(half);
+  const Rounding<kSplit> rounding(axis);
+  Sums<kSplit> red(rounding.half), green(rounding.half), blue(rounding.half);
   while (true) {
     left -= run.count;
     for (const uint8_t* at = run.from; run.count > 0; --run.count, at += kPairBytes) {
@@ -253,10 +281,23 @@ EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis,
     if (left == 0) break;
     run = {ring.begin(), left};
   }
-  const __m128i shift = _mm_cvtsi32_si128(axis.shift);
-  red.Finish(shift), green.Finish(shift), blue.Finish(shift);
-  out[0] = red.first, out[1] = red.second, out[2] = green.first;
-  out[3] = green.second, out[4] = blue.first, out[5] = blue.second;
+  out[0] = red.Words(rounding), out[1] = green.Words(rounding), out[2] = blue.Words(rounding);
+}
+
+// The same where no output has more than kFewGroups, whose pairs lie one after another from `at`.
+template <bool kSplit>
+EVENKEEL_AVX2_INLINE void SumFew(const uint8_t* at, const AxisWeights& axis, uint32_t x, __m256i (&out)[3]) {
+  const Rounding<kSplit> rounding(axis);
+  const FewWeights<kSplit, kFewGroups> weights(axis.packed_of(x));
+  for (size_t c = 0; c < 3; ++c) {
+    Sums<kSplit> sums(rounding.half);
+    for (uint32_t k = 0; k < kFewGroups; ++k) {
+      const uint8_t* from = at + kPairBytes * k + 3 * kChannelBytes * c;
+      if constexpr (kSplit) AccumulateUpper(sums.upper, Load256(from), weights.upper[k]);
+      sums.AddWords(Load256(from + kChannelBytes), Load256(from + 2 * kChannelBytes), weights.lower[k]);
+    }
+    out[c] = sums.Words(rounding);
+  }
 }
 
 // Makes pairs as far as there is room while those from `first` are needed.
@@ -282,53 +323,68 @@ EVENKEEL_AVX2_INLINE void StoreLanes(__m256i lanes, uint32_t* low, uint32_t* hig
 }
 
 // Output `x`, or the last one where there are fewer.
-template <bool kSplit, bool kPlanes>
+template <bool kSplit, bool kPlanes, bool kFew>
 EVENKEEL_AVX2_INLINE void FilterOne(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
-                                    __m256i (&out)[6]) {
+                                    __m256i (&out)[3]) {
   x = std::min(x, axis.outputs() - 1);
   const uint32_t first = axis.first_group[x];
   ring.KeepFrom(first);
   if (first + axis.num_groups[x] > ring.end()) Extend<kPlanes>(band, first, ring);
+  if constexpr (kFew) {
+    const PairRing::Run run = ring.From(first, kFewGroups);
+    if (run.count == kFewGroups) return SumFew<kSplit>(run.from, axis, x, out);
+  }
   SumBand<kSplit>(ring, axis, x, out);
 }
 
-// Two outputs as bytes in words: of each channel rows 0-3 of both and 8-11 of both, then the other rows.
-template <bool kSplit, bool kPlanes>
-EVENKEEL_AVX2_INLINE void FilterTwo(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
-                                    __m256i (&out)[6]) {
-  __m256i first[6], second[6];
-  FilterOne<kSplit, kPlanes>(band, axis, x, ring, first);
-  FilterOne<kSplit, kPlanes>(band, axis, x + 1, ring, second);
-  const __m256i most = _mm256_set1_epi16(255);
-  for (int v = 0; v < 6; ++v) out[v] = _mm256_min_epu16(_mm256_packus_epi32(first[v], second[v]), most);
+// One channel of four outputs: lanes of pairs of rows.
+EVENKEEL_AVX2_INLINE void StoreFour(const __m256i (&first)[3], const __m256i (&second)[3],
+                                    const __m256i (&third)[3], const __m256i (&fourth)[3], int c, size_t to,
+                                    uint32_t* const* out) {
+  const __m256i zero = _mm256_setzero_si256();
+  // Bytes of rows 0 to 7 of the one, then of the other | rows 8 to 15.
+  const __m256i left = _mm256_packus_epi16(first[c], second[c]);
+  const __m256i right = _mm256_packus_epi16(third[c], fourth[c]);
+  const __m256i low = _mm256_unpacklo_epi16(left, right), high = _mm256_unpackhi_epi16(left, right);
+  const __m256i upper = _mm256_unpacklo_epi16(low, high), lower = _mm256_unpackhi_epi16(low, high);
+  StoreLanes(_mm256_unpacklo_epi8(upper, zero), out[0] + to, out[4] + to);
+  StoreLanes(_mm256_unpackhi_epi8(upper, zero), out[1] + to, out[5] + to);
+  StoreLanes(_mm256_unpacklo_epi8(lower, zero), out[2] + to, out[6] + to);
+  StoreLanes(_mm256_unpackhi_epi8(lower, zero), out[3] + to, out[7] + to);
 }
 
-template <bool kSplit, bool kPlanes>
+template <bool kSplit, bool kPlanes, bool kFew>
 EVENKEEL_AVX2 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
                               size_t plane, uint32_t* const* out) {
   const BandRows band(pixels, axis.in);
   PairRing ring(scratch.groups, axis);
   for (uint32_t x = 0; x < axis.outputs(); x += 4) {
-    __m256i first[6], second[6];
-    FilterTwo<kSplit, kPlanes>(band, axis, x, ring, first);
-    FilterTwo<kSplit, kPlanes>(band, axis, x + 2, ring, second);
-    for (int v = 0; v < 6; ++v) {  // lanes of rows 0-1 2-3 | 8-9 10-11 of two outputs, or of those 4 further
-      const __m256 a = _mm256_castsi256_ps(first[v]), b = _mm256_castsi256_ps(second[v]);
-      const size_t to = plane * (v / 2) + x;
-      uint32_t* const* group = out + v % 2 * 2;
-      StoreLanes(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), group[0] + to, group[4] + to);
-      StoreLanes(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)), group[1] + to, group[5] + to);
-    }
+    __m256i first[3], second[3], third[3], fourth[3];
+    FilterOne<kSplit, kPlanes, kFew>(band, axis, x, ring, first);
+    FilterOne<kSplit, kPlanes, kFew>(band, axis, x + 1, ring, second);
+    FilterOne<kSplit, kPlanes, kFew>(band, axis, x + 2, ring, third);
+    FilterOne<kSplit, kPlanes, kFew>(band, axis, x + 3, ring, fourth);
+    for (int c = 0; c < 3; ++c) StoreFour(first, second, third, fourth, c, plane * c + x, out);
+  }
+}
+
+template <bool kFew>
+void FilterBandAs(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
+                  uint32_t* const* out) {
+  const bool split = axis.digits == 2;
+  if (band.interleaved()) {
+    (split ? FilterRows<true, false, kFew> : FilterRows<false, false, kFew>)(band, axis, scratch, plane, out);
+  } else {
+    (split ? FilterRows<true, true, kFew> : FilterRows<false, true, kFew>)(band, axis, scratch, plane, out);
   }
 }
 
 void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
                 uint32_t* const* out) {
-  const bool split = axis.digits == 2;
-  if (band.interleaved()) {
-    (split ? FilterRows<true, false> : FilterRows<false, false>)(band, axis, scratch, plane, out);
+  if (axis.groups_per_output == kFewGroups) {
+    FilterBandAs<true>(band, axis, scratch, plane, out);
   } else {
-    (split ? FilterRows<true, true> : FilterRows<false, true>)(band, axis, scratch, plane, out);
+    FilterBandAs<false>(band, axis, scratch, plane, out);
   }
 }
 
@@ -346,40 +402,76 @@ void SplitGroup(const uint32_t* lanes, size_t count, uint8_t* const* rows) {
 constexpr size_t kColumnStep = 32;
 static_assert(kColumnBlock % kColumnStep == 0);
 
+// The sums of kColumnStep columns.
+template <bool kSplit>
+struct ColumnSums {
+  Sums<kSplit> left, right;
+
+  EVENKEEL_AVX2_INLINE explicit ColumnSums(__m256i half) : left(half), right(half) {}
+  EVENKEEL_AVX2_INLINE void Add(const uint32_t* lanes, __m256i upper, __m256i lower) {
+    const __m256i a = Load256(lanes), b = Load256(lanes + 8);
+    const __m256i c = Load256(lanes + 16), d = Load256(lanes + 24);
+    if constexpr (kSplit) {
+      AccumulateUpper(left.upper, _mm256_packus_epi16(a, b), upper);
+      AccumulateUpper(right.upper, _mm256_packus_epi16(c, d), upper);
+    }
+    left.AddWords(a, b, lower);
+    right.AddWords(c, d, lower);
+  }
+  EVENKEEL_AVX2_INLINE void Put(const Rounding<kSplit>& rounding, uint8_t* out) const {
+    const __m256i bytes = _mm256_packus_epi16(left.Words(rounding), right.Words(rounding));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    Store256(out, _mm256_permutevar8x32_epi32(bytes, order));
+  }
+};
+
 template <bool kSplit>
 EVENKEEL_AVX2 void SumColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                               size_t count, uint8_t* out) {
   const uint32_t num_groups = axis.num_groups[y];
-  const __m256i half = _mm256_set1_epi32(axis.half);
-  const __m128i shift = _mm_cvtsi32_si128(axis.shift);
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  const Rounding<kSplit> rounding(axis);
   for (size_t at = 0; at < count; at += kColumnStep) {
     const int32_t* weights = axis.packed_of(y);
-    Sums<kSplit> left(half), right(half);
-    for (uint32_t k = 0; k < num_groups; ++k) {
-      const uint32_t* lanes = groups[k] + at;
-      const __m256i a = Load256(lanes), b = Load256(lanes + 8);
-      const __m256i c = Load256(lanes + 16), d = Load256(lanes + 24);
-      if constexpr (kSplit) {
-        const __m256i upper = Broadcast(weights++);
-        AccumulateUpper(left.upper, _mm256_packus_epi16(a, b), upper);
-        AccumulateUpper(right.upper, _mm256_packus_epi16(c, d), upper);
-      }
-      const __m256i lower = Broadcast(weights++);
-      left.AddWords(a, b, lower);
-      right.AddWords(c, d, lower);
+    ColumnSums<kSplit> sums(rounding.half);
+    for (uint32_t k = 0; k < num_groups; ++k, weights += axis.digits) {
+      const __m256i upper = Broadcast(weights), lower = Broadcast(weights + kSplit);
+      sums.Add(groups[k] + at, upper, lower);
     }
-    left.Finish(shift), right.Finish(shift);
-    const __m256i bytes =
-        _mm256_packus_epi16(_mm256_packs_epi32(left.first, left.second),
-                            _mm256_packs_epi32(right.first, right.second));  // both saturate
-    Store256(out + at, _mm256_permutevar8x32_epi32(bytes, order));
+    sums.Put(rounding, out + at);
+  }
+}
+
+// The same of `kCount` groups, whose weights stay in registers.
+template <bool kSplit, uint32_t kCount>
+EVENKEEL_AVX2 void SumFewColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
+                                 size_t count, uint8_t* out) {
+  const Rounding<kSplit> rounding(axis);
+  const FewWeights<kSplit, kCount> weights(axis.packed_of(y));
+  const uint32_t* lanes[kCount];
+  std::copy_n(groups, kCount, lanes);
+  for (size_t at = 0; at < count; at += kColumnStep) {
+    ColumnSums<kSplit> sums(rounding.half);
+    for (uint32_t k = 0; k < kCount; ++k) sums.Add(lanes[k] + at, weights.upper[k], weights.lower[k]);
+    sums.Put(rounding, out + at);
+  }
+}
+
+template <bool kSplit>
+void SumColumnsOf(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y, size_t count,
+                  uint8_t* out) {
+  switch (axis.num_groups[y]) {
+    case kFewGroups - 1:
+      return SumFewColumns<kSplit, kFewGroups - 1>(groups, axis, y, count, out);
+    case kFewGroups:
+      return SumFewColumns<kSplit, kFewGroups>(groups, axis, y, count, out);
+    default:
+      return SumColumns<kSplit>(groups, axis, y, count, out);
   }
 }
 
 void SumAnyColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y, size_t count,
                    uint8_t* out) {
-  (axis.digits == 2 ? SumColumns<true> : SumColumns<false>)(groups, axis, y, count, out);
+  (axis.digits == 2 ? SumColumnsOf<true> : SumColumnsOf<false>)(groups, axis, y, count, out);
 }
 
 // 16 pixels at a time: each of three vectors gathers its bytes from the planes.
