@@ -341,7 +341,6 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
   EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
   EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
   EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr another, OpenDecoder(input, name, limits));
   VideoScratch& scratch = KeptScratch();
   auto& [index, chosen, uses, rgb, turned] = scratch;
   EVENKEEL_RETURN_IF_ERROR(IndexFrames(suffix, bytes, limits, name, input, index));
@@ -354,12 +353,17 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
     picker.Begin(/*strict=*/true);
     (void)SendPackets(input, *decoder, uses, picker);
     EVENKEEL_RETURN_IF_ERROR(picker.refused());
-    uses.assign(index.packets.size(), PacketUse::kSend);
+    if (!picker.done()) {  // from the beginning with a new decoder, whose parameters `input` may have lost
+      MediaInput again;
+      EVENKEEL_RETURN_IF_ERROR(again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
+      EVENKEEL_ASSIGN_OR_RETURN(decoder, OpenDecoder(again, name, limits));
+      uses.assign(index.packets.size(), PacketUse::kSend);
+    }
   }
   if (!picker.done()) {  // what is wrong, a decode of everything tells
     EVENKEEL_RETURN_IF_ERROR(input.Rewind());
     picker.Begin(/*strict=*/false);
-    EVENKEEL_RETURN_IF_ERROR(SendPackets(input, *another, uses, picker));
+    EVENKEEL_RETURN_IF_ERROR(SendPackets(input, *decoder, uses, picker));
     EVENKEEL_RETURN_IF_ERROR(picker.Finish());
   }
   *repeated += picker.repeated();
