@@ -23,14 +23,24 @@ enum class Role : uint8_t { kSystem = 0, kUser = 1, kAssistant = 2, kTool = 3 };
 
 struct Turn {
   Role role = Role::kUser;
-  std::vector<Span> spans;
+  std::vector<Span> spans = {};
+  uint32_t calls = 0;  // of Conversation::calls, behind those of the turns before
+};
+
+// What an assistant's turn asks a tool for. `arguments` is JSON as templates write it.
+struct ToolCall {
+  std::string_view name;
+  std::string_view arguments;
 };
 
 // A plain sample (image+txt, text only) has no chat turns: one kAssistant turn with `plain` set, whose text
 // is all trained on. The chat renderer writes it without turn marks.
 struct Conversation {
   bool plain = false;
-  std::vector<Turn> turns;
+  std::vector<Turn> turns = {};
+  std::vector<std::string_view> tools =
+      {};                            // the descriptions of those offered, each JSON as templates write it
+  std::vector<ToolCall> calls = {};  // of all turns, in order
 };
 
 }  // namespace evenkeel

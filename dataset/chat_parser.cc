@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/json.h"
+#include "dataset/json_text.h"
 #include "dataset/sample_parser.h"
 
 namespace evenkeel::dataset {
@@ -48,12 +49,16 @@ absl::Status Wrong(absl::string_view where, absl::string_view what) {
 }
 absl::Status Wrong(const Place& place, absl::string_view what) { return Wrong(place.Text(), what); }
 
+bool SaysNothing(const JsonValue& value) {
+  return value.is_null() || (value.text.empty() && value.values().empty());
+}
+
 // Of what templates write into the text, beside a turn's content: what would be left out without a word.
 absl::Status RefuseWritten(const JsonValue& value, std::initializer_list<std::string_view> keys,
                            const std::string& where) {
   for (std::string_view key : keys) {
     const JsonValue* said = value.Find(key);
-    if (said == nullptr || said->is_null() || (said->text.empty() && said->values().empty())) continue;
+    if (said == nullptr || SaysNothing(*said)) continue;
     return Wrong(where, absl::StrCat("'", std::string(key),
                                      "' is not rendered; write what the model's template makes of it into "
                                      "'content', or leave it out"));
@@ -75,7 +80,7 @@ class TextParser::ChatParser {
     if (turns == nullptr) {
       return absl::NotFoundError("JSON with neither 'messages' nor 'conversations', and no list of turns");
     }
-    EVENKEEL_RETURN_IF_ERROR(RefuseWritten(root, {"tools"}, "the chat"));
+    EVENKEEL_RETURN_IF_ERROR(ReadTools(root));
     for (size_t i = 0; i < kMedia.size(); ++i)
       EVENKEEL_RETURN_IF_ERROR(ReadField(root, kMedia[i], fields_[i]));
     if (!turns->is_array() || turns->values().empty())
@@ -136,6 +141,56 @@ class TextParser::ChatParser {
     if (system->text.empty()) return absl::OkStatus();
     has_system_ = true;
     AddText(system->text, into_.AddTurn(Role::kSystem));
+    return absl::OkStatus();
+  }
+
+  // Descriptions of tools, written as templates write them: `tojson` of transformers.
+  absl::Status ReadTools(const JsonValue& root) {
+    const JsonValue* tools = root.Find("tools");
+    if (tools == nullptr || SaysNothing(*tools)) return absl::OkStatus();
+    if (!tools->is_array())
+      return Wrong("the chat",
+                   "'tools' is not a list of objects; where it is JSON in a text, write the list");
+    for (const JsonValue& tool : tools->values()) {
+      if (!tool.is_object()) return Wrong("the chat", "'tools' is not a list of objects");
+      const absl::StatusOr<std::string_view> written = Written(tool);
+      if (!written.ok()) return AddContext(written.status(), "the chat: 'tools'");
+      into_.parsed_.conversation.tools.push_back(*written);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string_view> Written(const JsonValue& value) {
+    std::string& text = into_.AddWritten();
+    EVENKEEL_RETURN_IF_ERROR(AppendAsPython(value, text));
+    return text;
+  }
+
+  // {"function": {"name": "f", "arguments": {}}}, or what is in it.
+  absl::Status ReadCalls(const JsonValue& message, const Place& where, Turn& turn) {
+    const JsonValue* calls = message.Find("tool_calls");
+    if (calls == nullptr || SaysNothing(*calls)) return absl::OkStatus();
+    if (turn.role != Role::kAssistant)
+      return Wrong(where, "'tool_calls' in a turn that is not the assistant's");
+    if (!calls->is_array()) return Wrong(where, "'tool_calls' is not a list of objects");
+    for (const JsonValue& element : calls->values()) {
+      const JsonValue* function = element.Find("function");
+      const JsonValue& call = function != nullptr && !SaysNothing(*function) ? *function : element;
+      const JsonValue* name = call.Find("name");
+      const JsonValue* arguments = call.Find("arguments");
+      const auto which = [&] { return absl::StrCat("'tool_calls'[", turn.calls, "]"); };
+      if (name == nullptr || !name->is_string()) return Wrong(where, which() + " has no text 'name'");
+      if (arguments == nullptr || !arguments->is_object()) {
+        return Wrong(where, which() + (arguments != nullptr && arguments->is_string()
+                                           ? " has 'arguments' in a text, which templates write in different "
+                                             "ways; write the object that the text stands for"
+                                           : " has no object 'arguments'"));
+      }
+      const absl::StatusOr<std::string_view> written = Written(*arguments);
+      if (!written.ok()) return AddContext(written.status(), where.Text() + ": " + which());
+      into_.parsed_.conversation.calls.push_back({name->text, *written});
+      ++turn.calls;
+    }
     return absl::OkStatus();
   }
 
@@ -266,11 +321,12 @@ class TextParser::ChatParser {
 
   absl::Status ReadMessage(const JsonValue& message, const Place& where) {
     EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(message, "role", where));
-    EVENKEEL_RETURN_IF_ERROR(
-        RefuseWritten(message, {"tool_calls", "function_call", "reasoning_content"}, where.Text()));
+    EVENKEEL_RETURN_IF_ERROR(RefuseWritten(message, {"function_call", "reasoning_content"}, where.Text()));
     const JsonValue* content = message.Find("content");
-    if (content == nullptr) return Wrong(where, "no 'content'");
     Turn& turn = into_.AddTurn(role);
+    EVENKEEL_RETURN_IF_ERROR(ReadCalls(message, where, turn));
+    if (turn.calls != 0 && (content == nullptr || content->is_null())) return absl::OkStatus();
+    if (content == nullptr) return Wrong(where, "no 'content'");
     // Without fields beside the messages, "<image>" in a string is just text.
     if (content->is_string()) return AddMarkedText(content->text, /*only_fields=*/true, where, turn);
     if (!content->is_array()) return Wrong(where, "'content' is neither a text nor a list of parts");

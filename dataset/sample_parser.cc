@@ -143,7 +143,13 @@ void TextParser::Clear() {
   std::vector<Turn>& turns = parsed_.conversation.turns;
   for (; !turns.empty(); turns.pop_back()) spare_.push_back(std::move(turns.back().spans));
   Emptied(turns);
+  Emptied(parsed_.conversation.tools);
+  Emptied(parsed_.conversation.calls);
   Emptied(parsed_.references);
+  uint64_t written_bytes = 0;
+  for (const std::string& text : written_) written_bytes += sizeof(text) + text.capacity();
+  if (written_bytes > kKeptScratchBytes) written_.clear();
+  num_written_ = 0;
   uint64_t kept_bytes = 0;
   for (const std::vector<Span>& spans : spare_) kept_bytes += spans.capacity() * sizeof(Span);
   if (kept_bytes > kKeptScratchBytes) spare_.clear();
@@ -158,6 +164,13 @@ Turn& TextParser::AddTurn(Role role) {
     spare_.pop_back();
   }
   return turn;
+}
+
+std::string& TextParser::AddWritten() {
+  if (num_written_ == written_.size()) written_.emplace_back();
+  std::string& text = written_[num_written_++];
+  text.clear();
+  return text;
 }
 
 absl::StatusOr<const ParsedText*> TextParser::ParsePlain(std::string_view text, std::span<const Medium> media,

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -74,11 +75,14 @@ class TextParser {
   class ChatParser;
   void Clear();
   Turn& AddTurn(Role role);
+  std::string& AddWritten();
 
   JsonDocument json_;
   ParsedText parsed_;
   std::vector<std::vector<Span>> spare_;                      // of turns that texts before had
   std::array<std::vector<std::string_view>, 3> field_names_;  // beside a chat, by medium
+  std::deque<std::string> written_;                           // JSON written anew, of which turns have views
+  size_t num_written_ = 0;                                    // of this text
   std::vector<Medium> media_;                                 // of a recorded sample
 };
 

@@ -1,6 +1,8 @@
-// ChatML as the Qwen2 templates write it: <|im_start|>role\ncontent<|im_end|>\n for every turn.
+// ChatML as the Qwen2 templates write it: <|im_start|>role\ncontent<|im_end|>\n for every turn. Tools stand
+// behind the system prompt, calls of them behind what the assistant says, as Qwen2.5 and Qwen3 have it.
 //
-// Trained: the content of assistant turns and the <|im_end|> that closes them.
+// Trained: the content of assistant turns, their calls, and the <|im_end|> that closes them.
+#include <algorithm>
 #include <array>
 
 #include "preprocess/text/rendering.h"
@@ -11,6 +13,14 @@ namespace {
 constexpr std::string_view kBegin = "<|im_start|>";
 constexpr std::string_view kEnd = "<|im_end|>";
 constexpr std::array kMarks = {kBegin, kEnd};
+
+constexpr std::string_view kBeforeTools =
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>";
+constexpr std::string_view kBehindTools =
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
+    "<args-json-object>}\n</tool_call>";
 
 // What the variants write around the media of a turn.
 using WriteMedium = void (*)(const Span& span, uint32_t clip, Rendering& out);
@@ -34,13 +44,18 @@ class ChatMl {
  public:
   ChatMl(WriteMedium write_medium, Rendering& out) : write_medium_(write_medium), out_(out) {}
 
-  void Render(const std::vector<Turn>& turns, std::string_view system) {
-    if (!system.empty()) {
+  void Render(const Conversation& chat, std::string_view system) {
+    const std::vector<Turn>& turns = chat.turns;
+    const bool own_system = !turns.empty() && turns[0].role == Role::kSystem;
+    if (own_system || !system.empty() || !chat.tools.empty()) {
       Header("system");
+      if (own_system) Content(turns[0], false);
       out_.Text(system);
+      if (!chat.tools.empty()) Tools(chat.tools, own_system || !system.empty());
       Footer(false);
     }
-    for (size_t i = 0; i < turns.size(); ++i) {
+    std::span<const ToolCall> calls = chat.calls;
+    for (size_t i = own_system ? 1 : 0; i < turns.size(); ++i) {
       if (turns[i].role == Role::kTool) {
         Tool(turns, i);
         continue;
@@ -48,6 +63,8 @@ class ChatMl {
       const bool trained = turns[i].role == Role::kAssistant;
       Header(RoleName(turns[i].role));
       Content(turns[i], trained);
+      Calls(calls.first(turns[i].calls), SaysSomething(turns[i]));
+      calls = calls.subspan(turns[i].calls);
       Footer(trained);
     }
   }
@@ -76,6 +93,29 @@ class ChatMl {
       }
     }
   }
+  void Tools(std::span<const std::string_view> tools, bool behind_a_prompt) {
+    if (behind_a_prompt) out_.Text("\n\n");
+    out_.Text(kBeforeTools);
+    for (std::string_view tool : tools) {
+      out_.Text("\n");
+      out_.Text(tool);
+    }
+    out_.Text(kBehindTools);
+  }
+  static bool SaysSomething(const Turn& turn) {
+    return std::any_of(turn.spans.begin(), turn.spans.end(),
+                       [](const Span& span) { return span.medium != Medium::kText || !span.text.empty(); });
+  }
+  void Calls(std::span<const ToolCall> calls, bool behind_something) {
+    for (const ToolCall& call : calls) {
+      out_.Text(behind_something ? "\n<tool_call>\n{\"name\": \"" : "<tool_call>\n{\"name\": \"", true);
+      behind_something = true;
+      out_.Text(call.name, true);
+      out_.Text("\", \"arguments\": ", true);
+      out_.Text(call.arguments, true);
+      out_.Text("}\n</tool_call>", true);
+    }
+  }
   // Results of tools that follow each other share one turn of the user, as in the Qwen2.5 template.
   void Tool(const std::vector<Turn>& turns, size_t i) {
     if (i == 0 || turns[i - 1].role != Role::kTool) {
@@ -94,19 +134,20 @@ class ChatMl {
 };
 
 template <WriteMedium kWrite>
-constexpr ChatStyle Variant(std::string_view name) {
+constexpr ChatStyle Variant(std::string_view name, bool has_tools = false) {
   return {.name = name,
           .text_begin = "",
           .marks = kMarks,
           .has_system = true,
-          .render = [](const std::vector<Turn>& turns, std::string_view system, Rendering& out) {
-            ChatMl(kWrite, out).Render(turns, system);
+          .has_tools = has_tools,
+          .render = [](const Conversation& chat, std::string_view system, Rendering& out) {
+            ChatMl(kWrite, out).Render(chat, system);
           }};
 }
 
 }  // namespace
 
-const ChatStyle kChatMl = Variant<Bare>("chatml");
+const ChatStyle kChatMl = Variant<Bare>("chatml", /*has_tools=*/true);
 const ChatStyle kInternVl = Variant<FollowedByLineBreak>("internvl");
 const ChatStyle kQwen2Audio = Variant<NumberedClip>("qwen2_audio");
 

@@ -27,10 +27,10 @@ void RenderTurn(Role role, std::span<const Span> spans, Rendering& out) {
   out.Mark(kMarks[2], trained);
 }
 
-void RenderLlama3(const std::vector<Turn>& turns, std::string_view system, Rendering& out) {
+void RenderLlama3(const Conversation& chat, std::string_view system, Rendering& out) {
   const Span of_job{.text = system};
   if (!system.empty()) RenderTurn(Role::kSystem, {&of_job, 1}, out);
-  for (const Turn& turn : turns) RenderTurn(turn.role, turn.spans, out);
+  for (const Turn& turn : chat.turns) RenderTurn(turn.role, turn.spans, out);
 }
 
 }  // namespace

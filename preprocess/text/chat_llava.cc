@@ -22,12 +22,12 @@ std::string_view Name(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
-void RenderLlava(const std::vector<Turn>& turns, std::string_view system, Rendering& out) {
+void RenderLlava(const Conversation& chat, std::string_view system, Rendering& out) {
   if (!system.empty()) {
     out.Text(system);
     out.Text(" ");
   }
-  for (const Turn& turn : turns) {
+  for (const Turn& turn : chat.turns) {
     const bool trained = turn.role == Role::kAssistant;
     out.Text(Name(turn.role));
     for (const Span& span : turn.spans) {
@@ -43,12 +43,12 @@ void RenderLlava(const std::vector<Turn>& turns, std::string_view system, Render
   }
 }
 
-void RenderVicuna(const std::vector<Turn>& turns, std::string_view system, Rendering& out) {
+void RenderVicuna(const Conversation& chat, std::string_view system, Rendering& out) {
   if (!system.empty()) {
     out.Text(system);
     out.Text(" ");
   }
-  for (const Turn& turn : turns) {
+  for (const Turn& turn : chat.turns) {
     const bool trained = turn.role == Role::kAssistant;
     out.Text(Name(turn.role));
     out.Content(turn.spans, trained);

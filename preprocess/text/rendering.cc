@@ -29,8 +29,8 @@ const ChatStyle kPlain = {.name = "plain",
                           .text_begin = "",
                           .marks = {},
                           .has_system = false,
-                          .render = [](const std::vector<Turn>& turns, std::string_view, Rendering& out) {
-                            RenderPlain(turns, /*all_trained=*/false, out);
+                          .render = [](const Conversation& chat, std::string_view, Rendering& out) {
+                            RenderPlain(chat.turns, /*all_trained=*/false, out);
                           }};
 
 void Rendering::Clear() { Emptied(stretches_); }
@@ -97,7 +97,7 @@ void Render(const Conversation& conversation, const ChatStyle& style, std::strin
     RenderPlain(conversation.turns, /*all_trained=*/true, out);
   } else {
     const bool own_system = !conversation.turns.empty() && conversation.turns[0].role == Role::kSystem;
-    style.render(conversation.turns, own_system ? std::string_view() : system, out);
+    style.render(conversation, own_system ? std::string_view() : system, out);
   }
 }
 

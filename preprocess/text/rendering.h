@@ -49,7 +49,8 @@ struct ChatStyle {
   std::string_view text_begin;              // the token before all that is rendered; empty: none
   std::span<const std::string_view> marks;  // the other tokens that `render` writes
   bool has_system = true;                   // whether it can write a system prompt
-  void (*render)(const std::vector<Turn>& turns, std::string_view system, Rendering& out);
+  bool has_tools = false;                   // whether it can write tools, and what turns ask of them
+  void (*render)(const Conversation& chat, std::string_view system, Rendering& out);
 };
 
 extern const ChatStyle kChatMl;      // chat_chatml.cc: Qwen2, Qwen2.5, Qwen3

@@ -318,6 +318,20 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return CheckLength(rows);
   }
 
+  // What templates write into the text is never left out of it without a word.
+  absl::Status CheckTools(const Conversation& conversation) const {
+    if (chat_.has_tools || (conversation.tools.empty() && conversation.calls.empty()))
+      return absl::OkStatus();
+    const auto calling = std::find_if(conversation.turns.begin(), conversation.turns.end(),
+                                      [](const Turn& turn) { return turn.calls != 0; });
+    return absl::InvalidArgumentError(absl::StrCat(
+        conversation.tools.empty()
+            ? absl::StrCat("turn ", calling - conversation.turns.begin(), " has 'tool_calls'")
+            : "the chat has 'tools'",
+        ", which chats of style ", std::string(chat_.name),
+        " do not write; write what the model's template makes of them into 'content', or leave them out"));
+  }
+
   // Before any memory is taken: the runs of every item are what was planned for it.
   static absl::Status CheckRuns(std::span<const SampleItem> items,
                                 std::span<const ItemPlaceholders> placeholders) {
@@ -368,6 +382,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
   absl::Status Tokenise(const Conversation& conversation, std::span<const SampleItem> items,
                         std::span<const ItemPlaceholders> placeholders, Tokens& out) const {
+    EVENKEEL_RETURN_IF_ERROR(CheckTools(conversation));
     Rendering& rendering = ThreadScratch().rendering;
     Render(conversation, chat_, system_, rendering);
     EVENKEEL_RETURN_IF_ERROR(Check(rendering.stretches(), items));

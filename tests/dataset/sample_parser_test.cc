@@ -1,5 +1,6 @@
 #include "dataset/sample_parser.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -7,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dataset/json.h"
+#include "dataset/json_text.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {
@@ -307,7 +309,7 @@ TEST(ParseChat, RefusesWhatItWouldLeaveOutOfTheText) {
   auto message = [](const std::string& member) {
     return R"({"messages":[{"role":"assistant","content":"",)" + member + "}]}";
   };
-  for (const char* key : {"tool_calls", "function_call", "reasoning_content"}) {
+  for (const char* key : {"function_call", "reasoning_content"}) {
     const std::string quoted = std::string("\"") + key + "\":";
     for (const char* value : {"[{\"name\":\"f\"}]", "{\"name\":\"f\"}", "\"because\""}) {
       EXPECT_EQ(Parse(message(quoted + value), {}), std::string("messages[0]: '") + key + advice);
@@ -316,9 +318,95 @@ TEST(ParseChat, RefusesWhatItWouldLeaveOutOfTheText) {
       EXPECT_EQ(Parse(message(quoted + nothing), {}), "assistant[] |");
     }
   }
-  EXPECT_EQ(Parse(R"({"tools":[{"type":"function"}],"messages":[{"role":"user","content":"x"}]})", {}),
-            "the chat: 'tools" + advice);
-  EXPECT_EQ(Parse(R"({"tools":[],"messages":[{"role":"user","content":"x"}]})", {}), "user[x] |");
+}
+
+TEST(ParseChat, ReadsToolsAndTheirCallsAsTemplatesWriteThem) {
+  Limits limits;
+  TextParser parser;
+  auto parsed = parser.ParseChat(
+      R"({"tools":[{"z":1,"a":[1E3,{}]},{}],"messages":[{"role":"user","content":"?"},
+      {"role":"assistant","content":null,"tool_calls":[
+        {"type":"function","function":{"name":"f","arguments":{"\u00e9\u2028/":"\u0001"}}},
+        {"name":"g","arguments":{},"function":null}]},
+      {"role":"tool","content":"42"},{"role":"assistant","tool_calls":[{"name":"h","arguments":{}}],"content":"x"}]})",
+      limits);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const Conversation& chat = (*parsed)->conversation;
+  EXPECT_THAT(chat.tools, testing::ElementsAre(R"({"z": 1, "a": [1000.0, {}]})", "{}"));
+  ASSERT_EQ(chat.calls.size(), 3u);
+  EXPECT_EQ(chat.calls[0].name, "f");
+  EXPECT_EQ(chat.calls[0].arguments, "{\"\u00e9\u2028/\": \"\\u0001\"}");
+  EXPECT_EQ(chat.calls[1].name, "g");
+  EXPECT_EQ(chat.calls[2].name, "h");
+  EXPECT_EQ(chat.turns[1].calls, 2u);
+  EXPECT_TRUE(chat.turns[1].spans.empty());
+  EXPECT_EQ(chat.turns[3].calls, 1u);
+  // Nothing of it is left for the next one.
+  ASSERT_TRUE(parser.ParseChat(R"({"tools":[],"messages":[{"role":"user","content":"x"}]})", limits).ok());
+  EXPECT_TRUE(chat.tools.empty() && chat.calls.empty());
+}
+
+TEST(ParseChat, RefusesToolsThatTemplatesWriteInDifferentWays) {
+  auto calling = [](const std::string& calls) {
+    return Parse(R"({"messages":[{"role":"assistant","content":"","tool_calls":)" + calls + "}]}", {});
+  };
+  EXPECT_EQ(calling(R"("f")"), "messages[0]: 'tool_calls' is not a list of objects");
+  EXPECT_EQ(calling(R"([{"name":"f","arguments":{}},{}])"),
+            "messages[0]: 'tool_calls'[1] has no text 'name'");
+  EXPECT_EQ(calling(R"([{"name":"f"}])"), "messages[0]: 'tool_calls'[0] has no object 'arguments'");
+  EXPECT_EQ(
+      calling(R"([{"function":{"name":"f","arguments":"{}"}}])"),
+      "messages[0]: 'tool_calls'[0] has 'arguments' in a text, which templates write in different ways; "
+      "write the object that the text stands for");
+  EXPECT_EQ(Parse(R"({"messages":[{"role":"user","content":"x","tool_calls":[{}]}]})", {}),
+            "messages[0]: 'tool_calls' in a turn that is not the assistant's");
+  EXPECT_EQ(Parse(R"({"messages":[{"role":"assistant","content":null,"tool_calls":[]}]})", {}),
+            "messages[0]: 'content' is neither a text nor a list of parts");
+  EXPECT_EQ(Parse(R"({"tools":"[]","messages":[{"role":"user","content":"x"}]})", {}),
+            "the chat: 'tools' is not a list of objects; where it is JSON in a text, write the list");
+  EXPECT_EQ(Parse(R"({"tools":["f"],"messages":[{"role":"user","content":"x"}]})", {}),
+            "the chat: 'tools' is not a list of objects");
+  EXPECT_EQ(Parse(R"({"tools":[{"n":)" + std::string(4301, '1') +
+                      R"(}],"messages":[{"role":"user","content":"x"}]})",
+                  {}),
+            "the chat: 'tools': a whole number of more than 4300 digits");
+}
+
+// What `json.dumps(json.loads(text), ensure_ascii=False)` gives.
+TEST(Json, IsWrittenAsPythonWritesIt) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"([true , false,null])", "[true, false, null]"},
+      {R"({"b":{},"a":[]})", R"({"b": {}, "a": []})"},
+      {R"("\u0000\b\f\n\r\t\u001f\u007f\/\"\\\u00e9\ud83d\ude00")",
+       "\"\\u0000\\b\\f\\n\\r\\t\\u001f\x7f/\\\"\\\\\u00e9\U0001F600\""},
+      {"-0", "0"},
+      {"123456789012345678901234567890", "123456789012345678901234567890"},
+      {"-0.0", "-0.0"},
+      {"0e5", "0.0"},
+      {"1.10", "1.1"},
+      {"0.1", "0.1"},
+      {"0.0001", "0.0001"},
+      {"0.00001", "1e-05"},
+      {"1.5e-7", "1.5e-07"},
+      {"123456.789e-1", "12345.6789"},
+      {"1e15", "1000000000000000.0"},
+      {"9999999999999998.0", "9999999999999998.0"},
+      {"1e16", "1e+16"},
+      {"-1.25e100", "-1.25e+100"},
+      {"5e-324", "5e-324"},
+      {"1e-400", "0.0"},
+      {"1e400", "Infinity"},
+      {"-1e400", "-Infinity"},
+      {"NaN", "NaN"},
+  };
+  JsonDocument document;
+  for (const auto& [text, written] : cases) {
+    auto value = document.Parse(text, 8);
+    ASSERT_TRUE(value.ok()) << text << ": " << value.status();
+    std::string out = "#";
+    ASSERT_TRUE(AppendAsPython(**value, out).ok()) << text;
+    EXPECT_EQ(out, std::string("#") + written);
+  }
 }
 
 // Some templates write a space behind every part.

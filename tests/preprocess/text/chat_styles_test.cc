@@ -55,6 +55,33 @@ TEST(ChatStyles, GiveTheTokensOfTheCheckpointsOwnTemplates) {
   }
 }
 
+TEST(ChatStyles, ToolsAndTheirCallsAreWrittenAsQwensTemplatesWriteThem) {
+  for (const nlohmann::json& example : GoldenCases("tools.json")) {
+    SCOPED_TRACE(example["rendered"].get<std::string>());
+    ProcessorSpec spec = SpecOf("chatml");
+    spec.system = example["system"];
+    absl::StatusOr<Sequence> sequence = BuildWith(*Load(spec), SampleOf(example).conversation, {}, {});
+    ASSERT_TRUE(sequence.ok()) << sequence.status();
+    EXPECT_EQ(sequence->input_ids, example["ids"].get<Ids>());
+    EXPECT_EQ(sequence->labels, example["labels"].get<Ids>());
+  }
+}
+
+TEST(ChatStyles, ThatDoNotWriteToolsRefuseThem) {
+  auto builder = Load(SpecOf("plain"));
+  Conversation chat = Chat({Text("How warm is it?")}, {Text("I look.")});
+  chat.calls = {{"weather", "{}"}};
+  chat.turns[1].calls = 1;
+  absl::Status status = BuildWith(*builder, chat, {}, {}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("turn 1 has 'tool_calls', which chats of style plain"));
+  EXPECT_EQ(builder->Measure(chat, {}, {}).status(), status);
+  chat.tools = {"{}"};
+  EXPECT_THAT(std::string(BuildWith(*builder, chat, {}, {}).status().message()),
+              testing::HasSubstr("the chat has 'tools', which chats of style plain"));
+}
+
 TEST(ChatStyles, VicunaEndsAnswersWithTheEndOfTheText) {
   auto builder = Load(SpecOf("vicuna"));
   std::vector<SampleItem> items = {Image(2)};

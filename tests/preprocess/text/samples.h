@@ -55,9 +55,15 @@ struct Sample {
 
 inline Sample SampleOf(const nlohmann::json& example) {
   Sample out;
+  for (const nlohmann::json& tool : example.value("tools", nlohmann::json::array()))
+    out.conversation.tools.push_back(Text(tool).text);
   for (const nlohmann::json& turn : example["turns"]) {
     Turn& into = out.conversation.turns.emplace_back();
     into.role = RoleOf(turn["role"]);
+    for (const nlohmann::json& call : turn.value("calls", nlohmann::json::array())) {
+      out.conversation.calls.push_back({Text(call[0]).text, Text(call[1]).text});
+      ++into.calls;
+    }
     for (const nlohmann::json& part : turn["content"]) {
       if (part.is_string()) {
         into.spans.push_back(Text(part));
