@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "preprocess/png_chunk.h"
 
@@ -37,7 +38,8 @@ uint64_t WholeNumberBytes(uint64_t type) {
 // type, count, value.
 uint32_t TiffOrientation(Bytes tiff) {
   constexpr uint64_t kOrientation = 0x0112;
-  while (StartsWith(tiff, kExifPrefix)) tiff = tiff.subspan(kExifPrefix.size());
+  for (int prefix = 0; prefix < 2 && StartsWith(tiff, kExifPrefix); ++prefix)  // as many as Pillow takes away
+    tiff = tiff.subspan(kExifPrefix.size());
   const bool big = StartsWith(tiff, "MM");
   if (tiff.size() < 8 || (!big && !StartsWith(tiff, "II")) || Number(tiff, 2, 2, big) != 42) return 1;
   const uint64_t directory = Number(tiff, 4, 4, big);
@@ -54,24 +56,45 @@ uint32_t TiffOrientation(Bytes tiff) {
   return 1;
 }
 
+// Of a JPEG's marker, as Pillow reads them: of those before the scans, all but the stuffed 0, start, end,
+// restarts and extensions. (Those that no list has make it give up, as the decoder does.)
+bool HasLength(uint64_t marker) {
+  constexpr uint64_t kFirst = 0xc0, kExtension = 0xc8, kRestart = 0xd0, kEnd = 0xd9, kApp15 = 0xef,
+                     kComment = 0xfe;
+  if (marker == kComment) return true;
+  return marker >= kFirst && marker <= kApp15 && marker != kExtension && (marker < kRestart || marker > kEnd);
+}
+
 }  // namespace
 
 uint32_t JpegOrientation(Bytes file) {
-  constexpr uint64_t kApp1 = 0xe1, kStartOfScan = 0xda, kMark = 0xff;
-  for (size_t at = 2; at + 4 <= file.size();) {
-    if (Number(file, at, 1, true) != kMark) return 1;
+  constexpr uint64_t kMark = 0xff, kApp1 = 0xe1, kStartOfScan = 0xda;
+  Bytes first;                   // all of it, where there is one segment
+  std::vector<std::byte> whole;  // of several, which Pillow joins
+  for (size_t at = 2; at + 2 <= file.size();) {
     const uint64_t marker = Number(file, at + 1, 1, true);
-    if (marker == kMark) {  // fill bytes
+    // Bytes that are no marker are passed over, by the library, too.
+    if (Number(file, at, 1, true) != kMark || marker == kMark) {
       ++at;
       continue;
     }
-    const uint64_t length = Number(file, at + 2, 2, true);
-    if (marker == kStartOfScan || length < 2 || at + 2 + length > file.size()) return 1;
-    const Bytes body = file.subspan(at + 4, length - 2);
-    if (marker == kApp1 && StartsWith(body, kExifPrefix)) return TiffOrientation(body);
-    at += 2 + length;
+    at += 2;
+    if (!HasLength(marker)) continue;
+    if (at + 2 > file.size()) break;
+    const uint64_t length = Number(file, at, 2, true);
+    if (marker == kStartOfScan || length < 2 || length > file.size() - at) break;
+    const Bytes body = file.subspan(at + 2, length - 2);
+    at += length;
+    if (marker != kApp1 || !StartsWith(body, kExifPrefix)) continue;
+    if (first.empty()) {
+      first = body;
+      continue;
+    }
+    if (whole.empty()) whole.assign(first.begin(), first.end());
+    const Bytes rest = body.subspan(kExifPrefix.size());
+    whole.insert(whole.end(), rest.begin(), rest.end());
   }
-  return 1;
+  return TiffOrientation(whole.empty() ? first : Bytes(whole));
 }
 
 uint32_t PngOrientation(Bytes file) {

@@ -13,7 +13,7 @@
 
 namespace evenkeel {
 
-uint32_t JpegOrientation(std::span<const std::byte> file);  // the first APP1 segment of "Exif"
+uint32_t JpegOrientation(std::span<const std::byte> file);  // APP1 segments of "Exif", joined
 uint32_t PngOrientation(std::span<const std::byte> file);   // the eXIf chunk, of several the last
 uint32_t WebpOrientation(std::span<const std::byte> file);  // the EXIF chunk
 

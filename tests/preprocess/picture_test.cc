@@ -388,9 +388,63 @@ TEST(Picture, OrientationIsAnyWholeNumberThatPillowTakes) {
     EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 3, 2, 0)})), 6u) << "the first of two";
     EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 4, 2, 0)})), 1u) << "a place, not a number";
     EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 3, 1, 2)})), 6u) << "behind two prefixes";
+    EXPECT_EQ(PngOrientation(PngOf({Oriented(big, 3, 1, 3)})), 1u) << "behind more";
   }
   EXPECT_EQ(PngOrientation(PngOf({Oriented(true, 2, 1, 0), Oriented(true, 3, 1, 0)})), 6u) << "the last";
   EXPECT_EQ(PngOrientation(PngOf({Oriented(true, 3, 1, 0), Oriented(true, 2, 1, 0)})), 1u) << "the last";
+}
+
+// A JPEG's segment: its marker, its length, its bytes.
+void AppendSegment(uint8_t marker, const Bytes& body, Bytes& jpeg) {
+  const size_t length = body.size() + 2;
+  for (size_t byte : {size_t{0xff}, size_t{marker}, length >> 8, length & 0xff})
+    jpeg.push_back(static_cast<std::byte>(byte));
+  jpeg.insert(jpeg.end(), body.begin(), body.end());
+}
+
+TEST(Picture, OrientationIsFoundInEveryPlaceOfAJpegWhereItStandsForPillow) {
+  constexpr uint8_t kApp0 = 0xe0, kApp1 = 0xe1, kComment = 0xfe, kScan = 0xda;
+  const Bytes exif = Oriented(true, 3, 1, 1);
+  auto jpeg = [&](const std::function<void(Bytes&)>& between) {
+    Bytes out = {std::byte{0xff}, std::byte{0xd8}};
+    between(out);
+    AppendSegment(kScan, Bytes(10), out);
+    AppendSegment(kApp1, Oriented(true, 3, 1, 1), out);  // is what follows the scan's head, and no segment
+    return JpegOrientation(out);
+  };
+  auto other = [](Bytes& out) {
+    AppendSegment(kApp1, Bytes(40, std::byte{'x'}), out);  // XMP, say
+    AppendSegment(kComment, Oriented(true, 2, 1, 1), out);
+  };
+  EXPECT_EQ(jpeg([](Bytes&) {}), 1u);
+  EXPECT_EQ(jpeg([&](Bytes& out) { AppendSegment(kApp1, exif, out); }), 6u);
+  EXPECT_EQ(jpeg([&](Bytes& out) { AppendSegment(kApp0, exif, out); }), 1u) << "another segment";
+  EXPECT_EQ(jpeg([&](Bytes& out) { other(out), AppendSegment(kApp1, exif, out), other(out); }), 6u);
+  for (size_t first = 6; first < exif.size(); ++first) {
+    const Bytes head(exif.begin(), exif.begin() + first);
+    Bytes tail = exif;
+    tail.erase(tail.begin() + 6, tail.begin() + first);
+    EXPECT_EQ(jpeg([&](Bytes& out) { AppendSegment(kApp1, head, out), AppendSegment(kApp1, tail, out); }), 6u)
+        << "in two segments, after " << first << " bytes";
+    EXPECT_EQ(jpeg([&](Bytes& out) {
+                AppendSegment(kApp1, head, out), other(out), AppendSegment(kApp1, tail, out);
+              }),
+              6u)
+        << "with others between";
+  }
+  EXPECT_EQ(jpeg([&](Bytes& out) {
+              AppendSegment(kApp1, Oriented(false, 2, 1, 1), out), AppendSegment(kApp1, exif, out);
+            }),
+            1u)
+      << "what follows a directory is no second one";
+  for (const char* between : {"\xff", "\xff\xff\xff", "junk", "\xff\xd0", "\xff\xd8"}) {
+    EXPECT_EQ(jpeg([&](Bytes& out) {
+                for (const char* byte = between; *byte != 0; ++byte) out.push_back(std::byte(*byte));
+                AppendSegment(kApp1, exif, out);
+              }),
+              6u)
+        << "behind bytes of no segment";
+  }
 }
 
 // Pillow takes them; libpng passes over them, and the picture would be opaque.

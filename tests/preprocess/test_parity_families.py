@@ -122,6 +122,34 @@ def test_pictures_are_turned_by_every_number_that_pillow_turns_them_by(tmp_path,
     assert np.array_equal(ours, theirs)
 
 
+def segment(marker, body):
+    return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
+
+
+# Of a JPEG: what stands before its frame in place of one segment of EXIF.
+@pytest.mark.parametrize("place", ["split", "split-apart", "behind-others", "junk", "fill", "restart", "comment", "short", "twice",
+                                   "two-prefixes", "three-prefixes", "after-the-frame"])
+def test_pictures_are_turned_by_exif_wherever_pillow_finds_it(tmp_path, place):
+    prefix = b"Exif\0\0"
+    tiff = b"II" + struct.pack("<HIHHHIHH", 42, 8, 1, 0x0112, 3, 1, 6, 0) + bytes(4)
+    first, whole, other = segment(0xE1, prefix + tiff[:13]), segment(0xE1, prefix + tiff), segment(0xE5, b"other")
+    rest = segment(0xE1, prefix + tiff[13:])
+    between = {"split": first + rest, "split-apart": first + other + rest, "behind-others": other + segment(0xE1, b"http:") + whole,
+               "junk": other + b"junk" + whole, "fill": b"\xff\xff\xff" + whole, "restart": b"\xff\xd0" + whole,
+               "comment": segment(0xFE, prefix + tiff), "short": segment(0xE1, prefix) + whole, "twice": whole + whole,
+               "two-prefixes": segment(0xE1, prefix * 2 + tiff), "three-prefixes": segment(0xE1, prefix * 3 + tiff),
+               "after-the-frame": first + rest}[place]
+    path = tmp_path / "turned.jpg"
+    Image.open(GOLDEN / "images/scene.png").convert("RGB").save(path)
+    data = path.read_bytes()
+    at = data.index(b"\xff\xda") if place == "after-the-frame" else 2
+    path.write_bytes(data[:at] + between + data[at:])
+    upright = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    ours, theirs = ours_and_theirs(tmp_path, path, upright, "pil13", "--exif-orientation", "apply")
+    assert np.array_equal(ours, theirs)
+    assert (upright.width < upright.height) == (place not in ("comment", "three-prefixes"))
+
+
 def clips(tmp_path):
     rng = np.random.default_rng(7)
     for count in (209, 320, 321, 8000, 16000, 124321, 500800):
