@@ -1,4 +1,5 @@
-// CLIP: the shorter side resized, then the centre cropped; or a fixed size.
+// CLIP: the shorter side resized, then the centre cropped; or a fixed size. BitImageProcessor, which is
+// DINOv2's, has the same rules and defaults.
 //
 // The rules are those of transformers' models/clip/image_processing_clip.py and image_processing_backends.py,
 // for the PIL path image_transforms.py.

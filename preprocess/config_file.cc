@@ -268,6 +268,22 @@ void ConfigFile::NotNull(std::initializer_list<std::string_view> keys) {
   }
 }
 
+void ConfigFile::Whole(std::initializer_list<std::string_view> keys) {
+  constexpr double kMost = 1ull << 53;
+  auto make_whole = [](Json& value) {
+    if (!value.is_number_float()) return;
+    const auto number = value.get<double>();
+    if (number >= 0 && number <= kMost && number == std::floor(number)) value = static_cast<uint64_t>(number);
+  };
+  for (std::string_view key : keys) {
+    auto it = state_->json.find(std::string(key));
+    if (it == state_->json.end()) continue;
+    make_whole(*it);
+    if (!it->is_object()) continue;
+    for (Json& inner : *it) make_whole(inner);
+  }
+}
+
 absl::Status ConfigFile::Finish() const {
   EVENKEEL_RETURN_IF_ERROR(state_->first_error);
   for (const auto& [key, value] : state_->json.items()) {

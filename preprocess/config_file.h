@@ -69,6 +69,10 @@ class ConfigFile {
   // A null of one of these is an error: transformers puts it in the place of its own default, which then is
   // "no" or makes its calls fail.
   void NotNull(std::initializer_list<std::string_view> keys);
+  // Numbers of these keys, and members of their objects, that are whole although they are written with a
+  // point (3136.0) are whole numbers from now on: where transformers only compares with them, that is what
+  // they are.
+  void Whole(std::initializer_list<std::string_view> keys);
   // That only one of `values` is implemented, the first where the key is absent.
   std::string OneOf(std::string_view key, std::initializer_list<std::string_view> values);
 

@@ -35,6 +35,7 @@ MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source);        
 MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source);        // qwen_omni.cc
 MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
 MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
+MadeFamily MakeVit(ConfigFile config, const FamilySource& source);              // vit.cc
 MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source);          // whisper.cc
 
 // The end of reading processor_config.json: what the family did not ask for must mean nothing here. `tokens`

@@ -19,6 +19,7 @@ struct NamedFamily {
 };
 
 constexpr NamedFamily kVisionFamilies[] = {
+    {"BitImageProcessor", "", MakeClip},
     {"CLIPImageProcessor", "LlavaProcessor", MakeLlava},
     {"CLIPImageProcessor", "", MakeClip},
     {"GotOcr2ImageProcessor", "InternVLProcessor", MakeInternVl},
@@ -29,6 +30,7 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"Qwen2VLImageProcessor", "", MakeQwen2Vl},
     {"SiglipImageProcessor", "LlavaProcessor", MakeLlava},
     {"SiglipImageProcessor", "", MakeSiglip},
+    {"ViTImageProcessor", "", MakeVit},
 };
 constexpr NamedFamily kAudioFamilies[] = {
     {"WhisperFeatureExtractor", "Qwen2AudioProcessor", MakeQwen2Audio},
@@ -45,17 +47,45 @@ std::string_view WithoutVariant(std::string_view type) {
   return type;
 }
 
+// The image processors that transformers takes by config.json's `model_type` where their own file names none,
+// as the first checkpoints of ViT have none.
+constexpr std::pair<std::string_view, std::string_view> kOfModels[] = {
+    {"clip", "CLIPImageProcessor"},     {"dinov2", "BitImageProcessor"}, {"ijepa", "ViTImageProcessor"},
+    {"siglip", "SiglipImageProcessor"}, {"swin", "ViTImageProcessor"},   {"swinv2", "ViTImageProcessor"},
+    {"vit", "ViTImageProcessor"},       {"vit_mae", "ViTImageProcessor"}};
+
+std::string Listed(std::span<const NamedFamily> families) {
+  std::string out;
+  for (const NamedFamily& family : families) {
+    absl::StrAppend(&out, out.empty() ? "" : ", ", std::string(family.type));
+    if (!family.processor_class.empty()) absl::StrAppend(&out, " of ", std::string(family.processor_class));
+  }
+  return out;
+}
+
 // The name of an image processor. Before transformers had image processors they were called feature
-// extractors, as CLIP's first checkpoints call theirs to this day.
-std::string ImageProcessorType(ConfigFile& config) {
+// extractors, as CLIP's first checkpoints call theirs to this day. Empty: the folder has none.
+absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::string& folder) {
   constexpr std::string_view kBefore = "FeatureExtractor";
   std::string type = config.Text("image_processor_type", "");
   if (!type.empty()) return type;
   const std::string before = config.Text("feature_extractor_type", "");
-  if (!before.ends_with(kBefore)) return "";
-  type = absl::StrCat(before.substr(0, before.size() - kBefore.size()), "ImageProcessor");
-  for (const NamedFamily& family : kVisionFamilies) {
-    if (family.type == type) return type;
+  if (before.ends_with(kBefore)) {
+    type = absl::StrCat(before.substr(0, before.size() - kBefore.size()), "ImageProcessor");
+    for (const NamedFamily& family : kVisionFamilies) {
+      if (family.type == type) return type;
+    }
+  }
+  if (!before.empty()) {
+    return config.Error(
+        "feature_extractor_type",
+        absl::StrCat("'", before,
+                     "' names no image processor that is implemented; these are: ", Listed(kVisionFamilies)));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(folder, "config.json"));
+  const std::string model_type = model.Text("model_type", "");
+  for (const auto& [of, processor] : kOfModels) {
+    if (of == model_type) return std::string(processor);
   }
   return "";
 }
@@ -64,12 +94,8 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
                       const std::string& type, std::string_view usual_class, const FamilySource& source) {
   if (type.empty()) return config.Error(key, "is missing; it names the processor");
   const std::string processor_class = config.Text("processor_class", usual_class);
-  std::string known;
   const NamedFamily* of_this_type = nullptr;
   for (const NamedFamily& family : families) {
-    absl::StrAppend(&known, " ", std::string(family.type));
-    if (!family.processor_class.empty())
-      absl::StrAppend(&known, " of ", std::string(family.processor_class), ",");
     if (family.type != WithoutVariant(type)) continue;
     const bool same_class = family.processor_class.empty() || family.processor_class == processor_class;
     if (same_class) return family.make(std::move(config), source);
@@ -78,8 +104,9 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
   // transformers leaves the class out where it saves a part alone.
   if (processor_class.empty() && of_this_type != nullptr)
     return of_this_type->make(std::move(config), source);
-  return config.Error(key, absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ",
-                                        processor_class, " is not implemented; these are:", known));
+  return config.Error(key,
+                      absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ", processor_class,
+                                   " is not implemented; these are: ", Listed(families)));
 }
 
 }  // namespace
@@ -95,7 +122,7 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string&
                                                               const ProcessorSpec& spec,
                                                               const Limits& limits) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
-  const std::string type = ImageProcessorType(config);
+  EVENKEEL_ASSIGN_OR_RETURN(const std::string type, ImageProcessorType(config, folder));
   return LoadFamily(kVisionFamilies, std::move(config), "image_processor_type", type, "",
                     {folder, spec, limits});
 }

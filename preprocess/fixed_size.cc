@@ -48,8 +48,8 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
                                         const FixedSizeClass& usual, bool pad_to_square) {
   FixedSize out;
   out.pad_to_square = pad_to_square;
-  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std));
-  out.size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
+  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std, usual.filter));
+  out.size = ReadSideSizes(config, "size", usual.number_is);
   SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
   out.cropped = config.Flag("do_center_crop", usual.crop != 0 && !config.IsNull("do_center_crop"));
   config.Pin("use_square_size", false);

@@ -1,4 +1,4 @@
-// What CLIP, SigLIP and LLaVA share: every picture becomes one of the same size.
+// What CLIP, SigLIP, ViT and LLaVA share: every picture becomes one of the same size.
 #pragma once
 
 #include <array>
@@ -18,6 +18,8 @@ struct FixedSizeClass {
   std::array<double, 3> std{};
   SideSizes size;
   uint32_t crop = 0;  // side; 0: its pictures are cropped where the file says so, to a size that it says
+  ResizeFilter filter = ResizeFilter::kBicubic;
+  NumberIs number_is = NumberIs::kShortestEdge;  // as the size
 };
 inline constexpr FixedSizeClass kClipPictures = {kClipMean, kClipStd, {.shortest_edge = 224}, 224};
 inline constexpr FixedSizeClass kSiglipPictures = {kHalves, kHalves, {.height = 224, .width = 224}, 0};

@@ -16,9 +16,13 @@ namespace {
 constexpr uint64_t kMostSide = 16384;
 
 // PIL's numbers of filters.
-absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config) {
+absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, ResizeFilter usual) {
   constexpr uint64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
-  switch (config.Uint("resample", kBicubic, 0, 5)) {
+  if (!config.Has("resample")) {  // NotNull() has the null
+    config.Inert({"resample"});
+    return usual;
+  }
+  switch (config.Uint("resample", 0, 0, 5)) {
     case kLanczos:
       return ResizeFilter::kLanczos;
     case kBilinear:
@@ -88,11 +92,11 @@ void PixelSettings::AddValuesTo(CanonicalText& text) const {
 
 absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
                                                 const std::array<double, 3>& mean,
-                                                const std::array<double, 3>& std) {
+                                                const std::array<double, 3>& std, ResizeFilter filter) {
   PixelSettings out;
   out.wire = spec.wire;
   EVENKEEL_ASSIGN_OR_RETURN(out.picture, PictureOptionsOf(spec));
-  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config));
+  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, filter));
   out.mean = ReadThree(config, "image_mean", mean);
   out.std = ReadThree(config, "image_std", std);
   out.rescale = config.Real("rescale_factor", 1.0 / 255);

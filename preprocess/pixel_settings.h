@@ -41,10 +41,11 @@ struct PixelSettings {
 };
 
 // Consumes the keys of colours, resampling, rescaling and normalisation, and knows the keys that mean nothing
-// here. Sizes, crops and patches are the family's. Without keys: `mean`, `std`.
+// here. Sizes, crops and patches are the family's. Without keys: `mean`, `std`, `filter`.
 absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
                                                 const std::array<double, 3>& mean,
-                                                const std::array<double, 3>& std);
+                                                const std::array<double, 3>& std,
+                                                ResizeFilter filter = ResizeFilter::kBicubic);
 
 // The keys of a feature extractor, which a file that holds both processors has beside the image processor's.
 void IgnoreFeatureExtractor(ConfigFile& config);

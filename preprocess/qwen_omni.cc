@@ -82,6 +82,7 @@ MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
 }
 
 MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source) {
+  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
   vision.vision_begin = "<|vision_bos|>";
   vision.vision_end = "<|vision_eos|>";
@@ -91,6 +92,7 @@ MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source) {
 }
 
 MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source) {
+  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
   return MakeOmniVision(std::move(vision), {.positions_per_second = 13}, source);
 }

@@ -1,4 +1,4 @@
-// The families of one picture of a fixed size: CLIP, SigLIP, LLaVA.
+// The families of one picture of a fixed size: CLIP, SigLIP, ViT, LLaVA.
 #include "preprocess/clip.h"
 
 #include <gtest/gtest.h>
@@ -138,6 +138,65 @@ TEST(Clip, TheSizeBeforeACropIsPartOfTheDigest) {
   EXPECT_NE(digest(as_it_is + R"(, "do_center_crop": false)"), digest(as_it_is));
   EXPECT_NE(digest(R"({"height": 224, "width": 64}, "do_center_crop": false)"),
             digest(R"({"height": 64, "width": 224}, "do_center_crop": false)"));
+}
+
+// The rows of `rgb` as planes.
+Bytes PlanesOf(const std::vector<uint8_t>& rgb) {
+  const size_t pixels = rgb.size() / 3;
+  Bytes out(rgb.size());
+  for (size_t i = 0; i < rgb.size(); ++i) out[i % 3 * pixels + i / 3] = std::byte{rgb[i]};
+  return out;
+}
+
+TEST(Vit, PicturesAreResizedToTheSquareByBilinearUnlessTheFileSaysOtherwise) {
+  const Bytes scene = Golden("images/scene.rgb");
+  std::vector<uint8_t> rgb(scene.size());
+  std::memcpy(rgb.data(), scene.data(), scene.size());
+  struct Keys {
+    const char* keys;
+    ImageSize size;
+    ResizeFilter filter;
+  };
+  for (const Keys& said : {Keys{"", {224, 224}, ResizeFilter::kBilinear},
+                           {R"(, "size": 50)", {50, 50}, ResizeFilter::kBilinear},
+                           {R"(, "size": {"height": 30, "width": 60})", {60, 30}, ResizeFilter::kBilinear},
+                           {R"(, "size": 50, "resample": 3)", {50, 50}, ResizeFilter::kBicubic}}) {
+    const Item item =
+        Make(Checkpoint(absl::StrCat(
+                 R"({"image_processor_type": "ViTImageProcessor", "do_center_crop": null)", said.keys, "}")),
+             Medium::kImage, "images/scene.png");
+    ASSERT_TRUE(item.status.ok()) << item.status;
+    std::vector<uint8_t> resized(said.size.rgb_bytes());
+    Resize(Resampler::kPil, said.filter, rgb, {41, 29}, resized, said.size);
+    EXPECT_EQ(item.fields[0], PlanesOf(resized)) << said.keys;
+  }
+}
+
+TEST(Vit, EveryWireFormSaysTheSame) {
+  ExpectWireFormsAgree(Checkpoint(R"({"image_processor_type": "ViTImageProcessor", "size": 40})"),
+                       "images/scene.png");
+}
+
+TEST(Vit, APatchIsATokenAndSixteenPixelsWideWhereTheModelSaysNothing) {
+  MediaFacts facts;
+  facts.width = 640, facts.height = 480;
+  const std::string vit = R"({"image_processor_type": "ViTImageProcessorFast"})";
+  EXPECT_EQ(*LoadOrFail(Checkpoint(vit))->Measure(facts), (ItemLengths{196, 1, 196}));
+  EXPECT_EQ(
+      *LoadOrFail(Checkpoint(vit, "{}", R"({"model_type": "ijepa", "patch_size": 14})"))->Measure(facts),
+      (ItemLengths{256, 1, 256}));
+}
+
+// As DINOv2's checkpoints are written.
+TEST(Clip, PicturesOfBitAreThoseOfClipByTheSameKeys) {
+  auto make = [](const std::string& type) {
+    return Make(Checkpoint(absl::StrCat(R"({"image_processor_type": ")", type,
+                                        R"(", "size": {"shortest_edge": 40}, "crop_size": 35})")),
+                Medium::kImage, "images/scene.png");
+  };
+  const Item bit = make("BitImageProcessor"), clip = make("CLIPImageProcessor");
+  ASSERT_TRUE(bit.status.ok()) << bit.status;
+  EXPECT_EQ(bit.fields, clip.fields);
 }
 
 // As llava-interleave's checkpoints are written.

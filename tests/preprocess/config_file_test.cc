@@ -302,10 +302,57 @@ TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
   absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("'FuyuImageProcessor' is not implemented; these are: CLIPImageProcessor"));
+              HasSubstr("'FuyuImageProcessor' is not implemented; these are: BitImageProcessor, "
+                        "CLIPImageProcessor of LlavaProcessor, CLIPImageProcessor, "));
+  Write("{\"feature_extractor_type\": \"FlavaFeatureExtractor\"}");
+  status = Processor::LoadMedia(spec, Limits{}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("feature_extractor_type: 'FlavaFeatureExtractor' names no image processor that is "
+                        "implemented; these are: BitImageProcessor, "));
   spec = ProcessorSpec{};
   spec.audio = folder_;
   EXPECT_TRUE(absl::IsInvalidArgument(Processor::LoadMedia(spec, Limits{}).status()));
+}
+
+TEST_F(ConfigFileTest, AFileThatNamesNoProcessorIsReadAsItsModels) {
+  const std::string keys = "{\"size\": 64, \"image_mean\": [0.5, 0.5, 0.5]";
+  auto load = [&](const std::string& type, const std::string& model) {
+    Write(keys + type + "}");
+    Write(model, "config.json");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    return Processor::LoadMedia(spec, Limits{});
+  };
+  auto vit = load("", "{\"model_type\": \"vit\"}");
+  ASSERT_TRUE(vit.ok()) << vit.status();
+  EXPECT_EQ((*vit)->digest(), (*load(", \"image_processor_type\": \"ViTImageProcessor\"", "{}"))->digest());
+  auto clip = load("", "{\"model_type\": \"clip\"}");
+  ASSERT_TRUE(clip.ok()) << clip.status();
+  EXPECT_EQ((*clip)->digest(),
+            (*load(", \"feature_extractor_type\": \"CLIPFeatureExtractor\"", "{}"))->digest());
+  for (const char* unknown : {"{\"model_type\": \"fuyu\"}", "{}"}) {
+    EXPECT_THAT(std::string(load("", unknown).status().message()),
+                HasSubstr("image_processor_type: is missing; it names the processor"));
+  }
+}
+
+// Which transformers only compares areas with.
+TEST_F(ConfigFileTest, BoundsOfPixelsMayBeWrittenAsFloatsWhereTheyAreWhole) {
+  EXPECT_EQ(Refusal("\"min_pixels\": 3136.0, \"max_pixels\": 12845056.0"), "");
+  EXPECT_EQ(Refusal("\"size\": {\"shortest_edge\": 3136.0, \"longest_edge\": 1.2845056e7}"), "");
+  EXPECT_THAT(Refusal("\"min_pixels\": 3136.5"), HasSubstr("min_pixels: is 3136.5, not a whole number"));
+  EXPECT_THAT(Refusal("\"min_pixels\": -3136.0"), HasSubstr("min_pixels: is -3136.0, not a whole number"));
+  EXPECT_THAT(Refusal("\"patch_size\": 14.0"), HasSubstr("patch_size: is 14.0, not a whole number"));
+  EXPECT_THAT(Refusal("\"size\": 224.0", "CLIPImageProcessor"),
+              HasSubstr("size: is 224.0, not a whole number"));
+  for (const char* type : {"Qwen2VLProcessor", "Qwen3VLProcessor", "Qwen2_5OmniProcessor"}) {
+    const std::string video = std::string("\"processor_class\": \"") + type +
+                              "\", \"patch_size\": 16, \"size\": {\"shortest_edge\": 4096.0, "
+                              "\"longest_edge\": 25165824.0}";
+    Write("{" + video + "}", "video_preprocessor_config.json");
+    EXPECT_EQ(Refusal(video), "");
+  }
 }
 
 TEST_F(ConfigFileTest, AnImageProcessorThatIsStillCalledAFeatureExtractorIsRead) {
@@ -330,7 +377,7 @@ TEST_F(ConfigFileTest, AnImageProcessorThatIsStillCalledAFeatureExtractorIsRead)
 
   Write("{\"feature_extractor_type\": \"WhisperFeatureExtractor\"}");
   EXPECT_THAT(std::string(Processor::LoadMedia(spec, Limits{}).status().message()),
-              HasSubstr("image_processor_type: is missing"));
+              HasSubstr("feature_extractor_type: 'WhisperFeatureExtractor' names no image processor"));
 }
 
 TEST_F(ConfigFileTest, WhatIsNotAJsonObjectIsAnError) {

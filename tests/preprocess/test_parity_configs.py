@@ -188,6 +188,53 @@ def test_the_processor_of_internvl_asks_for_tiles_whatever_its_image_processors_
     assert np.array_equal(ours, theirs)
 
 
+OLD_VIT = {"do_normalize": True, "do_resize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": 56}
+NULLS = {"crop_size": None, "device": None, "disable_grouping": None, "do_center_crop": None, "do_convert_rgb": None,
+         "input_data_format": None, "return_tensors": None}
+CLIP_KEYS = {"crop_size": 56, "do_center_crop": True, "do_normalize": True, "do_resize": True, "resample": 3, "size": 64}
+BIT = {"image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "image_mean": [0.485, 0.456, 0.406],
+       "image_std": [0.229, 0.224, 0.225], "rescale_factor": 0.00392156862745098}
+# preprocessor_config.json and config.json as checkpoints have them: those of DINOv2, ViT and DINO in all their shapes, some that
+# name no processor, some whose bounds are floats
+AS_PUBLISHED = {
+    "dinov2": ({**CLIP_KEYS, **BIT, "size": {"shortest_edge": 64}, "crop_size": {"height": 56, "width": 56}},
+               {"model_type": "dinov2", "patch_size": 14}),
+    "dinov2-unnamed": (CLIP_KEYS, {"model_type": "dinov2"}),
+    "bit": ({"image_processor_type": "BitImageProcessor"}, {"model_type": "bit"}),
+    "clip-unnamed": (CLIP_KEYS, {"model_type": "clip"}),
+    "siglip-unnamed": ({"size": {"height": 64, "width": 64}}, {"model_type": "siglip"}),
+    "vit": ({"image_processor_type": "ViTImageProcessor"}, {"model_type": "vit"}),
+    "vit-unnamed": (OLD_VIT, {"model_type": "vit"}),
+    "vit-feature-extractor": ({**OLD_VIT, "feature_extractor_type": "ViTFeatureExtractor", "resample": 3}, {"model_type": "swin"}),
+    "vit-fast": ({**OLD_VIT, **NULLS, "image_processor_type": "ViTImageProcessorFast", "data_format": "channels_first",
+                  "default_to_square": True, "resample": 2, "size": {"height": 56, "width": 84}}, {"model_type": "ijepa"}),
+    "qwen2-vl-floats": ({"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 784.0, "max_pixels": 50176.0},
+                        {"model_type": "qwen2_vl"}),
+    "qwen3-vl-floats": ({"image_processor_type": "Qwen2VLImageProcessorFast", "processor_class": "Qwen3VLProcessor",
+                         "patch_size": 16, "min_pixels": 1024.0, "max_pixels": 65536.0,
+                         "size": {"shortest_edge": 1024.0, "longest_edge": 65536.0}}, {"model_type": "qwen3_vl"}),
+}
+
+
+@pytest.mark.parametrize("resampler", PATHS)
+@pytest.mark.parametrize("name", AS_PUBLISHED)
+def test_folders_of_encoders_are_read_as_transformers_reads_them(tmp_path, name, resampler):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for file, values in zip(("preprocessor_config.json", "config.json"), AS_PUBLISHED[name]):
+        (folder / file).write_text(json.dumps(values))
+    torch = resampler == "aten_u8"
+    how = {"use_fast": torch} if RELEASE == 4 else {"backend": "torchvision" if torch else "pil"}
+    processor = transformers.AutoImageProcessor.from_pretrained(folder, **how)
+    for size in [(41, 29), (300, 200), (200, 300), (64, 64), (500, 20), (56, 84)]:
+        path = tmp_path / "picture.png"
+        Image.open(PICTURE).convert("RGB").resize(size).save(path)
+        theirs = processor(Image.open(path), return_tensors="pt")["pixel_values"].numpy()
+        ours = preprocess(tmp_path, folder, path, "--resampler", resampler)["pixel_values"]
+        assert ours.size == theirs.size, size
+        assert np.array_equal(ours.reshape(theirs.shape).view(np.uint32), theirs.view(np.uint32)), size
+
+
 # keys of a file: what the image processor of this folder does with a null or another spelling of a size
 SPELLINGS = [
     ("clip", {"size": 224, "default_to_square": True}),
