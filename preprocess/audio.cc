@@ -99,11 +99,11 @@ std::span<const std::byte> BehindId3(std::span<const std::byte> bytes) {
 // two for a frame that is damaged, and where they are large the whole for two files in one, whose end it then
 // does not cut.
 //
-// Nor what some write before a FLAC's first byte: ID3v2. FFmpeg reads over it, but what is counted and
-// declared begins behind it.
+// Nor behind a FLAC's or an ADTS stream's, where they become part of the last frame. Nor what some write
+// before a FLAC's first byte: ID3v2. FFmpeg reads over it, but what is counted and declared begins behind it.
 std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const std::byte> bytes) {
-  if (suffix == "flac") return BehindId3(bytes);
-  if (suffix != "mp3") return bytes;
+  if (suffix == "flac") bytes = BehindId3(bytes);
+  if (suffix != "mp3" && suffix != "flac" && suffix != "aac") return bytes;
   std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (EndOf(file, 128).starts_with("TAG")) file.remove_suffix(128);
   while (true) {
@@ -129,14 +129,18 @@ std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const 
   return bytes.first(file.size());
 }
 
-// Next, and of PCM also the last packet of a file that is shorter than its header says, without the part of a
-// sample at its end.
+// Next, without packets that are no sound. Of PCM also the last packet of a file that is shorter than its
+// header says, without the part of a sample at its end.
 bool NextAudio(MediaInput& input, AVPacket& packet) {
   const AVCodecParameters& parameters = *input.stream().codecpar;
   const int block = av_get_exact_bits_per_sample(parameters.codec_id) > 0 ? parameters.block_align : 0;
   while (input.Next(packet, /*cut_off=*/block > 0)) {
+    if (BeginsNextLink(parameters, packet)) {
+      av_packet_unref(&packet);
+      return false;
+    }
     if (block > 0) av_shrink_packet(&packet, packet.size / block * block);
-    if (packet.size > 0) return true;
+    if (packet.size > 0 && IsSound(parameters, packet)) return true;
     av_packet_unref(&packet);
   }
   return false;
@@ -148,27 +152,48 @@ constexpr int64_t kSanePts = int64_t{1} << 60;
 // Adds up what packets carry and what of it is not shown.
 class SampleCount {
  public:
-  explicit SampleCount(const AVStream& stream) : samples_of_(stream) {}
+  explicit SampleCount(const AVStream& stream) : samples_of_(stream), to_skip_(samples_of_.dropped_first()) {}
 
   void Add(const AVPacket& packet) {
     const uint64_t samples = std::min(samples_of_.Of(packet), kMostOfAPacket);
-    if ((packet.flags & AV_PKT_FLAG_DISCARD) != 0) return;
-    SkippedSamples skip = SkippedOf(packet);
-    if (number_ == 0) skip.begin = std::max(skip.begin, samples_of_.dropped_first());
+    const SkippedSamples skip = SkippedOf(packet);
+    // What the first packet says is of all that follow: an edit list may drop whole ones and a part of the
+    // next.
+    if (skip.begin > 0) {
+      const uint64_t said = uint64_t{skip.begin} * samples_of_.samples_per_skipped();
+      to_skip_ = number_ == 0 ? std::max(to_skip_, said) : said;
+    }
+    hidden_ = std::min(to_skip_, samples);
+    to_skip_ -= hidden_;
+    if ((packet.flags & AV_PKT_FLAG_DISCARD) != 0) {
+      hidden_ = samples;
+      last_ = 0;
+      return;
+    }
     if (samples_of_.ends_by_time()) {
       AddTime(packet, samples, skip);
     } else if (!samples_of_.ends_by_duration()) {  // which is without what is dropped at the end
       dropped_last_ += skip.end;
     }
+    last_ = samples - hidden_;
     ++number_;
     carried_ += samples;
-    skipped_ += skip.begin;
+    most_ += samples_of_.MostOf(samples);
+    skipped_ += hidden_;
   }
+
+  // Of the last packet, samples at its beginning that are not shown, and those behind them.
+  uint64_t hidden() const { return hidden_; }
+  uint64_t last() const { return last_; }
 
   bool ends_by_duration() const { return samples_of_.ends_by_duration(); }
   bool ends_by_time() const { return samples_of_.ends_by_time(); }
   // Samples from the beginning that is shown: all that packets carry, and those that count.
-  uint64_t carried() const { return carried_ - std::min(carried_, skipped_); }
+  // An edit that ends behind the last packet makes its duration longer than it is.
+  uint64_t carried() const {
+    const uint64_t carried = std::min(carried_, most_);
+    return carried - std::min(carried, skipped_);
+  }
   uint64_t shown() const {
     uint64_t shown = carried() - std::min(carried(), dropped_last_);
     const int64_t by_time = sane_ ? end_ - begin_ : 0;
@@ -189,7 +214,9 @@ class SampleCount {
   }
 
   PacketSamples samples_of_;
-  uint64_t carried_ = 0, skipped_ = 0, dropped_last_ = 0;
+  uint64_t carried_ = 0, most_ = 0, skipped_ = 0, dropped_last_ = 0;
+  uint64_t to_skip_ = 0;  // of the packets to come
+  uint64_t hidden_ = 0, last_ = 0;
   uint64_t number_ = 0;  // of the next packet
   bool sane_ = true;
   int64_t begin_ = 0, end_ = 0;  // times, where they count
@@ -234,9 +261,10 @@ class MonoStream {
     kept_.resize(kept_.size() + count);
     return kept_.data() + kept_.size() - count;
   }
-  // Drops what is kept beyond the first `count` samples of the clip.
-  void CutTo(uint64_t count) {
-    if (size() > count) kept_.resize(count - std::min(count, passed_));
+  // Drops the first `count` samples of what is kept.
+  void DropFirst(uint64_t count) {
+    kept_.erase(kept_.begin(),
+                kept_.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, kept_.size())));
   }
   absl::Status Pass() {
     const uint64_t left = wanted_ - std::min(wanted_, passed_);
@@ -344,16 +372,25 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
   PacketPtr packet(av_packet_alloc());
   FramePtr frame(av_frame_alloc());
   SampleCount count(input.stream());
+  uint64_t beyond = 0;  // what the last packet delivers beyond its duration
   while (samples.size() <= wanted && NextAudio(input, *packet)) {
     count.Add(*packet);
     if (count.ends_by_time()) av_packet_free_side_data(packet.get());  // the count knows better
+    if (count.ends_by_duration()) ShowAll(*packet);                    // likewise
+    const uint64_t before = samples.size();
     int code = avcodec_send_packet(decoder.get(), packet.get());
     av_packet_unref(packet.get());
     if (code < 0 && code != AVERROR(EAGAIN)) {
       return absl::DataLossError(absl::StrCat("audio at sample ", samples.size(), ": ", FfmpegMessage(code)));
     }
     EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, facts, samples));
-    if (count.ends_by_duration()) samples.CutTo(count.carried());
+    if (count.ends_by_duration()) {
+      samples.DropFirst(count.hidden());
+      const uint64_t delivered = samples.size() - before;
+      // Durations may waver around a packet's length: what one is short of, the next may have more. Only the
+      // last one's says where the sound ends.
+      if (delivered > 0) beyond = delivered - std::min(delivered, count.last());
+    }
     EVENKEEL_RETURN_IF_ERROR(samples.Pass());
   }
   if (samples.size() <= wanted) {
@@ -362,7 +399,7 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
     EVENKEEL_RETURN_IF_ERROR(samples.Pass());
   }
   if (samples.size() == 0) return absl::DataLossError("audio of which no sample can be decoded");
-  return count.ends_by_time() ? count.carried() - count.shown() : 0;
+  return count.ends_by_time() ? count.carried() - count.shown() : beyond;
 }
 
 }  // namespace
@@ -391,6 +428,10 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
     return absl::UnimplementedError(
         absl::StrCat("audio of ", parameters.sample_rate,
                      " Hz: resampling is known to give the same samples everywhere from 4000 to 384000 Hz"));
+  }
+  // Which of AAC's many kinds its decoder has (not xHE-AAC) shows where it is opened.
+  if (parameters.codec_id == AV_CODEC_ID_AAC) {
+    EVENKEEL_RETURN_IF_ERROR(OpenDecoder(input, "aac", limits).status());
   }
   MediaFacts facts;
   facts.medium = Medium::kAudio;

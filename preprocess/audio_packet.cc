@@ -65,7 +65,36 @@ uint64_t AlacSamples(std::span<const uint8_t> packet, uint64_t usual) {
   return said > usual ? 0 : said;
 }
 
+// ISO/IEC 11172-3, 2.4.2.3: a sync word and nothing that is reserved, zeroes before it left out. Rates of
+// one's own ("free format") are not decoded.
+bool IsMpegAudio(std::span<const uint8_t> packet) {
+  const auto begin = std::find_if(packet.begin(), packet.end(), [](uint8_t byte) { return byte != 0; });
+  const std::span<const uint8_t> frame(begin, packet.end());
+  if (frame.size() < 4 || frame[0] != 0xff || (frame[1] & 0xe0) != 0xe0) return false;
+  const int version = frame[1] >> 3 & 3, layer = frame[1] >> 1 & 3;
+  const int bit_rate = frame[2] >> 4, rate = frame[2] >> 2 & 3;
+  return version != 1 && layer != 0 && bit_rate != 0 && bit_rate != 15 && rate != 3;
+}
+
+// ISO/IEC 14496-3, 1.A.2.2: a sync word, and the whole length that the header names.
+bool IsWholeAdts(std::span<const uint8_t> packet) {
+  if (packet.size() < 7 || packet[0] != 0xff || (packet[1] & 0xf6) != 0xf0) return false;
+  const size_t length = (packet[3] & 3u) << 11 | packet[4] << 3 | packet[5] >> 5;
+  return length <= packet.size();
+}
+
 }  // namespace
+
+bool IsSound(const AVCodecParameters& stream, const AVPacket& packet) {
+  const std::span<const uint8_t> bytes(packet.data, static_cast<size_t>(packet.size));
+  if (stream.codec_id == AV_CODEC_ID_MP3) return IsMpegAudio(bytes);
+  if (stream.codec_id == AV_CODEC_ID_AAC && stream.extradata_size == 0) return IsWholeAdts(bytes);
+  return true;
+}
+
+bool BeginsNextLink(const AVCodecParameters& stream, const AVPacket& packet) {
+  return stream.codec_id == AV_CODEC_ID_VORBIS && packet.size > 0 && packet.data[0] == 1;
+}
 
 PacketSamples::PacketSamples(const AVStream& stream) : stream_(stream), codec_(stream.codecpar->codec_id) {
   const AVCodecParameters& parameters = *stream.codecpar;
@@ -75,6 +104,7 @@ PacketSamples::PacketSamples(const AVStream& stream) : stream_(stream), codec_(s
   const AVRational unit = stream.time_base;
   const int64_t samples = int64_t{unit.num} * parameters.sample_rate;
   exact_durations_ = unit.den > 0 && samples % unit.den == 0 && samples / unit.den <= 2;
+  if (exact_durations_) samples_per_tick_ = static_cast<uint64_t>(samples / unit.den);
   if (codec_ == AV_CODEC_ID_AAC) aac_samples_ = AacSamples(extra, parameters.sample_rate);
   if (codec_ == AV_CODEC_ID_ALAC && extra.size() >= 16) {
     alac_samples_ = uint64_t{extra[12]} << 24 | extra[13] << 16 | extra[14] << 8 | extra[15];
@@ -128,6 +158,13 @@ SkippedSamples SkippedOf(const AVPacket& packet) {
   if (skip == nullptr || size < 8) return {};
   auto le32 = [](const uint8_t* p) { return p[0] | p[1] << 8 | p[2] << 16 | uint32_t{p[3]} << 24; };
   return {le32(skip), le32(skip + 4)};
+}
+
+void ShowAll(AVPacket& packet) {
+  size_t size = 0;
+  uint8_t* skip = av_packet_get_side_data(&packet, AV_PKT_DATA_SKIP_SAMPLES, &size);
+  if (skip != nullptr) std::fill_n(skip, size, uint8_t{0});
+  packet.flags &= ~AV_PKT_FLAG_DISCARD;
 }
 
 }  // namespace evenkeel

@@ -37,7 +37,9 @@ bool IsMov(std::span<const std::byte> bytes) {
 }
 bool IsMatroska(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "\x1a\x45\xdf\xa3"); }
 bool IsWav(std::span<const std::byte> bytes) {
-  return (StartsWith(bytes, 0, "RIFF") || StartsWith(bytes, 0, "RF64")) && StartsWith(bytes, 8, "WAVE");
+  const bool is_riff =
+      StartsWith(bytes, 0, "RIFF") || StartsWith(bytes, 0, "RF64") || StartsWith(bytes, 0, "BW64");
+  return is_riff && StartsWith(bytes, 8, "WAVE");
 }
 bool IsAvi(std::span<const std::byte> bytes) {
   return StartsWith(bytes, 0, "RIFF") && StartsWith(bytes, 8, "AVI ");
@@ -317,6 +319,9 @@ absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const 
   // A frame whose checksum is wrong is damaged, whatever its samples look like.
   if (codec->id == AV_CODEC_ID_FLAC) context->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE;
   code = avcodec_open2(context.get(), codec, nullptr);
+  if (code == AVERROR_PATCHWELCOME || code == AVERROR(ENOSYS)) {
+    return absl::UnimplementedError(absl::StrCat(name, ": a variant that this decoder does not have"));
+  }
   if (code < 0) return absl::DataLossError(absl::StrCat(name, ": ", FfmpegMessage(code)));
   return context;
 }

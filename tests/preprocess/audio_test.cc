@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -74,7 +75,7 @@ std::string ApeTag(size_t size) {
 }
 
 TEST(Audio, TagsBehindTheLastFrameAreNoSound) {
-  for (const std::string name : {"stereo.mp3", "variable.mp3"}) {
+  for (const std::string name : {"stereo.mp3", "variable.mp3", "stereo.flac", "stereo.aac"}) {
     absl::StatusOr<Clip> plain = Decode(name, Golden("audio/" + name));
     ASSERT_TRUE(plain.ok()) << plain.status();
     for (const std::string& tag :
@@ -90,6 +91,96 @@ TEST(Audio, TagsBehindTheLastFrameAreNoSound) {
       EXPECT_EQ(tagged->filled, plain->filled);
     }
   }
+}
+
+Bytes Joined(Bytes first, const Bytes& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// As files that were joined or cut out of a stream have it.
+TEST(Audio, WhatIsNoFrameOfAnMp3IsNoSound) {
+  const Bytes file = Golden("audio/variable.mp3");
+  const absl::StatusOr<Clip> plain = Decode("x.mp3", file);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const absl::StatusOr<Clip> zeroes = Decode("x.mp3", Joined(file, Bytes(5000)));
+  ASSERT_TRUE(zeroes.ok()) << zeroes.status();
+  EXPECT_EQ(zeroes->samples, plain->samples);
+  EXPECT_EQ(zeroes->filled + zeroes->trimmed, 0u);
+  Bytes tag(110, std::byte{'x'});
+  const std::array<char, 10> header = {'I', 'D', '3', 4, 0, 0, 0, 0, 0, 100};
+  std::memcpy(tag.data(), header.data(), header.size());
+  const absl::StatusOr<MediaFacts> one = ProbeAudio("mp3", file, Limits{});
+  const Bytes twice = Joined(Joined(file, tag), file);
+  const absl::StatusOr<MediaFacts> two = ProbeAudio("mp3", twice, Limits{});
+  ASSERT_TRUE(one.ok() && two.ok()) << two.status();
+  EXPECT_GE(two->num_samples, 2 * one->num_samples - 576);  // the frame behind a tag may come with it
+  const absl::StatusOr<Clip> joined = Decode("x.mp3", twice);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(joined->filled + joined->trimmed, 0u);
+}
+
+TEST(Audio, TheFrameThatTheEndOfAnAdtsStreamCutsOffIsPassedOver) {
+  Bytes file = Golden("audio/stereo.aac");
+  const absl::StatusOr<MediaFacts> whole = ProbeAudio("aac", file, Limits{});
+  file.resize(file.size() - 20);
+  const absl::StatusOr<MediaFacts> cut = ProbeAudio("aac", file, Limits{});
+  ASSERT_TRUE(whole.ok() && cut.ok()) << cut.status();
+  EXPECT_EQ(cut->num_samples, whole->num_samples - 1024);
+  const absl::StatusOr<Clip> clip = Decode("x.aac", file);
+  ASSERT_TRUE(clip.ok()) << clip.status();
+  EXPECT_EQ(clip->filled + clip->trimmed, 0u);
+}
+
+size_t Find(const Bytes& bytes, std::string_view what) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string_view::npos);
+  return at;
+}
+
+// As encoders write it whose delay is no whole number of packets (2112 samples are usual).
+TEST(Audio, AnEditListMayDropWholePacketsAndAPartOfTheNext) {
+  Bytes file = Golden("audio/stereo.m4a");
+  const absl::StatusOr<Clip> plain = Decode("x.m4a", file);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  constexpr uint32_t kLater = 441;  // 320 samples at 16 kHz
+  const size_t media_time = Find(file, "elst") + 16;
+  ASSERT_EQ(std::to_integer<int>(file[media_time + 2]), 4);  // 1024, one packet
+  file[media_time + 2] = std::byte{(1024 + kLater) >> 8};
+  file[media_time + 3] = std::byte{(1024 + kLater) & 0xff};
+  const absl::StatusOr<MediaFacts> facts = ProbeAudio("m4a", file, Limits{});
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->num_samples, 7 * 1024 - 1024 - kLater);  // where the packets end
+  const absl::StatusOr<Clip> later = Decode("x.m4a", file);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(later->filled + later->trimmed, 0u);
+  for (size_t i = 300; i < 3500; ++i) {
+    ASSERT_NEAR(later->samples[i], plain->samples[i + 320], 1e-4) << i;
+  }
+}
+
+TEST(Audio, KindsOfAacThatTheDecoderDoesNotHaveAreRefusedByTheIndex) {
+  Bytes file = Golden("audio/stereo.m4a");
+  const size_t config = Find(file, "\x13\x90\x56\xe5");  // LC, 22050 Hz, two channels
+  file[config] = std::byte{0xf9};                        // xHE-AAC
+  file[config + 1] = std::byte{0x48};
+  EXPECT_TRUE(absl::IsUnimplemented(ProbeAudio("m4a", file, Limits{}).status()));
+}
+
+TEST(Audio, Bw64IsAWav) {
+  const Bytes wav = Golden("audio/voice.wav");
+  const size_t data = Find(wav, "data");
+  Bytes file(80);
+  std::memcpy(file.data(), "BW64\xff\xff\xff\xffWAVEds64\x1c", 17);
+  const uint64_t bytes = wav.size() - data - 8;
+  std::memcpy(&file[28], &bytes, sizeof(bytes));
+  file.resize(48);
+  file.insert(file.end(), wav.begin() + 12, wav.end());
+  std::fill_n(file.begin() + static_cast<ptrdiff_t>(48 - 12 + data + 4), 4, std::byte{0xff});
+  const absl::StatusOr<Clip> plain = Decode("x.wav", wav), clip = Decode("x.wav", file);
+  ASSERT_TRUE(clip.ok()) << clip.status();
+  EXPECT_EQ(clip->samples, plain->samples);
 }
 
 TEST(Audio, AnId3TagBeforeFlacIsNoSound) {
@@ -275,6 +366,19 @@ TEST(Audio, VorbisOnOnePageEndsWhereThePageSays) {
     absl::StatusOr<MediaFacts> facts = ProbeAudio("ogg", WithShiftedPages(file, -cut), Limits{});
     ASSERT_TRUE(facts.ok()) << facts.status();
     EXPECT_EQ(facts->num_samples, static_cast<uint64_t>(6000 - cut));
+  }
+}
+
+TEST(Audio, OfChainedVorbisTheFirstLinkIsRead) {
+  const Bytes file = Golden("audio/pages.ogg");
+  const absl::StatusOr<Clip> plain = Decode("x.ogg", file);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  for (const int64_t cut : {0, 1000}) {
+    const Bytes chained = Joined(file, WithShiftedPages(Golden("audio/stereo.ogg"), -cut));
+    const absl::StatusOr<Clip> clip = Decode("x.ogg", chained);
+    ASSERT_TRUE(clip.ok()) << clip.status();
+    EXPECT_EQ(clip->samples, plain->samples) << cut;
+    EXPECT_EQ(clip->filled + clip->trimmed, 0u) << cut;
   }
 }
 
