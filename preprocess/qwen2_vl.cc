@@ -80,8 +80,6 @@ absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const std::st
 
 }  // namespace
 
-void TakeWholeBounds(ConfigFile& config) { config.Whole({"min_pixels", "max_pixels", "size"}); }
-
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor) {
   if (height == 0 || width == 0) return absl::InvalidArgumentError("no pixels");
@@ -128,7 +126,6 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> config,
                             FindQwenVideo(source.folder, kQwen2VlVideo, vision));
   if (!config) return absl::OkStatus();
-  TakeWholeBounds(*config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(*config, vision, spec, kQwen2VlVideo));
   QwenVideo& video = vision.video.emplace();
   video.pixels = file.pixels;
@@ -173,7 +170,6 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
 }
 
 MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
-  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   if (vision.processor_class != "Qwen2VLProcessor" && vision.processor_class != "Qwen2_5_VLProcessor") {

@@ -14,9 +14,6 @@
 
 namespace evenkeel {
 
-// Makes 3136 of 3136.0 where it bounds pixels: transformers compares areas with it, and counts nothing by it.
-void TakeWholeBounds(ConfigFile& config);
-
 // Sides that are multiples of `factor` with min_pixels <= area <= max_pixels, about the same aspect ratio.
 // Rounds half to even. `at_least_factor`: the rule of qwen-vl-utils, whose first rounding never gives 0, but
 // whose reduction may, which it then fails on: InvalidArgument. InvalidArgument: a side more than 200 times

@@ -19,7 +19,6 @@ absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision,
   const ProcessorSpec usual;
   config.Pin("do_sample_frames", true);
   config.Inert({"max_duration", "max_image_size"});
-  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(config, vision, spec, kQwen3VlVideo));
   Qwen3VideoSize size{.temporal_factor = vision.shape.frames, .factor = vision.factor()};
   size.min_pixels = file.min_pixels != 0 ? file.min_pixels : 128 * 32 * 32;
@@ -103,7 +102,6 @@ absl::StatusOr<ImageSize> SmartResize3d(uint32_t num_frames, ImageSize native, c
 }
 
 MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source) {
-  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> video,

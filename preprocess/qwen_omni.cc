@@ -82,7 +82,6 @@ MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
 }
 
 MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source) {
-  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
   vision.vision_begin = "<|vision_bos|>";
   vision.vision_end = "<|vision_eos|>";
@@ -92,7 +91,6 @@ MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source) {
 }
 
 MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source) {
-  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
   return MakeOmniVision(std::move(vision), {.positions_per_second = 13}, source);
 }

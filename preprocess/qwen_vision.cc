@@ -264,10 +264,14 @@ absl::Status CheckSize(ConfigFile& config, bool pixel_keys) {
   return status;
 }
 
+// 3136.0 bounds pixels as 3136 does: transformers compares areas with it, and counts nothing by it.
+void TakeWholeBounds(ConfigFile& config) { config.Whole({"min_pixels", "max_pixels", "size"}); }
+
 }  // namespace
 
 absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec) {
   QwenVision out;
+  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kClipMean, kClipStd));
   out.shape.patch = static_cast<uint32_t>(config.Uint("patch_size", 14, 1, 256));
   out.shape.frames = static_cast<uint32_t>(config.Uint("temporal_patch_size", 2, 1, 16));
@@ -318,6 +322,7 @@ absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folde
 absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVision& vision,
                                                 const ProcessorSpec& spec, const QwenVideoClass& usual) {
   QwenVideoFile file;
+  TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(file.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std));
   absl::Status patches;
   constexpr uint32_t kUsualFrames = 2, kUsualMerge = 2;
