@@ -111,4 +111,13 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
   return MakeTiles(std::move(settings), source.limits);
 }
 
+MadeFamily MakeEncoder(std::string_view family, const FixedSizeClass& usual, ConfigFile config,
+                       const FamilySource& source) {
+  config.Pin("do_pad", false);
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, usual));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 16));
+  return MakeFixedSize(family, fixed, patch, /*extra_tokens=*/0, source);
+}
+
 }  // namespace evenkeel

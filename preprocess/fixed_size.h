@@ -42,4 +42,9 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          int32_t extra_tokens, const FamilySource& source);
 
+// A vision encoder alone, whose files say nothing beyond that: a token for every patch, of 16 pixels where
+// config.json says nothing.
+MadeFamily MakeEncoder(std::string_view family, const FixedSizeClass& usual, ConfigFile config,
+                       const FamilySource& source);
+
 }  // namespace evenkeel

@@ -20,6 +20,8 @@ import subprocess
 import sys
 import time
 
+from native import built
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 try:
@@ -31,17 +33,9 @@ try:
 except ImportError:
     torch = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TURNS = int(os.environ.get("TURNS", "7"))
 SIZES = ["2448x1632:2142x1428", "2448x1632:1204x812", "3464x2310:1204x812", "6000x4000:1204x812", "6000x4000:588x392",
          "6000x4000:308x196"]
-
-
-def build_native():
-    target = ROOT / "build/cargo"
-    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path",
-                    ROOT / "bench/preprocess/resize-native/Cargo.toml", "--target-dir", target], check=True)
-    return target / "release/resize-native"
 
 
 def printed(*command):
@@ -54,10 +48,9 @@ def timed(work, pixels):
     return (time.process_time() - begin) * 1e9 / pixels
 
 
-def contestants(build, size, out):
+def contestants(build, native, size, out):
     """Name -> a turn's nanoseconds a source pixel."""
     binary, pixels = pathlib.Path(build) / "bench/bench_resize", size[0] * size[1]
-    native = build_native()
     level = "avx2" if os.environ.get("EVENKEEL_CPU") == "avx2" else "best"
     found = {name: lambda name=name: printed(binary, *size, *out, 3, name) for name in ("pil", "aten_u8")}
     found["fast_image_resize"] = lambda: printed(native, *size, *out, 3, level)
@@ -78,10 +71,11 @@ def contestants(build, size, out):
 
 def main():
     build, *sizes = sys.argv[1:]
+    native = built("resize-native")
     print(f"{'':<26}{'reduced':>8}{'pil':>8}{'aten_u8':>9}{'fast_image_resize':>19}{'Pillow':>14}{'torch':>14}")
     for words in sizes or SIZES:
         size, out = (tuple(int(side) for side in part.split("x")) for part in words.split(":"))
-        turns = contestants(build, size, out)
+        turns = contestants(build, native, size, out)
         least = {name: min(figures) for name, figures in
                  zip(turns, zip(*[[turn() for turn in turns.values()] for _ in range(TURNS)]))}
         cells = [f"{least[name]:.2f} ({least[name] / least['aten_u8' if name == 'torch' else 'pil']:.2f})"

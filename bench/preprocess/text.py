@@ -24,12 +24,13 @@ import tempfile
 import time
 import unicodedata
 
+from native import ROOT, built
+
 try:
     import tokenizers
 except ImportError:
     tokenizers = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TURNS = int(os.environ.get("TURNS", "5"))
 SECONDS = float(os.environ.get("SECONDS", "1"))
 
@@ -96,14 +97,6 @@ def texts_of(kind, length, count):
     return texts
 
 
-def build_native():
-    """As cargo builds it by default, where the library itself is built, so that crates are fetched once."""
-    target = ROOT / "build/cargo"
-    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path",
-                    ROOT / "bench/preprocess/text-native/Cargo.toml", "--target-dir", target], check=True)
-    return target / "release/text-native"
-
-
 def measure(command, threads):
     """Texts a second of processor time and of the clock, and tokens a text."""
     words = [str(word) for word in (*command, SECONDS, threads)]
@@ -131,7 +124,7 @@ def measure_python(tokenizer, texts):
 
 def main():
     build, folder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    native = build_native()
+    native = built("text-native")
     python = load_python(folder)
     ours = next(path for path in (build / "bench/preprocess/bench_text", build / "bench/bench_text") if path.exists())
     print("text             threads   texts/s   MB/s  over Rust  over Python  over one thread  Rust's")
