@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "preprocess/resize.h"
+#include "preprocess/window_weights.h"
 
 namespace evenkeel {
 
@@ -51,6 +52,7 @@ struct AxisWeights {
   std::vector<int32_t> packed;  // [output][group][digit]: a lane, the first input in the lowest bits
   int32_t half = 0;
   int shift = 0;
+  WindowWeights windows;  // where MakeWindowWeights filled them
 
   uint32_t outputs() const { return static_cast<uint32_t>(first_group.size()); }
   // Of the input `group` * first_group and those after it, `group` * num_groups of them; 0 beyond `in`.

@@ -1,23 +1,20 @@
-// Sixteen rows are filtered at once: a vector holds one channel of one pair of pixels in all rows, so that
-// every lane of every multiplication is of use and a weight is loaded once for all rows. Rows are brought
-// into that order in steps of sixteen pixels, in a ring of what the outputs to come still need of it. A
-// weight of more than 16 bits is the sum of two digits: the lower one multiplies words, the upper one bytes,
-// of which one instruction takes twice as many.
+// Where an output needs few inputs, rows are filtered as they lie (resize_windows_avx2.h). Where it needs
+// many, sixteen rows are filtered at once: a vector holds one channel of one pair of pixels in all rows, so
+// that every lane of every multiplication is of use and a weight is loaded once for all rows. Rows are
+// brought into that order in steps of sixteen pixels, in a ring of what the outputs to come still need of it.
+// A weight of more than 16 bits is the sum of two digits: the lower one multiplies words, the upper one
+// bytes, of which one instruction takes twice as many.
 #include "preprocess/resize_avx2.h"
 
 #ifdef __x86_64__
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "core/cpu.h"
+#include "preprocess/avx2_vectors.h"
 #include "preprocess/resize.h"
 #include "preprocess/resize_band.h"
-
-#define EVENKEEL_AVX2 __attribute__((target("avx2")))
-#define EVENKEEL_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
-#define EVENKEEL_AVX2_INLINE_LAMBDA __attribute__((target("avx2"), always_inline))
+#include "preprocess/resize_windows_avx2.h"
 
 namespace evenkeel {
 namespace {
@@ -30,22 +27,12 @@ constexpr uint32_t kSlackPairs = 2 * kStepPairs;  // how far ahead pairs are mad
 constexpr size_t kAhead = 256;                    // bytes of a row that are fetched before they are read
 static_assert(kBandRows == 16);
 
-EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
-  return _mm_loadu_si128(static_cast<const __m128i*>(from));
-}
-EVENKEEL_AVX2_INLINE __m256i Load256(const void* from) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
-}
 // A lane in all lanes. As an instruction: from the intrinsic GCC 12 makes moves through other registers.
 EVENKEEL_AVX2_INLINE __m256i Broadcast(const int32_t* lane) {
   __m256i lanes;
   asm("vpbroadcastd %1, %0" : "=x"(lanes) : "m"(*lane));
   return lanes;
 }
-EVENKEEL_AVX2_INLINE void Store256(void* to, __m256i value) {
-  _mm256_storeu_si256(static_cast<__m256i*>(to), value);
-}
-
 // A vector of pairs of one channel as bytes, and widened: rows 0-3 8-11, then 4-7 12-15.
 EVENKEEL_AVX2_INLINE void StoreChannel(__m256i bytes, uint8_t* out) {
   const __m256i zero = _mm256_setzero_si256();
@@ -74,8 +61,7 @@ class EvenRows {
                          : r == 5 ? times5_
                          : r == 3 ? times3_
                                   : r * times1_;
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(Load128(first_ + at + to)),
-                                   Load128(ninth_ + at + to), 1);
+    return LoadTwo128(first_ + at + to, ninth_ + at + to);
   }
 
  private:
@@ -190,25 +176,11 @@ class PairRing {
   uint32_t end_;
 };
 
-// sum += values * weights. The addition as an instruction: from the intrinsic GCC 12 makes copies of the
-// sums, or all products first, in memory.
-EVENKEEL_AVX2_INLINE void Accumulate(__m256i& sum, __m256i values, __m256i weights) {
-  asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(values, weights)));
-}
-// The same of bytes and upper digits. 16 bits of these sums are enough: the others would be shifted out.
+// Accumulates products of bytes and upper digits. 16 bits of these sums are enough: the others would be
+// shifted out.
 EVENKEEL_AVX2_INLINE void AccumulateUpper(__m256i& sum, __m256i bytes, __m256i digits) {
   asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(_mm256_maddubs_epi16(bytes, digits)));
 }
-
-// How an axis rounds its sums. Weights have two digits where they have Pillow's bits of fraction.
-template <bool kSplit>
-struct Rounding {
-  __m256i half;
-  __m128i shift;  // after the first 16 bits, where a weight has two digits
-
-  EVENKEEL_AVX2_INLINE explicit Rounding(const AxisWeights& axis)
-      : half(_mm256_set1_epi32(axis.half)), shift(_mm_cvtsi32_si128(axis.shift - (kSplit ? 16 : 0))) {}
-};
 
 // The sums of a vector of pairs of bytes: `first` of those that unpacklo widens, `second` of unpackhi's.
 template <bool kSplit>
@@ -223,30 +195,7 @@ struct Sums {
   }
   // The results as words, before clipping, in the order of the bytes.
   EVENKEEL_AVX2_INLINE __m256i Words(const Rounding<kSplit>& rounding) const {
-    if constexpr (!kSplit) {
-      return _mm256_packs_epi32(_mm256_sra_epi32(first, rounding.shift),
-                                _mm256_sra_epi32(second, rounding.shift));
-    }
-    // The sum of upper digits begins at bit 16: nothing below that bit carries into it.
-    const __m256i high = _mm256_packs_epi32(_mm256_srai_epi32(first, 16), _mm256_srai_epi32(second, 16));
-    return _mm256_sra_epi16(_mm256_add_epi16(high, upper), rounding.shift);
-  }
-};
-
-// Near the size that there is, no output has more groups than this: what is done for each of them is written
-// out, since a loop's end would be foreseen wrongly. One that has fewer is multiplied by weights of 0.
-constexpr uint32_t kFewGroups = 3;
-
-// The weights of an output's groups; beyond its own they are 0.
-template <bool kSplit, uint32_t kCount>
-struct FewWeights {
-  __m256i upper[kCount] = {}, lower[kCount];
-
-  EVENKEEL_AVX2_INLINE explicit FewWeights(const int32_t* packed) {
-    for (uint32_t k = 0; k < kCount; ++k) {
-      if constexpr (kSplit) upper[k] = Broadcast(packed++);
-      lower[k] = Broadcast(packed++);
-    }
+    return rounding.Words(first, second, upper);
   }
 };
 
@@ -284,22 +233,6 @@ EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis,
   out[0] = red.Words(rounding), out[1] = green.Words(rounding), out[2] = blue.Words(rounding);
 }
 
-// The same where no output has more than kFewGroups, whose pairs lie one after another from `at`.
-template <bool kSplit>
-EVENKEEL_AVX2_INLINE void SumFew(const uint8_t* at, const AxisWeights& axis, uint32_t x, __m256i (&out)[3]) {
-  const Rounding<kSplit> rounding(axis);
-  const FewWeights<kSplit, kFewGroups> weights(axis.packed_of(x));
-  for (size_t c = 0; c < 3; ++c) {
-    Sums<kSplit> sums(rounding.half);
-    for (uint32_t k = 0; k < kFewGroups; ++k) {
-      const uint8_t* from = at + kPairBytes * k + 3 * kChannelBytes * c;
-      if constexpr (kSplit) AccumulateUpper(sums.upper, Load256(from), weights.upper[k]);
-      sums.AddWords(Load256(from + kChannelBytes), Load256(from + 2 * kChannelBytes), weights.lower[k]);
-    }
-    out[c] = sums.Words(rounding);
-  }
-}
-
 // Makes pairs as far as there is room while those from `first` are needed.
 template <bool kPlanes>
 EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, PairRing& ring) {
@@ -323,17 +256,13 @@ EVENKEEL_AVX2_INLINE void StoreLanes(__m256i lanes, uint32_t* low, uint32_t* hig
 }
 
 // Output `x`, or the last one where there are fewer.
-template <bool kSplit, bool kPlanes, bool kFew>
+template <bool kSplit, bool kPlanes>
 EVENKEEL_AVX2_INLINE void FilterOne(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
                                     __m256i (&out)[3]) {
   x = std::min(x, axis.outputs() - 1);
   const uint32_t first = axis.first_group[x];
   ring.KeepFrom(first);
   if (first + axis.num_groups[x] > ring.end()) Extend<kPlanes>(band, first, ring);
-  if constexpr (kFew) {
-    const PairRing::Run run = ring.From(first, kFewGroups);
-    if (run.count == kFewGroups) return SumFew<kSplit>(run.from, axis, x, out);
-  }
   SumBand<kSplit>(ring, axis, x, out);
 }
 
@@ -353,38 +282,18 @@ EVENKEEL_AVX2_INLINE void StoreFour(const __m256i (&first)[3], const __m256i (&s
   StoreLanes(_mm256_unpackhi_epi8(lower, zero), out[3] + to, out[7] + to);
 }
 
-template <bool kSplit, bool kPlanes, bool kFew>
+template <bool kSplit, bool kPlanes>
 EVENKEEL_AVX2 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
                               size_t plane, uint32_t* const* out) {
   const BandRows band(pixels, axis.in);
   PairRing ring(scratch.groups, axis);
   for (uint32_t x = 0; x < axis.outputs(); x += 4) {
     __m256i first[3], second[3], third[3], fourth[3];
-    FilterOne<kSplit, kPlanes, kFew>(band, axis, x, ring, first);
-    FilterOne<kSplit, kPlanes, kFew>(band, axis, x + 1, ring, second);
-    FilterOne<kSplit, kPlanes, kFew>(band, axis, x + 2, ring, third);
-    FilterOne<kSplit, kPlanes, kFew>(band, axis, x + 3, ring, fourth);
+    FilterOne<kSplit, kPlanes>(band, axis, x, ring, first);
+    FilterOne<kSplit, kPlanes>(band, axis, x + 1, ring, second);
+    FilterOne<kSplit, kPlanes>(band, axis, x + 2, ring, third);
+    FilterOne<kSplit, kPlanes>(band, axis, x + 3, ring, fourth);
     for (int c = 0; c < 3; ++c) StoreFour(first, second, third, fourth, c, plane * c + x, out);
-  }
-}
-
-template <bool kFew>
-void FilterBandAs(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
-                  uint32_t* const* out) {
-  const bool split = axis.digits == 2;
-  if (band.interleaved()) {
-    (split ? FilterRows<true, false, kFew> : FilterRows<false, false, kFew>)(band, axis, scratch, plane, out);
-  } else {
-    (split ? FilterRows<true, true, kFew> : FilterRows<false, true, kFew>)(band, axis, scratch, plane, out);
-  }
-}
-
-void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
-                uint32_t* const* out) {
-  if (axis.groups_per_output == kFewGroups) {
-    FilterBandAs<true>(band, axis, scratch, plane, out);
-  } else {
-    FilterBandAs<false>(band, axis, scratch, plane, out);
   }
 }
 
@@ -441,7 +350,20 @@ EVENKEEL_AVX2 void SumColumns(const uint32_t* const* groups, const AxisWeights& 
   }
 }
 
-// The same of `kCount` groups, whose weights stay in registers.
+// The weights of as many groups, in registers.
+template <bool kSplit, uint32_t kCount>
+struct FewWeights {
+  __m256i upper[kCount] = {}, lower[kCount];
+
+  EVENKEEL_AVX2_INLINE explicit FewWeights(const int32_t* packed) {
+    for (uint32_t k = 0; k < kCount; ++k) {
+      if constexpr (kSplit) upper[k] = Broadcast(packed++);
+      lower[k] = Broadcast(packed++);
+    }
+  }
+};
+
+// The same of `kCount` groups, as outputs near the size that there is have them.
 template <bool kSplit, uint32_t kCount>
 EVENKEEL_AVX2 void SumFewColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                                  size_t count, uint8_t* out) {
@@ -460,10 +382,10 @@ template <bool kSplit>
 void SumColumnsOf(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y, size_t count,
                   uint8_t* out) {
   switch (axis.num_groups[y]) {
-    case kFewGroups - 1:
-      return SumFewColumns<kSplit, kFewGroups - 1>(groups, axis, y, count, out);
-    case kFewGroups:
-      return SumFewColumns<kSplit, kFewGroups>(groups, axis, y, count, out);
+    case 2:
+      return SumFewColumns<kSplit, 2>(groups, axis, y, count, out);
+    case 3:
+      return SumFewColumns<kSplit, 3>(groups, axis, y, count, out);
     default:
       return SumColumns<kSplit>(groups, axis, y, count, out);
   }
@@ -500,30 +422,56 @@ EVENKEEL_AVX2 void JoinPlanesAvx2(const uint8_t* const* planes, uint32_t width, 
   }
 }
 
-// 16 pixels at a time: each plane gathers its bytes from three vectors.
+// 32 pixels at a time, 16 in each half of three vectors. No two bytes of a plane lie at the same place of
+// them: they become one vector without being moved, and are put in order at once.
 EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* planes) {
-  alignas(16) uint8_t order[3][3][16];
+  alignas(32) uint8_t second[3][32], third[3][32], order[3][32];
   for (int c = 0; c < 3; ++c) {
-    for (int v = 0; v < 3; ++v) {
-      for (int i = 0; i < 16; ++i) {
-        const int from = 3 * i + c - 16 * v;
-        order[c][v][i] = from >= 0 && from < 16 ? static_cast<uint8_t>(from) : 0x80;
-      }
+    for (int i = 0; i < 32; ++i) {
+      // Byte i of the vectors has this channel, where it is one of channel 0 in the first.
+      second[c][i] = (i % 16 + 16) % 3 == c ? 0xff : 0;
+      third[c][i] = (i % 16 + 32) % 3 == c ? 0xff : 0;
+      order[c][i] = static_cast<uint8_t>((3 * i + c) % 16);
     }
+    for (int i = 16; i < 32; ++i) order[c][i] = order[c][i - 16];
   }
   uint32_t x = 0;
-  for (; x + 16 <= width; x += 16) {
+  for (; x + 32 <= width; x += 32) {
     const uint8_t* from = rgb + size_t{3} * x;
-    const __m128i v0 = Load128(from), v1 = Load128(from + 16), v2 = Load128(from + 32);
+    const __m256i v0 = LoadTwo128(from, from + 48), v1 = LoadTwo128(from + 16, from + 64),
+                  v2 = LoadTwo128(from + 32, from + 80);
     for (uint32_t c = 0; c < 3; ++c) {
-      const __m128i plane = _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(v0, Load128(order[c][0])),
-                                                      _mm_shuffle_epi8(v1, Load128(order[c][1]))),
-                                         _mm_shuffle_epi8(v2, Load128(order[c][2])));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + size_t{c} * width + x), plane);
+      const __m256i bytes =
+          _mm256_blendv_epi8(_mm256_blendv_epi8(v0, v1, Load256(second[c])), v2, Load256(third[c]));
+      Store256(planes + size_t{c} * width + x, _mm256_shuffle_epi8(bytes, Load256(order[c])));
     }
   }
   for (; x < width; ++x) {
     for (uint32_t c = 0; c < 3; ++c) planes[size_t{c} * width + x] = rgb[size_t{3} * x + c];
+  }
+}
+
+// Interleaved rows as planes in memory of `scratch`.
+PixelBand SplitBand(const PixelBand& band, uint32_t width, BandScratch& scratch) {
+  const size_t row_bytes = size_t{3} * width;
+  auto* const planes = scratch.groups.Get<uint8_t>(row_bytes * kBandRows);
+  for (uint32_t r = 0; r < band.rows; ++r) {
+    SplitPlanesAvx2(band.plane[0] + band.stride * r, width, planes + row_bytes * r);
+  }
+  return {{planes, planes + width, planes + 2 * size_t{width}}, row_bytes, band.rows, 1};
+}
+
+void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
+                uint32_t* const* out) {
+  if (!axis.windows.blocks.empty()) {
+    FilterWindows(band.interleaved() ? SplitBand(band, axis.in, scratch) : band, axis, plane, out);
+    return;
+  }
+  const bool split = axis.digits == 2;
+  if (band.interleaved()) {
+    (split ? FilterRows<true, false> : FilterRows<false, false>)(band, axis, scratch, plane, out);
+  } else {
+    (split ? FilterRows<true, true> : FilterRows<false, true>)(band, axis, scratch, plane, out);
   }
 }
 

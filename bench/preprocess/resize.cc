@@ -1,9 +1,9 @@
 // Times the resizer alone, from memory to memory, one thread.
 //
-//   bench_resize WIDTH HEIGHT OUT_WIDTH OUT_HEIGHT TURNS pil|pil13|aten_u8
+//   bench_resize WIDTH HEIGHT OUT_WIDTH OUT_HEIGHT TURNS pil|pil13|aten_u8 [planes]
 //
-// Prints the least processor time of a turn, in nanoseconds a source pixel, of interleaved RGB in bands of
-// rows; the result goes to planes, row by row. EVENKEEL_CPU chooses the instructions.
+// Prints the least processor time of a turn, in nanoseconds a source pixel, of interleaved RGB, or of planes,
+// in bands of rows; the result goes to planes, row by row. EVENKEEL_CPU chooses the instructions.
 // bench/preprocess/resize.py adds the rivals.
 #include <algorithm>
 #include <cstdio>
@@ -41,13 +41,17 @@ double ProcessorSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-int Main(const ResizePlan& plan, int turns) {
+int Main(const ResizePlan& plan, int turns, bool planes) {
   std::vector<uint8_t> rgb(plan.in.rgb_bytes());
   uint32_t state = 1;
   for (uint8_t& byte : rgb) {
     state = state * 1664525 + 1013904223;
     byte = static_cast<uint8_t>(state >> 24);
   }
+  const size_t width = plan.in.width, plane = width * plan.in.height;
+  const PixelBand picture =
+      planes ? PixelBand{{rgb.data(), rgb.data() + plane, rgb.data() + 2 * plane}, width, plan.in.height}
+             : InterleavedBand(rgb.data(), 3 * width, plan.in.height);
   RowResizer resizer;
   PlaneSink sink(plan.out);
   double least = 1e9;
@@ -55,10 +59,10 @@ int Main(const ResizePlan& plan, int turns) {
     sink.Restart();
     const double begin = ProcessorSeconds();
     resizer.Start(plan, &sink);
-    resizer.Feed(InterleavedBand(rgb.data(), size_t{3} * plan.in.width, plan.in.height));
+    resizer.Feed(picture);
     least = std::min(least, ProcessorSeconds() - begin);
   }
-  std::printf("%.4f\n", least * 1e9 / (static_cast<double>(plan.in.width) * plan.in.height));
+  std::printf("%.4f\n", least * 1e9 / static_cast<double>(plane));
   return 0;
 }
 
@@ -66,8 +70,9 @@ int Main(const ResizePlan& plan, int turns) {
 }  // namespace evenkeel
 
 int main(int argc, char** argv) {
-  if (argc != 7) {
-    std::fprintf(stderr, "bench_resize WIDTH HEIGHT OUT_WIDTH OUT_HEIGHT TURNS pil|pil13|aten_u8\n");
+  const bool planes = argc == 8 && std::string_view(argv[7]) == "planes";
+  if (argc != 7 && !planes) {
+    std::fprintf(stderr, "bench_resize WIDTH HEIGHT OUT_WIDTH OUT_HEIGHT TURNS pil|pil13|aten_u8 [planes]\n");
     return 2;
   }
   auto number = [&](int i) { return static_cast<uint32_t>(std::strtoul(argv[i], nullptr, 10)); };
@@ -78,5 +83,5 @@ int main(int argc, char** argv) {
   plan.resampler = resampler == "aten_u8" ? evenkeel::Resampler::kAtenU8
                    : resampler == "pil13" ? evenkeel::Resampler::kPil13
                                           : evenkeel::Resampler::kPil;
-  return evenkeel::Main(plan, static_cast<int>(number(5)));
+  return evenkeel::Main(plan, static_cast<int>(number(5)), planes);
 }

@@ -269,5 +269,68 @@ TEST(Resize, UpperDigitsOfTwoWeightsTimesTheLargestBytesFitIn16Bits) {
   }
 }
 
+// The weight of `input` for output `i` of a block, as the windows have it.
+int32_t WeightInWindows(const WindowWeights& windows, const WindowWeights::Block& block, uint32_t i,
+                        uint32_t input) {
+  int32_t weight = 0;
+  for (uint32_t k = 0; k < block.pairs; ++k) {
+    const WindowWeights::Pair& pair = windows.pairs[block.first_pair + k];
+    for (uint32_t word = 0; word < 2; ++word) {
+      EXPECT_EQ(pair.order[4 * i + 2 * word + 1], 0x80);  // the upper byte of a word
+      const uint32_t byte = pair.order[4 * i + 2 * word];
+      if (byte == 0x80 || block.window[i / 4] + byte != input) continue;
+      auto digit = [&](int32_t lane) { return static_cast<int16_t>(lane >> (16 * word)); };
+      weight += digit(pair.upper[i]) * 0x10000 + digit(pair.lower[i]);
+    }
+  }
+  return weight;
+}
+
+TEST(Resize, WindowsHoldTheWeightsOfEveryOutput) {
+  for (auto [in, out] : {std::pair{640u, 631u},
+                         {640u, 640u},
+                         {300u, 1000u},
+                         {640u, 480u},
+                         {17u, 16u},
+                         {853u, 500u},
+                         {1000u, 501u},
+                         {16u, 9u},
+                         {100u, 99u}}) {
+    for (Resampler resampler : {Resampler::kPil, Resampler::kAtenU8}) {
+      for (ResizeFilter filter : {ResizeFilter::kBilinear, ResizeFilter::kBicubic}) {
+        AxisWeights axis;
+        MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, WeightForm::kWords,
+                        &axis);
+        MakeWindowWeights(axis, &axis.windows);
+        uint32_t next = 0;  // the first output that no block has made
+        for (const WindowWeights::Block& block : axis.windows.blocks) {
+          ASSERT_LE(block.output, next);
+          ASSERT_LE(block.window[1] + WindowWeights::kWindow, in);
+          next = block.output + WindowWeights::kOutputs;
+          for (uint32_t i = 0; i < WindowWeights::kOutputs && block.output + i < out; ++i) {
+            const uint32_t first = 2 * axis.first_group[block.output + i];
+            for (uint32_t k = 0; k < 2 * axis.num_groups[block.output + i]; ++k) {
+              ASSERT_EQ(WeightInWindows(axis.windows, block, i, first + k),
+                        axis.values_of(block.output + i)[k])
+                  << in << " -> " << out << ", output " << block.output + i;
+            }
+          }
+        }
+        EXPECT_EQ(next, (out + 3) / 4 * 4) << in << " -> " << out;
+      }
+    }
+  }
+}
+
+TEST(Resize, ThereAreNoWindowsWhereOneDoesNotHoldWhatItsOutputsNeed) {
+  for (auto [in, out] : {std::pair{640u, 160u}, {15u, 15u}, {15u, 40u}, {40u, 4u}, {640u, 4u}}) {
+    AxisWeights axis;
+    MakeAxisWeights({in, out, 0, out, static_cast<double>(in), ResizeFilter::kBicubic, Resampler::kPil},
+                    WeightForm::kWords, &axis);
+    MakeWindowWeights(axis, &axis.windows);
+    EXPECT_TRUE(axis.windows.blocks.empty()) << in << " -> " << out;
+  }
+}
+
 }  // namespace
 }  // namespace evenkeel
