@@ -6,11 +6,6 @@
 #include "preprocess/resize_avx512.h"
 
 #ifdef __x86_64__
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC's own header, PR105593
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -19,8 +14,30 @@
 #include "preprocess/resize_avx2.h"
 #include "preprocess/resize_band.h"
 
+// A test that emulates the instructions, to run this file on any core, brings its own of what follows.
+#ifndef EVENKEEL_AVX512
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC's own header, PR105593
+#endif
+#include <immintrin.h>
+
 #define EVENKEEL_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define EVENKEEL_AVX512_INLINE EVENKEEL_AVX512 __attribute__((always_inline)) inline
+
+namespace evenkeel {
+namespace {
+
+bool MayUseAvx512Vnni() { return MayUseAvx512() && __builtin_cpu_supports("avx512vnni"); }
+
+// sum += bytes * digits of weights. As an instruction: from the intrinsic GCC 12 makes copies of the sums and
+// loads the bytes again for every digit.
+EVENKEEL_AVX512_INLINE void Accumulate(__m512i& sum, __m512i bytes, __m512i digits) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(digits));
+}
+
+}  // namespace
+}  // namespace evenkeel
+#endif
 
 namespace evenkeel {
 namespace {
@@ -81,12 +98,6 @@ EVENKEEL_AVX512_INLINE void MakeQuads(const BandRows& band, uint32_t x, uint8_t*
       MakeQuad(band.plane[0], size_t{3} * (x + kQuadPixels * i), out + kQuadBytes * i);
     }
   }
-}
-
-// sum += bytes * digits of weights. As an instruction: from the intrinsic GCC 12 makes copies of the sums and
-// loads the bytes again for every digit.
-EVENKEEL_AVX512_INLINE void Accumulate(__m512i& sum, __m512i bytes, __m512i digits) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(digits));
 }
 
 // The sums of one vector of bytes, of each digit: a variable each, since the compiler keeps arrays in memory.
@@ -226,7 +237,7 @@ const ResizeKernels* Avx512Kernels() {
   static const ResizeKernels kKernels = {WeightForm::kBytes,        FilterBand, GroupRowsOfBytes,
                                          SplitGroupOfBytes,         SumGroups,  Avx2Kernels()->split_planes,
                                          Avx2Kernels()->join_planes};
-  return MayUseAvx512() && __builtin_cpu_supports("avx512vnni") ? &kKernels : nullptr;
+  return MayUseAvx512Vnni() ? &kKernels : nullptr;
 }
 
 }  // namespace evenkeel
