@@ -15,6 +15,7 @@ pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)             # libpng-dev
 pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp libwebpdemux)           # libwebp-dev
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale libswresample)
 pkg_check_modules(SOXR REQUIRED IMPORTED_TARGET soxr)              # libsoxr-dev
+pkg_check_modules(MPG123 REQUIRED IMPORTED_TARGET libmpg123)      # libmpg123-dev
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)     # libseccomp-dev
 if(EVENKEEL_TESTS)
   find_package(GTest REQUIRED)                   # libgtest-dev, libgmock-dev

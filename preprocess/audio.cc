@@ -5,12 +5,14 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/audio_mpeg.h"
 #include "preprocess/audio_packet.h"
 #include "preprocess/ffmpeg.h"
 #include "preprocess/scratch.h"
@@ -165,6 +167,7 @@ class SampleCount {
     }
     hidden_ = std::min(to_skip_, samples);
     to_skip_ -= hidden_;
+    dropped_of_last_ = 0;
     if ((packet.flags & AV_PKT_FLAG_DISCARD) != 0) {
       hidden_ = samples;
       last_ = 0;
@@ -173,6 +176,7 @@ class SampleCount {
     if (samples_of_.ends_by_time()) {
       AddTime(packet, samples, skip);
     } else if (!samples_of_.ends_by_duration()) {  // which is without what is dropped at the end
+      dropped_of_last_ = skip.end;
       dropped_last_ += skip.end;
     }
     last_ = samples - hidden_;
@@ -185,6 +189,8 @@ class SampleCount {
   // Of the last packet, samples at its beginning that are not shown, and those behind them.
   uint64_t hidden() const { return hidden_; }
   uint64_t last() const { return last_; }
+  // ... of which the container drops so many at the end, where that is a packet's own affair.
+  uint64_t dropped_of_last() const { return dropped_of_last_; }
 
   bool ends_by_duration() const { return samples_of_.ends_by_duration(); }
   bool ends_by_time() const { return samples_of_.ends_by_time(); }
@@ -216,7 +222,7 @@ class SampleCount {
   PacketSamples samples_of_;
   uint64_t carried_ = 0, most_ = 0, skipped_ = 0, dropped_last_ = 0;
   uint64_t to_skip_ = 0;  // of the packets to come
-  uint64_t hidden_ = 0, last_ = 0;
+  uint64_t hidden_ = 0, last_ = 0, dropped_of_last_ = 0;
   uint64_t number_ = 0;  // of the next packet
   bool sane_ = true;
   int64_t begin_ = 0, end_ = 0;  // times, where they count
@@ -266,6 +272,7 @@ class MonoStream {
     kept_.erase(kept_.begin(),
                 kept_.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, kept_.size())));
   }
+  void DropLast(uint64_t count) { kept_.resize(kept_.size() - std::min<uint64_t>(count, kept_.size())); }
   absl::Status Pass() {
     const uint64_t left = wanted_ - std::min(wanted_, passed_);
     EVENKEEL_RETURN_IF_ERROR(
@@ -298,49 +305,61 @@ class MonoStream {
   std::vector<float>& kept_ = Kept();
 };
 
+// Samples that a decoder gave: a plane for each channel, or one in which channels are interleaved.
+struct Decoded {
+  std::span<const uint8_t* const> planes;
+  size_t channels = 0;
+  size_t count = 0;  // of each channel
+};
+
 // Appends the mean of the channels, summed in their order.
 template <typename T>
-void AppendMean(const AVFrame& frame, bool planar, MonoStream& out) {
-  const size_t channels = static_cast<size_t>(frame.ch_layout.nb_channels);
-  const size_t count = static_cast<size_t>(frame.nb_samples);
-  float* sums = out.Append(count);
-  for (size_t c = 0; c < channels; ++c) {
-    const T* values = reinterpret_cast<const T*>(frame.extended_data[planar ? c : 0]) + (planar ? 0 : c);
-    const size_t step = planar ? 1 : channels;
+void AppendMean(const Decoded& decoded, MonoStream& out) {
+  const bool planar = decoded.planes.size() == decoded.channels;
+  float* sums = out.Append(decoded.count);
+  for (size_t c = 0; c < decoded.channels; ++c) {
+    const T* values = reinterpret_cast<const T*>(decoded.planes[planar ? c : 0]) + (planar ? 0 : c);
+    const size_t step = planar ? 1 : decoded.channels;
     if (c == 0) {
-      for (size_t i = 0; i < count; ++i) sums[i] = ToFloat(values[i * step]);
+      for (size_t i = 0; i < decoded.count; ++i) sums[i] = ToFloat(values[i * step]);
     } else {
-      for (size_t i = 0; i < count; ++i) sums[i] += ToFloat(values[i * step]);
+      for (size_t i = 0; i < decoded.count; ++i) sums[i] += ToFloat(values[i * step]);
     }
   }
-  if (channels == 1) return;
-  for (size_t i = 0; i < count; ++i) sums[i] /= static_cast<float>(channels);
+  if (decoded.channels == 1) return;
+  for (size_t i = 0; i < decoded.count; ++i) sums[i] /= static_cast<float>(decoded.channels);
+}
+
+absl::Status CheckKind(int rate, int channels, const MediaFacts& facts, const MonoStream& out) {
+  if (rate == static_cast<int>(facts.sample_rate) && channels == static_cast<int>(facts.channels))
+    return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("audio of ", rate, " Hz and ", channels, " channels at sample ",
+                                          out.size(), " where the index says ", facts.sample_rate, " and ",
+                                          facts.channels));
 }
 
 absl::Status AppendFrame(const AVFrame& frame, const MediaFacts& facts, MonoStream& out) {
-  if (frame.sample_rate != static_cast<int>(facts.sample_rate) ||
-      frame.ch_layout.nb_channels != static_cast<int>(facts.channels)) {
-    return absl::DataLossError(absl::StrCat(
-        "audio of ", frame.sample_rate, " Hz and ", frame.ch_layout.nb_channels, " channels at sample ",
-        out.size(), " where the index says ", facts.sample_rate, " and ", facts.channels));
-  }
+  EVENKEEL_RETURN_IF_ERROR(CheckKind(frame.sample_rate, frame.ch_layout.nb_channels, facts, out));
   auto format = static_cast<AVSampleFormat>(frame.format);
-  const bool planar = av_sample_fmt_is_planar(format) != 0;
+  const size_t channels = facts.channels;
+  const Decoded decoded{.planes = {frame.extended_data, av_sample_fmt_is_planar(format) != 0 ? channels : 1},
+                        .channels = channels,
+                        .count = static_cast<size_t>(frame.nb_samples)};
   switch (av_get_packed_sample_fmt(format)) {
     case AV_SAMPLE_FMT_U8:
-      AppendMean<uint8_t>(frame, planar, out);
+      AppendMean<uint8_t>(decoded, out);
       break;
     case AV_SAMPLE_FMT_S16:
-      AppendMean<int16_t>(frame, planar, out);
+      AppendMean<int16_t>(decoded, out);
       break;
     case AV_SAMPLE_FMT_S32:
-      AppendMean<int32_t>(frame, planar, out);
+      AppendMean<int32_t>(decoded, out);
       break;
     case AV_SAMPLE_FMT_FLT:
-      AppendMean<float>(frame, planar, out);
+      AppendMean<float>(decoded, out);
       break;
     case AV_SAMPLE_FMT_DBL:
-      AppendMean<double>(frame, planar, out);
+      AppendMean<double>(decoded, out);
       break;
     default:
       return absl::UnimplementedError(absl::StrCat("sample format ", frame.format));
@@ -348,17 +367,78 @@ absl::Status AppendFrame(const AVFrame& frame, const MediaFacts& facts, MonoStre
   return absl::OkStatus();
 }
 
-absl::Status Drain(AVCodecContext& decoder, AVFrame& frame, const MediaFacts& facts, MonoStream& out) {
-  while (true) {
-    int code = avcodec_receive_frame(&decoder, &frame);
-    if (code == AVERROR(EAGAIN) || code == AVERROR_EOF) return absl::OkStatus();
-    if (code < 0)
-      return absl::DataLossError(absl::StrCat("audio at sample ", out.size(), ": ", FfmpegMessage(code)));
-    absl::Status status = AppendFrame(frame, facts, out);
-    av_frame_unref(&frame);
-    EVENKEEL_RETURN_IF_ERROR(status);
-  }
+// Whose samples libmpg123 decodes, whatever the container.
+bool IsMp3Of24Khz(const AVCodecParameters& parameters) {
+  return parameters.codec_id == AV_CODEC_ID_MP3 && parameters.sample_rate == Mpeg24KhzDecoder::kRate;
 }
+
+// Packets to samples, by FFmpeg or libmpg123.
+class SoundDecoder {
+ public:
+  static absl::StatusOr<SoundDecoder> Open(MediaInput& input, const Limits& limits) {
+    const AVCodecParameters& parameters = *input.stream().codecpar;
+    SoundDecoder decoder;
+    EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(parameters.codec_id));
+    if (IsMp3Of24Khz(parameters)) {
+      EVENKEEL_ASSIGN_OR_RETURN(decoder.mpeg_, Mpeg24KhzDecoder::Open(parameters.ch_layout.nb_channels));
+      return decoder;
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(decoder.ffmpeg_, OpenDecoder(input, name, limits));
+    decoder.frame_.reset(av_frame_alloc());
+    return decoder;
+  }
+
+  // Whether the samples that the container hides are given, too, where packets say which these are.
+  bool shows_all() const { return mpeg_.has_value(); }
+
+  // Appends what the packet gives.
+  absl::Status Decode(const AVPacket& packet, const MediaFacts& facts, MonoStream& out) {
+    if (mpeg_.has_value()) return DecodeMpeg(packet, facts, out);
+    const int code = avcodec_send_packet(ffmpeg_.get(), &packet);
+    if (code < 0 && code != AVERROR(EAGAIN)) return Failed(code, out);
+    return Drain(facts, out);
+  }
+  // Appends what is still in the decoder.
+  absl::Status Finish(const MediaFacts& facts, MonoStream& out) {
+    if (mpeg_.has_value()) return absl::OkStatus();
+    avcodec_send_packet(ffmpeg_.get(), nullptr);
+    return Drain(facts, out);
+  }
+
+ private:
+  static absl::Status Failed(int code, const MonoStream& out) {
+    return absl::DataLossError(absl::StrCat("audio at sample ", out.size(), ": ", FfmpegMessage(code)));
+  }
+
+  absl::Status Drain(const MediaFacts& facts, MonoStream& out) {
+    while (true) {
+      const int code = avcodec_receive_frame(ffmpeg_.get(), frame_.get());
+      if (code == AVERROR(EAGAIN) || code == AVERROR_EOF) return absl::OkStatus();
+      if (code < 0) return Failed(code, out);
+      absl::Status status = AppendFrame(*frame_, facts, out);
+      av_frame_unref(frame_.get());
+      EVENKEEL_RETURN_IF_ERROR(status);
+    }
+  }
+
+  absl::Status DecodeMpeg(const AVPacket& packet, const MediaFacts& facts, MonoStream& out) {
+    EVENKEEL_RETURN_IF_ERROR(CheckKind(Mpeg24KhzDecoder::kRate, mpeg_->channels(), facts, out));
+    absl::StatusOr<std::span<const float>> samples =
+        mpeg_->Decode({packet.data, static_cast<size_t>(packet.size)});
+    if (!samples.ok()) {
+      return absl::Status(samples.status().code(),
+                          absl::StrCat("audio at sample ", out.size(), ": ", samples.status().message()));
+    }
+    const auto* plane = reinterpret_cast<const uint8_t*>(samples->data());
+    AppendMean<float>(
+        {.planes = {&plane, 1}, .channels = facts.channels, .count = samples->size() / facts.channels}, out);
+    return absl::OkStatus();
+  }
+
+  CodecPtr ffmpeg_;  // null where the other decodes
+  FramePtr frame_;
+  std::optional<Mpeg24KhzDecoder> mpeg_;
+};
 
 // The clip's first `wanted` samples at its own rate, or a few more; fewer where it ends. Returns how many of
 // those at its end packets carry, but the container cuts off.
@@ -367,10 +447,8 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
                                     MonoStream& samples) {
   MediaInput input;
   EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, WithoutTags(suffix, bytes), AVMEDIA_TYPE_AUDIO, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
-  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
+  EVENKEEL_ASSIGN_OR_RETURN(SoundDecoder decoder, SoundDecoder::Open(input, limits));
   PacketPtr packet(av_packet_alloc());
-  FramePtr frame(av_frame_alloc());
   SampleCount count(input.stream());
   uint64_t beyond = 0;  // what the last packet delivers beyond its duration
   while (samples.size() <= wanted && NextAudio(input, *packet)) {
@@ -378,24 +456,23 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
     if (count.ends_by_time()) av_packet_free_side_data(packet.get());  // the count knows better
     if (count.ends_by_duration()) ShowAll(*packet);                    // likewise
     const uint64_t before = samples.size();
-    int code = avcodec_send_packet(decoder.get(), packet.get());
+    const absl::Status status = decoder.Decode(*packet, facts, samples);
     av_packet_unref(packet.get());
-    if (code < 0 && code != AVERROR(EAGAIN)) {
-      return absl::DataLossError(absl::StrCat("audio at sample ", samples.size(), ": ", FfmpegMessage(code)));
-    }
-    EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, facts, samples));
+    EVENKEEL_RETURN_IF_ERROR(status);
     if (count.ends_by_duration()) {
       samples.DropFirst(count.hidden());
       const uint64_t delivered = samples.size() - before;
       // Durations may waver around a packet's length: what one is short of, the next may have more. Only the
       // last one's says where the sound ends.
       if (delivered > 0) beyond = delivered - std::min(delivered, count.last());
+    } else if (decoder.shows_all()) {
+      samples.DropFirst(count.hidden());
+      samples.DropLast(count.dropped_of_last());
     }
     EVENKEEL_RETURN_IF_ERROR(samples.Pass());
   }
   if (samples.size() <= wanted) {
-    avcodec_send_packet(decoder.get(), nullptr);
-    EVENKEEL_RETURN_IF_ERROR(Drain(*decoder, *frame, facts, samples));
+    EVENKEEL_RETURN_IF_ERROR(decoder.Finish(facts, samples));
     EVENKEEL_RETURN_IF_ERROR(samples.Pass());
   }
   if (samples.size() == 0) return absl::DataLossError("audio of which no sample can be decoded");
@@ -416,14 +493,6 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
     return absl::InvalidArgumentError("audio without rate or channels");
   if (channels > kMaxChannels)
     return absl::ResourceExhaustedError(absl::StrCat("audio of ", channels, " channels"));
-  // Whose table of MPEG-2's bands at this rate has 330 for 332: noise from 48 kbit/s on.
-  constexpr unsigned kRightBandsSince = AV_VERSION_INT(60, 31, 0);  // FFmpeg 6.1
-  if (parameters.codec_id == AV_CODEC_ID_MP3 && parameters.sample_rate == 24000 &&
-      avcodec_version() < kRightBandsSince) {
-    return absl::UnimplementedError(
-        "MP3 of 24000 Hz: this FFmpeg decodes it wrongly, releases since 6.1 do not; recode it, or link a "
-        "newer one");
-  }
   if (!CanResample(parameters.sample_rate)) {
     return absl::UnimplementedError(
         absl::StrCat("audio of ", parameters.sample_rate,

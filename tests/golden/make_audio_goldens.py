@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Makes tests/golden/data/audio: small clips, and the log-mel features that WhisperFeatureExtractor makes of them.
 
-    python3 -m venv venv && venv/bin/pip install numpy transformers
+    python3 -m venv venv && venv/bin/pip install numpy soundfile soxr transformers
     venv/bin/python tests/golden/make_audio_goldens.py      (and ffmpeg on PATH)
 
 `transformers` without torch takes its numpy path, which is the reference. NAME-MELS.f32 holds frames 0..63 of every
-mel, then the last frame: [MELS, 65]. The clips in codecs other than PCM are for decoding only.
+mel, then the last frame: [MELS, 65]. The clips in codecs other than PCM are for decoding only; of MP3 of 24 kHz
+NAME.f32 holds what librosa.load makes of it at 16 kHz, by libsndfile, numpy's mean and soxr.
 """
 
 import pathlib
@@ -13,6 +14,8 @@ import subprocess
 import wave
 
 import numpy as np
+import soundfile
+import soxr
 from transformers import WhisperFeatureExtractor
 
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "audio"
@@ -35,6 +38,13 @@ def features(samples, mels):
     padded[: len(samples)] = samples.astype(np.float32) / 32768
     out = extractor._np_extract_fbank_features(padded[None], "cpu")[0]
     return np.concatenate([out[:, :64], out[:, -1:]], 1).astype("<f4")
+
+
+def write_heard(name):
+    samples, rate = soundfile.read(OUT / name, dtype="float32", always_2d=True)
+    heard = soxr.resample(samples.mean(axis=1), rate, RATE, quality="HQ")
+    heard = np.pad(heard, (0, -(-len(samples) * RATE // rate) - len(heard)))
+    (OUT / name).with_suffix(".f32").write_bytes(heard.astype("<f4").tobytes())
 
 
 def main():
@@ -81,10 +91,16 @@ def main():
         ("alac", "alac.mka"),
         ("libmp3lame -q:a 6 -write_xing 0 -id3v2_version 0", "variable.mp3"),
         ("libmp3lame -ar 24000", "24-khz.mp3"),
+        ("libmp3lame -ar 24000 -q:a 2", "24-khz-variable.mp3"),
+        ("libmp3lame -ar 24000 -write_xing 0 -id3v2_version 0", "24-khz-plain.mp3"),
         ("adpcm_ima_wav", "refused.wav"),
     ):
         command = ["ffmpeg", "-v", "error", "-y", "-i", OUT / "stereo.wav", "-bitexact", "-b:a", "48k", "-c:a"]
         subprocess.run([*map(str, command), *codec.split(), str(OUT / name)], check=True)
+    noise = ["ffmpeg", "-v", "error", "-y", "-i", OUT / "noise.wav", "-bitexact", "-c:a", "libmp3lame", "-ar", "24000"]
+    subprocess.run([*map(str, noise), "-b:a", "64k", str(OUT / "24-khz-noise.mp3")], check=True)
+    for name in ("24-khz-noise.mp3", "24-khz-variable.mp3", "24-khz-plain.mp3"):
+        write_heard(name)
     # Begins within a packet: an edit list tells how much to drop.
     cut = ["ffmpeg", "-v", "error", "-y", "-ss", "0.1", "-i", OUT / "stereo.m4a", "-c", "copy", "-bitexact"]
     subprocess.run([*map(str, cut), str(OUT / "aac-cut.m4a")], check=True)

@@ -51,11 +51,12 @@ std::vector<float> Resampled(std::span<const float> in, uint32_t rate, uint64_t 
 
 const std::vector<std::string>& Files() {
   static const std::vector<std::string> files = {
-      "stereo.wav",    "stereo.flac",    "stereo-alac.m4a", "stereo.mp3",       "stereo.m4a",
-      "stereo.ac3",    "stereo.opus",    "mulaw.wav",       "float.wav",        "voice.wav",
-      "stereo.ogg",    "vorbis.mka",     "opus.webm",       "flac.mka",         "aac.mka",
-      "aac-cut.m4a",   "variable.mp3",   "pages.ogg",       "aac.avi",          "alac.mka",
-      "fragments.mp4", "aac-48-khz.mka", "aac-48-khz.avi",  "vorbis-48-khz.mka"};
+      "stereo.wav",       "stereo.flac",         "stereo-alac.m4a", "stereo.mp3",        "stereo.m4a",
+      "stereo.ac3",       "stereo.opus",         "mulaw.wav",       "float.wav",         "voice.wav",
+      "stereo.ogg",       "vorbis.mka",          "opus.webm",       "flac.mka",          "aac.mka",
+      "aac-cut.m4a",      "variable.mp3",        "pages.ogg",       "aac.avi",           "alac.mka",
+      "fragments.mp4",    "aac-48-khz.mka",      "aac-48-khz.avi",  "vorbis-48-khz.mka", "24-khz.mp3",
+      "24-khz-noise.mp3", "24-khz-variable.mp3", "24-khz-plain.mp3"};
   return files;
 }
 
@@ -235,8 +236,12 @@ TEST(Audio, FactsAreThoseOfTheContainer) {
       {"alac.mka", {22050, 2, 6000}},      // the short last packet's own word
       {"stereo.mp3", {22050, 2, 6000}},    // LAME's delay and padding
       {"variable.mp3", {22050, 2, 7488}},  // neither: thirteen frames of 576
-      {"stereo.m4a", {22050, 2, 5998}},    // edit list, short last packet
-      {"aac-cut.m4a", {22050, 2, 3793}},   // ... begun within a packet
+      {"24-khz.mp3", {24000, 2, 6531}},    // decoded by another library, counted alike
+      {"24-khz-noise.mp3", {24000, 1, 13502}},
+      {"24-khz-variable.mp3", {24000, 2, 6531}},
+      {"24-khz-plain.mp3", {24000, 2, 8064}},
+      {"stereo.m4a", {22050, 2, 5998}},   // edit list, short last packet
+      {"aac-cut.m4a", {22050, 2, 3793}},  // ... begun within a packet
       {"stereo.ac3", {32000, 2, 9216}}};
   for (const auto& [name, facts] : expected) {
     absl::StatusOr<MediaFacts> probed = ProbeAudio(SuffixOf(name), Golden("audio/" + name), Limits{});
@@ -259,14 +264,41 @@ TEST(Audio, EveryDecoderDeliversTheSamplesOfTheFacts) {
   }
 }
 
-TEST(Audio, Mp3Of24KilohertzIsRefusedWhereFfmpegMakesNoiseOfIt) {
-  const absl::Status status = Decode("24-khz.mp3", Golden("audio/24-khz.mp3")).status();
-  if (avcodec_version() >= AV_VERSION_INT(60, 31, 0)) {
-    EXPECT_TRUE(status.ok()) << status;
-    return;
+// librosa.load's samples, at 16 kHz.
+TEST(Audio, Mp3Of24KilohertzIsWhatLibrosaHears) {
+  for (const std::string name : {"24-khz-noise", "24-khz-variable", "24-khz-plain"}) {
+    const absl::StatusOr<Clip> clip = Decode("x.mp3", Golden("audio/" + name + ".mp3"));
+    ASSERT_TRUE(clip.ok()) << clip.status();
+    const std::vector<float> expected = GoldenFloats("audio/" + name + ".f32");
+    ASSERT_EQ(clip->samples.size(), expected.size()) << name;
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(clip->samples[i], expected[i], 2e-6) << name << " " << i;
   }
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("MP3 of 24000 Hz"));
+}
+
+// Where a clip is cut off, its last frame has the bits that are there.
+TEST(Audio, Mp3Of24KilohertzEndsWhereItsFileDoes) {
+  const Bytes file = Golden("audio/24-khz-plain.mp3");
+  const absl::StatusOr<Clip> whole = Decode("x.mp3", file);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  for (const size_t missing : {1, 60, 139}) {
+    const absl::StatusOr<Clip> cut = Decode("x.mp3", Bytes(file.begin(), file.end() - missing));
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    EXPECT_EQ(cut->filled + cut->trimmed, 0u);
+    ASSERT_EQ(cut->samples.size(), whole->samples.size()) << missing;
+    for (size_t i = 0; i < 4500; ++i) ASSERT_EQ(cut->samples[i], whole->samples[i]) << missing << " " << i;
+  }
+}
+
+TEST(Audio, AFrameOfAnotherKindAmongMp3Of24KilohertzIsRefused) {
+  const Bytes file = Golden("audio/24-khz-plain.mp3"), other = Golden("audio/variable.mp3");
+  const absl::StatusOr<MediaFacts> facts = ProbeAudio("mp3", Joined(file, other), Limits{});
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_TRUE(
+      absl::IsDataLoss(DecodeSpeech("mp3", Joined(file, other), Limits{}, *facts, kThirtySeconds).status()));
+  MediaFacts mono = *ProbeAudio("mp3", file, Limits{});
+  mono.channels = 1;
+  EXPECT_TRUE(absl::IsDataLoss(DecodeSpeech("mp3", file, Limits{}, mono, kThirtySeconds).status()));
 }
 
 TEST(Audio, AWavThatDoesNotKnowItsLengthHasWhatIsThere) {
@@ -488,6 +520,10 @@ TEST(Audio, DecodersHaveTheBitsOfThisStreamVersion) {
       {"stereo.flac", "279e3d3b5b5d482875d3ed7aea392e96"},
       {"stereo-alac.m4a", "279e3d3b5b5d482875d3ed7aea392e96"},
       {"stereo.mp3", "88529bff4abc13d0d14bfae532279740"},
+      {"24-khz.mp3", "7b0ac6c30cbcfa9fd1e9a87f12ee5846"},
+      {"24-khz-noise.mp3", "c2d21c650547805b56b5de1497fc18df"},
+      {"24-khz-variable.mp3", "8f0ed7923b5b3c7d550b5cb048f7d1da"},
+      {"24-khz-plain.mp3", "22826b90fd431d0dd7968c5675c3f8a1"},
       {"stereo.m4a", "54739188b47b25e032c3671979fc6b96"},
       {"stereo.ac3", "492acb5141bff58c777e80a7db26d9fd"},
       {"stereo.opus", "cc59c308ce73e2934fd3b835ce1d3439"},
