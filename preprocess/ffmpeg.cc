@@ -182,6 +182,16 @@ int PickStream(const AVFormatContext& format, AVMediaType type) {
   return first;
 }
 
+// Whether the header says all that a decoder needs (see MediaInput::knows_header_only).
+bool HeaderSuffices(const AVFormatContext& format, AVMediaType type) {
+  const int picked = PickStream(format, type);
+  if (picked < 0 || !std::string_view(format.iformat->name).starts_with("mov")) return false;
+  const AVCodecParameters& said = *format.streams[picked]->codecpar;
+  const bool has_sets = said.extradata_size > 6 && said.extradata[0] == 1;  // avcC
+  return said.codec_id == AV_CODEC_ID_H264 && has_sets && said.width > 0 && said.height > 0 &&
+         said.video_delay == 0;
+}
+
 }  // namespace
 
 void IoFree::operator()(AVIOContext* io) const {
@@ -217,7 +227,7 @@ int64_t MediaInput::SeekMemory(void* opaque, int64_t offset, int whence) {
 }
 
 absl::Status MediaInput::Open(std::string_view suffix, std::span<const std::byte> bytes, AVMediaType type,
-                              const Limits& limits) {
+                              const Limits& limits, Parameters parameters) {
   EVENKEEL_RETURN_IF_ERROR(Prepare());
   EVENKEEL_ASSIGN_OR_RETURN(const Container* container, ContainerOf(suffix, bytes));
   memory_.bytes = bytes;
@@ -225,7 +235,9 @@ absl::Status MediaInput::Open(std::string_view suffix, std::span<const std::byte
   type_ = type;
   max_streams_ = limits.max_streams;
   max_pixels_ = limits.max_video_pixels;
-  EVENKEEL_RETURN_IF_ERROR(OpenContainer(/*read_parameters=*/true));
+  EVENKEEL_RETURN_IF_ERROR(OpenContainer());
+  knows_header_only_ = parameters == Parameters::kOfHeader && HeaderSuffices(*format_, type);
+  if (!knows_header_only_) EVENKEEL_RETURN_IF_ERROR(LearnParameters());
   stream_ = PickStream(*format_, type);
   if (stream_ < 0) {
     return absl::InvalidArgumentError(
@@ -235,7 +247,7 @@ absl::Status MediaInput::Open(std::string_view suffix, std::span<const std::byte
   return absl::OkStatus();
 }
 
-absl::Status MediaInput::OpenContainer(bool read_parameters) {
+absl::Status MediaInput::OpenContainer() {
   format_.reset();
   memory_.position = 0;
   auto* buffer = static_cast<uint8_t*>(av_malloc(kIoBufferBytes));
@@ -250,7 +262,7 @@ absl::Status MediaInput::OpenContainer(bool read_parameters) {
   format->probesize = kHeaderProbeBytes;
   format->fps_probe_size = 0;
   format->codec_whitelist = av_strdup(kProbeCodecs);
-  int code = avformat_open_input(&format, nullptr, av_find_input_format(demuxer_), nullptr);
+  const int code = avformat_open_input(&format, nullptr, av_find_input_format(demuxer_), nullptr);
   if (code < 0) {  // it has freed `format`
     return absl::InvalidArgumentError(absl::StrCat(demuxer_, " header: ", FfmpegMessage(code)));
   }
@@ -265,8 +277,11 @@ absl::Status MediaInput::OpenContainer(bool read_parameters) {
     if (type_ == AVMEDIA_TYPE_VIDEO)
       EVENKEEL_RETURN_IF_ERROR(CheckVideoPixels(said.width, said.height, max_pixels_));
   }
-  if (!read_parameters) return absl::OkStatus();
-  code = ReadParameters(*format, picked, max_pixels_);
+  return absl::OkStatus();
+}
+
+absl::Status MediaInput::LearnParameters() {
+  const int code = ReadParameters(*format_, PickStream(*format_, type_), max_pixels_);
   if (code < 0) return absl::InvalidArgumentError(absl::StrCat(demuxer_, ": ", FfmpegMessage(code)));
   return absl::OkStatus();
 }
@@ -274,7 +289,8 @@ absl::Status MediaInput::OpenContainer(bool read_parameters) {
 absl::Status MediaInput::Rewind() {
   // These say in their headers all that their packets need; others learn it by decoding the first ones.
   const std::string_view demuxer = demuxer_;
-  EVENKEEL_RETURN_IF_ERROR(OpenContainer(/*read_parameters=*/demuxer != "mov" && demuxer != "matroska"));
+  EVENKEEL_RETURN_IF_ERROR(OpenContainer());
+  if (demuxer != "mov" && demuxer != "matroska") EVENKEEL_RETURN_IF_ERROR(LearnParameters());
   if (stream_ >= static_cast<int>(format_->nb_streams)) return absl::DataLossError("container changed");
   IgnoreOtherStreams();
   return absl::OkStatus();

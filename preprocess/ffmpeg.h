@@ -10,6 +10,7 @@ extern "C" {
 }
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,6 +46,12 @@ using FormatPtr = std::unique_ptr<AVFormatContext, FormatFree>;
 // "Invalid data found when processing input".
 std::string FfmpegMessage(int code);
 
+// Where the parameters of streams come from.
+enum class Parameters : uint8_t {
+  kOfPackets,  // the headers, and the first packets, of which some are decoded
+  kOfHeader,   // the header alone, where a decoder needs no more: see MediaInput::knows_header_only
+};
+
 // A container, one of whose streams is read.
 //
 //   MediaInput input;
@@ -61,10 +68,14 @@ class MediaInput {
   // InvalidArgument: not what is declared, damaged, no such stream; Unimplemented: an unknown type;
   // ResourceExhausted: more streams than limits.max_streams.
   absl::Status Open(std::string_view suffix, std::span<const std::byte> bytes, AVMediaType type,
-                    const Limits& limits);
+                    const Limits& limits, Parameters parameters = Parameters::kOfPackets);
 
   AVFormatContext& format() { return *format_; }
   AVStream& stream() { return *format_->streams[stream_]; }
+  // No packet has been decoded: Parameters::kOfHeader was asked for, and the stream is H.264 of MP4 with its
+  // parameter sets in the header, which says nothing of frames that are shown in another order than that of
+  // decoding. A decoder that learns of such too late may leave frames out.
+  bool knows_header_only() const { return knows_header_only_; }
 
   // Back to the first packet. What was read of the stream's parameters may be missing afterwards: open the
   // decoder before.
@@ -80,7 +91,8 @@ class MediaInput {
     std::span<const std::byte> bytes;
     size_t position = 0;
   };
-  absl::Status OpenContainer(bool read_parameters);
+  absl::Status OpenContainer();
+  absl::Status LearnParameters();
   void IgnoreOtherStreams();
   static int ReadMemory(void* opaque, uint8_t* out, int size);
   static int64_t SeekMemory(void* opaque, int64_t offset, int whence);
@@ -93,6 +105,7 @@ class MediaInput {
   uint32_t max_streams_ = 0;
   uint64_t max_pixels_ = 0;
   int stream_ = 0;
+  bool knows_header_only_ = false;
 };
 
 // ResourceExhausted: a picture larger than `max_pixels`, which is limits.max_video_pixels.

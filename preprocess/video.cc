@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -296,6 +297,22 @@ absl::Status IndexFrames(std::string_view suffix, std::span<const std::byte> byt
   return absl::OkStatus();
 }
 
+// What a decode starts from.
+struct Source {
+  MediaInput input;
+  const char* name = nullptr;
+  CodecPtr decoder;
+};
+
+absl::Status OpenSource(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
+                        Parameters parameters, Source& source, VideoIndex& index) {
+  MediaInput& input = source.input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, parameters));
+  EVENKEEL_ASSIGN_OR_RETURN(source.name, DecoderOf(input.stream().codecpar->codec_id));
+  EVENKEEL_ASSIGN_OR_RETURN(source.decoder, OpenDecoder(input, source.name, limits));
+  return IndexFrames(suffix, bytes, limits, source.name, input, index);
+}
+
 }  // namespace
 
 absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const std::byte> bytes,
@@ -337,13 +354,16 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
                          const MediaFacts& facts, const VideoWish& wish, const FrameSink& sink,
                          uint64_t* repeated) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
-  MediaInput input;
-  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(input.stream().codecpar->codec_id));
-  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
   VideoScratch& scratch = KeptScratch();
   auto& [index, chosen, uses, rgb, turned] = scratch;
-  EVENKEEL_RETURN_IF_ERROR(IndexFrames(suffix, bytes, limits, name, input, index));
+  // What would be decoded only to learn parameters is several frames, of a short video a twentieth of all.
+  std::optional<Source> source(std::in_place);
+  EVENKEEL_RETURN_IF_ERROR(OpenSource(suffix, bytes, limits, Parameters::kOfHeader, *source, index));
+  if (source->input.knows_header_only() && !(index.divisible && ShowsInOrder(index))) {
+    source.emplace();
+    EVENKEEL_RETURN_IF_ERROR(OpenSource(suffix, bytes, limits, Parameters::kOfPackets, *source, index));
+  }
+  auto& [input, name, decoder] = *source;
   wish.choose(index.times, Emptied(chosen));
   PacketsFor(index, chosen, Emptied(uses));
   rgb.ForgetLarge();

@@ -147,6 +147,14 @@ absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& ind
   return absl::OkStatus();
 }
 
+bool ShowsInOrder(const VideoIndex& index) {
+  uint32_t next = 0;
+  for (const VideoPacket& packet : index.packets) {
+    if (packet.shows && packet.frame != next++) return false;
+  }
+  return true;
+}
+
 void DropFramesBefore(uint32_t first, VideoIndex& index) {
   for (VideoPacket& packet : index.packets) {
     packet.shows &= packet.frame >= first;

@@ -54,6 +54,9 @@ enum class Untimed : uint8_t {
 absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index,
                         Untimed untimed = Untimed::kNoTimes);
 
+// Whether frames are shown in the order of decoding.
+bool ShowsInOrder(const VideoIndex& index);
+
 // What a decoder does not give: the frames before `first` are no frames, and those from it on count from 0.
 // `first` is one of them.
 void DropFramesBefore(uint32_t first, VideoIndex& index);

@@ -28,6 +28,7 @@ X264 = "-c:v libx264 -pix_fmt yuv420p -x264-params"
 X265 = "-c:v libx265 -pix_fmt yuv420p -x265-params log-level=none:no-scenecut=1"
 OTHERS = {
     "h264-open.mp4": f"{X264} open-gop=1:b-pyramid=normal:bframes=4:b-adapt=0:keyint=8:min-keyint=4",
+    "h264-in-order.mp4": f"{X264} bframes=0:keyint=16:min-keyint=16:scenecut=0",
     "h264-closed.mkv": f"{X264} b-pyramid=strict:bframes=3:b-adapt=0:keyint=7:min-keyint=4",
     "hevc-open.mp4": f"{X265}:open-gop=1:b-pyramid=1:bframes=4:keyint=8:min-keyint=4",
     "hevc-layers.mkv": f"{X265}:open-gop=0:temporal-layers=1:bframes=4:keyint=8",

@@ -16,9 +16,10 @@ namespace {
 
 const std::vector<std::string>& Files() {
   static const std::vector<std::string> files = {
-      "h264.mp4",      "h264-open.mp4", "h264-closed.mkv", "h264-cut.mp4",    "h264-variable.mkv", "hevc.mp4",
-      "hevc-open.mp4", "mpeg4-b.mp4",   "mpeg4.avi",       "hevc-layers.mkv", "h264-10-bits.mkv",  "vp8.webm",
-      "vp9.webm",      "av1.mp4",       "mjpeg.avi",       "cinepak.avi"};
+      "h264.mp4",          "h264-in-order.mp4", "h264-open.mp4", "h264-closed.mkv", "h264-cut.mp4",
+      "h264-variable.mkv", "hevc.mp4",          "hevc-open.mp4", "mpeg4-b.mp4",     "mpeg4.avi",
+      "hevc-layers.mkv",   "h264-10-bits.mkv",  "vp8.webm",      "vp9.webm",        "av1.mp4",
+      "mjpeg.avi",         "cinepak.avi"};
   return files;
 }
 
@@ -86,6 +87,33 @@ TEST(VideoIndex, WhatIsLeftOutChangesNoFrame) {
       EXPECT_EQ(repeated, 0u);
     }
   }
+}
+
+TEST(VideoIndex, TheHeaderIsEnoughForH264OfMp4WhoseFramesAreShownAsTheyAreDecoded) {
+  for (const std::string& name : Files()) {
+    const Bytes bytes = Golden("video/" + name);
+    MediaInput input;
+    ASSERT_TRUE(input.Open(SuffixOf(name), bytes, AVMEDIA_TYPE_VIDEO, Limits{}, Parameters::kOfHeader).ok());
+    const bool in_order = name == "h264-in-order.mp4";
+    EXPECT_EQ(input.knows_header_only(), in_order) << name;
+    EXPECT_EQ(input.stream().codecpar->format < 0, in_order) << name << ": decoded without need, or not";
+    if (name.starts_with("h264")) {
+      EXPECT_EQ(ShowsInOrder(IndexOf(name, bytes)), in_order) << name;
+    }
+  }
+}
+
+TEST(VideoIndex, TheHeaderAloneGivesTheSameIndex) {
+  const Bytes bytes = Golden("video/h264-in-order.mp4");
+  MediaInput input;
+  ASSERT_TRUE(input.Open("mp4", bytes, AVMEDIA_TYPE_VIDEO, Limits{}, Parameters::kOfHeader).ok());
+  VideoIndex index;
+  ASSERT_TRUE(IndexVideo(input, Limits{}, index).ok());
+  const VideoIndex expected = IndexOf("h264-in-order.mp4", bytes);
+  EXPECT_TRUE(index.divisible);
+  EXPECT_EQ(index.times, expected.times);
+  EXPECT_EQ(index.span, expected.span);
+  EXPECT_EQ(index.num_frames, 24u);
 }
 
 TEST(VideoIndex, StartsAreWhereDecodingMayStart) {
