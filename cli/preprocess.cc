@@ -55,7 +55,8 @@ std::optional<Medium> MediumOf(const std::string& suffix) {
   };
   if (is_one_of({"jpg", "jpeg", "png", "webp"})) return Medium::kImage;
   if (is_one_of({"mp4", "m4v", "mov", "avi", "mkv", "webm"})) return Medium::kVideo;
-  if (is_one_of({"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "oga", "opus", "mka"}))
+  if (is_one_of(
+          {"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "oga", "opus", "mka", "aiff", "aif", "aifc"}))
     return Medium::kAudio;
   return std::nullopt;
 }

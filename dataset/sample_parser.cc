@@ -63,6 +63,9 @@ constexpr std::array kExtensions = {
     Extension{"ac3", MemberKind::kMedia, Medium::kAudio},
     Extension{"mka", MemberKind::kMedia, Medium::kAudio},
     Extension{"oga", MemberKind::kMedia, Medium::kAudio},
+    Extension{"aiff", MemberKind::kMedia, Medium::kAudio},
+    Extension{"aif", MemberKind::kMedia, Medium::kAudio},
+    Extension{"aifc", MemberKind::kMedia, Medium::kAudio},
 };
 
 const Extension* FindExtension(std::string_view suffix) {

@@ -48,6 +48,8 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
       return "pcm_f32be";
     case AV_CODEC_ID_PCM_F64LE:
       return "pcm_f64le";
+    case AV_CODEC_ID_PCM_F64BE:
+      return "pcm_f64be";
     case AV_CODEC_ID_PCM_MULAW:
       return "pcm_mulaw";
     case AV_CODEC_ID_PCM_ALAW:

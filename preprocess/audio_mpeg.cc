@@ -5,28 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/mpeg_audio_header.h"
 
 namespace evenkeel {
 namespace {
 
-constexpr size_t kSamples = 576;  // of a frame
-// Kbit/s by the header's index, of MPEG-2's layer III; 0: a rate of the file's own, which is not decoded.
-constexpr std::array<size_t, 15> kKilobits = {0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160};
-constexpr size_t kLargestFrame = 3 * kKilobits.back() + 1;
-
-// ISO/IEC 13818-3, 2.4.2.3: the length of a frame that is MPEG-2, layer III, 24 kHz and has so many channels;
-// 0 where it is not.
-size_t FrameLength(std::span<const uint8_t> frame, int channels) {
-  if (frame.size() < 4 || frame[0] != 0xff || (frame[1] & 0xfe) != 0xf2) return 0;
-  const size_t bit_rate = frame[2] >> 4, padding = frame[2] >> 1 & 1;
-  if ((frame[2] >> 2 & 3) != 1 || bit_rate == 0 || bit_rate >= kKilobits.size()) return 0;
-  if ((frame[3] >> 6 == 3 ? 1 : 2) != channels) return 0;
-  return 3 * kKilobits[bit_rate] + padding;  // 72 bytes for each bit of a sample
-}
+constexpr size_t kSamples = 576;       // of a frame
+constexpr size_t kLargestFrame = 481;  // of 160 kbit/s, padded
 
 absl::Status Failed(mpg123_handle* handle) {
   return absl::InternalError(absl::StrCat("libmpg123: ", mpg123_strerror(handle)));
@@ -66,11 +56,12 @@ absl::StatusOr<Mpeg24KhzDecoder> Mpeg24KhzDecoder::Open(int channels) {
 absl::StatusOr<std::span<const float>> Mpeg24KhzDecoder::Decode(std::span<const uint8_t> packet) {
   const auto begin = std::find_if(packet.begin(), packet.end(), [](uint8_t byte) { return byte != 0; });
   const std::span<const uint8_t> given(begin, packet.end());
-  const size_t length = FrameLength(given, channels_);
-  if (length == 0) {
-    return absl::DataLossError(absl::StrCat("MP3: a frame that is not MPEG-2 of ", kRate, " Hz and ",
+  const std::optional<MpegAudioHeader> header = ParseMpegAudioHeader(given);
+  if (!header.has_value() || !header->IsLike({.layer = 3, .rate = kRate, .channels = channels_})) {
+    return absl::DataLossError(absl::StrCat("MP3: a frame that is not of layer III, ", kRate, " Hz and ",
                                             channels_, channels_ == 1 ? " channel" : " channels"));
   }
+  const size_t length = header->length;
   std::array<uint8_t, kLargestFrame> frame{};
   std::copy_n(given.begin(), std::min(given.size(), length), frame.begin());
   if (mpg123_feed(handle_.get(), frame.data(), length) != MPG123_OK) return Failed(handle_.get());

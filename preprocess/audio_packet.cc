@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "preprocess/mpeg_audio_header.h"
+
 namespace evenkeel {
 namespace {
 
@@ -65,15 +67,10 @@ uint64_t AlacSamples(std::span<const uint8_t> packet, uint64_t usual) {
   return said > usual ? 0 : said;
 }
 
-// ISO/IEC 11172-3, 2.4.2.3: a sync word and nothing that is reserved, zeroes before it left out. Rates of
-// one's own ("free format") are not decoded.
+// A header, zeroes before it left out.
 bool IsMpegAudio(std::span<const uint8_t> packet) {
   const auto begin = std::find_if(packet.begin(), packet.end(), [](uint8_t byte) { return byte != 0; });
-  const std::span<const uint8_t> frame(begin, packet.end());
-  if (frame.size() < 4 || frame[0] != 0xff || (frame[1] & 0xe0) != 0xe0) return false;
-  const int version = frame[1] >> 3 & 3, layer = frame[1] >> 1 & 3;
-  const int bit_rate = frame[2] >> 4, rate = frame[2] >> 2 & 3;
-  return version != 1 && layer != 0 && bit_rate != 0 && bit_rate != 15 && rate != 3;
+  return ParseMpegAudioHeader({begin, packet.end()}).has_value();
 }
 
 // ISO/IEC 14496-3, 1.A.2.2: a sync word, and the whole length that the header names.

@@ -15,6 +15,7 @@ extern "C" {
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/mpeg_audio_header.h"
 
 namespace evenkeel {
 namespace {
@@ -44,6 +45,9 @@ bool IsWav(std::span<const std::byte> bytes) {
 bool IsAvi(std::span<const std::byte> bytes) {
   return StartsWith(bytes, 0, "RIFF") && StartsWith(bytes, 8, "AVI ");
 }
+bool IsAiff(std::span<const std::byte> bytes) {
+  return StartsWith(bytes, 0, "FORM") && (StartsWith(bytes, 8, "AIFF") || StartsWith(bytes, 8, "AIFC"));
+}
 bool IsFlac(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "fLaC"); }
 bool IsOgg(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "OggS"); }
 bool IsAc3(std::span<const std::byte> bytes) { return StartsWith(bytes, 0, "\x0b\x77"); }
@@ -54,7 +58,8 @@ bool HasMpegSync(std::span<const std::byte> bytes, bool adts) {
   return adts ? (second & 0xf6) == 0xf0 : (second & 0xe0) == 0xe0 && (second & 0x06) != 0;
 }
 bool IsMp3(std::span<const std::byte> bytes) {
-  return StartsWith(bytes, 0, "ID3") || HasMpegSync(bytes, false);
+  return StartsWith(bytes, 0, "ID3") || HasMpegSync(bytes, false) ||
+         FindMp3({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}).has_value();
 }
 bool IsAdts(std::span<const std::byte> bytes) {
   return StartsWith(bytes, 0, "ID3") || HasMpegSync(bytes, true);
@@ -66,21 +71,15 @@ struct Container {
   bool (*has_magic)(std::span<const std::byte>);
 };
 constexpr Container kContainers[] = {
-    {"wav", "wav", IsWav},
-    {"flac", "flac", IsFlac},
-    {"mp3", "mp3", IsMp3},
-    {"aac", "aac", IsAdts},
-    {"ac3", "ac3", IsAc3},
-    {"ogg", "ogg", IsOgg},
-    {"opus", "ogg", IsOgg},
-    {"oga", "ogg", IsOgg},
-    {"m4a", "mov", IsMov},
-    {"mp4", "mov", IsMov},
-    {"m4v", "mov", IsMov},
-    {"mov", "mov", IsMov},
-    {"webm", "matroska", IsMatroska},
-    {"mkv", "matroska", IsMatroska},
-    {"mka", "matroska", IsMatroska},
+    {"wav", "wav", IsWav},           {"aiff", "aiff", IsAiff},
+    {"aif", "aiff", IsAiff},         {"aifc", "aiff", IsAiff},
+    {"flac", "flac", IsFlac},        {"mp3", "mp3", IsMp3},
+    {"aac", "aac", IsAdts},          {"ac3", "ac3", IsAc3},
+    {"ogg", "ogg", IsOgg},           {"opus", "ogg", IsOgg},
+    {"oga", "ogg", IsOgg},           {"m4a", "mov", IsMov},
+    {"mp4", "mov", IsMov},           {"m4v", "mov", IsMov},
+    {"mov", "mov", IsMov},           {"webm", "matroska", IsMatroska},
+    {"mkv", "matroska", IsMatroska}, {"mka", "matroska", IsMatroska},
     {"avi", "avi", IsAvi},
 };
 
@@ -132,7 +131,7 @@ absl::Status Prepare() {
 constexpr char kProbeCodecs[] =
     "h264,hevc,mpeg4,mjpeg,vp8,vp9,libdav1d,cinepak,aac,ac3,mp3float,flac,alac,opus,libopus,vorbis,"
     "pcm_s16le,pcm_s16be,pcm_u8,pcm_s8,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
-    "pcm_mulaw,pcm_alaw";
+    "pcm_f64be,pcm_mulaw,pcm_alaw";
 
 int RefuseToOpen(AVFormatContext*, AVIOContext**, const char*, int, AVDictionary**) { return AVERROR(EPERM); }
 

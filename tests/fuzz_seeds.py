@@ -15,7 +15,7 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE / "golden" / "data"
 # In the order of the targets' own tables: the first byte of an input chooses.
-AUDIO = ["wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka", "avi"]
+AUDIO = ["wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka", "avi", "aiff"]
 VIDEO = ["mp4", "avi", "webm"]
 PICTURES = ["jpg", "png", "webp", "jpeg"]
 SAME_CONTAINER = {"mkv": "webm", "mov": "mp4"}

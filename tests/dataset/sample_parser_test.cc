@@ -127,7 +127,8 @@ TEST(ParsePlain, PutsMediaBeforeTheText) {
 
 // A file that could be decoded is never left out of its sample.
 TEST(Suffixes, OfEveryContainerThatIsDecodedNameAMedium) {
-  for (const char* audio : {"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "oga", "opus", "mka"}) {
+  for (const char* audio :
+       {"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "oga", "opus", "mka", "aiff", "aif", "aifc"}) {
     EXPECT_EQ(KindOf(audio), MemberKind::kMedia) << audio;
     EXPECT_EQ(MediumOf(audio), Medium::kAudio) << audio;
   }

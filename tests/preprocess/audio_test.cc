@@ -12,6 +12,7 @@ extern "C" {
 }
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "core/digest.h"
 #include "tests/preprocess/allocations.h"
 #include "tests/preprocess/cpu_flags.h"
@@ -51,12 +52,13 @@ std::vector<float> Resampled(std::span<const float> in, uint32_t rate, uint64_t 
 
 const std::vector<std::string>& Files() {
   static const std::vector<std::string> files = {
-      "stereo.wav",       "stereo.flac",         "stereo-alac.m4a", "stereo.mp3",        "stereo.m4a",
-      "stereo.ac3",       "stereo.opus",         "mulaw.wav",       "float.wav",         "voice.wav",
-      "stereo.ogg",       "vorbis.mka",          "opus.webm",       "flac.mka",          "aac.mka",
-      "aac-cut.m4a",      "variable.mp3",        "pages.ogg",       "aac.avi",           "alac.mka",
-      "fragments.mp4",    "aac-48-khz.mka",      "aac-48-khz.avi",  "vorbis-48-khz.mka", "24-khz.mp3",
-      "24-khz-noise.mp3", "24-khz-variable.mp3", "24-khz-plain.mp3"};
+      "stereo.wav",       "stereo.flac",         "stereo-alac.m4a",  "stereo.mp3",        "stereo.m4a",
+      "stereo.ac3",       "stereo.opus",         "mulaw.wav",        "float.wav",         "voice.wav",
+      "stereo.ogg",       "vorbis.mka",          "opus.webm",        "flac.mka",          "aac.mka",
+      "aac-cut.m4a",      "variable.mp3",        "pages.ogg",        "aac.avi",           "alac.mka",
+      "fragments.mp4",    "aac-48-khz.mka",      "aac-48-khz.avi",   "vorbis-48-khz.mka", "24-khz.mp3",
+      "24-khz-noise.mp3", "24-khz-variable.mp3", "24-khz-plain.mp3", "stereo.aiff",       "backwards.aiff",
+      "doubles.aiff"};
   return files;
 }
 
@@ -217,6 +219,9 @@ TEST(Audio, FactsAreThoseOfTheContainer) {
   const std::map<std::string, Expected> expected = {
       {"stereo.wav", {22050, 2, 6000}},
       {"stereo.flac", {22050, 2, 6000}},
+      {"stereo.aiff", {22050, 2, 6000}},
+      {"backwards.aiff", {22050, 2, 6000}},
+      {"doubles.aiff", {8000, 1, 2177}},
       {"stereo-alac.m4a", {22050, 2, 6000}},
       {"mulaw.wav", {8000, 1, 2177}},
       {"float.wav", {22050, 2, 6000}},
@@ -288,6 +293,43 @@ TEST(Audio, Mp3Of24KilohertzEndsWhereItsFileDoes) {
     ASSERT_EQ(cut->samples.size(), whole->samples.size()) << missing;
     for (size_t i = 0; i < 4500; ++i) ASSERT_EQ(cut->samples[i], whole->samples[i]) << missing << " " << i;
   }
+}
+
+// As FFmpeg's command has it.
+TEST(Audio, AnMp3ThatBeginsWithinAFrameHasTheFramesThatAreWhole) {
+  struct Case {
+    const char* name;
+    uint64_t whole;  // samples of all
+  };
+  for (const Case& c : {Case{"24-khz-plain.mp3", 8064}, Case{"variable.mp3", 7488}}) {
+    const Bytes file = Golden(absl::StrCat("audio/", c.name));
+    for (const size_t cut : {1, 100}) {
+      const absl::StatusOr<MediaFacts> facts =
+          ProbeAudio("mp3", Bytes(file.begin() + cut, file.end()), Limits{});
+      ASSERT_TRUE(facts.ok()) << c.name << " " << facts.status();
+      EXPECT_EQ(facts->num_samples, c.whole - 576) << c.name << " " << cut;
+    }
+    const absl::StatusOr<Clip> clip = Decode("x.mp3", Bytes(file.begin() + 1, file.end()));
+    ASSERT_TRUE(clip.ok()) << clip.status();
+    EXPECT_EQ(clip->filled + clip->trimmed, 0u);
+    // Zeroes before the first frame, which some writers of files leave there.
+    const absl::StatusOr<Clip> behind_zeroes = Decode("x.mp3", Joined(Bytes(1000), file));
+    ASSERT_TRUE(behind_zeroes.ok()) << behind_zeroes.status();
+    EXPECT_EQ(behind_zeroes->samples, Decode("x.mp3", file)->samples);
+  }
+}
+
+TEST(Audio, BytesAmongWhichIsNoMp3AreNone) {
+  Dice dice(3);
+  Bytes noise(300000);
+  for (std::byte& byte : noise) byte = static_cast<std::byte>(dice.Roll(255));  // no sync word
+  EXPECT_TRUE(absl::IsInvalidArgument(ProbeAudio("mp3", noise, Limits{}).status()));
+  const Bytes file = Golden("audio/variable.mp3");
+  // A frame behind which there is no other, and one that begins later than is looked for.
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ProbeAudio("mp3", Joined(Bytes(10), Joined(Bytes(file.begin(), file.begin() + 200), noise)), Limits{})
+          .status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ProbeAudio("mp3", Joined(Bytes(70000), file), Limits{}).status()));
 }
 
 TEST(Audio, AFrameOfAnotherKindAmongMp3Of24KilohertzIsRefused) {
@@ -518,6 +560,9 @@ TEST(Audio, DecodersHaveTheBitsOfThisStreamVersion) {
   const std::map<std::string, std::string> expected = {
       {"stereo.wav", "279e3d3b5b5d482875d3ed7aea392e96"},
       {"stereo.flac", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"stereo.aiff", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"backwards.aiff", "279e3d3b5b5d482875d3ed7aea392e96"},
+      {"doubles.aiff", "e692289a3849a6486207d8540e0fbe16"},
       {"stereo-alac.m4a", "279e3d3b5b5d482875d3ed7aea392e96"},
       {"stereo.mp3", "88529bff4abc13d0d14bfae532279740"},
       {"24-khz.mp3", "7b0ac6c30cbcfa9fd1e9a87f12ee5846"},

@@ -7,7 +7,8 @@
 #include "preprocess/audio.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static constexpr const char* kSuffixes[] = {"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka", "avi"};
+  static constexpr const char* kSuffixes[] = {"wav", "flac", "mp3", "m4a", "aac",
+                                              "ac3", "ogg",  "mka", "avi", "aiff"};
   if (size == 0) return 0;
   const char* suffix = kSuffixes[data[0] % std::size(kSuffixes)];
   std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data + 1), size - 1);

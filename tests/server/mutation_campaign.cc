@@ -44,7 +44,8 @@ std::optional<Medium> MediumOf(const std::string& suffix) {
       {"wav", Medium::kAudio},  {"flac", Medium::kAudio}, {"mp3", Medium::kAudio},  {"m4a", Medium::kAudio},
       {"aac", Medium::kAudio},  {"ac3", Medium::kAudio},  {"ogg", Medium::kAudio},  {"oga", Medium::kAudio},
       {"opus", Medium::kAudio}, {"mka", Medium::kAudio},  {"mp4", Medium::kVideo},  {"m4v", Medium::kVideo},
-      {"mov", Medium::kVideo},  {"avi", Medium::kVideo},  {"webm", Medium::kVideo}, {"mkv", Medium::kVideo}};
+      {"mov", Medium::kVideo},  {"avi", Medium::kVideo},  {"webm", Medium::kVideo}, {"mkv", Medium::kVideo},
+      {"aiff", Medium::kAudio}};
   const auto found = kMedia.find(suffix);
   if (found == kMedia.end()) return std::nullopt;
   return found->second;
