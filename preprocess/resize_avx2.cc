@@ -478,8 +478,9 @@ void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scr
 }  // namespace
 
 const ResizeKernels* Avx2Kernels() {
-  static constexpr ResizeKernels kKernels = {WeightForm::kWords, FilterBand,      GroupRows,     SplitGroup,
-                                             SumAnyColumns,      SplitPlanesAvx2, JoinPlanesAvx2};
+  static constexpr ResizeKernels kKernels = {
+      WeightForm::kWords, 2, FilterBand, GroupRows, SplitGroup, SumAnyColumns, SplitPlanesAvx2,
+      JoinPlanesAvx2};
   return MayUseAvx2() ? &kKernels : nullptr;
 }
 

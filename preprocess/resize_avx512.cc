@@ -1,5 +1,7 @@
-// Sixteen rows are filtered at once: a vector holds four neighbouring pixels of one channel in all of them,
-// so that every lane of every multiplication is of use and a weight is loaded once for all rows. A
+// Where an output needs few inputs, rows are filtered as they lie: of a row, sixteen bytes hold what four
+// neighbouring outputs need, and one instruction puts four inputs of each beside each other. Where it needs
+// many, sixteen rows are filtered at once: a vector holds four neighbouring pixels of one channel in all of
+// them, so that every lane of every multiplication is of use and a weight is loaded once for all rows. A
 // multiplication takes bytes as they are and one digit of four weights, and adds. Rows are brought into that
 // order in steps of sixteen pixels; what the outputs to come still need of it slides to the front. The sums
 // of four outputs are the vertical filter's lanes when they have been packed to bytes.
@@ -60,6 +62,14 @@ EVENKEEL_AVX512_INLINE __m512i LoadRows(const uint8_t* const rows[kBandRows], in
   four = _mm512_inserti32x4(four, Load128(rows[i + 4] + at), 1);
   four = _mm512_inserti32x4(four, Load128(rows[i + 8] + at), 2);
   return _mm512_inserti32x4(four, Load128(rows[i + 12] + at), 3);
+}
+
+// Of a row, 16 bytes from each of four places.
+EVENKEEL_AVX512_INLINE __m512i LoadWindows(const uint8_t* row, const uint32_t (&at)[4]) {
+  __m512i four = _mm512_castsi128_si512(Load128(row + at[0]));
+  four = _mm512_inserti32x4(four, Load128(row + at[1]), 1);
+  four = _mm512_inserti32x4(four, Load128(row + at[2]), 2);
+  return _mm512_inserti32x4(four, Load128(row + at[3]), 3);
 }
 
 // Four interleaved pixels of 16 rows -> R, G, B: a lane for each row. Reads 16 bytes of each row.
@@ -189,10 +199,69 @@ EVENKEEL_AVX512 void FilterRows(const PixelBand& pixels, const AxisWeights& axis
   }
 }
 
+// One block of all rows of a plane, to `out` and `to` lanes further: sixteen outputs, whose sums are lanes.
+template <int kDigits, uint32_t kQuads>
+EVENKEEL_AVX512_INLINE void FilterBlock(const uint8_t* const rows[kBandRows], const AxisWeights& axis,
+                                        const WindowWeights::Block& at, uint32_t* const* out, size_t to) {
+  __m512i order[kQuads], highs[kQuads], middles[kQuads], lows[kQuads];
+  const int32_t* digits = &axis.windows.digits[at.digits];
+  for (uint32_t k = 0; k < kQuads; ++k, digits += 16 * kDigits) {
+    order[k] = Load512(&axis.windows.order[at.order + 64 * k]);
+    highs[k] = Load512(digits);
+    middles[k] = Load512(digits + 16);
+    lows[k] = Load512(digits + 16 * (kDigits - 1));
+  }
+  const __m512i half = _mm512_set1_epi32(axis.half);
+  const __m128i shift = _mm_cvtsi32_si128(axis.shift);
+  // Of four rows four bytes each: a byte of each row, four times.
+  const __m512i lanes =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  for (uint32_t r = 0; r < kBandRows; r += 4) {
+    __m512i four[4];
+    for (uint32_t i = 0; i < 4; ++i) {
+      const __m512i bytes = LoadWindows(rows[r + i], at.window);
+      Sums<kDigits> sums(half);
+      for (uint32_t k = 0; k < kQuads; ++k) {
+        sums.Add(_mm512_shuffle_epi8(bytes, order[k]), highs[k], middles[k], lows[k]);
+      }
+      four[i] = sums.Shifted(shift);
+    }
+    const __m512i bytes =
+        _mm512_packus_epi16(_mm512_packs_epi32(four[0], four[1]), _mm512_packs_epi32(four[2], four[3]));
+    _mm512_storeu_si512(out[r / 4] + to + at.output, _mm512_shuffle_epi8(bytes, lanes));
+  }
+}
+
+template <int kDigits>
+EVENKEEL_AVX512 void FilterWindows(const PixelBand& planes, const AxisWeights& axis, size_t plane,
+                                   uint32_t* const* out) {
+  const BandRows band(planes, axis.in);
+  for (uint32_t c = 0; c < 3; ++c) {
+    for (const WindowWeights::Block& at : axis.windows.blocks) {
+      switch (at.groups) {
+        case 1:
+          FilterBlock<kDigits, 1>(band.plane[c], axis, at, out, plane * c);
+          break;
+        case 2:
+          FilterBlock<kDigits, 2>(band.plane[c], axis, at, out, plane * c);
+          break;
+        case 3:
+          FilterBlock<kDigits, 3>(band.plane[c], axis, at, out, plane * c);
+          break;
+        default:  // no window holds more
+          static_assert(WindowWeights::kInputs == 16);
+          FilterBlock<kDigits, 4>(band.plane[c], axis, at, out, plane * c);
+      }
+    }
+  }
+}
+
 void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
                 uint32_t* const* out) {
   const bool two = axis.digits == 2;
-  if (band.interleaved()) {
+  if (!axis.windows.blocks.empty() && !band.interleaved()) {
+    (two ? FilterWindows<2> : FilterWindows<3>)(band, axis, plane, out);
+  } else if (band.interleaved()) {
     (two ? FilterRows<2, false> : FilterRows<3, false>)(band, axis, scratch, plane, out);
   } else {
     (two ? FilterRows<2, true> : FilterRows<3, true>)(band, axis, scratch, plane, out);
@@ -234,8 +303,13 @@ void SumGroups(const uint32_t* const* groups, const AxisWeights& axis, uint32_t 
 
 const ResizeKernels* Avx512Kernels() {
   if (Avx2Kernels() == nullptr) return nullptr;
-  static const ResizeKernels kKernels = {WeightForm::kBytes,        FilterBand, GroupRowsOfBytes,
-                                         SplitGroupOfBytes,         SumGroups,  Avx2Kernels()->split_planes,
+  static const ResizeKernels kKernels = {WeightForm::kBytes,
+                                         4,
+                                         FilterBand,
+                                         GroupRowsOfBytes,
+                                         SplitGroupOfBytes,
+                                         SumGroups,
+                                         Avx2Kernels()->split_planes,
                                          Avx2Kernels()->join_planes};
   return MayUseAvx512Vnni() ? &kKernels : nullptr;
 }

@@ -86,9 +86,8 @@ void SplitGroupOfBytes(const uint32_t* lanes, size_t count, uint8_t* const* rows
 }
 
 const ResizeKernels& ResizeKernelsOf(ResizePath path) {
-  static constexpr ResizeKernels kPortable = {WeightForm::kBytes, FilterBand, GroupRowsOfBytes,
-                                              SplitGroupOfBytes,  SumGroups,  SplitPlanes,
-                                              JoinPlanes};
+  static constexpr ResizeKernels kPortable = {WeightForm::kBytes, 0,         FilterBand,  GroupRowsOfBytes,
+                                              SplitGroupOfBytes,  SumGroups, SplitPlanes, JoinPlanes};
   static const ResizeKernels* const kAvx2 = Avx2Kernels() != nullptr ? Avx2Kernels() : &kPortable;
   static const ResizeKernels* const kBest = Avx512Kernels() != nullptr ? Avx512Kernels() : kAvx2;
   return path == ResizePath::kBest ? *kBest : path == ResizePath::kAvx2 ? *kAvx2 : kPortable;

@@ -21,11 +21,14 @@ template <bool kSplit, uint32_t kPairs>
 struct WindowBlock {
   __m256i order[kPairs], lower[kPairs], upper[kPairs] = {};
 
-  EVENKEEL_AVX2_INLINE explicit WindowBlock(const WindowWeights::Pair* pairs) {
-    for (uint32_t k = 0; k < kPairs; ++k) {
-      order[k] = Load256(pairs[k].order);
-      lower[k] = Load256(pairs[k].lower);
-      if constexpr (kSplit) upper[k] = Load256(pairs[k].upper);
+  EVENKEEL_AVX2_INLINE WindowBlock(const uint8_t* orders, const int32_t* digits) {
+    for (uint32_t k = 0; k < kPairs; ++k, orders += 32, digits += 8) {
+      order[k] = Load256(orders);
+      if constexpr (kSplit) {
+        upper[k] = Load256(digits);
+        digits += 8;
+      }
+      lower[k] = Load256(digits);
     }
   }
 
@@ -55,7 +58,7 @@ template <bool kSplit, uint32_t kPairs, bool kOneWindow>
 EVENKEEL_AVX2_INLINE void FilterBlock(const uint8_t* const* rows, const WindowWeights& windows,
                                       const WindowWeights::Block& at, const Rounding<kSplit>& rounding,
                                       uint32_t* const* out, size_t to) {
-  const WindowBlock<kSplit, kPairs> block(&windows.pairs[at.first_pair]);
+  const WindowBlock<kSplit, kPairs> block(&windows.order[at.order], &windows.digits[at.digits]);
   const size_t first = at.window[0], second = at.window[1];
   auto sums = [&](uint32_t r) EVENKEEL_AVX2_INLINE_LAMBDA {
     const __m256i bytes = kOneWindow ? _mm256_broadcastsi128_si256(Load128(rows[r] + first))
@@ -82,7 +85,10 @@ EVENKEEL_AVX2 void FilterPlane(const uint8_t* const* rows, const AxisWeights& ax
   const Rounding<kSplit> rounding(axis);
   for (const WindowWeights::Block& at : axis.windows.blocks) {
     const bool one = at.window[0] == at.window[1];
-    switch (at.pairs) {
+    switch (at.groups) {
+      case 1:
+        FilterBlock<kSplit, 1, false>(rows, axis.windows, at, rounding, out, to);
+        break;
       case 2:
         one ? FilterBlock<kSplit, 2, true>(rows, axis.windows, at, rounding, out, to)
             : FilterBlock<kSplit, 2, false>(rows, axis.windows, at, rounding, out, to);
@@ -95,7 +101,7 @@ EVENKEEL_AVX2 void FilterPlane(const uint8_t* const* rows, const AxisWeights& ax
         FilterBlock<kSplit, 4, false>(rows, axis.windows, at, rounding, out, to);
         break;
       default:
-        FilterBlock<kSplit, 5, false>(rows, axis.windows, at, rounding, out, to);
+        FilterBlock<kSplit, WindowWeights::kMostGroups, false>(rows, axis.windows, at, rounding, out, to);
     }
   }
 }

@@ -25,10 +25,10 @@ PlanarRow RowOf(const uint8_t* planes, size_t plane, uint32_t left, uint32_t wid
 
 }  // namespace
 
-void RowResizer::Filter::Set(const Axis& wanted, WeightForm form, bool of_rows) {
+void RowResizer::Filter::Set(const Axis& wanted, WeightForm form, uint32_t windows) {
   if (axis == wanted) return;
   MakeAxisWeights(wanted, form, &weights);
-  if (of_rows && form == WeightForm::kWords) MakeWindowWeights(weights, &weights.windows);
+  MakeWindowWeights(weights, windows, &weights.windows);
   axis = wanted;
 }
 
@@ -66,7 +66,7 @@ void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
   if (rows) {
     rows_.Set({plan.in.width, plan.out.width, plan_.left, plan_.window.width, plan_.extent_width, plan.filter,
                plan.resampler},
-              kernels_.form, /*of_rows=*/true);
+              kernels_.form, kernels_.windows);
   }
   plane_ = (size_t{plan_.window.width} + 3) / 4 * 4;
   split_.resize(3 * plane_ * group_);
@@ -76,7 +76,7 @@ void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
 void RowResizer::StartColumns() {
   columns_.Set({plan_.in.height, plan_.out.height, plan_.top, plan_.window.height, plan_.extent_height,
                 plan_.filter, plan_.resampler},
-               kernels_.form, /*of_rows=*/false);
+               kernels_.form, /*windows=*/0);
   ring_.columns = order_ == Order::kRowsThenColumns ? 3 * plane_ : size_t{3} * plan_.in.width;
   ring_.capacity = columns_.weights.groups_per_output + kBandRows / group_;
   ring_.arrived = ring_.next_output = 0;

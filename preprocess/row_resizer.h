@@ -53,7 +53,7 @@ class RowResizer {
   struct Filter {
     Axis axis;
     AxisWeights weights;
-    void Set(const Axis& wanted, WeightForm form, bool of_rows);
+    void Set(const Axis& wanted, WeightForm form, uint32_t windows);
   };
   // Rows of lanes (see ResizeKernels) that the vertical filter takes: the latest of them, in a ring.
   struct GroupRing {

@@ -37,6 +37,9 @@ std::vector<Case> AllCases() {
                                 {7u, 100u},
                                 {100u, 7u},
                                 {161u, 160u},
+                                {300u, 290u},
+                                {40u, 150u},
+                                {333u, 200u},
                                 {333u, 41u},
                                 {400u, 201u},
                                 {1030u, 5u},
@@ -50,6 +53,7 @@ std::vector<Case> AllCases() {
             made.axis.count = 1 + static_cast<uint32_t>(dice.Roll(out - made.axis.begin));
           }
           MakeAxisWeights(made.axis, WeightForm::kBytes, &made.weights);
+          MakeWindowWeights(made.weights, Avx512Kernels()->windows, &made.weights.windows);
           made.name = std::to_string(in) + " -> " + std::to_string(out) + ", from " +
                       std::to_string(made.axis.begin) + " as many as " + std::to_string(made.axis.count) +
                       ", filter " + std::to_string(static_cast<int>(filter)) + ", resampler " +

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -269,22 +270,47 @@ TEST(Resize, UpperDigitsOfTwoWeightsTimesTheLargestBytesFitIn16Bits) {
   }
 }
 
-// The weight of `input` for output `i` of a block, as the windows have it.
-int32_t WeightInWindows(const WindowWeights& windows, const WindowWeights::Block& block, uint32_t i,
-                        uint32_t input) {
+// The weight of `input` for output `i` of a block of `windows`: the sum of its digits, each at its place.
+int32_t WeightInWindows(const AxisWeights& axis, uint32_t windows, const WindowWeights::Block& block,
+                        uint32_t i, uint32_t input) {
+  const uint32_t outputs = WindowWeights::kOutputs * windows, bits = 32 / axis.group;
+  const uint8_t* order = &axis.windows.order[block.order];
+  const int32_t* digits = &axis.windows.digits[block.digits];
   int32_t weight = 0;
-  for (uint32_t k = 0; k < block.pairs; ++k) {
-    const WindowWeights::Pair& pair = windows.pairs[block.first_pair + k];
-    for (uint32_t word = 0; word < 2; ++word) {
-      EXPECT_EQ(pair.order[4 * i + 2 * word + 1], 0x80);  // the upper byte of a word
-      const uint32_t byte = pair.order[4 * i + 2 * word];
-      if (byte == 0x80 || block.window[i / 4] + byte != input) continue;
-      auto digit = [&](int32_t lane) { return static_cast<int16_t>(lane >> (16 * word)); };
-      weight += digit(pair.upper[i]) * 0x10000 + digit(pair.lower[i]);
+  for (uint32_t group = 0; group < block.groups; ++group) {
+    for (uint32_t k = 0; k < axis.group; ++k) {
+      const uint8_t* byte = order + 4 * (outputs * group + i) + 4 / axis.group * k;
+      for (uint32_t upper = 1; upper < 4 / axis.group; ++upper) EXPECT_EQ(byte[upper], 0x80);
+      if (*byte == 0x80 || block.window[i / WindowWeights::kOutputs] + *byte != input) continue;
+      for (uint32_t d = 0; d < axis.digits; ++d) {
+        const auto lane = static_cast<uint32_t>(digits[outputs * (axis.digits * group + d) + i]);
+        weight = (weight << bits) + (static_cast<int32_t>(lane << (32 - bits * (k + 1))) >> (32 - bits));
+      }
     }
   }
   return weight;
 }
+
+void ExpectWindowsToHoldTheWeights(const AxisWeights& axis, uint32_t windows) {
+  uint32_t next = 0;  // the first output that no block has made
+  for (const WindowWeights::Block& block : axis.windows.blocks) {
+    ASSERT_LE(block.output, next);
+    next = block.output + WindowWeights::kOutputs * windows;
+    for (uint32_t w = 0; w < windows; ++w) ASSERT_LE(block.window[w] + WindowWeights::kInputs, axis.in);
+    for (uint32_t output = block.output; output < std::min(next, axis.outputs()); ++output) {
+      const uint32_t first = axis.group * axis.first_group[output];
+      for (uint32_t k = 0; k < axis.group * axis.num_groups[output]; ++k) {
+        ASSERT_EQ(WeightInWindows(axis, windows, block, output - block.output, first + k),
+                  axis.values_of(output)[k])
+            << "output " << output;
+      }
+    }
+  }
+  EXPECT_EQ(next, (axis.outputs() + 3) / 4 * 4);
+}
+
+// As AVX2 and AVX-512 take them.
+constexpr std::pair<WeightForm, uint32_t> kWindowForms[] = {{WeightForm::kWords, 2}, {WeightForm::kBytes, 4}};
 
 TEST(Resize, WindowsHoldTheWeightsOfEveryOutput) {
   for (auto [in, out] : {std::pair{640u, 631u},
@@ -294,41 +320,31 @@ TEST(Resize, WindowsHoldTheWeightsOfEveryOutput) {
                          {17u, 16u},
                          {853u, 500u},
                          {1000u, 501u},
-                         {16u, 9u},
+                         {31u, 17u},
                          {100u, 99u}}) {
     for (Resampler resampler : {Resampler::kPil, Resampler::kAtenU8}) {
       for (ResizeFilter filter : {ResizeFilter::kBilinear, ResizeFilter::kBicubic}) {
-        AxisWeights axis;
-        MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, WeightForm::kWords,
-                        &axis);
-        MakeWindowWeights(axis, &axis.windows);
-        uint32_t next = 0;  // the first output that no block has made
-        for (const WindowWeights::Block& block : axis.windows.blocks) {
-          ASSERT_LE(block.output, next);
-          ASSERT_LE(block.window[1] + WindowWeights::kWindow, in);
-          next = block.output + WindowWeights::kOutputs;
-          for (uint32_t i = 0; i < WindowWeights::kOutputs && block.output + i < out; ++i) {
-            const uint32_t first = 2 * axis.first_group[block.output + i];
-            for (uint32_t k = 0; k < 2 * axis.num_groups[block.output + i]; ++k) {
-              ASSERT_EQ(WeightInWindows(axis.windows, block, i, first + k),
-                        axis.values_of(block.output + i)[k])
-                  << in << " -> " << out << ", output " << block.output + i;
-            }
-          }
+        for (auto [form, windows] : kWindowForms) {
+          SCOPED_TRACE(std::to_string(in) + " -> " + std::to_string(out) + ", " + std::to_string(windows));
+          AxisWeights axis;
+          MakeAxisWeights({in, out, 0, out, static_cast<double>(in), filter, resampler}, form, &axis);
+          MakeWindowWeights(axis, windows, &axis.windows);
+          ExpectWindowsToHoldTheWeights(axis, windows);
         }
-        EXPECT_EQ(next, (out + 3) / 4 * 4) << in << " -> " << out;
       }
     }
   }
 }
 
-TEST(Resize, ThereAreNoWindowsWhereOneDoesNotHoldWhatItsOutputsNeed) {
+TEST(Resize, ThereAreNoWindowsWhereTheyDoNotHoldWhatTheirOutputsNeed) {
   for (auto [in, out] : {std::pair{640u, 160u}, {15u, 15u}, {15u, 40u}, {40u, 4u}, {640u, 4u}}) {
-    AxisWeights axis;
-    MakeAxisWeights({in, out, 0, out, static_cast<double>(in), ResizeFilter::kBicubic, Resampler::kPil},
-                    WeightForm::kWords, &axis);
-    MakeWindowWeights(axis, &axis.windows);
-    EXPECT_TRUE(axis.windows.blocks.empty()) << in << " -> " << out;
+    for (auto [form, windows] : kWindowForms) {
+      AxisWeights axis;
+      MakeAxisWeights({in, out, 0, out, static_cast<double>(in), ResizeFilter::kBicubic, Resampler::kPil},
+                      form, &axis);
+      MakeWindowWeights(axis, windows, &axis.windows);
+      EXPECT_TRUE(axis.windows.blocks.empty()) << in << " -> " << out;
+    }
   }
 }
 
