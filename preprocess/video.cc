@@ -356,7 +356,7 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
   VideoScratch& scratch = KeptScratch();
   auto& [index, chosen, uses, rgb, turned] = scratch;
-  // What would be decoded only to learn parameters is several frames, of a short video a twentieth of all.
+  // What would be decoded only to learn parameters is a key frame, which takes as long as several others.
   std::optional<Source> source(std::in_place);
   EVENKEEL_RETURN_IF_ERROR(OpenSource(suffix, bytes, limits, Parameters::kOfHeader, *source, index));
   if (source->input.knows_header_only() && !(index.divisible && ShowsInOrder(index))) {
