@@ -1,6 +1,7 @@
 #include "preprocess/exif.h"
 
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view kExifPrefix("Exif\0\0", 6);
+constexpr std::string_view kXmpPrefix("http://ns.adobe.com/xap/1.0/\0", 29);  // in a JPEG
+constexpr std::string_view kXmpKeyword("XML:com.adobe.xmp\0", 18);            // in a PNG
 
 bool StartsWith(Bytes bytes, std::string_view text) {
   return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
@@ -34,26 +37,54 @@ uint64_t WholeNumberBytes(uint64_t type) {
   return type == 3 || type == 8 ? 2 : type == 4 || type == 9 || type == 13 ? 4 : type == 6 ? 1 : 0;
 }
 
-// TIFF: byte order, 42, offset of the first directory; a directory is a count and entries of 12 bytes: tag,
-// type, count, value.
-uint32_t TiffOrientation(Bytes tiff) {
+// Bytes of one value of a type that Pillow knows; 0 of any other, whose entries it passes over.
+uint64_t BytesOfType(uint64_t type) {
+  constexpr uint8_t kBytes[] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
+  return type < std::size(kBytes) ? kBytes[type] : 0;
+}
+
+// Nothing where the tag is not there. TIFF: byte order, 42, offset of the first directory; a directory is a
+// count and entries of 12 bytes: tag, type, count, value.
+std::optional<uint32_t> TiffOrientation(Bytes tiff) {
   constexpr uint64_t kOrientation = 0x0112;
   for (int prefix = 0; prefix < 2 && StartsWith(tiff, kExifPrefix); ++prefix)  // as many as Pillow takes away
     tiff = tiff.subspan(kExifPrefix.size());
+  if (tiff.empty()) return std::nullopt;
   const bool big = StartsWith(tiff, "MM");
   if (tiff.size() < 8 || (!big && !StartsWith(tiff, "II")) || Number(tiff, 2, 2, big) != 42) return 1;
   const uint64_t directory = Number(tiff, 4, 4, big);
-  if (directory + 2 > tiff.size()) return 1;
+  if (directory + 2 > tiff.size()) return std::nullopt;
   const uint64_t count = Number(tiff, directory, 2, big);
   for (uint64_t i = 0, at = directory + 2; i < count && at + 12 <= tiff.size(); ++i, at += 12) {
-    if (Number(tiff, at, 2, big) != kOrientation) continue;
-    const uint64_t size = WholeNumberBytes(Number(tiff, at + 2, 2, big));
-    const uint64_t bytes = size * Number(tiff, at + 4, 4, big);
-    if (bytes == 0 || bytes > 4) return 1;  // more stand elsewhere
+    const uint64_t type = Number(tiff, at + 2, 2, big), values = Number(tiff, at + 4, 4, big);
+    if (Number(tiff, at, 2, big) != kOrientation || BytesOfType(type) * values == 0) continue;
+    const uint64_t size = WholeNumberBytes(type);
+    if (size == 0 || size * values > 4) return 1;  // more stand elsewhere
     const uint64_t value = Number(tiff, at + 8, size, big);
     return value >= 1 && value <= 8 ? static_cast<uint32_t>(value) : 1;
   }
+  return std::nullopt;
+}
+
+// Of the first attribute or element, as Pillow looks for it; XML is not parsed.
+uint32_t XmpOrientation(Bytes xmp) {
+  constexpr std::string_view kName = "tiff:Orientation";
+  const std::string_view text(reinterpret_cast<const char*>(xmp.data()), xmp.size());
+  for (size_t at = text.find(kName); at != text.npos; at = text.find(kName, at)) {
+    at += kName.size();
+    const std::string_view rest = text.substr(at);
+    const size_t before = rest.starts_with("=\"") ? 2 : rest.starts_with('>') ? 1 : rest.size();
+    if (before >= rest.size() || rest[before] < '0' || rest[before] > '9') continue;
+    const auto value = static_cast<uint32_t>(rest[before] - '0');
+    return value >= 1 && value <= 8 ? value : 1;
+  }
   return 1;
+}
+
+// XMP counts where EXIF has no such tag.
+uint32_t OrientationOf(Bytes exif, Bytes xmp) {
+  const std::optional<uint32_t> orientation = TiffOrientation(exif);
+  return orientation ? *orientation : XmpOrientation(xmp);
 }
 
 // Of a JPEG's marker, as Pillow reads them: of those before the scans, all but the stuffed 0, start, end,
@@ -71,6 +102,7 @@ uint32_t JpegOrientation(Bytes file) {
   constexpr uint64_t kMark = 0xff, kApp1 = 0xe1, kStartOfScan = 0xda;
   Bytes first;                   // all of it, where there is one segment
   std::vector<std::byte> whole;  // of several, which Pillow joins
+  Bytes xmp;                     // the last
   for (size_t at = 2; at + 2 <= file.size();) {
     const uint64_t marker = Number(file, at + 1, 1, true);
     // Bytes that are no marker are passed over, by the library, too.
@@ -85,7 +117,9 @@ uint32_t JpegOrientation(Bytes file) {
     if (marker == kStartOfScan || length < 2 || length > file.size() - at) break;
     const Bytes body = file.subspan(at + 2, length - 2);
     at += length;
-    if (marker != kApp1 || !StartsWith(body, kExifPrefix)) continue;
+    if (marker != kApp1) continue;
+    if (StartsWith(body, kXmpPrefix)) xmp = body.subspan(kXmpPrefix.size());
+    if (!StartsWith(body, kExifPrefix)) continue;
     if (first.empty()) {
       first = body;
       continue;
@@ -94,23 +128,46 @@ uint32_t JpegOrientation(Bytes file) {
     const Bytes rest = body.subspan(kExifPrefix.size());
     whole.insert(whole.end(), rest.begin(), rest.end());
   }
-  return TiffOrientation(whole.empty() ? first : Bytes(whole));
+  return OrientationOf(whole.empty() ? first : Bytes(whole), xmp);
 }
 
 uint32_t PngOrientation(Bytes file) {
-  const std::optional<Bytes> exif = LastPngChunk(file, "eXIf");
-  return exif ? TiffOrientation(*exif) : 1;
+  Bytes exif, xmp;
+  ForEachPngChunk(file, [&](std::string_view type, Bytes body) {
+    if (type == "eXIf") exif = body;
+    const bool plain = type == "tEXt", international = type == "iTXt";
+    if ((!plain && !international) || !StartsWith(body, kXmpKeyword)) return;
+    body = body.subspan(kXmpKeyword.size());
+    if (international) {
+      // Whether it is compressed, and how; a language and a translated keyword that end with a 0 each.
+      if (body.size() < 2 || body[0] != std::byte{0}) return;
+      body = body.subspan(2);
+      for (int text = 0; text < 2; ++text) {
+        const void* end = body.empty() ? nullptr : std::memchr(body.data(), 0, body.size());
+        if (end == nullptr) return;
+        body = body.subspan(static_cast<size_t>(static_cast<const std::byte*>(end) - body.data()) + 1);
+      }
+    }
+    xmp = body;
+  });
+  return OrientationOf(exif, xmp);
 }
 
 uint32_t WebpOrientation(Bytes file) {
   constexpr size_t kRiff = 12, kHead = 8;
+  // The extended format says which of them are there; what it does not name is not read.
+  if (file.size() <= kRiff + kHead || !StartsWith(file.subspan(kRiff), "VP8X")) return 1;
+  const uint64_t flags = Number(file, kRiff + kHead, 1, true);
+  Bytes exif, xmp;
   for (size_t at = kRiff; at + kHead <= file.size();) {
     const uint64_t length = Number(file, at + 4, 4, false);
-    if (length > file.size() - at - kHead) return 1;
-    if (StartsWith(file.subspan(at), "EXIF")) return TiffOrientation(file.subspan(at + kHead, length));
+    if (length > file.size() - at - kHead) break;
+    const Bytes name = file.subspan(at), body = file.subspan(at + kHead, length);
+    if ((flags & 8) != 0 && exif.empty() && StartsWith(name, "EXIF")) exif = body;
+    if ((flags & 4) != 0 && xmp.empty() && StartsWith(name, "XMP ")) xmp = body;
     at += kHead + length + length % 2;
   }
-  return 1;
+  return OrientationOf(exif, xmp);
 }
 
 }  // namespace evenkeel

@@ -402,6 +402,69 @@ void AppendSegment(uint8_t marker, const Bytes& body, Bytes& jpeg) {
   jpeg.insert(jpeg.end(), body.begin(), body.end());
 }
 
+Bytes BytesOfText(std::string_view text) {
+  Bytes out(text.size());
+  std::memcpy(out.data(), text.data(), text.size());
+  return out;
+}
+
+// A file of the extended format with these chunks and no picture.
+Bytes WebpOf(uint8_t flags, std::initializer_list<std::pair<std::string_view, Bytes>> chunks) {
+  Bytes out = BytesOfText("RIFF....WEBP");
+  auto append = [&](std::string_view type, const Bytes& body) {
+    const Bytes name = BytesOfText(type);
+    out.insert(out.end(), name.begin(), name.end());
+    for (int shift : {0, 8, 16, 24}) out.push_back(static_cast<std::byte>(body.size() >> shift));
+    out.insert(out.end(), body.begin(), body.end());
+    out.resize(out.size() + body.size() % 2);
+  };
+  Bytes head(10);
+  head[0] = std::byte{flags};
+  append("VP8X", head);
+  for (const auto& [type, body] : chunks) append(type, body);
+  return out;
+}
+
+TEST(Picture, OrientationOfXmpCountsWhereExifHasNone) {
+  using namespace std::string_view_literals;
+  const std::string attribute = "<x:xmpmeta a tiff:Orientation=\"8\" b>";
+  const std::string_view adobe = "http://ns.adobe.com/xap/1.0/\0"sv;
+  const std::string_view text = "XML:com.adobe.xmp\0\0\0en\0\0"sv;
+  const Bytes turned = Oriented(true, 3, 1, 0), none = Oriented(true, 14, 1, 0),
+              odd = Oriented(true, 2, 1, 0);
+  auto jpeg = [&](const Bytes& exif, std::string_view xmp) {
+    Bytes out = {std::byte{0xff}, std::byte{0xd8}};
+    AppendSegment(0xe1, BytesOfText(std::string(adobe) + std::string(xmp)), out);
+    Bytes marked = BytesOfText("Exif\0\0"sv);
+    marked.insert(marked.end(), exif.begin(), exif.end());
+    if (!exif.empty()) AppendSegment(0xe1, marked, out);
+    return JpegOrientation(out);
+  };
+  auto png = [&](const Bytes& exif, std::string_view xmp) {
+    Bytes out(8);
+    AppendChunk("iTXt", BytesOfText(std::string(text) + std::string(xmp)), out);
+    if (!exif.empty()) AppendChunk("eXIf", exif, out);
+    return PngOrientation(out);
+  };
+  auto webp = [&](const Bytes& exif, std::string_view xmp) {
+    return WebpOrientation(WebpOf(12, {{"EXIF", exif}, {"XMP ", BytesOfText(xmp)}}));
+  };
+  for (const std::function<uint32_t(const Bytes&, std::string_view)>& read :
+       {std::function<uint32_t(const Bytes&, std::string_view)>(jpeg), {png}, {webp}}) {
+    EXPECT_EQ(read({}, attribute), 8u);
+    EXPECT_EQ(read({}, "<tiff:Orientation>3</tiff:Orientation>"), 3u);
+    EXPECT_EQ(read({}, "tiff:Orientation='3' tiff:Orientation=\"5\""), 5u) << "the first that is one";
+    EXPECT_EQ(read({}, "tiff:Orientation=\"9\" tiff:Orientation=\"5\""), 1u) << "the first";
+    EXPECT_EQ(read({}, "tiff:Orientation=\""), 1u) << "cut off";
+    EXPECT_EQ(read(turned, attribute), 6u) << "EXIF comes first";
+    EXPECT_EQ(read(none, attribute), 8u) << "EXIF without the tag";
+    EXPECT_EQ(read(odd, attribute), 1u) << "a tag that is no number";
+  }
+  EXPECT_EQ(WebpOrientation(WebpOf(8, {{"EXIF", none}, {"XMP ", BytesOfText(attribute)}})), 1u) << "no XMP";
+  EXPECT_EQ(WebpOrientation(WebpOf(4, {{"EXIF", turned}, {"XMP ", BytesOfText(attribute)}})), 8u)
+      << "no EXIF";
+}
+
 TEST(Picture, OrientationIsFoundInEveryPlaceOfAJpegWhereItStandsForPillow) {
   constexpr uint8_t kApp0 = 0xe0, kApp1 = 0xe1, kComment = 0xfe, kScan = 0xda;
   const Bytes exif = Oriented(true, 3, 1, 1);

@@ -18,6 +18,7 @@ from command import preprocess, refusal
 from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, media, needed, transformers
 
 ImageOps = pytest.importorskip("PIL.ImageOps")
+PngInfo = pytest.importorskip("PIL.PngImagePlugin").PngInfo
 
 pytestmark = needed
 
@@ -117,6 +118,24 @@ def test_pictures_are_turned_by_every_number_that_pillow_turns_them_by(tmp_path,
     tiff = {"<": b"II", ">": b"MM"}[order] + struct.pack(order + "HIH", 42, 8, 1) + entry + bytes(4)
     path = tmp_path / "turned.jpg"
     Image.open(GOLDEN / "images/scene.png").convert("RGB").save(path, exif=b"Exif\0\0" + tiff)
+    upright = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    ours, theirs = ours_and_theirs(tmp_path, path, upright, "pil13", "--exif-orientation", "apply")
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("exif", [None, "turned", "without"])
+@pytest.mark.parametrize("xmp", ['tiff:Orientation="8"', "<tiff:Orientation>5</tiff:Orientation>", "tiff:Orientation='3'", "none"])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_pictures_are_turned_by_xmp_where_exif_says_nothing(tmp_path, suffix, xmp, exif):
+    path = tmp_path / f"turned.{suffix}"
+    options = {"pnginfo": PngInfo()} if suffix == "png" else {"lossless": True, "xmp": xmp} if suffix == "webp" else {"xmp": xmp.encode()}
+    if suffix == "png":
+        options["pnginfo"].add_itxt("XML:com.adobe.xmp", xmp)
+    if exif:
+        tags = Image.Exif()
+        tags[0x0112 if exif == "turned" else 0x010F] = 6 if exif == "turned" else "maker"
+        options["exif"] = tags
+    Image.open(GOLDEN / "images/scene.png").convert("RGB").save(path, **options)
     upright = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
     ours, theirs = ours_and_theirs(tmp_path, path, upright, "pil13", "--exif-orientation", "apply")
     assert np.array_equal(ours, theirs)
