@@ -114,9 +114,9 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
       {"resample", "image_mean", "image_std", "rescale_factor", "do_resize", "do_rescale", "do_normalize"});
   config.Pin("data_format", std::string_view("channels_first"));
   config.Inert({"image_processor_type", "video_processor_type", "processor_class", "auto_map",
-                "_valid_processor_keys", "device", "return_tensors", "input_data_format", "disable_grouping",
-                "_name_or_path", "transformers_version", "pad_size", "size_divisor", "image_seq_length",
-                "backend"});
+                "_valid_processor_keys", "_valid_kwargs_names", "model_valid_processing_keys", "device",
+                "return_tensors", "input_data_format", "disable_grouping", "_name_or_path",
+                "transformers_version", "pad_size", "size_divisor", "image_seq_length", "backend"});
   // A file of both, also where transformers wrote what it read of one into the image processor's own object.
   if (config.Has("feature_extractor_type") || config.Has("feature_size")) IgnoreFeatureExtractor(config);
   return out;

@@ -160,7 +160,9 @@ def test_a_file_of_video_with_what_releases_before_4_56_wrote_loads(tmp_path, ki
     path.write_text(json.dumps({**values, "crop_size": None, "data_format": "channels_first", "default_to_square": True,
                                 "device": None, "do_center_crop": None, "do_pad": None, "fps": None,
                                 "input_data_format": None, "num_frames": None, "return_tensors": None,
-                                "size_divisor": None, "video_metadata": None}))
+                                "size_divisor": None, "video_metadata": None,
+                                "_valid_kwargs_names": ["do_convert_rgb", "size"],
+                                "model_valid_processing_keys": ["do_convert_rgb", "size"]}))
     equal(preprocess(tmp_path, folder, VIDEO), preprocess(tmp_path, PROCESSORS / kind, VIDEO))
 
 
