@@ -86,17 +86,20 @@ std::string_view EndOf(std::string_view file, size_t count) {
   return file.substr(file.size() - std::min(file.size(), count));
 }
 
-// Behind an ID3v2 tag at the beginning: magic, version, flags, size in four bytes of seven bits. All where
-// there is none, or no end of it.
+// Behind the ID3v2 tags at the beginning, of which some files have two: magic, version, flags, size in four
+// bytes of seven bits. From the tag on that has no end.
 std::span<const std::byte> BehindId3(std::span<const std::byte> bytes) {
   constexpr size_t kHeader = 10;
   constexpr uint8_t kHasFooter = 0x10;
-  const std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (file.size() < kHeader || !file.starts_with("ID3")) return bytes;
-  uint64_t size = 0;
-  for (size_t i = 6; i < kHeader; ++i) size = size << 7 | (static_cast<uint8_t>(file[i]) & 0x7f);
-  size += kHeader + ((static_cast<uint8_t>(file[5]) & kHasFooter) != 0 ? kHeader : 0);
-  return size > bytes.size() ? bytes : bytes.subspan(size);
+  while (true) {
+    const std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (file.size() < kHeader || !file.starts_with("ID3")) return bytes;
+    uint64_t size = 0;
+    for (size_t i = 6; i < kHeader; ++i) size = size << 7 | (static_cast<uint8_t>(file[i]) & 0x7f);
+    size += kHeader + ((static_cast<uint8_t>(file[5]) & kHasFooter) != 0 ? kHeader : 0);
+    if (size > bytes.size()) return bytes;
+    bytes = bytes.subspan(size);
+  }
 }
 
 // Without what taggers write behind an MP3's last frame: ID3v1, APEv2 and Lyrics3. FFmpeg takes the latter

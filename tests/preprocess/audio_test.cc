@@ -200,7 +200,11 @@ TEST(Audio, AnId3TagBeforeFlacIsNoSound) {
     bytes.insert(bytes.end(), original.begin(), original.end());
     return bytes;
   };
-  for (const Bytes& bytes : {with_tag(0, 2, 130), with_tag(0x10, 0, 138)}) {  // 7 bits a byte; with a footer
+  Bytes two = with_tag(0, 2, 130);
+  two.resize(10 + 130);
+  two = Joined(two, with_tag(0x10, 0, 138));
+  // 7 bits a byte; with a footer; one of each.
+  for (const Bytes& bytes : {with_tag(0, 2, 130), with_tag(0x10, 0, 138), two}) {
     const absl::StatusOr<Clip> tagged = Decode("stereo.flac", bytes);
     ASSERT_TRUE(tagged.ok()) << tagged.status();
     EXPECT_EQ(tagged->samples, plain->samples);
