@@ -1,5 +1,7 @@
-// WebP stills through libwebp. The only file that includes it.
+// WebP through libwebp: stills, and of animations the first frame on its canvas, as Pillow opens them. The
+// only file that includes it.
 #include <webp/decode.h>
+#include <webp/demux.h>
 
 #include <cstring>
 #include <memory>
@@ -57,9 +59,14 @@ class Webp final : public ImageCodec {
     }
     const bool blended = features.has_alpha != 0 && options.background.has_value();
     const size_t stride = (blended ? size_t{4} : size_t{3}) * width;
+    const WEBP_CSP_MODE mode = blended ? MODE_RGBA : MODE_RGB;
     uint8_t* picture = picture_memory.Get(stride * header.height);
-    EVENKEEL_RETURN_IF_ERROR(
-        DecodeInto(bytes, blended ? MODE_RGBA : MODE_RGB, picture, stride, header.height));
+    if (features.has_animation != 0) {
+      EVENKEEL_RETURN_IF_ERROR(DecodeFirstFrame(bytes, mode, picture, stride, header.height));
+    } else {
+      EVENKEEL_RETURN_IF_ERROR(
+          DecodeInto(Data(bytes), bytes.size(), mode, picture, stride, stride * header.height));
+    }
     if (!blended) {
       sink.TakeBand(picture, stride, header.height);
       return absl::OkStatus();
@@ -78,12 +85,31 @@ class Webp final : public ImageCodec {
     VP8StatusCode code = WebPGetFeatures(Data(bytes), bytes.size(), &features);
     if (code != VP8_STATUS_OK)
       return absl::InvalidArgumentError(absl::StrCat("WebP header: ", std::string(NameOf(code))));
-    if (features.has_animation) return absl::UnimplementedError("animated WebP; only stills are read");
     return features;
   }
 
-  static absl::Status DecodeInto(std::span<const std::byte> bytes, WEBP_CSP_MODE mode, uint8_t* out,
-                                 size_t stride, uint32_t height) {
+  // The canvas around it is transparent black.
+  static absl::Status DecodeFirstFrame(std::span<const std::byte> bytes, WEBP_CSP_MODE mode, uint8_t* canvas,
+                                       size_t stride, uint32_t height) {
+    const WebPData data{Data(bytes), bytes.size()};
+    const std::unique_ptr<WebPDemuxer, void (*)(WebPDemuxer*)> demuxer(WebPDemux(&data), WebPDemuxDelete);
+    WebPIterator frame;
+    if (demuxer == nullptr || WebPDemuxGetFrame(demuxer.get(), 1, &frame) == 0)
+      return absl::DataLossError("animated WebP: its frames are cut off or damaged");
+    const std::unique_ptr<WebPIterator, void (*)(WebPIterator*)> release(&frame, WebPDemuxReleaseIterator);
+    const size_t pixel = mode == MODE_RGBA ? 4 : 3;
+    const auto left = static_cast<size_t>(frame.x_offset), top = static_cast<size_t>(frame.y_offset);
+    const auto wide = static_cast<size_t>(frame.width), high = static_cast<size_t>(frame.height);
+    if (pixel * (left + wide) > stride || top + high > height)
+      return absl::DataLossError("animated WebP: its first frame is not on the canvas");
+    std::memset(canvas, 0, stride * height);
+    uint8_t* const out = canvas + stride * top + pixel * left;
+    return DecodeInto(frame.fragment.bytes, frame.fragment.size, mode, out, stride,
+                      stride * (height - top) - pixel * left);
+  }
+
+  static absl::Status DecodeInto(const uint8_t* bytes, size_t count, WEBP_CSP_MODE mode, uint8_t* out,
+                                 size_t stride, size_t size) {
     WebPDecoderConfig config;
     if (WebPInitDecoderConfig(&config) == 0)
       return absl::InternalError("libwebp has another version than its header");
@@ -91,12 +117,12 @@ class Webp final : public ImageCodec {
     config.output.is_external_memory = 1;
     config.output.u.RGBA.rgba = out;
     config.output.u.RGBA.stride = static_cast<int>(stride);
-    config.output.u.RGBA.size = stride * height;
-    VP8StatusCode code = WebPDecode(Data(bytes), bytes.size(), &config);
+    config.output.u.RGBA.size = size;
+    VP8StatusCode code = WebPDecode(bytes, count, &config);
     WebPFreeDecBuffer(&config.output);
     if (code == VP8_STATUS_OK) return absl::OkStatus();
     if (code == VP8_STATUS_OUT_OF_MEMORY) return absl::InternalError("WebP: no memory");
-    return absl::DataLossError(absl::StrCat("WebP of ", bytes.size(), " bytes: ", std::string(NameOf(code))));
+    return absl::DataLossError(absl::StrCat("WebP of ", count, " bytes: ", std::string(NameOf(code))));
   }
 };
 

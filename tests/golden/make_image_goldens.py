@@ -120,7 +120,7 @@ def add_webps(rgb):
     add("lossy-alpha.webp", saved(rgba, format="WEBP", quality=80))
     add("lossless-alpha.webp", saved(rgba, format="WEBP", lossless=True, exact=True))
     frames = [rgb, rgb.transpose(Image.FLIP_LEFT_RIGHT)]
-    (OUT / "refused-animated.webp").write_bytes(saved(frames[0], format="WEBP", save_all=True, append_images=frames[1:]))
+    add("animated.webp", saved(frames[0], format="WEBP", save_all=True, append_images=frames[1:]))
 
 
 def add_resizes(rgb):

@@ -55,7 +55,17 @@ TEST(Image, EqualsPillowsBytesForEveryFormat) {
 
 TEST(Image, RefusesWhatPillowsReleasesDisagreeAbout) {
   EXPECT_TRUE(absl::IsUnimplemented(Decode("png", Golden("images/refused-grey-16-bits.png")).status()));
-  EXPECT_TRUE(absl::IsUnimplemented(Decode("webp", Golden("images/refused-animated.webp")).status()));
+}
+
+TEST(Image, AnAnimatedWebpWhoseFramesAreCutOffIsAnErrorAndDamageSaysTheSameEveryTime) {
+  const Bytes whole = Golden("images/animated.webp");
+  for (size_t length = whole.size() / 2; length < whole.size(); length += 97) {
+    EXPECT_FALSE(Decode("webp", Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(length))).ok());
+  }
+  for (uint64_t n = 0; n < MutationCount(300); ++n) {
+    const Bytes damaged = Mutated(whole, n);
+    EXPECT_EQ(Decode("webp", damaged).status(), Decode("webp", damaged).status());
+  }
 }
 
 TEST(Image, JpegsOfMoreThanEightBitsAndWithoutLossAreUnimplemented) {

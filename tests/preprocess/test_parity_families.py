@@ -141,6 +141,22 @@ def test_pictures_are_turned_by_xmp_where_exif_says_nothing(tmp_path, suffix, xm
     assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("alpha", [False, True])
+@pytest.mark.parametrize("lossless", [False, True])
+def test_an_animated_webp_is_its_first_frame(tmp_path, lossless, alpha):
+    path = tmp_path / "animated.webp"
+    first = Image.open(GOLDEN / "images/scene.png").convert("RGBA" if alpha else "RGB")
+    if alpha:
+        first.putalpha(first.getchannel("R"))
+        first.paste((0, 0, 0, 0), (0, 0, 12, first.height))  # the frame that is written begins beside it
+    first.save(path, save_all=True, append_images=[first.rotate(180), first.rotate(90)], lossless=lossless)
+    with Image.open(path) as image:
+        assert image.n_frames == 3
+        upright = image.convert("RGB")
+    ours, theirs = ours_and_theirs(tmp_path, path, upright, "pil13", "--alpha", "drop")
+    assert np.array_equal(ours, theirs)
+
+
 def segment(marker, body):
     return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
 
