@@ -8,6 +8,8 @@
 namespace evenkeel {
 namespace {
 
+constexpr uint32_t kOutputs = WindowWeights::kOutputs;
+
 // The inputs of an output, from the first to the last whose weight is not 0.
 struct Inputs {
   uint32_t first = 0;
@@ -16,9 +18,7 @@ struct Inputs {
   uint32_t end() const { return first + static_cast<uint32_t>(weights.size()); }
 };
 
-// The last output stands for those beyond.
 Inputs InputsOf(const AxisWeights& axis, uint32_t output) {
-  output = std::min(output, axis.outputs() - 1);
   std::span<const int32_t> weights(axis.values_of(output), size_t{axis.group} * axis.num_groups[output]);
   uint32_t first = axis.group * axis.first_group[output];
   for (; !weights.empty() && weights.front() == 0; ++first) weights = weights.subspan(1);
@@ -26,11 +26,10 @@ Inputs InputsOf(const AxisWeights& axis, uint32_t output) {
   return {first, weights};
 }
 
-// The window of `outputs` outputs from `output`, if one holds what they need.
-bool FindWindow(const AxisWeights& axis, uint32_t output, uint32_t outputs, uint32_t* window) {
+// The first input of a window for `outputs`, if one holds what they need.
+bool FindWindow(const AxisWeights& axis, std::span<const Inputs> outputs, uint32_t* window) {
   uint32_t first = axis.in, end = 0;
-  for (uint32_t i = 0; i < outputs; ++i) {
-    const Inputs inputs = InputsOf(axis, output + i);
+  for (const Inputs& inputs : outputs) {
     first = std::min(first, inputs.first);
     end = std::max(end, inputs.end());
   }
@@ -39,25 +38,24 @@ bool FindWindow(const AxisWeights& axis, uint32_t output, uint32_t outputs, uint
 }
 
 // Windows of a block are the same one where it holds what all of its outputs need.
-bool FindWindows(const AxisWeights& axis, uint32_t windows, WindowWeights::Block* block) {
-  constexpr uint32_t kOutputs = WindowWeights::kOutputs;
-  if (FindWindow(axis, block->output, kOutputs * windows, &block->window[0])) {
+bool FindWindows(const AxisWeights& axis, std::span<const Inputs> outputs, WindowWeights::Block* block) {
+  const size_t windows = outputs.size() / kOutputs;
+  if (FindWindow(axis, outputs, &block->window[0])) {
     std::fill_n(block->window, windows, block->window[0]);
     return true;
   }
-  for (uint32_t w = 0; w < windows; ++w) {
-    if (!FindWindow(axis, block->output + kOutputs * w, kOutputs, &block->window[w])) return false;
+  for (size_t w = 0; w < windows; ++w) {
+    if (!FindWindow(axis, outputs.subspan(kOutputs * w, kOutputs), &block->window[w])) return false;
   }
   return true;
 }
 
-// Of a signed number of as many bits as an input has in a lane. Signed digits are those of the sum with half
-// of a digit's range in each, less that.
-uint32_t DigitOf(const AxisWeights& axis, int32_t weight, uint32_t digit) {
-  const uint32_t bits = 32 / axis.group;
-  const uint32_t bias = bits == 8 ? 0x80808080 : 0x80008000;
-  const uint32_t digits = (static_cast<uint32_t>(weight) + bias) ^ bias;
-  return digits >> (bits * (axis.digits - 1 - digit)) & ((1u << bits) - 1);
+// What the signed digits of a weight are, where each has as many bits as an input in its lane: those of the
+// sum with half of a digit's range in each, less that.
+template <uint32_t kGroup>
+uint32_t DigitsOf(int32_t weight) {
+  constexpr uint32_t kBias = kGroup == 2 ? 0x80008000 : 0x80808080;
+  return (static_cast<uint32_t>(weight) + kBias) ^ kBias;
 }
 
 // Whether no sum of bytes and of the upper one of two digits leaves 16 bits, where these are added.
@@ -65,54 +63,49 @@ bool UpperSumsFit(const AxisWeights& axis, const Inputs& inputs) {
   if (axis.group != GroupOf(WeightForm::kWords) || axis.digits == 1) return true;
   int32_t least = 0, most = 0;
   for (int32_t weight : inputs.weights) {
-    (weight < 0 ? least : most) += 255 * static_cast<int16_t>(DigitOf(axis, weight, 0));
+    (weight < 0 ? least : most) += 255 * static_cast<int16_t>(DigitsOf<2>(weight) >> 16);
   }
   return least >= -0x8000 && most <= 0x7fff;
 }
 
-// The lanes of group `group` of an output.
-void AddOrder(const AxisWeights& axis, const Inputs& inputs, uint32_t window, uint32_t group,
-              std::vector<uint8_t>* order) {
-  for (uint32_t i = 0; i < axis.group; ++i) {
-    const uint32_t input = axis.group * group + i;
-    const bool there = input < inputs.weights.size();
-    order->push_back(there ? static_cast<uint8_t>(inputs.first + input - window) : 0x80);
-    order->insert(order->end(), 4 / axis.group - 1, 0x80);
+// The parts of output `i` of a block's `outputs`.
+template <uint32_t kGroup>
+void SetOutput(uint32_t digits, const Inputs& inputs, uint32_t window, size_t i, size_t outputs,
+               uint8_t* order, int32_t* lanes) {
+  constexpr uint32_t kBits = 32 / kGroup;
+  constexpr uint32_t kMask = (1u << kBits) - 1;
+  for (uint32_t k = 0; k < inputs.weights.size(); ++k) {
+    const uint32_t group = k / kGroup, place = k % kGroup;
+    order[4 * (outputs * group + i) + 4 / kGroup * place] = static_cast<uint8_t>(inputs.first + k - window);
+    uint32_t left = DigitsOf<kGroup>(inputs.weights[k]);
+    for (uint32_t d = digits; d-- > 0; left >>= kBits) {  // the lowest first
+      int32_t& lane = lanes[outputs * (size_t{digits} * group + d) + i];
+      lane = static_cast<int32_t>(static_cast<uint32_t>(lane) | (left & kMask) << (kBits * place));
+    }
   }
-}
-int32_t DigitLane(const AxisWeights& axis, const Inputs& inputs, uint32_t group, uint32_t digit) {
-  uint32_t lane = 0;
-  for (uint32_t i = 0; i < axis.group; ++i) {
-    const uint32_t input = axis.group * group + i;
-    if (input < inputs.weights.size())
-      lane |= DigitOf(axis, inputs.weights[input], digit) << (32 / axis.group * i);
-  }
-  return static_cast<int32_t>(lane);
 }
 
-bool AddBlock(const AxisWeights& axis, uint32_t output, uint32_t windows, WindowWeights* weights) {
-  constexpr uint32_t kOutputs = WindowWeights::kOutputs;
-  WindowWeights::Block block{
-      .output = output, .order = weights->order.size(), .digits = weights->digits.size()};
-  if (!FindWindows(axis, windows, &block)) return false;
-  Inputs inputs[kOutputs * WindowWeights::kMostWindows];
+bool AddBlock(const AxisWeights& axis, uint32_t first, std::span<const Inputs> outputs,
+              WindowWeights* weights) {
+  WindowWeights::Block block;
+  block.output = first;
+  block.order = weights->order.size();
+  block.digits = weights->digits.size();
+  if (!FindWindows(axis, outputs, &block)) return false;
   size_t most = 1;
-  for (uint32_t i = 0; i < kOutputs * windows; ++i) {
-    inputs[i] = InputsOf(axis, output + i);
-    if (!UpperSumsFit(axis, inputs[i])) return false;
-    most = std::max(most, inputs[i].weights.size());
+  for (const Inputs& inputs : outputs) {
+    if (!UpperSumsFit(axis, inputs)) return false;
+    most = std::max(most, inputs.weights.size());
   }
   block.groups = static_cast<uint32_t>((most + axis.group - 1) / axis.group);
   if (block.groups > WindowWeights::kMostGroups) return false;
-  for (uint32_t group = 0; group < block.groups; ++group) {
-    for (uint32_t i = 0; i < kOutputs * windows; ++i) {
-      AddOrder(axis, inputs[i], block.window[i / kOutputs], group, &weights->order);
-    }
-    for (uint32_t digit = 0; digit < axis.digits; ++digit) {
-      for (uint32_t i = 0; i < kOutputs * windows; ++i) {
-        weights->digits.push_back(DigitLane(axis, inputs[i], group, digit));
-      }
-    }
+  const size_t lanes = outputs.size() * block.groups;
+  weights->order.resize(block.order + 4 * lanes, 0x80);
+  weights->digits.resize(block.digits + axis.digits * lanes, 0);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    (axis.group == 2 ? SetOutput<2> : SetOutput<4>)(axis.digits, outputs[i], block.window[i / kOutputs], i,
+                                                    outputs.size(), &weights->order[block.order],
+                                                    &weights->digits[block.digits]);
   }
   weights->blocks.push_back(block);
   return true;
@@ -124,13 +117,17 @@ void MakeWindowWeights(const AxisWeights& axis, uint32_t windows, WindowWeights*
   weights->blocks.clear();
   weights->order.clear();
   weights->digits.clear();
-  constexpr uint32_t kOutputs = WindowWeights::kOutputs;
   const uint32_t step = kOutputs * windows;
-  const uint32_t outputs = (axis.outputs() + kOutputs - 1) / kOutputs * kOutputs;
-  if (windows == 0 || axis.in < WindowWeights::kInputs || outputs < step) return;
+  const uint32_t rounded = (axis.outputs() + kOutputs - 1) / kOutputs * kOutputs;
+  if (windows == 0 || axis.in < WindowWeights::kInputs || rounded < step) return;
+  static thread_local std::vector<Inputs> outputs;
+  outputs.resize(rounded);
+  // The last output stands for those beyond.
+  for (uint32_t x = 0; x < rounded; ++x) outputs[x] = InputsOf(axis, std::min(x, axis.outputs() - 1));
   bool hold = true;
-  for (uint32_t x = 0; hold && x < outputs; x += step) {
-    hold = AddBlock(axis, std::min(x, outputs - step), windows, weights);
+  for (uint32_t x = 0; hold && x < rounded; x += step) {
+    const uint32_t first = std::min(x, rounded - step);
+    hold = AddBlock(axis, first, std::span(outputs).subspan(first, step), weights);
   }
   if (!hold) weights->blocks.clear();
 }
