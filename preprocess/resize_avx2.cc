@@ -33,6 +33,7 @@ EVENKEEL_AVX2_INLINE __m256i Broadcast(const int32_t* lane) {
   asm("vpbroadcastd %1, %0" : "=x"(lanes) : "m"(*lane));
   return lanes;
 }
+
 // A vector of pairs of one channel as bytes, and widened: rows 0-3 8-11, then 4-7 12-15.
 EVENKEEL_AVX2_INLINE void StoreChannel(__m256i bytes, uint8_t* out) {
   const __m256i zero = _mm256_setzero_si256();
@@ -422,28 +423,35 @@ EVENKEEL_AVX2 void JoinPlanesAvx2(const uint8_t* const* planes, uint32_t width, 
   }
 }
 
+// What SplitPlanesAvx2 takes: for each channel which bytes of the second and of the third vector are its own,
+// and how its bytes are put in order.
+struct SplitTables {
+  alignas(32) uint8_t second[3][32] = {}, third[3][32] = {}, order[3][32] = {};
+
+  constexpr SplitTables() {
+    for (int c = 0; c < 3; ++c) {
+      for (int i = 0; i < 32; ++i) {
+        second[c][i] = (i % 16 + 16) % 3 == c ? 0xff : 0;
+        third[c][i] = (i % 16 + 32) % 3 == c ? 0xff : 0;
+        order[c][i] = static_cast<uint8_t>((3 * (i % 16) + c) % 16);
+      }
+    }
+  }
+};
+
 // 32 pixels at a time, 16 in each half of three vectors. No two bytes of a plane lie at the same place of
 // them: they become one vector without being moved, and are put in order at once.
 EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* planes) {
-  alignas(32) uint8_t second[3][32], third[3][32], order[3][32];
-  for (int c = 0; c < 3; ++c) {
-    for (int i = 0; i < 32; ++i) {
-      // Byte i of the vectors has this channel, where it is one of channel 0 in the first.
-      second[c][i] = (i % 16 + 16) % 3 == c ? 0xff : 0;
-      third[c][i] = (i % 16 + 32) % 3 == c ? 0xff : 0;
-      order[c][i] = static_cast<uint8_t>((3 * i + c) % 16);
-    }
-    for (int i = 16; i < 32; ++i) order[c][i] = order[c][i - 16];
-  }
+  static constexpr SplitTables kTables;
   uint32_t x = 0;
   for (; x + 32 <= width; x += 32) {
     const uint8_t* from = rgb + size_t{3} * x;
     const __m256i v0 = LoadTwo128(from, from + 48), v1 = LoadTwo128(from + 16, from + 64),
                   v2 = LoadTwo128(from + 32, from + 80);
     for (uint32_t c = 0; c < 3; ++c) {
-      const __m256i bytes =
-          _mm256_blendv_epi8(_mm256_blendv_epi8(v0, v1, Load256(second[c])), v2, Load256(third[c]));
-      Store256(planes + size_t{c} * width + x, _mm256_shuffle_epi8(bytes, Load256(order[c])));
+      const __m256i bytes = _mm256_blendv_epi8(_mm256_blendv_epi8(v0, v1, Load256(kTables.second[c])), v2,
+                                               Load256(kTables.third[c]));
+      Store256(planes + size_t{c} * width + x, _mm256_shuffle_epi8(bytes, Load256(kTables.order[c])));
     }
   }
   for (; x < width; ++x) {

@@ -12,7 +12,7 @@
 #include "preprocess/axis_weights.h"
 #include "preprocess/resize_avx512.h"
 #include "preprocess/resize_kernels.h"
-#include "tests/preprocess/files.h"
+#include "tests/preprocess/noise.h"
 
 namespace evenkeel {
 namespace {
@@ -66,13 +66,6 @@ std::vector<Case> AllCases() {
   return cases;
 }
 
-std::vector<uint8_t> Noise(Dice& dice, size_t count) {
-  std::vector<uint8_t> bytes(count);
-  for (uint8_t& byte : bytes)
-    byte = static_cast<uint8_t>(dice.Roll(3) == 0 ? dice.Roll(256) : dice.Roll(2) * 255);
-  return bytes;
-}
-
 class EmulatedAvx512 : public testing::Test {
  protected:
   void SetUp() override {
@@ -109,7 +102,7 @@ TEST_F(EmulatedAvx512, FiltersRowsAsThePortableKernelDoes) {
   Dice dice(2);
   for (const Case& made : AllCases()) {
     const uint32_t width = made.axis.in;
-    const std::vector<uint8_t> pixels = Noise(dice, size_t{3} * width * kBandRows);
+    const std::vector<uint8_t> pixels = SharpNoise(dice, size_t{3} * width * kBandRows);
     const uint8_t* from = pixels.data();
     const size_t plane = size_t{width} * kBandRows;
     for (const uint32_t rows : {kBandRows, 1 + static_cast<uint32_t>(dice.Roll(kBandRows))}) {
@@ -129,7 +122,7 @@ TEST_F(EmulatedAvx512, SumsColumnsAsThePortableKernelDoes) {
   for (const Case& made : AllCases()) {
     for (const size_t columns : {size_t{1}, kColumnBlock, kColumnBlock + 1 + dice.Roll(100)}) {
       const size_t whole = InWholeBlocks(columns), groups = (made.axis.in + kLaneRows - 1) / kLaneRows;
-      const std::vector<uint8_t> bytes = Noise(dice, groups * whole * sizeof(uint32_t));
+      const std::vector<uint8_t> bytes = SharpNoise(dice, groups * whole * sizeof(uint32_t));
       AlignedMemory memory;
       uint32_t* const lanes = memory.Get<uint32_t>(groups * whole);
       std::memcpy(lanes, bytes.data(), bytes.size());

@@ -10,6 +10,7 @@
 
 #include "preprocess/row_resizer.h"
 #include "tests/preprocess/files.h"
+#include "tests/preprocess/noise.h"
 
 namespace evenkeel {
 namespace {
@@ -23,12 +24,7 @@ Rgb GoldenRgb(const std::string& name) {
   return rgb;
 }
 
-Rgb Noise(Dice& dice, ImageSize size) {
-  Rgb rgb(size.rgb_bytes());
-  for (uint8_t& value : rgb)
-    value = static_cast<uint8_t>(dice.Roll(3) == 0 ? dice.Roll(256) : dice.Roll(2) * 255);
-  return rgb;
-}
+Rgb Noise(Dice& dice, ImageSize size) { return SharpNoise(dice, size.rgb_bytes()); }
 
 ImageSize AnySize(Dice& dice, uint64_t most) {
   return {1 + static_cast<uint32_t>(dice.Roll(most)), 1 + static_cast<uint32_t>(dice.Roll(most))};
