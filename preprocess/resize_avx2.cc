@@ -459,20 +459,10 @@ EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* 
   }
 }
 
-// Interleaved rows as planes in memory of `scratch`.
-PixelBand SplitBand(const PixelBand& band, uint32_t width, BandScratch& scratch) {
-  const size_t row_bytes = size_t{3} * width;
-  auto* const planes = scratch.groups.Get<uint8_t>(row_bytes * kBandRows);
-  for (uint32_t r = 0; r < band.rows; ++r) {
-    SplitPlanesAvx2(band.plane[0] + band.stride * r, width, planes + row_bytes * r);
-  }
-  return {{planes, planes + width, planes + 2 * size_t{width}}, row_bytes, band.rows, 1};
-}
-
 void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
                 uint32_t* const* out) {
   if (!axis.windows.blocks.empty()) {
-    FilterWindows(band.interleaved() ? SplitBand(band, axis.in, scratch) : band, axis, plane, out);
+    FilterWindows(band, axis, plane, out);
     return;
   }
   const bool split = axis.digits == 2;

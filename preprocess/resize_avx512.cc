@@ -259,7 +259,7 @@ EVENKEEL_AVX512 void FilterWindows(const PixelBand& planes, const AxisWeights& a
 void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,
                 uint32_t* const* out) {
   const bool two = axis.digits == 2;
-  if (!axis.windows.blocks.empty() && !band.interleaved()) {
+  if (!axis.windows.blocks.empty()) {
     (two ? FilterWindows<2> : FilterWindows<3>)(band, axis, plane, out);
   } else if (band.interleaved()) {
     (two ? FilterRows<2, false> : FilterRows<3, false>)(band, axis, scratch, plane, out);

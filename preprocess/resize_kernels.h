@@ -43,7 +43,8 @@ struct BandScratch {
 struct ResizeKernels {
   WeightForm form;
   uint32_t windows;  // of a block of WindowWeights that filter_band takes; 0: it takes none
-  // The horizontal filter for up to kBandRows rows, axis.in pixels wide. Rows that are not there are any.
+  // The horizontal filter for up to kBandRows rows, axis.in pixels wide, planes where the axis has windows.
+  // Rows that are not there are any.
   // out[i]: the lanes of rows i * group to (i + 1) * group, i < kBandRows / group: three planes of
   // axis.outputs() columns that begin `plane` lanes apart, a multiple of 4.
   void (*filter_band)(const PixelBand& band, const AxisWeights& axis, BandScratch& scratch, size_t plane,

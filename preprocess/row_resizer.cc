@@ -139,12 +139,17 @@ PixelBand RowResizer::Planes(const PixelBand& band) {
   return PlanarBand(split_.data(), width, band.rows);
 }
 
+void RowResizer::FilterBand(const PixelBand& band, uint32_t* const* out) {
+  const bool windows = !rows_.weights.windows.blocks.empty();
+  kernels_.filter_band(windows ? Planes(band) : band, rows_.weights, scratch_, plane_, out);
+}
+
 void RowResizer::FilterRows(const PixelBand& band) {
   const size_t columns = 3 * plane_;
   uint32_t* lanes = lanes_.Get<uint32_t>(columns * kBandRows / group_);
   uint32_t* out[kBandRows];
   for (uint32_t i = 0; i < kBandRows / group_; ++i) out[i] = lanes + columns * i;
-  kernels_.filter_band(band, rows_.weights, scratch_, plane_, out);
+  FilterBand(band, out);
   for (uint32_t r = 0; r < band.rows; ++r) {
     if (r % group_ == 0) {
       uint8_t* split[kBandRows];
@@ -159,7 +164,7 @@ void RowResizer::FilterRows(const PixelBand& band) {
 void RowResizer::FilterRowsToRing(const PixelBand& band) {
   uint32_t* out[kBandRows];
   for (uint32_t i = 0; i < kBandRows / group_; ++i) out[i] = ring_.group(ring_.arrived + i);
-  kernels_.filter_band(band, rows_.weights, scratch_, plane_, out);
+  FilterBand(band, out);
   ring_.arrived += (band.rows + group_ - 1) / group_;
   SumReadyRows();
 }

@@ -79,6 +79,7 @@ class RowResizer {
   void StartColumns();
   void TakeBand(const PixelBand& band);
   PixelBand Planes(const PixelBand& band);  // at most kBandRows rows
+  void FilterBand(const PixelBand& band, uint32_t* const* out);
   void FilterRows(const PixelBand& band);
   void FilterRowsToRing(const PixelBand& band);
   void PutIntoRing(const PixelBand& planes);
@@ -100,7 +101,7 @@ class RowResizer {
   AlignedMemory lanes_;         // of a band after the horizontal filter, where the vertical one is not next
   RowBand fed_;                 // where less than a band comes at once
   RowBand made_;                // by the vertical filter, where the horizontal one comes second
-  std::vector<uint8_t> split_;  // rows as planes, after the horizontal filter or where there is none
+  std::vector<uint8_t> split_;  // rows as planes, around the horizontal filter or without
   uint32_t arrived_ = 0;        // source rows
   uint32_t skipped_ = 0;        // of them, above the window, where no column is filtered
   uint32_t delivered_ = 0;      // rows
