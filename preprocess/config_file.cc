@@ -156,6 +156,10 @@ bool ConfigFile::IsList(std::string_view key) const {
   return Has(key) && state_->json[std::string(key)].is_array();
 }
 
+bool ConfigFile::IsText(std::string_view key) const {
+  return Has(key) && state_->json[std::string(key)].is_string();
+}
+
 std::string ConfigFile::OneOf(std::string_view key, std::initializer_list<std::string_view> values) {
   std::string value = Text(key, *values.begin());
   if (std::find(values.begin(), values.end(), value) == values.end()) {
@@ -218,6 +222,25 @@ std::vector<uint64_t> ConfigFile::Uints(std::string_view key, size_t count, uint
     return out;
   }
   for (size_t i = 0; i < count; ++i) out[i] = state_->Checked((*value)[i], key, 0, min, max);
+  return out;
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> ConfigFile::UintPairs(std::string_view key, uint64_t min,
+                                                                 uint64_t max) {
+  std::vector<std::pair<uint64_t, uint64_t>> out;
+  const Json* value = state_->Find(key);
+  if (value == nullptr) return out;
+  const bool of_pairs = value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& one) {
+                          return one.is_array() && one.size() == 2;
+                        });
+  if (!of_pairs) {
+    state_->Wrong(key, "is not a list of pairs of whole numbers");
+    return out;
+  }
+  for (const Json& one : *value) {
+    const uint64_t first = state_->Checked(one[0], key, 0, min, max);
+    out.emplace_back(first, state_->Checked(one[1], key, 0, min, max));
+  }
   return out;
 }
 

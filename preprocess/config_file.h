@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,6 +47,7 @@ class ConfigFile {
   bool IsNull(std::string_view key) const;    // there, as null
   bool IsNumber(std::string_view key) const;  // not an object, say
   bool IsList(std::string_view key) const;
+  bool IsText(std::string_view key) const;
 
   // Each of these marks its key as known. A null or absent key is the fallback (see NotNull()); a value of
   // another type or outside [min, max] is remembered for Finish().
@@ -57,6 +59,8 @@ class ConfigFile {
                             std::vector<double> fallback);  // as many as the fallback has
   // As many as `count`; zeroes where there is none.
   std::vector<uint64_t> Uints(std::string_view key, size_t count, uint64_t min, uint64_t max);
+  // A list of lists of two; empty where there is none.
+  std::vector<std::pair<uint64_t, uint64_t>> UintPairs(std::string_view key, uint64_t min, uint64_t max);
   // The unsigned member `inner` of the object `key`, a number or a list of equal ones; 0 where there is none.
   // Other members than those asked for of the same object are unknown keys.
   uint64_t UintIn(std::string_view key, std::string_view inner, uint64_t min, uint64_t max);

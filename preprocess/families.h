@@ -24,9 +24,14 @@ struct FamilySource {
 using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
 // `config`: the image processor's or feature extractor's configuration; each reads the other files it needs.
+MadeFamily MakeBlip(ConfigFile config, const FamilySource& source);             // blip.cc
 MadeFamily MakeClip(ConfigFile config, const FamilySource& source);             // clip.cc
+MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source);         // convnext.cc
+MadeFamily MakeDeit(ConfigFile config, const FamilySource& source);             // deit.cc
+MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source);            // glm4v.cc
 MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);         // internvl.cc
 MadeFamily MakeLlava(ConfigFile config, const FamilySource& source);            // llava.cc
+MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source);        // llava_next.cc
 MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source);          // qwen2_vl.cc
 MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source);          // qwen3_vl.cc
 MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source);           // siglip.cc

@@ -20,10 +20,16 @@ struct NamedFamily {
 
 constexpr NamedFamily kVisionFamilies[] = {
     {"BitImageProcessor", "", MakeClip},
+    {"BlipImageProcessor", "", MakeBlip},
     {"CLIPImageProcessor", "LlavaProcessor", MakeLlava},
     {"CLIPImageProcessor", "", MakeClip},
+    {"ConvNextImageProcessor", "", MakeConvNext},
+    {"DeiTImageProcessor", "", MakeDeit},
+    {"Glm46VImageProcessor", "", MakeGlm4v},
+    {"Glm4vImageProcessor", "", MakeGlm4v},
     {"GotOcr2ImageProcessor", "InternVLProcessor", MakeInternVl},
     {"LlavaImageProcessor", "", MakeLlava},
+    {"LlavaNextImageProcessor", "", MakeLlavaNext},
     {"Qwen2VLImageProcessor", "Qwen2_5OmniProcessor", MakeQwen2OmniVision},
     {"Qwen2VLImageProcessor", "Qwen3OmniMoeProcessor", MakeQwen3OmniVision},
     {"Qwen2VLImageProcessor", "Qwen3VLProcessor", MakeQwen3Vl},
@@ -50,9 +56,25 @@ std::string_view WithoutVariant(std::string_view type) {
 // The image processors that transformers takes by config.json's `model_type` where their own file names none,
 // as the first checkpoints of ViT have none.
 constexpr std::pair<std::string_view, std::string_view> kOfModels[] = {
-    {"clip", "CLIPImageProcessor"},     {"dinov2", "BitImageProcessor"}, {"ijepa", "ViTImageProcessor"},
-    {"siglip", "SiglipImageProcessor"}, {"swin", "ViTImageProcessor"},   {"swinv2", "ViTImageProcessor"},
-    {"vit", "ViTImageProcessor"},       {"vit_mae", "ViTImageProcessor"}};
+    {"blip", "BlipImageProcessor"},
+    {"blip-2", "BlipImageProcessor"},
+    {"clip", "CLIPImageProcessor"},
+    {"convnext", "ConvNextImageProcessor"},
+    {"convnextv2", "ConvNextImageProcessor"},
+    {"deit", "DeiTImageProcessor"},
+    {"dinov2", "BitImageProcessor"},
+    {"glm4v", "Glm4vImageProcessor"},
+    {"ijepa", "ViTImageProcessor"},
+    {"instructblip", "BlipImageProcessor"},
+    {"llava_next", "LlavaNextImageProcessor"},
+    {"regnet", "ConvNextImageProcessor"},
+    {"resnet", "ConvNextImageProcessor"},
+    {"siglip", "SiglipImageProcessor"},
+    {"swin", "ViTImageProcessor"},
+    {"swinv2", "ViTImageProcessor"},
+    {"vit", "ViTImageProcessor"},
+    {"vit_mae", "ViTImageProcessor"},
+    {"vit_msn", "ViTImageProcessor"}};
 
 std::string Listed(std::span<const NamedFamily> families) {
   std::string out;

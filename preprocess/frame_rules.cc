@@ -26,7 +26,8 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
     case FrameRule::kQwenVlUtils:
       return FloorTo(Clamp(wanted, CeilTo(choice.min_frames, multiple), most, total), multiple);
     case FrameRule::kQwen2VlProcessor:
-      return FloorTo(Clamp(wanted, choice.min_frames, most, total), multiple);
+      return choice.num_frames != 0 ? choice.num_frames
+                                    : FloorTo(Clamp(wanted, choice.min_frames, most, total), multiple);
     case FrameRule::kQwen3VlProcessor:
       return Clamp(std::trunc(wanted), choice.min_frames, choice.max_frames, total);
     case FrameRule::kUniform: {
@@ -134,13 +135,13 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
                                                    " is chosen by the rule ",
                                                    std::string(FrameRuleName(choice.rule))));
   }
+  if (wanted > total) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(wanted, " frames of a video of ", facts.num_frames, " are asked for"));
+  }
   // Quotients may round so that torch.arange has one element more than was aimed at.
   if (choice.rule == FrameRule::kQwen2VlProcessor) wanted = ArangeCount(0, total, total / wanted);
   if (choice.rule == FrameRule::kInternVlProcessor) {
-    if (wanted > total) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(wanted, " frames of a video of ", facts.num_frames, " are asked for"));
-    }
     wanted = ArangeCount(FirstOf(choice, total, wanted), total, total / wanted);
     if (!(wanted >= 1)) {
       return absl::InvalidArgumentError(

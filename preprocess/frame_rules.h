@@ -49,8 +49,8 @@ struct FrameChoice {
   uint32_t min_frames = 4;    // at least, where the video has so many
   uint32_t max_frames = 768;  // at most
   uint32_t multiple = 2;      // frames of a temporal patch; the first two rules round down to it
+  uint32_t num_frames = 0;    // of kInternVlProcessor and kQwen2VlProcessor: exactly so many; 0: by fps
   // Of kInternVlProcessor, which has no bounds:
-  uint32_t num_frames = 0;      // exactly so many; 0: by fps
   std::optional<double> first;  // frame to begin with; nothing: the middle of the first span
 };
 

@@ -4,6 +4,8 @@
 // picture.
 //
 // The rules are those of transformers' models/llava/{image_processing_llava,processing_llava}.py.
+#include "preprocess/llava.h"
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,17 +15,6 @@
 
 namespace evenkeel {
 namespace {
-
-// Placeholders beyond the patches: the encoder's class tokens, unless the model leaves one out.
-absl::StatusOr<int32_t> ExtraTokens(ConfigFile& outer, ConfigFile& model, uint32_t class_tokens) {
-  auto extra = static_cast<int32_t>(outer.Uint("num_additional_image_tokens", class_tokens, 0, 16));
-  std::string strategy = model.Text("vision_feature_select_strategy", "default");
-  strategy = outer.Text("vision_feature_select_strategy", strategy);
-  if (strategy == "default") return extra - 1;
-  if (strategy == "full") return extra;
-  return outer.Error("vision_feature_select_strategy",
-                     absl::StrCat("'", strategy, "' is not implemented; default and full are"));
-}
 
 // To the end of the file of the image processor that it names.
 absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, ConfigFile& model, const ProcessorSpec& spec,
@@ -39,18 +30,32 @@ absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, ConfigFile& model, co
 
 }  // namespace
 
+absl::StatusOr<LlavaTokens> ReadLlavaTokens(ConfigFile& outer, ConfigFile& model, uint32_t class_tokens) {
+  LlavaTokens out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.patch, VisionPatchSize(model, out.patch));
+  out.patch = static_cast<uint32_t>(outer.Uint("patch_size", out.patch, 1, 256));
+  out.extra = static_cast<int32_t>(outer.Uint("num_additional_image_tokens", class_tokens, 0, 16));
+  out.placeholder = outer.Text("image_token", out.placeholder);
+  std::string strategy = model.Text("vision_feature_select_strategy", "default");
+  strategy = outer.Text("vision_feature_select_strategy", strategy);
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  if (strategy != "default" && strategy != "full") {
+    return outer.Error("vision_feature_select_strategy",
+                       absl::StrCat("'", strategy, "' is not implemented; default and full are"));
+  }
+  if (strategy == "default") --out.extra;
+  return out;
+}
+
 MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
   const bool of_siglip = config.Text("image_processor_type", "").starts_with("Siglip");
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadPictures(config, model, source.spec, of_siglip));
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(model, 14));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  patch = static_cast<uint32_t>(outer.Uint("patch_size", patch, 1, 256));
-  EVENKEEL_ASSIGN_OR_RETURN(int32_t extra, ExtraTokens(outer, model, of_siglip ? 0 : 1));
-  fixed.placeholder = outer.Text("image_token", fixed.placeholder);
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  return MakeFixedSize("llava", fixed, patch, extra, source);
+  EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, of_siglip ? 0 : 1));
+  fixed.placeholder = tokens.placeholder;
+  return MakeFixedSize("llava", fixed, tokens.patch, tokens.extra, source);
 }
 
 }  // namespace evenkeel

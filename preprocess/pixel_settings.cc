@@ -15,13 +15,32 @@ namespace {
 
 constexpr uint64_t kMostSide = 16384;
 
+// torchvision's names of filters. transformers' path for Pillow knows numbers only: release 4 fails there,
+// and release 5 takes every name for bilinear.
+absl::StatusOr<ResizeFilter> ReadNamedFilter(ConfigFile& config, Resampler resampler) {
+  constexpr std::pair<std::string_view, ResizeFilter> kNames[] = {{"lanczos", ResizeFilter::kLanczos},
+                                                                  {"bilinear", ResizeFilter::kBilinear},
+                                                                  {"bicubic", ResizeFilter::kBicubic}};
+  const std::string name = config.Text("resample", "");
+  for (const auto& [known, filter] : kNames) {
+    if (name != known) continue;
+    if (resampler == Resampler::kAtenU8 || filter == ResizeFilter::kBilinear) return filter;
+    return config.Error("resample", absl::StrCat("'", name,
+                                                 "' is a name of torchvision's, which only the resampler "
+                                                 "aten_u8 follows; Pillow's path wants PIL's number"));
+  }
+  return config.Error("resample",
+                      absl::StrCat("'", name, "' is not implemented; lanczos, bilinear and bicubic are"));
+}
+
 // PIL's numbers of filters.
-absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, ResizeFilter usual) {
+absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
   constexpr uint64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
   if (!config.Has("resample")) {  // NotNull() has the null
     config.Inert({"resample"});
     return usual;
   }
+  if (config.IsText("resample")) return ReadNamedFilter(config, resampler);
   switch (config.Uint("resample", 0, 0, 5)) {
     case kLanczos:
       return ResizeFilter::kLanczos;
@@ -96,7 +115,7 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   PixelSettings out;
   out.wire = spec.wire;
   EVENKEEL_ASSIGN_OR_RETURN(out.picture, PictureOptionsOf(spec));
-  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, filter));
+  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, out.picture.resampler, filter));
   out.mean = ReadThree(config, "image_mean", mean);
   out.std = ReadThree(config, "image_std", std);
   out.rescale = config.Real("rescale_factor", 1.0 / 255);
@@ -117,6 +136,9 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
                 "_valid_processor_keys", "_valid_kwargs_names", "model_valid_processing_keys", "device",
                 "return_tensors", "input_data_format", "disable_grouping", "_name_or_path",
                 "transformers_version", "pad_size", "size_divisor", "image_seq_length", "backend"});
+  // Videos are chosen and told by their own processor; one that reads this file consumes them.
+  config.Inert({"fps", "num_frames", "min_frames", "max_frames", "do_sample_frames", "video_metadata",
+                "return_metadata"});
   // A file of both, also where transformers wrote what it read of one into the image processor's own object.
   if (config.Has("feature_extractor_type") || config.Has("feature_size")) IgnoreFeatureExtractor(config);
   return out;

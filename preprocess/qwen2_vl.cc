@@ -69,6 +69,11 @@ absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint3
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/true);
 }
 
+// A file's `num_frames` in whole temporal patches, as its processor rounds it.
+uint32_t FixedCount(uint32_t num_frames, uint32_t patch) {
+  return static_cast<uint32_t>(RoundTo(num_frames, patch));
+}
+
 // Positions that a second of video spans: Qwen2.5-VL's config.json says; 2 where there is none, as in every
 // published checkpoint. Qwen2-VL has none.
 absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const std::string& folder) {
@@ -127,11 +132,23 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
                             FindQwenVideo(source.folder, kQwen2VlVideo, vision));
   if (!config) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(*config, vision, spec, kQwen2VlVideo));
-  QwenVideo& video = vision.video.emplace();
-  video.pixels = file.pixels;
   const bool own_rule = rule == FrameRule::kQwen2VlProcessor;  // else qwen-vl-utils runs before the processor
   const ProcessorSpec usual;
-  video.frames = FramesOf(rule, spec, own_rule ? file : QwenVideoFile{}, vision.shape.frames);
+  FrameChoice frames = FramesOf(rule, spec, own_rule ? file : QwenVideoFile{}, vision.shape.frames);
+  if (own_rule && file.num_frames != 0) {
+    frames.num_frames = FixedCount(file.num_frames, vision.shape.frames);
+    const bool also_fps = file.fps != 0 || spec.fps != usual.fps;
+    if (also_fps || frames.num_frames == 0) {
+      const absl::Status refused =
+          config->Error("num_frames", also_fps ? "stands beside fps, which fails in transformers"
+                                               : "is no more than half of a temporal patch");
+      vision.no_video = std::string(refused.message());
+      return absl::OkStatus();
+    }
+  }
+  QwenVideo& video = vision.video.emplace();
+  video.pixels = file.pixels;
+  video.frames = frames;
   ProcessorBounds bounds{.resized = file.pixels.resized};
   if (file.min_pixels != 0) bounds.min_pixels = file.min_pixels;
   if (file.max_pixels != 0) bounds.max_pixels = file.max_pixels;
@@ -160,6 +177,7 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
     text.Add("video.fps", frames.fps);
     text.Add("video.min_frames", uint64_t{frames.min_frames});
     text.Add("video.max_frames", uint64_t{frames.max_frames});
+    if (frames.num_frames != 0) text.Add("video.num_frames", uint64_t{frames.num_frames});
     text.Add("video.min_pixels", min_pixels);
     text.Add("video.max_pixels", max_pixels);
     text.Add("video.processor_min_pixels", bounds.min_pixels);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,11 +16,20 @@ namespace {
 
 constexpr double kMaxAspectRatio = 200;
 
-absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision, const ProcessorSpec& spec) {
+// Nothing, and why, where the file asks for other frames than are implemented.
+absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const ProcessorSpec& spec,
+                                                   QwenVision& vision) {
   const ProcessorSpec usual;
-  config.Pin("do_sample_frames", true);
+  const bool samples = config.Flag("do_sample_frames", true);
   config.Inert({"max_duration", "max_image_size"});
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(config, vision, spec, kQwen3VlVideo));
+  if (!samples || file.num_frames != 0) {
+    const absl::Status refused =
+        samples ? config.Error("num_frames", "a fixed number of frames is not implemented; fps is")
+                : config.Error("do_sample_frames", "is false; only true is implemented");
+    vision.no_video = std::string(refused.message());
+    return std::optional<QwenVideo>();
+  }
   Qwen3VideoSize size{.temporal_factor = vision.shape.frames, .factor = vision.factor()};
   size.min_pixels = file.min_pixels != 0 ? file.min_pixels : 128 * 32 * 32;
   size.max_pixels = file.max_pixels != 0 ? file.max_pixels : 32 * 32 * 768;
@@ -52,7 +62,7 @@ absl::StatusOr<QwenVideo> ReadVideo(ConfigFile config, const QwenVision& vision,
     text.Add("video.total_max_pixels", size.max_pixels);
     text.Add("video.max_frame_tokens", uint64_t{size.max_frame_tokens});
   };
-  return video;
+  return std::optional<QwenVideo>(std::move(video));
 }
 
 }  // namespace
@@ -107,7 +117,7 @@ MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> video,
                             FindQwenVideo(source.folder, kQwen3VlVideo, vision));
   if (video) {
-    EVENKEEL_ASSIGN_OR_RETURN(vision.video, ReadVideo(*std::move(video), vision, source.spec));
+    EVENKEEL_ASSIGN_OR_RETURN(vision.video, ReadVideo(*std::move(video), source.spec, vision));
   }
   return MakeQwenVision(std::move(vision), source.limits);
 }

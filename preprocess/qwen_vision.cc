@@ -63,6 +63,12 @@ class ImagesAndVideo final : public MediaFamily {
     const MediaFacts seen = settings_.video->upright ? Upright(facts) : facts;
     return {seen.width, seen.height};
   }
+  absl::StatusOr<ImageSize> ResizedPicture(ImageSize picture) const {
+    if (!settings_.pixels.resized) return UnchangedSize(picture, settings_.factor());
+    if (settings_.image_size) return settings_.image_size(picture);
+    return SmartResize(picture.height, picture.width, settings_.factor(), settings_.min_pixels,
+                       settings_.max_pixels, /*at_least_factor=*/false);
+  }
   absl::StatusOr<ItemShape> ShapeOf(const MediaFacts& facts) const;
   absl::StatusOr<ItemLengths> LengthsOf(const VisionGrid& grid) const;
   // Checks the planned lengths and the spans, writes everything but the pixels.
@@ -114,11 +120,7 @@ absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const
   const uint32_t patch = settings_.shape.patch;
   if (facts.medium == Medium::kImage) {
     const ImageSize picture = PictureSize(facts, settings_.pixels.picture);
-    EVENKEEL_ASSIGN_OR_RETURN(
-        shape.size, settings_.pixels.resized
-                        ? SmartResize(picture.height, picture.width, settings_.factor(), settings_.min_pixels,
-                                      settings_.max_pixels, /*at_least_factor=*/false)
-                        : UnchangedSize(picture, settings_.factor()));
+    EVENKEEL_ASSIGN_OR_RETURN(shape.size, ResizedPicture(picture));
     shape.grid = {1, shape.size.height / patch, shape.size.width / patch, 0};
     return shape;
   }
@@ -236,6 +238,7 @@ void ImagesAndVideo::AddTo(CanonicalText& text) const {
   text.Add("vision.merge_size", uint64_t{settings_.shape.merge});
   text.Add("vision.min_pixels", settings_.min_pixels);
   text.Add("vision.max_pixels", settings_.max_pixels);
+  if (settings_.image_size) text.Add("vision.image_size", std::string_view("own"));
   settings_.pixels.AddValuesTo(text);
   text.Add("video.supported", uint64_t{settings_.video.has_value()});
   if (settings_.video) settings_.video->add_to(text);
@@ -269,7 +272,8 @@ void TakeWholeBounds(ConfigFile& config) { config.Whole({"min_pixels", "max_pixe
 
 }  // namespace
 
-absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec) {
+absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec,
+                                          const QwenImageClass& usual) {
   QwenVision out;
   TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kClipMean, kClipStd));
@@ -279,22 +283,29 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   constexpr uint64_t kMostPixels = 1ull << 32;
   uint64_t min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
   uint64_t max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
-  min_pixels = config.Uint("min_pixels", min_pixels != 0 ? min_pixels : 56 * 56, 1, kMostPixels);
-  max_pixels = config.Uint("max_pixels", max_pixels != 0 ? max_pixels : 28 * 28 * 1280, 1, kMostPixels);
+  if (min_pixels == 0) min_pixels = usual.min_pixels;
+  if (max_pixels == 0) max_pixels = usual.max_pixels;
+  if (usual.pixel_keys) {
+    min_pixels = config.Uint("min_pixels", min_pixels, 1, kMostPixels);
+    max_pixels = config.Uint("max_pixels", max_pixels, 1, kMostPixels);
+  } else {
+    config.Inert({"min_pixels", "max_pixels"});
+  }
   out.min_pixels = spec.min_pixels != 0 ? spec.min_pixels : min_pixels;
   out.max_pixels = spec.max_pixels != 0 ? spec.max_pixels : max_pixels;
-  out.processor_class = config.Text("processor_class", "Qwen2VLProcessor");
+  out.processor_class = config.Text("processor_class", usual.processor_class);
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
   config.NotNull({"patch_size", "temporal_patch_size", "merge_size"});
   config.Inert({"default_to_square", "crop_size"});
-  const absl::Status size = CheckSize(config, /*pixel_keys=*/true);
+  const absl::Status size = CheckSize(config, usual.pixel_keys);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(size);
-  if (out.min_pixels > out.max_pixels) {
-    return config.Error(
-        config.Has("min_pixels") || !config.Has("size") ? "min_pixels" : "size",
-        absl::StrCat("the least, ", out.min_pixels, ", is above max_pixels, ", out.max_pixels));
+  // A file whose least is above its most is read as transformers reads it: the most counts where both do.
+  const bool of_job = spec.min_pixels != 0 || spec.max_pixels != 0;
+  if (of_job && out.min_pixels > out.max_pixels) {
+    return config.Error("min_pixels", absl::StrCat("the least, ", out.min_pixels, ", is above max_pixels, ",
+                                                   out.max_pixels, ", with what the job says of them"));
   }
   return out;
 }
@@ -338,9 +349,8 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   }
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
-  // num_frames: refused below. do_sample_frames: the job's frame_rule says it, unless the family pins it.
-  config.Inert({"default_to_square", "crop_size", "video_metadata", "return_metadata", "num_frames",
-                "do_sample_frames"});
+  // do_sample_frames: the job's frame_rule says it, unless the family looks at it.
+  config.Inert({"default_to_square", "crop_size"});
   constexpr uint64_t kMostPixels = 1ull << 40;
   constexpr uint32_t kMostFrames = 1 << 20;
   file.min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
@@ -353,6 +363,7 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   }
   file.min_frames = static_cast<uint32_t>(config.Uint("min_frames", 0, 1, kMostFrames));
   file.max_frames = static_cast<uint32_t>(config.Uint("max_frames", 0, 1, kMostFrames));
+  file.num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMostFrames));
   file.fps = config.Real("fps", 0);
   file.cap_pixels_per_frame = config.Flag("cap_pixels_per_frame", false);
   file.max_video_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 0, 1, 1 << 24));
@@ -361,13 +372,6 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   EVENKEEL_RETURN_IF_ERROR(patches);
   EVENKEEL_RETURN_IF_ERROR(size);
   if (config.Has("fps") && !(file.fps > 0)) return config.Error("fps", "is not positive");
-  if (config.Has("num_frames")) {
-    return config.Error("num_frames", "a fixed number of frames is not implemented; fps is");
-  }
-  if (file.min_pixels != 0 && file.max_pixels != 0 && file.min_pixels > file.max_pixels) {
-    return config.Error("size", absl::StrCat("has a least size of ", file.min_pixels,
-                                             " pixels, above the most, ", file.max_pixels));
-  }
   return file;
 }
 

@@ -42,6 +42,8 @@ struct QwenVision {
   PatchShape shape;
   uint64_t min_pixels = 0;  // of images
   uint64_t max_pixels = 0;
+  // The size that pictures become; nothing: Qwen2-VL's, within the bounds.
+  std::function<absl::StatusOr<ImageSize>(ImageSize)> image_size;
   std::string processor_class;
   std::string vision_begin = "<|vision_start|>";
   std::string vision_end = "<|vision_end|>";
@@ -53,8 +55,20 @@ struct QwenVision {
   uint32_t factor() const { return shape.patch * shape.merge; }
 };
 
-// The image processor's keys. The class's own defaults where they are missing.
-absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec);
+// A class of image processors of transformers: what it takes where its file says nothing, and whether
+// min_pixels and max_pixels stand above size there, or mean nothing.
+struct QwenImageClass {
+  std::string_view processor_class;
+  uint64_t min_pixels = 0;
+  uint64_t max_pixels = 0;
+  bool pixel_keys = false;
+};
+inline constexpr QwenImageClass kQwen2VlImages = {"Qwen2VLProcessor", 56 * 56, 28 * 28 * 1280,
+                                                  /*pixel_keys=*/true};
+
+// The image processor's keys, and its class's defaults.
+absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpec& spec,
+                                          const QwenImageClass& usual = kQwen2VlImages);
 
 // A class of video processors of transformers: what it takes where its file says nothing, and whether
 // min_pixels and max_pixels stand above size there, or mean nothing.
@@ -84,6 +98,7 @@ struct QwenVideoFile {
   double fps = 0;
   uint32_t min_frames = 0;
   uint32_t max_frames = 0;
+  uint32_t num_frames = 0;
   bool cap_pixels_per_frame = false;
   uint32_t max_video_tokens = 0;
 };

@@ -1,6 +1,8 @@
 #include "preprocess/tiles.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +25,9 @@ class Tiles final : public MediaFamily {
       : settings_(std::move(settings)),
         limits_(limits),
         table_(settings_.pixels.Table()),
-        fields_{TileField("pixel_values", settings_.pixels, settings_.tile)} {}
+        fields_{TileField("pixel_values", settings_.pixels, settings_.tile)} {
+    if (settings_.image_sizes) fields_.push_back({"image_sizes", DType::kI64, false, {2}, nullptr});
+  }
 
   std::vector<MediumStyle> styles() const override { return {settings_.style}; }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
@@ -33,7 +37,7 @@ class Tiles final : public MediaFamily {
 
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, CutsOf(facts));
-    return LengthsOf(cuts);
+    return LengthsOf(cuts, facts);
   }
 
   absl::Status Produce(const ItemRequest& request,
@@ -101,20 +105,31 @@ class Tiles final : public MediaFamily {
     return cuts;
   }
 
-  ItemLengths LengthsOf(const std::vector<TileCut>& cuts) const {
+  absl::StatusOr<ItemLengths> LengthsOf(const std::vector<TileCut>& cuts, const MediaFacts& facts) const {
     const uint32_t tiles = NumTiles(cuts);
-    return {tiles * settings_.patches_per_tile, tiles, tiles * settings_.tokens_per_tile};
+    uint64_t tokens = uint64_t{tiles} * settings_.tokens_per_tile;
+    if (settings_.tokens) tokens = settings_.tokens(PictureSize(facts, settings_.pixels.picture));
+    const uint64_t patches = uint64_t{tiles} * settings_.patches_per_tile;
+    if (std::max(tokens, patches) > std::numeric_limits<uint32_t>::max()) {
+      return absl::InvalidArgumentError(absl::StrCat("image of ", tokens, " tokens"));
+    }
+    return ItemLengths{static_cast<uint32_t>(patches), tiles, static_cast<uint32_t>(tokens)};
   }
 
   absl::StatusOr<std::vector<TileCut>> Prepare(const ItemRequest& request,
                                                std::span<const std::span<std::byte>> field_bytes) const {
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, CutsOf(request.facts));
-    const ItemLengths lengths = LengthsOf(cuts);
+    EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, LengthsOf(cuts, request.facts));
     if (lengths != request.planned) {
       return absl::DataLossError(absl::StrCat("item of ", lengths.input_rows, " tiles where the plan says ",
                                               request.planned.input_rows));
     }
     EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
+    if (settings_.image_sizes) {
+      const ImageSize size = PictureSize(request.facts, settings_.pixels.picture);
+      const int64_t sides[2] = {size.height, size.width};
+      std::memcpy(field_bytes[1].data(), sides, sizeof(sides));
+    }
     return cuts;
   }
 

@@ -27,10 +27,12 @@ struct TileCut {
 struct TileSettings {
   std::string family;  // for the digest
   PixelSettings pixels;
-  ImageSize tile;                 // in pixels
-  uint32_t tokens_per_tile = 0;   // placeholders
+  ImageSize tile;                // in pixels
+  uint32_t tokens_per_tile = 0;  // placeholders, where these are not of the picture:
+  std::function<uint64_t(ImageSize)> tokens;
   uint32_t patches_per_tile = 0;  // what the encoder computes
   MediumStyle style;              // of images
+  bool image_sizes = false;       // a field of the picture's height and width, which the model asks for
   // How a picture of this size is cut; tiles in the order of the cuts. Pure. InvalidArgument: it is refused.
   std::function<absl::StatusOr<std::vector<TileCut>>(ImageSize)> cuts;
   // What `cuts` depends on, for the digest.

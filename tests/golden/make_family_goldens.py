@@ -21,13 +21,24 @@ import numpy as np
 from PIL import Image
 from transformers import WhisperFeatureExtractor
 from transformers.image_transforms import get_resize_output_image_size
+from transformers.models.blip.image_processing_blip import BlipImageProcessor
+from transformers.models.blip.image_processing_pil_blip import BlipImageProcessorPil
 from transformers.models.clip.image_processing_clip import CLIPImageProcessor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.convnext.image_processing_convnext import ConvNextImageProcessor
+from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
+from transformers.models.deit.image_processing_deit import DeiTImageProcessor
+from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+from transformers.models.glm4v.image_processing_glm4v import Glm4vImageProcessor
+from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.internvl.video_processing_internvl import InternVLVideoProcessor
 from transformers.models.llava.image_processing_llava import LlavaImageProcessor
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.llava_next.image_processing_llava_next import LlavaNextImageProcessor
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
+from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import _get_feat_extract_output_lengths as qwen2_tokens
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
@@ -44,9 +55,14 @@ from frames import expected  # noqa: E402  pylint: disable=wrong-import-position
 
 PROCESSORS = GOLDEN / "data/processors"
 CLASSES = {
+    "blip": (BlipImageProcessor, BlipImageProcessorPil),
     "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
+    "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
+    "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
+    "glm4v": (Glm4vImageProcessor, Glm4vImageProcessorPil),
     "internvl": (GotOcr2ImageProcessor, GotOcr2ImageProcessorPil),
     "llava": (CLIPImageProcessor, CLIPImageProcessorPil),
+    "llava-next": (LlavaNextImageProcessor, LlavaNextImageProcessorPil),
     "llava-pad": (LlavaImageProcessor, LlavaImageProcessorPil),
     "qwen2-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
     "qwen3-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
@@ -82,6 +98,7 @@ def pixels():
             processor = make(**config(name))
             for picture, image in pictures.items():
                 values = processor(image, return_tensors="np")["pixel_values"]
+                values = values[0] if values.ndim == 5 else values  # LLaVA-NeXT's, by picture and tile
                 cases.append({"processor": name, "resampler": resampler, "picture": picture,
                               "rows": values.shape[0], "values": values.size, "hash": mix(values)})
     return cases
@@ -102,7 +119,18 @@ def canvas():
         empty = np.broadcast_to(np.zeros((1, 1, 1), np.uint8), (3, height, width))
         rows, columns = get_resize_output_image_size(empty, 336, default_to_square=False, input_data_format="channels_first")
         shortest.append([width, height, columns, rows])
-    return {"internvl": internvl, "shortest_edge_336": shortest}
+    glm = Glm4vImageProcessor(**config("glm4v"))
+    counted = LlavaNextProcessor.__new__(LlavaNextProcessor)
+    counted.image_processor = LlavaNextImageProcessor(**config("llava-next"))
+    counted.patch_size, counted.num_additional_image_tokens = 14, 1
+    patches, tokens = [], []
+    for width, height in sizes(300, 3000):
+        try:
+            patches.append([width, height, glm.get_number_of_image_patches(height, width)])
+        except ValueError:  # too long
+            patches.append([width, height, 0])
+        tokens.append([width, height, counted._get_number_of_features(height, width, 336, 336) - 1])
+    return {"internvl": internvl, "shortest_edge_336": shortest, "glm4v": patches, "llava_next": tokens}
 
 
 def video():

@@ -1,4 +1,4 @@
-// The families of one picture of a fixed size: CLIP, SigLIP, ViT, LLaVA.
+// The families of one picture of a fixed size: CLIP, SigLIP, ViT, BLIP, DeiT, ConvNeXT, LLaVA.
 #include "preprocess/clip.h"
 
 #include <gtest/gtest.h>
@@ -32,8 +32,14 @@ TEST(Clip, PixelsAreThoseOfTransformers) { ExpectPixelsOf("clip"); }
 TEST(Siglip, PixelsAreThoseOfTransformers) { ExpectPixelsOf("siglip"); }
 TEST(Llava, PixelsAreThoseOfTransformers) { ExpectPixelsOf("llava"); }
 TEST(Llava, PaddedPixelsAreThoseOfTransformers) { ExpectPixelsOf("llava-pad"); }
+TEST(Blip, PixelsAreThoseOfTransformers) { ExpectPixelsOf("blip"); }
+TEST(Deit, PixelsAreThoseOfTransformers) { ExpectPixelsOf("deit"); }
+TEST(ConvNext, PixelsAreThoseOfTransformers) { ExpectPixelsOf("convnext"); }
 TEST(Clip, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("clip"); }
 TEST(Siglip, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("siglip"); }
+TEST(Blip, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("blip"); }
+TEST(Deit, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("deit"); }
+TEST(ConvNext, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("convnext"); }
 TEST(Llava, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("llava"); }
 TEST(Llava, EveryWireFormSaysTheSameOfPaddedPictures) { ExpectWireFormsAgree("llava-pad"); }
 
@@ -187,6 +193,21 @@ TEST(Vit, APatchIsATokenAndSixteenPixelsWideWhereTheModelSaysNothing) {
       (ItemLengths{256, 1, 256}));
 }
 
+TEST(ConvNext, KeysAreConsumedPinnedOrErrors) {
+  auto refusal = [](const std::string& keys) {
+    const ProcessorSpec spec =
+        Checkpoint(R"({"image_processor_type": "ConvNextImageProcessor")" + keys + "}");
+    return std::string(Processor::LoadMedia(spec, Limits{}).status().message());
+  };
+  EXPECT_EQ(refusal(R"(, "size": 224, "crop_pct": 0.9)"), "");
+  EXPECT_EQ(refusal(R"(, "crop_pct": null)"), "") << "384 pixels are not cropped";
+  EXPECT_NE(refusal(R"(, "size": 224, "crop_pct": null)").find("crop_pct: is null"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "size": 224, "crop_pct": 0)").find("crop_pct: makes edges of inf"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"(, "size": {"height": 9, "width": 9})").find("size: is not"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "do_center_crop": true)").find("do_center_crop: is true"), std::string::npos);
+}
+
 // As DINOv2's checkpoints are written.
 TEST(Clip, PicturesOfBitAreThoseOfClipByTheSameKeys) {
   auto make = [](const std::string& type) {
@@ -222,7 +243,13 @@ TEST(Clip, EveryPictureHasTheSameLengths) {
     const char* processor;
     uint32_t tokens;
   };
-  for (const Family& family : {Family{"clip", 49}, {"siglip", 729}, {"llava", 576}, {"llava-pad", 576}}) {
+  for (const Family& family : {Family{"clip", 49},
+                               {"siglip", 729},
+                               {"blip", 576},
+                               {"deit", 196},
+                               {"convnext", 49},
+                               {"llava", 576},
+                               {"llava-pad", 576}}) {
     auto processor = LoadOrFail(VisionSpec(family.processor));
     for (uint32_t side : {1u, 300u, 5000u}) {
       MediaFacts facts;

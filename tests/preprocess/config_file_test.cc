@@ -101,8 +101,32 @@ TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
   EXPECT_THAT(Refusal("\"image_std\": [1, 0, 1]"), HasSubstr("image_std: has a zero"));
   EXPECT_THAT(Refusal("\"size\": 3"), HasSubstr("size: is not an object"));
   EXPECT_THAT(Refusal("\"rescale_factor\": \"x\""), HasSubstr("rescale_factor"));
-  EXPECT_THAT(Refusal("\"min_pixels\": 9000, \"max_pixels\": 8000"), HasSubstr("above max_pixels"));
+  EXPECT_EQ(Refusal("\"min_pixels\": 9000, \"max_pixels\": 8000"), "") << "transformers reads it";
   EXPECT_EQ(Refusal("\"min_pixels\": null, \"crop_size\": {\"height\": 3}"), "");
+}
+
+TEST_F(ConfigFileTest, ALeastAboveTheMostIsAnErrorWhereTheJobSaysEither) {
+  ProcessorSpec spec;
+  spec.vision = folder_;
+  spec.min_pixels = 2000000;
+  Write(R"({"image_processor_type": "Qwen2VLImageProcessor"})");
+  EXPECT_THAT(std::string(LoadVisionFamily(folder_, spec, Limits{}).status().message()),
+              HasSubstr("above max_pixels"));
+}
+
+TEST_F(ConfigFileTest, FiltersHaveTorchvisionsNamesByItsPathAlone) {
+  auto refusal = [&](const std::string& name, const std::string& resampler) {
+    Write(R"({"image_processor_type": "Qwen2VLImageProcessor", "resample": ")" + name + "\"}");
+    ProcessorSpec spec;
+    spec.vision = folder_;
+    spec.resampler = resampler;
+    return std::string(LoadVisionFamily(folder_, spec, Limits{}).status().message());
+  };
+  for (const char* name : {"bicubic", "bilinear", "lanczos"}) EXPECT_EQ(refusal(name, "aten_u8"), "");
+  EXPECT_EQ(refusal("bilinear", "pil13"), "");
+  EXPECT_THAT(refusal("bicubic", "pil13"), HasSubstr("resample: 'bicubic' is a name of torchvision's"));
+  EXPECT_THAT(refusal("BICUBIC", "aten_u8"), HasSubstr("resample: 'BICUBIC' is not implemented"));
+  EXPECT_THAT(refusal("nearest", "aten_u8"), HasSubstr("resample: 'nearest' is not implemented"));
 }
 
 TEST_F(ConfigFileTest, NullIsNotTheDefaultWhereTransformersTakesItAsAValue) {
@@ -302,14 +326,14 @@ TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
   absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("'FuyuImageProcessor' is not implemented; these are: BitImageProcessor, "
+              HasSubstr("'FuyuImageProcessor' is not implemented; these are: BitImageProcessor, BlipImageProcessor, "
                         "CLIPImageProcessor of LlavaProcessor, CLIPImageProcessor, "));
   Write("{\"feature_extractor_type\": \"FlavaFeatureExtractor\"}");
   status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("feature_extractor_type: 'FlavaFeatureExtractor' names no image processor that is "
-                        "implemented; these are: BitImageProcessor, "));
+                        "implemented; these are: BitImageProcessor, BlipImageProcessor, "));
   spec = ProcessorSpec{};
   spec.audio = folder_;
   EXPECT_TRUE(absl::IsInvalidArgument(Processor::LoadMedia(spec, Limits{}).status()));

@@ -115,14 +115,56 @@ TEST_F(QwenVideoFile, KeysAreKnownOrErrors) {
               HasSubstr("video_preprocessor_config.json: do_sharpen: unknown key"));
   EXPECT_THAT(Refusal("qwen2-vl", R"({"patch_size": 16})"), HasSubstr("patch_size: is 16"));
   EXPECT_THAT(Refusal("qwen3-omni", R"({"fps": 2})"), HasSubstr("patch_size: is missing")) << "16 and 14";
-  EXPECT_THAT(Refusal("qwen2-vl", R"({"num_frames": 8})"), HasSubstr("num_frames: a fixed number"));
   EXPECT_THAT(Refusal("qwen2-vl", R"({"fps": 0})"), HasSubstr("fps: is not positive"));
-  EXPECT_THAT(Refusal("qwen2-vl", R"({"size": {"shortest_edge": 9, "longest_edge": 8}})"),
-              HasSubstr("above"));
+  EXPECT_EQ(Refusal("qwen2-vl", R"({"size": {"shortest_edge": 9, "longest_edge": 8}})"), "");
   EXPECT_EQ(Refusal("qwen3-vl", R"({"min_pixels": 1, "max_pixels": 2})"), "");
-  EXPECT_THAT(Refusal("qwen3-vl", R"({"do_sample_frames": false})"), HasSubstr("do_sample_frames"));
   for (const char* name : {"internvl", "qwen2_5-omni", "qwen3-omni"}) {
     EXPECT_THAT(Refusal(name, R"({"do_sharpen": true})"), HasSubstr("do_sharpen: unknown key")) << name;
+  }
+}
+
+// A video of 48 frames at 24 a second.
+MediaFacts TwoSeconds() {
+  MediaFacts facts{.medium = Medium::kVideo, .width = 56, .height = 56, .num_frames = 48};
+  facts.fps_num = 24;
+  facts.fps_den = 1;
+  return facts;
+}
+
+TEST_F(QwenVideoFile, FixesTheNumberOfFramesByTheProcessorsRuleAlone) {
+  auto grids = [&](const std::string& file, const std::string& rule) -> absl::StatusOr<uint32_t> {
+    auto family = LoadVisionFamily(folder_, Checkpoint("qwen2-vl", file, rule), Limits{});
+    EXPECT_TRUE(family.ok()) << family.status();
+    std::vector<PlaceholderRun> runs;
+    absl::Status status = (*family)->Placeholders(TwoSeconds(), runs);
+    if (!status.ok()) return status;
+    return runs[0].grid.t;
+  };
+  EXPECT_EQ(*grids(R"({"num_frames": 12})", "transformers"), 6u);
+  EXPECT_EQ(*grids(R"({"num_frames": 11})", "transformers"), 6u) << "halves round to even";
+  EXPECT_EQ(*grids(R"({"num_frames": 9})", "transformers"), 4u);
+  EXPECT_EQ(*grids(R"({"num_frames": 12})", "qwen_vl_utils"), 2u) << "which chooses before the processor";
+  EXPECT_THAT(std::string(grids(R"({"num_frames": 50})", "transformers").status().message()),
+              HasSubstr("50 frames of a video of 48"));
+}
+
+TEST_F(QwenVideoFile, ThatAsksForFramesOfAnotherKindLeavesThePictures) {
+  struct Asked {
+    const char* processor;
+    const char* file;
+    const char* named;
+  };
+  for (const Asked& asked : {Asked{"qwen2-vl", R"({"num_frames": 8, "fps": 2})", "num_frames: stands beside"},
+                             {"qwen2-vl", R"({"num_frames": 1})", "num_frames: is no more than half"},
+                             {"qwen3-vl", R"({"num_frames": 8})", "num_frames: a fixed number"},
+                             {"qwen3-vl", R"({"do_sample_frames": false})", "do_sample_frames: is false"}}) {
+    SCOPED_TRACE(asked.file);
+    auto family = LoadVisionFamily(folder_, Checkpoint(asked.processor, asked.file), Limits{});
+    ASSERT_TRUE(family.ok()) << family.status();
+    EXPECT_TRUE((*family)->Measure((*family)->DummyFacts()).ok());
+    const absl::Status refused = (*family)->Measure(TwoSeconds()).status();
+    EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(asked.named));
   }
 }
 

@@ -1,0 +1,23 @@
+// BLIP: every picture becomes one size, whatever its shape; also BLIP-2's and InstructBLIP's.
+//
+// The rules are those of transformers' models/blip/image_processing_blip.py.
+#include <utility>
+
+#include "preprocess/families.h"
+#include "preprocess/fixed_size.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr FixedSizeClass kBlipPictures = {.mean = kClipMean,
+                                          .std = kClipStd,
+                                          .size = {.height = 384, .width = 384},
+                                          .number_is = NumberIs::kSquare};
+
+}  // namespace
+
+MadeFamily MakeBlip(ConfigFile config, const FamilySource& source) {
+  return MakeEncoder("blip", kBlipPictures, std::move(config), source);
+}
+
+}  // namespace evenkeel

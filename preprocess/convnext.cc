@@ -1,0 +1,53 @@
+// ConvNeXT, ResNet and RegNet: small pictures are the middle of ones that are larger by `crop_pct`, others
+// are resized to a square, whatever their shape.
+//
+// The rules are those of transformers' models/convnext/image_processing_convnext.py.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/fixed_size.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint32_t kWhole = 384;  // edges from here on are not cropped
+constexpr uint32_t kStride = 32;  // pixels of a side that a place of the last stage stands for
+constexpr double kMostEdge = 16384;
+
+}  // namespace
+
+MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source) {
+  FixedSize fixed;
+  EVENKEEL_ASSIGN_OR_RETURN(fixed.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves));
+  SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
+  const double kept = config.Real("crop_pct", 224.0 / 256);
+  config.Pin("do_resize", true);
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  config.NotNull({"size"});
+  config.Inert({"crop_size"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  if (!size.given()) size.shortest_edge = kWhole;
+  const uint32_t edge = size.shortest_edge;
+  if (edge == 0 || size != SideSizes{.shortest_edge = edge}) {
+    return config.Error("size", "is not {shortest_edge}");
+  }
+  fixed.result = {edge, edge};
+  fixed.cropped = edge < kWhole;
+  if (fixed.cropped) {
+    if (config.IsNull("crop_pct")) return config.Error("crop_pct", "is null");
+    const double resized = edge / kept;
+    if (!(resized >= 1 && resized <= kMostEdge)) {
+      return config.Error("crop_pct", absl::StrCat("makes edges of ", resized, " pixels"));
+    }
+    fixed.size.shortest_edge = static_cast<uint32_t>(resized);
+  } else {
+    fixed.size = {.height = edge, .width = edge};
+  }
+  return MakeFixedSize("convnext", fixed, kStride, /*extra_tokens=*/0, source);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,24 @@
+// DeiT: every picture becomes one size, whatever its shape, then the centre is cropped.
+//
+// The rules are those of transformers' models/deit/image_processing_deit.py.
+#include <utility>
+
+#include "preprocess/families.h"
+#include "preprocess/fixed_size.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr FixedSizeClass kDeitPictures = {.mean = kHalves,
+                                          .std = kHalves,
+                                          .size = {.height = 256, .width = 256},
+                                          .crop = 224,
+                                          .number_is = NumberIs::kSquare};
+
+}  // namespace
+
+MadeFamily MakeDeit(ConfigFile config, const FamilySource& source) {
+  return MakeEncoder("deit", kDeitPictures, std::move(config), source);
+}
+
+}  // namespace evenkeel

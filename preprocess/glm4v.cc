@@ -1,0 +1,40 @@
+// GLM-4V (4.1V, 4.5V, 4.6V): pictures as patches on a grid, as the Qwen-VL families have them, in sizes that
+// count a still as the frames of a temporal patch.
+//
+// The rules are those of transformers' models/glm4v/{image_processing,processing}_glm4v.py.
+#include <utility>
+
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/qwen3_vl.h"
+#include "preprocess/qwen_vision.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr QwenImageClass kGlm4vImages = {.processor_class = "Glm4vProcessor",
+                                         .min_pixels = 112 * 112,
+                                         .max_pixels = 28 * 28 * 15000,
+                                         .pixel_keys = false};
+
+}  // namespace
+
+MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec, kGlm4vImages));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {"max_duration", "max_image_size"}));
+  vision.vision_begin = "<|begin_of_image|>";
+  vision.vision_end = "<|end_of_image|>";
+  vision.image_token = "<|image|>";
+  vision.no_video = "only its pictures are implemented";
+  vision.image_size = [frames = vision.shape.frames,
+                       rule = Qwen3VideoSize{.temporal_factor = vision.shape.frames,
+                                             .factor = vision.factor(),
+                                             .min_pixels = vision.min_pixels,
+                                             .max_pixels = vision.max_pixels}](ImageSize picture) {
+    return SmartResize3d(frames, picture, rule);
+  };
+  return MakeQwenVision(std::move(vision), source.limits);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,156 @@
+// LLaVA-NeXT: the whole picture as one tile, then the picture in the one of several resolutions that suits it
+// best, as tiles, black around it where its shape is another.
+//
+// The rules are those of transformers' models/llava_next/{image_processing,processing}_llava_next.py.
+#include "preprocess/llava_next.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/fixed_size.h"
+#include "preprocess/llava.h"
+#include "preprocess/tiles.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint64_t kMostSide = 16384;
+constexpr size_t kMostResolutions = 1024;
+constexpr std::string_view kKey = "image_grid_pinpoints";
+
+// int(round(value, 7)): a whole number that is missed by less than that is meant.
+uint32_t TruncatedAt7(double value) {
+  const double below = std::floor(value);
+  return static_cast<uint32_t>(below + 1 - value < 5e-8 ? below + 1 : below);
+}
+
+// The resolutions that the file lists, {height, width} each, in whole tiles.
+absl::StatusOr<std::vector<ImageSize>> ResolutionsOf(const ConfigFile& config,
+                                                     std::span<const std::pair<uint64_t, uint64_t>> pairs,
+                                                     ImageSize tile) {
+  std::vector<ImageSize> out;
+  for (const auto& [height, width] : pairs) {
+    out.push_back({static_cast<uint32_t>(width), static_cast<uint32_t>(height)});
+  }
+  if (!config.Has(kKey)) out = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};  // its class's
+  if (out.empty() || out.size() > kMostResolutions) {
+    return config.Error(kKey, absl::StrCat("has ", out.size(), " resolutions"));
+  }
+  for (const ImageSize& size : out) {
+    if (size.width % tile.width == 0 && size.height % tile.height == 0) continue;
+    return config.Error(kKey, absl::StrCat("has [", size.height, ", ", size.width,
+                                           "], which is no multiple of a tile's ", tile.width, " pixels"));
+  }
+  return out;
+}
+
+// The square that size and crop agree on. What transformers makes of others is a tile resized and cropped a
+// second time.
+absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, SideSizes size, SideSizes crop) {
+  constexpr uint32_t kUsual = 224;
+  if (!size.given()) size.shortest_edge = kUsual;
+  if (!crop.given()) crop.height = crop.width = kUsual;
+  const uint32_t side = size.shortest_edge != 0 ? size.shortest_edge : size.height;
+  const bool square = size == SideSizes{.shortest_edge = side} || size == SideSizes{side, side};
+  if (side == 0 || !square) return config.Error("size", "is neither {shortest_edge} nor a square");
+  if (crop != SideSizes{side, side}) {
+    return config.Error("crop_size", absl::StrCat("is not the square of ", side, " pixels that size is"));
+  }
+  return ImageSize{side, side};
+}
+
+}  // namespace
+
+ImageSize BestResolution(ImageSize picture, std::span<const ImageSize> resolutions) {
+  const double width = picture.width, height = picture.height;
+  ImageSize best = resolutions.front();
+  double most_kept = 0, least_wasted = INFINITY;
+  for (const ImageSize& size : resolutions) {
+    const double scale = std::min(size.width / width, size.height / height);
+    const double kept = std::min(std::trunc(width * scale) * std::trunc(height * scale), width * height);
+    const double wasted = static_cast<double>(size.width) * size.height - kept;
+    if (kept < most_kept || (kept == most_kept && wasted >= least_wasted)) continue;
+    most_kept = kept, least_wasted = wasted, best = size;
+  }
+  return best;
+}
+
+ImageSize FittingSize(ImageSize picture, ImageSize resolution) {
+  const double across = static_cast<double>(resolution.width) / picture.width;
+  const double down = static_cast<double>(resolution.height) / picture.height;
+  const auto within = [](double side, uint32_t most) {
+    return static_cast<uint32_t>(std::min<double>(std::ceil(side), most));
+  };
+  if (across < down) return {resolution.width, within(picture.height * across, resolution.height)};
+  return {within(picture.width * down, resolution.width), resolution.height};
+}
+
+uint64_t TiledTokens(ImageSize picture, ImageSize tiles, ImageSize patches) {
+  uint32_t height = patches.height * tiles.height, width = patches.width * tiles.width;
+  const double shape = static_cast<double>(picture.width) / picture.height;
+  if (shape > static_cast<double>(width) / height) {
+    const uint32_t shown = TruncatedAt7(picture.height * (static_cast<double>(width) / picture.width));
+    height -= (height - shown) / 2 * 2;
+  } else {
+    const uint32_t shown = TruncatedAt7(picture.width * (static_cast<double>(height) / picture.height));
+    width -= (width - shown) / 2 * 2;
+  }
+  return uint64_t{height} * width + height;
+}
+
+MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
+  TileSettings settings;
+  settings.family = "llava_next";
+  EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
+  const SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
+  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMostSide);
+  // Tiles that have their size already are neither resized nor cropped by these; batches alone are padded.
+  config.Inert({"do_center_crop", "do_pad", "aspect_ratio_setting"});
+  config.NotNull({"size", "crop_size", kKey});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_ASSIGN_OR_RETURN(const ImageSize tile, TileOf(config, size, crop));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions, ResolutionsOf(config, pairs, tile));
+
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, /*class_tokens=*/1));
+  const ImageSize patches{tile.width / tokens.patch, tile.height / tokens.patch};
+  const int64_t whole = int64_t{patches.width} * patches.height + tokens.extra;
+  if (whole <= 0) return config.Error("size", "makes no token");
+  settings.tile = tile;
+  settings.patches_per_tile = patches.width * patches.height;
+  settings.style = {Medium::kImage, "", tokens.placeholder, "", /*mrope=*/false};
+  settings.image_sizes = true;
+
+  settings.tokens = [=](ImageSize picture) {
+    const ImageSize best = BestResolution(picture, resolutions);
+    return whole + TiledTokens(picture, {best.width / tile.width, best.height / tile.height}, patches);
+  };
+  settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
+    const ImageSize best = BestResolution(picture, resolutions);
+    TileCut tiles{{.resized = FittingSize(picture, best), .filter = filter, .window = best},
+                  best.width / tile.width,
+                  best.height / tile.height};
+    tiles.target.left = -static_cast<int32_t>((best.width - tiles.target.resized.width) / 2);
+    tiles.target.top = -static_cast<int32_t>((best.height - tiles.target.resized.height) / 2);
+    return std::vector<TileCut>{{{.resized = tile, .filter = filter}, 1, 1}, tiles};
+  };
+  settings.add_to = [=](CanonicalText& text) {
+    text.Add("vision.whole_tokens", static_cast<uint64_t>(whole));
+    for (const ImageSize& size : resolutions) {
+      text.Add("vision.resolution_height", uint64_t{size.height});
+      text.Add("vision.resolution_width", uint64_t{size.width});
+    }
+  };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,43 @@
+// GLM-4V: pictures on a grid whose sizes count a still as the frames of a temporal patch.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "preprocess/family.h"
+#include "tests/preprocess/family_golden.h"
+
+namespace evenkeel {
+namespace {
+
+TEST(Glm4v, PixelsAreThoseOfTransformers) { ExpectPixelsOf("glm4v"); }
+TEST(Glm4v, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("glm4v"); }
+
+TEST(Glm4v, PatchesAreAsManyAsThoseOfTransformersForEverySize) {
+  auto processor = LoadOrFail(VisionSpec("glm4v"));
+  for (const nlohmann::json& example : FamilyGolden("canvas", "glm4v")) {
+    MediaFacts facts;
+    facts.width = example[0], facts.height = example[1];
+    absl::StatusOr<ItemLengths> lengths = processor->Measure(facts);
+    const uint32_t patches = example[2];
+    EXPECT_EQ(lengths.ok() ? *lengths : ItemLengths{}, (ItemLengths{patches, patches, patches / 4}))
+        << example;
+  }
+}
+
+TEST(Glm4v, StandsBetweenItsOwnMarksAndRefusesVideosByName) {
+  const ProcessorSpec spec = VisionSpec("glm4v");
+  auto family = LoadVisionFamily(spec.vision, spec, Limits{});
+  ASSERT_TRUE(family.ok()) << family.status();
+  const std::vector<MediumStyle> styles = (*family)->styles();
+  ASSERT_EQ(styles.size(), 1u);
+  EXPECT_EQ(styles[0].begin + styles[0].placeholder + styles[0].end,
+            "<|begin_of_image|><|image|><|end_of_image|>");
+  EXPECT_TRUE(styles[0].mrope);
+  MediaFacts facts{.medium = Medium::kVideo, .width = 56, .height = 56, .num_frames = 8};
+  facts.fps_num = 2;
+  absl::Status refused = (*family)->Measure(facts).status();
+  EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("Glm4vProcessor"));
+}
+
+}  // namespace
+}  // namespace evenkeel

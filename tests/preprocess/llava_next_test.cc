@@ -1,0 +1,77 @@
+// LLaVA-NeXT: a tile of the whole picture, then tiles of the resolution that suits it best.
+#include "preprocess/llava_next.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "preprocess/family.h"
+#include "tests/preprocess/family_golden.h"
+
+namespace evenkeel {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(LlavaNext, PixelsAreThoseOfTransformers) { ExpectPixelsOf("llava-next"); }
+TEST(LlavaNext, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("llava-next"); }
+
+TEST(LlavaNext, PlaceholdersAreAsManyAsTransformersWritesForEverySize) {
+  auto processor = LoadOrFail(VisionSpec("llava-next"));
+  for (const nlohmann::json& example : FamilyGolden("canvas", "llava_next")) {
+    MediaFacts facts;
+    facts.width = example[0], facts.height = example[1];
+    absl::StatusOr<ItemLengths> lengths = processor->Measure(facts);
+    EXPECT_EQ(lengths.ok() ? lengths->output_rows : 0, example[2]) << example;
+  }
+}
+
+TEST(LlavaNext, TellsTheModelHowLargeThePictureWas) {
+  const Item item = Make(VisionSpec("llava-next"), Medium::kImage, "pictures/wide.png");
+  ASSERT_TRUE(item.status.ok()) << item.status;
+  ASSERT_EQ(item.fields.size(), 2u);
+  int64_t sides[2];
+  ASSERT_EQ(item.fields[1].size(), sizeof(sides));
+  std::memcpy(sides, item.fields[1].data(), sizeof(sides));
+  EXPECT_EQ(sides[0], 5);
+  EXPECT_EQ(sides[1], 41);
+}
+
+TEST(LlavaNext, KeepsMostOfThePictureAndWastesLeast) {
+  const ImageSize square{672, 672}, wide{672, 336}, high{336, 672};
+  EXPECT_EQ(BestResolution({672, 672}, std::vector{wide, high, square}), square);
+  EXPECT_EQ(BestResolution({600, 300}, std::vector{square, high, wide}), wide);
+  EXPECT_EQ(BestResolution({600, 300}, std::vector{wide, wide, square}), wide);
+  EXPECT_EQ(FittingSize({500, 20}, wide), (ImageSize{672, 27}));
+  EXPECT_EQ(FittingSize({20, 500}, wide), (ImageSize{14, 336}));
+}
+
+// The refusal of the golden checkpoint with these keys, too.
+std::string Refusal(const nlohmann::json& keys) {
+  const std::string folder = testing::TempDir() + "llava_next_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(GoldenPath("processors/llava-next"), folder);
+  std::ifstream golden(folder + "/preprocessor_config.json");
+  nlohmann::json values = nlohmann::json::parse(golden);
+  values.update(keys);
+  std::ofstream(folder + "/preprocessor_config.json") << values;
+  ProcessorSpec spec;
+  spec.vision = folder;
+  return std::string(LoadVisionFamily(folder, spec, Limits{}).status().message());
+}
+
+TEST(LlavaNext, RefusesWhatWouldResizeItsTilesAgain) {
+  EXPECT_EQ(Refusal({{"do_pad", false}, {"do_center_crop", false}}), "");
+  EXPECT_EQ(Refusal({{"size", {{"height", 336}, {"width", 336}}}}), "");
+  EXPECT_THAT(Refusal({{"crop_size", 224}}), HasSubstr("crop_size: is not the square of 336"));
+  EXPECT_THAT(Refusal({{"size", {{"height", 336}, {"width", 224}}}}), HasSubstr("size: is neither"));
+  EXPECT_THAT(Refusal({{"image_grid_pinpoints", {{336, 500}}}}), HasSubstr("has [336, 500]"));
+  EXPECT_THAT(Refusal({{"image_grid_pinpoints", {336, 672}}}), HasSubstr("not a list of pairs"));
+  EXPECT_THAT(Refusal({{"image_grid_pinpoints", nlohmann::json::array()}}), HasSubstr("has 0 resolutions"));
+  EXPECT_THAT(Refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
+}
+
+}  // namespace
+}  // namespace evenkeel
