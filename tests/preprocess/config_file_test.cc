@@ -325,9 +325,10 @@ TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
   spec.vision = folder_;
   absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("'FuyuImageProcessor' is not implemented; these are: BitImageProcessor, BlipImageProcessor, "
-                        "CLIPImageProcessor of LlavaProcessor, CLIPImageProcessor, "));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("'FuyuImageProcessor' is not implemented; these are: BitImageProcessor, BlipImageProcessor, "
+                "CLIPImageProcessor of LlavaProcessor, CLIPImageProcessor, "));
   Write("{\"feature_extractor_type\": \"FlavaFeatureExtractor\"}");
   status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
