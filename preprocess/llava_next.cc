@@ -124,7 +124,9 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, /*class_tokens=*/1));
   const ImageSize patches{tile.width / tokens.patch, tile.height / tokens.patch};
   const int64_t whole = int64_t{patches.width} * patches.height + tokens.extra;
-  if (whole <= 0) return config.Error("size", "makes no token");
+  if (patches.width == 0 || whole <= 0) {
+    return config.Error("size", absl::StrCat("is no patch of ", tokens.patch, " pixels"));
+  }
   settings.tile = tile;
   settings.patches_per_tile = patches.width * patches.height;
   settings.style = {Medium::kImage, "", tokens.placeholder, "", /*mrope=*/false};

@@ -39,6 +39,17 @@ TEST(LlavaNext, TellsTheModelHowLargeThePictureWas) {
   EXPECT_EQ(sides[1], 41);
 }
 
+TEST(LlavaNext, APictureWhoseTilesAreBeyondTheLimitIsRefused) {
+  const ProcessorSpec spec = VisionSpec("llava-next");
+  Limits limits;
+  limits.max_image_pixels = 336 * 336;
+  auto family = LoadVisionFamily(spec.vision, spec, limits);
+  ASSERT_TRUE(family.ok()) << family.status();
+  MediaFacts facts;
+  facts.width = 500, facts.height = 3;  // five rows of pixels, and black, in two tiles
+  EXPECT_TRUE(absl::IsInvalidArgument((*family)->Measure(facts).status()));
+}
+
 TEST(LlavaNext, KeepsMostOfThePictureAndWastesLeast) {
   const ImageSize square{672, 672}, wide{672, 336}, high{336, 672};
   EXPECT_EQ(BestResolution({672, 672}, std::vector{wide, high, square}), square);
@@ -70,6 +81,8 @@ TEST(LlavaNext, RefusesWhatWouldResizeItsTilesAgain) {
   EXPECT_THAT(Refusal({{"image_grid_pinpoints", {{336, 500}}}}), HasSubstr("has [336, 500]"));
   EXPECT_THAT(Refusal({{"image_grid_pinpoints", {336, 672}}}), HasSubstr("not a list of pairs"));
   EXPECT_THAT(Refusal({{"image_grid_pinpoints", nlohmann::json::array()}}), HasSubstr("has 0 resolutions"));
+  EXPECT_THAT(Refusal({{"size", 7}, {"crop_size", 7}, {"image_grid_pinpoints", {{7, 7}}}}),
+              HasSubstr("size: is no patch of 14 pixels"));
   EXPECT_THAT(Refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
 }
 
