@@ -25,8 +25,10 @@ pytestmark = needed
 # folder: (module of transformers, class without the words for its path)
 FAMILIES = {
     "clip": ("clip", "CLIPImageProcessor"),
+    "glm4v": ("glm4v", "Glm4vImageProcessor"),
     "internvl": ("got_ocr2", "GotOcr2ImageProcessor"),
     "llava": ("clip", "CLIPImageProcessor"),
+    "llava-next": ("llava_next", "LlavaNextImageProcessor"),
     "llava-pad": ("llava", "LlavaImageProcessor"),
     "qwen2-vl": ("qwen2_vl", "Qwen2VLImageProcessor"),
     "qwen3-vl": ("qwen2_vl", "Qwen2VLImageProcessor"),
@@ -76,6 +78,8 @@ def test_pixels_equal_transformers_bit_for_bit(tmp_path, folder, resampler):
             wrong.append((photo.name, differ, values.size))
         if "image_grid_thw" in theirs:
             assert np.array_equal(ours["image_grid_thw"], theirs["image_grid_thw"]), photo.name
+        if "image_sizes" in theirs:
+            assert np.array_equal(ours["image_sizes"], theirs["image_sizes"]), photo.name
     assert not wrong
 
 

@@ -222,3 +222,16 @@ def test_internvl_refuses_more_frames_than_there_are(tmp_path, odd_videos):
     with pytest.raises(ValueError):
         expected(InternVLVideoProcessor.from_pretrained(folder), odd_videos["of-5"], tmp_path)
     assert "6 frames of a video of 5" in refusal(tmp_path, folder, odd_videos["of-5"])
+
+
+@pytest.mark.parametrize("values", [{"num_frames": 5}, {"num_frames": 7},
+                                    {"num_frames": 12, "size": {"shortest_edge": 12544, "longest_edge": 3136}}], ids=str)
+def test_a_file_that_fixes_the_number_of_frames_is_read_as_transformers_reads_it(tmp_path, values):
+    folder = tmp_path / "folder"
+    shutil.copytree(PROCESSORS / "qwen2-vl", folder)
+    path = folder / "video_preprocessor_config.json"
+    path.write_text(json.dumps({"video_processor_type": "Qwen2VLVideoProcessor", **values}))
+    theirs = expected(Qwen2VLVideoProcessor.from_pretrained(folder), GOLDEN / "video/h264.mp4", tmp_path)
+    same(preprocess(tmp_path, folder, GOLDEN / "video/h264.mp4", "--frame-rule", "transformers", *ATEN), theirs)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_frames": 100}))
+    assert "100 frames of a video of 24" in refusal(tmp_path, folder, GOLDEN / "video/h264.mp4", "--frame-rule", "transformers")
