@@ -32,12 +32,12 @@ void FillTensor(const TensorSpec& from, uint64_t offset, pb::TensorHeader* to) {
   if (from.expansion != nullptr) FillExpansion(*from.expansion, to->mutable_expansion());
 }
 
-void FillKeys(const std::vector<std::string>& keys, pb::PartHeader* header) {
+void FillKeys(std::vector<std::string> keys, pb::PartHeader* header) {
   uint64_t bytes = 0;
-  for (const std::string& key : keys) {
+  for (std::string& key : keys) {
     if (header->keys_size() == static_cast<int>(kMaxPartKeys)) return;
     bytes += key.size();
-    header->add_keys(bytes <= kMaxKeyBytes ? key : std::string());
+    header->add_keys(bytes <= kMaxKeyBytes ? std::move(key) : std::string());
   }
 }
 
@@ -113,7 +113,7 @@ PartLayout::PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpe
     payload_bytes_ = AlignPart(payload_bytes_ + tensor.num_bytes());
   }
   header.set_payload_bytes(payload_bytes_);
-  FillKeys(keys, &header);
+  FillKeys(std::move(keys), &header);
   header_ = header.SerializeAsString();
   payload_begin_ = AlignPart(kPartPrefixBytes + header_.size());
 }

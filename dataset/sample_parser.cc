@@ -150,7 +150,7 @@ void TextParser::Clear() {
   Emptied(parsed_.conversation.calls);
   Emptied(parsed_.references);
   uint64_t written_bytes = 0;
-  for (const std::string& text : written_) written_bytes += sizeof(text) + text.capacity();
+  for (const std::string& text : written_) written_bytes += sizeof(std::string) + text.capacity();
   if (written_bytes > kKeptScratchBytes) written_.clear();
   num_written_ = 0;
   uint64_t kept_bytes = 0;

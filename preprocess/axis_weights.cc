@@ -80,7 +80,7 @@ void ToFixed(const double* values, uint32_t count, int precision, int32_t* out) 
 // ATen: the most bits of fraction, below 22, with which the largest weight stays below 2^15.
 int AtenPrecision(double largest) {
   int precision = 0;
-  while (precision < 22 && static_cast<int32_t>(0.5 + largest * (1 << (precision + 1))) < 1 << 15)
+  while (precision < 22 && static_cast<int32_t>(std::floor(0.5 + largest * (1 << (precision + 1)))) < 1 << 15)
     ++precision;
   return precision;
 }
@@ -107,8 +107,8 @@ void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
   exact->values.assign(size_t{axis.count} * exact->taps, 0);
   for (uint32_t i = 0; i < axis.count; ++i) {
     const double center = (i + axis.begin + 0.5) * scale;
-    const int begin = std::max(0, static_cast<int>(center - support + 0.5));
-    const int end = std::min(static_cast<int>(axis.in), static_cast<int>(center + support + 0.5));
+    const int begin = std::max(0, static_cast<int>(std::floor(center - support + 0.5)));
+    const int end = std::min(static_cast<int>(axis.in), static_cast<int>(std::floor(center + support + 0.5)));
     double* values = &exact->values[size_t{i} * exact->taps];
     kernel.sample(begin, end - begin, center, inverse, values);
     double total = 0;

@@ -44,7 +44,7 @@ class InternVl final : public MediaFamily {
  public:
   // Without `video` videos are refused.
   InternVl(std::unique_ptr<MediaFamily> pictures, std::optional<FrameTiles> video, const Limits& limits)
-      : pictures_(std::move(pictures)), video_(std::move(video)), limits_(limits) {
+      : pictures_(std::move(pictures)), video_(video), limits_(limits) {
     if (!video_) return;
     table_ = video_->pixels.Table();
     video_fields_ = {TileField("pixel_values_videos", video_->pixels, video_->tile)};
@@ -331,7 +331,7 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   };
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> pictures,
                             MakeTiles(std::move(settings), source.limits));
-  return std::make_unique<InternVl>(std::move(pictures), std::move(video), source.limits);
+  return std::make_unique<InternVl>(std::move(pictures), video, source.limits);
 }
 
 }  // namespace evenkeel

@@ -19,7 +19,8 @@ namespace {
 double LeastTime(const ContextParallelProblem& problem, const GroupLoad& load, uint32_t degree) {
   constexpr double kRounding = 1 - 1e-9;
   const double slower = std::max(load.attention, problem.RingShare(degree) * load.ring * (degree - 1));
-  return (load.linear + slower) / degree / (problem.ranks / degree) * kRounding;
+  const uint32_t groups = problem.ranks / degree;
+  return (load.linear + slower) / degree / groups * kRounding;
 }
 
 // Where a degree puts every sequence, and what it takes all in all: infinite from `limit` on.

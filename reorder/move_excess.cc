@@ -115,7 +115,8 @@ class Excess {
     // Items may be too coarse for the tolerance: what it could not settle is settled at somewhat more, and so
     // on. The fewer the ranks, the coarser the steps.
     const double growth = ranks_.size() > kMostRegrouped ? 1.25 : 2;
-    for (double tolerance = problem_.tolerance; tolerance < 1; tolerance *= growth) {
+    double tolerance = problem_.tolerance;
+    while (tolerance < 1) {
       cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
       if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
       for (List& list : lists_) list.barren.clear();  // there is more room now
@@ -124,6 +125,7 @@ class Excess {
       for (uint32_t r = 0; r < ranks_.size(); ++r) {
         if (load_[r] > cap_) Regroup(r);
       }
+      tolerance *= growth;
     }
     return std::move(rank_);
   }

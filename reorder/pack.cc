@@ -1,6 +1,7 @@
 #include "reorder/pack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -72,7 +73,7 @@ uint64_t CapacityFromData(const PackInput& input, const PackPhase& phase) {
     const uint64_t unit = reorder::CommonDivisor(phase.lengths);
     const double units = static_cast<double>(text_capacity) * static_cast<double>(Sum(phase.lengths)) / text /
                          static_cast<double>(unit);
-    return std::max(longest, static_cast<uint64_t>(units + 0.5) * unit);
+    return std::max(longest, static_cast<uint64_t>(std::floor(units + 0.5)) * unit);
   }
   return longest;
 }

@@ -155,23 +155,23 @@ void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins
 
 // A round of passes in all axes, or in all diagonals.
 struct Round {
-  bool axes;
   double share;  // of the bins, from either end
+  bool axes;
   bool pairs;
   bool keep_capacities;
 };
 constexpr double kExtremes = 0.0625;
 constexpr Round kAfterADeal[] = {
-    {true, 0.5, false, false},     {false, 0.5, false, false},     {true, 0.5, false, true},
-    {false, 0.5, false, true},     {true, 0.5, true, true},        {false, kExtremes, true, true},
-    {true, kExtremes, true, true}, {false, kExtremes, true, true}, {true, kExtremes, true, true}};
-constexpr Round kAfterAFit[] = {{true, 0.5, false, true},
-                                {false, 0.5, false, true},
-                                {true, 0.5, true, true},
-                                {false, kExtremes, true, true},
-                                {true, kExtremes, true, true}};
+    {0.5, true, false, false},     {0.5, false, false, false},     {0.5, true, false, true},
+    {0.5, false, false, true},     {0.5, true, true, true},        {kExtremes, false, true, true},
+    {kExtremes, true, true, true}, {kExtremes, false, true, true}, {kExtremes, true, true, true}};
+constexpr Round kAfterAFit[] = {{0.5, true, false, true},
+                                {0.5, false, false, true},
+                                {0.5, true, true, true},
+                                {kExtremes, false, true, true},
+                                {kExtremes, true, true, true}};
 constexpr Round kAfterAdding[] = {
-    {true, 0.5, false, true}, {false, kExtremes, true, true}, {true, kExtremes, true, true}};
+    {0.5, true, false, true}, {kExtremes, false, true, true}, {kExtremes, true, true, true}};
 
 void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rounds,
              ExchangingBins& exchanging) {

@@ -36,6 +36,7 @@ const FieldDescriptor* FieldOf(const Descriptor& type, const std::string& key) {
 
 std::string UnknownField(const Descriptor& type, const std::string& key) {
   std::vector<std::string> known;
+  known.reserve(type.field_count());
   for (int f = 0; f < type.field_count(); ++f) known.push_back(type.field(f)->name());
   return absl::StrCat("unknown field '", ShortText(key), "'; nearest is '", Nearest(key, known),
                       "', known are ", absl::StrJoin(known, ", "));
