@@ -139,10 +139,9 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
     frames.num_frames = FixedCount(file.num_frames, vision.shape.frames);
     const bool also_fps = file.fps != 0 || spec.fps != usual.fps;
     if (also_fps || frames.num_frames == 0) {
-      const absl::Status refused =
-          config->Error("num_frames", also_fps ? "stands beside fps, which fails in transformers"
-                                               : "is no more than half of a temporal patch");
-      vision.no_video = std::string(refused.message());
+      vision.RefuseVideos(config->Error("num_frames", also_fps
+                                                          ? "stands beside fps, which fails in transformers"
+                                                          : "is no more than half of a temporal patch"));
       return absl::OkStatus();
     }
   }

@@ -24,10 +24,9 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
   config.Inert({"max_duration", "max_image_size"});
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(config, vision, spec, kQwen3VlVideo));
   if (!samples || file.num_frames != 0) {
-    const absl::Status refused =
+    vision.RefuseVideos(
         samples ? config.Error("num_frames", "a fixed number of frames is not implemented; fps is")
-                : config.Error("do_sample_frames", "is false; only true is implemented");
-    vision.no_video = std::string(refused.message());
+                : config.Error("do_sample_frames", "is false; only true is implemented"));
     return std::optional<QwenVideo>();
   }
   Qwen3VideoSize size{.temporal_factor = vision.shape.frames, .factor = vision.factor()};

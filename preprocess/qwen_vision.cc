@@ -326,7 +326,7 @@ absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folde
     return std::optional<ConfigFile>();
   }
   if (!absl::IsNotFound(config.status())) return config.status();
-  vision.no_video = std::string(config.status().message());
+  vision.RefuseVideos(config.status());
   return std::optional<ConfigFile>();
 }
 

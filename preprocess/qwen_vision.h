@@ -53,6 +53,7 @@ struct QwenVision {
   std::string no_video = "its rules are not known here";  // why
 
   uint32_t factor() const { return shape.patch * shape.merge; }
+  void RefuseVideos(const absl::Status& why) { no_video = std::string(why.message()); }
 };
 
 // A class of image processors of transformers: what it takes where its file says nothing, and whether

@@ -96,11 +96,12 @@ class Tiles final : public MediaFamily {
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, settings_.cuts(size));
     for (const TileCut& cut : cuts) {
       const ImageSize resized = cut.target.resized;
-      const uint64_t most = std::max(resized.rgb_bytes(), cut.target.window.rgb_bytes());
-      if (resized.width == 0 || resized.height == 0 || most > 3 * limits_.max_image_pixels) {
+      const ImageSize canvas = cut.target.window;
+      const ImageSize largest = canvas.rgb_bytes() > resized.rgb_bytes() ? canvas : resized;
+      if (resized.width == 0 || resized.height == 0 || largest.rgb_bytes() > 3 * limits_.max_image_pixels) {
         return absl::InvalidArgumentError(absl::StrCat("image of ", size.width, "x", size.height,
-                                                       " pixels, which the processor makes ", resized.width,
-                                                       "x", resized.height));
+                                                       " pixels, which the processor makes ", largest.width,
+                                                       "x", largest.height));
       }
     }
     return cuts;

@@ -54,6 +54,14 @@ inline std::unique_ptr<Processor> LoadOrFail(const ProcessorSpec& spec) {
   return processor.ok() ? *std::move(processor) : nullptr;
 }
 
+// What a picture as wide and as high as a golden example begins with is planned to be.
+inline absl::StatusOr<ItemLengths> MeasureCanvas(const Processor& processor, const nlohmann::json& example) {
+  MediaFacts facts;
+  facts.width = example[0];
+  facts.height = example[1];
+  return processor.Measure(facts);
+}
+
 // Every golden picture of a processor, through both resamplers, bit for bit.
 inline void ExpectPixelsOf(const std::string& processor) {
   int compared = 0;

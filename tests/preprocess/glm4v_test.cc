@@ -14,9 +14,7 @@ TEST(Glm4v, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("glm4v"); }
 TEST(Glm4v, PatchesAreAsManyAsThoseOfTransformersForEverySize) {
   auto processor = LoadOrFail(VisionSpec("glm4v"));
   for (const nlohmann::json& example : FamilyGolden("canvas", "glm4v")) {
-    MediaFacts facts;
-    facts.width = example[0], facts.height = example[1];
-    absl::StatusOr<ItemLengths> lengths = processor->Measure(facts);
+    absl::StatusOr<ItemLengths> lengths = MeasureCanvas(*processor, example);
     const uint32_t patches = example[2];
     EXPECT_EQ(lengths.ok() ? *lengths : ItemLengths{}, (ItemLengths{patches, patches, patches / 4}))
         << example;

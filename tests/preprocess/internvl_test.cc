@@ -21,10 +21,7 @@ TEST(InternVl, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("internvl"); }
 TEST(InternVl, TilesAreThoseOfTransformersForEverySize) {
   auto processor = LoadOrFail(VisionSpec("internvl"));
   for (const nlohmann::json& example : FamilyGolden("canvas", "internvl")) {
-    MediaFacts facts;
-    facts.width = example[0];
-    facts.height = example[1];
-    absl::StatusOr<ItemLengths> lengths = processor->Measure(facts);
+    absl::StatusOr<ItemLengths> lengths = MeasureCanvas(*processor, example);
     ASSERT_TRUE(lengths.ok()) << lengths.status();
     EXPECT_EQ(lengths->input_rows, example[2]) << example;
     EXPECT_EQ(lengths->output_rows, 256 * lengths->input_rows);

@@ -21,9 +21,7 @@ TEST(LlavaNext, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("llava-next"); 
 TEST(LlavaNext, PlaceholdersAreAsManyAsTransformersWritesForEverySize) {
   auto processor = LoadOrFail(VisionSpec("llava-next"));
   for (const nlohmann::json& example : FamilyGolden("canvas", "llava_next")) {
-    MediaFacts facts;
-    facts.width = example[0], facts.height = example[1];
-    absl::StatusOr<ItemLengths> lengths = processor->Measure(facts);
+    absl::StatusOr<ItemLengths> lengths = MeasureCanvas(*processor, example);
     EXPECT_EQ(lengths.ok() ? lengths->output_rows : 0, example[2]) << example;
   }
 }
@@ -47,7 +45,9 @@ TEST(LlavaNext, APictureWhoseTilesAreBeyondTheLimitIsRefused) {
   ASSERT_TRUE(family.ok()) << family.status();
   MediaFacts facts;
   facts.width = 500, facts.height = 3;  // five rows of pixels, and black, in two tiles
-  EXPECT_TRUE(absl::IsInvalidArgument((*family)->Measure(facts).status()));
+  const absl::Status refused = (*family)->Measure(facts).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("makes 672x336"));
 }
 
 TEST(LlavaNext, KeepsMostOfThePictureAndWastesLeast) {
