@@ -43,7 +43,8 @@ struct TileSettings {
 absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile);
 
 // Fields: pixel_values [tiles, 3, height, width]; as u8 [tiles, 3 * height * width], also once it is
-// expanded; image_sizes [2] where it is asked for. input_rows are tiles. InvalidArgument: tiles that the wire form cannot carry.
+// expanded; image_sizes [2] where it is asked for. input_rows are tiles. InvalidArgument: tiles that the wire
+// form cannot carry.
 absl::StatusOr<std::unique_ptr<MediaFamily>> MakeTiles(TileSettings settings, const Limits& limits);
 
 }  // namespace evenkeel
