@@ -37,6 +37,12 @@ absl::StatusOr<Json> ReadJson(const std::string& path) {
   return json;
 }
 
+// A part that names no processor is of the one that the whole file names.
+void TakeClassOf(const Json& outer, Json& part) {
+  constexpr char kKey[] = "processor_class";
+  if (!part.contains(kKey) && outer.contains(kKey)) part[kKey] = outer[kKey];
+}
+
 }  // namespace
 
 struct ConfigFile::State {
@@ -121,9 +127,7 @@ absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::stri
   auto inner = state.json.find(std::string(nested));
   if (inner != state.json.end() && inner->is_object()) {
     Json json = *inner;
-    if (!json.contains("processor_class") && state.json.contains("processor_class")) {
-      json["processor_class"] = state.json["processor_class"];
-    }
+    TakeClassOf(state.json, json);
     state.where = absl::StrCat(folder, "/", kOuterFile, ": ", std::string(nested));
     state.json = std::move(json);
     return outer;
@@ -131,7 +135,10 @@ absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::stri
   std::string names;
   for (std::string_view file : files) {
     EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ReadIfThere(folder, file));
-    if (!config.state_->json.empty()) return config;
+    if (!config.state_->json.empty()) {
+      TakeClassOf(state.json, config.state_->json);
+      return config;
+    }
     absl::StrAppend(&names, " ", std::string(file));
   }
   return absl::NotFoundError(

@@ -28,10 +28,13 @@ MadeFamily MakeBlip(ConfigFile config, const FamilySource& source);             
 MadeFamily MakeClip(ConfigFile config, const FamilySource& source);             // clip.cc
 MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source);         // convnext.cc
 MadeFamily MakeDeit(ConfigFile config, const FamilySource& source);             // deit.cc
+MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source);           // gemma3.cc
 MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source);            // glm4v.cc
 MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);         // internvl.cc
 MadeFamily MakeLlava(ConfigFile config, const FamilySource& source);            // llava.cc
 MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source);        // llava_next.cc
+MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source);        // paligemma.cc
+MadeFamily MakePixtral(ConfigFile config, const FamilySource& source);          // pixtral.cc
 MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source);          // qwen2_vl.cc
 MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source);          // qwen3_vl.cc
 MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source);           // siglip.cc

@@ -27,6 +27,11 @@ struct MediumStyle {
   std::string end;          // "<|vision_end|>"; empty: none
   bool mrope = false;       // positions on the grid
   bool wraps_runs = false;  // begin and end stand around all runs of an item, too
+  std::string before;       // ordinary text before and behind all of an item: "\n\n"
+  std::string after;
+  std::string
+      last_end;  // in place of `end` behind an item's last run: "[IMG_END]"; empty: `end` is there, too
+  std::string behind_all;  // a token behind the last item of a sample: "<bos>"; empty: none
 };
 
 // The grid that M-RoPE positions and placeholders count on.

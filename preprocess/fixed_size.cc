@@ -53,6 +53,7 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
   SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
   out.cropped = config.Flag("do_center_crop", usual.crop != 0 && !config.IsNull("do_center_crop"));
   config.Pin("use_square_size", false);
+  out.said_tokens = static_cast<uint32_t>(config.Uint("image_seq_length", 0, 1, 1 << 16));
   config.NotNull({"size"});
   if (out.cropped) config.NotNull({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
@@ -81,20 +82,38 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          int32_t extra_tokens, const FamilySource& source) {
   const ImageSize result = fixed.result;
-  const uint32_t patches = (result.width / patch) * (result.height / patch);
-  const int64_t tokens = int64_t{patches} + extra_tokens;
+  const int64_t patches = int64_t{result.width / patch} * (result.height / patch);
+  const int64_t tokens = patches + extra_tokens;
   if (tokens <= 0) {
     return absl::InvalidArgumentError(absl::StrCat(source.folder, ": pictures of ", result.width, "x",
                                                    result.height, " pixels make no token of patches of ",
                                                    patch));
   }
+  if (fixed.said_tokens != 0 && fixed.said_tokens != tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source.folder, ": image_seq_length: is ", fixed.said_tokens, " where pictures of ", result.width, "x",
+        result.height, " pixels have ", tokens, " tokens of patches of ", patch,
+        ": it is of a processor that counts otherwise, which is not implemented, or of a model whose "
+        "config.json is missing"));
+  }
+  return MakeFixedSize(family, fixed, patch,
+                       {static_cast<uint32_t>(tokens), {.placeholder = fixed.placeholder}}, source);
+}
+
+MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
+                         const PictureTokens& tokens, const FamilySource& source) {
+  const ImageSize result = fixed.result;
   TileSettings settings;
   settings.family = std::string(family);
   settings.pixels = fixed.pixels;
   settings.tile = result;
-  settings.tokens_per_tile = static_cast<uint32_t>(tokens);
-  settings.patches_per_tile = patches;
-  settings.style = {Medium::kImage, "", fixed.placeholder, "", /*mrope=*/false};
+  settings.tokens_per_tile = tokens.count;
+  settings.patches_per_tile = (result.width / patch) * (result.height / patch);
+  if (settings.patches_per_tile == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(source.folder, ": pictures of ", result.width, "x",
+                                                   result.height, " pixels are no patch of ", patch));
+  }
+  settings.style = tokens.style;
   settings.cuts = [fixed](ImageSize picture) { return Cut(fixed, picture); };
   settings.add_to = [fixed](CanonicalText& text) {
     const SideSizes& size = fixed.size;

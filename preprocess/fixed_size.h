@@ -31,6 +31,13 @@ struct FixedSize {
   ImageSize result;            // of every picture
   bool pad_to_square = false;  // before the resize, with the mean colour
   std::string placeholder = "<image>";
+  uint32_t said_tokens = 0;  // image_seq_length of the file; 0: it says none
+};
+
+// What stands for a picture in a sequence.
+struct PictureTokens {
+  uint32_t count = 0;
+  MediumStyle style;
 };
 
 // Reads the keys of colours, size and crop to the end of the file, whose other keys are known by then;
@@ -38,7 +45,11 @@ struct FixedSize {
 absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
                                         const FixedSizeClass& usual, bool pad_to_square = false);
 
-// One tile a picture, (height / patch) * (width / patch) + extra_tokens placeholders.
+// One tile a picture.
+MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
+                         const PictureTokens& tokens, const FamilySource& source);
+// The same with (height / patch) * (width / patch) + extra_tokens placeholders. InvalidArgument: the file
+// says another number.
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          int32_t extra_tokens, const FamilySource& source);
 

@@ -55,6 +55,7 @@ MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, of_siglip ? 0 : 1));
   fixed.placeholder = tokens.placeholder;
+  fixed.said_tokens = 0;  // its processor counts by itself
   return MakeFixedSize("llava", fixed, tokens.patch, tokens.extra, source);
 }
 

@@ -9,6 +9,10 @@
 namespace evenkeel {
 
 MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
+  // A part that was saved alone, of the one processor that needs this.
+  if (config.Text("processor_class", "").empty() && config.Has("image_seq_length")) {
+    return MakePaliGemma(std::move(config), source);
+  }
   return MakeEncoder("siglip", kSiglipPictures, std::move(config), source);
 }
 

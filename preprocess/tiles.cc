@@ -35,6 +35,14 @@ class Tiles final : public MediaFamily {
     return medium == Medium::kImage ? fields_ : *kNone;
   }
 
+  absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override {
+    if (!settings_.runs) return MediaFamily::Placeholders(facts, runs);
+    EVENKEEL_RETURN_IF_ERROR(Measure(facts).status());
+    runs.clear();
+    settings_.runs(PictureSize(facts, settings_.pixels.picture), runs);
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, CutsOf(facts));
     return LengthsOf(cuts, facts);
@@ -128,7 +136,8 @@ class Tiles final : public MediaFamily {
     }
     EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
     if (settings_.image_sizes) {
-      const ImageSize size = PictureSize(request.facts, settings_.pixels.picture);
+      const ImageSize size = settings_.resized_sizes ? cuts.front().target.resized
+                                                     : PictureSize(request.facts, settings_.pixels.picture);
       const int64_t sides[2] = {size.height, size.width};
       std::memcpy(field_bytes[1].data(), sides, sizeof(sides));
     }

@@ -33,6 +33,9 @@ struct TileSettings {
   uint32_t patches_per_tile = 0;  // what the encoder computes
   MediumStyle style;              // of images
   bool image_sizes = false;       // a field of the picture's height and width, which the model asks for
+  bool resized_sizes = false;     // that of what its first cut resizes it to
+  // How its placeholders stand in the sequence; nothing: one run of all of them.
+  std::function<void(ImageSize, std::vector<PlaceholderRun>&)> runs;
   // How a picture of this size is cut; tiles in the order of the cuts. Pure. InvalidArgument: it is refused.
   std::function<absl::StatusOr<std::vector<TileCut>>(ImageSize)> cuts;
   // What `cuts` depends on, for the digest.

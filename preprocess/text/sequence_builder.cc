@@ -19,15 +19,17 @@ namespace evenkeel {
 namespace {
 
 constexpr int64_t kNoLoss = -100;
-// Ends of a text, of which a tokenizer has one; the first that it has is meant.
-constexpr const char* kTextEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+// Ends of a text, of which a tokenizer has one; the first that it has is meant. Gemma's has "</s>", too, for
+// HTML.
+constexpr const char* kTextEnds[] = {"<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>"};
 constexpr size_t kNumMedia = 4;
 
 struct MediumMarks {
   bool known = false;
   bool mrope = false;
   bool wraps_runs = false;
-  std::optional<int64_t> begin, end;
+  std::string before, after;
+  std::optional<int64_t> begin, end, last_end, behind_all;
   int64_t placeholder = 0;
 };
 
@@ -88,6 +90,7 @@ class TextRun {
     Emptied(ends_);
   }
   void Append(std::string_view text, bool trained) {
+    if (text.empty()) return;
     text_.append(text);
     if (!ends_.empty() && ends_.back().trained == trained) {
       ends_.back().end = text_.size();
@@ -189,13 +192,20 @@ absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& fo
 
 absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const std::string& folder,
                                             const MediumStyle& style) {
-  MediumMarks out{.known = true, .mrope = style.mrope, .wraps_runs = style.wraps_runs};
+  MediumMarks out{.known = true,
+                  .mrope = style.mrope,
+                  .wraps_runs = style.wraps_runs,
+                  .before = style.before,
+                  .after = style.after};
   EVENKEEL_ASSIGN_OR_RETURN(out.placeholder, MarkId(tokenizer, folder, style.placeholder));
-  if (!style.begin.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(out.begin, MarkId(tokenizer, folder, style.begin));
-  }
-  if (!style.end.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(out.end, MarkId(tokenizer, folder, style.end));
+  const std::pair<std::optional<int64_t>&, const std::string&> marks[] = {
+      {out.begin, style.begin},
+      {out.end, style.end},
+      {out.last_end, style.last_end.empty() ? style.end : style.last_end},
+      {out.behind_all, style.behind_all}};
+  for (const auto& [id, token] : marks) {
+    if (token.empty()) continue;
+    EVENKEEL_ASSIGN_OR_RETURN(id, MarkId(tokenizer, folder, token));
   }
   return out;
 }
@@ -279,6 +289,12 @@ class ChatSequenceBuilder : public SequenceBuilder {
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".mrope"), uint64_t{medium.mrope});
       if (medium.wraps_runs)
         text.Add(absl::StrCat(MediumName(medium.medium).data(), ".wraps_runs"), uint64_t{1});
+      for (const auto& [key, value] : {std::pair(".before", &medium.before),
+                                       {".after", &medium.after},
+                                       {".last_end", &medium.last_end},
+                                       {".behind_all", &medium.behind_all}}) {
+        if (!value->empty()) text.Add(absl::StrCat(MediumName(medium.medium).data(), key), *value);
+      }
     }
     text.Add("merge_size", uint64_t{style_.merge_size});
     text.Add("tokens_per_second", uint64_t{style_.tokens_per_second});
@@ -356,13 +372,15 @@ class ChatSequenceBuilder : public SequenceBuilder {
         absl::StrCat("sequence of at least ", tokens, " tokens; limits.max_llm_length is ", max_llm_length_));
   }
 
-  // Text that stands before a run belongs to the text before the item.
-  absl::Status AddItem(Medium medium, const ItemPlaceholders& placeholders, TextRun& text,
+  // Text that stands before a run belongs to the text before the item, what stands behind all of them to the
+  // text behind it.
+  absl::Status AddItem(Medium medium, const ItemPlaceholders& placeholders, bool last_item, TextRun& text,
                        Tokens& out) const {
     const MediumMarks& marks = marks_.of(medium);
     auto mark = [&](const std::optional<int64_t>& id) {
       if (id.has_value()) out.Add(*id, false);
     };
+    text.Append(marks.before, /*trained=*/false);
     if (marks.wraps_runs) {
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
       mark(marks.begin);
@@ -373,10 +391,12 @@ class ChatSequenceBuilder : public SequenceBuilder {
       mark(marks.begin);
       out.runs.push_back({out.ids.size(), medium, &run});
       out.AddPlaceholders(marks.placeholder, run.rows, medium);
-      mark(marks.end);
+      mark(&run == &placeholders.back() ? marks.last_end : marks.end);
     }
     if (marks.wraps_runs) mark(marks.end);
+    if (last_item) mark(marks.behind_all);
     out.media_end = out.ids.size();
+    text.Append(marks.after, /*trained=*/false);
     return absl::OkStatus();
   }
 
@@ -397,7 +417,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
         continue;
       }
       if (stretch.kind == Stretch::Kind::kItem) {
-        EVENKEEL_RETURN_IF_ERROR(AddItem(stretch.medium, placeholders[stretch.item], text, out));
+        EVENKEEL_RETURN_IF_ERROR(
+            AddItem(stretch.medium, placeholders[stretch.item], stretch.item + 1 == items.size(), text, out));
         continue;
       }
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));

@@ -5,9 +5,9 @@
 //
 // Chats are written by the styles of rendering.h, one file each, which also say what is trained: what an
 // assistant says, and the mark by which it ends its turn. `plain` writes the turns' contents one after
-// another, then the end of the text (<|endoftext|>, <|end_of_text|> or </s>, whichever the tokenizer has);
-// the text of assistant turns is trained, and the end where the last turn is one. A conversation marked plain
-// is rendered so in any style, and all its text is trained.
+// another, then the end of the text (<|endoftext|>, <|end_of_text|>, <eos> or </s>, whichever the tokenizer
+// has first); the text of assistant turns is trained, and the end where the last turn is one. A conversation
+// marked plain is rendered so in any style, and all its text is trained.
 //
 // A medium is its style's begin, output_rows placeholders, end, or several such runs with text between them;
 // none of that is ever trained. Text of a sample can not spell a mark or a placeholder:

@@ -29,6 +29,8 @@ from transformers.models.convnext.image_processing_convnext import ConvNextImage
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProcessor
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.glm4v.image_processing_glm4v import Glm4vImageProcessor
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
@@ -39,6 +41,9 @@ from transformers.models.llava.image_processing_pil_llava import LlavaImageProce
 from transformers.models.llava_next.image_processing_llava_next import LlavaNextImageProcessor
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
+from transformers.models.pixtral.image_processing_pixtral import get_resize_output_image_size as pixtral_size
 from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import _get_feat_extract_output_lengths as qwen2_tokens
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
@@ -59,15 +64,21 @@ CLASSES = {
     "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
     "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
     "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
+    "gemma3": (Gemma3ImageProcessor, Gemma3ImageProcessorPil),
     "glm4v": (Glm4vImageProcessor, Glm4vImageProcessorPil),
     "internvl": (GotOcr2ImageProcessor, GotOcr2ImageProcessorPil),
     "llava": (CLIPImageProcessor, CLIPImageProcessorPil),
     "llava-next": (LlavaNextImageProcessor, LlavaNextImageProcessorPil),
     "llava-pad": (LlavaImageProcessor, LlavaImageProcessorPil),
+    "mistral3": (PixtralImageProcessor, PixtralImageProcessorPil),
+    "paligemma": (SiglipImageProcessor, SiglipImageProcessorPil),
+    "pixtral": (PixtralImageProcessor, PixtralImageProcessorPil),
     "qwen2-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
     "qwen3-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
     "siglip": (SiglipImageProcessor, SiglipImageProcessorPil),
 }
+# Families whose pictures are given as patches: their side, and how many in a row are merged.
+PATCHED = {"mistral3": (14, 2), "pixtral": (16, 1)}
 # Bands and stripes of the scene, so that crops, paddings and every order of the resize's passes are met.
 WINDOWS = {"scene": (0, 0, 41, 29), "wide": (0, 7, 41, 12), "high": (3, 2, 9, 29), "dot": (5, 5, 6, 6),
            "square": (5, 1, 33, 29)}
@@ -75,7 +86,16 @@ WINDOWS = {"scene": (0, 0, 41, 29), "wide": (0, 7, 41, 12), "high": (3, 2, 9, 29
 
 def config(name):
     values = json.loads((PROCESSORS / name / "preprocessor_config.json").read_text())
+    if name in PATCHED:  # as the processor calls it
+        values["patch_size"] = PATCHED[name][0] * PATCHED[name][1]
     return {key: value for key, value in values.items() if value is not None}
+
+
+def in_patches(values, side):
+    """[1, 3, height, width] as patches in rows from the left."""
+    _, channels, height, width = values.shape
+    cut = values.reshape(channels, height // side, side, width // side, side)
+    return cut.transpose(1, 3, 0, 2, 4).reshape(-1, channels, side, side)
 
 
 def mix(values):
@@ -99,6 +119,8 @@ def pixels():
             for picture, image in pictures.items():
                 values = processor(image, return_tensors="np")["pixel_values"]
                 values = values[0] if values.ndim == 5 else values  # LLaVA-NeXT's, by picture and tile
+                if name in PATCHED:
+                    values = in_patches(values, PATCHED[name][0])
                 cases.append({"processor": name, "resampler": resampler, "picture": picture,
                               "rows": values.shape[0], "values": values.size, "hash": mix(values)})
     return cases
@@ -130,7 +152,13 @@ def canvas():
         except ValueError:  # too long
             patches.append([width, height, 0])
         tokens.append([width, height, counted._get_number_of_features(height, width, 336, 336) - 1])
-    return {"internvl": internvl, "shortest_edge_336": shortest, "glm4v": patches, "llava_next": tokens}
+    steps = []
+    for width, height in sizes(300, 3000):
+        for most, step in ((1024, 16), (1540, 28), (300, 28)):
+            rows, columns = pixtral_size(np.broadcast_to(np.zeros((1, 1, 1), np.uint8), (3, height, width)), most, step,
+                                         input_data_format="channels_first")
+            steps.append([width, height, most, step, columns, rows])
+    return {"internvl": internvl, "shortest_edge_336": shortest, "glm4v": patches, "llava_next": tokens, "pixtral": steps}
 
 
 def video():

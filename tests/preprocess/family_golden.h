@@ -6,7 +6,9 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -46,6 +48,39 @@ inline ProcessorSpec VisionSpec(const std::string& processor, const std::string&
   spec.resampler = resampler;
   spec.wire = Wire::kF32;
   return spec;
+}
+
+// A checkpoint of these files, for the test that runs.
+inline ProcessorSpec FolderSpec(const std::map<std::string, nlohmann::json>& files) {
+  const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
+  ProcessorSpec spec;
+  spec.vision = absl::StrFormat("%s%s_%s", testing::TempDir(), test->test_suite_name(), test->name());
+  std::filesystem::remove_all(spec.vision);
+  std::filesystem::create_directories(spec.vision);
+  for (const auto& [name, values] : files) std::ofstream(spec.vision + "/" + name) << values;
+  return spec;
+}
+
+// A golden checkpoint with other keys in one of its files; null: without the key.
+inline ProcessorSpec EditedSpec(const std::string& processor, const nlohmann::json& keys,
+                                const std::string& edited = "preprocessor_config.json") {
+  std::map<std::string, nlohmann::json> files;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenPath("processors/" + processor))) {
+    std::ifstream golden(entry.path());
+    files[entry.path().filename()] = nlohmann::json::parse(golden);
+  }
+  for (const auto& [key, value] : keys.items()) {
+    files[edited][key] = value;
+    if (value.is_null()) files[edited].erase(key);
+  }
+  return FolderSpec(files);
+}
+
+// What is said of such a checkpoint; nothing where it loads.
+inline std::string RefusalOf(const std::string& processor, const nlohmann::json& keys,
+                             const std::string& edited = "preprocessor_config.json") {
+  const ProcessorSpec spec = EditedSpec(processor, keys, edited);
+  return std::string(Processor::LoadMedia(spec, Limits{}).status().message());
 }
 
 inline std::unique_ptr<Processor> LoadOrFail(const ProcessorSpec& spec) {

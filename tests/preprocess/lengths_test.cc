@@ -9,9 +9,9 @@ namespace {
 
 TEST(Lengths, OfHeadersFieldsAndPlaceholdersAreOneForEveryFamily) {
   Dice dice(11);
-  for (const char* name :
-       {"blip", "clip", "convnext", "deit", "glm4v", "internvl", "llava", "llava-next", "llava-pad",
-        "qwen2-vl", "qwen2_5-omni", "qwen2_5-vl", "qwen3-omni", "qwen3-vl", "siglip"}) {
+  for (const char* name : {"blip", "clip", "convnext", "deit", "gemma3", "glm4v", "internvl", "llava",
+                           "llava-next", "llava-pad", "mistral3", "paligemma", "pixtral", "qwen2-vl",
+                           "qwen2_5-omni", "qwen2_5-vl", "qwen3-omni", "qwen3-vl", "siglip"}) {
     SCOPED_TRACE(name);
     const ProcessorSpec spec = VisionSpec(name);
     auto family = LoadVisionFamily(spec.vision, spec, Limits{});
@@ -31,8 +31,9 @@ TEST(Lengths, OfHeadersFieldsAndPlaceholdersAreOneForEveryFamily) {
 }
 
 TEST(Lengths, OfDecodedItemsAreThoseOfTheirHeaders) {
-  for (const char* name : {"blip", "clip", "convnext", "deit", "glm4v", "internvl", "llava-next", "llava-pad",
-                           "qwen2-vl", "qwen3-vl", "siglip"}) {
+  for (const char* name :
+       {"blip", "clip", "convnext", "deit", "gemma3", "glm4v", "internvl", "llava-next", "llava-pad",
+        "mistral3", "paligemma", "pixtral", "qwen2-vl", "qwen3-vl", "siglip"}) {
     for (const char* picture : {"dot", "high", "scene", "square", "wide"}) {
       Item item = Make(VisionSpec(name), Medium::kImage, std::string("pictures/") + picture + ".png");
       EXPECT_TRUE(item.status.ok()) << name << " " << picture << " " << item.status;

@@ -4,9 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "preprocess/family.h"
 #include "tests/preprocess/family_golden.h"
 
@@ -59,19 +56,7 @@ TEST(LlavaNext, KeepsMostOfThePictureAndWastesLeast) {
   EXPECT_EQ(FittingSize({20, 500}, wide), (ImageSize{14, 336}));
 }
 
-// The refusal of the golden checkpoint with these keys, too.
-std::string Refusal(const nlohmann::json& keys) {
-  const std::string folder = testing::TempDir() + "llava_next_test";
-  std::filesystem::remove_all(folder);
-  std::filesystem::copy(GoldenPath("processors/llava-next"), folder);
-  std::ifstream golden(folder + "/preprocessor_config.json");
-  nlohmann::json values = nlohmann::json::parse(golden);
-  values.update(keys);
-  std::ofstream(folder + "/preprocessor_config.json") << values;
-  ProcessorSpec spec;
-  spec.vision = folder;
-  return std::string(LoadVisionFamily(folder, spec, Limits{}).status().message());
-}
+std::string Refusal(const nlohmann::json& keys) { return RefusalOf("llava-next", keys); }
 
 TEST(LlavaNext, RefusesWhatWouldResizeItsTilesAgain) {
   EXPECT_EQ(Refusal({{"do_pad", false}, {"do_center_crop", false}}), "");

@@ -95,6 +95,40 @@ TEST(SequenceBuilder, TrainsAllTextOfPlainSamplesAndTheirEnd) {
   }
 }
 
+TEST(SequenceBuilder, WritesTextAroundItemsAndOtherMarksBehindTheLastOfTheirRunsAndOfTheSample) {
+  const MediumStyle style{.begin = "<|vision_start|>",
+                          .placeholder = "<|image_pad|>",
+                          .end = "<|vision_end|>",
+                          .before = "\n\n",
+                          .after = "\n ",
+                          .last_end = "<|audio_eos|>",
+                          .behind_all = "<|audio_bos|>"};
+  const auto builder = Builder(Spec("plain"), Limits{}, {.media = {style}});
+  const std::vector<ItemPlaceholders> placeholders = {{{.rows = 2}, {.rows = 1}}, {{.rows = 1}}};
+  absl::StatusOr<Sequence> sequence = BuildWith(
+      *builder, Chat({Text("A\n"), Item(Medium::kImage, 0), Item(Medium::kImage, 1)}, {Text("boat")}),
+      {Image(3), Image(1)}, placeholders);
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  // The texts are one with what stands beside them.
+  EXPECT_EQ(sequence->input_ids,
+            *builder->tokenizer().Encode("A\n\n\n<|vision_start|><|image_pad|><|image_pad|><|vision_end|>"
+                                         "<|vision_start|><|image_pad|><|audio_eos|>\n \n\n<|vision_start|>"
+                                         "<|image_pad|><|audio_eos|><|audio_bos|>\n boat<|endoftext|>"));
+  EXPECT_EQ(std::count(sequence->token_types.begin(), sequence->token_types.end(),
+                       static_cast<uint8_t>(Medium::kImage)),
+            4);
+  const auto digest = [](const MediumStyle& of) {
+    CanonicalText text("test");
+    Builder(Spec("plain"), Limits{}, {.media = {of}})->AddTo(text);
+    return text.digest();
+  };
+  MediumStyle other = style;
+  other.after.clear();
+  EXPECT_NE(digest(style), digest(other));
+  other = style, other.last_end.clear();
+  EXPECT_NE(digest(style), digest(other));
+}
+
 TEST(SequenceBuilder, NeverTrainsTheFirstToken) {
   auto builder = Builder(Spec());
   absl::StatusOr<Sequence> sequence = BuildWith(*builder, Plain({Text("boat")}), {}, {});

@@ -1,0 +1,54 @@
+// Gemma 3: every picture becomes one square, and a fixed number of tokens between line breaks.
+//
+// The rules are those of transformers' models/gemma3/{image_processing,processing}_gemma3.py.
+#include <utility>
+
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/fixed_size.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr FixedSizeClass kGemma3Pictures = {
+    kHalves, kHalves, {.height = 224, .width = 224}, 0, ResizeFilter::kBilinear, NumberIs::kSquare};
+
+// What cuts pictures of other shapes into several. Gemma3Processor says no in every call that does not ask
+// for it, whatever the image processor's file says; the image processor alone does what its file says.
+void ReadPanAndScan(ConfigFile& config, bool asked) {
+  if (asked) {
+    config.Inert({"do_pan_and_scan"});
+  } else {
+    config.Pin("do_pan_and_scan", false);
+  }
+  config.Inert(
+      {"pan_and_scan_min_crop_size", "pan_and_scan_max_num_crops", "pan_and_scan_min_ratio_to_activate"});
+}
+
+}  // namespace
+
+MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source) {
+  const bool asked = config.Text("processor_class", "") == "Gemma3Processor";
+  ReadPanAndScan(config, asked);
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kGemma3Pictures));
+  // Its processor converts, whatever the file says.
+  if (asked) {
+    EVENKEEL_ASSIGN_OR_RETURN(fixed.pixels.picture, PictureOptionsOf(source.spec));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  const auto tokens = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
+  outer.NotNull({"image_seq_length"});
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  const MediumStyle style{.begin = "<start_of_image>",
+                          .placeholder = "<image_soft_token>",
+                          .end = "<end_of_image>",
+                          .before = "\n\n",
+                          .after = "\n\n"};
+  return MakeFixedSize("gemma3", fixed, patch, {tokens, style}, source);
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,27 @@
+// PaliGemma: SigLIP's picture, as many tokens as the image processor's file says, and the beginning of the
+// text behind the last of a sample's pictures.
+//
+// The rules are those of transformers' models/paligemma/processing_paligemma.py.
+#include <utility>
+
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/fixed_size.h"
+
+namespace evenkeel {
+
+MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source) {
+  config.Pin("do_pad", false);
+  EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, source.spec, kSiglipPictures));
+  if (fixed.said_tokens == 0) {
+    return config.Error("image_seq_length",
+                        "is missing; PaliGemmaProcessor takes the number of a picture's "
+                        "tokens from it");
+  }
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  return MakeFixedSize("paligemma", fixed, patch,
+                       {fixed.said_tokens, {.placeholder = "<image>", .behind_all = "<bos>"}}, source);
+}
+
+}  // namespace evenkeel

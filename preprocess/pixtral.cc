@@ -1,0 +1,136 @@
+// Pixtral, Mistral Small 3.1 and later: pictures of their own shape, within a longest side, as patches; a
+// placeholder for each, or for each square of several where the model merges them, and a mark behind every
+// row of these.
+//
+// The rules are those of transformers' models/pixtral/{image_processing,processing}_pixtral.py.
+#include "preprocess/pixtral.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families.h"
+#include "preprocess/tiles.h"
+
+namespace evenkeel {
+namespace {
+
+constexpr uint64_t kMostPatch = 256;
+
+// The side of a square of patches that the image processor counts in by itself, without its processor.
+absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config) {
+  const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare);
+  config.NotNull({"patch_size"});
+  if (!patch.given()) return 16;
+  if (patch.fixed() && patch.width == patch.height && patch.width <= kMostPatch) return patch.width;
+  return config.Error("patch_size", "is no square of at most 256 pixels, which alone is implemented");
+}
+
+// The largest height and width.
+absl::StatusOr<ImageSize> ReadMost(const ConfigFile& config, const SideSizes& size) {
+  constexpr uint32_t kUsual = 1024;
+  if (!size.given()) return ImageSize{kUsual, kUsual};
+  if (size.fixed() && size.width != 0) return ImageSize{size.width, size.height};
+  const SideSizes edges{.shortest_edge = size.shortest_edge, .longest_edge = size.longest_edge};
+  if (size.longest_edge != 0 && size == edges) return ImageSize{size.longest_edge, size.longest_edge};
+  return config.Error("size", "is neither {longest_edge} nor {height, width}");
+}
+
+// What the processor says of placeholders.
+struct PixtralTokens {
+  uint32_t patch = 16;
+  uint32_t merge = 1;
+  MediumStyle style;
+};
+
+// To the end of the processor's own file. `own_patch`: the image processor's, where there is no processor.
+absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked, uint32_t own_patch) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  PixtralTokens out;
+  out.patch = static_cast<uint32_t>(outer.Uint("patch_size", asked ? 16 : own_patch, 1, kMostPatch));
+  out.merge = static_cast<uint32_t>(outer.Uint("spatial_merge_size", 1, 1, 16));
+  out.style = {.placeholder = outer.Text("image_token", "[IMG]"),
+               .end = outer.Text("image_break_token", "[IMG_BREAK]"),
+               .last_end = outer.Text("image_end_token", "[IMG_END]")};
+  outer.NotNull({"patch_size", "spatial_merge_size", "image_token", "image_break_token", "image_end_token"});
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t of_model, VisionPatchSize(source.folder, out.patch));
+  if (of_model == out.patch) return out;
+  return outer.Error("patch_size", absl::StrCat("is ", out.patch, " where config.json says ", of_model,
+                                                ", so that pictures would be cut otherwise than the model "
+                                                "cuts them"));
+}
+
+}  // namespace
+
+ImageSize PixtralSize(ImageSize picture, ImageSize most, uint32_t step) {
+  const double ratio = std::max(static_cast<double>(picture.height) / most.height,
+                                static_cast<double>(picture.width) / most.width);
+  const auto whole_steps = [&](uint32_t side) {
+    if (ratio > 1) side = static_cast<uint32_t>(std::floor(side / ratio));
+    return (side + step - 1) / step * step;
+  };
+  return {whole_steps(picture.width), whole_steps(picture.height)};
+}
+
+MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
+  TileSettings settings;
+  settings.family = "pixtral";
+  const bool asked = config.Text("processor_class", "") == "PixtralProcessor";
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t own_patch, ReadOwnPatch(config));
+  EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  config.Pin("do_center_crop", false);
+  config.NotNull({"size"});
+  config.Inert({"do_pad", "crop_size"});  // batches alone are padded
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_ASSIGN_OR_RETURN(const ImageSize most, ReadMost(config, size));
+  EVENKEEL_ASSIGN_OR_RETURN(const PixtralTokens tokens, ReadTokens(source, asked, own_patch));
+
+  const uint32_t step = asked ? tokens.patch * tokens.merge : own_patch;
+  settings.tile = {tokens.patch, tokens.patch};
+  settings.patches_per_tile = 1;
+  settings.style = tokens.style;
+  settings.image_sizes = settings.resized_sizes = true;
+  const auto sized = [=, resized = settings.pixels.resized](ImageSize picture) {
+    return resized ? PixtralSize(picture, most, step) : picture;
+  };
+  // In squares of patches that are one token.
+  const auto grid = [=, side = tokens.patch * tokens.merge](ImageSize picture) {
+    const ImageSize whole = sized(picture);
+    return ImageSize{whole.width / side, whole.height / side};
+  };
+  settings.tokens = [=](ImageSize picture) {
+    const ImageSize squares = grid(picture);
+    return uint64_t{squares.width} * squares.height;
+  };
+  settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
+    const ImageSize squares = grid(picture);
+    for (uint32_t row = 0; row < squares.height; ++row) runs.push_back({.rows = squares.width});
+  };
+  settings.cuts = [=, patch = tokens.patch, side = tokens.patch * tokens.merge,
+                   filter =
+                       settings.pixels.filter](ImageSize picture) -> absl::StatusOr<std::vector<TileCut>> {
+    const ImageSize whole = sized(picture);
+    if (whole.width % side != 0 || whole.height % side != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("a picture of ", whole.width, "x", whole.height,
+                                                     " pixels, which are not whole tokens of ", side));
+    }
+    return std::vector<TileCut>{
+        {{.resized = whole, .filter = filter}, whole.width / patch, whole.height / patch}};
+  };
+  settings.add_to = [=](CanonicalText& text) {
+    text.Add("vision.merge_size", uint64_t{tokens.merge});
+    text.Add("vision.step", uint64_t{step});
+    text.Add("vision.most_width", uint64_t{most.width});
+    text.Add("vision.most_height", uint64_t{most.height});
+  };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel
