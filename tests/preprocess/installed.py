@@ -32,6 +32,12 @@ def image_processor(model, name, resampler):
     return getattr(importlib.import_module(f"transformers.models.{model}.image_processing_{module}"), name + suffix)
 
 
+def in_patches(values, side):
+    """[1, 3, height, width] as patches in rows from the left."""
+    _, channels, height, width = values.shape
+    return values.reshape(channels, height // side, side, width // side, side).transpose(1, 3, 0, 2, 4)
+
+
 def media(folder, instead):
     """Files of a folder of the media beside the tree; where there is none, those of the goldens that `instead` names."""
     found = sorted((SHARED / "media" / folder).glob("*")) if SHARED.exists() else []

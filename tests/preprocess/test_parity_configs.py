@@ -21,9 +21,12 @@ LLAVA = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_add
 # processor: (folder of the goldens, its image processor, its video processor, media, what else its processor is told)
 PICTURES = {
     "CLIPProcessor": ("clip", ("clip", "CLIPImageProcessor"), None, {}),
+    "Gemma3Processor": ("gemma3", ("gemma3", "Gemma3ImageProcessor"), None, {}),
     "InternVLProcessor": ("internvl", ("got_ocr2", "GotOcr2ImageProcessor"), "InternVLVideoProcessor", {}),
     "LlavaProcessor": ("llava", ("clip", "CLIPImageProcessor"), None, LLAVA),
     "LlavaProcessor-pad": ("llava-pad", ("llava", "LlavaImageProcessor"), None, LLAVA),
+    "PaliGemmaProcessor": ("paligemma", ("siglip", "SiglipImageProcessor"), None, {}),
+    "PixtralProcessor": ("pixtral", ("pixtral", "PixtralImageProcessor"), None, {}),
     "Qwen2VLProcessor": ("qwen2-vl", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen2VLVideoProcessor", {}),
     "Qwen2_5_VLProcessor": ("qwen2-vl", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen2VLVideoProcessor", {}),
     "Qwen3VLProcessor": ("qwen3-vl", ("qwen2_vl", "Qwen2VLImageProcessor"), "Qwen3VLVideoProcessor", {}),
@@ -42,6 +45,7 @@ def tokenizer(kind="Qwen2TokenizerFast"):
     for name, text in {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>", "audio_token": "<|AUDIO|>",
                        "audio_bos_token": "<|audio_bos|>", "audio_eos_token": "<|audio_eos|>",
                        "vision_bos_token": "<|vision_start|>", "vision_eos_token": "<|vision_end|>",
+                       "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>",
                        "start_image_token": "<img>", "end_image_token": "</img>",
                        "context_image_token": "<IMG_CONTEXT>"}.items():
         setattr(made, name, text)
@@ -55,7 +59,7 @@ def whole(kind, resampler):
     """A processor with all its parts, and the folder of the goldens that they were read from."""
     folder, image, video, told = PICTURES[kind]
     parts = {"image_processor": image_processor(*image, resampler).from_pretrained(PROCESSORS / folder),
-             "tokenizer": tokenizer()}
+             "tokenizer": tokenizer("GemmaTokenizerFast" if kind.startswith("PaliGemma") else "Qwen2TokenizerFast")}
     if LLAVA is told:
         parts["tokenizer"].image_token = "<image>"
     if video:

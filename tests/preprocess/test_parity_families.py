@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, media, needed, transformers
+from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, in_patches, media, needed, transformers
 
 ImageOps = pytest.importorskip("PIL.ImageOps")
 PngInfo = pytest.importorskip("PIL.PngImagePlugin").PngInfo
@@ -25,15 +25,20 @@ pytestmark = needed
 # folder: (module of transformers, class without the words for its path)
 FAMILIES = {
     "clip": ("clip", "CLIPImageProcessor"),
+    "gemma3": ("gemma3", "Gemma3ImageProcessor"),
     "glm4v": ("glm4v", "Glm4vImageProcessor"),
     "internvl": ("got_ocr2", "GotOcr2ImageProcessor"),
     "llava": ("clip", "CLIPImageProcessor"),
     "llava-next": ("llava_next", "LlavaNextImageProcessor"),
     "llava-pad": ("llava", "LlavaImageProcessor"),
+    "mistral3": ("pixtral", "PixtralImageProcessor"),
+    "paligemma": ("siglip", "SiglipImageProcessor"),
+    "pixtral": ("pixtral", "PixtralImageProcessor"),
     "qwen2-vl": ("qwen2_vl", "Qwen2VLImageProcessor"),
     "qwen3-vl": ("qwen2_vl", "Qwen2VLImageProcessor"),
     "siglip": ("siglip", "SiglipImageProcessor"),
 }
+PATCHES = {"mistral3": (14, 2), "pixtral": (16, 1)}  # sides of patches that are given, and how many in a row are merged
 MAX_PIXELS = 1003520  # keeps the largest photos of the Qwen families in memory
 
 
@@ -42,13 +47,16 @@ def reference(folder, resampler):
     config = {key: value for key, value in config.items() if value is not None}
     if folder.startswith("qwen"):
         config["max_pixels"] = MAX_PIXELS
+    if folder in PATCHES:  # as its processor calls it
+        config["patch_size"] = dict.fromkeys(("height", "width"), PATCHES[folder][0] * PATCHES[folder][1])
     return image_processor(*FAMILIES[folder], resampler)(**config)
 
 
 def leaves_conversion(folder):
     """Whether the file leaves it to the caller to convert to RGB, which drops transparency."""
     config = json.loads((PROCESSORS / folder / "preprocessor_config.json").read_text())
-    return "do_convert_rgb" in config and config["do_convert_rgb"] is None
+    of_processor = config.get("processor_class") == "Gemma3Processor"  # which converts
+    return "do_convert_rgb" in config and config["do_convert_rgb"] is None and not of_processor
 
 
 def photos():
@@ -71,7 +79,10 @@ def test_pixels_equal_transformers_bit_for_bit(tmp_path, folder, resampler):
             image = image.convert("RGB")
         ours = preprocess(tmp_path, PROCESSORS / folder, photo, "--resampler", resampler, *extra)
         theirs = processor(image, return_tensors="pt")
-        values = np.ascontiguousarray(theirs["pixel_values"].numpy(), np.float32)
+        values = theirs["pixel_values"].numpy()
+        if folder in PATCHES:
+            values = in_patches(values, PATCHES[folder][0])
+        values = np.ascontiguousarray(values, np.float32)
         mine = ours["pixel_values"].reshape(values.shape)
         differ = np.count_nonzero(mine.view(np.uint32) != values.view(np.uint32))
         if differ:
