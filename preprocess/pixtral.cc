@@ -21,10 +21,11 @@ namespace {
 
 constexpr uint64_t kMostPatch = 256;
 
-// The side of a square of patches that the image processor counts in by itself, without its processor.
-absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config) {
+// The side of a square of patches that the image processor counts in by itself, without its processor, which
+// puts its own in this place.
+absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config, bool asked) {
   const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare);
-  config.NotNull({"patch_size"});
+  if (!asked) config.NotNull({"patch_size"});
   if (!patch.given()) return 16;
   if (patch.fixed() && patch.width == patch.height && patch.width <= kMostPatch) return patch.width;
   return config.Error("patch_size", "is no square of at most 256 pixels, which alone is implemented");
@@ -82,7 +83,7 @@ MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
   TileSettings settings;
   settings.family = "pixtral";
   const bool asked = config.Text("processor_class", "") == "PixtralProcessor";
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t own_patch, ReadOwnPatch(config));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t own_patch, ReadOwnPatch(config, asked));
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
   config.Pin("do_center_crop", false);

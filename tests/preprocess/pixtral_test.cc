@@ -72,6 +72,7 @@ TEST(Pixtral, TheProcessorsPatchesCountAndTheImageProcessorsWhereItIsAlone) {
   };
   EXPECT_EQ(rows({}), 28u);
   EXPECT_EQ(rows({{"patch_size", 20}}), 28u);
+  EXPECT_EQ(rows({{"patch_size", nullptr}}), 28u);
   const nlohmann::json alone = {{"image_processor_type", "PixtralImageProcessor"}, {"patch_size", 20}};
   EXPECT_EQ(LoadOrFail(FolderSpec({{"preprocessor_config.json", alone}}))->Measure(facts)->output_rows, 15u);
 }

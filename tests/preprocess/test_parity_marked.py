@@ -133,6 +133,8 @@ def test_sequences_are_those_of_the_processor(tmp_path, folder, edit):
     mark, added = FAMILIES[folder][3], processor.tokenizer.get_added_vocab()
     told = {"tokenizer": str(TOKENIZER), "vision": str(made), "chat": "plain", "added_tokens": sorted(added, key=added.get)}
     generator = random.Random(folder)
+    # One of them writes answers, too: a line break behind the prompt, and the end of the text.
+    answers = {"suffix": ["A boat."]} if folder == "paligemma" else {}
     requests, wanted = [], []
     for _ in range(15):
         text, content, facts, pictures = "", [], [], []
@@ -144,13 +146,18 @@ def test_sequences_are_those_of_the_processor(tmp_path, folder, edit):
             facts.append(dict(zip(("width", "height"), sides)))
             pictures.append(Image.new("RGB", sides))
         said = draw_text(generator)
-        end = "\n" if folder == "paligemma" else ""  # which its processor writes behind every text
-        content.append({"type": "text", "text": said + end})
-        sample = {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": ""}]}
+        content.append({"type": "text", "text": said + ("\n" if answers else "")})
+        answer = {"role": "assistant", "content": "A boat." if answers else ""}
+        sample = {"messages": [{"role": "user", "content": content}, answer]}
         requests.append({"processor": told, "sample": json.dumps(sample), "facts": facts})
-        ids = processor(text=[text + said], images=[pictures])["input_ids"]
-        wanted.append([int(token) for token in ids[0]] + [processor.tokenizer.eos_token_id])
+        out = processor(text=[text + said], images=[pictures], **answers)
+        ids = [int(token) for token in out["input_ids"][0]]
+        labels = [int(label) for label in out["labels"][0]] if answers else [-100] * len(ids)
+        end = [] if answers else [processor.tokenizer.eos_token_id]
+        wanted.append((ids + end, labels + end))
     done = subprocess.run([PROGRAM], input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True,
                           text=True, check=True)
-    for request, line, ids in zip(requests, done.stdout.splitlines(), wanted):
-        assert json.loads(line).get("ids") == ids, (request, line[:300])
+    for request, line, (ids, labels) in zip(requests, done.stdout.splitlines(), wanted):
+        answer = json.loads(line)
+        assert answer.get("ids") == ids, (request, line[:300])
+        assert answer["labels"] == labels, request
