@@ -297,9 +297,10 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Folder("processor.audio", in.audio(), job_.phase(Phase::kAudio), &out.audio));
     EVENKEEL_RETURN_IF_ERROR(
         Folder("processor.tokenizer", in.tokenizer(), job_.phase(Phase::kLlm), &out.tokenizer));
-    EVENKEEL_RETURN_IF_ERROR(
-        ChooseWord("processor.chat", in.chat(),
-                   {"chatml", "internvl", "llama3", "llava", "plain", "qwen2_audio", "vicuna"}, &out.chat));
+    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.chat", in.chat(),
+                                        {"chatml", "gemma", "internvl", "llama3", "llava", "mistral",
+                                         "pixtral", "plain", "qwen2_audio", "vicuna"},
+                                        &out.chat));
     EVENKEEL_RETURN_IF_ERROR(
         ChooseWord("processor.truncate", in.truncate(), {"none", "text"}, &out.truncate));
     EVENKEEL_RETURN_IF_ERROR(Pictures(in));

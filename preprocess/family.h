@@ -29,8 +29,7 @@ struct MediumStyle {
   bool wraps_runs = false;  // begin and end stand around all runs of an item, too
   std::string before;       // ordinary text before and behind all of an item: "\n\n"
   std::string after;
-  std::string
-      last_end;  // in place of `end` behind an item's last run: "[IMG_END]"; empty: `end` is there, too
+  std::string last_end;    // in place of `end` behind an item's last run: "[IMG_END]"; empty: `end`
   std::string behind_all;  // a token behind the last item of a sample: "<bos>"; empty: none
 };
 

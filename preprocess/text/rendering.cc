@@ -21,7 +21,8 @@ void RenderPlain(const std::vector<Turn>& turns, bool all_trained, Rendering& ou
   out.TextEnd(trained);
 }
 
-const ChatStyle* const kStyles[] = {&kChatMl, &kInternVl, &kLlama3, &kLlava, &kPlain, &kQwen2Audio, &kVicuna};
+const ChatStyle* const kStyles[] = {&kChatMl,  &kGemma,   &kInternVl, &kLlama3,     &kLlava,
+                                    &kMistral, &kPixtral, &kPlain,    &kQwen2Audio, &kVicuna};
 
 }  // namespace
 
@@ -78,6 +79,14 @@ void Rendering::TrimmedContent(std::span<const Span> spans, bool trained) {
     if (i + 1 == spans.size()) span.text = WithoutTrailing(span.text);
     Content({&span, 1}, trained);
   }
+}
+
+std::string_view MustAlternate(std::span<const Turn> turns, size_t turn) {
+  const size_t first = turns[0].role == Role::kSystem ? 1 : 0;
+  if (turn < first) return "";
+  const Role expected = (turn - first) % 2 == 0 ? Role::kUser : Role::kAssistant;
+  if (turns[turn].role == expected) return "";
+  return expected == Role::kUser ? "is not a user's" : "is not an assistant's";
 }
 
 absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name) {

@@ -50,6 +50,8 @@ struct ChatStyle {
   std::span<const std::string_view> marks;  // the other tokens that `render` writes
   bool has_system = true;                   // whether it can write a system prompt
   bool has_tools = false;                   // whether it can write tools, and what turns ask of them
+  // Why the template fails on a turn, to be read behind "turn 3 "; empty: it does not. Nothing: on none.
+  std::string_view (*refusal)(std::span<const Turn> turns, size_t turn) = nullptr;
   void (*render)(const Conversation& chat, std::string_view system, Rendering& out);
 };
 
@@ -57,9 +59,15 @@ extern const ChatStyle kChatMl;      // chat_chatml.cc: Qwen2, Qwen2.5, Qwen3
 extern const ChatStyle kQwen2Audio;  // chat_chatml.cc: the same with numbered clips
 extern const ChatStyle kInternVl;    // chat_chatml.cc: the same with a line break after every medium
 extern const ChatStyle kLlama3;      // chat_llama3.cc
+extern const ChatStyle kGemma;       // chat_gemma.cc
+extern const ChatStyle kMistral;     // chat_mistral.cc: from Mistral Small 3 on
+extern const ChatStyle kPixtral;     // chat_mistral.cc
 extern const ChatStyle kLlava;       // chat_llava.cc: the template of LLaVA-1.5's processor
 extern const ChatStyle kVicuna;      // chat_llava.cc: as LLaVA-1.5 was trained
 extern const ChatStyle kPlain;       // rendering.cc
+
+// A refusal: behind what a system may say first, users and assistants take turns, a user first.
+std::string_view MustAlternate(std::span<const Turn> turns, size_t turn);
 
 // InvalidArgument: no such style; names processor.chat.
 absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name);

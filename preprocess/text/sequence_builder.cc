@@ -334,6 +334,19 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return CheckLength(rows);
   }
 
+  // Turns that the style's template fails on.
+  absl::Status CheckTurns(const Conversation& conversation) const {
+    if (chat_.refusal == nullptr || conversation.plain) return absl::OkStatus();
+    for (size_t i = 0; i < conversation.turns.size(); ++i) {
+      const std::string_view why = chat_.refusal(conversation.turns, i);
+      if (why.empty()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("turn ", i, " ", std::string(why), ", and chats of style ", std::string(chat_.name),
+                       " cannot be written so: the model's own template fails on it"));
+    }
+    return absl::OkStatus();
+  }
+
   // What templates write into the text is never left out of it without a word.
   absl::Status CheckTools(const Conversation& conversation) const {
     if (chat_.has_tools || (conversation.tools.empty() && conversation.calls.empty()))
@@ -403,6 +416,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
   absl::Status Tokenise(const Conversation& conversation, std::span<const SampleItem> items,
                         std::span<const ItemPlaceholders> placeholders, Tokens& out) const {
     EVENKEEL_RETURN_IF_ERROR(CheckTools(conversation));
+    EVENKEEL_RETURN_IF_ERROR(CheckTurns(conversation));
     Rendering& rendering = ThreadScratch().rendering;
     Render(conversation, chat_, system_, rendering);
     EVENKEEL_RETURN_IF_ERROR(Check(rendering.stretches(), items));

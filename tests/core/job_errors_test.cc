@@ -246,8 +246,8 @@ TEST(JobErrors, Processor) {
       {"{folder: ./qwen2-vl}", "{folder: f, audio: a}",
        "job.yaml:6: processor.audio: the job has no phase that uses it"},
       {"{folder: ./qwen2-vl}", "{folder: f, chat: llama}",
-       "job.yaml:6: processor.chat: 'llama' is not one of chatml, internvl, llama3, llava, plain, "
-       "qwen2_audio, vicuna"},
+       "job.yaml:6: processor.chat: 'llama' is not one of chatml, gemma, internvl, llama3, llava, "
+       "mistral, pixtral, plain, qwen2_audio, vicuna"},
       {"{folder: ./qwen2-vl}", "{folder: f, resampler: fast}",
        "job.yaml:6: processor.resampler: 'fast' is not one of pil, pil13, aten_u8"},
       {"{folder: ./qwen2-vl}", "{folder: f, fps: -1}", "job.yaml:6: processor.fps: must not be negative"},

@@ -6,8 +6,10 @@ timed_video.json, framed_video.json: a video of Qwen3-VL and one of InternVL in 
     VENV/bin/python tests/golden/make_chat_goldens.py TEMPLATES
 
 TEMPLATES holds the chat templates as their checkpoints have them, which are not part of the project: llama3.jinja
-(Meta-Llama-3-8B-Instruct, tokenizer_config.json), llava.jinja (llava-hf/llava-1.5-7b-hf, chat_template.json) and
-internvl.jinja (OpenGVLab/InternVL3-8B-hf, tokenizer_config.json). That of Qwen2-Audio is in transformers itself.
+(Meta-Llama-3-8B-Instruct, tokenizer_config.json), llava.jinja (llava-hf/llava-1.5-7b-hf, chat_template.json),
+internvl.jinja (OpenGVLab/InternVL3-8B-hf, tokenizer_config.json), gemma.jinja (google/gemma-3-4b-it), mistral.jinja
+(mistralai/Mistral-Small-3.1-24B-Instruct-2503) and pixtral.jinja (mistral-community/pixtral-12b, chat_template.json). That
+of Qwen2-Audio is in transformers itself.
 
 It also trains tests/golden/tokenizer-llama, a small tokenizer of the shape of Llama-2's: a mark instead of spaces, put
 before every text, and bytes for what it does not know.
@@ -17,6 +19,7 @@ import pathlib
 import re
 import sys
 
+import jinja2
 import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors, trainers
@@ -35,6 +38,8 @@ from make_tokenizer import corpus
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
 TYPES = {"image": 1, "audio": 3}
+GEMMA = ["<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+MISTRAL = ["<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[IMG]", "[IMG_END]"]
 LLAMA3 = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>"]
 
 
@@ -81,13 +86,22 @@ def chats(kind):
            ("user", [text("Users?")]), ("assistant", [text("")])]
 
 
+def chats_of_many(kind):
+    """The same, and what only some templates write otherwise: a system that is heard where a user speaks last."""
+    item = medium(kind, 5)
+    yield from chats(kind)
+    yield [("system", [text(" Be kind. ")]), ("user", [item, text(" What is this? "), item]), ("assistant", [text("A boat. ")]),
+           ("user", [text("And?")])]
+    yield [("system", [text("")]), ("user", [text("Hi")]), ("assistant", [text("Hello."), text(" Yes.")])]
+
+
 def joined(content):
     return "".join(part["text"] for part in content)
 
 
-def expand(rendered, token, begin, end, rows):
+def expand(rendered, written, token, begin, end, rows):
     counts = iter(rows)
-    return re.sub(re.escape(token), lambda _: begin + token * next(counts) + end, rendered)
+    return re.sub(re.escape(written), lambda _: begin + token * next(counts) + end, rendered)
 
 
 STYLES = {
@@ -98,7 +112,21 @@ STYLES = {
     "internvl": ("tokenizer", ["<img>", "</img>", "<IMG_CONTEXT>"], "image", "<IMG_CONTEXT>", ("<img>", "</img>"),
                  r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)"),
     "qwen2_audio": ("tokenizer", [], "audio", "<|AUDIO|>", ("", ""), r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)"),
+    "gemma": ("tokenizer", GEMMA, "image", "<image_soft_token>", ("\n\n<start_of_image>", "<end_of_image>\n\n"),
+              r"<start_of_turn>model\n(.*?<end_of_turn>)"),
+    "mistral": ("tokenizer", MISTRAL, "image", "[IMG]", ("", "[IMG_END]"), r"(?:\[/INST\]|\[/SYSTEM_PROMPT\](?!\[INST\]))(.*?</s>)"),
+    "pixtral": ("tokenizer", MISTRAL, "image", "[IMG]", ("", "[IMG_END]"), r"\[/INST\](.*?</s>)"),
 }
+# What templates write: for a medium, where that is not the placeholder; as the tokenizer's own marks, where that is not
+# Llama-3's.
+WRITTEN = {"gemma": "<start_of_image>"}
+MARKS = {"gemma": {"bos_token": "<bos>"}, "mistral": {"bos_token": "<s>", "eos_token": "</s>"},
+         "pixtral": {"bos_token": "<s>", "eos_token": "</s>"}}
+
+
+def content_for(style, role, content):
+    """Mistral's templates take texts only from those who cannot show anything, and Llama-3's from all."""
+    return joined(content) if style == "llama3" or style in ("mistral", "pixtral") and role != "user" else content
 
 
 def cases(style, templates):
@@ -108,16 +136,19 @@ def cases(style, templates):
     template = (Qwen2AudioProcessor.default_chat_template.fget(None) if style == "qwen2_audio"
                 else (templates / f"{style}.jinja").read_text(encoding="utf-8"))
     untrained = {tokenizer.token_to_id(token) for token in (placeholder, begin, end, "<|audio_bos|>", "<|audio_eos|>")}
-    for turns in chats(kind):
-        if style == "qwen2_audio" and turns[0][0] != "system":
-            turns = [("system", [text("You are a helpful assistant.")])] + turns  # as the template itself would
-        messages = [{"role": role, "content": joined(content) if style == "llama3" else content}
-                    for role, content in turns]
-        (rendered,), _ = render_jinja_template([messages], chat_template=template, bos_token="<|begin_of_text|>")
+    for turns in (chats_of_many if style in MARKS else chats)(kind):
+        if style in ("qwen2_audio", "mistral") and turns[0][0] != "system":
+            turns = [("system", [text("You are a helpful assistant.")])] + turns  # as the template itself would, with texts of its own
+        messages = [{"role": role, "content": content_for(style, role, content)} for role, content in turns]
+        try:
+            (rendered,), _ = render_jinja_template([messages], chat_template=template,
+                                                   **MARKS.get(style, {"bos_token": "<|begin_of_text|>"}))
+        except jinja2.TemplateError:  # turns in an order that the template refuses
+            continue
         items = [part for _, content in turns for part in content if part["type"] != "text"]
         rows = [part["rows"] for part in items]
         if placeholder:
-            rendered = expand(rendered, placeholder, begin, end, rows)
+            rendered = expand(rendered, WRITTEN.get(style, placeholder), placeholder, begin, end, rows)
         encoding = tokenizer.encode(rendered, add_special_tokens=style == "llava")
         ranges = [match.span(1) for match in re.finditer(pattern, rendered, re.S)]
         trained = [number not in untrained and any(begin_of < last and first < end_of for first, last in ranges)

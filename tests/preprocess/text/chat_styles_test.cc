@@ -17,10 +17,23 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
+const std::vector<std::string> kGemmaTokens = {
+    "<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"};
+const std::vector<std::string> kMistralTokens = {
+    "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[IMG]", "[IMG_END]"};
+
 SequenceStyle StyleOf(const std::string& chat) {
   MediumStyle image{Medium::kImage, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>", false};
   if (chat == "internvl") image = {Medium::kImage, "<img>", "<IMG_CONTEXT>", "</img>", false};
   if (chat == "llava" || chat == "vicuna") return {.media = {{Medium::kImage, "", "<image>", "", false}}};
+  if (chat == "mistral" || chat == "pixtral") return {.media = {{Medium::kImage, "", "[IMG]", "[IMG_END]"}}};
+  if (chat == "gemma") {
+    return {.media = {{.begin = "<start_of_image>",
+                       .placeholder = "<image_soft_token>",
+                       .end = "<end_of_image>",
+                       .before = "\n\n",
+                       .after = "\n\n"}}};
+  }
   return {.media = {image, {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", false}}};
 }
 
@@ -29,6 +42,8 @@ ProcessorSpec SpecOf(const std::string& chat) {
   spec.chat = chat;
   spec.tokenizer = GoldenFolder() + (chat == "llava" || chat == "vicuna" ? "/tokenizer-llama" : "/tokenizer");
   if (chat == "internvl") spec.added_tokens = {"<img>", "</img>", "<IMG_CONTEXT>"};
+  if (chat == "gemma") spec.added_tokens = kGemmaTokens;
+  if (chat == "mistral" || chat == "pixtral") spec.added_tokens = kMistralTokens;
   return spec;
 }
 
@@ -80,6 +95,59 @@ TEST(ChatStyles, ThatDoNotWriteToolsRefuseThem) {
   chat.tools = {"{}"};
   EXPECT_THAT(std::string(BuildWith(*builder, chat, {}, {}).status().message()),
               testing::HasSubstr("the chat has 'tools', which chats of style plain"));
+}
+
+// What the job says goes where a sample's own system turn goes.
+TEST(ChatStyles, WriteTheJobsSystemPromptAsASamplesOwn) {
+  std::map<std::string, int> compared;
+  for (const nlohmann::json& example : GoldenCases("styles.json")) {
+    ProcessorSpec spec = SpecOf(example["style"]);
+    spec.added_tokens = example["added"].get<std::vector<std::string>>();
+    Sample sample = SampleOf(example);
+    std::vector<Turn>& turns = sample.conversation.turns;
+    if (spec.chat == "pixtral" || turns[0].role != Role::kSystem || !sample.items.empty()) continue;
+    spec.system = turns[0].spans[0].text;
+    if (spec.system.empty()) continue;  // of a job it is none
+    turns.erase(turns.begin());
+    absl::StatusOr<Sequence> sequence = BuildWith(*Load(spec), sample.conversation, {}, {});
+    ASSERT_TRUE(sequence.ok()) << sequence.status();
+    EXPECT_EQ(sequence->input_ids, example["ids"].get<Ids>()) << spec.chat;
+    ++compared[spec.chat];
+  }
+  for (const char* style : {"gemma", "internvl", "llama3", "llava", "mistral"}) EXPECT_GT(compared[style], 0);
+}
+
+TEST(ChatStyles, OfMistralHaveNoSystemPromptWhereNobodySaysOne) {
+  auto builder = Load(SpecOf("mistral"));
+  absl::StatusOr<Sequence> sequence = BuildWith(*builder, Chat({Text("Hi")}, {Text("Hello.")}), {}, {});
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_EQ(sequence->input_ids, *builder->tokenizer().Encode("<s>[INST]Hi[/INST]Hello.</s>"));
+}
+
+TEST(ChatStyles, RefuseTurnsThatTheirTemplatesFailOn) {
+  const Conversation twice{
+      .turns = {{Role::kUser, {Text("Hi")}}, {Role::kUser, {Text("?")}}, {Role::kAssistant, {Text("!")}}}};
+  const Conversation answer{.turns = {{Role::kSystem, {Text("Be brief.")}}, {Role::kAssistant, {Text("!")}}}};
+  const Conversation tool{.turns = {{Role::kUser, {Text("Hi")}}, {Role::kTool, {Text("4")}}}};
+  const auto said = [&](const std::string& style, const Conversation& chat) {
+    auto builder = Load(SpecOf(style));
+    const absl::Status status = BuildWith(*builder, chat, {}, {}).status();
+    EXPECT_EQ(builder->Measure(chat, {}, {}).status(), status);
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+    Conversation plain = chat;
+    plain.plain = true;
+    EXPECT_TRUE(BuildWith(*builder, plain, {}, {}).ok());
+    return std::string(status.message());
+  };
+  for (const std::string style : {"gemma", "pixtral"}) {
+    EXPECT_THAT(said(style, twice),
+                testing::StartsWith("turn 1 is not an assistant's, and chats of style " + style));
+    EXPECT_THAT(said(style, answer), testing::StartsWith("turn 1 is not a user's"));
+    EXPECT_THAT(said(style, tool), testing::StartsWith("turn 1 is not an assistant's"));
+  }
+  EXPECT_EQ(said("mistral", twice), "");
+  EXPECT_EQ(said("mistral", answer), "");
+  EXPECT_THAT(said("mistral", tool), testing::StartsWith("turn 1 is a tool's, and chats of style mistral"));
 }
 
 TEST(ChatStyles, VicunaEndsAnswersWithTheEndOfTheText) {
@@ -282,12 +350,12 @@ TEST(Truncation, CutsTextAndNeverAMedium) {
 // placeholders of all items and the marks around them, or nothing is.
 TEST(Truncation, KeepsAllOfEveryMediumOrRefuses) {
   std::mt19937 random(17);
-  for (const std::string style : {"chatml", "internvl", "llava", "qwen2_audio", "plain"}) {
+  for (const std::string style : {"chatml", "internvl", "llava", "mistral", "qwen2_audio", "plain"}) {
     ProcessorSpec spec = SpecOf(style);
     auto builder = Load(spec);
     ASSERT_NE(builder, nullptr);
     spec.truncate = "text";
-    const bool hears = style != "internvl" && style != "llava";
+    const bool hears = style != "internvl" && style != "llava" && style != "mistral";
     for (int round = 0; round < 20; ++round) {
       Conversation chat;
       std::vector<SampleItem> items;

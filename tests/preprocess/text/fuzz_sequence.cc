@@ -11,8 +11,19 @@ namespace {
 
 std::unique_ptr<SequenceBuilder> LoadBuilder(const char* chat) {
   ProcessorSpec spec;
-  spec.added_tokens = {
-      "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>", "</s>"};
+  spec.added_tokens = {"<|begin_of_text|>",
+                       "<|start_header_id|>",
+                       "<|end_header_id|>",
+                       "<|eot_id|>",
+                       "<s>",
+                       "</s>",
+                       "<bos>",
+                       "<start_of_turn>",
+                       "<end_of_turn>",
+                       "[INST]",
+                       "[/INST]",
+                       "[SYSTEM_PROMPT]",
+                       "[/SYSTEM_PROMPT]"};
   spec.truncate = "text";
   spec.tokenizer = EVENKEEL_SOURCE_DIR "/tests/golden/tokenizer";
   spec.chat = chat;
@@ -29,7 +40,8 @@ std::unique_ptr<SequenceBuilder> LoadBuilder(const char* chat) {
 
 std::vector<std::unique_ptr<SequenceBuilder>> LoadBuilders() {
   std::vector<std::unique_ptr<SequenceBuilder>> out;
-  for (const char* chat : {"chatml", "internvl", "llama3", "llava", "plain", "qwen2_audio", "vicuna"}) {
+  for (const char* chat : {"chatml", "gemma", "internvl", "llama3", "llava", "mistral", "pixtral", "plain",
+                           "qwen2_audio", "vicuna"}) {
     out.push_back(LoadBuilder(chat));
   }
   return out;
