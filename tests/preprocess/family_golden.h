@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "preprocess/family.h"
 #include "preprocess/patches.h"
 #include "tests/preprocess/items.h"
 
@@ -48,6 +49,33 @@ inline ProcessorSpec VisionSpec(const std::string& processor, const std::string&
   spec.resampler = resampler;
   spec.wire = Wire::kF32;
   return spec;
+}
+
+// The family of a golden checkpoint.
+inline std::unique_ptr<MediaFamily> FamilyOf(const std::string& processor) {
+  const ProcessorSpec spec = VisionSpec(processor);
+  auto family = LoadVisionFamily(spec.vision, spec, Limits{});
+  EXPECT_TRUE(family.ok()) << family.status();
+  return family.ok() ? *std::move(family) : nullptr;
+}
+
+// How the pictures of a family look that takes nothing else.
+inline MediumStyle PictureStyleOf(const MediaFamily& family) {
+  const std::vector<MediumStyle> styles = family.styles();
+  EXPECT_EQ(styles.size(), 1u);
+  return styles.empty() ? MediumStyle() : styles[0];
+}
+
+// What the model is told of a picture's size.
+inline void ExpectImageSizes(const std::string& processor, const std::string& picture, ImageSize size) {
+  const Item item = Make(VisionSpec(processor), Medium::kImage, picture);
+  ASSERT_TRUE(item.status.ok()) << item.status;
+  ASSERT_EQ(item.fields.size(), 2u);
+  int64_t sides[2];
+  ASSERT_EQ(item.fields[1].size(), sizeof(sides));
+  std::memcpy(sides, item.fields[1].data(), sizeof(sides));
+  EXPECT_EQ(sides[0], size.height);
+  EXPECT_EQ(sides[1], size.width);
 }
 
 // A checkpoint of these files, for the test that runs.

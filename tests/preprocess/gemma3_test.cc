@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "preprocess/family.h"
 #include "tests/preprocess/family_golden.h"
 
 namespace evenkeel {
@@ -15,20 +14,10 @@ TEST(Gemma3, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("gemma3"); }
 TEST(PaliGemma, PixelsAreThoseOfTransformers) { ExpectPixelsOf("paligemma"); }
 TEST(PaliGemma, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("paligemma"); }
 
-// Of the one medium that it takes.
-MediumStyle StyleOf(const std::string& name) {
-  const ProcessorSpec spec = VisionSpec(name);
-  auto family = LoadVisionFamily(spec.vision, spec, Limits{});
-  EXPECT_TRUE(family.ok()) << family.status();
-  const std::vector<MediumStyle> styles = (*family)->styles();
-  EXPECT_EQ(styles.size(), 1u);
-  return styles[0];
-}
-
 TEST(Gemma3, HasTheTokensOfItsProcessorBetweenMarksAndLineBreaks) {
   MediaFacts facts{.width = 3, .height = 4000};
   EXPECT_EQ(*LoadOrFail(VisionSpec("gemma3"))->Measure(facts), (ItemLengths{64 * 64, 1, 256}));
-  const MediumStyle style = StyleOf("gemma3");
+  const MediumStyle style = PictureStyleOf(*FamilyOf("gemma3"));
   EXPECT_EQ(style.before + style.begin + style.placeholder + style.end + style.after,
             "\n\n<start_of_image><image_soft_token><end_of_image>\n\n");
 }
@@ -36,7 +25,7 @@ TEST(Gemma3, HasTheTokensOfItsProcessorBetweenMarksAndLineBreaks) {
 TEST(PaliGemma, HasTheTokensOfTheImageProcessorsFileAndTheTextsBeginningBehindThem) {
   MediaFacts facts{.width = 3, .height = 4000};
   EXPECT_EQ(*LoadOrFail(VisionSpec("paligemma"))->Measure(facts), (ItemLengths{32 * 32, 1, 1024}));
-  const MediumStyle style = StyleOf("paligemma");
+  const MediumStyle style = PictureStyleOf(*FamilyOf("paligemma"));
   EXPECT_EQ(style.begin + style.placeholder + style.end + style.behind_all, "<image><bos>");
 }
 

@@ -22,17 +22,14 @@ TEST(Glm4v, PatchesAreAsManyAsThoseOfTransformersForEverySize) {
 }
 
 TEST(Glm4v, StandsBetweenItsOwnMarksAndRefusesVideosByName) {
-  const ProcessorSpec spec = VisionSpec("glm4v");
-  auto family = LoadVisionFamily(spec.vision, spec, Limits{});
-  ASSERT_TRUE(family.ok()) << family.status();
-  const std::vector<MediumStyle> styles = (*family)->styles();
-  ASSERT_EQ(styles.size(), 1u);
-  EXPECT_EQ(styles[0].begin + styles[0].placeholder + styles[0].end,
-            "<|begin_of_image|><|image|><|end_of_image|>");
-  EXPECT_TRUE(styles[0].mrope);
+  const auto family = FamilyOf("glm4v");
+  ASSERT_NE(family, nullptr);
+  const MediumStyle style = PictureStyleOf(*family);
+  EXPECT_EQ(style.begin + style.placeholder + style.end, "<|begin_of_image|><|image|><|end_of_image|>");
+  EXPECT_TRUE(style.mrope);
   MediaFacts facts{.medium = Medium::kVideo, .width = 56, .height = 56, .num_frames = 8};
   facts.fps_num = 2;
-  absl::Status refused = (*family)->Measure(facts).status();
+  absl::Status refused = family->Measure(facts).status();
   EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("Glm4vProcessor"));
 }

@@ -24,14 +24,7 @@ TEST(LlavaNext, PlaceholdersAreAsManyAsTransformersWritesForEverySize) {
 }
 
 TEST(LlavaNext, TellsTheModelHowLargeThePictureWas) {
-  const Item item = Make(VisionSpec("llava-next"), Medium::kImage, "pictures/wide.png");
-  ASSERT_TRUE(item.status.ok()) << item.status;
-  ASSERT_EQ(item.fields.size(), 2u);
-  int64_t sides[2];
-  ASSERT_EQ(item.fields[1].size(), sizeof(sides));
-  std::memcpy(sides, item.fields[1].data(), sizeof(sides));
-  EXPECT_EQ(sides[0], 5);
-  EXPECT_EQ(sides[1], 41);
+  ExpectImageSizes("llava-next", "pictures/wide.png", {41, 5});
 }
 
 TEST(LlavaNext, APictureWhoseTilesAreBeyondTheLimitIsRefused) {

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "preprocess/family.h"
 #include "tests/preprocess/family_golden.h"
 
 namespace evenkeel {
@@ -26,43 +25,27 @@ TEST(Pixtral, SizesAreThoseOfTransformersForEveryPicture) {
   }
 }
 
-std::unique_ptr<MediaFamily> Load(const std::string& name) {
-  const ProcessorSpec spec = VisionSpec(name);
-  auto family = LoadVisionFamily(spec.vision, spec, Limits{});
-  EXPECT_TRUE(family.ok()) << family.status();
-  return *std::move(family);
-}
-
 TEST(Pixtral, EveryRowOfTokensIsARunAndTheLastEndsOtherwise) {
-  const auto family = Load("mistral3");
+  const auto family = FamilyOf("mistral3");
   const MediaFacts facts{.width = 100, .height = 50};  // 112x56 pixels, 4x2 tokens
   EXPECT_EQ(*family->Measure(facts), (ItemLengths{32, 32, 8}));
   std::vector<PlaceholderRun> runs;
   ASSERT_TRUE(family->Placeholders(facts, runs).ok());
   ASSERT_EQ(runs.size(), 2u);
   for (const PlaceholderRun& run : runs) EXPECT_EQ(run.rows, 4u);
-  const std::vector<MediumStyle> styles = family->styles();
-  ASSERT_EQ(styles.size(), 1u);
-  EXPECT_EQ(styles[0].begin + styles[0].placeholder + styles[0].end + styles[0].last_end,
-            "[IMG][IMG_BREAK][IMG_END]");
+  const MediumStyle style = PictureStyleOf(*family);
+  EXPECT_EQ(style.begin + style.placeholder + style.end + style.last_end, "[IMG][IMG_BREAK][IMG_END]");
 }
 
 TEST(Pixtral, TellsTheModelHowLargeThePictureBecame) {
-  const Item item = Make(VisionSpec("mistral3"), Medium::kImage, "pictures/scene.png");  // 41x29
-  ASSERT_TRUE(item.status.ok()) << item.status;
-  ASSERT_EQ(item.fields.size(), 2u);
-  int64_t sides[2];
-  ASSERT_EQ(item.fields[1].size(), sizeof(sides));
-  std::memcpy(sides, item.fields[1].data(), sizeof(sides));
-  EXPECT_EQ(sides[0], 56);
-  EXPECT_EQ(sides[1], 56);
+  ExpectImageSizes("mistral3", "pictures/scene.png", {56, 56});  // of 41x29
 }
 
 TEST(Pixtral, APictureThatBecomesNothingIsRefused) {
-  const absl::Status refused = Load("pixtral")->Measure({.width = 1, .height = 1025}).status();
+  const absl::Status refused = FamilyOf("pixtral")->Measure({.width = 1, .height = 1025}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("makes 0x1024"));
-  EXPECT_TRUE(Load("pixtral")->Measure({.width = 1, .height = 1024}).ok());
+  EXPECT_TRUE(FamilyOf("pixtral")->Measure({.width = 1, .height = 1024}).ok());
 }
 
 TEST(Pixtral, TheProcessorsPatchesCountAndTheImageProcessorsWhereItIsAlone) {
