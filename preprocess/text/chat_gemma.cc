@@ -1,6 +1,6 @@
 // Gemma's template: <bos>, then <start_of_turn>role\ncontent<end_of_turn>\n for every turn. An assistant is
-// called "model"; what the system says stands before the first user's content, with an empty line between.
-// Every text is without white space at its ends, also those between media.
+// called "model"; what the system says stands as it is before the first user's content, with an empty line
+// between. Every text of users and assistants is without white space at its ends, also those between media.
 //
 // Trained: the content of assistant turns and the <end_of_turn> that closes them.
 #include <array>
