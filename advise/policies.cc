@@ -1,11 +1,11 @@
-#include "reorder/policies.h"
+#include "advise/policies.h"
 
 #include <vector>
 
 #include "reorder/by_name.h"
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 namespace {
 
 using enum Balancing;
@@ -83,7 +83,7 @@ const Policy* FindPolicy(std::string_view name) { return reorder::FindByName(kPo
 std::string PolicyNames() { return reorder::NamesOf(kPolicies); }
 
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
-                                  const DummyItems& dummies) {
+                                  const reorder::DummyItems& dummies) {
   Job by_policy = job;
   for (PhaseSpec& spec : by_policy.phases) {
     const bool is_llm = spec.phase == Phase::kLlm;
@@ -91,11 +91,11 @@ absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const St
     spec.node_wise = !is_llm && policy.node_wise;
     spec.equal_counts = false;
   }
-  PlanOptions options;
+  reorder::PlanOptions options;
   options.microbatches_in_order = policy.in_order;
   options.microbatch_order = std::string(policy.order);
-  if (!policy.shuffled) return MakePlan(by_policy, samples, dummies, options);
-  return MakePlan(by_policy, Shuffled(samples, job.seed + samples.step + 1), dummies, options);
+  if (!policy.shuffled) return reorder::MakePlan(by_policy, samples, dummies, options);
+  return reorder::MakePlan(by_policy, Shuffled(samples, job.seed + samples.step + 1), dummies, options);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

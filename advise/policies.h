@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "reorder/planner.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 
 // How an algorithm is chosen for a phase.
 enum class Balancing : uint8_t {
@@ -43,6 +43,6 @@ std::string PolicyNames();
 
 // The job's own algorithms give way to the policy's. Errors of MakePlan.
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
-                                  const DummyItems& dummies);
+                                  const reorder::DummyItems& dummies);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

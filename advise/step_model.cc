@@ -1,4 +1,4 @@
-#include "reorder/step_model.h"
+#include "advise/step_model.h"
 
 #include <algorithm>
 #include <map>
@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/pipeline_order.h"
+#include "reorder/pipeline/pipeline_order.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 namespace {
 
 // What one rank computes at once.
@@ -109,7 +109,7 @@ class Step {
         plan_(plan),
         model_(model),
         machine_(machine),
-        passes_(1 + kBackwardOverForward + (machine.recompute ? 1 : 0)),
+        passes_(1 + reorder::kBackwardOverForward + (machine.recompute ? 1 : 0)),
         speed_(machine.peak_flops * machine.gpus_per_stage) {}
 
   absl::StatusOr<StepFigures> Run() {
@@ -184,7 +184,7 @@ class Step {
     }
     double slowest = -1;
     for (size_t r = 0; r < llm.ranks(); ++r) {
-      EVENKEEL_ASSIGN_OR_RETURN(PipelineTimeline timeline, Pipeline(llm, r));
+      EVENKEEL_ASSIGN_OR_RETURN(reorder::PipelineTimeline timeline, Pipeline(llm, r));
       if (timeline.iteration_time <= slowest) continue;
       slowest = timeline.iteration_time;
       figures_.slowest = std::move(timeline);
@@ -193,7 +193,7 @@ class Step {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<PipelineTimeline> Pipeline(const Batches& llm, size_t rank) const {
+  absl::StatusOr<reorder::PipelineTimeline> Pipeline(const Batches& llm, size_t rank) const {
     const uint32_t microbatches = plan_.num_microbatches;
     std::vector<double> encoder(microbatches, 0), of_llm(microbatches);
     for (uint32_t m = 0; m < microbatches; ++m) {
@@ -207,14 +207,14 @@ class Step {
                       speed_;
       }
     }
-    PipelineProblem problem = CutIntoStages(job_, encoder, of_llm);
+    reorder::PipelineProblem problem = reorder::CutIntoStages(job_, encoder, of_llm);
     for (size_t i = 0; i < problem.backward.size(); ++i) {
       problem.backward[i] = (passes_ - 1) * problem.forward[i];
     }
-    EVENKEEL_RETURN_IF_ERROR(CheckPipeline(problem));
+    EVENKEEL_RETURN_IF_ERROR(reorder::CheckPipeline(problem));
     std::vector<uint32_t> order(microbatches);
     std::iota(order.begin(), order.end(), 0u);
-    return SimulatePipeline(problem, order);
+    return reorder::SimulatePipeline(problem, order);
   }
 
   void AddExchanges() {
@@ -257,7 +257,7 @@ class Step {
     }
     if (capacity <= 0) return;
     figures_.bubble_share = std::max(0.0, 1 - passes_ * computed_ / capacity);
-    figures_.mfu = (1 + kBackwardOverForward) * useful_ / capacity;
+    figures_.mfu = (1 + reorder::kBackwardOverForward) * useful_ / capacity;
   }
 
   void MeasureMemory() {
@@ -331,4 +331,4 @@ absl::Status CheckPhases(const Job& job, const TrainingModel& model) {
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

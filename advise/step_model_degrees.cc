@@ -1,4 +1,4 @@
-#include "reorder/step_model_degrees.h"
+#include "advise/step_model_degrees.h"
 
 #include <algorithm>
 #include <map>
@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "reorder/by_name.h"
-#include "reorder/pipeline_order.h"
+#include "reorder/pipeline/pipeline_order.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 namespace {
 
 constexpr DegreePolicy kPolicies[] = {
@@ -33,7 +33,9 @@ constexpr DegreePolicy kPolicies[] = {
 };
 
 // Of FLOPs and of rings, over a forward alone.
-double Passes(const Machine& machine) { return 1 + kBackwardOverForward + (machine.recompute ? 1 : 0); }
+double Passes(const Machine& machine) {
+  return 1 + reorder::kBackwardOverForward + (machine.recompute ? 1 : 0);
+}
 
 double BytesPerToken(const PhaseModel& llm, const Machine& machine) {
   const double layers = machine.recompute ? kBytesPerValue * llm.layers + kLayerActivationBytes
@@ -105,7 +107,7 @@ class Nodes {
 class Step {
  public:
   Step(const Job& job, const StepSamples& samples, const TrainingModel& model, const Machine& machine,
-       const ContextParallelInput& input)
+       const reorder::ContextParallelInput& input)
       : job_(job),
         samples_(samples),
         model_(model),
@@ -113,9 +115,9 @@ class Step {
         input_(input),
         seconds_(input.ranks) {}
 
-  StepFigures Run(const ContextParallelPlan& plan) {
+  StepFigures Run(const reorder::ContextParallelPlan& plan) {
     AddEncoders();
-    for (const ContextParallelMicrobatch& microbatch : plan.microbatches) AddMicrobatch(microbatch);
+    for (const reorder::ContextParallelMicrobatch& microbatch : plan.microbatches) AddMicrobatch(microbatch);
     Finish();
     return std::move(figures_);
   }
@@ -188,10 +190,10 @@ class Step {
     }
   }
 
-  void AddMicrobatch(const ContextParallelMicrobatch& microbatch) {
+  void AddMicrobatch(const reorder::ContextParallelMicrobatch& microbatch) {
     Nodes nodes(job_);
     const double start = figures_.iteration_seconds, exchanged = figures_.exchange_seconds;
-    for (const ContextParallelGroup& group : microbatch.groups) {  // the largest first
+    for (const reorder::ContextParallelGroup& group : microbatch.groups) {  // the largest first
       const GroupTime time = AddGroup(nodes.Take(group.degree), group.sequences, microbatches_, start);
       EndsAt(start + time.seconds, exchanged + time.waits);
     }
@@ -272,14 +274,14 @@ class Step {
     const double capacity = figures_.iteration_seconds * input_.ranks;
     if (!(capacity > 0)) return;
     figures_.bubble_share = std::max(0.0, 1 - worked_ / capacity);
-    figures_.mfu = (1 + kBackwardOverForward) / Passes(machine_) * worked_ / capacity;
+    figures_.mfu = (1 + reorder::kBackwardOverForward) / Passes(machine_) * worked_ / capacity;
   }
 
   const Job& job_;
   const StepSamples& samples_;
   const TrainingModel& model_;
   const Machine& machine_;
-  const ContextParallelInput& input_;
+  const reorder::ContextParallelInput& input_;
   std::vector<double> seconds_;  // [ranks] of the llm, waiting excluded
   double worked_ = 0;            // seconds of all ranks
   uint32_t microbatches_ = 0;
@@ -297,15 +299,16 @@ uint32_t SmallestNode(const Job& job) {
 }
 
 // The input as a trainer without a planner has it: Megatron-LM holds all weights and gradients on every rank.
-ContextParallelInput WithoutPlanner(const DegreePolicy& policy, const Job& job, const TrainingModel& model,
-                                    const Machine& machine, ContextParallelInput input) {
+reorder::ContextParallelInput WithoutPlanner(const DegreePolicy& policy, const Job& job,
+                                             const TrainingModel& model, const Machine& machine,
+                                             reorder::ContextParallelInput input) {
   const double replicated = policy.ulysses ? 0 : kStateBytes - kOptimizerBytes;
   input.model_states = ModelStates(job, model, machine, replicated);
   return input;
 }
 
 // Tokens that a group of one rank holds.
-double TokensPerRank(const ContextParallelInput& input) {
+double TokensPerRank(const reorder::ContextParallelInput& input) {
   return std::max(0.0, input.memory_per_rank - input.model_states) / input.memory_per_token;
 }
 
@@ -319,7 +322,7 @@ absl::StatusOr<StepFigures> WithOneDegree(const DegreePolicy& policy, const Job&
     return absl::InvalidArgumentError(absl::StrCat(std::string(policy.name), ": no groups of degree ", degree,
                                                    " that hold a sequence of ", longest, " tokens"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
+  EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
                             SequencesOf(job, samples, model, machine, machine.intra_node_bandwidth));
   input = WithoutPlanner(policy, job, model, machine, std::move(input));
   return Step(job, samples, model, machine, input).RunInTurn(degree, policy.ulysses);
@@ -333,9 +336,9 @@ const DegreePolicy* FindDegreePolicy(std::string_view name) { return reorder::Fi
 
 std::string DegreePolicyNames() { return reorder::NamesOf(kPolicies); }
 
-absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
-                                                 const TrainingModel& model, const Machine& machine,
-                                                 double bandwidth) {
+absl::StatusOr<reorder::ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
+                                                          const TrainingModel& model, const Machine& machine,
+                                                          double bandwidth) {
   EVENKEEL_RETURN_IF_ERROR(CheckMachine(machine));
   EVENKEEL_RETURN_IF_ERROR(CheckPhases(job, model));
   if (job.pipeline_stages > 1) {
@@ -346,10 +349,10 @@ absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSampl
   const PhaseModel& llm = *model.phase(Phase::kLlm);
   const Cost flops = ForwardFlops(llm);
   const double seconds = Passes(machine) / (machine.peak_flops * machine.gpus_per_stage);
-  ContextParallelInput input{.ranks = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size()),
-                             .memory_per_rank = machine.memory_bytes,
-                             .model_states = ModelStates(job, model, machine, /*replicated=*/0),
-                             .memory_per_token = BytesPerToken(llm, machine)};
+  reorder::ContextParallelInput input{.ranks = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size()),
+                                      .memory_per_rank = machine.memory_bytes,
+                                      .model_states = ModelStates(job, model, machine, /*replicated=*/0),
+                                      .memory_per_token = BytesPerToken(llm, machine)};
   for (const SampleLengths& lengths : samples.lengths)
     input.sequences.push_back({.tokens = lengths.llm_length});
   input.cost = {.attention = seconds * flops.quadratic,
@@ -368,7 +371,7 @@ absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, 
                                                     uint64_t longest, const TrainingModel& model,
                                                     const Machine& machine) {
   if (!policy.one_degree()) return std::vector<uint32_t>{0};
-  EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input,
+  EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
                             SequencesOf(job, {}, model, machine, machine.intra_node_bandwidth));
   input = WithoutPlanner(policy, job, model, machine, std::move(input));
   const uint32_t heads = policy.ulysses ? model.phase(Phase::kLlm)->heads : 0;
@@ -393,16 +396,17 @@ absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& 
   const double within = machine.intra_node_bandwidth, between = machine.inter_node_bandwidth;
   const std::pair<double, double> bandwidths[] = {{within, between}, {between, between}};
   for (const auto& [in_node, between_nodes] : bandwidths) {
-    EVENKEEL_ASSIGN_OR_RETURN(ContextParallelInput input, SequencesOf(job, samples, model, machine, in_node));
+    EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
+                              SequencesOf(job, samples, model, machine, in_node));
     input.ranks_per_node = SmallestNode(job);
     input.cost.ring_between_nodes = std::max(input.cost.ring, input.cost.ring * in_node / between_nodes);
     input.algorithm = std::string(policy.algorithm);
     input.powers_of_two = policy.powers_of_two;
-    EVENKEEL_ASSIGN_OR_RETURN(const ContextParallelPlan plan, PlanContextParallel(input));
+    EVENKEEL_ASSIGN_OR_RETURN(const reorder::ContextParallelPlan plan, reorder::PlanContextParallel(input));
     StepFigures figures = Step(job, samples, model, machine, input).Run(plan);
     if (!best || figures.iteration_seconds < best->iteration_seconds) best = std::move(figures);
   }
   return *std::move(best);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

@@ -46,13 +46,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "advise/step_model.h"
+#include "advise/training_model.h"
 #include "core/job.h"
 #include "core/plan.h"
-#include "reorder/context_parallel.h"
-#include "reorder/step_model.h"
-#include "reorder/training_model.h"
+#include "reorder/context_parallel/context_parallel.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 
 struct DegreePolicy {
   std::string_view name;
@@ -75,9 +75,9 @@ std::string DegreePolicyNames();
 // The step's sequences as a problem in seconds and bytes of one GPU, all rings of one bandwidth (bytes per
 // second), on one node. InvalidArgument: the model lacks a phase of the job; a machine without speed or
 // memory; a job with pipeline stages.
-absl::StatusOr<ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
-                                                 const TrainingModel& model, const Machine& machine,
-                                                 double bandwidth);
+absl::StatusOr<reorder::ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
+                                                          const TrainingModel& model, const Machine& machine,
+                                                          double bandwidth);
 
 // Tokens of the longest sequence; 0 where there is none.
 uint64_t LongestOf(std::span<const SampleLengths> samples);
@@ -95,4 +95,4 @@ absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& 
                                          const StepSamples& samples, const TrainingModel& model,
                                          const Machine& machine, uint32_t degree);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

@@ -1,8 +1,8 @@
-#include "reorder/training_model.h"
+#include "advise/training_model.h"
 
 #include "reorder/by_name.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 namespace {
 
 constexpr uint32_t kHeadWidth = 128;  // of the llms whose groups of heads that share keys DHP prints
@@ -72,4 +72,4 @@ Cost ForwardFlops(const PhaseModel& model) {
   return {.linear = 2 * model.parameters, .quadratic = attention};
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

@@ -15,7 +15,7 @@
 
 #include "core/job.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 
 // A transformer: `layers` of width `hidden`.
 struct PhaseModel {
@@ -59,4 +59,4 @@ struct Machine {
   bool recompute = true;                // activations are computed again for the backward pass
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "core/digest.h"
 #include "core/status.h"
-#include "server/isolated_processor.h"
+#include "isolation/isolated_processor.h"
 
 namespace evenkeel {
 namespace {
@@ -35,16 +35,17 @@ double Median(std::vector<double> values) {
 Digest hashed;  // kept, so that hashing is not left out
 
 struct Prepared {
-  SharedMemory::Block input;
-  ItemRequest request;
+  isolation::SharedMemory::Block input;
+  preprocess::ItemRequest request;
 };
 
-absl::StatusOr<Prepared> Prepare(const IsolatedProcessor& processor, Medium medium, const std::string& path,
-                                 const std::string& suffix) {
+absl::StatusOr<Prepared> Prepare(const isolation::IsolatedProcessor& processor, Medium medium,
+                                 const std::string& path, const std::string& suffix) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   Prepared out;
-  EVENKEEL_ASSIGN_OR_RETURN(out.input, processor.memory().Allocate(SharedMemory::Use::kInput, bytes.size()));
+  EVENKEEL_ASSIGN_OR_RETURN(out.input,
+                            processor.memory().Allocate(isolation::SharedMemory::Use::kInput, bytes.size()));
   bytes.copy(reinterpret_cast<char*>(out.input.bytes().data()), bytes.size());
   out.request.medium = medium;
   out.request.suffix = suffix;
@@ -55,10 +56,11 @@ absl::StatusOr<Prepared> Prepare(const IsolatedProcessor& processor, Medium medi
 }
 
 // An item's part of `bytes`.
-absl::Status Produce(const Processor& processor, const ItemRequest& request, std::span<std::byte> bytes) {
+absl::Status Produce(const preprocess::Processor& processor, const preprocess::ItemRequest& request,
+                     std::span<std::byte> bytes) {
   std::vector<std::span<std::byte>> fields;
   std::span<std::byte> left = bytes;
-  for (const FieldSpec& field : processor.fields(request.medium)) {
+  for (const preprocess::FieldSpec& field : processor.fields(request.medium)) {
     const uint64_t size = field.num_bytes(request.planned);
     fields.push_back(left.first(size));
     left = left.subspan(size);
@@ -68,27 +70,30 @@ absl::Status Produce(const Processor& processor, const ItemRequest& request, std
   return absl::OkStatus();
 }
 
-uint64_t PartBytes(const Processor& processor, const ItemRequest& request) {
+uint64_t PartBytes(const preprocess::Processor& processor, const preprocess::ItemRequest& request) {
   uint64_t total = 0;
-  for (const FieldSpec& field : processor.fields(request.medium)) total += field.num_bytes(request.planned);
+  for (const preprocess::FieldSpec& field : processor.fields(request.medium))
+    total += field.num_bytes(request.planned);
   return total;
 }
 
-absl::Status ProduceHere(const Processor& processor, const ItemRequest& request) {
+absl::Status ProduceHere(const preprocess::Processor& processor, const preprocess::ItemRequest& request) {
   const uint64_t size = PartBytes(processor, request);
   const std::unique_ptr<void, decltype(&std::free)> memory(
-      std::aligned_alloc(kPageBytes, RoundUpToPage(size)), &std::free);
+      std::aligned_alloc(isolation::kPageBytes, isolation::RoundUpToPage(size)), &std::free);
   return Produce(processor, request, {static_cast<std::byte*>(memory.get()), size});
 }
 
-absl::Status ProduceApart(const IsolatedProcessor& processor, const ItemRequest& request) {
+absl::Status ProduceApart(const isolation::IsolatedProcessor& processor,
+                          const preprocess::ItemRequest& request) {
   EVENKEEL_ASSIGN_OR_RETURN(
-      const SharedMemory::Block part,
-      processor.memory().Allocate(SharedMemory::Use::kOutput, PartBytes(processor, request)));
+      const isolation::SharedMemory::Block part,
+      processor.memory().Allocate(isolation::SharedMemory::Use::kOutput, PartBytes(processor, request)));
   return Produce(processor, request, part.bytes());
 }
 
-absl::Status Compare(const Processor& here, const IsolatedProcessor& apart, const std::string& path) {
+absl::Status Compare(const preprocess::Processor& here, const isolation::IsolatedProcessor& apart,
+                     const std::string& path) {
   static const std::map<std::string, Medium> kMedia = {
       {"jpg", Medium::kImage},  {"png", Medium::kImage}, {"webp", Medium::kImage}, {"wav", Medium::kAudio},
       {"flac", Medium::kAudio}, {"mp3", Medium::kAudio}, {"mp4", Medium::kVideo},  {"avi", Medium::kVideo}};
@@ -113,16 +118,17 @@ absl::Status Compare(const Processor& here, const IsolatedProcessor& apart, cons
   return absl::OkStatus();
 }
 
-absl::Status TimeReplacements(const Processor& processor) {
-  EVENKEEL_ASSIGN_OR_RETURN(const auto spawner, DecoderSpawner::Start(processor, 1ull << 30));
+absl::Status TimeReplacements(const preprocess::Processor& processor) {
+  EVENKEEL_ASSIGN_OR_RETURN(const auto spawner, isolation::DecoderSpawner::Start(processor, 1ull << 30,
+                                                                                 absl::Seconds(10), nullptr));
   std::vector<double> times;
   for (int i = 0; i < 51; ++i) {
-    EVENKEEL_ASSIGN_OR_RETURN(const DecoderSpawner::Child old, spawner->Spawn());
+    EVENKEEL_ASSIGN_OR_RETURN(const isolation::DecoderSpawner::Child old, spawner->Spawn());
     const auto begin = Clock::now();
-    EVENKEEL_RETURN_IF_ERROR(spawner->End(old.pid).status());
-    EVENKEEL_ASSIGN_OR_RETURN(const DecoderSpawner::Child next, spawner->Spawn());
+    spawner->End(old);
+    EVENKEEL_ASSIGN_OR_RETURN(const isolation::DecoderSpawner::Child next, spawner->Spawn());
     times.push_back(MicrosecondsSince(begin) / 1000);
-    EVENKEEL_RETURN_IF_ERROR(spawner->End(next.pid).status());
+    spawner->End(next);
   }
   std::cout << absl::StrFormat("a decoder ended and replaced: median %.2f ms, longest %.2f ms\n",
                                Median(times), *std::max_element(times.begin(), times.end()));
@@ -134,11 +140,11 @@ absl::Status Run(int argc, char** argv) {
   job.isolation = Isolation::kAll;
   job.processor.vision = argv[2];
   job.processor.audio = argv[4];
-  EVENKEEL_ASSIGN_OR_RETURN(auto decoders, StartDecoders(job, {}));
-  EVENKEEL_ASSIGN_OR_RETURN(const auto here, Processor::LoadMedia(job.processor, job.limits));
+  EVENKEEL_ASSIGN_OR_RETURN(auto decoders, isolation::StartDecoders(job, {}));
+  EVENKEEL_ASSIGN_OR_RETURN(const auto here, preprocess::Processor::LoadMedia(job.processor, job.limits));
   EVENKEEL_RETURN_IF_ERROR(TimeReplacements(*here));
-  EVENKEEL_ASSIGN_OR_RETURN(auto wrapped, Processor::LoadMedia(job.processor, job.limits));
-  const IsolatedProcessor apart(std::move(wrapped), std::move(decoders), job.isolation);
+  EVENKEEL_ASSIGN_OR_RETURN(auto wrapped, preprocess::Processor::LoadMedia(job.processor, job.limits));
+  const isolation::IsolatedProcessor apart(std::move(wrapped), std::move(decoders), job.isolation);
   for (int i = 5; i < argc; ++i) EVENKEEL_RETURN_IF_ERROR(Compare(*here, apart, argv[i]));
   return absl::OkStatus();
 }

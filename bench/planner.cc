@@ -13,6 +13,7 @@
 //   planner --order [DRAWS] [FILE.csv ...]   orders of a pipeline's microbatches (1,000 draws)
 //   planner --pipelines              plans of steps whose llm is a pipeline
 //   planner --case RANKS SAMPLES_PER_RANK ALGORITHM [SEED]   one row
+//   planner --phases N [RANKS SAMPLES_PER_RANK]   milliseconds of a plan of N phases (2,560 ranks, 60 each)
 //   planner --first RANKS SAMPLES_PER_RANK [SEED]   wall and processor time of a process's first plan, in ms
 //
 // Per row: the largest over the mean load of each phase, output rows whose encoder is on another rank, and on
@@ -35,11 +36,12 @@
 #include "bench/planner_figures.h"
 #include "bench/planner_order.h"
 #include "bench/planner_pack.h"
-#include "reorder/balance_problem.h"
+#include "reorder/problem/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace {
 
+namespace reorder = evenkeel::reorder;
 using evenkeel::Job;
 using evenkeel::Phase;
 using evenkeel::Plan;
@@ -66,7 +68,7 @@ std::vector<evenkeel::SampleLengths> ReadTrace(const char* path) {
     std::getline(cells, vision, ',');
     if (has_audio) std::getline(cells, audio, ',');
     std::getline(cells, llm, ',');
-    trace.push_back(MakeOmniSample(0, Numbers(vision), evenkeel::Medium::kImage, Numbers(audio)));
+    trace.push_back(reorder::MakeOmniSample(0, Numbers(vision), evenkeel::Medium::kImage, Numbers(audio)));
     trace.back().llm_length = static_cast<uint32_t>(std::strtoul(llm.c_str(), nullptr, 10));
   }
   return trace;
@@ -136,7 +138,7 @@ void PrintRow(const Job& job, const std::string& name, const evenkeel::StepSampl
   for (int i = 0; i < repeats; ++i) {
     plan = Plan();
     const std::clock_t start = std::clock();
-    auto made = evenkeel::MakePlan(job, step, {});
+    auto made = evenkeel::reorder::MakePlan(job, step, {});
     const double took_ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     if (!made.ok()) {
       std::cerr << made.status() << "\n";
@@ -145,7 +147,7 @@ void PrintRow(const Job& job, const std::string& name, const evenkeel::StepSampl
     plan = *std::move(made);
     best_ms = std::min(best_ms, took_ms);
   }
-  const absl::Status checked = PlanCheck(job, step, plan);
+  const absl::Status checked = reorder::PlanCheck(job, step, plan);
   if (!checked.ok()) {
     std::cerr << checked << "\n";
     std::exit(1);
@@ -163,22 +165,23 @@ void PrintRow(const Job& job, const std::string& name, const evenkeel::StepSampl
 }
 
 void PrintGiven(uint32_t ranks, uint32_t per_rank, const char* algorithm) {
-  evenkeel::BalanceInput input{.ranks_per_node = 8};
-  input.step = MakeStep(evenkeel::DrawOmniTrace(2024, size_t{ranks} * per_rank), size_t{ranks} * per_rank);
+  evenkeel::reorder::BalanceInput input{.ranks_per_node = 8};
+  input.step =
+      MakeStep(evenkeel::reorder::DrawOmniTrace(2024, size_t{ranks} * per_rank), size_t{ranks} * per_rank);
   Job llm_first = MakeJob(ranks, "greedy_packed");
   for (const evenkeel::PhaseSpec& spec : MakeJob(ranks, algorithm).phases)
     input.phases.push_back({.spec = spec});
-  const auto placed = evenkeel::MakePlan(llm_first, input.step, {});
+  const auto placed = evenkeel::reorder::MakePlan(llm_first, input.step, {});
   for (const auto& sample : placed->samples) input.llm_rank.push_back(sample.place.rank);
   const std::clock_t start = std::clock();
-  auto outcome = evenkeel::PlanBalance(input);
+  auto outcome = evenkeel::reorder::PlanBalance(input);
   const double took_ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  if (!outcome.ok() || !MeasureBalance(input, *outcome).ok()) {
+  if (!outcome.ok() || !reorder::MeasureBalance(input, *outcome).ok()) {
     std::cerr << "given placement: " << outcome.status() << "\n";
     std::exit(1);
   }
   uint64_t bound = 0;
-  for (const evenkeel::BalancedPhase& phase : outcome->phases) bound += phase.inter_node_rows_bound;
+  for (const evenkeel::reorder::BalancedPhase& phase : outcome->phases) bound += phase.inter_node_rows_bound;
   std::printf("| %u | %u | %s | %.4f | %.4f | %llu | %llu | %.1f |\n", ranks, per_rank, algorithm,
               outcome->phases[1].max_over_mean, outcome->phases[2].max_over_mean,
               static_cast<unsigned long long>(outcome->inter_node_rows),
@@ -201,14 +204,25 @@ void PrintGivenTable() {
 void PrintFirst(uint32_t ranks, uint32_t per_rank, uint64_t seed) {
   const size_t samples = size_t{ranks} * per_rank;
   const Job job = MakeJob(ranks, "balance_without_moving");
-  const evenkeel::StepSamples step = MakeStep(evenkeel::DrawOmniTrace(seed, samples), samples);
+  const evenkeel::StepSamples step = MakeStep(evenkeel::reorder::DrawOmniTrace(seed, samples), samples);
   const std::clock_t processor = std::clock();
   const auto start = std::chrono::steady_clock::now();
-  const auto plan = evenkeel::MakePlan(job, step, {});
+  const auto plan = evenkeel::reorder::MakePlan(job, step, {});
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   if (!plan.ok()) std::cerr << plan.status() << "\n", std::exit(1);
   const double used = 1e3 * static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
   std::printf("%.1f %.1f\n", took.count(), used);
+}
+
+int PrintPhases(size_t phases, uint32_t ranks, uint32_t per_rank) {
+  if (phases < 2) {
+    std::cerr << "--phases: the llm and at least one encoder\n";
+    return 2;
+  }
+  const PhasesTime time = MeasurePhases(2024, phases, ranks, per_rank);
+  std::printf("%zu phases, %u ranks, %u samples each: %.1f ms, max/mean over the reachable at most %.4f\n",
+              phases, ranks, per_rank, time.ms, time.over_reachable);
+  return 0;
 }
 
 // --figures and what follows it.
@@ -225,7 +239,7 @@ int PrintFiguresOf(int argc, char** argv) {
       for (auto& sample : ReadTrace(argv[i])) options.trace.push_back(std::move(sample));
     }
   }
-  if (options.trace.empty()) options.trace = evenkeel::DrawTileTrace(2024 + options.seed, 20000);
+  if (options.trace.empty()) options.trace = evenkeel::reorder::DrawTileTrace(2024 + options.seed, 20000);
   const char* seconds = std::getenv("EVENKEEL_CBC_SECONDS");
   if (seconds != nullptr) options.cbc_seconds = std::atoi(seconds);
   PrintFigures(options);
@@ -242,12 +256,17 @@ int main(int argc, char** argv) {
     const uint32_t ranks = static_cast<uint32_t>(std::atoi(argv[2]));
     const size_t samples = size_t{ranks} * static_cast<size_t>(std::atoi(argv[3]));
     const uint64_t seed = argc > 5 ? static_cast<uint64_t>(std::atoll(argv[5])) : 2024;
-    PrintRow(MakeJob(ranks, argv[4]), argv[4], MakeStep(evenkeel::DrawOmniTrace(seed, samples), samples), 20);
+    PrintRow(MakeJob(ranks, argv[4]), argv[4],
+             MakeStep(evenkeel::reorder::DrawOmniTrace(seed, samples), samples), 20);
     return 0;
   } else if (argc > 3 && std::strcmp(argv[1], "--first") == 0) {
     PrintFirst(static_cast<uint32_t>(std::atoi(argv[2])), static_cast<uint32_t>(std::atoi(argv[3])),
                argc > 4 ? static_cast<uint64_t>(std::atoll(argv[4])) : 2024);
     return 0;
+  } else if (argc > 2 && std::strcmp(argv[1], "--phases") == 0) {
+    return PrintPhases(static_cast<size_t>(std::atoi(argv[2])),
+                       argc > 3 ? static_cast<uint32_t>(std::atoi(argv[3])) : 2560,
+                       argc > 4 ? static_cast<uint32_t>(std::atoi(argv[4])) : 60);
   } else if (argc > 1 && std::strcmp(argv[1], "--given") == 0) {
     PrintGivenTable();
     return 0;
@@ -263,7 +282,7 @@ int main(int argc, char** argv) {
     return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--order") == 0) {
     for (int i = 3; i < argc; ++i) traces.push_back(ReadTrace(argv[i]));
-    if (traces.empty()) traces.push_back(evenkeel::DrawOmniTrace(2024, 20000));
+    if (traces.empty()) traces.push_back(evenkeel::reorder::DrawOmniTrace(2024, 20000));
     MeasureOrders(traces, argc > 2 ? std::atoi(argv[2]) : 1000, true);
     return 0;
   } else if (argc > 1 && std::strcmp(argv[1], "--pipelines") == 0) {
@@ -282,10 +301,11 @@ int main(int argc, char** argv) {
                  "... | --context-parallel "
                  "| --order [DRAWS] [FILE.csv ...] | --pipelines | --trace FILE.csv ... "
                  "| --case RANKS SAMPLES_PER_RANK "
-                 "ALGORITHM [SEED] | --first RANKS SAMPLES_PER_RANK [SEED]]\n";
+                 "ALGORITHM [SEED] | --phases N [RANKS SAMPLES_PER_RANK] | --first RANKS SAMPLES_PER_RANK "
+                 "[SEED]]\n";
     return 2;
   } else {
-    traces.push_back(evenkeel::DrawOmniTrace(2024, 153600));
+    traces.push_back(evenkeel::reorder::DrawOmniTrace(2024, 153600));
   }
   std::printf(
       "| ranks | samples per rank | algorithm | llm max/mean (reachable) | vision | audio | rows to another "

@@ -8,14 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/planner_figures.h"
-#include "reorder/balance.h"
-#include "reorder/context_parallel.h"
-#include "reorder/microbatch_order.h"
-#include "reorder/pack.h"
-#include "tests/reorder/exhaustive.h"
-#include "tests/reorder/make_ranks.h"
-#include "tests/reorder/pipeline_problems.h"
-#include "tests/reorder/random_packing.h"
+#include "reorder/balance/balance.h"
+#include "reorder/context_parallel/context_parallel.h"
+#include "reorder/pack/pack.h"
+#include "reorder/pipeline/microbatch_order.h"
+#include "tests/reorder/balance/exhaustive.h"
+#include "tests/reorder/balance/make_ranks.h"
+#include "tests/reorder/pack/random_packing.h"
+#include "tests/reorder/pipeline/pipeline_problems.h"
 #include "tests/reorder/random_problem.h"
 #include "tests/reorder/solution_digest.h"
 
@@ -36,7 +36,7 @@ struct Answer {
 template <typename Solution>
 Answer Checked(const absl::StatusOr<Solution>& solution, const std::function<absl::Status()>& check) {
   if (!solution.ok()) return {.solved = solution.status()};
-  SolutionDigest digest;
+  reorder::SolutionDigest digest;
   digest.Add(*solution);
   return {.checked = check(), .digest = digest.value()};
 }
@@ -44,7 +44,7 @@ Answer Checked(const absl::StatusOr<Solution>& solution, const std::function<abs
 // Of ten thousand problems, those whose answer is wrong; and what must be the same on every build and CPU.
 void PrintBroken(const std::string& kind, uint64_t seed, const std::function<Answer(uint64_t seed)>& answer) {
   int solved = 0, broken = 0;
-  SolutionDigest all;
+  reorder::SolutionDigest all;
   for (uint64_t s = FirstSeed(seed); s < FirstSeed(seed) + kProblems; ++s) {
     const Answer given = answer(s);
     solved += given.solved.ok();
@@ -61,31 +61,31 @@ void PrintBroken(const std::string& kind, uint64_t seed, const std::function<Ans
 }
 
 Answer Balance(uint64_t seed) {
-  const Below below = BelowFrom(seed);
-  RandomProblem problem = DrawProblem(below);
-  const auto plan = DrawPlan(below, problem);
-  return Checked(plan, [&] { return PlanCheck(problem.job, problem.step, *plan); });
+  const reorder::Below below = reorder::BelowFrom(seed);
+  reorder::RandomProblem problem = reorder::DrawProblem(below);
+  const auto plan = reorder::DrawPlan(below, problem);
+  return Checked(plan, [&] { return reorder::PlanCheck(problem.job, problem.step, *plan); });
 }
 
 Answer Packs(uint64_t seed) {
-  const PackInput input = DrawPackInput(BelowFrom(seed));
-  const auto packing = Pack(input);
-  return Checked(packing, [&] { return PackCheck(input, *packing); });
+  const reorder::PackInput input = reorder::DrawPackInput(reorder::BelowFrom(seed));
+  const auto packing = reorder::Pack(input);
+  return Checked(packing, [&] { return reorder::PackCheck(input, *packing); });
 }
 
 Answer Groups(uint64_t seed) {
-  const ContextParallelInput input = DrawContextParallelInput(BelowFrom(seed));
-  const auto plan = PlanContextParallel(input);
-  return Checked(plan, [&] { return ContextParallelCheck(input, *plan); });
+  const reorder::ContextParallelInput input = reorder::DrawContextParallelInput(reorder::BelowFrom(seed));
+  const auto plan = reorder::PlanContextParallel(input);
+  return Checked(plan, [&] { return reorder::ContextParallelCheck(input, *plan); });
 }
 
 Answer Orders(uint64_t seed) {
-  Random random(seed);
-  const OrderProblem problem{.pipeline = DrawPipeline(random, 5, 14),
-                             .algorithm = seed % 3 == 0 ? "disttrain" : "local_search",
-                             .seed = seed,
-                             .iterations = 200};
-  const auto outcome = SolveOrder(problem);
+  reorder::Random random(seed);
+  const reorder::OrderProblem problem{.pipeline = reorder::DrawPipeline(random, 5, 14),
+                                      .algorithm = seed % 3 == 0 ? "disttrain" : "local_search",
+                                      .seed = seed,
+                                      .iterations = 200};
+  const auto outcome = reorder::SolveOrder(problem);
   return Checked(outcome, [&]() -> absl::Status {
     std::vector<uint32_t> sorted = outcome->order;
     std::sort(sorted.begin(), sorted.end());
@@ -107,7 +107,7 @@ void PrintRules(uint64_t seed) {
 }
 
 void PrintSmallPadded(uint64_t seed) {
-  Random random(seed + 51);
+  reorder::Random random(seed + 51);
   int other = 0;
   for (int i = 0; i < 1000; ++i) {
     const uint32_t ranks = static_cast<uint32_t>(1 + random.Below(3));

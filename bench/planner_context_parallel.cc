@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "bench/planner_pack.h"
-#include "reorder/context_parallel.h"
+#include "reorder/context_parallel/context_parallel.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace {
@@ -17,21 +17,21 @@ constexpr size_t kSequences = 512;
 
 struct Shape {
   const char* name;
-  uint32_t (*draw)(Random&);
+  uint32_t (*draw)(reorder::Random&);
 };
 
 constexpr Shape kShapes[] = {
-    {"long tail", [](Random& random) { return random.Length(8.5, 1.2, 64, 200000); }},
+    {"long tail", [](reorder::Random& random) { return random.Length(8.5, 1.2, 64, 200000); }},
     {"few long",
-     [](Random& random) {
+     [](reorder::Random& random) {
        return random.Below(20) == 0 ? 20000 + static_cast<uint32_t>(random.Below(60000))
                                     : random.Length(7, 0.7, 64, 20000);
      }},
-    {"alike", [](Random& random) { return random.Length(9, 0.5, 64, 200000); }}};
+    {"alike", [](reorder::Random& random) { return random.Length(9, 0.5, 64, 200000); }}};
 
-ContextParallelInput Draw(const Shape& shape, uint64_t seed, double fill, double ring) {
-  Random random(seed);
-  ContextParallelInput input{.ranks = kRanks, .memory_per_token = 1};
+reorder::ContextParallelInput Draw(const Shape& shape, uint64_t seed, double fill, double ring) {
+  reorder::Random random(seed);
+  reorder::ContextParallelInput input{.ranks = kRanks, .memory_per_token = 1};
   double total = 0, longest = 0;
   for (size_t s = 0; s < kSequences; ++s) {
     input.sequences.push_back({.tokens = shape.draw(random)});
@@ -44,17 +44,17 @@ ContextParallelInput Draw(const Shape& shape, uint64_t seed, double fill, double
 }
 
 struct Planned {
-  ContextParallelPlan plan;
+  reorder::ContextParallelPlan plan;
   double ms = 0;
 };
 
-Planned PlanWith(ContextParallelInput input, const char* algorithm, bool powers_of_two) {
+Planned PlanWith(reorder::ContextParallelInput input, const char* algorithm, bool powers_of_two) {
   input.algorithm = algorithm;
   input.powers_of_two = powers_of_two;
   const std::clock_t start = std::clock();
-  auto plan = PlanContextParallel(input);
+  auto plan = reorder::PlanContextParallel(input);
   const double ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  if (!plan.ok() || !ContextParallelCheck(input, *plan).ok()) {
+  if (!plan.ok() || !reorder::ContextParallelCheck(input, *plan).ok()) {
     std::cerr << "context_parallel: " << plan.status() << "\n";
     std::exit(1);
   }
@@ -73,7 +73,7 @@ void PrintContextParallelTable() {
       for (double ring : {0.02, 0.3}) {
         double over = 0, count = 0, slower[4] = {}, least = 1e300, ms = 0;
         for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-          const ContextParallelInput input = Draw(shape, seed, fill, ring);
+          const reorder::ContextParallelInput input = Draw(shape, seed, fill, ring);
           const Planned ours = PlanWith(input, "regroup", false);
           over += ours.plan.time / ours.plan.bound / kSeeds;
           count += static_cast<double>(ours.plan.microbatches.size()) / kSeeds;

@@ -40,6 +40,14 @@ struct FigureOptions {
 // One table, and how many of its rows with a limit keep it.
 void PrintFigures(const FigureOptions& options);
 
+// Of the planner's core: the least processor time of several plans, layout and copies of the step included,
+// and the largest max/mean of any phase, over what its longest unit alone forces.
+struct PhasesTime {
+  double ms = 0;
+  double over_reachable = 0;
+};
+PhasesTime MeasurePhases(uint64_t seed, size_t phases, uint32_t ranks, uint32_t per_rank);
+
 // Planning time from 1,000 to 1,000,000 samples at 60 per rank.
 struct Growth {
   std::vector<double> samples;

@@ -31,7 +31,7 @@ double PlanningMs(const std::vector<SampleLengths>& trace, size_t samples) {
   double best = 1e300;
   for (int i = 0; i < kRepeats; ++i) {
     const std::clock_t start = std::clock();
-    const auto plan = MakePlan(job, step, {});
+    const auto plan = reorder::MakePlan(job, step, {});
     best = std::min(best, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
     if (!plan.ok()) std::cerr << plan.status() << "\n", std::exit(1);
   }
@@ -58,7 +58,7 @@ double Slope(const std::vector<double>& x, const std::vector<double>& y) {
 }  // namespace
 
 Growth MeasureGrowth() {
-  const std::vector<SampleLengths> trace = DrawOmniTrace(2024, 1000000);
+  const std::vector<SampleLengths> trace = reorder::DrawOmniTrace(2024, 1000000);
   Growth growth;
   for (size_t samples : {1000u, 3200u, 10000u, 32000u, 100000u, 320000u, 1000000u}) {
     growth.samples.push_back(static_cast<double>(samples / 60 * 60));

@@ -9,16 +9,16 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
 #include "reorder/planner.h"
-#include "tests/reorder/pipeline_problems.h"
+#include "tests/reorder/pipeline/pipeline_problems.h"
 
 namespace {
 
 using namespace evenkeel;  // NOLINT: a program
 
 struct Shape {
-  PipelineSchedule schedule;
+  reorder::PipelineSchedule schedule;
   uint32_t stages, virtual_stages, microbatches;
 };
 
@@ -35,22 +35,24 @@ struct Sums {
   }
 };
 
-double TimeOf(const PipelineProblem& pipeline, const char* algorithm, uint64_t seed,
-              uint32_t iterations = kOrderIterations) {
-  return SolveOrder({.pipeline = pipeline, .algorithm = algorithm, .seed = seed, .iterations = iterations})
+double TimeOf(const reorder::PipelineProblem& pipeline, const char* algorithm, uint64_t seed,
+              uint32_t iterations = reorder::kOrderIterations) {
+  return reorder::SolveOrder(
+             {.pipeline = pipeline, .algorithm = algorithm, .seed = seed, .iterations = iterations})
       ->timeline.iteration_time;
 }
 
-void Draw(const PipelineProblem& pipeline, uint64_t seed, Sums& sums) {
+void Draw(const reorder::PipelineProblem& pipeline, uint64_t seed, Sums& sums) {
   const double random = TimeOf(pipeline, "random", seed), disttrain = TimeOf(pipeline, "disttrain", 0);
   const double given = TimeOf(pipeline, "given", 0);
   const std::clock_t start = std::clock();
   const double ours = TimeOf(pipeline, "local_search", 0);
   sums.ms += 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  const double best = std::min(ours, TimeOf(pipeline, "local_search", seed + 1, 8 * kOrderIterations));
+  const double best =
+      std::min(ours, TimeOf(pipeline, "local_search", seed + 1, 8 * reorder::kOrderIterations));
   sums.random += random / best, sums.disttrain += disttrain / best, sums.ours += ours / best;
   sums.worst = std::max(sums.worst, ours / best);
-  sums.bound += PipelineBound(pipeline) / best;
+  sums.bound += reorder::PipelineBound(pipeline) / best;
   sums.gap += random / best - 1;
   sums.disttrain_gap += (random - disttrain) / best;
   sums.ours_gap += (random - ours) / best;
@@ -67,7 +69,8 @@ void PrintRow(const std::string& shape, const Sums& sums) {
   std::fflush(stdout);
 }
 
-constexpr auto kPlain = PipelineSchedule::k1F1B, kInterleaved = PipelineSchedule::kInterleaved1F1B;
+constexpr auto kPlain = reorder::PipelineSchedule::k1F1B,
+               kInterleaved = reorder::PipelineSchedule::kInterleaved1F1B;
 constexpr Shape kShapes[] = {{kPlain, 4, 1, 8},
                              {kPlain, 4, 1, 16},
                              {kPlain, 8, 1, 32},
@@ -76,12 +79,12 @@ constexpr Shape kShapes[] = {{kPlain, 4, 1, 8},
 
 // The least processor time of a few plans of the job.
 double PlanMs(const Job& job, const StepSamples& step, const char* order, uint32_t* microbatches) {
-  PlanOptions options;
+  reorder::PlanOptions options;
   options.microbatch_order = order;
   double best = 1e300;
   for (int i = 0; i < 5; ++i) {
     const std::clock_t start = std::clock();
-    const auto plan = MakePlan(job, step, {}, options);
+    const auto plan = reorder::MakePlan(job, step, {}, options);
     best = std::min(best, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
     if (!plan.ok()) std::cerr << plan.status() << "\n", std::exit(1);
     *microbatches = plan->num_microbatches;
@@ -90,16 +93,16 @@ double PlanMs(const Job& job, const StepSamples& step, const char* order, uint32
 }
 
 // Up to 8 microbatches on 4 stages, where every order can be tried.
-void MeasureSmall(const std::vector<std::vector<SampleLengths>>& traces, int draws, Random& random,
+void MeasureSmall(const std::vector<std::vector<SampleLengths>>& traces, int draws, reorder::Random& random,
                   OrderFigures& figures) {
   constexpr uint32_t kAllOrders = 40320;
   for (int i = 0; i < draws; ++i) {
     const uint32_t microbatches = 4 + static_cast<uint32_t>(i % 5);
-    const PipelineProblem pipeline =
-        DrawFromTrace(traces[i % traces.size()], {.stages = 4}, microbatches,
-                      1 + static_cast<uint32_t>(random.Below(6)), static_cast<EncoderAt>(i / 2 % 2), random);
+    const reorder::PipelineProblem pipeline = reorder::DrawFromTrace(
+        traces[i % traces.size()], {.stages = 4}, microbatches, 1 + static_cast<uint32_t>(random.Below(6)),
+        static_cast<reorder::EncoderAt>(i / 2 % 2), random);
     std::vector<uint32_t> order = reorder::InOrder(microbatches);
-    PipelineClock clock(pipeline);
+    reorder::PipelineClock clock(pipeline);
     double best = clock.Try(order, 0);
     while (std::next_permutation(order.begin(), order.end())) best = std::min(best, clock.Try(order, 0));
     figures.over_optimum += TimeOf(pipeline, "local_search", 0) / best / draws;
@@ -117,24 +120,24 @@ OrderFigures MeasureOrders(const std::vector<std::vector<SampleLengths>>& traces
         "|---|---|---|---|---|---|---|---|---|---|\n"
         "| limit | >= 1000 | | | | | | >= 50 %%, and disttrain's | all | |\n");
   }
-  Random random(2024);
+  reorder::Random random(2024);
   Sums all;
   const int shapes = static_cast<int>(std::size(kShapes));
   for (int s = 0; s < shapes; ++s) {
     const Shape& shape = kShapes[s];
     Sums sums;
     for (int i = s; i < draws; i += shapes) {
-      const PipelineProblem empty{
+      const reorder::PipelineProblem empty{
           .schedule = shape.schedule, .stages = shape.stages, .virtual_stages = shape.virtual_stages};
-      Draw(DrawFromTrace(traces[i / shapes % traces.size()], empty, shape.microbatches,
-                         1 + static_cast<uint32_t>(random.Below(6)),
-                         static_cast<EncoderAt>(i / shapes / 2 % 2), random),
+      Draw(reorder::DrawFromTrace(traces[i / shapes % traces.size()], empty, shape.microbatches,
+                                  1 + static_cast<uint32_t>(random.Below(6)),
+                                  static_cast<reorder::EncoderAt>(i / shapes / 2 % 2), random),
            static_cast<uint64_t>(i), sums);
     }
     all.Add(sums);
     if (print) {
-      PrintRow(absl::StrCat(std::string(PipelineScheduleName(shape.schedule)), ", ", shape.stages, " x ",
-                            shape.virtual_stages, ", ", shape.microbatches),
+      PrintRow(absl::StrCat(std::string(reorder::PipelineScheduleName(shape.schedule)), ", ", shape.stages,
+                            " x ", shape.virtual_stages, ", ", shape.microbatches),
                sums);
     }
   }
@@ -157,7 +160,7 @@ OrderFigures MeasureOrders(const std::vector<std::vector<SampleLengths>>& traces
 
 void PrintPipelinePlans() {
   constexpr uint32_t kSamples = 153600;
-  StepSamples step{.lengths = DrawOmniTrace(2024, kSamples)};
+  StepSamples step{.lengths = reorder::DrawOmniTrace(2024, kSamples)};
   for (SampleLengths& sample : step.lengths) sample.llm_length = std::min(sample.llm_length, 16384u);
   for (uint32_t i = 0; i < kSamples; ++i) step.refs.push_back({0, 0, i});
   std::printf(

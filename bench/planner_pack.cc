@@ -5,7 +5,7 @@
 #include <ctime>
 #include <iostream>
 
-#include "reorder/pack.h"
+#include "reorder/pack/pack.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace {
@@ -15,9 +15,9 @@ using namespace evenkeel;  // NOLINT: a program
 constexpr size_t kSamples = 1200000;
 constexpr double kSamplesPerBin = 9;
 
-PackInput DrawInput(const std::vector<SampleLengths>& trace, bool capacities_from_data) {
-  Random random(9);
-  PackInput input;
+reorder::PackInput DrawInput(const std::vector<SampleLengths>& trace, bool capacities_from_data) {
+  reorder::Random random(9);
+  reorder::PackInput input;
   for (Phase phase : kAllPhases)
     input.phases.push_back({.phase = phase, .lengths = std::vector<uint32_t>(kSamples)});
   for (size_t s = 0; s < kSamples; ++s) {
@@ -27,11 +27,11 @@ PackInput DrawInput(const std::vector<SampleLengths>& trace, bool capacities_fro
       input.phases[static_cast<size_t>(PhaseOf(item.medium))].lengths[s] += item.lengths.cost_length;
     }
   }
-  std::erase_if(input.phases, [](const PackPhase& phase) {
+  std::erase_if(input.phases, [](const reorder::PackPhase& phase) {
     return std::all_of(phase.lengths.begin(), phase.lengths.end(),
                        [](uint32_t length) { return length == 0; });
   });
-  for (PackPhase& phase : input.phases) {
+  for (reorder::PackPhase& phase : input.phases) {
     double total = 0;
     for (uint32_t length : phase.lengths) total += length;
     const uint64_t longest = *std::max_element(phase.lengths.begin(), phase.lengths.end());
@@ -41,15 +41,15 @@ PackInput DrawInput(const std::vector<SampleLengths>& trace, bool capacities_fro
   return input;
 }
 
-void PrintPackRow(const PackInput& input, const char* capacities) {
+void PrintPackRow(const reorder::PackInput& input, const char* capacities) {
   const std::clock_t start = std::clock();
-  const auto packing = Pack(input);
+  const auto packing = reorder::Pack(input);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  if (!packing.ok() || !PackCheck(input, *packing).ok()) {
+  if (!packing.ok() || !reorder::PackCheck(input, *packing).ok()) {
     std::cerr << "pack: " << packing.status() << "\n";
     std::exit(1);
   }
-  const PackFigures figures = MeasurePack(input, *packing);
+  const reorder::PackFigures figures = reorder::MeasurePack(input, *packing);
   std::printf("| %s | %s | %.2f | %u (%llu) | %.4f |", capacities, input.algorithm.c_str(),
               figures.samples_per_bin, packing->num_bins, static_cast<unsigned long long>(figures.bins_bound),
               figures.fill);
@@ -58,7 +58,7 @@ void PrintPackRow(const PackInput& input, const char* capacities) {
       std::printf(" |");
       continue;
     }
-    const PackedPhase& phase = figures.phases[p];
+    const reorder::PackedPhase& phase = figures.phases[p];
     std::printf(" %.4f (%.4f) |", phase.distribution_ratio, phase.distribution_ratio_floor);
   }
   std::printf(" %.2f |\n", seconds);
@@ -74,7 +74,7 @@ void PrintPackTable(const std::vector<SampleLengths>& trace) {
       "audio | s |\n|---|---|---|---|---|---|---|---|---|\n"
       "| nine samples | limit | | | >= 0.97 | <= 0.02 | <= 0.05 | | <= 3 |\n");
   for (bool from_data : {false, true}) {
-    PackInput input = DrawInput(trace, from_data);
+    reorder::PackInput input = DrawInput(trace, from_data);
     for (const char* algorithm : {"omnibal", "best_fit_decreasing", "even_fill"}) {
       input.algorithm = algorithm;
       PrintPackRow(input, from_data ? "from data" : "nine samples");

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "advise/policies.h"
+#include "advise/step_model.h"
 #include "bench/planner_figures.h"
-#include "reorder/policies.h"
-#include "reorder/step_model.h"
+#include "tests/advise/video_runs.h"
 #include "tests/reorder/omni_trace.h"
-#include "tests/reorder/video_runs.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ struct Scene {
 Job JobOf(const Scene& scene) {
   Job job{.ranks_per_node = 8, .pipeline_stages = scene.stages};
   job.microbatch.capacity_tokens = scene.microbatch_tokens;
-  for (const PhaseModel& model : FindTrainingModel(scene.model)->phases) {
+  for (const advise::PhaseModel& model : advise::FindTrainingModel(scene.model)->phases) {
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = model.phase;
     for (uint32_t r = 0; r < scene.ranks; ++r) spec.ranks.push_back(r);
@@ -37,7 +37,7 @@ Job JobOf(const Scene& scene) {
       spec.batching = Batching::kPadded;
     }
   }
-  return Value(WithCostsOf(*FindTrainingModel(scene.model), job));
+  return Value(advise::WithCostsOf(*advise::FindTrainingModel(scene.model), job));
 }
 
 constexpr uint64_t kSteps = 8;
@@ -48,16 +48,16 @@ std::map<std::string, double> Compare(const Scene& scene, uint64_t seed) {
   std::map<std::string, double> seconds;
   for (uint64_t step = 0; step < kSteps; ++step) {
     StepSamples samples{.step = step};
-    samples.lengths = DrawOmniTrace(9100 + 100 * seed + step, size_t{scene.ranks} * scene.per_rank);
+    samples.lengths = reorder::DrawOmniTrace(9100 + 100 * seed + step, size_t{scene.ranks} * scene.per_rank);
     for (SampleLengths& sample : samples.lengths) {
       if (scene.microbatch_tokens > 0 && sample.llm_length > scene.microbatch_tokens)
         sample = {.llm_length = 64};
       samples.refs.push_back({0, 0, samples.refs.size()});
     }
-    for (const Policy& policy : Policies()) {
-      const Plan plan = Value(PlanByPolicy(policy, job, samples, {}));
+    for (const advise::Policy& policy : advise::Policies()) {
+      const Plan plan = Value(advise::PlanByPolicy(policy, job, samples, {}));
       seconds[std::string(policy.name)] +=
-          Value(ModelStep(job, plan, *FindTrainingModel(scene.model), {})).iteration_seconds;
+          Value(advise::ModelStep(job, plan, *advise::FindTrainingModel(scene.model), {})).iteration_seconds;
     }
   }
   return seconds;
@@ -70,14 +70,14 @@ void PrintFaster(const std::string& claim, const char* slow, const char* fast,
 }
 
 // DHP 6.2: six models on a data set, the best of the trainers' static degrees over dynamic ones.
-void PrintDegrees(const VideoSet& set, uint64_t seed) {
+void PrintDegrees(const advise::VideoSet& set, uint64_t seed) {
   static constexpr const char* kModels[] = {"internvl3-2b", "internvl2.5-4b", "internvl3-8b",
                                             "qwen3-vl-2b",  "qwen3-vl-4b",    "qwen3-vl-8b"};
   constexpr int kDegreeSteps = 5;
   double dhp = 1, ours = 1, hindsight = 1;
   int dhp_wins = 0, ours_wins = 0;
   for (const char* model : kModels) {
-    auto seconds = Value(SecondsOfDegrees(model, set, seed + 1, kDegreeSteps, DhpMachine()));
+    auto seconds = Value(advise::SecondsOfDegrees(model, set, seed + 1, kDegreeSteps, advise::DhpMachine()));
     const double trainers = std::min(seconds["megatron"], seconds["deepspeed"]);
     dhp *= trainers / seconds["dhp"], ours *= trainers / seconds["regroup"];
     hindsight *= std::min(seconds["static"], seconds["static_power_of_two"]) / seconds["regroup"];
@@ -110,5 +110,5 @@ void PrintClaims(uint64_t seed) {
       {.model = "mllm-84b", .ranks = 4, .per_rank = 160, .stages = 4, .microbatch_tokens = 16384}, seed);
   PrintFaster("mllm-84b, pipelines of 4 stages", "random", "disttrain", pipelined);
   PrintFaster("the same", "disttrain", "balance_without_moving", pipelined);
-  for (const VideoSet& set : VideoSets()) PrintDegrees(set, seed);
+  for (const advise::VideoSet& set : advise::VideoSets()) PrintDegrees(set, seed);
 }

@@ -1,15 +1,23 @@
-// Bytes per second into the consumer's memory, beside what ucx_perftest reaches over the same device in the
-// same run.
+// Bytes per second into the consumer's memory and CPU seconds per gigabyte of either side, next to what
+// ucx_perftest reaches over the same device and what a plain TLS 1.3 stream costs, all in one run.
 //
-//   bench_transport [--rounds 9] [--parts 32] [--part-mib 64] [--device lo] [--check]
+//   bench_transport [--rounds 9] [--parts 32] [--part-mib 64] [--device lo] [--only grpc+tls,tls+hash]
+//   [--check]
 //
 // Two processes. Parts are ready-made, from rings of buffers on both sides that are larger than the
 // last-level cache; their hashes were computed when they were made, and the receiver verifies them. Each
-// round measures ucx, grpc and ucx_perftest (package ucx-utils), the latter as it comes and with the settings
-// that transport/ uses, in an order that turns from round to round; each moves the same bytes after the same
-// warm-up. The better of the two ucx_perftest of a round is that round's yardstick. CPU seconds are of both
-// processes together; those of ucx_perftest, which polls all the time, contain its start. --check: exit
-// status 1 where the median ratio is below 0.7.
+// round measures every candidate in an order that turns from round to round; each moves the same bytes after
+// the same warm-up:
+//   ucx        the transport over UCX
+//   grpc+tls   the transport over gRPC with certificates
+//   grpc       the transport over gRPC without
+//   tls+hash   OpenSSL's TLS 1.3 with the same cipher suite over TCP, each record hashed as it comes
+//   tls        the same without hashing
+//   perftest   ucx_perftest (package ucx-utils) as it comes, and `same`: with the settings of transport/
+// The better ucx_perftest of a round is the yardstick of ucx's bytes per second. The yardstick of grpc+tls
+// are the CPU seconds per gigabyte of the plain streams in the same round, sender and receiver together. CPU
+// seconds of ucx_perftest, which polls all the time, contain its start. --check: exit status 1 where the
+// median ratio of ucx is below 0.7.
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/resource.h>
@@ -22,7 +30,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,7 +40,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "bench/tls_stream.h"
 #include "core/annotated_mutex.h"
+#include "core/steady_time.h"
 #include "transport/credentials.h"
 #include "transport/factory.h"
 
@@ -39,19 +51,28 @@ namespace {
 
 constexpr size_t kRing = 8;
 constexpr int kWindow = 4;  // requests under way
-constexpr SessionId kSession = 1;
+constexpr transport::SessionId kSession = 1;
 
 struct Settings {
   int rounds = 9;
   int parts = 32;
   size_t part_bytes = 64 << 20;
   std::string device = "lo";
+  std::string only;  // names of candidates, comma-separated; empty: all
   bool check = false;
+  transport::TlsFiles tls;
 };
+
+enum Candidate { kUcx, kGrpcTls, kGrpc, kTlsHash, kTls, kPlain, kSame, kCandidates };
+constexpr std::array<const char*, kCandidates> kNames = {"ucx", "grpc+tls", "grpc", "tls+hash",
+                                                         "tls", "perftest", "same"};
 
 struct Speed {
   double gigabytes_per_second = 0;
-  double cpu_seconds_per_gigabyte = 0;  // of both sides
+  double sender = 0;  // CPU seconds per gigabyte; of both sides where they cannot be told apart
+  double receiver = 0;
+
+  double both() const { return sender + receiver; }
 };
 
 double CpuSeconds(int who) {
@@ -65,10 +86,11 @@ double Gigabytes(const Settings& settings, int parts) {
   return static_cast<double>(parts) * settings.part_bytes / 1e9;
 }
 
-Options OptionsFor(const Settings& settings, bool grpc) {
-  Options options;
+transport::Options OptionsFor(const Settings& settings, bool grpc) {
+  transport::Options options;
   options.name = grpc ? "grpc" : "ucx";
   options.devices = settings.device;
+  options.trusted_network = true;
   return options;
 }
 
@@ -116,45 +138,66 @@ class Wire {
   int in_, out_;
 };
 
-// The worker's process: serves "ucx" or "grpc", then requests until "end". "cpu": how much it has used.
+// Answers "cpu" (how much this process has used) and calls `send` with every number, until "end".
+void Answer(Wire& wire, const std::function<void(transport::RequestId)>& send) {
+  for (std::string request = wire.Get(); request != "end"; request = wire.Get()) {
+    if (request == "cpu") {
+      wire.Put(absl::StrCat(CpuSeconds(RUSAGE_SELF)));
+    } else {
+      send(std::stoull(request));
+    }
+  }
+}
+
+void ServeTls(const Settings& settings, const Ring& ring, Wire& wire) {
+  TlsListener listener(settings.tls);
+  wire.Put(absl::StrCat(listener.port()));
+  TlsStream stream = listener.Accept();
+  Answer(wire, [&](transport::RequestId id) { stream.Send(ring[id % kRing]); });
+}
+
+// The worker's process: serves a candidate by name, then requests until "end".
 void Serve(const Settings& settings, Wire wire) {
   Ring ring = MakeRing(settings.part_bytes, true);
   std::vector<Digest> hashes;
   for (const auto& part : ring) hashes.push_back(DigestOf(part));
   for (;;) {
-    bool grpc = wire.Get() == "grpc";
-    std::unique_ptr<Source> source;
+    const std::string name = wire.Get();
+    if (name == "tls") {
+      ServeTls(settings, ring, wire);
+      wire.Put("ended");
+      continue;
+    }
+    const bool grpc = name != "ucx";
+    std::unique_ptr<transport::Source> source;
+    std::shared_ptr<transport::Certificates> certificates;
     std::unique_ptr<grpc::Server> server;
     std::string endpoint = "none";
     if (grpc) {
-      std::unique_ptr<GrpcSource> made = *MakeGrpcSource(OptionsFor(settings, true));
+      if (name == "grpc+tls") certificates = *transport::OpenCertificates(settings.tls, nullptr);
+      std::unique_ptr<transport::GrpcSource> made = *transport::MakeGrpcSource(OptionsFor(settings, true));
       grpc::ServerBuilder builder;
-      ConfigureServer(builder);
+      transport::ConfigureServer(builder);
       int port = 0;
-      builder.AddListeningPort("127.0.0.1:0", *MakeServerCredentials({}), &port);
+      builder.AddListeningPort("127.0.0.1:0", transport::MakeServerCredentials(certificates), &port);
       builder.RegisterService(made->service());
       server = builder.BuildAndStart();
       endpoint = absl::StrCat("127.0.0.1:", port);
       source = std::move(made);
     } else {
-      source = *MakeUcxSource(OptionsFor(settings, false));
+      source = *transport::MakeUcxSource(OptionsFor(settings, false));
     }
-    if (!source->Connect(kSession, wire.Get(), Secret{}).ok()) abort();
-    wire.Put(source->address());
+    if (!source->Connect(kSession, wire.Get(), transport::Secret{}).ok()) abort();
+    wire.Put(source->address(kSession));
     wire.Put(endpoint);
-    for (std::string request = wire.Get(); request != "end"; request = wire.Get()) {
-      if (request == "cpu") {
-        wire.Put(absl::StrCat(CpuSeconds(RUSAGE_SELF)));
-        continue;
-      }
-      RequestId id = std::stoull(request);
+    Answer(wire, [&](transport::RequestId id) {
       source->Send(kSession, id, ring[id % kRing], hashes[id % kRing], absl::Minutes(2),
                    [](absl::Status status) {
                      if (!status.ok() && !absl::IsCancelled(status))
                        std::fprintf(stderr, "send: %s\n", status.ToString().c_str());
                    });
-    }
-    if (grpc) static_cast<GrpcSource*>(source.get())->Stop();
+    });
+    if (grpc) static_cast<transport::GrpcSource*>(source.get())->Stop();
     if (server != nullptr) server->Shutdown();
     server.reset();
     source.reset();
@@ -168,43 +211,77 @@ class Receiver {
       : settings_(settings), wire_(wire), ring_(MakeRing(settings.part_bytes, false)) {}
 
   // Of all but the first `kWindow` parts, which warm up.
-  Speed Measure(bool grpc) {
-    Options options = OptionsFor(settings_, grpc);
-    std::unique_ptr<Sink> sink =
-        grpc ? *MakeGrpcSink(options, *MakeChannelCredentials({})) : *MakeUcxSink(options);
-    wire_.Put(grpc ? "grpc" : "ucx");
+  Speed Measure(Candidate candidate) {
+    return candidate == kTls || candidate == kTlsHash ? MeasureTls(candidate == kTlsHash)
+                                                      : MeasureTransport(candidate);
+  }
+
+ private:
+  Speed MeasureTransport(Candidate candidate) {
+    const bool grpc = candidate != kUcx;
+    transport::Options options = OptionsFor(settings_, grpc);
+    std::shared_ptr<transport::Certificates> certificates;
+    if (candidate == kGrpcTls) certificates = *transport::OpenCertificates(settings_.tls, nullptr);
+    std::unique_ptr<transport::Sink> sink =
+        grpc ? *transport::MakeGrpcSink(options, transport::MakeChannelCredentials(certificates))
+             : *transport::MakeUcxSink(options);
+    wire_.Put(kNames[candidate]);
     wire_.Put(sink->address());
     std::string address = wire_.Get(), endpoint = wire_.Get();
-    if (!sink->Connect(kSession, endpoint, address, Secret{}).ok()) abort();
+    if (!sink->Connect(kSession, endpoint, address, transport::Secret{}).ok()) abort();
     for (auto& buffer : ring_) {
       if (!sink->RegisterMemory(buffer).ok()) abort();
     }
     Receive(*sink, kWindow);
-    double cpu = CpuOfBoth();
-    absl::Time begin = absl::Now();
-    Receive(*sink, settings_.parts);
-    double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    cpu = CpuOfBoth() - cpu;
+    const Speed speed = Timed([&] { Receive(*sink, settings_.parts); });
     sink.reset();
     wire_.Put("end");
     wire_.Get();
-    double gigabytes = Gigabytes(settings_, settings_.parts);
-    return {gigabytes / seconds, cpu / gigabytes};
+    return speed;
   }
 
- private:
-  double CpuOfBoth() {
-    wire_.Put("cpu");
-    return CpuSeconds(RUSAGE_SELF) + std::stod(wire_.Get());
+  Speed MeasureTls(bool hash) {
+    wire_.Put("tls");
+    TlsStream stream = TlsStream::Dial(std::stoi(wire_.Get()), settings_.tls);
+    ReceiveTls(stream, kWindow, hash);
+    const Speed speed = Timed([&] { ReceiveTls(stream, settings_.parts, hash); });
+    wire_.Put("end");
+    wire_.Get();
+    return speed;
   }
-  void Receive(Sink& sink, int parts) {
+
+  void ReceiveTls(TlsStream& stream, int parts, bool hash) {
+    for (int i = 0; i < std::min(kWindow, parts); ++i) wire_.Put(absl::StrCat(next_ + i));
+    for (int i = 0; i < parts; ++i) {
+      Digester digester;
+      stream.Receive(ring_[next_ % kRing], hash ? &digester : nullptr);
+      if (hash) digest_ = digester.Finish();
+      if (i + kWindow < parts) wire_.Put(absl::StrCat(next_ + kWindow));
+      ++next_;
+    }
+  }
+
+  Speed Timed(const std::function<void()>& receive) {
+    const double sender = SenderCpu(), receiver = CpuSeconds(RUSAGE_SELF);
+    const absl::Time begin = SteadyNow();
+    receive();
+    const double seconds = absl::ToDoubleSeconds(SteadyNow() - begin);
+    const double gigabytes = Gigabytes(settings_, settings_.parts);
+    return {gigabytes / seconds, (SenderCpu() - sender) / gigabytes,
+            (CpuSeconds(RUSAGE_SELF) - receiver) / gigabytes};
+  }
+  double SenderCpu() {
+    wire_.Put("cpu");
+    return std::stod(wire_.Get());
+  }
+  void Receive(transport::Sink& sink, int parts) {
     for (int i = 0; i < parts; ++i) {
       {
         MutexLock lock(mutex_);
         while (under_way_ >= kWindow) changed_.Wait(mutex_);
         ++under_way_;
       }
-      RequestId id = next_++;
+      transport::RequestId id = next_++;
       sink.Expect(kSession, id, ring_[id % kRing], [this](absl::Status status) {
         if (!status.ok()) std::fprintf(stderr, "receive: %s\n", status.ToString().c_str());
         MutexLock lock(mutex_);
@@ -220,7 +297,8 @@ class Receiver {
   const Settings& settings_;
   Wire wire_;
   Ring ring_;
-  RequestId next_ = 0;
+  transport::RequestId next_ = 0;
+  Digest digest_;  // so that hashing is not left out
   Mutex mutex_;
   CondVar changed_;
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -246,17 +324,18 @@ Speed Perftest(const Settings& settings, bool our_settings) {
   double mebibytes = 0;  // "overall_bw", the sixth
   if (fields.size() < 6 || !absl::SimpleAtod(fields[5], &mebibytes)) return {};
   cpu = CpuSeconds(RUSAGE_CHILDREN) - cpu;
-  return {mebibytes * (1 << 20) / 1e9, cpu / Gigabytes(settings, settings.parts + kWindow)};
+  return {mebibytes * (1 << 20) / 1e9, cpu / Gigabytes(settings, settings.parts + kWindow), 0};
 }
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return values.empty() ? 0 : values[values.size() / 2];
 }
 
-double MedianOf(const std::vector<Speed>& speeds, double Speed::*value) {
+template <typename Value>
+double MedianOf(const std::vector<Speed>& speeds, Value value) {
   std::vector<double> values;
-  for (const Speed& speed : speeds) values.push_back(speed.*value);
+  for (const Speed& speed : speeds) values.push_back(std::invoke(value, speed));
   return Median(values);
 }
 
@@ -283,45 +362,82 @@ void PrintHead(const Settings& settings) {
   }
 }
 
-enum Candidate { kUcx, kGrpc, kPlain, kSame, kCandidates };
+using Rounds = std::array<std::vector<Speed>, kCandidates>;
 
-void PrintRow(const std::string& title, const std::array<double, kCandidates>& values) {
-  std::printf("%-8s %8.2f %8.2f %12.2f %12.2f", title.c_str(), values[kUcx], values[kGrpc], values[kPlain],
-              values[kSame]);
+bool Wanted(const Settings& settings, int candidate) {
+  const std::vector<std::string> names = absl::StrSplit(settings.only, ',');
+  return settings.only.empty() || std::find(names.begin(), names.end(), kNames[candidate]) != names.end();
+}
+
+template <typename Value>
+void PrintRow(const std::string& title, const Value& value) {
+  std::printf("%-10s", title.c_str());
+  for (int i = 0; i < kCandidates; ++i) std::printf(" %9.2f", value(i));
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+// Medians over the rounds of numerator / denominator, 0 where one was not measured.
+template <typename Value>
+double Ratio(const std::vector<Speed>& numerators, const std::vector<Speed>& denominators, Value value) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(numerators.size(), denominators.size()); ++i) {
+    const double denominator = std::invoke(value, denominators[i]);
+    if (denominator > 0) ratios.push_back(std::invoke(value, numerators[i]) / denominator);
+  }
+  return Median(ratios);
+}
+
+// ucx over the better ucx_perftest of each round.
+double UcxRatio(const Rounds& speeds) {
+  std::vector<Speed> yardstick = speeds[kPlain];
+  for (size_t i = 0; i < yardstick.size() && i < speeds[kSame].size(); ++i) {
+    if (speeds[kSame][i].gigabytes_per_second > yardstick[i].gigabytes_per_second)
+      yardstick[i] = speeds[kSame][i];
+  }
+  return Ratio(speeds[kUcx], yardstick, &Speed::gigabytes_per_second);
+}
+
+void PrintSummary(const Rounds& speeds) {
+  const auto median = [&](auto value) { return [&, value](int i) { return MedianOf(speeds[i], value); }; };
+  PrintRow("median", median(&Speed::gigabytes_per_second));
+  std::printf("CPU seconds per gigabyte, medians:\n");
+  PrintRow("sender", median(&Speed::sender));
+  PrintRow("receiver", median(&Speed::receiver));
+  PrintRow("both", median(&Speed::both));
+  std::printf("ucx: %.2f of the bytes per second of the better ucx_perftest (at least 0.70 is asked)\n",
+              UcxRatio(speeds));
+  // Bytes per CPU second are the inverse of what is measured.
+  std::printf(
+      "grpc+tls: %.2f of the bytes per CPU second of a TLS stream that hashes, %.2f of one that does not\n",
+      Ratio(speeds[kTlsHash], speeds[kGrpcTls], &Speed::both),
+      Ratio(speeds[kTls], speeds[kGrpcTls], &Speed::both));
+  std::printf("grpc+tls: %.2f of the bytes per second of a TLS stream that hashes\n",
+              Ratio(speeds[kGrpcTls], speeds[kTlsHash], &Speed::gigabytes_per_second));
+  if (MedianOf(speeds[kPlain], &Speed::gigabytes_per_second) == 0)
+    std::printf("ucx_perftest gave nothing: install ucx-utils\n");
 }
 
 int Compare(const Settings& settings, Wire wire) {
   PrintHead(settings);
   Receiver receiver(settings, wire);
-  std::array<std::vector<Speed>, kCandidates> speeds;
-  std::vector<double> ratios;
-  std::printf("%-8s %8s %8s %12s %12s %8s\n", "round", "ucx", "grpc", "perftest", "same config", "ratio");
-  for (int round = 0; round < settings.rounds; ++round) {
-    std::array<double, kCandidates> now;
-    for (int i = 0; i < kCandidates; ++i) {
-      int candidate = (round + i) % kCandidates;
-      Speed speed = candidate == kUcx || candidate == kGrpc ? receiver.Measure(candidate == kGrpc)
-                                                            : Perftest(settings, candidate == kSame);
-      now[candidate] = speed.gigabytes_per_second;
-      speeds[candidate].push_back(speed);
-    }
-    double yardstick = std::max(now[kPlain], now[kSame]);
-    ratios.push_back(yardstick > 0 ? now[kUcx] / yardstick : 0);
-    PrintRow(absl::StrCat(round + 1), now);
-    std::printf(" %8.2f\n", ratios.back());
-    std::fflush(stdout);
-  }
-  std::array<double, kCandidates> speed, cpu;
-  for (int i = 0; i < kCandidates; ++i) {
-    speed[i] = MedianOf(speeds[i], &Speed::gigabytes_per_second);
-    cpu[i] = MedianOf(speeds[i], &Speed::cpu_seconds_per_gigabyte);
-  }
-  PrintRow("median", speed);
-  std::printf(" %8.2f  (at least 0.70 of the better ucx_perftest is asked)\n", Median(ratios));
-  PrintRow("cpu s/GB", cpu);
+  Rounds speeds;
+  std::printf("%-10s", "GB/s");
+  for (const char* name : kNames) std::printf(" %9s", name);
   std::printf("\n");
-  if (Median(ratios) == 0) std::printf("ucx_perftest gave nothing: install ucx-utils\n");
-  return settings.check && Median(ratios) < 0.7;
+  for (int round = 0; round < settings.rounds; ++round) {
+    for (int i = 0; i < kCandidates; ++i) {
+      const auto candidate = static_cast<Candidate>((round + i) % kCandidates);
+      if (!Wanted(settings, candidate)) continue;
+      speeds[candidate].push_back(candidate == kPlain || candidate == kSame
+                                      ? Perftest(settings, candidate == kSame)
+                                      : receiver.Measure(candidate));
+    }
+    PrintRow(absl::StrCat(round + 1),
+             [&](int i) { return speeds[i].empty() ? 0 : speeds[i].back().gigabytes_per_second; });
+  }
+  PrintSummary(speeds);
+  return settings.check && UcxRatio(speeds) < 0.7;
 }
 
 }  // namespace
@@ -338,8 +454,12 @@ int Main(int argc, char** argv) {
       if (name == "--parts") settings.parts = std::atoi(value.c_str());
       if (name == "--part-mib") settings.part_bytes = std::strtoull(value.c_str(), nullptr, 10) << 20;
       if (name == "--device") settings.device = value;
+      if (name == "--only") settings.only = value;
     }
   }
+  std::string folder = "/tmp/bench_transport_XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return 2;
+  settings.tls = MakeCertificateFiles(folder);
   int to_worker[2], to_consumer[2];
   if (pipe2(to_worker, O_CLOEXEC) != 0 || pipe2(to_consumer, O_CLOEXEC) != 0) return 2;
   pid_t worker = fork();  // before either side made a thread
@@ -351,6 +471,7 @@ int Main(int argc, char** argv) {
   int status = Compare(settings, Wire(to_consumer[0], to_worker[1]));
   close(to_worker[1]);
   waitpid(worker, nullptr, 0);
+  std::filesystem::remove_all(folder);
   return status;
 }
 

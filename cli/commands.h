@@ -16,10 +16,16 @@ enum ExitCode : int {
   kMismatch = 3,     // digests, versions or index do not match
   kUnavailable = 4,  // no worker answered, or a deadline passed
   kBadData = 5,      // data that no worker could deliver
+                     // 130, 143: interrupted (cli/interrupt.h)
 };
 
 // Prints "evenkeel: message" to stderr and returns the exit code that fits.
 int Report(const absl::Status& status);
+
+// Of the commands that two programs name: `evenkeel` in its help, `evenkeel-network` as their own.
+inline constexpr char kServeDescription[] = "Run a worker: serve the parts of a job to its consumers";
+inline constexpr char kFetchDescription[] =
+    "Consume a stream without Python and print digests of what arrived";
 
 void AddIndexCommand(CLI::App& app, int* exit_code);
 void AddServeCommand(CLI::App& app, int* exit_code);

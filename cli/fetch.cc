@@ -1,8 +1,11 @@
 // evenkeel fetch: consumes a stream without Python, one consumer per rank, and prints digests of what
 // arrived.
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,13 +15,16 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
 #include "client/consumer.h"
 #include "core/annotated_mutex.h"
+#include "core/file_limit.h"
 #include "core/job.h"
 #include "core/job_syntax.h"
 #include "core/status.h"
 #include "core/steady_time.h"
-#include "server/stream.h"
+#include "stream/stream.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -26,7 +32,7 @@ namespace {
 constexpr size_t kMaxRanks = 4096;
 
 struct Options {
-  ConsumerOptions consumer;
+  client::ConsumerOptions consumer;
   std::string job;
   std::string ranks = "0";
   uint64_t steps = 0;
@@ -35,8 +41,11 @@ struct Options {
   double connect_timeout = 30;
   bool digest = false;
   bool json = false;
+  bool progress = false;
   std::string chain;
 };
+
+constexpr absl::Duration kLook = absl::Milliseconds(100);  // for an interrupt or another rank's error
 
 // A consumer for each, in one process.
 absl::StatusOr<std::vector<uint32_t>> RanksOf(const std::string& text) {
@@ -74,6 +83,13 @@ class Arrivals {
     if (next_[rank].size() > step) return next_[rank][step];
     return status_;
   }
+  // That all ranks have.
+  uint64_t complete_steps() const {
+    MutexLock lock(mutex_);
+    size_t steps = SIZE_MAX;
+    for (const auto& digests : next_) steps = std::min(steps, digests.size());
+    return steps;
+  }
   bool failed() const {
     MutexLock lock(mutex_);
     return !status_.ok();
@@ -91,13 +107,16 @@ class Arrivals {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-void Consume(Consumer& consumer, size_t rank, const Options& options, Arrivals& arrivals) {
+void Consume(client::Consumer& consumer, size_t rank, const Options& options, Arrivals& arrivals) {
   for (uint64_t i = 0; i < options.steps && !arrivals.failed(); ++i) {
-    absl::StatusOr<std::shared_ptr<const StepData>> step = consumer.Next();
+    while (!consumer.Wait(kLook)) {
+      if (arrivals.failed()) return;
+    }
+    absl::StatusOr<std::shared_ptr<const client::StepData>> step = consumer.Next();
     if (!step.ok()) {
       return arrivals.Fail(AddContext(step.status(), absl::StrCat("rank ", options.consumer.rank)));
     }
-    arrivals.Add(rank, options.digest ? DigestStep(**step) : Digest(), (*step)->num_samples);
+    arrivals.Add(rank, options.digest ? client::DigestStep(**step) : Digest(), (*step)->num_samples);
   }
 }
 
@@ -113,7 +132,7 @@ absl::Status ExpectJob(Options& options) {
               << ": the stream digest is not compared with the job's\n";
     return absl::OkStatus();
   }
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
   options.consumer.expect_stream_digest = stream->stream_digest.Hex();
   return absl::OkStatus();
 }
@@ -128,16 +147,16 @@ Digest Chain(const Digest& before, const Digest& line) {
 }
 
 struct Summary {
-  ConsumerStats total;
+  client::ConsumerStats total;
   uint64_t samples = 0;
   double seconds = 0;
 };
 
-Summary Summarise(const std::vector<std::unique_ptr<Consumer>>& consumers, const Arrivals& arrivals,
+Summary Summarise(const std::vector<std::unique_ptr<client::Consumer>>& consumers, const Arrivals& arrivals,
                   double seconds) {
   Summary summary{.samples = arrivals.samples(), .seconds = seconds};
   for (const auto& consumer : consumers) {
-    ConsumerStats one = consumer->stats();
+    client::ConsumerStats one = consumer->stats();
     summary.total.bytes += one.bytes;
     summary.total.parts += one.parts;
     summary.total.steps += one.steps;
@@ -146,6 +165,7 @@ Summary Summarise(const std::vector<std::unique_ptr<Consumer>>& consumers, const
     summary.total.replaced_workers += one.replaced_workers;
     summary.total.refused += one.refused;
     summary.total.hash_failures += one.hash_failures;
+    summary.total.grey_workers = std::max(summary.total.grey_workers, one.grey_workers);
     summary.total.wait_seconds += one.wait_seconds / static_cast<double>(consumers.size());
     summary.total.transport = one.transport;
   }
@@ -153,7 +173,7 @@ Summary Summarise(const std::vector<std::unique_ptr<Consumer>>& consumers, const
 }
 
 void PrintText(const Summary& summary, size_t num_ranks) {
-  const ConsumerStats& total = summary.total;
+  const client::ConsumerStats& total = summary.total;
   std::cout << absl::StrFormat(
       "%d bytes in %d parts over %s for %d ranks; wait %.3f s a rank of %.3f s; %.1f samples/s; %d requests, "
       "%d duplicate, %d refused, %d workers replaced, %d damaged\n",
@@ -163,7 +183,7 @@ void PrintText(const Summary& summary, size_t num_ranks) {
 }
 
 void PrintJson(const Summary& summary, const std::vector<std::string>& lines, const std::string& chain) {
-  const ConsumerStats& total = summary.total;
+  const client::ConsumerStats& total = summary.total;
   std::cout << "{\n";
   if (!chain.empty()) {
     std::cout << "  \"digests\": [\n    " << absl::StrJoin(lines, ",\n    ") << "\n  ],\n";
@@ -172,15 +192,22 @@ void PrintJson(const Summary& summary, const std::vector<std::string>& lines, co
   std::cout << absl::StrFormat(
       "  \"bytes\": %d,\n  \"parts\": %d,\n  \"transport\": \"%s\",\n  \"wait_seconds\": %.6f,\n"
       "  \"seconds\": %.6f,\n  \"samples\": %d,\n  \"requests\": %d,\n  \"duplicate_requests\": %d,\n"
-      "  \"refused\": %d,\n  \"replaced_workers\": %d,\n  \"hash_failures\": %d\n}\n",
+      "  \"refused\": %d,\n  \"replaced_workers\": %d,\n  \"grey_workers\": %d,\n  \"hash_failures\": "
+      "%d\n}\n",
       total.bytes, total.parts, total.transport, total.wait_seconds, summary.seconds, summary.samples,
-      total.requests, total.duplicate_requests, total.refused, total.replaced_workers, total.hash_failures);
+      total.requests, total.duplicate_requests, total.refused, total.replaced_workers, total.grey_workers,
+      total.hash_failures);
 }
 
 // Prints every rank's digest of every step in order, while they arrive.
 absl::Status PrintDigests(const Options& options, const std::vector<uint32_t>& ranks, Arrivals& arrivals,
                           std::vector<std::string>& lines, Digest& chain) {
+  // A bar would be drawn into the lines where both go to a terminal.
+  bool bar = isatty(STDERR_FILENO) == 1 && !(options.digest && isatty(STDOUT_FILENO) == 1);
+  std::ostream nowhere(nullptr);
+  Progress progress(options.steps, "steps", bar || options.progress ? std::cerr : nowhere, bar, SteadyNow);
   for (uint64_t i = 0; i < options.steps; ++i) {
+    progress.Show(i);
     for (size_t r = 0; r < ranks.size(); ++r) {
       EVENKEEL_ASSIGN_OR_RETURN(Digest digest, arrivals.Wait(i, r));
       if (!options.digest) continue;
@@ -194,22 +221,47 @@ absl::Status PrintDigests(const Options& options, const std::vector<uint32_t>& r
       }
     }
   }
+  progress.Finish(options.steps);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Consumer>>> ConnectAll(const Options& options,
-                                                                  const std::vector<uint32_t>& ranks) {
-  std::vector<std::unique_ptr<Consumer>> consumers;
+// Each rank pins what the first worker serves that answers it.
+absl::Status CheckOneStream(const std::vector<std::unique_ptr<client::Consumer>>& consumers,
+                            const std::vector<uint32_t>& ranks) {
+  for (const auto& [what, digest] : {std::pair("stream", &client::ConsumerState::stream_digest),
+                                     std::pair("layout", &client::ConsumerState::layout_digest)}) {
+    std::map<std::string, std::vector<uint32_t>> ranks_of;
+    for (size_t i = 0; i < ranks.size(); ++i) ranks_of[consumers[i]->state().*digest].push_back(ranks[i]);
+    if (ranks_of.size() <= 1) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ranks follow different ", what, "s: ",
+                     absl::StrJoin(ranks_of, " and ",
+                                   [what = what](std::string* out, const auto& one) {
+                                     absl::StrAppend(out, what, " digest ", one.first, " on ranks ",
+                                                     absl::StrJoin(one.second, ","));
+                                   }),
+                     ". Workers of two jobs answer: say which one is wanted by --job, or give the endpoints "
+                     "of one job only"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<client::Consumer>>> ConnectAll(
+    const Options& options, const std::vector<uint32_t>& ranks) {
+  std::vector<std::unique_ptr<client::Consumer>> consumers;
   for (uint32_t rank : ranks) {
-    ConsumerOptions one = options.consumer;
+    client::ConsumerOptions one = options.consumer;
     one.rank = rank;
-    EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Consumer> consumer, Consumer::Connect(one));
+    if (Interrupt::Happened()) return Interrupt::Status("no step was fetched");
+    EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<client::Consumer> consumer, client::Consumer::Connect(one));
     consumers.push_back(std::move(consumer));
   }
+  EVENKEEL_RETURN_IF_ERROR(CheckOneStream(consumers, ranks));
   return consumers;
 }
 
 absl::Status Fetch(Options options) {
+  RaiseFileLimit();  // a rank takes about a dozen handles for each worker
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> ranks, RanksOf(options.ranks));
   Digest chain;
   if (!options.chain.empty() && !Digest::FromHex(options.chain, &chain)) {
@@ -220,10 +272,13 @@ absl::Status Fetch(Options options) {
   options.consumer.connect_timeout = absl::Seconds(options.connect_timeout);
   options.consumer.num_steps = options.steps;
   EVENKEEL_RETURN_IF_ERROR(ExpectJob(options));
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Consumer>> consumers, ConnectAll(options, ranks));
+  auto shared = std::make_shared<Arrivals>(ranks.size());
+  Arrivals& arrivals = *shared;
+  Interrupt interrupt([shared] { shared->Fail(Interrupt::Status("the sessions are closed")); });
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<client::Consumer>> consumers,
+                            ConnectAll(options, ranks));
 
   absl::Time begin = SteadyNow();
-  Arrivals arrivals(ranks.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks.size(); ++i) {
     Options own = options;
@@ -233,6 +288,11 @@ absl::Status Fetch(Options options) {
   std::vector<std::string> lines;
   absl::Status status = PrintDigests(options, ranks, arrivals, lines, chain);
   for (std::thread& thread : threads) thread.join();
+  if (absl::IsCancelled(status) && Interrupt::Happened()) {
+    uint64_t steps = arrivals.complete_steps();
+    return Interrupt::Status(absl::StrCat(steps, " steps were complete on all ranks, the next one is step ",
+                                          options.consumer.first_step + steps));
+  }
   EVENKEEL_RETURN_IF_ERROR(status);
 
   Summary summary = Summarise(consumers, arrivals, absl::ToDoubleSeconds(SteadyNow() - begin));
@@ -249,9 +309,8 @@ absl::Status Fetch(Options options) {
 
 void AddFetchCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<Options>();
-  ConsumerOptions& consumer = options->consumer;
-  CLI::App* fetch =
-      app.add_subcommand("fetch", "Consume a stream without Python and print digests of what arrived");
+  client::ConsumerOptions& consumer = options->consumer;
+  CLI::App* fetch = app.add_subcommand("fetch", kFetchDescription);
   fetch
       ->add_option("--endpoints", consumer.endpoints,
                    "Workers: \"host:port,host:port\" or \"dns:///name:port\"")
@@ -265,10 +324,13 @@ void AddFetchCommand(CLI::App& app, int* exit_code) {
                   "Print `step rank xxh128` for every rank of every step, then the chain");
   fetch->add_option("--chain", options->chain, "Go on from the chained digest of an earlier run");
   fetch->add_flag("--json", options->json, "Print one JSON document");
-  fetch->add_option("--transport", consumer.transport, "auto, ucx or grpc")
+  fetch->add_flag("--progress", options->progress, "Report progress on stderr where it is no terminal, too");
+  fetch->add_option("--transport", consumer.transport, "auto (UCX over RDMA, else gRPC), ucx or grpc")
       ->check(CLI::IsMember({"auto", "ucx", "grpc"}))
       ->capture_default_str();
   fetch->add_flag("--require-rdma", consumer.require_rdma, "Fail where the data plane would not be RDMA");
+  fetch->add_flag("--trusted-data-network", consumer.trusted_data_network,
+                  "Allow UCX over TCP: whoever reaches its ports can write this process's memory");
   fetch->add_flag("--shared-memory", consumer.shared_memory, "UCX: shared memory, workers on this host only");
   fetch->add_option("--devices", consumer.devices, "UCX: network devices, e.g. mlx5_0:1");
   fetch->add_option("--prefetch", consumer.prefetch_bytes, "Receive memory a rank, e.g. 512MiB")

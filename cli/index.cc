@@ -6,18 +6,21 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
 #include "cli/index_verify.h"
+#include "cli/interrupt.h"
 #include "cli/isolation.h"
 #include "cli/progress.h"
 #include "cli/quoted.h"
+#include "core/job_where.h"
 #include "core/status.h"
-#include "dataset/index_builder.h"
+#include "dataset/index/index_builder.h"
 #include "dataset/index_prune.h"
+#include "isolation/isolated_processor.h"
 #include "preprocess/processor.h"
-#include "server/isolated_processor.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -30,25 +33,29 @@ struct IndexArguments {
   bool verify = false;
   bool verify_content = false;
   bool prune = false;
+  std::string max_excluded = "5%";
 };
 
 // What a run gave beside the index itself, where it was asked for.
 struct Extras {
   std::optional<std::vector<BadSample>> bad;
-  std::optional<PruneSummary> pruned;
+  std::optional<dataset::PruneSummary> pruned;
+  bool written = true;  // false: too many samples are excluded
 };
 
 constexpr size_t kListed = 20;  // exclusions shown to people; --json lists all
 
-std::string NameOf(const Exclusion& exclusion) {
+std::string NameOf(const dataset::Exclusion& exclusion) {
   return absl::StrCat(exclusion.dataset, "/", exclusion.shard, exclusion.key.empty() ? "" : "/",
                       exclusion.key);
 }
 
-absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder, const Extras& extras) {
-  std::cout << "{\"digest\": " << Quoted(summary.digest.Hex()) << ", \"samples\": " << summary.num_samples
-            << ", \"items\": " << summary.num_items << ", \"llm_tokens\": " << summary.llm_tokens
-            << ", \"loss_tokens\": " << summary.loss_tokens
+absl::Status PrintJson(const dataset::IndexSummary& summary, const dataset::IndexBuilder& builder,
+                       const Extras& extras) {
+  std::cout << "{\"digest\": " << Quoted(summary.digest.Hex())
+            << ", \"written\": " << (extras.written ? "true" : "false")
+            << ", \"samples\": " << summary.num_samples << ", \"items\": " << summary.num_items
+            << ", \"llm_tokens\": " << summary.llm_tokens << ", \"loss_tokens\": " << summary.loss_tokens
             << ", \"shards\": {\"read\": " << summary.shards_read
             << ", \"unchanged\": " << summary.shards_unchanged
             << ", \"remeasured\": " << summary.shards_remeasured
@@ -60,7 +67,7 @@ absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder,
   }
   std::cout << "}, \"exclusions\": [";
   separator = "";
-  EVENKEEL_RETURN_IF_ERROR(builder.ForEachExclusion([&](const Exclusion& exclusion) {
+  EVENKEEL_RETURN_IF_ERROR(builder.ForEachExclusion([&](const dataset::Exclusion& exclusion) {
     std::cout << separator << "{\"sample\": " << Quoted(NameOf(exclusion))
               << ", \"reason\": " << Quoted(exclusion.reason) << ", \"detail\": " << Quoted(exclusion.detail)
               << "}";
@@ -85,7 +92,8 @@ absl::Status PrintJson(const IndexSummary& summary, const IndexBuilder& builder,
   return absl::OkStatus();
 }
 
-absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder, const Extras& extras) {
+absl::Status PrintText(const dataset::IndexSummary& summary, const dataset::IndexBuilder& builder,
+                       const Extras& extras) {
   const std::optional<std::vector<BadSample>>& bad = extras.bad;
   std::cout << "samples     " << summary.num_samples << "\n"
             << "items       " << summary.num_items << "\n"
@@ -99,7 +107,7 @@ absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder,
     std::cout << absl::StrFormat("  %8d  %s\n", count, reason);
   }
   size_t listed = 0;
-  EVENKEEL_RETURN_IF_ERROR(builder.ForEachExclusion([&](const Exclusion& exclusion) {
+  EVENKEEL_RETURN_IF_ERROR(builder.ForEachExclusion([&](const dataset::Exclusion& exclusion) {
     if (++listed > kListed) return;
     std::cout << "  " << NameOf(exclusion) << ": " << exclusion.reason << ": " << exclusion.detail << "\n";
   }));
@@ -113,28 +121,71 @@ absl::Status PrintText(const IndexSummary& summary, const IndexBuilder& builder,
     std::cout << "For the job file:\nexclude:\n";
     for (const BadSample& sample : *bad) std::cout << "  - " << Quoted(sample.name) << "\n";
   }
-  std::cout << "digest      " << summary.digest.Hex() << "\n";
+  if (extras.written) std::cout << "digest      " << summary.digest.Hex() << "\n";
   return absl::OkStatus();
 }
 
+// "5%" -> 0.05.
+absl::StatusOr<double> ParseShare(const std::string& text) {
+  double percent = 0;
+  if (text.empty() || text.back() != '%' ||
+      !absl::SimpleAtod(absl::string_view(text.data(), text.size() - 1), &percent) ||
+      !(percent >= 0 && percent <= 100)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max-excluded must be a percentage from 0% to 100%, is '", text, "'"));
+  }
+  return percent / 100;
+}
+
+// DataLoss: more samples are excluded than the bound allows. A missing phase or a wrong folder excludes most
+// of the data, each sample for a good reason; whoever trains on the rest must have asked for it.
+absl::Status CheckExcluded(const dataset::IndexSummary& summary, double max_share, const std::string& index) {
+  const uint64_t excluded = summary.num_excluded();
+  const uint64_t total = excluded + summary.num_samples;
+  if (static_cast<double>(excluded) <= max_share * static_cast<double>(total)) return absl::OkStatus();
+  const auto most = std::max_element(summary.excluded.begin(), summary.excluded.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return absl::DataLossError(absl::StrFormat(
+      "%d of %d samples are excluded, more than --max-excluded %s allows; %s was not changed. The most "
+      "frequent reason "
+      "is '%s' (%d). Mend the cause, or pass a larger --max-excluded to train without them",
+      excluded, total, absl::StrFormat("%g%%", 100 * max_share), index, most->first, most->second));
+}
+
 absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
+  EVENKEEL_ASSIGN_OR_RETURN(const double max_excluded, ParseShare(arguments.max_excluded));
+  Interrupt::Block();
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(arguments.isolation, job));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor, job.limits));
-  processor = WithDecoders(std::move(processor), std::move(decoders), job);
-  std::unique_ptr<ByteSource> source = MakeFileSource();
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,
+                            StartDecoders(arguments.isolation, job));
+  Interrupt interrupt([] {
+    std::cerr << "\nevenkeel: interrupted; ending what was begun (interrupt again to end at once)\n";
+  });
+  absl::StatusOr<std::unique_ptr<preprocess::Processor>> loaded =
+      preprocess::Processor::Load(job.processor, job.limits);
+  if (!loaded.ok()) return NameInJob(job, loaded.status());
+  const std::unique_ptr<preprocess::Processor> processor =
+      isolation::WithDecoders(*std::move(loaded), std::move(decoders), job);
+  std::unique_ptr<dataset::ByteSource> source = dataset::MakeFileSource();
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
 
-  IndexBuilder builder(job, *processor, *source, {.verify_content = arguments.verify_content});
+  dataset::IndexBuilder builder(job, *processor, *source, {.verify_content = arguments.verify_content});
   EVENKEEL_RETURN_IF_ERROR(builder.Prepare());
   EVENKEEL_RETURN_IF_ERROR(RunInParallel(builder.num_shards(), threads, "shards",
                                          [&](size_t i) { return builder.BuildShard(i); }));
-  EVENKEEL_ASSIGN_OR_RETURN(IndexSummary summary, builder.Commit());
+  EVENKEEL_ASSIGN_OR_RETURN(const dataset::IndexSummary summary, builder.Summarise());
 
   Extras extras;
+  if (const absl::Status few = CheckExcluded(summary, max_excluded, job.index); !few.ok()) {
+    extras.written = false;
+    EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, extras)
+                                            : PrintText(summary, builder, extras));
+    return few;
+  }
+  EVENKEEL_RETURN_IF_ERROR(builder.Commit());
   if (arguments.prune) {
-    EVENKEEL_ASSIGN_OR_RETURN(extras.pruned, PruneIndex(job, processor->digest(), *source));
+    EVENKEEL_ASSIGN_OR_RETURN(extras.pruned, dataset::PruneIndex(job, processor->digest(), *source));
   }
   if (arguments.verify) {
     EVENKEEL_ASSIGN_OR_RETURN(extras.bad, VerifyIndex(job, *processor, *source, threads));
@@ -164,6 +215,11 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
       "Then decode every item as a worker would, and print the job's exclude lines for the bad ones");
   command->add_flag("--verify-content", arguments->verify_content,
                     "Hash every shard instead of trusting its size, time and inode");
+  command
+      ->add_option(
+          "--max-excluded", arguments->max_excluded,
+          "Share of samples that may be excluded; with more the old index stays and the exit code is 5")
+      ->capture_default_str();
   command->add_flag("--prune", arguments->prune,
                     "Then remove what the index does not need any more; no worker of an older index may run");
   command->footer(
@@ -172,8 +228,10 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
       "Interrupted at any time, it leaves the old index or the new one.\n"
       "Exit code: 0 good (single samples may be excluded, with their reasons), 5 a shard is damaged or "
       "--verify found\n"
-      "samples that cannot be delivered (the index is written all the same), 2 bad job or missing shard, 1 "
-      "otherwise.");
+      "samples that cannot be delivered (the index is written), or more than --max-excluded were excluded "
+      "(it is "
+      "not),\n"
+      "2 bad job or missing shard, 1 otherwise.");
   command->callback([arguments, exit_code] {
     absl::StatusOr<int> code = MakeIndex(*arguments);
     *exit_code = code.ok() ? *code : Report(code.status());

@@ -10,8 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "cli/progress.h"
 #include "core/annotated_mutex.h"
+#include "core/failure.h"
 #include "core/status.h"
-#include "dataset/index.h"
+#include "dataset/index/index.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -19,24 +20,26 @@ namespace {
 constexpr uint64_t kPieceSamples = 64;
 
 bool OfTheItem(const absl::Status& status) {
+  if (KnownKind(status) == FailureKind::kMachine) return false;
   return absl::IsInvalidArgument(status) || absl::IsDataLoss(status) || absl::IsResourceExhausted(status) ||
          absl::IsUnimplemented(status);
 }
 
 class Verifier {
  public:
-  Verifier(const Job& job, const Processor& processor, ByteSource& source, const Index& index)
+  Verifier(const Job& job, const preprocess::Processor& processor, dataset::ByteSource& source,
+           const dataset::Index& index)
       : job_(job), processor_(processor), source_(source), index_(index) {}
 
   absl::Status Check(uint32_t dataset, uint64_t sample) {
-    EVENKEEL_ASSIGN_OR_RETURN(SamplePlaces places, index_.places(dataset, sample));
+    EVENKEEL_ASSIGN_OR_RETURN(dataset::SamplePlaces places, index_.places(dataset, sample));
     EVENKEEL_ASSIGN_OR_RETURN(SampleLengths lengths, index_.lengths(dataset, sample));
     absl::Status status;
     for (size_t i = 0; status.ok() && i < places.items.size(); ++i) {
       status = CheckItem(places.shard_path, places.items[i], lengths.items[i].lengths);
     }
     if (status.ok()) status = CheckSequence(places, lengths);
-    std::string name = SampleName(job_, places);
+    std::string name = dataset::SampleName(job_, places);
     if (status.ok()) return status;
     if (!OfTheItem(status)) return AddContext(status, name);
     MutexLock lock(mutex_);
@@ -52,12 +55,13 @@ class Verifier {
   }
 
  private:
-  absl::Status CheckItem(const std::string& shard, const ItemPlace& item, const ItemLengths& lengths) const {
+  absl::Status CheckItem(const std::string& shard, const dataset::ItemPlace& item,
+                         const ItemLengths& lengths) const {
     std::vector<std::byte> bytes(item.size);
-    EVENKEEL_RETURN_IF_ERROR(ReadItem(shard, item, source_, bytes));
+    EVENKEEL_RETURN_IF_ERROR(dataset::ReadItem(shard, item, source_, bytes));
     std::vector<std::vector<std::byte>> fields;
     std::vector<std::span<std::byte>> spans;
-    for (const FieldSpec& field : processor_.fields(item.facts.medium))
+    for (const preprocess::FieldSpec& field : processor_.fields(item.facts.medium))
       fields.emplace_back(field.num_bytes(lengths));
     spans.reserve(fields.size());
     for (std::vector<std::byte>& field : fields) spans.emplace_back(field);
@@ -65,12 +69,12 @@ class Verifier {
                       absl::StrCat("'", item.suffix, "'"));
   }
 
-  absl::Status CheckSequence(const SamplePlaces& places, const SampleLengths& lengths) const {
-    ConversationReader reader;
+  absl::Status CheckSequence(const dataset::SamplePlaces& places, const SampleLengths& lengths) const {
+    dataset::ConversationReader reader;
     EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation, reader.Read(places, job_.limits, source_));
     std::vector<MediaFacts> facts;
-    for (const ItemPlace& item : places.items) facts.push_back(item.facts);
-    Sequence sequence;
+    for (const dataset::ItemPlace& item : places.items) facts.push_back(item.facts);
+    preprocess::Sequence sequence;
     EVENKEEL_RETURN_IF_ERROR(processor_.BuildSequence(*conversation, lengths.items, facts, sequence));
     if (sequence.input_ids.size() == lengths.llm_length) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
@@ -78,18 +82,19 @@ class Verifier {
   }
 
   const Job& job_;
-  const Processor& processor_;
-  ByteSource& source_;
-  const Index& index_;
+  const preprocess::Processor& processor_;
+  dataset::ByteSource& source_;
+  const dataset::Index& index_;
   Mutex mutex_;
   std::map<std::pair<uint32_t, uint64_t>, BadSample> bad_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const Processor& processor,
-                                                   ByteSource& source, size_t threads) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Index> index, Index::Open(job, processor.digest(), source));
+absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const preprocess::Processor& processor,
+                                                   dataset::ByteSource& source, size_t threads) {
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<dataset::Index> index,
+                            dataset::Index::Open(job, processor.digest(), source));
   Verifier verifier(job, processor, source, *index);
   std::vector<uint64_t> first_piece = {0};  // of each dataset, and the end
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {

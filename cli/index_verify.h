@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/job.h"
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 #include "preprocess/processor.h"
 
 namespace evenkeel::cli {
@@ -18,7 +18,7 @@ struct BadSample {
 
 // The samples with an item that no worker could deliver, or a sequence that is not as long as the index says,
 // in the order of the index. Errors of the attempt (a source that fails) end it.
-absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const Processor& processor,
-                                                   ByteSource& source, size_t threads);
+absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const preprocess::Processor& processor,
+                                                   dataset::ByteSource& source, size_t threads);
 
 }  // namespace evenkeel::cli

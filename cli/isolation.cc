@@ -1,9 +1,24 @@
 #include "cli/isolation.h"
 
-#include "core/status.h"
-#include "server/isolated_processor.h"
+#include "isolation/isolated_processor.h"
+#include "telemetry/event_log.h"
 
 namespace evenkeel::cli {
+namespace {
+
+class DecoderLog final : public isolation::DecoderEvents {
+ public:
+  void OnDecoderReplaced(std::string_view reason, std::string_view ended) override {
+    telemetry::LogEvent(telemetry::LogLevel::kWarning, "decoder_replaced",
+                        {{"reason", reason}, {"ended", ended}});
+  }
+  void OnSpawnerReplaced(const absl::Status& why) override {
+    telemetry::LogEvent(telemetry::LogLevel::kError, "spawner_replaced",
+                        {{"message", std::string(why.message())}});
+  }
+};
+
+}  // namespace
 
 void AddIsolationOptions(CLI::App& command, IsolationArguments& arguments) {
   command
@@ -18,14 +33,15 @@ void AddIsolationOptions(CLI::App& command, IsolationArguments& arguments) {
       ->default_str("2GiB");
 }
 
-absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const IsolationArguments& arguments, Job& job) {
+absl::StatusOr<std::unique_ptr<isolation::DecoderPool>> StartDecoders(const IsolationArguments& arguments,
+                                                                      Job& job) {
   if (arguments.isolation == "off") job.isolation = Isolation::kOff;
   if (arguments.isolation == "ffmpeg") job.isolation = Isolation::kFfmpeg;
   if (arguments.isolation == "all") job.isolation = Isolation::kAll;
-  absl::StatusOr<std::unique_ptr<DecoderPool>> decoders = evenkeel::StartDecoders(job, arguments.decoders);
-  if (decoders.ok() || absl::IsInvalidArgument(decoders.status())) return decoders;
-  return AddContext(decoders.status(),
-                    "decoder processes (--isolation off decodes in this process, without protection)");
+  static DecoderLog log;
+  isolation::DecoderPool::Options options = arguments.decoders;
+  options.events = &log;
+  return evenkeel::isolation::StartDecoders(job, options);
 }
 
 }  // namespace evenkeel::cli

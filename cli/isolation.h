@@ -6,19 +6,20 @@
 #include <string>
 
 #include "core/job.h"
-#include "server/decoder_pool.h"
+#include "isolation/decoder_pool.h"
 
 namespace evenkeel::cli {
 
 struct IsolationArguments {
   std::string isolation;  // empty: the job's
-  DecoderPool::Options decoders;
+  isolation::DecoderPool::Options decoders;
 };
 
 void AddIsolationOptions(CLI::App& command, IsolationArguments& arguments);
 
 // Overrides the job's isolation where the arguments do, and starts its decoders; null where it is off. To be
 // called before the process has threads. Errors as evenkeel::StartDecoders.
-absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const IsolationArguments& arguments, Job& job);
+absl::StatusOr<std::unique_ptr<isolation::DecoderPool>> StartDecoders(const IsolationArguments& arguments,
+                                                                      Job& job);
 
 }  // namespace evenkeel::cli

@@ -4,9 +4,10 @@
 
 #include "cli/commands.h"
 #include "cli/plan_report.h"
+#include "cli/progress.h"
 #include "core/status.h"
 #include "reorder/planner.h"
-#include "server/stream.h"
+#include "stream/stream.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -19,9 +20,10 @@ struct PlanArguments {
 
 absl::Status ShowPlan(const PlanArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
-  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
-  EVENKEEL_ASSIGN_OR_RETURN(const StepPlan plan, PlanStep(*stream, arguments.step));
-  EVENKEEL_RETURN_IF_ERROR(PlanCheck(stream->job, plan.samples, plan.plan));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
+  EVENKEEL_RETURN_IF_ERROR(stream::ReachSamples(*stream, arguments.step, PrintEveryFewSeconds()).status());
+  EVENKEEL_ASSIGN_OR_RETURN(const stream::StepPlan plan, stream::PlanStep(*stream, arguments.step));
+  EVENKEEL_RETURN_IF_ERROR(reorder::PlanCheck(stream->job, plan.samples, plan.plan));
   if (!arguments.json) {
     std::cout << PlanTable(*stream, plan);
     return absl::OkStatus();

@@ -40,13 +40,14 @@ std::string ItemJson(const PlannedItem& item) {
                          item.lengths.output_rows, PlaceJson(item.place));
 }
 
-absl::StatusOr<std::string> SampleJson(const Stream& stream, const StepPlan& step, size_t number) {
+absl::StatusOr<std::string> SampleJson(const stream::Stream& stream, const stream::StepPlan& step,
+                                       size_t number) {
   const SampleRef& ref = step.samples.refs[number];
   const PlannedSample& sample = step.plan.samples[number];
-  EVENKEEL_ASSIGN_OR_RETURN(const SamplePlaces places, stream.index->places(ref.dataset, ref.index));
+  EVENKEEL_ASSIGN_OR_RETURN(const dataset::SamplePlaces places, stream.index->places(ref.dataset, ref.index));
   std::string out = absl::StrFormat(
       R"({"name":%s,"dataset":%d,"epoch":%d,"index":%d,"llm_length":%d,"loss_tokens":%d,"place":%s,"items":[)",
-      Quoted(SampleName(stream.job, places)), ref.dataset, ref.epoch, ref.index, sample.llm_length,
+      Quoted(dataset::SampleName(stream.job, places)), ref.dataset, ref.epoch, ref.index, sample.llm_length,
       sample.loss_tokens, PlaceJson(sample.place));
   for (uint32_t i = 0; i < sample.num_items; ++i) {
     absl::StrAppend(&out, i > 0 ? "," : "", ItemJson(step.plan.items[sample.first_item + i]));
@@ -102,7 +103,7 @@ void AddPhaseRows(const PhasePlan& phase, std::string& out) {
 
 }  // namespace
 
-std::string PlanTable(const Stream& stream, const StepPlan& step) {
+std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& step) {
   const Plan& plan = step.plan;
   std::string out = absl::StrFormat(
       "step %d of %s: %d samples, %d items, %d microbatches a rank, %d loss tokens\n", plan.step,
@@ -125,7 +126,7 @@ std::string PlanTable(const Stream& stream, const StepPlan& step) {
   return out;
 }
 
-absl::StatusOr<std::string> PlanJson(const Stream& stream, const StepPlan& step) {
+absl::StatusOr<std::string> PlanJson(const stream::Stream& stream, const stream::StepPlan& step) {
   const Plan& plan = step.plan;
   std::string out =
       absl::StrFormat(R"({"step":%d,"num_microbatches":%d,"num_samples":%d,"loss_tokens":%d,"samples":[)",

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/stream.h"
+#include "stream/stream.h"
 
 namespace evenkeel::cli {
 
-std::string PlanTable(const Stream& stream, const StepPlan& plan);
-absl::StatusOr<std::string> PlanJson(const Stream& stream, const StepPlan& plan);
+std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& plan);
+absl::StatusOr<std::string> PlanJson(const stream::Stream& stream, const stream::StepPlan& plan);
 
 }  // namespace evenkeel::cli

@@ -17,7 +17,7 @@
 #include "cli/quoted.h"
 #include "cli/safetensors.h"
 #include "core/status.h"
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 #include "preprocess/processor.h"
 
 namespace evenkeel::cli {
@@ -30,8 +30,6 @@ struct Options {
   ProcessorSpec pictures;  // of it, what pictures mean and which frames are taken
   std::string wire = "f32";
   std::string out;
-  uint64_t min_pixels = 0;
-  uint64_t max_pixels = 0;
   bool json = false;
   std::vector<std::string> media;
 };
@@ -44,7 +42,7 @@ struct MediaFile {
 
 // A tensor that grows by one item after another.
 struct Field {
-  FieldSpec spec;
+  preprocess::FieldSpec spec;
   uint64_t rows = 0;
   std::vector<std::byte> bytes;
 };
@@ -73,12 +71,10 @@ absl::StatusOr<std::vector<MediaFile>> ListMedia(const Options& options) {
   return files;
 }
 
-absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(const Options& options,
-                                                         const std::vector<MediaFile>& files) {
+absl::StatusOr<std::unique_ptr<preprocess::Processor>> LoadProcessor(const Options& options,
+                                                                     const std::vector<MediaFile>& files) {
   ProcessorSpec spec = options.pictures;
   spec.resampler = options.resampler;
-  spec.min_pixels = options.min_pixels;
-  spec.max_pixels = options.max_pixels;
   spec.wire = options.wire == "f32" ? Wire::kF32 : options.wire == "bf16" ? Wire::kBf16 : Wire::kU8;
   for (const MediaFile& file : files) {
     if (file.medium == Medium::kAudio) {
@@ -87,10 +83,10 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(const Options& options,
       spec.vision = options.processor;
     }
   }
-  return Processor::LoadMedia(spec, Limits{});
+  return preprocess::Processor::LoadMedia(spec, Limits{});
 }
 
-Field& FieldOf(std::vector<Field>& fields, const FieldSpec& spec) {
+Field& FieldOf(std::vector<Field>& fields, const preprocess::FieldSpec& spec) {
   for (Field& field : fields) {
     if (field.spec.name == spec.name) return field;
   }
@@ -98,19 +94,19 @@ Field& FieldOf(std::vector<Field>& fields, const FieldSpec& spec) {
 }
 
 // Appends the item to its fields; returns its lengths.
-absl::StatusOr<ItemLengths> AddItem(const Processor& processor, const MediaFile& file,
+absl::StatusOr<ItemLengths> AddItem(const preprocess::Processor& processor, const MediaFile& file,
                                     std::span<const std::byte> bytes, std::vector<Field>& fields) {
   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor.Probe(file.medium, file.suffix, bytes));
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor.Measure(facts));
-  const std::vector<FieldSpec>& specs = processor.fields(file.medium);
-  for (const FieldSpec& spec : specs) {
+  const std::vector<preprocess::FieldSpec>& specs = processor.fields(file.medium);
+  for (const preprocess::FieldSpec& spec : specs) {
     Field& field = FieldOf(fields, spec);
     field.bytes.resize(field.bytes.size() + spec.num_bytes(lengths));
     field.rows += spec.extent(lengths);
   }
   std::vector<std::span<std::byte>> spans;
   spans.reserve(specs.size());
-  for (const FieldSpec& spec : specs) {
+  for (const preprocess::FieldSpec& spec : specs) {
     spans.push_back(std::span(FieldOf(fields, spec).bytes).last(spec.num_bytes(lengths)));
   }
   EVENKEEL_RETURN_IF_ERROR(processor.Produce({file.medium, file.suffix, bytes, facts, lengths}, spans));
@@ -145,10 +141,10 @@ void PrintSummary(const Options& options, const std::vector<MediaFile>& files,
 
 absl::Status Run(const Options& options) {
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<MediaFile> files, ListMedia(options));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, LoadProcessor(options, files));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<preprocess::Processor> processor, LoadProcessor(options, files));
   std::vector<Field> fields;
   std::vector<ItemLengths> lengths;
-  const std::unique_ptr<ByteSource> source = MakeFileSource();
+  const std::unique_ptr<dataset::ByteSource> source = dataset::MakeFileSource();
   for (const MediaFile& file : files) {
     EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source->Size(file.path));
     std::vector<std::byte> bytes(size);
@@ -191,13 +187,16 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   command->add_option("--palette", options->pictures.palette, "convert | refuse");
   command->add_flag("--approximate", options->pictures.approximate, "Scale JPEGs in the DCT domain first");
   command->add_option("--frame-rule", options->pictures.frame_rule, "qwen_vl_utils | transformers | uniform");
-  command->add_option("--fps", options->pictures.fps, "Frames of a second of video")->capture_default_str();
-  command->add_option("--min-frames", options->pictures.min_frames, "At least")->capture_default_str();
-  command->add_option("--max-frames", options->pictures.max_frames, "At most")->capture_default_str();
-  command->add_option("--video-min-pixels", options->pictures.video_min_pixels, "Of a frame")
-      ->capture_default_str();
-  command->add_option("--video-max-pixels", options->pictures.video_max_pixels, "Of a frame")
-      ->capture_default_str();
+  command->add_option("--fps", options->pictures.fps,
+                      "Frames of a second of video; else the checkpoint's, else 2");
+  command->add_option("--min-frames", options->pictures.min_frames,
+                      "At least; else the checkpoint's, else 4");
+  command->add_option("--max-frames", options->pictures.max_frames,
+                      "At most; else the checkpoint's, else 768");
+  command->add_option("--video-min-pixels", options->pictures.video_min_pixels,
+                      "Of a frame; else the checkpoint's, else 100352");
+  command->add_option("--video-max-pixels", options->pictures.video_max_pixels,
+                      "Of a frame; else the checkpoint's, else 602112");
   command
       ->add_option("--video-rotation", options->pictures.apply_video_rotation,
                    "What rotation metadata does: apply (turn frames) | ignore")
@@ -206,8 +205,8 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   command->add_option("--wire", options->wire, "Form of the pixels: f32 | bf16 | u8")
       ->check(CLI::IsMember({"f32", "bf16", "u8"}))
       ->capture_default_str();
-  command->add_option("--min-pixels", options->min_pixels, "Override the checkpoint's");
-  command->add_option("--max-pixels", options->max_pixels, "Override the checkpoint's");
+  command->add_option("--min-pixels", options->pictures.min_pixels, "Override the checkpoint's");
+  command->add_option("--max-pixels", options->pictures.max_pixels, "Override the checkpoint's");
   command->add_option("--out", options->out, "The .safetensors file to write")->required();
   command->add_flag("--json", options->json, "Print the summary as JSON");
   command->add_option("media", options->media, "Images, audio clips, videos")->required();

@@ -10,7 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/interrupt.h"
 #include "core/annotated_mutex.h"
+#include "core/steady_time.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -32,7 +34,8 @@ void Work(size_t count, const std::function<absl::Status(size_t)>& work, Shared&
   for (;;) {
     size_t piece = shared.next.fetch_add(1);
     if (piece >= count) break;
-    absl::Status status = work(piece);
+    absl::Status status =
+        Interrupt::Happened() ? Interrupt::Status("not all of the work was done") : work(piece);
     MutexLock lock(shared.mutex);
     ++shared.done;
     if (!status.ok() && (shared.failure.ok() || piece < shared.failed_piece)) {
@@ -118,6 +121,14 @@ absl::Status RunInParallel(size_t count, size_t threads, const std::string& noun
   MutexLock lock(shared.mutex);
   progress.Finish(shared.done);
   return shared.failure;
+}
+
+std::function<void(const absl::Status&)> PrintEveryFewSeconds() {
+  return [printed = SteadyNow()](const absl::Status& status) mutable {
+    if (SteadyNow() - printed < kLineEvery) return;
+    printed = SteadyNow();
+    std::cerr << "evenkeel: " << status.message() << std::endl;
+  };
 }
 
 }  // namespace evenkeel::cli

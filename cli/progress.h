@@ -44,9 +44,12 @@ class Progress {
 };
 
 // Calls work(0) .. work(count - 1), each once, from `threads` threads, in about that order. After the first
-// error no new piece is begun; that of the lowest piece is returned. `noun`: "shards", for the progress on
-// stderr.
+// error no new piece is begun; that of the lowest piece is returned. An interrupt (cli/interrupt.h) is such
+// an error: Cancelled. `noun`: "shards", for the progress on stderr.
 absl::Status RunInParallel(size_t count, size_t threads, const std::string& noun,
                            const std::function<absl::Status(size_t)>& work);
+
+// Prints what it is called with to stderr, the first time after five seconds and then every five.
+std::function<void(const absl::Status&)> PrintEveryFewSeconds();
 
 }  // namespace evenkeel::cli

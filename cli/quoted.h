@@ -4,14 +4,14 @@
 #include <string>
 #include <string_view>
 
-#include "server/event_log.h"
+#include "telemetry/event_log.h"
 
 namespace evenkeel::cli {
 
 // `text` as a string of JSON, which is one of YAML too. Bytes that are no UTF-8 become U+FFFD.
 inline std::string Quoted(std::string_view text) {
   std::string out;
-  AppendJsonString(text, out);
+  telemetry::AppendJsonString(text, out);
   return out;
 }
 

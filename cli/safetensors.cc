@@ -22,14 +22,14 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const TensorVie
   std::string header = "{";
   uint64_t offset = 0;
   for (const TensorView& tensor : tensors) {
-    if (!IsPlain(tensor.spec.name) || tensor.bytes.size() != tensor.spec.num_bytes()) {
+    if (!IsPlain(tensor.spec.name) || tensor.bytes().size() != tensor.spec.num_bytes()) {
       return absl::InternalError(absl::StrCat("tensor '", tensor.spec.name, "' cannot be written"));
     }
     std::string dtype = absl::AsciiStrToUpper(absl::string_view(std::string(DTypeName(tensor.spec.dtype))));
     absl::StrAppend(&header, offset == 0 ? "" : ",", "\"", tensor.spec.name, "\":{\"dtype\":\"", dtype,
                     "\",\"shape\":[", absl::StrJoin(tensor.spec.shape, ","), "],\"data_offsets\":[", offset,
-                    ",", offset + tensor.bytes.size(), "]}");
-    offset += tensor.bytes.size();
+                    ",", offset + tensor.bytes().size(), "]}");
+    offset += tensor.bytes().size();
   }
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');  // tensors begin aligned
@@ -37,8 +37,8 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const TensorVie
   for (int shift = 0; shift < 64; shift += 8) file.put(static_cast<char>(header.size() >> shift & 0xff));
   file << header;
   for (const TensorView& tensor : tensors) {
-    file.write(reinterpret_cast<const char*>(tensor.bytes.data()),
-               static_cast<std::streamsize>(tensor.bytes.size()));
+    file.write(reinterpret_cast<const char*>(tensor.bytes().data()),
+               static_cast<std::streamsize>(tensor.bytes().size()));
   }
   file.close();
   return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));

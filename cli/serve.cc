@@ -9,19 +9,24 @@
 #include "cli/commands.h"
 #include "cli/isolation.h"
 #include "core/annotated_mutex.h"
+#include "core/file_limit.h"
 #include "core/status.h"
-#include "server/event_log.h"
+#include "server/library_log.h"
 #include "server/worker.h"
+#include "telemetry/event_log.h"
 
 namespace evenkeel::cli {
 namespace {
 
+constexpr absl::Duration kEnd = absl::Seconds(10);  // that stopping may take after a failure
+
 struct ServeArguments {
   std::string job;
   IsolationArguments isolation;
-  WorkerOptions options;
+  server::WorkerOptions options;
   double drain_seconds = 25;
   double idle_seconds = 60;
+  double self_test_seconds = 10;
   double fault_unit_delay_ms = 0;
   bool verbose = false;
 };
@@ -49,7 +54,10 @@ class Signals {
         int number = 0;
         sigwait(&signals, &number);
         MutexLock lock(state->mutex);
-        if (!state->serving || state->taken != 0) std::_Exit(kFailure);
+        if (!state->serving || state->taken != 0) {
+          (void)telemetry::FlushLog(absl::Milliseconds(500));
+          std::_Exit(kFailure);
+        }
         state->taken = number;
         state->changed.NotifyAll();
       }
@@ -60,72 +68,111 @@ class Signals {
     MutexLock lock(state_->mutex);
     state_->serving = true;
   }
+  // 0: not by a signal, but by Fail.
   int Wait() {
     MutexLock lock(state_->mutex);
-    while (state_->taken == 0) state_->changed.Wait(state_->mutex);
+    while (state_->taken == 0 && state_->failure.ok()) state_->changed.Wait(state_->mutex);
     return state_->taken;
+  }
+  // Ends the wait, as a signal does, and the process if its end takes longer than `patience`.
+  void Fail(const absl::Status& status, absl::Duration patience) {
+    {
+      MutexLock lock(state_->mutex);
+      state_->failure = status;
+      state_->changed.NotifyAll();
+    }
+    std::thread([patience] {
+      std::this_thread::sleep_for(absl::ToChronoNanoseconds(patience));
+      (void)telemetry::FlushLog(absl::Milliseconds(500));
+      std::_Exit(kFailure);
+    }).detach();
+  }
+  absl::Status failure() const {
+    MutexLock lock(state_->mutex);
+    return state_->failure;
   }
 
  private:
   struct State {
     Mutex mutex;
     CondVar changed;
+    absl::Status failure ABSL_GUARDED_BY(mutex);
     bool serving ABSL_GUARDED_BY(mutex) = false;
     int taken ABSL_GUARDED_BY(mutex) = 0;
   };
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // the thread never ends
 };
 
-std::string AddressLine(const Worker& worker) {
+std::string AddressLine(const server::Worker& worker) {
   std::string line = R"({"address":)";
-  AppendJsonString(worker.address(), line);
+  telemetry::AppendJsonString(worker.address(), line);
   line += R"(,"metrics":)";
-  AppendJsonString(worker.metrics_address(), line);
+  telemetry::AppendJsonString(worker.metrics_address(), line);
+  line += R"(,"probes":)";
+  telemetry::AppendJsonString(worker.probes_address(), line);
   line += R"(,"transports":)";
-  AppendJsonString(worker.transports(), line);
+  telemetry::AppendJsonString(worker.transports(), line);
   line += R"(,"stream_digest":)";
-  AppendJsonString(worker.stream().stream_digest.Hex(), line);
+  telemetry::AppendJsonString(worker.stream().stream_digest.Hex(), line);
   line += R"(,"layout_digest":)";
-  AppendJsonString(worker.stream().layout_digest.Hex(), line);
+  telemetry::AppendJsonString(worker.stream().layout_digest.Hex(), line);
   return line + "}";
 }
 
 absl::Status Serve(const ServeArguments& arguments) {
-  if (arguments.verbose) SetLogLevel(LogLevel::kDebug);
+  if (arguments.verbose) telemetry::SetLogLevel(telemetry::LogLevel::kDebug);
+  RaiseFileLimit();  // before anything measures itself by it
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   const sigset_t blocked = BlockSignals();
   // Before there are threads: decoder processes are forked.
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(arguments.isolation, job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,
+                            StartDecoders(arguments.isolation, job));
+  telemetry::StartLogWriter();
+  server::LogLibraries();
   Signals signals(blocked);
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
-  Isolate(*stream, std::move(decoders));
-  WorkerOptions options = arguments.options;
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
+  server::WorkerOptions options = arguments.options;
+  options.isolated = isolation::Isolate(stream->processor, std::move(decoders), stream->job);
   options.session_idle = absl::Seconds(arguments.idle_seconds);
+  options.self_test = absl::Seconds(arguments.self_test_seconds);
   options.fault_unit_delay = absl::Milliseconds(arguments.fault_unit_delay_ms);
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Worker::Start(options, std::move(stream)));
+  options.on_failure = [&signals, patience = absl::Seconds(arguments.drain_seconds) + kEnd](
+                           const absl::Status& status) { signals.Fail(status, patience); };
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<server::Worker> worker,
+                            server::Worker::Start(options, std::move(stream)));
   signals.BeginServing();  // before anybody can know that it does
   std::cout << AddressLine(*worker) << std::endl;
 
-  LogEvent(LogLevel::kInfo, "signal", {{"number", signals.Wait()}});
+  if (const int number = signals.Wait(); number != 0)
+    telemetry::LogEvent(telemetry::LogLevel::kInfo, "signal", {{"number", number}});
   if (!worker->Drain(absl::Seconds(arguments.drain_seconds))) {
-    LogEvent(LogLevel::kWarning, "drain_timeout", {{"seconds", arguments.drain_seconds}});
+    telemetry::LogEvent(telemetry::LogLevel::kWarning, "drain_timeout",
+                        {{"seconds", arguments.drain_seconds}});
   }
   worker->Stop();
-  return absl::OkStatus();
+  return signals.failure();
 }
 
 void AddOptions(CLI::App& command, ServeArguments& arguments) {
-  WorkerOptions& options = arguments.options;
+  server::WorkerOptions& options = arguments.options;
   command.add_option("--job", arguments.job, "The job file")->required();
   command.add_option("--listen", options.listen, "Address of the control plane; port 0 takes a free one")
       ->capture_default_str();
   command.add_option("--metrics", options.metrics,
                      "host:port for http://host:port/metrics; none if not given");
-  command.add_option("--transport", options.transport, "Data plane: auto offers all that work here")
+  command.add_option("--probes", options.probes,
+                     "host:port for http://host:port/healthz and /readyz; none if not given");
+  command
+      .add_option("--transport", options.transport,
+                  "Data plane: auto offers UCX over RDMA where there is some, and gRPC")
       ->check(CLI::IsMember({"auto", "ucx", "grpc"}))
       ->capture_default_str();
   command.add_flag("--require-rdma", options.require_rdma,
                    "Fail to start where the data plane would not be RDMA");
+  command.add_flag("--trusted-data-network", options.trusted_data_network,
+                   "Offer UCX over TCP: whoever reaches its ports can write this process's memory");
+  command.add_option("--data-ports", options.data_ports,
+                     "Ports of UCX over TCP, e.g. 7100-7131; any free one if not given");
   command.add_flag("--shared-memory", options.shared_memory,
                    "UCX over shared memory, for consumers on this host only; stopped peers are not noticed");
   command.add_option("--devices", options.devices, "UCX_NET_DEVICES of the data plane");
@@ -144,8 +191,16 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
   AddIsolationOptions(command, arguments.isolation);
   command.add_option("--steps-ahead", options.steps_ahead, "Steps planned ahead of need")
       ->capture_default_str();
-  command.add_option("--max-sessions", options.max_sessions, "Consumers at a time")->capture_default_str();
+  command.add_option("--max-sessions", options.max_sessions,
+                     "Consumers at a time (default: as many as file handles allow, at most 4096)");
   command.add_option("--session-idle", arguments.idle_seconds, "Seconds after which a silent session ends")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--self-test", arguments.self_test_seconds,
+          "Seconds between tests of the own control plane; after six failures in a row the worker ends "
+          "with an error; 0: none")
+      ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   command
       .add_option("--drain-timeout", arguments.drain_seconds, "Seconds that SIGTERM waits for accepted work")
@@ -161,12 +216,13 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       .add_option("--fault-fail-every", options.fault_fail_every,
                   "Every n-th item or sample fails its attempt")
       ->group(faults);
+  command.add_flag("--fault-deaf", options.fault_deaf, "The control plane accepts nobody")->group(faults);
 }
 
 }  // namespace
 
 void AddServeCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("serve", "Run a worker: serve the parts of a job to its consumers");
+  CLI::App* command = app.add_subcommand("serve", kServeDescription);
   command->footer(
       "Prints one JSON line with its address to stdout once it listens; logs are JSON lines on stderr.\n"
       "SIGTERM: health becomes NOT_SERVING, accepted work is finished, exit 0. A second one ends it at "
@@ -174,7 +230,11 @@ void AddServeCommand(CLI::App& app, int* exit_code) {
       "Without certificates only loopback addresses are served (INSECURE).");
   auto arguments = std::make_shared<ServeArguments>();
   AddOptions(*command, *arguments);
-  command->callback([arguments, exit_code] { *exit_code = Report(Serve(*arguments)); });
+  command->callback([arguments, exit_code] {
+    const absl::Status status = Serve(*arguments);
+    (void)telemetry::FlushLog(absl::Seconds(2));
+    *exit_code = Report(status);
+  });
 }
 
 }  // namespace evenkeel::cli

@@ -10,14 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "advise/policies.h"
+#include "advise/step_model.h"
+#include "advise/step_model_degrees.h"
 #include "cli/commands.h"
 #include "cli/length_trace.h"
+#include "cli/progress.h"
 #include "cli/simulate_report.h"
 #include "core/status.h"
-#include "reorder/policies.h"
-#include "reorder/step_model.h"
-#include "reorder/step_model_degrees.h"
-#include "server/stream.h"
+#include "stream/stream.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -41,17 +42,17 @@ struct SimulateArguments {
 // Where steps come from: a dataset's index, or a trace.
 struct Source {
   Job job;
-  DummyItems dummies;
+  reorder::DummyItems dummies;
   uint64_t longest = 0;  // sequence of the trace; of an index, which has more than the run reads, 0
   std::function<absl::StatusOr<StepSamples>(uint64_t step)> samples;
 };
 
 absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> opened, OpenStream(std::move(job)));
-  const std::shared_ptr<Stream> stream = std::move(opened);
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> opened, stream::OpenStream(std::move(job)));
+  const std::shared_ptr<stream::Stream> stream = std::move(opened);
   return Source{.job = stream->job, .dummies = stream->dummies, .samples = [stream](uint64_t step) {
-                  return stream->sampler->Samples(step);
+                  return stream::ReachSamples(*stream, step, PrintEveryFewSeconds());
                 }};
 }
 
@@ -97,7 +98,7 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   source.job.microbatch.capacity_tokens = arguments.microbatch_tokens;
   if (arguments.virtual_stages > 1) source.job.microbatch.count_multiple = arguments.pipeline_stages;
   EVENKEEL_RETURN_IF_ERROR(AddPhases(arguments, trace, source.job));
-  source.longest = LongestOf(trace);
+  source.longest = advise::LongestOf(trace);
   const size_t count = size_t{arguments.ranks} * arguments.per_rank, repeated = arguments.samples;
   const uint64_t seed = arguments.seed;
   source.samples = [trace = std::move(trace), count, repeated,
@@ -132,11 +133,12 @@ absl::StatusOr<std::vector<PolicyFigures>> Choose(const std::string& names, std:
 
 absl::StatusOr<std::vector<PolicyFigures>> ChosenPolicies(const SimulateArguments& arguments) {
   return arguments.context_parallel
-             ? Choose(arguments.policies, DegreePolicies(), FindDegreePolicy, DegreePolicyNames())
-             : Choose(arguments.policies, Policies(), FindPolicy, PolicyNames());
+             ? Choose(arguments.policies, advise::DegreePolicies(), advise::FindDegreePolicy,
+                      advise::DegreePolicyNames())
+             : Choose(arguments.policies, advise::Policies(), advise::FindPolicy, advise::PolicyNames());
 }
 
-Machine MachineOf(const SimulateArguments& arguments) {
+advise::Machine MachineOf(const SimulateArguments& arguments) {
   return {.peak_flops = 1e12 * arguments.peak_tflops,
           .intra_node_bandwidth = 1e9 * arguments.intra_node_gbs,
           .inter_node_bandwidth = 1e9 * arguments.inter_node_gbs,
@@ -158,13 +160,13 @@ absl::StatusOr<uint64_t> LongestSequence(const Source& source, uint32_t steps) {
   uint64_t longest = 0;
   for (uint64_t step = 0; step < steps; ++step) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
-    longest = std::max(longest, LongestOf(samples.lengths));
+    longest = std::max(longest, advise::LongestOf(samples.lengths));
   }
   return longest;
 }
 
 absl::StatusOr<std::vector<Candidate>> CandidatesOf(const SimulateArguments& arguments, const Source& source,
-                                                    const Job& job, const TrainingModel& model) {
+                                                    const Job& job, const advise::TrainingModel& model) {
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<PolicyFigures> policies, ChosenPolicies(arguments));
   uint64_t longest = 0;
   if (arguments.context_parallel) {
@@ -174,8 +176,8 @@ absl::StatusOr<std::vector<Candidate>> CandidatesOf(const SimulateArguments& arg
   for (size_t p = 0; p < policies.size(); ++p) {
     std::vector<uint32_t> degrees = {0};
     if (arguments.context_parallel) {
-      EVENKEEL_ASSIGN_OR_RETURN(degrees, DegreesOfARun(*FindDegreePolicy(policies[p].name), job, longest,
-                                                       model, MachineOf(arguments)));
+      EVENKEEL_ASSIGN_OR_RETURN(degrees, advise::DegreesOfARun(*advise::FindDegreePolicy(policies[p].name),
+                                                               job, longest, model, MachineOf(arguments)));
     }
     for (uint32_t degree : degrees) {
       candidates.push_back({.policy = p, .degree = degree, .figures = policies[p]});
@@ -184,16 +186,17 @@ absl::StatusOr<std::vector<Candidate>> CandidatesOf(const SimulateArguments& arg
   return candidates;
 }
 
-absl::StatusOr<StepFigures> FiguresOf(const SimulateArguments& arguments, const Candidate& candidate,
-                                      const Source& source, const Job& job, const StepSamples& samples,
-                                      const TrainingModel& model) {
+absl::StatusOr<advise::StepFigures> FiguresOf(const SimulateArguments& arguments, const Candidate& candidate,
+                                              const Source& source, const Job& job,
+                                              const StepSamples& samples,
+                                              const advise::TrainingModel& model) {
   if (arguments.context_parallel) {
-    return ModelDegrees(*FindDegreePolicy(candidate.figures.name), job, samples, model, MachineOf(arguments),
-                        candidate.degree);
+    return advise::ModelDegrees(*advise::FindDegreePolicy(candidate.figures.name), job, samples, model,
+                                MachineOf(arguments), candidate.degree);
   }
-  EVENKEEL_ASSIGN_OR_RETURN(const Plan plan,
-                            PlanByPolicy(*FindPolicy(candidate.figures.name), job, samples, source.dummies));
-  return ModelStep(job, plan, model, MachineOf(arguments));
+  EVENKEEL_ASSIGN_OR_RETURN(const Plan plan, advise::PlanByPolicy(*advise::FindPolicy(candidate.figures.name),
+                                                                  job, samples, source.dummies));
+  return advise::ModelStep(job, plan, model, MachineOf(arguments));
 }
 
 // Of every policy the candidate that is fastest over all steps.
@@ -211,21 +214,21 @@ std::vector<PolicyFigures> Fastest(std::vector<Candidate> candidates) {
 }
 
 absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
-  const TrainingModel* model = FindTrainingModel(arguments.model);
+  const advise::TrainingModel* model = advise::FindTrainingModel(arguments.model);
   if (model == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--model: '", arguments.model, "' is unknown; known are ", TrainingModelNames()));
+    return absl::InvalidArgumentError(absl::StrCat("--model: '", arguments.model, "' is unknown; known are ",
+                                                   advise::TrainingModelNames()));
   }
   EVENKEEL_ASSIGN_OR_RETURN(const Source source,
                             arguments.trace.empty() ? FromJob(arguments) : FromTrace(arguments));
-  EVENKEEL_ASSIGN_OR_RETURN(const Job job, WithCostsOf(*model, source.job));
+  EVENKEEL_ASSIGN_OR_RETURN(const Job job, advise::WithCostsOf(*model, source.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, CandidatesOf(arguments, source, job, *model));
   Simulation simulation;
   for (uint64_t step = 0; step < arguments.steps; ++step) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
     if (step == 0) simulation.samples = samples.lengths;
     for (Candidate& candidate : candidates) {
-      EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures,
+      EVENKEEL_ASSIGN_OR_RETURN(advise::StepFigures figures,
                                 FiguresOf(arguments, candidate, source, job, samples, *model));
       candidate.figures.Add(std::move(figures));
     }
@@ -282,12 +285,12 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
       command->add_option("--virtual-stages", arguments->virtual_stages, "(1)")->check(CLI::Range(1, 1024)));
   with_trace(command->add_option("--microbatch-tokens", arguments->microbatch_tokens,
                                  "llm tokens a microbatch holds at most; 0: one microbatch of any size"));
-  command->add_option("--model", arguments->model, absl::StrCat("(mllm-10b) ", TrainingModelNames()));
+  command->add_option("--model", arguments->model, absl::StrCat("(mllm-10b) ", advise::TrainingModelNames()));
   command->add_flag("--context-parallel", arguments->context_parallel,
                     "Compare degrees of context parallelism instead: llm ranks share sequences in groups");
-  command->add_option(
-      "--policies", arguments->policies,
-      absl::StrCat("(all) ", PolicyNames(), "; with --context-parallel ", DegreePolicyNames()));
+  command->add_option("--policies", arguments->policies,
+                      absl::StrCat("(all) ", advise::PolicyNames(), "; with --context-parallel ",
+                                   advise::DegreePolicyNames()));
   command->add_option("--peak-tflops", arguments->peak_tflops, "Of a GPU (989)");
   command->add_option("--intra-node-gbs", arguments->intra_node_gbs, "GB/s of a GPU within its node (450)");
   command->add_option("--inter-node-gbs", arguments->inter_node_gbs, "GB/s of a GPU to other nodes (50)");

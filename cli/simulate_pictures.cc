@@ -54,7 +54,7 @@ absl::Status DrawLoads(const PolicyFigures& figures, const std::string& path) {
 }
 
 absl::Status DrawPipeline(const PolicyFigures& figures, const std::string& path) {
-  const PipelineTimeline& timeline = figures.first.slowest;
+  const reorder::PipelineTimeline& timeline = figures.first.slowest;
   const size_t stages = timeline.busy.size();
   const double row = 34, top = 64, scale = (kWidth - kLeft - kRight) / timeline.iteration_time;
   Svg svg(kWidth, top + row * stages + 60,
@@ -64,7 +64,7 @@ absl::Status DrawPipeline(const PolicyFigures& figures, const std::string& path)
     svg.Label(kLeft - 8, top + row * s + 20, absl::StrCat("stage ", s), Anchor::kEnd);
     svg.Rectangle(kLeft, top + row * s + 2, kWidth - kLeft - kRight, row - 6, kBubble);
   }
-  for (const PipelineOp& op : timeline.ops) {
+  for (const reorder::PipelineOp& op : timeline.ops) {
     const double x = kLeft + op.start * scale, wide = (op.end - op.start) * scale;
     const double y = top + row * op.stage + 2;
     svg.Rectangle(
@@ -91,7 +91,7 @@ absl::Status DrawPipeline(const PolicyFigures& figures, const std::string& path)
 
 // Ranks from top to bottom, time from left to right: every group as what its ranks do together.
 absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) {
-  const StepFigures& step = figures.first;
+  const advise::StepFigures& step = figures.first;
   const size_t ranks =
       std::max_element(step.phases.begin(), step.phases.end(), [](const auto& a, const auto& b) {
         return a.seconds.size() < b.seconds.size();
@@ -105,7 +105,7 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
   svg.Label(kLeft, 48, absl::StrCat("first microbatch: ", DegreesOf(step)));
   svg.Rectangle(kLeft, top, wide, tall, kBubble);
   double encoders = 0;
-  for (const PhaseFigures& phase : step.phases) {
+  for (const advise::PhaseFigures& phase : step.phases) {
     if (phase.phase == Phase::kLlm) continue;
     encoders += phase.seconds.empty() ? 0 : *std::max_element(phase.seconds.begin(), phase.seconds.end());
   }
@@ -113,7 +113,7 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
   if (encoders * scale > 60) {
     svg.Label(kLeft + encoders * scale / 2, top + tall / 2, "encoders", Anchor::kMiddle, 11);
   }
-  for (const GroupFigures& group : step.groups) {
+  for (const advise::GroupFigures& group : step.groups) {
     // Ranks that follow each other are one rectangle.
     for (size_t first = 0, next = 1; first < group.ranks.size(); first = next, next = first + 1) {
       while (next < group.ranks.size() && group.ranks[next] == group.ranks[next - 1] + 1) ++next;

@@ -8,31 +8,31 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "reorder/step_model_degrees.h"
-#include "server/event_log.h"
+#include "advise/step_model_degrees.h"
+#include "telemetry/event_log.h"
 
 namespace evenkeel::cli {
 namespace {
 
 // The figures that are means over steps.
-constexpr double StepFigures::*kMeans[] = {&StepFigures::iteration_seconds,
-                                           &StepFigures::exchange_seconds,
-                                           &StepFigures::bubble_share,
-                                           &StepFigures::pad_ratio,
-                                           &StepFigures::mfu,
-                                           &StepFigures::inter_node_bytes};
+constexpr double advise::StepFigures::*kMeans[] = {&advise::StepFigures::iteration_seconds,
+                                                   &advise::StepFigures::exchange_seconds,
+                                                   &advise::StepFigures::bubble_share,
+                                                   &advise::StepFigures::pad_ratio,
+                                                   &advise::StepFigures::mfu,
+                                                   &advise::StepFigures::inter_node_bytes};
 
 std::string Quoted(std::string_view text) {
   std::string out;
-  AppendJsonString(text, out);
+  telemetry::AppendJsonString(text, out);
   return out;
 }
 
 // Of the first step.
-void AppendGroups(const std::vector<GroupFigures>& groups, std::string& out) {
+void AppendGroups(const std::vector<advise::GroupFigures>& groups, std::string& out) {
   const char* comma = "";
   out += R"(,"groups":[)";
-  for (const GroupFigures& group : groups) {
+  for (const advise::GroupFigures& group : groups) {
     absl::StrAppendFormat(&out, R"(%s{"microbatch":%d,"ranks":[%s],"tokens":%d,"start":%.9g,"end":%.9g})",
                           comma, group.microbatch, absl::StrJoin(group.ranks, ","), group.tokens, group.start,
                           group.end);
@@ -46,7 +46,8 @@ void AppendGroups(const std::vector<GroupFigures>& groups, std::string& out) {
 double LeastSeconds(const Simulation& simulation, bool one_degree) {
   double least = 0;
   for (const PolicyFigures& figures : simulation.policies) {
-    const DegreePolicy* policy = figures.first.groups.empty() ? nullptr : FindDegreePolicy(figures.name);
+    const advise::DegreePolicy* policy =
+        figures.first.groups.empty() ? nullptr : advise::FindDegreePolicy(figures.name);
     if (policy == nullptr || !policy->is_static() || policy->one_degree() != one_degree) continue;
     const double seconds = figures.mean.iteration_seconds;
     if (least == 0 || seconds < least) least = seconds;
@@ -56,9 +57,9 @@ double LeastSeconds(const Simulation& simulation, bool one_degree) {
 
 }  // namespace
 
-std::string DegreesOf(const StepFigures& figures) {
+std::string DegreesOf(const advise::StepFigures& figures) {
   std::map<size_t, int, std::greater<>> groups;
-  for (const GroupFigures& group : figures.groups) {
+  for (const advise::GroupFigures& group : figures.groups) {
     if (group.microbatch == 0) ++groups[group.ranks.size()];
   }
   std::string out;
@@ -68,12 +69,12 @@ std::string DegreesOf(const StepFigures& figures) {
   return out;
 }
 
-void PolicyFigures::Add(StepFigures figures) {
-  for (double StepFigures::*figure : kMeans) mean.*figure += figures.*figure;
+void PolicyFigures::Add(advise::StepFigures figures) {
+  for (double advise::StepFigures::*figure : kMeans) mean.*figure += figures.*figure;
   mean.peak_memory_bytes = std::max(mean.peak_memory_bytes, figures.peak_memory_bytes);
   mean.phases.resize(figures.phases.size());
   for (size_t p = 0; p < figures.phases.size(); ++p) {
-    PhaseFigures& phase = mean.phases[p];
+    advise::PhaseFigures& phase = mean.phases[p];
     if (steps == 0) phase = {.phase = figures.phases[p].phase, .max_over_mean = 0};
     phase.max_over_mean += figures.phases[p].max_over_mean;
     phase.pad_ratio += figures.phases[p].pad_ratio;
@@ -82,14 +83,14 @@ void PolicyFigures::Add(StepFigures figures) {
 }
 
 void PolicyFigures::Finish() {
-  for (double StepFigures::*figure : kMeans) mean.*figure /= steps;
-  for (PhaseFigures& phase : mean.phases) phase.max_over_mean /= steps, phase.pad_ratio /= steps;
+  for (double advise::StepFigures::*figure : kMeans) mean.*figure /= steps;
+  for (advise::PhaseFigures& phase : mean.phases) phase.max_over_mean /= steps, phase.pad_ratio /= steps;
 }
 
 std::string SimulationTable(const Simulation& simulation) {
   std::string out = simulation.heading + "\n\n| policy | iteration, s | waiting | MFU allowed |";
   std::string rule = "|---|---|---|---|";
-  for (const PhaseFigures& phase : simulation.policies.front().mean.phases) {
+  for (const advise::PhaseFigures& phase : simulation.policies.front().mean.phases) {
     absl::StrAppend(&out, " ", std::string(PhaseName(phase.phase)), " max/mean |");
     rule += "---|";
   }
@@ -103,10 +104,11 @@ std::string SimulationTable(const Simulation& simulation) {
                   has_groups ? "---|---|---|---|---|---|" : "---|---|---|---|", of_trainers > 0 ? "---|" : "",
                   with_hindsight > 0 ? "---|" : "", "\n");
   for (const PolicyFigures& figures : simulation.policies) {
-    const StepFigures& mean = figures.mean;
+    const advise::StepFigures& mean = figures.mean;
     absl::StrAppendFormat(&out, "| %s | %.4f | %.1f %% | %.1f %% |", std::string(figures.name),
                           mean.iteration_seconds, 100 * mean.bubble_share, 100 * mean.mfu);
-    for (const PhaseFigures& phase : mean.phases) absl::StrAppendFormat(&out, " %.3f |", phase.max_over_mean);
+    for (const advise::PhaseFigures& phase : mean.phases)
+      absl::StrAppendFormat(&out, " %.3f |", phase.max_over_mean);
     absl::StrAppendFormat(&out, " %.1f %% | %.1f | %.2f | %.1f |", 100 * mean.pad_ratio,
                           mean.inter_node_bytes / 1e6, 1e3 * mean.exchange_seconds,
                           mean.peak_memory_bytes / 1e9);
@@ -126,7 +128,7 @@ std::string SimulationJson(const Simulation& simulation) {
   std::string out = absl::StrFormat(R"({"heading":%s,"policies":[)", Quoted(simulation.heading));
   const char* comma = "";
   for (const PolicyFigures& figures : simulation.policies) {
-    const StepFigures& mean = figures.mean;
+    const advise::StepFigures& mean = figures.mean;
     absl::StrAppendFormat(
         &out,
         R"(%s{"policy":%s,"says":%s,"steps":%d,"iteration_seconds":%.9g,"exchange_seconds":%.9g,)"
@@ -136,7 +138,7 @@ std::string SimulationJson(const Simulation& simulation) {
         mean.exchange_seconds, mean.bubble_share, mean.mfu, mean.pad_ratio, mean.inter_node_bytes,
         mean.peak_memory_bytes);
     comma = "";
-    for (const PhaseFigures& phase : mean.phases) {
+    for (const advise::PhaseFigures& phase : mean.phases) {
       absl::StrAppendFormat(&out, R"(%s{"phase":%s,"max_over_mean":%.9g,"pad_ratio":%.9g})", comma,
                             Quoted(PhaseName(phase.phase)), phase.max_over_mean, phase.pad_ratio);
       comma = ",";

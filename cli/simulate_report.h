@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "reorder/step_model.h"
+#include "advise/step_model.h"
 
 namespace evenkeel::cli {
 
@@ -15,11 +15,11 @@ struct PolicyFigures {
   std::string_view name;
   std::string_view says;  // one line
   uint32_t steps = 0;
-  StepFigures
+  advise::StepFigures
       mean;  // sums until Finish; the memory is the largest, and `seconds` and the timeline are not filled
-  StepFigures first;  // of the first step, for pictures
+  advise::StepFigures first;  // of the first step, for pictures
 
-  void Add(StepFigures figures);
+  void Add(advise::StepFigures figures);
   void Finish();
 };
 
@@ -33,7 +33,7 @@ std::string SimulationTable(const Simulation& simulation);  // Markdown
 std::string SimulationJson(const Simulation& simulation);
 
 // "<8>x2 <3>x1 <1>x40": how many groups of which degree the first microbatch has; empty without groups.
-std::string DegreesOf(const StepFigures& figures);
+std::string DegreesOf(const advise::StepFigures& figures);
 
 // Writes loads-POLICY.svg, pipeline-POLICY.svg (with pipeline stages) and degrees-POLICY.svg (with context
 // parallelism) for every policy, and lengths.svg.

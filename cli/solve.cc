@@ -9,7 +9,7 @@
 #include "cli/length_trace.h"
 #include "cli/trace_problems.h"
 #include "core/status.h"
-#include "reorder/json/messages.h"
+#include "reorder/problem/messages.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -59,7 +59,7 @@ absl::Status PlaceLlm(const std::string& algorithm, pb::BalanceProblem& whole) {
   *llm.add_phases() = whole.phases(0);
   llm.mutable_phases(0)->set_algorithm(algorithm);
   for (const pb::BalanceSample& sample : whole.samples()) llm.add_samples()->set_llm(sample.llm());
-  EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, Solve(problem));
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, reorder::Solve(problem));
   *whole.mutable_llm_rank() = solution.balance().llm_rank();
   return absl::OkStatus();
 }
@@ -113,10 +113,11 @@ absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
 }
 
 absl::Status RunSolve(const SolveArguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem problem,
-                            arguments.trace.empty() ? ParseProblem(ReadAll(std::cin)) : FromTrace(arguments));
-  EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, Solve(problem));
-  EVENKEEL_ASSIGN_OR_RETURN(const std::string json, PrintSolution(solution));
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem problem, arguments.trace.empty()
+                                                           ? reorder::ParseProblem(ReadAll(std::cin))
+                                                           : FromTrace(arguments));
+  EVENKEEL_ASSIGN_OR_RETURN(const pb::Solution solution, reorder::Solve(problem));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::string json, reorder::PrintSolution(solution));
   std::cout << json << "\n";
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <iostream>
 #include <thread>
@@ -18,7 +19,7 @@
 #include "core/job.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 constexpr uint32_t kMostPrefetchSteps = 1024;  // each is described, whether there is memory for it or not
@@ -26,7 +27,7 @@ constexpr uint32_t kMostPrefetchSteps = 1024;  // each is described, whether the
 absl::Status CheckOptions(const ConsumerOptions& options) {
   if (options.transport != "auto" && options.transport != "ucx" && options.transport != "grpc") {
     return absl::InvalidArgumentError(
-        absl::StrCat("transport '", options.transport, "' is none of auto, ucx, grpc"));
+        absl::StrCat("transport '", options.transport, "' is not one of auto, ucx, grpc"));
   }
   if (options.prefetch_bytes == 0) return absl::InvalidArgumentError("prefetch_bytes is 0");
   if (options.prefetch_steps > kMostPrefetchSteps) {
@@ -64,7 +65,7 @@ class FetchingConsumer final : public Consumer {
     watch_.reset();
     control_.reset();
     loop_.reset();
-    if (sink_ != nullptr) sink_->UnregisterMemory(memory_->arena());
+    if (sink_ != nullptr && memory_ != nullptr) sink_->UnregisterMemory(memory_->arena());
     sink_.reset();
   }
 
@@ -77,14 +78,18 @@ class FetchingConsumer final : public Consumer {
     // Once a process: it may hold a consumer per rank.
     static std::atomic<bool> warned = false;
     if (!tls.given() && !warned.exchange(true)) options_.log(std::string(transport::kInsecureWarning));
-    EVENKEEL_ASSIGN_OR_RETURN(control_, ControlPlane::Make(tls, spec.name, inbox_.get()));
+    EVENKEEL_ASSIGN_OR_RETURN(certificates_,
+                              transport::OpenCertificates(tls, [log = options_.log](const auto& notice) {
+                                log(absl::StrCat("certificates: ", notice.message));
+                              }));
+    control_ = ControlPlane::Make(certificates_, spec.name, inbox_.get());
     watch_ = std::make_unique<EndpointWatch>(spec, [this](absl::StatusOr<std::vector<std::string>> found) {
       inbox_->Post({0, found.ok() ? EndpointsChanged{absl::OkStatus(), *found}
                                   : EndpointsChanged{found.status(), {}}});
     });
     // What this machine cannot do is said before anybody is asked.
     if (options_.require_rdma) {
-      EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, {"ucx", "grpc"}, spec.name));
+      EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, certificates_, {"ucx", "grpc"}, spec.name, {}));
     }
     Pinned pinned{kStreamVersion, options_.expect_stream_digest, options_.expect_layout_digest};
     EVENKEEL_ASSIGN_OR_RETURN(FirstContact contact,
@@ -94,7 +99,8 @@ class FetchingConsumer final : public Consumer {
     phases_ = contact.worker.phases;
     EVENKEEL_ASSIGN_OR_RETURN(memory_, ReceiveMemory::Create(options_.prefetch_bytes));
     if (sink_ == nullptr) {
-      EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, contact.worker.transports, spec.name));
+      EVENKEEL_ASSIGN_OR_RETURN(
+          sink_, MakeSink(options_, certificates_, contact.worker.transports, spec.name, contact.endpoints));
     }
     if (absl::Status registered = sink_->RegisterMemory(memory_->arena()); !registered.ok()) {
       options_.log(absl::StrCat("receive memory is not registered, parts will be: ", registered.message()));
@@ -147,6 +153,8 @@ class FetchingConsumer final : public Consumer {
     (void)loop_.release();
     (void)watch_.release();
     (void)control_.release();
+    // Has a thread, too, and what is shared cannot be released.
+    (void)std::make_unique<std::shared_ptr<transport::Certificates>>(std::move(certificates_)).release();
     (void)sink_.release();
     (void)inbox_.release();  // destroying a condition variable waits for its waiters
   }
@@ -158,6 +166,7 @@ class FetchingConsumer final : public Consumer {
   std::function<absl::Status(const std::string&)> may_dial_;
 
   std::unique_ptr<Inbox> inbox_ = std::make_unique<Inbox>();
+  std::shared_ptr<transport::Certificates> certificates_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<EndpointWatch> watch_;
   std::shared_ptr<ReceiveMemory> memory_;
@@ -168,10 +177,21 @@ class FetchingConsumer final : public Consumer {
 
 }  // namespace
 
+std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, Phase from, Phase to) {
+  std::vector<uint32_t> group;
+  for (const PhaseInfo& info : phases) {
+    if (info.phase == from || info.phase == to)
+      group.insert(group.end(), info.ranks.begin(), info.ranks.end());
+  }
+  std::sort(group.begin(), group.end());
+  group.erase(std::unique(group.begin(), group.end()), group.end());
+  return group;
+}
+
 absl::StatusOr<std::unique_ptr<Consumer>> Consumer::Connect(ConsumerOptions options) {
   auto consumer = std::make_unique<FetchingConsumer>(std::move(options));
   EVENKEEL_RETURN_IF_ERROR(consumer->Start());
   return consumer;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -1,11 +1,12 @@
 // The consumer: receives one global rank's parts of every step, in order, with bounded prefetch over many
 // workers.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Consumer> consumer, Consumer::Connect({.endpoints =
-//   "a:7000,b:7000"})); for (;;) {
-//     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<const StepData> step, consumer->Next());
-//     for (const PartData& part : step->parts) Use(part.view);   // valid while `step` lives
-//   }
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(auto consumer, Consumer::Connect({.endpoints = "a:7000,b:7000"}));
+//     for (;;) {
+//       EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<const StepData> step, consumer->Next());
+//       for (const PartData& part : step->parts) Use(part.view);  // valid while `step` lives
+//     }
 //
 // Thread safety: Next, Seek and State are for one thread; StepData may be read and released from any thread.
 #pragma once
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,17 +25,19 @@
 #include "core/plan.h"
 #include "transport/credentials.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 struct ConsumerOptions {
   std::string endpoints;  // "host:port,host:port" or "dns:///name:port"
   uint32_t rank = 0;      // global rank
   uint64_t first_step = 0;
   uint64_t num_steps = UINT64_MAX;  // steps to prefetch for; Next past the end is OutOfRange
-  std::string transport = "auto";   // auto | ucx | grpc
+  std::string transport = "auto";   // auto (UCX over RDMA, else gRPC) | ucx | grpc
   bool require_rdma = false;
   bool shared_memory = false;
   std::string devices;
+  // Allows UCX over TCP. Whoever reaches its ports can then read and write this process's memory.
+  bool trusted_data_network = false;
   uint64_t prefetch_bytes = 1ull << 30;  // receive memory; the head step is reserved
   uint32_t prefetch_steps = 4;
   absl::Duration connect_timeout = absl::Seconds(30);   // Connect: until one worker answered
@@ -41,6 +45,7 @@ struct ConsumerOptions {
   absl::Duration progress_timeout = absl::Seconds(10);  // a worker silent this long is replaced
   std::string expect_stream_digest;                     // empty: the first worker's
   std::string expect_layout_digest;
+  bool all_loads = false;   // StepData::loads of every rank: bytes and time grow with the number of ranks
   transport::TlsFiles tls;  // all three or none
   // One line each: workers lost, refused or replaced. Called from the consumer's threads; unset: standard
   // error.
@@ -59,10 +64,21 @@ struct PartData {
   PartView view;  // views into memory owned by the StepData
 };
 
+// A figure over the ranks of a phase.
+struct LoadSpread {
+  double max = 0;
+  double mean = 0;
+  std::optional<double> own;  // of this rank; none where the phase does not run on it
+  std::vector<double> all;    // per phase rank; empty without ConsumerOptions::all_loads
+};
+
+// What the ranks of a phase compute: by the job's cost, and in tokens (llm) or input rows (encoders); before
+// balancing and as planned.
 struct PhaseLoads {
   Phase phase = Phase::kLlm;
-  std::vector<double> before, after;  // per phase rank
-  std::vector<uint64_t> tokens_before, tokens_after;
+  uint32_t num_ranks = 0;
+  LoadSpread before, after;
+  LoadSpread tokens_before, tokens_after;  // whole numbers, but for the mean
 };
 
 // This rank's side of one exchange.
@@ -70,9 +86,12 @@ struct LocalRoute {
   Phase from = Phase::kVision;
   Phase to = Phase::kLlm;
   uint32_t microbatch = 0;
-  std::vector<uint32_t> ranks;
+  uint32_t num_ranks = 0;  // size of RouteGroup(phases, from, to), which peers index
   RankRoute route;
 };
+
+// The global ranks of both phases, ascending, each once: who takes part in the exchanges between them.
+std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, Phase from, Phase to);
 
 struct StepData {
   uint64_t step = 0;
@@ -98,8 +117,9 @@ struct ConsumerState {
 struct ConsumerStats {
   uint64_t steps = 0, parts = 0, bytes = 0;
   uint64_t requests = 0, duplicate_requests = 0, replaced_workers = 0, refused = 0, hash_failures = 0;
-  double wait_seconds = 0;  // spent inside Next and Wait, with what goes on now
-  std::string transport;    // "ucx tcp/lo"
+  uint64_t grey_workers = 0;  // that stood still lately and are asked last, now
+  double wait_seconds = 0;    // spent inside Next and Wait, with what goes on now
+  std::string transport;      // "ucx tcp/lo"
 };
 
 class Consumer {
@@ -126,4 +146,4 @@ class Consumer {
   virtual const std::vector<PhaseInfo>& phases() const = 0;  // constant over a consumer's life
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -8,15 +8,20 @@
 #include <thread>
 #include <utility>
 
+#include "core/failure.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 #include "proto/service.grpc.pb.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
+// With the kind of the failure, where the worker gave one.
 absl::Status ToAbsl(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  absl::Status out(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  pb::FailureDetail detail;
+  if (status.error_details().empty() || !detail.ParseFromString(status.error_details())) return out;
+  return WithKind(std::move(out), FailureKindFrom(detail.kind()));
 }
 
 WorkerDescription FromMessage(const pb::DescribeReply& reply) {
@@ -24,6 +29,7 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
   out.job_name = reply.job_name();
   out.release = reply.release();
   out.stream_version = reply.stream_version();
+  out.part_format = reply.part_format();
   out.stream_digest = reply.stream_digest();
   out.layout_digest = reply.layout_digest();
   out.transports.assign(reply.transports().begin(), reply.transports().end());
@@ -71,6 +77,7 @@ std::optional<PartEvent> FromMessage(const pb::PartEvent& message) {
       out.code = message.failed().code();
       out.text = message.failed().message();
       out.exclude = message.failed().exclude();
+      out.failure = FailureKindFrom(message.failed().kind());
       return out;
     case pb::PartEvent::EVENT_NOT_SET:
       break;
@@ -208,6 +215,7 @@ class GrpcControlPlane : public ControlPlane {
     request.set_stream_digest(session.stream_digest);
     request.set_layout_digest(session.layout_digest);
     request.set_stream_version(session.stream_version);
+    request.set_part_format(kPartFormatVersion);
     request.set_rank(session.rank);
     request.set_transport(session.transport);
     request.set_address(session.address);
@@ -225,11 +233,12 @@ class GrpcControlPlane : public ControlPlane {
   }
 
   CallId DescribeStep(const std::string& endpoint, uint64_t session, uint64_t step, uint32_t rank,
-                      absl::Duration timeout) override {
+                      bool all_loads, absl::Duration timeout) override {
     pb::DescribeStepRequest request;
     request.set_session_id(session);
     request.set_step(step);
     request.set_rank(rank);
+    request.set_all_loads(all_loads);
     auto translate = [step](const pb::DescribeStepReply& reply) { return CheckDescription(reply, step); };
     return StartUnary(endpoint, &Stub::PrepareAsyncDescribeStep, request, timeout, translate);
   }
@@ -329,12 +338,10 @@ class GrpcControlPlane : public ControlPlane {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ControlPlane>> ControlPlane::Make(const transport::TlsFiles& tls,
-                                                                 const std::string& certified_name,
-                                                                 Inbox* inbox) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
-                            transport::MakeChannelCredentials(tls));
-  return std::make_unique<GrpcControlPlane>(std::move(credentials), certified_name, inbox);
+std::unique_ptr<ControlPlane> ControlPlane::Make(const std::shared_ptr<transport::Certificates>& certificates,
+                                                 const std::string& certified_name, Inbox* inbox) {
+  return std::make_unique<GrpcControlPlane>(transport::MakeChannelCredentials(certificates), certified_name,
+                                            inbox);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

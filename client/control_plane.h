@@ -20,7 +20,7 @@
 #include "transport/credentials.h"
 #include "transport/transport.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 using CallId = uint64_t;
 
@@ -47,16 +47,16 @@ class ControlPlane {
   virtual ~ControlPlane() = default;
 
   // `certified_name`: the name that the workers' certificates bear, where endpoints are addresses; or empty.
-  // PermissionDenied, NotFound, InvalidArgument: the certificates.
-  static absl::StatusOr<std::unique_ptr<ControlPlane>> Make(const transport::TlsFiles& tls,
-                                                            const std::string& certified_name, Inbox* inbox);
+  // `certificates`: null where there are none; then only loopback may be dialled.
+  static std::unique_ptr<ControlPlane> Make(const std::shared_ptr<transport::Certificates>& certificates,
+                                            const std::string& certified_name, Inbox* inbox);
 
   virtual CallId Describe(const std::string& endpoint, absl::Duration timeout) = 0;
   virtual CallId OpenSession(const std::string& endpoint, const SessionRequest& request,
                              absl::Duration timeout) = 0;
   virtual CallId CloseSession(const std::string& endpoint, uint64_t session, absl::Duration timeout) = 0;
   virtual CallId DescribeStep(const std::string& endpoint, uint64_t session, uint64_t step, uint32_t rank,
-                              absl::Duration timeout) = 0;
+                              bool all_loads, absl::Duration timeout) = 0;
   virtual CallId RequestPart(const std::string& endpoint, const PartRequest& request,
                              absl::Duration timeout) = 0;
   // Nobody waits for its answer.
@@ -69,4 +69,4 @@ class ControlPlane {
   virtual void Settle(absl::Duration timeout) = 0;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -1,6 +1,6 @@
 #include "client/consumer.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 Digest DigestStep(const StepData& step) {
   Digester digester;
@@ -8,4 +8,4 @@ Digest DigestStep(const StepData& step) {
   return digester.Finish();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

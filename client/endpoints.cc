@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -17,7 +16,7 @@
 #include "core/status.h"
 #include "core/steady_time.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 constexpr absl::Duration kLeastPause = absl::Seconds(1);
@@ -182,4 +181,4 @@ bool EndpointWatch::State::WaitUntilDue() {
   return !stop;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -1,8 +1,9 @@
 // Where the workers are: a fixed list, or a name that is looked up again and again (a headless service).
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints("dns:///workers.training:7000"));
-//   EndpointWatch watch(spec, [](auto sorted) { ... });   // called on the watch's own thread
-//   watch.LookAgain();                                    // after a worker was lost
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints("dns:///workers.training:7000"));
+//     EndpointWatch watch(spec, [](auto sorted) { /* called on the watch's own thread */ });
+//     watch.LookAgain();  // after a worker was lost
 //
 // Thread safety: EndpointWatch may be used from many threads; the callback runs on its thread, never two at
 // once, and not after the destructor returned. The destructor waits for a callback in progress, but not for a
@@ -18,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 struct EndpointSpec {
   std::string name;               // dns: the name that certificates must bear; empty for a list
@@ -57,4 +58,4 @@ class EndpointWatch {
   std::thread thread_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

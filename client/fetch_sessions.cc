@@ -5,18 +5,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/fetch_loop.h"
+#include "client/fetcher.h"
 #include "core/job.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 constexpr absl::Duration kOpenTimeout = absl::Seconds(5);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(1);
-constexpr absl::Duration kFirstBackoff = absl::Milliseconds(200);
-constexpr absl::Duration kLongestBackoff = absl::Seconds(15);
-constexpr absl::Duration kRejectedFor = absl::Seconds(30);
+constexpr absl::Duration kIdleSession = absl::Seconds(60);
 
 transport::Secret FreshSecret() {
   transport::Secret secret = {};
@@ -38,6 +36,11 @@ absl::Status CheckPinned(const WorkerDescription& worker, const Pinned& pinned) 
         "stream version ", worker.stream_version, ", this consumer needs ", pinned.stream_version,
         "; release ", OrNone(worker.release), " must run beside the old one, not among its workers"));
   }
+  if (worker.part_format != kPartFormatVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "part format ", worker.part_format, ", this consumer needs ", kPartFormatVersion,
+        "; run workers and consumers of one release (the worker's is ", OrNone(worker.release), ")"));
+  }
   if (!pinned.stream_digest.empty() && worker.stream_digest != pinned.stream_digest) {
     return absl::FailedPreconditionError(
         absl::StrCat("stream digest ", OrNone(worker.stream_digest), ", expected ", pinned.stream_digest,
@@ -51,12 +54,10 @@ absl::Status CheckPinned(const WorkerDescription& worker, const Pinned& pinned) 
   return absl::OkStatus();
 }
 
-void FetchLoop::OpenSession(Worker& worker, absl::Time now) {
+void Fetcher::OpenSession(Worker& worker, absl::Time now) {
   if (absl::Status may = uses_.may_dial(worker.endpoint); !may.ok()) {
     return RejectWorker(worker, std::string(may.message()), now);
   }
-  worker.state = Worker::State::kOpening;
-  worker.since = now;
   worker.secret = FreshSecret();
   SessionRequest request;
   request.stream_digest = pinned_.stream_digest;
@@ -66,14 +67,14 @@ void FetchLoop::OpenSession(Worker& worker, absl::Time now) {
   request.transport = uses_.sink->info().name;
   request.address = uses_.sink->address();
   request.secret = worker.secret;
-  worker.open_call =
-      uses_.control->OpenSession(worker.endpoint, request, std::min(kOpenTimeout, options_.progress_timeout));
+  worker.BeginOpening(
+      uses_.control->OpenSession(worker.endpoint, request, std::min(kOpenTimeout, options_.progress_timeout)),
+      now);
 }
 
-void FetchLoop::EndSession(Worker& worker) {
+void Fetcher::EndSession(Worker& worker) {
   if (worker.state == Worker::State::kOpening) uses_.control->Cancel(worker.open_call);
   if (worker.state != Worker::State::kReady) return;
-  worker.state = Worker::State::kIdle;
   for (auto& [number, step] : steps_) {
     for (PartFetch& part : step.parts) {
       for (size_t i = part.attempts.size(); i-- > 0;) {
@@ -83,88 +84,69 @@ void FetchLoop::EndSession(Worker& worker) {
   }
   uses_.sink->Disconnect(worker.session);
   uses_.control->CloseSession(worker.endpoint, worker.session, kCloseTimeout);
-  worker.in_flight = 0;
-  worker.unanswered = 0;
-  worker.refused_last = false;
-  worker.busy_until = absl::InfinitePast();
+  worker.EndSession();
 }
 
-void FetchLoop::LoseWorker(Worker& worker, const std::string& reason, absl::Time now) {
+void Fetcher::LoseWorker(Worker& worker, const std::string& reason, absl::Time now) {
   bool was_ready = worker.state == Worker::State::kReady;
   EndSession(worker);
+  // Its channel has a back-off of its own between connections; this one decides alone.
+  if (!was_ready) uses_.control->Forget(worker.endpoint);
   if (was_ready) {
     ++stats_.replaced_workers;
     uses_.log(
         absl::StrCat("worker ", worker.endpoint, " is lost: ", reason, "; its parts are asked of others"));
   }
-  absl::Duration backoff = kFirstBackoff * (1 << std::min(worker.failures, 10));
-  ++worker.failures;
-  worker.state = Worker::State::kAway;
-  worker.since = now;
-  worker.until = now + Jittered(std::min(backoff, kLongestBackoff));
-  worker.trouble = reason;
+  SendAway(worker, AfterLoss(worker.failures), reason, now);
   uses_.look_for_workers();
 }
 
-void FetchLoop::RejectWorker(Worker& worker, const std::string& reason, absl::Time now) {
-  if (worker.trouble != reason) uses_.log(absl::StrCat("worker ", worker.endpoint, " is refused: ", reason));
+void Fetcher::ReopenSession(Worker& worker, const std::string& reason, absl::Time now) {
   EndSession(worker);
-  worker.state = Worker::State::kRejected;
-  worker.since = now;
-  worker.until = now + Jittered(kRejectedFor);
-  worker.trouble = reason;
+  SendAway(worker, AfterEndOfSession(worker.failures), reason, now);
 }
 
-void FetchLoop::EndAttempt(PartFetch& part, size_t index) {
-  Attempt attempt = std::move(part.attempts[index]);
-  part.attempts.erase(part.attempts.begin() + static_cast<ptrdiff_t>(index));
+void Fetcher::SendAway(Worker& worker, Backoff backoff, const std::string& reason, absl::Time now) {
+  worker.SendAway({jitter_(backoff.among_others), jitter_(backoff.alone)}, reason, now);
+}
+
+void Fetcher::RejectWorker(Worker& worker, const std::string& reason, absl::Time now) {
+  if (worker.trouble != reason) uses_.log(absl::StrCat("worker ", worker.endpoint, " is refused: ", reason));
+  EndSession(worker);
+  worker.Reject(jitter_(kRejectedFor), reason, now);
+}
+
+void Fetcher::EndAttempt(PartFetch& part, size_t index) {
+  Attempt attempt = part.Remove(index);
+  --num_attempts_;
   uses_.control->Cancel(attempt.call);
   uses_.sink->Cancel(attempt.session, attempt.request);  // from here on nothing writes into the buffer
-  if (attempt.buffer.use_count() > 1) {
-    // But one that the transport keeps, with its memory. It counts as the trainer's, who holds what does not
-    // come back, so that the head step still gets its own.
+  if (!part.KeepMemory(attempt)) {
+    // The transport keeps the buffer, with its memory. It counts as the trainer's, which also may never come
+    // back, so that the head step still gets its own.
     attempt.buffer->MarkDelivered();
     if (auto step = steps_.find(part.name.step); step != steps_.end()) step->second.granted = false;
     uses_.log(absl::StrCat(DescribePart(part.name), ": ", uses_.sink->info().detail, " did not give back ",
                            part.bytes, " bytes of receive memory, which are lost until this process ends (",
                            uses_.sink->buffers_abandoned(),
                            " buffers so far); check the network card and its driver"));
-  } else if (!part.complete && !part.spare.has_value()) {
-    part.spare = std::move(*attempt.buffer);
   }
-  --num_attempts_;
   if (Worker* worker = workers_.Find(attempt.endpoint);
       worker != nullptr && worker->session == attempt.session) {
-    worker->in_flight = std::max(0, worker->in_flight - 1);
-    if (attempt.state == Attempt::State::kAsked) worker->unanswered = std::max(0, worker->unanswered - 1);
+    worker->End(part.name.phase, attempt.accepted());
   }
-  // A copy that was doubted because of this one stands alone again.
-  for (Attempt& other : part.attempts) other.doubted = false;
 }
 
-std::optional<FetchLoop::AttemptRef> FetchLoop::FindByCall(CallId call) {
-  for (auto& [number, step] : steps_) {
-    for (PartFetch& part : step.parts) {
-      for (size_t i = 0; i < part.attempts.size(); ++i) {
-        if (part.attempts[i].call == call) return AttemptRef{&step, &part, i};
-      }
-    }
+void Fetcher::CloseIdleSessions(absl::Time now) {
+  for (auto& [endpoint, worker] : workers_.all()) {
+    bool idle = worker.state == Worker::State::kReady && worker.in_flight == 0 &&
+                now - worker.last_used > kIdleSession;
+    if (idle) EndSession(worker);
   }
-  return std::nullopt;
+  Release(workers_.TakeFinished());
 }
 
-std::optional<FetchLoop::AttemptRef> FetchLoop::FindByRequest(uint64_t request) {
-  for (auto& [number, step] : steps_) {
-    for (PartFetch& part : step.parts) {
-      for (size_t i = 0; i < part.attempts.size(); ++i) {
-        if (part.attempts[i].request == request) return AttemptRef{&step, &part, i};
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-void FetchLoop::Release(const std::vector<Worker>& finished) {
+void Fetcher::Release(const std::vector<Worker>& finished) {
   for (const Worker& worker : finished) {
     if (worker.state == Worker::State::kReady) {
       uses_.sink->Disconnect(worker.session);
@@ -174,4 +156,4 @@ void FetchLoop::Release(const std::vector<Worker>& finished) {
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

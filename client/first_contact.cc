@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
-constexpr size_t kFirstContacts = 8;
+constexpr size_t kFirstContacts = 16;
+constexpr absl::Duration kOthersMayAnswer = absl::Seconds(3);
 constexpr absl::Duration kDescribeTimeout = absl::Seconds(5);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(300);
 constexpr absl::Duration kTick = absl::Milliseconds(50);
@@ -20,8 +23,20 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 struct Asked {
   CallId call = 0;
   absl::Time not_before = absl::InfinitePast();
-  absl::Status answer;  // why it is not acceptable; OK while it is not known
+  absl::Status answer;                      // why it is not acceptable; OK while it is not known
+  std::optional<WorkerDescription> worker;  // acceptable
 };
+
+// "stream digest X by a:7000, b:7000 and stream digest Y by c:7000", or empty where all agree.
+std::string Differences(const char* what, std::string WorkerDescription::*digest,
+                        const std::map<std::string, const WorkerDescription*>& workers) {
+  std::map<std::string, std::vector<std::string>> served_by;
+  for (const auto& [endpoint, worker] : workers) served_by[worker->*digest].push_back(endpoint);
+  if (served_by.size() <= 1) return "";
+  return absl::StrJoin(served_by, " and ", [what](std::string* out, const auto& one) {
+    absl::StrAppend(out, what, " digest ", one.first, " by ", absl::StrJoin(one.second, ", "));
+  });
+}
 
 class Contact {
  public:
@@ -42,8 +57,7 @@ class Contact {
     }
   }
 
-  // True where `event` brought an acceptable worker.
-  bool Take(Event& event, absl::Time now) {
+  void Take(Event& event, absl::Time now) {
     if (auto* changed = std::get_if<EndpointsChanged>(&event.what)) TakeEndpoints(*changed);
     for (auto& [endpoint, asked] : asked_) {
       if (event.call == 0 || asked.call != event.call) continue;
@@ -53,11 +67,49 @@ class Contact {
       if (auto* worker = std::get_if<WorkerDescription>(&event.what)) {
         asked.answer = CheckPinned(*worker, wanted_);
         if (!asked.answer.ok()) continue;
-        found_.worker = std::move(*worker);
-        return true;
+        asked.worker = std::move(*worker);
+        asked.not_before = absl::InfiniteFuture();
+        decide_at_ = std::min(decide_at_, now + kOthersMayAnswer);
       }
     }
-    return false;
+  }
+
+  bool found_one() const { return decide_at_ != absl::InfiniteFuture(); }
+
+  // Whether an acceptable worker answered and no other answer is worth waiting for.
+  bool Decided(absl::Time now) const {
+    if (!found_one()) return false;
+    bool all_named = !wanted_.stream_digest.empty() && !wanted_.layout_digest.empty();
+    return all_named || now >= decide_at_ || std::ranges::all_of(asked_, [](const auto& entry) {
+             return entry.second.worker.has_value() || !entry.second.answer.ok();
+           });
+  }
+
+  absl::StatusOr<FirstContact> Found() {
+    std::map<std::string, const WorkerDescription*> draining, serving;
+    for (const auto& [endpoint, asked] : asked_) {
+      if (!asked.worker.has_value()) continue;
+      (asked.worker->draining ? draining : serving)[endpoint] = &*asked.worker;
+    }
+    const auto& voters = serving.empty() ? draining : serving;
+    for (const auto& [what, digest] : {std::pair("stream", &WorkerDescription::stream_digest),
+                                       std::pair("layout", &WorkerDescription::layout_digest)}) {
+      std::string differences = Differences(what, digest, voters);
+      if (differences.empty()) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "workers serve different ", what, "s: ", differences, ". Say which one is wanted (expect_", what,
+          "_digest of the Loader, --job of fetch, or resume from a state), give the endpoints of one job "
+          "only, or "
+          "wait until the workers of the other are gone"));
+    }
+    // The connections of those that are not needed now go back: the others are dialled again when they are
+    // asked.
+    for (const auto& [endpoint, asked] : asked_) {
+      if (asked.call != 0) control_.Cancel(asked.call);
+      if (endpoint != voters.begin()->first) control_.Forget(endpoint);
+    }
+    found_.worker = *voters.begin()->second;
+    return std::move(found_);
   }
 
   // Whether waiting longer is of no use: everyone answered and nobody fits.
@@ -73,17 +125,21 @@ class Contact {
   std::string TlsHint(const absl::Status& answer) const {
     bool certificates = absl::StrContains(answer.message(), "handshake failed") ||
                         absl::StrContains(answer.message(), "Hostname Verification");
-    if (!certificates && !absl::StrContains(answer.message(), "Socket closed")) return "";
+    bool closed = absl::StrContains(answer.message(), "Socket closed") ||
+                  absl::StrContains(answer.message(), "Connection reset");
+    if (!certificates && !closed) return "";
     if (options_.tls.certificate.empty()) {
       return " (a worker that was started with certificates needs --tls-cert, --tls-key and --tls-ca here, "
              "too)";
     }
-    return certificates
-               ? " (is the worker's certificate for this name, and signed by our --tls-ca?)"
-               : " (is our --tls-cert signed by the worker's --tls-ca, and has the worker certificates?)";
+    return absl::StrCat(
+        certificates
+            ? " (is the worker's certificate for this name, and signed by our --tls-ca?"
+            : " (is our --tls-cert signed by the worker's --tls-ca, and has the worker certificates?",
+        " Has one of them expired, or is a clock wrong? Ours are valid: ",
+        transport::DescribeDates(options_.tls), "; here it is ",
+        absl::FormatTime("%b %e %H:%M:%S %Y GMT", absl::Now(), absl::UTCTimeZone()), ")");
   }
-
-  FirstContact Found() { return std::move(found_); }
 
   absl::Status Failure() const {
     absl::StatusCode code = absl::StatusCode::kUnavailable;
@@ -107,8 +163,9 @@ class Contact {
     if (!changed.status.ok()) return;
     found_.endpoints = changed.sorted;
     size_t count = changed.sorted.size();
-    for (size_t i = 0; i < std::min(count, kFirstContacts); ++i) {
-      asked_.try_emplace(changed.sorted[(options_.rank + i) % count]);
+    size_t asked = std::min(count, kFirstContacts);
+    for (size_t i = 0; i < asked; ++i) {
+      asked_.try_emplace(changed.sorted[(options_.rank + i * count / asked) % count]);
     }
   }
 
@@ -118,6 +175,7 @@ class Contact {
   const std::function<absl::Status(const std::string&)>& may_dial_;
   std::map<std::string, Asked> asked_;
   absl::Status lookup_;
+  absl::Time decide_at_ = absl::InfiniteFuture();  // set by the first acceptable answer
   FirstContact found_;
 };
 
@@ -131,11 +189,12 @@ absl::StatusOr<FirstContact> MakeFirstContact(
   for (;;) {
     absl::Time now = SteadyNow();
     contact.Ask(now);
-    for (Event& event : inbox.Take(kTick)) {
-      if (contact.Take(event, SteadyNow())) return contact.Found();
-    }
-    if (contact.Hopeless() || SteadyNow() >= deadline) return contact.Failure();
+    for (Event& event : inbox.Take(kTick)) contact.Take(event, SteadyNow());
+    if (contact.Decided(SteadyNow())) return contact.Found();
+    bool late = SteadyNow() >= deadline;
+    if (late && contact.found_one()) return contact.Found();
+    if (contact.Hopeless() || late) return contact.Failure();
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -12,19 +12,20 @@
 #include <variant>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/step_description.h"
 #include "core/annotated_mutex.h"
+#include "core/failure.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 // A worker's word about itself.
 struct WorkerDescription {
   std::string job_name;
   std::string release;
   uint32_t stream_version = 0;
+  uint32_t part_format = 0;
   std::string stream_digest;
   std::string layout_digest;
   std::vector<std::string> transports;  // in the worker's order of preference
@@ -43,13 +44,14 @@ struct OpenedSession {
 struct PartEvent {
   enum class Kind { kAccepted, kRefused, kProgress, kSent, kFailed };
   Kind kind = Kind::kAccepted;
-  uint32_t queue = 0;              // accepted
-  double retry_after_seconds = 0;  // refused
-  std::string text;                // refused: reason; progress: stage; failed: message
-  uint64_t done = 0, total = 0;    // progress
-  uint64_t length = 0;             // sent
-  int code = 0;                    // failed: an absl::StatusCode
-  std::string exclude;             // failed: a line for the job's `exclude` list
+  uint32_t queue = 0;                           // accepted
+  double retry_after_seconds = 0;               // refused
+  std::string text;                             // refused: reason; progress: stage; failed: message
+  uint64_t done = 0, total = 0;                 // progress
+  uint64_t length = 0;                          // sent
+  int code = 0;                                 // failed: an absl::StatusCode
+  std::string exclude;                          // failed: a line for the job's `exclude` list
+  FailureKind failure = FailureKind::kAttempt;  // failed
 };
 
 // The end of a call: of a unary one that failed, or of a part's stream.
@@ -94,4 +96,4 @@ class Inbox {
   std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -1,14 +1,16 @@
 #include "client/part_fetch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 constexpr double kSlowestBytesPerSecond = 4 << 20;
+constexpr size_t kTroublesNamed = 3;
 
 std::string DescribeAttempt(const Attempt& attempt, absl::Time now) {
   std::string text = absl::StrCat(attempt.endpoint, " (");
@@ -32,6 +34,104 @@ std::string DescribeAttempt(const Attempt& attempt, absl::Time now) {
 
 }  // namespace
 
+absl::Duration MachineTrouble::Add(const std::string& what, absl::Time now) {
+  if (times == 0) since = now;
+  message = what;
+  return AfterTrouble(times++);
+}
+
+std::string MachineTrouble::Describe(absl::Time now) const {
+  return absl::StrCat(message, " (", times, times == 1 ? " time" : " times", " in ",
+                      absl::FormatDuration(absl::Trunc(now - since, absl::Milliseconds(100))), ")");
+}
+
+std::string DescribeTroubles(const MachineTroubles& troubles, absl::Time now) {
+  std::string text;
+  size_t named = 0;
+  for (const auto& [endpoint, trouble] : troubles) {
+    if (++named > kTroublesNamed) {
+      absl::StrAppend(&text, "; and on ", troubles.size() - kTroublesNamed, " workers more");
+      break;
+    }
+    absl::StrAppend(&text, "; failed on ", endpoint, ": ", trouble.Describe(now));
+  }
+  return text;
+}
+
+bool PartFetch::Accept(size_t index, absl::Time now) {
+  Attempt& attempt = attempts[index];
+  if (attempt.accepted()) return false;
+  attempt.state = Attempt::State::kAccepted;
+  attempt.advanced = now;
+  ++copies_accepted;
+  return true;
+}
+
+bool PartFetch::Advance(size_t index, const PartEvent& event, absl::Time now) {
+  Attempt& attempt = attempts[index];
+  const bool same_stage = event.text == attempt.stage;
+  const bool grew = event.text != kSendingStage && event.done > attempt.done;
+  if (!same_stage || grew) attempt.advanced = now;
+  if (same_stage && grew) attempt.moved = true;
+  attempt.stage = event.text;
+  attempt.done = event.done;
+  attempt.total = event.total;
+  return same_stage && grew;
+}
+
+void PartFetch::MarkSent(size_t index, absl::Time now) {
+  attempts[index].state = Attempt::State::kSent;
+  attempts[index].advanced = now;
+}
+
+bool PartFetch::MarkStalled(size_t index) {
+  Attempt& attempt = attempts[index];
+  if (attempt.stalled) return false;
+  attempt.stalled = true;
+  ++stalled[attempt.endpoint];
+  return true;
+}
+
+void PartFetch::WithdrawAcceptance(size_t index) {
+  if (attempts[index].accepted() && copies_accepted > 0) --copies_accepted;
+}
+
+Attempt PartFetch::Remove(size_t index) {
+  Attempt attempt = std::move(attempts[index]);
+  attempts.erase(attempts.begin() + static_cast<ptrdiff_t>(index));
+  for (Attempt& other : attempts) other.doubted = false;
+  return attempt;
+}
+
+bool PartFetch::KeepMemory(Attempt& attempt) {
+  if (attempt.buffer.use_count() > 1) return false;
+  if (!complete && !spare.has_value()) spare = std::move(*attempt.buffer);
+  return true;
+}
+
+void PartFetch::AddFailure(FailedAttempt failure, absl::Duration pause, absl::Time now) {
+  failed.push_back(std::move(failure));
+  not_before = now + pause;
+}
+
+void PartFetch::AddDamage(const std::string& endpoint, absl::Duration pause, absl::Time now) {
+  ++damaged;
+  avoid[endpoint] = now + pause;
+}
+
+void PartFetch::Complete(size_t index, PartView bytes) {
+  complete = true;
+  view = std::move(bytes);
+  buffer = std::move(*Remove(index).buffer);
+  spare.reset();
+}
+
+bool PartFetch::IsStale(const Attempt& attempt, const Worker* worker, absl::Duration progress_timeout,
+                        absl::Time now) const {
+  const absl::Time bytes_moved = worker == nullptr ? absl::InfinitePast() : worker->bytes_moved;
+  return now >= StaleAt(attempt, bytes, bytes_moved, progress_timeout);
+}
+
 std::set<std::string> PartFetch::Excluded(absl::Time now) const {
   std::set<std::string> out;
   for (const Attempt& attempt : attempts) out.insert(attempt.endpoint);
@@ -41,9 +141,15 @@ std::set<std::string> PartFetch::Excluded(absl::Time now) const {
   return out;
 }
 
-std::set<std::string> PartFetch::Disliked() const {
+std::set<std::string> PartFetch::FailedOn() const {
   std::set<std::string> out;
   for (const FailedAttempt& attempt : failed) out.insert(attempt.endpoint);
+  return out;
+}
+
+Dislikes PartFetch::Disliked() const {
+  Dislikes out = stalled;
+  for (const FailedAttempt& attempt : failed) ++out[attempt.endpoint];
   return out;
 }
 
@@ -52,10 +158,8 @@ absl::Status PartFetch::Verdict(size_t num_workers) const {
     return absl::DataLossError(absl::StrCat(DescribePart(name), " arrived damaged ", damaged,
                                             " times (its hash is not the sender's); look at the network"));
   }
-  size_t distinct = Disliked().size();
-  bool few_workers = num_workers < kDistinctWorkers && failed.size() >= kDistinctWorkers;
-  if (distinct < kDistinctWorkers && !few_workers && failed.size() < kMaxFailedAttempts)
-    return absl::OkStatus();
+  size_t distinct = FailedOn().size();
+  if (!DataIsAtFault(failed.size(), distinct, num_workers)) return absl::OkStatus();
   std::set<std::string> causes;
   std::set<std::string> excludes;
   for (const FailedAttempt& attempt : failed) {
@@ -89,14 +193,14 @@ std::string PartFetch::Describe(absl::Time now) const {
   if (!failed.empty()) {
     absl::StrAppend(&text, ", failed on ", failed.back().endpoint, ": ", failed.back().message);
   }
-  return text;
+  return text + DescribeTroubles(troubles, now);
 }
 
-absl::Time StaleAt(const Attempt& attempt, uint64_t bytes, absl::Duration progress_timeout) {
-  absl::Time at = attempt.advanced + progress_timeout;
-  if (attempt.state == Attempt::State::kSent)
-    at += absl::Seconds(static_cast<double>(bytes) / kSlowestBytesPerSecond);
-  return at;
+absl::Time StaleAt(const Attempt& attempt, uint64_t bytes, absl::Time bytes_moved,
+                   absl::Duration progress_timeout) {
+  if (!attempt.on_its_way()) return attempt.advanced + progress_timeout;
+  absl::Duration first_bytes = absl::Seconds(static_cast<double>(bytes) / kSlowestBytesPerSecond);
+  return std::max(attempt.advanced + first_bytes, bytes_moved) + progress_timeout;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

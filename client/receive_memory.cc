@@ -7,7 +7,7 @@
 
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -149,4 +149,4 @@ uint64_t ReceiveMemory::bytes_delivered() const {
   return delivered_;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -4,16 +4,16 @@
 // is being filled, because the trainer decides how long it keeps a step and must not starve the next one.
 // What it is not: a queue. Who asks first is decided by the caller (in step order).
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<ReceiveMemory> memory, ReceiveMemory::Create(1 << 30));
-//   std::optional<ReceiveBuffer> buffer = memory->TryTake(bytes, /*head=*/false);
-//   if (buffer) Fill(buffer->bytes());
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<ReceiveMemory> memory, ReceiveMemory::Create(1 << 30));
+//     std::optional<ReceiveBuffer> buffer = memory->TryTake(num_bytes, /*head=*/false);
+//     if (buffer) Fill(buffer->bytes());
 //
 // Grants:
 //   prefetch  all bytes in use, the trainer's included, stay within the budget
-//   head      bytes in use without the trainer's stay within the budget; where the arena has no room because
-//   the
-//             trainer holds it, the buffer is mapped beside it. So memory is bounded by the budget plus what
-//             the trainer holds on to.
+//   head      bytes in use without the trainer's stay within the budget; if the arena has no room because the
+//             trainer holds it, the buffer is mapped in addition to it. So memory is bounded by the budget
+//             plus what the trainer holds on to.
 //
 // Thread safety: all members may be called from many threads. Buffers keep the memory alive.
 #pragma once
@@ -26,11 +26,10 @@
 #include <optional>
 #include <span>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 class ReceiveMemory;
 
@@ -101,4 +100,4 @@ class ReceiveMemory : public std::enable_shared_from_this<ReceiveMemory> {
   std::function<void()> freed_ ABSL_GUARDED_BY(callback_mutex_);
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "proto/service.pb.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 absl::StatusOr<Phase> PhaseOfName(const std::string& name) {
@@ -60,14 +60,13 @@ absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice) {
   EVENKEEL_ASSIGN_OR_RETURN(local.from, PhaseOfName(slice.from()));
   EVENKEEL_ASSIGN_OR_RETURN(local.to, PhaseOfName(slice.to()));
   local.microbatch = slice.microbatch();
-  local.ranks.assign(slice.ranks().begin(), slice.ranks().end());
+  local.num_ranks = slice.num_ranks();
   RankRoute& route = local.route;
   route.rows_in = slice.rows_in();
   route.rows_out = slice.rows_out();
-  EVENKEEL_ASSIGN_OR_RETURN(route.send,
-                            CheckSegments(slice.send(), route.rows_in, local.ranks.size(), "send"));
+  EVENKEEL_ASSIGN_OR_RETURN(route.send, CheckSegments(slice.send(), route.rows_in, local.num_ranks, "send"));
   EVENKEEL_ASSIGN_OR_RETURN(route.receive,
-                            CheckSegments(slice.receive(), route.rows_out, local.ranks.size(), "receive"));
+                            CheckSegments(slice.receive(), route.rows_out, local.num_ranks, "receive"));
   route.microbatch_offsets.assign(slice.microbatch_offsets().begin(), slice.microbatch_offsets().end());
   uint64_t last = 0;
   for (uint64_t offset : route.microbatch_offsets) {
@@ -79,13 +78,29 @@ absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice) {
   return local;
 }
 
+// `all`: per phase rank; empty where they were not asked for.
+template <typename T>
+LoadSpread SpreadOf(const pb::PhaseLoads::Spread& spread, const google::protobuf::RepeatedField<T>& all) {
+  LoadSpread out{.max = spread.max(), .mean = spread.mean()};
+  if (spread.has_own()) out.own = spread.own();
+  out.all.assign(all.begin(), all.end());
+  return out;
+}
+
 absl::StatusOr<PhaseLoads> CheckLoads(const pb::PhaseLoads& loads) {
   PhaseLoads out;
   EVENKEEL_ASSIGN_OR_RETURN(out.phase, PhaseOfName(loads.phase()));
-  out.before.assign(loads.before().begin(), loads.before().end());
-  out.after.assign(loads.after().begin(), loads.after().end());
-  out.tokens_before.assign(loads.tokens_before().begin(), loads.tokens_before().end());
-  out.tokens_after.assign(loads.tokens_after().begin(), loads.tokens_after().end());
+  out.num_ranks = loads.num_ranks();
+  out.before = SpreadOf(loads.before_spread(), loads.before());
+  out.after = SpreadOf(loads.after_spread(), loads.after());
+  out.tokens_before = SpreadOf(loads.tokens_before_spread(), loads.tokens_before());
+  out.tokens_after = SpreadOf(loads.tokens_after_spread(), loads.tokens_after());
+  for (const LoadSpread* spread : {&out.before, &out.after, &out.tokens_before, &out.tokens_after}) {
+    if (!spread->all.empty() && spread->all.size() != out.num_ranks) {
+      return absl::InvalidArgumentError(absl::StrCat("loads of ", spread->all.size(), " ranks of phase ",
+                                                     loads.phase(), ", which has ", out.num_ranks));
+    }
+  }
   return out;
 }
 
@@ -113,4 +128,4 @@ absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& re
   return out;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -9,11 +9,11 @@
 #include "absl/status/statusor.h"
 #include "client/consumer.h"
 
-namespace evenkeel {
-
-namespace pb {
+namespace evenkeel::pb {
 class DescribeStepReply;
-}  // namespace pb
+}  // namespace evenkeel::pb
+
+namespace evenkeel::client {
 
 struct PlannedPart {
   PartName name;
@@ -35,4 +35,4 @@ struct StepDescription {
 // for it.
 absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& reply, uint64_t step);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

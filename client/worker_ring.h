@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 inline constexpr size_t kHomeWorkers = 4;
 
@@ -26,4 +26,4 @@ inline std::vector<size_t> AskOrder(size_t num_workers, uint32_t rank, uint64_t 
   return order;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/worker_ring.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 // How long the preferred worker's session may take to open before the next one is asked.
@@ -28,7 +28,109 @@ const char* StateName(Worker::State state) {
   return "";
 }
 
+// Above 0: asked last, the lowest first.
+int Doubts(const Worker& worker, WorkerStanding::Work work, const Dislikes& disliked, absl::Time now) {
+  auto found = disliked.find(worker.endpoint);
+  int doubts = found == disliked.end() ? 0 : found->second;
+  switch (worker.standing.TrustIn(work, now)) {
+    case WorkerStanding::Trust::kTrusted:
+      return doubts;
+    case WorkerStanding::Trust::kOnTrial:
+      return doubts + (worker.standing.in_flight(work) > 0 ? worker.standing.stalls(work) : 0);
+    case WorkerStanding::Trust::kGrey:
+      return doubts + worker.standing.stalls(work);
+  }
+  return doubts;
+}
+
+// The least doubted of the workers that are asked last.
+struct LastResort {
+  Worker* ask = nullptr;
+  Worker* open = nullptr;
+  int ask_doubts = 0;
+  int open_doubts = 0;
+
+  void Consider(Worker& worker, int doubts, uint64_t step, bool alone, absl::Time now) {
+    if (worker.CanTake(step, now)) {
+      if (ask == nullptr || doubts < ask_doubts) ask = &worker, ask_doubts = doubts;
+    } else if (worker.CanOpen(now, alone)) {
+      if (open == nullptr || doubts < open_doubts) open = &worker, open_doubts = doubts;
+    }
+  }
+};
+
 }  // namespace
+
+void Worker::BeginOpening(CallId call, absl::Time now) {
+  state = State::kOpening;
+  since = now;
+  open_call = call;
+}
+
+void Worker::BeginSession(absl::Time now) {
+  state = State::kReady;
+  since = last_heard = last_used = now;
+  in_flight = unanswered = 0;
+  told_wait_seconds = 0;
+  bytes_arrived = 0;
+  refused_last = false;
+}
+
+void Worker::EndSession() {
+  state = State::kIdle;
+  in_flight = unanswered = 0;
+  standing.EndAll();
+  refused_last = false;
+  busy_until = absl::InfinitePast();
+}
+
+void Worker::SendAway(Backoff pause, const std::string& reason, absl::Time now) {
+  ++failures;
+  state = State::kAway;
+  since = now;
+  until = now + pause.among_others;
+  alone_until = now + pause.alone;
+  trouble = reason;
+}
+
+void Worker::Reject(absl::Duration pause, const std::string& reason, absl::Time now) {
+  state = State::kRejected;
+  since = now;
+  until = now + pause;
+  trouble = reason;
+}
+
+void Worker::Ask(Phase phase, absl::Time now) {
+  standing.Ask(phase);
+  ++in_flight;
+  ++unanswered;
+  last_used = now;
+  if (in_flight == 1) last_heard = now;
+}
+
+void Worker::Accept() {
+  unanswered = std::max(0, unanswered - 1);
+  refused_last = false;
+}
+
+void Worker::Refuse(uint64_t step, absl::Time busy, const std::string& reason, absl::Time now) {
+  busy_step = now < busy_until ? std::min(busy_step, step) : step;
+  busy_until = std::max(busy_until, busy);
+  refused_last = true;
+  trouble = absl::StrCat("refused: ", reason);
+}
+
+void Worker::End(Phase phase, bool accepted) {
+  in_flight = std::max(0, in_flight - 1);
+  standing.End(phase);
+  if (!accepted) unanswered = std::max(0, unanswered - 1);
+}
+
+void Worker::Finish(Phase phase, absl::Time asked, absl::Time now) {
+  failures = 0;
+  last_heard = now;
+  standing.Finish(phase, asked, now);
+}
 
 std::string Worker::Describe() const {
   std::string text = absl::StrCat(endpoint, " (", StateName(state));
@@ -61,39 +163,52 @@ std::vector<Worker> WorkerTable::TakeFinished() {
   return finished;
 }
 
-Choice WorkerTable::Choose(uint32_t rank, uint64_t step, uint32_t position,
-                           const std::set<std::string>& excluded, const std::set<std::string>& disliked,
-                           absl::Time now) {
+Choice WorkerTable::Choose(uint32_t rank, uint64_t step, uint32_t position, WorkerStanding::Work work,
+                           const std::set<std::string>& excluded, const Dislikes& disliked, absl::Time now) {
   std::vector<Worker*> ring;
   for (auto& [endpoint, worker] : workers_) {
     if (worker.listed) ring.push_back(&worker);
   }
+  const bool alone = NobodyServes(work, now);
   Choice choice;
-  Worker* second_best = nullptr;
+  LastResort last_resort;
   bool another_is_alive = false;
   for (size_t i : AskOrder(ring.size(), rank, step, position)) {
     Worker& worker = *ring[i];
     if (excluded.contains(worker.endpoint)) continue;
-    bool preferred = choice.open == nullptr && second_best == nullptr;
-    another_is_alive |= worker.state == Worker::State::kReady && !disliked.contains(worker.endpoint);
-    if (worker.CanOpen(now)) {
+    if (int doubts = Doubts(worker, work, disliked, now); doubts > 0) {
+      last_resort.Consider(worker, doubts, step, alone, now);
+      continue;
+    }
+    bool preferred = choice.open == nullptr;
+    another_is_alive |= worker.state == Worker::State::kReady;
+    if (worker.CanOpen(now, alone)) {
       if (choice.open == nullptr) choice.open = &worker;
       // A worker that was lost is no reason to wait; one that was never tried is.
       choice.wait |= preferred && worker.state == Worker::State::kIdle;
     } else if (worker.state == Worker::State::kOpening) {
+      another_is_alive |= worker.failures == 0;
       choice.wait |= preferred && worker.failures == 0 && now - worker.since < kOpeningPatience;
     } else if (worker.CanTake(step, now)) {
-      if (!disliked.contains(worker.endpoint)) {
-        choice.ask = &worker;
-        break;
-      }
-      if (second_best == nullptr) second_best = &worker;
+      choice.ask = &worker;
+      break;
     }
   }
-  if (choice.ask == nullptr && choice.open == nullptr && !choice.wait && !another_is_alive)
-    choice.ask = second_best;
+  if (choice.ask == nullptr && choice.open == nullptr && !choice.wait && !another_is_alive) {
+    choice.ask = last_resort.ask;
+    choice.ask_last = last_resort.ask != nullptr;
+    choice.open = last_resort.open;
+  }
   if (choice.wait) choice.ask = nullptr;
   return choice;
+}
+
+bool WorkerTable::NobodyServes(WorkerStanding::Work work, absl::Time now) const {
+  return std::ranges::none_of(workers_, [&](const auto& entry) {
+    const Worker& worker = entry.second;
+    return worker.listed && worker.state == Worker::State::kReady &&
+           worker.standing.TrustIn(work, now) != WorkerStanding::Trust::kGrey;
+  });
 }
 
 Worker* WorkerTable::Find(const std::string& endpoint) {
@@ -113,6 +228,12 @@ size_t WorkerTable::num_listed() const {
                        [](const auto& entry) { return entry.second.listed; });
 }
 
+size_t WorkerTable::num_grey(absl::Time now) const {
+  return std::count_if(workers_.begin(), workers_.end(), [now](const auto& entry) {
+    return entry.second.listed && entry.second.standing.IsGrey(now);
+  });
+}
+
 std::string WorkerTable::Describe() const {
   if (workers_.empty()) return "no worker is known";
   std::string text = "workers: ";
@@ -122,4 +243,4 @@ std::string WorkerTable::Describe() const {
   return text;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

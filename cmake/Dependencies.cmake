@@ -1,15 +1,21 @@
 # Every third-party library, by Debian 12 package. A missing one fails the configuration.
+# The client needs these. libcrypto comes with gRPC.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-find_package(Protobuf REQUIRED)                  # libprotobuf-dev
+find_package(Protobuf REQUIRED)                  # libprotobuf-dev, protobuf-compiler
 find_package(absl REQUIRED)                      # libabsl-dev
 find_package(yaml-cpp REQUIRED)                  # libyaml-cpp-dev
-find_package(prometheus-cpp CONFIG REQUIRED)     # prometheus-cpp-dev
-find_package(CLI11 REQUIRED)                     # libcli11-dev
-pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)          # libgrpc++-dev
+pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)          # libgrpc++-dev, protobuf-compiler-grpc
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)       # libssl-dev
 pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)                # libucx-dev
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)       # libxxhash-dev
+if(NOT EVENKEEL_WORKER)
+  return()
+endif()
+
+# The worker and the command need these too.
+find_package(prometheus-cpp CONFIG REQUIRED)     # prometheus-cpp-dev
+find_package(CLI11 REQUIRED)                     # libcli11-dev
 pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)           # libjpeg62-turbo-dev
 pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)             # libpng-dev
 pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp libwebpdemux)           # libwebp-dev

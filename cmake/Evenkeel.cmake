@@ -1,6 +1,16 @@
 # Flags, sanitizers and the helpers that declare rooms and tests.
 
-add_compile_options(-Wall -Wextra -Wno-sign-compare -Wno-missing-field-initializers)
+# Sizes and counters are compared with plain integers in many tests, hence no -Wsign-compare.
+add_compile_options(-Wall -Wextra -Wno-sign-compare)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC warns about designated initializers, which name some members and leave the others at their defaults on
+  # purpose; clang warns only about initializers in order that stop too early.
+  add_compile_options(-Wno-missing-field-initializers)
+endif()
+# Not in the presets with sanitizers: GCC warns there of what the instrumentation alone brings.
+if(EVENKEEL_WERROR)
+  add_compile_options(-Werror)
+endif()
 # Bit identity: no fused multiply-add unless it is written, no reassociation, the
 # baseline instruction set everywhere; faster paths are dispatched at run time.
 add_compile_options(-ffp-contract=off -fno-fast-math)
@@ -49,6 +59,11 @@ function(evenkeel_bundle target name)
   target_sources(${target} PRIVATE ${bundle})
 endfunction()
 
+# Where the sources lie (tests/source_dir.h).
+add_library(evenkeel_source_dir STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/source_dir.cc)
+target_include_directories(evenkeel_source_dir PUBLIC ${PROJECT_SOURCE_DIR})
+target_compile_definitions(evenkeel_source_dir PRIVATE EVENKEEL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+
 # What `--target tsan_tests` and `--target fuzz_targets` build.
 add_custom_target(tsan_tests)
 add_custom_target(fuzz_targets)
@@ -62,8 +77,7 @@ function(evenkeel_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${TEST_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE EVENKEEL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${TEST_DEPS} evenkeel_source_dir GTest::gmock GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}"
     ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp halt_on_error=1 ignore_noninstrumented_modules=1;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp;UBSAN_OPTIONS=print_stacktrace=1")
@@ -77,7 +91,7 @@ function(evenkeel_test name)
   endif()
   # The rooms with threads are the ones that the tsan preset builds and runs.
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME room)
-  if(room MATCHES "^(transport|server|client)$")
+  if(room MATCHES "^(isolation|telemetry|transport|server|client)$")
     set_property(TEST ${name} APPEND PROPERTY LABELS tsan)
     add_dependencies(tsan_tests ${name})
   endif()
@@ -101,7 +115,7 @@ function(evenkeel_fuzz name)
     return()
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${FUZZ_DEPS})
+  target_link_libraries(${name} PRIVATE ${FUZZ_DEPS} evenkeel_source_dir)
 endfunction()
 
 function(evenkeel_print_summary)

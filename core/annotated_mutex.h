@@ -1,7 +1,7 @@
 // A std::mutex that clang's thread-safety analysis understands.
 //
-// Not absl::Mutex: Debian's Abseil is not instrumented, and under ThreadSanitizer it reports false races.
-// Thread safety: that is what it is.
+// It brings the annotations along (ABSL_GUARDED_BY and the like), which scripts/thread_safety checks. Not
+// absl::Mutex: Debian's Abseil is not instrumented, and under ThreadSanitizer it reports false races.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +55,8 @@ class CondVar {
   }
   // At most until `deadline`, a time of SteadyNow(). False, without a wait: it has passed.
   //
-  //   while (!done && changed.WaitUntil(mutex, deadline)) continue;
+  // Example:
+  //     while (!done && changed.WaitUntil(mutex, deadline)) continue;
   bool WaitUntil(Mutex& mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) return false;

@@ -1,9 +1,10 @@
 // The job: one file that decides what a stream contains. Loaded, checked and with every default filled in.
 //
-// Example (compiled by tests/core/job_test.cc):
-//   absl::StatusOr<Job> job = LoadJob("job.yaml");
-//   if (!job.ok()) return job.status();   // "job.yaml:7: unknown key 'datset' in job; nearest is 'datasets'"
-//   uint32_t node = job->NodeOf(job->phase(Phase::kVision)->ranks[3]);
+// Example:
+//     absl::StatusOr<Job> job = LoadJob("job.yaml");
+//     // "job.yaml:7: unknown key 'datset' in job; nearest is 'datasets'"
+//     if (!job.ok()) return job.status();
+//     uint32_t node = job->NodeOf(job->phase(Phase::kVision)->ranks[3]);
 //
 // Thread safety: a plain value; safe to read from many threads.
 #pragma once
@@ -50,6 +51,19 @@ struct DatasetSpec {
   double weight = 1;
 };
 
+// What videos are read with where neither the job nor the checkpoint gives a value. The numbers are
+// qwen-vl-utils'.
+struct VideoDefaults {
+  double fps = 2;
+  uint32_t min_frames = 4;
+  uint32_t max_frames = 768;
+  uint64_t min_pixels = 128 * 28 * 28;
+  uint64_t max_pixels = 768 * 28 * 28;
+};
+inline constexpr VideoDefaults kVideoDefaults;
+
+// An optional is empty where the job does not give the key. A key that is given counts, also where its value
+// is the default: a family uses the job's value, else the checkpoint's, else the default.
 struct ProcessorSpec {
   std::string vision;  // folders; empty where the job has no such phase
   std::string audio;
@@ -65,13 +79,13 @@ struct ProcessorSpec {
   std::string cmyk;
   std::string palette;
   bool approximate = false;
-  uint64_t min_pixels = 0;  // 0: the checkpoint's
-  uint64_t max_pixels = 0;
-  double fps = 2;
-  uint32_t min_frames = 4;
-  uint32_t max_frames = 768;
-  uint64_t video_min_pixels = 128 * 28 * 28;
-  uint64_t video_max_pixels = 768 * 28 * 28;
+  std::optional<uint64_t> min_pixels;
+  std::optional<uint64_t> max_pixels;
+  std::optional<double> fps;  // the next three: of the chosen frames of a video
+  std::optional<uint32_t> min_frames;
+  std::optional<uint32_t> max_frames;
+  std::optional<uint64_t> video_min_pixels;  // of one frame
+  std::optional<uint64_t> video_max_pixels;
   std::string frame_rule;  // empty: the family's usual one
   bool apply_video_rotation = true;
   Wire wire = Wire::kU8;
@@ -149,6 +163,8 @@ struct Limits {
   uint32_t max_items = 1024;
   uint64_t max_jpeg_coefficient_bytes = 512ull << 20;
 };
+// The names of its fields, as the job file has them.
+std::vector<std::string> LimitNames();
 
 struct Job {
   std::string name;

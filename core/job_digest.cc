@@ -37,13 +37,18 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
     text->Add("processor.added_token", std::string_view(token));
   }
   text->Add("processor.resampler", std::string_view(processor.resampler));
-  AddNumber(text, "processor.min_pixels", processor.min_pixels);
-  AddNumber(text, "processor.max_pixels", processor.max_pixels);
-  text->Add("processor.fps", processor.fps);
-  AddNumber(text, "processor.min_frames", processor.min_frames);
-  AddNumber(text, "processor.max_frames", processor.max_frames);
-  AddNumber(text, "processor.video_min_pixels", processor.video_min_pixels);
-  AddNumber(text, "processor.video_max_pixels", processor.video_max_pixels);
+  // A key that is not given and one that is given with the default's value read alike here. Where they yield
+  // other bytes (the checkpoint has another value), the processor's own text, which is part of the stream,
+  // differs.
+  AddNumber(text, "processor.min_pixels", processor.min_pixels.value_or(0));
+  AddNumber(text, "processor.max_pixels", processor.max_pixels.value_or(0));
+  text->Add("processor.fps", processor.fps.value_or(kVideoDefaults.fps));
+  AddNumber(text, "processor.min_frames", processor.min_frames.value_or(kVideoDefaults.min_frames));
+  AddNumber(text, "processor.max_frames", processor.max_frames.value_or(kVideoDefaults.max_frames));
+  AddNumber(text, "processor.video_min_pixels",
+            processor.video_min_pixels.value_or(kVideoDefaults.min_pixels));
+  AddNumber(text, "processor.video_max_pixels",
+            processor.video_max_pixels.value_or(kVideoDefaults.max_pixels));
   // Younger than the first release: named only where they are set, so that older jobs keep their digests.
   if (processor.truncate != "none") text->Add("processor.truncate", std::string_view(processor.truncate));
   if (!processor.frame_rule.empty())

@@ -354,24 +354,44 @@ class Resolver {
 
   absl::Status Frames(const pb::Processor& in) {
     ProcessorSpec& out = job_.processor;
-    out.min_pixels = in.min_pixels();
-    out.max_pixels = in.max_pixels();
     if (in.fps() < 0) return Error("processor.fps", "must not be negative");
-    if (in.fps() != 0) out.fps = in.fps();
-    if (in.min_frames() != 0) out.min_frames = in.min_frames();
-    if (in.max_frames() != 0) out.max_frames = in.max_frames();
-    if (in.video_min_pixels() != 0) out.video_min_pixels = in.video_min_pixels();
-    if (in.video_max_pixels() != 0) out.video_max_pixels = in.video_max_pixels();
-    if (out.max_pixels != 0 && out.min_pixels > out.max_pixels) {
-      return Error("processor.min_pixels", out.min_pixels, " is above max_pixels, ", out.max_pixels);
+    out.min_pixels = Given(in.min_pixels());
+    out.max_pixels = Given(in.max_pixels());
+    out.fps = Given(in.fps());
+    out.min_frames = Given(in.min_frames());
+    out.max_frames = Given(in.max_frames());
+    out.video_min_pixels = Given(in.video_min_pixels());
+    out.video_max_pixels = Given(in.video_max_pixels());
+    EVENKEEL_RETURN_IF_ERROR(Ordered("", "pixels", out.min_pixels, out.max_pixels));
+    EVENKEEL_RETURN_IF_ERROR(Ordered("", "frames", out.min_frames, out.max_frames));
+    return Ordered<uint64_t>("video_", "pixels", out.video_min_pixels.value_or(kVideoDefaults.min_pixels),
+                             out.video_max_pixels.value_or(kVideoDefaults.max_pixels));
+  }
+
+  // As everywhere in a job, 0 is a key that is not given.
+  template <typename T>
+  static std::optional<T> Given(T value) {
+    return value == 0 ? std::nullopt : std::optional<T>(value);
+  }
+
+  // Bounds of which one is not given are compared where the other is known: with the checkpoint's.
+  template <typename T>
+  absl::Status Ordered(const char* prefix, const char* what, std::optional<T> min,
+                       std::optional<T> max) const {
+    if (!min || !max || *min <= *max) return absl::OkStatus();
+    return Error(absl::StrCat("processor.", prefix, "min_", what), *min, " is above ", prefix, "max_", what,
+                 ", ", *max);
+  }
+
+  // A key of `processor` that is a positive number where it is given, and absent where it is not.
+  template <typename T>
+  absl::Status Given(const char* key, bool given, T value, std::optional<T>* out) const {
+    if (!given) return absl::OkStatus();
+    if (!(value > 0)) {
+      return Error(absl::StrCat("processor.", key), value,
+                   " is not positive; leave the key out to use the checkpoint's value");
     }
-    if (out.min_frames > out.max_frames) {
-      return Error("processor.min_frames", out.min_frames, " is above max_frames, ", out.max_frames);
-    }
-    if (out.video_min_pixels > out.video_max_pixels) {
-      return Error("processor.video_min_pixels", out.video_min_pixels, " is above video_max_pixels, ",
-                   out.video_max_pixels);
-    }
+    *out = value;
     return absl::OkStatus();
   }
 
@@ -488,5 +508,12 @@ class Resolver {
 }  // namespace
 
 absl::StatusOr<Job> ResolveJob(const LoadedJobFile& file) { return Resolver(file).Resolve(); }
+
+std::vector<std::string> LimitNames() {
+  std::vector<std::string> names;
+  const google::protobuf::Descriptor& limits = *pb::Limits::descriptor();
+  for (int i = 0; i < limits.field_count(); ++i) names.push_back(limits.field(i)->name());
+  return names;
+}
 
 }  // namespace evenkeel

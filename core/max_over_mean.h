@@ -1,6 +1,7 @@
 // How uneven loads are: the largest over the mean, which is what a barrier waits for.
 //
-//   MaxOverMean(phase.load_after);  // 1: all alike
+// Example:
+//     double spread = MaxOverMean(phase.load_after);  // 1: all equal
 //
 // Thread safety: a pure function.
 #pragma once

@@ -30,6 +30,7 @@ void FillTensor(const TensorSpec& from, uint64_t offset, pb::TensorHeader* to) {
   to->mutable_shape()->Add(from.shape.begin(), from.shape.end());
   to->set_offset(offset);
   if (from.expansion != nullptr) FillExpansion(*from.expansion, to->mutable_expansion());
+  if (from.tokens.has_value()) to->mutable_tokens()->set_padded(from.tokens->padded);
 }
 
 void FillKeys(std::vector<std::string> keys, pb::PartHeader* header) {
@@ -108,6 +109,7 @@ PartLayout::PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpe
   header.set_piece(name_.piece);
   header.set_num_pieces(num_pieces);
   for (const TensorSpec& tensor : tensors_) {
+    if (tensor.tokens.has_value()) version_ = kTokensPartFormat;
     offsets_.push_back(payload_bytes_);
     FillTensor(tensor, payload_bytes_, header.add_tensors());
     payload_bytes_ = AlignPart(payload_bytes_ + tensor.num_bytes());
@@ -121,7 +123,7 @@ PartLayout::PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpe
 void PartLayout::WriteHeader(std::span<std::byte> part) const {
   assert(part.size() == total_bytes());
   std::memcpy(part.data(), kPartMagic.data(), kPartMagic.size());
-  PutU32(kPartFormatVersion, part.data() + 4);
+  PutU32(version_, part.data() + 4);
   PutU32(static_cast<uint32_t>(header_.size()), part.data() + 8);
   PutU32(0, part.data() + 12);
   std::memcpy(part.data() + kPartPrefixBytes, header_.data(), header_.size());
@@ -152,8 +154,9 @@ void DigestPart(const PartView& part, Digester& digester) {
     digester.UpdateU64(static_cast<uint64_t>(tensor.spec.dtype));
     digester.UpdateU64(tensor.spec.shape.size());
     for (uint64_t dimension : tensor.spec.shape) digester.UpdateU64(dimension);
-    digester.UpdateU64(tensor.bytes.size());
-    digester.Update(tensor.bytes);
+    const std::span<const std::byte> bytes = tensor.bytes();
+    digester.UpdateU64(bytes.size());
+    digester.Update(bytes);
   }
 }
 

@@ -1,18 +1,21 @@
 // The bytes of a part: grammar, writer and reader. docs/part-format.md is the grammar as a document.
 //
 //   part    := prefix header padding payload
-//   prefix  := "EVKP" u32 format_version(=1) u32 header_bytes u32 reserved(=0)      (little-endian)
+//   prefix  := "EVKP" u32 format_version u32 header_bytes u32 reserved(=0)          (little-endian)
 //   header  := header_bytes of a serialised PartHeader (proto/part.proto)
 //   padding := zero bytes up to the next multiple of 64 from the start of the part
 //   payload := tensors at their offsets, each a multiple of 64 from the payload's start, gaps zero,
 //              end rounded up to a multiple of 64
 //
+// The format version is 2 where a tensor has a token form (core/token_fields.h), else 1.
+//
 // Ownership: a PartLayout owns its header; tensors are views of the caller's buffer.
-// Thread safety: plain values; disjoint tensors may be written from different threads.
+// Thread safety: plain values; disjoint tensors may be written, and a PartView read, from different threads.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/digest.h"
+#include "core/token_fields.h"
 #include "core/words.h"
 
 namespace evenkeel {
@@ -29,6 +33,9 @@ enum class DType : uint8_t { kU8 = 1, kI32 = 2, kI64 = 3, kF32 = 4, kBf16 = 5, k
 uint64_t DTypeBytes(DType dtype);
 std::string_view DTypeName(DType dtype);  // "u8", "i32", "i64", "f32", "bf16", "f64"
 
+// The newest format that this release writes and reads; it reads older ones, too. Workers and consumers of
+// one run have the same, since the sizes of parts depend on it.
+inline constexpr uint32_t kPartFormatVersion = 2;
 inline constexpr uint64_t kPartAlignment = 64;
 inline constexpr uint64_t kMaxPieceBytes = 256ull << 20;
 inline constexpr uint64_t kMaxPartHeaderBytes = 64ull << 20;
@@ -46,11 +53,22 @@ struct PixelExpansion {
   friend bool operator==(const PixelExpansion&, const PixelExpansion&) = default;
 };
 
+// Of a tensor of token words: kI32 [rows, tokens of a row], named kTokensName. After it in the part come
+// kTokenSpansName, kI32 [n, 2], and kTokenPositionsName, kI32 [3, positions]; packed rows need `cu_seqlens`.
+struct TokenForm {
+  bool padded = false;
+};
+inline constexpr std::string_view kTokensName = "tokens";
+inline constexpr std::string_view kTokenSpansName = "token_position_spans";
+inline constexpr std::string_view kTokenPositionsName = "token_positions";
+inline constexpr std::string_view kDocumentsName = "cu_seqlens";
+
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kU8;
   std::vector<uint64_t> shape;
   std::shared_ptr<const PixelExpansion> expansion;  // null: the wire form is the final form
+  std::optional<TokenForm> tokens = std::nullopt;   // set: the tensor stands for the token fields
 
   uint64_t num_elements() const;
   uint64_t num_bytes() const { return num_elements() * DTypeBytes(dtype); }
@@ -92,30 +110,40 @@ class PartLayout {
   std::vector<TensorSpec> tensors_;
   std::vector<uint64_t> offsets_;  // from the payload's start
   std::string header_;             // serialised
+  uint32_t version_ = 1;
   uint64_t payload_begin_ = 0;
   uint64_t payload_bytes_ = 0;
 };
 
+// A field as it is delivered. u8 pixels are as on the wire.
 struct TensorView {
   TensorSpec spec;
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> wire;            // inside the part; empty for a token field
+  std::shared_ptr<const TokenFields> tokens;  // not null: a token field
+  TokenField field = TokenField::kInputIds;   // which of them
+
+  // The elements, spec.num_bytes(). A token field is computed on the first call and kept as long as any copy
+  // of this view; other fields lie inside the part.
+  std::span<const std::byte> bytes() const { return tokens == nullptr ? wire : tokens->bytes(field); }
 };
 
-// A parsed part: views into the caller's bytes.
+// A parsed part: views into the caller's bytes, which must outlive it.
 struct PartView {
   PartName name;
   uint32_t num_pieces = 1;
-  std::vector<TensorView> tensors;
+  std::vector<TensorView> tensors;  // of words and what belongs to them: the token fields, in their place
   std::vector<std::string> keys;
 
   const TensorView* tensor(std::string_view name) const;  // null where there is none
 };
 
-// Never trusts a size: DataLoss for anything that the grammar does not allow.
+// Never trusts a size: DataLoss for anything that the grammar does not allow. `part` must be aligned to 4
+// bytes where it holds token words.
 absl::StatusOr<PartView> ReadPart(std::span<const std::byte> part);
 
-// Adds names, dtypes, shapes and payloads (never header bytes) to a digest, as `fetch --digest` defines it:
-// per tensor: u64 name length, name, u64 dtype, u64 rank, u64 dims, u64 payload length, payload.
+// Adds names, dtypes, shapes and bytes of the tensors as delivered (never header bytes) to a digest, as
+// `fetch
+// --digest` defines it: per tensor: u64 name length, name, u64 dtype, u64 rank, u64 dims, u64 length, bytes.
 void DigestPart(const PartView& part, Digester& digester);
 
 // Expands u8 patches [rows, channels*frames_on_wire*area] to f32 [rows, channels*frames*area], area = height

@@ -9,6 +9,7 @@
 #include "core/job_syntax.h"
 #include "core/part.h"
 #include "core/part_prefix.h"
+#include "core/part_tokens.h"
 #include "core/status.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -44,9 +45,10 @@ absl::StatusOr<std::span<const std::byte>> FindHeader(std::span<const std::byte>
   for (size_t i = 0; i < kPartMagic.size(); ++i) {
     if (std::to_integer<char>(part[i]) != kPartMagic[i]) return Damaged("offset 0: not the magic \"EVKP\"");
   }
-  uint32_t version = GetU32(part, 4);
-  if (version != kPartFormatVersion) {
-    return Damaged("offset 4: format version ", version, ", this release reads ", kPartFormatVersion);
+  const uint32_t version = GetU32(part, 4);
+  if (version < kPlainPartFormat || version > kPartFormatVersion) {
+    return Damaged("offset 4: format version ", version, "; this release reads ", kPlainPartFormat, " to ",
+                   kPartFormatVersion);
   }
   uint64_t header_bytes = GetU32(part, 8);
   if (GetU32(part, 12) != 0) return Damaged("offset 12: the reserved word is not 0");
@@ -167,6 +169,7 @@ absl::StatusOr<TensorSpec> SpecOf(const pb::TensorHeader& header) {
                                                                      {e.table().begin(), e.table().end()},
                                                                      e.patch_width()});
   }
+  if (header.has_tokens()) spec.tokens = TokenForm{.padded = header.tokens().padded()};
   return spec;
 }
 
@@ -192,7 +195,7 @@ absl::StatusOr<std::vector<TensorView>> ReadTensors(const pb::PartHeader& header
     if (next > payload.size() || !AllZero(payload.subspan(end, next - end))) {
       return Damaged("the gap behind tensor '", spec.name, "' is not zero");
     }
-    views.push_back(TensorView{std::move(spec), payload.subspan(end - bytes, bytes)});
+    views.push_back({.spec = std::move(spec), .wire = payload.subspan(end - bytes, bytes)});
   }
   if (next != payload.size()) {
     return Damaged("the tensors end at ", next, ", the payload at ", payload.size());
@@ -218,6 +221,7 @@ absl::StatusOr<PartView> ReadPart(std::span<const std::byte> part) {
                    part.size() - payload_begin, " are there");
   }
   EVENKEEL_ASSIGN_OR_RETURN(view.tensors, ReadTensors(header, part.subspan(payload_begin)));
+  EVENKEEL_RETURN_IF_ERROR(PlaceTokenFields(GetU32(part, 4), view.tensors));
   view.keys.assign(header.keys().begin(), header.keys().end());
   return view;
 }

@@ -2,8 +2,9 @@
 // system's clock: a correction by an hour must neither end every deadline at once nor keep a wait from
 // ending.
 //
-//   const absl::Time deadline = SteadyNow() + timeout;
-//   while (!done && changed.WaitUntil(mutex, deadline)) continue;  // core/annotated_mutex.h
+// Example:
+//     const absl::Time deadline = SteadyNow() + timeout;
+//     while (!done && changed.WaitUntil(mutex, deadline)) continue;  // core/annotated_mutex.h
 //
 // What it is not: a date. Its zero is some moment of this machine's past, so it means nothing in a log, in a
 // file or to another process, and must not be compared with absl::Now().

@@ -8,14 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "dataset/index.h"
-#include "dataset/index_folder.h"
-#include "dataset/paged_file.h"
-#include "dataset/step_table.h"
+#include "dataset/index/index.h"
+#include "dataset/index/index_folder.h"
+#include "dataset/order/step_table.h"
+#include "dataset/source/paged_file.h"
 
-namespace evenkeel {
-
-using namespace dataset;
+namespace evenkeel::dataset {
 
 namespace {
 
@@ -100,4 +98,4 @@ absl::StatusOr<PruneSummary> PruneIndex(const Job& job, const Digest& processor,
   return summary;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "core/digest.h"
 #include "core/job.h"
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 
-namespace evenkeel {
+namespace evenkeel::dataset {
 
 struct PruneSummary {
   uint64_t files = 0;
@@ -25,4 +25,4 @@ struct PruneSummary {
 // Unavailable.
 absl::StatusOr<PruneSummary> PruneIndex(const Job& job, const Digest& processor, ByteSource& source);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "server/decoder_sandbox.h"
+#include "isolation/decoder_sandbox.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 // Set once, in a process of one thread.
@@ -34,7 +34,7 @@ void* Checked(void* memory) {
 }  // namespace
 #endif
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation
 
 #ifndef EVENKEEL_SANITIZED
 extern "C" {
@@ -48,14 +48,16 @@ void* __libc_memalign(size_t alignment, size_t size);
 void __libc_free(void* memory);
 // NOLINTEND(bugprone-reserved-identifier)
 
-void* malloc(size_t size) { return evenkeel::Checked(__libc_malloc(size)); }
-void* calloc(size_t count, size_t size) { return evenkeel::Checked(__libc_calloc(count, size)); }
+void* malloc(size_t size) { return evenkeel::isolation::Checked(__libc_malloc(size)); }
+void* calloc(size_t count, size_t size) { return evenkeel::isolation::Checked(__libc_calloc(count, size)); }
 // A size of zero frees: that it returns nothing is no failure.
 void* realloc(void* memory, size_t size) {
   void* out = __libc_realloc(memory, size);
-  return size == 0 ? out : evenkeel::Checked(out);
+  return size == 0 ? out : evenkeel::isolation::Checked(out);
 }
-void* memalign(size_t alignment, size_t size) { return evenkeel::Checked(__libc_memalign(alignment, size)); }
+void* memalign(size_t alignment, size_t size) {
+  return evenkeel::isolation::Checked(__libc_memalign(alignment, size));
+}
 void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 int posix_memalign(void** out, size_t alignment, size_t size) {
   if (alignment % sizeof(void*) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0) return EINVAL;

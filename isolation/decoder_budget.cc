@@ -1,11 +1,11 @@
-#include "server/decoder_budget.h"
+#include "isolation/decoder_budget.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "server/decoder_sandbox.h"
+#include "isolation/decoder_sandbox.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 // Nanoseconds on one core, as docs/safety.md measures them, rounded up: the slowest codec of each kind.
@@ -57,4 +57,4 @@ uint64_t ScansOf(std::span<const std::byte> bytes) {
   return scans;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

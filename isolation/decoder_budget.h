@@ -12,7 +12,7 @@
 #include "core/job.h"
 #include "core/words.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 
 struct CpuBudget {
   double factor = 10;                             // times the modelled cost
@@ -34,4 +34,4 @@ struct CpuBudget {
 // The scans of a JPEG, or a few more: their markers, which stand nowhere in coded data. Zero of other files.
 uint64_t ScansOf(std::span<const std::byte> bytes);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

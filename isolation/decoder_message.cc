@@ -1,7 +1,6 @@
-#include "server/decoder_message.h"
+#include "isolation/decoder_message.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -10,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 constexpr size_t kMaxFiles = 4;
@@ -20,10 +19,6 @@ absl::Status Gone(const char* what) {
 }
 
 }  // namespace
-
-Handle::~Handle() {
-  if (fd_ >= 0) close(fd_);
-}
 
 DecoderReply DecoderReply::Of(const absl::Status& status) {
   DecoderReply reply;
@@ -116,4 +111,4 @@ absl::StatusOr<std::pair<Handle, Handle>> MakeSocketPair() {
   return std::pair(Handle(ends[0]), Handle(ends[1]));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

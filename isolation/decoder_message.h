@@ -18,27 +18,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/handle.h"
 #include "core/words.h"
 #include "preprocess/processor.h"
 
-namespace evenkeel {
-
-// A file descriptor that is closed at the end.
-class Handle {
- public:
-  Handle() = default;
-  explicit Handle(int fd) : fd_(fd) {}
-  Handle(Handle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Handle& operator=(Handle&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Handle();
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
+namespace evenkeel::isolation {
 
 enum class DecoderWork : uint8_t { kProbe, kProduce };
 
@@ -65,7 +49,7 @@ struct DecoderCall {
 struct DecoderReply {
   int32_t code = 0;                  // absl::StatusCode
   MediaFacts facts;                  // kProbe
-  ItemNotes notes;                   // kProduce
+  preprocess::ItemNotes notes;       // kProduce
   std::array<char, 1024> message{};  // terminated
 
   static DecoderReply Of(const absl::Status& status);
@@ -112,4 +96,4 @@ absl::Status ReceiveMessage(int socket, Message* message, std::vector<Handle>* f
 // Two ends of a socket that keeps messages whole.
 absl::StatusOr<std::pair<Handle, Handle>> MakeSocketPair();
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -1,4 +1,4 @@
-#include "server/decoder_pool.h"
+#include "isolation/decoder_pool.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -6,16 +6,18 @@
 #include <time.h>
 
 #include <cstring>
+#include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/failure.h"
 #include "core/status.h"
 #include "core/steady_time.h"
-#include "server/decoder_sandbox.h"
-#include "server/event_log.h"
-#include "server/remote_work.h"
+#include "isolation/decoder_sandbox.h"
+#include "isolation/remote_work.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 // What --decoder-memory may be. With less no item would ever be made, and every one would cost its worker a
@@ -39,6 +41,16 @@ std::string ReasonOf(int status) {
   return "crash";
 }
 
+// Whether a process was stopped, or waits for a disk: it stands still, and not by what it does.
+bool IsStopped(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < text.size() &&
+         absl::string_view("TtD").find(text[name_end + 2]) != absl::string_view::npos;
+}
+
 std::string Describe(int status) {
   if (WIFSIGNALED(status)) {
     const char* name = strsignal(WTERMSIG(status));
@@ -49,7 +61,7 @@ std::string Describe(int status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DecoderPool>> DecoderPool::Start(const Processor& processor,
+absl::StatusOr<std::unique_ptr<DecoderPool>> DecoderPool::Start(const preprocess::Processor& processor,
                                                                 const Options& options) {
   if (options.memory_bytes < kLeastMemoryBytes || options.memory_bytes > kMostMemoryBytes) {
     return absl::InvalidArgumentError(absl::StrCat("--decoder-memory must be from 64 MiB to 1 PiB, is ",
@@ -57,7 +69,8 @@ absl::StatusOr<std::unique_ptr<DecoderPool>> DecoderPool::Start(const Processor&
                                                    " bytes; a decoder needs a picture or frame of the job's "
                                                    "limits, and some beside it (default: 2 GiB)"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(auto spawner, DecoderSpawner::Start(processor, options.memory_bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(
+      auto spawner, DecoderSpawner::Start(processor, options.memory_bytes, options.patience, options.events));
   std::unique_ptr<DecoderPool> pool(new DecoderPool(options, std::move(spawner)));
   EVENKEEL_ASSIGN_OR_RETURN(Decoder first, pool->Take());  // so that what forbids decoders shows now
   pool->GiveBack(std::move(first));
@@ -73,14 +86,22 @@ absl::StatusOr<DecoderPool::Decoder> DecoderPool::Spawn() {
 }
 
 absl::StatusOr<DecoderPool::Decoder> DecoderPool::Take() {
+  std::vector<Decoder> ended;
+  std::optional<Decoder> found;
   {
     MutexLock lock(mutex_);
-    if (!idle_.empty()) {
+    while (!idle_.empty() && !found.has_value()) {
       Decoder decoder = std::move(idle_.back());
       idle_.pop_back();
-      return decoder;
+      if (decoder.child.spawner == spawner_->current()) {
+        found = std::move(decoder);
+      } else {
+        ended.push_back(std::move(decoder));  // with its spawner
+      }
     }
   }
+  for (const Decoder& decoder : ended) memory_->Forget(decoder.writer);
+  if (found.has_value()) return *std::move(found);
   return Spawn();
 }
 
@@ -94,11 +115,16 @@ std::string DecoderPool::WaitForReply(const Decoder& decoder, absl::Duration cpu
   if (clock_getcpuclockid(decoder.child.pid, &clock) != 0) return "crash";
   const absl::Duration begin = CpuTime(clock);
   absl::Duration seen = begin;
+  absl::Duration own_seen = CpuTime(CLOCK_THREAD_CPUTIME_ID);
   absl::Time moved = SteadyNow();
   for (;;) {
     pollfd socket{decoder.child.socket.get(), POLLIN, 0};
     if (poll(&socket, 1, kLookMilliseconds) > 0) return "";
     const absl::Duration now = CpuTime(clock);
+    // Looking takes this thread some CPU time, which must not pass for work on the item.
+    const absl::Duration own = CpuTime(CLOCK_THREAD_CPUTIME_ID);
+    RemoteWork() -= static_cast<uint64_t>(absl::ToInt64Nanoseconds(own - own_seen));
+    own_seen = own;
     if (now > seen) {
       RemoteWork() += static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - seen));
       seen = now;
@@ -111,16 +137,22 @@ std::string DecoderPool::WaitForReply(const Decoder& decoder, absl::Duration cpu
 
 absl::Status DecoderPool::Replace(Decoder decoder, std::string reason) {
   memory_->Forget(decoder.writer);
-  absl::StatusOr<int> ended = spawner_->End(decoder.child.pid);
-  if (!ended.ok()) return ended.status();
-  const std::string how = Describe(*ended);
-  if (reason.empty()) reason = ReasonOf(*ended);
+  const bool stopped = reason == "still" && IsStopped(decoder.child.pid);
+  const int ended = spawner_->End(decoder.child);
+  const std::string how = Describe(ended);
+  if (reason.empty()) reason = ReasonOf(ended);
   ++num_replaced_;
-  if (Metrics* metrics = metrics_; metrics != nullptr) metrics->CountDecoderRestart(reason);
-  LogEvent(LogLevel::kWarning, "decoder_replaced", {{"reason", reason}, {"ended", how}});
+  for (DecoderEvents* events : {options_.events, counter_.load()}) {
+    if (events != nullptr) events->OnDecoderReplaced(reason, how);
+  }
   absl::StatusOr<Decoder> next = Spawn();  // ready for the next item
   if (next.ok()) GiveBack(*std::move(next));
-  return absl::InternalError(absl::StrCat("the decoder process was replaced: ", reason, " (", how, ")"));
+  const std::string why = absl::StrCat("the decoder process was replaced: ", reason, " (", how, ")");
+  // Who kills or stops a decoder is the machine, or its owner.
+  if (reason == "killed" || stopped) return absl::UnavailableError(why);
+  // No item makes its decoder stand still without using CPU time: it waits for memory that is paged out.
+  const absl::Status replaced = absl::InternalError(why);
+  return reason == "still" ? WithKind(replaced, FailureKind::kMachine) : replaced;
 }
 
 absl::StatusOr<DecoderPool::Decoder> DecoderPool::Begin(const DecoderCall& call, int input,
@@ -145,8 +177,10 @@ absl::Status DecoderPool::Run(const DecoderCall& call, int input, uint64_t outpu
                               absl::Duration cpu_budget, DecoderReply* reply, SharedMemory::Block* output) {
   absl::StatusOr<Decoder> decoder = Begin(call, input, output_bytes, output);
   // It ended while it was idle: not by this item.
-  if (absl::IsInternal(decoder.status())) decoder = Begin(call, input, output_bytes, output);
-  EVENKEEL_RETURN_IF_ERROR(decoder.status());
+  if (absl::IsInternal(decoder.status()) || absl::IsUnavailable(decoder.status()))
+    decoder = Begin(call, input, output_bytes, output);
+  // No decoder has seen the item yet: there is no process or no memory for one.
+  EVENKEEL_RETURN_IF_ERROR(WithKind(decoder.status(), FailureKind::kMachine));
   std::string reason = WaitForReply(*decoder, cpu_budget);
   if (!reason.empty() || !ReceiveMessage(decoder->child.socket.get(), reply).ok()) {
     return Replace(*std::move(decoder), std::move(reason));
@@ -155,4 +189,4 @@ absl::Status DecoderPool::Run(const DecoderCall& call, int input, uint64_t outpu
   return reply->status();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -1,4 +1,4 @@
-#include "server/decoder_process.h"
+#include "isolation/decoder_process.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/attempt.h"
 #include "core/status.h"
-#include "server/attempt.h"
-#include "server/decoder_message.h"
-#include "server/decoder_sandbox.h"
-#include "server/shared_memory.h"
+#include "isolation/decoder_message.h"
+#include "isolation/decoder_sandbox.h"
+#include "isolation/shared_memory.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 // A range of a file, mapped as whole pages.
@@ -48,14 +48,15 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-absl::Status Probe(const Processor& processor, const DecoderCall& call, std::span<const std::byte> bytes,
-                   DecoderReply* reply) {
+absl::Status Probe(const preprocess::Processor& processor, const DecoderCall& call,
+                   std::span<const std::byte> bytes, DecoderReply* reply) {
   EVENKEEL_ASSIGN_OR_RETURN(reply->facts, processor.Probe(call.medium, TextOf(call.suffix), bytes));
   return absl::OkStatus();
 }
 
-absl::Status Produce(const Processor& processor, const DecoderCall& call, std::span<const std::byte> bytes,
-                     std::span<const Mapping> mappings, DecoderReply* reply) {
+absl::Status Produce(const preprocess::Processor& processor, const DecoderCall& call,
+                     std::span<const std::byte> bytes, std::span<const Mapping> mappings,
+                     DecoderReply* reply) {
   std::vector<std::span<std::byte>> fields;
   for (const Mapping& mapping : mappings) fields.push_back(mapping.bytes());
   return processor.Produce({.medium = call.medium,
@@ -67,7 +68,7 @@ absl::Status Produce(const Processor& processor, const DecoderCall& call, std::s
                            fields);
 }
 
-absl::Status Work(const Processor& processor, const DecoderCall& call, std::vector<Handle> files,
+absl::Status Work(const preprocess::Processor& processor, const DecoderCall& call, std::vector<Handle> files,
                   DecoderReply* reply) {
   if (files.size() != (call.num_fields == 0 ? 1 : 2) || call.num_fields > DecoderCall::kMaxFields)
     return absl::InternalError("files of a call are missing");
@@ -84,7 +85,8 @@ absl::Status Work(const Processor& processor, const DecoderCall& call, std::vect
   return Produce(processor, call, input.bytes(), fields, reply);
 }
 
-DecoderReply Answer(const Processor& processor, const DecoderCall& call, std::vector<Handle> files) {
+DecoderReply Answer(const preprocess::Processor& processor, const DecoderCall& call,
+                    std::vector<Handle> files) {
   DecoderReply made;
   const absl::Status status = Attempt([&] { return Work(processor, call, std::move(files), &made); });
   DecoderReply reply = DecoderReply::Of(status);
@@ -95,7 +97,7 @@ DecoderReply Answer(const Processor& processor, const DecoderCall& call, std::ve
 
 }  // namespace
 
-void RunDecoder(int socket, const Processor& processor, uint64_t memory_bytes) {
+void RunDecoder(int socket, const preprocess::Processor& processor, uint64_t memory_bytes) {
   const absl::Status confined = Confine(memory_bytes);
   if (!SendMessage(socket, DecoderReply::Of(confined)).ok() || !confined.ok()) _exit(EXIT_FAILURE);
   for (;;) {
@@ -107,4 +109,4 @@ void RunDecoder(int socket, const Processor& processor, uint64_t memory_bytes) {
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

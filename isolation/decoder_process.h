@@ -9,9 +9,9 @@
 
 #include "preprocess/processor.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 
 // Says whether it is confined (a DecoderReply), then serves the calls that arrive at `socket`.
-[[noreturn]] void RunDecoder(int socket, const Processor& processor, uint64_t memory_bytes);
+[[noreturn]] void RunDecoder(int socket, const preprocess::Processor& processor, uint64_t memory_bytes);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -1,4 +1,4 @@
-#include "server/decoder_sandbox.h"
+#include "isolation/decoder_sandbox.h"
 
 #include <fcntl.h>
 #include <seccomp.h>
@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "server/decoder_message.h"
+#include "isolation/decoder_message.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 constexpr rlim_t kMaxFiles = 16;
@@ -111,4 +111,4 @@ absl::Status Confine(uint64_t memory_bytes) {
   return kConfinesFully ? Filter() : absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

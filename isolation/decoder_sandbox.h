@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 
 #ifdef EVENKEEL_SANITIZED
 inline constexpr bool kConfinesFully = false;
@@ -31,4 +31,4 @@ absl::Status Confine(uint64_t memory_bytes);
 // From now on an allocation that fails ends the process with kExitNoMemory.
 void EndWhereMemoryEnds();
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -1,13 +1,14 @@
-#include "server/isolated_processor.h"
+#include "isolation/isolated_processor.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/job_where.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 
 bool IsIsolated(Isolation isolation, Medium medium) {
   switch (isolation) {
@@ -27,13 +28,23 @@ struct IsolatedProcessor::Input {
   SharedMemory::Block copy;
 };
 
-IsolatedProcessor::IsolatedProcessor(std::unique_ptr<Processor> processor,
+IsolatedProcessor::IsolatedProcessor(std::unique_ptr<preprocess::Processor> processor,
                                      std::unique_ptr<DecoderPool> decoders, Isolation isolation,
                                      const CpuBudget& budget)
     : processor_(std::move(processor)),
       decoders_(std::move(decoders)),
       isolation_(isolation),
       budget_(budget) {}
+
+absl::StatusOr<preprocess::StoredBytes> IsolatedProcessor::AllocateStored(Medium medium,
+                                                                          uint64_t num_bytes) const {
+  if (!is_isolated(medium)) return processor_->AllocateStored(medium, num_bytes);
+  EVENKEEL_ASSIGN_OR_RETURN(SharedMemory::Block block,
+                            memory().Allocate(SharedMemory::Use::kInput, num_bytes));
+  auto owner = std::make_shared<SharedMemory::Block>(std::move(block));
+  const std::span<std::byte> bytes = owner->bytes();
+  return preprocess::StoredBytes{.owner = std::move(owner), .bytes = bytes};
+}
 
 absl::StatusOr<IsolatedProcessor::Input> IsolatedProcessor::Share(std::span<const std::byte> bytes) const {
   if (const auto place = memory().Find(bytes); place.has_value()) return Input{*place, {}};
@@ -46,7 +57,7 @@ absl::StatusOr<IsolatedProcessor::Input> IsolatedProcessor::Share(std::span<cons
 
 absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_view suffix,
                                                     std::span<const std::byte> bytes) const {
-  if (!isolates(medium)) return processor_->Probe(medium, suffix, bytes);
+  if (!is_isolated(medium)) return processor_->Probe(medium, suffix, bytes);
   EVENKEEL_ASSIGN_OR_RETURN(const Input input, Share(bytes));
   DecoderCall call{
       .work = DecoderWork::kProbe, .medium = medium, .input = {input.place.offset, bytes.size()}};
@@ -58,9 +69,9 @@ absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_v
   return reply.facts;
 }
 
-absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
+absl::Status IsolatedProcessor::Produce(const preprocess::ItemRequest& request,
                                         std::span<const std::span<std::byte>> field_bytes) const {
-  if (!isolates(request.medium)) return processor_->Produce(request, field_bytes);
+  if (!is_isolated(request.medium)) return processor_->Produce(request, field_bytes);
   if (field_bytes.empty() || field_bytes.size() > DecoderCall::kMaxFields) {
     return absl::InternalError(absl::StrCat("an item of ", field_bytes.size(), " fields"));
   }
@@ -93,15 +104,24 @@ absl::Status IsolatedProcessor::Produce(const ItemRequest& request,
   return absl::OkStatus();
 }
 
-std::unique_ptr<IsolatedProcessor> MakeIsolated(std::unique_ptr<Processor> processor,
+std::unique_ptr<IsolatedProcessor> MakeIsolated(std::unique_ptr<preprocess::Processor> processor,
                                                 std::unique_ptr<DecoderPool> decoders, const Job& job) {
   return std::make_unique<IsolatedProcessor>(
       std::move(processor), std::move(decoders), job.isolation,
       CpuBudget{.opened_pixels = job.limits.max_video_pixels, .most_scans = job.limits.max_jpeg_scans});
 }
 
-std::unique_ptr<Processor> WithDecoders(std::unique_ptr<Processor> processor,
-                                        std::unique_ptr<DecoderPool> decoders, const Job& job) {
+const IsolatedProcessor* Isolate(std::unique_ptr<preprocess::Processor>& processor,
+                                 std::unique_ptr<DecoderPool> decoders, const Job& job) {
+  if (decoders == nullptr) return nullptr;
+  auto isolated = MakeIsolated(std::move(processor), std::move(decoders), job);
+  const IsolatedProcessor* const made = isolated.get();
+  processor = std::move(isolated);
+  return made;
+}
+
+std::unique_ptr<preprocess::Processor> WithDecoders(std::unique_ptr<preprocess::Processor> processor,
+                                                    std::unique_ptr<DecoderPool> decoders, const Job& job) {
   if (decoders == nullptr) return processor;
   return MakeIsolated(std::move(processor), std::move(decoders), job);
 }
@@ -110,9 +130,13 @@ absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
                                                            const DecoderPool::Options& options) {
   const bool has_media = !job.processor.vision.empty() || !job.processor.audio.empty();
   if (job.isolation == Isolation::kOff || !has_media) return std::unique_ptr<DecoderPool>();
-  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Processor> processor,
-                            Processor::LoadMedia(job.processor, job.limits));
-  return DecoderPool::Start(*processor, options);
+  const absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
+      preprocess::Processor::LoadMedia(job.processor, job.limits);
+  if (!processor.ok()) return NameInJob(job, processor.status());
+  absl::StatusOr<std::unique_ptr<DecoderPool>> decoders = DecoderPool::Start(**processor, options);
+  if (decoders.ok() || absl::IsInvalidArgument(decoders.status())) return decoders;
+  return AddContext(decoders.status(),
+                    "decoder processes (--isolation off decodes in this process, without protection)");
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -7,12 +7,13 @@
 #include <atomic>
 #include <cstdint>
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 
-// The calling thread's counter, in nanoseconds; it only grows.
+// The calling thread's counter, in nanoseconds. What the thread itself uses while it waits is subtracted, so
+// the sum with the thread's own CPU time only grows by work; the counter alone may wrap.
 inline std::atomic<uint64_t>& RemoteWork() {
   thread_local std::atomic<uint64_t> nanoseconds{0};
   return nanoseconds;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -1,4 +1,4 @@
-#include "server/shared_memory.h"
+#include "isolation/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,14 +11,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/failure.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 absl::Status NoMemory(const char* what, uint64_t num_bytes) {
-  return absl::UnavailableError(
-      absl::StrCat("shared memory of ", num_bytes, " bytes: ", what, ": ", std::strerror(errno)));
+  return WithKind(absl::UnavailableError(absl::StrCat("shared memory of ", num_bytes, " bytes: ", what, ": ",
+                                                      std::strerror(errno))),
+                  FailureKind::kMachine);
 }
 
 }  // namespace
@@ -278,4 +280,4 @@ absl::Status SharedMemory::Move(const Block& from, uint64_t offset, std::span<st
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

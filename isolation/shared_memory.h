@@ -1,9 +1,11 @@
 // Memory that decoder processes see, too: blocks that are files without a name (memfd), mapped here.
 //
-//   std::shared_ptr<SharedMemory> memory = SharedMemory::Make();
-//   EVENKEEL_ASSIGN_OR_RETURN(SharedMemory::Block block, memory->Allocate(SharedMemory::Use::kInput, size));
-//   ... read into block.bytes() ...
-//   std::optional<SharedMemory::Place> place = memory->Find(block.bytes().subspan(10));   // file and offset
+// Example:
+//     std::shared_ptr<SharedMemory> memory = SharedMemory::Make();
+//     EVENKEEL_ASSIGN_OR_RETURN(SharedMemory::Block block,
+//                               memory->Allocate(SharedMemory::Use::kInput, size));
+//     ReadInto(block.bytes());
+//     std::optional<SharedMemory::Place> place = memory->Find(block.bytes().subspan(10));  // file and offset
 //
 // Input is what decoders may only read: its file is handed out opened for reading, and blocks are used again.
 // Output is what they write, one block for one item, so that a decoder that keeps one reaches nothing but
@@ -30,7 +32,7 @@
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 
 inline constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t RoundUpToPage(uint64_t bytes) {
@@ -145,4 +147,4 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   size_t num_moved_ ABSL_GUARDED_BY(mutex_) = 0;      // of all mappings
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -17,7 +17,7 @@ extern "C" {
 #include "core/status.h"
 #include "preprocess/mpeg_audio_header.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr int kIoBufferBytes = 64 << 10;
@@ -341,4 +341,4 @@ absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const 
   return context;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

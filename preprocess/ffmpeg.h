@@ -20,7 +20,7 @@ extern "C" {
 #include "absl/status/statusor.h"
 #include "core/job.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct PacketFree {
   void operator()(AVPacket* packet) const { av_packet_free(&packet); }
@@ -54,8 +54,9 @@ enum class Parameters : uint8_t {
 
 // A container, one of whose streams is read.
 //
-//   MediaInput input;
-//   EVENKEEL_RETURN_IF_ERROR(input.Open("mp4", bytes, AVMEDIA_TYPE_VIDEO, limits));
+// Example:
+//     MediaInput input;
+//     EVENKEEL_RETURN_IF_ERROR(input.Open("mp4", bytes, AVMEDIA_TYPE_VIDEO, limits));
 //
 // Stays where it is: FFmpeg holds its address.
 class MediaInput {
@@ -114,4 +115,4 @@ absl::Status CheckVideoPixels(int64_t width, int64_t height, uint64_t max_pixels
 // A decoder for the stream: one thread, bit-exact. `name`: which of FFmpeg's decoders.
 absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

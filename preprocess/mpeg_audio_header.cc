@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr size_t kMostBefore = 64 << 10;
@@ -45,4 +45,4 @@ std::optional<size_t> FindMp3(std::span<const uint8_t> bytes) {
   return std::nullopt;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct MpegAudioHeader {
   int layer = 0;  // 1 to 3
@@ -31,4 +31,4 @@ std::optional<MpegAudioHeader> ParseMpegAudioHeader(std::span<const uint8_t> byt
 // the 64 KiB that FFmpeg's demuxer looks at.
 std::optional<size_t> FindMp3(std::span<const uint8_t> bytes);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "core/status.h"
-#include "preprocess/audio.h"
-#include "preprocess/family.h"
-#include "preprocess/picture.h"
+#include "preprocess/audio/audio.h"
+#include "preprocess/families/family.h"
+#include "preprocess/image/picture.h"
 #include "preprocess/text/sequence_builder.h"
-#include "preprocess/video.h"
+#include "preprocess/video/video.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 uint64_t FieldSpec::num_bytes(const ItemLengths& lengths) const {
   uint64_t bytes = extent(lengths) * DTypeBytes(dtype);
@@ -106,6 +106,9 @@ class FolderProcessor final : public Processor {
     return text_->Build(conversation, items, placeholders, out);
   }
   int64_t pad_token() const override { return text_ == nullptr ? 0 : text_->pad_token(); }
+  bool has_grid_positions(Medium medium) const override {
+    return text_ == nullptr || text_->has_grid_positions(medium);
+  }
 
  private:
   absl::Status NeedsText() const {
@@ -128,8 +131,8 @@ class FolderProcessor final : public Processor {
     const MediaFamily* family = medium == Medium::kAudio ? audio_.get() : vision_.get();
     if (family == nullptr || medium == Medium::kText) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the job's processor has no ", std::string(MediumName(medium)),
-                       " items; set processor.", std::string(PhaseName(PhaseOf(medium)))));
+          absl::StrCat("no phase of the job takes ", std::string(MediumName(medium)), " items; add a phase '",
+                       std::string(PhaseName(PhaseOf(medium))), "' to the job's phases"));
     }
     return family;
   }
@@ -186,4 +189,10 @@ absl::StatusOr<std::unique_ptr<Processor>> Processor::Load(const ProcessorSpec& 
   return LoadFolders(spec, limits, /*with_text=*/true);
 }
 
-}  // namespace evenkeel
+absl::StatusOr<StoredBytes> Processor::AllocateStored(Medium, uint64_t num_bytes) const {
+  std::shared_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(num_bytes);
+  std::byte* const begin = bytes.get();
+  return StoredBytes{.owner = std::move(bytes), .bytes = {begin, num_bytes}};
+}
+
+}  // namespace evenkeel::preprocess

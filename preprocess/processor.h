@@ -3,13 +3,13 @@
 // It is exactly the Hugging Face processor that the checkpoint's folder describes, or an error at load time.
 // It is not: threads, batching, reading of shards.
 //
-// Example (compiled by tests/preprocess/processor_test.cc):
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::Load(job.processor,
-//   job.limits)); EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kImage, "jpg",
-//   bytes)); EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
-//   // fields(kImage): pixel_values [input_rows, 1176], image_grid_thw [1, 3]; the caller allocates, Produce
-//   writes. EVENKEEL_RETURN_IF_ERROR(processor->Produce({Medium::kImage, "jpg", bytes, facts, lengths},
-//   field_bytes));
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(auto processor, Processor::Load(job.processor, job.limits));
+//     EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kImage, "jpg", bytes));
+//     EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
+//     // fields(kImage): pixel_values [input_rows, 1176], image_grid_thw [1, 3]; the caller allocates them
+//     ItemRequest request{Medium::kImage, "jpg", bytes, facts, lengths};
+//     EVENKEEL_RETURN_IF_ERROR(processor->Produce(request, field_bytes));
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 #include "core/measure.h"
 #include "core/part.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // A tensor that items of a medium contribute to. Items are concatenated along axis 0, to which an item adds
 // input_rows (per_row) or 1. The remaining axes are `trailing`.
@@ -45,8 +45,8 @@ struct FieldSpec {
 struct ItemNotes {
   uint64_t samples_filled = 0;   // audio: the decode was shorter than the index said; zeroes were appended
   uint64_t samples_trimmed = 0;  // audio: it was longer
-  uint64_t frames_repeated =
-      0;  // video: frames that the decode did not deliver; the last one stands for them
+  // Video: frames that the decode did not deliver; the last one is repeated for them.
+  uint64_t frames_repeated = 0;
 };
 
 // One item to produce. Views; the caller owns the bytes.
@@ -67,6 +67,12 @@ struct Sequence {
   std::vector<int64_t> positions;    // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
 };
 
+// Memory for an item as stored. Freed with its owner.
+struct StoredBytes {
+  std::shared_ptr<void> owner;
+  std::span<std::byte> bytes;
+};
+
 class Processor : public Measurer {
  public:
   // Reads the folders of `spec`. InvalidArgument: a key that is unknown or has a value that is not
@@ -85,6 +91,11 @@ class Processor : public Measurer {
   // DataLoss, ResourceExhausted, Unimplemented. Errors of the attempt: Internal, Unavailable.
   virtual absl::Status Produce(const ItemRequest& request,
                                std::span<const std::span<std::byte>> field_bytes) const = 0;
+  // Memory for the bytes of an item, which Produce reads from there without copying them. Unavailable: there
+  // is none.
+  virtual absl::StatusOr<StoredBytes> AllocateStored(Medium medium, uint64_t num_bytes) const;
+  // Whether other processes write the fields of items of `medium`, which then lie in memory that they share.
+  virtual bool is_isolated(Medium) const { return false; }
   // Zero rows of the planned size; grids and other metadata from the facts, as for a good item.
   virtual absl::Status FillInvalid(const ItemRequest& request,
                                    std::span<const std::span<std::byte>> field_bytes) const = 0;
@@ -97,6 +108,8 @@ class Processor : public Measurer {
                                      std::span<const MediaFacts> facts, Sequence& out) const = 0;
   // The token that pads sequences.
   virtual int64_t pad_token() const = 0;
+  // Whether a sequence with an item of `medium` may have positions other than the numbers of its tokens.
+  virtual bool has_grid_positions(Medium) const { return true; }
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

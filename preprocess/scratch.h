@@ -11,7 +11,7 @@
 
 #include "core/scratch.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Bytes for the next item; nothing is cleared. Beyond kKeptScratchBytes they are given back as soon as less
 // than half is asked for.
@@ -38,4 +38,4 @@ class ScratchBytes {
   size_t capacity_ = 0;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

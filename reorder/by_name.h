@@ -1,4 +1,4 @@
-// Things of a table by their name, and all names for a message. Internal to reorder.
+// Things of a table by their name, and all names for a message.
 //
 //   const Policy* policy = FindByName(kPolicies, "none");   // null where there is none
 //   NamesOf(kPolicies);                                     // "random, none, ..."

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 void SortBySource(std::vector<RowRun>& runs) {
@@ -120,4 +120,4 @@ absl::StatusOr<Rearrangement> Compose(const Rearrangement& first, const Rearrang
   return Canonical(first.num_ranks, std::move(runs));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // Rows [from_row, from_row + rows) of rank `from` become rows [to_row, to_row + rows) of rank `to`.
 struct RowRun {
@@ -45,4 +45,4 @@ absl::StatusOr<Rearrangement> Inverse(const Rearrangement& rearrangement);
 // out. InvalidArgument: see CheckRearrangement; also where the numbers of ranks differ.
 absl::StatusOr<Rearrangement> Compose(const Rearrangement& first, const Rearrangement& second);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

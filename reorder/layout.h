@@ -34,9 +34,11 @@ struct PhaseRanks {
 struct Neighbours {
   std::vector<uint32_t> rank;  // the encoder rank on the same global rank, or kNowhere
   std::vector<uint32_t> node;  // the llm rank's node where the encoder has ranks there, else kNowhere
-  std::vector<uint32_t>
-      beside;            // the encoder rank that takes its items where nothing is balanced; never kNowhere
-  bool in_view = false;  // every node has as many encoder ranks per llm rank as any other, and at least one
+  // The encoder rank that takes its items where nothing is balanced; never kNowhere.
+  std::vector<uint32_t> default_rank;
+  // Every node has as many encoder ranks per llm rank as any other, and at least one: a placement of samples
+  // can balance the encoder, too.
+  bool can_be_co_balanced = false;
 };
 
 struct Layout {
@@ -48,9 +50,9 @@ struct Layout {
   std::vector<Neighbours> neighbours;      // parallel to `encoders`
 };
 
-// The job must outlive the layout.
-// InvalidArgument: no llm or two, a phase twice, a phase without ranks or with the same rank twice, an
-// unknown algorithm.
-absl::StatusOr<Layout> MakeLayout(const Job& job);
+// Of any number of encoder phases; `job.phases` is not read. The phases must outlive the layout.
+// InvalidArgument: a phase without ranks or with the same rank twice, an unknown algorithm.
+absl::StatusOr<Layout> MakeLayout(const Job& job, const PhaseSpec& llm,
+                                  std::vector<const PhaseSpec*> encoders);
 
 }  // namespace evenkeel::reorder

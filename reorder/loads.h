@@ -1,4 +1,4 @@
-// Costs of units, and what every rank has to do with and without the plan.
+// Costs of units, and what every rank has to do with and without the plan. Pure functions and plain values.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,7 @@
 
 #include "core/job.h"
 #include "core/plan.h"
-#include "reorder/balance.h"
-#include "reorder/lanes.h"
+#include "reorder/balance/balance.h"
 #include "reorder/layout.h"
 #include "reorder/units.h"
 
@@ -19,11 +18,10 @@ namespace evenkeel::reorder {
 uint64_t CapacityTokens(const Job& job);
 
 // The job's cost of every length (see CleanCost) as an integer; padded ones are scaled such that even n times
-// the dearest is exact. `loads` is parallel to `lengths`. The same for every width.
-void FillLoads(const Cost& cost, Batching batching, std::span<const uint32_t> lengths, std::span<Load> loads,
-               Width width = Widest());
+// the heaviest is exact. [lengths]
+std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const uint32_t> lengths);
 
-// Costs of many batches at once: the sum of a batch's units (packed), or its count times the dearest
+// Costs of many batches at once: the sum of a batch's units (packed), or its count times the heaviest
 // (padded).
 class BatchCosts {
  public:
@@ -31,29 +29,26 @@ class BatchCosts {
 
   void Add(size_t batch, double cost) {
     Batch& b = batches_[batch];
-    if (batching_ == Batching::kPacked) {
-      b.sum += cost;
-    } else {
-      b.count += 1;
-      b.dearest = b.dearest < cost ? cost : b.dearest;
-    }
+    b.count += 1;
+    b.sum += cost;
+    b.heaviest = b.heaviest < cost ? cost : b.heaviest;
   }
   // Rank r has batches [r * batches_per_rank, (r + 1) * batches_per_rank).
   std::vector<double> PerRank(size_t batches_per_rank) const;
 
  private:
   struct Batch {
-    double count = 0, sum = 0, dearest = 0;
+    double count = 0, sum = 0, heaviest = 0;
   };
   const Batching batching_;
   std::vector<Batch> batches_;
 };
 
 // Fills load and tokens, before and after, of the llm and of all encoders (in the order of the layout).
-// "Before" deals samples out in order, fills microbatches in order up to the capacity, leaves items beside
+// "Before" deals samples out in order, fills microbatches in order up to the capacity, leaves items with
 // their sample and has no dummies; "after" counts the dummies.
 void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
-                  const std::vector<EncoderUnits>& encoders, std::span<const PlannedItem> dummies,
-                  Workspace& workspace, PhasePlan& llm_plan, std::vector<PhasePlan>& encoder_plans);
+                  const std::vector<EncoderUnits>& encoders, PhasePlan& llm_plan,
+                  std::vector<PhasePlan>& encoder_plans);
 
 }  // namespace evenkeel::reorder

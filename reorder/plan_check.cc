@@ -12,7 +12,7 @@
 #include "core/status.h"
 #include "reorder/planner.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 template <typename... Parts>
@@ -416,4 +416,4 @@ absl::Status PlanCheck(const Job& job, const StepSamples& samples, const Plan& p
   return Checker(job, samples, plan).Run();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -14,7 +14,7 @@
 #include "core/job.h"
 #include "core/plan.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // Lengths and medium of each phase's dummy item, indexed by Phase.
 using DummyItems = std::array<SampleItem, kNumPhases>;
@@ -41,4 +41,4 @@ absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const 
 // complete. Internal, with the first invariant that is broken.
 absl::Status PlanCheck(const Job& job, const StepSamples& samples, const Plan& plan);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

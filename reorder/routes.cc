@@ -1,137 +1,138 @@
+// Walks the items in the order in which the llm takes them: rows that follow each other on both sides are one
+// segment, which its sender and its receiver both list.
 #include "reorder/routes.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace evenkeel::reorder {
+namespace {
 
-RouteComposer::RouteComposer(const PhasePlan& encoder, const PhasePlan& llm)
-    : encoder_(encoder),
-      llm_(llm),
-      segments_(encoder.num_microbatches),
-      row_ends_(llm.ranks.size() * llm.num_microbatches),
-      batches_(llm.ranks.size() * llm.num_microbatches) {
-  runs_.reserve(batches_.size());
-  group_ = encoder.ranks;
-  if (encoder.ranks != llm.ranks) group_.insert(group_.end(), llm.ranks.begin(), llm.ranks.end());
-  if (!std::is_sorted(group_.begin(), group_.end())) std::sort(group_.begin(), group_.end());
-  group_.erase(std::unique(group_.begin(), group_.end()), group_.end());
-  encoder_at_ = PlacesOf(encoder.ranks);
-  llm_at_ = PlacesOf(llm.ranks);
-}
+// Rows that one member of the group sends to another; see Route::ranks.
+struct Segment {
+  uint32_t from = 0;  // while a receiver's items are walked: the batch of the encoder
+  uint32_t to = 0;
+  uint64_t from_row = 0;
+  uint64_t to_row = 0;
+  uint64_t rows = 0;
+};
 
-std::vector<uint32_t> RouteComposer::PlacesOf(std::span<const uint32_t> ranks) const {
-  std::vector<uint32_t> places;
-  places.reserve(ranks.size());
-  uint32_t next = 0;  // where ranks ascend without gaps, each is behind the last
-  for (uint32_t global : ranks) {
-    if (next == group_.size() || group_[next] != global) {
-      next = static_cast<uint32_t>(std::lower_bound(group_.begin(), group_.end(), global) - group_.begin());
+class RouteComposer {
+ public:
+  explicit RouteComposer(const RouteProblem& problem)
+      : problem_(problem),
+        encoder_(problem.encoder),
+        llm_(problem.llm),
+        segments_(encoder_.num_microbatches) {
+    group_ = encoder_.ranks;
+    group_.insert(group_.end(), llm_.ranks.begin(), llm_.ranks.end());
+    std::sort(group_.begin(), group_.end());
+    group_.erase(std::unique(group_.begin(), group_.end()), group_.end());
+    encoder_at_ = PlacesOf(encoder_.ranks);
+    llm_at_ = PlacesOf(llm_.ranks);
+  }
+
+  std::vector<Route> Run() {
+    FillSegments();
+    std::vector<Route> routes;
+    for (uint32_t exchange = 0; exchange < encoder_.num_microbatches; ++exchange) {
+      routes.push_back(MakeRoute(exchange));
     }
-    places.push_back(next++);
+    return routes;
   }
-  return places;
-}
 
-std::vector<RouteComposer::Run> RouteComposer::RunsByBatch() const {
-  std::vector<size_t> next;
-  next.reserve(batches_.size());
-  size_t begin = 0;
-  for (const Batch& batch : batches_) {
-    next.push_back(begin);
-    begin += batch.runs;
+ private:
+  // Where the ranks are in the group.
+  std::vector<uint32_t> PlacesOf(std::span<const uint32_t> ranks) const {
+    std::vector<uint32_t> places;
+    for (uint32_t global : ranks) {
+      const auto at = std::lower_bound(group_.begin(), group_.end(), global);
+      places.push_back(static_cast<uint32_t>(at - group_.begin()));
+    }
+    return places;
   }
-  std::vector<Run> sorted(runs_.size());
-  for (const Run& run : runs_) sorted[next[run.batch]++] = run;
-  return sorted;
-}
 
-void RouteComposer::FillSegments() {
-  const bool per_microbatch = encoder_.num_microbatches > 1;
-  const std::vector<Run> runs = RunsByBatch();
-  if (!per_microbatch) segments_[0].reserve(runs.size());
-  auto run = runs.begin();
-  for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
-    uint64_t row = 0;  // of the batch, among all that the rank receives in the exchange
-    for (uint32_t m = 0; m < llm_.num_microbatches; ++m) {
-      const size_t b = r * size_t{llm_.num_microbatches} + m;
-      for (const auto end = run + batches_[b].runs; run < end; ++run) {
-        const uint64_t rows = (run + 1 < end ? (run + 1)->to_row : batches_[b].rows) - run->to_row;
-        if (!received_.empty() && received_.back().from == run->bucket &&
-            received_.back().from_row + received_.back().rows == run->from_row) {
-          received_.back().rows += rows;  // it goes on from the microbatch before
-        } else {
-          received_.push_back({run->bucket, llm_at_[r], run->from_row, row + run->to_row, rows});
+  // Per exchange: by receiver in the order of the llm's ranks, then sender, then the receiver's order.
+  void FillSegments() {
+    const bool per_microbatch = encoder_.num_microbatches > 1;
+    for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
+      uint64_t row = 0;  // among all that the rank receives in the exchange
+      for (uint32_t m = 0; m < llm_.num_microbatches; ++m) {
+        const size_t batch = r * size_t{llm_.num_microbatches} + m;
+        for (uint32_t k = problem_.llm_batch_begin[batch]; k < problem_.llm_batch_begin[batch + 1]; ++k) {
+          row += AddItem(problem_.items[k], llm_at_[r], row);
         }
+        row_ends_.push_back(row);
+        if (per_microbatch) EndReceiver(segments_[m]), row = 0;
       }
-      row_ends_[b] = row += batches_[b].rows;
-      if (per_microbatch) EndReceiver(segments_[m]), row = 0;
+      if (!per_microbatch) EndReceiver(segments_[0]);
     }
-    if (!per_microbatch) EndReceiver(segments_[0]);
   }
-}
 
-// From buckets to their places in the group, by these.
-void RouteComposer::EndReceiver(std::vector<Segment>& segments) {
-  bool sorted = true;
-  uint32_t last = 0;
-  for (Segment& segment : received_) {
-    segment.from = encoder_at_[segment.from / encoder_.num_microbatches];
-    sorted &= last <= segment.from;
-    last = segment.from;
+  // Returns the item's rows.
+  uint32_t AddItem(uint32_t item, uint32_t to, uint64_t to_row) {
+    const uint32_t rows = problem_.rows[item], from = problem_.encoder_batch[item];
+    if (rows == 0) return 0;
+    const uint64_t from_row = problem_.first_row[item];
+    if (!received_.empty() && received_.back().from == from &&
+        received_.back().from_row + received_.back().rows == from_row) {
+      received_.back().rows += rows;
+    } else {
+      received_.push_back({from, to, from_row, to_row, rows});
+    }
+    return rows;
   }
-  if (!sorted) {
+
+  void EndReceiver(std::vector<Segment>& segments) {
+    for (Segment& segment : received_) segment.from = encoder_at_[segment.from / encoder_.num_microbatches];
     std::stable_sort(received_.begin(), received_.end(),
                      [](const Segment& a, const Segment& b) { return a.from < b.from; });
+    segments.insert(segments.end(), received_.begin(), received_.end());
+    received_.clear();
   }
-  segments.insert(segments.end(), received_.begin(), received_.end());
-  received_.clear();
-}
 
-void RouteComposer::Finish(std::span<const uint64_t> bucket_rows, std::vector<Route>& routes) {
-  FillSegments();
-  for (uint32_t exchange = 0; exchange < encoder_.num_microbatches; ++exchange) {
-    FillRoute(exchange, bucket_rows, routes.emplace_back());
-  }
-}
-
-void RouteComposer::FillRoute(uint32_t exchange, std::span<const uint64_t> bucket_rows, Route& route) {
-  route.from = encoder_.phase;
-  route.to = Phase::kLlm;
-  route.microbatch = exchange;
-  route.ranks = group_;
-  route.per_rank.resize(group_.size());
-  const uint32_t microbatches = llm_.num_microbatches;
-  for (RankRoute& rank : route.per_rank) rank.microbatch_offsets.resize(microbatches + 1);
-  for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
-    route.per_rank[encoder_at_[r]].rows_in = bucket_rows[r * size_t{encoder_.num_microbatches} + exchange];
-  }
-  for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
-    RankRoute& mine = route.per_rank[llm_at_[r]];
-    const uint64_t* const ends = row_ends_.data() + r * size_t{microbatches};
-    for (uint32_t m = 0; m < microbatches; ++m) {
-      // Where every microbatch has an exchange of its own, this one holds the rows of one.
-      if (encoder_.num_microbatches == 1) mine.microbatch_offsets[m + 1] = ends[m];
-      if (encoder_.num_microbatches > 1 && m >= exchange) mine.microbatch_offsets[m + 1] = ends[exchange];
+  Route MakeRoute(uint32_t exchange) {
+    Route route{.microbatch = exchange, .ranks = group_, .per_rank = std::vector<RankRoute>(group_.size())};
+    const uint32_t microbatches = llm_.num_microbatches;
+    for (RankRoute& rank : route.per_rank) rank.microbatch_offsets.resize(microbatches + 1);
+    for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
+      route.per_rank[encoder_at_[r]].rows_in =
+          problem_.encoder_batch_rows[r * size_t{encoder_.num_microbatches} + exchange];
     }
-    mine.rows_out = mine.microbatch_offsets.back();
-  }
-  // By receiver, so that every sender's segments come out by peer, then in the receiver's order.
-  std::vector<Segment>& segments = segments_[exchange];
-  if (!std::is_sorted(llm_at_.begin(), llm_at_.end())) {
+    for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
+      RankRoute& mine = route.per_rank[llm_at_[r]];
+      const uint64_t* const ends = row_ends_.data() + r * size_t{microbatches};
+      for (uint32_t m = 0; m < microbatches; ++m) {
+        // Where every microbatch has an exchange of its own, this one holds the rows of one.
+        if (encoder_.num_microbatches == 1) mine.microbatch_offsets[m + 1] = ends[m];
+        if (encoder_.num_microbatches > 1 && m >= exchange) mine.microbatch_offsets[m + 1] = ends[exchange];
+      }
+      mine.rows_out = mine.microbatch_offsets.back();
+    }
+    // By receiver, so that every sender's segments come out by peer, then in the receiver's order.
+    std::vector<Segment>& segments = segments_[exchange];
     std::stable_sort(segments.begin(), segments.end(),
                      [](const Segment& a, const Segment& b) { return a.to < b.to; });
+    for (const Segment& segment : segments) {
+      route.per_rank[segment.from].send.push_back({segment.to, segment.from_row, segment.rows});
+      route.per_rank[segment.to].receive.push_back({segment.from, segment.to_row, segment.rows});
+    }
+    return route;
   }
-  std::vector<std::pair<uint32_t, uint32_t>> counts(group_.size());  // sent, received
-  for (const Segment& segment : segments) ++counts[segment.from].first, ++counts[segment.to].second;
-  for (size_t g = 0; g < counts.size(); ++g) {
-    route.per_rank[g].send.reserve(counts[g].first);
-    route.per_rank[g].receive.reserve(counts[g].second);
-  }
-  for (const Segment& segment : segments) {
-    route.per_rank[segment.from].send.push_back({segment.to, segment.from_row, segment.rows});
-    route.per_rank[segment.to].receive.push_back({segment.from, segment.to_row, segment.rows});
-  }
-}
+
+  const RouteProblem& problem_;
+  const PhasePlan& encoder_;
+  const PhasePlan& llm_;
+  std::vector<uint32_t> group_;                 // global ranks of both phases, ascending
+  std::vector<uint32_t> encoder_at_;            // [encoder ranks] index into group_
+  std::vector<uint32_t> llm_at_;                // [llm ranks]
+  std::vector<std::vector<Segment>> segments_;  // [exchanges]
+  std::vector<uint64_t> row_ends_;              // [llm ranks * microbatches] of the rows that a rank receives
+  std::vector<Segment> received_;               // by the rank that is being looked at
+};
+
+}  // namespace
+
+std::vector<Route> ComposeRoutes(const RouteProblem& problem) { return RouteComposer(problem).Run(); }
 
 }  // namespace evenkeel::reorder

@@ -1,5 +1,7 @@
-// The planner's working copy of a step: what it reads often, in arrays of its own. A plan's structs are wide,
-// and everything here is read in an order that is not theirs.
+// The planner's working copy of a step: columns of what it reads often, for any number of encoder phases. An
+// encoder is known by its number in the layout; which phase of the job that is, only the caller knows.
+//
+// Thread safety: plain values; needs none.
 #pragma once
 
 #include <cstdint>
@@ -7,47 +9,52 @@
 #include <vector>
 
 #include "core/plan.h"
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 #include "reorder/layout.h"
-#include "reorder/workspace.h"
 
 namespace evenkeel::reorder {
 
-// The samples; arrays are [samples], in the sampler's order.
+// The samples; columns are [samples], in the sampler's order. The caller fills `tokens`.
 struct LlmUnits {
-  std::span<uint32_t> tokens;  // aligned
-  std::span<uint32_t> loss_tokens;
-  std::span<uint32_t> first_item;  // [samples + 1] into Plan::items
-  std::span<Medium> medium;        // [items] of every item, in the order of Plan::items
-  std::span<Load> load;            // the cost in integers
+  std::vector<uint32_t> tokens;  // aligned
+  std::vector<Load> load;        // the cost in integers
   std::vector<uint32_t> rank;
   std::vector<uint32_t> microbatch;
-  std::span<uint32_t> position;  // within rank and microbatch
+  std::vector<uint32_t> position;  // within rank and microbatch
 };
 
-// The items of one encoder phase; arrays are [items of the phase], by sample and then ordinal.
+// The items of one encoder phase; columns are [items of the phase], by sample and then ordinal. The caller
+// fills everything up to `dummy`.
 struct EncoderUnits {
-  std::span<uint32_t> item;  // into Plan::items
-  std::span<uint32_t> sample;
-  std::span<uint32_t> length;  // cost_length
-  std::span<uint32_t> rows;    // output_rows
-  std::span<uint32_t> input_rows;
-  std::span<bool> video;
-  std::span<Load> load;            // the cost in integers
-  std::span<Load> load_of_sample;  // [samples]
-  std::vector<uint32_t> rank;      // where it is computed
-  std::span<uint32_t> position;    // within rank and microbatch
+  std::vector<uint32_t> item;  // number among the items of all phases
+  std::vector<uint32_t> sample;
+  std::vector<uint32_t> length;   // cost_length
+  std::vector<uint32_t> rows;     // output_rows
+  std::vector<uint8_t> is_video;  // videos follow all other items of their rank and microbatch
+  SampleItem dummy;
+  std::vector<Load> load;            // the cost in integers
+  std::vector<Load> load_of_sample;  // [samples]
+  std::vector<uint32_t> rank;        // where it is computed
+  std::vector<uint32_t> position;    // within rank and microbatch
+  std::vector<PlannedItem> dummies;  // their numbers follow those of all items and of earlier phases' dummies
+
+  void Append(uint32_t item_number, uint32_t of_sample, const SampleItem& appended) {
+    item.push_back(item_number);
+    sample.push_back(of_sample);
+    length.push_back(appended.lengths.cost_length);
+    rows.push_back(appended.lengths.output_rows);
+    is_video.push_back(appended.medium == Medium::kVideo);
+  }
 };
 
 // Fills `phase_plan.order` and `.begin` and the positions of the samples: in the sampler's order within a
 // microbatch.
-void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan, Workspace& workspace);
+void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan);
 
-// The same for the items of an encoder: images before videos, then in the order of the llm. Appends dummies,
-// which follow all items of the plan, where a rank and microbatch has fewer than `min_items`. Then the routes
-// of the phase, one per exchange.
-void OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, const Neighbours& neighbours,
-                uint32_t min_items, const SampleItem& dummy, EncoderUnits& units, PhasePlan& phase_plan,
-                std::vector<PlannedItem>& dummies, std::vector<Route>& routes, Workspace& workspace);
+// The same for the items of an encoder: images before videos, then in the order of the llm; where a rank and
+// microbatch has fewer than `min_items`, dummies, numbered from `first_dummy`. Returns the routes of the
+// phase, one per exchange; what they lead from is left to the caller.
+std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, uint32_t min_items,
+                              uint32_t first_dummy, EncoderUnits& units, PhasePlan& phase_plan);
 
 }  // namespace evenkeel::reorder

@@ -1,4 +1,4 @@
-// The C interface of tokenizer-rs/. Included by tokenizer.cc only.
+// The C interface of the tokenizer in rust/. Included by tokenizer.cc only.
 //
 // Ownership: a loaded tokenizer is the caller's, to be given to its free. Texts are views. Ids are a view of
 // memory that the thread keeps, so that a call takes none: valid until the thread's next call of encode.

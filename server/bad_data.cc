@@ -1,9 +1,12 @@
 #include "server/bad_data.h"
 
-#include "proto/job.pb.h"
-#include "server/event_log.h"
+#include <algorithm>
+#include <vector>
 
-namespace evenkeel {
+#include "core/job.h"
+#include "telemetry/event_log.h"
+
+namespace evenkeel::server {
 namespace {
 
 // The limit that a status names, as every message about one does ("...; limits.max_streams is 16"). Empty:
@@ -17,8 +20,8 @@ std::string_view LimitOf(const absl::Status& status) {
   text = text.substr(begin + kPrefix.size());
   text = text.substr(0, text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"));
   // Labels of metrics are bounded: only fields of the job's limits.
-  const auto* field = pb::Limits::descriptor()->FindFieldByName(std::string(text));
-  return field == nullptr ? std::string_view() : std::string_view(field->name());
+  const std::vector<std::string> limits = LimitNames();
+  return std::find(limits.begin(), limits.end(), text) == limits.end() ? std::string_view() : text;
 }
 
 }  // namespace
@@ -33,20 +36,9 @@ void BadData::Report(std::string_view what, const std::string& sample, const abs
     MutexLock lock(mutex_);
     if (logged_.size() >= kMaxNames || !logged_.insert(sample).second) return;
   }
-  LogEvent(LogLevel::kWarning, "invalid",
-           {{"what", what}, {"sample", sample}, {"reason", reason}, {"message", std::string(why.message())}});
+  telemetry::LogEvent(
+      telemetry::LogLevel::kWarning, "invalid",
+      {{"what", what}, {"sample", sample}, {"reason", reason}, {"message", std::string(why.message())}});
 }
 
-bool BadData::IsVerdict(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kUnimplemented:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace evenkeel
+}  // namespace evenkeel::server

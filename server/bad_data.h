@@ -8,26 +8,23 @@
 
 #include "absl/status/status.h"
 #include "core/annotated_mutex.h"
-#include "server/metrics.h"
+#include "telemetry/metrics.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 class BadData {
  public:
-  explicit BadData(Metrics* metrics) : metrics_(metrics) {}
+  explicit BadData(telemetry::Metrics* metrics) : metrics_(metrics) {}
 
   // `sample`: its line in the job's exclude list.
   void Report(std::string_view what, const std::string& sample, const absl::Status& why);
 
-  // Whether a processor's error means that the item is bad, found by counted work; else the attempt failed.
-  static bool IsVerdict(const absl::Status& status);
-
  private:
   static constexpr size_t kMaxNames = 10000;  // after that, bad samples are counted only
 
-  Metrics* const metrics_;
+  telemetry::Metrics* const metrics_;
   Mutex mutex_;
   std::set<std::string> logged_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -1,6 +1,6 @@
 #include "server/memory_account.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 Reservation::~Reservation() {
   if (account_ != nullptr) account_->Release(bytes_);
@@ -29,4 +29,4 @@ void MemoryAccount::Release(uint64_t bytes) {
   used_bytes_ -= bytes;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -1,6 +1,7 @@
 // Memory in bytes: what is committed, against a budget. Nobody waits for memory; who gets none is told so.
 //
-//   std::optional<Reservation> memory = account->TryReserve(1 << 20);   // freed when it goes
+// Example:
+//     std::optional<Reservation> memory = account->TryReserve(1 << 20);  // freed by its destructor
 //
 // Ownership: reservations keep their account alive.
 // Thread safety: an account may be used from many threads; a Reservation from one.
@@ -13,7 +14,7 @@
 
 #include "core/annotated_mutex.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 class MemoryAccount;
 
@@ -59,4 +60,4 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   uint64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -4,12 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/failure.h"
 #include "core/status.h"
 #include "core/steady_time.h"
-#include "server/event_log.h"
+#include "telemetry/event_log.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
+
+constexpr absl::Duration kNotYetRetry = absl::Seconds(1);
 
 pb::PartEvent ProgressEvent(std::string_view stage, uint64_t done, uint64_t total) {
   pb::PartEvent event;
@@ -22,7 +25,13 @@ pb::PartEvent ProgressEvent(std::string_view stage, uint64_t done, uint64_t tota
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  std::string detail;
+  if (!status.ok()) {
+    pb::FailureDetail failure;
+    failure.set_kind(static_cast<pb::FailureKind>(KindOf(status)));
+    detail = failure.SerializeAsString();
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()), detail);
 }
 
 void CallRegister::Add(std::shared_ptr<PartCall> call) {
@@ -78,10 +87,11 @@ PartCall::PartCall(const WorkerService::Uses& uses, CallRegister& calls, absl::T
 
 void PartCall::Begin(bool draining) {
   if (absl::Status entered = Enter(); !entered.ok()) {
-    return Finally(std::nullopt, {Outcome::kFailed, ToGrpc(entered)}, /*is_answer=*/true);
+    return Finally(std::nullopt, {telemetry::Outcome::kFailed, ToGrpc(entered)}, /*is_answer=*/true);
   }
   if (draining)
-    return Refuse(absl::Seconds(2), "the worker is draining; ask another", Outcome::kRefused, true);
+    return Refuse(absl::Seconds(2), "the worker is draining; ask another", telemetry::Outcome::kRefused,
+                  true);
   uses_.planner.Get(request_.step(),
                     [self = shared_from_this()](auto plan) { self->TakePlan(std::move(plan)); });
 }
@@ -105,9 +115,13 @@ absl::Status PartCall::Enter() {
   return absl::OkStatus();
 }
 
-void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const StepPlan>> plan) {
+void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> plan) {
+  if (KindOf(plan.status()) == FailureKind::kNotYet) {
+    return Refuse(kNotYetRetry, std::string(plan.status().message()), telemetry::Outcome::kRefused,
+                  /*is_answer=*/true);
+  }
   if (!plan.ok()) return Fail(plan.status(), /*is_answer=*/true);
-  absl::StatusOr<std::unique_ptr<PartTask>> task = uses_.builder.Prepare(*std::move(plan), name_);
+  absl::StatusOr<std::unique_ptr<stream::PartTask>> task = uses_.builder.Prepare(*std::move(plan), name_);
   if (!task.ok()) return Fail(task.status(), /*is_answer=*/true);
   if (absl::Status fits = uses_.pool.CheckFits(**task); !fits.ok()) return Fail(fits, /*is_answer=*/true);
   {
@@ -116,7 +130,7 @@ void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const StepPlan>> plan) {
   }
   PartPool::Answer answer = uses_.pool.Request(*std::move(task), shared_from_this());
   if (!answer.accepted && answer.ready == nullptr) {
-    return Refuse(answer.retry_after, answer.why, Outcome::kRefused, /*is_answer=*/true);
+    return Refuse(answer.retry_after, answer.why, telemetry::Outcome::kRefused, /*is_answer=*/true);
   }
   pb::PartEvent accepted;
   accepted.mutable_accepted()->set_queue(answer.queue);
@@ -138,7 +152,7 @@ void PartCall::OnProgress(std::string_view stage, uint64_t done, uint64_t total)
 void PartCall::OnReady(std::shared_ptr<const ReadyPart> part) { Send(std::move(part)); }
 
 void PartCall::OnDropped(absl::Duration retry_after, const std::string& why) {
-  Refuse(retry_after, why, Outcome::kDropped);
+  Refuse(retry_after, why, telemetry::Outcome::kDropped);
 }
 
 void PartCall::OnFailed(const absl::Status& status) { Fail(status); }
@@ -163,20 +177,20 @@ void PartCall::TakeSent(const ReadyPart& part, absl::Time begin, const absl::Sta
   if (!status.ok()) {
     if (absl::IsCancelled(status)) {
       // The consumer closed its session: it has what it wants, or will ask elsewhere.
-      return Finally(std::nullopt,
-                     {Outcome::kCancelled, grpc::Status(grpc::StatusCode::CANCELLED, "session closed")});
+      return Finally(std::nullopt, {telemetry::Outcome::kCancelled,
+                                    grpc::Status(grpc::StatusCode::CANCELLED, "session closed")});
     }
     // The transport has closed the peer; the session is of no use any more.
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) open_->session().dead = true;
     return Fail(
         absl::UnavailableError(absl::StrCat("sending ", DescribePart(name_), ": ", status.message())));
   }
-  uses_.metrics.ObserveStage(Stage::kSend, SteadyNow() - begin);
+  uses_.metrics.ObserveStage(telemetry::Stage::kSend, SteadyNow() - begin);
   uses_.metrics.CountSent(transport_, part.bytes().size());
   pb::PartEvent event;
   event.mutable_sent()->set_length(part.bytes().size());
   event.mutable_sent()->set_hash(part.hash().bytes.data(), part.hash().bytes.size());
-  Finally(std::move(event), {Outcome::kSent, grpc::Status::OK});
+  Finally(std::move(event), {telemetry::Outcome::kSent, grpc::Status::OK});
 }
 
 void PartCall::Tick() {
@@ -229,21 +243,28 @@ void PartCall::Finally(std::optional<pb::PartEvent> event, End end, bool is_answ
 
 void PartCall::Fail(const absl::Status& status, bool is_answer) {
   if (absl::IsResourceExhausted(status)) {
-    return Refuse(absl::Milliseconds(200), std::string(status.message()), Outcome::kRefused, is_answer);
+    return Refuse(absl::Milliseconds(200), std::string(status.message()), telemetry::Outcome::kRefused,
+                  is_answer);
   }
-  const std::string exclude = ExcludeLine(status);
+  const FailureKind kind = KindOf(status);
+  const std::string exclude = stream::ExcludeLine(status);
   uses_.metrics.CountError(absl::StrCat("attempt_", absl::StatusCodeToString(status.code())));
-  LogEvent(LogLevel::kWarning, "attempt_failed",
-           {{"part", DescribePart(name_)}, {"message", std::string(status.message())}, {"exclude", exclude}});
+  telemetry::LogEvent(telemetry::LogLevel::kWarning, "attempt_failed",
+                      {{"part", DescribePart(name_)},
+                       {"kind", std::string(FailureKindName(kind))},
+                       {"message", std::string(status.message())},
+                       {"exclude", exclude}});
   pb::PartEvent event;
   event.mutable_failed()->set_code(static_cast<int>(status.code()));
   event.mutable_failed()->set_message(std::string(status.message()));
   event.mutable_failed()->set_exclude(exclude);
+  event.mutable_failed()->set_kind(static_cast<pb::FailureKind>(kind));
   // A failed attempt is an answer of the worker, not an error of the call.
-  Finally(std::move(event), {Outcome::kFailed, grpc::Status::OK}, is_answer);
+  Finally(std::move(event), {telemetry::Outcome::kFailed, grpc::Status::OK}, is_answer);
 }
 
-void PartCall::Refuse(absl::Duration retry_after, const std::string& why, Outcome outcome, bool is_answer) {
+void PartCall::Refuse(absl::Duration retry_after, const std::string& why, telemetry::Outcome outcome,
+                      bool is_answer) {
   pb::PartEvent event;
   event.mutable_refused()->set_retry_after_seconds(absl::ToDoubleSeconds(retry_after));
   event.mutable_refused()->set_reason(why);
@@ -251,7 +272,7 @@ void PartCall::Refuse(absl::Duration retry_after, const std::string& why, Outcom
 }
 
 void PartCall::Advance() {
-  enum class Act { kNothing, kWrite, kFinish } act = Act::kNothing;
+  enum class Act { kNothing, kWrite, kWriteLast, kFinish } act = Act::kNothing;
   grpc::Status status;
   {
     MutexLock lock(mutex_);
@@ -265,6 +286,12 @@ void PartCall::Advance() {
       events_.pop_front();
       writing_ = true;
       act = Act::kWrite;
+      if (events_.empty() && end_.has_value()) {
+        // The last event and the status travel together: one message and one wake-up less.
+        finished_ = true;
+        act = Act::kWriteLast;
+        status = end_->status;
+      }
     } else if (answered_ && end_.has_value()) {
       finished_ = true;
       act = Act::kFinish;
@@ -273,6 +300,7 @@ void PartCall::Advance() {
   }
   // Only one thread gets here at a time: a write is under way, or the call is finished.
   if (act == Act::kWrite) StartWrite(&written_);
+  if (act == Act::kWriteLast) StartWriteAndFinish(&written_, grpc::WriteOptions(), status);
   if (act == Act::kFinish) Finish(status);
 }
 
@@ -292,8 +320,8 @@ void PartCall::OnCancel() {
     cancelled_ = true;
     ticket = ticket_;
     if (!end_.has_value()) {
-      end_ = {Outcome::kCancelled, grpc::Status::CANCELLED};
-      uses_.metrics.CountRequest(Outcome::kCancelled);
+      end_ = {telemetry::Outcome::kCancelled, grpc::Status::CANCELLED};
+      uses_.metrics.CountRequest(telemetry::Outcome::kCancelled);
     }
   }
   if (ticket != 0) uses_.pool.Cancel(ticket);
@@ -302,4 +330,4 @@ void PartCall::OnCancel() {
 
 void PartCall::OnDone() { calls_.Remove(this); }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

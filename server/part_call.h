@@ -18,11 +18,11 @@
 #include "proto/service.pb.h"
 #include "server/worker_service.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 class PartCall;
 
-// The same code and message for the control plane.
+// The same code, message and kind of failure for the control plane.
 grpc::Status ToGrpc(const absl::Status& status);
 
 // The calls that are open, and those whose part is on the wire.
@@ -67,13 +67,13 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
  private:
   // What ends a call.
   struct End {
-    Outcome outcome = Outcome::kFailed;
+    telemetry::Outcome outcome = telemetry::Outcome::kFailed;
     grpc::Status status;
   };
 
   void Begin(bool draining);
   absl::Status Enter();  // session and name
-  void TakePlan(absl::StatusOr<std::shared_ptr<const StepPlan>> plan);
+  void TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> plan);
   void Send(std::shared_ptr<const ReadyPart> part);
   void TakeSent(const ReadyPart& part, absl::Time begin, const absl::Status& status);
 
@@ -83,7 +83,8 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
   // for it.
   void Finally(std::optional<pb::PartEvent> event, End end, bool is_answer = false);
   void Fail(const absl::Status& status, bool is_answer = false);
-  void Refuse(absl::Duration retry_after, const std::string& why, Outcome outcome, bool is_answer = false);
+  void Refuse(absl::Duration retry_after, const std::string& why, telemetry::Outcome outcome,
+              bool is_answer = false);
   // Writes or finishes what is next, if it may.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -108,4 +109,4 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
   pb::PartEvent written_;  // stays unchanged while gRPC writes it
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

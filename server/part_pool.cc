@@ -4,20 +4,19 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <functional>
-#include <new>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/attempt.h"
 #include "core/status.h"
 #include "core/steady_time.h"
-#include "server/event_log.h"
-#include "server/remote_work.h"
+#include "isolation/remote_work.h"
+#include "telemetry/event_log.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 // A thread that used this much CPU time since the last report has worked.
@@ -30,7 +29,7 @@ struct WorkClock {
   uint64_t seen = 0;                              // nanoseconds
 
   static WorkClock OfThisThread() {
-    WorkClock out{.remote = &RemoteWork()};
+    WorkClock out{.remote = &isolation::RemoteWork()};
     pthread_getcpuclockid(pthread_self(), &out.clock);
     out.seen = out.Now();
     return out;
@@ -50,22 +49,7 @@ struct WorkClock {
   }
 };
 
-std::byte* AllocatePages(uint64_t num_bytes) {
-  void* memory = std::aligned_alloc(kPageBytes, RoundUpToPage(std::max<uint64_t>(num_bytes, 1)));
-  if (memory == nullptr) throw std::bad_alloc();
-  return static_cast<std::byte*>(memory);
-}
-
 }  // namespace
-
-void ReadyPart::Free::operator()(std::byte* bytes) const { std::free(bytes); }
-
-ReadyPart::ReadyPart(PartName name, uint64_t num_bytes, Reservation memory, SharedMemory::Block shared)
-    : name_(name),
-      num_bytes_(num_bytes),
-      shared_(std::move(shared)),
-      own_(shared_.bytes().empty() ? AllocatePages(num_bytes) : nullptr),
-      memory_(std::move(memory)) {}
 
 // One part on its way. Guarded by the pool's mutex, but for what running units read.
 struct PartPool::Production {
@@ -77,13 +61,15 @@ struct PartPool::Production {
   PartName name;
   uint64_t arrival = 0;
   absl::Time accepted;
-  std::unique_ptr<PartTask> task;
+  std::unique_ptr<stream::PartTask> task;
   std::optional<Reservation> memory;  // until the part owns it
   std::shared_ptr<ReadyPart> part;    // from Begin on
   std::vector<Waiter> waiters;
   bool begun = false;
   bool abandoned = false;  // nobody waits; ends when its last unit has
-  bool finishing = false;
+  bool finishing = false;  // its last unit has ended
+  bool whole =
+      false;  // finishing: all units succeeded and a request waits; set before Finish, which reads it
   absl::Status error;
   size_t next_unit = 0;
   size_t running = 0;
@@ -100,8 +86,11 @@ bool PartPool::Earlier::operator()(const ProductionPtr& a, const ProductionPtr& 
   return std::pair(a->name.step, a->arrival) < std::pair(b->name.step, b->arrival);
 }
 
-PartPool::PartPool(const Options& options, Metrics* metrics)
-    : options_(options), metrics_(metrics), memory_(std::make_shared<MemoryAccount>(options.budget_bytes)) {
+PartPool::PartPool(const Options& options, telemetry::Metrics* metrics)
+    : options_(options),
+      metrics_(metrics),
+      memory_(std::make_shared<MemoryAccount>(options.budget_bytes)),
+      kept_(options.kept_bytes) {
   for (size_t i = 0; i < std::max(1u, options_.num_threads); ++i)
     threads_.emplace_back([this, i] { Run(i); });
   progress_ = std::thread([this] { RunProgress(); });
@@ -111,12 +100,16 @@ PartPool::~PartPool() { Stop(); }
 
 // ---- Requests
 
-uint64_t PartPool::CommittedBytes(const PartTask& task) const {
-  const uint64_t at_once = std::min<uint64_t>(std::max(1u, options_.num_threads), task.num_units());
-  return task.num_bytes() + at_once * task.scratch_bytes();
+bool PartPool::IsShared(const stream::PartTask& task) const {
+  return options_.shared_memory != nullptr && task.is_shared();
 }
 
-absl::Status PartPool::CheckFits(const PartTask& task) const {
+uint64_t PartPool::CommittedBytes(const stream::PartTask& task) const {
+  const uint64_t at_once = std::min<uint64_t>(std::max(1u, options_.num_threads), task.num_units());
+  return ReadyPart::HeldBytes(task.num_bytes(), IsShared(task)) + at_once * task.scratch_bytes();
+}
+
+absl::Status PartPool::CheckFits(const stream::PartTask& task) const {
   const uint64_t needed = CommittedBytes(task);
   if (needed <= options_.budget_bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -126,20 +119,19 @@ absl::Status PartPool::CheckFits(const PartTask& task) const {
                    "pixels per item"));
 }
 
-PartPool::Answer PartPool::Request(std::unique_ptr<PartTask> task, std::shared_ptr<PartListener> listener) {
+PartPool::Answer PartPool::Request(std::unique_ptr<stream::PartTask> task,
+                                   std::shared_ptr<PartListener> listener) {
   Calls calls;
   Answer answer;
   {
     MutexLock lock(mutex_);
     const PartName name = task->name();
-    const auto kept =
-        std::find_if(kept_.begin(), kept_.end(), [&](const auto& part) { return part->name() == name; });
+    KeptParts::PartPtr kept = kept_.Find(name);
     const auto found = productions_.find(name);
     if (draining_ || stopping_) {
       answer = Refuse("the worker is draining");
-    } else if (kept != kept_.end()) {
-      kept_.splice(kept_.begin(), kept_, kept);
-      answer.ready = kept_.front();
+    } else if (kept != nullptr) {
+      answer.ready = std::move(kept);
       if (metrics_ != nullptr) metrics_->CountShared();
     } else if (tickets_.size() >= options_.max_requests) {
       answer = Refuse("too many requests wait");
@@ -156,6 +148,7 @@ PartPool::Answer PartPool::Request(std::unique_ptr<PartTask> task, std::shared_p
       production->mark = units_done_;
       productions_.emplace(name, production);
       runnable_.insert(production);
+      queued_.insert(production);
       answer = Join(production, std::move(listener));
       work_.NotifyOne();
     } else {
@@ -171,14 +164,14 @@ PartPool::Answer PartPool::Join(const ProductionPtr& production, std::shared_ptr
   tickets_.emplace(answer.ticket, production);
   production->waiters.push_back({answer.ticket, std::move(listener)});
   for (const ProductionPtr& other : runnable_) {
-    if (!Earlier()(other, production)) break;
+    if (answer.queue == kMaxQueueCounted || !Earlier()(other, production)) break;
     ++answer.queue;
   }
   return answer;
 }
 
 PartPool::Answer PartPool::Refuse(std::string why) const {
-  // About the time in which a quarter of the budget is made anew.
+  // About the time in which parts of a quarter of the budget are made.
   const double seconds = static_cast<double>(memory_->used_bytes()) / 4 / std::max(1e6, bytes_per_second_);
   Answer answer;
   answer.retry_after = absl::Seconds(std::clamp(seconds, 0.05, 2.0));
@@ -189,14 +182,13 @@ PartPool::Answer PartPool::Refuse(std::string why) const {
 std::optional<Reservation> PartPool::MakeRoom(uint64_t bytes, uint64_t step, Calls& calls) {
   std::optional<Reservation> memory = memory_->TryReserve(bytes);
   while (!memory.has_value() && !kept_.empty()) {
-    ForgetKept(kept_.back()->name());
+    kept_.ForgetLeastRecent();
     memory = memory_->TryReserve(bytes);
   }
   while (!memory.has_value()) {
     // The highest step that was not begun; of one step the latest to arrive.
-    const auto last = std::find_if(runnable_.rbegin(), runnable_.rend(),
-                                   [](const ProductionPtr& production) { return !production->begun; });
-    if (last == runnable_.rend() || (*last)->name.step <= step) return std::nullopt;
+    const auto last = queued_.rbegin();
+    if (last == queued_.rend() || (*last)->name.step <= step) return std::nullopt;
     // Drop takes away the original.
     const ProductionPtr victim = *last;  // NOLINT(performance-unnecessary-copy-initialization)
     Drop(victim, calls);
@@ -215,6 +207,7 @@ void PartPool::Drop(const ProductionPtr& production, Calls& calls) {
   }
   production->waiters.clear();
   runnable_.erase(production);
+  queued_.erase(production);
   productions_.erase(production->name);
   production->memory.reset();
   ended_.NotifyAll();
@@ -231,6 +224,7 @@ void PartPool::Cancel(Ticket ticket) {
   if (!production->waiters.empty()) return;
   production->abandoned = true;
   runnable_.erase(production);
+  queued_.erase(production);
   if (const auto same = productions_.find(production->name);
       same != productions_.end() && same->second == production) {
     productions_.erase(same);
@@ -242,76 +236,73 @@ void PartPool::Cancel(Ticket ticket) {
 // ---- Work
 
 void PartPool::Run(size_t thread) {
-  mutex_.Lock();
-  for (;;) {
-    while (!stopping_ && runnable_.empty()) work_.Wait(mutex_);
-    if (stopping_) break;
-    const ProductionPtr production = *runnable_.begin();
-    if (!production->begun) {
-      Begin(production);
-    } else {
-      RunUnit(production, thread);
-    }
+  while (const std::optional<Turn> turn = NextTurn(thread)) {
+    const absl::Status status = turn->num_units == 0 ? BeginPart(*turn->production) : RunUnits(*turn);
+    if (EndTurn(*turn, thread, status)) Finish(turn->production);
   }
-  mutex_.Unlock();
 }
 
-void PartPool::Begin(const ProductionPtr& production) {
+std::optional<PartPool::Turn> PartPool::NextTurn(size_t thread) {
+  MutexLock lock(mutex_);
+  while (!stopping_ && runnable_.empty()) work_.Wait(mutex_);
+  if (stopping_) return std::nullopt;
+  const ProductionPtr production = *runnable_.begin();
+  return production->begun ? TakeUnits(production, thread) : TakeBegin(production);
+}
+
+PartPool::Turn PartPool::TakeBegin(const ProductionPtr& production) {
   runnable_.erase(production);
+  queued_.erase(production);
   production->begun = true;
   ++production->running;
   production->credit += units_done_ - production->mark;
-  mutex_.Unlock();
-  if (metrics_ != nullptr) metrics_->ObserveStage(Stage::kQueue, SteadyNow() - production->accepted);
-  absl::Status begun;
+  return {.production = production};
+}
+
+PartPool::Turn PartPool::TakeUnits(const ProductionPtr& production, size_t thread) {
+  const Turn turn = {production, production->next_unit, UnitsAtOnce(*production)};
+  production->next_unit += turn.num_units;
+  if (!production->HasUnits()) runnable_.erase(production);
+  if (production->running++ == 0) production->credit += units_done_ - production->mark;
+  production->busy[thread] = WorkClock::OfThisThread();
+  return turn;
+}
+
+absl::Status PartPool::BeginPart(Production& production) const {
+  if (metrics_ != nullptr)
+    metrics_->ObserveStage(telemetry::Stage::kQueue, SteadyNow() - production.accepted);
   try {
-    begun = MakePart(*production);
-    if (begun.ok()) production->task->Begin(production->part->writable());
+    EVENKEEL_RETURN_IF_ERROR(MakePart(production));
+    production.task->Begin(production.part->writable());
+    return absl::OkStatus();
   } catch (const std::exception& error) {
-    begun = absl::InternalError(absl::StrCat(DescribePart(production->name), ": ", error.what()));
-  }
-  mutex_.Lock();
-  --production->running;
-  production->mark = units_done_;
-  production->memory.reset();
-  if (!begun.ok()) production->error = begun;
-  if (production->HasUnits()) {
-    runnable_.insert(production);
-    work_.NotifyAll();
-  } else {
-    Finish(production);
+    return AddContext(ExceptionStatus(error), DescribePart(production.name));
   }
 }
 
 absl::Status PartPool::MakePart(Production& production) const {
   const uint64_t num_bytes = production.task->num_bytes();
-  SharedMemory::Block shared;
-  if (options_.shared_memory != nullptr && production.task->is_shared()) {
-    EVENKEEL_ASSIGN_OR_RETURN(shared,
-                              options_.shared_memory->Allocate(SharedMemory::Use::kOutput, num_bytes));
+  isolation::SharedMemory::Block shared;
+  if (IsShared(*production.task)) {
+    EVENKEEL_ASSIGN_OR_RETURN(
+        shared, options_.shared_memory->Allocate(isolation::SharedMemory::Use::kOutput, num_bytes));
   }
   production.part = std::make_shared<ReadyPart>(production.name, num_bytes, std::move(*production.memory),
                                                 std::move(shared));
   return absl::OkStatus();
 }
 
-void PartPool::RunUnit(const ProductionPtr& production, size_t thread) {
-  const size_t unit = production->next_unit++;
-  if (!production->HasUnits()) runnable_.erase(production);
-  if (production->running++ == 0) production->credit += units_done_ - production->mark;
-  production->busy[thread] = WorkClock::OfThisThread();
-  mutex_.Unlock();
-  const absl::Status status = RunGuarded(production, unit);
-  mutex_.Lock();
-  production->busy.erase(thread);
-  if (!status.ok() && production->error.ok()) {
-    production->error = status;
-    runnable_.erase(production);
+size_t PartPool::UnitsAtOnce(const Production& production) const {
+  const size_t left = production.task->num_units() - production.next_unit;
+  if (options_.fault_unit_delay > absl::ZeroDuration()) return 1;
+  return std::clamp<size_t>(production.task->units_at_once(production.next_unit), 1, left);
+}
+
+absl::Status PartPool::RunUnits(const Turn& turn) {
+  for (size_t i = 0; i < turn.num_units; ++i) {
+    EVENKEEL_RETURN_IF_ERROR(RunGuarded(turn.production, turn.first_unit + i));
   }
-  ++production->units_done;
-  ++units_done_;
-  if (--production->running == 0) production->mark = units_done_;
-  Finish(production);
+  return absl::OkStatus();
 }
 
 absl::Status PartPool::RunGuarded(const ProductionPtr& production, size_t unit) {
@@ -325,31 +316,57 @@ absl::Status PartPool::RunGuarded(const ProductionPtr& production, size_t unit) 
     status = production->task->RunUnit(unit, production->part->writable());
   } catch (const std::exception& error) {
     // Memory that ran out or a decoder that threw says nothing about the data: the attempt failed.
-    status = absl::InternalError(absl::StrCat(DescribePart(production->name), ": ", error.what()));
+    status = AddContext(ExceptionStatus(error), DescribePart(production->name));
   }
   const absl::Duration left = options_.fault_unit_delay - (SteadyNow() - begin);
   if (left > absl::ZeroDuration()) absl::SleepFor(left);
   return status;
 }
 
+bool PartPool::EndTurn(const Turn& turn, size_t thread, const absl::Status& status) {
+  MutexLock lock(mutex_);
+  Production& production = *turn.production;
+  production.units_done += turn.num_units;
+  units_done_ += turn.num_units;
+  if (--production.running == 0) production.mark = units_done_;
+  if (!status.ok() && production.error.ok()) {
+    production.error = status;
+    runnable_.erase(turn.production);
+  }
+  if (turn.num_units > 0) {
+    production.busy.erase(thread);
+  } else {
+    production.memory.reset();
+    if (production.HasUnits()) Offer(turn.production);
+  }
+  if (production.running > 0 || production.finishing || production.HasUnits()) return false;
+  production.finishing = true;
+  production.whole = !production.abandoned && production.error.ok();
+  return true;
+}
+
+void PartPool::Offer(const ProductionPtr& production) {
+  runnable_.insert(production);
+  // The calling thread takes the part up itself, unless a part of a lower step waits.
+  const bool is_all = UnitsAtOnce(*production) == production->task->num_units();
+  if (runnable_.size() > 1 || !is_all) work_.NotifyAll();
+}
+
 void PartPool::Finish(const ProductionPtr& production) {
-  if (production->running > 0 || production->finishing || production->HasUnits()) return;
-  production->finishing = true;
-  if (!production->abandoned && production->error.ok()) {
-    mutex_.Unlock();
+  if (production->whole) {
     const absl::Time begin = SteadyNow();
     production->part->hash_ = DigestOf(std::as_bytes(production->part->bytes()));
     if (metrics_ != nullptr) {
-      metrics_->ObserveStage(Stage::kHash, SteadyNow() - begin);
-      metrics_->ObserveStage(Stage::kPart, SteadyNow() - production->accepted);
+      metrics_->ObserveStage(telemetry::Stage::kHash, SteadyNow() - begin);
+      metrics_->ObserveStage(telemetry::Stage::kPart, SteadyNow() - production->accepted);
     }
-    mutex_.Lock();
   }
   Calls calls;
-  EndProduction(production, calls);
-  mutex_.Unlock();
+  {
+    MutexLock lock(mutex_);
+    EndProduction(production, calls);
+  }
   Make(calls);
-  mutex_.Lock();
 }
 
 void PartPool::EndProduction(const ProductionPtr& production, Calls& calls) {
@@ -358,7 +375,7 @@ void PartPool::EndProduction(const ProductionPtr& production, Calls& calls) {
     productions_.erase(same);
   }
   std::shared_ptr<ReadyPart> part = std::move(production->part);
-  if (part != nullptr) part->memory_.ShrinkTo(part->num_bytes_);
+  if (part != nullptr) part->memory_.ShrinkTo(part->held_bytes());
   for (const Production::Waiter& waiter : production->waiters) {
     tickets_.erase(waiter.ticket);
     if (production->error.ok()) {
@@ -377,22 +394,7 @@ void PartPool::EndProduction(const ProductionPtr& production, Calls& calls) {
   bytes_per_second_ +=
       0.1 * (std::min(static_cast<double>(part->num_bytes_) / seconds, 20e9) - bytes_per_second_);
   last_made_ = now;
-  Keep(std::move(part));
-}
-
-void PartPool::Keep(std::shared_ptr<const ReadyPart> part) {
-  if (part->num_bytes_ > options_.kept_bytes) return;
-  kept_bytes_ += part->num_bytes_;
-  kept_.push_front(std::move(part));
-  while (kept_bytes_ > options_.kept_bytes) ForgetKept(kept_.back()->name());
-}
-
-void PartPool::ForgetKept(const PartName& name) {
-  const auto found =
-      std::find_if(kept_.begin(), kept_.end(), [&](const auto& part) { return part->name() == name; });
-  if (found == kept_.end()) return;
-  kept_bytes_ -= (*found)->num_bytes_;
-  kept_.erase(found);
+  kept_.Keep(std::move(part));
 }
 
 // ---- Progress, draining, statistics
@@ -403,7 +405,7 @@ void PartPool::RunProgress() {
     {
       MutexLock lock(mutex_);
       const absl::Time due = SteadyNow() + options_.progress_interval;
-      while (!stopping_ && ended_.WaitUntil(mutex_, due)) continue;
+      while (!stopping_ && stopping_now_.WaitUntil(mutex_, due)) continue;
       if (stopping_) return;
       Report(calls);
     }
@@ -447,6 +449,7 @@ void PartPool::Stop() {
     stopping_ = true;
     work_.NotifyAll();
     ended_.NotifyAll();
+    stopping_now_.NotifyAll();
   }
   for (std::thread& thread : threads_) thread.join();
   progress_.join();
@@ -463,8 +466,8 @@ void PartPool::Stop() {
     productions_.clear();
     runnable_.clear();
     tickets_.clear();
-    kept_.clear();
-    kept_bytes_ = 0;
+    queued_.clear();
+    kept_.Clear();
   }
   Make(calls);
 }
@@ -478,7 +481,7 @@ PartPool::Stats PartPool::stats() const {
     (production->begun ? stats.bytes.producing : stats.bytes.queued) += bytes;
   }
   stats.ready = kept_.size();
-  stats.bytes.ready = kept_bytes_;
+  stats.bytes.ready = kept_.held_bytes();
   stats.bytes.budget = options_.budget_bytes;
   const uint64_t used = memory_->used_bytes();
   const uint64_t known = stats.bytes.queued + stats.bytes.producing + stats.bytes.ready;
@@ -488,4 +491,4 @@ PartPool::Stats PartPool::stats() const {
   return stats;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -1,19 +1,18 @@
 // Makes parts on a fixed number of threads within a budget of bytes, the lowest step first.
 //
-//   PartPool pool({.num_threads = 8, .budget_bytes = 8ull << 30}, &metrics);
-//   PartPool::Answer answer = pool.Request(std::move(task), listener);   // at once: accepted, refused or
-//   ready
-//   ...
-//   pool.Cancel(answer.ticket);                                          // work that nobody waits for is
-//   dropped
+// Example:
+//     PartPool pool({.num_threads = 8, .budget_bytes = 8ull << 30}, &metrics);
+//     PartPool::Answer answer = pool.Request(std::move(task), listener);  // accepted, refused or ready
+//     pool.Cancel(answer.ticket);  // work that nobody waits for is dropped
 //
-// Order: the lowest step first, then the order of arrival; threads that finish a unit always turn to the
-// first part that has units left, so several threads share a large part. Requests for the same part share one
-// production, and ready parts are kept for a while for those who ask again.
+// Order: the lowest step first, then the order of arrival; threads that finish a unit, or a row of short
+// ones, always turn to the first part that has units left, so several threads share a large part. Requests
+// for the same part share one production, and ready parts are kept for a while for those who ask again.
 //
 // Memory: a request is accepted when its bytes fit into the budget beside everything accepted, being made,
-// ready or still in somebody's hands. To make room the pool forgets ready parts that nobody waits for, then
-// drops requests of higher steps that were not begun, the highest first: those can be made again.
+// ready or still in somebody's hands. Counted is what parts hold (ReadyPart::HeldBytes), not their payload
+// alone. To make room the pool forgets ready parts that nobody waits for, then drops requests of higher steps
+// that were not begun, the highest first: those can be made again.
 //
 // Progress: listeners hear of their request every `progress_interval`. `done` grows while the request's own
 // units are worked on (measured by the CPU time of its threads), or, while it waits, while the worker does
@@ -26,54 +25,25 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/annotated_mutex.h"
-#include "core/digest.h"
 #include "core/part.h"
+#include "isolation/shared_memory.h"
+#include "server/kept_parts.h"
 #include "server/memory_account.h"
-#include "server/metrics.h"
-#include "server/part_task.h"
-#include "server/shared_memory.h"
+#include "server/ready_part.h"
+#include "stream/part_task.h"
+#include "telemetry/metrics.h"
 
-namespace evenkeel {
-
-// A part that is ready: its bytes and their hash. Its memory counts against the budget until the last owner
-// lets go.
-class ReadyPart {
- public:
-  // `shared`: where decoder processes write into the part; none: ordinary memory.
-  ReadyPart(PartName name, uint64_t num_bytes, Reservation memory, SharedMemory::Block shared);
-
-  const PartName& name() const { return name_; }
-  std::span<const std::byte> bytes() const { return {begin(), num_bytes_}; }
-  const Digest& hash() const { return hash_; }
-
- private:
-  friend class PartPool;
-  struct Free {
-    void operator()(std::byte* bytes) const;
-  };
-  std::span<std::byte> writable() { return {begin(), num_bytes_}; }
-  std::byte* begin() const { return own_ != nullptr ? own_.get() : shared_.bytes().data(); }
-
-  const PartName name_;
-  const uint64_t num_bytes_;
-  // One of the two, aligned to a page.
-  const SharedMemory::Block shared_;
-  const std::unique_ptr<std::byte[], Free> own_;
-  Digest hash_;
-  Reservation memory_;
-};
+namespace evenkeel::server {
 
 // Who waits for a part. One of OnReady, OnDropped and OnFailed is called at most once; none after Cancel has
 // returned, but for a call that was already on its way, as a last OnProgress may be.
@@ -90,6 +60,8 @@ class PartListener {
 class PartPool {
  public:
   using Ticket = uint64_t;
+  // A request takes the same time however many wait, so the queue is not counted further.
+  static constexpr uint32_t kMaxQueueCounted = 256;
 
   struct Options {
     uint32_t num_threads = 1;
@@ -97,9 +69,9 @@ class PartPool {
     uint64_t kept_bytes = 256ull << 20;  // ready parts that nobody waits for
     uint32_t max_requests = 4096;        // that wait
     absl::Duration progress_interval = absl::Seconds(1);
-    SharedMemory* shared_memory = nullptr;  // for parts that decoder processes write into
-    absl::Duration fault_unit_delay;        // for tests of overload: every unit takes at least this long
-    uint32_t fault_fail_every = 0;          // for tests: every n-th unit fails its attempt
+    isolation::SharedMemory* shared_memory = nullptr;  // for parts that decoder processes write into
+    absl::Duration fault_unit_delay;  // for tests of overload: every unit takes at least this long
+    uint32_t fault_fail_every = 0;    // for tests: every n-th unit fails its attempt
   };
 
   // What Request answers at once. Exactly one of: ready is set; accepted; refused (neither).
@@ -107,27 +79,27 @@ class PartPool {
     std::shared_ptr<const ReadyPart> ready;
     bool accepted = false;
     Ticket ticket = 0;           // accepted
-    uint32_t queue = 0;          // accepted: parts ahead of it
+    uint32_t queue = 0;          // accepted: parts ahead of it, counted up to kMaxQueueCounted
     absl::Duration retry_after;  // refused
     std::string why;             // refused
   };
 
   struct Stats {
-    ByteGauges bytes;
+    telemetry::ByteGauges bytes;
     uint64_t queued = 0, producing = 0, ready = 0;  // parts
     uint64_t requests = 0;                          // that wait
     uint64_t parts_made = 0;
   };
 
   // `metrics` may be null and must outlive the pool.
-  PartPool(const Options& options, Metrics* metrics);
+  PartPool(const Options& options, telemetry::Metrics* metrics);
   // As Stop.
   ~PartPool();
 
   // FailedPrecondition where `task` can never fit into the budget: names both sizes and what to change.
-  absl::Status CheckFits(const PartTask& task) const;
+  absl::Status CheckFits(const stream::PartTask& task) const;
 
-  Answer Request(std::unique_ptr<PartTask> task, std::shared_ptr<PartListener> listener);
+  Answer Request(std::unique_ptr<stream::PartTask> task, std::shared_ptr<PartListener> listener);
   // Does nothing where the ticket's request has ended.
   void Cancel(Ticket ticket);
 
@@ -148,24 +120,42 @@ class PartPool {
   // Calls to listeners, made once the lock is released.
   using Calls = std::vector<std::function<void()>>;
 
-  uint64_t CommittedBytes(const PartTask& task) const;
+  bool IsShared(const stream::PartTask& task) const;
+  uint64_t CommittedBytes(const stream::PartTask& task) const;
   std::optional<Reservation> MakeRoom(uint64_t bytes, uint64_t step, Calls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(const ProductionPtr& production, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Answer Refuse(std::string why) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Answer Join(const ProductionPtr& production, std::shared_ptr<PartListener> listener)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetKept(const PartName& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Keep(std::shared_ptr<const ReadyPart> part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // What a thread does next. It is chosen under the lock and done without it.
+  struct Turn {
+    ProductionPtr production;
+    size_t first_unit = 0;
+    size_t num_units = 0;  // 0: the production begins
+  };
+
+  // One thread: takes a turn, does its work, ends the turn.
   void Run(size_t thread);
-  // Takes the production's memory for its part. Throws std::bad_alloc.
-  absl::Status MakePart(Production& production) const;
-  void Begin(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunUnit(const ProductionPtr& production, size_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status RunGuarded(const ProductionPtr& production, size_t unit);
-  // After the last unit of a production has ended.
-  void Finish(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits for work; nullopt when the pool stops.
+  std::optional<Turn> NextTurn(size_t thread) ABSL_LOCKS_EXCLUDED(mutex_);
+  Turn TakeBegin(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Turn TakeUnits(const ProductionPtr& production, size_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Number of units, starting with the next one, that one thread runs in a row.
+  size_t UnitsAtOnce(const Production& production) const;
+  absl::Status BeginPart(Production& production) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Moves the production's memory into its part. Throws std::bad_alloc.
+  absl::Status MakePart(Production& production) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Runs the turn's units; stops at the first error.
+  absl::Status RunUnits(const Turn& turn) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status RunGuarded(const ProductionPtr& production, size_t unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Records the outcome. True when no work is left, exactly once for a production: the caller calls Finish.
+  bool EndTurn(const Turn& turn, size_t thread, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Makes the production's units available to all threads.
+  void Offer(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hashes the part and hands it to its listeners.
+  void Finish(const ProductionPtr& production) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndProduction(const ProductionPtr& production, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void RunProgress();
@@ -173,13 +163,14 @@ class PartPool {
   static void Make(Calls& calls);
 
   const Options options_;
-  Metrics* const metrics_;
+  telemetry::Metrics* const metrics_;
   const std::shared_ptr<MemoryAccount> memory_;
   std::atomic<uint64_t> units_started_{0};
 
   mutable Mutex mutex_;
   CondVar work_;
-  CondVar ended_;  // a request ended
+  CondVar ended_;         // a request ended: for Drain
+  CondVar stopping_now_;  // for the thread that reports progress
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -187,9 +178,9 @@ class PartPool {
   uint64_t parts_made_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<PartName, ProductionPtr> productions_ ABSL_GUARDED_BY(mutex_);  // accepted and not ready
   std::set<ProductionPtr, Earlier> runnable_ ABSL_GUARDED_BY(mutex_);  // those with units that nobody took
+  std::set<ProductionPtr, Earlier> queued_ ABSL_GUARDED_BY(mutex_);  // those of runnable_ that were not begun
   std::map<Ticket, ProductionPtr> tickets_ ABSL_GUARDED_BY(mutex_);
-  std::list<std::shared_ptr<const ReadyPart>> kept_ ABSL_GUARDED_BY(mutex_);  // most recently used first
-  uint64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  KeptParts kept_ ABSL_GUARDED_BY(mutex_);
   double bytes_per_second_ ABSL_GUARDED_BY(mutex_) = 100e6;  // made lately; for retry times only
   absl::Time last_made_ ABSL_GUARDED_BY(mutex_);
 
@@ -197,4 +188,4 @@ class PartPool {
   std::thread progress_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

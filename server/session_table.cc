@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "core/steady_time.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 constexpr double kLongestWaitSeconds = 1e9;
@@ -115,4 +115,4 @@ std::vector<std::shared_ptr<Session>> SessionTable::TakeEnded(bool all) {
   return ended;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -1,8 +1,9 @@
 // Who is connected: sessions of consumers, each with its data plane, bounded in number, ended when idle.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, table.Open(request, sources));
-//   table.Find(id)   // also notes that the session was heard
-//   table.Sweep()    // regularly: disconnects sessions that are idle or whose peer is gone
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, table.Open(rank, source, address, secret));
+//     EVENKEEL_ASSIGN_OR_RETURN(session, table.Find(id));  // also records that the session was heard
+//     table.Sweep();  // regularly: disconnects sessions that are idle or whose peer is gone
 //
 // Thread safety: all members may be called from many threads. The table's lock is taken before a transport's.
 #pragma once
@@ -19,7 +20,7 @@
 #include "core/annotated_mutex.h"
 #include "transport/transport.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 struct Session {
   uint64_t id = 0;                      // random
@@ -86,4 +87,4 @@ class SessionTable {
   std::map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -6,7 +6,7 @@
 #include "core/max_over_mean.h"
 #include "core/steady_time.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 // More plans ahead of need than this are forgotten, the lowest steps first: they were passed by.
@@ -14,7 +14,7 @@ constexpr size_t kMaxAhead = 256;
 
 }  // namespace
 
-StepPlanner::StepPlanner(Source source, Options options, Metrics* metrics)
+StepPlanner::StepPlanner(Source source, Options options, telemetry::Metrics* metrics)
     : source_(std::move(source)), options_(options), metrics_(metrics) {
   for (uint32_t i = 0; i < std::max(1u, options_.num_threads); ++i) threads_.emplace_back([this] { Run(); });
 }
@@ -98,10 +98,11 @@ void StepPlanner::Run() {
       step = TakeNext();
     }
     const absl::Time begin = SteadyNow();
-    absl::StatusOr<StepPlan> computed = source_(step);
+    absl::StatusOr<stream::StepPlan> computed = source_(step);
     absl::StatusOr<PlanPtr> plan =
-        computed.ok() ? absl::StatusOr<PlanPtr>(std::make_shared<const StepPlan>(*std::move(computed)))
-                      : computed.status();
+        computed.ok()
+            ? absl::StatusOr<PlanPtr>(std::make_shared<const stream::StepPlan>(*std::move(computed)))
+            : computed.status();
     if (plan.ok()) ReportNew(**plan, SteadyNow() - begin);
     std::vector<Ready> callbacks;
     {
@@ -137,11 +138,12 @@ StepPlanner::PlanPtr StepPlanner::Find(uint64_t step) {
 
 void StepPlanner::Keep(uint64_t step, PlanPtr plan) {
   if (kept_.count(step) != 0) return;
-  const uint64_t bytes = StepPlanBytes(*plan);
+  const uint64_t bytes = stream::StepPlanBytes(*plan);
   recent_.push_front(step);
   kept_.emplace(step, Kept{.plan = std::move(plan), .bytes = bytes, .recent = recent_.begin()});
   kept_bytes_ += bytes;
-  while (kept_bytes_ > options_.cache_bytes && recent_.size() > 1) {
+  const size_t max_plans = size_t{options_.max_plans} + 2 * size_t{options_.steps_ahead};
+  while ((kept_bytes_ > options_.cache_bytes || recent_.size() > max_plans) && recent_.size() > 1) {
     auto oldest = kept_.find(recent_.back());
     kept_bytes_ -= oldest->second.bytes;
     kept_.erase(oldest);
@@ -159,12 +161,12 @@ void StepPlanner::PlanAhead(uint64_t step) {
   if (!ahead_.empty()) work_.NotifyOne();
 }
 
-void StepPlanner::ReportNew(const StepPlan& plan, absl::Duration duration) {
+void StepPlanner::ReportNew(const stream::StepPlan& plan, absl::Duration duration) {
   if (metrics_ == nullptr) return;
-  metrics_->ObserveStage(Stage::kPlan, duration);
+  metrics_->ObserveStage(telemetry::Stage::kPlan, duration);
   for (const PhasePlan& phase : plan.plan.phases) {
     metrics_->SetImbalance(phase.phase, MaxOverMean(phase.load_before), MaxOverMean(phase.load_after));
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

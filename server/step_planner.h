@@ -1,8 +1,9 @@
 // Plans of steps for many threads: each computed once, kept while memory allows, and the next steps ahead of
 // need.
 //
-//   StepPlanner planner(source, {.cache_bytes = 256 << 20, .steps_ahead = 4}, nullptr);
-//   planner.Get(12, [](absl::StatusOr<std::shared_ptr<const StepPlan>> plan) { ... });
+// Example:
+//     StepPlanner planner(source, {.cache_bytes = 256 << 20, .steps_ahead = 4}, nullptr);
+//     planner.Get(12, [](absl::StatusOr<StepPlanner::PlanPtr> plan) { /* on a thread of the planner */ });
 //
 // A request in want of a plan comes before any plan ahead of need, and the lowest step before higher ones.
 // Errors are handed to all who wait and are not kept.
@@ -22,27 +23,30 @@
 
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
-#include "server/metrics.h"
-#include "server/stream.h"
+#include "stream/stream.h"
+#include "telemetry/metrics.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 class StepPlanner {
  public:
-  using PlanPtr = std::shared_ptr<const StepPlan>;
+  using PlanPtr = std::shared_ptr<const stream::StepPlan>;
   using Ready = std::function<void(absl::StatusOr<PlanPtr>)>;
   // A pure function; called from several threads at once for different steps.
-  using Source = std::function<absl::StatusOr<StepPlan>(uint64_t step)>;
+  using Source = std::function<absl::StatusOr<stream::StepPlan>(uint64_t step)>;
 
   struct Options {
     uint64_t cache_bytes = 256ull << 20;  // the plan asked for last is kept whatever its size
+    // Consumers are within a few steps of one another, and a plan costs milliseconds. Without this bound
+    // small plans fill cache_bytes over hours, though nobody asks for them again.
+    uint32_t max_plans = 128;  // and twice steps_ahead
     uint32_t steps_ahead = 4;
     uint32_t num_threads = 1;
     uint32_t max_waiting = 4096;  // callbacks
   };
 
   // `metrics` may be null.
-  StepPlanner(Source source, Options options, Metrics* metrics);
+  StepPlanner(Source source, Options options, telemetry::Metrics* metrics);
   // As Stop.
   ~StepPlanner() { Stop(); }
 
@@ -72,11 +76,11 @@ class StepPlanner {
   PlanPtr Find(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Keep(uint64_t step, PlanPtr plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAhead(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReportNew(const StepPlan& plan, absl::Duration duration);
+  void ReportNew(const stream::StepPlan& plan, absl::Duration duration);
 
   const Source source_;
   const Options options_;
-  Metrics* const metrics_;
+  telemetry::Metrics* const metrics_;
 
   mutable Mutex mutex_;
   CondVar work_;
@@ -94,4 +98,4 @@ class StepPlanner {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

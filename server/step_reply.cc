@@ -1,11 +1,13 @@
+// Descriptions of steps and streams as messages.
 #include "server/step_reply.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/status.h"
 #include "proto/service.pb.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 void AddSegments(const std::vector<RouteSegment>& segments,
@@ -22,7 +24,7 @@ void AddRoute(const Route& route, const RankRoute& local, pb::RouteSlice& out) {
   out.set_from(std::string(PhaseName(route.from)));
   out.set_to(std::string(PhaseName(route.to)));
   out.set_microbatch(route.microbatch);
-  out.mutable_ranks()->Add(route.ranks.begin(), route.ranks.end());
+  out.set_num_ranks(static_cast<uint32_t>(route.ranks.size()));
   AddSegments(local.send, *out.mutable_send());
   AddSegments(local.receive, *out.mutable_receive());
   out.set_rows_in(local.rows_in);
@@ -30,25 +32,43 @@ void AddRoute(const Route& route, const RankRoute& local, pb::RouteSlice& out) {
   out.mutable_microbatch_offsets()->Add(local.microbatch_offsets.begin(), local.microbatch_offsets.end());
 }
 
-void AddLoads(const PhasePlan& phase, pb::PhaseLoads& out) {
+// `values`: per phase rank.
+template <typename T>
+void SetSpread(const stream::Spread& spread, const std::vector<T>& values, std::optional<uint32_t> own,
+               pb::PhaseLoads::Spread& out) {
+  out.set_max(spread.max);
+  out.set_mean(spread.mean);
+  if (own.has_value()) out.set_own(static_cast<double>(values[*own]));
+}
+
+void AddSpreads(const PhasePlan& phase, const stream::LoadSpreads& spreads, std::optional<uint32_t> own,
+                pb::PhaseLoads& out) {
   out.set_phase(std::string(PhaseName(phase.phase)));
+  out.set_num_ranks(static_cast<uint32_t>(phase.ranks.size()));
+  SetSpread(spreads.before, phase.load_before, own, *out.mutable_before_spread());
+  SetSpread(spreads.after, phase.load_after, own, *out.mutable_after_spread());
+  SetSpread(spreads.tokens_before, phase.tokens_before, own, *out.mutable_tokens_before_spread());
+  SetSpread(spreads.tokens_after, phase.tokens_after, own, *out.mutable_tokens_after_spread());
+}
+
+void AddAllLoads(const PhasePlan& phase, pb::PhaseLoads& out) {
   out.mutable_before()->Add(phase.load_before.begin(), phase.load_before.end());
   out.mutable_after()->Add(phase.load_after.begin(), phase.load_after.end());
   out.mutable_tokens_before()->Add(phase.tokens_before.begin(), phase.tokens_before.end());
   out.mutable_tokens_after()->Add(phase.tokens_after.begin(), phase.tokens_after.end());
 }
 
-bool HasRank(const Job& job, uint32_t global_rank) {
+bool HasRank(const Job& job, const stream::PartBuilder& builder, uint32_t global_rank) {
   return std::any_of(job.phases.begin(), job.phases.end(), [&](const PhaseSpec& phase) {
-    return std::find(phase.ranks.begin(), phase.ranks.end(), global_rank) != phase.ranks.end();
+    return builder.RankIn(phase.phase, global_rank).has_value();
   });
 }
 
-absl::Status AddParts(const PartBuilder& builder, const PartPool& pool, uint64_t max_part_bytes,
-                      const std::shared_ptr<const StepPlan>& plan, uint32_t global_rank,
+absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, uint64_t max_part_bytes,
+                      const std::shared_ptr<const stream::StepPlan>& plan, uint32_t global_rank,
                       pb::DescribeStepReply& reply) {
   for (const PartName& name : builder.PartsOf(*plan, global_rank)) {
-    EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<PartTask> task, builder.Prepare(plan, name));
+    EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::PartTask> task, builder.Prepare(plan, name));
     EVENKEEL_RETURN_IF_ERROR(pool.CheckFits(*task));
     if (task->num_bytes() > max_part_bytes) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -67,10 +87,12 @@ absl::Status AddParts(const PartBuilder& builder, const PartPool& pool, uint64_t
 
 }  // namespace
 
-absl::Status DescribeStep(const Stream& stream, const PartBuilder& builder, const PartPool& pool,
-                          uint64_t max_part_bytes, const std::shared_ptr<const StepPlan>& plan,
-                          uint32_t global_rank, pb::DescribeStepReply& reply) {
-  if (!HasRank(stream.job, global_rank)) {
+absl::Status DescribeStep(const stream::Stream& stream, const stream::PartBuilder& builder,
+                          const PartPool& pool, uint64_t max_part_bytes,
+                          const std::shared_ptr<const stream::StepPlan>& plan,
+                          const pb::DescribeStepRequest& request, pb::DescribeStepReply& reply) {
+  const uint32_t global_rank = request.rank();
+  if (!HasRank(stream.job, builder, global_rank)) {
     return absl::InvalidArgumentError(absl::StrCat("no phase of the job has global rank ", global_rank));
   }
   reply.set_step(plan->plan.step);
@@ -79,17 +101,23 @@ absl::Status DescribeStep(const Stream& stream, const PartBuilder& builder, cons
   reply.set_num_samples(plan->plan.samples.size());
   EVENKEEL_RETURN_IF_ERROR(AddParts(builder, pool, max_part_bytes, plan, global_rank, reply));
   for (const Route& route : plan->plan.routes) {
-    const auto found = std::find(route.ranks.begin(), route.ranks.end(), global_rank);
-    if (found == route.ranks.end()) continue;
+    const auto found = std::lower_bound(route.ranks.begin(), route.ranks.end(), global_rank);
+    if (found == route.ranks.end() || *found != global_rank) continue;
     AddRoute(route, route.per_rank[found - route.ranks.begin()], *reply.add_routes());
   }
-  for (const PhasePlan& phase : plan->plan.phases) AddLoads(phase, *reply.add_loads());
+  for (size_t i = 0; i < plan->plan.phases.size(); ++i) {
+    const PhasePlan& phase = plan->plan.phases[i];
+    pb::PhaseLoads& loads = *reply.add_loads();
+    AddSpreads(phase, plan->spreads[i], builder.RankIn(phase.phase, global_rank), loads);
+    if (request.all_loads()) AddAllLoads(phase, loads);
+  }
   return absl::OkStatus();
 }
 
-void DescribeStream(const Stream& stream, pb::DescribeReply& reply) {
+void DescribeStream(const stream::Stream& stream, pb::DescribeReply& reply) {
   reply.set_job_name(stream.job.name);
   reply.set_stream_version(kStreamVersion);
+  reply.set_part_format(kPartFormatVersion);
   reply.set_stream_digest(stream.stream_digest.Hex());
   reply.set_layout_digest(stream.layout_digest.Hex());
   for (const PhaseSpec& spec : stream.job.phases) {
@@ -100,4 +128,4 @@ void DescribeStream(const Stream& stream, pb::DescribeReply& reply) {
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

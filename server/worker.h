@@ -1,62 +1,76 @@
 // A worker: one process that serves the parts of one job.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Worker::Start(options, std::move(stream)));
-//   std::cout << worker->address() << "\n";     // "127.0.0.1:40123"
-//   ...
-//   worker->Drain(absl::Seconds(25));           // refuses new work, finishes what it accepted
-//   worker->Stop();
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
+//     EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Worker::Start(options, std::move(stream)));
+//     std::cout << worker->address() << "\n";  // "127.0.0.1:40123"
+//     worker->Drain(absl::Seconds(25));        // refuses new work, finishes what it accepted
+//     worker->Stop();
 //
 // Thread safety: Drain and Stop from one thread; the rest from any.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "isolation/isolated_processor.h"
 #include "server/part_pool.h"
-#include "server/stream.h"
+#include "stream/stream.h"
 #include "transport/credentials.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 struct WorkerOptions {
   std::string listen = "127.0.0.1:0";  // control plane; port 0: any free one
   std::string metrics;                 // "host:port" of /metrics; empty: none
-  std::string transport = "auto";      // auto (all that work here) | ucx | grpc
+  std::string probes;                  // "host:port" of /healthz and /readyz; empty: none
+  std::string transport = "auto";      // auto (UCX where it has RDMA or trust, and gRPC) | ucx | grpc
   bool require_rdma = false;
   bool shared_memory = false;
-  std::string devices;  // ucx
+  std::string devices;                // ucx
+  std::string data_ports;             // ucx over TCP: "7100-7131"; empty: any free one
+  bool trusted_data_network = false;  // ucx over TCP; see transport::Options::trusted_network
   transport::TlsFiles tls;
   uint32_t threads = 0;                // 0: one for each CPU
   uint64_t memory_bytes = 4ull << 30;  // of parts
   uint64_t plan_bytes = 256ull << 20;  // of plans
   uint32_t steps_ahead = 4;
-  uint32_t max_sessions = 4096;
+  uint32_t max_sessions = 0;  // 0: as many as file handles allow, at most 4,096
+  // The stream's processor, where decoder processes run.
+  const isolation::IsolatedProcessor* isolated = nullptr;
   absl::Duration session_idle = absl::Seconds(60);
   absl::Duration send_timeout = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);
+  absl::Duration self_test = absl::Seconds(10);  // between tests of the control plane; 0: none
+  // Called once, from a thread of the worker, when it can no longer serve and only a new process would: then
+  // drain, stop, and exit with an error. It must not block.
+  std::function<void(const absl::Status&)> on_failure;
   // For tests of faults.
   absl::Duration fault_unit_delay;
   uint32_t fault_fail_every = 0;
+  bool fault_deaf = false;  // the control plane accepts nobody
 };
 
 class Worker {
  public:
   virtual ~Worker() = default;
 
-  // Listens when it returns. InvalidArgument: options; PermissionDenied: not loopback and no certificates;
-  // Unavailable: cannot listen; FailedPrecondition: RDMA is required and not there, or a part of the first
-  // step exceeds the memory.
+  // Listens when it returns. InvalidArgument: options, among them an address other than loopback without
+  // certificates, or more sessions than file handles allow; AlreadyExists: an address is in use; errors of
+  // Listen (server/listener.h); FailedPrecondition: RDMA is required and not there, UCX is asked for without
+  // RDMA and without trust in the network, or a part of the first step exceeds the memory.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
-                                                       std::unique_ptr<Stream> stream);
+                                                       std::unique_ptr<stream::Stream> stream);
 
   virtual std::string address() const = 0;          // of the control plane, as to be dialled
   virtual std::string metrics_address() const = 0;  // empty: none
+  virtual std::string probes_address() const = 0;   // empty: none
   virtual std::string transports() const = 0;       // "ucx tcp/lo, grpc"
-  virtual const Stream& stream() const = 0;
+  virtual const stream::Stream& stream() const = 0;
 
   // Health becomes NOT_SERVING, new sessions and parts are refused, accepted ones finished. False where some
   // were not within `timeout`.
@@ -65,4 +79,4 @@ class Worker {
   virtual void Stop() = 0;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -6,13 +6,14 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "core/failure.h"
 #include "core/status.h"
 #include "proto/service.grpc.pb.h"
-#include "server/event_log.h"
 #include "server/part_call.h"
 #include "server/step_reply.h"
+#include "telemetry/event_log.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 bool HasDeadline(const grpc::CallbackServerContext& context) {
@@ -31,9 +32,12 @@ absl::Status CheckSame(std::string_view what, std::string_view theirs, std::stri
       absl::string_view(ours.data(), ours.size()), "; ", absl::string_view(hint.data(), hint.size())));
 }
 
-absl::Status CheckStream(const Stream& stream, const pb::OpenSessionRequest& request) {
+absl::Status CheckStream(const stream::Stream& stream, const pb::OpenSessionRequest& request) {
   EVENKEEL_RETURN_IF_ERROR(CheckSame("stream version", absl::StrCat(request.stream_version()),
                                      absl::StrCat(kStreamVersion),
+                                     "run workers and consumers of one release"));
+  EVENKEEL_RETURN_IF_ERROR(CheckSame("part format", absl::StrCat(request.part_format()),
+                                     absl::StrCat(kPartFormatVersion),
                                      "run workers and consumers of one release"));
   if (!request.stream_digest().empty()) {
     EVENKEEL_RETURN_IF_ERROR(CheckSame("stream digest", request.stream_digest(), stream.stream_digest.Hex(),
@@ -89,11 +93,13 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
     uses_.planner.Get(request->step(), [this, request, reply, reactor](auto plan) {
       absl::Status status = plan.status();
       if (plan.ok()) {
-        status = evenkeel::DescribeStep(uses_.stream, uses_.builder, uses_.pool, uses_.max_part_bytes,
-                                        *std::move(plan), request->rank(), *reply);
+        status = evenkeel::server::DescribeStep(uses_.stream, uses_.builder, uses_.pool, uses_.max_part_bytes,
+                                                *std::move(plan), *request, *reply);
       }
       // Of this call, NOT_FOUND speaks of the session.
-      if (absl::IsNotFound(status)) status = absl::InternalError(status.message());
+      if (absl::IsNotFound(status)) {
+        status = WithKind(absl::InternalError(status.message()), KindOf(status));
+      }
       reactor->Finish(ToGrpc(AddContext(status, absl::StrCat("step ", request->step()))));
     });
     return reactor;
@@ -151,12 +157,12 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
                               uses_.sessions.Open(request.rank(), **source, request.address(), secret));
     const transport::Info info = (*source)->info();
     reply.set_session_id(session->id);
-    reply.set_address((*source)->address());
+    reply.set_address((*source)->address(session->id));
     reply.set_session_idle_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(uses_.sessions.idle())));
     reply.set_transport_detail(info.detail);
     Fill(*reply.mutable_worker());
-    LogEvent(LogLevel::kInfo, "session_opened",
-             {{"rank", request.rank()}, {"transport", info.name}, {"detail", info.detail}});
+    telemetry::LogEvent(telemetry::LogLevel::kInfo, "session_opened",
+                        {{"rank", request.rank()}, {"transport", info.name}, {"detail", info.detail}});
     return absl::OkStatus();
   }
 
@@ -177,4 +183,4 @@ void WorkerService::Tick() {
   for (const std::shared_ptr<PartCall>& call : rpcs_->calls().All()) call->Tick();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

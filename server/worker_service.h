@@ -1,11 +1,12 @@
 // The control plane of a worker: proto/service.proto over gRPC. Calls are translated and nothing else; what
 // they mean is decided by the planner, the builder, the pool and the session table.
 //
-//   WorkerService service({.stream = *stream, .planner = planner, ...});
-//   builder.RegisterService(service.service());
-//   ...
-//   service.SetDraining();          // new sessions and parts are refused from now on
-//   service.WaitForCalls(timeout);  // those accepted have ended
+// Example:
+//     WorkerService service({.stream = stream, .planner = planner, .builder = parts, .pool = pool,
+//                            .sessions = sessions, .metrics = metrics, .sources = sources});
+//     builder.RegisterService(service.service());
+//     service.SetDraining();          // new sessions and parts are refused from now on
+//     service.WaitForCalls(timeout);  // until those accepted have ended
 //
 // Ownership: everything in Uses must outlive the service; the gRPC server and the transports must have ended
 // before. Thread safety: all members may be called from many threads. gRPC is confined to the .cc files.
@@ -15,29 +16,29 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/metrics.h"
-#include "server/part_builder.h"
 #include "server/part_pool.h"
 #include "server/session_table.h"
 #include "server/step_planner.h"
-#include "server/stream.h"
+#include "stream/part_builder.h"
+#include "stream/stream.h"
+#include "telemetry/metrics.h"
 #include "transport/transport.h"
 
 namespace grpc {
 class Service;
 }
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 class WorkerService {
  public:
   struct Uses {
-    const Stream& stream;
+    const stream::Stream& stream;
     StepPlanner& planner;
-    const PartBuilder& builder;
+    const stream::PartBuilder& builder;
     PartPool& pool;
     SessionTable& sessions;
-    Metrics& metrics;
+    telemetry::Metrics& metrics;
     std::vector<transport::Source*> sources;  // in order of preference
     uint64_t max_part_bytes = 512ull << 20;   // of the transports
     absl::Duration send_timeout = absl::Seconds(60);
@@ -59,4 +60,4 @@ class WorkerService {
   const std::unique_ptr<Rpcs> rpcs_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -1,30 +1,32 @@
-#include "server/encoder_part.h"
+#include "stream/encoder_part.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 
+#include "core/attempt.h"
+#include "core/failure.h"
 #include "core/status.h"
 #include "core/steady_time.h"
-#include "server/attempt.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 namespace {
 
 constexpr int kNumMedia = 4;
 // Bytes between the tensors of a part, at most.
 constexpr uint64_t kMaxGaps = 16 * kPartAlignment;
 
-uint64_t ItemBytes(const Processor& processor, const PlannedItem& item) {
+uint64_t ItemBytes(const preprocess::Processor& processor, const PlannedItem& item) {
   uint64_t bytes = sizeof(uint8_t) + sizeof(int64_t);  // item_valid, item_rows
-  for (const FieldSpec& field : processor.fields(item.medium)) bytes += field.num_bytes(item.lengths);
+  for (const preprocess::FieldSpec& field : processor.fields(item.medium))
+    bytes += field.num_bytes(item.lengths);
   return bytes;
 }
 
 // One item of the part, and where its bytes go.
 struct Unit {
   const PlannedItem* item = nullptr;
-  std::optional<ItemPlace> place;  // none for a dummy
+  std::optional<dataset::ItemPlace> place;  // none for a dummy
   std::string shard;
   std::string sample;                 // the exclude line; empty for a dummy
   std::vector<uint64_t> field_begin;  // bytes from the begin of each field's tensor
@@ -41,12 +43,8 @@ struct Column {
 class EncoderTask : public PartTask {
  public:
   EncoderTask(const Stream& stream, std::shared_ptr<const StepPlan> plan, const PartName& name,
-              Metrics* metrics, std::shared_ptr<BadData> bad_data)
-      : stream_(stream),
-        plan_(std::move(plan)),
-        name_(name),
-        metrics_(metrics),
-        bad_data_(std::move(bad_data)) {}
+              PartEvents* events)
+      : stream_(stream), plan_(std::move(plan)), name_(name), events_(events) {}
 
   absl::Status Lay(uint32_t num_pieces, std::span<const uint32_t> items) {
     std::vector<std::string> keys;
@@ -59,7 +57,8 @@ class EncoderTask : public PartTask {
       Column& column = columns_[medium];
       if (!column.used) continue;
       column.first_tensor = tensors.size();
-      const std::vector<FieldSpec>& fields = stream_.processor->fields(static_cast<Medium>(medium));
+      const std::vector<preprocess::FieldSpec>& fields =
+          stream_.processor->fields(static_cast<Medium>(medium));
       for (size_t i = 0; i < fields.size(); ++i) {
         TensorSpec spec{.name = fields[i].name,
                         .dtype = fields[i].dtype,
@@ -93,7 +92,7 @@ class EncoderTask : public PartTask {
   absl::Status RunUnit(size_t number, std::span<std::byte> part) override {
     const Unit& unit = units_[number];
     std::vector<std::span<std::byte>> fields;
-    const std::vector<FieldSpec>& specs = stream_.processor->fields(unit.item->medium);
+    const std::vector<preprocess::FieldSpec>& specs = stream_.processor->fields(unit.item->medium);
     const Column& column = columns_[static_cast<size_t>(unit.item->medium)];
     for (size_t i = 0; i < specs.size(); ++i) {
       fields.push_back(layout_->tensor(part, column.first_tensor + i)
@@ -107,10 +106,7 @@ class EncoderTask : public PartTask {
       return WithExcludeLine(AddContext(made, place), unit.sample);
     }
     layout_->tensor(part, valid_tensor_)[number] = std::byte{valid};
-    if (metrics_ != nullptr) {
-      metrics_->CountItem(name_.phase, valid);
-      metrics_->CountTokens(name_.phase, unit.item->lengths.input_rows);
-    }
+    if (events_ != nullptr) events_->OnItem(name_.phase, valid, unit.item->lengths.input_rows);
     return absl::OkStatus();
   }
 
@@ -119,8 +115,8 @@ class EncoderTask : public PartTask {
     Unit unit{.item = &item};
     if (item.sample != kDummy) {
       const SampleRef& ref = plan_->samples.refs[item.sample];
-      EVENKEEL_ASSIGN_OR_RETURN(SamplePlaces places, stream_.index->places(ref.dataset, ref.index));
-      unit.sample = SampleName(stream_.job, places);
+      EVENKEEL_ASSIGN_OR_RETURN(dataset::SamplePlaces places, stream_.index->places(ref.dataset, ref.index));
+      unit.sample = dataset::SampleName(stream_.job, places);
       if (item.ordinal >= places.items.size()) {
         return absl::InternalError(absl::StrCat("the index knows ", places.items.size(), " items of ",
                                                 unit.sample, ", the plan asks for number ", item.ordinal));
@@ -129,7 +125,7 @@ class EncoderTask : public PartTask {
       unit.place = std::move(places.items[item.ordinal]);
       scratch_bytes_ = std::max(scratch_bytes_, unit.place->size);
     }
-    const std::vector<FieldSpec>& fields = stream_.processor->fields(item.medium);
+    const std::vector<preprocess::FieldSpec>& fields = stream_.processor->fields(item.medium);
     Column& column = columns_[static_cast<size_t>(item.medium)];
     column.used = true;
     column.extent.resize(fields.size());
@@ -143,68 +139,40 @@ class EncoderTask : public PartTask {
     return absl::OkStatus();
   }
 
-  bool IsIsolated(const Unit& unit) const {
-    return stream_.isolated != nullptr && stream_.isolated->isolates(unit.item->medium);
-  }
-
-  // Memory for the item as stored, where its decoder can read it.
-  struct ItemBytes {
-    SharedMemory::Block shared;
-    std::unique_ptr<std::byte[]> own;
-    uint64_t size = 0;
-    std::span<std::byte> bytes() const {
-      return own != nullptr ? std::span(own.get(), size) : shared.bytes();
-    }
-  };
-  absl::StatusOr<ItemBytes> BytesFor(const Unit& unit) const {
-    ItemBytes out{.size = unit.place->size};
-    if (IsIsolated(unit)) {
-      EVENKEEL_ASSIGN_OR_RETURN(out.shared,
-                                stream_.isolated->memory().Allocate(SharedMemory::Use::kInput, out.size));
-    } else {
-      out.own = std::make_unique_for_overwrite<std::byte[]>(out.size);
-    }
-    return out;
-  }
+  bool IsIsolated(const Unit& unit) const { return stream_.processor->is_isolated(unit.item->medium); }
 
   absl::Status Make(const Unit& unit, std::span<const std::span<std::byte>> fields, bool* valid) {
-    const Processor& processor = *stream_.processor;
-    ItemNotes notes;
-    ItemRequest request{.medium = unit.item->medium, .planned = unit.item->lengths, .notes = &notes};
+    const preprocess::Processor& processor = *stream_.processor;
+    preprocess::ItemNotes notes;
+    preprocess::ItemRequest request{
+        .medium = unit.item->medium, .planned = unit.item->lengths, .notes = &notes};
     if (!unit.place.has_value()) {
       request.facts = stream_.dummy_facts[static_cast<size_t>(name_.phase)];
       return processor.FillInvalid(request, fields);
     }
-    const ItemPlace& place = *unit.place;
+    const dataset::ItemPlace& place = *unit.place;
     const absl::Time begin = SteadyNow();
-    EVENKEEL_ASSIGN_OR_RETURN(const ItemBytes memory, BytesFor(unit));
-    const std::span<std::byte> bytes = memory.bytes();
-    EVENKEEL_RETURN_IF_ERROR(ReadItem(unit.shard, place, *stream_.source, bytes));
+    EVENKEEL_ASSIGN_OR_RETURN(const preprocess::StoredBytes stored,
+                              processor.AllocateStored(unit.item->medium, place.size));
+    EVENKEEL_RETURN_IF_ERROR(dataset::ReadItem(unit.shard, place, *stream_.source, stored.bytes));
     const absl::Time read = SteadyNow();
     request.suffix = place.suffix;
-    request.bytes = bytes;
+    request.bytes = stored.bytes;
     request.facts = place.facts;
     absl::Status made = processor.Produce(request, fields);
     *valid = made.ok();
-    if (!made.ok() && BadData::IsVerdict(made)) {
-      bad_data_->Report(MediumName(unit.item->medium), unit.sample, made);
+    if (!made.ok() && IsVerdict(made)) {
+      if (events_ != nullptr) events_->OnBad(MediumName(unit.item->medium), unit.sample, made);
       made = processor.FillInvalid(request, fields);
     }
-    if (metrics_ != nullptr) {
-      metrics_->ObserveStage(Stage::kRead, read - begin);
-      metrics_->ObserveStage(Stage::kMedia, SteadyNow() - read);
-      metrics_->CountAdjusted("samples_filled", notes.samples_filled);
-      metrics_->CountAdjusted("samples_trimmed", notes.samples_trimmed);
-      metrics_->CountAdjusted("frames_repeated", notes.frames_repeated);
-    }
+    if (events_ != nullptr) events_->OnProduced(read - begin, SteadyNow() - read, notes);
     return made;
   }
 
   const Stream& stream_;
   const std::shared_ptr<const StepPlan> plan_;
   const PartName name_;
-  Metrics* const metrics_;
-  const std::shared_ptr<BadData> bad_data_;
+  PartEvents* const events_;
 
   std::vector<Unit> units_;
   std::array<Column, kNumMedia> columns_;
@@ -215,7 +183,7 @@ class EncoderTask : public PartTask {
 
 }  // namespace
 
-std::vector<std::pair<size_t, size_t>> CutPieces(const Processor& processor, const Plan& plan,
+std::vector<std::pair<size_t, size_t>> CutPieces(const preprocess::Processor& processor, const Plan& plan,
                                                  std::span<const uint32_t> items) {
   std::vector<std::pair<size_t, size_t>> pieces;
   uint64_t bytes = 0;
@@ -234,11 +202,11 @@ std::vector<std::pair<size_t, size_t>> CutPieces(const Processor& processor, con
 absl::StatusOr<std::unique_ptr<PartTask>> MakeEncoderTask(const Stream& stream,
                                                           std::shared_ptr<const StepPlan> plan,
                                                           const PartName& name, uint32_t num_pieces,
-                                                          std::span<const uint32_t> items, Metrics* metrics,
-                                                          std::shared_ptr<BadData> bad_data) {
-  auto task = std::make_unique<EncoderTask>(stream, std::move(plan), name, metrics, std::move(bad_data));
+                                                          std::span<const uint32_t> items,
+                                                          PartEvents* events) {
+  auto task = std::make_unique<EncoderTask>(stream, std::move(plan), name, events);
   EVENKEEL_RETURN_IF_ERROR(task->Lay(num_pieces, items));
   return task;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

@@ -12,22 +12,22 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/bad_data.h"
-#include "server/part_task.h"
-#include "server/stream.h"
+#include "stream/part_events.h"
+#include "stream/part_task.h"
+#include "stream/stream.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 
 // Where `items` (indices into plan.items) are cut so that no piece is larger than kMaxPieceBytes, unless one
 // item is: [begin, end) of each. Empty where there are no items.
-std::vector<std::pair<size_t, size_t>> CutPieces(const Processor& processor, const Plan& plan,
+std::vector<std::pair<size_t, size_t>> CutPieces(const preprocess::Processor& processor, const Plan& plan,
                                                  std::span<const uint32_t> items);
 
-// `items`: those of the piece. Arguments other than `plan` must outlive the task; `metrics` may be null.
+// `items`: those of the piece. Arguments other than `plan` must outlive the task; `events` may be null.
 absl::StatusOr<std::unique_ptr<PartTask>> MakeEncoderTask(const Stream& stream,
                                                           std::shared_ptr<const StepPlan> plan,
                                                           const PartName& name, uint32_t num_pieces,
-                                                          std::span<const uint32_t> items, Metrics* metrics,
-                                                          std::shared_ptr<BadData> bad_data);
+                                                          std::span<const uint32_t> items,
+                                                          PartEvents* events);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

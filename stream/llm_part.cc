@@ -1,33 +1,38 @@
-#include "server/llm_part.h"
+#include "stream/llm_part.h"
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "core/attempt.h"
+#include "core/failure.h"
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/steady_time.h"
-#include "server/attempt.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 namespace {
-
-constexpr int64_t kNoLoss = -100;
 
 // One sample of the part.
 struct Unit {
   uint32_t number = 0;  // into plan.samples
-  SamplePlaces places;
+  dataset::SamplePlaces places;
   std::string sample;  // the exclude line
   uint64_t begin = 0;  // its first token, counted over rows
   uint64_t room = 0;   // tokens it may write: the aligned length (packed), the row (padded)
+  // Tokens whose positions travel, from its first one: none where they count from 0 by themselves.
+  uint64_t positions = 0;
+  uint64_t positions_begin = 0;  // among those of the part
 };
 
 // What a thread keeps from one sample to the next.
+// Samples up to this are tokenised by one thread in a row: about two milliseconds.
+constexpr uint64_t kTokensAtOnce = 1024;
+
 struct Scratch {
-  ConversationReader reader;
+  dataset::ConversationReader reader;
   std::vector<MediaFacts> facts;
-  Sequence sequence;
+  preprocess::Sequence sequence;
 };
 
 Scratch& ThreadScratch() {
@@ -37,29 +42,32 @@ Scratch& ThreadScratch() {
 
 // Views of the tensors that hold a value for every token; rows follow one another.
 struct Tokens {
-  std::span<int64_t> ids, labels, types, mask;  // mask is empty where packed
-  std::span<int64_t> positions;                 // [3][tokens]
+  std::span<uint32_t> words;
+  std::span<int32_t> positions;  // [3][explicit ones]
 };
 
-std::span<int64_t> Int64(std::span<std::byte> bytes) {
-  return {reinterpret_cast<int64_t*>(bytes.data()), bytes.size() / sizeof(int64_t)};
+template <typename T>
+std::span<T> As(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
+
+constexpr int64_t kMaxPosition = 1 << 30;  // of a sample; leaves room for the padding that counts on
 
 class LlmTask : public PartTask {
  public:
-  LlmTask(const Stream& stream, std::shared_ptr<const StepPlan> plan, const PartName& name, Metrics* metrics,
-          std::shared_ptr<BadData> bad_data)
+  LlmTask(const Stream& stream, std::shared_ptr<const StepPlan> plan, const PartName& name,
+          PartEvents* events)
       : stream_(stream),
         padded_(stream.job.phase(Phase::kLlm)->batching == Batching::kPadded),
         plan_(std::move(plan)),
         name_(name),
-        metrics_(metrics),
-        bad_data_(std::move(bad_data)) {}
+        events_(events) {}
 
   absl::Status Lay(std::span<const uint32_t> samples) {
     for (uint32_t sample : samples) EVENKEEL_RETURN_IF_ERROR(AddUnit(sample));
     const MicrobatchSpec& spec = stream_.job.microbatch;
     padded_ ? ShapePadded(spec) : ShapePacked(spec);
+    PlaceExplicitPositions();
     MakeLayout();
     return absl::OkStatus();
   }
@@ -68,15 +76,24 @@ class LlmTask : public PartTask {
   uint64_t num_bytes() const override { return layout_->total_bytes(); }
   size_t num_units() const override { return units_.size(); }
   uint64_t scratch_bytes() const override { return scratch_bytes_; }
+  size_t units_at_once(size_t first) const override {
+    uint64_t tokens = 0;
+    size_t end = first;
+    while (end < units_.size() && (end == first || tokens + Length(units_[end]) <= kTokensAtOnce)) {
+      tokens += Length(units_[end++]);
+    }
+    return end - first;
+  }
 
   void Begin(std::span<std::byte> part) override {
     layout_->WriteHeader(part);
     if (!padded_) {
-      auto* bounds = reinterpret_cast<int32_t*>(layout_->tensor(part, tensor_.cu_seqlens).data());
-      std::copy(cu_seqlens_.begin(), cu_seqlens_.end(), bounds);
+      std::copy(cu_seqlens_.begin(), cu_seqlens_.end(),
+                As<int32_t>(layout_->tensor(part, tensor_.cu_seqlens)).begin());
     }
-    Int64(layout_->tensor(part, tensor_.loss_tokens))[0] = static_cast<int64_t>(loss_tokens_);
-    std::span<int64_t> ids = Int64(layout_->tensor(part, tensor_.sample_ids));
+    std::copy(spans_.begin(), spans_.end(), As<int32_t>(layout_->tensor(part, tensor_.spans)).begin());
+    As<int64_t>(layout_->tensor(part, tensor_.loss_tokens))[0] = static_cast<int64_t>(loss_tokens_);
+    std::span<int64_t> ids = As<int64_t>(layout_->tensor(part, tensor_.sample_ids));
     for (size_t i = 0; i < units_.size(); ++i) {
       const SampleRef& ref = plan_->samples.refs[units_[i].number];
       ids[3 * i] = static_cast<int64_t>(ref.dataset);
@@ -85,7 +102,7 @@ class LlmTask : public PartTask {
     }
     // What no sample owns: the segment of padding, or the one row of an empty microbatch.
     const uint64_t owned = units_.empty() ? 0 : units_.back().begin + units_.back().room;
-    Pad(TokensOf(part), owned, rows_ * length_, /*next_position=*/0);
+    PadWords(TokensOf(part), owned, rows_ * length_, /*real=*/owned);
   }
 
   absl::Status RunUnit(size_t number, std::span<std::byte> part) override {
@@ -93,19 +110,16 @@ class LlmTask : public PartTask {
     const absl::Time begin = SteadyNow();
     bool valid = true;
     Scratch& scratch = ThreadScratch();
-    const Sequence& sequence = scratch.sequence;
+    const preprocess::Sequence& sequence = scratch.sequence;
     const absl::Status built = Attempt([&] { return Build(unit, scratch, &valid); });  // so that it is named
     if (!built.ok()) {
       const absl::Status where = AddContext(built, absl::StrCat(unit.sample, ", ", DescribePart(name_)));
       return WithExcludeLine(where, unit.sample);
     }
-    Write(sequence, unit, TokensOf(part));
+    const absl::Status written = Write(sequence, unit, TokensOf(part));
+    if (!written.ok()) return WithExcludeLine(AddContext(written, unit.sample), unit.sample);
     layout_->tensor(part, tensor_.sample_valid)[number] = std::byte{valid};
-    if (metrics_ != nullptr) {
-      metrics_->ObserveStage(Stage::kText, SteadyNow() - begin);
-      metrics_->CountSample(valid);
-      metrics_->CountTokens(Phase::kLlm, sequence.input_ids.size());
-    }
+    if (events_ != nullptr) events_->OnSequence(valid, sequence.input_ids.size(), SteadyNow() - begin);
     return absl::OkStatus();
   }
 
@@ -115,7 +129,7 @@ class LlmTask : public PartTask {
     Unit unit{.number = number};
     const SampleRef& ref = plan_->samples.refs[number];
     EVENKEEL_ASSIGN_OR_RETURN(unit.places, stream_.index->places(ref.dataset, ref.index));
-    unit.sample = SampleName(stream_.job, unit.places);
+    unit.sample = dataset::SampleName(stream_.job, unit.places);
     loss_tokens_ += planned.loss_tokens;
     scratch_bytes_ = std::max(scratch_bytes_, unit.places.text_size + 64 * uint64_t{planned.llm_length});
     units_.push_back(std::move(unit));
@@ -123,6 +137,27 @@ class LlmTask : public PartTask {
   }
 
   uint64_t Length(const Unit& unit) const { return plan_->plan.samples[unit.number].llm_length; }
+
+  // Whether the sample's positions do not simply count from 0. Decided by the plan alone, so that the part's
+  // size is known before a text is read.
+  bool HasGrids(const Unit& unit) const {
+    const std::vector<SampleItem>& items = plan_->samples.lengths[unit.number].items;
+    return std::any_of(items.begin(), items.end(), [this](const SampleItem& item) {
+      return stream_.processor->has_grid_positions(item.medium);
+    });
+  }
+
+  // Positions of padding are implied where it is masked; elsewhere it goes on counting after the sample.
+  void PlaceExplicitPositions() {
+    for (Unit& unit : units_) {
+      if (!HasGrids(unit)) continue;
+      unit.positions = padded_ ? plan_->samples.lengths[unit.number].llm_length : unit.room;
+      unit.positions_begin = num_positions_;
+      num_positions_ += unit.positions;
+      spans_.push_back(static_cast<int32_t>(unit.begin));
+      spans_.push_back(static_cast<int32_t>(unit.positions));
+    }
+  }
 
   void ShapePacked(const MicrobatchSpec& spec) {
     uint64_t tokens = 0;
@@ -157,12 +192,11 @@ class LlmTask : public PartTask {
       specs.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)});
       return specs.size() - 1;
     };
-    tensor_.ids = add("input_ids", DType::kI64, {rows_, length_});
-    tensor_.labels = add("labels", DType::kI64, {rows_, length_});
-    if (padded_) tensor_.mask = add("attention_mask", DType::kI64, {rows_, length_});
-    tensor_.positions = add("position_ids", DType::kI64, {3, rows_, length_});
-    tensor_.types = add("mm_token_type_ids", DType::kI64, {rows_, length_});
-    if (!padded_) tensor_.cu_seqlens = add("cu_seqlens", DType::kI32, {cu_seqlens_.size()});
+    tensor_.tokens = add(std::string(kTokensName), DType::kI32, {rows_, length_});
+    specs[tensor_.tokens].tokens = TokenForm{.padded = padded_};
+    tensor_.spans = add(std::string(kTokenSpansName), DType::kI32, {spans_.size() / 2, 2});
+    tensor_.positions = add(std::string(kTokenPositionsName), DType::kI32, {3, num_positions_});
+    if (!padded_) tensor_.cu_seqlens = add(std::string(kDocumentsName), DType::kI32, {cu_seqlens_.size()});
     tensor_.loss_tokens = add("loss_tokens", DType::kI64, {1});
     tensor_.sample_ids = add("sample_ids", DType::kI64, {units_.size(), 3});
     tensor_.sample_valid = add("sample_valid", DType::kU8, {units_.size()});
@@ -170,12 +204,8 @@ class LlmTask : public PartTask {
   }
 
   Tokens TokensOf(std::span<std::byte> part) const {
-    Tokens out{.ids = Int64(layout_->tensor(part, tensor_.ids)),
-               .labels = Int64(layout_->tensor(part, tensor_.labels)),
-               .types = Int64(layout_->tensor(part, tensor_.types)),
-               .positions = Int64(layout_->tensor(part, tensor_.positions))};
-    if (padded_) out.mask = Int64(layout_->tensor(part, tensor_.mask));
-    return out;
+    return {.words = As<uint32_t>(layout_->tensor(part, tensor_.tokens)),
+            .positions = As<int32_t>(layout_->tensor(part, tensor_.positions))};
   }
 
   // Makes scratch.sequence the sample's; where its text is not what the index saw, a stand-in, and `valid`
@@ -183,13 +213,13 @@ class LlmTask : public PartTask {
   absl::Status Build(const Unit& unit, Scratch& scratch, bool* valid) const {
     const SampleLengths& lengths = plan_->samples.lengths[unit.number];
     Emptied(scratch.facts);
-    for (const ItemPlace& item : unit.places.items) scratch.facts.push_back(item.facts);
+    for (const dataset::ItemPlace& item : unit.places.items) scratch.facts.push_back(item.facts);
     absl::Status why = BuildFromText(unit, lengths, scratch);
-    if (!why.ok() && !BadData::IsVerdict(why)) return why;
+    if (!why.ok() && !IsVerdict(why)) return why;
     if (why.ok()) why = CheckAgainstPlan(scratch.sequence, lengths);
     if (why.ok()) return why;
     *valid = false;
-    bad_data_->Report("text", unit.sample, why);
+    if (events_ != nullptr) events_->OnBad("text", unit.sample, why);
     return StandIn(lengths, scratch);
   }
 
@@ -199,24 +229,29 @@ class LlmTask : public PartTask {
     return stream_.processor->BuildSequence(*conversation, lengths.items, scratch.facts, scratch.sequence);
   }
 
-  static absl::Status CheckAgainstPlan(const Sequence& sequence, const SampleLengths& lengths) {
+  static absl::Status CheckAgainstPlan(const preprocess::Sequence& sequence, const SampleLengths& lengths) {
     if (sequence.input_ids.size() != lengths.llm_length) {
       return absl::InvalidArgumentError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
                                                      " tokens, the index planned ", lengths.llm_length));
     }
     const uint64_t loss_tokens =
-        sequence.labels.size() - std::count(sequence.labels.begin(), sequence.labels.end(), kNoLoss);
+        sequence.labels.size() - std::count(sequence.labels.begin(), sequence.labels.end(), kNoLossLabel);
     if (loss_tokens != lengths.loss_tokens) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the sequence has ", loss_tokens, " loss tokens, the index planned ", lengths.loss_tokens));
+    }
+    const auto last = std::max_element(sequence.positions.begin(), sequence.positions.end());
+    if (last != sequence.positions.end() && *last > kMaxPosition) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a token has position ", *last, "; at most ", kMaxPosition, " is delivered"));
     }
     return absl::OkStatus();
   }
 
   // The sample's media alone, so that encoder outputs still find their placeholders. Never trained.
   absl::Status StandIn(const SampleLengths& lengths, Scratch& scratch) const {
-    Sequence& sequence = scratch.sequence;
-    sequence = Sequence();
+    preprocess::Sequence& sequence = scratch.sequence;
+    sequence = preprocess::Sequence();
     if (lengths.items.empty()) return absl::OkStatus();
     Conversation media{.plain = true, .turns = {Turn{.role = Role::kUser}}};
     for (size_t i = 0; i < lengths.items.size(); ++i) {
@@ -230,44 +265,70 @@ class LlmTask : public PartTask {
                        "media alone: ",
                        built.message()));
     }
-    std::fill(sequence.labels.begin(), sequence.labels.end(), kNoLoss);
+    std::fill(sequence.labels.begin(), sequence.labels.end(), kNoLossLabel);
+    for (int64_t& position : sequence.positions) {
+      position = std::min(position, kMaxPosition);
+    }
     return absl::OkStatus();
   }
 
-  void Write(const Sequence& sequence, const Unit& unit, const Tokens& out) const {
+  // Internal where the wire form cannot hold the sequence: a family broke its own rules.
+  absl::Status Write(const preprocess::Sequence& sequence, const Unit& unit, const Tokens& out) const {
     const uint64_t length = sequence.input_ids.size();
-    std::copy(sequence.input_ids.begin(), sequence.input_ids.end(), out.ids.begin() + unit.begin);
-    std::copy(sequence.labels.begin(), sequence.labels.end(), out.labels.begin() + unit.begin);
-    std::copy(sequence.token_types.begin(), sequence.token_types.end(), out.types.begin() + unit.begin);
-    int64_t next = 0;
-    for (uint64_t axis = 0; axis < 3; ++axis) {
-      const auto from = sequence.positions.begin() + axis * length;
-      std::copy(from, from + length, out.positions.begin() + axis * rows_ * length_ + unit.begin);
-      for (uint64_t i = 0; i < length; ++i) next = std::max(next, from[i] + 1);
-    }
+    EVENKEEL_RETURN_IF_ERROR(WriteWords(sequence, out.words.subspan(unit.begin, length)));
     // The planned tokens of a stand-in count as tokens of the sample.
     const uint64_t real = plan_->samples.lengths[unit.number].llm_length;
-    if (padded_) std::fill_n(out.mask.begin() + unit.begin, std::max(length, real), 1);
-    Pad(out, unit.begin + length, unit.begin + unit.room, next, unit.begin + real);
+    PadWords(out, unit.begin + length, unit.begin + unit.room, unit.begin + real);
+    if (unit.positions == 0) return CheckCounted(sequence.positions, length);
+    int64_t next = 0;
+    for (int64_t position : sequence.positions) next = std::max(next, position + 1);
+    const uint64_t all = out.positions.size() / 3;
+    for (uint64_t axis = 0; axis < 3; ++axis) {
+      const int64_t* from = sequence.positions.data() + axis * length;
+      int32_t* to = out.positions.data() + axis * all + unit.positions_begin;
+      for (uint64_t i = 0; i < length; ++i) to[i] = static_cast<int32_t>(from[i]);
+      for (uint64_t i = length; i < unit.positions; ++i) to[i] = static_cast<int32_t>(next + (i - length));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status WriteWords(const preprocess::Sequence& sequence, std::span<uint32_t> words) {
+    uint64_t ids = 0, types = 0;
+    bool labelled = true;
+    for (size_t i = 0; i < words.size(); ++i) {
+      const int64_t id = sequence.input_ids[i], label = sequence.labels[i];
+      ids |= static_cast<uint64_t>(id);
+      types |= sequence.token_types[i];
+      labelled &= label == id || label == kNoLossLabel;
+      words[i] = TokenWord::Make(static_cast<uint32_t>(id), sequence.token_types[i], label == id, false);
+    }
+    if (ids <= TokenWord::kMaxId && types <= TokenWord::kMaxType && labelled) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("the sequence has token ids above ", TokenWord::kMaxId,
+                                            ", types above ", TokenWord::kMaxType,
+                                            " or labels other than the token's own id and ", kNoLossLabel));
+  }
+
+  // Positions of a sample that has none of its own on the wire are its tokens' numbers, on every axis.
+  static absl::Status CheckCounted(std::span<const int64_t> positions, uint64_t length) {
+    bool counted = true;
+    for (uint64_t axis = 0; axis < 3; ++axis) {
+      const int64_t* row = positions.data() + axis * length;
+      for (uint64_t i = 0; i < length; ++i) counted &= row[i] == static_cast<int64_t>(i);
+    }
+    if (counted) return absl::OkStatus();
+    return absl::InternalError("a sample without media on a grid has positions that do not count its tokens");
   }
 
   // Padding from token `begin` to `end`. Before `real` it still belongs to a sample.
-  void Pad(const Tokens& out, uint64_t begin, uint64_t end, int64_t next_position, uint64_t real = 0) const {
+  void PadWords(const Tokens& out, uint64_t begin, uint64_t end, uint64_t real) const {
+    const auto pad = static_cast<uint32_t>(stream_.processor->pad_token());
     for (uint64_t i = begin; i < end; ++i) {
-      const bool masked = padded_ && i >= real;
-      out.ids[i] = stream_.processor->pad_token();
-      out.labels[i] = kNoLoss;
-      out.types[i] = 0;
-      if (masked) out.mask[i] = 0;
-      for (uint64_t axis = 0; axis < 3; ++axis) {
-        out.positions[axis * rows_ * length_ + i] = masked ? 1 : next_position;
-      }
-      ++next_position;
+      out.words[i] = TokenWord::Make(pad, /*type=*/0, /*trained=*/false, /*masked=*/padded_ && i >= real);
     }
   }
 
   struct TensorNumbers {
-    size_t ids = 0, labels = 0, mask = 0, positions = 0, types = 0, cu_seqlens = 0;
+    size_t tokens = 0, spans = 0, positions = 0, cu_seqlens = 0;
     size_t loss_tokens = 0, sample_ids = 0, sample_valid = 0;
   };
 
@@ -275,13 +336,14 @@ class LlmTask : public PartTask {
   const bool padded_;
   const std::shared_ptr<const StepPlan> plan_;
   const PartName name_;
-  Metrics* const metrics_;
-  const std::shared_ptr<BadData> bad_data_;
+  PartEvents* const events_;
 
   std::vector<Unit> units_;
   uint64_t rows_ = 1;
   uint64_t length_ = 0;  // tokens of a row
   std::vector<int32_t> cu_seqlens_;
+  std::vector<int32_t> spans_;  // [n][2], of explicit positions
+  uint64_t num_positions_ = 0;  // explicit ones of an axis
   uint64_t loss_tokens_ = 0;
   uint64_t scratch_bytes_ = 0;
   TensorNumbers tensor_;
@@ -293,10 +355,10 @@ class LlmTask : public PartTask {
 absl::StatusOr<std::unique_ptr<PartTask>> MakeLlmTask(const Stream& stream,
                                                       std::shared_ptr<const StepPlan> plan,
                                                       const PartName& name, std::span<const uint32_t> samples,
-                                                      Metrics* metrics, std::shared_ptr<BadData> bad_data) {
-  auto task = std::make_unique<LlmTask>(stream, std::move(plan), name, metrics, std::move(bad_data));
+                                                      PartEvents* events) {
+  auto task = std::make_unique<LlmTask>(stream, std::move(plan), name, events);
   EVENKEEL_RETURN_IF_ERROR(task->Lay(samples));
   return task;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

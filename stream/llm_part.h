@@ -2,11 +2,11 @@
 //
 // packed (n samples, T tokens):
 //   input_ids, labels, mm_token_type_ids i64 [1, T]; position_ids i64 [3, 1, T]
-//   cu_seqlens i32 [segments + 1]   one segment a sample, and one more for the padding at the end where there
-//   is some
+//   cu_seqlens i32 [segments + 1]   one segment per sample, and one more for padding at the end, if any
 // padded (B = max(n, 1) rows of L tokens):
 //   input_ids, labels, attention_mask, mm_token_type_ids i64 [B, L]; position_ids i64 [3, B, L]
-// both:
+// both, as delivered; on the wire the fields above that have a value for every token are words of 32 bits and
+// explicit positions of the samples that have media on a grid (core/token_fields.h):
 //   loss_tokens i64 [1]             as planned for this part, after the shift
 //   sample_ids i64 [n, 3]           dataset, epoch, index
 //   sample_valid u8 [n]             0: the text is not what the index saw; all its labels are -100
@@ -21,17 +21,17 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "server/bad_data.h"
-#include "server/part_task.h"
-#include "server/stream.h"
+#include "stream/part_events.h"
+#include "stream/part_task.h"
+#include "stream/stream.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 
 // `samples`: of the microbatch (indices into plan.samples), by position. Arguments other than `plan` must
-// outlive the task; `metrics` may be null.
+// outlive the task; `events` may be null.
 absl::StatusOr<std::unique_ptr<PartTask>> MakeLlmTask(const Stream& stream,
                                                       std::shared_ptr<const StepPlan> plan,
                                                       const PartName& name, std::span<const uint32_t> samples,
-                                                      Metrics* metrics, std::shared_ptr<BadData> bad_data);
+                                                      PartEvents* events);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

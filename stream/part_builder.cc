@@ -1,13 +1,14 @@
-#include "server/part_builder.h"
+#include "stream/part_builder.h"
 
 #include <algorithm>
 
 #include "absl/strings/cord.h"
+#include "core/failure.h"
 #include "core/status.h"
-#include "server/encoder_part.h"
-#include "server/llm_part.h"
+#include "stream/encoder_part.h"
+#include "stream/llm_part.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 namespace {
 
 constexpr absl::string_view kExcludeUrl = "evenkeel/exclude";
@@ -21,7 +22,8 @@ std::span<const uint32_t> UnitsOf(const PhasePlan& phase, uint32_t rank, uint32_
 }  // namespace
 
 absl::Status WithExcludeLine(absl::Status status, const std::string& line) {
-  if (!status.ok() && !line.empty()) status.SetPayload(kExcludeUrl, absl::Cord(line));
+  const bool of_the_machine = KindOf(status) == FailureKind::kMachine;
+  if (!status.ok() && !of_the_machine && !line.empty()) status.SetPayload(kExcludeUrl, absl::Cord(line));
   return status;
 }
 
@@ -30,16 +32,27 @@ std::string ExcludeLine(const absl::Status& status) {
   return payload.has_value() ? std::string(*payload) : std::string();
 }
 
-PartBuilder::PartBuilder(const Stream& stream, Metrics* metrics)
-    : stream_(stream), metrics_(metrics), bad_data_(std::make_shared<BadData>(metrics)) {}
+PartBuilder::PartBuilder(const Stream& stream, PartEvents* events) : stream_(stream), events_(events) {
+  for (const PhaseSpec& phase : stream.job.phases) {
+    Ranks& ranks = ranks_[static_cast<size_t>(phase.phase)];
+    for (uint32_t rank = 0; rank < phase.ranks.size(); ++rank) ranks.emplace_back(phase.ranks[rank], rank);
+    std::sort(ranks.begin(), ranks.end());
+  }
+}
+
+std::optional<uint32_t> PartBuilder::RankIn(Phase phase, uint32_t global_rank) const {
+  const Ranks& ranks = ranks_[static_cast<size_t>(phase)];
+  const auto found = std::lower_bound(ranks.begin(), ranks.end(), std::pair(global_rank, uint32_t{0}));
+  if (found == ranks.end() || found->first != global_rank) return std::nullopt;
+  return found->second;
+}
 
 std::vector<PartName> PartBuilder::PartsOf(const StepPlan& plan, uint32_t global_rank) const {
   std::vector<PartName> names;
   for (const PhasePlan& phase : plan.plan.phases) {
-    const auto found = std::find(phase.ranks.begin(), phase.ranks.end(), global_rank);
-    if (found == phase.ranks.end()) continue;
-    PartName name{.phase = phase.phase, .step = plan.plan.step};
-    name.rank = static_cast<uint32_t>(found - phase.ranks.begin());
+    const std::optional<uint32_t> rank = RankIn(phase.phase, global_rank);
+    if (!rank.has_value()) continue;
+    PartName name{.phase = phase.phase, .step = plan.plan.step, .rank = *rank};
     for (name.microbatch = 0; name.microbatch < phase.num_microbatches; ++name.microbatch) {
       size_t num_pieces = 1;
       if (phase.phase != Phase::kLlm) {
@@ -64,13 +77,13 @@ absl::StatusOr<std::unique_ptr<PartTask>> PartBuilder::Prepare(PlanPtr plan, con
   const std::span<const uint32_t> units = UnitsOf(*phase, name.rank, name.microbatch);
   if (name.phase == Phase::kLlm) {
     if (name.piece != 0) return missing();
-    return MakeLlmTask(stream_, std::move(plan), name, units, metrics_, bad_data_);
+    return MakeLlmTask(stream_, std::move(plan), name, units, events_);
   }
   const auto pieces = CutPieces(*stream_.processor, plan->plan, units);
   if (name.piece >= pieces.size()) return missing();
   const auto [begin, end] = pieces[name.piece];
   return MakeEncoderTask(stream_, std::move(plan), name, static_cast<uint32_t>(pieces.size()),
-                         units.subspan(begin, end - begin), metrics_, bad_data_);
+                         units.subspan(begin, end - begin), events_);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

@@ -1,9 +1,10 @@
 // From a plan to parts: which parts a rank receives, how large each is, and the work that makes it.
 //
-//   for (const PartName& name : builder.PartsOf(*plan, global_rank)) {
-//     EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<PartTask> task, builder.Prepare(plan, name));
-//     std::vector<std::byte> part(task->num_bytes());     // exact
-//   }
+// Example:
+//     for (const PartName& name : builder.PartsOf(*plan, global_rank)) {
+//       EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<PartTask> task, builder.Prepare(plan, name));
+//       std::vector<std::byte> part(task->num_bytes());  // exact
+//     }
 //
 // Sizes are functions of the plan and of the processor's fields: nothing is read or decoded for them but the
 // index. docs/worker.md lists the tensors of every part.
@@ -11,23 +12,29 @@
 // Thread safety: all members are const and may be called from many threads; the tasks, too.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/bad_data.h"
-#include "server/metrics.h"
-#include "server/part_task.h"
-#include "server/stream.h"
+#include "stream/part_events.h"
+#include "stream/part_task.h"
+#include "stream/stream.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 
 class PartBuilder {
  public:
   using PlanPtr = std::shared_ptr<const StepPlan>;
 
-  // `stream` must outlive the builder and its tasks, and so must `metrics` where it is not null.
-  PartBuilder(const Stream& stream, Metrics* metrics);
+  // `stream` must outlive the builder and its tasks, and so must `events` where it is not null.
+  PartBuilder(const Stream& stream, PartEvents* events);
+
+  // The rank of the phase that is `global_rank`; nullopt where the phase does not run on it. Takes the
+  // logarithm of the number of ranks.
+  std::optional<uint32_t> RankIn(Phase phase, uint32_t global_rank) const;
 
   // The parts of one global rank in canonical order: phase, microbatch, piece. Ranks and microbatches of an
   // encoder that have no item have no part; those of the llm always have one.
@@ -37,9 +44,12 @@ class PartBuilder {
   absl::StatusOr<std::unique_ptr<PartTask>> Prepare(PlanPtr plan, const PartName& name) const;
 
  private:
+  // Of each phase of the job: (global rank, rank of the phase), ascending.
+  using Ranks = std::vector<std::pair<uint32_t, uint32_t>>;
+
   const Stream& stream_;
-  Metrics* const metrics_;
-  const std::shared_ptr<BadData> bad_data_;
+  PartEvents* const events_;
+  std::array<Ranks, kNumPhases> ranks_;  // indexed by Phase
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

@@ -1,8 +1,13 @@
 // The work that makes one part, cut into units that may run on different threads.
 //
-// Who runs it allocates num_bytes() once and hands the same memory to every call:
-//   task.Begin(part);                                  // once, before any unit
-//   for every unit, in any order, on any thread:       task.RunUnit(unit, part)
+// The caller allocates num_bytes() once and passes the same memory to every call.
+//
+// Example:
+//     task.Begin(part);  // once, before any unit
+//     for (size_t unit = 0; unit < task.num_units(); ++unit) {  // in any order, on any thread
+//       EVENKEEL_RETURN_IF_ERROR(task.RunUnit(unit, part));
+//     }
+//
 // After all units every byte of the part is written. The bytes depend on (index, job, step, part) alone.
 #pragma once
 
@@ -15,7 +20,7 @@
 #include "absl/status/status.h"
 #include "core/part.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 
 class PartTask {
  public:
@@ -32,13 +37,21 @@ class PartTask {
   virtual bool is_shared() const { return false; }
 
   virtual void Begin(std::span<std::byte> part) = 0;
+  // How many units from `first` on one thread runs without a look at what else there is: more than one where
+  // they are so short that handing each to a thread costs more than its work. At least 1, at most what is
+  // left.
+  virtual size_t units_at_once(size_t first) const {
+    (void)first;
+    return 1;
+  }
   // An error is one of the attempt: another worker may succeed. Bad data is no error but an invalid item.
   // The status names the sample; ExcludeLine() gives the job's line where leaving the sample out would help.
   virtual absl::Status RunUnit(size_t unit, std::span<std::byte> part) = 0;
 };
 
-// A line of the job's `exclude` list that travels with a status.
+// A line of the job's `exclude` list that travels with a status, unless the failure is the machine's: leaving
+// data out would not help.
 absl::Status WithExcludeLine(absl::Status status, const std::string& line);
 std::string ExcludeLine(const absl::Status& status);  // empty where there is none
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

@@ -1,7 +1,8 @@
 // Structured logs: one JSON object a line on stderr, for machines first.
 //
-//   LogEvent(LogLevel::kWarning, "item_invalid", {{"sample", name}, {"reason", "DATA_LOSS"}, {"bytes", 12}});
-//   {"time":"2026-01-31T12:00:00.123Z","level":"warning","event":"item_invalid","sample":"...","reason":...}
+// Example:
+//     LogEvent(LogLevel::kWarning, "item_invalid", {{"sample", name}, {"reason", "DATA_LOSS"}});
+//     // {"time":"2026-01-31T12:00:00.123Z","level":"warning","event":"item_invalid","sample":"...", ...}
 //
 // It is not: metrics (metrics.h), or anything that reaches a batch.
 // Thread safety: lines never mix; all functions may be called from many threads.
@@ -14,7 +15,9 @@
 #include <utility>
 #include <variant>
 
-namespace evenkeel {
+#include "absl/time/time.h"
+
+namespace evenkeel::telemetry {
 
 enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
@@ -46,8 +49,19 @@ void AppendJsonString(std::string_view text, std::string& out);
 std::string FormatEvent(int64_t time_ms, LogLevel level, std::string_view event,
                         std::initializer_list<LogField> fields);
 
+// Before StartLogWriter the line is written when it returns. After it, it never waits for who reads the log,
+// but for at most 200 ms where an error is logged: the process may be about to end.
 void LogEvent(LogLevel level, std::string_view event, std::initializer_list<LogField> fields);
+
+// From now on lines wait in memory, 1 MiB at most, and a thread of their own writes them. What does not fit
+// is dropped and counted, and a line log_lines_dropped says how many, once there is room. Not before
+// processes are forked.
+void StartLogWriter();
+// False: lines are still waiting after `timeout`. True at once without a writer. Call it before the process
+// ends.
+bool FlushLog(absl::Duration timeout);
+uint64_t LogLinesDropped();
 // Events below `level` are dropped; kInfo at start.
 void SetLogLevel(LogLevel level);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::telemetry

@@ -1,7 +1,6 @@
-#include "server/metrics.h"
+#include "telemetry/metrics.h"
 
 #include <prometheus/counter.h>
-#include <prometheus/exposer.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -9,14 +8,12 @@
 #include <prometheus/text_serializer.h>
 
 #include <array>
-#include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "core/failure.h"
 #include "core/job.h"
-#include "proto/job.pb.h"
-#include "server/bad_data.h"
 
-namespace evenkeel {
+namespace evenkeel::telemetry {
 namespace {
 
 using prometheus::Counter;
@@ -51,10 +48,15 @@ std::string_view OutcomeName(Outcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
+std::string_view RefusalName(Refusal refusal) {
+  constexpr std::array<std::string_view, kNumRefusals> kNames = {"handles", "places", "address", "silent",
+                                                                 "protocol"};
+  return kNames[static_cast<size_t>(refusal)];
+}
+
 // Families first, then the metrics that are touched often.
 struct Metrics::State {
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
-  std::unique_ptr<prometheus::Exposer> exposer;
 
   Family<Histogram>& stages = prometheus::BuildHistogram()
                                   .Name("evenkeel_stage_duration_seconds")
@@ -85,13 +87,31 @@ struct Metrics::State {
                                      "Requests served by a part made for another request");
   Family<Counter>& waits =
       Counters(*registry, "evenkeel_consumer_wait_seconds_total", "Time that consumers waited for data");
+  Family<Counter>& refused_connections =
+      Counters(*registry, "evenkeel_connections_refused_total",
+               "Connections of the control plane that were closed instead of served");
+  Family<Counter>& log_lines_dropped = Counters(*registry, "evenkeel_log_lines_dropped_total",
+                                                "Lines of the log that found no room in memory");
+  Family<Counter>& self_test_failures = Counters(*registry, "evenkeel_self_test_failures_total",
+                                                 "Times that the worker did not reach its own control plane");
   Family<Gauge>& imbalance = Gauges(*registry, "evenkeel_load_imbalance_ratio",
                                     "Largest over mean load of a phase's ranks, of the step planned last");
   Family<Gauge>& bytes = Gauges(*registry, "evenkeel_part_bytes", "Memory of parts by state");
   Family<Gauge>& budget = Gauges(*registry, "evenkeel_part_budget_bytes", "Memory that parts may take");
   Family<Gauge>& parts = Gauges(*registry, "evenkeel_parts", "Parts by state");
   Family<Gauge>& sessions = Gauges(*registry, "evenkeel_sessions", "Open sessions");
+  Family<Gauge>& ranks = Gauges(*registry, "evenkeel_ranks", "Ranks that the job's consumers have");
+  Family<Gauge>& connections =
+      Gauges(*registry, "evenkeel_connections", "Open connections of the control plane");
   Family<Gauge>& draining = Gauges(*registry, "evenkeel_draining", "1 while the worker drains");
+  Family<Gauge>& certificate_left =
+      Gauges(*registry, "evenkeel_certificate_expires_in_seconds",
+             "Time until this worker's certificate expires; negative afterwards");
+  Family<Gauge>& certificate_refused =
+      Gauges(*registry, "evenkeel_certificate_files_refused",
+             "1 while the certificate files are unusable and the last good ones are in use");
+  Family<Counter>& certificate_replacements = Counters(*registry, "evenkeel_certificate_replacements_total",
+                                                       "Times that changed certificate files were taken up");
   Family<Gauge>& transport =
       Gauges(*registry, "evenkeel_transport_info", "Transports on offer, as really chosen");
   Family<Gauge>& build = Gauges(*registry, "evenkeel_build_info", "Release and stream version");
@@ -100,22 +120,26 @@ struct Metrics::State {
   std::array<Histogram*, kNumStages> stage{};
   std::array<Counter*, kNumOutcomes> outcome{};
   std::array<Counter*, kNumPhases> phase_tokens{};
+  std::array<Counter*, 2> sample{};                        // by `valid`
+  std::array<std::array<Counter*, 2>, kNumPhases> item{};  // by phase and `valid`; null for the llm
 };
 
 // A rate over a counter that appears with its first event misses that event; so what can be counted is there
 // at zero from the start.
 void Metrics::BeginAtZero() {
   State& state = *state_;
-  for (const char* valid : {"true", "false"}) {
-    state.samples.Add({{"valid", valid}});
+  for (const bool valid : {false, true}) {
+    const std::string label = valid ? "true" : "false";
+    state.sample[valid] = &state.samples.Add({{"valid", label}});
     for (Phase phase : {Phase::kVision, Phase::kAudio}) {
-      state.items.Add({{"phase", Str(PhaseName(phase))}, {"valid", valid}});
+      state.item[static_cast<size_t>(phase)][valid] =
+          &state.items.Add({{"phase", Str(PhaseName(phase))}, {"valid", label}});
     }
   }
   for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "");
     const std::string name = absl::StatusCodeToString(status.code());
-    if (BadData::IsVerdict(status)) state.errors.Add({{"reason", name}});
+    if (IsVerdict(status)) state.errors.Add({{"reason", name}});
     state.errors.Add({{"reason", absl::StrCat("attempt_", name)}});
   }
   for (const char* kind : {"samples_filled", "samples_trimmed", "frames_repeated"}) {
@@ -124,12 +148,17 @@ void Metrics::BeginAtZero() {
   for (const char* reason : {"crash", "forbidden_call", "memory", "cpu", "still", "killed"}) {
     state.decoder_restarts.Add({{"reason", reason}});
   }
-  const google::protobuf::Descriptor& limits = *pb::Limits::descriptor();
-  for (int i = 0; i < limits.field_count(); ++i) state.limits.Add({{"limit", limits.field(i)->name()}});
+  for (const std::string& limit : LimitNames()) state.limits.Add({{"limit", limit}});
+  for (int i = 0; i < kNumRefusals; ++i) {
+    state.refused_connections.Add({{"reason", Str(RefusalName(static_cast<Refusal>(i)))}});
+  }
+  state.self_test_failures.Add({});
+  state.log_lines_dropped.Add({});
   state.abandoned.Add({});
   state.duplicates.Add({});
   state.shared.Add({});
   state.waits.Add({});
+  state.certificate_replacements.Add({});
 }
 
 Metrics::Metrics() : state_(std::make_unique<State>()) {
@@ -149,24 +178,6 @@ Metrics::Metrics() : state_(std::make_unique<State>()) {
 
 Metrics::~Metrics() = default;
 
-absl::Status Metrics::Expose(const std::string& address) {
-  try {
-    state_->exposer = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/2);
-    state_->exposer->RegisterCollectable(state_->registry);
-  } catch (const std::exception& error) {
-    state_->exposer.reset();
-    return absl::InvalidArgumentError(
-        absl::StrCat("--metrics ", address, ": cannot listen there: ", error.what()));
-  }
-  return absl::OkStatus();
-}
-
-uint16_t Metrics::port() const {
-  if (state_->exposer == nullptr) return 0;
-  const std::vector<int> ports = state_->exposer->GetListeningPorts();
-  return ports.empty() ? 0 : static_cast<uint16_t>(ports.front());
-}
-
 std::string Metrics::Text() const {
   return prometheus::TextSerializer().Serialize(state_->registry->Collect());
 }
@@ -174,11 +185,9 @@ std::string Metrics::Text() const {
 void Metrics::ObserveStage(Stage stage, absl::Duration duration) {
   state_->stage[static_cast<size_t>(stage)]->Observe(absl::ToDoubleSeconds(duration));
 }
-void Metrics::CountSample(bool valid) {
-  state_->samples.Add({{"valid", valid ? "true" : "false"}}).Increment();
-}
+void Metrics::CountSample(bool valid) { state_->sample[valid]->Increment(); }
 void Metrics::CountItem(Phase phase, bool valid) {
-  state_->items.Add({{"phase", Str(PhaseName(phase))}, {"valid", valid ? "true" : "false"}}).Increment();
+  state_->item[static_cast<size_t>(phase)][valid]->Increment();
 }
 void Metrics::CountError(std::string_view reason) {
   state_->errors.Add({{"reason", Str(reason)}}).Increment();
@@ -219,7 +228,9 @@ void Metrics::SetTransport(std::string_view transport, std::string_view device, 
 void Metrics::SetStream(std::string_view job, std::string_view stream_digest,
                         std::string_view layout_digest) {
   state_->stream
-      .Add({{"job", Str(job)}, {"stream_digest", Str(stream_digest)}, {"layout_digest", Str(layout_digest)}})
+      .Add({{"stream_job", Str(job)},
+            {"stream_digest", Str(stream_digest)},
+            {"layout_digest", Str(layout_digest)}})
       .Set(1);
 }
 void Metrics::SetBytes(const ByteGauges& bytes) {
@@ -235,6 +246,24 @@ void Metrics::SetQueue(uint64_t queued_parts, uint64_t producing_parts, uint64_t
   state_->parts.Add({{"state", "ready"}}).Set(ready_parts);
 }
 void Metrics::SetSessions(uint64_t sessions) { state_->sessions.Add({}).Set(sessions); }
+void Metrics::SetRanks(uint64_t ranks) { state_->ranks.Add({}).Set(ranks); }
+void Metrics::SetConnections(uint64_t connections) { state_->connections.Add({}).Set(connections); }
+void Metrics::CountRefusedConnections(std::string_view reason, uint64_t count) {
+  if (count > 0) state_->refused_connections.Add({{"reason", Str(reason)}}).Increment(count);
+}
+void Metrics::CountSelfTestFailures(uint64_t count) {
+  if (count > 0) state_->self_test_failures.Add({}).Increment(count);
+}
+void Metrics::CountLogLinesDropped(uint64_t count) {
+  if (count > 0) state_->log_lines_dropped.Add({}).Increment(count);
+}
 void Metrics::SetDraining(bool draining) { state_->draining.Add({}).Set(draining ? 1 : 0); }
+void Metrics::SetCertificate(absl::Duration left, bool files_refused) {
+  state_->certificate_left.Add({}).Set(absl::ToDoubleSeconds(left));
+  state_->certificate_refused.Add({}).Set(files_refused ? 1 : 0);
+}
+void Metrics::CountCertificateReplacements(uint64_t replacements) {
+  if (replacements > 0) state_->certificate_replacements.Add({}).Increment(static_cast<double>(replacements));
+}
 
-}  // namespace evenkeel
+}  // namespace evenkeel::telemetry

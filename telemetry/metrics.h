@@ -9,11 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/words.h"
 
-namespace evenkeel {
+namespace evenkeel::telemetry {
 
 // The stages of a part, each with a histogram of durations.
 enum class Stage : uint8_t { kPlan, kQueue, kRead, kMedia, kText, kHash, kPart, kSend };
@@ -24,6 +23,17 @@ std::string_view StageName(Stage stage);
 enum class Outcome : uint8_t { kSent, kRefused, kDropped, kCancelled, kFailed };
 inline constexpr int kNumOutcomes = 5;
 std::string_view OutcomeName(Outcome outcome);
+
+// Why a connection was closed instead of handed over.
+enum class Refusal : uint8_t {
+  kHandles,   // too few handles are left
+  kPlaces,    // max_connections are open
+  kAddress,   // max_of_address are open
+  kSilent,    // it sent nothing in time, or others came while it sent nothing
+  kProtocol,  // it began with something else
+};
+inline constexpr int kNumRefusals = 5;
+std::string_view RefusalName(Refusal refusal);
 
 struct ByteGauges {
   uint64_t queued = 0;  // committed to parts that were not begun
@@ -40,11 +50,7 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // Serves the text format at http://`address`/metrics; "host:0" takes a free port. InvalidArgument: cannot
-  // listen.
-  absl::Status Expose(const std::string& address);
-  uint16_t port() const;     // 0 before Expose
-  std::string Text() const;  // what /metrics answers
+  std::string Text() const;  // in Prometheus' text format
 
   void ObserveStage(Stage stage, absl::Duration duration);
   void CountSample(bool valid);
@@ -70,7 +76,16 @@ class Metrics {
   void SetBytes(const ByteGauges& bytes);
   void SetQueue(uint64_t queued_parts, uint64_t producing_parts, uint64_t ready_parts);
   void SetSessions(uint64_t sessions);
+  void SetRanks(uint64_t ranks);              // that the job has: distinct global ranks over all phases
+  void SetConnections(uint64_t connections);  // of the control plane
+  void CountRefusedConnections(std::string_view reason, uint64_t count);  // as RefusalName
+  void CountSelfTestFailures(uint64_t count);
+  void CountLogLinesDropped(uint64_t count);
   void SetDraining(bool draining);
+  // Of this worker's own certificate: time until it expires, negative afterwards; whether its files are bad
+  // now, so that the last good ones are in use.
+  void SetCertificate(absl::Duration left, bool files_refused);
+  void CountCertificateReplacements(uint64_t replacements);  // those that are new
 
  private:
   struct State;
@@ -79,4 +94,4 @@ class Metrics {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::telemetry

@@ -115,8 +115,33 @@ def chats():
     yield "escapes", rb'{"messages":[{"role":"user","content":"\ud83d\ude00\u0000\\\/\b"}]}'
 
 
+def chunks():
+    """Messages of DataPlane.Deliver, after a byte that says where they are cut: fields in order, `data` last."""
+    head = b"\x08\x11\x10\x00\x18\xe8\x07"  # request_id 17, offset 0, length 1000
+    data = b"\x2a\x05hello"
+    yield "first", b"\x09" + head + b"\x22\x10" + bytes(range(16)) + b"\x32\x10" + bytes(16) + data
+    yield "further", b"\x03" + head + data
+    yield "empty", b"\x00" + head
+    yield "data_not_last", b"\x05" + head + data + b"\x32\x10" + bytes(16)
+
+
 def addresses():
-    # Magic, lengths, then what UCX gave; and message headers of 64 bytes of growing numbers.
+    # What a source and a sink over TCP gave: their digests are right. Behind a byte that says what to repair, the same
+    # envelope with other roles and flags; the target makes their digests.
+    source = bytes.fromhex(
+        "45564b41020001003200000087337a6308f922d819275b130e5eb682bd67bfea77ae4761204bfb24ebb7f6921c209201026bc0bb794a48d9"
+        "88f9ffffef00000000cf1917b75138539e3e4bd7e037370103230082e749")
+    sink = bytes.fromhex("45564b41020002000000000087337a6308f922d87411663614da81e89267101c7bca9771")
+    yield "source", source
+    yield "sink", sink
+    for role in range(5):
+        for flags in range(5):
+            yield f"sealed-{role}-{flags}", b"\x03" + source[:6] + bytes([role, flags]) + source[8:]
+    yield "sealed-version", b"\x02" + source[:4] + b"\x03" + source[5:]
+    yield "sealed-length", b"\x01" + source[:8] + b"\xff" + source[9:]
+    # Message headers: with their magic, and of growing numbers.
+    yield "greeting", b"EVKS" + struct.pack("<IQ16s", 1, 7, bytes(range(16)))
+    yield "part", b"EVKD" + struct.pack("<IQQQQ16s16s", 1, 7, 8, 4096, 512, bytes(range(16)), bytes(range(16)))
     yield "numbers", bytes(range(64))
     yield "zeros", bytes(256)
     yield "header", struct.pack("<8Q", 1, 2, 3, 4, 5, 6, 7, 8)
@@ -163,15 +188,19 @@ def parts():
     ids = message((1, "input_ids"), (2, 3), (3, [1, 4]), (4, 0))
     pixels = message((1, "pixel_values"), (2, 1), (3, [2, 12]), (4, 64), (5, expansion))
     yield "llm", message((1, "llm"), (2, 7), (3, 1), (6, 1), (7, ids), (8, 64), (9, "d/s.tar/a"))
+    words = message((1, "tokens"), (2, 2), (3, [1, 16]), (4, 0), (6, message((1, 1))))
+    spans = message((1, "token_position_spans"), (2, 2), (3, [0, 2]), (4, 64))
+    positions = message((1, "token_positions"), (2, 2), (3, [3, 0]), (4, 64))
+    yield "tokens", message((1, "llm"), (6, 1), (7, words), (7, spans), (7, positions), (8, 64), (9, "d/s.tar/a"))
     yield "vision", message((1, "vision"), (2, 7), (6, 1), (7, ids), (7, pixels), (8, 128), (9, "d/s.tar/b"))
 
 
 def steps():
     """DescribeStepReply of proto/service.proto."""
     segment = message((1, 1), (2, 3), (3, 2))
-    route = message((1, "vision"), (2, "llm"), (4, [0, 1]), (5, segment), (6, message((3, 3))), (7, 5), (8, 3),
-                    (9, [0, 1, 3]))
-    loads = message((1, "llm"), (2, struct.pack("<2d", 1.5, 2.5)), (4, [7, 9]))
+    route = message((1, "vision"), (2, "llm"), (5, segment), (6, message((3, 3))), (7, 5), (8, 3), (9, [0, 1, 3]),
+                    (10, 2))
+    loads = message((1, "llm"), (2, struct.pack("<2d", 1.5, 2.5)), (4, [7, 9]), (6, 2), (7, b"\x09" + bytes(8)))
     llm, vision = message((1, "llm"), (5, 128)), message((1, "vision"), (4, 1), (5, 256))
     yield "whole", message((1, 4), (2, 2), (3, 90), (4, 8), (5, llm), (5, vision), (6, route), (7, loads))
     yield "empty", message((1, 4))
@@ -252,7 +281,7 @@ def indices():
 
 
 def replies():
-    """DecoderReply of server/decoder_message.h, as it lies in memory."""
+    """DecoderReply of isolation/decoder_message.h, as it lies in memory."""
     def facts(medium, width=0, height=0, rotation=0, frames=0, rate=0, channels=0, samples=0, fps=(0, 0)):
         return struct.pack("<B3x6I4x2Q2I", medium, width, height, rotation, frames, rate, channels, samples, 10**6, *fps)
 
@@ -283,8 +312,12 @@ def calls():
     def message(*fields):
         return b"".join(field(number, value) for number, value in fields)
 
+    # The second byte: 1 the session of a worker of samples, 5 that of a worker of token budgets.
     yield "describe", bytes([0, 0])
-    yield "open", bytes([1, 0]) + message((3, 1), (4, 1), (5, b"fake"), (7, b"s" * 16))
+    for step in (0, 40, 5000, 10**12, 2**64 - 1):
+        yield f"step-of-tokens-{step}", bytes([3, 5]) + message((2, step), (3, 1))
+    yield "part-of-tokens", bytes([4, 5]) + message((2, 9), (3, 1), (4, b"llm"), (5, 1), (6, 0), (7, 0), (8, 1), (9, 0.5))
+    yield "open", bytes([1, 0]) + message((3, 1), (4, 1), (5, b"fake"), (7, b"s" * 16), (8, 2))
     yield "open-other", bytes([1, 0]) + message((1, b"a" * 32), (3, 1), (5, b"ucx"), (6, b"?"), (7, b"short"))
     yield "close", bytes([2, 1])
     yield "close-none", bytes([2, 0]) + message((1, 77))
@@ -320,6 +353,7 @@ SEEDS = {
     "fuzz_worker_service": calls,
     "fuzz_sequence": words,
     "fuzz_transport_address": addresses,
+    "fuzz_transport_chunk": chunks,
 }
 
 

@@ -1,6 +1,7 @@
 // Copies into memory that will not be read soon.
 //
-//   CopyPastCaches(part.subspan(offset, chunk.size()), chunk);
+// Example:
+//     CopyPastCaches(part.subspan(offset, chunk.size()), chunk);
 //
 // What is not there: a faster memcpy. Ordinary stores first fetch each line that they overwrite and then push
 // others out of the caches; these do neither, which halves the traffic to memory. Worth it where much more is

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "core/status.h"
-#include "transport/tls_files.h"
+#include "transport/certificates.h"
 
 namespace evenkeel::transport {
 namespace {
@@ -21,20 +21,10 @@ constexpr int kPingTimeoutMillis = 5'000;
 constexpr int kToleratedPingMillis = 10'000;
 constexpr int kMaxStreamsPerConnection = 256;  // one per part in flight, Deliver, and room for the rest
 constexpr int kMaxConnectionAgeMillis = 30 * 60'000;
+constexpr int kHandshakeTimeoutMillis = 20'000;  // of TLS, and until HTTP/2's settings are there
 constexpr size_t kServerMemoryBytes = 512u << 20;
 // A call holds one while it lasts. Far above what sessions need, and an end to what connections can cost.
 constexpr int kServerThreads = 4096;
-constexpr unsigned kReloadSeconds = 2;  // between looks at the certificate files
-
-using grpc::experimental::FileWatcherCertificateProvider;
-
-// Reads the files now, and again when they change. The library says little about files that it cannot use, so
-// they are looked at before.
-absl::StatusOr<std::shared_ptr<FileWatcherCertificateProvider>> Watch(const TlsFiles& files) {
-  EVENKEEL_RETURN_IF_ERROR(CheckTlsFiles(files));
-  return std::make_shared<FileWatcherCertificateProvider>(files.key, files.certificate, files.ca,
-                                                          kReloadSeconds);
-}
 
 // "127.0.0.0/8" without names that merely begin like it ("127.evil.example").
 bool IsLoopbackIpv4(std::string_view host) {
@@ -69,28 +59,53 @@ bool TakePrefix(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files) {
-  if (!files.given()) return grpc::InsecureServerCredentials();
-  EVENKEEL_ASSIGN_OR_RETURN(auto provider, Watch(files));
-  grpc::experimental::TlsServerCredentialsOptions options(provider);
+// Every handshake uses the own certificate and the authority that `certificates` has then.
+void Follow(const Certificates& certificates, grpc::experimental::TlsCredentialsOptions& options) {
+  options.set_certificate_provider(certificates.provider());
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Certificates>> OpenCertificates(const TlsFiles& files, CertificateLog log) {
+  if (!files.given()) return nullptr;
+  if (log == nullptr) log = [](const CertificateNotice&) {};
+  return Certificates::Open(files, std::move(log));
+}
+
+CertificateState StateOf(const std::shared_ptr<Certificates>& certificates) {
+  return certificates == nullptr ? CertificateState() : certificates->state();
+}
+
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
+    const std::shared_ptr<Certificates>& certificates) {
+  if (certificates == nullptr) return grpc::InsecureServerCredentials();
+  grpc::experimental::TlsServerCredentialsOptions options(certificates->provider());
+  Follow(*certificates, options);
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   return grpc::experimental::TlsServerCredentials(options);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files) {
-  if (!files.given()) return grpc::InsecureChannelCredentials();
-  EVENKEEL_ASSIGN_OR_RETURN(auto provider, Watch(files));
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
+    const std::shared_ptr<Certificates>& certificates) {
+  if (certificates == nullptr) return grpc::InsecureChannelCredentials();
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(provider);
-  options.watch_root_certs();
-  options.watch_identity_key_cert_pairs();
+  Follow(*certificates, options);
   // Said although it is the library's default: the server's certificate must carry the name that was dialled.
   options.set_verify_server_certs(true);
   options.set_certificate_verifier(std::make_shared<grpc::experimental::HostNameCertificateVerifier>());
+  return grpc::experimental::TlsCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> MakeOwnCredentials(
+    const std::shared_ptr<Certificates>& certificates) {
+  if (certificates == nullptr) return grpc::InsecureChannelCredentials();
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  Follow(*certificates, options);
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
   return grpc::experimental::TlsCredentials(options);
 }
 
@@ -129,15 +144,16 @@ void ConfigureServer(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMillis);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
                              0);  // a second worker on the port is an error, not a share
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMillis);
   grpc::ResourceQuota quota("evenkeel");
   quota.Resize(kServerMemoryBytes);
   quota.SetMaxThreads(kServerThreads);
   builder.SetResourceQuota(quota);
 }
 
-grpc::ChannelArguments ClientArguments() {
+grpc::ChannelArguments ClientArguments(int max_receive_bytes) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
+  arguments.SetMaxReceiveMessageSize(max_receive_bytes);
   arguments.SetMaxSendMessageSize(kMaxControlMessageBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMillis);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMillis);

@@ -5,22 +5,27 @@
 //
 //   EVENKEEL_RETURN_IF_ERROR(CheckAddress(tls, listen));  // PermissionDenied: no loopback, no certificate
 //   if (!tls.given()) std::cerr << kInsecureWarning << "\n";
-//   EVENKEEL_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(tls));
+//   EVENKEEL_ASSIGN_OR_RETURN(auto certificates, OpenCertificates(tls, log));  // null without files
+//   auto credentials = MakeServerCredentials(certificates);
 //   grpc::ServerBuilder builder;
 //   ConfigureServer(builder);
 //   builder.AddListeningPort(listen, credentials, &port);
 //
-//   auto channel = grpc::CreateCustomChannel(target, *MakeChannelCredentials(tls), ClientArguments());
+//   auto channel = grpc::CreateCustomChannel(target, MakeChannelCredentials(certificates),
+//   ClientArguments());
 //
 // Thread safety: functions without state.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace grpc {
 class ChannelArguments;
@@ -46,20 +51,64 @@ inline constexpr std::string_view kInsecureWarning =
     "and are "
     "restricted to loopback addresses";
 
-// No message on the control plane is larger. Parts travel in chunks of at most kChunkBytes.
+// No message on the control plane is larger.
 inline constexpr int kMaxControlMessageBytes = 4 << 20;
-inline constexpr int kChunkBytes = 1 << 20;
+// Parts travel in chunks of at most kChunkBytes: gRPC encrypts one before it writes it and decrypts one
+// before it delivers it, so both fit into a core's second cache.
+inline constexpr int kChunkBytes = 256 << 10;
+inline constexpr int kMaxChunkHeadBytes = 1 << 10;
 
-// InvalidArgument: some but not all three files, or files that no connection could be made with (a key that
-// does not belong to its certificate, one that has expired, files swapped: CheckTlsFiles); NotFound: a file
-// that cannot be read. Without files: insecure ones, for loopback only (CheckAddress).
+// A certificate's name and dates.
+struct CertificateValidity {
+  std::string subject;  // "CN = worker"
+  absl::Time not_before;
+  absl::Time not_after;
+};
+
+// What a process's certificate files and what it uses of them are like now.
+struct CertificateState {
+  CertificateValidity own;    // the first certificate of this process's chain, as in use
+  uint64_t replacements = 0;  // times that other contents were taken up
+  absl::Status files;         // not OK: why the files as they are now are not in use
+};
+
+// Something about the certificates that somebody should see. A condition that lasts is repeated every hour.
+struct CertificateNotice {
+  enum class Level : uint8_t { kInfo, kWarning, kError };
+  Level level;
+  // certificates_replaced | certificates_refused | certificate_expires | certificate_expired
+  std::string event;
+  std::string message;
+};
+using CertificateLog = std::function<void(const CertificateNotice&)>;
+
+class Certificates;  // transport/certificates.h
+
+// Reads and checks the files, and follows their changes as long as the result exists: new contents that are
+// good count within seconds for every connection made from then on; while the files are not good the last
+// good contents stay in use. Connections that stand keep what they began with, half an hour at most.
 //
-// Files that change are read again within seconds and count for every connection made from then on; those
-// that stand keep what they began with, half an hour at most. Replace certificate and key together (a folder
-// or a link that is renamed, as Kubernetes does with secrets): while they do not belong together nobody can
-// connect.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files);
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files);
+// Null where no files are given. InvalidArgument: some but not all three files, or files that no connection
+// could be made with (transport/tls_files.h); NotFound: a file that cannot be read. `log`: see Certificates;
+// may be null.
+absl::StatusOr<std::shared_ptr<Certificates>> OpenCertificates(const TlsFiles& files, CertificateLog log);
+// All zero for null.
+CertificateState StateOf(const std::shared_ptr<Certificates>& certificates);
+
+// Null: insecure ones, for loopback only (CheckAddress). They may outlive `certificates`, and then keep its
+// last contents.
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
+    const std::shared_ptr<Certificates>& certificates);
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
+    const std::shared_ptr<Certificates>& certificates);
+// For a process that dials itself: its own certificate, shown to a server whose name and certificate are not
+// checked.
+std::shared_ptr<grpc::ChannelCredentials> MakeOwnCredentials(
+    const std::shared_ptr<Certificates>& certificates);
+
+// For a hint after a failed handshake, which does not tell whose certificate was at fault: "FILE (CN = rank)
+// from DATE until DATE; CA-FILE (CN = ours) from DATE until DATE", or what is wrong with the files.
+std::string DescribeDates(const TlsFiles& files);
 
 // Whether a gRPC address ("127.0.0.1:7000", "[::1]:0", "localhost:7000", "unix:/path",
 // "dns:///localhost:7000") names this machine alone. Names other than "localhost" are not resolved: false.
@@ -71,6 +120,7 @@ absl::Status CheckAddress(const TlsFiles& files, std::string_view address);
 // quota.
 void ConfigureServer(grpc::ServerBuilder& builder);
 // The client's half. A channel made with them has its own connection: it shares none with other channels.
-grpc::ChannelArguments ClientArguments();
+// `max_receive_bytes`: of one message.
+grpc::ChannelArguments ClientArguments(int max_receive_bytes = kMaxControlMessageBytes);
 
 }  // namespace evenkeel::transport

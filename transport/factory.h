@@ -5,8 +5,9 @@
 //   grpc   = MakeGrpcSource({.name = "grpc"})            sink = MakeGrpcSink({.name = "grpc"}, credentials)
 //   builder.RegisterService(grpc->service())
 //
-// Errors of all: FailedPrecondition: require_rdma cannot be met, or shared memory was asked for and cannot
-// work here (says why and what to do); Unavailable: the library found no usable device.
+// Errors of all: FailedPrecondition: require_rdma cannot be met, there is no RDMA and the network is not
+// trusted, or shared memory was asked for and cannot work here (says why and what to do); Unavailable: the
+// library found no usable device.
 #pragma once
 
 #include <memory>

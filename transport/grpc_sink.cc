@@ -15,6 +15,8 @@
 
 #include "core/status.h"
 #include "proto/service.grpc.pb.h"
+#include "transport/chunk.h"
+#include "transport/copy.h"
 #include "transport/credentials.h"
 #include "transport/deadline.h"
 #include "transport/factory.h"
@@ -23,6 +25,11 @@
 
 namespace evenkeel::transport {
 namespace {
+
+// What may be under way on a session's stream: a core's worth of bytes over 2 ms.
+constexpr int kWindowBytes = 4 << 20;
+// Smaller parts are likely read while they are still in the caches.
+constexpr size_t kPastCachesBytes = 1 << 20;
 
 struct Expectation {
   std::span<std::byte> buffer;
@@ -41,6 +48,7 @@ struct SinkSession {
   std::shared_ptr<grpc::Channel> channel;
   grpc::ClientContext context;
   std::thread reader;
+  std::atomic<uint64_t> arrived{0};  // bytes
 
   Mutex mutex;
   std::map<RequestId, Expectation> expected ABSL_GUARDED_BY(mutex);
@@ -68,13 +76,18 @@ class StreamingSink final : public Sink {
   void Cancel(SessionId session, RequestId request) override;
   void Disconnect(SessionId session) override;
   uint64_t bytes_received() const override { return bytes_received_; }
+  uint64_t bytes_arrived(SessionId session) const override {
+    SessionPtr found = Find(session);
+    return found == nullptr ? 0 : found->arrived.load();
+  }
   uint64_t messages_dropped() const override { return messages_dropped_; }
 
  private:
-  SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
+  SessionPtr Find(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
   void ReadAll(SinkSession& session);
-  void Take(SinkSession& session, const pb::Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
-  bool Begin(SinkSession& session, Expectation& expectation, const pb::Chunk& chunk)
+  void Take(SinkSession& session, const ChunkHead& head, ChunkReader& chunk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
+  bool Begin(SinkSession& session, Expectation& expectation, const ChunkHead& head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
   void Drop(SinkSession& session, RequestId request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex);
   void End(SinkSession& session, RequestId request, absl::Status status)
@@ -87,7 +100,7 @@ class StreamingSink final : public Sink {
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::atomic<uint64_t> bytes_received_{0};
   std::atomic<uint64_t> messages_dropped_{0};
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
   TaskThread tasks_;  // last: its tick uses the others
 };
@@ -96,7 +109,7 @@ std::string Where(const SinkSession& session) {
   return absl::StrCat("session ", session.id, " with ", session.endpoint);
 }
 
-SessionPtr StreamingSink::Find(SessionId session) {
+SessionPtr StreamingSink::Find(SessionId session) const {
   MutexLock lock(mutex_);
   auto found = sessions_.find(session);
   return found == sessions_.end() ? nullptr : found->second;
@@ -118,7 +131,11 @@ absl::Status StreamingSink::Connect(SessionId id, const std::string& endpoint, c
   session->secret = secret;
   session->endpoint = endpoint;
   session->deadline = DeadlineAfter(options_.connect_timeout);
-  grpc::ChannelArguments arguments = ClientArguments();
+  // The largest message that a worker of this release sends. With the window, which is not adapted, it bounds
+  // what a worker can make this process keep.
+  grpc::ChannelArguments arguments = ClientArguments(kChunkBytes + kMaxChunkHeadBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   if (!options_.certified_name.empty()) arguments.SetSslTargetNameOverride(options_.certified_name);
   session->channel = grpc::CreateCustomChannel(endpoint, credentials_, arguments);
   {
@@ -133,65 +150,78 @@ absl::Status StreamingSink::Connect(SessionId id, const std::string& endpoint, c
 }
 
 void StreamingSink::ReadAll(SinkSession& session) {
-  std::unique_ptr<pb::DataPlane::Stub> stub = pb::DataPlane::NewStub(session.channel);
+  bool malformed = false;
   pb::DeliverRequest request;
   request.set_session_id(session.id);
   request.set_secret(session.secret.data(), session.secret.size());
-  std::unique_ptr<grpc::ClientReader<pb::Chunk>> reader = stub->Deliver(&session.context, request);
+  const std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> reader(
+      grpc::internal::ClientReaderFactory<grpc::ByteBuffer>::Create(
+          session.channel.get(),
+          grpc::internal::RpcMethod(kDeliver, grpc::internal::RpcMethod::SERVER_STREAMING), &session.context,
+          request));
   reader->WaitForInitialMetadata();
   {
     MutexLock lock(session.mutex);
     session.opened = true;
   }
-  pb::Chunk chunk;
-  while (reader->Read(&chunk)) {
+  grpc::ByteBuffer message;
+  while (reader->Read(&message)) {
+    ChunkReader chunk(&message);
+    ChunkHead head;
+    if (!chunk.ReadHead(&head)) {
+      malformed = true;
+      break;
+    }
     MutexLock lock(session.mutex);
     if (!session.failure.ok()) break;
-    Take(session, chunk);
+    Take(session, head, chunk);
   }
   session.context.TryCancel();  // no effect where the worker ended the stream
   grpc::Status status = reader->Finish();
-  Kill(session, absl::UnavailableError(absl::StrCat(Where(session), " ended: ", status.error_message())));
+  Kill(session, absl::UnavailableError(absl::StrCat(
+                    Where(session), " ended: ",
+                    malformed ? "the worker sent a message that is no chunk" : status.error_message())));
 }
 
-void StreamingSink::Take(SinkSession& session, const pb::Chunk& chunk) {
-  auto found = session.expected.find(chunk.request_id());
-  bool begins = chunk.offset() == 0 && !chunk.secret().empty();
-  if (begins) session.skips = false;
-  if (found == session.expected.end()) return Drop(session, chunk.request_id());
+void StreamingSink::Take(SinkSession& session, const ChunkHead& head, ChunkReader& chunk) {
+  auto found = session.expected.find(head.request);
+  if (head.first && head.offset == 0) session.skips = false;
+  if (found == session.expected.end()) return Drop(session, head.request);
   Expectation& expectation = found->second;
-  if (begins ? !Begin(session, expectation, chunk) : !expectation.started)
-    return Drop(session, chunk.request_id());
-  if (chunk.length() != expectation.buffer.size() || chunk.offset() != expectation.received ||
-      chunk.data().size() > expectation.buffer.size() - expectation.received) {
-    Drop(session, chunk.request_id());
-    return End(session, chunk.request_id(),
-               absl::DataLossError(absl::StrCat(Where(session), ": request ", chunk.request_id(), " brought ",
-                                                chunk.length(), " bytes from offset ", chunk.offset(),
-                                                ", not what was announced")));
+  const bool known = head.first ? Begin(session, expectation, head) : expectation.started;
+  if (!known) return Drop(session, head.request);
+  if (head.length != expectation.buffer.size() || head.offset != expectation.received ||
+      head.data_bytes > expectation.buffer.size() - expectation.received) {
+    Drop(session, head.request);
+    return End(
+        session, head.request,
+        absl::DataLossError(absl::StrCat(Where(session), ": request ", head.request, " brought ", head.length,
+                                         " bytes from offset ", head.offset, ", not what was announced")));
   }
-  std::span<const std::byte> data = std::as_bytes(std::span(chunk.data()));
-  if (!data.empty()) std::memcpy(expectation.buffer.data() + expectation.received, data.data(), data.size());
-  expectation.digester.Update(data);
-  expectation.received += data.size();
+  const bool past_caches = expectation.buffer.size() >= kPastCachesBytes;
+  for (std::span<const std::byte> data; chunk.Next(&data);) {
+    expectation.digester.Update(data);  // while it is in the core's cache
+    const std::span<std::byte> to = expectation.buffer.subspan(expectation.received, data.size());
+    if (past_caches) {
+      CopyPastCaches(to, data);
+    } else {
+      std::memcpy(to.data(), data.data(), data.size());
+    }
+    expectation.received += data.size();
+    session.arrived += data.size();
+  }
   if (expectation.received < expectation.buffer.size()) return;
   bytes_received_ += expectation.received;
   bool good = expectation.digester.Finish() == expectation.hash;
-  End(session, chunk.request_id(),
+  End(session, head.request,
       good ? absl::OkStatus()
-           : absl::DataLossError(absl::StrCat(Where(session), ": request ", chunk.request_id(), ": ",
-                                              chunk.length(), " bytes arrived with another hash")));
+           : absl::DataLossError(absl::StrCat(Where(session), ": request ", head.request, ": ", head.length,
+                                              " bytes arrived with another hash")));
 }
 
-bool StreamingSink::Begin(SinkSession& session, Expectation& expectation, const pb::Chunk& chunk) {
-  Secret secret;
-  if (expectation.started || chunk.secret().size() != secret.size() ||
-      chunk.hash().size() != expectation.hash.bytes.size()) {
-    return false;
-  }
-  std::copy(chunk.secret().begin(), chunk.secret().end(), secret.begin());
-  if (!SameSecret(secret, session.secret)) return false;
-  std::copy(chunk.hash().begin(), chunk.hash().end(), expectation.hash.bytes.begin());
+bool StreamingSink::Begin(SinkSession& session, Expectation& expectation, const ChunkHead& head) {
+  if (expectation.started || !SameSecret(head.secret, session.secret)) return false;
+  expectation.hash = head.hash;
   expectation.started = true;
   return true;
 }

@@ -1,21 +1,26 @@
 // The sending side over gRPC: one Deliver stream per session, opened by the consumer.
 //
-// The stream's handler copies a chunk out of the caller's bytes under the session's lock and writes it
-// without, so a send can be ended at any time: once it left the queue, nobody reads its bytes.
+// gRPC takes the bytes where the caller has them: a chunk is a slice that refers to them, and a loan
+// (transport/loan.h) calls `done` when gRPC has let go of all slices of a send. A send that ends early waits
+// for that, too: a stream that was cancelled is let go at once, a connection whose consumer does not read
+// when the system closes it, within seconds (keepalive, TCP_USER_TIMEOUT).
 //
 // Who protects what: `sessions_` the source's mutex, everything inside a session the session's. Lock order:
 // source's before session's. Callbacks run on the task thread, without locks.
 #include <grpcpp/grpcpp.h>
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <unordered_map>
 
 #include "core/status.h"
 #include "proto/service.grpc.pb.h"
+#include "transport/chunk.h"
 #include "transport/credentials.h"
 #include "transport/deadline.h"
 #include "transport/factory.h"
+#include "transport/loan.h"
 #include "transport/secret.h"
 #include "transport/task_thread.h"
 
@@ -25,34 +30,50 @@ namespace {
 // How often an idle stream looks whether its consumer is still there.
 constexpr absl::Duration kIdleCheck = absl::Milliseconds(200);
 
+using Writer = grpc::ServerWriter<grpc::ByteBuffer>;
+
 struct PendingSend {
   RequestId request = 0;
   std::span<const std::byte> bytes;
   Digest hash;
   Clock::time_point deadline;
-  Done done;
-  size_t offset = 0;     // of the next chunk
-  bool started = false;  // false: not even an empty chunk was made
+  std::shared_ptr<Loan> loan;  // of `bytes`, with `done`
+  size_t offset = 0;           // of the next chunk
+  bool started = false;        // false: not even an empty chunk was made
 };
 
 struct SourceSession {
   SessionId id = 0;
   Secret secret{};
   Clock::time_point deadline;  // for the consumer to open its stream
+  std::shared_ptr<Lender> lender;
 
   Mutex mutex;
   CondVar changed;
   std::deque<PendingSend> queue ABSL_GUARDED_BY(mutex);  // the first is on its way
   grpc::ServerContext* stream ABSL_GUARDED_BY(mutex) = nullptr;
   bool opened ABSL_GUARDED_BY(mutex) = false;
-  absl::Status failure ABSL_GUARDED_BY(mutex);  // not OK: dead
+  absl::Status failure ABSL_GUARDED_BY(mutex);          // not OK: dead
+  Clock::time_point settled_by ABSL_GUARDED_BY(mutex);  // where dead: when loans are given up
 };
 using SessionPtr = std::shared_ptr<SourceSession>;
 
-class StreamingSource final : public GrpcSource, private pb::DataPlane::Service {
+class StreamingSource final : public GrpcSource, private grpc::Service {
  public:
   explicit StreamingSource(const Options& options)
-      : options_(options), tasks_("evenkeel-grpc", [this](Clock::time_point now) { return Tick(now); }) {}
+      : options_(options), tasks_("evenkeel-grpc", [this](Clock::time_point now) { return Tick(now); }) {
+    using Handler =
+        grpc::internal::ServerStreamingHandler<StreamingSource, pb::DeliverRequest, grpc::ByteBuffer>;
+    // As protoc's generated code registers a method, but with bytes for a response: pb::Chunk would copy
+    // them.
+    auto handler = std::make_unique<Handler>(
+        [](StreamingSource* self, grpc::ServerContext* context, const pb::DeliverRequest* request,
+           Writer* writer) { return self->Deliver(context, request, writer); },
+        this);
+    AddMethod(std::make_unique<grpc::internal::RpcServiceMethod>(
+                  kDeliver, grpc::internal::RpcMethod::SERVER_STREAMING, handler.release())
+                  .release());
+  }
   ~StreamingSource() override { Stop(); }
 
   Info info() const override { return {.name = "grpc", .detail = "http2/tcp", .is_rdma = false}; }
@@ -62,19 +83,23 @@ class StreamingSource final : public GrpcSource, private pb::DataPlane::Service 
             absl::Duration timeout, Done done) override;
   void Disconnect(SessionId session) override;
   uint64_t messages_dropped() const override { return messages_dropped_; }
+  uint64_t buffers_abandoned() const override { return buffers_abandoned_; }
   grpc::Service* service() override { return this; }
   void Stop() override;
 
  private:
-  grpc::Status Deliver(grpc::ServerContext* context, const pb::DeliverRequest* request,
-                       grpc::ServerWriter<pb::Chunk>* writer) override;
+  grpc::Status Deliver(grpc::ServerContext* context, const pb::DeliverRequest* request, Writer* writer);
   SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Attach(SourceSession& session, grpc::ServerContext* context);
   // Fills `chunk` with the next one. False: the session ended. Waits while there is nothing to send.
-  bool NextChunk(SourceSession& session, pb::Chunk* chunk);
-  void FillChunk(SourceSession& session, PendingSend& send, pb::Chunk* chunk);
+  bool NextChunk(SourceSession& session, grpc::ByteBuffer* message, ChunkHead* head);
+  static void FillChunk(const SourceSession& session, PendingSend& send, grpc::ByteBuffer* message,
+                        ChunkHead* head);
+  // Waits until gRPC reads nothing of the session's sends any more, at most until the deadline.
+  void Settle(const SourceSession& session, Clock::time_point deadline);
+  void End(const std::vector<SessionPtr>& sessions);
   // After `chunk` was handed to the library.
-  void Written(SourceSession& session, const pb::Chunk& chunk);
+  void Written(SourceSession& session, const ChunkHead& head);
   // Ends the session; all its sends with `status`, or `late` with DeadlineExceeded.
   void Kill(SourceSession& session, const absl::Status& status, Clock::time_point late_before);
   void Finish(Done done, absl::Status status);
@@ -82,6 +107,7 @@ class StreamingSource final : public GrpcSource, private pb::DataPlane::Service 
 
   const Options options_;
   std::atomic<uint64_t> messages_dropped_{0};
+  std::atomic<uint64_t> buffers_abandoned_{0};
   Mutex mutex_;
   std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
@@ -99,6 +125,7 @@ absl::Status StreamingSource::Connect(SessionId id, const std::string&, const Se
   session->id = id;
   session->secret = secret;
   session->deadline = DeadlineAfter(options_.connect_timeout);
+  session->lender = std::make_shared<Lender>(&tasks_);
   {
     MutexLock lock(mutex_);
     if (stopped_) return absl::UnavailableError("the source was stopped");
@@ -124,7 +151,8 @@ void StreamingSource::Send(SessionId id, RequestId request, std::span<const std:
   {
     MutexLock lock(session->mutex);
     if (!session->failure.ok()) return Finish(std::move(done), session->failure);
-    session->queue.push_back({request, bytes, hash, DeadlineAfter(timeout), std::move(done)});
+    session->queue.push_back({request, bytes, hash, DeadlineAfter(timeout),
+                              std::make_shared<Loan>(session->lender, std::move(done))});
     session->changed.NotifyAll();
   }
   tasks_.Post([] {});  // the deadline is new
@@ -141,7 +169,7 @@ absl::Status StreamingSource::Attach(SourceSession& session, grpc::ServerContext
 }
 
 grpc::Status StreamingSource::Deliver(grpc::ServerContext* context, const pb::DeliverRequest* request,
-                                      grpc::ServerWriter<pb::Chunk>* writer) {
+                                      Writer* writer) {
   SessionPtr session = Find(request->session_id());
   Secret secret{};
   if (request->secret().size() == secret.size()) {
@@ -154,11 +182,13 @@ grpc::Status StreamingSource::Deliver(grpc::ServerContext* context, const pb::De
   absl::Status attached = Attach(*session, context);
   if (!attached.ok()) return {grpc::StatusCode::FAILED_PRECONDITION, std::string(attached.message())};
   writer->SendInitialMetadata();  // tells the consumer that its session is open
-  pb::Chunk chunk;
+  grpc::ByteBuffer message;
+  ChunkHead head;
   bool open = true;
-  while (open && NextChunk(*session, &chunk)) {
-    open = writer->Write(chunk, grpc::WriteOptions().set_no_compression());
-    if (open) Written(*session, chunk);
+  while (open && NextChunk(*session, &message, &head)) {
+    open = writer->Write(message, grpc::WriteOptions().set_no_compression());
+    message.Clear();
+    if (open) Written(*session, head);
   }
   Kill(*session, absl::UnavailableError(absl::StrCat("session ", session->id, ": the consumer is gone")),
        Clock::time_point::min());
@@ -167,11 +197,11 @@ grpc::Status StreamingSource::Deliver(grpc::ServerContext* context, const pb::De
   return {grpc::StatusCode::CANCELLED, "the session ended"};
 }
 
-bool StreamingSource::NextChunk(SourceSession& session, pb::Chunk* chunk) {
+bool StreamingSource::NextChunk(SourceSession& session, grpc::ByteBuffer* message, ChunkHead* head) {
   MutexLock lock(session.mutex);
   while (session.failure.ok()) {
     if (!session.queue.empty()) {
-      FillChunk(session, session.queue.front(), chunk);
+      FillChunk(session, session.queue.front(), message, head);
       return true;
     }
     session.changed.WaitFor(session.mutex, kIdleCheck);
@@ -180,29 +210,30 @@ bool StreamingSource::NextChunk(SourceSession& session, pb::Chunk* chunk) {
   return false;
 }
 
-void StreamingSource::FillChunk(SourceSession& session, PendingSend& send, pb::Chunk* chunk) {
-  size_t bytes = std::min<size_t>(kChunkBytes, send.bytes.size() - send.offset);
-  chunk->set_request_id(send.request);
-  chunk->set_offset(send.offset);
-  chunk->set_length(send.bytes.size());
-  chunk->set_data(reinterpret_cast<const char*>(send.bytes.data()) + send.offset, bytes);
-  if (!send.started) {
-    chunk->set_hash(send.hash.bytes.data(), send.hash.bytes.size());
-    chunk->set_secret(session.secret.data(), session.secret.size());
-  } else {
-    chunk->clear_hash();
-    chunk->clear_secret();
-  }
+void StreamingSource::FillChunk(const SourceSession& session, PendingSend& send, grpc::ByteBuffer* message,
+                                ChunkHead* head) {
+  const std::span<const std::byte> data =
+      send.bytes.subspan(send.offset, std::min<size_t>(kChunkBytes, send.bytes.size() - send.offset));
+  *head = {.request = send.request,
+           .offset = send.offset,
+           .length = send.bytes.size(),
+           .data_bytes = data.size(),
+           .first = !send.started,
+           .hash = send.hash,
+           .secret = session.secret};
+  const std::array<grpc::Slice, 2> slices = {grpc::Slice(EncodeChunkHead(*head)),
+                                             Loan::Lend(send.loan, data)};
+  *message = grpc::ByteBuffer(slices.data(), data.empty() ? 1 : 2);
   send.started = true;
-  send.offset += bytes;
+  send.offset += data.size();
 }
 
-void StreamingSource::Written(SourceSession& session, const pb::Chunk& chunk) {
+void StreamingSource::Written(SourceSession& session, const ChunkHead& head) {
   MutexLock lock(session.mutex);
   if (!session.failure.ok() || session.queue.empty()) return;
   PendingSend& send = session.queue.front();
-  if (chunk.offset() + chunk.data().size() < send.bytes.size()) return;
-  Finish(std::move(send.done), absl::OkStatus());
+  if (head.offset + head.data_bytes < send.bytes.size()) return;
+  send.loan->End(absl::OkStatus());
   session.queue.pop_front();
 }
 
@@ -211,17 +242,23 @@ void StreamingSource::Kill(SourceSession& session, const absl::Status& status,
   MutexLock lock(session.mutex);
   if (!session.failure.ok()) return;
   session.failure = status;
+  session.settled_by = DeadlineAfter(options_.completion_timeout);
   for (PendingSend& send : session.queue) {
     bool late = send.deadline <= late_before;
-    Finish(std::move(send.done), !late ? status
-                                       : absl::DeadlineExceededError(absl::StrCat(
-                                             "session ", session.id, ": request ", send.request, ": ",
-                                             send.bytes.size(), " bytes were not taken in time")));
+    send.loan->End(!late ? status
+                         : absl::DeadlineExceededError(absl::StrCat("session ", session.id, ": request ",
+                                                                    send.request, ": ", send.bytes.size(),
+                                                                    " bytes were not taken in time")));
   }
   session.queue.clear();
   // Wakes a handler that waits in Write for a consumer that does not read.
   if (session.stream != nullptr) session.stream->TryCancel();
   session.changed.NotifyAll();
+  tasks_.Post([] {});  // the deadline is new
+}
+
+void StreamingSource::Settle(const SourceSession& session, Clock::time_point deadline) {
+  if (!session.lender->WaitUntilFree(deadline)) buffers_abandoned_ += session.lender->Abandon();
 }
 
 void StreamingSource::Finish(Done done, absl::Status status) {
@@ -229,25 +266,35 @@ void StreamingSource::Finish(Done done, absl::Status status) {
 }
 
 void StreamingSource::Disconnect(SessionId id) {
-  SessionPtr session = Find(id);
-  if (session == nullptr) return;
+  SessionPtr session;
   {
     MutexLock lock(mutex_);
-    sessions_.erase(id);
+    auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    session = std::move(found->second);
+    sessions_.erase(found);
   }
-  Kill(*session, absl::CancelledError(absl::StrCat("session ", id, " was disconnected")),
-       Clock::time_point::min());
-  tasks_.Flush();
+  End({std::move(session)});
 }
 
 void StreamingSource::Stop() {
-  std::vector<SessionId> ids;
+  std::vector<SessionPtr> sessions;
   {
     MutexLock lock(mutex_);
     stopped_ = true;
-    for (const auto& [id, session] : sessions_) ids.push_back(id);
+    for (auto& [id, session] : sessions_) sessions.push_back(std::move(session));
+    sessions_.clear();
   }
-  for (SessionId id : ids) Disconnect(id);
+  End(sessions);
+}
+
+void StreamingSource::End(const std::vector<SessionPtr>& sessions) {
+  for (const SessionPtr& session : sessions) {
+    Kill(*session, absl::CancelledError(absl::StrCat("session ", session->id, " was disconnected")),
+         Clock::time_point::min());
+  }
+  const Clock::time_point deadline = DeadlineAfter(options_.completion_timeout);
+  for (const SessionPtr& session : sessions) Settle(*session, deadline);
   tasks_.Flush();
 }
 
@@ -262,7 +309,12 @@ Clock::time_point StreamingSource::Tick(Clock::time_point now) {
     bool silent = false, late = false;
     {
       MutexLock lock(session->mutex);
-      if (!session->failure.ok()) continue;
+      if (!session->failure.ok()) {
+        if (session->lender->free()) continue;
+        if (session->settled_by <= now) buffers_abandoned_ += session->lender->Abandon();
+        if (session->settled_by > now) next = std::min(next, session->settled_by);
+        continue;
+      }
       silent = !session->opened && session->deadline <= now;
       if (!session->opened) next = std::min(next, std::max(now, session->deadline));
       for (const PendingSend& send : session->queue) {

@@ -8,8 +8,11 @@
 #include <openssl/x509.h>
 
 #include <algorithm>
+#include <ctime>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -41,6 +44,13 @@ absl::Status Invalid(const Words&... words) {
 }
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, const char* what) {
+  std::error_code ignored;  // a file that does not exist fails below
+  const auto type = std::filesystem::status(path, ignored).type();
+  if (type == std::filesystem::file_type::fifo || type == std::filesystem::file_type::socket ||
+      type == std::filesystem::file_type::character) {
+    // Reading one may block for ever, and gives nothing the second time.
+    return Invalid(path, ": a pipe, socket or device, expected a file with the ", what);
+  }
   absl::StatusOr<std::string> text = ReadAtMost(path, kMaxPemBytes);
   if (!text.ok()) {
     return absl::NotFoundError(
@@ -59,8 +69,8 @@ Bio BioOf(const std::string& text) {
 
 bool HoldsPrivateKey(const std::string& text) { return absl::StrContains(text, "PRIVATE KEY-----"); }
 
-absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& path, const char* what) {
-  EVENKEEL_ASSIGN_OR_RETURN(const std::string text, ReadPem(path, what));
+absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& path, const std::string& text,
+                                                           const char* what) {
   const Bio bio = BioOf(text);
   std::vector<Certificate> certificates;
   ERR_clear_error();
@@ -79,8 +89,7 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& pat
   return certificates;
 }
 
-absl::StatusOr<Key> ReadKey(const std::string& path) {
-  EVENKEEL_ASSIGN_OR_RETURN(const std::string text, ReadPem(path, "private key"));
+absl::StatusOr<Key> ParseKey(const std::string& path, const std::string& text) {
   if (!HoldsPrivateKey(text)) {
     return Invalid(path, ": holds no private key",
                    absl::StrContains(text, "CERTIFICATE-----") ? ", but a certificate" : "",
@@ -155,9 +164,9 @@ absl::Status CheckKeyBelongs(const TlsFiles& files, const std::vector<Certificat
                  SubjectOf(chain[0]), "); give a certificate and a key that were made together");
 }
 
-// A bundle may hold old authorities beside new ones.
-absl::Status CheckAuthorities(const std::string& path) {
-  EVENKEEL_ASSIGN_OR_RETURN(const auto authorities, ReadCertificates(path, "CA"));
+// A bundle may have old authorities next to new ones.
+absl::Status CheckAuthorities(const std::string& path, const std::string& text) {
+  EVENKEEL_ASSIGN_OR_RETURN(const auto authorities, ParseCertificates(path, text, "CA"));
   absl::Status last;
   for (const Certificate& authority : authorities) {
     last = CheckTime(path, authority, "CA");
@@ -166,18 +175,60 @@ absl::Status CheckAuthorities(const std::string& path) {
   return last;
 }
 
+absl::Time ToTime(const ASN1_TIME* time) {
+  std::tm fields{};
+  return ASN1_TIME_to_tm(time, &fields) == 1 ? absl::FromTM(fields, absl::UTCTimeZone())
+                                             : absl::InfiniteFuture();
+}
+
+CertificateValidity ValidityOf(const Certificate& certificate) {
+  return {SubjectOf(certificate), ToTime(X509_get0_notBefore(certificate.get())),
+          ToTime(X509_get0_notAfter(certificate.get()))};
+}
+
+std::string Dates(const std::string& path, const Certificate& certificate) {
+  return absl::StrCat(path, " (", SubjectOf(certificate), ") from ",
+                      TimeOf(X509_get0_notBefore(certificate.get())), " until ",
+                      TimeOf(X509_get0_notAfter(certificate.get())));
+}
+
 }  // namespace
 
-absl::Status CheckTlsFiles(const TlsFiles& files) {
+absl::StatusOr<TlsContents> ReadTlsFiles(const TlsFiles& files) {
   if (files.certificate.empty() || files.key.empty() || files.ca.empty()) {
     return Invalid(
         "mutual TLS needs a certificate, a key and a CA file: give all three, or none for loopback only");
   }
-  EVENKEEL_ASSIGN_OR_RETURN(const auto chain, ReadCertificates(files.certificate, "certificate"));
-  EVENKEEL_ASSIGN_OR_RETURN(const Key key, ReadKey(files.key));
+  TlsContents contents;
+  EVENKEEL_ASSIGN_OR_RETURN(contents.certificate, ReadPem(files.certificate, "certificate"));
+  EVENKEEL_ASSIGN_OR_RETURN(contents.key, ReadPem(files.key, "private key"));
+  EVENKEEL_ASSIGN_OR_RETURN(contents.ca, ReadPem(files.ca, "CA"));
+  return contents;
+}
+
+absl::StatusOr<CertificateValidity> CheckTlsContents(const TlsFiles& files, const TlsContents& contents) {
+  EVENKEEL_ASSIGN_OR_RETURN(const auto chain,
+                            ParseCertificates(files.certificate, contents.certificate, "certificate"));
+  EVENKEEL_ASSIGN_OR_RETURN(const Key key, ParseKey(files.key, contents.key));
   EVENKEEL_RETURN_IF_ERROR(CheckKeyBelongs(files, chain, key));
   EVENKEEL_RETURN_IF_ERROR(CheckTime(files.certificate, chain[0], "certificate"));
-  return CheckAuthorities(files.ca);
+  EVENKEEL_RETURN_IF_ERROR(CheckAuthorities(files.ca, contents.ca));
+  return ValidityOf(chain[0]);
+}
+
+std::string DescribeDates(const TlsFiles& files) {
+  const absl::StatusOr<TlsContents> contents = ReadTlsFiles(files);
+  if (!contents.ok()) return std::string(contents.status().message());
+  std::string text;
+  const auto append = [&](const std::string& path, const std::string& pem, const char* what) {
+    const auto certificates = ParseCertificates(path, pem, what);
+    if (!text.empty()) text += "; ";
+    text +=
+        certificates.ok() ? Dates(path, certificates->front()) : std::string(certificates.status().message());
+  };
+  append(files.certificate, contents->certificate, "certificate");
+  append(files.ca, contents->ca, "CA");
+  return text;
 }
 
 }  // namespace evenkeel::transport

@@ -9,16 +9,16 @@
 //   consumer                                      worker
 //   sink = MakeSink(...)                          source = MakeSource(...)
 //   sink->address()  ------ OpenSession ------->  peer = source->Connect(session, address, secret)
-//   sink->Connect(session, address, secret) <---  source->address()
+//   sink->Connect(session, address, secret) <---  source->address(session)
 //   sink->Expect(session, 17, buffer, done)
 //                    ------ RequestPart 17 --->   source->Send(session, 17, part, hash, sent)
 //   done(OK)  <=========== bytes ==============   sent(OK)
 //
 // Thread safety: all members may be called from many threads. Callbacks run on the transport's own threads,
 // never inside Expect or Send: they must not block and must not call back into the transport except
-// Expect/Send. They hold no lock of the transport. Connect, Expect and Send may be called with the caller's
-// locks held; Cancel and Disconnect (and the destructors) wait for callbacks, so never with a lock that a
-// callback takes.
+// Expect/Send. They hold no lock of the transport. Sink::Connect, Expect and Send may be called with the
+// caller's locks held; Source::Connect, Cancel and Disconnect (and the destructors) wait for callbacks, so
+// never with a lock that a callback takes.
 #pragma once
 
 #include <array>
@@ -28,6 +28,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,10 +49,20 @@ using Secret = std::array<uint8_t, 16>;
 using Done = std::function<void(absl::Status)>;
 
 struct Options {
-  std::string name = "ucx";    // "ucx" | "grpc"
-  bool require_rdma = false;   // FailedPrecondition at Make* where the transport would not be RDMA
+  std::string name = "ucx";   // "ucx" | "grpc"
+  bool require_rdma = false;  // FailedPrecondition at Make* where the transport would not be RDMA
+  // ucx: everybody who reaches the data network may read and write this process's memory. Without it UCX uses
+  // RDMA alone, since its TCP transport serves writes to any address from anyone who connects
+  // (docs/security.md). Never set it for the user.
+  bool trusted_network = false;
   bool shared_memory = false;  // ucx: opt-in for one host; peers are not watched, see docs/transport.md
   std::string devices;         // ucx: UCX_NET_DEVICES; empty: the library's choice
+  // ucx over TCP, without `devices`: "host:port" of the others; it listens at the interfaces that lead there
+  // and at no other. Empty: at all.
+  std::vector<std::string> towards;
+  // ucx over TCP: the ports that it may listen at, first and last; 0: any free one. Some to spare: a port
+  // whose connections ended lately cannot be taken. A sink needs none, since nobody connects to it.
+  uint16_t first_port = 0, last_port = 0;
   bool loopback_only = false;  // ucx: binds to "lo" alone; set it wherever there are no certificates
   // grpc sinks: the name that the workers' certificates carry, where endpoints are the addresses that it was
   // looked up to; empty: each endpoint's own host.
@@ -75,6 +86,11 @@ class Source {
   virtual ~Source() = default;
   virtual Info info() const = 0;
   virtual std::string address() const = 0;  // opaque bytes for the control plane; empty for grpc
+  // What a session's sink connects to, after Connect. The same for all, except in shared memory.
+  virtual std::string address(SessionId session) const {
+    (void)session;
+    return address();
+  }
 
   // Prepares to send to a consumer. Does not block on the network.
   // InvalidArgument: not an address; AlreadyExists: the session is known.
@@ -126,6 +142,9 @@ class Sink {
   virtual void UnregisterMemory(std::span<std::byte> memory) { (void)memory; }
 
   virtual uint64_t bytes_received() const = 0;
+  // Payload that arrived on a session so far, of parts that are not complete, too; 0 for unknown sessions.
+  // Only grows. What a network card writes by itself is counted once its part is complete.
+  virtual uint64_t bytes_arrived(SessionId session) const = 0;
   virtual uint64_t messages_dropped() const = 0;  // wrong secret, unknown request, wrong length
   // Of Expect, never given back (see Done).
   virtual uint64_t buffers_abandoned() const { return 0; }

@@ -12,7 +12,9 @@
 namespace evenkeel::transport {
 namespace {
 
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
+constexpr uint8_t kSharedMemoryFlag = 1;
+constexpr uint8_t kRdmaFlag = 2;
 constexpr size_t kDigestOffset = 20;
 constexpr size_t kEnvelopeBytes = 36;
 
@@ -47,7 +49,9 @@ std::string WrapAddress(const Address& address) {
   std::string wrapped = "EVKA";
   Append(kVersion, &wrapped);
   Append(static_cast<uint8_t>(address.role), &wrapped);
-  Append(static_cast<uint8_t>(address.shared_memory), &wrapped);
+  Append(
+      static_cast<uint8_t>((address.shared_memory ? kSharedMemoryFlag : 0) | (address.rdma ? kRdmaFlag : 0)),
+      &wrapped);
   Append(static_cast<uint32_t>(address.worker.size()), &wrapped);
   Append(address.host, &wrapped);
   wrapped.append(16, '\0');
@@ -69,9 +73,12 @@ absl::StatusOr<Address> UnwrapAddress(std::string_view wrapped) {
   }
   uint8_t role = Load<uint8_t>(wrapped, 6);
   if (role < 1 || role > 3) return Refuse("unknown role");
+  uint8_t flags = Load<uint8_t>(wrapped, 7);
+  if (flags > (kSharedMemoryFlag | kRdmaFlag)) return Refuse("unknown flags");
   Address address;
   address.role = static_cast<AddressRole>(role);
-  address.shared_memory = Load<uint8_t>(wrapped, 7) != 0;
+  address.shared_memory = (flags & kSharedMemoryFlag) != 0;
+  address.rdma = (flags & kRdmaFlag) != 0;
   address.host = Load<uint64_t>(wrapped, 12);
   address.worker = std::string(wrapped.substr(kEnvelopeBytes));
   return address;

@@ -4,9 +4,9 @@
 // unchanged since a peer wrapped it. The envelope finds damage, not malice: it must travel over the
 // authenticated control plane.
 //
-//   wrapped := "EVKA" u16 version(=1) u8 role u8 shared_memory u32 worker_bytes u64 host, 16 bytes XXH3-128
-//   of all
-//              the rest, worker_bytes of UCX worker address (little-endian)
+//   wrapped := "EVKA" u16 version(=2) u8 role u8 flags(1: shared_memory, 2: rdma) u32 worker_bytes u64 host,
+//              16 bytes XXH3-128 of all the rest,
+//              worker_bytes of UCX worker address (little-endian)
 //
 // Thread safety: functions without state.
 #pragma once
@@ -19,11 +19,16 @@
 
 namespace evenkeel::transport {
 
-enum class AddressRole : uint8_t { kSource = 1, kSink = 2, kSession = 3 };
+enum class AddressRole : uint8_t {
+  kSource = 1,   // where a source is greeted
+  kSink = 2,     // what a consumer's transport is; nobody connects to it, so `worker` is empty
+  kSession = 3,  // a sink's worker for one session
+};
 
 struct Address {
   AddressRole role = AddressRole::kSource;
   bool shared_memory = false;
+  bool rdma = false;   // every lane of it
   uint64_t host = 0;   // names the booted machine and its process namespace; compared for shared memory
   std::string worker;  // opaque
 };

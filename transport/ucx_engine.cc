@@ -13,12 +13,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "core/status.h"
+#include "transport/rdma_device.h"
+#include "transport/ucx_self_check.h"
 
 namespace evenkeel::transport {
 namespace {
 
 // Calls of Progress on one worker before the next one's turn.
 constexpr int kProgressBurst = 64;
+// Milliseconds where the device works; long, since a busy machine at its start may take a while.
+constexpr absl::Duration kSelfCheckTimeout = absl::Seconds(10);
 constexpr Clock::duration kLongestSleep = std::chrono::seconds(1);
 // Long enough for some hundred kilobytes to arrive on a fast link, far from filling a socket's buffer.
 constexpr Clock::duration kNap = std::chrono::microseconds(20);
@@ -86,15 +90,15 @@ absl::Status UcxEngine::Open(const Options& options, UcxEvents* events) {
   host_ = ThisHost();
   shared_memory_ = options.shared_memory;
   completion_timeout_ = options.completion_timeout;
-  EVENKEEL_ASSIGN_OR_RETURN(watched_, UcxContext::Create(options, UcxContext::Kind::kWatched));
-  data_ = watched_;
-  if (shared_memory_) {
-    EVENKEEL_ASSIGN_OR_RETURN(data_, UcxContext::Create(options, UcxContext::Kind::kSharedMemory));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(context_, UcxContext::Create(options));
   EVENKEEL_RETURN_IF_ERROR(Probe(options));
-  EVENKEEL_ASSIGN_OR_RETURN(main_, UcxWorker::Create(watched_, events));
-  EVENKEEL_ASSIGN_OR_RETURN(main_address_, main_->address());
-  active_.push_back(main_.get());
+  // In shared memory every session has workers of its own on both sides.
+  if (role_ == Role::kSends && !shared_memory_) {
+    EVENKEEL_ASSIGN_OR_RETURN(main_, UcxWorker::Create(context_, events));
+    EVENKEEL_ASSIGN_OR_RETURN(main_address_, main_->address());
+    active_.push_back(main_.get());
+  }
+  open_ = true;
   return absl::OkStatus();
 }
 
@@ -111,23 +115,36 @@ absl::StatusOr<std::vector<std::string>> UcxEngine::ProbeLanes(const std::shared
 }
 
 absl::Status UcxEngine::Probe(const Options& options) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::string> lanes, ProbeLanes(data_));
-  std::vector<std::string> first = lanes;  // of the transports that sessions begin on
-  if (data_ != watched_) {
-    EVENKEEL_ASSIGN_OR_RETURN(first, ProbeLanes(watched_));
-  }
-  only_tcp_ = std::all_of(first.begin(), first.end(),
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::string> lanes, ProbeLanes(context_));
+  only_tcp_ = std::all_of(lanes.begin(), lanes.end(),
                           [](const std::string& lane) { return absl::StartsWith(lane, "tcp"); });
   info_.name = "ucx";
   info_.detail = absl::StrJoin(lanes, "+");
   info_.is_rdma = !lanes.empty() && std::all_of(lanes.begin(), lanes.end(), IsRdmaLane);
+  if (!options.trusted_network && !options.shared_memory && !info_.is_rdma) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "UCX chose ", info_.detail,
+        ", which is not RDMA, and the network is not trusted; check UCX_TLS, or use --transport grpc"));
+  }
   if (options.shared_memory) EVENKEEL_RETURN_IF_ERROR(CheckCrossMemoryAttach(lanes));
   if (options.require_rdma && !info_.is_rdma) {
     return absl::FailedPreconditionError(absl::StrCat(
         "require_rdma is set, but UCX chose ", info_.detail,
         "; check `ucx_info -d`, the device plugin and UCX_NET_DEVICES, or set require_rdma: false"));
   }
-  return absl::OkStatus();
+  return info_.is_rdma ? CheckDevice(options, lanes.front()) : absl::OkStatus();
+}
+
+absl::Status UcxEngine::CheckDevice(const Options& options, const std::string& lane) {
+  rdma_hint_ =
+      absl::StrCat(info_.detail, " (", DescribeRdmaLane(lane),
+                   "). If the device is at fault: choose another GID with UCX_IB_GID_INDEX, on every "
+                   "worker and consumer, another device with the option devices, or gRPC");
+  absl::Status status = CheckSelfDelivery(context_, kSelfCheckTimeout);
+  if (status.ok()) return status;
+  const std::string message =
+      absl::StrCat("the RDMA device does not work: ", status.message(), " over ", rdma_hint_);
+  return options.require_rdma ? absl::FailedPreconditionError(message) : absl::UnavailableError(message);
 }
 
 absl::StatusOr<bool> UcxEngine::Greet(UcxWorker& worker, ucp_ep_h endpoint, MessageId id,
@@ -175,19 +192,20 @@ void UcxEngine::Run(Task task) {
   while (!ran) changed.Wait(mutex);
 }
 
-std::string UcxEngine::WrappedAddress(AddressRole role) const {
-  return WrapAddress({role, shared_memory_, host_, main_address_});
+std::string UcxEngine::WrappedAddress() const {
+  AddressRole role = role_ == Role::kSends ? AddressRole::kSource : AddressRole::kSink;
+  return WrapAddress({role, shared_memory_, info_.is_rdma, host_, main_address_});
 }
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxEngine::OpenSessionWorker(UcxEvents* events) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(data_, events));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(context_, events));
   active_.push_back(worker.get());
   return worker;
 }
 
-absl::StatusOr<std::string> UcxEngine::WrapSessionAddress(const UcxWorker& worker) const {
+absl::StatusOr<std::string> UcxEngine::WrapWorkerAddress(AddressRole role, const UcxWorker& worker) const {
   EVENKEEL_ASSIGN_OR_RETURN(std::string address, worker.address());
-  return WrapAddress({AddressRole::kSession, shared_memory_, host_, std::move(address)});
+  return WrapAddress({role, shared_memory_, info_.is_rdma, host_, std::move(address)});
 }
 
 bool UcxEngine::Retire(std::unique_ptr<UcxWorker> worker, Task abandoned) {
@@ -202,7 +220,7 @@ bool UcxEngine::Retire(std::unique_ptr<UcxWorker> worker, Task abandoned) {
 }
 
 absl::Status UcxEngine::RegisterMemory(std::span<std::byte> memory) {
-  EVENKEEL_ASSIGN_OR_RETURN(ucp_mem_h handle, data_->Register(memory));
+  EVENKEEL_ASSIGN_OR_RETURN(ucp_mem_h handle, context_->Register(memory));
   registered_.push_back({memory.data(), handle});
   return absl::OkStatus();
 }
@@ -211,7 +229,7 @@ void UcxEngine::UnregisterMemory(std::span<std::byte> memory) {
   auto found = std::find_if(registered_.begin(), registered_.end(),
                             [&](const Registered& one) { return one.begin == memory.data(); });
   if (found == registered_.end()) return;
-  data_->Unregister(found->handle);
+  context_->Unregister(found->handle);
   registered_.erase(found);
 }
 
@@ -225,9 +243,10 @@ void UcxEngine::Loop() {
       stopping = stopping_;
     }
     Clock::time_point now = Clock::now();
+    if (stopping && main_ != nullptr) Retire(std::move(main_), [] {});
     Clock::time_point deadline = SweepRetired(now);
     if (stopping && retired_.empty()) break;
-    if (main_ != nullptr) deadline = std::min(deadline, tick_(now));
+    if (open_) deadline = std::min(deadline, tick_(now));
     if (ProgressAll()) {
       last_progress = now;
       continue;
@@ -303,16 +322,9 @@ void UcxEngine::Sleep(Clock::duration longest, bool for_events) {
 }
 
 void UcxEngine::CloseEverything() {
-  for (Registered& one : registered_) data_->Unregister(one.handle);
-  if (main_ != nullptr) {
-    main_->Close();
-    for (int i = 0; i < 1000 && main_->operations() > 0; ++i) main_->Progress();
-    if (main_->operations() > 0) UcxWorker::Abandon(std::move(main_));
-  }
-  main_.reset();
+  for (Registered& one : registered_) context_->Unregister(one.handle);
   // An abandoned worker keeps its context alive through its own reference.
-  data_.reset();
-  watched_.reset();
+  context_.reset();
 }
 
 }  // namespace evenkeel::transport

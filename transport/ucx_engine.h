@@ -33,7 +33,7 @@ class UcxEngine {
 
   enum class Role { kSends, kReceives };
 
-  // Starts the thread and opens the main worker, whose events go to `events`. Errors as in
+  // Starts the thread. A source gets its main worker, whose events go to `events`. Errors as in
   // transport/factory.h.
   static absl::StatusOr<std::unique_ptr<UcxEngine>> Start(const Options& options, Role role,
                                                           UcxEvents* events, Tick tick);
@@ -48,18 +48,22 @@ class UcxEngine {
   void Run(Task task);
 
   const Info& info() const { return info_; }
+  // Over RDMA: the device, its port and its GIDs, and what to set where they do not reach the peer; for
+  // messages. Empty over anything else.
+  const std::string& rdma_hint() const { return rdma_hint_; }
   bool shared_memory() const { return shared_memory_; }
   // Whether parts travel over TCP alone: then in chunks, as messages that need nothing of the receiver;
   // otherwise by rendezvous.
   bool sends_chunks() const { return only_tcp_ && !shared_memory_; }
-  // The main worker's address, wrapped.
-  std::string WrappedAddress(AddressRole role) const;
+  // What this side is, with the main worker's address (of a source; a sink has none), wrapped.
+  std::string WrappedAddress() const;
 
+  // A source's, which all its watched sessions share: a connection on it ends by itself.
   UcxWorker& main() { return *main_; }
-  // A worker for one session's data, progressed until it is retired.
+  // A worker for one session, progressed until it is retired.
   absl::StatusOr<std::unique_ptr<UcxWorker>> OpenSessionWorker(UcxEvents* events);
   // An address that a session worker's peer can use, wrapped.
-  absl::StatusOr<std::string> WrapSessionAddress(const UcxWorker& worker) const;
+  absl::StatusOr<std::string> WrapWorkerAddress(AddressRole role, const UcxWorker& worker) const;
   // Closes the worker and destroys it once nothing is under way on it. Completions still arrive; where some
   // do not within Options::completion_timeout the worker is abandoned (UcxWorker::Abandon), and `abandoned`
   // runs: no completion arrives any more, and the buffers under way are lost. In shared memory none arrives
@@ -92,6 +96,7 @@ class UcxEngine {
   absl::Status Open(const Options& options, UcxEvents* events);
   static absl::StatusOr<std::vector<std::string>> ProbeLanes(const std::shared_ptr<UcxContext>& context);
   absl::Status Probe(const Options& options);
+  absl::Status CheckDevice(const Options& options, const std::string& lane);
   void Loop();
   bool RunTasks();
   bool ProgressAll();
@@ -109,17 +114,18 @@ class UcxEngine {
 
   // Written before the thread's first task, read by anyone.
   Info info_;
+  std::string rdma_hint_;
   bool shared_memory_ = false;
   bool only_tcp_ = false;
+  bool open_ = false;
   uint64_t host_ = 0;
   std::string main_address_;
 
   // The engine's thread.
   absl::Duration completion_timeout_;
-  std::shared_ptr<UcxContext> watched_;
-  std::shared_ptr<UcxContext> data_;  // the same, or the one for shared memory
-  std::unique_ptr<UcxWorker> main_;
-  std::vector<UcxWorker*> active_;  // all that are progressed
+  std::shared_ptr<UcxContext> context_;
+  std::unique_ptr<UcxWorker> main_;  // nullptr: of a sink, in shared memory, at the end
+  std::vector<UcxWorker*> active_;   // all that are progressed
   std::vector<Retired> retired_;
   std::vector<Registered> registered_;
 

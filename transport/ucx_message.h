@@ -1,9 +1,9 @@
 // What our active messages carry in their headers, as bytes. Parsing only: knows nothing of UCX.
 //
 //   sink -> source   kHello   Greeting; data: the wrapped address of the sink's worker for this session
-//   source -> sink   kReady   Greeting; data: the wrapped address of the source's worker for this session
-//   sink -> source   kGo      Greeting; parts may follow
+//   source -> sink   kReady   Greeting; parts may follow
 //   source -> sink   kPart    PartMessage; data: the part's bytes from `offset` on
+//   source -> sink   kBye     Greeting; the session is over, for both
 //
 //   greeting := "EVKS" u32:version(=1) u64:session 16:secret
 //   part     := "EVKD" u32:version(=1) u64:session u64:request u64:length u64:offset 16:hash 16:secret
@@ -24,9 +24,9 @@
 
 namespace evenkeel::transport {
 
-enum class MessageId : unsigned { kHello = 1, kReady = 2, kGo = 3, kPart = 4 };
+enum class MessageId : unsigned { kHello = 1, kReady = 2, kPart = 3, kBye = 4 };
 inline constexpr std::array<MessageId, 4> kAllMessageIds = {MessageId::kHello, MessageId::kReady,
-                                                            MessageId::kGo, MessageId::kPart};
+                                                            MessageId::kPart, MessageId::kBye};
 
 struct Greeting {
   SessionId session = 0;

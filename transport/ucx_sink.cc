@@ -1,8 +1,8 @@
 // The receiving side over UCX.
 //
-// A session begins on the main worker: it greets the source (kHello) and names a worker of its own, made for
-// this session alone. The source answers there (kReady), so that everything of a session is between two
-// workers that serve nothing else, and ending a session by force ends nothing else.
+// A session has a worker of its own here. It connects to the source, greets it (kHello) and names itself; the
+// source answers on the same connection (kReady). A worker with one peer has one pair of endpoints, so
+// closing the one that was made here ends every receive of the session, and of no other.
 //
 // Who protects what: `sessions_` and `announced_` the mutex; everything inside a session the engine's thread.
 #include <atomic>
@@ -26,7 +26,7 @@ class UcxSink;
 // How soon a greeting is tried again whose connection was not ready.
 constexpr auto kGreetAgain = std::chrono::milliseconds(2);
 
-// Parts of so many bytes are not read before much else has gone through the caches.
+// Parts of this size and more are not read before much else has gone through the caches.
 constexpr size_t kLargePartBytes = 1 << 20;
 
 // Memory that waits for one request's bytes.
@@ -43,7 +43,7 @@ struct Expectation {
   std::shared_ptr<struct SinkSession> session;  // while receiving, so that the completion finds it
 };
 
-struct SinkSession : UcxEvents, std::enable_shared_from_this<SinkSession> {
+struct SinkSession final : UcxEvents, std::enable_shared_from_this<SinkSession> {
   enum class State { kOpening, kGreeted, kReady, kDead };
 
   UcxSink* sink = nullptr;
@@ -55,12 +55,12 @@ struct SinkSession : UcxEvents, std::enable_shared_from_this<SinkSession> {
   absl::Status failure;
   Clock::time_point deadline;
   std::unique_ptr<UcxWorker> worker;
-  ucp_ep_h bootstrap = nullptr;  // on the main worker, to the source's main worker
-  ucp_ep_h data = nullptr;       // on `worker`, to the source's worker for this session
+  ucp_ep_h data = nullptr;  // on `worker`, to the source
   GreetingBytes greeting{};
   std::string own_address;
   bool greeting_due = false;  // the next greeting could not be sent yet
   std::map<RequestId, std::unique_ptr<Expectation>> expected;
+  std::atomic<uint64_t> arrived{0};  // bytes; may be read by any thread
 
   ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
                          bool rendezvous) override;
@@ -68,14 +68,14 @@ struct SinkSession : UcxEvents, std::enable_shared_from_this<SinkSession> {
 };
 using SessionPtr = std::shared_ptr<SinkSession>;
 
-class UcxSink final : public Sink, public UcxEvents {
+class UcxSink final : public Sink {
  public:
   explicit UcxSink(const Options& options) : options_(options) {}
   ~UcxSink() override;
   absl::Status Start();
 
   Info info() const override { return engine_->info(); }
-  std::string address() const override { return engine_->WrappedAddress(AddressRole::kSink); }
+  std::string address() const override { return engine_->WrappedAddress(); }
   absl::Status Connect(SessionId session, const std::string& endpoint, const std::string& peer_address,
                        const Secret& secret) override;
   void Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) override;
@@ -84,14 +84,12 @@ class UcxSink final : public Sink, public UcxEvents {
   absl::Status RegisterMemory(std::span<std::byte> memory) override;
   void UnregisterMemory(std::span<std::byte> memory) override;
   uint64_t bytes_received() const override { return bytes_received_; }
+  uint64_t bytes_arrived(SessionId session) const override {
+    SessionPtr found = Find(session);
+    return found == nullptr ? 0 : found->arrived.load();
+  }
   uint64_t messages_dropped() const override { return messages_dropped_; }
   uint64_t buffers_abandoned() const override { return buffers_abandoned_; }
-
-  // The main worker receives nothing.
-  ucs_status_t OnMessage(unsigned, std::span<const std::byte>, void*, size_t, bool) override {
-    return Drop();
-  }
-  void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) override;
 
  private:
   friend struct SinkSession;
@@ -100,7 +98,7 @@ class UcxSink final : public Sink, public UcxEvents {
     std::unique_ptr<Expectation> expectation;
   };
 
-  SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
+  SessionPtr Find(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
   ucs_status_t Drop() {
     ++messages_dropped_;
     return UCS_OK;
@@ -109,7 +107,6 @@ class UcxSink final : public Sink, public UcxEvents {
   void Open(const SessionPtr& session);
   absl::Status Greet(const SessionPtr& session);
   absl::Status SendGreeting(const SessionPtr& session);
-  void Go(const SessionPtr& session, const Address& peer);
   void TakeAnnounced() ABSL_LOCKS_EXCLUDED(mutex_);
   void Kill(const SessionPtr& session, const absl::Status& status);
   void AbandonReceives(const SessionPtr& session);
@@ -118,7 +115,8 @@ class UcxSink final : public Sink, public UcxEvents {
   void Fail(const SessionPtr& session, absl::Status status);
   // Runs `done` from a task of its own, and destroys it there unless its buffer was abandoned.
   void Finish(std::shared_ptr<Expectation> expectation, absl::Status status, bool abandoned = false);
-  ucs_status_t OnReady(const SessionPtr& session, std::span<const std::byte> header, std::string_view data);
+  ucs_status_t OnReady(const SessionPtr& session, std::span<const std::byte> header);
+  ucs_status_t OnBye(const SessionPtr& session, std::span<const std::byte> header);
   ucs_status_t OnPart(const SessionPtr& session, std::span<const std::byte> header, void* data, size_t length,
                       bool rendezvous);
   ucs_status_t Mismatch(const SessionPtr& session, const PartMessage& message, size_t length);
@@ -133,7 +131,7 @@ class UcxSink final : public Sink, public UcxEvents {
   std::atomic<uint64_t> messages_dropped_{0};
   std::atomic<uint64_t> buffers_abandoned_{0};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
   std::vector<Announcement> announced_ ABSL_GUARDED_BY(mutex_);
 };
@@ -147,10 +145,11 @@ ucs_status_t SinkSession::OnMessage(unsigned message, std::span<const std::byte>
   SessionPtr self = shared_from_this();
   switch (static_cast<MessageId>(message)) {
     case MessageId::kReady:
-      if (rendezvous || length > kMaxAddressBytes) return sink->Drop();
-      return sink->OnReady(self, header, {static_cast<const char*>(data), length});
+      return sink->OnReady(self, header);
     case MessageId::kPart:
       return sink->OnPart(self, header, data, length, rendezvous);
+    case MessageId::kBye:
+      return sink->OnBye(self, header);
     default:
       return sink->Drop();
   }
@@ -160,15 +159,8 @@ void SinkSession::OnEndpointError(ucp_ep_h, ucs_status_t status) {
   sink->Fail(shared_from_this(), StatusFromUcx(status, Where(*this)));
 }
 
-void UcxSink::OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) {
-  MutexLock lock(mutex_);
-  for (auto& [id, session] : sessions_) {
-    if (session->bootstrap == endpoint) Fail(session, StatusFromUcx(status, Where(*session)));
-  }
-}
-
 absl::Status UcxSink::Start() {
-  EVENKEEL_ASSIGN_OR_RETURN(engine_, UcxEngine::Start(options_, UcxEngine::Role::kReceives, this,
+  EVENKEEL_ASSIGN_OR_RETURN(engine_, UcxEngine::Start(options_, UcxEngine::Role::kReceives, nullptr,
                                                       [this](Clock::time_point now) { return Tick(now); }));
   return absl::OkStatus();
 }
@@ -186,7 +178,7 @@ UcxSink::~UcxSink() {
   engine_.reset();
 }
 
-SessionPtr UcxSink::Find(SessionId session) {
+SessionPtr UcxSink::Find(SessionId session) const {
   MutexLock lock(mutex_);
   auto found = sessions_.find(session);
   return found == sessions_.end() ? nullptr : found->second;
@@ -197,7 +189,7 @@ absl::Status UcxSink::Connect(SessionId id, const std::string& endpoint, const s
   auto session = std::make_shared<SinkSession>();
   absl::StatusOr<Address> peer = UnwrapAddress(peer_address);
   if (!peer.ok()) return AddContext(peer.status(), endpoint);
-  if (peer->role != AddressRole::kSource) {
+  if (peer->role != AddressRole::kSource || peer->worker.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(endpoint, ": not the address of a source"));
   }
   if (peer->shared_memory != options_.shared_memory) {
@@ -208,6 +200,12 @@ absl::Status UcxSink::Connect(SessionId id, const std::string& endpoint, const s
   if (peer->shared_memory && peer->host != ThisHost()) {
     return absl::FailedPreconditionError(absl::StrCat(
         endpoint, ": shared_memory is on, but the worker is on another host or in another container"));
+  }
+  if (!peer->shared_memory && !peer->rdma && !options_.trusted_network) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(endpoint,
+                     ": the worker's UCX uses TCP, which needs --trusted-data-network (Python: "
+                     "trusted_data_network=True) here too; or take --transport grpc"));
   }
   session->sink = this;
   session->id = id;
@@ -234,45 +232,38 @@ void UcxSink::Open(const SessionPtr& session) {
 
 absl::Status UcxSink::Greet(const SessionPtr& session) {
   EVENKEEL_ASSIGN_OR_RETURN(session->worker, engine_->OpenSessionWorker(session.get()));
-  EVENKEEL_ASSIGN_OR_RETURN(session->own_address, engine_->WrapSessionAddress(*session->worker));
-  EVENKEEL_ASSIGN_OR_RETURN(session->bootstrap, engine_->main().Connect(session->peer.worker));
+  EVENKEEL_ASSIGN_OR_RETURN(session->own_address,
+                            engine_->WrapWorkerAddress(AddressRole::kSession, *session->worker));
+  EVENKEEL_ASSIGN_OR_RETURN(session->data, session->worker->Connect(session->peer.worker));
   session->greeting = Pack(Greeting{session->id, session->secret});
   session->state = SinkSession::State::kGreeted;
   return SendGreeting(session);
 }
 
 absl::Status UcxSink::SendGreeting(const SessionPtr& session) {
-  bool go = session->state == SinkSession::State::kReady;
-  UcxWorker& worker = go ? *session->worker : engine_->main();
-  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(worker, go ? session->data : session->bootstrap,
-                                                      go ? MessageId::kGo : MessageId::kHello,
-                                                      session->greeting, go ? "" : session->own_address));
+  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(*session->worker, session->data, MessageId::kHello,
+                                                      session->greeting, session->own_address));
   session->greeting_due = !sent;
   return absl::OkStatus();
 }
 
-ucs_status_t UcxSink::OnReady(const SessionPtr& session, std::span<const std::byte> header,
-                              std::string_view data) {
+ucs_status_t UcxSink::OnReady(const SessionPtr& session, std::span<const std::byte> header) {
   std::optional<Greeting> greeting = UnpackGreeting(header);
-  absl::StatusOr<Address> peer = UnwrapAddress(data);
-  if (!greeting || !peer.ok() || greeting->session != session->id ||
-      !SameSecret(greeting->secret, session->secret) || session->state != SinkSession::State::kGreeted) {
+  if (!greeting || greeting->session != session->id || !SameSecret(greeting->secret, session->secret) ||
+      session->state != SinkSession::State::kGreeted) {
     return Drop();
   }
-  engine_->Post([this, session, peer = *std::move(peer)] { Go(session, peer); });
+  session->state = SinkSession::State::kReady;
   return UCS_OK;
 }
 
-// The endpoint made here is the one that the source's messages already arrive on: each of the two workers has
-// exactly one peer, so UCX pairs them. Closing it by force ends every receive of the session.
-void UcxSink::Go(const SessionPtr& session, const Address& peer) {
-  if (session->state != SinkSession::State::kGreeted) return;
-  absl::StatusOr<ucp_ep_h> endpoint = session->worker->Connect(peer.worker);
-  if (!endpoint.ok()) return Kill(session, AddContext(endpoint.status(), Where(*session)));
-  session->data = *endpoint;
-  session->state = SinkSession::State::kReady;
-  absl::Status sent = SendGreeting(session);
-  if (!sent.ok()) Kill(session, AddContext(sent, Where(*session)));
+ucs_status_t UcxSink::OnBye(const SessionPtr& session, std::span<const std::byte> header) {
+  std::optional<Greeting> greeting = UnpackGreeting(header);
+  if (!greeting || greeting->session != session->id || !SameSecret(greeting->secret, session->secret)) {
+    return Drop();
+  }
+  Fail(session, absl::UnavailableError(absl::StrCat(Where(*session), ": the worker ended it")));
+  return UCS_OK;
 }
 
 void UcxSink::Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) {
@@ -320,9 +311,10 @@ ucs_status_t UcxSink::OnPart(const SessionPtr& session, std::span<const std::byt
                              size_t length, bool rendezvous) {
   std::optional<PartMessage> message = UnpackPartMessage(header);
   if (!message || message->session != session->id || !SameSecret(message->secret, session->secret) ||
-      session->state != SinkSession::State::kReady) {
+      session->state == SinkSession::State::kDead) {
     return Drop();
   }
+  session->state = SinkSession::State::kReady;  // a part with the secret says as much as kReady
   auto found = session->expected.find(message->request);
   if (found == session->expected.end()) {
     TakeAnnounced();
@@ -362,6 +354,7 @@ ucs_status_t UcxSink::Take(const SessionPtr& session, Expectation* expectation,
     std::memcpy(to.data(), data.data(), data.size());
   }
   expectation->received += data.size();
+  session->arrived += data.size();
   if (expectation->received == expectation->buffer.size()) {
     expectation->session = session;
     Settle(expectation, absl::OkStatus());
@@ -403,6 +396,7 @@ void UcxSink::Settle(Expectation* expectation, const absl::Status& status) {
     return Finish(std::move(owned), absl::UnavailableError(status.message()));
   }
   bytes_received_ += owned->buffer.size();
+  session->arrived += owned->buffer.size() - owned->received;
   Finish(std::move(owned), absl::OkStatus());
 }
 
@@ -435,8 +429,6 @@ void UcxSink::Kill(const SessionPtr& session, const absl::Status& status) {
   if (session->state == SinkSession::State::kDead) return;
   session->state = SinkSession::State::kDead;
   session->failure = status;
-  if (session->bootstrap != nullptr) engine_->main().CloseByForce(session->bootstrap);
-  session->bootstrap = nullptr;
   // Receives under way end in their completion, which later rounds bring.
   bool completions_come =
       session->worker != nullptr &&
@@ -521,9 +513,10 @@ Clock::time_point UcxSink::Tick(Clock::time_point now) {
     bool opening =
         session->state == SinkSession::State::kOpening || session->state == SinkSession::State::kGreeted;
     if (opening && session->deadline <= now) {
-      Kill(session,
-           absl::UnavailableError(absl::StrCat(Where(*session), ": no answer on the data plane within ",
-                                               absl::FormatDuration(options_.connect_timeout))));
+      Kill(session, absl::UnavailableError(
+                        absl::StrCat(Where(*session), ": no answer on the data plane within ",
+                                     absl::FormatDuration(options_.connect_timeout),
+                                     engine_->rdma_hint().empty() ? "" : " over ", engine_->rdma_hint())));
     }
     if (session->state == SinkSession::State::kDead) continue;
     if (opening) next = std::min(next, session->deadline);

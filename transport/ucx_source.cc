@@ -1,5 +1,12 @@
 // The sending side over UCX. See ucx_sink.cc for how a session begins.
 //
+// All sessions share the engine's main worker: each is an endpoint to a sink's worker that serves nothing
+// else, so that the endpoint made here is the one that the greeting came over. Ending a session closes that
+// endpoint alone. UCX only reads memory of this side, so a send that does not complete takes its own bytes
+// out of use and nothing else. Over TCP UCX keeps the receiving half of a connection whose endpoint was
+// closed, so the sink is told that the session is over (kBye), and closes it. In shared memory a session has
+// a worker of its own, which can be left alone whole.
+//
 // Who protects what: `sessions_` the mutex; everything inside a session the engine's thread.
 #include <atomic>
 #include <deque>
@@ -8,6 +15,7 @@
 
 #include "core/status.h"
 #include "transport/factory.h"
+#include "transport/file_handles.h"
 #include "transport/latch.h"
 #include "transport/secret.h"
 #include "transport/ucx_engine.h"
@@ -27,6 +35,9 @@ constexpr int kSendBurst = 16;
 // How soon a greeting is tried again whose connection was not ready.
 constexpr auto kGreetAgain = std::chrono::milliseconds(2);
 
+// Left free for connections that are on their way while sessions begin.
+constexpr int kSpareHandles = 32;
+
 class UcxSource;
 
 struct PendingSend {
@@ -34,13 +45,14 @@ struct PendingSend {
   std::span<const std::byte> bytes;
   PartMessageBytes header{};  // while under way
   bool under_way = false;     // UCX holds `header` and `bytes`
+  bool abandoned = false;     // given up for lost; UCX may still complete it
   Clock::time_point deadline;
   Done done;
   absl::Status fate;                              // not OK: what to say instead of the send's own end
   std::shared_ptr<struct SourceSession> session;  // while in flight
 };
 
-struct SourceSession : UcxEvents, std::enable_shared_from_this<SourceSession> {
+struct SourceSession {
   enum class State { kWaitingForHello, kAnswering, kReady, kDead };
 
   UcxSource* source = nullptr;
@@ -49,19 +61,15 @@ struct SourceSession : UcxEvents, std::enable_shared_from_this<SourceSession> {
   State state = State::kWaitingForHello;
   absl::Status failure;
   Clock::time_point deadline;
-  std::unique_ptr<UcxWorker> worker;
-  ucp_ep_h endpoint = nullptr;
+  std::unique_ptr<UcxWorker> own_worker;  // in shared memory
+  std::string own_address;                // of it, wrapped; written before Connect returns
+  ucp_ep_h endpoint = nullptr;            // on `own_worker` or the main worker
   GreetingBytes greeting{};
-  std::string own_address;
   bool greeting_due = false;  // kReady could not be sent yet
   bool pump_due = false;      // a task that pumps is posted
   std::deque<std::unique_ptr<PendingSend>> queue;
   std::list<std::unique_ptr<PendingSend>> in_flight;
   std::vector<Latch*> waiting;  // until nothing is in flight
-
-  ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
-                         bool rendezvous) override;
-  void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) override;
 };
 using SessionPtr = std::shared_ptr<SourceSession>;
 
@@ -72,7 +80,8 @@ class UcxSource final : public Source, public UcxEvents {
   absl::Status Start();
 
   Info info() const override { return engine_->info(); }
-  std::string address() const override { return engine_->WrappedAddress(AddressRole::kSource); }
+  std::string address() const override { return engine_->WrappedAddress(); }
+  std::string address(SessionId session) const override;
   absl::Status Connect(SessionId session, const std::string& peer_address, const Secret& secret) override;
   void Send(SessionId session, RequestId request, std::span<const std::byte> bytes, const Digest& hash,
             absl::Duration timeout, Done done) override;
@@ -80,15 +89,18 @@ class UcxSource final : public Source, public UcxEvents {
   uint64_t messages_dropped() const override { return messages_dropped_; }
   uint64_t buffers_abandoned() const override { return buffers_abandoned_; }
 
-  // The main worker: greetings.
+  // Of every worker here: greetings.
   ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
                          bool rendezvous) override;
-  void OnEndpointError(ucp_ep_h, ucs_status_t) override {}
+  void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) override;
 
  private:
-  friend struct SourceSession;
-
-  SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
+  SessionPtr Find(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<SessionPtr> Sessions() const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status OpenOwnWorker(const SessionPtr& session);
+  UcxWorker& WorkerOf(SourceSession& session) {
+    return session.own_worker != nullptr ? *session.own_worker : engine_->main();
+  }
   ucs_status_t Drop() {
     ++messages_dropped_;
     return UCS_OK;
@@ -97,7 +109,6 @@ class UcxSource final : public Source, public UcxEvents {
   void Answer(const SessionPtr& session, const Address& peer);
   absl::Status TryAnswer(const SessionPtr& session, const Address& peer);
   absl::Status SendGreeting(const SessionPtr& session);
-  ucs_status_t OnGo(const SessionPtr& session, std::span<const std::byte> header);
   void Enqueue(SessionId id, std::unique_ptr<PendingSend> send);
   void PumpSoon(const SessionPtr& session);
   void Pump(const SessionPtr& session);
@@ -109,6 +120,15 @@ class UcxSource final : public Source, public UcxEvents {
   void ReleaseWaiting(const SessionPtr& session);
   void Kill(const SessionPtr& session, const absl::Status& status);
   void AbandonSends(const SessionPtr& session);
+  // Says good-bye and closes the endpoint, at once or soon.
+  void Leave(const SessionPtr& session);
+  // True: it was said, or nobody is there any more.
+  bool SayBye(ucp_ep_h endpoint, const GreetingBytes& greeting);
+  // Returns when it is to be called again.
+  Clock::time_point SweepFarewells(Clock::time_point now);
+  // Gives up what UCX has not completed in time of sessions that ended. Returns when it is the next one's
+  // time.
+  Clock::time_point SweepEnding(Clock::time_point now);
   // Ends what is sent to the sessions and waits for it.
   void EndSessions(const std::vector<SessionId>& ids);
   // Runs `done` from a task of its own, and destroys it there unless its bytes were abandoned.
@@ -119,22 +139,33 @@ class UcxSource final : public Source, public UcxEvents {
   std::atomic<uint64_t> messages_dropped_{0};
   std::atomic<uint64_t> buffers_abandoned_{0};
 
-  Mutex mutex_;
+  struct Ending {
+    SessionPtr session;
+    Clock::time_point until;
+  };
+  // kBye that could not be sent yet.
+  struct Farewell {
+    ucp_ep_h endpoint;
+    GreetingBytes greeting;
+    Clock::time_point until;
+  };
+  // The engine's thread.
+  std::vector<Ending> ending_;  // ended, with something under way
+  std::vector<Farewell> farewells_;
+
+  mutable Mutex mutex_;
   std::unordered_map<SessionId, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::string Where(const SourceSession& session) { return absl::StrCat("session ", session.id); }
 
-ucs_status_t SourceSession::OnMessage(unsigned message, std::span<const std::byte> header, void*, size_t,
-                                      bool) {
-  if (static_cast<MessageId>(message) != MessageId::kGo) return source->Drop();
-  return source->OnGo(shared_from_this(), header);
-}
-
-void SourceSession::OnEndpointError(ucp_ep_h, ucs_status_t status) {
-  absl::Status failure = absl::UnavailableError(
-      absl::StrCat(Where(*this), ": the consumer is gone: ", ucs_status_string(status)));
-  source->engine_->Post([self = shared_from_this(), failure] { self->source->Kill(self, failure); });
+void UcxSource::OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) {
+  for (const SessionPtr& session : Sessions()) {
+    if (session->endpoint != endpoint) continue;
+    absl::Status failure = absl::UnavailableError(
+        absl::StrCat(Where(*session), ": the consumer is gone: ", Ucx().ucs_status_string(status)));
+    engine_->Post([this, session, failure] { Kill(session, failure); });
+  }
 }
 
 absl::Status UcxSource::Start() {
@@ -151,14 +182,26 @@ UcxSource::~UcxSource() {
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
   EndSessions(ids);
-  engine_->Run([] {});
+  engine_->Run([this] { farewells_.clear(); });  // the engine closes what is left
   engine_.reset();
 }
 
-SessionPtr UcxSource::Find(SessionId session) {
+SessionPtr UcxSource::Find(SessionId session) const {
   MutexLock lock(mutex_);
   auto found = sessions_.find(session);
   return found == sessions_.end() ? nullptr : found->second;
+}
+
+std::vector<SessionPtr> UcxSource::Sessions() const {
+  MutexLock lock(mutex_);
+  std::vector<SessionPtr> sessions;
+  for (const auto& [id, session] : sessions_) sessions.push_back(session);
+  return sessions;
+}
+
+std::string UcxSource::address(SessionId id) const {
+  SessionPtr session = Find(id);
+  return session == nullptr || session->own_address.empty() ? address() : session->own_address;
 }
 
 absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, const Secret& secret) {
@@ -169,6 +212,13 @@ absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, c
         absl::StrCat("shared_memory is ", peer.shared_memory ? "on" : "off", " at the consumer and ",
                      options_.shared_memory ? "on" : "off", " here; set it alike on both sides"));
   }
+  if (!peer.shared_memory && !peer.rdma && !options_.trusted_network) {
+    return absl::FailedPreconditionError(
+        "the consumer's UCX uses TCP, which needs serve --trusted-data-network too; or let it take "
+        "--transport grpc");
+  }
+  // UCX closes its listening socket for ever when it cannot accept a connection.
+  EVENKEEL_RETURN_IF_ERROR(CheckFileHandles(kSpareHandles, "another session over UCX"));
   auto session = std::make_shared<SourceSession>();
   session->source = this;
   session->id = id;
@@ -180,7 +230,21 @@ absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, c
       return absl::AlreadyExistsError(absl::StrCat("session ", id, " exists already"));
     }
   }
-  engine_->Post([] {});  // the deadline is new
+  if (!options_.shared_memory) {
+    engine_->Post([] {});  // the deadline is new
+    return absl::OkStatus();
+  }
+  absl::Status opened;
+  engine_->Run([&] { opened = OpenOwnWorker(session); });
+  if (!opened.ok()) Disconnect(id);
+  return opened;
+}
+
+absl::Status UcxSource::OpenOwnWorker(const SessionPtr& session) {
+  if (session->state == SourceSession::State::kDead) return session->failure;
+  EVENKEEL_ASSIGN_OR_RETURN(session->own_worker, engine_->OpenSessionWorker(this));
+  EVENKEEL_ASSIGN_OR_RETURN(session->own_address,
+                            engine_->WrapWorkerAddress(AddressRole::kSource, *session->own_worker));
   return absl::OkStatus();
 }
 
@@ -190,7 +254,7 @@ ucs_status_t UcxSource::OnMessage(unsigned message, std::span<const std::byte> h
     return Drop();
   std::optional<Greeting> greeting = UnpackGreeting(header);
   absl::StatusOr<Address> peer = UnwrapAddress({static_cast<const char*>(data), length});
-  if (!greeting || !peer.ok() || peer->role != AddressRole::kSession) return Drop();
+  if (!greeting || !peer.ok() || peer->role != AddressRole::kSession || peer->worker.empty()) return Drop();
   SessionPtr session = Find(greeting->session);
   if (session == nullptr || !SameSecret(greeting->secret, session->secret) ||
       session->state != SourceSession::State::kWaitingForHello ||
@@ -210,29 +274,19 @@ void UcxSource::Answer(const SessionPtr& session, const Address& peer) {
 }
 
 absl::Status UcxSource::TryAnswer(const SessionPtr& session, const Address& peer) {
-  EVENKEEL_ASSIGN_OR_RETURN(session->worker, engine_->OpenSessionWorker(session.get()));
-  EVENKEEL_ASSIGN_OR_RETURN(session->own_address, engine_->WrapSessionAddress(*session->worker));
-  EVENKEEL_ASSIGN_OR_RETURN(session->endpoint, session->worker->Connect(peer.worker));
+  EVENKEEL_ASSIGN_OR_RETURN(session->endpoint, WorkerOf(*session).Connect(peer.worker));
   session->greeting = Pack(Greeting{session->id, session->secret});
   return SendGreeting(session);
 }
 
 absl::Status UcxSource::SendGreeting(const SessionPtr& session) {
-  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(*session->worker, session->endpoint, MessageId::kReady,
-                                                      session->greeting, session->own_address));
+  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(WorkerOf(*session), session->endpoint,
+                                                      MessageId::kReady, session->greeting, ""));
   session->greeting_due = !sent;
-  return absl::OkStatus();
-}
-
-ucs_status_t UcxSource::OnGo(const SessionPtr& session, std::span<const std::byte> header) {
-  std::optional<Greeting> greeting = UnpackGreeting(header);
-  if (!greeting || greeting->session != session->id || !SameSecret(greeting->secret, session->secret) ||
-      session->state != SourceSession::State::kAnswering) {
-    return Drop();
-  }
+  if (!sent) return absl::OkStatus();
   session->state = SourceSession::State::kReady;
   PumpSoon(session);
-  return UCS_OK;
+  return absl::OkStatus();
 }
 
 void UcxSource::Send(SessionId session, RequestId request, std::span<const std::byte> bytes,
@@ -298,8 +352,8 @@ bool UcxSource::SendMessage(PendingSend* send) {
   send->header = Pack(send->message);
   send->under_way = true;
   absl::StatusOr<bool> started =
-      session.worker->Send(session.endpoint, static_cast<unsigned>(MessageId::kPart), send->header,
-                           send->bytes, send->bytes.size() >= kRendezvousBytes, Sent, send);
+      WorkerOf(session).Send(session.endpoint, static_cast<unsigned>(MessageId::kPart), send->header,
+                             send->bytes, send->bytes.size() >= kRendezvousBytes, Sent, send);
   if (!started.ok() || !*started) Settle(send, started.status());
   return started.ok();
 }
@@ -311,7 +365,7 @@ bool UcxSource::SendChunk(PendingSend* send) {
   SourceSession& session = *send->session;
   std::span<const std::byte> data = send->bytes.subspan(send->message.offset);
   data = data.first(std::min(data.size(), kTcpChunkBytes));
-  absl::StatusOr<bool> sent = session.worker->SendImmediately(
+  absl::StatusOr<bool> sent = WorkerOf(session).SendImmediately(
       session.endpoint, static_cast<unsigned>(MessageId::kPart), Pack(send->message), data);
   if (!sent.ok()) {
     Settle(send, sent.status());
@@ -324,6 +378,7 @@ bool UcxSource::SendChunk(PendingSend* send) {
 
 void UcxSource::Sent(void* argument, ucs_status_t status) {
   auto* send = static_cast<PendingSend*>(argument);
+  if (send->abandoned) return;
   SessionPtr session = send->session;
   UcxSource* self = session->source;
   self->Settle(send, StatusFromUcx(status, Where(*session)));
@@ -367,10 +422,13 @@ void UcxSource::Kill(const SessionPtr& session, const absl::Status& status) {
   if (session->state == SourceSession::State::kDead) return;
   session->state = SourceSession::State::kDead;
   session->failure = status;
+  bool completions_come = session->own_worker == nullptr;
+  if (session->own_worker != nullptr) {
+    engine_->Retire(std::move(session->own_worker), [] {});
+  } else if (session->endpoint != nullptr) {
+    Leave(session);
+  }
   session->endpoint = nullptr;
-  bool completions_come =
-      session->worker != nullptr &&
-      engine_->Retire(std::move(session->worker), [this, session] { AbandonSends(session); });
   for (auto& send : session->queue) {
     absl::Status fate = send->fate.ok() ? status : send->fate;
     Finish(std::move(send), std::move(fate));
@@ -381,6 +439,46 @@ void UcxSource::Kill(const SessionPtr& session, const absl::Status& status) {
     if (send->fate.ok()) send->fate = status;
     if (!send->under_way || !completions_come) Settle(send, absl::OkStatus());
   }
+  if (!session->in_flight.empty()) {
+    ending_.push_back({session, DeadlineAfter(options_.completion_timeout)});
+  }
+}
+
+bool UcxSource::SayBye(ucp_ep_h endpoint, const GreetingBytes& greeting) {
+  absl::StatusOr<bool> said = engine_->Greet(engine_->main(), endpoint, MessageId::kBye, greeting, "");
+  return !said.ok() || *said;
+}
+
+void UcxSource::Leave(const SessionPtr& session) {
+  // What is under way by rendezvous ends only with the endpoint. In chunks nothing is.
+  if (SayBye(session->endpoint, session->greeting) || !engine_->sends_chunks()) {
+    engine_->main().CloseByForce(session->endpoint);
+  } else {
+    farewells_.push_back({session->endpoint, session->greeting, DeadlineAfter(options_.completion_timeout)});
+  }
+}
+
+Clock::time_point UcxSource::SweepFarewells(Clock::time_point now) {
+  std::erase_if(farewells_, [&](const Farewell& one) {
+    if (now < one.until && !SayBye(one.endpoint, one.greeting)) return false;
+    engine_->main().CloseByForce(one.endpoint);
+    return true;
+  });
+  return farewells_.empty() ? Clock::time_point::max() : now + kGreetAgain;
+}
+
+Clock::time_point UcxSource::SweepEnding(Clock::time_point now) {
+  Clock::time_point next = Clock::time_point::max();
+  std::erase_if(ending_, [&](const Ending& one) {
+    if (one.session->in_flight.empty()) return true;
+    if (now < one.until) {
+      next = std::min(next, one.until);
+      return false;
+    }
+    AbandonSends(one.session);
+    return true;
+  });
+  return next;
 }
 
 // What is in flight still is what UCX was to complete.
@@ -388,6 +486,7 @@ void UcxSource::AbandonSends(const SessionPtr& session) {
   for (std::unique_ptr<PendingSend>& send : session->in_flight) {
     ++buffers_abandoned_;
     std::shared_ptr<PendingSend> kept = std::move(send);
+    kept->abandoned = true;
     KeepForever(kept);
     absl::Status fate = kept->fate;
     Finish(std::move(kept), std::move(fate), /*abandoned=*/true);
@@ -421,19 +520,15 @@ void UcxSource::EndSessions(const std::vector<SessionId>& ids) {
 }
 
 Clock::time_point UcxSource::Tick(Clock::time_point now) {
-  std::vector<SessionPtr> sessions;
-  {
-    MutexLock lock(mutex_);
-    for (auto& [id, session] : sessions_) sessions.push_back(session);
-  }
-  Clock::time_point next = Clock::time_point::max();
-  for (const SessionPtr& session : sessions) {
+  Clock::time_point next = std::min(SweepEnding(now), SweepFarewells(now));
+  for (const SessionPtr& session : Sessions()) {
     if (session->state == SourceSession::State::kDead) continue;
     if (session->state != SourceSession::State::kReady) {
       if (session->deadline <= now) {
         Kill(session, absl::UnavailableError(absl::StrCat(
                           Where(*session), ": the consumer did not greet on the data plane within ",
-                          absl::FormatDuration(options_.connect_timeout))));
+                          absl::FormatDuration(options_.connect_timeout),
+                          engine_->rdma_hint().empty() ? "" : " over ", engine_->rdma_hint())));
         continue;
       }
       next = std::min(next, session->deadline);

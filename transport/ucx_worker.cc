@@ -7,9 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "core/annotated_mutex.h"
 #include "core/status.h"
+#include "transport/file_handles.h"
 #include "transport/ucx_message.h"
 
 namespace evenkeel::transport {
+namespace {
+
+// A UCX worker takes 3, and 2 for each network device that it uses; and some on top, as for a context.
+constexpr int kWorkerHandles = 20;
+
+}  // namespace
 
 // One send or receive that UCX has not completed.
 struct UcxWorker::Operation {
@@ -19,7 +26,7 @@ struct UcxWorker::Operation {
 
   static void Complete(void* request, ucs_status_t status, void* data) {
     std::unique_ptr<Operation> self(static_cast<Operation*>(data));
-    ucp_request_free(request);
+    Ucx().ucp_request_free(request);
     --self->worker->operations_;
     self->completed(self->argument, status);
   }
@@ -31,11 +38,12 @@ struct UcxWorker::Operation {
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(std::shared_ptr<UcxContext> context,
                                                              UcxEvents* events) {
+  EVENKEEL_RETURN_IF_ERROR(CheckFileHandles(kWorkerHandles, "a connection over UCX"));
   ucp_worker_params_t parameters{};
   parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   parameters.thread_mode = UCS_THREAD_MODE_SINGLE;
   ucp_worker_h handle;
-  ucs_status_t status = ucp_worker_create(context->handle(), &parameters, &handle);
+  ucs_status_t status = Ucx().ucp_worker_create(context->handle(), &parameters, &handle);
   if (status != UCS_OK) return StatusFromUcx(status, "cannot create a worker");
   std::unique_ptr<UcxWorker> worker(new UcxWorker(std::move(context), handle, events));
   EVENKEEL_RETURN_IF_ERROR(worker->Prepare());
@@ -45,10 +53,10 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(std::shared_ptr<Ucx
 UcxWorker::UcxWorker(std::shared_ptr<UcxContext> context, ucp_worker_h handle, UcxEvents* events)
     : context_(std::move(context)), handle_(handle), events_(events) {}
 
-UcxWorker::~UcxWorker() { ucp_worker_destroy(handle_); }
+UcxWorker::~UcxWorker() { Ucx().ucp_worker_destroy(handle_); }
 
 absl::Status UcxWorker::Prepare() {
-  ucs_status_t status = ucp_worker_get_efd(handle_, &descriptor_);
+  ucs_status_t status = Ucx().ucp_worker_get_efd(handle_, &descriptor_);
   if (status != UCS_OK) return StatusFromUcx(status, "the worker has no wake-up descriptor");
   constexpr ucp_am_recv_callback_t kCallbacks[] = {ReceivedAs<1>, ReceivedAs<2>, ReceivedAs<3>,
                                                    ReceivedAs<4>};
@@ -59,7 +67,7 @@ absl::Status UcxWorker::Prepare() {
     handler.id = static_cast<unsigned>(id);
     handler.cb = kCallbacks[handler.id - 1];
     handler.arg = this;
-    status = ucp_worker_set_am_recv_handler(handle_, &handler);
+    status = Ucx().ucp_worker_set_am_recv_handler(handle_, &handler);
     if (status != UCS_OK) return StatusFromUcx(status, "cannot receive active messages");
   }
   return absl::OkStatus();
@@ -68,14 +76,14 @@ absl::Status UcxWorker::Prepare() {
 absl::StatusOr<std::string> UcxWorker::address() const {
   ucp_address_t* address;
   size_t length;
-  ucs_status_t status = ucp_worker_get_address(handle_, &address, &length);
+  ucs_status_t status = Ucx().ucp_worker_get_address(handle_, &address, &length);
   if (status != UCS_OK) return StatusFromUcx(status, "the worker has no address");
   std::string bytes(reinterpret_cast<const char*>(address), length);
-  ucp_worker_release_address(handle_, address);
+  Ucx().ucp_worker_release_address(handle_, address);
   return bytes;
 }
 
-bool UcxWorker::Arm() { return ucp_worker_arm(handle_) != UCS_ERR_BUSY; }
+bool UcxWorker::Arm() { return Ucx().ucp_worker_arm(handle_) != UCS_ERR_BUSY; }
 
 absl::StatusOr<ucp_ep_h> UcxWorker::Connect(const std::string& address) {
   ucp_ep_params_t parameters{};
@@ -86,7 +94,7 @@ absl::StatusOr<ucp_ep_h> UcxWorker::Connect(const std::string& address) {
   parameters.err_handler.cb = Failed;
   parameters.err_handler.arg = this;
   ucp_ep_h endpoint;
-  ucs_status_t status = ucp_ep_create(handle_, &parameters, &endpoint);
+  ucs_status_t status = Ucx().ucp_ep_create(handle_, &parameters, &endpoint);
   if (status != UCS_OK) return StatusFromUcx(status, "cannot connect to the peer's data-plane address");
   endpoints_.push_back(endpoint);
   return endpoint;
@@ -104,7 +112,7 @@ void UcxWorker::CloseByForce(ucp_ep_h endpoint) {
   parameters.cb.send = Operation::Sent;
   auto operation = std::make_unique<Operation>(Operation{this, [](void*, ucs_status_t) {}, nullptr});
   parameters.user_data = operation.get();
-  ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &parameters);
+  ucs_status_ptr_t request = Ucx().ucp_ep_close_nbx(endpoint, &parameters);
   (void)Started(request, std::move(operation), "close");  // an error leaves nothing to wait for either
 }
 
@@ -143,8 +151,8 @@ absl::StatusOr<bool> UcxWorker::Send(ucp_ep_h endpoint, unsigned id, std::span<c
   parameters.flags = rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   parameters.cb.send = Operation::Sent;
   parameters.user_data = operation.get();
-  ucs_status_ptr_t request =
-      ucp_am_send_nbx(endpoint, id, header.data(), header.size(), data.data(), data.size(), &parameters);
+  ucs_status_ptr_t request = Ucx().ucp_am_send_nbx(endpoint, id, header.data(), header.size(), data.data(),
+                                                   data.size(), &parameters);
   return Started(request, std::move(operation), "send");
 }
 
@@ -154,8 +162,8 @@ absl::StatusOr<bool> UcxWorker::SendImmediately(ucp_ep_h endpoint, unsigned id,
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
-  ucs_status_ptr_t request =
-      ucp_am_send_nbx(endpoint, id, header.data(), header.size(), data.data(), data.size(), &parameters);
+  ucs_status_ptr_t request = Ucx().ucp_am_send_nbx(endpoint, id, header.data(), header.size(), data.data(),
+                                                   data.size(), &parameters);
   if (request == nullptr) return true;
   if (UCS_PTR_STATUS(request) == UCS_ERR_NO_RESOURCE) return false;
   return StatusFromUcx(UCS_PTR_STATUS(request), "send");
@@ -169,7 +177,7 @@ absl::StatusOr<bool> UcxWorker::Receive(void* descriptor, std::span<std::byte> b
   parameters.cb.recv_am = Operation::Arrived;
   parameters.user_data = operation.get();
   ucs_status_ptr_t request =
-      ucp_am_recv_data_nbx(handle_, descriptor, buffer.data(), buffer.size(), &parameters);
+      Ucx().ucp_am_recv_data_nbx(handle_, descriptor, buffer.data(), buffer.size(), &parameters);
   return Started(request, std::move(operation), "receive");
 }
 
@@ -197,7 +205,7 @@ std::vector<std::string> UcxWorker::Lanes(ucp_ep_h endpoint) {
   size_t length = 0;
   FILE* stream = open_memstream(&text, &length);
   if (stream == nullptr) return {};
-  ucp_ep_print_info(endpoint, stream);
+  Ucx().ucp_ep_print_info(endpoint, stream);
   fclose(stream);
   std::string info(text, length);
   free(text);

@@ -15,11 +15,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/transport.h"
+#include "transport/ucx_library.h"
 
 namespace evenkeel::transport {
 
-// Over TCP parts travel in messages of so many bytes. Large enough that few of them find the socket full,
-// small enough that what was just received is still in the core's own cache when it is copied and hashed.
+// The size of the messages in which parts travel over TCP. Large enough that few of them find the socket
+// full, small enough that what was just received is still in the core's own cache when it is copied and
+// hashed.
 inline constexpr size_t kTcpChunkBytes = 512 << 10;
 
 absl::Status StatusFromUcx(ucs_status_t status, std::string_view what);
@@ -27,25 +29,23 @@ absl::Status StatusFromUcx(ucs_status_t status, std::string_view what);
 // Process-wide state of UCX for one choice of transports.
 class UcxContext {
  public:
-  enum class Kind {
-    kWatched,       // RDMA and TCP; endpoints notice that their peer is gone
-    kSharedMemory,  // one host; nothing is noticed
-  };
-  // Unavailable: no usable device; FailedPrecondition: no RDMA device although it is required.
-  static absl::StatusOr<std::shared_ptr<UcxContext>> Create(const Options& options, Kind kind);
+  // Unavailable: no usable device; FailedPrecondition: no RDMA device although it is required, or the network
+  // is not trusted.
+  static absl::StatusOr<std::shared_ptr<UcxContext>> Create(const Options& options);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
 
   ucp_context_h handle() const { return handle_; }
-  bool watched() const { return kind_ == Kind::kWatched; }
+  // RDMA and TCP: endpoints notice that their peer is gone. In shared memory nothing is noticed.
+  bool watched() const { return watched_; }
   absl::StatusOr<ucp_mem_h> Register(std::span<std::byte> memory);
   void Unregister(ucp_mem_h memory);
 
  private:
-  UcxContext(ucp_context_h handle, Kind kind) : handle_(handle), kind_(kind) {}
+  UcxContext(ucp_context_h handle, bool watched) : handle_(handle), watched_(watched) {}
   const ucp_context_h handle_;
-  const Kind kind_;
+  const bool watched_;
 };
 
 // Never destroys it: what UCX, or a network card, may still use.
@@ -80,7 +80,7 @@ class UcxWorker {
   bool watched() const { return context_->watched(); }
   absl::StatusOr<std::string> address() const;
 
-  bool Progress() { return ucp_worker_progress(handle_) != 0; }
+  bool Progress() { return Ucx().ucp_worker_progress(handle_) != 0; }
   // True where the descriptor will become readable on the next event; false: progress again.
   bool Arm();
 

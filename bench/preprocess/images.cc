@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "preprocess/processor.h"
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
 namespace evenkeel {
 namespace {
@@ -72,7 +72,7 @@ class Path {
     ProcessorSpec own = spec;
     own.wire = wire;
     own.approximate = approximate;
-    auto processor = Processor::LoadMedia(own, Limits{});
+    auto processor = preprocess::Processor::LoadMedia(own, Limits{});
     if (!processor.ok()) {
       std::cerr << processor.status() << "\n";
       std::exit(1);
@@ -86,7 +86,7 @@ class Path {
     if (!lengths.ok()) return lengths.status();
     facts_ = *facts;
     std::vector<std::span<std::byte>> spans;
-    const std::vector<FieldSpec>& fields = processor_->fields(Medium::kImage);
+    const std::vector<preprocess::FieldSpec>& fields = processor_->fields(Medium::kImage);
     fields_.resize(fields.size());
     for (size_t i = 0; i < fields.size(); ++i) {
       const size_t size = fields[i].num_bytes(*lengths);
@@ -98,7 +98,7 @@ class Path {
   }
   std::span<const std::byte> pixels() const { return pixels_; }
   // From Qwen2-VL's grid of patches of 14.
-  ImageSize size() const {
+  preprocess::ImageSize size() const {
     int64_t grid[3] = {};
     std::memcpy(grid, fields_[1].data(), sizeof(grid));
     return {static_cast<uint32_t>(grid[2] * 14), static_cast<uint32_t>(grid[1] * 14)};
@@ -106,7 +106,7 @@ class Path {
   const MediaFacts& facts() const { return facts_; }
 
  private:
-  std::unique_ptr<Processor> processor_;
+  std::unique_ptr<preprocess::Processor> processor_;
   MediaFacts facts_;
   std::vector<Bytes> fields_;  // like a part's arena: reused
   std::span<const std::byte> pixels_;
@@ -141,7 +141,7 @@ int Main(const Arguments& arguments) {
       std::cerr << file << ": " << status << "\n";
       continue;
     }
-    const ImageSize in{u8.facts().width, u8.facts().height}, out = u8.size();
+    const preprocess::ImageSize in{u8.facts().width, u8.facts().height}, out = u8.size();
     rgb.resize(std::max(rgb.size(), in.rgb_bytes()));
     std::vector<uint8_t> resized(out.rgb_bytes());
     double best[5] = {1e9, 1e9, 1e9, 1e9, 1e9};
@@ -152,8 +152,10 @@ int Main(const Arguments& arguments) {
       best[3] = std::min(best[3], Seconds([&] { status.Update(approximate.Run(suffix, bytes)); }));
       best[4] =
           std::min(best[4], Seconds([&] {
-                     Resize(arguments.spec.resampler == "aten_u8" ? Resampler::kAtenU8 : Resampler::kPil,
-                            ResizeFilter::kBicubic, std::span(rgb).first(in.rgb_bytes()), in, resized, out);
+                     preprocess::Resize(arguments.spec.resampler == "aten_u8" ? preprocess::Resampler::kAtenU8
+                                                                              : preprocess::Resampler::kPil,
+                                        preprocess::ResizeFilter::kBicubic,
+                                        std::span(rgb).first(in.rgb_bytes()), in, resized, out);
                    }));
     }
     std::printf("{\"file\": \"%s\", \"width\": %u, \"height\": %u, \"bytes\": %zu, ", file.c_str(), in.width,

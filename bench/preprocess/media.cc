@@ -26,12 +26,12 @@
 #include <vector>
 
 #include "core/status.h"
-#include "preprocess/audio.h"
+#include "preprocess/audio/audio.h"
+#include "preprocess/audio/log_mel.h"
 #include "preprocess/ffmpeg.h"
-#include "preprocess/frame_rules.h"
-#include "preprocess/log_mel.h"
 #include "preprocess/processor.h"
-#include "preprocess/video.h"
+#include "preprocess/video/frame_rules.h"
+#include "preprocess/video/video.h"
 
 namespace evenkeel {
 namespace {
@@ -112,19 +112,20 @@ absl::Status Report(const File& file, const std::vector<Work>& works) {
 
 absl::Status BenchAudio(const File& file, uint32_t num_mels) {
   const Limits limits;
-  EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, ProbeAudio(file.suffix, file.bytes, limits));
+  EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, preprocess::ProbeAudio(file.suffix, file.bytes, limits));
   std::vector<float> samples;
   auto decode = [&] {
-    EVENKEEL_ASSIGN_OR_RETURN(DecodedAudio audio,
-                              DecodeSpeech(file.suffix, file.bytes, limits, facts, LogMel::kSamples));
+    EVENKEEL_ASSIGN_OR_RETURN(
+        preprocess::DecodedAudio audio,
+        preprocess::DecodeSpeech(file.suffix, file.bytes, limits, facts, preprocess::LogMel::kSamples));
     samples.assign(audio.samples.begin(), audio.samples.end());
     return absl::OkStatus();
   };
   if (num_mels == 0) return Report(file, {{"audio", decode}});
   EVENKEEL_RETURN_IF_ERROR(decode());
-  for (const MelKernel& kernel : MelKernels()) {
-    const LogMel log_mel(num_mels, kernel);
-    std::vector<float> features(size_t{num_mels} * LogMel::kFrames);
+  for (const preprocess::MelKernel& kernel : preprocess::MelKernels()) {
+    const preprocess::LogMel log_mel(num_mels, kernel);
+    std::vector<float> features(size_t{num_mels} * preprocess::LogMel::kFrames);
     const std::string what = std::string("log_mel_") + kernel.name;
     auto compute = [&] {
       return log_mel.Compute(samples, features) ? absl::OkStatus() : absl::DataLossError("not finite");
@@ -136,13 +137,13 @@ absl::Status BenchAudio(const File& file, uint32_t num_mels) {
 
 // Opens the file and decodes frames 0 to `last`, as any loop around avcodec does.
 absl::Status PlainDecode(const File& file, uint32_t last) {
-  MediaInput input;
+  preprocess::MediaInput input;
   EVENKEEL_RETURN_IF_ERROR(input.Open(file.suffix, file.bytes, AVMEDIA_TYPE_VIDEO, Limits{}));
   const AVCodecID id = input.stream().codecpar->codec_id;
   const char* name = id == AV_CODEC_ID_AV1 ? "libdav1d" : avcodec_get_name(id);
-  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, Limits{}));
-  PacketPtr packet(av_packet_alloc());
-  FramePtr frame(av_frame_alloc());
+  EVENKEEL_ASSIGN_OR_RETURN(preprocess::CodecPtr decoder, preprocess::OpenDecoder(input, name, Limits{}));
+  preprocess::PacketPtr packet(av_packet_alloc());
+  preprocess::FramePtr frame(av_frame_alloc());
   uint32_t frames = 0;
   for (bool more = true; more && frames <= last;) {
     more = input.Next(*packet);
@@ -153,31 +154,32 @@ absl::Status PlainDecode(const File& file, uint32_t last) {
   return frames > last ? absl::OkStatus() : absl::DataLossError("fewer frames than were counted");
 }
 
-class Nowhere final : public BandSink {
+class Nowhere final : public preprocess::BandSink {
  public:
-  void TakeBand(const PixelBand&) override {}
+  void TakeBand(const preprocess::PixelBand&) override {}
 };
 
 absl::Status BenchVideo(const std::string& folder, const File& file) {
   ProcessorSpec spec;
   spec.vision = folder;
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor, Processor::LoadMedia(spec, Limits{}));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<preprocess::Processor> processor,
+                            preprocess::Processor::LoadMedia(spec, Limits{}));
   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kVideo, file.suffix, file.bytes));
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor->Measure(facts));
-  const FrameChoice choice;
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t count, NumChosenFrames(choice, facts));
+  const preprocess::FrameChoice choice;
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t count, preprocess::NumChosenFrames(choice, facts));
   std::vector<uint32_t> chosen;
-  ChooseFrames(choice, facts, count, {}, chosen);
+  preprocess::ChooseFrames(choice, facts, count, {}, chosen);
   std::vector<std::vector<std::byte>> fields;
-  for (const FieldSpec& field : processor->fields(Medium::kVideo))
+  for (const preprocess::FieldSpec& field : processor->fields(Medium::kVideo))
     fields.emplace_back(field.num_bytes(lengths));
   const std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
   auto decode = [&] { return PlainDecode(file, chosen.back()); };
   auto frames = [&] {
     uint64_t repeated = 0;
     Nowhere nowhere;
-    auto sink = [&](size_t, FrameRows rows) { return rows(nowhere); };
-    return DecodeVideo(file.suffix, file.bytes, Limits{}, facts, chosen, sink, &repeated);
+    auto sink = [&](size_t, preprocess::FrameRows rows) { return rows(nowhere); };
+    return preprocess::DecodeVideo(file.suffix, file.bytes, Limits{}, facts, chosen, sink, &repeated);
   };
   auto patches = [&] {
     return processor->Produce({Medium::kVideo, file.suffix, file.bytes, facts, lengths}, spans);

@@ -13,17 +13,17 @@
 #include <string_view>
 #include <vector>
 
-#include "preprocess/row_resizer.h"
+#include "preprocess/resize/row_resizer.h"
 
 namespace evenkeel {
 namespace {
 
 // Keeps what it is given, as a caller would.
-class PlaneSink : public RowSink {
+class PlaneSink : public preprocess::RowSink {
  public:
-  explicit PlaneSink(ImageSize size) : bytes_(size.rgb_bytes()) {}
+  explicit PlaneSink(preprocess::ImageSize size) : bytes_(size.rgb_bytes()) {}
   void Restart() { at_ = 0; }
-  void Take(const PlanarRow& row) override {
+  void Take(const preprocess::PlanarRow& row) override {
     for (const uint8_t* plane : row.plane) {
       std::memcpy(bytes_.data() + at_, plane, row.width);
       at_ += row.width;
@@ -41,7 +41,7 @@ double ProcessorSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-int Main(const ResizePlan& plan, int turns, bool planes) {
+int Main(const preprocess::ResizePlan& plan, int turns, bool planes) {
   std::vector<uint8_t> rgb(plan.in.rgb_bytes());
   uint32_t state = 1;
   for (uint8_t& byte : rgb) {
@@ -49,10 +49,12 @@ int Main(const ResizePlan& plan, int turns, bool planes) {
     byte = static_cast<uint8_t>(state >> 24);
   }
   const size_t width = plan.in.width, plane = width * plan.in.height;
-  const PixelBand picture =
-      planes ? PixelBand{{rgb.data(), rgb.data() + plane, rgb.data() + 2 * plane}, width, plan.in.height}
-             : InterleavedBand(rgb.data(), 3 * width, plan.in.height);
-  RowResizer resizer;
+  const preprocess::PixelBand picture =
+      planes ? preprocess::PixelBand{{rgb.data(), rgb.data() + plane, rgb.data() + 2 * plane},
+                                     width,
+                                     plan.in.height}
+             : preprocess::InterleavedBand(rgb.data(), 3 * width, plan.in.height);
+  preprocess::RowResizer resizer;
   PlaneSink sink(plan.out);
   double least = 1e9;
   for (int turn = 0; turn < turns; ++turn) {
@@ -76,12 +78,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   auto number = [&](int i) { return static_cast<uint32_t>(std::strtoul(argv[i], nullptr, 10)); };
-  evenkeel::ResizePlan plan;
+  evenkeel::preprocess::ResizePlan plan;
   plan.in = {number(1), number(2)};
   plan.out = {number(3), number(4)};
   const std::string_view resampler = argv[6];
-  plan.resampler = resampler == "aten_u8" ? evenkeel::Resampler::kAtenU8
-                   : resampler == "pil13" ? evenkeel::Resampler::kPil13
-                                          : evenkeel::Resampler::kPil;
+  plan.resampler = resampler == "aten_u8" ? evenkeel::preprocess::Resampler::kAtenU8
+                   : resampler == "pil13" ? evenkeel::preprocess::Resampler::kPil13
+                                          : evenkeel::preprocess::Resampler::kPil;
   return evenkeel::Main(plan, static_cast<int>(number(5)), planes);
 }

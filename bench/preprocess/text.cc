@@ -46,7 +46,7 @@ std::vector<std::string> ReadTexts(const char* path) {
   return texts;
 }
 
-Count Run(const Tokenizer& tokenizer, const std::vector<std::string>& texts, double seconds) {
+Count Run(const preprocess::Tokenizer& tokenizer, const std::vector<std::string>& texts, double seconds) {
   const Clock::time_point begin = Clock::now();
   const double processor_begin = ThreadSeconds();
   Count count;
@@ -59,7 +59,8 @@ Count Run(const Tokenizer& tokenizer, const std::vector<std::string>& texts, dou
 }
 
 int Main(char** arguments) {
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(arguments[1], {});
+  absl::StatusOr<std::unique_ptr<preprocess::Tokenizer>> tokenizer =
+      preprocess::Tokenizer::Load(arguments[1], {});
   if (!tokenizer.ok()) {
     std::fprintf(stderr, "%s\n", tokenizer.status().ToString().c_str());
     return 1;

@@ -1,6 +1,6 @@
 """Builds the extension with the project's own CMake, so that there is one way to build it.
 
-    pip install ./client/python        needs the packages of scripts/setup and a checkout around this folder
+    pip install ./client/python        needs a checkout around this folder, and the packages that docs/python.md lists
 
 EVENKEEL_BUILD_DIR names a build folder to use instead of a temporary one.
 """
@@ -29,7 +29,7 @@ class CMakeBuild(build_ext):
         build.mkdir(parents=True, exist_ok=True)
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
         subprocess.run(["cmake", "-S", str(find_source()), "-B", str(build), "-G", "Ninja",
-                        "-DCMAKE_BUILD_TYPE=Release", "-DEVENKEEL_TESTS=OFF", "-DEVENKEEL_PYTHON=ON",
+                        "-DCMAKE_BUILD_TYPE=Release", "-DEVENKEEL_WORKER=OFF", "-DEVENKEEL_PYTHON=ON",
                         f"-DPython_EXECUTABLE={sys.executable}"], check=True)
         subprocess.run(["cmake", "--build", str(build), "--target", "_evenkeel", "-j", jobs], check=True)
         target = pathlib.Path(self.get_ext_fullpath(extension.name))

@@ -9,9 +9,9 @@
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
-#include "dataset/json.h"
-#include "dataset/json_text.h"
-#include "dataset/sample_parser.h"
+#include "dataset/format/json.h"
+#include "dataset/format/json_text.h"
+#include "dataset/format/sample_parser.h"
 
 namespace evenkeel::dataset {
 namespace {

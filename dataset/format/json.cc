@@ -1,4 +1,4 @@
-#include "dataset/json.h"
+#include "dataset/format/json.h"
 
 #include <algorithm>
 

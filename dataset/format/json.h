@@ -3,11 +3,12 @@
 // writes them: a byte-order mark before the value, and the numbers NaN, Infinity and -Infinity, which
 // metadata beside a chat is full of. Numbers are kept as written; nothing here computes with them.
 //
-//   JsonDocument document;  // keeps its memory from one text to the next
-//   absl::StatusOr<const JsonValue*> root = document.Parse(text, 64);
-//   if (const JsonValue* messages = (*root)->Find("messages"); messages != nullptr && messages->is_array()) {
-//     for (const JsonValue& message : messages->values()) ...
-//
+// Example:
+//     JsonDocument document;  // keeps its memory from one text to the next
+//     EVENKEEL_ASSIGN_OR_RETURN(const JsonValue* root, document.Parse(text, 64));
+//     if (const JsonValue* messages = root->Find("messages"); messages != nullptr && messages->is_array()) {
+//       for (const JsonValue& message : messages->values()) Use(message);
+//     }
 // Thread safety: none; a document belongs to one thread.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "dataset/json_text.h"
+#include "dataset/format/json_text.h"
 
 #include <algorithm>
 #include <charconv>

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "dataset/json.h"
+#include "dataset/format/json.h"
 
 namespace evenkeel::dataset {
 

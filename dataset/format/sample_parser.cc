@@ -1,4 +1,4 @@
-#include "dataset/sample_parser.h"
+#include "dataset/format/sample_parser.h"
 
 #include <algorithm>
 #include <array>

@@ -22,8 +22,8 @@
 #include "core/conversation.h"
 #include "core/job.h"
 #include "core/words.h"
-#include "dataset/index.h"
-#include "dataset/json.h"
+#include "dataset/format/json.h"
+#include "dataset/format/sample_places.h"
 
 namespace evenkeel::dataset {
 

@@ -1,9 +1,10 @@
-#include "dataset/shard_scanner.h"
+#include "dataset/format/shard_scanner.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/failure.h"
 #include "core/status.h"
 #include "core/utf8.h"
 
@@ -47,7 +48,9 @@ absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
   std::optional<ScannedSample> sample = std::exchange(started_, std::nullopt);
   while (!ended_) {
     absl::StatusOr<std::optional<TarMember>> member = reader_.Next();
-    if (!member.ok() && !absl::IsDataLoss(member.status()) && !absl::IsOutOfRange(member.status())) {
+    // Only the archive's own contradictions are damage; what could not be read is not recorded as such.
+    const bool of_the_archive = absl::IsDataLoss(member.status()) || absl::IsOutOfRange(member.status());
+    if (!member.ok() && (!of_the_archive || ::evenkeel::KindOf(member.status()) == FailureKind::kMachine)) {
       return member.status();
     }
     if (!member.ok()) {

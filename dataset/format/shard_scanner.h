@@ -12,9 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/job.h"
-#include "dataset/byte_source.h"
-#include "dataset/sample_parser.h"
-#include "dataset/tar_reader.h"
+#include "dataset/format/sample_parser.h"
+#include "dataset/format/tar_reader.h"
+#include "dataset/source/byte_source.h"
 
 namespace evenkeel::dataset {
 

@@ -1,4 +1,4 @@
-#include "dataset/tar_reader.h"
+#include "dataset/format/tar_reader.h"
 
 #include <algorithm>
 #include <array>

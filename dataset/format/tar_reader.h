@@ -3,12 +3,13 @@
 //
 // It is not: extraction. A name is never used as a path; at worst it is a strange key.
 //
-//   TarReader reader(source, path, size);
-//   for (;;) {
-//     absl::StatusOr<std::optional<TarMember>> member = reader.Next();
-//     if (!member.ok()) ...                 // DataLoss: damaged from reader.offset() on
-//     if (!member->has_value()) break;      // the end mark was read
-//   }
+// Example:
+//     TarReader reader(source, path, size);
+//     for (;;) {
+//       absl::StatusOr<std::optional<TarMember>> member = reader.Next();
+//       if (!member.ok()) return member.status();  // DataLoss: damaged from reader.offset() on
+//       if (!member->has_value()) break;           // the end mark was read
+//     }
 //
 // Thread safety: none; one reader, one thread.
 #pragma once
@@ -20,7 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 
 namespace evenkeel::dataset {
 

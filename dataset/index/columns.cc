@@ -1,10 +1,10 @@
-#include "dataset/columns.h"
+#include "dataset/index/columns.h"
 
 #include <algorithm>
 #include <array>
 
 #include "core/status.h"
-#include "dataset/little_endian.h"
+#include "dataset/source/little_endian.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -283,6 +283,13 @@ absl::StatusOr<SampleLengths> LengthsReader::Read(uint64_t row) const {
     out.items[i].lengths.output_rows = last & ((1u << 30) - 1);
   }
   return out;
+}
+
+absl::StatusOr<uint32_t> LengthsReader::ReadLlmLength(uint64_t row) const {
+  if (row >= file_->header().numbers[0]) return file_->Damaged("a row beyond the last");
+  std::array<std::byte, 4> length;
+  EVENKEEL_RETURN_IF_ERROR(file_->Read(0, row * kRowBytes, length));
+  return static_cast<uint32_t>(GetLittle(length.data(), length.size()));
 }
 
 absl::StatusOr<uint64_t> LengthsReader::PlaceOf(uint64_t row) const {

@@ -19,8 +19,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/words.h"
-#include "dataset/index.h"
-#include "dataset/paged_file.h"
+#include "dataset/index/index.h"
+#include "dataset/source/paged_file.h"
 
 namespace evenkeel::dataset {
 
@@ -116,6 +116,7 @@ class LengthsReader {
   static absl::StatusOr<LengthsReader> Open(ByteSource& source, PageCache& cache, const std::string& path);
   LengthsTotals totals() const;
   absl::StatusOr<SampleLengths> Read(uint64_t row) const;
+  absl::StatusOr<uint32_t> ReadLlmLength(uint64_t row) const;
   absl::StatusOr<uint64_t> PlaceOf(uint64_t row) const;
   // The row of a place; nothing where the sample is excluded.
   absl::StatusOr<std::optional<uint64_t>> RowOf(uint64_t place) const;

@@ -1,4 +1,4 @@
-#include "dataset/index.h"
+#include "dataset/index/index.h"
 
 #include <algorithm>
 #include <map>
@@ -8,17 +8,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/annotated_mutex.h"
+#include "core/failure.h"
 #include "core/job_syntax.h"
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
-#include "dataset/columns.h"
-#include "dataset/excluded_rows.h"
-#include "dataset/index_folder.h"
-#include "dataset/sample_parser.h"
+#include "dataset/format/sample_parser.h"
+#include "dataset/index/columns.h"
+#include "dataset/index/excluded_rows.h"
+#include "dataset/index/index_folder.h"
 
-namespace evenkeel {
-namespace dataset {
+namespace evenkeel::dataset {
 
 ExcludedRows::ExcludedRows(std::vector<uint64_t> rows) : rows_(std::move(rows)) {
   std::sort(rows_.begin(), rows_.end());
@@ -39,10 +39,6 @@ uint64_t ExcludedRows::RowOf(uint64_t index) const {
   return index + low;
 }
 
-}  // namespace dataset
-
-using namespace dataset;
-
 namespace {
 
 std::string RunIndex(const Job& job) { return absl::StrCat("run 'evenkeel index --job ", job.path, "'"); }
@@ -51,13 +47,26 @@ std::string RunIndex(const Job& job) { return absl::StrCat("run 'evenkeel index 
 // under the same digest must not come of it.
 absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t checksum, ByteSource& source,
                          std::span<std::byte> out) {
-  absl::Status read = source.ReadAt(path, offset, out);
-  if (!read.ok() && !absl::IsOutOfRange(read)) return read;
-  if (read.ok() && ChecksumOf(out) == checksum) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      path, ": the ", out.size(), " bytes at byte ", offset,
-      " are not those that were indexed; the shard was changed: restore it, or run 'evenkeel index "
-      "--verify-content' and start the stream anew"));
+  absl::Status read;
+  // Twice: the source may have read a file that another one has replaced meanwhile.
+  for (int i = 0; i < 2; ++i) {
+    read = source.ReadAt(path, offset, out);
+    if (read.ok() && ChecksumOf(out) == checksum) return absl::OkStatus();
+    if (!read.ok() && !absl::IsOutOfRange(read)) return WithKind(read, FailureKind::kMachine);
+    source.Forget(path);
+  }
+  if (!read.ok()) {
+    // Cut off, or being copied at this moment: the bytes that are there say nothing about the rest.
+    return WithKind(absl::UnavailableError(absl::StrCat(
+                        read.message(), "; the shard is shorter than when it was indexed: restore it")),
+                    FailureKind::kMachine);
+  }
+  return WithKind(
+      absl::FailedPreconditionError(absl::StrCat(
+          path, ": the ", out.size(), " bytes at byte ", offset,
+          " are not those that were indexed; the shard was changed: restore it, or run 'evenkeel index "
+          "--verify-content' and restart the stream")),
+      FailureKind::kData);
 }
 
 struct Shard {
@@ -92,6 +101,7 @@ class StoredIndex : public Index {
   }
   absl::StatusOr<SampleLengths> lengths(uint32_t dataset, uint64_t index) const override;
   absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const override;
+  absl::StatusOr<uint32_t> llm_length(uint32_t dataset, uint64_t index) const override;
 
  private:
   struct Row {
@@ -305,6 +315,12 @@ absl::StatusOr<SampleLengths> StoredIndex::lengths(uint32_t dataset, uint64_t in
   return reader.Read(row.row);
 }
 
+absl::StatusOr<uint32_t> StoredIndex::llm_length(uint32_t dataset, uint64_t index) const {
+  EVENKEEL_ASSIGN_OR_RETURN(Row row, Find(dataset, index));
+  EVENKEEL_ASSIGN_OR_RETURN(LengthsReader reader, Lengths(datasets_[dataset].shards[row.shard]));
+  return reader.ReadLlmLength(row.row);
+}
+
 absl::StatusOr<SamplePlaces> StoredIndex::places(uint32_t dataset, uint64_t index) const {
   EVENKEEL_ASSIGN_OR_RETURN(Row row, Find(dataset, index));
   const Shard& shard = datasets_[dataset].shards[row.shard];
@@ -376,4 +392,4 @@ std::string SampleName(const Job& job, const SamplePlaces& places) {
                       std::string(FileName(places.shard_path)), "/", places.key);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

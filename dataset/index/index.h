@@ -19,31 +19,10 @@
 #include "core/digest.h"
 #include "core/job.h"
 #include "core/words.h"
-#include "dataset/byte_source.h"
+#include "dataset/format/sample_places.h"
+#include "dataset/source/byte_source.h"
 
-namespace evenkeel {
-
-// Where one item's bytes lie, and what is known of it.
-struct ItemPlace {
-  uint64_t offset = 0;  // in the sample's shard
-  uint64_t size = 0;
-  uint64_t checksum = 0;  // ChecksumOf its bytes
-  std::string suffix;
-  MediaFacts facts;
-};
-
-enum class TextForm : uint8_t { kNone = 0, kPlain = 1, kJson = 2 };
-
-struct SamplePlaces {
-  uint32_t dataset = 0;
-  std::string key;         // the WebDataset key
-  std::string shard_path;  // as the job names it
-  TextForm text_form = TextForm::kNone;
-  uint64_t text_offset = 0;
-  uint64_t text_size = 0;
-  uint64_t text_checksum = 0;
-  std::vector<ItemPlace> items;  // in the order of their placeholders
-};
+namespace evenkeel::dataset {
 
 class Index {
  public:
@@ -63,10 +42,17 @@ class Index {
   // OutOfRange: no such row; DataLoss: a damaged file; Unavailable: the folder cannot be read now.
   virtual absl::StatusOr<SampleLengths> lengths(uint32_t dataset, uint64_t index) const = 0;
   virtual absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const = 0;
+  // lengths().llm_length, for less.
+  virtual absl::StatusOr<uint32_t> llm_length(uint32_t dataset, uint64_t index) const {
+    absl::StatusOr<SampleLengths> all = lengths(dataset, index);
+    if (!all.ok()) return all.status();
+    return all->llm_length;
+  }
 };
 
 // Reads the bytes of an item of the shard at `shard_path`; `out` has item.size bytes.
-// FailedPrecondition: they are not those that were indexed, with the shard and the byte; otherwise as
+// FailedPrecondition, of FailureKind::kData: they are not those that were indexed, with the shard and the
+// byte. Else of FailureKind::kMachine: Unavailable where the shard is shorter than it was, otherwise as
 // ByteSource::ReadAt.
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
                       std::span<std::byte> out);
@@ -90,4 +76,4 @@ class ConversationReader {
 // "dataset/shard-file-name/key": how messages and the job's exclude list name a sample.
 std::string SampleName(const Job& job, const SamplePlaces& places);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

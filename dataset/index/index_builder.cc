@@ -1,4 +1,4 @@
-#include "dataset/index_builder.h"
+#include "dataset/index/index_builder.h"
 
 #include <optional>
 #include <tuple>
@@ -7,12 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "dataset/index_folder.h"
-#include "dataset/shard_builder.h"
+#include "dataset/index/index_folder.h"
+#include "dataset/index/shard_builder.h"
 
-namespace evenkeel {
-
-using namespace dataset;
+namespace evenkeel::dataset {
 
 namespace {
 
@@ -35,6 +33,9 @@ struct IndexBuilder::State {
       : job(job), measurer(measurer), source(source), options(options) {}
 
   absl::Status Build(Shard& shard);
+  absl::Status CheckBuilt() const;
+  // The catalogue with this job's datasets as they were built.
+  Catalogue Next() const;
   const Shard& at(size_t dataset, size_t i) const { return shards[first_shard[dataset] + i]; }
 
   const Job& job;
@@ -47,6 +48,7 @@ struct IndexBuilder::State {
   Digest lengths_key = LengthsKey(job.limits, measurer.digest());
 
   Catalogue catalogue;              // as it was, then as committed
+  std::string catalogue_text;       // the file's; empty where there is none
   std::vector<Shard> shards;        // of all datasets, in order; BuildShard(i) owns element i
   std::vector<size_t> first_shard;  // of each dataset
 };
@@ -59,6 +61,7 @@ absl::Status IndexBuilder::Prepare() {
   State& state = *state_;
   absl::StatusOr<Catalogue> there = LoadCatalogue(state.job.index, *state.files);
   if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
+  state.catalogue_text = there.ok() ? WriteCatalogue(*there) : "";
   state.catalogue = there.ok() ? *std::move(there) : Catalogue();
   // By name and size, wherever the shard stood: the order of a job's list may change without reading it
   // again.
@@ -127,12 +130,25 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
 
 absl::Status IndexBuilder::BuildShard(size_t i) { return state_->Build(state_->shards[i]); }
 
-absl::StatusOr<IndexSummary> IndexBuilder::Commit() {
-  State& state = *state_;
-  IndexSummary summary;
-  for (const Shard& shard : state.shards) {
+uint64_t IndexSummary::num_excluded() const {
+  uint64_t total = 0;
+  for (const auto& [reason, count] : excluded) total += count;
+  return total - damaged_shards;
+}
+
+absl::Status IndexBuilder::State::CheckBuilt() const {
+  for (const Shard& shard : shards) {
     if (!shard.built)
       return absl::FailedPreconditionError(absl::StrCat(shard.path, ": the shard was not built"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<IndexSummary> IndexBuilder::Summarise() const {
+  const State& state = *state_;
+  EVENKEEL_RETURN_IF_ERROR(state.CheckBuilt());
+  IndexSummary summary;
+  for (const Shard& shard : state.shards) {
     const LengthsTotals& totals = shard.entry.FindLengths(state.lengths_key)->totals;
     summary.num_samples += totals.rows;
     summary.num_items += totals.items;
@@ -145,19 +161,35 @@ absl::StatusOr<IndexSummary> IndexBuilder::Commit() {
   }
   EVENKEEL_RETURN_IF_ERROR(
       ForEachExclusion([&](const Exclusion& exclusion) { ++summary.excluded[exclusion.reason]; }));
-  // Datasets of other jobs that use this folder stay as they are.
-  Catalogue next = state.catalogue;
+  const Catalogue next = state.Next();
   std::vector<const std::vector<ShardEntry>*> datasets;
-  for (size_t d = 0; d < state.job.datasets.size(); ++d) {
-    std::vector<ShardEntry>& shards = next[state.job.datasets[d].name];
-    shards.clear();
-    for (size_t i = 0; i < state.job.datasets[d].shards.size(); ++i) shards.push_back(state.at(d, i).entry);
-    datasets.push_back(&shards);
-  }
+  for (const DatasetSpec& dataset : state.job.datasets) datasets.push_back(&next.at(dataset.name));
   summary.digest = IndexDigest(datasets, state.lengths_key);
-  EVENKEEL_RETURN_IF_ERROR(WriteFileAtomically(CurrentPath(state.job.index), WriteCatalogue(next)));
-  state.catalogue = std::move(next);
   return summary;
+}
+
+Catalogue IndexBuilder::State::Next() const {
+  // Datasets of other jobs that use this folder stay as they are.
+  Catalogue next = catalogue;
+  for (size_t d = 0; d < job.datasets.size(); ++d) {
+    std::vector<ShardEntry>& entries = next[job.datasets[d].name];
+    entries.clear();
+    for (size_t i = 0; i < job.datasets[d].shards.size(); ++i) entries.push_back(at(d, i).entry);
+  }
+  return next;
+}
+
+absl::Status IndexBuilder::Commit() {
+  State& state = *state_;
+  EVENKEEL_RETURN_IF_ERROR(state.CheckBuilt());
+  Catalogue next = state.Next();
+  const std::string text = WriteCatalogue(next);
+  if (text != state.catalogue_text) {
+    EVENKEEL_RETURN_IF_ERROR(WriteFileAtomically(CurrentPath(state.job.index), text));
+    state.catalogue_text = text;
+  }
+  state.catalogue = std::move(next);
+  return absl::OkStatus();
 }
 
 absl::Status IndexBuilder::ForEachExclusion(absl::FunctionRef<void(const Exclusion&)> visit) const {
@@ -188,4 +220,4 @@ absl::Status IndexBuilder::ForEachExclusion(absl::FunctionRef<void(const Exclusi
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

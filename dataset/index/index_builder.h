@@ -1,11 +1,14 @@
 // Makes the index. Pure functions per shard, so that the caller may run them on as many threads as it likes;
 // this room starts none.
 //
-//   IndexBuilder builder(job, measurer, source);
-//   EVENKEEL_RETURN_IF_ERROR(builder.Prepare());            // lists shards, finds which are unchanged
-//   for (size_t i = 0; i < builder.num_shards(); ++i)       // any order, any thread
-//     EVENKEEL_RETURN_IF_ERROR(builder.BuildShard(i));
-//   EVENKEEL_ASSIGN_OR_RETURN(IndexSummary summary, builder.Commit());   // atomic
+// Example:
+//     IndexBuilder builder(job, measurer, source);
+//     EVENKEEL_RETURN_IF_ERROR(builder.Prepare());         // lists shards, finds which are unchanged
+//     for (size_t i = 0; i < builder.num_shards(); ++i) {  // any order, any thread
+//       EVENKEEL_RETURN_IF_ERROR(builder.BuildShard(i));
+//     }
+//     EVENKEEL_ASSIGN_OR_RETURN(IndexSummary summary, builder.Summarise());
+//     EVENKEEL_RETURN_IF_ERROR(builder.Commit());  // atomic
 #pragma once
 
 #include <cstdint>
@@ -18,9 +21,9 @@
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/measure.h"
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 
-namespace evenkeel {
+namespace evenkeel::dataset {
 
 struct IndexSummary {
   Digest digest;
@@ -33,6 +36,10 @@ struct IndexSummary {
   uint64_t shards_unchanged = 0;
   uint64_t shards_remeasured = 0;            // lengths re-derived without reading media
   std::map<std::string, uint64_t> excluded;  // reason -> samples
+
+  // Samples that were found and are not usable. What a damaged shard has lost is not known and does not
+  // count.
+  uint64_t num_excluded() const;
 };
 
 // A sample that is not in the index, or (with an empty key) what is missing of a shard.
@@ -62,10 +69,13 @@ class IndexBuilder {
   const std::string& shard_path(size_t i) const;
   // Thread-safe for different `i`. A damaged shard is no error: what lies before the damage is indexed.
   absl::Status BuildShard(size_t i);
-  // Writes the new index beside the old one and renames. A crash leaves one or the other.
+  // What Commit would write. FailedPrecondition: a shard was not built.
+  absl::StatusOr<IndexSummary> Summarise() const;
+  // Writes the new index next to the old one and renames. A crash leaves one or the other. Writes nothing
+  // where the index is already what it would become, so a read-only folder is no error then.
   // FailedPrecondition: a shard was not built.
-  absl::StatusOr<IndexSummary> Commit();
-  // Every exclusion of the index, in the order of the shards; after Commit.
+  absl::Status Commit();
+  // Every exclusion of the new index, in the order of the shards; after every shard was built.
   absl::Status ForEachExclusion(absl::FunctionRef<void(const Exclusion&)> visit) const;
 
  private:
@@ -73,4 +83,4 @@ class IndexBuilder {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

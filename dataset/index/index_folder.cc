@@ -1,4 +1,4 @@
-#include "dataset/index_folder.h"
+#include "dataset/index/index_folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

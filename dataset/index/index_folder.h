@@ -17,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "core/digest.h"
 #include "core/job.h"
-#include "dataset/byte_source.h"
-#include "dataset/columns.h"
+#include "dataset/index/columns.h"
+#include "dataset/source/byte_source.h"
 
 namespace evenkeel::dataset {
 

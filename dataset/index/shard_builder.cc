@@ -1,4 +1,4 @@
-#include "dataset/shard_builder.h"
+#include "dataset/index/shard_builder.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,15 +6,17 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "core/failure.h"
 #include "core/status.h"
 #include "core/utf8.h"
-#include "dataset/sample_parser.h"
+#include "dataset/format/sample_parser.h"
 
 namespace evenkeel::dataset {
 namespace {
 
 // Whether a status speaks of the data (and so is the same on every machine) or of this attempt.
 bool OfTheData(const absl::Status& status) {
+  if (KnownKind(status) == FailureKind::kMachine) return false;
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kDataLoss:

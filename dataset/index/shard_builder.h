@@ -11,10 +11,10 @@
 #include "core/annotated_mutex.h"
 #include "core/job.h"
 #include "core/measure.h"
-#include "dataset/columns.h"
-#include "dataset/index_folder.h"
-#include "dataset/shard_content.h"
-#include "dataset/shard_scanner.h"
+#include "dataset/format/shard_scanner.h"
+#include "dataset/index/columns.h"
+#include "dataset/index/index_folder.h"
+#include "dataset/index/shard_content.h"
 
 namespace evenkeel::dataset {
 

@@ -1,4 +1,4 @@
-#include "dataset/shard_content.h"
+#include "dataset/index/shard_content.h"
 
 #include <algorithm>
 #include <cstring>

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/digest.h"
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 
 namespace evenkeel::dataset {
 

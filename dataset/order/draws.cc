@@ -1,9 +1,9 @@
-#include "dataset/draws.h"
+#include "dataset/order/draws.h"
 
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "dataset/epoch_order.h"
+#include "dataset/order/epoch_order.h"
 
 namespace evenkeel::dataset {
 

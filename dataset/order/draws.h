@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/words.h"
-#include "dataset/index.h"
-#include "dataset/mixture.h"
+#include "dataset/index/index.h"
+#include "dataset/order/mixture.h"
 
 namespace evenkeel::dataset {
 

@@ -1,4 +1,4 @@
-#include "dataset/epoch_order.h"
+#include "dataset/order/epoch_order.h"
 
 #include <algorithm>
 

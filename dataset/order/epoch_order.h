@@ -4,9 +4,8 @@
 //   none     in order
 //   full     a keyed permutation of all samples
 //   blocked  blocks of consecutive samples are permuted; the blocks of each window of consecutive permuted
-//   blocks are
-//            mixed by a permutation of the window's samples. The last block may be short, and so the window
-//            with it.
+//            blocks are mixed by a permutation of the window's samples. The last block may be short, and so
+//            the window with it.
 //
 // Part of every stream. Thread safety: a plain value.
 #pragma once
@@ -14,7 +13,7 @@
 #include <cstdint>
 
 #include "core/job.h"
-#include "dataset/permutation.h"
+#include "dataset/order/permutation.h"
 
 namespace evenkeel::dataset {
 

@@ -1,4 +1,4 @@
-#include "dataset/mixture.h"
+#include "dataset/order/mixture.h"
 
 #include <algorithm>
 #include <cmath>

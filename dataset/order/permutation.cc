@@ -1,4 +1,4 @@
-#include "dataset/permutation.h"
+#include "dataset/order/permutation.h"
 
 #include <cmath>
 

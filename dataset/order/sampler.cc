@@ -1,27 +1,27 @@
-#include "dataset/sampler.h"
+#include "dataset/order/sampler.h"
 
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "dataset/draws.h"
-#include "dataset/step_table.h"
+#include "dataset/order/draws.h"
+#include "dataset/order/step_table.h"
 
-namespace evenkeel {
+namespace evenkeel::dataset {
 namespace {
 
 constexpr uint64_t kMaxPosition = 1ull << 62;
 
 class DrawingSampler : public Sampler {
  public:
-  DrawingSampler(const Job& job, const Index& index, dataset::Draws draws)
+  DrawingSampler(const Job& job, const Index& index, Draws draws)
       : index_(index), batch_(job.batch), draws_(std::move(draws)) {
     if (batch_.samples == 0) table_.emplace(job, index, draws_);
   }
 
   absl::StatusOr<StepSamples> Samples(uint64_t step) const override {
-    EVENKEEL_ASSIGN_OR_RETURN(dataset::StepTable::Range range, RangeOf(step));
+    EVENKEEL_ASSIGN_OR_RETURN(StepTable::Range range, RangeOf(step));
     StepSamples out;
     out.step = step;
     for (uint64_t position = range.begin; position < range.end; ++position) {
@@ -33,19 +33,23 @@ class DrawingSampler : public Sampler {
     return out;
   }
 
+  absl::StatusOr<bool> Extend(uint64_t step) const override {
+    return table_.has_value() ? table_->Extend(step) : true;
+  }
+
  private:
-  absl::StatusOr<dataset::StepTable::Range> RangeOf(uint64_t step) const {
+  absl::StatusOr<StepTable::Range> RangeOf(uint64_t step) const {
     if (table_) return table_->At(step);
     if (step >= kMaxPosition / batch_.samples) {
       return absl::OutOfRangeError(absl::StrCat("step ", step, " is beyond any training"));
     }
-    return dataset::StepTable::Range{step * batch_.samples, (step + 1) * batch_.samples};
+    return StepTable::Range{step * batch_.samples, (step + 1) * batch_.samples};
   }
 
   const Index& index_;
   const BatchSpec batch_;
-  const dataset::Draws draws_;
-  std::optional<dataset::StepTable> table_;  // for a budget of llm tokens
+  const Draws draws_;
+  std::optional<StepTable> table_;  // for a budget of llm tokens
 };
 
 }  // namespace
@@ -54,8 +58,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Make(const Job& job, const Ind
   if ((job.batch.samples == 0) == (job.batch.llm_tokens == 0)) {
     return absl::InvalidArgumentError(absl::StrCat(job.path, ": batch needs either samples or llm_tokens"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(dataset::Draws draws, dataset::Draws::Make(job, index));
+  EVENKEEL_ASSIGN_OR_RETURN(Draws draws, Draws::Make(job, index));
   return std::unique_ptr<Sampler>(std::make_unique<DrawingSampler>(job, index, std::move(draws)));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

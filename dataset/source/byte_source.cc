@@ -1,4 +1,4 @@
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,28 +12,41 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/annotated_mutex.h"
+#include "core/failure.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::dataset {
 namespace {
 
-// What errno means for the caller: not there, not allowed, or worth another try.
-absl::Status ErrnoStatus(int error, const std::string& path) {
-  std::string message = absl::StrCat(path, ": ", std::strerror(error));
+// The code of an errno: not there, not allowed, or worth another try.
+absl::StatusCode CodeOf(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-      return absl::NotFoundError(message);
+      return absl::StatusCode::kNotFound;
     case EACCES:
     case EPERM:
-      return absl::PermissionDeniedError(message);
+      return absl::StatusCode::kPermissionDenied;
     case EISDIR:
     case EINVAL:
     case ENAMETOOLONG:
-      return absl::InvalidArgumentError(message);
+      return absl::StatusCode::kInvalidArgument;
     default:  // EIO, ESTALE, EMFILE, ENOMEM, ...
-      return absl::UnavailableError(message);
+      return absl::StatusCode::kUnavailable;
   }
+}
+
+// No errno is a statement about the bytes: a file that is missing today was indexed yesterday.
+absl::Status MachineFailure(absl::StatusCode code, const std::string& path, absl::string_view what) {
+  return WithKind(absl::Status(code, absl::StrCat(path, ": ", what)), FailureKind::kMachine);
+}
+
+absl::Status ErrnoStatus(int error, const std::string& path) {
+  return MachineFailure(CodeOf(error), path, std::strerror(error));
+}
+
+absl::Status NotAFile(const std::string& path) {
+  return MachineFailure(absl::StatusCode::kInvalidArgument, path, "not a regular file");
 }
 
 // An open file; closed when the last reader lets go, so the cache may forget it at any time.
@@ -59,7 +72,7 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenForReading(const std::string& path
   auto file = std::make_shared<OpenFile>(descriptor);
   struct stat info;
   if (::fstat(descriptor, &info) != 0) return ErrnoStatus(errno, path);
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  if (!S_ISREG(info.st_mode)) return NotAFile(path);
   return file;
 }
 
@@ -71,7 +84,7 @@ class FileSource : public ByteSource {
   absl::StatusOr<uint64_t> Size(const std::string& path) override {
     struct stat info;
     if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, path);
-    if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+    if (!S_ISREG(info.st_mode)) return NotAFile(path);
     return static_cast<uint64_t>(info.st_size);
   }
 
@@ -90,18 +103,21 @@ class FileSource : public ByteSource {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) {
         int error = errno;
-        Forget(path, file);  // ESTALE and the like: open it anew next time
+        Drop(path, file);  // ESTALE and the like: open it again next time
         return ErrnoStatus(error, path);
       }
       if (n == 0) {
-        return absl::OutOfRangeError(
-            absl::StrCat(path, ": ends at byte ", offset, ", ", out.size(), " bytes short"));
+        Drop(path, file);  // another file may have taken its place
+        return MachineFailure(absl::StatusCode::kOutOfRange, path,
+                              absl::StrCat("ends at byte ", offset, ", ", out.size(), " bytes short"));
       }
       out = out.subspan(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);
     }
     return absl::OkStatus();
   }
+
+  void Forget(const std::string& path) override { Drop(path, nullptr); }
 
  private:
   struct Entry {
@@ -131,10 +147,11 @@ class FileSource : public ByteSource {
     return file;
   }
 
-  void Forget(const std::string& path, const std::shared_ptr<OpenFile>& file) {
+  // Closes the cached file of `path`, if it is `file` or `file` is null.
+  void Drop(const std::string& path, const std::shared_ptr<OpenFile>& file) {
     MutexLock lock(mutex_);
     auto found = by_path_.find(path);
-    if (found == by_path_.end() || found->second->file != file) return;
+    if (found == by_path_.end() || (file != nullptr && found->second->file != file)) return;
     recent_.erase(found->second);
     by_path_.erase(found);
   }
@@ -151,4 +168,4 @@ std::unique_ptr<ByteSource> MakeFileSource(size_t max_open_files) {
   return std::make_unique<FileSource>(max_open_files);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::dataset

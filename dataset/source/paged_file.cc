@@ -1,11 +1,12 @@
-#include "dataset/paged_file.h"
+#include "dataset/source/paged_file.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "core/failure.h"
 #include "core/status.h"
-#include "dataset/little_endian.h"
+#include "dataset/source/little_endian.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -71,8 +72,9 @@ absl::Status PageCache::Read(ByteSource& source, const std::string& path, uint64
   }
   std::array<std::byte, kPageBytes> bytes;
   absl::Status read = source.ReadAt(path, page * kPageBytes, bytes);
-  if (absl::IsOutOfRange(read))
-    return absl::DataLossError(absl::StrCat(path, ": damaged index file: cut off"));
+  if (absl::IsOutOfRange(read)) {
+    return WithKind(absl::DataLossError(absl::StrCat(path, ": damaged index file: cut off")), KindOf(read));
+  }
   EVENKEEL_RETURN_IF_ERROR(read);
   if (GetLittle(bytes.data() + kPagePayload, 8) != page ||
       GetLittle(bytes.data() + kPagePayload + 8, 8) != ChecksumOf(std::span(bytes).first(kPagePayload + 8))) {

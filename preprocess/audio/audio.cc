@@ -1,4 +1,4 @@
-#include "preprocess/audio.h"
+#include "preprocess/audio/audio.h"
 
 #include <algorithm>
 #include <array>
@@ -12,12 +12,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/audio_mpeg.h"
-#include "preprocess/audio_packet.h"
+#include "preprocess/audio/audio_mpeg.h"
+#include "preprocess/audio/audio_packet.h"
 #include "preprocess/ffmpeg.h"
 #include "preprocess/scratch.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr int kMaxChannels = 64;
@@ -546,4 +546,4 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
   return decoded;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -20,7 +20,7 @@
 
 struct soxr;
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 inline constexpr uint32_t kSpeechRate = 16000;  // Hz
 
@@ -45,9 +45,10 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
 
 // soxr.cc: a clip to 16 kHz, in pieces; what comes out does not depend on how it was cut.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(auto resampler, SpeechResampler::Start(44100, out));
-//   while (...) EVENKEEL_RETURN_IF_ERROR(resampler.Feed(some));
-//   EVENKEEL_RETURN_IF_ERROR(resampler.Finish());   // `out` is full; zeroes where the filter delivers fewer
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(auto resampler, SpeechResampler::Start(44100, out));
+//     for (std::span<const float> block : blocks) EVENKEEL_RETURN_IF_ERROR(resampler.Feed(block));
+//     EVENKEEL_RETURN_IF_ERROR(resampler.Finish());  // `out` is full; zeroes if the filter delivers fewer
 class SpeechResampler {
  public:
   // Writes to `out` from its begin; what the clip has beyond is dropped. Unimplemented: a rate that is not on
@@ -66,4 +67,4 @@ class SpeechResampler {
 // Whether a clip of so many samples a second is accepted.
 bool CanResample(uint32_t rate);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/audio_mpeg.h"
+#include "preprocess/audio/audio_mpeg.h"
 
 #include <mpg123.h>
 
@@ -12,7 +12,7 @@
 #include "core/status.h"
 #include "preprocess/mpeg_audio_header.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr size_t kSamples = 576;       // of a frame
@@ -78,4 +78,4 @@ absl::StatusOr<std::span<const float>> Mpeg24KhzDecoder::Decode(std::span<const 
   return std::span(reinterpret_cast<const float*>(samples), size / sizeof(float));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

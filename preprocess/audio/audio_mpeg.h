@@ -1,5 +1,5 @@
 // MP3 of 24 kHz by libmpg123, packet by packet, since FFmpeg before 6.1 has a wrong table of bands for that
-// rate (docs/decisions/0014-mp3-of-24-khz.md).
+// rate (docs/decisions/0013-mp3-of-24-khz.md).
 //
 // Thread safety: an object belongs to one thread.
 #pragma once
@@ -13,12 +13,13 @@
 
 struct mpg123_handle_struct;
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // A stream whose frames are MPEG-2, layer III, 24 kHz.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(auto decoder, Mpeg24KhzDecoder::Open(2));
-//   EVENKEEL_ASSIGN_OR_RETURN(std::span<const float> samples, decoder.Decode(packet));
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(auto decoder, Mpeg24KhzDecoder::Open(2));
+//     EVENKEEL_ASSIGN_OR_RETURN(std::span<const float> samples, decoder.Decode(packet));
 class Mpeg24KhzDecoder {
  public:
   static constexpr int kRate = 24000;  // Hz
@@ -41,4 +42,4 @@ class Mpeg24KhzDecoder {
   int channels_ = 0;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/audio_packet.h"
+#include "preprocess/audio/audio_packet.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "preprocess/mpeg_audio_header.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // RFC 6716, 3.1 and 3.2: frames of a packet times the length that its first byte names, at 48 kHz.
@@ -164,4 +164,4 @@ void ShowAll(AVPacket& packet) {
   packet.flags &= ~AV_PKT_FLAG_DISCARD;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -13,7 +13,7 @@ extern "C" {
 
 #include "preprocess/ffmpeg.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 class PacketSamples {
  public:
@@ -75,4 +75,4 @@ SkippedSamples SkippedOf(const AVPacket& packet);
 // replicated, later releases half of them where the container counts at the coded rate.
 void ShowAll(AVPacket& packet);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,10 +1,10 @@
-#include "preprocess/exact_math.h"
+#include "preprocess/audio/exact_math.h"
 
 #include <bit>
 #include <cmath>
 #include <utility>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -68,4 +68,4 @@ double ExactExp(double x) {
   return (1 + sum) * std::bit_cast<double>(bits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

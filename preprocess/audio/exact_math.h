@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // cos and sin of a whole turn times numerator / denominator.
 struct Rotation {
@@ -22,4 +22,4 @@ double ExactLog10(double x);
 // |x| at most 700.
 double ExactExp(double x);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,11 +1,11 @@
-#include "preprocess/log_mel.h"
+#include "preprocess/audio/log_mel.h"
 
 #include <algorithm>
 #include <array>
 
 #include "preprocess/scratch.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kMostLanes = 4;
@@ -74,4 +74,4 @@ bool LogMel::Compute(std::span<const float> samples, std::span<float> out, uint3
   return finite;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <span>
 
-#include "preprocess/log_mel_kernels.h"
+#include "preprocess/audio/log_mel_kernels.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 class LogMel {
  public:
@@ -35,4 +35,4 @@ class LogMel {
   MelKernel kernel_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/log_mel_kernels.h"
+#include "preprocess/audio/log_mel_kernels.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 // Vectors wider than the baseline's are passed between inlined functions only.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kPoints = kMelWindow / 2;
@@ -26,7 +26,7 @@ constexpr double kAtanh[6] = {kTwoByLn10,     kTwoByLn10 / 3, kTwoByLn10 / 5,
 namespace portable {
 #define EVENKEEL_LANES 2
 #define EVENKEEL_TARGET
-#include "preprocess/log_mel_lanes.inc"
+#include "preprocess/audio/log_mel_lanes.inc"
 #undef EVENKEEL_TARGET
 #undef EVENKEEL_LANES
 }  // namespace portable
@@ -35,7 +35,7 @@ namespace portable {
 namespace avx2 {
 #define EVENKEEL_LANES 4
 #define EVENKEEL_TARGET __attribute__((target("avx2")))
-#include "preprocess/log_mel_lanes.inc"
+#include "preprocess/audio/log_mel_lanes.inc"
 #undef EVENKEEL_TARGET
 #undef EVENKEEL_LANES
 }  // namespace avx2
@@ -102,4 +102,4 @@ std::vector<MelKernel> MelKernels() {
   return kernels;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "preprocess/exact_math.h"
+#include "preprocess/audio/exact_math.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 inline constexpr uint32_t kMelWindow = 400;  // samples; also the length of the transform
 inline constexpr uint32_t kMelHop = 160;     // samples
@@ -50,4 +50,4 @@ struct MelKernel {
 // The fastest one first; the last one runs everywhere. Those that this CPU cannot run are left out.
 std::vector<MelKernel> MelKernels();
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

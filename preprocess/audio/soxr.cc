@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "preprocess/audio.h"
+#include "preprocess/audio/audio.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Within which results were compared between processors, and with librosa's. Sound has a rate of its own,
@@ -62,4 +62,4 @@ absl::Status SpeechResampler::Finish() {
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

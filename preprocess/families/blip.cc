@@ -3,10 +3,10 @@
 // The rules are those of transformers' models/blip/image_processing_blip.py.
 #include <utility>
 
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr FixedSizeClass kBlipPictures = {.mean = kClipMean,
@@ -20,4 +20,4 @@ MadeFamily MakeBlip(ConfigFile config, const FamilySource& source) {
   return MakeEncoder("blip", kBlipPictures, std::move(config), source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

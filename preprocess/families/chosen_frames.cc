@@ -1,13 +1,13 @@
-#include "preprocess/chosen_frames.h"
+#include "preprocess/families/chosen_frames.h"
 
 #include <functional>
 #include <span>
 #include <vector>
 
 #include "core/status.h"
-#include "preprocess/row_resizer.h"
+#include "preprocess/resize/row_resizer.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 class ResizedBands final : public BandSink {
@@ -42,4 +42,4 @@ absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& 
   return rows(bands);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -8,13 +8,13 @@
 
 #include "absl/status/status.h"
 #include "core/job.h"
-#include "preprocess/frame_rules.h"
-#include "preprocess/pixel_settings.h"
+#include "preprocess/families/pixel_settings.h"
 #include "preprocess/processor.h"
-#include "preprocess/resize.h"
-#include "preprocess/video.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/video/frame_rules.h"
+#include "preprocess/video/video.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Hands `count` (of NumChosenFrames) frames to `sink`, turned as rotation metadata says where `upright`.
 // Frames that stand for others are added to the request's notes. Errors are those of DecodeVideo.
@@ -25,4 +25,4 @@ absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits
 absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values, ImageSize size,
                          RowSink& out);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

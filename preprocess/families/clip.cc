@@ -3,18 +3,18 @@
 //
 // The rules are those of transformers' models/clip/image_processing_clip.py and image_processing_backends.py,
 // for the PIL path image_transforms.py.
-#include "preprocess/clip.h"
+#include "preprocess/families/clip.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
-#include "preprocess/tiles.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
+#include "preprocess/families/tiles.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // As Python's int().
@@ -80,4 +80,4 @@ MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
   return MakeFixedSize("clip", fixed, patch, /*extra_tokens=*/0, source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

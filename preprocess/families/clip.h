@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "preprocess/pixel_settings.h"
-#include "preprocess/resize.h"
+#include "preprocess/families/pixel_settings.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // The size whose shorter side is `edge`, as transformers computes it: int(edge * long / short). A longer side
 // that no uint32_t holds, which a picture within the limits never has, is the largest that one holds.
@@ -19,4 +19,4 @@ ImageSize ResizedBy(const SideSizes& size, ImageSize picture);
 // two paths of transformers differ by one where that is odd.
 int32_t CropBegin(uint32_t side, uint32_t crop, Resampler resampler);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/config_file.h"
+#include "preprocess/families/config_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "core/read_file.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Json = nlohmann::json;
@@ -140,6 +140,11 @@ absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::stri
       return config;
     }
     absl::StrAppend(&names, " ", std::string(file));
+  }
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": no such folder; expected a checkpoint's folder with", names));
   }
   return absl::NotFoundError(
       absl::StrCat(folder, ": has no", names, ", nor '", std::string(nested), "' in ", kOuterFile));
@@ -340,4 +345,4 @@ absl::Status ConfigFile::Error(std::string_view key, std::string_view message) c
       absl::StrCat(state_->where, ": ", std::string(key), ": ", std::string(message)));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

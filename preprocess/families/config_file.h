@@ -1,11 +1,12 @@
 // A model's configuration file, read key by key: every key is consumed, pinned to its only implemented value,
 // or known to be inert. Any other is an error that names file and key, never an approximation.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
-//   uint64_t patch = config.Uint("patch_size", 14, 1, 64);
-//   config.Pin("do_resize", true);
-//   config.Inert({"processor_class"});
-//   EVENKEEL_RETURN_IF_ERROR(config.Finish());   // the first wrong value, or the first unknown key
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
+//     uint64_t patch = config.Uint("patch_size", 14, 1, 64);
+//     config.Pin("do_resize", true);
+//     config.Inert({"processor_class"});
+//     EVENKEEL_RETURN_IF_ERROR(config.Finish());  // the first wrong value, or the first unknown key
 //
 // Thread safety: none; used by one thread while loading.
 #pragma once
@@ -23,7 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 class ConfigFile {
  public:
@@ -93,4 +94,4 @@ class ConfigFile {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

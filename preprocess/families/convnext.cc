@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kWhole = 384;  // edges from here on are not cropped
@@ -50,4 +50,4 @@ MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source) {
   return MakeFixedSize("convnext", fixed, kStride, /*extra_tokens=*/0, source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

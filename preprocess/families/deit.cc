@@ -3,10 +3,10 @@
 // The rules are those of transformers' models/deit/image_processing_deit.py.
 #include <utility>
 
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr FixedSizeClass kDeitPictures = {.mean = kHalves,
@@ -21,4 +21,4 @@ MadeFamily MakeDeit(ConfigFile config, const FamilySource& source) {
   return MakeEncoder("deit", kDeitPictures, std::move(config), source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "preprocess/config_file.h"
-#include "preprocess/family.h"
+#include "preprocess/families/config_file.h"
+#include "preprocess/families/family.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Where a family comes from: the checkpoint's folder, and what the job says.
 struct FamilySource {
@@ -69,4 +69,4 @@ absl::StatusOr<uint32_t> VisionPatchSize(const std::string& folder, uint32_t fal
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,
                              std::span<const std::span<std::byte>> field_bytes);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/family.h"
+#include "preprocess/families/family.h"
 
 #include <algorithm>
 #include <string_view>
@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/pixel_settings.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/pixel_settings.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 struct NamedFamily {
@@ -209,4 +209,4 @@ absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLen
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

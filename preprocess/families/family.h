@@ -1,7 +1,7 @@
 // A family of model processors: what its media become. One family, one file, one test.
 //
 // A family knows fields, lengths and values of the items of its media. It does not know containers and codecs
-// (preprocess/image.h, audio.h, video.h) nor text (preprocess/text/).
+// (preprocess/image/image.h, audio.h, video.h) nor text (preprocess/text/).
 // To add a family: write it, and name its `image_processor_type` or `feature_extractor_type` in family.cc.
 //
 // Thread safety: all members are const and may be called from many threads.
@@ -17,7 +17,7 @@
 #include "core/digest.h"
 #include "preprocess/processor.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // How a family's media look inside a sequence; the texts are tokens of the tokenizer.
 struct MediumStyle {
@@ -83,4 +83,4 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string&
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& folder,
                                                              const ProcessorSpec& spec, const Limits& limits);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

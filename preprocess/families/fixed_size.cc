@@ -1,4 +1,4 @@
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/fixed_size.h"
 
 #include <algorithm>
 #include <string>
@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/clip.h"
-#include "preprocess/tiles.h"
+#include "preprocess/families/clip.h"
+#include "preprocess/families/tiles.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // int(mean * 255), as the original project writes it, and clipped to a byte, as Pillow takes it.
@@ -139,4 +139,4 @@ MadeFamily MakeEncoder(std::string_view family, const FixedSizeClass& usual, Con
   return MakeFixedSize(family, fixed, patch, /*extra_tokens=*/0, source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

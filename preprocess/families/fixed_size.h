@@ -7,10 +7,10 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "preprocess/families.h"
-#include "preprocess/pixel_settings.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/pixel_settings.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // What transformers' class of an image processor takes where its file says nothing.
 struct FixedSizeClass {
@@ -58,4 +58,4 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
 MadeFamily MakeEncoder(std::string_view family, const FixedSizeClass& usual, ConfigFile config,
                        const FamilySource& source);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

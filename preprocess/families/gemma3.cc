@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr FixedSizeClass kGemma3Pictures = {
@@ -51,4 +51,4 @@ MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source) {
   return MakeFixedSize("gemma3", fixed, patch, {tokens, style}, source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

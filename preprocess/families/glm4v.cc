@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/qwen3_vl.h"
-#include "preprocess/qwen_vision.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/qwen3_vl.h"
+#include "preprocess/families/qwen_vision.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr QwenImageClass kGlm4vImages = {.processor_class = "Glm4vProcessor",
@@ -37,4 +37,4 @@ MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source) {
   return MakeQwenVision(std::move(vision), source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

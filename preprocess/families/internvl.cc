@@ -4,7 +4,7 @@
 // The rules are those of transformers' models/got_ocr2/image_processing_got_ocr2.py (candidates sorted by
 // area; the original project leaves the order of ties to a hash table), and of
 // models/internvl/processing_internvl.py and video_processing_internvl.py.
-#include "preprocess/internvl.h"
+#include "preprocess/families/internvl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,15 +16,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/chosen_frames.h"
-#include "preprocess/families.h"
-#include "preprocess/frame_rules.h"
-#include "preprocess/patches.h"
-#include "preprocess/resize.h"
-#include "preprocess/tiles.h"
-#include "preprocess/video.h"
+#include "preprocess/families/chosen_frames.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/patches.h"
+#include "preprocess/families/tiles.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/video/frame_rules.h"
+#include "preprocess/video/video.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kMostTiles = 64;
@@ -185,7 +185,6 @@ absl::StatusOr<std::optional<double>> ReadFirst(ConfigFile& config) {
 // ones, as a caller may.
 absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& spec) {
   constexpr uint32_t kMostFrames = 1 << 20;
-  const ProcessorSpec usual;
   const bool samples = config.Flag("do_sample_frames", false);
   const auto num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMostFrames));
   const double fps = config.Real("fps", 0);
@@ -195,16 +194,16 @@ absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& 
   FrameChoice out;
   EVENKEEL_ASSIGN_OR_RETURN(
       out.rule, FrameRuleOf(spec.frame_rule, FrameRule::kInternVlProcessor, FrameRule::kInternVlProcessor));
-  const bool asks_fps = spec.fps != usual.fps;
-  const bool asks_bounds = spec.min_frames != usual.min_frames || spec.max_frames != usual.max_frames;
-  if (spec.video_min_pixels != usual.video_min_pixels || spec.video_max_pixels != usual.video_max_pixels) {
+  const bool asks_fps = spec.fps.has_value();
+  const bool asks_bounds = spec.min_frames || spec.max_frames;
+  if (spec.video_min_pixels || spec.video_max_pixels) {
     return absl::InvalidArgumentError(
         "processor.video_min_pixels and video_max_pixels mean nothing here: InternVL's frames have the size "
         "of its processor's file");
   }
-  out.fps = asks_fps || fps == 0 ? spec.fps : fps;
-  out.min_frames = spec.min_frames;
-  out.max_frames = spec.max_frames;
+  out.fps = spec.fps.value_or(fps == 0 ? kVideoDefaults.fps : fps);
+  out.min_frames = spec.min_frames.value_or(kVideoDefaults.min_frames);
+  out.max_frames = spec.max_frames.value_or(kVideoDefaults.max_frames);
   if (out.rule == FrameRule::kQwenVlUtils) {
     return absl::InvalidArgumentError(
         "processor.frame_rule: 'qwen_vl_utils' is of the Qwen families; InternVL's are transformers and "
@@ -212,7 +211,7 @@ absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& 
   }
   out.multiple = 1;
   if (out.rule == FrameRule::kUniform) return out;
-  if (asks_bounds && spec.min_frames != spec.max_frames) {
+  if (asks_bounds && out.min_frames != out.max_frames) {
     return absl::InvalidArgumentError(
         "processor.min_frames and max_frames: InternVL's processor has no bounds; give the same number for "
         "both, which is its num_frames, or the frame_rule uniform");
@@ -222,7 +221,7 @@ absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& 
                         "decides, so that processor.fps would mean nothing; give min_frames and max_frames, "
                         "the same number, to replace it");
   }
-  out.num_frames = asks_bounds ? spec.min_frames : num_frames;
+  out.num_frames = asks_bounds ? out.min_frames : num_frames;
   out.first = first;
   if (spec.frame_rule.empty() && !samples && !asks_fps && !asks_bounds) out.rule = FrameRule::kAll;
   return out;
@@ -334,4 +333,4 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   return std::make_unique<InternVl>(std::move(pictures), video, source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct TileGrid {
   uint32_t columns = 1;
@@ -17,4 +17,4 @@ struct TileGrid {
 // the last in order of area whose tiles cover at most twice the picture.
 TileGrid NearestTileGrid(ImageSize picture, ImageSize tile, uint32_t min_tiles, uint32_t max_tiles);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

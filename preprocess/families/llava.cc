@@ -4,16 +4,16 @@
 // picture.
 //
 // The rules are those of transformers' models/llava/{image_processing_llava,processing_llava}.py.
-#include "preprocess/llava.h"
+#include "preprocess/families/llava.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // To the end of the file of the image processor that it names.
@@ -59,4 +59,4 @@ MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
   return MakeFixedSize("llava", fixed, tokens.patch, tokens.extra, source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "preprocess/config_file.h"
+#include "preprocess/families/config_file.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // What a processor says of placeholders.
 struct LlavaTokens {
@@ -20,4 +20,4 @@ struct LlavaTokens {
 // says, or it is `class_tokens`. InvalidArgument.
 absl::StatusOr<LlavaTokens> ReadLlavaTokens(ConfigFile& outer, ConfigFile& model, uint32_t class_tokens);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

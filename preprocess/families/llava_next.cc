@@ -2,7 +2,7 @@
 // best, as tiles, black around it where its shape is another.
 //
 // The rules are those of transformers' models/llava_next/{image_processing,processing}_llava_next.py.
-#include "preprocess/llava_next.h"
+#include "preprocess/families/llava_next.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,12 +12,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
-#include "preprocess/llava.h"
-#include "preprocess/tiles.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
+#include "preprocess/families/llava.h"
+#include "preprocess/families/tiles.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kMostSide = 16384;
@@ -155,4 +155,4 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   return MakeTiles(std::move(settings), source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // The one of `resolutions`, of which there is one, that keeps most of the picture's pixels; of those the one
 // that wastes the fewest.
@@ -19,4 +19,4 @@ ImageSize FittingSize(ImageSize picture, ImageSize resolution);
 // side of a tile, without rows or columns of nothing but padding, and one behind every row.
 uint64_t TiledTokens(ImageSize picture, ImageSize tiles, ImageSize patches);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

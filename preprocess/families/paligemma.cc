@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source) {
   config.Pin("do_pad", false);
@@ -24,4 +24,4 @@ MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source) {
                        {fixed.said_tokens, {.placeholder = "<image>", .behind_all = "<bos>"}}, source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

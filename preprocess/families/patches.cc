@@ -1,11 +1,11 @@
-#include "preprocess/patches.h"
+#include "preprocess/families/patches.h"
 
 #include <bit>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kLargestWaitingPatch = 32;
@@ -159,4 +159,4 @@ void PatchWriter::Take(const PlanarRow& row) {
   ++y_;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

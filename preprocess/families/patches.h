@@ -15,9 +15,9 @@
 
 #include "core/job.h"
 #include "core/part.h"
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct PatchShape {
   uint32_t patch = 14;
@@ -84,4 +84,4 @@ class PatchWriter final : public RowSink {
   std::vector<uint8_t> waiting_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/pixel_settings.h"
+#include "preprocess/families/pixel_settings.h"
 
 #include <algorithm>
 #include <memory>
@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/part.h"
 #include "core/status.h"
-#include "preprocess/patches.h"
+#include "preprocess/families/patches.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kMostSide = 16384;
@@ -96,7 +96,7 @@ bool PixelSettings::SameValues(const PixelSettings& other) const {
 }
 
 void PixelSettings::AddTo(CanonicalText& text) const {
-  evenkeel::AddTo(text, picture);
+  evenkeel::preprocess::AddTo(text, picture);
   AddValuesTo(text);
 }
 
@@ -258,4 +258,4 @@ absl::Status CheckTile(const PixelSettings& settings, ImageSize tile) {
                    "have none"));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

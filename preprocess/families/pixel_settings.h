@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 #include "core/digest.h"
 #include "core/job.h"
-#include "preprocess/config_file.h"
-#include "preprocess/picture.h"
+#include "preprocess/families/config_file.h"
+#include "preprocess/image/picture.h"
 #include "preprocess/processor.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 inline constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
 inline constexpr std::array<double, 3> kClipStd = {0.26862954, 0.26130258, 0.27577711};
@@ -84,4 +84,4 @@ FieldSpec TileField(std::string_view name, const PixelSettings& settings, ImageS
 // InvalidArgument: a tile that is larger than the wire form carries.
 absl::Status CheckTile(const PixelSettings& settings, ImageSize tile);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -3,7 +3,7 @@
 // row of these.
 //
 // The rules are those of transformers' models/pixtral/{image_processing,processing}_pixtral.py.
-#include "preprocess/pixtral.h"
+#include "preprocess/families/pixtral.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +13,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/tiles.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/tiles.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kMostPatch = 256;
@@ -134,4 +134,4 @@ MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
   return MakeTiles(std::move(settings), source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

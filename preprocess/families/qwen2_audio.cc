@@ -1,13 +1,13 @@
-#include "preprocess/qwen2_audio.h"
+#include "preprocess/families/qwen2_audio.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/speech.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/speech.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 uint32_t Qwen2AudioTokens(uint32_t frames) {
   const int64_t convolved = FloorDiv(int64_t{frames} - 1, 2) + 1;
@@ -25,4 +25,4 @@ MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source) {
   return MakeSpeech(std::move(settings), source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

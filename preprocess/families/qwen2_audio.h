@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Tokens that the encoder makes of so many frames: a convolution and a pooling halve them, each rounding
 // down. 0: too short.
 uint32_t Qwen2AudioTokens(uint32_t frames);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

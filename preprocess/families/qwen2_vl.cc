@@ -1,4 +1,4 @@
-#include "preprocess/qwen2_vl.h"
+#include "preprocess/families/qwen2_vl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/qwen_vision.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/qwen_vision.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr double kMaxAspectRatio = 200;
@@ -42,19 +42,11 @@ absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, c
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/false);
 }
 
-// What the job bounds, and qwen-vl-utils where it says nothing.
+// The job's bounds of a frame; qwen-vl-utils' own where they are empty.
 struct UtilsBounds {
   std::optional<uint64_t> min_pixels;
   std::optional<uint64_t> max_pixels;
 };
-
-UtilsBounds UtilsBoundsOf(const ProcessorSpec& spec) {
-  const ProcessorSpec usual;
-  UtilsBounds out;
-  if (spec.video_min_pixels != usual.video_min_pixels) out.min_pixels = spec.video_min_pixels;
-  if (spec.video_max_pixels != usual.video_max_pixels) out.max_pixels = spec.video_max_pixels;
-  return out;
-}
 
 // The rule of qwen-vl-utils: every frame within bounds, and within its share of a video's total. What is said
 // of the most only lowers it.
@@ -133,11 +125,11 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   if (!config) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(*config, vision, spec, kQwen2VlVideo));
   const bool own_rule = rule == FrameRule::kQwen2VlProcessor;  // else qwen-vl-utils runs before the processor
-  const ProcessorSpec usual;
-  FrameChoice frames = FramesOf(rule, spec, own_rule ? file : QwenVideoFile{}, vision.shape.frames);
+  EVENKEEL_ASSIGN_OR_RETURN(FrameChoice frames,
+                            FramesOf(rule, spec, own_rule ? file : QwenVideoFile{}, vision.shape.frames));
   if (own_rule && file.num_frames != 0) {
     frames.num_frames = FixedCount(file.num_frames, vision.shape.frames);
-    const bool also_fps = file.fps != 0 || spec.fps != usual.fps;
+    const bool also_fps = file.fps != 0 || spec.fps;
     if (also_fps || frames.num_frames == 0) {
       vision.RefuseVideos(config->Error("num_frames", also_fps
                                                           ? "stands beside fps, which fails in transformers"
@@ -157,19 +149,19 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   }
   if (file.cap_pixels_per_frame)
     bounds.capped_tokens = file.max_video_tokens != 0 ? file.max_video_tokens : 128000;
-  if (own_rule && spec.video_min_pixels != usual.video_min_pixels) bounds.min_pixels = spec.video_min_pixels;
-  if (own_rule && spec.video_max_pixels != usual.video_max_pixels) bounds.max_pixels = spec.video_max_pixels;
+  const UtilsBounds utils{spec.video_min_pixels, spec.video_max_pixels};
+  if (own_rule && utils.min_pixels) bounds.min_pixels = *utils.min_pixels;
+  if (own_rule && utils.max_pixels) bounds.max_pixels = *utils.max_pixels;
   video.upright = spec.apply_video_rotation;
   EVENKEEL_ASSIGN_OR_RETURN(video.tokens_per_second, TokensPerSecond(vision, source.folder));
-  const uint64_t min_pixels = spec.video_min_pixels, max_pixels = spec.video_max_pixels;
-  video.size = [shape = vision.shape, own_rule, bounds, utils = UtilsBoundsOf(spec)](
+  video.size = [shape = vision.shape, own_rule, bounds, utils](
                    ImageSize size, uint32_t num_frames) -> absl::StatusOr<ImageSize> {
     if (!own_rule) {
       EVENKEEL_ASSIGN_OR_RETURN(size, FrameSize(size, num_frames, shape.patch * shape.merge, utils));
     }
     return ProcessorSize(size, num_frames, shape, bounds);
   };
-  video.add_to = [frames = video.frames, tokens = video.tokens_per_second, min_pixels, max_pixels,
+  video.add_to = [frames = video.frames, tokens = video.tokens_per_second, utils,
                   bounds](CanonicalText& text) {
     text.Add("video.tokens_per_second", uint64_t{tokens});
     if (frames.rule != FrameRule::kQwenVlUtils) text.Add("video.frame_rule", FrameRuleName(frames.rule));
@@ -177,8 +169,14 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
     text.Add("video.min_frames", uint64_t{frames.min_frames});
     text.Add("video.max_frames", uint64_t{frames.max_frames});
     if (frames.num_frames != 0) text.Add("video.num_frames", uint64_t{frames.num_frames});
-    text.Add("video.min_pixels", min_pixels);
-    text.Add("video.max_pixels", max_pixels);
+    const auto add_bound = [&text](const char* key, std::optional<uint64_t> given, uint64_t unset) {
+      text.Add(key, given.value_or(unset));
+      // Without a bound of the job qwen-vl-utils takes one of the model's patch; the number alone does not
+      // tell.
+      if (given == unset) text.Add(absl::StrCat(key, ".given"), uint64_t{1});
+    };
+    add_bound("video.min_pixels", utils.min_pixels, kVideoDefaults.min_pixels);
+    add_bound("video.max_pixels", utils.max_pixels, kVideoDefaults.max_pixels);
     text.Add("video.processor_min_pixels", bounds.min_pixels);
     text.Add("video.processor_max_pixels", bounds.max_pixels);
     if (bounds.capped_tokens != 0) text.Add("video.capped_tokens", bounds.capped_tokens);
@@ -198,4 +196,4 @@ MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
   return MakeQwenVision(std::move(vision), source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

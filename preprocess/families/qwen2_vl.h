@@ -8,11 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "preprocess/families.h"
-#include "preprocess/qwen_vision.h"
-#include "preprocess/resize.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/qwen_vision.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Sides that are multiples of `factor` with min_pixels <= area <= max_pixels, about the same aspect ratio.
 // Rounds half to even. `at_least_factor`: the rule of qwen-vl-utils, whose first rounding never gives 0, but
@@ -34,4 +34,4 @@ struct FramePixels {
 };
 absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixels, QwenVision& vision);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/qwen3_vl.h"
+#include "preprocess/families/qwen3_vl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/qwen2_vl.h"
-#include "preprocess/qwen_vision.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/qwen2_vl.h"
+#include "preprocess/families/qwen_vision.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr double kMaxAspectRatio = 200;
@@ -19,7 +19,6 @@ constexpr double kMaxAspectRatio = 200;
 // Nothing, and why, where the file asks for other frames than are implemented.
 absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const ProcessorSpec& spec,
                                                    QwenVision& vision) {
-  const ProcessorSpec usual;
   const bool samples = config.Flag("do_sample_frames", true);
   config.Inert({"max_duration", "max_image_size"});
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(config, vision, spec, kQwen3VlVideo));
@@ -34,7 +33,7 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
   size.max_pixels = file.max_pixels != 0 ? file.max_pixels : 32 * 32 * 768;
   if (file.cap_pixels_per_frame)
     size.max_frame_tokens = file.max_video_tokens != 0 ? file.max_video_tokens : 768;
-  if (spec.video_min_pixels != usual.video_min_pixels || spec.video_max_pixels != usual.video_max_pixels) {
+  if (spec.video_min_pixels || spec.video_max_pixels) {
     return absl::InvalidArgumentError(
         "processor.video_min_pixels and video_max_pixels count pixels of a frame; this processor's file "
         "bounds all "
@@ -44,7 +43,7 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
                                                         FrameRule::kQwen3VlProcessor));
   QwenVideo video;
   video.pixels = file.pixels;
-  video.frames = FramesOf(rule, spec, file, vision.shape.frames);
+  EVENKEEL_ASSIGN_OR_RETURN(video.frames, FramesOf(rule, spec, file, vision.shape.frames));
   video.upright = spec.apply_video_rotation;
   video.timed = true;
   const bool resized = file.pixels.resized;
@@ -121,4 +120,4 @@ MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source) {
   return MakeQwenVision(std::move(vision), source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct Qwen3VideoSize {
   uint32_t temporal_factor = 2;
@@ -23,4 +23,4 @@ struct Qwen3VideoSize {
 // temporal factor, a side more than 200 times the other.
 absl::StatusOr<ImageSize> SmartResize3d(uint32_t num_frames, ImageSize native, const Qwen3VideoSize& rule);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

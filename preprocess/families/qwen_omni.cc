@@ -6,19 +6,19 @@
 // and cuts nothing. A call's composition means nothing here: every clip is what it is in a call of its own.
 // Pictures and videos are Qwen2-VL's, with frames of 128 to 768 tokens whatever the file of video says;
 // positions in time count seconds (get_rope_index of their modeling_*.py).
-#include "preprocess/qwen_omni.h"
+#include "preprocess/families/qwen_omni.h"
 
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/qwen2_audio.h"
-#include "preprocess/qwen2_vl.h"
-#include "preprocess/speech.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/qwen2_audio.h"
+#include "preprocess/families/qwen2_vl.h"
+#include "preprocess/families/speech.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // What the models number positions by, where config.json does not say.
@@ -95,4 +95,4 @@ MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source) {
   return MakeOmniVision(std::move(vision), {.positions_per_second = 13}, source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

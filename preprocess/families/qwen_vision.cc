@@ -1,4 +1,4 @@
-#include "preprocess/qwen_vision.h"
+#include "preprocess/families/qwen_vision.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/status.h"
-#include "preprocess/chosen_frames.h"
-#include "preprocess/families.h"
-#include "preprocess/qwen2_vl.h"
-#include "preprocess/video.h"
+#include "preprocess/families/chosen_frames.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/qwen2_vl.h"
+#include "preprocess/video/video.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // What an item becomes.
@@ -232,7 +232,7 @@ absl::Status ImagesAndVideo::FillInvalid(const ItemRequest& request,
 void ImagesAndVideo::AddTo(CanonicalText& text) const {
   text.Add("vision.family", std::string_view("qwen2_vl"));
   text.Add("vision.processor_class", settings_.processor_class);
-  evenkeel::AddTo(text, settings_.pixels.picture);
+  evenkeel::preprocess::AddTo(text, settings_.pixels.picture);
   text.Add("vision.patch_size", uint64_t{settings_.shape.patch});
   text.Add("vision.temporal_patch_size", uint64_t{settings_.shape.frames});
   text.Add("vision.merge_size", uint64_t{settings_.shape.merge});
@@ -291,8 +291,8 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   } else {
     config.Inert({"min_pixels", "max_pixels"});
   }
-  out.min_pixels = spec.min_pixels != 0 ? spec.min_pixels : min_pixels;
-  out.max_pixels = spec.max_pixels != 0 ? spec.max_pixels : max_pixels;
+  out.min_pixels = spec.min_pixels.value_or(min_pixels);
+  out.max_pixels = spec.max_pixels.value_or(max_pixels);
   out.processor_class = config.Text("processor_class", usual.processor_class);
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
@@ -302,7 +302,7 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(size);
   // A file whose least is above its most is read as transformers reads it: the most counts where both do.
-  const bool of_job = spec.min_pixels != 0 || spec.max_pixels != 0;
+  const bool of_job = spec.min_pixels || spec.max_pixels;
   if (of_job && out.min_pixels > out.max_pixels) {
     return config.Error("min_pixels", absl::StrCat("the least, ", out.min_pixels, ", is above max_pixels, ",
                                                    out.max_pixels, ", with what the job says of them"));
@@ -375,12 +375,21 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   return file;
 }
 
-FrameChoice FramesOf(FrameRule rule, const ProcessorSpec& spec, const QwenVideoFile& file,
-                     uint32_t multiple) {
-  const ProcessorSpec usual;
-  return {rule, JobOrFile(spec.fps, usual.fps, file.fps),
-          JobOrFile(spec.min_frames, usual.min_frames, file.min_frames),
-          JobOrFile(spec.max_frames, usual.max_frames, file.max_frames), multiple};
+absl::StatusOr<FrameChoice> FramesOf(FrameRule rule, const ProcessorSpec& spec, const QwenVideoFile& file,
+                                     uint32_t multiple) {
+  FrameChoice out{rule, spec.fps.value_or(file.fps), spec.min_frames.value_or(file.min_frames),
+                  spec.max_frames.value_or(file.max_frames), multiple};
+  if (out.fps == 0) out.fps = kVideoDefaults.fps;
+  if (out.min_frames == 0) out.min_frames = kVideoDefaults.min_frames;
+  if (out.max_frames == 0) out.max_frames = kVideoDefaults.max_frames;
+  if ((spec.min_frames || spec.max_frames) && out.min_frames > out.max_frames) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("processor.", spec.min_frames ? "min" : "max", "_frames: min_frames, ", out.min_frames,
+                     ", is above max_frames, ", out.max_frames, "; the other bound is the ",
+                     spec.min_frames ? (file.max_frames ? "checkpoint's" : "default")
+                                     : (file.min_frames ? "checkpoint's" : "default")));
+  }
+  return out;
 }
 
 std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& limits) {
@@ -391,4 +400,4 @@ std::string TimeOf(std::span<const uint32_t> group, double fps) {
   return absl::StrFormat("<%.1f seconds>", (group.front() / fps + group.back() / fps) / 2);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

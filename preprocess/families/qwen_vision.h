@@ -12,12 +12,12 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "preprocess/family.h"
-#include "preprocess/frame_rules.h"
-#include "preprocess/patches.h"
-#include "preprocess/pixel_settings.h"
+#include "preprocess/families/family.h"
+#include "preprocess/families/patches.h"
+#include "preprocess/families/pixel_settings.h"
+#include "preprocess/video/frame_rules.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct QwenVideo {
   PixelSettings pixels;  // of frames: resampling and normalisation
@@ -110,13 +110,10 @@ struct QwenVideoFile {
 absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVision& vision,
                                                 const ProcessorSpec& spec, const QwenVideoClass& usual);
 
-// What decides: the job, unless it says what every job says; else the checkpoint, unless it says nothing.
-template <typename T>
-T JobOrFile(T job, T usual, T file) {
-  return job != usual || file == T{} ? job : file;
-}
-// So decided.
-FrameChoice FramesOf(FrameRule rule, const ProcessorSpec& spec, const QwenVideoFile& file, uint32_t multiple);
+// Each value is the job's, else the file's, else the default. InvalidArgument where a bound of the job
+// contradicts the other bound.
+absl::StatusOr<FrameChoice> FramesOf(FrameRule rule, const ProcessorSpec& spec, const QwenVideoFile& file,
+                                     uint32_t multiple);
 
 std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& limits);
 
@@ -124,4 +121,4 @@ std::unique_ptr<MediaFamily> MakeQwenVision(QwenVision settings, const Limits& l
 // the video's.
 std::string TimeOf(std::span<const uint32_t> group, double fps);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
   // Processors that write tokens of their own number say it here; a part that was saved alone is of the one
@@ -24,4 +24,4 @@ MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
   return MakeEncoder("siglip", kSiglipPictures, std::move(config), source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/speech.h"
+#include "preprocess/families/speech.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/audio.h"
-#include "preprocess/families.h"
-#include "preprocess/log_mel.h"
-#include "preprocess/pixel_settings.h"
+#include "preprocess/audio/audio.h"
+#include "preprocess/audio/log_mel.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/pixel_settings.h"
 #include "preprocess/scratch.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kUsualChunk = LogMel::kSamples / kSpeechRate;  // seconds
@@ -187,4 +187,4 @@ std::unique_ptr<MediaFamily> MakeSpeech(SpeechSettings settings, const Limits& l
   return std::make_unique<Speech>(std::move(settings), limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -13,10 +13,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "preprocess/config_file.h"
-#include "preprocess/family.h"
+#include "preprocess/families/config_file.h"
+#include "preprocess/families/family.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Rounds down, as Python's // does; C++ rounds towards zero.
 constexpr int64_t FloorDiv(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
@@ -44,4 +44,4 @@ absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config);
 // audio_feature_lengths [1].
 std::unique_ptr<MediaFamily> MakeSpeech(SpeechSettings settings, const Limits& limits);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/tiles.h"
+#include "preprocess/families/tiles.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/patches.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/patches.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 uint32_t NumTiles(const std::vector<TileCut>& cuts) {
@@ -163,4 +163,4 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> MakeTiles(TileSettings settings, co
   return std::make_unique<Tiles>(std::move(settings), limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

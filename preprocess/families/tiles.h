@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "preprocess/family.h"
-#include "preprocess/pixel_settings.h"
+#include "preprocess/families/family.h"
+#include "preprocess/families/pixel_settings.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // A resized picture (`sink` is not looked at), whose window's tiles follow in rows from the left.
 struct TileCut {
@@ -50,4 +50,4 @@ absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile)
 // form cannot carry.
 absl::StatusOr<std::unique_ptr<MediaFamily>> MakeTiles(TileSettings settings, const Limits& limits);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -4,10 +4,10 @@
 // The rules are those of transformers' models/vit/image_processing_vit.py.
 #include <utility>
 
-#include "preprocess/families.h"
-#include "preprocess/fixed_size.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr FixedSizeClass kVitPictures = {
@@ -19,4 +19,4 @@ MadeFamily MakeVit(ConfigFile config, const FamilySource& source) {
   return MakeEncoder("vit", kVitPictures, std::move(config), source);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

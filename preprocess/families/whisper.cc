@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/families.h"
-#include "preprocess/log_mel.h"
-#include "preprocess/speech.h"
+#include "preprocess/audio/log_mel.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/speech.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
@@ -21,4 +21,4 @@ MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source) {
   return MakeSpeech(std::move(settings), source.limits);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/exif.h"
+#include "preprocess/image/exif.h"
 
 #include <cstring>
 #include <iterator>
@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "preprocess/png_chunk.h"
+#include "preprocess/image/png_chunk.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Bytes = std::span<const std::byte>;
@@ -170,4 +170,4 @@ uint32_t WebpOrientation(Bytes file) {
   return OrientationOf(exif, xmp);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

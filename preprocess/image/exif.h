@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <span>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 uint32_t JpegOrientation(
     std::span<const std::byte> file);                      // APP1 segments of "Exif", joined; the last of XMP
 uint32_t PngOrientation(std::span<const std::byte> file);  // the eXIf chunk and the text of XMP, the last
 uint32_t WebpOrientation(std::span<const std::byte> file);  // the chunks that its head announces
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,9 +1,9 @@
-#include "preprocess/image.h"
+#include "preprocess/image/image.h"
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Below this a high ratio is a small drawing, not a bomb.
@@ -96,4 +96,4 @@ void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>&
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -2,11 +2,12 @@
 // `Image.open(...).convert("RGB")`: transparency is dropped (hidden colours show) and EXIF is ignored.
 //
 // The declared type and the magic must agree; nothing is probed. Every limit is enforced before memory is
-// taken. What a family uses is preprocess/picture.h; this is what lies below it.
+// taken. What a family uses is preprocess/image/picture.h; this is what lies below it.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, ReadImageHeader("jpg", bytes, limits));
-//   std::vector<uint8_t> rgb(header.rgb_bytes());
-//   EVENKEEL_RETURN_IF_ERROR(DecodeImage("jpg", bytes, limits, header, rgb));   // [height, width, 3]
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(ImageHeader header, ReadImageHeader("jpg", bytes, limits));
+//     std::vector<uint8_t> rgb(header.rgb_bytes());
+//     EVENKEEL_RETURN_IF_ERROR(DecodeImage("jpg", bytes, limits, header, rgb));  // [height, width, 3]
 //
 // Thread safety: free functions; scratch memory is kept by each thread.
 #pragma once
@@ -21,10 +22,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job.h"
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 #include "preprocess/scratch.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 using Colour = std::array<uint8_t, 3>;
 
@@ -110,4 +111,4 @@ absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> byt
 // One row of RGBA onto `background`, or without its alpha.
 void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>& background, uint8_t* rgb);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

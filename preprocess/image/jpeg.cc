@@ -2,9 +2,9 @@
 // includes it.
 //
 // Grey pictures, and colour with chroma of full size, half the width or half of both, leave the library as
-// their own planes and become RGB here (preprocess/ycc_bands.h): the same bytes, at less cost, and as planes.
+// their own planes and become RGB here (preprocess/image/ycc_bands.h): the same bytes, at less cost, and as planes.
 // Everything else is the library's business, but for two transforms: blocks of one colour are filled here,
-// and those of reduced pictures made by preprocess/reduced_idct.h.
+// and those of reduced pictures made by preprocess/image/reduced_idct.h.
 //
 // Warnings of the library are accepted, as Pillow accepts them; the end of the data before the end of the
 // image is not. setjmp is only called in functions that have nothing to destroy.
@@ -24,12 +24,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/exif.h"
-#include "preprocess/image.h"
-#include "preprocess/reduced_idct.h"
-#include "preprocess/ycc_bands.h"
+#include "preprocess/image/exif.h"
+#include "preprocess/image/image.h"
+#include "preprocess/image/reduced_idct.h"
+#include "preprocess/image/ycc_bands.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 enum class Stop { kNone, kCorrupt, kEnded, kScans };
@@ -349,7 +349,8 @@ class Jpeg final : public ImageCodec {
   absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> bytes, const Limits& limits,
                                          const ColourOptions& options) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
-    if (!evenkeel::ReadHeader(reader)) return NoHeader(reader, absl::StatusCode::kInvalidArgument);
+    if (!evenkeel::preprocess::ReadHeader(reader))
+      return NoHeader(reader, absl::StatusCode::kInvalidArgument);
     EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
     ImageHeader header{reader.state.image_width, reader.state.image_height, 0, JpegOrientation(bytes)};
     header.stored_bytes = uint64_t{header.width} * header.height * reader.state.num_components;
@@ -359,7 +360,7 @@ class Jpeg final : public ImageCodec {
   absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ColourOptions& options,
                       const ImageHeader& header, uint32_t reduction, BandSink& sink) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
-    if (!evenkeel::ReadHeader(reader)) return NoHeader(reader, absl::StatusCode::kDataLoss);
+    if (!evenkeel::preprocess::ReadHeader(reader)) return NoHeader(reader, absl::StatusCode::kDataLoss);
     EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
     if (reader.state.image_width != header.width || reader.state.image_height != header.height) {
       return absl::DataLossError("JPEG with other dimensions than the index says");
@@ -385,4 +386,4 @@ const ImageCodec& JpegCodec() {
   return codec;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/picture.h"
+#include "preprocess/image/picture.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/row_resizer.h"
-#include "preprocess/turned_picture.h"
-#include "preprocess/ycc_rows.h"
+#include "preprocess/image/turned_picture.h"
+#include "preprocess/image/ycc_rows.h"
+#include "preprocess/resize/row_resizer.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kMostReduction = 8;
@@ -280,4 +280,4 @@ absl::Status DecodePicture(std::string_view suffix, std::span<const std::byte> b
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,12 +1,12 @@
 // Stills from their compressed bytes to resized RGB8, in one pass: rows are resized while they are decoded,
 // so that the full picture is never held where its format allows that.
 //
-// What a family does:
-//   EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header, ReadPictureHeader(suffix, bytes, limits, options));
-//   // header.size is what the processor sees; decide the resized size from it
-//   PatchWriter writer(shape, resized.width, wire, frames_on_wire, table, pixels);   // preprocess/patches.h
-//   PictureTarget target{.resized = resized, .filter = ResizeFilter::kBicubic, .sink = &writer};
-//   EVENKEEL_RETURN_IF_ERROR(DecodePicture(suffix, bytes, limits, options, header, {&target, 1}));
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header, ReadPictureHeader(suffix, bytes, limits, options));
+//     // header.size is what the processor sees; a family decides the resized size from it
+//     PatchWriter writer(shape, resized.width, wire, frames_on_wire, table, pixels);  // preprocess/families/patches.h
+//     PictureTarget target{.resized = resized, .filter = ResizeFilter::kBicubic, .sink = &writer};
+//     EVENKEEL_RETURN_IF_ERROR(DecodePicture(suffix, bytes, limits, options, header, {&target, 1}));
 //
 // One decode serves several targets (tiles and a thumbnail, say). Where the decode fails midway, sinks have
 // received some rows: the caller overwrites what they wrote, as for every bad item.
@@ -25,10 +25,10 @@
 #include "core/digest.h"
 #include "core/job.h"
 #include "core/words.h"
-#include "preprocess/image.h"
-#include "preprocess/resize.h"
+#include "preprocess/image/image.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 enum class ExifOrientation : uint8_t { kIgnore, kApply };
 
@@ -87,4 +87,4 @@ absl::Status DecodePicture(std::string_view suffix, std::span<const std::byte> b
                            const PictureOptions& options, const PictureHeader& header,
                            std::span<const PictureTarget> targets);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

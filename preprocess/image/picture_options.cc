@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/status.h"
-#include "preprocess/picture.h"
+#include "preprocess/image/picture.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 template <typename T>
@@ -100,4 +100,4 @@ void AddTo(CanonicalText& text, const PictureOptions& options) {
   add("vision.approximate", options.approximate);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -13,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/exif.h"
-#include "preprocess/image.h"
-#include "preprocess/png_chunk.h"
+#include "preprocess/image/exif.h"
+#include "preprocess/image/image.h"
+#include "preprocess/image/png_chunk.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr size_t kSignatureBytes = 8;
@@ -287,4 +287,4 @@ const ImageCodec& PngCodec() {
   return codec;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

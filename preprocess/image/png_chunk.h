@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Calls take(type, what the chunk holds) for every chunk before the end of the file or of what can be read.
 // Views of `file`. Checksums are not looked at.
@@ -36,4 +36,4 @@ inline std::optional<std::span<const std::byte>> LastPngChunk(std::span<const st
   return last;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

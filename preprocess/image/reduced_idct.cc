@@ -1,4 +1,4 @@
-#include "preprocess/reduced_idct.h"
+#include "preprocess/image/reduced_idct.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr int kSide = 8;  // of a block
@@ -150,4 +150,4 @@ void ReducedIdct2(const int16_t* coefficients, const uint16_t* quantities, uint8
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // `coefficients` and `quantities` are [8][8], the vertical frequency first; products are taken modulo 2^16.
 // Writes columns [column, column + side) of `side` rows.
@@ -23,4 +23,4 @@ ReducedIdct ReducedIdct2;
 ReducedIdct ReducedIdct4;
 ReducedIdct PortableReducedIdct4;
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

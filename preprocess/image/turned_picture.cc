@@ -1,4 +1,4 @@
-#include "preprocess/turned_picture.h"
+#include "preprocess/image/turned_picture.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,9 +7,9 @@
 #include <emmintrin.h>
 #endif
 
-#include "preprocess/resize_kernels.h"
+#include "preprocess/resize/resize_kernels.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kBlock = 16;                  // pixels of a side that are turned at once
@@ -155,4 +155,4 @@ void TurnedPicture::Deliver(uint32_t orientation, BandSink& sink) {
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

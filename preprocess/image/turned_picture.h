@@ -1,8 +1,9 @@
 // A whole picture, to be turned or mirrored: the rows that come last may be wanted first.
 //
-//   turned.Start(size);
-//   for (each band of rows) turned.TakeBand(band);
-//   turned.Deliver(orientation, sink);   // the sink receives bands of planes, top to bottom
+// Example:
+//     turned.Start(size);
+//     for (const PixelBand& band : bands) turned.TakeBand(band);
+//     turned.Deliver(orientation, sink);  // the sink receives bands of planes, top to bottom
 //
 // Thread safety: none; memory is reused from picture to picture.
 #pragma once
@@ -10,11 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "preprocess/image.h"
-#include "preprocess/resize.h"
+#include "preprocess/image/image.h"
+#include "preprocess/resize/resize.h"
 #include "preprocess/scratch.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // EXIF's numbers of orientations, 1 to 8. Whether sides are swapped:
 inline bool Turns(uint32_t orientation) { return orientation >= 5; }
@@ -38,4 +39,4 @@ class TurnedPicture final : public BandSink {
   ScratchBytes rows_memory_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

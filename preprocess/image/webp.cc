@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "preprocess/exif.h"
-#include "preprocess/image.h"
+#include "preprocess/image/exif.h"
+#include "preprocess/image/image.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 const uint8_t* Data(std::span<const std::byte> bytes) {
@@ -133,4 +133,4 @@ const ImageCodec& WebpCodec() {
   return codec;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

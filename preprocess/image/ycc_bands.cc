@@ -1,9 +1,9 @@
-#include "preprocess/ycc_bands.h"
+#include "preprocess/image/ycc_bands.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr size_t kLine = 64;  // of the cache
@@ -124,4 +124,4 @@ void YccBands::Done(uint32_t y) {
       PixelBand{{band_, band_ + plane, band_ + 2 * plane}, stride_, y % kBandRows + 1, 1, shape_.kept});
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

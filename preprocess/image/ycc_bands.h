@@ -1,11 +1,13 @@
 // A JPEG's planes, as its decoder gives them a few rows at a time, to bands of RGB planes, or of its own.
 //
-//   bands.Start(shape, &sink);
-//   while (rows are left) {
-//     // The decoder writes shape.lines rows of luma to bands.rows(0), and the chroma that belongs to them to
-//     // rows(1) and rows(2).
-//     bands.Take();   // the sink receives bands of kBandRows rows, and the last one, as they are complete
-//   }
+// Example:
+//     bands.Start(shape, &sink);
+//     while (rows_are_left()) {
+//       // The decoder writes shape.lines rows of luma to rows(0) and the chroma that belongs to them to
+//       // rows(1) and rows(2).
+//       Decode(bands.rows(0), bands.rows(1), bands.rows(2));
+//       bands.Take();  // the sink receives bands of kBandRows rows, and the last one, as they are complete
+//     }
 //
 // Where chroma has half the height, the last row waits for the chroma below it.
 //
@@ -15,12 +17,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "preprocess/image.h"
-#include "preprocess/resize.h"
+#include "preprocess/image/image.h"
+#include "preprocess/image/ycc_rows.h"
+#include "preprocess/resize/resize.h"
 #include "preprocess/scratch.h"
-#include "preprocess/ycc_rows.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct YccShape {
   ImageSize size;
@@ -86,4 +88,4 @@ class YccBands {
   size_t stride_ = 0;  // from row to row
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/ycc_rows.h"
+#include "preprocess/image/ycc_rows.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 #include "core/cpu.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // In 1/65536, as jdcolor.c rounds them.
@@ -172,4 +172,4 @@ const YccKernels& YccKernelsOf(YccPath path) {
   return kPortable;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

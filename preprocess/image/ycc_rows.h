@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Luma, chroma and planes are read and written in blocks of as many pixels; what lies beyond a row is of no
 // account, but must be there.
@@ -48,4 +48,4 @@ struct YccKernels {
 enum class YccPath : uint8_t { kFastest, kPortable };
 const YccKernels& YccKernelsOf(YccPath path);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -5,13 +5,13 @@
 
 #include <cstdint>
 
-#include "preprocess/axis_weights.h"
+#include "preprocess/resize/axis_weights.h"
 
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
 #define EVENKEEL_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
 #define EVENKEEL_AVX2_INLINE_LAMBDA __attribute__((target("avx2"), always_inline))
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 EVENKEEL_AVX2_INLINE __m128i Load128(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
@@ -54,4 +54,4 @@ struct Rounding {
   }
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,9 +1,9 @@
-#include "preprocess/axis_weights.h"
+#include "preprocess/resize/axis_weights.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr int kPilPrecision = 32 - 8 - 2;
@@ -196,4 +196,4 @@ void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights) {
   Pack(form, weights);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

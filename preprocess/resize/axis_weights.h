@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "preprocess/resize.h"
-#include "preprocess/window_weights.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/resize/window_weights.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Output pixels [begin, begin + count) of `out`, which `in` input pixels make.
 struct Axis {
@@ -67,4 +67,4 @@ struct AxisWeights {
 // Fills `weights`, whose memory is reused.
 void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

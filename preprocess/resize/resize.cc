@@ -1,10 +1,10 @@
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
 #include <cstring>
 
-#include "preprocess/row_resizer.h"
+#include "preprocess/resize/row_resizer.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 void CopyInterleaved(const PixelBand& band, uint32_t row, uint32_t width, uint8_t* rgb) {
   const PixelBand from = band.From(row, 1);
@@ -33,4 +33,4 @@ void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> i
   resizer.Feed(InterleavedBand(in.data(), size_t{3} * in_size.width, in_size.height));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

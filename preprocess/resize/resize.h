@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // kPil: Pillow's Image.resize up to release 12; kPil13: since 13, which filters columns before rows where a
 // picture loses much more height than width; kAtenU8: torchvision's antialiased resize of uint8 tensors.
@@ -76,4 +76,4 @@ void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> i
 void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
             ImageSize out_size, RowSink& out);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

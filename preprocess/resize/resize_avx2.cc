@@ -4,19 +4,19 @@
 // brought into that order in steps of sixteen pixels, in a ring of what the outputs to come still need of it.
 // A weight of more than 16 bits is the sum of two digits: the lower one multiplies words, the upper one
 // bytes, of which one instruction takes twice as many.
-#include "preprocess/resize_avx2.h"
+#include "preprocess/resize/resize_avx2.h"
 
 #ifdef __x86_64__
 #include <algorithm>
 #include <cstring>
 
 #include "core/cpu.h"
-#include "preprocess/avx2_vectors.h"
-#include "preprocess/resize.h"
-#include "preprocess/resize_band.h"
-#include "preprocess/resize_windows_avx2.h"
+#include "preprocess/resize/avx2_vectors.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/resize/resize_band.h"
+#include "preprocess/resize/resize_windows_avx2.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // A pair of pixels in all rows: for each channel a vector of bytes, and the same as two vectors of words.
@@ -482,14 +482,14 @@ const ResizeKernels* Avx2Kernels() {
   return MayUseAvx2() ? &kKernels : nullptr;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 #else
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 const ResizeKernels* Avx2Kernels() { return nullptr; }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 #endif

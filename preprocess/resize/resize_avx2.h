@@ -1,11 +1,11 @@
 // The inner loops of resizing with AVX2.
 #pragma once
 
-#include "preprocess/resize_kernels.h"
+#include "preprocess/resize/resize_kernels.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Null where this CPU has no AVX2.
 const ResizeKernels* Avx2Kernels();
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

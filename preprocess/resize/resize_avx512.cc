@@ -5,16 +5,16 @@
 // multiplication takes bytes as they are and one digit of four weights, and adds. Rows are brought into that
 // order in steps of sixteen pixels; what the outputs to come still need of it slides to the front. The sums
 // of four outputs are the vertical filter's lanes when they have been packed to bytes.
-#include "preprocess/resize_avx512.h"
+#include "preprocess/resize/resize_avx512.h"
 
 #ifdef __x86_64__
 #include <algorithm>
 #include <cstring>
 
 #include "core/cpu.h"
-#include "preprocess/resize.h"
-#include "preprocess/resize_avx2.h"
-#include "preprocess/resize_band.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/resize/resize_avx2.h"
+#include "preprocess/resize/resize_band.h"
 
 // A test that emulates the instructions, to run this file on any core, brings its own of what follows.
 #ifndef EVENKEEL_AVX512
@@ -26,7 +26,7 @@
 #define EVENKEEL_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define EVENKEEL_AVX512_INLINE EVENKEEL_AVX512 __attribute__((always_inline)) inline
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 bool MayUseAvx512Vnni() { return MayUseAvx512() && __builtin_cpu_supports("avx512vnni"); }
@@ -38,10 +38,10 @@ EVENKEEL_AVX512_INLINE void Accumulate(__m512i& sum, __m512i bytes, __m512i digi
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 #endif
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kGroups = kBandRows / 4;       // of rows
@@ -314,14 +314,14 @@ const ResizeKernels* Avx512Kernels() {
   return MayUseAvx512Vnni() ? &kKernels : nullptr;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 #else
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 const ResizeKernels* Avx512Kernels() { return nullptr; }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 #endif

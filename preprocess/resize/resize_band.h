@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 inline constexpr uint32_t kStepPixels = 16;  // brought into a vector's order at once
 inline constexpr uint32_t kQuadPixels = 4;   // interleaved ones that 16 bytes hold
@@ -94,4 +94,4 @@ struct GroupWindow {
   }
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

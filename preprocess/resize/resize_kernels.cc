@@ -1,12 +1,12 @@
-#include "preprocess/resize_kernels.h"
+#include "preprocess/resize/resize_kernels.h"
 
 #include <algorithm>
 
-#include "preprocess/resize.h"
-#include "preprocess/resize_avx2.h"
-#include "preprocess/resize_avx512.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/resize/resize_avx2.h"
+#include "preprocess/resize/resize_avx512.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kGroup = 4;
@@ -93,4 +93,4 @@ const ResizeKernels& ResizeKernelsOf(ResizePath path) {
   return path == ResizePath::kBest ? *kBest : path == ResizePath::kAvx2 ? *kAvx2 : kPortable;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

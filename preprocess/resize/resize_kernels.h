@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "preprocess/axis_weights.h"
-#include "preprocess/resize.h"
+#include "preprocess/resize/axis_weights.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Rows of lanes are whole blocks of as many; what lies beyond a row's columns is of no account.
 inline constexpr size_t kColumnBlock = 64;
@@ -71,4 +71,4 @@ const ResizeKernels& ResizeKernelsOf(ResizePath path);
 void GroupRowsOfBytes(const uint8_t* const* rows, size_t count, uint32_t* out);
 void SplitGroupOfBytes(const uint32_t* lanes, size_t count, uint8_t* const* rows);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

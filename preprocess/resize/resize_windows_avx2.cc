@@ -1,14 +1,14 @@
 // Of a row, sixteen bytes hold what four or eight neighbouring outputs need: one instruction puts a pair of
 // inputs of each, as words, beside each other, the next one multiplies and adds them. Nothing is brought into
 // another order beforehand, and outputs come eight at a time, in the order in which they are kept.
-#include "preprocess/resize_windows_avx2.h"
+#include "preprocess/resize/resize_windows_avx2.h"
 
 #ifdef __x86_64__
 
-#include "preprocess/avx2_vectors.h"
-#include "preprocess/resize_band.h"
+#include "preprocess/resize/avx2_vectors.h"
+#include "preprocess/resize/resize_band.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // The results of a row before rounding: eight outputs of one channel.
@@ -115,6 +115,6 @@ void FilterWindows(const PixelBand& planes, const AxisWeights& axis, size_t plan
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 #endif

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "preprocess/axis_weights.h"
-#include "preprocess/resize.h"
+#include "preprocess/resize/axis_weights.h"
+#include "preprocess/resize/resize.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // ResizeKernels::filter_band of planes, for an axis that has windows.
 void FilterWindows(const PixelBand& planes, const AxisWeights& axis, size_t plane, uint32_t* const* out);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,10 +1,10 @@
-#include "preprocess/row_resizer.h"
+#include "preprocess/resize/row_resizer.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Pillow 13 filters columns first where that makes the other pass much smaller; the others never do.
@@ -215,4 +215,4 @@ void RowResizer::Deliver(const PlanarRow& row) {
   if (delivered_++ < plan_.window.height) sink_->Take(row);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

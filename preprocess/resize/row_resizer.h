@@ -1,8 +1,9 @@
 // Resizes a picture while its rows arrive: neither the source nor the result is held as a whole.
 //
-//   RowResizer resizer;
-//   resizer.Start({.in = {4000, 3000}, .out = {1148, 868}}, &sink);
-//   for (each band of rows) resizer.Feed(band);   // the sink receives rows as they are complete
+// Example:
+//     RowResizer resizer;
+//     resizer.Start({.in = {4000, 3000}, .out = {1148, 868}}, &sink);
+//     for (const PixelBand& band : bands) resizer.Feed(band);  // the sink receives rows as they are complete
 //
 // The bytes are those of the named resampler for the whole picture. Sides that stay as they are are not
 // filtered.
@@ -14,11 +15,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "preprocess/axis_weights.h"
-#include "preprocess/resize.h"
-#include "preprocess/resize_kernels.h"
+#include "preprocess/resize/axis_weights.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/resize/resize_kernels.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct ResizePlan {
   ImageSize in;
@@ -107,4 +108,4 @@ class RowResizer {
   uint32_t delivered_ = 0;      // rows
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

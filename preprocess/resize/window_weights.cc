@@ -1,11 +1,11 @@
-#include "preprocess/window_weights.h"
+#include "preprocess/resize/window_weights.h"
 
 #include <algorithm>
 #include <span>
 
-#include "preprocess/axis_weights.h"
+#include "preprocess/resize/axis_weights.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kOutputs = WindowWeights::kOutputs;
@@ -132,4 +132,4 @@ void MakeWindowWeights(const AxisWeights& axis, uint32_t windows, WindowWeights*
   if (!hold) weights->blocks.clear();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

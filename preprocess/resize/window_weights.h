@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Outputs in blocks of a few windows: kOutputs neighbouring outputs, which need no more than kInputs
 // neighbouring inputs. A lane of 32 bits belongs to an output, and holds a group of its inputs as AxisWeights
@@ -41,4 +41,4 @@ struct AxisWeights;
 // the axis has too few inputs or outputs, or windows do not hold what their outputs need.
 void MakeWindowWeights(const AxisWeights& axis, uint32_t windows, WindowWeights* weights);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

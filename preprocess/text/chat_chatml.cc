@@ -7,7 +7,7 @@
 
 #include "preprocess/text/rendering.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr std::string_view kBegin = "<|im_start|>";
@@ -151,4 +151,4 @@ const ChatStyle kChatMl = Variant<Bare>("chatml", /*has_tools=*/true);
 const ChatStyle kInternVl = Variant<FollowedByLineBreak>("internvl");
 const ChatStyle kQwen2Audio = Variant<NumberedClip>("qwen2_audio");
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -8,7 +8,7 @@
 #include "preprocess/text/rendering.h"
 #include "preprocess/text/trim.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr std::array<std::string_view, 2> kMarks = {"<start_of_turn>", "<end_of_turn>"};
@@ -46,4 +46,4 @@ void RenderGemma(const Conversation& chat, std::string_view system, Rendering& o
 const ChatStyle kGemma = {
     .name = "gemma", .text_begin = "<bos>", .marks = kMarks, .refusal = MustAlternate, .render = RenderGemma};
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -7,7 +7,7 @@
 
 #include "preprocess/text/rendering.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr std::array<std::string_view, 3> kMarks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
@@ -41,4 +41,4 @@ const ChatStyle kLlama3 = {.name = "llama3",
                            .has_system = true,
                            .render = RenderLlama3};
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -10,7 +10,7 @@
 
 #include "preprocess/text/rendering.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr std::string_view kTextBegin = "<s>";
@@ -70,4 +70,4 @@ const ChatStyle kVicuna = {.name = "vicuna",
                            .has_system = true,
                            .render = RenderVicuna};
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

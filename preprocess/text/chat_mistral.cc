@@ -9,7 +9,7 @@
 
 #include "preprocess/text/rendering.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr std::string_view kTextBegin = "<s>";
@@ -76,4 +76,4 @@ const ChatStyle kPixtral = {.name = "pixtral",
                             .refusal = MustAlternate,
                             .render = RenderPixtral};
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

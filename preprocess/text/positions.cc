@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 struct Rows {
@@ -67,4 +67,4 @@ void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32
   rows.Text(token, length, next);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

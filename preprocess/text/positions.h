@@ -13,9 +13,9 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "preprocess/family.h"
+#include "preprocess/families/family.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // The placeholders of one item on a grid.
 struct GridSpan {
@@ -34,4 +34,4 @@ absl::StatusOr<uint64_t> MergedTokens(const VisionGrid& grid, uint32_t merge_siz
 void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32_t tokens_per_second,
                     std::span<int64_t> positions, bool after_time = false);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

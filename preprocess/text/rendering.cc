@@ -6,7 +6,7 @@
 #include "core/scratch.h"
 #include "preprocess/text/trim.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Kind = Stretch::Kind;
@@ -110,4 +110,4 @@ void Render(const Conversation& conversation, const ChatStyle& style, std::strin
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

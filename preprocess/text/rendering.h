@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "core/conversation.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct Stretch {
   // kMark: a special token that the style writes. kTextEnd: the tokenizer's own end of a text.
@@ -77,4 +77,4 @@ absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name);
 void Render(const Conversation& conversation, const ChatStyle& style, std::string_view system,
             Rendering& out);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

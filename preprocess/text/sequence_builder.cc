@@ -15,7 +15,7 @@
 #include "preprocess/text/positions.h"
 #include "preprocess/text/rendering.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr int64_t kNoLoss = -100;
@@ -275,6 +275,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
   }
 
   int64_t pad_token() const override { return marks_.text_end; }
+  bool has_grid_positions(Medium medium) const override { return marks_.of(medium).mrope; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
 
   void AddTo(CanonicalText& text) const override {
@@ -513,4 +514,4 @@ absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const Pro
       new ChatSequenceBuilder(std::move(tokenizer), std::move(marks), *chat, spec, limits, style));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -16,12 +16,13 @@
 // A sequence longer than limits.max_llm_length is refused, so that the index leaves its sample out; with
 // processor.truncate `text` its end is cut off instead, unless a medium would lose a placeholder.
 //
-// Example (compiled by tests/preprocess/text/sequence_builder_test.cc):
-//   SequenceStyle style{.media = family->styles(), .merge_size = 2, .tokens_per_second = 2};
-//   EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(job.processor, job.limits, style));
-//   EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths, builder->Measure(conversation, items, placeholders));
-//   Sequence sequence;  // keeps its memory from one sample to the next
-//   EVENKEEL_RETURN_IF_ERROR(builder->Build(conversation, items, placeholders, sequence));
+// Example:
+//     SequenceStyle style{.media = family->styles(), .merge_size = 2, .tokens_per_second = 2};
+//     EVENKEEL_ASSIGN_OR_RETURN(auto builder, SequenceBuilder::Load(job.processor, job.limits, style));
+//     EVENKEEL_ASSIGN_OR_RETURN(SequenceLengths lengths,
+//                               builder->Measure(conversation, items, placeholders));
+//     Sequence sequence;  // keeps its memory from one sample to the next
+//     EVENKEEL_RETURN_IF_ERROR(builder->Build(conversation, items, placeholders, sequence));
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
@@ -37,11 +38,11 @@
 #include "core/job.h"
 #include "core/measure.h"
 #include "core/words.h"
-#include "preprocess/family.h"
+#include "preprocess/families/family.h"
 #include "preprocess/processor.h"
 #include "preprocess/text/tokenizer.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // How media look inside a sequence: the styles of all families of a processor together.
 struct SequenceStyle {
@@ -82,10 +83,12 @@ class SequenceBuilder {
 
   // The end of a text: what pads sequences.
   virtual int64_t pad_token() const = 0;
+  // Whether an item of `medium` has positions on a grid, so that its tokens' are not their numbers.
+  virtual bool has_grid_positions(Medium medium) const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
 
   // Everything that ids, labels and positions depend on, but for the limits.
   virtual void AddTo(CanonicalText& text) const = 0;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/read_file.h"
 #include "core/status.h"
-#include "preprocess/text/tokenizer_c.h"
+#include "rust/tokenizer.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define EVENKEEL_TSAN 1
@@ -25,7 +25,7 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 }
 #endif
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 256ull << 20;
@@ -165,4 +165,4 @@ uint32_t Tokenizer::vocab_size() const {
   return static_cast<uint32_t>(evenkeel_tokenizer_vocab_size(handle_.get()));
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,12 +1,12 @@
 // Text -> token ids: those of the checkpoint's own tokenizer.json under the Python package `tokenizers`.
 //
-// It is a thin face of a Rust static library (tokenizer-rs/) behind a C interface that no panic crosses.
+// It is a thin face of a Rust static library (rust/) behind a C interface that no panic crosses.
 // It is not: chat templates, labels, placeholders (sequence_builder.h).
 //
-// Example (compiled by tests/preprocess/text/tokenizer_test.cc):
-//   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder, {"<|mark|>"}));
-//   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer->Encode("a <|mark|>"));  // ends in its id
-//   EVENKEEL_ASSIGN_OR_RETURN(EncodedText text, tokenizer->EncodeUntrusted("a <|mark|>"));  // never its id
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(folder, {"<|mark|>"}));
+//     EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> ids, tokenizer->Encode("a <|mark|>"));  // ends in its id
+//     EVENKEEL_ASSIGN_OR_RETURN(EncodedText text, tokenizer->EncodeUntrusted("a <|mark|>"));  // never its id
 //
 // Thread safety: all members are const and may be called from many threads; none of them starts a thread.
 #pragma once
@@ -22,9 +22,9 @@
 #include "absl/status/statusor.h"
 #include "core/digest.h"
 
-struct EvenkeelTokenizer;  // tokenizer_c.h
+struct EvenkeelTokenizer;  // rust/tokenizer.h
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Where an untrusted text stands. Some tokenizers write a space before the first word of a sequence and
 // nowhere else (`Metaspace` with `prepend_scheme: first`).
@@ -83,4 +83,4 @@ class Tokenizer {
   const Digest digest_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

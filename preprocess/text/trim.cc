@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Every character of str.isspace(), in UTF-8.
@@ -32,4 +32,4 @@ std::string_view WithoutTrailing(std::string_view text) {
   return text;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -4,9 +4,9 @@
 
 #include <string_view>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 std::string_view WithoutLeading(std::string_view text);
 std::string_view WithoutTrailing(std::string_view text);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

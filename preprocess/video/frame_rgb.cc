@@ -1,4 +1,4 @@
-#include "preprocess/frame_rgb.h"
+#include "preprocess/video/frame_rgb.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ extern "C" {
 #include "core/status.h"
 #include "preprocess/scratch.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr int kScalerFlags =
@@ -260,4 +260,4 @@ absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, int space, bool fu
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "preprocess/image.h"
+#include "preprocess/image/image.h"
 #include "preprocess/scratch.h"
 
 struct AVFrame;
 struct SwsContext;
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 enum class RgbPath : uint8_t {
   kFastest,   // of those below that this CPU and the frame allow
@@ -56,4 +56,4 @@ class FrameRgb {
   std::vector<uint8_t> padded_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

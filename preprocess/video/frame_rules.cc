@@ -1,4 +1,4 @@
-#include "preprocess/frame_rules.h"
+#include "preprocess/video/frame_rules.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 double FloorTo(double value, double factor) { return std::floor(value / factor) * factor; }
@@ -173,4 +173,4 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -10,10 +10,10 @@
 // A processor that samples nothing takes every frame, which no word names.
 // All but `uniform` count frames, as their sources do, and so take a variable frame rate for its average.
 //
-// Example (compiled by tests/preprocess/frame_rules_test.cc):
-//   FrameChoice choice{FrameRule::kQwenVlUtils, /*fps=*/2, /*min_frames=*/4, /*max_frames=*/768};
-//   EVENKEEL_ASSIGN_OR_RETURN(uint32_t count, NumChosenFrames(choice, facts));
-//   ChooseFrames(choice, facts, count, /*times=*/{}, chosen);  // count of them
+// Example:
+//     FrameChoice choice{.rule = FrameRule::kQwenVlUtils, .fps = 2, .min_frames = 4, .max_frames = 768};
+//     EVENKEEL_ASSIGN_OR_RETURN(uint32_t count, NumChosenFrames(choice, facts));
+//     ChooseFrames(choice, facts, count, /*times=*/{}, chosen);  // count of them
 //
 // Thread safety: pure functions.
 #pragma once
@@ -27,7 +27,7 @@
 #include "absl/status/statusor.h"
 #include "core/words.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 enum class FrameRule : uint8_t {
   kQwenVlUtils,
@@ -64,4 +64,4 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
 void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t count,
                   std::span<const int64_t> times, std::vector<uint32_t>& chosen);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

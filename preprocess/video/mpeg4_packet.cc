@@ -1,4 +1,4 @@
-#include "preprocess/mpeg4_packet.h"
+#include "preprocess/video/mpeg4_packet.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Types of pictures, ISO/IEC 14496-2 6.3.5.
@@ -164,4 +164,4 @@ PictureKind Mpeg4Packets::Parse(std::span<const uint8_t> packet) {
   return kind;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -12,9 +12,9 @@
 #include <optional>
 #include <span>
 
-#include "preprocess/picture_kind.h"
+#include "preprocess/video/picture_kind.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 class Mpeg4Packets {
  public:
@@ -49,4 +49,4 @@ class Mpeg4Packets {
   std::optional<Vop> kept_;  // the second picture of the packet before
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

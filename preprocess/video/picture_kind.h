@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct PictureKind {
   bool known = false;           // the packet could be read, and holds one picture
@@ -19,4 +19,4 @@ struct PictureKind {
 // Of parameter sets; only compared within one video. `hash`: of those before them, 0 where there are none.
 uint64_t HashParameterSets(std::span<const uint8_t> bytes, uint64_t hash);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/video.h"
+#include "preprocess/video/video.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,12 +14,12 @@ extern "C" {
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/ffmpeg.h"
-#include "preprocess/frame_rgb.h"
+#include "preprocess/image/turned_picture.h"
 #include "preprocess/scratch.h"
-#include "preprocess/turned_picture.h"
-#include "preprocess/video_index.h"
+#include "preprocess/video/frame_rgb.h"
+#include "preprocess/video/video_index.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Decoders that give the same bytes on every CPU (docs/safety.md has how that is made sure).
@@ -399,4 +399,4 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
   return DecodeVideo(suffix, bytes, limits, facts, wish, sink, repeated);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,7 +1,7 @@
 // Video through FFmpeg: facts from one pass over the packets, chosen frames as RGB8.
 //
 // Codecs are a tested list whose decoders give the same bytes on every CPU; others are Unimplemented. Packets
-// that no chosen frame needs are not decoded (preprocess/video_index.h); the frames are those of a decode of
+// that no chosen frame needs are not decoded (preprocess/video/video_index.h); the frames are those of a decode of
 // everything. Width and height of facts are those of the stored frames; rotation metadata is reported there,
 // in quarters, and applied where the caller asks for it.
 //
@@ -20,9 +20,9 @@
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/words.h"
-#include "preprocess/image.h"
+#include "preprocess/image/image.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Facts of a video: dimensions, rotation, frames, average rate, duration. Errors as Measurer::Probe.
 absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const std::byte> bytes,
@@ -58,4 +58,4 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
                          const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink,
                          uint64_t* repeated);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

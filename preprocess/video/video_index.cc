@@ -1,4 +1,4 @@
-#include "preprocess/video_index.h"
+#include "preprocess/video/video_index.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "preprocess/scratch.h"
-#include "preprocess/video_packet.h"
+#include "preprocess/video/video_packet.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr int64_t kSaneTime = int64_t{1} << 60;
@@ -204,4 +204,4 @@ void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::
   uses.resize(end);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -16,7 +16,7 @@
 #include "core/job.h"
 #include "preprocess/ffmpeg.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 struct VideoPacket {
   int64_t pts = 0;
@@ -70,4 +70,4 @@ enum class PacketUse : uint8_t {
 // one needed.
 void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::vector<PacketUse>& uses);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,9 +1,9 @@
-#include "preprocess/video_packet.h"
+#include "preprocess/video/video_packet.h"
 
 #include <algorithm>
 #include <cstddef>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // ITU-T H.264, 7.3.1 and table 7-1.
@@ -145,4 +145,4 @@ PictureKind PictureParser::Parse(std::span<const uint8_t> packet) {
   }
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -11,10 +11,10 @@ extern "C" {
 #include <libavcodec/codec_par.h>
 }
 
-#include "preprocess/mpeg4_packet.h"
-#include "preprocess/picture_kind.h"
+#include "preprocess/video/mpeg4_packet.h"
+#include "preprocess/video/picture_kind.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 class PictureParser {
  public:
@@ -36,4 +36,4 @@ class PictureParser {
   std::optional<Mpeg4Packets> mpeg4_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

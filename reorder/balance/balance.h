@@ -19,7 +19,6 @@
 
 #include "core/job.h"
 #include "reorder/layout.h"
-#include "reorder/workspace.h"
 
 namespace evenkeel::reorder {
 
@@ -57,11 +56,11 @@ inline double CleanCost(const Cost& cost, uint32_t length) {
 struct BalanceProblem {
   const PhaseRanks* ranks = nullptr;
   Batching batching = Batching::kPacked;
-  // Padded: how many batches a rank runs; a batch costs its count times its dearest unit.
+  // Padded: how many batches a rank runs; a batch costs its count times its heaviest unit.
   uint32_t batches_per_rank = 1;
   std::span<const Load> cost;  // [units]
   // Costs of the same units in other phases that a placement on these ranks also decides. [phases][units]
-  std::vector<std::span<const Load>> in_view;
+  std::vector<std::span<const Load>> co_balanced;
   // Items have homes, where the llm part of their sample lives; where samples go is free, and this is null.
   const Neighbours* neighbours = nullptr;
   std::span<const uint32_t> home;  // [items] the llm rank of their sample
@@ -75,23 +74,28 @@ struct BalanceProblem {
   bool equal_counts = false;
   // A batch costs its sum and, for attention, its count times the square of its longest.
   bool padded_attention = false;
-  Workspace* workspace = nullptr;  // for arrays on the way; null: the balancer gets its own
 
   bool ItemsHaveHomes() const { return neighbours != nullptr; }
   // The rank on the same global rank as the llm part of item i, and its node; each kNowhere where this phase
   // has none there.
   uint32_t HomeRank(size_t i) const { return neighbours->rank[home[i]]; }
   uint32_t HomeNode(size_t i) const { return neighbours->node[home[i]]; }
-  // Where the item goes if nothing is balanced; never kNowhere.
-  uint32_t Beside(size_t i) const { return neighbours->beside[home[i]]; }
+  // Where the item goes if nothing is balanced: its home rank, or if it has none another; never kNowhere.
+  uint32_t DefaultRank(size_t i) const { return neighbours->default_rank[home[i]]; }
   // The same for every item.
-  std::vector<uint32_t> AllBeside() const;
+  std::vector<uint32_t> DefaultRanks() const;
 };
 
 class Balancer {
  public:
   virtual ~Balancer() = default;
   virtual std::string_view name() const = 0;
+  // Packed items stay on their home ranks unless these have too much: samples can be placed for them, too.
+  virtual bool KeepsItemsOnHomeRank() const { return false; }
+  // Chooses the node of a batch; which rank of the node has it does not matter.
+  virtual bool KeepsBatchesOnNode() const { return false; }
+  // Can give every rank as many units as any other, or one more.
+  virtual bool KeepsCountsEqual() const { return false; }
   // The rank of every unit. Any problem with at least one rank has a solution.
   virtual std::vector<uint32_t> Assign(const BalanceProblem& problem) const = 0;
 };
@@ -101,7 +105,7 @@ const Balancer* FindBalancer(std::string_view name);
 // Each once, by its first name.
 std::span<const Balancer* const> Balancers();
 
-// One file each.
+// One file each; balance.cc lists them.
 const Balancer& None();
 const Balancer& GreedyPacked();
 const Balancer& GreedyPadded();
@@ -112,40 +116,31 @@ const Balancer& GreedyPaddedAttention();
 const Balancer& IntraMicrobatch();
 const Balancer& NodeWise();
 
-// Dearest first, each to the rank that has least of those with room for one more; counts are equal.
+// Heaviest first, each to the rank that has least of those with room for one more; counts are equal.
 std::vector<uint32_t> GreedyWithEqualCounts(const BalanceProblem& problem);
 
 // The same batches on other ranks: a permutation that keeps rows on their node. See node_wise.cc.
 std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::vector<uint32_t>& rank);
 
-// The same batches on other ranks: pairs of batch and rank with most cost already beside each other first.
+// The same batches on other ranks: pairs of batch and rank with most cost already on that rank first.
 std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch);
 
-// No placement, packed, has a dearest rank below this: the mean, or the dearest unit, or the mean rounded up
-// to the unit that all costs are multiples of, where that is more than the tolerance allows: tiles that are
-// all alike, say.
-Load LeastDearestRank(std::span<const Load> cost, size_t ranks, double tolerance);
+// No placement, packed, has a heaviest rank below this: the mean, or the heaviest unit, or the mean rounded
+// up to the unit that all costs are multiples of, where that is more than the tolerance allows: tiles that
+// are all alike, say.
+Load MinHeaviestRank(std::span<const Load> cost, size_t ranks, double tolerance);
 
-// The sum of the costs, and the dearest one.
-struct CostTotals {
-  Load sum = 0;
-  Load dearest = 0;
-};
-CostTotals TotalsOf(std::span<const Load> cost);
-// The same where the totals are known.
-Load LeastDearestRank(std::span<const Load> cost, const CostTotals& totals, size_t ranks, double tolerance);
+// The load of the heaviest rank, packed.
+Load HeaviestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
 
-// The load of the dearest rank, packed.
-Load DearestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
-
-// Cuts units into at most `batches` padded batches such that the dearest batch is as cheap as can be; the
-// batch of every unit, cheap units in low batches.
+// Cuts units into at most `batches` padded batches such that the heaviest batch is as light as can be; the
+// batch of every unit, light units in low batches.
 std::vector<uint32_t> CutIntoBatches(std::span<const Load> cost, uint64_t batches);
 
-// The fewest padded batches of at most `bound`, which is not below the dearest unit.
+// The fewest padded batches of at most `bound`, which is not below the heaviest unit.
 uint64_t LeastPaddedBatches(std::span<const uint32_t> lengths, uint64_t bound);
 
-// Indices of `key`, none of them negative, dearest first, equal ones by index.
-std::vector<uint32_t> DearestFirst(std::span<const Load> key);
+// Indices of `key`, none of them negative, heaviest first, equal ones by index.
+std::vector<uint32_t> HeaviestFirst(std::span<const Load> key);
 
 }  // namespace evenkeel::reorder

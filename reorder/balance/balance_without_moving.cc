@@ -1,34 +1,36 @@
 // Ours, the default. The papers balance each phase by itself and then pay to move encoder outputs to the llm.
-// A service that delivers any input anywhere need not: samples are placed with every phase in view
-// (joint_placement), items stay where the llm part of their sample lives, and only what still is too much on
-// a rank leaves it (move_excess).
+// A service that delivers any input anywhere need not: samples are placed with all co-balanced phases
+// considered (joint_placement), items stay where the llm part of their sample lives, and only what still is
+// too much on a rank leaves it (move_excess).
 //
 // Padded batches leave no such choice, because like must be batched with like: they are cut as by
 // greedy_padded, and then each goes to the rank from which most of its rows need not leave.
 #include <algorithm>
 #include <utility>
 
-#include "reorder/balance.h"
-#include "reorder/joint_placement.h"
-#include "reorder/move_excess.h"
+#include "reorder/balance/balance.h"
+#include "reorder/balance/joint_placement.h"
+#include "reorder/balance/move_excess.h"
 
 namespace evenkeel::reorder {
 namespace {
 
-Load DearestPadded(const BalanceProblem& problem, const std::vector<uint32_t>& rank) {
-  std::vector<Load> count(problem.ranks->size(), 0), dearest(problem.ranks->size(), 0);
+Load HeaviestPadded(const BalanceProblem& problem, const std::vector<uint32_t>& rank) {
+  std::vector<Load> count(problem.ranks->size(), 0), heaviest(problem.ranks->size(), 0);
   for (size_t i = 0; i < rank.size(); ++i) {
     ++count[rank[i]];
-    dearest[rank[i]] = std::max(dearest[rank[i]], problem.cost[i]);
+    heaviest[rank[i]] = std::max(heaviest[rank[i]], problem.cost[i]);
   }
   Load most = 0;
-  for (size_t r = 0; r < count.size(); ++r) most = std::max(most, count[r] * dearest[r]);
+  for (size_t r = 0; r < count.size(); ++r) most = std::max(most, count[r] * heaviest[r]);
   return most;
 }
 
 class BalanceWithoutMovingBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "balance_without_moving"; }
+  bool KeepsItemsOnHomeRank() const override { return true; }
+  bool KeepsCountsEqual() const override { return true; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
     if (problem.batching == Batching::kPadded) return AssignPadded(problem);
@@ -41,21 +43,21 @@ class BalanceWithoutMovingBalancer final : public Balancer {
   }
 
  private:
-  // Nothing counts but the dearest rank: the better of the two classics. Then batches come home as they are.
+  // Only the heaviest rank counts: the better of the two classics. Then batches come home as they are.
   static std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
     std::vector<uint32_t> batch = GreedyPacked().Assign(problem);
     std::vector<uint32_t> other = KarmarkarKarp().Assign(problem);
-    if (DearestRank(problem, other) < DearestRank(problem, batch)) batch.swap(other);
+    if (HeaviestRank(problem, other) < HeaviestRank(problem, batch)) batch.swap(other);
     return problem.ItemsHaveHomes() ? BringHome(problem, batch) : batch;
   }
 
   static std::vector<uint32_t> AssignPadded(const BalanceProblem& problem) {
     std::vector<uint32_t> batch = GreedyPadded().Assign(problem);
     if (!problem.ItemsHaveHomes()) return batch;
-    std::vector<uint32_t> beside = problem.AllBeside();
-    const Load best = DearestPadded(problem, batch);
+    std::vector<uint32_t> kept = problem.DefaultRanks();
+    const Load best = HeaviestPadded(problem, batch);
     const Load enough = best + static_cast<Load>(static_cast<double>(best) * kTolerance);
-    if (DearestPadded(problem, beside) <= enough) return beside;
+    if (HeaviestPadded(problem, kept) <= enough) return kept;
     return BringHome(problem, batch);
   }
 };
@@ -66,7 +68,7 @@ std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector
   const uint32_t ranks = problem.ranks->size();
   std::vector<std::pair<uint64_t, Load>> at_home;  // (batch * ranks + rank, cost)
   for (size_t i = 0; i < batch.size(); ++i) {
-    at_home.emplace_back(uint64_t{batch[i]} * ranks + problem.Beside(i), problem.cost[i]);
+    at_home.emplace_back(uint64_t{batch[i]} * ranks + problem.DefaultRank(i), problem.cost[i]);
   }
   std::sort(at_home.begin(), at_home.end());
   std::vector<std::pair<Load, uint64_t>> pairs;  // (-cost, batch * ranks + rank)

@@ -3,10 +3,9 @@
 //
 // The paper sorts and sums lengths; with the job's cost in their place the same greedy also serves a
 // quadratic term.
-#include <algorithm>
-#include <utility>
+#include <queue>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -14,6 +13,7 @@ namespace {
 class GreedyPackedBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "greedy_packed"; }
+  bool KeepsCountsEqual() const override { return true; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
     if (problem.equal_counts) return GreedyWithEqualCounts(problem);
@@ -22,39 +22,24 @@ class GreedyPackedBalancer final : public Balancer {
       Load load;
       uint32_t units;
       uint32_t rank;
-      bool operator<(const Bin& other) const {  // a heap keeps its largest in front: order by "later"
+      bool operator<(const Bin& other) const {  // a queue gives its largest first: order by "later"
         if (load != other.load) return load > other.load;
         if (units != other.units) return units > other.units;
         return rank > other.rank;
       }
     };
-    std::vector<Bin> heap;
-    for (uint32_t r = 0; r < problem.ranks->size(); ++r) heap.push_back({0, 0, r});
+    std::priority_queue<Bin> bins;
+    for (uint32_t r = 0; r < problem.ranks->size(); ++r) bins.push({0, 0, r});
     std::vector<uint32_t> rank(problem.cost.size());
-    for (uint32_t unit : DearestFirst(problem.cost)) {
-      rank[unit] = heap.front().rank;
-      Bin bin = heap.front();
+    for (uint32_t unit : HeaviestFirst(problem.cost)) {
+      Bin bin = bins.top();
+      bins.pop();
+      rank[unit] = bin.rank;
       bin.load += problem.cost[unit];
       ++bin.units;
-      SiftDown(heap, bin);
+      bins.push(bin);
     }
     return rank;
-  }
-
- private:
-  // Replaces the front by `bin`, which is not before it.
-  template <typename Bin>
-  static void SiftDown(std::vector<Bin>& heap, const Bin& bin) {
-    size_t hole = 0;
-    for (;;) {
-      size_t child = 2 * hole + 1;
-      if (child >= heap.size()) break;
-      if (child + 1 < heap.size() && heap[child] < heap[child + 1]) ++child;
-      if (!(bin < heap[child])) break;
-      heap[hole] = heap[child];
-      hole = child;
-    }
-    heap[hole] = bin;
   }
 };
 

@@ -10,14 +10,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 namespace {
 
 struct Cut {
   uint64_t batches = 0;
-  Load largest = 0;                                 // dearest batch
+  Load largest = 0;                                 // heaviest batch
   Load blocked = std::numeric_limits<Load>::max();  // the least bound under which the cut would differ
 };
 
@@ -62,17 +62,17 @@ class GreedyPaddedBalancer final : public Balancer {
     std::vector<uint32_t> batch =
         CutIntoBatches(problem.cost, uint64_t{problem.ranks->size()} * problem.batches_per_rank);
     if (problem.batches_per_rank <= 1) return batch;
-    // Several batches a rank: dearest first, each to the rank with least of those that have room.
+    // Several batches a rank: heaviest first, each to the rank with least of those that have room.
     uint32_t num_batches = 0;
     for (uint32_t b : batch) num_batches = std::max(num_batches, b + 1);
-    std::vector<Load> dearest(num_batches, 0), count(num_batches, 0);
+    std::vector<Load> heaviest(num_batches, 0), count(num_batches, 0);
     for (size_t i = 0; i < batch.size(); ++i) {
-      dearest[batch[i]] = std::max(dearest[batch[i]], problem.cost[i]);
+      heaviest[batch[i]] = std::max(heaviest[batch[i]], problem.cost[i]);
       ++count[batch[i]];
     }
-    for (uint32_t b = 0; b < num_batches; ++b) dearest[b] *= count[b];
+    for (uint32_t b = 0; b < num_batches; ++b) heaviest[b] *= count[b];
     const std::vector<uint32_t> rank_of_batch =
-        Deal(dearest, problem.ranks->size(), problem.batches_per_rank);
+        Deal(heaviest, problem.ranks->size(), problem.batches_per_rank);
     for (uint32_t& b : batch) b = rank_of_batch[b];
     return batch;
   }
@@ -84,7 +84,7 @@ class GreedyPaddedBalancer final : public Balancer {
     for (uint32_t r = 0; r < ranks; ++r) heap.emplace_back(0, r);
     std::vector<uint32_t> taken(ranks, 0), rank(cost.size());
     const auto later = [](const Entry& a, const Entry& b) { return a > b; };
-    for (uint32_t b : DearestFirst(cost)) {
+    for (uint32_t b : HeaviestFirst(cost)) {
       std::pop_heap(heap.begin(), heap.end(), later);
       rank[b] = heap.back().second;
       heap.back().first += cost[b];
@@ -103,7 +103,7 @@ class GreedyPaddedBalancer final : public Balancer {
 std::vector<uint32_t> CutIntoBatches(std::span<const Load> cost, uint64_t batches) {
   std::vector<uint32_t> batch(cost.size(), 0);
   if (cost.empty()) return batch;
-  std::vector<uint32_t> order = DearestFirst(cost);
+  std::vector<uint32_t> order = HeaviestFirst(cost);
   std::reverse(order.begin(), order.end());
   std::vector<Load> ascending(cost.size());
   for (size_t i = 0; i < order.size(); ++i) ascending[i] = cost[order[i]];

@@ -1,6 +1,6 @@
 // Post-balancing where only attention needs padding, as in convolution transformers: OrchMLLM, algorithm 5.
 // A batch costs the sum of its lengths and, times a factor, its count times the square of its longest. So
-// long sequences go together, dearest first, while their padded area is at most what the largest sum must be
+// long sequences go together, heaviest first, while their padded area is at most what the largest sum must be
 // anyway; when every batch is open, the rest goes one by one to the batch with the least sum.
 //
 // Mended against the paper's text: the area is the count times the batch's first length, which is its longest
@@ -11,7 +11,7 @@
 #include <queue>
 #include <utility>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -24,8 +24,8 @@ class GreedyPaddedAttentionBalancer final : public Balancer {
     const uint32_t ranks = problem.ranks->size();
     const std::vector<Load> length(problem.length.begin(), problem.length.end());
     BalanceProblem without_padding{.ranks = problem.ranks, .cost = length};
-    const Load bound = DearestRank(without_padding, GreedyPacked().Assign(without_padding));
-    const std::vector<uint32_t> order = DearestFirst(length);
+    const Load bound = HeaviestRank(without_padding, GreedyPacked().Assign(without_padding));
+    const std::vector<uint32_t> order = HeaviestFirst(length);
 
     std::vector<uint32_t> rank(length.size());
     std::vector<Load> sum(ranks, 0);

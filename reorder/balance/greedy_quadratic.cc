@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -34,7 +34,7 @@ class GreedyQuadraticBalancer final : public Balancer {
     std::set<std::tuple<uint64_t, unsigned __int128, uint32_t>> order;  // (sum / v, squares, rank)
     for (uint32_t r = 0; r < ranks; ++r) order.insert({0, 0, r});
     std::vector<uint32_t> rank(key.size());
-    for (uint32_t unit : DearestFirst(key)) {
+    for (uint32_t unit : HeaviestFirst(key)) {
       auto node = order.extract(order.begin());
       const uint32_t r = std::get<2>(node.value());
       rank[unit] = r;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -14,6 +14,7 @@ namespace {
 class IntraMicrobatchBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "intra_microbatch"; }
+  bool KeepsCountsEqual() const override { return true; }
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
     return GreedyWithEqualCounts(problem);
   }
@@ -31,7 +32,7 @@ std::vector<uint32_t> GreedyWithEqualCounts(const BalanceProblem& problem) {
   const auto later = [](const Group& a, const Group& b) { return a > b; };
   std::vector<size_t> count(ranks, 0);
   std::vector<uint32_t> rank(problem.cost.size());
-  for (uint32_t unit : DearestFirst(problem.cost)) {
+  for (uint32_t unit : HeaviestFirst(problem.cost)) {
     // Groups that are full, or that only one more than their share would fit, have had their turn.
     while (count[heap.front().second] >= least + (with_one_more > 0 ? 1 : 0)) {
       std::pop_heap(heap.begin(), heap.end(), later);

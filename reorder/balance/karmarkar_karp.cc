@@ -5,7 +5,7 @@
 // Every unit begins as a partition of itself: one bin holds it and all others are empty. The two partitions
 // with the largest spread (fullest minus emptiest bin) are merged, the fullest bin of the one with the
 // emptiest of the other, until one partition is left. With equal counts the partitions to begin with hold
-// one unit in every bin: the dearest units, the next ones, and so on.
+// one unit in every bin: the heaviest units, the next ones, and so on.
 //
 // Empty bins are not stored, and the smaller partition is merged into the larger, so that single units cost
 // little: the dense form would need units times ranks of memory.
@@ -14,7 +14,7 @@
 #include <tuple>
 #include <utility>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -34,12 +34,12 @@ class Differencing {
       : cost_(cost), ranks_(ranks), next_(cost.size(), kNone) {}
 
   void BeginWithUnits() {
-    for (uint32_t unit : DearestFirst(cost_)) Add({Single(unit)});
+    for (uint32_t unit : HeaviestFirst(cost_)) Add({Single(unit)});
   }
-  // Dearest first, one unit in every bin; the last partition may have empty bins.
+  // Heaviest first, one unit in every bin; the last partition may have empty bins.
   void BeginWithRows() {
     std::vector<Bin> row;
-    for (uint32_t unit : DearestFirst(cost_)) {
+    for (uint32_t unit : HeaviestFirst(cost_)) {
       row.push_back(Single(unit));
       if (row.size() == ranks_) Add(std::exchange(row, {}));
     }
@@ -124,6 +124,7 @@ class Differencing {
 class KarmarkarKarpBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "karmarkar_karp"; }
+  bool KeepsCountsEqual() const override { return true; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
     Differencing differencing(problem.cost, problem.ranks->size());

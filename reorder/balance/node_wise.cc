@@ -7,14 +7,14 @@
 // best so far with a few batches exchanged at random, as long as effort is left. An exchange touches the
 // sources of two nodes only, so it is weighed without being made. The bound that the gap is measured with
 // is in EgressBound.
-#include "reorder/node_wise.h"
+#include "reorder/balance/node_wise.h"
 
 #include <algorithm>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 #include "reorder/keyed_shuffle.h"
 
 namespace evenkeel::reorder {
@@ -136,7 +136,7 @@ class Assignment {
         batch[g] = b;
       }
     }
-    for (uint32_t g : DearestFirst(rows)) {
+    for (uint32_t g : HeaviestFirst(rows)) {
       const uint32_t b = batch[g], n = groups_[g].node;
       if (node_[b] == kNoNode && on_node_[n].size() < problem_.slots[n]) Put(b, n);
     }
@@ -280,7 +280,7 @@ void AddVolumes(const BalanceProblem& problem, const std::vector<uint32_t>& rank
   std::vector<std::vector<uint32_t>> of_home(problem.ranks->size());  // items
   for (uint32_t i = 0; i < rank.size(); ++i) {
     if (problem.HomeNode(i) == kNowhere || problem.rows[i] == 0) continue;  // goes to another node anyway
-    of_home[problem.Beside(i)].push_back(i);
+    of_home[problem.DefaultRank(i)].push_back(i);
   }
   std::vector<uint64_t> rows(problem.ranks->size(), 0);
   std::vector<uint32_t> batches;
@@ -298,6 +298,8 @@ void AddVolumes(const BalanceProblem& problem, const std::vector<uint32_t>& rank
 class NodeWiseBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "node_wise"; }
+  bool KeepsBatchesOnNode() const override { return true; }
+  bool KeepsCountsEqual() const override { return true; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
     const Balancer& base = problem.padded_attention                ? GreedyPaddedAttention()

@@ -1,6 +1,6 @@
-// No balancing: samples are dealt out in order, items stay beside their sample. What the others are measured
+// No balancing: samples are dealt out in order, items stay with their sample. What the others are measured
 // against.
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -8,9 +8,10 @@ namespace {
 class NoneBalancer final : public Balancer {
  public:
   std::string_view name() const override { return "none"; }
+  bool KeepsItemsOnHomeRank() const override { return true; }
 
   std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    if (problem.ItemsHaveHomes()) return problem.AllBeside();
+    if (problem.ItemsHaveHomes()) return problem.DefaultRanks();
     std::vector<uint32_t> rank(problem.cost.size());
     for (uint32_t i = 0; i < rank.size(); ++i) rank[i] = i % problem.ranks->size();
     return rank;

@@ -1,4 +1,4 @@
-#include "reorder/context_parallel.h"
+#include "reorder/context_parallel/context_parallel.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "reorder/by_name.h"
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 using reorder::ContextParallelProblem;
@@ -22,16 +22,16 @@ constexpr uint64_t kAnyTokens = uint64_t{1} << 46;  // more than 2^14 of the lon
 
 struct NamedAlgorithm {
   std::string_view name;
-  reorder::ContextParallelAlgorithm plan;
+  ContextParallelAlgorithm plan;
   bool powers_of_two = false;  // whatever the input says
 };
 
-constexpr NamedAlgorithm kAlgorithms[] = {{"regroup", reorder::Regroup},
-                                          {"dhp", reorder::Dhp},
-                                          {"static", reorder::StaticDegree},
-                                          {"static_power_of_two", reorder::StaticDegree, true}};
+constexpr NamedAlgorithm kAlgorithms[] = {{"regroup", Regroup},
+                                          {"dhp", Dhp},
+                                          {"static", StaticDegree},
+                                          {"static_power_of_two", StaticDegree, true}};
 
-const NamedAlgorithm* FindAlgorithm(std::string_view name) { return reorder::FindByName(kAlgorithms, name); }
+const NamedAlgorithm* FindAlgorithm(std::string_view name) { return FindByName(kAlgorithms, name); }
 
 absl::Status Bad(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("context_parallel: ", why));
@@ -142,11 +142,11 @@ double Bound(const ContextParallelProblem& problem) {
 }
 
 ContextParallelPlan ToPlan(const ContextParallelProblem& problem,
-                           const std::vector<reorder::Microbatch>& microbatches) {
+                           const std::vector<Microbatch>& microbatches) {
   ContextParallelPlan plan;
-  for (const reorder::Microbatch& microbatch : microbatches) {
+  for (const Microbatch& microbatch : microbatches) {
     ContextParallelMicrobatch& planned = plan.microbatches.emplace_back();
-    for (const reorder::Group& group : microbatch) {
+    for (const Group& group : microbatch) {
       ContextParallelGroup& out = planned.groups.emplace_back();
       out.degree = group.degree;
       out.sequences = group.sequences;
@@ -190,7 +190,7 @@ absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextPara
 
 }  // namespace
 
-std::string ContextParallelAlgorithmNames() { return reorder::NamesOf(kAlgorithms); }
+std::string ContextParallelAlgorithmNames() { return NamesOf(kAlgorithms); }
 
 absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input) {
   EVENKEEL_RETURN_IF_ERROR(CheckInput(input));
@@ -232,4 +232,4 @@ absl::Status ContextParallelCheck(const ContextParallelInput& input, const Conte
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 struct ContextParallelSequence {
   uint32_t tokens = 0;
@@ -89,4 +89,4 @@ absl::Status ContextParallelCheck(const ContextParallelInput& input, const Conte
 // "a, b, c", for messages.
 std::string ContextParallelAlgorithmNames();
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

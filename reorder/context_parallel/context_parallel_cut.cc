@@ -3,7 +3,7 @@
 // up to the ranks there are; never less than its dearest sequence takes at its best degree. Along sequences
 // sorted by work per token, first come those bound by work, then those bound by memory, so that prefix sums
 // and a bisection give the time.
-#include "reorder/context_parallel_cut.h"
+#include "reorder/context_parallel/context_parallel_cut.h"
 
 #include <algorithm>
 #include <limits>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 
 namespace evenkeel::reorder {
 

@@ -17,7 +17,7 @@
 #include <span>
 #include <utility>
 
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 
 namespace evenkeel::reorder {
 namespace {

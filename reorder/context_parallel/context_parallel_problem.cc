@@ -1,4 +1,4 @@
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 
 #include <algorithm>
 #include <numeric>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "reorder/context_parallel.h"
+#include "reorder/context_parallel/context_parallel.h"
 
 namespace evenkeel::reorder {
 

@@ -22,8 +22,8 @@
 #include <span>
 #include <utility>
 
-#include "reorder/context_parallel_cut.h"
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel_cut.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 
 namespace evenkeel::reorder {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 
 namespace evenkeel::reorder {
 namespace {

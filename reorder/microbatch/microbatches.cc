@@ -1,4 +1,6 @@
-#include "reorder/microbatches.h"
+// Packs every rank's samples into microbatches, and numbers these so that encoders have as much for every
+// index.
+#include "reorder/microbatch/microbatches.h"
 
 #include <algorithm>
 #include <numeric>
@@ -25,7 +27,6 @@ class RankSplitter {
     tokens_.resize(samples.size());
     microbatch_.resize(samples.size());
     for (size_t i = 0; i < samples.size(); ++i) {
-      if (i + kAhead < samples.size()) __builtin_prefetch(&problem_.tokens[samples[i + kAhead]]);
       tokens_[i] = problem_.tokens[samples[i]];
     }
   }
@@ -51,8 +52,8 @@ class RankSplitter {
     return microbatch_;
   }
 
-  // What the microbatches have in the phases in view; [bins, phases].
-  std::vector<double> LoadsInView(uint32_t bins) const {
+  // What the microbatches have in the co-balanced encoders; [bins, phases].
+  std::vector<double> EncoderLoads(uint32_t bins) const {
     std::vector<double> load(bins * phases_.size(), 0);
     for (size_t i = 0; i < samples_.size(); ++i) {
       for (size_t p = 1; p < phases_.size(); ++p) load[microbatch_[i] * phases_.size() + p] += ShareOf(i, p);
@@ -61,8 +62,6 @@ class RankSplitter {
   }
 
  private:
-  static constexpr size_t kAhead = 16;
-
   double ShareOf(size_t i, size_t phase) const { return shares_[i * phases_.size() + phase]; }
 
   void TakeShares() {
@@ -70,7 +69,6 @@ class RankSplitter {
     shares_.resize(samples_.size() * phases);
     for (size_t p = 0; p < phases; ++p) {
       for (size_t i = 0; i < samples_.size(); ++i) {
-        if (i + kAhead < samples_.size()) __builtin_prefetch(&phases_[p][samples_[i + kAhead]]);
         shares_[i * phases + p] = static_cast<double>(phases_[p][samples_[i]]) * per_total_[p];
       }
     }
@@ -125,21 +123,21 @@ class RankSplitter {
     return num_bins;
   }
 
-  // The dearest sample first, each to the microbatch with room that it fits best: least growth of the sum
+  // The heaviest sample first, each to the microbatch with room that it fits best: least growth of the sum
   // over the phases of squared loads. False where that runs out of room.
   bool Balance(uint32_t bins) {
     const size_t phases = phases_.size();
-    dearest_first_.clear();
+    heaviest_first_.clear();
     for (uint32_t i = 0; i < samples_.size(); ++i) {
       double key = 0;
       for (size_t p = 0; p < phases; ++p) key = std::max(key, ShareOf(i, p));
-      dearest_first_.push_back({-key, i});
+      heaviest_first_.push_back({-key, i});
     }
-    std::sort(dearest_first_.begin(), dearest_first_.end());
+    std::sort(heaviest_first_.begin(), heaviest_first_.end());
     load_.assign(bins * phases, 0);
     held_.assign(bins, 0);
     units_.assign(bins, 0);
-    for (const auto& [key, i] : dearest_first_) {
+    for (const auto& [key, i] : heaviest_first_) {
       uint32_t best = kNowhere;
       double best_growth = 0;
       const double* const share = &shares_[i * phases];
@@ -168,7 +166,7 @@ class RankSplitter {
   std::vector<uint32_t> tokens_, microbatch_;  // [samples of the rank]
   std::vector<double> shares_;                 // [samples of the rank, phases]
   std::vector<std::pair<uint32_t, uint32_t>> longest_first_;
-  std::vector<std::pair<double, uint32_t>> dearest_first_;
+  std::vector<std::pair<double, uint32_t>> heaviest_first_;
   std::vector<std::pair<uint64_t, uint32_t>> room_;  // ascending
   std::vector<double> load_;                         // [bins, phases]
   std::vector<uint64_t> held_;                       // [bins] tokens
@@ -231,45 +229,44 @@ std::vector<double> OverMean(const SplitProblem& problem, const std::vector<std:
 }  // namespace
 
 Split SplitIntoMicrobatches(const SplitProblem& problem) {
-  Split split;
-  ResizeToWrite(split.microbatch, problem.rank.size());
+  Split split{.microbatch = std::vector<uint32_t>(problem.rank.size(), 0)};
   const uint32_t multiple = std::max(1u, problem.count_multiple);
   if (problem.capacity_tokens == 0 && multiple == 1) return split;
   std::vector<std::span<const Load>> phases = {problem.cost};
-  phases.insert(phases.end(), problem.in_view.begin(), problem.in_view.end());
-  std::vector<uint32_t> by_rank_numbers(problem.rank.size());
-  const ByRank by_rank(problem.rank, problem.num_ranks, by_rank_numbers);
+  phases.insert(phases.end(), problem.co_balanced.begin(), problem.co_balanced.end());
+  const std::vector<std::vector<uint32_t>> by_rank = UnitsByRank(problem.rank, problem.num_ranks);
   RankSplitter rank(problem, phases, OverMean(problem, phases));
   uint32_t most = 1;
   for (uint32_t r = 0; problem.capacity_tokens > 0 && r < problem.num_ranks; ++r) {
-    rank.Take(by_rank.of(r));
+    rank.Take(by_rank[r]);
     most = std::max(most, rank.Count());
   }
   const uint32_t bins = split.num_microbatches = (most + multiple - 1) / multiple * multiple;
   if (bins == 1) return split;
   IndexSpreader spreader(bins, phases.size());
   for (uint32_t r = 0; r < problem.num_ranks; ++r) {
-    const Samples samples = by_rank.of(r);
+    const Samples samples = by_rank[r];
     rank.Take(samples);
     const std::vector<uint32_t>& microbatch = rank.Split(bins);
-    if (problem.in_view.empty()) {
+    if (problem.co_balanced.empty()) {
       for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = microbatch[i];
       continue;
     }
-    const std::vector<uint32_t>& index = spreader.Number(rank.LoadsInView(bins));
+    const std::vector<uint32_t>& index = spreader.Number(rank.EncoderLoads(bins));
     for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = index[microbatch[i]];
   }
   return split;
 }
 
 void BatchesInTurn::Rename(Batching batching, std::span<const Load> cost, std::vector<uint32_t>& rank) {
-  std::vector<Load> batch(had_.size(), 0), dearest(had_.size(), 0), count(had_.size(), 0);
+  std::vector<Load> batch(had_.size(), 0), heaviest(had_.size(), 0), count(had_.size(), 0);
   for (size_t i = 0; i < cost.size(); ++i) {
     batch[rank[i]] += cost[i];
-    dearest[rank[i]] = std::max(dearest[rank[i]], cost[i]);
+    heaviest[rank[i]] = std::max(heaviest[rank[i]], cost[i]);
     ++count[rank[i]];
   }
-  for (size_t r = 0; batching == Batching::kPadded && r < batch.size(); ++r) batch[r] = count[r] * dearest[r];
+  for (size_t r = 0; batching == Batching::kPadded && r < batch.size(); ++r)
+    batch[r] = count[r] * heaviest[r];
   std::vector<uint32_t> by_batch(had_.size()), by_had(had_.size()), renamed(had_.size());
   std::iota(by_batch.begin(), by_batch.end(), 0u);
   std::iota(by_had.begin(), by_had.end(), 0u);

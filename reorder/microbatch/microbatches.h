@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 
@@ -18,11 +18,11 @@ struct SplitProblem {
   std::span<const uint32_t> tokens;  // [samples] aligned; none above the capacity
   std::span<const Load> cost;        // [samples] of the llm
   Batching batching = Batching::kPacked;
-  uint64_t capacity_tokens =
-      0;  // packed: sum of a microbatch's tokens; padded: count * longest. 0: unlimited
+  // Packed: sum of a microbatch's tokens; padded: count * longest. 0: unlimited.
+  uint64_t capacity_tokens = 0;
   uint32_t count_multiple = 1;
   // Costs per sample in the encoder phases that run once per microbatch. [phases][samples]
-  std::vector<std::span<const Load>> in_view;
+  std::vector<std::span<const Load>> co_balanced;
 };
 
 struct Split {
@@ -32,14 +32,14 @@ struct Split {
 
 // The number of microbatches is the least multiple of count_multiple with which best-fit decreasing (packed)
 // or the least cut (padded) keeps the capacity on every rank. Within a rank the microbatches are alike in
-// cost; over the ranks, microbatches of one index together have about as much for each encoder in view as
+// cost; over the ranks, microbatches of one index together have about as much for each co-balanced encoder as
 // those of any other index.
 Split SplitIntoMicrobatches(const SplitProblem& problem);
 
 // Where an encoder runs once per microbatch and its algorithm balances every exchange by itself, the rank
-// that it favours among equal ones would have the dearest item of every microbatch. So batches change places
-// among the ranks of a group: the dearest of an exchange goes to the rank that has had least in those before.
-// Exchanges stay as even as they are.
+// that it favours among equal ones would have the heaviest item of every microbatch. So batches change places
+// among the ranks of a group: the heaviest of an exchange goes to the rank that has had least in those
+// before. Exchanges stay as even as they are.
 class BatchesInTurn {
  public:
   // [ranks] which ranks may change places: those of the same number.

@@ -1,4 +1,4 @@
-#include "reorder/pack.h"
+#include "reorder/pack/pack.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "reorder/by_name.h"
-#include "reorder/pack_problem.h"
+#include "reorder/pack/pack_problem.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 using reorder::Bins;
@@ -25,11 +25,10 @@ struct PackAlgorithm {
   Bins (*pack)(const PackProblem&);
 };
 
-constexpr PackAlgorithm kAlgorithms[] = {{"even_fill", reorder::PackEvenFill},
-                                         {"omnibal", reorder::PackOmnibal},
-                                         {"best_fit_decreasing", reorder::PackBestFitDecreasing}};
+constexpr PackAlgorithm kAlgorithms[] = {
+    {"even_fill", PackEvenFill}, {"omnibal", PackOmnibal}, {"best_fit_decreasing", PackBestFitDecreasing}};
 
-const PackAlgorithm* FindAlgorithm(std::string_view name) { return reorder::FindByName(kAlgorithms, name); }
+const PackAlgorithm* FindAlgorithm(std::string_view name) { return FindByName(kAlgorithms, name); }
 
 absl::Status CheckInput(const PackInput& input) {
   if (input.phases.empty()) return absl::InvalidArgumentError("pack: no phase; give at least the llm");
@@ -70,7 +69,7 @@ uint64_t CapacityFromData(const PackInput& input, const PackPhase& phase) {
     const double text = static_cast<double>(Sum(llm.lengths));
     if (text == 0) break;
     const uint64_t text_capacity = llm.capacity > 0 ? llm.capacity : Longest(llm.lengths);
-    const uint64_t unit = reorder::CommonDivisor(phase.lengths);
+    const uint64_t unit = CommonDivisor(phase.lengths);
     const double units = static_cast<double>(text_capacity) * static_cast<double>(Sum(phase.lengths)) / text /
                          static_cast<double>(unit);
     return std::max(longest, static_cast<uint64_t>(std::floor(units + 0.5)) * unit);
@@ -104,7 +103,7 @@ absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
 Packing InOrderOfSteps(const Bins& bins, size_t samples, uint64_t seed) {
   Packing packing{.num_bins = static_cast<uint32_t>(bins.size())};
   packing.bin.resize(samples);
-  const std::vector<uint32_t> place = reorder::PlacesInSteps(bins, seed);
+  const std::vector<uint32_t> place = PlacesInSteps(bins, seed);
   for (size_t b = 0; b < bins.size(); ++b) {
     for (uint32_t sample : bins[b]) packing.bin[sample] = place[b];
   }
@@ -113,7 +112,7 @@ Packing InOrderOfSteps(const Bins& bins, size_t samples, uint64_t seed) {
 
 }  // namespace
 
-std::string PackAlgorithmNames() { return reorder::NamesOf(kAlgorithms); }
+std::string PackAlgorithmNames() { return NamesOf(kAlgorithms); }
 
 absl::StatusOr<Packing> Pack(const PackInput& input) {
   EVENKEEL_RETURN_IF_ERROR(CheckInput(input));
@@ -122,7 +121,7 @@ absl::StatusOr<Packing> Pack(const PackInput& input) {
     capacities.push_back(phase.capacity > 0 ? phase.capacity : CapacityFromData(input, phase));
     EVENKEEL_RETURN_IF_ERROR(CheckLengths(phase, capacities.back()));
   }
-  PackProblem problem = reorder::MakePackProblem(input, capacities);
+  PackProblem problem = MakePackProblem(input, capacities);
   for (size_t p = 0; p < capacities.size(); ++p) {
     problem.target[static_cast<size_t>(input.phases[p].phase)] =
         static_cast<double>(Target(input.phases[p], capacities[p]));
@@ -134,4 +133,4 @@ absl::StatusOr<Packing> Pack(const PackInput& input) {
   return packing;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "core/words.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 struct PackPhase {
   Phase phase = Phase::kLlm;
@@ -95,4 +95,4 @@ PackFigures MeasurePack(const PackInput& input, const Packing& packing);
 // "a, b, c", for messages.
 std::string PackAlgorithmNames();
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "reorder/pack_problem.h"
+#include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
 namespace {

@@ -18,8 +18,7 @@
 #include <numeric>
 #include <utility>
 
-#include "reorder/pack_problem.h"
-#include "reorder/radix_sort.h"
+#include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -32,11 +31,11 @@ uint64_t MartelloToth(const std::vector<uint32_t>& all, double capacity) {
   double total = 0;
   uint32_t longest = 0;
   for (uint32_t length : all) total += length, longest = std::max(longest, length);
-  std::vector<uint64_t> lengths, spare;
+  std::vector<uint64_t> lengths;
   for (uint32_t length : all) {
     if (length > capacity - longest) lengths.push_back(length);
   }
-  RadixSort(lengths, spare, 0, std::bit_width(longest));
+  std::sort(lengths.begin(), lengths.end());
   std::vector<double> sum(lengths.size() + 1, 0.0);
   for (size_t i = 0; i < lengths.size(); ++i) sum[i + 1] = sum[i] + static_cast<double>(lengths[i]);
   const auto longer_than = [&](double bound) {  // index of the first one

@@ -22,9 +22,8 @@
 #include <span>
 #include <utility>
 
-#include "reorder/pack_exchange.h"
-#include "reorder/pack_problem.h"
-#include "reorder/radix_sort.h"
+#include "reorder/pack/pack_exchange.h"
+#include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -281,7 +280,7 @@ bool IsUnevenWhereCoarse(const PackProblem& problem, const Judged& judged) {
 // Every so many samples in the order of their sizes, as a problem of its own: where capacities are tight,
 // means that are off by a thousandth, as those of a random part are, would tell of another problem.
 PackProblem PartOf(const PackProblem& problem, size_t every) {
-  std::vector<uint64_t> by_size(problem.lengths.size()), spare;
+  std::vector<uint64_t> by_size(problem.lengths.size());
   for (uint32_t s = 0; s < by_size.size(); ++s) {
     double size = 0;
     for (int p = 0; p < kNumPhases; ++p) {
@@ -289,7 +288,7 @@ PackProblem PartOf(const PackProblem& problem, size_t every) {
     }
     by_size[s] = Keyed(OrderedBits(static_cast<float>(size)), s);
   }
-  RadixSort(by_size, spare, 32, 64);
+  std::sort(by_size.begin(), by_size.end());
   PackProblem part = problem;
   part.lengths.clear();
   part.total = {};

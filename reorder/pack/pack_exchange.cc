@@ -1,4 +1,6 @@
-#include "reorder/pack_exchange.h"
+// Sorts bins, lets them meet in pairs, and finds for a pair the bundles whose exchange leaves least above the
+// levels.
+#include "reorder/pack/pack_exchange.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,9 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <utility>
-
-#include "reorder/radix_sort.h"
-#include "reorder/workspace.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -24,11 +23,6 @@ constexpr float kNearer = 0.999f;
 // Room for so many more samples than the mean is made in a bin from the start.
 constexpr size_t kMoreThanMean = 4;
 
-// Bins lie in memory in another order than they are dealt to and meet in, and so are asked for so many turns
-// ahead; fewer where a turn is an exchange, which takes longer than a look at loads.
-constexpr size_t kAhead = 16;
-constexpr size_t kPairsAhead = 3;
-
 // What two bins may offer each other.
 constexpr int kMostBundles = 48;
 
@@ -37,86 +31,46 @@ constexpr float kSoft = 0.002f;
 
 // Of one phase, where one bin has `off` more than the mean of the two and the other as much less: what is
 // beyond `half` from `middle` exceeds a level.
-EVENKEEL_INLINE float Loss(float off, float middle, float half) {
+float Loss(float off, float middle, float half) {
   const float beyond = std::max(0.0f, std::abs(off - middle) - half);
   return beyond * beyond + kSoft * (off * off);
 }
 
 // In each phase that the problem has, what one of two bins should give the other, and the two other arguments
 // of Loss.
-template <int kPresent>
 struct Wish {
-  std::array<float, kPresent> left{}, middle{}, half{};
+  std::array<float, kNumPhases> left{}, middle{}, half{};
 };
 
-// Shares of bundles, in columns: one per phase.
+// Shares of bundles, in columns: one per phase that the problem has.
 using Columns = float[kNumPhases][kMostBundles];
 
-// The losses, summed over the phases, if one of `size` bundles is taken, and the least, in all lanes. The
-// same operations on every lane, however many there are.
-template <int kLanes, int kPresent>
-EVENKEEL_INLINE void LossOfEach(const Wish<kPresent>& wish, const Columns& share, int size, float* loss,
-                                typename Lanes<kLanes>::Ints& least) {
-  using Floats = typename Lanes<kLanes>::Floats;
-  using Ints = typename Lanes<kLanes>::Ints;
-  constexpr int32_t kNoSign = 0x7fffffff;
-  // Losses are not negative, so their bits are ordered as they are.
-  least = Ints{} + std::numeric_limits<int32_t>::max();
-  for (int j = 0; j < size; j += kLanes) {
-    Floats sum{};
-    for (int c = 0; c < kPresent; ++c) {
-      const Floats off = wish.left[c] + *reinterpret_cast<const Floats*>(share[c] + j);
-      Floats out = off - wish.middle[c];
-      out = reinterpret_cast<Floats>(reinterpret_cast<Ints>(out) & kNoSign) - wish.half[c];
-      // Nothing where it is negative, whose bits are.
-      Ints beyond = reinterpret_cast<Ints>(out);
-      beyond = beyond > 0 ? beyond : Ints{};
-      out = reinterpret_cast<Floats>(beyond);
-      sum += out * out + kSoft * (off * off);
-    }
-    *reinterpret_cast<Floats*>(loss + j) = sum;
-    const Ints bits = reinterpret_cast<Ints>(sum);
-    KeepLeast(least, bits);
-  }
-  SpreadLeast(least);
-}
-
-// All losses of an exchange, for the bundles that are given by those that are taken: `loss` of each, `least`
-// of each that is given. Returns the least of all. Takes are whole vectors of the widest lanes.
+// The losses of an exchange, summed over the phases, of every bundle that is given for every one that is
+// taken; and the least of each that is given.
 struct Losses {
-  alignas(64) float loss[kMostBundles][kMostBundles];
+  float loss[kMostBundles][kMostBundles];
   float least[kMostBundles];
 };
-template <int kLanes, int kPresent>
-EVENKEEL_INLINE float LossOfAll(const Wish<kPresent>& wish, const Columns& given, int gives,
-                                const Columns& taken, int takes, Losses& losses) {
-  using Ints = typename Lanes<kLanes>::Ints;
-  Ints least_of_all = Ints{} + std::numeric_limits<int32_t>::max();
-  Wish<kPresent> left = wish;
-  for (int i = 0; i < gives; ++i) {
-    for (int c = 0; c < kPresent; ++c) left.left[c] = wish.left[c] - given[c][i];
-    Ints least;
-    LossOfEach<kLanes, kPresent>(left, taken, takes, losses.loss[i], least);
-    KeepLeast(least_of_all, least);
-    losses.least[i] = std::bit_cast<float>(static_cast<int32_t>(least[0]));
-  }
-  return std::bit_cast<float>(static_cast<int32_t>(least_of_all[0]));
-}
 
-template <int kPresent>
-float LossOfAllByFour(const Wish<kPresent>& wish, const Columns& given, int gives, const Columns& taken,
-                      int takes, Losses& losses) {
-  return LossOfAll<4, kPresent>(wish, given, gives, taken, takes, losses);
-}
-template <int kPresent>
-EVENKEEL_AVX2 float LossOfAllByEight(const Wish<kPresent>& wish, const Columns& given, int gives,
-                                     const Columns& taken, int takes, Losses& losses) {
-  return LossOfAll<8, kPresent>(wish, given, gives, taken, takes, losses);
-}
-template <int kPresent>
-EVENKEEL_AVX512 float LossOfAllBySixteen(const Wish<kPresent>& wish, const Columns& given, int gives,
-                                         const Columns& taken, int takes, Losses& losses) {
-  return LossOfAll<16, kPresent>(wish, given, gives, taken, takes, losses);
+// Returns the least of all. The inner loops are over the bundles that are taken, so that the compiler makes
+// vectors of them.
+float FillLosses(const Wish& wish, int phases, const Columns& given, int gives, const Columns& taken,
+                 int takes, Losses& losses) {
+  float least_of_all = std::numeric_limits<float>::max();
+  for (int i = 0; i < gives; ++i) {
+    float* const loss = losses.loss[i];
+    std::fill_n(loss, takes, 0.0f);
+    for (int c = 0; c < phases; ++c) {
+      const float left = wish.left[c] - given[c][i], middle = wish.middle[c], half = wish.half[c];
+      for (int j = 0; j < takes; ++j) loss[j] += Loss(left + taken[c][j], middle, half);
+    }
+    // Losses are not negative, and so order as the integers of their bits.
+    int32_t least = std::numeric_limits<int32_t>::max();
+    for (int j = 0; j < takes; ++j) least = std::min(least, std::bit_cast<int32_t>(loss[j]));
+    losses.least[i] = std::bit_cast<float>(least);
+    least_of_all = std::min(least_of_all, losses.least[i]);
+  }
+  return least_of_all;
 }
 
 constexpr uint32_t kNone = 0xffffffffu;
@@ -127,11 +81,20 @@ double LargestShare(const PhaseLoads& load, const PhaseLoads& to_share) {
   return share;
 }
 
-// Of a load's bits, above which it is sorted by: a ten-thousandth decides nothing.
-constexpr int kLowestBit = 42;
-
 uint64_t KeyedByLoad(double load, uint32_t number) {
   return Keyed(OrderedBits(static_cast<float>(load)), number);
+}
+
+// By load; where they are many, loads that differ by less than a ten-thousandth stay in their order.
+void SortByLoad(std::vector<uint64_t>& keyed) {
+  constexpr size_t kMany = 512;
+  constexpr int kLowestBit = 42;
+  if (keyed.size() < kMany) {
+    std::sort(keyed.begin(), keyed.end());
+  } else {
+    std::stable_sort(keyed.begin(), keyed.end(),
+                     [](uint64_t a, uint64_t b) { return a >> kLowestBit < b >> kLowestBit; });
+  }
 }
 
 }  // namespace
@@ -139,18 +102,15 @@ uint64_t KeyedByLoad(double load, uint32_t number) {
 // Up to two samples that a bin could give away, as shares: in columns, so that one loop compares a bundle
 // with many. The first is the empty bundle. A bin with many samples offers the first ones.
 struct ExchangingBins::Bundles {
-  static constexpr int kGroup = 16;     // compared at once
-  static constexpr float kFar = 1e15f;  // a share that no bundle has
-  alignas(64) Columns share;            // of the phases that the problem has
+  Columns share;  // of the phases that the problem has
   uint32_t slot[kMostBundles][2];
   int size = 0;
 };
 
 // What should go from one bin to the other, between which loads neither is above its level, and what the two
 // lose as they are: in all, and by what exceeds a level alone.
-template <int kPresent>
 struct ExchangingBins::Gap {
-  Wish<kPresent> wish;
+  Wish wish;
   float loss = 0, above = 0;
 
   // Pairs cost more, and are for those that exceed a level.
@@ -158,14 +118,14 @@ struct ExchangingBins::Gap {
 };
 
 ExchangingBins::ExchangingBins(const PackProblem& problem, size_t num_bins) : problem_(problem) {
-  ResizeToWrite(bins_, num_bins);
+  bins_.resize(num_bins);
   for (int p = 0; p < kNumPhases; ++p) {
     if (problem.total[p] == 0) continue;
     to_share_[p] = static_cast<double>(num_bins) / problem.total[p];
     present_[num_present_++] = p;
   }
   const size_t expected = num_bins > 0 ? problem.lengths.size() / num_bins + kMoreThanMean : 0;
-  ResizeToWrite(slots_, num_bins * expected);
+  slots_.resize(num_bins * expected);
   for (size_t b = 0; b < num_bins; ++b) {
     bins_[b].begin = b * expected, bins_[b].room = static_cast<uint32_t>(expected);
   }
@@ -203,16 +163,12 @@ void ExchangingBins::Deal() {
     for (uint32_t b = 0; b < bins_.size(); ++b) {
       all[b] = KeyedByLoad(LargestShare(bins_[b].load, to_share_), b);
     }
-    if (count < bins_.size()) SortKeyed(all, spare_, kLowestBit);
+    if (count < bins_.size()) SortByLoad(all);
     // Much of this phase and little of the next goes to the bin that has it the other way round.
     const int first = phase, second = (phase + 1) % kNumPhases;
     phase = second;
     takers.resize(count), samples.resize(count);
     for (size_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) {
-        __builtin_prefetch(&bins_[NumberOf(all[i + kAhead])]);
-        __builtin_prefetch(&problem_.lengths[order[dealt + i + kAhead]]);
-      }
       const uint32_t bin = NumberOf(all[i]), sample = order[dealt + i];
       const PhaseLoads& load = bins_[bin].load;
       const PhaseLengths& length = problem_.lengths[sample];
@@ -221,8 +177,8 @@ void ExchangingBins::Deal() {
       takers[i] = KeyedByLoad(has, bin);
       samples[i] = KeyedByLoad(brings, sample);
     }
-    SortKeyed(takers, spare_, kLowestBit);
-    SortKeyed(samples, spare_, kLowestBit);
+    SortByLoad(takers);
+    SortByLoad(samples);
     for (size_t i = 0; i < count; ++i) {
       Put(bins_[NumberOf(takers[i])], {problem_.lengths[NumberOf(samples[i])], NumberOf(samples[i])});
     }
@@ -257,10 +213,6 @@ void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) co
       bundles.slot[pair][1] = static_cast<uint32_t>(j - 1);
     }
   }
-  // To whole groups, with what is nearest to nothing.
-  for (int i = bundles.size; i % Bundles::kGroup != 0; ++i) {
-    for (int c = 0; c < num_present_; ++c) bundles.share[c][i] = Bundles::kFar;
-  }
 }
 
 bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
@@ -278,11 +230,10 @@ PhaseLengths ExchangingBins::LongestOf(const Bin& bin) const {
   return longest;
 }
 
-template <int kPresent>
-ExchangingBins::Gap<kPresent> ExchangingBins::GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b,
-                                                    const PhaseLengths& longest_b, const Aim& aim) const {
-  Gap<kPresent> gap;
-  for (int c = 0; c < kPresent; ++c) {
+ExchangingBins::Gap ExchangingBins::GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b,
+                                          const PhaseLengths& longest_b, const Aim& aim) const {
+  Gap gap;
+  for (int c = 0; c < num_present_; ++c) {
     const int p = present_[c];
     const double mean = (a.load[p] + b.load[p]) / 2 * to_share_[p];
     const auto room = [&](uint32_t longest) {
@@ -300,19 +251,15 @@ ExchangingBins::Gap<kPresent> ExchangingBins::GapOf(const Bin& a, const PhaseLen
   return gap;
 }
 
-template <int kPresent>
 bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
-  const Gap<kPresent> gap = GapOf<kPresent>(a, LongestOf(a), b, LongestOf(b), aim);
+  const Gap gap = GapOf(a, LongestOf(a), b, LongestOf(b), aim);
   if (!gap.IsWorthAnExchange(aim)) return false;
   Bundles from_a, from_b;
   Gather(a, aim, from_a);
   Gather(b, aim, from_b);
-  const auto loss_of_all = width_ == Width::kSixteen ? LossOfAllBySixteen<kPresent>
-                           : width_ == Width::kEight ? LossOfAllByEight<kPresent>
-                                                     : LossOfAllByFour<kPresent>;
   Losses losses;
-  const int takes = static_cast<int>(RoundUp(static_cast<size_t>(from_b.size), Bundles::kGroup));
-  const float least = loss_of_all(gap.wish, from_a.share, from_a.size, from_b.share, takes, losses);
+  const float least =
+      FillLosses(gap.wish, num_present_, from_a.share, from_a.size, from_b.share, from_b.size, losses);
   float best = gap.loss * kNearer;
   if (least >= best) return false;
   const auto keeps_capacities = [&](int i, int j) {
@@ -367,48 +314,20 @@ size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim&
     for (int p = 0; p < kNumPhases; ++p) key -= direction[p] * to_share_[p] * bins_[b].load[p];
     order_[b] = KeyedByLoad(key, b);
   }
-  SortKeyed(order_, spare_, kLowestBit);
+  SortByLoad(order_);
   const size_t half = bins_.size() / 2;
   return Meet(std::min(half, static_cast<size_t>(share * static_cast<double>(bins_.size())) + 1), aim);
 }
 
 size_t ExchangingBins::Meet(size_t pairs, const Aim& aim) {
-  return num_present_ == 1   ? MeetIn<1>(pairs, aim)
-         : num_present_ == 2 ? MeetIn<2>(pairs, aim)
-                             : MeetIn<3>(pairs, aim);
-}
-
-template <int kPresent>
-size_t ExchangingBins::MeetIn(size_t pairs, const Aim& aim) {
   // Most pairs may be below their levels already, whatever samples they have.
   std::vector<std::pair<uint32_t, uint32_t>> meeting;
-  meeting.reserve(pairs);
-  const auto pair = [&](size_t i) {
-    return std::pair(NumberOf(order_[i]), NumberOf(order_[order_.size() - 1 - i]));
-  };
   for (size_t i = 0; i < pairs; ++i) {
-    if (i + kAhead < pairs) {
-      const auto [a, b] = pair(i + kAhead);
-      __builtin_prefetch(&bins_[a]);
-      __builtin_prefetch(&bins_[b]);
-    }
-    const auto [a, b] = pair(i);
-    if (GapOf<kPresent>(bins_[a], {}, bins_[b], {}, aim).IsWorthAnExchange(aim)) meeting.emplace_back(a, b);
+    const uint32_t a = NumberOf(order_[i]), b = NumberOf(order_[order_.size() - 1 - i]);
+    if (GapOf(bins_[a], {}, bins_[b], {}, aim).IsWorthAnExchange(aim)) meeting.emplace_back(a, b);
   }
-  const auto fetch = [&](const Bin& bin) {
-    constexpr size_t kPerLine = 64 / sizeof(Slot);
-    for (size_t slot = 0; slot < bin.size; slot += kPerLine) {
-      __builtin_prefetch(slots_.data() + bin.begin + slot);
-    }
-  };
   size_t exchanged = 0;
-  for (size_t i = 0; i < meeting.size(); ++i) {
-    if (i + kPairsAhead < meeting.size()) {
-      fetch(bins_[meeting[i + kPairsAhead].first]);
-      fetch(bins_[meeting[i + kPairsAhead].second]);
-    }
-    exchanged += Exchange<kPresent>(bins_[meeting[i].first], bins_[meeting[i].second], aim);
-  }
+  for (const auto& [a, b] : meeting) exchanged += Exchange(bins_[a], bins_[b], aim);
   return exchanged;
 }
 
@@ -426,7 +345,7 @@ size_t ExchangingBins::PassByRoom(const Aim& aim) {
     exceeding += largest > 1;
     order_[b] = KeyedByLoad(largest > 1 ? -largest : room, b);
   }
-  SortKeyed(order_, spare_, kLowestBit);
+  SortByLoad(order_);
   Meet(std::min(exceeding, bins_.size() / 2), aim);
   return exceeding;
 }

@@ -12,8 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "reorder/lanes.h"
-#include "reorder/pack_problem.h"
+#include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
 
@@ -59,7 +58,6 @@ class ExchangingBins {
     uint32_t size = 0, room = 0;
   };
   struct Bundles;
-  template <int kPresent>
   struct Gap;
 
   std::span<const Slot> SlotsOf(const Bin& bin) const { return {slots_.data() + bin.begin, bin.size}; }
@@ -67,24 +65,19 @@ class ExchangingBins {
   PhaseLengths LongestOf(const Bin& bin) const;
   bool Keeps(const Bin& bin, const PhaseLoads& added) const;
   void Gather(const Bin& bin, const Aim& aim, Bundles& bundles) const;
-  template <int kPresent>
-  Gap<kPresent> GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b,
-                      const PhaseLengths& longest_b, const Aim& aim) const;
-  template <int kPresent>
+  Gap GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b, const PhaseLengths& longest_b,
+            const Aim& aim) const;
   bool Exchange(Bin& a, Bin& b, const Aim& aim);
   // The first `pairs` bins of order_ meet the last, the first the last. Returns as Pass.
   size_t Meet(size_t pairs, const Aim& aim);
-  template <int kPresent>
-  size_t MeetIn(size_t pairs, const Aim& aim);
 
   const PackProblem& problem_;
-  Width width_ = Widest(Width::kSixteen);
   PhaseLoads to_share_{};                  // 1 / mean load of a bin
   std::array<int, kNumPhases> present_{};  // phases that the problem has, first
   int num_present_ = 0;
   std::vector<Bin> bins_;
-  std::vector<Slot> slots_;              // of all bins, each with room for more
-  std::vector<uint64_t> order_, spare_;  // of a pass
+  std::vector<Slot> slots_;      // of all bins, each with room for more
+  std::vector<uint64_t> order_;  // of a pass
 };
 
 }  // namespace evenkeel::reorder

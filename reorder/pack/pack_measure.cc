@@ -5,10 +5,10 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "reorder/pack.h"
-#include "reorder/pack_problem.h"
+#include "reorder/pack/pack.h"
+#include "reorder/pack/pack_problem.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 std::vector<uint64_t> LoadsOf(const Packing& packing, const std::vector<uint32_t>& lengths) {
@@ -45,8 +45,8 @@ double PadRatio(const Packing& packing, const std::vector<uint32_t>& lengths) {
 
 }  // namespace
 
-void reorder::MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest,
-                           size_t devices, double unit, std::span<const uint64_t> least, PackedPhase& phase) {
+void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest, size_t devices,
+                  double unit, std::span<const uint64_t> least, PackedPhase& phase) {
   const double total = static_cast<double>(std::accumulate(load.begin(), load.end(), uint64_t{0}));
   if (load.empty() || total == 0) return;
   const double mean_of_all = total / static_cast<double>(load.size());
@@ -121,17 +121,16 @@ PackFigures MeasurePack(const PackInput& input, const Packing& packing) {
       phase.fill = static_cast<double>(total) / static_cast<double>(phase.capacity) / packing.num_bins;
     }
     const size_t steps = CountedSteps(load.size(), input.devices);
-    const uint64_t unit = reorder::CommonDivisor(lengths);
-    reorder::MeasureSteps(load, LongestOf(packing, lengths), input.devices, static_cast<double>(unit),
-                          reorder::LeastFullest(packing, lengths, phase.capacity, unit, input.devices, steps),
-                          phase);
+    const uint64_t unit = CommonDivisor(lengths);
+    MeasureSteps(load, LongestOf(packing, lengths), input.devices, static_cast<double>(unit),
+                 LeastFullest(packing, lengths, phase.capacity, unit, input.devices, steps), phase);
     figures.fill = std::max(figures.fill, phase.fill);
   }
-  const reorder::PackProblem problem = reorder::MakePackProblem(input, packing.capacities);
-  figures.bins_bound = reorder::FewestBinsOfTwoPhases(problem, reorder::FewestBins(problem));
+  const PackProblem problem = MakePackProblem(input, packing.capacities);
+  figures.bins_bound = FewestBinsOfTwoPhases(problem, FewestBins(problem));
   figures.samples_per_bin = static_cast<double>(packing.bin.size()) / packing.num_bins;
   figures.pad_ratio = PadRatio(packing, input.phases.front().lengths);
   return figures;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "reorder/keyed_shuffle.h"
-#include "reorder/pack_problem.h"
+#include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
 namespace {

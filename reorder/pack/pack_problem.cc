@@ -1,13 +1,14 @@
-#include "reorder/pack_problem.h"
+// A packing problem in columns, the orders of its samples and bins, and how even bins are.
+#include "reorder/pack/pack_problem.h"
 
 #include <algorithm>
 #include <iterator>
 #include <numeric>
 
 #include "reorder/keyed_shuffle.h"
-#include "reorder/radix_sort.h"
 
 namespace evenkeel::reorder {
+
 uint64_t CommonDivisor(const std::vector<uint32_t>& lengths) {
   uint64_t divisor = 0;
   for (uint32_t length : lengths) {
@@ -37,13 +38,13 @@ PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>&
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole) {
   PhaseLoads scale{};
   for (int p = 0; p < kNumPhases; ++p) scale[p] = whole[p] > 0 ? 1 / whole[p] : 0;
-  std::vector<uint64_t> largest(problem.lengths.size()), spare;
+  std::vector<uint64_t> largest(problem.lengths.size());
   for (uint32_t s = 0; s < largest.size(); ++s) {
     double most = 0;
     for (int p = 0; p < kNumPhases; ++p) most = std::max(most, problem.lengths[s][p] * scale[p]);
     largest[s] = Keyed(~OrderedBits(static_cast<float>(most)), s);
   }
-  RadixSort(largest, spare, 32, 64);
+  std::sort(largest.begin(), largest.end());
   const auto by_sum = [&](uint64_t keyed) {
     double sum = 0;
     for (int p = 0; p < kNumPhases; ++p) sum += problem.lengths[NumberOf(keyed)][p] * scale[p];
@@ -60,7 +61,7 @@ std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseL
     }
     equal.clear();
     for (size_t i = begin; i < end; ++i) equal.push_back(by_sum(largest[i]));
-    SortKeyed(equal, spare, 32);
+    std::sort(equal.begin(), equal.end());
     std::transform(equal.begin(), equal.end(), std::back_inserter(order), NumberOf);
   }
   return order;
@@ -69,11 +70,11 @@ std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseL
 std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed) {
   // A key of its own, so that the order of the bins has nothing to do with what was drawn to form them.
   constexpr uint64_t kOrderKey = 0x62696e206f726472ull;
-  std::vector<uint64_t> by_first(bins.size()), spare;
+  std::vector<uint64_t> by_first(bins.size());
   for (uint32_t b = 0; b < bins.size(); ++b) {
     by_first[b] = Keyed(*std::min_element(bins[b].begin(), bins[b].end()), b);
   }
-  RadixSort(by_first, spare, 32, 64);
+  std::sort(by_first.begin(), by_first.end());
   KeyedNumbers numbers(seed ^ kOrderKey);
   const std::vector<uint32_t> shuffled = ShuffledOrder(static_cast<uint32_t>(bins.size()), numbers);
   std::vector<uint32_t> place(bins.size());

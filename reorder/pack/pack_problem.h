@@ -2,12 +2,13 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "core/words.h"
-#include "reorder/pack.h"
+#include "reorder/pack/pack.h"
 
 namespace evenkeel::reorder {
 
@@ -42,6 +43,17 @@ uint64_t FewestBinsOfTwoPhases(const PackProblem& problem, uint64_t known_bins);
 // Samples from the largest share of `whole` in any phase to the smallest; equal ones by the sum of their
 // shares, then by number.
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole);
+
+// Numbers with a key each, in 64 bits: std::sort orders them by key, and equal keys by number.
+inline uint64_t Keyed(uint32_t key, uint32_t number) { return uint64_t{key} << 32 | number; }
+inline uint32_t KeyOf(uint64_t keyed) { return static_cast<uint32_t>(keyed >> 32); }
+inline uint32_t NumberOf(uint64_t keyed) { return static_cast<uint32_t>(keyed); }
+
+// A float as a key: smaller values have smaller bits, negative ones included. Not for NaN.
+inline uint32_t OrderedBits(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 as 0
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
 
 // Whether `load` with `sample` keeps all capacities.
 inline bool Fits(const PackProblem& problem, const PhaseLoads& load, const PhaseLengths& sample) {

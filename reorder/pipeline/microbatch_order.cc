@@ -1,4 +1,4 @@
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
 
 #include <numeric>
 #include <utility>
@@ -7,8 +7,7 @@
 #include "core/status.h"
 #include "reorder/keyed_shuffle.h"
 
-namespace evenkeel {
-namespace reorder {
+namespace evenkeel::reorder {
 namespace {
 
 class Given : public OrderAlgorithm {
@@ -69,11 +68,9 @@ std::vector<uint32_t> AtRandom(uint32_t n, uint64_t seed) {
   return ShuffledOrder(n, numbers);
 }
 
-}  // namespace reorder
-
 std::string OrderAlgorithmNames() {
   std::string names;
-  for (const reorder::OrderAlgorithm* const* at = reorder::Algorithms(); *at != nullptr; ++at) {
+  for (const OrderAlgorithm* const* at = Algorithms(); *at != nullptr; ++at) {
     absl::StrAppend(&names, names.empty() ? "" : ", ", std::string((*at)->name()));
   }
   return names;
@@ -81,7 +78,7 @@ std::string OrderAlgorithmNames() {
 
 absl::StatusOr<std::vector<uint32_t>> OrderMicrobatches(const OrderProblem& problem) {
   EVENKEEL_RETURN_IF_ERROR(CheckPipeline(problem.pipeline));
-  const reorder::OrderAlgorithm* algorithm = reorder::FindOrderAlgorithm(problem.algorithm);
+  const OrderAlgorithm* algorithm = FindOrderAlgorithm(problem.algorithm);
   if (algorithm == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("unknown algorithm '", problem.algorithm,
                                                    "' for the order; known are ", OrderAlgorithmNames()));
@@ -93,10 +90,9 @@ absl::StatusOr<OrderOutcome> SolveOrder(const OrderProblem& problem) {
   OrderOutcome outcome;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.order, OrderMicrobatches(problem));
   outcome.timeline = SimulatePipeline(problem.pipeline, outcome.order);
-  outcome.given_time =
-      PipelineClock(problem.pipeline).Try(reorder::InOrder(problem.pipeline.num_microbatches()), 0);
+  outcome.given_time = PipelineClock(problem.pipeline).Try(InOrder(problem.pipeline.num_microbatches()), 0);
   outcome.bound = PipelineBound(problem.pipeline);
   return outcome;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

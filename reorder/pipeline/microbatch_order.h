@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "reorder/pipeline_schedule.h"
+#include "reorder/pipeline/pipeline_schedule.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // Orders that a search tries where nobody says otherwise: all of them, up to eight microbatches.
 inline constexpr uint32_t kOrderIterations = 50000;
@@ -51,8 +51,6 @@ absl::StatusOr<std::vector<uint32_t>> OrderMicrobatches(const OrderProblem& prob
 // "given, random, ...", for messages.
 std::string OrderAlgorithmNames();
 
-namespace reorder {
-
 class OrderAlgorithm {
  public:
   virtual ~OrderAlgorithm() = default;
@@ -75,5 +73,4 @@ PipelineClock ClockOf(const OrderProblem& problem);
 std::vector<uint32_t> InOrder(uint32_t n);
 std::vector<uint32_t> AtRandom(uint32_t n, uint64_t seed);
 
-}  // namespace reorder
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

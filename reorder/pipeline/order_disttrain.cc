@@ -16,7 +16,7 @@
 #include <cmath>
 #include <utility>
 
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
 
 namespace evenkeel::reorder {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "reorder/keyed_shuffle.h"
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
 
 namespace evenkeel::reorder {
 namespace {

@@ -1,4 +1,4 @@
-#include "reorder/pipeline_order.h"
+#include "reorder/pipeline/pipeline_order.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,7 +8,7 @@
 #include "core/status.h"
 #include "reorder/loads.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 double Mean(std::span<const double> times) {
@@ -44,7 +44,6 @@ PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, s
   return problem;
 }
 
-namespace reorder {
 namespace {
 
 // Forward costs of every rank's microbatches, [ranks, microbatches]: of the llm, and of the encoders that run
@@ -99,5 +98,4 @@ absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::v
   return absl::OkStatus();
 }
 
-}  // namespace reorder
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

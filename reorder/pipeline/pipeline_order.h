@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/job.h"
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
 #include "reorder/units.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // A backward pass takes twice its forward's time: gradients of the input and of the weights.
 inline constexpr double kBackwardOverForward = 2;
@@ -27,8 +27,6 @@ PipelineSchedule ScheduleOf(const Job& job);
 // whole microbatches, [microbatches] each.
 PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, std::span<const double> llm);
 
-namespace reorder {
-
 // Renumbers the microbatches of every llm rank by an algorithm of microbatch_order.h, before items have
 // ranks. Each rank is ordered for itself; where an encoder runs once per microbatch, its items are balanced
 // within their new index afterwards. `order.iterations` are shared by the ranks; its pipeline is filled in
@@ -36,5 +34,4 @@ namespace reorder {
 absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::vector<EncoderUnits>& encoders,
                               OrderProblem order, uint32_t num_microbatches, LlmUnits& llm);
 
-}  // namespace reorder
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

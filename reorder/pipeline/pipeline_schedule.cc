@@ -1,4 +1,4 @@
-#include "reorder/pipeline_schedule.h"
+#include "reorder/pipeline/pipeline_schedule.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 constexpr uint64_t kMaxOps = 1 << 24;
@@ -378,4 +378,4 @@ double PipelineBound(const PipelineProblem& problem) {
   return bound;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

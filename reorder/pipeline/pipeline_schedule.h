@@ -3,10 +3,11 @@
 //
 // Not the choice of an order (microbatch_order.h), and not a model of what a microbatch costs (step_model.h).
 //
-//   PipelineProblem problem{.stages = 2, .forward = {1, 1, 4, 4}, .backward = {2, 2, 8, 8}};
-//   EVENKEEL_RETURN_IF_ERROR(CheckPipeline(problem));
-//   PipelineTimeline timeline = SimulatePipeline(problem, std::vector<uint32_t>{1, 0});
-//   timeline.iteration_time;
+// Example:
+//     PipelineProblem problem{.stages = 2, .forward = {1, 1, 4, 4}, .backward = {2, 2, 8, 8}};
+//     EVENKEEL_RETURN_IF_ERROR(CheckPipeline(problem));
+//     PipelineTimeline timeline = SimulatePipeline(problem, std::vector<uint32_t>{1, 0});
+//     timeline.iteration_time;
 //
 // The model has p stages. The layers are cut into p * v chunks; chunk c runs on stage c mod p. A microbatch
 // runs forward through chunks 0, 1, ... and then backward through them; between chunks on different stages
@@ -14,15 +15,13 @@
 // that its schedule prescribes, whatever that makes it wait for:
 //
 //   1f1b               stage s (from 0): p - s - 1 forwards, then one forward and one backward in turn, then
-//   the
-//                      backwards that are left
+//                      the backwards that are left
 //   interleaved_1f1b   the same over chunks, as Megatron-LM does (Narayanan et al., "Efficient large-scale
 //                      language model training on GPU clusters using Megatron-LM", SC 2021): microbatches in
 //                      groups of p, a group through one chunk after the other; 2 (p - s - 1) + (v - 1) p
 //                      forwards to warm up. The number of microbatches is a multiple of p.
 //   gpipe              all forwards, then all backwards (Huang et al., "GPipe", NeurIPS 2019), which come in
-//   the
-//                      same order
+//                      the same order
 //
 // Times have any unit, the same for all. Sums are of doubles in an order that the problem alone decides: the
 // same result on every build.
@@ -39,7 +38,7 @@
 
 #include "absl/status/status.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 enum class PipelineSchedule : uint8_t { k1F1B, kInterleaved1F1B, kGPipe };
 
@@ -149,4 +148,4 @@ class PipelineClock {
   uint32_t same_until_ = 0;           // tried_ equals kept_ before this operation
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

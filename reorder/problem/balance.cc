@@ -1,4 +1,4 @@
-// The kind `balance`: reorder/balance_problem.h as messages.
+// The kind `balance`: reorder/problem/balance_problem.h as messages.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -6,11 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/balance_problem.h"
-#include "reorder/json/kinds.h"
-#include "reorder/workspace.h"
+#include "reorder/problem/balance_problem.h"
+#include "reorder/problem/kinds.h"
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 namespace {
 
 constexpr uint32_t kMostRanks = 1u << 20;
@@ -99,7 +98,7 @@ absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sam
                                                                  "items out"));
   }
   const MicrobatchSpec& microbatch = input.microbatch;
-  const uint64_t aligned = reorder::RoundUp(sample.llm(), microbatch.align);
+  const uint64_t align = microbatch.align, aligned = (sample.llm() + align - 1) / align * align;
   if (microbatch.capacity_tokens > 0 && aligned > microbatch.capacity_tokens) {
     return BadField(field + ".llm",
                     absl::StrCat(aligned, " tokens when aligned to ", microbatch.align,
@@ -214,4 +213,4 @@ absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solut
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

@@ -1,4 +1,5 @@
-#include "reorder/balance_problem.h"
+// A balance problem as a job: plans it, tightens what exceeds a capacity, and reads the figures off the plan.
+#include "reorder/problem/balance_problem.h"
 
 #include <algorithm>
 #include <map>
@@ -8,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "core/max_over_mean.h"
 #include "core/status.h"
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
+#include "reorder/balance/node_wise.h"
 #include "reorder/loads.h"
-#include "reorder/node_wise.h"
 #include "reorder/planner.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 using reorder::CleanCost;
@@ -125,15 +126,15 @@ void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units
   double total = 0;
   for (const Unit& unit : units) total += unit.cost;
   const double mean = total / ranks;
-  double dearest = 0;
-  const double most = mean * (1 + input.spec.tolerance.value_or(reorder::kTolerance));
+  double heaviest = 0;
+  const double most = mean * (1 + input.spec.tolerance.value_or(kTolerance));
   for (uint32_t i = 0; i < units.size(); ++i) {
-    dearest = std::max(dearest, units[i].cost);
+    heaviest = std::max(heaviest, units[i].cost);
     if (!(units[i].cost > most)) continue;
     result.too_long.push_back({units[i].sample, i, units[i].length, units[i].cost / mean});
   }
   const bool packed = input.spec.batching == Batching::kPacked && !input.spec.padded_attention;
-  if (packed) result.reachable = std::max(1.0, dearest * ranks / sum);
+  if (packed) result.reachable = std::max(1.0, heaviest * ranks / sum);
 }
 
 // Where the llm parts are, as seen from one encoder.
@@ -175,28 +176,28 @@ class Volumes {
   uint32_t HomeOf(const Unit& unit) const { return plan_.samples[unit.sample].place.rank; }
 
   uint64_t RankVolumeBound() const {
-    reorder::NodeWiseProblem problem{.source_node = llm_node_,
-                                     .slots = std::vector<uint32_t>(nodes_.size(), 0),
-                                     .num_batches = static_cast<uint32_t>(rank_node_.size())};
+    NodeWiseProblem problem{.source_node = llm_node_,
+                            .slots = std::vector<uint32_t>(nodes_.size(), 0),
+                            .num_batches = static_cast<uint32_t>(rank_node_.size())};
     for (uint32_t n : rank_node_) ++problem.slots[n];
     std::map<std::pair<uint32_t, uint32_t>, uint64_t> rows;
     for (const Unit& unit : units_) rows[{HomeOf(unit), unit.rank}] += unit.rows;
     for (const auto& [pair, count] : rows) problem.volumes.push_back({pair.first, pair.second, count});
-    return reorder::EgressBound(problem);
+    return EgressBound(problem);
   }
 
   // Of every node whose encoder ranks would have more than the cap if nothing moved, the fewest rows that go
   // with the excess: items of few rows for their cost first, the last one in part.
   uint64_t RowsThatMustLeave(double tolerance) const {
     std::vector<double> load(nodes_.size(), 0), ranks(nodes_.size(), 0);
-    double total = 0, dearest = 0;
+    double total = 0, heaviest = 0;
     for (const Unit& unit : units_) {
       load[llm_node_[HomeOf(unit)]] += unit.cost;
       total += unit.cost;
-      dearest = std::max(dearest, unit.cost);
+      heaviest = std::max(heaviest, unit.cost);
     }
     for (uint32_t n : rank_node_) ranks[n] += 1;
-    const double cap = std::max(total / static_cast<double>(rank_node_.size()), dearest) * (1 + tolerance);
+    const double cap = std::max(total / static_cast<double>(rank_node_.size()), heaviest) * (1 + tolerance);
     std::vector<std::vector<const Unit*>> of_node(nodes_.size());
     for (const Unit& unit : units_) {
       const uint32_t n = llm_node_[HomeOf(unit)];
@@ -258,7 +259,7 @@ void MakeTighter(int attempt, const BalancePhaseInput& input, const Plan& plan, 
   const double mean = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), uint64_t{0})) /
                       static_cast<double>(tokens.size());
   const double room = mean > 0 ? static_cast<double>(input.capacity) / mean - 1 : 0;
-  spec.tolerance = attempt == 0 ? std::clamp(room, 0.0, spec.tolerance.value_or(reorder::kTolerance)) : 0;
+  spec.tolerance = attempt == 0 ? std::clamp(room, 0.0, spec.tolerance.value_or(kTolerance)) : 0;
   if (attempt > 1 && spec.batching == Batching::kPacked && !spec.padded_attention) {
     spec.algorithm = attempt == 2 ? "karmarkar_karp" : "greedy_packed";
     spec.node_wise = false;
@@ -298,8 +299,8 @@ absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome) 
     result.phase = spec.phase;
     MeasurePhase(phase, units, outcome.plan, result);
     if (spec.phase == Phase::kLlm) continue;
-    const double tolerance = phase.spec.tolerance.value_or(
-        input.llm_rank.empty() ? reorder::kTolerance : reorder::kToleranceOfGiven);
+    const double tolerance =
+        phase.spec.tolerance.value_or(input.llm_rank.empty() ? kTolerance : kToleranceOfGiven);
     Volumes(outcome.job, spec, units, outcome.plan).Measure(tolerance, result);
     outcome.inter_node_rows += result.inter_node_rows;
   }
@@ -335,4 +336,4 @@ std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route) {
   return runs;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

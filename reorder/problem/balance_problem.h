@@ -22,7 +22,7 @@
 #include "core/job.h"
 #include "core/plan.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 struct BalancePhaseInput {
   PhaseSpec spec;               // `ranks` are global ranks
@@ -98,4 +98,4 @@ struct RouteRun {
 // By receiver, then sender.
 std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

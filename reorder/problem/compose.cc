@@ -3,9 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/json/kinds.h"
+#include "reorder/problem/kinds.h"
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 namespace {
 
 absl::Status CheckArrays(const pb::Rearrangement& message, absl::string_view name) {
@@ -66,4 +66,4 @@ absl::Status SolveCompose(const pb::ComposeProblem& problem, pb::Solution& solut
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

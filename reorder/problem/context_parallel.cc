@@ -1,11 +1,11 @@
-// The kind `context_parallel`: reorder/context_parallel.h as messages.
-#include "reorder/context_parallel.h"
+// The kind `context_parallel`: reorder/context_parallel/context_parallel.h as messages.
+#include "reorder/context_parallel/context_parallel.h"
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/json/kinds.h"
+#include "reorder/problem/kinds.h"
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 namespace {
 
 absl::StatusOr<ContextParallelInput> ToContextParallelInput(const pb::ContextParallelProblem& problem) {
@@ -62,4 +62,4 @@ absl::Status SolveContextParallel(const pb::ContextParallelProblem& problem, pb:
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

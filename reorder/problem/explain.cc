@@ -1,4 +1,4 @@
-#include "reorder/json/explain.h"
+#include "reorder/problem/explain.h"
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "core/job_syntax.h"
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -153,4 +153,4 @@ std::string Explain(const std::string& json, const Descriptor& type, const std::
   return FaultOfMessage(value, type, root).value_or(refusal);
 }
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

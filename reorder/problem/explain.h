@@ -10,7 +10,7 @@
 
 #include <string>
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 
 // "balance.phases[0]: unknown field 'nme'; nearest is 'name'". `root` is how the outermost message is called,
 // empty for none. `refusal` is what the parser said: it stands where nothing is found, and for texts that are
@@ -18,4 +18,4 @@ namespace evenkeel::json {
 std::string Explain(const std::string& json, const google::protobuf::Descriptor& type,
                     const std::string& root, const std::string& refusal);
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

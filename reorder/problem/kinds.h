@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "proto/problem.pb.h"
-#include "reorder/balance_problem.h"
+#include "reorder/problem/balance_problem.h"
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 
 absl::Status SolveBalance(const pb::BalanceProblem& problem, pb::Solution& solution);
 absl::Status SolveCompose(const pb::ComposeProblem& problem, pb::Solution& solution);
@@ -35,4 +35,4 @@ class StopWatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

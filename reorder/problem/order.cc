@@ -1,10 +1,10 @@
-// The kind `order`: reorder/microbatch_order.h as messages.
+// The kind `order`: reorder/pipeline/microbatch_order.h as messages.
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/json/kinds.h"
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
+#include "reorder/problem/kinds.h"
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 namespace {
 
 absl::StatusOr<OrderProblem> ToOrderProblem(const pb::OrderProblem& message) {
@@ -65,11 +65,11 @@ pb::OrderSolution ToMessage(const OrderOutcome& outcome, bool with_timeline) {
 absl::Status SolveOrder(const pb::OrderProblem& message, pb::Solution& solution) {
   EVENKEEL_ASSIGN_OR_RETURN(const OrderProblem problem, ToOrderProblem(message));
   const StopWatch watch;
-  auto outcome = evenkeel::SolveOrder(problem);
+  auto outcome = evenkeel::reorder::SolveOrder(problem);
   solution.set_wall_ms(watch.Milliseconds());
   if (!outcome.ok()) return BadField("order", outcome.status().message());
   *solution.mutable_order() = ToMessage(*outcome, message.timeline());
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

@@ -1,14 +1,14 @@
-// The kind `pack`: reorder/pack.h as messages.
-#include "reorder/pack.h"
+// The kind `pack`: reorder/pack/pack.h as messages.
+#include "reorder/pack/pack.h"
 
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/json/kinds.h"
+#include "reorder/problem/kinds.h"
 
-namespace evenkeel::json {
+namespace evenkeel::reorder {
 namespace {
 
 absl::StatusOr<PackInput> ToPackInput(const pb::PackProblem& problem) {
@@ -63,4 +63,4 @@ absl::Status SolvePack(const pb::PackProblem& problem, pb::Solution& solution) {
   return absl::OkStatus();
 }
 
-}  // namespace evenkeel::json
+}  // namespace evenkeel::reorder

@@ -1,14 +1,14 @@
-#include "reorder/json/solve.h"
+#include "reorder/problem/solve.h"
 
 #include <google/protobuf/util/json_util.h>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/json/explain.h"
-#include "reorder/json/kinds.h"
-#include "reorder/json/messages.h"
+#include "reorder/problem/explain.h"
+#include "reorder/problem/kinds.h"
+#include "reorder/problem/messages.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 namespace {
 
@@ -18,8 +18,7 @@ absl::StatusOr<Message> Parse(const std::string& json, const std::string& root) 
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &message);
   if (parsed.ok()) return message;
   return absl::InvalidArgumentError(absl::StrCat(
-      "problem: ",
-      json::Explain(json, *Message::descriptor(), root, std::string(parsed.message().as_string()))));
+      "problem: ", Explain(json, *Message::descriptor(), root, std::string(parsed.message().as_string()))));
 }
 
 }  // namespace
@@ -28,7 +27,7 @@ absl::StatusOr<pb::Problem> ParseProblem(const std::string& json) { return Parse
 
 absl::StatusOr<BalanceInput> ParseBalanceInput(const std::string& balance_problem) {
   EVENKEEL_ASSIGN_OR_RETURN(const auto problem, Parse<pb::BalanceProblem>(balance_problem, "balance"));
-  return json::ToBalanceInput(problem);
+  return ToBalanceInput(problem);
 }
 
 absl::StatusOr<pb::Solution> Solve(const pb::Problem& problem) {
@@ -36,19 +35,19 @@ absl::StatusOr<pb::Solution> Solve(const pb::Problem& problem) {
   absl::Status status;
   switch (problem.kind_case()) {
     case pb::Problem::kBalance:
-      status = json::SolveBalance(problem.balance(), solution);
+      status = SolveBalance(problem.balance(), solution);
       break;
     case pb::Problem::kCompose:
-      status = json::SolveCompose(problem.compose(), solution);
+      status = SolveCompose(problem.compose(), solution);
       break;
     case pb::Problem::kOrder:
-      status = json::SolveOrder(problem.order(), solution);
+      status = SolveOrder(problem.order(), solution);
       break;
     case pb::Problem::kPack:
-      status = json::SolvePack(problem.pack(), solution);
+      status = SolvePack(problem.pack(), solution);
       break;
     case pb::Problem::kContextParallel:
-      status = json::SolveContextParallel(problem.context_parallel(), solution);
+      status = SolveContextParallel(problem.context_parallel(), solution);
       break;
     case pb::Problem::KIND_NOT_SET:
       status = absl::InvalidArgumentError(
@@ -75,4 +74,4 @@ absl::StatusOr<std::string> SolveJson(const std::string& problem) {
   return PrintSolution(solution);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "reorder/balance_problem.h"
+#include "reorder/problem/balance_problem.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // Field names are those of the schema; fields that are 0 are printed too.
 // InvalidArgument: no JSON, an unknown field, no kind, or what the kind's solver refuses; the message names
@@ -22,4 +22,4 @@ absl::StatusOr<std::string> SolveJson(const std::string& problem);
 // InvalidArgument: see SolveJson.
 absl::StatusOr<BalanceInput> ParseBalanceInput(const std::string& balance_problem);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

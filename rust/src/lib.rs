@@ -1,4 +1,4 @@
-//! The C interface that preprocess/text/tokenizer_c.h declares, over the `tokenizers` crate.
+//! The C interface that rust/tokenizer.h declares, over the `tokenizers` crate.
 //!
 //! Nothing unwinds out of here: a panic (the regular expression engine panics when it reaches its retry limit)
 //! becomes an error of that call. A loaded tokenizer is immutable but for the model's own locked cache, so that
@@ -14,7 +14,7 @@ use tokenizers::pre_tokenizers::metaspace::PrependScheme;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::{AddedToken, ModelWrapper, Tokenizer};
 
-/// Codes of tokenizer_c.h.
+/// Codes of tokenizer.h.
 const OK: i32 = 0;
 const REFUSED: i32 = 1;
 const PANICKED: i32 = 2;
@@ -151,7 +151,7 @@ unsafe fn load(json: EvenkeelText, added: *const EvenkeelText, num_added: usize)
 }
 
 /// # Safety
-/// As tokenizer_c.h.
+/// As tokenizer.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_tokenizer_load(
     json: EvenkeelText,
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn evenkeel_tokenizer_load(
 }
 
 /// # Safety
-/// As tokenizer_c.h.
+/// As tokenizer.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_tokenizer_free(tokenizer: *mut EvenkeelTokenizer) {
     if !tokenizer.is_null() {
@@ -216,7 +216,7 @@ fn refill<T>(kept: &mut Vec<T>, values: impl ExactSizeIterator<Item = T>) {
 }
 
 /// # Safety
-/// As tokenizer_c.h.
+/// As tokenizer.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_tokenizer_encode(
     tokenizer: *const EvenkeelTokenizer,
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn evenkeel_tokenizer_encode(
 }
 
 /// # Safety
-/// As tokenizer_c.h.
+/// As tokenizer.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_tokenizer_token_to_id(tokenizer: *const EvenkeelTokenizer, token: EvenkeelText) -> i64 {
     let mut id = -1;
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn evenkeel_tokenizer_token_to_id(tokenizer: *const Evenke
 }
 
 /// # Safety
-/// As tokenizer_c.h.
+/// As tokenizer.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_tokenizer_vocab_size(tokenizer: *const EvenkeelTokenizer) -> usize {
     let mut size = 0;

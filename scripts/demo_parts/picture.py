@@ -1,37 +1,50 @@
-"""Draws loads per rank before and after balancing as an SVG without any library."""
+"""Draws how uneven every step is, before and after balancing, as an SVG without any library."""
 
-BAR, GAP, HEIGHT, MARGIN = 22, 8, 160, 50
+WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 170, 56, 62, 70
 COLOURS = {"before": "#c0643c", "after": "#3c7dc0"}
 
 
-def _bars(x, tokens, top, colour, label):
-    parts = []
-    highest = top or 1
-    for rank, value in enumerate(tokens):
-        height = HEIGHT * value / highest
-        left = x + rank * (BAR + GAP)
-        parts.append(f'<rect x="{left:.1f}" y="{MARGIN + HEIGHT - height:.1f}" width="{BAR}" height="{height:.1f}" '
-                     f'fill="{colour}"><title>rank {rank}: {value}</title></rect>')
-        parts.append(f'<text x="{left + BAR / 2:.1f}" y="{MARGIN + HEIGHT + 14}" text-anchor="middle">{rank}</text>')
-    mean = HEIGHT * (sum(tokens) / len(tokens)) / highest
-    y = MARGIN + HEIGHT - mean
-    width = len(tokens) * (BAR + GAP)
-    parts.append(f'<line x1="{x - 3}" x2="{x + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#222" stroke-dasharray="4 3"/>')
-    parts.append(f'<text x="{x}" y="{MARGIN + HEIGHT + 32}">{label}</text>')
+def _top(ratios):
+    """The upper end of the axis: the next quarter above the largest ratio."""
+    return max(1.25, -(-max(ratios) // 0.25) * 0.25)
+
+
+def _panel(left, phase, before, after):
+    top = _top(before + after)
+    steps = len(before)
+    x = [left + WIDTH * i / max(1, steps - 1) for i in range(steps)]
+
+    def y(ratio):
+        return TOP + HEIGHT * (top - ratio) / (top - 1)
+
+    parts = [f'<text x="{left}" y="{TOP - 14}" font-size="14">{phase}</text>']
+    ticks = 4
+    for i in range(ticks + 1):
+        value = 1 + (top - 1) * i / ticks
+        parts.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>')
+    for i in range(steps):
+        parts.append(f'<text x="{x[i]:.1f}" y="{TOP + HEIGHT + 16}" text-anchor="middle">{i}</text>')
+    parts.append(f'<text x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 34}" text-anchor="middle">step</text>')
+    for name, ratios in (("before", before), ("after", after)):
+        points = " ".join(f"{x[i]:.1f},{y(ratios[i]):.1f}" for i in range(steps))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x[i]:.1f}" cy="{y(ratios[i]):.1f}" r="3" fill="{COLOURS[name]}">'
+                  f'<title>step {i}, {name}: {ratios[i]:.3f}</title></circle>' for i in range(steps)]
     return parts
 
 
-def loads_svg(totals, ranks):
-    """`totals`: {phase: (tokens per rank before, after)}. The dashed line is the mean."""
-    group = ranks * (BAR + GAP)
-    width = MARGIN + len(totals) * (2 * group + 70)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{HEIGHT + 2 * MARGIN}" '
-             f'font-family="sans-serif" font-size="11">', '<rect width="100%" height="100%" fill="white"/>']
-    x = MARGIN
-    for phase, (before, after) in totals.items():
-        top = max(max(before), max(after))
-        parts.append(f'<text x="{x}" y="24" font-size="14">{phase}: tokens per rank</text>')
-        parts += _bars(x, before, top, COLOURS["before"], "before")
-        parts += _bars(x + group + 20, after, top, COLOURS["after"], "after")
-        x += 2 * group + 70
+def imbalance_svg(ratios):
+    """`ratios`: {phase: (max/mean over ranks of every step before, after)}. 1.00 is perfectly even."""
+    width = LEFT + len(ratios) * (WIDTH + GAP)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{TOP + HEIGHT + 48}" '
+             f'font-family="sans-serif" font-size="11">', '<rect width="100%" height="100%" fill="white"/>',
+             f'<text x="{LEFT}" y="20" font-size="14">Tokens of the slowest rank / mean of all ranks, in every step '
+             f'(1.00: all ranks are equal)</text>']
+    for i, name in enumerate(COLOURS):
+        x = LEFT + 130 * i
+        parts.append(f'<line x1="{x}" x2="{x + 24}" y1="34" y2="34" stroke="{COLOURS[name]}" stroke-width="2"/>')
+        parts.append(f'<text x="{x + 30}" y="38">{name} balancing</text>')
+    for i, (phase, (before, after)) in enumerate(ratios.items()):
+        parts += _panel(LEFT + i * (WIDTH + GAP), phase, before, after)
     return "\n".join(parts + ["</svg>"]) + "\n"

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -69,32 +70,58 @@ def train(binary, out):
     return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(RANKS)]
 
 
-def sum_tokens(reports):
-    """{phase: (tokens per rank before, after)} summed over the steps."""
-    totals = {}
+def loads_by_phase(reports):
+    """{phase: ([tokens per rank of every step] before, after)}; steps without a token of the phase are left out."""
+    out = {}
     for step in reports[0]["loads"]:
         for phase, loads in step.items():
-            before, after = totals.setdefault(phase, ([0] * RANKS, [0] * RANKS))
-            for rank in range(RANKS):
-                before[rank] += loads["tokens_before"][rank]
-                after[rank] += loads["tokens_after"][rank]
-    return totals
+            if sum(loads["tokens_after"]) > 0:
+                before, after = out.setdefault(phase, ([], []))
+                before.append(loads["tokens_before"])
+                after.append(loads["tokens_after"])
+    return out
 
 
-def mean_imbalance(reports, phase, which):
-    """Mean over steps of max/mean over ranks: a step waits for its slowest rank."""
-    ratios = [max(step[phase][which]) / (sum(step[phase][which]) / RANKS) for step in reports[0]["loads"]
-              if sum(step[phase][which]) > 0]
-    return sum(ratios) / len(ratios) if ratios else 1.0
+def imbalance(steps):
+    """max/mean over the ranks of every step: a step waits for its slowest rank."""
+    return [max(loads) * len(loads) / sum(loads) for loads in steps]
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def equal_items(steps):
+    """(tokens of an item, the least possible mean of max/mean) where all items of a phase have the same size."""
+    size = math.gcd(*(load for loads in steps for load in loads))
+    counts = [sum(loads) // size for loads in steps]
+    if size < 2 or max(counts) > 64 * RANKS:
+        return None
+    return size, mean([-(-count // RANKS) * RANKS / count for count in counts])
+
+
+def print_loads(phases):
+    print(f"\nTokens per rank, summed over {STEPS} steps; max/mean: the slowest rank of a step over the mean, on average")
+    print(f"{'phase':8} {'':8} " + " ".join(f"{'rank ' + str(r):>9}" for r in range(RANKS)) + "  max/mean")
+    for phase, (before, after) in phases.items():
+        for name, steps in (("before", before), ("after", after)):
+            print(f"{phase:8} {name:8} " + " ".join(f"{sum(column):9d}" for column in zip(*steps))
+                  + f"  {mean(imbalance(steps)):8.3f}")
+    print("\nWhat it gains: a phase takes as long as its slowest rank")
+    for phase, (before, after) in phases.items():
+        waited, waits = sum(map(max, before)), sum(map(max, after))
+        print(f"{phase:8} {100 * (1 - waits / waited):5.1f} % less time, if every token takes the same "
+              f"({waited} tokens of the slowest ranks before, {waits} after)")
+    for phase, (_, after) in phases.items():
+        equal = equal_items(after)
+        if equal is not None and mean(imbalance(after)) > 1.02:
+            print(f"{phase:8} stays uneven because all its items have the same {equal[0]} tokens: a rank has a whole "
+                  f"number of them, and no order is below {equal[1]:.3f}")
 
 
 def print_report(reports, out):
-    totals = sum_tokens(reports)
-    print(f"\n{'phase':8} {'':8} " + " ".join(f"{'rank ' + str(r):>9}" for r in range(RANKS)) + "   max/mean of a step")
-    for phase, (before, after) in totals.items():
-        for name, tokens, which in (("before", before, "tokens_before"), ("after", after, "tokens_after")):
-            print(f"{phase:8} {name:8} " + " ".join(f"{t:9d}" for t in tokens)
-                  + f"   {mean_imbalance(reports, phase, which):.3f}")
+    phases = loads_by_phase(reports)
+    print_loads(phases)
     stats = [report["stats"] for report in reports]
     seconds = max(report["seconds"] for report in reports)
     received = sum(s["bytes"] for s in stats)
@@ -102,10 +129,24 @@ def print_report(reports, out):
     print(f"consumer wait   {sum(s['wait_seconds'] for s in stats) / RANKS:.2f} s a rank of {seconds:.1f} s")
     print(f"samples         {reports[0]['samples']}, {reports[0]['samples'] / seconds:.1f} a second")
     print(f"workers lost    {max(s['replaced_workers'] for s in stats)} (replaced; every payload's hash was checked)")
-    print(f"loss            {reports[0]['losses'][0]:.4f} -> {reports[0]['losses'][-1]:.4f}")
-    path = out / "loads.svg"
-    path.write_text(picture.loads_svg(totals, RANKS))
+    path = out / "imbalance.svg"
+    path.write_text(picture.imbalance_svg({phase: (imbalance(before), imbalance(after))
+                                           for phase, (before, after) in phases.items()}))
     print(f"picture         {path}")
+
+
+def short(path):
+    """Relative to the folder that the demo runs in, where it lies in it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def print_next(binary, out):
+    print(f"""
+What to do next
+  the same for one step, without decoding anything:         {binary} plan --job {out}/job.yaml --step 0
+  your own images, audio, video and text:                   scripts/demo FOLDER
+  from a Hugging Face dataset and checkpoint to a training: docs/getting-started.md""")
 
 
 def main():
@@ -120,6 +161,7 @@ def main():
     subprocess.run(pack, check=True)
     subprocess.run([options.binary, "index", "--job", str(options.out / "job.yaml")], check=True)
     print_report(train(options.binary, options.out), options.out)
+    print_next(short(options.binary), short(options.out))
 
 
 if __name__ == "__main__":

@@ -139,14 +139,15 @@ def main():
     dist.init_process_group("gloo", init_method=f"file://{options.rendezvous}", rank=options.rank,
                             world_size=options.ranks)
     models = {VISION: VisionEncoder(), AUDIO: AudioEncoder(), "llm": SmallLlm(options.vocabulary)}
-    optimizer = torch.optim.SGD([p for m in models.values() for p in m.parameters()], lr=0.05)
+    optimizer = torch.optim.Adam([p for m in models.values() for p in m.parameters()], lr=1e-2)
     loader = evenkeel.Loader(options.endpoints, rank=options.rank, num_steps=options.steps,
-                             prefetch_bytes=512 << 20, prefetch_steps=3)
+                             prefetch_bytes=512 << 20, prefetch_steps=3, all_loads=True)
     losses, loads, samples = [], [], 0
     begin = time.monotonic()
     for step in loader:
         losses.append(train_step(step, models, optimizer))
-        loads.append(step.loads)
+        loads.append({phase: {"tokens_before": one.tokens_before.all, "tokens_after": one.tokens_after.all}
+                      for phase, one in step.loads.items()})
         samples += step.num_samples
         if options.rank == 0:
             print(f"step {step.index}: {step.num_samples} samples, loss {losses[-1]:.4f}", flush=True)

@@ -1,5 +1,5 @@
 // DHP's claim on its own kind of data, and the model's own sums.
-#include "reorder/step_model_degrees.h"
+#include "advise/step_model_degrees.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/reorder/video_runs.h"
+#include "tests/advise/video_runs.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 namespace {
 
 // DHP 6.1: 64 accelerators of 8 to a node, 512 sequences a step.
@@ -232,4 +232,4 @@ TEST(StepModelDegrees, RefusesWhatItCannotModel) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

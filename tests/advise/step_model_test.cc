@@ -1,5 +1,5 @@
 // The directions of the papers' claims, each on its own kind of data, and the model's own sums.
-#include "reorder/step_model.h"
+#include "advise/step_model.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "reorder/policies.h"
+#include "advise/policies.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 namespace {
 
 struct Scene {
@@ -82,7 +83,7 @@ std::map<std::string, double> Compare(const Scene& scene, std::vector<SampleLeng
 
 TEST(StepModel, PostBalancingEveryPhaseBeatsTheLlmAloneBeatsNothing) {
   for (uint64_t seed : {1, 2, 3}) {
-    auto seconds = Compare({}, DrawOmniTrace(seed, 3000));
+    auto seconds = Compare({}, reorder::DrawOmniTrace(seed, 3000));
     EXPECT_LT(seconds["llm_only"], seconds["none"]);
     EXPECT_LT(seconds["post_balancing"], 0.9 * seconds["llm_only"]);
     EXPECT_LT(seconds["balance_without_moving"], 1.01 * seconds["post_balancing"]);
@@ -91,7 +92,7 @@ TEST(StepModel, PostBalancingEveryPhaseBeatsTheLlmAloneBeatsNothing) {
 
 TEST(StepModel, AlgorithmsThatFitTheBatchingBeatEitherAlone) {
   for (uint64_t seed : {4, 5, 6}) {
-    auto seconds = Compare({}, DrawOmniTrace(seed, 3000));
+    auto seconds = Compare({}, reorder::DrawOmniTrace(seed, 3000));
     EXPECT_LT(seconds["post_balancing"], seconds["all_packed"]);
     EXPECT_LT(seconds["post_balancing"], seconds["all_padded"]);
   }
@@ -106,7 +107,7 @@ TEST(StepModel, ReorderingWithinAndAcrossMicrobatchesBeatsRandom) {
                       .microbatch_tokens = 16384,
                       .audio_padded = false};
     for (uint64_t seed : {7, 8, 9}) {
-      auto seconds = Compare(scene, DrawOmniTrace(seed, 6000));
+      auto seconds = Compare(scene, reorder::DrawOmniTrace(seed, 6000));
       EXPECT_LT(seconds["disttrain"], seconds["random"]) << virtual_stages << " virtual stages, " << seed;
       EXPECT_LT(seconds["balance_without_moving"], seconds["disttrain"])
           << virtual_stages << " virtual stages, " << seed;
@@ -133,7 +134,7 @@ TEST(StepModel, TheDirectionsHoldOnRealLengths) {
   const char* const shared = std::getenv("EVENKEEL_SHARED");
   const std::filesystem::path folder =
       (shared != nullptr ? std::filesystem::path(shared)
-                         : std::filesystem::path(EVENKEEL_SOURCE_DIR) / ".." / "shared") /
+                         : std::filesystem::path(SourceDir()) / ".." / "shared") /
       "traces";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is missing";
   size_t traces = 0;
@@ -178,7 +179,8 @@ TEST(StepModel, AnEvenStepKeepsNobodyWaiting) {
 
 TEST(StepModel, RefusesAModelWithoutThePhase) {
   const Job job = MakeJob({});
-  const Plan plan = *PlanByPolicy(*FindPolicy("none"), job, StepOf(DrawOmniTrace(1, 100), 0, 100), {});
+  const Plan plan =
+      *PlanByPolicy(*FindPolicy("none"), job, StepOf(reorder::DrawOmniTrace(1, 100), 0, 100), {});
   EXPECT_EQ(ModelStep(job, plan, *FindTrainingModel("mllm-9b"), Machine()).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ModelStep(job, plan, *FindTrainingModel("mllm-10b"), {.peak_flops = 0}).status().code(),
@@ -188,4 +190,4 @@ TEST(StepModel, RefusesAModelWithoutThePhase) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "advise/step_model.h"
+#include "advise/step_model_degrees.h"
 #include "core/status.h"
-#include "reorder/step_model.h"
-#include "reorder/step_model_degrees.h"
 #include "tests/reorder/omni_trace.h"
 
-namespace evenkeel {
+namespace evenkeel::advise {
 
 struct VideoSet {
   const char* name;
@@ -34,7 +34,7 @@ inline const std::vector<VideoSet>& VideoSets() {
 }
 
 inline std::vector<SampleLengths> DrawVideos(const VideoSet& set, uint64_t seed, size_t count) {
-  Random random(seed);
+  reorder::Random random(seed);
   std::vector<SampleLengths> videos;
   for (size_t s = 0; s < count; ++s) {
     const double seconds =
@@ -100,4 +100,4 @@ inline absl::StatusOr<std::map<std::string, double>> SecondsOfDegrees(const char
   return seconds;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::advise

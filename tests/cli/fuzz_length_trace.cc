@@ -10,16 +10,17 @@
 #include "tests/fuzz_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace evenkeel;  // NOLINT
+  using namespace evenkeel;       // NOLINT
+  using namespace evenkeel::cli;  // NOLINT
   static const FuzzFolder folder;
   const std::string path = folder.Write("t.csv", {reinterpret_cast<const char*>(data), size});
-  auto trace = cli::ReadLengthTrace(path);
+  auto trace = ReadLengthTrace(path);
   if (!trace.ok()) {
     if (!absl::StartsWith(trace.status().message(), absl::StrCat(path, ":"))) std::abort();
     return 0;
   }
   const size_t count = trace->size();
-  if (count != 0 && cli::DrawWithRepetition(*trace, 10, 1)->size() != 10) std::abort();
-  if (cli::DrawFromTrace(*std::move(trace), count, 7)->size() != count) std::abort();
+  if (count != 0 && DrawWithRepetition(*trace, 10, 1)->size() != 10) std::abort();
+  if (DrawFromTrace(*std::move(trace), count, 7)->size() != count) std::abort();
   return 0;
 }

@@ -15,8 +15,9 @@
 #include "client/sinks.h"
 #include "core/part.h"
 #include "tests/client/fake_worker.h"
+#include "tests/client/forwarding_sink.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 using testing::Each;
@@ -25,38 +26,30 @@ using testing::Not;
 
 // Gives back what arrives, and keeps the buffer of every request that is cancelled, as UCX does where a
 // network card does not complete it: the callback is never destroyed.
-class KeepingSink final : public transport::Sink {
+class KeepingSink final : public ForwardingSink {
  public:
-  explicit KeepingSink(std::unique_ptr<transport::Sink> sink) : sink_(std::move(sink)) {}
+  using ForwardingSink::ForwardingSink;
 
-  transport::Info info() const override { return sink_->info(); }
-  std::string address() const override { return sink_->address(); }
-  absl::Status Connect(transport::SessionId session, const std::string& endpoint, const std::string& peer,
-                       const transport::Secret& secret) override {
-    return sink_->Connect(session, endpoint, peer, secret);
-  }
   void Expect(transport::SessionId session, transport::RequestId request, std::span<std::byte> buffer,
               transport::Done done) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       expected_[request] = {done, buffer.size()};
     }
-    sink_->Expect(session, request, buffer, [this, request, done = std::move(done)](absl::Status status) {
-      if (status.ok()) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        expected_.erase(request);
-      }
-      done(std::move(status));
-    });
+    ForwardingSink::Expect(session, request, buffer,
+                           [this, request, done = std::move(done)](absl::Status status) {
+                             if (status.ok()) {
+                               std::lock_guard<std::mutex> lock(mutex_);
+                               expected_.erase(request);
+                             }
+                             done(std::move(status));
+                           });
   }
   void Cancel(transport::SessionId session, transport::RequestId request) override {
-    sink_->Cancel(session, request);
+    ForwardingSink::Cancel(session, request);
     std::lock_guard<std::mutex> lock(mutex_);
     if (auto found = expected_.extract(request); !found.empty()) kept_.push_back(std::move(found.mapped()));
   }
-  void Disconnect(transport::SessionId session) override { sink_->Disconnect(session); }
-  uint64_t bytes_received() const override { return sink_->bytes_received(); }
-  uint64_t messages_dropped() const override { return sink_->messages_dropped(); }
   uint64_t buffers_abandoned() const override {
     std::lock_guard<std::mutex> lock(mutex_);
     return kept_.size();
@@ -74,7 +67,6 @@ class KeepingSink final : public transport::Sink {
     size_t bytes = 0;
   };
 
-  const std::unique_ptr<transport::Sink> sink_;
   mutable std::mutex mutex_;
   std::map<transport::RequestId, Kept> expected_;
   std::vector<Kept> kept_;
@@ -96,15 +88,14 @@ TEST(AbandonedBuffers, AreCountedAndNamedAndStepsGoOnWithoutThem) {
   options.step_timeout = absl::Minutes(3);
   std::vector<std::string> lines;  // written by the loop's thread, read when that has ended
   auto inbox = std::make_unique<Inbox>();
-  auto control = ControlPlane::Make(options.tls, "", inbox.get());
-  ASSERT_TRUE(control.ok()) << control.status();
-  auto inner = MakeSink(options, {"grpc"}, "");
+  auto control = ControlPlane::Make(nullptr, "", inbox.get());
+  auto inner = MakeSink(options, nullptr, {"grpc"}, "", {});
   ASSERT_TRUE(inner.ok()) << inner.status();
   KeepingSink sink(*std::move(inner));
   auto memory = ReceiveMemory::Create(kBudget);
   ASSERT_TRUE(memory.ok()) << memory.status();
   FetchLoop loop(options, {made.stream_version, made.stream_digest, made.layout_digest},
-                 {inbox.get(), control->get(), &sink, *memory, [] {},
+                 {inbox.get(), control.get(), &sink, *memory, [] {},
                   [&](const std::string& line) { lines.push_back(line); },
                   [](const std::string&) { return absl::OkStatus(); }});
   (*memory)->OnFreed([&] { inbox->Post({0, Woken()}); });
@@ -120,7 +111,7 @@ TEST(AbandonedBuffers, AreCountedAndNamedAndStepsGoOnWithoutThem) {
         const absl::StatusOr<PartView> view = ReadPart(expected);
         const auto part = std::ranges::find_if((*step)->parts, [&](const auto& p) { return p.name == name; });
         ASSERT_NE(part, (*step)->parts.end());
-        EXPECT_TRUE(std::ranges::equal(part->view.tensors[0].bytes, view->tensors[0].bytes));
+        EXPECT_TRUE(std::ranges::equal(part->view.tensors[0].bytes(), view->tensors[0].bytes()));
       }
     }
   }();
@@ -138,4 +129,4 @@ TEST(AbandonedBuffers, AreCountedAndNamedAndStepsGoOnWithoutThem) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -10,14 +10,18 @@
 
 #include "absl/time/clock.h"
 #include "client/consumer.h"
+#include "client/worker_standing.h"
+#include "core/failure.h"
+#include "core/steady_time.h"
 #include "tests/client/fake_worker.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 using Kind = Behaviour::Kind;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // Sanitized code on a busy machine takes its time to say that it makes progress.
 #ifdef EVENKEEL_SANITIZED
@@ -34,7 +38,15 @@ ConsumerOptions OptionsFor(const std::vector<std::string>& endpoints) {
   options.connect_timeout = absl::Seconds(20);
   options.step_timeout = absl::Minutes(3);
   options.progress_timeout = kPatience * absl::Milliseconds(700);
+  options.trusted_data_network = true;  // those over UCX have no RDMA
   options.log = [](const std::string&) {};
+  return options;
+}
+
+// For tests in which requests stand still and a doubt too many changes nothing.
+ConsumerOptions ImpatientOptionsFor(const std::vector<std::string>& endpoints) {
+  ConsumerOptions options = OptionsFor(endpoints);
+  options.progress_timeout = kPatience * absl::Milliseconds(250);
   return options;
 }
 
@@ -45,8 +57,8 @@ std::unique_ptr<Consumer> MustConnect(const ConsumerOptions& options) {
 }
 
 // All steps, compared with what a worker without faults would send.
-void ExpectSteps(Consumer& consumer, uint64_t count) {
-  for (uint64_t i = 0; i < count; ++i) {
+void ExpectSteps(Consumer& consumer, uint64_t count, uint64_t first = 0) {
+  for (uint64_t i = first; i < first + count; ++i) {
     auto step = consumer.Next();
     ASSERT_TRUE(step.ok()) << step.status();
     std::vector<PartName> names = FakeParts(i, 0);
@@ -55,7 +67,7 @@ void ExpectSteps(Consumer& consumer, uint64_t count) {
       std::vector<std::byte> expected = FakePart(names[p], 4096);
       absl::StatusOr<PartView> view = ReadPart(expected);
       ASSERT_EQ((*step)->parts[p].name, names[p]);
-      ASSERT_TRUE(std::ranges::equal((*step)->parts[p].view.tensors[0].bytes, view->tensors[0].bytes));
+      ASSERT_TRUE(std::ranges::equal((*step)->parts[p].view.tensors[0].bytes(), view->tensors[0].bytes()));
     }
   }
 }
@@ -99,7 +111,8 @@ TEST_P(ConsumerSurvives, FaultsOfSingleRequestsWithoutChangingAByte) {
   FakeWorkerOptions made;
   made.behave = std::ref(faults);
   FakeWorker a(made), b(made), c(made);
-  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint(), c.endpoint()}));
+  std::unique_ptr<Consumer> consumer =
+      MustConnect(ImpatientOptionsFor({a.endpoint(), b.endpoint(), c.endpoint()}));
   ASSERT_NE(consumer, nullptr);
   ExpectSteps(*consumer, GetParam().steps);
   EXPECT_GT(faults.injected(), 0);
@@ -121,7 +134,7 @@ TEST(ConsumerFaults, OnlyOneWorkerAndEveryRequestRefusedOrFailingOnceStillDelive
     FakeWorkerOptions made;
     made.behave = std::ref(faults);
     FakeWorker only(made);
-    std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({only.endpoint()}));
+    std::unique_ptr<Consumer> consumer = MustConnect(ImpatientOptionsFor({only.endpoint()}));
     ASSERT_NE(consumer, nullptr);
     ExpectSteps(*consumer, 3);
   }
@@ -145,12 +158,10 @@ TEST(ConsumerFaults, SlownessAloneReplacesNobody) {
   // More than twice the progress timeout, with progress all along.
   FakeWorkerOptions slow;
   slow.behave = [](const PartName&, uint32_t) {
-    return Behaviour{Kind::kSlow, kPatience * absl::Milliseconds(3500)};
+    return Behaviour{Kind::kSlow, kPatience * absl::Milliseconds(1500)};
   };
   FakeWorker a(slow), b(slow);
-  ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint()});
-  options.progress_timeout = kPatience * absl::Milliseconds(1500);
-  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint()}));
   ASSERT_NE(consumer, nullptr);
   ExpectSteps(*consumer, 2);
   ConsumerStats stats = consumer->stats();
@@ -182,6 +193,105 @@ TEST(ConsumerFaults, DuplicatesStayBelowFivePerCentAndTheLoserIsCancelled) {
   EXPECT_EQ(a.cancelled() + b.cancelled(), 8) << "every stuck copy was given up";
 }
 
+// Two of three workers are alive, accept what they are asked, and get nowhere.
+class TwoGreyWorkersOfThree : public testing::TestWithParam<Kind> {
+ protected:
+  void Connect(absl::Duration timeout) {
+    FakeWorkerOptions made;
+    made.behave = [this](const PartName&, uint32_t) {
+      if (grey_) return Behaviour{GetParam()};
+      return Behaviour{Kind::kSlow, recovered_ ? kRecoveredPartTime : kPartTime};
+    };
+    a_ = std::make_unique<FakeWorker>(made);
+    b_ = std::make_unique<FakeWorker>(made);
+    made.behave = [](const PartName&, uint32_t) { return Behaviour{Kind::kSlow, kPartTime}; };
+    c_ = std::make_unique<FakeWorker>(made);
+    ConsumerOptions options = OptionsFor({a_->endpoint(), b_->endpoint(), c_->endpoint()});
+    options.progress_timeout = timeout;
+    options.prefetch_steps = kPrefetchSteps;
+    consumer_ = MustConnect(options);
+  }
+  absl::Duration Step() {
+    absl::Time begin = absl::Now();
+    ExpectSteps(*consumer_, 1, step_++);
+    return absl::Now() - begin;
+  }
+
+  // The third worker takes a fiftieth of the timeout for a part.
+  const absl::Duration kTimeout = kPatience * absl::Seconds(1);
+  static constexpr absl::Duration kPartTime = absl::Milliseconds(20);
+  // Of a worker on trial: one that is slower than parts are on average counts as standing still again.
+  static constexpr absl::Duration kRecoveredPartTime = absl::Milliseconds(1);
+  static constexpr uint32_t kPrefetchSteps = 2;
+  std::atomic<bool> grey_ = false;
+  std::atomic<bool> recovered_ = false;
+  std::unique_ptr<FakeWorker> a_, b_, c_;
+  std::unique_ptr<Consumer> consumer_;
+  uint64_t step_ = 0;
+};
+
+TEST_P(TwoGreyWorkersOfThree, CostOneStepAndAreAskedLastFromThenOn) {
+  Connect(kTimeout);
+  ASSERT_NE(consumer_, nullptr);
+  for (int i = 0; i < 6; ++i) Step();
+  grey_ = true;
+  int steps = 0;
+  while (Step() < kTimeout / 2) ASSERT_LT(++steps, 100) << "nobody was asked";
+  // Both are tried again, and the steps that asked them, the last of those fetched ahead, are as fast as any.
+  const int asked_a = a_->requests(), asked_b = b_->requests();
+  const absl::Time end = absl::Now() + 60 * kTimeout;
+  int slow = 0;
+  auto is_slow = [&] { return Step() < kTimeout * 3 / 4 ? 0 : 1; };
+  while ((a_->requests() == asked_a || b_->requests() == asked_b) && absl::Now() < end) slow += is_slow();
+  for (uint32_t i = 0; i <= kPrefetchSteps; ++i) slow += is_slow();
+  EXPECT_EQ(slow, 0);
+  EXPECT_GT(a_->requests(), asked_a) << "it is not given up for ever";
+  EXPECT_GT(b_->requests(), asked_b) << "it is not given up for ever";
+  ConsumerStats stats = consumer_->stats();
+  EXPECT_LE(stats.duplicate_requests * 20, stats.requests);
+}
+
+TEST_P(TwoGreyWorkersOfThree, ServeAgainOnceTheyRecovered) {
+  Connect(kTimeout / 2);
+  ASSERT_NE(consumer_, nullptr);
+  grey_ = true;
+  for (int i = 0; i < 20 && consumer_->stats().grey_workers == 0; ++i) Step();
+  EXPECT_GE(consumer_->stats().grey_workers, 1);
+  recovered_ = true;
+  grey_ = false;
+  const int before_a = a_->requests(), before_b = b_->requests();
+  const absl::Time end = absl::Now() + 2 * WorkerStanding::kLongestGrey;
+  // Trusted for one kind of work, a worker may still be grey for another for a while.
+  while ((a_->requests() < before_a + 20 || b_->requests() < before_b + 20 ||
+          consumer_->stats().grey_workers > 0) &&
+         absl::Now() < end) {
+    Step();
+  }
+  EXPECT_GE(a_->requests(), before_a + 20);
+  EXPECT_GE(b_->requests(), before_b + 20);
+  EXPECT_EQ(consumer_->stats().grey_workers, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TwoGreyWorkersOfThree,
+                         testing::Values(Kind::kDeaf, Kind::kStuck, Kind::kSilent, Kind::kNeverDeliver));
+
+// What stands still on the only worker is asked of it again, as often as it takes.
+TEST(ConsumerFaults, ASingleWorkerThatStandsStillIsNeverGivenUp) {
+  for (Kind kind : {Kind::kDeaf, Kind::kStuck, Kind::kNeverDeliver}) {
+    Faults faults(kind, 3);
+    FakeWorkerOptions made;
+    made.behave = std::ref(faults);
+    FakeWorker only(made);
+    ConsumerOptions options = OptionsFor({only.endpoint()});
+    options.progress_timeout = kPatience * absl::Milliseconds(150);
+    options.prefetch_steps = 1;
+    std::unique_ptr<Consumer> consumer = MustConnect(options);
+    ASSERT_NE(consumer, nullptr);
+    ExpectSteps(*consumer, 2);
+    EXPECT_EQ(consumer->stats().duplicate_requests, 0);
+  }
+}
+
 TEST(ConsumerFaults, FailuresOnThreeWorkersNameTheSampleAndTheExcludeLine) {
   FakeWorkerOptions failing;
   failing.behave = [](const PartName& name, uint32_t) {
@@ -199,6 +309,116 @@ TEST(ConsumerFaults, FailuresOnThreeWorkersNameTheSampleAndTheExcludeLine) {
               AllOf(HasSubstr("on 3 workers"), HasSubstr("the decoder crashed"),
                     HasSubstr("\"photos/a.tar/000123\""), HasSubstr("step 2 vision rank 0")));
   EXPECT_EQ(consumer->Next().status().code(), absl::StatusCode::kDataLoss) << "it stays";
+}
+
+// Fails every part of phase vision until `until`, for a reason that is the machine's.
+FakeWorkerOptions OutageUntil(absl::Time until, std::string message) {
+  FakeWorkerOptions options;
+  options.behave = [until, message](const PartName& name, uint32_t) {
+    if (name.phase != Phase::kVision || SteadyNow() >= until) return Behaviour();
+    return Behaviour{Kind::kFail, {}, 5, message, "photos/a.tar/000123", FailureKind::kMachine};
+  };
+  return options;
+}
+
+TEST(ConsumerFaults, AnOutageOfAllMachinesIsWaitedFor) {
+  for (size_t num_workers : {1, 3}) {
+    const absl::Time until = SteadyNow() + absl::Seconds(1);
+    std::vector<std::unique_ptr<FakeWorker>> workers;
+    std::vector<std::string> endpoints;
+    for (size_t i = 0; i < num_workers; ++i) {
+      workers.push_back(std::make_unique<FakeWorker>(OutageUntil(until, "a.tar: No such file or directory")));
+      endpoints.push_back(workers.back()->endpoint());
+    }
+    std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor(endpoints));
+    ASSERT_NE(consumer, nullptr);
+    ExpectSteps(*consumer, 12);
+    EXPECT_GE(SteadyNow(), until);
+    int requests = 0, max_attempt = 0;
+    for (const auto& worker : workers) {
+      requests += worker->requests();
+      max_attempt = std::max(max_attempt, worker->max_attempt());
+    }
+    // 12 steps of some parts, and for each part of the outage's steps about seven a worker and outage.
+    EXPECT_LT(requests, 12 * 8 + 4 * 4 * 12 * static_cast<int>(num_workers)) << "asked with pauses";
+    EXPECT_EQ(max_attempt, 0) << "no work was done twice";
+  }
+}
+
+TEST(ConsumerFaults, AMachineThatStaysBrokenEndsTheStepByItsDeadlineAndBlamesNoData) {
+  FakeWorker a(OutageUntil(absl::InfiniteFuture(), "a.tar: Too many open files"));
+  FakeWorker b(OutageUntil(absl::InfiniteFuture(), "a.tar: Input/output error"));
+  FakeWorker c(OutageUntil(absl::InfiniteFuture(), "a.tar: Input/output error"));
+  ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint(), c.endpoint()});
+  options.step_timeout = kPatience * absl::Seconds(2);
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  const absl::Status status = consumer->Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr(a.endpoint() + ": a.tar: Too many open files ("), HasSubstr(" times in "),
+                    HasSubstr(c.endpoint() + ": a.tar: Input/output error"), HasSubstr("no data is at fault"),
+                    Not(HasSubstr("exclude")), Not(HasSubstr("000123"))));
+}
+
+TEST(ConsumerFaults, OneBrokenMachineAmongThreeHoldsNobodyUp) {
+  FakeWorker a(OutageUntil(absl::InfiniteFuture(), "a.tar: Too many open files")), b, c;
+  ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint(), c.endpoint()});
+  options.step_timeout = kPatience * absl::Seconds(20);
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 24);
+}
+
+TEST(ConsumerFaults, FailuresOfMachinesCountTowardsNoVerdictOnTheData) {
+  std::atomic<int> asked = 0;
+  FakeWorkerOptions mixed;  // five failures of the machine and two of the attempt, then sound
+  mixed.behave = [&](const PartName& name, uint32_t) {
+    if (name.phase != Phase::kVision || name.step != 0 || name.microbatch != 0 || name.piece != 0)
+      return Behaviour();
+    const int number = asked++;
+    if (number >= 7) return Behaviour();
+    const bool machine = number != 1 && number != 4;
+    return Behaviour{Kind::kFail, {}, 13, "why", "", machine ? FailureKind::kMachine : FailureKind::kAttempt};
+  };
+  FakeWorker only(mixed);
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({only.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 2);
+  EXPECT_EQ(asked, 8);
+}
+
+TEST(ConsumerFaults, AStepThatAWorkerCannotDescribeYetIsAskedOfItAgainUntilItCan) {
+  std::atomic<int> asked = 0;
+  FakeWorkerOptions far;
+  far.describe_failure = [&](uint64_t step) -> absl::Status {
+    if (step != 1 || ++asked > 4) return absl::OkStatus();
+    return WithKind(absl::UnavailableError("the table is being compiled: 12 %"), FailureKind::kNotYet);
+  };
+  FakeWorker only(far);
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({only.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 3);
+  EXPECT_EQ(asked, 5);
+  EXPECT_EQ(consumer->stats().replaced_workers, 0) << "it is not lost";
+}
+
+TEST(ConsumerFaults, WhatKeepsAStepFromBeingDescribedIsNamedAtTheDeadline) {
+  for (FailureKind kind : {FailureKind::kNotYet, FailureKind::kMachine}) {
+    FakeWorkerOptions failing;
+    failing.describe_failure = [kind](uint64_t) { return WithKind(absl::InternalError("index: EIO"), kind); };
+    FakeWorker only(failing);
+    ConsumerOptions options = OptionsFor({only.endpoint()});
+    options.step_timeout = kPatience * absl::Seconds(1);
+    std::unique_ptr<Consumer> consumer = MustConnect(options);
+    ASSERT_NE(consumer, nullptr);
+    const absl::Status status = consumer->Next().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(only.endpoint()), HasSubstr("index: EIO")));
+    const bool blames_machine =
+        std::string(status.message()).find("no data is at fault") != std::string::npos;
+    EXPECT_EQ(blames_machine, kind == FailureKind::kMachine) << status;
+  }
 }
 
 TEST(ConsumerFaults, ThreeFailuresAreEnoughWhereThereIsOneWorker) {
@@ -317,6 +537,12 @@ TEST(ConsumerFaults, WorkersOfAnotherStreamOrVersionAreRefusedAndNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("stream version 99"), HasSubstr(newer.endpoint())));
 
+  FakeWorker older({.part_format = kPartFormatVersion - 1});
+  status = Consumer::Connect(OptionsFor({older.endpoint()})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("part format 1, this consumer needs 2"),
+                                      HasSubstr("one release"), HasSubstr(older.endpoint())));
+
   FakeWorker moved({.layout_digest = "0000000000000000000000000000000e"});
   options = OptionsFor({moved.endpoint()});
   options.expect_layout_digest = FakeWorkerOptions().layout_digest;
@@ -346,6 +572,49 @@ TEST(ConsumerFaults, AWorkerOfAnotherStreamAmongOthersServesNothing) {
   std::lock_guard<std::mutex> lock(mutex);
   EXPECT_THAT(log,
               AllOf(HasSubstr(other.endpoint()), HasSubstr(moved.endpoint()), HasSubstr(newer.endpoint())));
+}
+
+// Nothing says which stream is wanted: no rank may follow whichever worker answered it first.
+TEST(ConsumerFaults, WorkersOfTwoStreamsAreAnErrorThatNamesBothWhereNoneIsAskedFor) {
+  const std::string digest = FakeWorkerOptions().stream_digest;
+  FakeWorker a, b, other({.stream_digest = "0000000000000000000000000000000f"});
+  for (uint32_t rank = 0; rank < 6; ++rank) {
+    ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint(), other.endpoint()});
+    options.rank = rank;
+    absl::Status status = Consumer::Connect(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << rank;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(digest), HasSubstr("0000000000000000000000000000000f"),
+                                        HasSubstr(other.endpoint()), HasSubstr(a.endpoint()),
+                                        HasSubstr("expect_stream_digest"), HasSubstr("--job")));
+  }
+  ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint(), other.endpoint()});
+  options.expect_stream_digest = digest;
+  std::unique_ptr<Consumer> consumer = MustConnect(options);
+  ASSERT_NE(consumer, nullptr);
+  ExpectSteps(*consumer, 3);
+  EXPECT_EQ(other.requests(), 0);
+}
+
+TEST(ConsumerFaults, WorkersOfTwoLayoutsAreAnErrorToo) {
+  FakeWorker a, other({.layout_digest = "0000000000000000000000000000000e"});
+  ConsumerOptions options = OptionsFor({a.endpoint(), other.endpoint()});
+  options.expect_stream_digest = FakeWorkerOptions().stream_digest;  // as a resumed state names it
+  absl::Status status = Consumer::Connect(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("layout digest 0000000000000000000000000000000e by " + other.endpoint()),
+                    HasSubstr("expect_layout_digest")));
+}
+
+TEST(ConsumerFaults, DrainingWorkersOfAnotherStreamHaveNoSay) {
+  FakeWorker a({.draining = true}), b({.draining = true});
+  FakeWorker next({.stream_digest = "0000000000000000000000000000000f"});
+  std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint(), next.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  EXPECT_EQ(consumer->state().stream_digest, "0000000000000000000000000000000f");
+  consumer = MustConnect(OptionsFor({a.endpoint(), b.endpoint()}));
+  ASSERT_NE(consumer, nullptr);
+  EXPECT_EQ(consumer->state().stream_digest, FakeWorkerOptions().stream_digest) << "nobody else is there";
 }
 
 TEST(ConsumerFaults, ADeadWorkerStopsNothing) {
@@ -395,4 +664,4 @@ TEST_P(ConsumerOverTransport, ManyFaultsAtRandomChangeNoByte) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::client

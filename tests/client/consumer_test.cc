@@ -13,7 +13,7 @@
 #include "client/receive_memory.h"
 #include "tests/client/fake_worker.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 using testing::HasSubstr;
@@ -25,6 +25,7 @@ ConsumerOptions OptionsFor(const std::vector<std::string>& endpoints) {
   options.prefetch_bytes = 1 << 20;
   options.connect_timeout = absl::Seconds(20);
   options.step_timeout = absl::Seconds(60);
+  options.trusted_data_network = true;  // those over UCX have no RDMA
   options.log = [](const std::string&) {};
   return options;
 }
@@ -39,7 +40,7 @@ void ExpectStep(const StepData& step, uint64_t number, uint32_t rank = 0, uint64
     std::vector<std::byte> expected = FakePart(names[i], part_bytes);
     absl::StatusOr<PartView> view = ReadPart(expected);
     ASSERT_TRUE(view.ok());
-    EXPECT_TRUE(std::ranges::equal(step.parts[i].view.tensors[0].bytes, view->tensors[0].bytes));
+    EXPECT_TRUE(std::ranges::equal(step.parts[i].view.tensors[0].bytes(), view->tensors[0].bytes()));
   }
 }
 
@@ -74,7 +75,7 @@ TEST(Consumer, OrderOfArrivalNeverChangesTheOrderOfParts) {
   made.behave = [](const PartName& name, uint32_t) {
     uint64_t mixed =
         (name.step * 2654435761u + name.microbatch * 40503u + static_cast<uint64_t>(name.phase) * 977u) >> 7;
-    return Behaviour{Behaviour::Kind::kSlow, absl::Milliseconds(mixed % 40)};
+    return Behaviour{.kind = Behaviour::Kind::kSlow, .duration = absl::Milliseconds(mixed % 40)};
   };
   FakeWorker a(made), b(made);
   ConsumerOptions options = OptionsFor({a.endpoint(), b.endpoint()});
@@ -197,6 +198,18 @@ TEST(Consumer, RefusesOptionsThatMakeNoSense) {
   }
 }
 
+TEST(Consumer, DoesNotUseUcxOverTcpBecauseAWorkerOffersIt) {
+  FakeWorker worker({.transport = "ucx"});
+  for (const char* transport : {"auto", "ucx"}) {
+    ConsumerOptions options = OptionsFor({worker.endpoint()});
+    options.transport = transport;
+    options.trusted_data_network = false;
+    const absl::Status status = Consumer::Connect(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("trusted_data_network")) << transport;
+  }
+}
+
 TEST(Consumer, DialsNoOtherMachineWithoutCertificates) {
   ConsumerOptions options = OptionsFor({"192.0.2.1:7000"});
   EXPECT_EQ(Consumer::Connect(options).status().code(), absl::StatusCode::kPermissionDenied);
@@ -206,7 +219,8 @@ TEST(Consumer, CanBeDestroyedWithEverythingInFlight) {
   FakeWorkerOptions made;
   made.behave = [](const PartName& name, uint32_t) {
     auto kinds = {Behaviour::Kind::kSilent, Behaviour::Kind::kSlow, Behaviour::Kind::kNeverDeliver};
-    return Behaviour{kinds.begin()[(name.step + name.microbatch) % kinds.size()], absl::Milliseconds(30)};
+    return Behaviour{.kind = kinds.begin()[(name.step + name.microbatch) % kinds.size()],
+                     .duration = absl::Milliseconds(30)};
   };
   FakeWorker a(made), b(made);
   for (int i = 0; i < 5; ++i) {
@@ -220,7 +234,8 @@ TEST(Consumer, WaitTellsWhetherNextWouldWait) {
   std::atomic<bool> open = false;
   FakeWorkerOptions made;
   made.behave = [&](const PartName&, uint32_t) {
-    return open ? Behaviour() : Behaviour{Behaviour::Kind::kRefuse, absl::Milliseconds(10)};
+    return open ? Behaviour()
+                : Behaviour{.kind = Behaviour::Kind::kRefuse, .duration = absl::Milliseconds(10)};
   };
   FakeWorker worker(made);
   auto consumer = Consumer::Connect(OptionsFor({worker.endpoint()}));
@@ -233,4 +248,4 @@ TEST(Consumer, WaitTellsWhetherNextWouldWait) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -7,7 +7,7 @@
 
 #include "absl/time/clock.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 using testing::ElementsAre;
@@ -110,4 +110,4 @@ TEST(Endpoints, AListIsToldAtOnce) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::client

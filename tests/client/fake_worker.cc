@@ -14,7 +14,7 @@
 #include "transport/credentials.h"
 #include "transport/factory.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 using Kind = Behaviour::Kind;
@@ -58,11 +58,11 @@ std::vector<std::byte> FakePart(const PartName& name, uint64_t part_bytes) {
 class FakeWorker::Service : public pb::Worker::Service {
  public:
   explicit Service(FakeWorkerOptions options) : options_(std::move(options)) {
-    transport::Options made{.name = options_.transport, .loopback_only = true};
+    transport::Options made{.name = options_.transport, .trusted_network = true, .loopback_only = true};
     grpc::ServerBuilder builder;
     transport::ConfigureServer(builder);
     int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", *transport::MakeServerCredentials({}), &port);
+    builder.AddListeningPort("127.0.0.1:0", transport::MakeServerCredentials(nullptr), &port);
     builder.RegisterService(this);
     if (options_.transport == "grpc") {
       auto source = *transport::MakeGrpcSource(made);
@@ -109,7 +109,7 @@ class FakeWorker::Service : public pb::Worker::Service {
     absl::Status connected = source_->Connect(session, request->address(), secret);
     if (!connected.ok()) return {grpc::StatusCode::INTERNAL, std::string(connected.message())};
     reply->set_session_id(session);
-    reply->set_address(source_->address());
+    reply->set_address(source_->address(session));
     reply->set_session_idle_seconds(60);
     Fill(*reply->mutable_worker());
     return grpc::Status::OK;
@@ -124,6 +124,14 @@ class FakeWorker::Service : public pb::Worker::Service {
   grpc::Status DescribeStep(grpc::ServerContext*, const pb::DescribeStepRequest* request,
                             pb::DescribeStepReply* reply) override {
     if (options_.before_describing != nullptr) options_.before_describing(request->step());
+    if (options_.describe_failure != nullptr) {
+      if (const absl::Status failed = options_.describe_failure(request->step()); !failed.ok()) {
+        pb::FailureDetail detail;
+        detail.set_kind(static_cast<pb::FailureKind>(KindOf(failed)));
+        return {static_cast<grpc::StatusCode>(failed.code()), std::string(failed.message()),
+                detail.SerializeAsString()};
+      }
+    }
     reply->set_step(request->step());
     reply->set_num_microbatches(2);
     reply->set_loss_tokens(100 + request->step());
@@ -152,6 +160,10 @@ class FakeWorker::Service : public pb::Worker::Service {
     if (behaviour.kind == Kind::kRefuse) {
       Refuse(*writer, behaviour);
       return grpc::Status::OK;
+    }
+    if (behaviour.kind == Kind::kDeaf) {
+      Wait(*context, absl::Minutes(5), [](uint64_t) {});
+      return grpc::Status::CANCELLED;
     }
     pb::PartEvent accepted;
     accepted.mutable_accepted()->set_queue(3);
@@ -185,10 +197,12 @@ class FakeWorker::Service : public pb::Worker::Service {
   void Fill(pb::DescribeReply& reply) const {
     reply.set_job_name("fake");
     reply.set_stream_version(options_.stream_version);
+    reply.set_part_format(options_.part_format);
     reply.set_stream_digest(options_.stream_digest);
     reply.set_layout_digest(options_.layout_digest);
     reply.add_transports(options_.transport);
     reply.set_release("test");
+    reply.set_draining(options_.draining);
     for (const char* name : {"llm", "vision"}) {
       pb::PhaseRanks* ranks = reply.add_phases();
       ranks->set_phase(name);
@@ -263,6 +277,7 @@ class FakeWorker::Service : public pb::Worker::Service {
         event.mutable_failed()->set_code(behaviour.code);
         event.mutable_failed()->set_message(behaviour.message);
         event.mutable_failed()->set_exclude(behaviour.exclude);
+        event.mutable_failed()->set_kind(static_cast<pb::FailureKind>(behaviour.failure));
         writer.Write(event);
         return grpc::Status::OK;
       }
@@ -326,4 +341,4 @@ int FakeWorker::max_attempt() const { return service_->max_attempt(); }
 double FakeWorker::told_wait_seconds() const { return service_->told_wait_seconds(); }
 int FakeWorker::wait_reports() const { return service_->wait_reports(); }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

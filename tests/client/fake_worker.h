@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/failure.h"
 #include "core/part.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 
 // What a worker does with one request for a part.
 struct Behaviour {
@@ -19,6 +21,7 @@ struct Behaviour {
     kServe,
     kRefuse,         // Refused{retry_after}
     kDropLater,      // Accepted, then Refused
+    kDeaf,           // no answer at all until cancelled
     kSilent,         // Accepted, then nothing until cancelled
     kStuck,          // Accepted, then the same progress again and again
     kSlow,           // Accepted, then growing progress for `duration`, then serves
@@ -35,6 +38,7 @@ struct Behaviour {
   int code = 13;
   std::string message = "made up";
   std::string exclude;
+  FailureKind failure = FailureKind::kAttempt;
 };
 
 struct FakeWorkerOptions {
@@ -42,10 +46,14 @@ struct FakeWorkerOptions {
   std::string stream_digest = "00000000000000000000000000000001";
   std::string layout_digest = "00000000000000000000000000000002";
   uint32_t stream_version = 1;
+  bool draining = false;
+  uint32_t part_format = kPartFormatVersion;
   uint64_t part_bytes = 4096;  // about
   // Called for every request; from many threads.
   std::function<Behaviour(const PartName& name, uint32_t attempt)> behave;
   std::function<void(uint64_t step)> before_describing;
+  // Not OK: the answer to DescribeStep, with its kind.
+  std::function<absl::Status(uint64_t step)> describe_failure;
 };
 
 class FakeWorker {
@@ -76,4 +84,4 @@ class FakeWorker {
 std::vector<PartName> FakeParts(uint64_t step, uint32_t rank);
 std::vector<std::byte> FakePart(const PartName& name, uint64_t part_bytes);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::client

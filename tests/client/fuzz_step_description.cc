@@ -22,14 +22,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(nullptr);
   evenkeel::pb::DescribeStepReply reply;
   if (!reply.ParseFromArray(data, static_cast<int>(size))) return 0;
-  const auto step = evenkeel::CheckDescription(reply, reply.step());
+  const auto step = evenkeel::client::CheckDescription(reply, reply.step());
   if (!step.ok()) {
     if (!absl::IsInvalidArgument(step.status())) std::abort();
     return 0;
   }
-  for (const evenkeel::LocalRoute& local : step->routes) {
-    CheckInside(local.route.send, local.route.rows_in, local.ranks.size());
-    CheckInside(local.route.receive, local.route.rows_out, local.ranks.size());
+  for (const evenkeel::client::LocalRoute& local : step->routes) {
+    CheckInside(local.route.send, local.route.rows_in, local.num_ranks);
+    CheckInside(local.route.receive, local.route.rows_out, local.num_ranks);
   }
   return 0;
 }

@@ -6,7 +6,7 @@
 #include <list>
 #include <random>
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 constexpr uint64_t kBudget = 64 * 4096;
@@ -90,4 +90,4 @@ TEST(ReceiveMemory, SaysWhatItCanNeverHold) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -4,7 +4,7 @@
 
 #include "proto/service.pb.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 pb::DescribeStepReply Good() {
@@ -22,8 +22,7 @@ pb::DescribeStepReply Good() {
   pb::RouteSlice* route = reply.add_routes();
   route->set_from("vision");
   route->set_to("llm");
-  route->add_ranks(0);
-  route->add_ranks(1);
+  route->set_num_ranks(2);
   route->set_rows_in(5);
   route->set_rows_out(3);
   for (auto [peer, row, rows] : {std::tuple{0, 1, 2}, {1, 3, 2}}) {
@@ -46,6 +45,28 @@ TEST(StepDescription, TakesWhatTheContractAllows) {
   EXPECT_EQ(out->routes[0].route.send[1], (RouteSegment{1, 3, 2}));
 }
 
+TEST(StepDescription, TakesTheSpreadOfLoadsWithAndWithoutThoseOfAllRanks) {
+  pb::DescribeStepReply reply = Good();
+  pb::PhaseLoads* loads = reply.add_loads();
+  loads->set_phase("vision");
+  loads->set_num_ranks(2);
+  loads->mutable_before_spread()->set_max(7);
+  loads->mutable_before_spread()->set_mean(4);
+  loads->mutable_tokens_after_spread()->set_own(9);
+  auto out = CheckDescription(reply, 4);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(out->loads[0].num_ranks, 2);
+  EXPECT_EQ(out->loads[0].before.max, 7);
+  EXPECT_EQ(out->loads[0].before.mean, 4);
+  EXPECT_FALSE(out->loads[0].before.own.has_value()) << "the phase may not run on this rank";
+  EXPECT_EQ(out->loads[0].tokens_after.own, 9);
+  EXPECT_TRUE(out->loads[0].before.all.empty());
+  for (double load : {1, 7}) loads->add_before(load);
+  out = CheckDescription(reply, 4);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(out->loads[0].before.all, (std::vector<double>{1, 7}));
+}
+
 TEST(StepDescription, RefusesEverythingElse) {
   std::vector<std::function<void(pb::DescribeStepReply&)>> damages = {
       [](auto& r) { r.set_step(5); },
@@ -61,7 +82,14 @@ TEST(StepDescription, RefusesEverythingElse) {
       [](auto& r) { r.mutable_routes(0)->mutable_receive(0)->set_rows(4); },
       [](auto& r) { r.mutable_routes(0)->set_microbatch_offsets(1, 4); },
       [](auto& r) { r.mutable_routes(0)->set_microbatch_offsets(2, 0); },
+      [](auto& r) { r.mutable_routes(0)->set_num_ranks(1); },
       [](auto& r) { r.add_loads()->set_phase("taste"); },
+      [](auto& r) {
+        pb::PhaseLoads* loads = r.add_loads();
+        loads->set_phase("llm");
+        loads->set_num_ranks(3);
+        loads->add_before(1.5);
+      },
   };
   for (size_t i = 0; i < damages.size(); ++i) {
     pb::DescribeStepReply reply = Good();
@@ -72,4 +100,4 @@ TEST(StepDescription, RefusesEverythingElse) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::client

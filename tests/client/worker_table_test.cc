@@ -8,7 +8,7 @@
 #include "client/part_fetch.h"
 #include "client/worker_ring.h"
 
-namespace evenkeel {
+namespace evenkeel::client {
 namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1000000);
@@ -48,9 +48,9 @@ class Table : public testing::Test {
     table_.SetListed({"a:1", "b:1", "c:1"});
     for (auto& [endpoint, worker] : table_.all()) worker.state = Worker::State::kReady;
   }
-  std::string Ask(uint64_t step = 0, std::set<std::string> excluded = {}, std::set<std::string> disliked = {},
+  std::string Ask(uint64_t step = 0, std::set<std::string> excluded = {}, Dislikes disliked = {},
                   absl::Time now = kNow) {
-    Choice choice = table_.Choose(0, step, 0, excluded, disliked, now);
+    Choice choice = table_.Choose(0, step, 0, Phase::kVision, excluded, disliked, now);
     return choice.ask == nullptr ? "" : choice.ask->endpoint;
   }
   WorkerTable table_;
@@ -90,16 +90,77 @@ TEST_F(Table, AfterARefusalOneRequestAtATimeUntilOneIsAccepted) {
 }
 
 TEST_F(Table, DislikedWorkersAreAskedOnlyWhereNobodyElseIsAlive) {
-  EXPECT_EQ(Ask(0, {}, {"a:1"}), "b:1");
-  EXPECT_EQ(Ask(0, {}, {"a:1", "b:1", "c:1"}), "a:1");
+  EXPECT_EQ(Ask(0, {}, {{"a:1", 1}}), "b:1");
+  EXPECT_EQ(Ask(0, {}, {{"a:1", 1}, {"b:1", 1}, {"c:1", 1}}), "a:1");
+  EXPECT_EQ(Ask(0, {}, {{"a:1", 2}, {"b:1", 2}, {"c:1", 1}}), "c:1") << "the least disliked first";
   table_.Find("b:1")->busy_until = table_.Find("c:1")->busy_until = kNow + absl::Seconds(1);
-  EXPECT_EQ(Ask(0, {}, {"a:1"}), "") << "the others are only busy";
+  EXPECT_EQ(Ask(0, {}, {{"a:1", 1}}), "") << "the others are only busy";
+}
+
+TEST_F(Table, AGreyWorkerIsAskedLastAndTheLeastGreyFirst) {
+  Worker& a = *table_.Find("a:1");
+  a.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
+  EXPECT_EQ(Ask(), "b:1");
+  EXPECT_EQ(Ask(0, {"b:1", "c:1"}), "a:1") << "but asked where nobody else is";
+  Worker& b = *table_.Find("b:1");
+  Worker& c = *table_.Find("c:1");
+  b.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
+  EXPECT_EQ(Ask(), "c:1");
+  c.busy_until = kNow + absl::Seconds(1);
+  EXPECT_EQ(Ask(), "") << "the third is only busy";
+  c.state = Worker::State::kAway;
+  c.until = c.alone_until = kNow + absl::Seconds(1);
+  a.standing.Stall(Phase::kVision, kNow + absl::Seconds(1), kNow, kNow, absl::Seconds(10));
+  EXPECT_EQ(Ask(), "b:1");
+  EXPECT_EQ(Ask(1), "b:1");
+}
+
+TEST_F(Table, AWorkerOnTrialHasOneRequestAtATime) {
+  Worker& a = *table_.Find("a:1");
+  a.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
+  absl::Time later = kNow + absl::Seconds(11);
+  EXPECT_EQ(Ask(0, {}, {}, later), "a:1");
+  a.standing.Ask(Phase::kVision);
+  EXPECT_EQ(Ask(0, {}, {}, later), "b:1");
+  a.standing.End(Phase::kVision);
+  EXPECT_EQ(Ask(0, {}, {}, later), "a:1");
+}
+
+TEST_F(Table, NoSessionIsOpenedWithAGreyWorkerWhileAnotherServes) {
+  Worker& a = *table_.Find("a:1");
+  a.state = Worker::State::kAway;
+  a.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
+  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow).open, nullptr);
+  table_.Find("b:1")->state = table_.Find("c:1")->state = Worker::State::kAway;
+  table_.Find("b:1")->until = table_.Find("c:1")->until = kNow + absl::Hours(1);
+  table_.Find("b:1")->alone_until = table_.Find("c:1")->alone_until = kNow + absl::Hours(1);
+  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow).open, &a);
+}
+
+// A worker that was restarted alone must not be waited for longer than about a second.
+TEST_F(Table, WhereNobodyElseIsReadyALostWorkerIsTriedSoon) {
+  for (const char* endpoint : {"a:1", "b:1", "c:1"}) {
+    Worker& worker = *table_.Find(endpoint);
+    worker.state = Worker::State::kAway;
+    worker.until = kNow + absl::Seconds(15);
+    worker.alone_until = kNow + absl::Seconds(1);
+  }
+  const absl::Time later = kNow + absl::Seconds(2);
+  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow).open, nullptr);
+  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, later).open, table_.Find("a:1"));
+  table_.Find("c:1")->state = Worker::State::kReady;
+  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, later).open, nullptr)
+      << "another is ready: the long back-off holds";
+  EXPECT_EQ(Ask(0, {}, {}, later), "c:1");
+  table_.Find("c:1")->standing.Stall(Phase::kVision, kNow, kNow, later, absl::Seconds(10));
+  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, later).open, table_.Find("a:1"))
+      << "a grey one is none";
 }
 
 TEST_F(Table, OpensSessionsLazilyAndWaitsAMomentForThePreferred) {
   Worker& a = *table_.Find("a:1");
   a.state = Worker::State::kIdle;
-  Choice choice = table_.Choose(0, 0, 0, {}, {}, kNow);
+  Choice choice = table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow);
   EXPECT_EQ(choice.open, &a);
   EXPECT_TRUE(choice.wait);
   a.state = Worker::State::kOpening;
@@ -134,13 +195,26 @@ TEST(PartFetch, TheVerdictNeedsThreeDistinctWorkersOrThreeAttemptsWhereThereAreF
 }
 
 TEST(PartFetch, BytesOnTheWayHaveMoreTime) {
+  const absl::Duration timeout = absl::Seconds(10);
   Attempt attempt;
   attempt.advanced = kNow;
   attempt.state = Attempt::State::kAccepted;
-  EXPECT_EQ(StaleAt(attempt, 256 << 20, absl::Seconds(10)), kNow + absl::Seconds(10));
+  EXPECT_EQ(StaleAt(attempt, 256 << 20, absl::InfinitePast(), timeout), kNow + absl::Seconds(10));
+  EXPECT_EQ(StaleAt(attempt, 256 << 20, kNow + absl::Hours(1), timeout), kNow + absl::Seconds(10))
+      << "bytes of other parts do not make this one";
+  attempt.stage = kSendingStage;
+  EXPECT_EQ(StaleAt(attempt, 256 << 20, absl::InfinitePast(), timeout), kNow + absl::Seconds(74));
   attempt.state = Attempt::State::kSent;
-  EXPECT_EQ(StaleAt(attempt, 256 << 20, absl::Seconds(10)), kNow + absl::Seconds(74));
+  EXPECT_EQ(StaleAt(attempt, 256 << 20, absl::InfinitePast(), timeout), kNow + absl::Seconds(74));
+}
+
+TEST(PartFetch, BytesThatArriveAreProgressHoweverSlowly) {
+  Attempt attempt;
+  attempt.advanced = kNow;
+  attempt.state = Attempt::State::kSent;
+  EXPECT_EQ(StaleAt(attempt, 1 << 20, kNow + absl::Hours(1), absl::Seconds(10)),
+            kNow + absl::Hours(1) + absl::Seconds(10));
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::client

@@ -1,5 +1,6 @@
-// Any bytes are either a part, whose views lie inside them, or an error. The header is also tried with its
-// sizes mended, so that the fuzzer gets past the prefix.
+// Any bytes are either a part, whose views lie inside them and whose token fields can be computed, or an
+// error. The header is also tried with its sizes mended, in both formats, so that the fuzzer gets past the
+// prefix.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -8,6 +9,7 @@
 
 namespace {
 
+// `bytes` are aligned as receive memory is.
 void Read(std::span<const std::byte> bytes) {
   absl::StatusOr<evenkeel::PartView> part = evenkeel::ReadPart(bytes);
   if (!part.ok()) {
@@ -15,9 +17,10 @@ void Read(std::span<const std::byte> bytes) {
     return;
   }
   for (const evenkeel::TensorView& tensor : part->tensors) {
-    if (tensor.bytes.size() != tensor.spec.num_bytes()) std::abort();
-    if (!tensor.bytes.empty() && (tensor.bytes.data() < bytes.data() ||
-                                  tensor.bytes.data() + tensor.bytes.size() > bytes.data() + bytes.size())) {
+    if (tensor.bytes().size() != tensor.spec.num_bytes()) std::abort();
+    if (tensor.tokens != nullptr || tensor.wire.empty()) continue;
+    if (tensor.wire.data() < bytes.data() ||
+        tensor.wire.data() + tensor.wire.size() > bytes.data() + bytes.size()) {
       std::abort();
     }
   }
@@ -28,15 +31,18 @@ void Read(std::span<const std::byte> bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Read(std::as_bytes(std::span(data, size)));
+  const auto input = std::as_bytes(std::span(data, size));
+  Read(std::vector<std::byte>(input.begin(), input.end()));
   if (size > 1 << 16) return 0;
   size_t begin = (16 + size + 63) / 64 * 64;
   for (size_t payload : {0, 64, 4096}) {
-    std::vector<std::byte> part(begin + payload);
-    const uint32_t prefix[4] = {0x504b5645, 1, static_cast<uint32_t>(size), 0};  // "EVKP"
-    std::memcpy(part.data(), prefix, sizeof(prefix));
-    if (size != 0) std::memcpy(part.data() + 16, data, size);
-    Read(part);
+    for (uint32_t version : {1, 2}) {
+      std::vector<std::byte> part(begin + payload);
+      const uint32_t prefix[4] = {0x504b5645, version, static_cast<uint32_t>(size), 0};  // "EVKP"
+      std::memcpy(part.data(), prefix, sizeof(prefix));
+      if (size != 0) std::memcpy(part.data() + 16, data, size);
+      Read(part);
+    }
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/source_dir.h"
 
 namespace evenkeel {
 namespace {
@@ -56,11 +57,11 @@ TEST(Job, FillsEveryDefault) {
   EXPECT_EQ(job.processor.tokenizer, "jobs/qwen2-vl");
   EXPECT_EQ(job.processor.chat, "chatml");
   EXPECT_EQ(job.processor.resampler, "pil");
-  EXPECT_EQ(job.processor.fps, 2);
-  EXPECT_EQ(job.processor.min_frames, 4u);
-  EXPECT_EQ(job.processor.max_frames, 768u);
-  EXPECT_EQ(job.processor.video_min_pixels, 100352u);
-  EXPECT_EQ(job.processor.video_max_pixels, 602112u);
+  EXPECT_EQ(job.processor.fps, std::nullopt);
+  EXPECT_EQ(job.processor.min_frames, std::nullopt);
+  EXPECT_EQ(job.processor.max_frames, std::nullopt);
+  EXPECT_EQ(job.processor.video_min_pixels, std::nullopt);
+  EXPECT_EQ(job.processor.video_max_pixels, std::nullopt);
   EXPECT_EQ(job.processor.wire, Wire::kU8);
   EXPECT_EQ(job.batch.samples, 64u);
   EXPECT_EQ(job.batch.llm_tokens, 0u);
@@ -226,7 +227,7 @@ TEST(LoadJob, ReadsAFileAndNamesAMissingOne) {
 }
 
 TEST(Job, TheExamplesOfTheDocumentationParse) {
-  std::ifstream in(EVENKEEL_SOURCE_DIR "/docs/job.md");
+  std::ifstream in(SourceDir() + "/docs/job.md");
   ASSERT_TRUE(in) << "docs/job.md";
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   const std::string open = "```yaml\n# job.yaml\n";

@@ -144,7 +144,9 @@ TEST(PartReader, RefusesDamagedPrefixesAndPadding) {
     return part;
   };
   ExpectDataLoss(with(3, 'p'), "not the magic \"EVKP\"");
-  ExpectDataLoss(with(4, 2), "offset 4: format version 2, this release reads 1");
+  ExpectDataLoss(with(4, 0), "offset 4: format version 0; this release reads 1 to 2");
+  ExpectDataLoss(with(4, 2), "format version 2 without a token form");
+  ExpectDataLoss(with(4, 3), "offset 4: format version 3; this release reads 1 to 2");
   ExpectDataLoss(with(10, 1), "does not fit into");
   ExpectDataLoss(with(11, 0xff), "at most 67108864 are allowed");
   ExpectDataLoss(with(15, 1), "offset 12: the reserved word is not 0");
@@ -164,9 +166,9 @@ void ReadAnything(const std::vector<std::byte>& part) {
     return;
   }
   for (const TensorView& tensor : view->tensors) {
-    ASSERT_EQ(tensor.bytes.size(), tensor.spec.num_bytes());
-    ASSERT_GE(tensor.bytes.data(), part.data());
-    ASSERT_LE(tensor.bytes.data() + tensor.bytes.size(), part.data() + part.size());
+    ASSERT_EQ(tensor.wire.size(), tensor.spec.num_bytes());
+    ASSERT_GE(tensor.wire.data(), part.data());
+    ASSERT_LE(tensor.wire.data() + tensor.wire.size(), part.data() + part.size());
   }
 }
 

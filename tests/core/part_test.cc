@@ -68,9 +68,9 @@ TEST(Part, RoundTripsWhateverTheShapes) {
         EXPECT_EQ(*view.spec.expansion, *tensors[i].expansion);
       }
       std::span<std::byte> written = layout.tensor(bytes, i);
-      EXPECT_EQ(view.bytes.data(), written.data());
-      EXPECT_EQ(view.bytes.size(), written.size());
-      EXPECT_EQ((view.bytes.data() - bytes.data()) % 64, 0);
+      EXPECT_EQ(view.bytes().data(), written.data());
+      EXPECT_EQ(view.bytes().size(), written.size());
+      EXPECT_EQ((view.bytes().data() - bytes.data()) % 64, 0);
     }
   }
 }
@@ -125,7 +125,7 @@ TEST(Part, FindsTensorsByName) {
   absl::StatusOr<PartView> part = ReadPart(bytes);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_NE(part->tensor("b"), nullptr);
-  EXPECT_EQ(part->tensor("b")->bytes.size(), 8u);  // no dimensions: one element
+  EXPECT_EQ(part->tensor("b")->bytes().size(), 8u);  // no dimensions: one element
   EXPECT_EQ(part->tensor("c"), nullptr);
 }
 

@@ -14,13 +14,15 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "dataset/index_folder.h"
-#include "dataset/sampler.h"
+#include "dataset/index/index_folder.h"
+#include "dataset/order/sampler.h"
 #include "tests/dataset/synthetic_index.h"
 
 namespace {
 
 using namespace evenkeel;
+
+using namespace evenkeel::dataset;
 
 double MebibytesResident() {
   struct rusage usage;
@@ -75,13 +77,12 @@ int main(int argc, char** argv) {
   size_t cache = (argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 32) << 20;
   Digest processor = DigestOf(std::string_view("synthetic"));
   Job job;
-  if (!std::filesystem::exists(dataset::CurrentPath(folder))) {
-    double ms =
-        Milliseconds([&] { Check(dataset::WriteSyntheticIndex(folder, shards, rows, processor).status()); });
+  if (!std::filesystem::exists(CurrentPath(folder))) {
+    double ms = Milliseconds([&] { Check(WriteSyntheticIndex(folder, shards, rows, processor).status()); });
     std::printf("written in %.1f s; run again to measure a process that did not write it\n", ms / 1000);
     return 0;
   }
-  auto catalogue = dataset::LoadCatalogue(folder, *MakeFileSource());
+  auto catalogue = LoadCatalogue(folder, *MakeFileSource());
   Check(catalogue.status());
   job.path = "job.yaml";
   job.index = folder;
@@ -90,7 +91,7 @@ int main(int argc, char** argv) {
     job.datasets[0].shards.push_back("shards/" + shard.name);
   catalogue = absl::CancelledError();
   double before = MebibytesResident();
-  dataset::SizeOnlySource source(dataset::kSyntheticShardBytes);
+  SizeOnlySource source(kSyntheticShardBytes);
   std::unique_ptr<Index> index;
   double open = Milliseconds([&] {
     auto opened = Index::Open(job, processor, source, cache);

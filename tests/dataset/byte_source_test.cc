@@ -1,4 +1,4 @@
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 
 #include <gtest/gtest.h>
 

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "dataset/columns.h"
-#include "dataset/index_folder.h"
+#include "dataset/index/columns.h"
+#include "dataset/index/index_folder.h"
 
 namespace {
 
-class OneObject : public evenkeel::ByteSource {
+class OneObject : public evenkeel::dataset::ByteSource {
  public:
   std::string bytes;
   absl::StatusOr<uint64_t> Size(const std::string&) override { return bytes.size(); }

@@ -3,17 +3,18 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "dataset/sample_parser.h"
+#include "dataset/format/sample_parser.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace evenkeel;
+  using namespace evenkeel::dataset;
   std::string_view text(reinterpret_cast<const char*>(data), size);
   Limits limits;
   limits.max_items = 50;
-  static dataset::TextParser* const parser = new dataset::TextParser();  // which keeps what came before
-  const absl::StatusOr<const dataset::ParsedText*> found = parser->ParseChat(text, limits);
+  static TextParser* const parser = new TextParser();  // which keeps what came before
+  const absl::StatusOr<const ParsedText*> found = parser->ParseChat(text, limits);
   if (!found.ok()) return 0;
-  const dataset::ParsedText* const parsed = *found;
+  const ParsedText* const parsed = *found;
   uint32_t items = 0;
   for (const Turn& turn : parsed->conversation.turns) {
     for (const evenkeel::Span& span : turn.spans) {
@@ -21,12 +22,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
   if (items != parsed->references.size() || items > limits.max_items) std::abort();
-  const std::vector<dataset::SampleMember> members = {
+  const std::vector<SampleMember> members = {
       {"0.jpg", 0, 1}, {"1.jpg", 1, 1}, {"wav", 2, 1}, {"v.mp4", 3, 1}};
-  auto resolved = dataset::ResolveItems(parsed->references, "d/key", members);
+  auto resolved = ResolveItems(parsed->references, "d/key", members);
   if (!resolved.ok()) return 0;
   for (size_t i = 0; i < resolved->size(); ++i) {
-    if (dataset::MediumOf(members.at((*resolved)[i]).suffix) != parsed->references[i].medium) std::abort();
+    if (MediumOf(members.at((*resolved)[i]).suffix) != parsed->references[i].medium) std::abort();
   }
   return 0;
 }

@@ -3,11 +3,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "dataset/shard_scanner.h"
+#include "dataset/format/shard_scanner.h"
 
 namespace {
 
-class OneObject : public evenkeel::ByteSource {
+class OneObject : public evenkeel::dataset::ByteSource {
  public:
   explicit OneObject(std::span<const uint8_t> bytes) : bytes_(bytes) {}
   absl::StatusOr<uint64_t> Size(const std::string&) override { return bytes_.size(); }

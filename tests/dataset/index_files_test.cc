@@ -2,9 +2,9 @@
 
 #include <random>
 
-#include "dataset/columns.h"
-#include "dataset/index_folder.h"
-#include "dataset/sampler.h"
+#include "dataset/index/columns.h"
+#include "dataset/index/index_folder.h"
+#include "dataset/order/sampler.h"
 #include "tests/dataset/support.h"
 #include "tests/dataset/synthetic_index.h"
 
@@ -143,7 +143,7 @@ TEST(Catalogue, ComesBackAsItWasWritten) {
   shard.stamp = "";
   shard.damaged = true;
   shard.lengths = {{DigestOf(std::string_view("k")), {}, {3, 4, 5, 6, {}}}, {}};
-  catalogue["photos of cats"] = {shard, ShardEntry{"b.tar"}};
+  catalogue["photos of cats"] = {shard, ShardEntry{.name = "b.tar"}};
   catalogue[""] = {};
   std::string text = WriteCatalogue(catalogue);
   auto read = ReadCatalogue(text);

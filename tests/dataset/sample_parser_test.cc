@@ -1,4 +1,4 @@
-#include "dataset/sample_parser.h"
+#include "dataset/format/sample_parser.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "dataset/json.h"
-#include "dataset/json_text.h"
+#include "dataset/format/json.h"
+#include "dataset/format/json_text.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {

@@ -1,20 +1,23 @@
-#include "dataset/sampler.h"
+#include "dataset/order/sampler.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "dataset/epoch_order.h"
-#include "dataset/mixture.h"
-#include "dataset/permutation.h"
-#include "dataset/step_table.h"
+#include "core/failure.h"
+#include "dataset/order/epoch_order.h"
+#include "dataset/order/mixture.h"
+#include "dataset/order/permutation.h"
+#include "dataset/order/step_table.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {
@@ -298,7 +301,7 @@ TEST_F(TokenBudget, IsTheSameFromTheFolderFromMemoryAndFromAnyStep) {
   std::vector<StepSamples> steps;
   auto compiled = Make();
   for (uint64_t step = 0; step < 1500; ++step) steps.push_back(*compiled->Samples(step));
-  EXPECT_GE(folder_.Files().size(), 3u);  // several segments
+  EXPECT_EQ(folder_.Files().size(), 1u) << "one file holds 65,536 windows";
   std::map<std::string, std::string> files;
   for (const std::string& file : folder_.Files()) files[file] = ReadFile(folder_.path() + "/" + file);
   auto loaded = Make();
@@ -309,7 +312,7 @@ TEST_F(TokenBudget, IsTheSameFromTheFolderFromMemoryAndFromAnyStep) {
   auto unwritable = Make();
   for (uint64_t step : {1499u, 0u, 700u, 3u})
     EXPECT_EQ(unwritable->Samples(step)->refs, steps[step].refs) << step;
-  // Damaged tables are made anew, into the same bytes.
+  // Damaged tables are compiled again, into the same bytes.
   job_.index = folder_.path();
   for (const auto& [file, bytes] : files) {
     std::string damaged = bytes;
@@ -319,6 +322,150 @@ TEST_F(TokenBudget, IsTheSameFromTheFolderFromMemoryAndFromAnyStep) {
   auto mended = Make();
   EXPECT_EQ(mended->Samples(1499)->refs, steps[1499].refs);
   for (const auto& [file, bytes] : files) EXPECT_EQ(ReadFile(folder_.path() + "/" + file), bytes);
+}
+
+// Counts the rows that tables are compiled from, and may hold their reader.
+class WatchedIndex : public FormulaIndex {
+ public:
+  using FormulaIndex::FormulaIndex;
+  absl::StatusOr<uint32_t> llm_length(uint32_t dataset, uint64_t index) const override {
+    ++compiled;
+    while (held) std::this_thread::yield();
+    return FormulaIndex::llm_length(dataset, index);
+  }
+  mutable std::atomic<uint64_t> compiled{0};
+  std::atomic<bool> held{false};
+};
+
+// Until Samples(step) answers.
+StepSamples Reach(const Sampler& sampler, uint64_t step, uint64_t* slices = nullptr) {
+  for (;;) {
+    absl::StatusOr<StepSamples> samples = sampler.Samples(step);
+    if (KindOf(samples.status()) != FailureKind::kNotYet) {
+      EXPECT_TRUE(samples.ok()) << samples.status();
+      return samples.ok() ? *samples : StepSamples();
+    }
+    absl::StatusOr<bool> reached = sampler.Extend(step);
+    EXPECT_TRUE(reached.ok()) << reached.status();
+    if (!reached.ok()) return {};
+    if (slices != nullptr) ++*slices;
+  }
+}
+
+class FarSteps : public TokenBudget {
+ protected:
+  std::unique_ptr<Sampler> MakeWatched() {
+    auto sampler = Sampler::Make(job_, watched_);
+    EXPECT_TRUE(sampler.ok());
+    return *std::move(sampler);
+  }
+  WatchedIndex watched_{sizes_};
+};
+
+TEST_F(FarSteps, BeyondReachAreRefusedAfterLittleWorkWithTheLargestThatIsNot) {
+  auto sampler = MakeWatched();
+  for (uint64_t step : {uint64_t{1000000000000}, uint64_t{1} << 63, UINT64_MAX}) {
+    const absl::Status status = sampler->Samples(step).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
+    EXPECT_NE(status.message().find("the largest step that can be asked for now is about "),
+              absl::string_view::npos);
+    EXPECT_EQ(sampler->Extend(step).status().code(), absl::StatusCode::kOutOfRange);
+  }
+  EXPECT_LE(watched_.compiled, 2 * job_.batch.window_samples);
+  EXPECT_LE(folder_.Files().size(), 1u);
+}
+
+TEST_F(FarSteps, CostABoundedAmountOfWorkACall) {
+  auto sampler = MakeWatched();
+  const uint64_t far = 200000;
+  uint64_t before = watched_.compiled;
+  EXPECT_EQ(KindOf(sampler->Samples(far).status()), FailureKind::kNotYet);
+  EXPECT_LE(watched_.compiled - before, kAtOnceDraws + 2 * job_.batch.window_samples);
+  for (bool reached = false; !reached;) {
+    before = watched_.compiled;
+    auto extended = sampler->Extend(far);
+    ASSERT_TRUE(extended.ok()) << extended.status();
+    reached = *extended;
+    EXPECT_LE(watched_.compiled - before, kSliceDraws + 2 * job_.batch.window_samples);
+  }
+}
+
+TEST_F(FarSteps, AreThoseOfAWalkThroughAllStepsBeforeWhateverKeepsTheTable) {
+  auto walked = Make();
+  constexpr uint64_t kFar = 40000;
+  std::vector<StepSamples> last;
+  for (uint64_t step = 0; step <= kFar; ++step) {
+    auto samples = walked->Samples(step);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    if (step + 5 > kFar) last.push_back(*std::move(samples));
+  }
+  job_.index = folder_.path() + "/fresh";
+  uint64_t slices = 0;
+  auto resumed = Make();
+  EXPECT_EQ(Reach(*resumed, kFar, &slices).refs, last.back().refs);
+  EXPECT_GT(slices, 0u) << "the test is to see a step that is not reached at once";
+  job_.index = folder_.Write("no folder", "x");  // of which nothing can be made, also by root
+  auto unwritable = Make();
+  EXPECT_EQ(Reach(*unwritable, kFar).refs, last.back().refs);
+  for (const StepSamples& samples : last) {
+    EXPECT_EQ(resumed->Samples(samples.step)->refs, samples.refs);
+    EXPECT_EQ(unwritable->Samples(samples.step)->refs, samples.refs);
+  }
+}
+
+TEST_F(FarSteps, AreCompiledOnceForAllWhoShareTheFolder) {
+  constexpr uint64_t kFar = 40000;
+  Reach(*MakeWatched(), kFar);
+  EXPECT_GT(watched_.compiled, kAtOnceDraws);
+  watched_.compiled = 0;
+  EXPECT_EQ(MakeWatched()->Samples(kFar)->step, kFar);
+  EXPECT_LE(watched_.compiled, kAtOnceDraws / 8) << "all but the last windows";
+  // One that already has a part of the table takes over the rest.
+  auto behind = MakeWatched();
+  ASSERT_TRUE(behind->Samples(0).ok());
+  Reach(*MakeWatched(), 2 * kFar);
+  watched_.compiled = 0;
+  EXPECT_EQ(*behind->Extend(2 * kFar), true);
+  EXPECT_LE(watched_.compiled, kAtOnceDraws / 8) << "all but the last windows";
+}
+
+TEST_F(FarSteps, KeepFewFiles) {
+  job_.batch.window_samples = 1;  // as many windows as draws
+  constexpr uint64_t kFar = 3 * kFileWindows + 100;
+  auto sampler = MakeWatched();
+  const StepSamples expected = Reach(*sampler, kFar);
+  EXPECT_EQ(folder_.Files().size(), 4u);
+  watched_.compiled = 0;
+  EXPECT_EQ(Reach(*MakeWatched(), kFar).refs, expected.refs);
+  EXPECT_LE(watched_.compiled, kAtOnceDraws / 8) << "all but the last windows";
+}
+
+TEST_F(FarSteps, DoNotKeepNearStepsWaiting) {
+  auto sampler = MakeWatched();
+  const auto expected = sampler->Samples(1);
+  ASSERT_TRUE(expected.ok());
+  watched_.held = true;
+  const uint64_t before = watched_.compiled;
+  std::thread far([&] { EXPECT_TRUE(sampler->Extend(30000).ok()); });
+  while (watched_.compiled == before) std::this_thread::yield();
+  EXPECT_EQ(sampler->Samples(1)->refs, expected->refs);
+  EXPECT_EQ(KindOf(sampler->Samples(30000).status()), FailureKind::kNotYet);
+  EXPECT_EQ(sampler->Samples(1000000000000).status().code(), absl::StatusCode::kOutOfRange);
+  watched_.held = false;
+  far.join();
+}
+
+TEST_F(FarSteps, AreReachedByManyThreadsAtOnce) {
+  auto sampler = MakeWatched();
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] { Reach(*sampler, 30000 + 100 * t); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  job_.index = folder_.path() + "/fresh";
+  auto alone = Make();
+  for (uint64_t step : {30300u, 30000u, 29000u, 17u})
+    EXPECT_EQ(Reach(*sampler, step).refs, Reach(*alone, step).refs);
 }
 
 TEST_F(TokenBudget, HasItsOwnTablePerJob) {

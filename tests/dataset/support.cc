@@ -147,7 +147,8 @@ absl::StatusOr<IndexSummary> BuildIndex(const Job& job, const Measurer& measurer
   IndexBuilder builder(job, measurer, source, options);
   EVENKEEL_RETURN_IF_ERROR(builder.Prepare());
   for (size_t i = 0; i < builder.num_shards(); ++i) EVENKEEL_RETURN_IF_ERROR(builder.BuildShard(i));
-  EVENKEEL_ASSIGN_OR_RETURN(IndexSummary summary, builder.Commit());
+  EVENKEEL_ASSIGN_OR_RETURN(IndexSummary summary, builder.Summarise());
+  EVENKEEL_RETURN_IF_ERROR(builder.Commit());
   if (exclusions != nullptr) {
     exclusions->clear();
     EVENKEEL_RETURN_IF_ERROR(builder.ForEachExclusion([&](const Exclusion& e) { exclusions->push_back(e); }));

@@ -12,9 +12,9 @@
 #include "core/job.h"
 #include "core/measure.h"
 #include "core/status.h"
-#include "dataset/byte_source.h"
-#include "dataset/index.h"
-#include "dataset/index_builder.h"
+#include "dataset/index/index.h"
+#include "dataset/index/index_builder.h"
+#include "dataset/source/byte_source.h"
 
 namespace evenkeel::dataset {
 

@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/status.h"
-#include "dataset/index_folder.h"
-#include "dataset/permutation.h"
+#include "dataset/index/index_folder.h"
+#include "dataset/order/permutation.h"
 
 namespace evenkeel::dataset {
 

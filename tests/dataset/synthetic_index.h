@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "core/job.h"
-#include "dataset/byte_source.h"
+#include "dataset/source/byte_source.h"
 
 namespace evenkeel::dataset {
 

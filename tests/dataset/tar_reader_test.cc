@@ -1,10 +1,10 @@
-#include "dataset/tar_reader.h"
+#include "dataset/format/tar_reader.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "dataset/shard_scanner.h"
+#include "dataset/format/shard_scanner.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {

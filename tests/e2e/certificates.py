@@ -4,13 +4,14 @@ import subprocess
 
 
 class Party:
-    """A certificate for `localhost`, signed by an authority of its own: folder / NAME.pem, NAME.key, NAME-ca.pem."""
+    """A certificate for `names`, signed by an authority of its own: folder / NAME.pem, NAME.key, NAME-ca.pem."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, name, *names, extended_usage=""):
         self.certificate, self.key, self.ca = (folder / f"{name}{end}" for end in (".pem", ".key", "-ca.pem"))
         ca_key, request, extensions = (folder / f"{name}{end}" for end in ("-ca.key", ".csr", ".ext"))
         new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        extensions.write_text("subjectAltName=DNS:localhost")
+        extensions.write_text("subjectAltName=" + ",".join(names or ["DNS:localhost"])
+                              + f"\nextendedKeyUsage={extended_usage}" * bool(extended_usage))
         self._openssl("req", "-x509", *new_key, "-days", "2", "-subj", f"/CN={name} authority", "-keyout", ca_key,
                       "-out", self.ca)
         self._openssl("req", *new_key, "-subj", f"/CN={name}", "-keyout", self.key, "-out", request)

@@ -10,6 +10,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
+# On both sides: what UCX needs without RDMA. Nothing in these tests reaches beyond loopback.
+TRUSTED = ("--trusted-data-network",)
 DEADLINE_SECONDS = 240  # of any one command; generous, since sanitized and shared machines are slow
 
 
@@ -102,10 +104,11 @@ class Fleet:
 
 
 class Fetch:
-    """One `evenkeel fetch --digest` process; step lines can be followed while it runs."""
+    """One `evenkeel fetch --digest` process; step lines can be followed while it runs. `job` may be None."""
 
     def __init__(self, endpoints, job, *options, env=None):
-        command = [binary(), "fetch", "--endpoints", endpoints, "--job", str(job), "--digest", *map(str, options)]
+        expected = [] if job is None else ["--job", str(job)]
+        command = [binary(), "fetch", "--endpoints", endpoints, *expected, "--digest", *map(str, options)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
                                         env={**os.environ, **(env or {})})
         self.lines = []

@@ -65,7 +65,7 @@ def stream(out, shards, name):
     folder = name.replace(" ", "-")
     job = harness.write_job(out / f"{folder}.yaml", [("hostile", f"hostile-{{000..{shards - 1:03d}}}.tar", 1)], ranks=2,
                             batch=f"{{samples: {BATCH}}}", index=f"index-{folder}")
-    done = harness.run("index", "--job", job, "--json", "--isolation", isolation, env=environment, timeout=3600)
+    done = harness.run("index", "--job", job, "--json", "--max-excluded", "100%", "--isolation", isolation, env=environment, timeout=3600)
     summary = json.loads(done.stdout)
     steps = -(-summary["samples"] // BATCH)
     worker = harness.Worker(job, "--isolation", isolation, "--metrics", "127.0.0.1:0", env=environment)

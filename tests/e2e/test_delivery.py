@@ -78,3 +78,87 @@ def test_a_checkpoint_resumes_at_its_step_and_is_refused_by_another_stream(mixed
             refused = evenkeel.Loader(fleet.endpoints, rank=0)
             refused.load_state_dict(state)
             next(iter(refused))
+
+
+# ---- Workers of two jobs at the same time
+
+
+@pytest.fixture(scope="module")
+def two_jobs(mixed):
+    """The jobs before and after a change: same shards and index, another seed."""
+    datasets = [("a", "a-{000..002}.tar", 2), ("b", "b-{000..001}.tar", 1)]
+    return [harness.write_job(mixed / f"job-seed-{seed}.yaml", datasets, ranks=2, seed=seed) for seed in (11, 12)]
+
+
+def digests_of(lines):
+    return [line for line in lines if len(line.split()) == 3]
+
+
+def fetch_lines(endpoints, *options):
+    return digests_of(harness.run("fetch", "--endpoints", endpoints, "--ranks", "0-1", "--steps", 4, "--digest",
+                                  *options).stdout.splitlines())
+
+
+def test_ranks_never_follow_two_streams_while_workers_of_both_are_there(two_jobs):
+    with harness.Fleet(two_jobs[0], 2) as before, harness.Fleet(two_jobs[1], 2) as after:
+        both = f"{before.endpoints},{after.endpoints}"
+        # The list is sorted by address, so either may come first; each rank asks in another order.
+        done = harness.run("fetch", "--endpoints", both, "--ranks", "0-5", "--steps", 1, check=False)
+        assert done.returncode == 3
+        digests = [evenkeel.Loader(fleet.endpoints, rank=0).origin.stream_digest for fleet in (before, after)]
+        assert all(digest in done.stderr for digest in digests) and "--job" in done.stderr
+        for rank in range(4):
+            with pytest.raises(evenkeel.Mismatch, match="expect_stream_digest"):
+                evenkeel.Loader(both, rank=rank).connect()
+        # Who says which one is wanted gets it.
+        for job, fleet, digest in zip(two_jobs, (before, after), digests):
+            alone = fetch_lines(fleet.endpoints)
+            assert fetch_lines(both, "--job", job) == alone
+            loaders = [evenkeel.Loader(both, rank=rank, num_steps=4, expect_stream_digest=digest) for rank in range(2)]
+            assert [f"{step.index} {rank} {step.digest()}" for steps in zip(*loaders)
+                    for rank, step in enumerate(steps)] == alone
+
+
+def test_two_streams_in_one_process_do_not_disturb_each_other(two_jobs):
+    with harness.Fleet(two_jobs[0], 2) as first, harness.Fleet(two_jobs[1], 1) as second:
+        expected = [fetch_lines(fleet.endpoints) for fleet in (first, second)]
+        loaders = [[evenkeel.Loader(fleet.endpoints, rank=rank, num_steps=4) for rank in range(2)]
+                   for fleet in (first, second)]
+        got = [[], []]
+        for steps in zip(*loaders[0], *loaders[1]):
+            for which, rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                step = steps[2 * which + rank]
+                got[which].append(f"{step.index} {rank} {step.digest()}")
+        assert got == expected
+        origins = {loader.origin.stream_digest for pair in loaders for loader in pair}
+        assert len(origins) == 2
+
+
+def test_a_job_is_changed_under_the_same_name_as_the_documents_say(two_jobs):
+    """docs/deploy.md: the trainer saves its state and names its digest; workers are replaced one by one meanwhile."""
+    before = harness.Fleet(two_jobs[0], 2)
+    after = harness.Fleet(two_jobs[1], 0)
+    with before, after:
+        addresses = [worker.address for worker in before.workers]
+        expected = fetch_lines(before.endpoints)
+        running = [evenkeel.Loader(before.endpoints, rank=rank, num_steps=4, prefetch_steps=1) for rank in range(2)]
+        got = [next(loader) for loader in running]
+        state = running[0].state_dict()
+        # One worker of the new job takes the place of one of the old.
+        before.workers[1].terminate()
+        after.workers.append(harness.Worker(two_jobs[1], listen=addresses[1]))
+        mixed = f"{addresses[0]},{addresses[1]}"
+        # The running trainer keeps its stream; a resumed one finds its stream; a new one gets an error that names both.
+        got += [next(loader) for loader in running]
+        assert [f"{step.index} {i % 2} {step.digest()}" for i, step in enumerate(got)] == expected[:4]
+        resumed = evenkeel.Loader(mixed, rank=1)
+        resumed.load_state_dict(state)
+        assert f"1 1 {next(resumed).digest()}" == expected[3]
+        with pytest.raises(evenkeel.Mismatch, match="different streams"):
+            evenkeel.Loader(mixed, rank=0).connect()
+        # Once the last worker of the old job is gone, new trainers need not say anything.
+        for loader in running:
+            loader.close()
+        before.workers[0].terminate()
+        after.workers.append(harness.Worker(two_jobs[1], listen=addresses[0]))
+        assert evenkeel.Loader(mixed, rank=0).origin.stream_digest != state["stream_digest"]

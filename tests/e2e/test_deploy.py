@@ -17,6 +17,7 @@ import prometheus
 
 DEPLOY = harness.ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
+TRUSTED = KUBERNETES / "trusted-data-network"
 UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -53,8 +54,9 @@ def size(text):
 
 def test_every_file_is_used():
     named = set()
-    for folder in (KUBERNETES, KUBERNETES / "monitoring"):
+    for folder in (KUBERNETES, KUBERNETES / "monitoring", TRUSTED):
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        named |= {folder / patch["path"] for patch in kustomization.get("patches", [])}
         named |= {folder / "kustomization.yaml", *(folder / name for name in kustomization["resources"])}
         named |= {folder / name for made in kustomization.get("configMapGenerator", []) for name in made["files"]}
     assert named == {path for path in KUBERNETES.rglob("*") if path.is_file()}
@@ -73,20 +75,55 @@ def test_every_port_is_the_worker_s_and_documented():
     flags, guide = arguments(), (harness.ROOT / "docs" / "deploy.md").read_text()
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
     assert ports == {"control": int(flags["--listen"].rsplit(":", 1)[1]),
-                     "metrics": int(flags["--metrics"].rsplit(":", 1)[1])}
-    for flag in ("--listen", "--metrics"):
+                     "metrics": int(flags["--metrics"].rsplit(":", 1)[1]),
+                     "probes": int(flags["--probes"].rsplit(":", 1)[1])}
+    for flag in ("--listen", "--metrics", "--probes"):
         assert flags[flag].startswith("0.0.0.0:"), "else nothing outside of the pod reaches it"
     service = one("Service")["spec"]
-    assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} | {"probes": ports["probes"]} == ports
     assert service["clusterIP"] == "None", "consumers look up every worker"
     for port in ports.values():
         assert str(port) in guide
     assert f"dns:///{one('Service')['metadata']['name']}" in guide
     trainers, scraper = one("NetworkPolicy")["spec"]["ingress"]
-    assert [(port["port"], port["endPort"]) for port in trainers["ports"]] == [(1024, 65535)]
+    assert [port["port"] for port in trainers["ports"]] == ["control"]
     assert [port["port"] for port in scraper["ports"]] == ["metrics"]
     endpoint, = one("PodMonitor", KUBERNETES / "monitoring")["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
+
+
+def patched(kind):
+    """A document of the base as the component for trusted data networks leaves it."""
+    document = one(kind)
+    for patch in yaml.safe_load((TRUSTED / "kustomization.yaml").read_text())["patches"]:
+        if patch["target"] != {"kind": kind, "name": document["metadata"]["name"]}:
+            continue
+        for change in yaml.safe_load((TRUSTED / patch["path"]).read_text()):
+            assert change["op"] == "add"
+            *way, last = change["path"].strip("/").split("/")
+            place = document
+            for step in way:
+                place = place[int(step) if isinstance(place, list) else step]
+            assert isinstance(place, list) and last == "-"
+            place.append(change["value"])
+    return document
+
+
+def test_the_component_for_trusted_networks_opens_the_ports_that_it_gives_the_workers():
+    found, = patched("Deployment")["spec"]["template"]["spec"]["containers"]
+    added = [flag for flag in found["args"] if flag not in container()["args"]]
+    assert added[0] == "--trusted-data-network"
+    first, last = re.fullmatch(r"--data-ports=(\d+)-(\d+)", added[1]).groups()
+    options = harness.run("serve", "--help").stdout
+    assert "--trusted-data-network" in options and "--data-ports" in options
+    trainers, _ = patched("NetworkPolicy")["spec"]["ingress"]
+    assert trainers["ports"] == [{"protocol": "TCP", "port": "control"},
+                                 {"protocol": "TCP", "port": int(first), "endPort": int(last)}]
+    policy = one("NetworkPolicy", TRUSTED)["spec"]
+    assert policy["podSelector"] == trainers["from"][0]["podSelector"], "those that reach the workers"
+    rule, = policy["ingress"]
+    assert rule["from"] == [{"podSelector": policy["podSelector"]}], "nobody but each other, workers neither"
+    assert "trusted-data-network" in (harness.ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_everything_selects_the_workers_and_only_them():
@@ -130,7 +167,7 @@ def test_every_path_is_mounted_and_every_mount_has_a_volume():
 def serve_as_deployed(folder, job, wrapper=()):
     """The deployed command line with this folder's files, ports that are free, and what a test's machine has."""
     party = certificates.Party(folder, "worker")
-    flags = {**arguments(), "--job": job, "--listen": "0.0.0.0:0", "--metrics": "127.0.0.1:0",
+    flags = {**arguments(), "--job": job, "--listen": "0.0.0.0:0", "--metrics": "127.0.0.1:0", "--probes": "127.0.0.1:0",
              "--tls-cert": party.certificate, "--tls-key": party.key, "--tls-ca": party.ca, "--threads": 2}
     assert flags.keys() == arguments().keys()
     return harness.Worker(job, *[f"{flag}={value}" for flag, value in flags.items() if flag not in ("--job", "--listen")],
@@ -154,9 +191,9 @@ def test_the_command_line_serves_and_the_probes_are_answered(deployed):
     worker, party, folder = deployed
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         request = container()[probe]["httpGet"]
-        assert request["port"] == "metrics"
-        with urllib.request.urlopen(f"http://{worker.facts['metrics']}{request['path']}", timeout=60) as answer:
-            assert answer.status == 200 and prometheus.parse(answer.read().decode())
+        assert request["port"] == "probes"
+        with urllib.request.urlopen(f"http://{worker.facts['probes']}{request['path']}", timeout=60) as answer:
+            assert answer.status == 200 and answer.read() == b"ok\n"
     port = worker.address.rsplit(":", 1)[1]
     done = harness.run("fetch", "--endpoints", f"localhost:{port}", "--job", folder / "job.yaml", "--steps", 1, "--ranks", 1,
                        *party.flags())
@@ -208,21 +245,111 @@ def test_the_alerts_name_metrics_that_are_there(deployed):
     worker, _, _ = deployed
     families = metrics_of(worker)
     rules = [rule for group in one("PrometheusRule", KUBERNETES / "monitoring")["spec"]["groups"] for rule in group["rules"]]
-    assert rules
+    assert len(rules) == len({rule["alert"] for rule in rules}) > 0
     for rule in rules:
-        name, label, value = re.search(r'(evenkeel_\w+)(?:\{(\w+)="(\w+)"\})?', rule["expr"]).groups()
-        assert name in families, rule["alert"]
-        assert label is None or value in families[name].by(label), rule["alert"]
+        for name, label, value in re.findall(r'(evenkeel_\w+)(?:\{(\w+)="(\w+)"\})?', rule["expr"]):
+            assert name in families, rule["alert"]
+            # There is no RDMA here: the label is known, its value is not.
+            assert not label or value in families[name].by(label) or label == "rdma", rule["alert"]
 
 
-def test_the_image_has_the_libraries_that_the_binary_is_linked_with():
+def test_no_label_is_one_that_prometheus_sets_itself(deployed):
+    """A label `job` of ours would be renamed to exported_job, and a panel would show the scrape's own."""
+    worker, _, _ = deployed
+    for family in metrics_of(worker).values():
+        assert not family.label_names() & {"job", "instance"}, family.name
+
+
+def promtool():
+    """Debian's promtool, without its service: unpacked where scripts/test keeps it, or installed; None where neither is."""
+    unpacked = harness.ROOT / "build" / "tools" / "usr" / "bin" / "promtool"
+    return str(unpacked) if unpacked.exists() else shutil.which("promtool")
+
+
+# Series of two workers that are well, as promtool writes them, and for each alert what makes it fire.
+WELL = {
+    'evenkeel_build_info{namespace="n", pod="a"}': "1x120", 'evenkeel_build_info{namespace="n", pod="b"}': "1x120",
+    'evenkeel_ranks{namespace="n", pod="a"}': "64x120", 'evenkeel_ranks{namespace="n", pod="b"}': "64x120",
+    'evenkeel_consumer_wait_seconds_total{namespace="n", pod="a"}': "0+30x120",
+    'evenkeel_part_requests_total{namespace="n", pod="a", outcome="sent"}': "0+600x120",
+    'evenkeel_part_requests_total{namespace="n", pod="a", outcome="refused"}': "0+30x120",
+    'evenkeel_part_requests_total{namespace="n", pod="a", outcome="failed"}': "0x120",
+    'evenkeel_errors_total{namespace="n", pod="a", reason="DATA_LOSS"}': "0x120",
+    'evenkeel_errors_total{namespace="n", pod="a", reason="attempt_UNAVAILABLE"}': "0+1x120",
+    'evenkeel_decoder_restarts_total{namespace="n", pod="a", reason="crash"}': "0x120",
+    'evenkeel_buffers_abandoned_total{namespace="n", pod="a"}': "0x120",
+    # One failed self-test in two hours and a refused connection every two seconds are no fault yet.
+    'evenkeel_self_test_failures_total{namespace="n", pod="a"}': "0x60 1x60",
+    'evenkeel_connections_refused_total{namespace="n", pod="a", reason="places"}': "0+30x120",
+    'evenkeel_transport_info{namespace="n", pod="a", rdma="true"}': "1x120",
+    'evenkeel_transport_info{namespace="n", pod="b", rdma="true"}': "1x120",
+    'evenkeel_certificate_expires_in_seconds{namespace="n", pod="a"}': "2000000-60x120",
+    'evenkeel_certificate_files_refused{namespace="n", pod="a"}': "0x120",
+    'evenkeel_stream_info{namespace="n", pod="a", stream_job="j", stream_digest="1"}': "1x120",
+    'evenkeel_stream_info{namespace="n", pod="b", stream_job="j", stream_digest="1"}': "1x120",
+}
+FIRING = {
+    "EvenkeelConsumersWait": {'evenkeel_consumer_wait_seconds_total{namespace="n", pod="a"}': "0+384x120"},
+    "EvenkeelPartsFail": {'evenkeel_part_requests_total{namespace="n", pod="a", outcome="failed"}': "0+1x120"},
+    "EvenkeelDecodersRestart": {'evenkeel_decoder_restarts_total{namespace="n", pod="a", reason="crash"}': "0+1x120"},
+    "EvenkeelUnreachable": {'evenkeel_self_test_failures_total{namespace="n", pod="a"}': "0+1x120"},
+    "EvenkeelConnectionsRefused": {
+        'evenkeel_connections_refused_total{namespace="n", pod="a", reason="places"}': "0+90x120"},
+    "EvenkeelBuffersAbandoned": {'evenkeel_buffers_abandoned_total{namespace="n", pod="a"}': "0+1x120"},
+    "EvenkeelBadData": {'evenkeel_errors_total{namespace="n", pod="a", reason="DATA_LOSS"}': "0+1x120"},
+    "EvenkeelWorkersFull": {'evenkeel_part_requests_total{namespace="n", pod="a", outcome="refused"}': "0+200x120"},
+    "EvenkeelWorkerLost": {'evenkeel_build_info{namespace="n", pod="b"}': "1x80"},
+    "EvenkeelRdmaLost": {'evenkeel_transport_info{namespace="n", pod="b", rdma="true"}': "1x80"},
+    "EvenkeelCertificateExpires": {'evenkeel_certificate_expires_in_seconds{namespace="n", pod="a"}': "88000-60x120"},
+    "EvenkeelCertificateFilesRefused": {'evenkeel_certificate_files_refused{namespace="n", pod="a"}': "1x120"},
+    "EvenkeelTwoStreams": {'evenkeel_stream_info{namespace="n", pod="b", stream_job="j", stream_digest="1"}': "1x80",
+                           'evenkeel_stream_info{namespace="n", pod="b", stream_job="j", stream_digest="2"}': "_x80 1x40"},
+}
+
+
+@pytest.mark.parametrize("alert", ["", *sorted(FIRING)])
+def test_each_alert_fires_for_its_fault_and_for_no_other(tmp_path, alert):
+    if promtool() is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    groups = one("PrometheusRule", KUBERNETES / "monitoring")["spec"]
+    names = [rule["alert"] for group in groups["groups"] for rule in group["rules"]]
+    assert sorted(names) == sorted(FIRING), "every alert has its fault here"
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(groups))
+    series = {**WELL, **FIRING.get(alert, {})}
+    # promtool compares whole alerts; what the expression yields is enough: firing is its value for `for` minutes.
+    tests = [{"interval": "1m",
+              "input_series": [{"series": name, "values": values} for name, values in series.items()],
+              "promql_expr_test": [
+                  {"expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})', "eval_time": "115m",
+                   "exp_samples": [{"value": 1}] if name == alert else []} for name in names]}]
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m",
+                                                        "tests": tests}))
+    done = subprocess.run([promtool(), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def needed(program):
+    """The shared libraries that a program is linked with."""
+    path = pathlib.Path(harness.binary()).with_name(program)
+    return set(re.findall(r"NEEDED\s+(\S+)", subprocess.run(["objdump", "-p", path], check=True, capture_output=True,
+                                                            text=True).stdout))
+
+
+def test_commands_without_a_network_link_no_grpc():
+    for library in needed("evenkeel"):
+        assert not re.search("grpc|prometheus|ucp|civetweb", library), library
+    assert any("grpc" in library for library in needed("evenkeel-network"))
+
+
+def test_the_image_has_the_libraries_that_programs_link():
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     final = dockerfile[dockerfile.index("bookworm-slim"):]
     installed = set(re.search(r"--no-install-recommends (.*?) && rm", final.replace("\\\n", " "), re.DOTALL).group(1).split())
     installed |= {"libc6", "libgcc-s1", "libstdc++6"}  # of the base image
-    linked = subprocess.run(["objdump", "-p", harness.binary()], check=True, capture_output=True, text=True).stdout
+    linked = needed("evenkeel") | needed("evenkeel-network")
     packages = set()
-    for library in re.findall(r"NEEDED\s+(\S+)", linked):
+    loaded = re.findall(r'kLibrary\[\] = "(\S+)"', (harness.ROOT / "transport" / "ucx_library.cc").read_text())
+    for library in sorted(linked | set(loaded)):
         owners = subprocess.run(["dpkg-query", "-S", f"*/{library}"], capture_output=True, text=True).stdout
         owners = {line.split(":")[0] for line in owners.splitlines() if not re.search(r"i386|x32|lib32|-dev|cross", line)}
         if not owners:

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -213,3 +214,79 @@ def test_a_photograph_damaged_in_the_middle_masks_its_labels_on_another_rank(tmp
     assert [process.returncode for process in ranks] == [0, 0], "\n".join(errors[-3000:] for _, errors in results)
     assert results[0][0].split("\n")[:-1] == ["masked 0 0 5"]
     assert results[1][0].split("\n")[:-1] == ["invalid 1 on 1"]
+
+
+def pictures_job(folder, phases, processor=None):
+    """A job over a-000.tar with the named phases; its processor is one folder for all of them."""
+    path = folder / "job.yaml"
+    path.write_text("\n".join([
+        "name: pictures", "index: index", "datasets:", "  - {name: a, shards: [a-000.tar]}",
+        f"processor: {{folder: {processor or harness.GOLDEN / 'processor' / 'qwen2-vl'}, tokenizer: {harness.GOLDEN}/tokenizer}}",
+        "batch: {samples: 4}", "phases:", *[f"  - {{name: {name}, ranks: 0}}" for name in phases]]) + "\n")
+    return path
+
+
+def test_an_index_that_excludes_most_samples_fails_and_its_hint_helps(tmp_path):
+    """Without a phase for pictures every picture would be left out, each for a good reason."""
+    write_shards(tmp_path, 1)
+    phases = ["llm"]
+    done = harness.run("index", "--job", pictures_job(tmp_path, phases), check=False)
+    assert done.returncode == 5 and "40 of 40 samples are excluded, more than --max-excluded 5% allows" in done.stderr
+    assert "digest" not in done.stdout and not (tmp_path / "index" / "current").exists()
+    phases += re.findall(r"add a phase '(\w+)'", done.stdout)[:1]
+    assert len(phases) == 2, done.stdout
+    done = harness.run("index", "--job", pictures_job(tmp_path, phases))
+    assert re.search(r"samples +40\n", done.stdout)
+    before = (tmp_path / "index" / "current").read_bytes()
+    failed = harness.run("index", "--job", pictures_job(tmp_path, ["llm"]), "--json", check=False)
+    assert failed.returncode == 5 and json.loads(failed.stdout)["written"] is False
+    assert (tmp_path / "index" / "current").read_bytes() == before, "the old index stays"
+    harness.run("index", "--job", pictures_job(tmp_path, ["llm"]), "--max-excluded", "100%")
+
+
+@pytest.mark.parametrize("bad,bound,code", [(2, None, 0), (3, None, 5), (3, "7.5%", 0), (3, "7.4%", 5), (0, "0%", 0),
+                                            (1, "0%", 5)])
+def test_the_bound_on_exclusions_is_a_share_of_all_samples(tmp_path, bad, bound, code):
+    write_shards(tmp_path, 1, samples=40 - bad)
+    shard = media.Shard(tmp_path / "b-000.tar")
+    for i in range(bad):
+        shard.add(f"{i}.png", b"no picture")
+        shard.add(f"{i}.txt", b"a caption")
+    shard.close()
+    datasets = [("a", "a-000.tar", 1), *([("b", "b-000.tar", 1)] if bad else [])]
+    job = harness.write_job(tmp_path / "job.yaml", datasets, ranks=1, batch="{samples: 4}")
+    done = harness.run("index", "--job", job, *(["--max-excluded", bound] if bound else []), check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("bound", ["5", "-1%", "101%", "%", "few", "nan%"])
+def test_a_bound_that_is_no_percentage_is_a_usage_error(tmp_path, bound):
+    write_shards(tmp_path, 1, samples=2)
+    done = harness.run("index", "--job", pictures_job(tmp_path, ["llm", "vision"]), f"--max-excluded={bound}", check=False)
+    assert done.returncode == 2 and "--max-excluded must be a percentage from 0% to 100%" in done.stderr
+
+
+def test_nothing_is_written_where_nothing_changed(tmp_path):
+    write_shards(tmp_path, 1)
+    job = pictures_job(tmp_path, ["llm", "vision"])
+    first = harness.run("index", "--job", job).stdout.splitlines()[-1]
+    before = {path: path.stat().st_ino for path in (tmp_path / "index").rglob("*")}
+    assert harness.run("index", "--job", job).stdout.splitlines()[-1] == first
+    assert {path: path.stat().st_ino for path in (tmp_path / "index").rglob("*")} == before
+    read_only = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"',
+                 "sh", str(tmp_path / "index")]
+    if os.geteuid() != 0 or subprocess.run([*read_only, "true"], capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a folder read-only")
+    done = subprocess.run([*read_only, harness.binary(), "index", "--job", job], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [["index"], ["plan", "--step", "0"], ["serve", "--listen", "127.0.0.1:0"]])
+def test_a_processor_folder_that_is_not_there_is_named_with_its_line(tmp_path, command):
+    write_shards(tmp_path, 1, samples=4)
+    harness.run("index", "--job", pictures_job(tmp_path, ["llm", "vision"]))
+    job = pictures_job(tmp_path, ["llm", "vision"], processor=tmp_path / "qwen2vl")
+    done = harness.run(*command, "--job", job, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"{job}:5: processor.vision: {tmp_path}/qwen2vl: no such folder" in done.stderr
+    assert "isolation" not in done.stderr and "decoder processes" not in done.stderr

@@ -1,12 +1,14 @@
 """Who may connect: mutual TLS, loopback without certificates, and a data plane that is RDMA or nothing."""
 
-import os
 import pathlib
 import shutil
+import time
 
 import pytest
 
 import harness
+import prometheus
+import sockets
 from certificates import Party
 
 evenkeel = pytest.importorskip("evenkeel")
@@ -23,7 +25,7 @@ def parties(tmp_path_factory):
 def secured(mixed, parties):
     """A worker with certificates; its facts."""
     ours, _ = parties
-    worker = harness.Worker(mixed / "job.yaml", *ours.flags(), listen="0.0.0.0:0")
+    worker = harness.Worker(mixed / "job.yaml", *ours.flags(), *harness.TRUSTED, listen="0.0.0.0:0")
     yield worker
     worker.kill()
 
@@ -47,7 +49,7 @@ def plain_digests(mixed):
 @pytest.mark.parametrize("form", ["localhost:{}", "dns:///localhost:{}"])
 def test_the_right_certificates_give_the_same_stream(secured, parties, plain_digests, transport, form):
     ours, _ = parties
-    done = fetch(form.format(port(secured)), *ours.flags(), "--transport", transport, check=True)
+    done = fetch(form.format(port(secured)), *ours.flags(), "--transport", transport, *harness.TRUSTED, check=True)
     assert done.stdout.splitlines()[:5] == plain_digests
     assert "INSECURE" not in done.stderr and f"over {transport} " in done.stdout
 
@@ -108,10 +110,62 @@ def test_files_that_no_connection_could_be_made_with_fail_start_up_and_are_named
                         tls_ca=str(ours.ca)).connect()
 
 
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert condition()
+
+
+def test_certificate_files_that_become_empty_harm_nobody(mixed, tmp_path):
+    ours = Party(tmp_path, "ours")
+    worker = harness.Worker(mixed / "job.yaml", *ours.flags(), "--metrics", "127.0.0.1:0", listen="0.0.0.0:0")
+    endpoint = f"localhost:{port(worker)}"
+    consumer = harness.Fetch(endpoint, mixed / "job.yaml", *ours.flags(), "--transport", "grpc", "--steps", 100000)
+    try:
+        def metric(name):
+            return prometheus.scrape(worker.facts["metrics"])[name].value()
+        assert consumer.wait_for_lines(2) >= 2
+        wait_for(lambda: "evenkeel_certificate_expires_in_seconds" in prometheus.scrape(worker.facts["metrics"]))
+        assert 86400 < metric("evenkeel_certificate_expires_in_seconds") <= 2 * 86400
+        good = {path: path.read_bytes() for path in (ours.certificate, ours.key, ours.ca)}
+        for path in good:
+            path.write_bytes(b"")
+        wait_for(lambda: metric("evenkeel_certificate_files_refused") == 1)
+        time.sleep(3)
+        assert worker.process.poll() is None and consumer.process.poll() is None
+        seen = len(consumer.lines)
+        assert consumer.wait_for_lines(seen + 1) > seen
+        assert sum('"certificates_refused"' in line for line in worker.log) == 1
+        # A consumer with good files of its own gets in: the worker serves on with what it read before.
+        (tmp_path / "copy").mkdir()
+        copies = [tmp_path / "copy" / path.name for path in good]
+        for copy, text in zip(copies, good.values()):
+            copy.write_bytes(text)
+        flags = ["--tls-cert", copies[0], "--tls-key", copies[1], "--tls-ca", copies[2]]
+        fetch(endpoint, *flags, "--transport", "grpc", check=True)
+        Party(tmp_path, "ours")  # the same paths, replaced one after the other
+        wait_for(lambda: metric("evenkeel_certificate_replacements_total") == 1)
+        wait_for(lambda: metric("evenkeel_certificate_files_refused") == 0)
+        wait_for(lambda: fetch(endpoint, *ours.flags(), "--transport", "grpc").returncode == 0)
+        assert fetch(endpoint, *flags, "--transport", "grpc").returncode == 4
+    finally:
+        consumer.process.kill()
+        worker.kill()
+
+
+def test_the_hint_of_a_refused_consumer_has_the_dates_of_its_certificates(secured, parties):
+    ours, foreign = parties
+    done = fetch(f"localhost:{port(secured)}", *ours.flags(ca=foreign.ca))
+    assert done.returncode == 4
+    assert f"{ours.certificate} (CN = ours) from " in done.stderr and " until " in done.stderr, done.stderr
+    assert "expired" in done.stderr
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "127.evil.example:0"])
 def test_without_certificates_only_loopback_may_be_served(mixed, listen):
     done = harness.run("serve", "--job", mixed / "job.yaml", "--listen", listen, check=False)
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 2 and done.stdout == ""
     assert "loopback" in done.stderr and "certificate" in done.stderr
 
 
@@ -127,25 +181,16 @@ def test_without_certificates_both_sides_print_insecure(mixed):
         assert done.stderr.count("INSECURE") == 1
 
 
-def listening_addresses(process):
-    """Hexadecimal addresses (/proc/net/tcp) at which a process listens, without ports."""
-    folder = pathlib.Path(f"/proc/{process.pid}/fd")
-    inodes = {os.readlink(entry).partition("socket:[")[2].rstrip("]") for entry in folder.iterdir()}
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                found.add(fields[1].split(":")[0])
-    return found
-
-
-def test_without_certificates_nothing_listens_beyond_loopback(mixed):
-    with harness.Fleet(mixed / "job.yaml", 1, "--metrics", "127.0.0.1:0") as fleet:
-        fetch(fleet.endpoints, "--transport", "ucx", check=True)
-        found = listening_addresses(fleet.workers[0].process)
-    loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
-    assert found and found <= loopback, found
+@pytest.mark.skipif(len(list(pathlib.Path("/sys/class/net").iterdir())) < 2, reason="this machine has loopback alone")
+def test_over_ucx_a_consumer_listens_only_where_its_worker_is(mixed, secured, parties):
+    """The worker is on this machine, so the consumer needs no other interface."""
+    ours, _ = parties
+    run = harness.Fetch(f"localhost:{port(secured)}", mixed / "job.yaml", "--ranks", "0", "--steps", 200, "--transport", "ucx",
+                        *harness.TRUSTED, *ours.flags())
+    assert run.wait_for_lines(5) >= 5
+    found = {address for address, _ in sockets.listening(run.process.pid)}
+    assert found == {"0100007F"}, found
+    assert run.finish().steps
 
 
 def has_rdma():

@@ -3,12 +3,13 @@
 import os
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from harness import Fetch, Fleet, Worker, fetch
+from harness import TRUSTED, Fetch, Fleet, Worker, fetch
 
 STEPS = 40
 RANKS = "0-3"
@@ -37,9 +38,9 @@ def assert_same(digests, expected):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("transport", ["ucx", "grpc"])
 def test_the_stream_is_the_same_for_any_number_of_workers_and_transport(mixed, expected, workers, transport):
-    with Fleet(mixed / "job.yaml", workers) as fleet:
+    with Fleet(mixed / "job.yaml", workers, *TRUSTED) as fleet:
         assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS,
-                          "--transport", transport), expected)
+                          "--transport", transport, *TRUSTED), expected)
 
 
 def test_the_stream_is_the_same_over_shared_memory(mixed, expected):
@@ -92,11 +93,65 @@ def test_killed_decoders_change_no_byte_and_no_worker_is_lost(mixed, expected):
         assert all(worker.process.poll() is None for worker in fleet.workers)
 
 
+class StoppedDecoders:
+    """Keeps every decoder process of some workers stopped, also those that are started meanwhile."""
+
+    def __init__(self, workers):
+        self._workers = workers
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._stop)
+        self.stopped = set()
+
+    def _stop(self):
+        while not self._over.wait(0.02):
+            for worker in self._workers:
+                for spawner in children(worker.process.pid):
+                    for decoder in children(spawner):
+                        os.kill(decoder, signal.SIGSTOP)
+                        self.stopped.add(decoder)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+
+def test_workers_whose_decoders_stand_still_change_no_byte_and_are_asked_last(mixed, expected):
+    """Two of three workers answer and send texts, but decode nothing. Without memory of that every step waits for them."""
+    with Fleet(mixed / "job.yaml", 3, "--isolation", "all") as fleet:
+        run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--prefetch-steps", 2,
+                    "--progress-timeout", 3)
+        run.wait_for_lines(8)
+        with StoppedDecoders(fleet.workers[:2]) as stopped:
+            begin = time.monotonic()
+            assert_same(run.finish(), expected)
+            seconds = time.monotonic() - begin
+        assert stopped.stopped
+    # The workers themselves take a decoder for hung after a minute. One stall is enough for each consumer.
+    assert seconds < 50, "the steps waited for the decoders"
+
+
+@pytest.mark.parametrize("transport", ["ucx", "grpc"])
+def test_the_only_worker_may_restart(mixed, expected, transport):
+    with Fleet(mixed / "job.yaml", 1, *TRUSTED) as fleet:
+        run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--transport", transport,
+                    "--prefetch-steps", 1, *TRUSTED)
+        for lines in (20, 60, 100):
+            run.wait_for_lines(lines)
+            address = fleet.workers[0].address
+            fleet.workers[0].kill()
+            fleet.workers[0] = Worker(mixed / "job.yaml", *TRUSTED, listen=address)
+        assert_same(run.finish(), expected)
+
+
 @pytest.mark.parametrize("transport", ["ucx", "grpc"])
 def test_a_killed_and_a_stopped_worker_change_no_byte(mixed, expected, transport):
-    with Fleet(mixed / "job.yaml", 3) as fleet:
+    with Fleet(mixed / "job.yaml", 3, *TRUSTED) as fleet:
         run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--transport", transport,
-                    "--prefetch-steps", 2, "--progress-timeout", 3)
+                    *TRUSTED, "--prefetch-steps", 2, "--progress-timeout", 3)
         run.wait_for_lines(20)
         fleet.workers[0].signal(signal.SIGKILL)
         run.wait_for_lines(40)
@@ -106,7 +161,8 @@ def test_a_killed_and_a_stopped_worker_change_no_byte(mixed, expected, transport
         assert_same(run.finish(), expected)
 
 
-@pytest.mark.parametrize("transport,options", [("ucx", []), ("grpc", []), ("ucx", ["--shared-memory"])])
+@pytest.mark.parametrize("transport,options", [("ucx", TRUSTED), ("grpc", ()),
+                                               ("ucx", ("--shared-memory",))])
 def test_twenty_kills_change_no_byte(mixed, expected, transport, options):
     """Workers die at random moments and others take their place at the same address list."""
     rng = random.Random(f"{transport}{options}")

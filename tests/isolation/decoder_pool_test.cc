@@ -9,20 +9,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <mutex>
 #include <numeric>
+#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "server/decoder_sandbox.h"
-#include "server/isolated_processor.h"
-#include "server/part_builder.h"
+#include "isolation/decoder_sandbox.h"
+#include "isolation/isolated_processor.h"
+#include "stream/part_builder.h"
 #include "tests/preprocess/files.h"
-#include "tests/server/fake_stream.h"
+#include "tests/stream/fake_stream.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 using testing::HasSubstr;
@@ -30,7 +35,7 @@ using testing::HasSubstr;
 volatile uint64_t sink = 0;
 
 // What a decoder that a medium has taken over might do: the first byte of the item says.
-class HostileProcessor final : public Processor {
+class HostileProcessor final : public preprocess::Processor {
  public:
   absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
                                    std::span<const std::byte> bytes) const override {
@@ -43,7 +48,7 @@ class HostileProcessor final : public Processor {
     facts.sample_rate = facts.channels = bytes[0] == std::byte{'0'} ? 0 : 1;
     return facts;
   }
-  absl::Status Produce(const ItemRequest& request,
+  absl::Status Produce(const preprocess::ItemRequest& request,
                        std::span<const std::span<std::byte>> fields) const override {
     if (absl::Status behaved = Behave(request.bytes); !behaved.ok()) return behaved;
     if (static_cast<char>(request.bytes[0]) == 'G') Grasp(fields[0]);
@@ -63,14 +68,15 @@ class HostileProcessor final : public Processor {
     return SequenceLengths{};
   }
   Digest digest() const override { return {}; }
-  const std::vector<FieldSpec>& fields(Medium) const override { return fields_; }
-  absl::Status FillInvalid(const ItemRequest&, std::span<const std::span<std::byte>>) const override {
+  const std::vector<preprocess::FieldSpec>& fields(Medium) const override { return fields_; }
+  absl::Status FillInvalid(const preprocess::ItemRequest&,
+                           std::span<const std::span<std::byte>>) const override {
     return absl::OkStatus();
   }
   MediaFacts DummyFacts(Phase) const override { return {}; }
   absl::Status BuildSequence(const Conversation&, std::span<const SampleItem>, std::span<const MediaFacts>,
-                             Sequence& out) const override {
-    out = Sequence{};
+                             preprocess::Sequence& out) const override {
+    out = preprocess::Sequence{};
     return absl::OkStatus();
   }
   int64_t pad_token() const override { return 0; }
@@ -173,7 +179,7 @@ class HostileProcessor final : public Processor {
     return absl::OkStatus();
   }
 
-  std::vector<FieldSpec> fields_;
+  std::vector<preprocess::FieldSpec> fields_;
 };
 
 std::vector<std::byte> BytesOf(std::string_view text) {
@@ -185,15 +191,16 @@ std::vector<std::byte> BytesOf(std::string_view text) {
 class Decoders : public testing::Test {
  protected:
   void SetUp() override {
-    auto decoders =
-        DecoderPool::Start(HostileProcessor(), {.memory_bytes = 96 << 20, .still = absl::Seconds(1)});
+    auto decoders = DecoderPool::Start(
+        HostileProcessor(),
+        {.memory_bytes = 96 << 20, .still = absl::Seconds(1), .patience = absl::Seconds(3)});
     ASSERT_TRUE(decoders.ok()) << decoders.status();
     processor_ = std::make_unique<IsolatedProcessor>(
         std::make_unique<HostileProcessor>(), *std::move(decoders), Isolation::kFfmpeg,
         CpuBudget{.least = absl::Milliseconds(500), .opened_pixels = 0});
   }
 
-  absl::Status Produce(std::string_view text, ItemNotes* notes = nullptr) {
+  absl::Status Produce(std::string_view text, preprocess::ItemNotes* notes = nullptr) {
     const std::vector<std::byte> bytes = BytesOf(text);
     std::vector<std::byte> a(10000), b(3);
     const std::span<std::byte> fields[] = {a, b};
@@ -210,12 +217,12 @@ class Decoders : public testing::Test {
 };
 
 TEST_F(Decoders, ReturnWhatTheProcessorReturns) {
-  ItemNotes notes;
+  preprocess::ItemNotes notes;
   EXPECT_TRUE(Produce("good bytes", &notes).ok());
   EXPECT_EQ(notes.samples_filled, 10);
   EXPECT_EQ(Produce("X"), absl::DataLossError("the data end"));
   EXPECT_EQ(Produce("R"), absl::ResourceExhaustedError("17 streams; limits.max_streams is 16"));
-  EXPECT_TRUE(absl::IsInternal(Produce("T"))) << "memory is no verdict";
+  EXPECT_TRUE(absl::IsUnavailable(Produce("T"))) << "memory is no verdict";
   EXPECT_TRUE(Produce("Z").ok());
   const auto facts = processor_->Probe(Medium::kVideo, "seg.mp4", BytesOf("good"));
   ASSERT_TRUE(facts.ok()) << facts.status();
@@ -235,7 +242,7 @@ TEST_F(Decoders, WriteIntoThePartItselfAndReadFromWhereTheItemLies) {
   std::fill(all.begin(), all.end(), std::byte{'-'});
   std::memcpy(item->bytes().data(), "....abcdefgh........", 20);
   const std::span<std::byte> fields[] = {all.subspan(4000, 9000), all.subspan(20001, 7)};
-  ItemNotes notes;
+  preprocess::ItemNotes notes;
   const absl::Status made = processor_->Produce(
       {.medium = Medium::kAudio, .bytes = item->bytes().subspan(4, 8), .notes = &notes}, fields);
   ASSERT_TRUE(made.ok()) << made;
@@ -254,7 +261,7 @@ TEST_F(Decoders, ReachNothingOfThePartBesideTheirItem) {
       std::fill(all.begin(), all.end(), std::byte{'-'});
       const std::span<std::byte> fields[] = {all.subspan(begin, size), all.subspan(begin + size, 10)};
       const std::vector<std::byte> item = BytesOf("G");
-      ItemNotes notes;
+      preprocess::ItemNotes notes;
       const absl::Status made =
           processor_->Produce({.medium = Medium::kAudio, .bytes = item, .notes = &notes}, fields);
       ASSERT_TRUE(made.ok()) << made;
@@ -272,7 +279,7 @@ class DecodersOfParts : public Decoders {
     SharedMemory::Block part = *processor_->memory().Allocate(SharedMemory::Use::kOutput, size);
     const std::span<std::byte> fields[] = {part.bytes()};
     const std::vector<std::byte> bytes = BytesOf(text);
-    ItemNotes notes;
+    preprocess::ItemNotes notes;
     made_ = processor_->Produce({.medium = Medium::kAudio, .bytes = bytes, .notes = &notes}, fields);
     return part;
   }
@@ -313,6 +320,75 @@ TEST_F(DecodersOfParts, LeaveNoByteToTheDecoderThatReplacesThem) {
   }
   EXPECT_EQ(Count(still_there, 's'), still_there.bytes().size());
   EXPECT_EQ(replaced(), 1);
+}
+
+// The only child of a process; 0 where there is none.
+pid_t ChildOf(pid_t parent) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    std::istringstream rest(line.substr(line.rfind(')') + 2));
+    char state = 0;
+    pid_t of = 0;
+    rest >> state >> of;
+    if (of == parent && state != 'Z') return std::stoi(line);
+  }
+  return 0;
+}
+
+TEST_F(Decoders, AreMadeByANewSpawnerWhereTheirsWasKilled) {
+  EXPECT_TRUE(Produce("good").ok());
+  for (int i = 0; i < 3; ++i) {
+    const pid_t nursery = ChildOf(getpid()), spawner = ChildOf(nursery);
+    ASSERT_GT(spawner, 0);
+    ASSERT_EQ(kill(spawner, SIGKILL), 0);
+    // Its decoders end with it, a moment later: one may make an item until then, or have begun it.
+    absl::Status made;
+    pid_t next = 0;
+    for (int attempt = 0; attempt < 10000 && (!made.ok() || next == 0 || next == spawner); ++attempt) {
+      made = Produce("good bytes");
+      EXPECT_TRUE(made.ok() || absl::IsUnavailable(made)) << made;
+      next = ChildOf(nursery);
+    }
+    EXPECT_TRUE(made.ok()) << made;
+    EXPECT_TRUE(next != 0 && next != spawner);
+    EXPECT_TRUE(processor_->decoders().health().ok());
+  }
+}
+
+TEST_F(Decoders, AreMadeByANewSpawnerWhereTheirsStandsStill) {
+  const pid_t spawner = ChildOf(ChildOf(getpid()));
+  ASSERT_EQ(kill(spawner, SIGSTOP), 0);
+  EXPECT_TRUE(absl::IsUnavailable(Produce("C"))) << "it cannot be told how its decoder ended";
+  EXPECT_TRUE(Produce("good bytes").ok());
+  EXPECT_NE(ChildOf(ChildOf(getpid())), spawner);
+}
+
+TEST_F(Decoders, ThatWereKilledOrStoppedByOthersDoNotBlameTheirItem) {
+  const pid_t decoder = ChildOf(ChildOf(ChildOf(getpid())));
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kill(decoder, SIGKILL);
+  });
+  const absl::Status killed = Produce("L");
+  killer.join();
+  EXPECT_TRUE(absl::IsUnavailable(killed)) << killed;
+  ASSERT_EQ(kill(ChildOf(ChildOf(ChildOf(getpid()))), SIGSTOP), 0);
+  const absl::Status stopped = Produce("good bytes");
+  EXPECT_TRUE(absl::IsUnavailable(stopped)) << stopped;
+  EXPECT_TRUE(Produce("good bytes").ok());
+}
+
+TEST_F(Decoders, ThatCanNoLongerBeMadeAreNoticed) {
+  EXPECT_TRUE(processor_->decoders().health().ok());
+  const pid_t nursery = ChildOf(getpid()), spawner = ChildOf(nursery);
+  ASSERT_EQ(kill(nursery, SIGKILL), 0);
+  ASSERT_EQ(kill(spawner, SIGKILL), 0);
+  absl::Status failed;
+  for (int attempt = 0; attempt < 1000 && failed.ok(); ++attempt) failed = Produce("good");
+  EXPECT_TRUE(absl::IsUnavailable(failed)) << failed;
+  EXPECT_TRUE(absl::IsUnavailable(processor_->decoders().health()));
 }
 
 TEST_F(Decoders, AreNotBelievedAboutAnotherMediumNorFactsThatNoMediumHas) {
@@ -371,15 +447,24 @@ TEST(CpuBudget, IsTenTimesTheModelAndFiftyMillisecondsAtLeast) {
 }
 
 TEST(CpuBudget, CountsTheScansOfAJpeg) {
-  EXPECT_EQ(ScansOf(Golden("images/baseline-420.jpg")), 1);
-  EXPECT_EQ(ScansOf(Golden("images/progressive.jpg")), 10);
-  EXPECT_EQ(ScansOf(Golden("images/lossy.webp")), 0);
+  EXPECT_EQ(ScansOf(preprocess::Golden("images/baseline-420.jpg")), 1);
+  EXPECT_EQ(ScansOf(preprocess::Golden("images/progressive.jpg")), 10);
+  EXPECT_EQ(ScansOf(preprocess::Golden("images/lossy.webp")), 0);
   EXPECT_EQ(ScansOf({}), 0);
 }
 
+class Reasons : public DecoderEvents {
+ public:
+  void OnDecoderReplaced(std::string_view reason, std::string_view) override {
+    ++counts[std::string(reason)];
+  }
+  void OnSpawnerReplaced(const absl::Status&) override {}
+  std::map<std::string, int> counts;
+};
+
 TEST_F(Decoders, AreReplacedAtOnceAndTheNextItemIsMade) {
-  Metrics metrics;
-  processor_->decoders().CountInto(&metrics);
+  Reasons reasons;
+  processor_->decoders().CountInto(&reasons);
   struct Case {
     const char* item;
     const char* reason;
@@ -402,7 +487,7 @@ TEST_F(Decoders, AreReplacedAtOnceAndTheNextItemIsMade) {
     EXPECT_EQ(replaced(), ++count) << c.item;
     EXPECT_TRUE(Produce("good again").ok()) << c.item;
   }
-  EXPECT_THAT(metrics.Text(), HasSubstr("evenkeel_decoder_restarts_total{reason=\"cpu\"} 1"));
+  EXPECT_EQ(reasons.counts["cpu"], 1);
   processor_->decoders().CountInto(nullptr);
 }
 
@@ -426,8 +511,8 @@ TEST_F(Decoders, ServeManyThreadsWhileOthersOfThemCrash) {
 }
 
 TEST_F(Decoders, LeaveOtherMediaToTheProcessorItself) {
-  EXPECT_TRUE(processor_->isolates(Medium::kAudio));
-  EXPECT_FALSE(processor_->isolates(Medium::kImage));
+  EXPECT_TRUE(processor_->is_isolated(Medium::kAudio));
+  EXPECT_FALSE(processor_->is_isolated(Medium::kImage));
   EXPECT_TRUE(IsIsolated(Isolation::kAll, Medium::kImage));
   EXPECT_FALSE(IsIsolated(Isolation::kOff, Medium::kVideo));
 }
@@ -618,19 +703,19 @@ TEST(DecoderPool, StartsOnlyWithTheMemoryThatAnItemNeeds) {
 
 // Of a stream whose audio is decoded by processes: what a part then is.
 TEST(IsolatedStream, MakesTheSamePartsAndNamesTheSampleThatCrashedItsDecoder) {
-  Job job = FakeJob(1, 4);
+  Job job = stream::FakeJob(1, 4);
   job.isolation = Isolation::kAll;
-  std::vector<FakeSample> samples = MixedSamples(4);
+  std::vector<stream::FakeSample> samples = stream::MixedSamples(4);
   samples[2].items = {{.medium = Medium::kAudio, .bytes = "Threw"}};
   for (const bool isolated : {false, true}) {
-    const auto stream = MakeFakeStream(job, samples);
+    const auto stream = stream::MakeFakeStream(job, samples);
     if (isolated) {
       auto decoders = DecoderPool::Start(*stream->processor, {});
       ASSERT_TRUE(decoders.ok()) << decoders.status();
-      Isolate(*stream, *std::move(decoders));
+      Isolate(stream->processor, *std::move(decoders), stream->job);
     }
-    const auto plan = std::make_shared<const StepPlan>(*PlanStep(*stream, 0));
-    PartBuilder builder(*stream, nullptr);
+    const auto plan = std::make_shared<const stream::StepPlan>(*stream::PlanStep(*stream, 0));
+    stream::PartBuilder builder(*stream, nullptr);
     int failed = 0;
     for (const PartName& name : builder.PartsOf(*plan, 0)) {
       const auto task = builder.Prepare(plan, name);
@@ -643,7 +728,7 @@ TEST(IsolatedStream, MakesTheSamePartsAndNamesTheSampleThatCrashedItsDecoder) {
         if (made.ok()) continue;
         ++failed;
         EXPECT_TRUE(absl::IsInternal(made)) << made;
-        EXPECT_THAT(ExcludeLine(made), HasSubstr("/key-2")) << made;
+        EXPECT_THAT(stream::ExcludeLine(made), HasSubstr("/key-2")) << made;
       }
     }
     EXPECT_EQ(failed, 1);
@@ -651,4 +736,4 @@ TEST(IsolatedStream, MakesTheSamePartsAndNamesTheSampleThatCrashedItsDecoder) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

@@ -8,10 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "isolation/decoder_message.h"
 #include "preprocess/processor.h"
-#include "server/decoder_message.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 struct Family {
@@ -24,13 +25,13 @@ constexpr Family kFamilies[] = {
     {Phase::kVision, "clip"},       {Phase::kVision, "siglip"},      {Phase::kAudio, "whisper"},
     {Phase::kAudio, "qwen2-audio"}, {Phase::kAudio, "qwen2_5-omni"}, {Phase::kAudio, "qwen3-omni"}};
 
-std::vector<std::unique_ptr<Processor>> LoadAll() {
-  std::vector<std::unique_ptr<Processor>> processors;
+std::vector<std::unique_ptr<preprocess::Processor>> LoadAll() {
+  std::vector<std::unique_ptr<preprocess::Processor>> processors;
   for (const Family& family : kFamilies) {
     ProcessorSpec spec;
     (family.phase == Phase::kVision ? spec.vision : spec.audio) =
-        std::string(EVENKEEL_SOURCE_DIR "/tests/golden/data/processors/") + family.folder;
-    auto processor = Processor::LoadMedia(spec, Limits{});
+        SourceDir() + "/tests/golden/data/processors/" + family.folder;
+    auto processor = preprocess::Processor::LoadMedia(spec, Limits{});
     if (!processor.ok()) std::abort();
     processors.push_back(*std::move(processor));
   }
@@ -38,11 +39,12 @@ std::vector<std::unique_ptr<Processor>> LoadAll() {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace evenkeel;  // NOLINT
-  static const auto* const processors = new std::vector<std::unique_ptr<Processor>>(LoadAll());
+  using namespace evenkeel;             // NOLINT
+  using namespace evenkeel::isolation;  // NOLINT
+  static const auto* const processors = new std::vector<std::unique_ptr<preprocess::Processor>>(LoadAll());
   DecoderReply reply;
   std::memcpy(static_cast<void*>(&reply), data, std::min(size, sizeof(reply)));
   if (reply.code != 0 && reply.status().ok()) std::abort();
@@ -51,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const auto& processor : *processors) {
       const absl::StatusOr<ItemLengths> lengths = processor->Measure(reply.facts);
       if (!lengths.ok()) continue;
-      for (const FieldSpec& field : processor->fields(medium)) (void)field.num_bytes(*lengths);
+      for (const preprocess::FieldSpec& field : processor->fields(medium)) (void)field.num_bytes(*lengths);
     }
   }
   return 0;

@@ -22,10 +22,11 @@
 #include "core/cpu.h"
 #include "core/same_arithmetic.h"
 #include "core/status.h"
-#include "server/isolated_processor.h"
+#include "isolation/isolated_processor.h"
 #include "tests/preprocess/files.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 struct Source {
@@ -66,7 +67,7 @@ std::vector<Source> ReadSources(const std::vector<std::string>& paths, uint64_t 
   std::sort(files.begin(), files.end());
   std::vector<Source> sources;
   for (const std::string& file : files) {
-    std::string suffix = SuffixOf(file);
+    std::string suffix = preprocess::SuffixOf(file);
     for (char& c : suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const std::optional<Medium> medium = MediumOf(suffix);
     if (!medium.has_value()) continue;
@@ -91,7 +92,8 @@ Bytes Spliced(const Source& source, const std::vector<Source>& sources, uint64_t
 
 // What became of an item: its error, or the digest of its facts, notes and fields. `code` is the word for
 // the table.
-std::string Outcome(const Processor& processor, const Source& source, const Bytes& bytes, std::string* code) {
+std::string Outcome(const preprocess::Processor& processor, const Source& source, const Bytes& bytes,
+                    std::string* code) {
   const auto refused = [code](const char* stage, const absl::Status& status) {
     *code = absl::StrCat(stage, " ", absl::StatusCodeToString(status.code()));
     return absl::StrCat(*code, ": ", status.message());
@@ -101,10 +103,10 @@ std::string Outcome(const Processor& processor, const Source& source, const Byte
   const absl::StatusOr<ItemLengths> lengths = processor.Measure(*facts);
   if (!lengths.ok()) return refused("measure", lengths.status());
   std::vector<Bytes> fields;
-  for (const FieldSpec& field : processor.fields(source.medium))
+  for (const preprocess::FieldSpec& field : processor.fields(source.medium))
     fields.emplace_back(field.num_bytes(*lengths), kUnwritten);
   const std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
-  ItemNotes notes;
+  preprocess::ItemNotes notes;
   const absl::Status made =
       processor.Produce({source.medium, source.suffix, bytes, *facts, *lengths, &notes}, spans);
   if (!made.ok()) return refused("produce", made);
@@ -125,19 +127,20 @@ struct Arguments {
   std::vector<std::string> paths;
 };
 
-absl::StatusOr<std::unique_ptr<Processor>> LoadProcessor(bool isolated) {
+absl::StatusOr<std::unique_ptr<preprocess::Processor>> LoadProcessor(bool isolated) {
   Job job;
-  job.processor.vision = EVENKEEL_SOURCE_DIR "/tests/golden/processor/qwen2-vl";
-  job.processor.audio = EVENKEEL_SOURCE_DIR "/tests/golden/processor/qwen2-audio";
+  job.processor.vision = SourceDir() + "/tests/golden/processor/qwen2-vl";
+  job.processor.audio = SourceDir() + "/tests/golden/processor/qwen2-audio";
   job.isolation = isolated ? Isolation::kAll : Isolation::kOff;
   EVENKEEL_ASSIGN_OR_RETURN(auto decoders, StartDecoders(job, {}));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Processor> processor,
-                            Processor::LoadMedia(job.processor, job.limits));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<preprocess::Processor> processor,
+                            preprocess::Processor::LoadMedia(job.processor, job.limits));
   return WithDecoders(std::move(processor), std::move(decoders), job);
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Processor> processor, LoadProcessor(arguments.isolated));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<preprocess::Processor> processor,
+                            LoadProcessor(arguments.isolated));
   const std::vector<Source> sources = ReadSources(arguments.paths, arguments.max_bytes);
   if (sources.empty()) return absl::NotFoundError("no media among the files");
   const uint64_t count = arguments.verbatim ? sources.size() : arguments.count;
@@ -171,7 +174,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation
 
 int main(int argc, char** argv) {
   absl::Status begun = evenkeel::CheckCpuLevel();
@@ -180,7 +183,7 @@ int main(int argc, char** argv) {
     std::cerr << begun << "\n";
     return 2;
   }
-  evenkeel::Arguments arguments;
+  evenkeel::isolation::Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--isolated")
@@ -198,7 +201,7 @@ int main(int argc, char** argv) {
     else
       arguments.paths.push_back(word);
   }
-  const absl::StatusOr<int> code = evenkeel::Run(arguments);
+  const absl::StatusOr<int> code = evenkeel::isolation::Run(arguments);
   if (!code.ok()) std::cerr << code.status() << "\n";
   return code.ok() ? *code : 2;
 }

@@ -7,15 +7,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/preprocess/files.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::isolation {
 namespace {
 
 // The line that a campaign over the golden media prints.
 std::string Campaign(const std::string& environment, const std::string& options) {
   const std::string command =
       absl::StrCat(environment, " ", EVENKEEL_CAMPAIGN, " --count ", MutationCount(210), " ", options, " ",
-                   EVENKEEL_SOURCE_DIR, "/tests/golden/data");
+                   SourceDir(), "/tests/golden/data");
   FILE* run = popen(command.c_str(), "r");
   if (run == nullptr) return "";
   char line[200] = {};
@@ -36,4 +37,4 @@ TEST(Mutations, HaveOneOutcomeOnEveryRunAndCpuAndSideOfTheIsolation) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::isolation

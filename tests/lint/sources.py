@@ -6,7 +6,8 @@ import re
 import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ROOMS = ["core", "dataset", "preprocess", "reorder", "transport", "server", "client", "cli"]
+ROOMS = ["core", "dataset", "preprocess", "reorder", "advise", "stream", "isolation", "telemetry",
+         "transport", "server", "client", "cli"]
 
 
 @functools.cache

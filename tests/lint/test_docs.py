@@ -55,7 +55,7 @@ def test_the_limits_of_the_documents_are_those_of_the_code():
 
 
 def test_every_metric_is_documented_with_its_type_and_nothing_else_is():
-    code = read("server/metrics.cc")
+    code = read("telemetry/metrics.cc")
     made = {name: kind.lower() for kind, name in re.findall(
         r'(Counter|Gauge)s\(\s*\*registry,\s*"(\w+)"', code)}
     made |= dict.fromkeys(re.findall(r'BuildHistogram\(\)\s*\.Name\("(\w+)"\)', code), "histogram")
@@ -81,3 +81,9 @@ def test_the_digests_vectors_are_the_tested_ones():
 def test_the_parts_vector_is_the_tested_one():
     vectors = re.findall(r'"([0-9a-f]{32})"', read("tests/core/part_test.cc"))
     assert vectors and all(vector in read("docs/part-format.md") for vector in vectors)
+
+
+def test_the_first_page_shows_the_example_as_it_is():
+    page = read("docs/getting-started.md")
+    for name in ("pack.py", "job.yaml", "train.py"):
+        assert f"# {name}\n{read(f'examples/qwen2_vl/{name}')}```" in page, name

@@ -15,19 +15,33 @@ STUBS = {"proto/service.pb.h", "proto/service.grpc.pb.h"}
 
 # room -> (rooms it may include, files of proto/ it may include)
 TABLE = {
+    "rust": (set(), set()),
     "core": (set(), MESSAGES),
-    "dataset": ({"core"}, set()),
-    "preprocess": ({"core"}, set()),
+    "dataset": ({"core", "rust"}, set()),
+    "preprocess": ({"core", "rust"}, set()),
     "reorder": ({"core"}, set()),
+    "advise": ({"core", "reorder"}, set()),
+    "stream": ({"core", "dataset", "preprocess", "reorder"}, set()),
+    "isolation": ({"core", "preprocess"}, set()),
+    "telemetry": ({"core"}, set()),
     "transport": ({"core"}, STUBS),
-    "server": ({"core", "dataset", "preprocess", "reorder", "transport"}, MESSAGES | STUBS),
+    "server": ({"core", "dataset", "preprocess", "reorder", "stream", "isolation", "telemetry", "transport"}, STUBS),
     # The control plane is spoken by both ends, so the client has the stubs too.
     "client": ({"core", "transport"}, STUBS),
-    "cli": ({"core", "dataset", "preprocess", "reorder", "transport", "server", "client"},
-            MESSAGES | STUBS | PROBLEMS),
+    "cli": ({"core", "dataset", "preprocess", "reorder", "advise", "stream", "isolation", "telemetry", "transport",
+             "server", "client"}, MESSAGES | STUBS | PROBLEMS),
+}
+# The sub-folders of a room, and which of each other they may include; every one may include the room's top. No circle.
+FOLDERS = {
+    "dataset": {"source": set(), "format": {"source"}, "index": {"source", "format"}, "order": {"source", "index"}},
+    "preprocess": {"resize": set(), "image": {"resize"}, "video": {"image", "resize"}, "audio": set(),
+                   "families": {"image", "resize", "video", "audio"}, "text": {"families"}},
+    "reorder": {"balance": set(), "microbatch": {"balance"}, "pipeline": set(), "pack": set(), "context_parallel": set(),
+                "problem": {"balance", "pipeline", "pack", "context_parallel"}},
+    "client": {"python": set()},
 }
 # A folder that may include more than the room it lies in: rooms, and files of proto/.
-EXTRA = {"client/python/": ({"reorder"}, set()), "reorder/json/": (set(), PROBLEMS)}
+EXTRA = {"client/python/": ({"reorder"}, set()), "reorder/problem/": (set(), PROBLEMS)}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 INTERNAL = re.compile(r"Internal to (\w+)\.")
@@ -69,14 +83,44 @@ def test_the_table_refuses_what_it_should():
     assert not allowed("core/x.cc", "core", "proto/service.pb.h")
     assert not allowed("reorder/x.cc", "reorder", "proto/job.pb.h")
     assert not allowed("reorder/x.cc", "reorder", "proto/problem.pb.h")
-    assert not allowed("reorder/json/x.cc", "reorder", "proto/service.pb.h")
+    assert not allowed("reorder/problem/x.cc", "reorder", "proto/service.pb.h")
     assert not allowed("client/python/x.cc", "client", "proto/problem.pb.h")
     assert not allowed("client/x.cc", "client", "reorder/planner.h")
-    assert not allowed("transport/x.cc", "transport", "server/metrics.h")
+    assert not allowed("stream/x.cc", "stream", "isolation/decoder_pool.h")
+    assert not allowed("stream/x.cc", "stream", "telemetry/metrics.h")
+    assert not allowed("server/x.cc", "server", "advise/step_model.h")
+    assert not allowed("server/x.cc", "server", "proto/job.pb.h")
+    assert not allowed("transport/x.cc", "transport", "telemetry/metrics.h")
     assert allowed("client/python/x.cc", "client", "reorder/planner.h")
-    assert allowed("reorder/json/x.cc", "reorder", "proto/problem.pb.h")
-    assert allowed("server/x.cc", "server", "dataset/index.h")
+    assert allowed("reorder/problem/x.cc", "reorder", "proto/problem.pb.h")
+    assert allowed("server/x.cc", "server", "dataset/index/index.h")
     assert allowed("core/x.cc", "core", "absl/status/status.h")
+
+
+def folder_of(path):
+    """preprocess/image/jpeg.cc -> image; preprocess/processor.cc -> none: the room's top."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 else None
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_folder_of_a_room_includes_only_those_below_it(room):
+    folders = FOLDERS.get(room, {})
+    assert {folder_of(path) for path in cpp_files(room)} - {None} == set(folders)
+    wrong = [f"{path}: {include}" for path in cpp_files(room) for include in includes(path)
+             if folder_of(path) and include.startswith(room + "/") and folder_of(include)
+             and folder_of(include) not in folders[folder_of(path)] | {folder_of(path)}]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_folders_make_no_circle():
+    for folders in FOLDERS.values():
+        left = dict(folders)
+        while left:
+            free = [folder for folder, below in left.items() if not below & set(left)]
+            assert free, left
+            for folder in free:
+                del left[folder]
 
 
 def test_includes_are_written_from_the_root():

@@ -26,10 +26,10 @@ void* Counted(size_t size) {
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 CountedAllocations::CountedAllocations() : count_before_(::count), bytes_before_(::bytes) {}
 uint64_t CountedAllocations::count() const { return ::count - count_before_; }
 uint64_t CountedAllocations::bytes() const { return ::bytes - bytes_before_; }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Allocations since it was made, of all threads.
 class CountedAllocations {
@@ -17,4 +17,4 @@ class CountedAllocations {
   uint64_t count_before_, bytes_before_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

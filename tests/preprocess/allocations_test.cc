@@ -6,8 +6,9 @@
 #include "preprocess/processor.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 void ExpectNoneIn(const Processor& processor, Medium medium, const std::string& name) {
@@ -132,7 +133,7 @@ TEST(Allocations, SequencesMakeNoneOnceAThreadHasItsScratch) {
     for (const std::string style : {"chatml", "qwen2_audio", "llama3", "llava", "plain"}) {
       ProcessorSpec spec = GoldenSpec();
       spec.vision = GoldenPath("processors/" + vision);
-      spec.tokenizer = EVENKEEL_SOURCE_DIR "/tests/golden/tokenizer";
+      spec.tokenizer = SourceDir() + "/tests/golden/tokenizer";
       spec.chat = style;
       if (style == "llava") spec.added_tokens = {"<s>"};
       if (style == "llama3") {
@@ -148,4 +149,4 @@ TEST(Allocations, SequencesMakeNoneOnceAThreadHasItsScratch) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

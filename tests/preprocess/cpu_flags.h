@@ -10,7 +10,7 @@ extern "C" {
 // dav1d's, by way of video_test.cc.
 extern "C" void dav1d_set_cpu_flags_mask(unsigned flags);
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // What preprocess/ lets FFmpeg have on every x86-64.
 inline constexpr int kX8664V2 = AV_CPU_FLAG_MMX | AV_CPU_FLAG_MMXEXT | AV_CPU_FLAG_CMOV | AV_CPU_FLAG_SSE |
@@ -38,4 +38,4 @@ class ForcedDav1dFlags {
   ForcedDav1dFlags& operator=(const ForcedDav1dFlags&) = delete;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

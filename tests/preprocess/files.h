@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "tests/mutations.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
-inline std::string GoldenPath(const std::string& name) {
-  return std::string(EVENKEEL_SOURCE_DIR) + "/tests/golden/data/" + name;
-}
+inline std::string GoldenPath(const std::string& name) { return SourceDir() + "/tests/golden/data/" + name; }
 
 // Fails the test where the file is missing.
 inline Bytes Golden(const std::string& name) {
@@ -34,10 +33,10 @@ inline std::vector<float> GoldenFloats(const std::string& name) {
 // The folder of media beside the tree; empty where there is none.
 inline std::string SharedFolder() {
   const char* folder = std::getenv("EVENKEEL_SHARED");
-  std::string path = folder != nullptr ? folder : std::string(EVENKEEL_SOURCE_DIR) + "/../shared";
+  std::string path = folder != nullptr ? folder : SourceDir() + "/../shared";
   return std::filesystem::exists(path + "/media") ? path : "";
 }
 
 inline std::string SuffixOf(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

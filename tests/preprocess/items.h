@@ -8,7 +8,7 @@
 #include "preprocess/processor.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Pictures and video of Qwen2-VL, audio of Qwen2-Audio.
 inline ProcessorSpec GoldenSpec() {
@@ -54,4 +54,4 @@ inline Item Make(const ProcessorSpec& spec, Medium medium, const std::string& go
   return MakeFrom(**processor, medium, SuffixOf(golden), bytes, *facts);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -5,7 +5,7 @@
 #include "preprocess/processor.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using testing::HasSubstr;
@@ -96,4 +96,4 @@ TEST(Limits, EachIsRefusedByAnErrorThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -7,7 +7,7 @@
 
 #include "tests/mutations.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Two of three are 0 or 255, so that sums leave the range of a byte in both directions.
 inline std::vector<uint8_t> SharpNoise(Dice& dice, size_t count) {
@@ -17,4 +17,4 @@ inline std::vector<uint8_t> SharpNoise(Dice& dice, size_t count) {
   return bytes;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -9,7 +9,7 @@
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 struct Source {
@@ -158,4 +158,4 @@ TEST(Processor, BrokenMediaBesideTheTreeGiveErrorsOfAType) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,5 +1,7 @@
 """Fields, pixel expansion and packing names: the parts of the package that need no worker."""
 
+import resource
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,66 @@ def test_pixels_of_patches_that_are_no_squares_expand_to_the_same_bits_in_cpp_to
     by_torch = evenkeel.torch.expand_pixels(torch.from_numpy(patches), e)
     assert by_cpp.tobytes() == expected.tobytes() == by_torch.numpy().tobytes()
     assert Fields.of(pixel_values=(patches, e))["pixel_values"].tobytes() == expected.tobytes()
+
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
+def test_pixels_are_expanded_into_memory_that_is_used_again_without_touching_new_pages():
+    rng = np.random.default_rng(5)
+    e = expansion(rng)
+    largest = 3000  # rows: 14 MB of floats
+    numbers = np.zeros(largest * 1176, np.float32)
+    tensor, buffer = torch.zeros(largest * 1176 + 5), evenkeel.torch.Buffer()
+    ways = {"numpy": lambda f: f.expand("pixel_values", out=numbers),
+            "tensor": lambda f: evenkeel.torch.pixels(f, out=tensor),
+            "buffer": lambda f: evenkeel.torch.pixels(f, out=buffer)}
+    made = [Fields.of(pixel_values=(rng.integers(0, 256, (rows, 588), np.uint8), e)) for rows in (largest, 17, 0, 2500)]
+    for name, way in ways.items():
+        first = way(made[0])  # the buffer grows, and all pages are touched
+        memory = {"numpy": numbers.ctypes.data, "tensor": tensor.data_ptr()}.get(name, np.asarray(first).ctypes.data)
+        for fields in made:
+            faults = page_faults()
+            got = np.asarray(way(fields))
+            faults = page_faults() - faults
+            assert got.tobytes() == np.asarray(fields["pixel_values"]).tobytes(), name
+            assert got.dtype == np.float32 and got.shape == fields["pixel_values"].shape
+            assert got.size == 0 or got.ctypes.data == memory, name
+            assert faults < 300, f"{name}: {got.nbytes >> 12} pages of floats"
+
+
+def test_memory_for_pixels_that_does_not_fit_is_refused_and_named():
+    e = expansion(np.random.default_rng(6))
+    fields = Fields.of(pixel_values=(np.zeros((4, 588), np.uint8), e), image_grid_thw=np.array([[1, 2, 2]]))
+    with pytest.raises(ValueError, match="4703 elements; the field has 4 x 1176 = 4704"):
+        fields.expand("pixel_values", out=np.zeros(4703, np.float32))
+    with pytest.raises(ValueError, match="4703 elements; the field has 4 x 1176 = 4704"):
+        evenkeel.torch.pixels(fields, out=torch.zeros(4703))
+    read_only = np.zeros(4704, np.float32)
+    read_only.flags.writeable = False
+    for wrong in (np.zeros(4704), np.zeros((4704, 2), np.float32)[:, 0], read_only, [0.0] * 4704):
+        with pytest.raises(ValueError, match="contiguous, writeable float32"):
+            fields.expand("pixel_values", out=wrong)
+    for wrong in (torch.zeros(4704, dtype=torch.float64), torch.zeros(4704, 2)[:, 0],
+                  torch.zeros(4704, requires_grad=True)):
+        with pytest.raises(ValueError, match="contiguous float32 tensor on cpu"):
+            evenkeel.torch.pixels(fields, out=wrong)
+    assert fields.expand("image_grid_thw", out=np.zeros(9, np.float32)).tolist() == [[1, 2, 2]], "final already"
+
+
+def test_a_field_that_is_computed_when_it_is_read_is_computed_once():
+    calls = []
+
+    def ids():
+        calls.append(1)
+        return np.arange(4)[None]
+
+    fields = Fields([{"input_ids": (ids, "i64", None), "loss_tokens": (np.array([3]), "i64", None)}])
+    assert list(fields) == ["input_ids", "loss_tokens"] and not calls
+    assert fields["input_ids"].tolist() == [[0, 1, 2, 3]] and fields["input_ids"] is fields["input_ids"]
+    assert torch.equal(evenkeel.torch.tensor(fields, "input_ids"), torch.arange(4)[None])
+    assert len(calls) == 1
 
 
 def test_expansion_refuses_patches_of_another_size():

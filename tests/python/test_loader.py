@@ -50,7 +50,10 @@ def test_fields_have_the_names_types_and_shapes_of_the_models(endpoint):
     assert int(vision["item_rows"].sum()) == rows // 4 == step.routes["vision"].rows_in
     assert step.encoders["audio"]["input_features"].shape[1:] == (128, 3000)
     assert torch.equal(evenkeel.torch.pixels(vision), torch.from_numpy(vision["pixel_values"]))
-    assert step.loads["llm"]["tokens_after"] and len(step.loads["vision"]["before"]) == 2
+    vision = step.loads["vision"]
+    assert vision.num_ranks == 2 and vision.before.max >= vision.before.mean > 0 and vision.after.imbalance >= 1
+    assert vision.tokens_after.own is not None and vision.tokens_after.all is None
+    assert step.loads["llm"].tokens_after.own > 0
 
 
 def test_arrays_and_tensors_outlive_step_and_loader(endpoint):

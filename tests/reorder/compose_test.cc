@@ -9,7 +9,7 @@
 
 #include "tests/reorder/omni_trace.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 using Row = std::pair<uint32_t, uint64_t>;  // (rank, row)
@@ -102,4 +102,4 @@ TEST(Compose, RefusesWhatIsNoRearrangement) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -8,15 +8,16 @@
 #include "tests/reorder/random_problem.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const evenkeel::Below below = evenkeel::BelowFrom({data, size});
-  evenkeel::RandomProblem problem = evenkeel::DrawProblem(below);
+  const evenkeel::reorder::Below below = evenkeel::reorder::BelowFrom({data, size});
+  evenkeel::reorder::RandomProblem problem = evenkeel::reorder::DrawProblem(below);
   const auto plan = DrawPlan(below, problem);
   if (!plan.ok()) {
     if (plan.status().code() == absl::StatusCode::kInvalidArgument) return 0;
     std::cerr << plan.status() << "\n";
     std::abort();
   }
-  if (const absl::Status checked = PlanCheck(problem.job, problem.step, *plan); !checked.ok()) {
+  if (const absl::Status checked = evenkeel::reorder::PlanCheck(problem.job, problem.step, *plan);
+      !checked.ok()) {
     std::cerr << checked << "\n";
     std::abort();
   }

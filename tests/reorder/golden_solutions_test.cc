@@ -8,17 +8,17 @@
 
 #include <cstdint>
 
-#include "reorder/balance_problem.h"
-#include "reorder/context_parallel.h"
-#include "reorder/microbatch_order.h"
-#include "reorder/pack.h"
+#include "reorder/context_parallel/context_parallel.h"
+#include "reorder/pack/pack.h"
+#include "reorder/pipeline/microbatch_order.h"
+#include "reorder/problem/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
-#include "tests/reorder/pipeline_problems.h"
-#include "tests/reorder/random_packing.h"
+#include "tests/reorder/pack/random_packing.h"
+#include "tests/reorder/pipeline/pipeline_problems.h"
 #include "tests/reorder/random_problem.h"
 #include "tests/reorder/solution_digest.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 TEST(GoldenSolutions, OfEveryAlgorithmThatBalances) {
@@ -110,4 +110,4 @@ TEST(GoldenSolutions, OfStepsDrawnFromATrace) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -1,3 +1,4 @@
+// Costs as integers, and loads before and after planning.
 #include "reorder/loads.h"
 
 #include <gtest/gtest.h>
@@ -32,31 +33,28 @@ const std::vector<Cost> kCosts = {{},
                                   {.linear = 1e300, .quadratic = 1e300},
                                   {.linear = 0}};
 
-TEST(FillLoads, IsWhatScaleMakesOfEveryCostForEveryWidth) {
+TEST(LoadsOf, AreWhatScaleMakesOfEveryCost) {
   Random random(5);
   for (const Cost& cost : kCosts) {
     for (size_t count : {0u, 1u, 3u, 4u, 5u, 64u, 1003u}) {
       const std::vector<uint32_t> lengths = DrawLengths(random, count);
       for (Batching batching : {Batching::kPacked, Batching::kPadded}) {
-        double sum[4] = {}, dearest = 0;
+        double sum[4] = {}, heaviest = 0;
         for (size_t i = 0; i < count; ++i) {
           sum[i < count / 4 * 4 ? i % 4 : 0] += CleanCost(cost, lengths[i]);
-          dearest = std::max(dearest, CleanCost(cost, lengths[i]));
+          heaviest = std::max(heaviest, CleanCost(cost, lengths[i]));
         }
-        const Scale scale(batching == Batching::kPadded ? dearest * static_cast<double>(count)
+        const Scale scale(batching == Batching::kPadded ? heaviest * static_cast<double>(count)
                                                         : (sum[0] + sum[1]) + (sum[2] + sum[3]));
-        std::vector<Load> expected(count), loads(count, -1);
+        std::vector<Load> expected(count);
         for (size_t i = 0; i < count; ++i) expected[i] = scale(CleanCost(cost, lengths[i]));
-        for (Width width : {Width::kFour, Widest()}) {
-          FillLoads(cost, batching, lengths, loads, width);
-          EXPECT_EQ(loads, expected) << cost.constant << " " << cost.linear << ", " << count;
-        }
+        EXPECT_EQ(LoadsOf(cost, batching, lengths), expected)
+            << cost.constant << " " << cost.linear << ", " << count;
       }
     }
   }
 }
 
-// A packed phase whose cost is its length takes a shorter way to its loads.
 TEST(MeasureLoads, CostsThatAreLengthsAndCostsThatAreTwiceThemDifferByTwo) {
   Job job;
   for (Phase phase : kAllPhases) job.phases.push_back({.phase = phase, .ranks = {0, 1, 2}});

@@ -13,7 +13,7 @@
 #include "core/words.h"
 #include "tests/reorder/plain_mathematics.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // SplitMix64: small, seedable, the same everywhere.
 class Random {
@@ -98,4 +98,4 @@ inline std::vector<SampleLengths> DrawTileTrace(uint64_t seed, size_t samples) {
   return trace;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -11,7 +11,7 @@
 #include "tests/reorder/omni_trace.h"
 #include "tests/reorder/random_problem.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 Job MakeJob(uint32_t ranks, const std::string& algorithm = "balance_without_moving") {
@@ -452,4 +452,4 @@ TEST(Planner, PlacesItemsOfRankSetsThatDifferNearTheirSample) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -11,11 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 Job MakeJob(uint32_t ranks) {
@@ -101,7 +102,7 @@ TEST(BalanceWithoutMoving, EvensOutTilesWithoutMovingOne) {
   }
 }
 
-TEST(LeastDearestRank, IsABoundThatTilesReach) {
+TEST(MinHeaviestRank, IsABoundThatTilesReach) {
   using reorder::Load;
   Random random(5);
   for (int i = 0; i < 2000; ++i) {
@@ -117,14 +118,14 @@ TEST(LeastDearestRank, IsABoundThatTilesReach) {
       best = std::min(best, *std::max_element(load.begin(), load.end()));
     }
     for (double tolerance : {0.0, 0.002, 0.3}) {
-      EXPECT_LE(reorder::LeastDearestRank(cost, ranks, tolerance), best) << i;
+      EXPECT_LE(MinHeaviestRank(cost, ranks, tolerance), best) << i;
     }
   }
-  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{5, 5, 5, 5, 5}, 2, 0.002), 15);
-  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{5, 5, 5, 5, 5}, 2, 0.2), 13);  // 15 is tolerated
-  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{5, 5, 5, 5, 4}, 2, 0.002), 12);
-  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{9, 3, 3}, 4, 0.002), 9);
-  EXPECT_EQ(reorder::LeastDearestRank(std::vector<Load>{}, 4, 0.002), 0);
+  EXPECT_EQ(MinHeaviestRank(std::vector<Load>{5, 5, 5, 5, 5}, 2, 0.002), 15);
+  EXPECT_EQ(MinHeaviestRank(std::vector<Load>{5, 5, 5, 5, 5}, 2, 0.2), 13);  // 15 is tolerated
+  EXPECT_EQ(MinHeaviestRank(std::vector<Load>{5, 5, 5, 5, 4}, 2, 0.002), 12);
+  EXPECT_EQ(MinHeaviestRank(std::vector<Load>{9, 3, 3}, 4, 0.002), 9);
+  EXPECT_EQ(MinHeaviestRank(std::vector<Load>{}, 4, 0.002), 0);
 }
 
 TEST(BalanceWithoutMoving, ReachesTheLongestUnitAtSixteenSamplesPerRank) {
@@ -143,7 +144,7 @@ std::vector<uint32_t> Numbers(const std::string& cell) {
 
 TEST(BalanceWithoutMoving, BalancesTheSharedTrace) {
   const char* shared = std::getenv("EVENKEEL_SHARED");
-  const std::filesystem::path folder = shared != nullptr ? shared : EVENKEEL_SOURCE_DIR "/../shared";
+  const std::filesystem::path folder = shared != nullptr ? shared : SourceDir() + "/../shared";
   std::ifstream in(folder / "traces" / "omni-20k.csv");
   if (!in) GTEST_SKIP() << "no " << (folder / "traces" / "omni-20k.csv") << "; set EVENKEEL_SHARED";
   std::vector<SampleLengths> trace;
@@ -162,4 +163,4 @@ TEST(BalanceWithoutMoving, BalancesTheSharedTrace) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -12,7 +12,7 @@
 #include "reorder/keyed_shuffle.h"
 #include "reorder/planner.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 struct RandomProblem {
   Job job;
@@ -37,7 +37,7 @@ inline Below BelowFrom(std::span<const uint8_t> data) {
 
 // Numbers that are a function of a seed.
 inline Below BelowFrom(uint64_t seed) {
-  return [numbers = reorder::KeyedNumbers(seed)](uint64_t bound) mutable -> uint64_t {
+  return [numbers = KeyedNumbers(seed)](uint64_t bound) mutable -> uint64_t {
     return bound == 0 ? 0 : numbers.Next() % bound;
   };
 }
@@ -188,4 +188,4 @@ inline absl::StatusOr<Plan> DrawPlan(const Below& below, RandomProblem& problem)
   return MakePlan(problem.job, problem.step, problem.dummies, options);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

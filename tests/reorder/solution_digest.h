@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "reorder/balance_problem.h"
-#include "reorder/context_parallel.h"
-#include "reorder/microbatch_order.h"
-#include "reorder/pack.h"
+#include "reorder/context_parallel/context_parallel.h"
+#include "reorder/pack/pack.h"
+#include "reorder/pipeline/microbatch_order.h"
+#include "reorder/problem/balance_problem.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // FNV-1a over 64-bit words.
 class SolutionDigest {
@@ -50,4 +50,4 @@ class SolutionDigest {
   uint64_t value_ = 0xcbf29ce484222325ull;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -8,7 +8,7 @@
 #include "core/annotated_mutex.h"
 #include "transport/transport.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 
 class FakeTransport : public transport::Source {
  public:
@@ -84,4 +84,4 @@ class FakeTransport : public transport::Source {
   std::vector<transport::Done> held_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::server

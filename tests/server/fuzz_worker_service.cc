@@ -1,18 +1,26 @@
 // Whatever arrives at a worker's control plane: any bytes as the request of any of its calls, over gRPC's own
 // channel within the process. The worker answers, and goes on. The first byte chooses the call; the second
-// the session, real or not, of those that name one; the rest is the request.
+// the session, real or not, of those that name one, and which of two workers gets it: one whose steps have a
+// fixed number of samples, or one whose steps are known only once the table of windows reaches them; the rest
+// is the request.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "core/failure.h"
+#include "dataset/order/sampler.h"
 #include "proto/service.grpc.pb.h"
+#include "server/part_metrics.h"
+#include "server/step_compiler.h"
 #include "server/worker_service.h"
-#include "tests/server/fake_stream.h"
+#include "tests/fuzz_folder.h"
+#include "tests/stream/fake_stream.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 constexpr const char* kCalls[] = {"Describe",     "OpenSession", "CloseSession",
@@ -33,15 +41,37 @@ class Discard : public transport::Source {
   void Disconnect(transport::SessionId) override {}
 };
 
+// Its steps take samples up to a budget of tokens, so that far steps need work before they are known.
+std::unique_ptr<stream::Stream> StreamOfTokens() {
+  Job job = stream::FakeJob(2, 8);
+  static const FuzzFolder folder;
+  job.index = folder.path();
+  auto stream = stream::MakeFakeStream(job, stream::MixedSamples(40));
+  stream->job.batch = {.llm_tokens = 200};
+  auto sampler = dataset::Sampler::Make(stream->job, *stream->index);
+  if (!sampler.ok()) std::abort();
+  stream->sampler = *std::move(sampler);
+  return stream;
+}
+
 // A worker of forty samples. It lives as long as the process.
 struct Worker {
-  Worker() {
+  explicit Worker(std::unique_ptr<stream::Stream> served) : stream(std::move(served)) {
     grpc::ServerBuilder builder;
     builder.RegisterService(service.service());
     server = builder.BuildAndStart();
     stub = std::make_unique<grpc::GenericStub>(server->InProcessChannel({}));
     worker = pb::Worker::NewStub(server->InProcessChannel({}));
     Open();
+  }
+
+  // As a worker does it.
+  absl::StatusOr<stream::StepPlan> Plan(uint64_t step) {
+    absl::StatusOr<stream::StepPlan> plan = stream::PlanStep(*stream, step);
+    if (KindOf(plan.status()) == FailureKind::kNotYet) {
+      if (absl::Status failed = compiler.Want(step); !failed.ok()) return failed;
+    }
+    return plan;
   }
 
   static void SetDeadline(grpc::ClientContext& context) {
@@ -52,6 +82,7 @@ struct Worker {
   void Open() {
     pb::OpenSessionRequest request;
     request.set_stream_version(kStreamVersion);
+    request.set_part_format(kPartFormatVersion);
     request.set_transport("fake");
     request.set_secret(std::string(16, 's'));
     grpc::ClientContext context;
@@ -87,12 +118,13 @@ struct Worker {
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) std::abort();
   }
 
-  Metrics metrics;
-  std::unique_ptr<Stream> stream = MakeFakeStream(FakeJob(2, 8), MixedSamples(40));
+  telemetry::Metrics metrics;
+  const std::unique_ptr<stream::Stream> stream;
   Discard source;
-  PartBuilder builder{*stream, &metrics};
-  StepPlanner planner{[this](uint64_t step) { return PlanStep(*stream, step); }, StepPlanner::Options(),
-                      &metrics};
+  PartMetrics part_metrics{&metrics};
+  stream::PartBuilder builder{*stream, &part_metrics};
+  StepCompiler compiler{[this](uint64_t step) { return stream->sampler->Extend(step); }};
+  StepPlanner planner{[this](uint64_t step) { return Plan(step); }, StepPlanner::Options(), &metrics};
   PartPool pool{PartPool::Options(), &metrics};
   SessionTable sessions{{.idle = absl::Seconds(1)}};  // so that opened ones do not gather
   WorkerService service{{.stream = *stream,
@@ -117,12 +149,16 @@ std::string Field1(uint64_t value) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::server
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace evenkeel;  // NOLINT
-  static auto* const worker = new Worker();
+  using namespace evenkeel;          // NOLINT
+  using namespace evenkeel::server;  // NOLINT
+  static auto* const of_samples =
+      new Worker(stream::MakeFakeStream(stream::FakeJob(2, 8), stream::MixedSamples(40)));
+  static auto* const of_tokens = new Worker(StreamOfTokens());
   if (size < 2) return 0;
+  Worker* const worker = data[1] % 8 < 4 ? of_samples : of_tokens;
   const std::string name = kCalls[data[0] % std::size(kCalls)];
   std::string request(reinterpret_cast<const char*>(data + 2), size - 2);
   const bool names_session = name != "Describe" && name != "OpenSession";

@@ -4,7 +4,7 @@
 
 #include "tests/server/fake_source.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 const transport::Secret kSecret = {1, 2, 3};
@@ -59,4 +59,4 @@ TEST(SessionTable, DisconnectsAllWhenItEnds) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -3,16 +3,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "tests/stream/fake_stream.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
-StepPlan PlanOfSize(uint64_t step, size_t samples = 10) {
-  StepPlan plan;
+stream::StepPlan PlanOfSize(uint64_t step, size_t samples = 10) {
+  stream::StepPlan plan;
   plan.plan.step = step;
   plan.plan.samples.resize(samples);
   return plan;
@@ -43,7 +45,7 @@ class Source {
   }
 
  private:
-  absl::StatusOr<StepPlan> Compute(uint64_t step) {
+  absl::StatusOr<stream::StepPlan> Compute(uint64_t step) {
     MutexLock lock(mutex_);
     order_.push_back(step);
     changed_.NotifyAll();
@@ -97,12 +99,43 @@ TEST(StepPlanner, StopAnswersThoseWhoWaitBeforeThePlanInHandIsDone) {
 
 TEST(StepPlanner, ForgetsThePlanUsedLongestAgoWhenItsMemoryIsFull) {
   Source source;
-  const uint64_t one = StepPlanBytes(PlanOfSize(0));
+  const uint64_t one = stream::StepPlanBytes(PlanOfSize(0));
   StepPlanner planner(source.function(), {.cache_bytes = 2 * one, .steps_ahead = 0}, nullptr);
   for (uint64_t step : {1, 2, 1, 3, 1, 2}) ASSERT_TRUE(planner.Wait(step).ok());
   EXPECT_THAT(source.order(), testing::ElementsAre(1, 2, 3, 2));
   EXPECT_LE(planner.cached_bytes(), 2 * one);
 }
+
+TEST(StepPlanner, KeepsABoundedNumberOfPlansHoweverSmallTheyAre) {
+  Source source;
+  StepPlanner planner(source.function(), {.max_plans = 3, .steps_ahead = 0}, nullptr);
+  for (uint64_t step : {1, 2, 3, 4, 5}) EXPECT_TRUE(planner.Wait(step).ok());
+  EXPECT_EQ(planner.cached_bytes(), 3 * stream::StepPlanBytes(PlanOfSize(0)));
+  for (uint64_t step : {3, 4, 5}) EXPECT_TRUE(planner.Wait(step).ok());
+  EXPECT_THAT(source.order(), testing::ElementsAre(1, 2, 3, 4, 5));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Sanitizers bring an allocator of their own.
+TEST(StepPlanner, CountsWhatTheAllocatorHoldsForAPlan) {
+  const auto stream = stream::MakeFakeStream(stream::FakeJob(16, 400), stream::MixedSamples(1000));
+  const auto used = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<double>(info.uordblks + info.hblkhd);
+  };
+  ASSERT_TRUE(stream::PlanStep(*stream, 0).ok());
+  std::vector<std::unique_ptr<stream::StepPlan>> plans(40);
+  const double before = used();
+  double counted = 0;
+  for (uint64_t step = 0; step < plans.size(); ++step) {
+    plans[step] = std::make_unique<stream::StepPlan>(*stream::PlanStep(*stream, step));
+    counted += static_cast<double>(stream::StepPlanBytes(*plans[step]));
+  }
+  const double held = used() - before;
+  EXPECT_LE(held, 1.05 * counted);
+  EXPECT_GE(held, 0.8 * counted);
+}
+#endif
 
 TEST(StepPlanner, KeepsTheLastPlanHoweverLargeItIs) {
   Source source;
@@ -174,4 +207,4 @@ TEST(StepPlanner, CancelsWhoStillWaitsWhenItEnds) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::server

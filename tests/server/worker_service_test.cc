@@ -6,25 +6,34 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "core/annotated_mutex.h"
+#include "core/failure.h"
 #include "proto/service.grpc.pb.h"
+#include "server/part_metrics.h"
 #include "tests/server/fake_source.h"
-#include "tests/server/fake_stream.h"
+#include "tests/stream/fake_stream.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 
 struct Fixture {
-  explicit Fixture(std::vector<FakeSample> samples = MixedSamples(40), PartPool::Options pool_options = {})
-      : stream(MakeFakeStream(FakeJob(2, 8), std::move(samples))),
-        builder(*stream, &metrics),
-        planner(std::make_unique<StepPlanner>([this](uint64_t step) { return PlanStep(*stream, step); },
-                                              StepPlanner::Options(), &metrics)),
+  // Changes parts of the stream before any thread sees it.
+  using Prepare = std::function<void(stream::Stream& stream)>;
+
+  explicit Fixture(std::vector<stream::FakeSample> samples = stream::MixedSamples(40),
+                   PartPool::Options pool_options = {}, const Prepare& prepare = nullptr)
+      : stream(MakeStream(std::move(samples), prepare)),
+        builder(*stream, &part_metrics),
+        planner(
+            std::make_unique<StepPlanner>([this](uint64_t step) { return stream::PlanStep(*stream, step); },
+                                          StepPlanner::Options(), &metrics)),
         pool(pool_options, &metrics),
         service({.stream = *stream,
                  .planner = *planner,
@@ -45,6 +54,13 @@ struct Fixture {
     pool.Stop();
   }
 
+  static std::unique_ptr<stream::Stream> MakeStream(std::vector<stream::FakeSample> samples,
+                                                    const Prepare& prepare) {
+    std::unique_ptr<stream::Stream> stream =
+        stream::MakeFakeStream(stream::FakeJob(2, 8), std::move(samples));
+    if (prepare != nullptr) prepare(*stream);
+    return stream;
+  }
   static void SetDeadline(grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   }
@@ -52,6 +68,7 @@ struct Fixture {
   pb::OpenSessionRequest GoodRequest() const {
     pb::OpenSessionRequest request;
     request.set_stream_version(kStreamVersion);
+    request.set_part_format(kPartFormatVersion);
     request.set_transport("fake");
     request.set_secret(std::string(16, 's'));
     return request;
@@ -92,10 +109,11 @@ struct Fixture {
     return events;
   }
 
-  Metrics metrics;
-  std::unique_ptr<Stream> stream;
+  telemetry::Metrics metrics;
+  std::unique_ptr<stream::Stream> stream;
   FakeTransport source;
-  PartBuilder builder;
+  PartMetrics part_metrics{&metrics};
+  stream::PartBuilder builder;
   std::unique_ptr<StepPlanner> planner;
   PartPool pool;
   SessionTable sessions{{}};
@@ -147,6 +165,11 @@ TEST(WorkerService, RefusesConsumersOfAnotherStreamAndNamesBoth) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(),
               AllOf(HasSubstr("stream version"), HasSubstr(absl::StrCat(kStreamVersion + 1))));
+  request = f.GoodRequest();
+  request.clear_part_format();  // a release that does not say
+  status = f.Open(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("part format: the consumer has 0, this worker 2"));
   request = f.GoodRequest();
   request.set_transport("pigeon");
   EXPECT_THAT(f.Open(request).error_message(), HasSubstr("pigeon"));
@@ -212,7 +235,7 @@ TEST(WorkerService, CallsForAnUnknownSessionOrRankOrPartSaySo) {
 }
 
 TEST(WorkerService, AFailedAttemptNamesTheLineForTheExcludeList) {
-  Fixture f({{.text = "text", .items = {{.bytes = "U"}}}});
+  Fixture f({{.text = "text", .items = {{.bytes = "T"}}}});
   ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
   pb::DescribeStepReply step;
   ASSERT_TRUE(f.Describe(0, 0, step).ok());
@@ -221,7 +244,122 @@ TEST(WorkerService, AFailedAttemptNamesTheLineForTheExcludeList) {
   const std::vector<pb::PartEvent> events = f.Ask(f.PartRequest(1, 0, step.parts(1)), &status);
   ASSERT_TRUE(events.back().has_failed());
   EXPECT_EQ(events.back().failed().exclude(), "a/shard-0.tar/key-0");
-  EXPECT_EQ(events.back().failed().code(), static_cast<int>(grpc::StatusCode::UNAVAILABLE));
+  EXPECT_EQ(events.back().failed().kind(), pb::FAILURE_ATTEMPT);
+}
+
+// Storage that fails in a way, or returns other bytes. May be told while it is read.
+class FaultyStorage : public dataset::ByteSource {
+ public:
+  explicit FaultyStorage(std::unique_ptr<dataset::ByteSource> sound) : sound_(std::move(sound)) {}
+  absl::StatusOr<uint64_t> Size(const std::string& path) override { return sound_->Size(path); }
+  absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
+    MutexLock lock(mutex_);
+    if (!fails_.ok()) return fails_;
+    const absl::Status read = sound_->ReadAt(path, offset, out);
+    if (flips_ && !out.empty()) out[0] ^= std::byte{1};
+    return read;
+  }
+  // OK, without `flips`: it is sound.
+  void Set(absl::Status fails, bool flips = false) {
+    MutexLock lock(mutex_);
+    fails_ = std::move(fails);
+    flips_ = flips;
+  }
+
+ private:
+  const std::unique_ptr<dataset::ByteSource> sound_;
+  Mutex mutex_;
+  absl::Status fails_ ABSL_GUARDED_BY(mutex_);
+  bool flips_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+TEST(WorkerService, StorageThatFailsIsNotBlamedOnTheData) {
+  FaultyStorage* storage = nullptr;
+  Fixture f({{.text = "text", .items = {{.bytes = "good"}}}}, {}, [&](stream::Stream& stream) {
+    auto faulty = std::make_unique<FaultyStorage>(std::move(stream.source));
+    storage = faulty.get();
+    stream.source = std::move(faulty);
+  });
+  ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
+  pb::DescribeStepReply step;
+  ASSERT_TRUE(f.Describe(0, 0, step).ok());
+  ASSERT_GE(step.parts_size(), 2);
+  uint64_t id = 0;
+  for (const absl::Status& fails :
+       {absl::NotFoundError("gone"), absl::PermissionDeniedError("gone"), absl::UnavailableError("gone"),
+        absl::InvalidArgumentError("gone"), absl::OutOfRangeError("gone")}) {
+    storage->Set(fails);
+    for (const pb::PartDescription& part : step.parts()) {
+      grpc::Status status;
+      const std::vector<pb::PartEvent> events = f.Ask(f.PartRequest(++id, 0, part), &status);
+      ASSERT_TRUE(events.back().has_failed()) << fails << " " << part.phase();
+      EXPECT_EQ(events.back().failed().kind(), pb::FAILURE_MACHINE) << fails << " " << part.phase();
+      EXPECT_EQ(events.back().failed().exclude(), "");
+      EXPECT_THAT(events.back().failed().message(),
+                  AllOf(HasSubstr("gone"), HasSubstr("a/shard-0.tar/key-0")));
+    }
+  }
+  storage->Set(absl::OkStatus(), /*flips=*/true);
+  for (const pb::PartDescription& part : step.parts()) {
+    grpc::Status status;
+    const std::vector<pb::PartEvent> events = f.Ask(f.PartRequest(++id, 0, part), &status);
+    ASSERT_TRUE(events.back().has_failed()) << part.phase();
+    EXPECT_EQ(events.back().failed().kind(), pb::FAILURE_DATA) << part.phase();
+    EXPECT_EQ(events.back().failed().exclude(), "a/shard-0.tar/key-0");
+  }
+  storage->Set(absl::OkStatus());
+  grpc::Status status;
+  EXPECT_TRUE(f.Ask(f.PartRequest(++id, 0, step.parts(1)), &status).back().has_sent());
+}
+
+pb::FailureKind KindOfCall(const grpc::Status& status) {
+  pb::FailureDetail detail;
+  EXPECT_TRUE(detail.ParseFromString(status.error_details()));
+  return detail.kind();
+}
+
+TEST(WorkerService, AStepThatCannotBePlannedYetIsToBeAskedAgain) {
+  class FailingSampler : public dataset::Sampler {
+   public:
+    absl::StatusOr<StepSamples> Samples(uint64_t) const override {
+      MutexLock lock(mutex_);
+      return status_;
+    }
+    void Set(absl::Status status) {
+      MutexLock lock(mutex_);
+      status_ = std::move(status);
+    }
+
+   private:
+    mutable Mutex mutex_;
+    absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  };
+  FailingSampler* sampler = nullptr;
+  Fixture f(stream::MixedSamples(40), {}, [&](stream::Stream& stream) {
+    auto failing = std::make_unique<FailingSampler>();
+    sampler = failing.get();
+    stream.sampler = std::move(failing);
+  });
+  ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
+  pb::DescribeStepReply step;
+  pb::PartDescription llm;
+  llm.set_phase("llm");
+  grpc::Status status;
+
+  sampler->Set(WithKind(absl::UnavailableError("12 %"), FailureKind::kNotYet));
+  EXPECT_EQ(KindOfCall(f.Describe(0, 0, step)), pb::FAILURE_NOT_YET);
+  const std::vector<pb::PartEvent> later = f.Ask(f.PartRequest(1, 0, llm), &status);
+  ASSERT_EQ(later.size(), 1);
+  EXPECT_THAT(later[0].refused().reason(), HasSubstr("12 %"));
+
+  sampler->Set(WithKind(absl::NotFoundError("index: No such file"), FailureKind::kMachine));
+  status = f.Describe(0, 0, step);
+  EXPECT_EQ(KindOfCall(status), pb::FAILURE_MACHINE);
+  EXPECT_NE(status.error_code(), grpc::StatusCode::NOT_FOUND) << "the session is in order";
+  EXPECT_EQ(f.Ask(f.PartRequest(2, 0, llm), &status).back().failed().kind(), pb::FAILURE_MACHINE);
+
+  sampler->Set(absl::OutOfRangeError("too far"));
+  EXPECT_EQ(KindOfCall(f.Describe(0, 0, step)), pb::FAILURE_ATTEMPT);
 }
 
 TEST(WorkerService, APartBeyondTheBudgetIsRefusedWhenItIsPlanned) {
@@ -234,7 +372,7 @@ TEST(WorkerService, APartBeyondTheBudgetIsRefusedWhenItIsPlanned) {
 }
 
 TEST(WorkerService, RefusesAtOnceWhenItsMemoryIsTaken) {
-  Fixture f(MixedSamples(40), {.budget_bytes = 100000, .kept_bytes = 0});
+  Fixture f(stream::MixedSamples(40), {.budget_bytes = 30000, .kept_bytes = 0});
   f.source.Hold();
   ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
   std::vector<std::thread> asking;
@@ -259,7 +397,7 @@ TEST(WorkerService, RefusesAtOnceWhenItsMemoryIsTaken) {
 }
 
 TEST(WorkerService, CancellingTheCallDropsTheWork) {
-  Fixture f(MixedSamples(40), {.num_threads = 1, .fault_unit_delay = absl::Milliseconds(20)});
+  Fixture f(stream::MixedSamples(40), {.num_threads = 1, .fault_unit_delay = absl::Milliseconds(20)});
   ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
   pb::PartDescription llm;
   llm.set_phase("llm");
@@ -381,4 +519,4 @@ TEST(WorkerService, CountsTheWaitOfAConsumerThatHasNothingToAskFor) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -9,15 +9,17 @@
 #include <thread>
 
 #include "proto/service.grpc.pb.h"
-#include "tests/server/fake_stream.h"
+#include "tests/stream/fake_stream.h"
 #include "transport/factory.h"
 
-namespace evenkeel {
+namespace evenkeel::server {
 namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<Stream> SmallStream() { return MakeFakeStream(FakeJob(2, 8), MixedSamples(40)); }
+std::unique_ptr<stream::Stream> SmallStream() {
+  return stream::MakeFakeStream(stream::FakeJob(2, 8), stream::MixedSamples(40));
+}
 
 struct Waiter {
   Mutex mutex;
@@ -46,16 +48,17 @@ void SetDeadline(grpc::ClientContext& context) {
 class Client {
  public:
   Client(const std::string& address, const std::string& transport) : address_(address) {
-    auto credentials = transport::MakeChannelCredentials({});
+    auto credentials = transport::MakeChannelCredentials(nullptr);
     stub_ =
-        pb::Worker::NewStub(grpc::CreateCustomChannel(address, *credentials, transport::ClientArguments()));
-    transport::Options options{.name = transport, .loopback_only = true};
+        pb::Worker::NewStub(grpc::CreateCustomChannel(address, credentials, transport::ClientArguments()));
+    transport::Options options{.name = transport, .trusted_network = true, .loopback_only = true};
     auto sink =
-        transport == "ucx" ? transport::MakeUcxSink(options) : transport::MakeGrpcSink(options, *credentials);
+        transport == "ucx" ? transport::MakeUcxSink(options) : transport::MakeGrpcSink(options, credentials);
     EXPECT_TRUE(sink.ok()) << sink.status();
     sink_ = *std::move(sink);
     pb::OpenSessionRequest request;
     request.set_stream_version(kStreamVersion);
+    request.set_part_format(kPartFormatVersion);
     request.set_transport(transport);
     request.set_address(sink_->address());
     transport::Secret secret{};
@@ -143,7 +146,9 @@ class WorkerOver : public testing::TestWithParam<std::string> {};
 TEST_P(WorkerOver, DeliversTheSamePartsAsAnyOther) {
   std::vector<std::vector<std::byte>> parts[2];
   for (int number : {0, 1}) {
-    auto worker = Worker::Start({.transport = GetParam(), .threads = number == 0 ? 1u : 4u}, SmallStream());
+    auto worker = Worker::Start(
+        {.transport = GetParam(), .trusted_data_network = true, .threads = number == 0 ? 1u : 4u},
+        SmallStream());
     ASSERT_TRUE(worker.ok()) << worker.status();
     Client client((*worker)->address(), GetParam());
     for (uint64_t step : {0, 5}) {
@@ -158,8 +163,11 @@ TEST_P(WorkerOver, DeliversTheSamePartsAsAnyOther) {
 }
 
 TEST_P(WorkerOver, DrainsWithoutLosingAcceptedWork) {
-  auto worker = Worker::Start(
-      {.transport = GetParam(), .threads = 1, .fault_unit_delay = absl::Milliseconds(5)}, SmallStream());
+  auto worker = Worker::Start({.transport = GetParam(),
+                               .trusted_data_network = true,
+                               .threads = 1,
+                               .fault_unit_delay = absl::Milliseconds(5)},
+                              SmallStream());
   ASSERT_TRUE(worker.ok()) << worker.status();
   EXPECT_EQ(Health((*worker)->address()), "SERVING");
   Client client((*worker)->address(), GetParam());
@@ -190,9 +198,19 @@ TEST(Worker, OffersAllTransportsThatWorkHere) {
   EXPECT_NE((*worker)->metrics_address(), "127.0.0.1:0");
 }
 
+TEST(Worker, OffersUcxOverTcpOnlyOnATrustedNetwork) {
+  // Without certificates there is loopback alone, so no RDMA on any machine.
+  EXPECT_EQ((*Worker::Start({}, SmallStream()))->transports(), "grpc http2/tcp");
+  EXPECT_THAT((*Worker::Start({.trusted_data_network = true}, SmallStream()))->transports(),
+              HasSubstr("ucx tcp/lo"));
+  const absl::Status refused = Worker::Start({.transport = "ucx"}, SmallStream()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--trusted-data-network"));
+}
+
 TEST(Worker, ServesLoopbackAloneWithoutCertificates) {
   EXPECT_EQ(Worker::Start({.listen = "0.0.0.0:0", .transport = "grpc"}, SmallStream()).status().code(),
-            absl::StatusCode::kPermissionDenied);
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Worker, DoesNotStartWhereAPartExceedsItsMemory) {
@@ -223,7 +241,7 @@ TEST(Worker, RefusesNumbersThatWouldBecomeOthers) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(names));
   };
-  refused({.listen = "127.0.0.1:99999"}, "--listen '127.0.0.1:99999'");
+  refused({.listen = "127.0.0.1:99999"}, "--listen: '127.0.0.1:99999'");
   refused({.listen = "127.0.0.1"}, "--listen");
   refused({.threads = 100'000'000}, "--threads");
   refused({.memory_bytes = static_cast<uint64_t>(-1)}, "--memory");
@@ -234,4 +252,4 @@ TEST(Worker, RefusesNumbersThatWouldBecomeOthers) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::server

@@ -1,4 +1,4 @@
-#include "tests/server/fake_stream.h"
+#include "tests/stream/fake_stream.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 namespace {
 
 // Paths are "item SAMPLE ORDINAL" and "text SAMPLE".
-class FakeSource : public ByteSource {
+class FakeSource : public dataset::ByteSource {
  public:
   explicit FakeSource(const std::vector<FakeSample>& samples) {
     for (size_t i = 0; i < samples.size(); ++i) {
@@ -51,9 +51,9 @@ MediaFacts FactsOf(const FakeItem& item) {
   return facts;
 }
 
-class FakeIndex : public Index {
+class FakeIndex : public dataset::Index {
  public:
-  FakeIndex(std::vector<FakeSample> samples, const Processor& processor)
+  FakeIndex(std::vector<FakeSample> samples, const preprocess::Processor& processor)
       : samples_(std::move(samples)), processor_(processor) {}
 
   Digest digest() const override { return DigestOf("fake index"); }
@@ -73,13 +73,13 @@ class FakeIndex : public Index {
     return out;
   }
 
-  absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const override {
+  absl::StatusOr<dataset::SamplePlaces> places(uint32_t dataset, uint64_t index) const override {
     const FakeSample& sample = samples_[index];
-    SamplePlaces out;
+    dataset::SamplePlaces out;
     out.dataset = dataset;
     out.key = absl::StrCat("key-", index);
     out.shard_path = absl::StrCat("shard-", index, ".tar");
-    out.text_form = TextForm::kPlain;
+    out.text_form = dataset::TextForm::kPlain;
     out.text_size = sample.text.size();
     const std::string content = FakeSource::Content(sample);  // as it is now: nobody changed it since
     const auto bytes = std::as_bytes(std::span(content));
@@ -101,13 +101,13 @@ class FakeIndex : public Index {
 
  private:
   const std::vector<FakeSample> samples_;
-  const Processor& processor_;
+  const preprocess::Processor& processor_;
 };
 
 // Sample n of the stream is row n modulo the number of rows.
-class FakeSampler : public Sampler {
+class FakeSampler : public dataset::Sampler {
  public:
-  FakeSampler(uint64_t per_step, const Index& index) : per_step_(per_step), index_(index) {}
+  FakeSampler(uint64_t per_step, const dataset::Index& index) : per_step_(per_step), index_(index) {}
   absl::StatusOr<StepSamples> Samples(uint64_t step) const override {
     StepSamples out;
     out.step = step;
@@ -122,7 +122,7 @@ class FakeSampler : public Sampler {
 
  private:
   const uint64_t per_step_;
-  const Index& index_;
+  const dataset::Index& index_;
 };
 
 }  // namespace
@@ -137,7 +137,9 @@ FakeProcessor::FakeProcessor() {
   fields_[Medium::kText] = {};
 }
 
-const std::vector<FieldSpec>& FakeProcessor::fields(Medium medium) const { return fields_.at(medium); }
+const std::vector<preprocess::FieldSpec>& FakeProcessor::fields(Medium medium) const {
+  return fields_.at(medium);
+}
 
 absl::StatusOr<MediaFacts> FakeProcessor::Probe(Medium, std::string_view, std::span<const std::byte>) const {
   return absl::UnimplementedError("not here");
@@ -154,7 +156,7 @@ absl::StatusOr<SequenceLengths> FakeProcessor::MeasureSequence(const Conversatio
   return absl::UnimplementedError("not here");
 }
 
-absl::Status FakeProcessor::Produce(const ItemRequest& request,
+absl::Status FakeProcessor::Produce(const preprocess::ItemRequest& request,
                                     std::span<const std::span<std::byte>> fields) const {
   ++produced;
   const char first = request.bytes.empty() ? 'X' : static_cast<char>(request.bytes[0]);
@@ -169,7 +171,7 @@ absl::Status FakeProcessor::Produce(const ItemRequest& request,
   return absl::OkStatus();
 }
 
-absl::Status FakeProcessor::FillInvalid(const ItemRequest&,
+absl::Status FakeProcessor::FillInvalid(const preprocess::ItemRequest&,
                                         std::span<const std::span<std::byte>> fields) const {
   for (const std::span<std::byte>& field : fields) std::fill(field.begin(), field.end(), std::byte{0});
   return absl::OkStatus();
@@ -180,8 +182,8 @@ MediaFacts FakeProcessor::DummyFacts(Phase phase) const {
 }
 
 absl::Status FakeProcessor::BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
-                                          std::span<const MediaFacts>, Sequence& out) const {
-  out = Sequence{};
+                                          std::span<const MediaFacts>, preprocess::Sequence& out) const {
+  out = preprocess::Sequence{};
   for (const Turn& turn : conversation.turns) {
     for (const Span& span : turn.spans) {
       if (span.medium == Medium::kText) {
@@ -248,4 +250,4 @@ std::vector<FakeSample> MixedSamples(size_t count) {
   return samples;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "server/stream.h"
+#include "stream/stream.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 
 // Items are `size` bytes in a shard of their own. The first byte says what the processor makes of it:
 //   'X' DataLoss, 'R' ResourceExhausted, 'U' Unavailable, 'T' an exception; everything else is good.
@@ -31,7 +31,7 @@ inline constexpr int64_t kFakePad = 999;
 inline constexpr int64_t kFakePlaceholder = 500;  // plus the medium
 inline constexpr uint32_t kRefusedRows = 4000;    // of pictures that no budget holds
 
-class FakeProcessor : public Processor {
+class FakeProcessor : public preprocess::Processor {
  public:
   FakeProcessor();
   absl::StatusOr<MediaFacts> Probe(Medium, std::string_view, std::span<const std::byte>) const override;
@@ -40,20 +40,20 @@ class FakeProcessor : public Processor {
                                                   std::span<const SampleItem> items,
                                                   std::span<const MediaFacts> facts) const override;
   Digest digest() const override { return DigestOf("fake processor"); }
-  const std::vector<FieldSpec>& fields(Medium medium) const override;
-  absl::Status Produce(const ItemRequest& request,
+  const std::vector<preprocess::FieldSpec>& fields(Medium medium) const override;
+  absl::Status Produce(const preprocess::ItemRequest& request,
                        std::span<const std::span<std::byte>> fields) const override;
-  absl::Status FillInvalid(const ItemRequest& request,
+  absl::Status FillInvalid(const preprocess::ItemRequest& request,
                            std::span<const std::span<std::byte>> fields) const override;
   MediaFacts DummyFacts(Phase phase) const override;
   absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
-                             std::span<const MediaFacts> facts, Sequence& out) const override;
+                             std::span<const MediaFacts> facts, preprocess::Sequence& out) const override;
   int64_t pad_token() const override { return kFakePad; }
 
   mutable std::atomic<uint64_t> produced{0};
 
  private:
-  std::map<Medium, std::vector<FieldSpec>> fields_;
+  std::map<Medium, std::vector<preprocess::FieldSpec>> fields_;
 };
 
 // A job with these phases on ranks 0..ranks-1, on one node, `samples` a step.
@@ -65,4 +65,4 @@ std::unique_ptr<Stream> MakeFakeStream(Job job, std::vector<FakeSample> samples)
 // Samples of many shapes.
 std::vector<FakeSample> MixedSamples(size_t count);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

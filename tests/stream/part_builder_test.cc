@@ -1,16 +1,19 @@
 // Parts are exactly as large as announced, hold what the plan says, and no bad datum changes either.
-#include "server/part_builder.h"
+#include "stream/part_builder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <random>
+#include <utility>
 
-#include "server/encoder_part.h"
-#include "tests/server/fake_stream.h"
+#include "core/failure.h"
+#include "stream/encoder_part.h"
+#include "tests/stream/fake_stream.h"
 
-namespace evenkeel {
+namespace evenkeel::stream {
 namespace {
 
 using testing::Each;
@@ -22,7 +25,7 @@ using PlanPtr = std::shared_ptr<const StepPlan>;
 PlanPtr PlanOf(const Stream& stream, uint64_t step) {
   absl::StatusOr<StepPlan> plan = PlanStep(stream, step);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(PlanCheck(stream.job, plan->samples, plan->plan).ok());
+  EXPECT_TRUE(reorder::PlanCheck(stream.job, plan->samples, plan->plan).ok());
   return std::make_shared<const StepPlan>(*std::move(plan));
 }
 
@@ -32,10 +35,22 @@ struct Made {
   absl::Status status;
 };
 
+// The verdicts on items and texts.
+class Verdicts : public PartEvents {
+ public:
+  void OnProduced(absl::Duration, absl::Duration, const preprocess::ItemNotes&) override {}
+  void OnItem(Phase, bool, uint64_t) override {}
+  void OnSequence(bool, uint64_t, absl::Duration) override {}
+  void OnBad(std::string_view what, const std::string& sample, const absl::Status& why) override {
+    texts.push_back(std::string(what) + " " + sample + " " + absl::StatusCodeToString(why.code()));
+  }
+  std::vector<std::string> texts;
+};
+
 // Makes a part over memory filled with `dirt`, its units in a random order.
 Made Make(const Stream& stream, PlanPtr plan, const PartName& name, uint8_t dirt = 0xAB,
-          Metrics* metrics = nullptr) {
-  PartBuilder builder(stream, metrics);
+          PartEvents* events = nullptr) {
+  PartBuilder builder(stream, events);
   absl::StatusOr<std::unique_ptr<PartTask>> task = builder.Prepare(std::move(plan), name);
   EXPECT_TRUE(task.ok()) << task.status();
   Made made{.bytes = std::vector<std::byte>((*task)->num_bytes(), std::byte{dirt})};
@@ -60,8 +75,8 @@ std::vector<T> Values(const PartView& view, std::string_view tensor) {
     ADD_FAILURE() << "no tensor " << tensor;
     return {};
   }
-  const T* begin = reinterpret_cast<const T*>(found->bytes.data());
-  return std::vector<T>(begin, begin + found->bytes.size() / sizeof(T));
+  const T* begin = reinterpret_cast<const T*>(found->bytes().data());
+  return std::vector<T>(begin, begin + found->bytes().size() / sizeof(T));
 }
 
 std::vector<int64_t> Ints(const PartView& view, std::string_view tensor) {
@@ -217,15 +232,183 @@ TEST(LlmPart, KeepsThePlaceholdersOfASampleWhoseTextIsNoLongerThatOfTheIndex) {
   }
 }
 
+// Gives tokens of samples with pictures or videos positions that no rule implies, and audio none.
+class GridProcessor : public FakeProcessor {
+ public:
+  absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                             std::span<const MediaFacts> facts, preprocess::Sequence& out) const override {
+    const absl::Status built = FakeProcessor::BuildSequence(conversation, items, facts, out);
+    if (!built.ok() || std::none_of(items.begin(), items.end(),
+                                    [](const SampleItem& item) { return item.medium != Medium::kAudio; })) {
+      return built;
+    }
+    for (size_t i = 0; i < out.positions.size(); ++i) {
+      out.positions[i] = first + static_cast<int64_t>(7 * i * i % 1013);
+    }
+    return absl::OkStatus();
+  }
+  bool has_grid_positions(Medium medium) const override { return medium != Medium::kAudio; }
+
+  int64_t first = 0;
+};
+
+// One row of a field, for comparison with what a trainer would have made of the sequence.
+using Row = std::vector<int64_t>;
+struct ExpectedSample {
+  Row ids, labels, types, mask, positions[3];
+};
+
+ExpectedSample ExpectSample(const Stream& stream, const StepPlan& plan, uint32_t number, uint64_t room,
+                            bool padded) {
+  const SampleRef& ref = plan.samples.refs[number];
+  const dataset::SamplePlaces places = *stream.index->places(ref.dataset, ref.index);
+  dataset::ConversationReader reader;
+  const Conversation& conversation = **reader.Read(places, stream.job.limits, *stream.source);
+  std::vector<MediaFacts> facts;
+  for (const dataset::ItemPlace& item : places.items) facts.push_back(item.facts);
+  preprocess::Sequence sequence;
+  EXPECT_TRUE(
+      stream.processor->BuildSequence(conversation, plan.samples.lengths[number].items, facts, sequence)
+          .ok());
+  ExpectedSample out;
+  out.ids = sequence.input_ids;
+  out.labels = sequence.labels;
+  out.types.assign(sequence.token_types.begin(), sequence.token_types.end());
+  const size_t length = out.ids.size();
+  out.mask.assign(length, 1);
+  int64_t next = 0;
+  for (int64_t position : sequence.positions) next = std::max(next, position + 1);
+  for (int axis = 0; axis < 3; ++axis) {
+    const auto from = sequence.positions.begin() + static_cast<ptrdiff_t>(axis * length);
+    out.positions[axis].assign(from, from + static_cast<ptrdiff_t>(length));
+  }
+  for (; out.ids.size() < room; ++next) {
+    out.ids.push_back(kFakePad);
+    out.labels.push_back(-100);
+    out.types.push_back(0);
+    out.mask.push_back(0);
+    for (Row& row : out.positions) row.push_back(padded ? 1 : next);
+  }
+  return out;
+}
+
+TEST(LlmPart, DeliversIdsLabelsTypesMasksAndPositionsOfEverySequence) {
+  for (const Batching batching : {Batching::kPacked, Batching::kPadded}) {
+    const bool padded = batching == Batching::kPadded;
+    Job job = FakeJob(2, 12);
+    job.phases[0].batching = batching;
+    job.microbatch = {.capacity_tokens = 200, .pad_to = 256, .align = 8};
+    const auto stream = MakeFakeStream(job, MixedSamples(40));
+    const auto fake =
+        std::exchange(stream->processor, std::make_unique<GridProcessor>());  // the index asks it
+    size_t with_grids = 0, without = 0;
+    for (uint64_t step = 0; step < 3; ++step) {
+      const PlanPtr plan = PlanOf(*stream, step);
+      for (const PartName& name : AllParts(*stream, *plan, 2)) {
+        if (name.phase != Phase::kLlm) continue;
+        const Made made = Make(*stream, plan, name);
+        ASSERT_TRUE(made.status.ok()) << made.status;
+        const PhasePlan& llm = *plan->plan.phase(Phase::kLlm);
+        const size_t bucket = size_t{name.rank} * llm.num_microbatches + name.microbatch;
+        const std::vector<uint64_t> shape = made.view.tensor("input_ids")->spec.shape;
+        const uint64_t tokens = shape[0] * shape[1];
+        uint64_t at = 0;
+        for (uint32_t i = llm.begin[bucket]; i < llm.begin[bucket + 1]; ++i) {
+          const uint32_t number = llm.order[i];
+          const uint64_t room = padded ? shape[1] : plan->plan.samples[number].llm_length;
+          const ExpectedSample expected = ExpectSample(*stream, *plan, number, room, padded);
+          const auto expect = [&](std::string_view field, uint64_t from, const Row& row) {
+            const Row values = Ints(made.view, field);
+            const auto begin = values.begin() + static_cast<ptrdiff_t>(from);
+            EXPECT_EQ(Row(begin, begin + static_cast<ptrdiff_t>(room)), row) << field;
+          };
+          expect("input_ids", at, expected.ids);
+          expect("labels", at, expected.labels);
+          expect("mm_token_type_ids", at, expected.types);
+          if (padded) expect("attention_mask", at, expected.mask);
+          for (uint64_t axis = 0; axis < 3; ++axis) {
+            expect("position_ids", axis * tokens + at, expected.positions[axis]);
+          }
+          (expected.positions[0][0] == expected.positions[1][0] ? without : with_grids) += 1;
+          at += room;
+        }
+      }
+    }
+    EXPECT_GT(with_grids, 5);
+    EXPECT_GT(without, 5);
+  }
+}
+
+// A token is 4 bytes, and 12 more where its sample has media on a grid; the rest does not grow with tokens.
+TEST(LlmPart, TakesFourBytesATokenOfTextAndSixteenOfSamplesWithGrids) {
+  for (const Batching batching : {Batching::kPacked, Batching::kPadded}) {
+    for (const auto& [items, bytes_a_token] : {std::pair(std::vector<FakeItem>(), 4), {{{.rows = 4}}, 16}}) {
+      uint64_t sizes[2];
+      for (int longer : {0, 1}) {
+        Job job = OneRank(1);
+        job.phases[0].batching = batching;
+        const auto stream =
+            MakeFakeStream(job, {{.text = std::string(longer ? 16001 : 1, 'a'), .items = items}});
+        const auto fake = std::exchange(stream->processor, std::make_unique<GridProcessor>());
+        sizes[longer] = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kLlm}).bytes.size();
+      }
+      EXPECT_NEAR(sizes[1] - sizes[0], 16000 * bytes_a_token, 256);
+    }
+  }
+}
+
+TEST(LlmPart, TrainsNoSampleWhosePositionsNeedMoreBitsThanTravel) {
+  const auto stream = MakeFakeStream(OneRank(1), {{.text = "abc", .items = {{.rows = 8}}}});
+  auto grids = std::make_unique<GridProcessor>();
+  grids->first = int64_t{1} << 40;
+  const auto fake = std::exchange(stream->processor, std::move(grids));
+  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kLlm});
+  ASSERT_TRUE(made.status.ok()) << made.status;
+  EXPECT_THAT(Bytes(made.view, "sample_valid"), ElementsAre(0));
+  EXPECT_THAT(Ints(made.view, "labels"), Each(-100));
+  EXPECT_THAT(Ints(made.view, "position_ids"), Each(testing::AllOf(testing::Ge(0), testing::Le(INT32_MAX))));
+  EXPECT_THAT(Ints(made.view, "mm_token_type_ids"), ElementsAre(1, 1, 0, 0, 0)) << "its placeholders stay";
+}
+
+// What a family must not do is an error of the attempt that names the sample, never a wrong token.
+TEST(LlmPart, RefusesSequencesThatTheWireCannotHold) {
+  struct Broken : FakeProcessor {
+    absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                               std::span<const MediaFacts> facts, preprocess::Sequence& out) const override {
+      const absl::Status built = FakeProcessor::BuildSequence(conversation, items, facts, out);
+      if (built.ok()) damage(out);
+      return built;
+    }
+    bool has_grid_positions(Medium) const override { return false; }
+    std::function<void(preprocess::Sequence&)> damage;
+  };
+  const std::function<void(preprocess::Sequence&)> damages[] = {
+      [](preprocess::Sequence& s) { s.input_ids[1] = s.labels[1] = int64_t{1} << 28; },
+      [](preprocess::Sequence& s) { s.input_ids[1] = -1; },
+      [](preprocess::Sequence& s) { s.labels[2] = s.input_ids[1]; },
+      [](preprocess::Sequence& s) { s.token_types[0] = 4; },
+      [](preprocess::Sequence& s) { s.positions[4] = 7; }};
+  for (const auto& damage : damages) {
+    const auto stream = MakeFakeStream(OneRank(1), {{.text = "abc"}});
+    auto broken = std::make_unique<Broken>();
+    broken->damage = damage;
+    const auto fake = std::exchange(stream->processor, std::move(broken));
+    const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kLlm});
+    EXPECT_EQ(made.status.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(made.status.message()), HasSubstr("a/shard-0.tar/key-0"));
+    EXPECT_EQ(ExcludeLine(made.status), "a/shard-0.tar/key-0");
+  }
+}
+
 TEST(EncoderPart, PutsImagesBeforeVideosAndFlagsWhatIsInvalid) {
   Job job = OneRank(1);
   const auto stream = MakeFakeStream(job, {{.text = "t",
                                             .items = {{.medium = Medium::kVideo, .rows = 4, .bytes = "v"},
                                                       {.medium = Medium::kImage, .rows = 8, .bytes = "X"},
                                                       {.medium = Medium::kImage, .rows = 4, .bytes = "i"}}}});
-  Metrics metrics;
+  Verdicts verdicts;
   const PlanPtr plan = PlanOf(*stream, 0);
-  const Made made = Make(*stream, plan, {.phase = Phase::kVision}, 0xAB, &metrics);
+  const Made made = Make(*stream, plan, {.phase = Phase::kVision}, 0xAB, &verdicts);
   EXPECT_THAT(Bytes(made.view, "item_valid"), ElementsAre(0, 1, 1));
   EXPECT_THAT(Ints(made.view, "item_rows"), ElementsAre(2, 1, 1));
   EXPECT_THAT(made.view.tensor("pixel_values")->spec.shape, ElementsAre(12, 6));
@@ -236,7 +419,7 @@ TEST(EncoderPart, PutsImagesBeforeVideosAndFlagsWhatIsInvalid) {
       << "an invalid item is zero";
   EXPECT_EQ(pixels[8 * 6 * 4], 'i');
   EXPECT_EQ(made.view.tensor("input_features"), nullptr);
-  EXPECT_THAT(metrics.Text(), HasSubstr("evenkeel_errors_total{reason=\"DATA_LOSS\"} 1"));
+  EXPECT_THAT(verdicts.texts, ElementsAre("image a/shard-0.tar/key-0 DATA_LOSS"));
   const Made text = Make(*stream, plan, {.phase = Phase::kLlm});
   EXPECT_THAT(Bytes(text.view, "sample_valid"), ElementsAre(1)) << "the text of a bad picture is as planned";
 }
@@ -251,9 +434,9 @@ class RecordingProcessor : public FakeProcessor {
     std::vector<std::byte> what;
   };
   // The index of a fake stream goes on asking the processor that it was made with.
-  explicit RecordingProcessor(std::unique_ptr<Processor> before) : before_(std::move(before)) {}
+  explicit RecordingProcessor(std::unique_ptr<preprocess::Processor> before) : before_(std::move(before)) {}
 
-  absl::Status Produce(const ItemRequest& request,
+  absl::Status Produce(const preprocess::ItemRequest& request,
                        std::span<const std::span<std::byte>> fields) const override {
     for (const std::span<std::byte>& field : fields) EXPECT_THAT(field, Each(kDirt)) << "written before";
     const absl::Status status = FakeProcessor::Produce(request, fields);
@@ -266,7 +449,7 @@ class RecordingProcessor : public FakeProcessor {
   mutable std::vector<Written> written;
 
  private:
-  const std::unique_ptr<Processor> before_;
+  const std::unique_ptr<preprocess::Processor> before_;
 };
 
 TEST(EncoderPart, HasEveryByteOfAnItemWrittenOnceByTheTransformWhereItTravels) {
@@ -289,8 +472,8 @@ TEST(EncoderPart, HasEveryByteOfAnItemWrittenOnceByTheTransformWhereItTravels) {
       written += where.size();
     }
     for (Medium medium : {Medium::kImage, Medium::kVideo, Medium::kAudio}) {
-      for (const FieldSpec& field : processor.fields(medium)) {
-        if (const TensorView* tensor = made.view.tensor(field.name)) travelling += tensor->bytes.size();
+      for (const preprocess::FieldSpec& field : processor.fields(medium)) {
+        if (const TensorView* tensor = made.view.tensor(field.name)) travelling += tensor->bytes().size();
       }
     }
     EXPECT_GT(written, 0);
@@ -314,7 +497,8 @@ TEST(EncoderPart, FailsTheAttemptWhereNothingIsKnownOfTheData) {
   EXPECT_EQ(made.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(made.status.message()),
               HasSubstr("a/shard-0.tar/key-0, image 0, step 0 vision rank 0"));
-  EXPECT_EQ(ExcludeLine(made.status), "a/shard-0.tar/key-0");
+  EXPECT_EQ(KindOf(made.status), FailureKind::kMachine);
+  EXPECT_EQ(ExcludeLine(made.status), "") << "leaving the sample out would not help";
 }
 
 TEST(EncoderPart, IsCutIntoPiecesBetweenItems) {
@@ -351,4 +535,4 @@ TEST(PartBuilder, KnowsOnlyThePartsOfThePlan) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::stream

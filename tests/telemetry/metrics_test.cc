@@ -1,4 +1,4 @@
-#include "server/metrics.h"
+#include "telemetry/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <set>
 #include <sstream>
 
-#include "server/bad_data.h"
-#include "server/event_log.h"
+#include "telemetry/event_log.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::telemetry {
 namespace {
 
 std::set<std::string> NamesIn(const std::string& text, const std::string& pattern) {
@@ -23,7 +23,7 @@ std::set<std::string> NamesIn(const std::string& text, const std::string& patter
 }
 
 std::string Document(const std::string& name) {
-  std::ifstream file(std::string(EVENKEEL_SOURCE_DIR) + "/docs/" + name);
+  std::ifstream file(SourceDir() + "/docs/" + name);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -51,6 +51,9 @@ TEST(Metrics, AreAllInTheDocument) {
   metrics.SetBytes({});
   metrics.SetQueue(1, 2, 3);
   metrics.SetSessions(4);
+  metrics.SetConnections(5);
+  metrics.SetRanks(6);
+  metrics.SetCertificate(absl::Hours(1), false);
   metrics.SetDraining(false);
   metrics.CountLimit("max_streams");
   metrics.CountDecoderRestart("cpu");
@@ -72,6 +75,7 @@ TEST(Metrics, HaveEveryReasonAtZeroFromTheStart) {
         "evenkeel_adjusted_total{kind=\"samples_trimmed\"} 0\n",
         "evenkeel_limits_exceeded_total{limit=\"max_image_pixels\"} 0\n",
         "evenkeel_decoder_restarts_total{reason=\"crash\"} 0\n",
+        "evenkeel_connections_refused_total{reason=\"handles\"} 0\n", "evenkeel_self_test_failures_total 0\n",
         "evenkeel_samples_total{valid=\"false\"} 0\n", "evenkeel_sent_bytes_total{transport=\"ucx\"} 0\n",
         "evenkeel_duplicate_requests_total 0\n"}) {
     EXPECT_THAT(text, ::testing::HasSubstr(series));
@@ -85,24 +89,6 @@ TEST(Metrics, HaveEveryReasonAtZeroFromTheStart) {
   metrics.CountSent("ucx", 5);
   const std::string counted = metrics.Text();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), std::count(counted.begin(), counted.end(), '\n'));
-}
-
-TEST(Metrics, CountTheLimitThatABadItemExceeded) {
-  Metrics metrics;
-  BadData bad(&metrics);
-  bad.Report("video", "a/b/c", absl::ResourceExhaustedError("17 streams; limits.max_streams is 16"));
-  bad.Report("audio", "a/b/d", absl::ResourceExhaustedError("longer than limits.max_audio_seconds 3600"));
-  bad.Report("image", "a/b/e", absl::ResourceExhaustedError("limits.max_nothing is no limit of ours"));
-  bad.Report("image", "a/b/f", absl::DataLossError("not limits.max_streams"));
-  EXPECT_EQ(NamesIn(metrics.Text(), "(evenkeel_limits_exceeded_total\\{.*\\} [1-9].*)"),
-            (std::set<std::string>{"evenkeel_limits_exceeded_total{limit=\"max_audio_seconds\"} 1",
-                                   "evenkeel_limits_exceeded_total{limit=\"max_streams\"} 1"}));
-}
-
-TEST(Metrics, RefuseAnAddressTheyCannotListenAt) {
-  Metrics metrics;
-  EXPECT_EQ(metrics.Expose("nowhere").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(metrics.port(), 0);
 }
 
 TEST(EventLog, WritesOneValidLineOfJsonWhateverTheTextIs) {
@@ -119,4 +105,4 @@ TEST(EventLog, WritesOneValidLineOfJsonWhateverTheTextIs) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::telemetry

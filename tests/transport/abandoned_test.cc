@@ -1,8 +1,7 @@
 // What happens to buffers that UCX, closed by force, does not give back. It has never been seen to do that,
-// so this program's own functions stand before two of UCX's: receives and sends that were "swallowed" are
+// so functions of this program stand in for three of UCX's: receives and sends that were "swallowed" are
 // never begun and never complete. To come there, UCX's TCP is made to look like RDMA, which takes the
 // rendezvous.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <ucp/api/ucp.h>
 
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "tests/transport/peers.h"
+#include "transport/ucx_library.h"
 
 namespace {
 
@@ -29,43 +29,42 @@ ucs_status_ptr_t GoesOnForever(const ucp_request_param_t* parameters) {
   return &request;
 }
 
-template <typename Function>
-Function* Original(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
-
-extern "C" {
-
-void ucp_ep_print_info(ucp_ep_h, FILE* stream) {
-  fputs("#  lane[0]:  0:rc_mlx5/test:1.0 md[0] -> am\n", stream);
-}
-
-ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void* descriptor, void* buffer, size_t count,
-                                      const ucp_request_param_t* parameters) {
-  if (swallow_receives) return GoesOnForever(parameters);
-  static auto* original = Original<decltype(ucp_am_recv_data_nbx)>("ucp_am_recv_data_nbx");
-  return original(worker, descriptor, buffer, count, parameters);
-}
-
-ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h endpoint, unsigned id, const void* header, size_t header_bytes,
-                                 const void* buffer, size_t count, const ucp_request_param_t* parameters) {
-  if (swallow_sends && (parameters->flags & UCP_AM_SEND_FLAG_RNDV) != 0) return GoesOnForever(parameters);
-  static auto* original = Original<decltype(ucp_am_send_nbx)>("ucp_am_send_nbx");
-  return original(endpoint, id, header, header_bytes, buffer, count, parameters);
-}
-
-}  // extern "C"
 
 namespace evenkeel::transport {
 namespace {
 
 constexpr size_t kBytes = 1 << 20;
 
+UcxFunctions original;
+
+void PrintAnRdmaLane(ucp_ep_h, FILE* stream) {
+  fputs("#  lane[0]:  0:rc_mlx5/test:1.0 md[0] -> am\n", stream);
+}
+
+ucs_status_ptr_t ReceiveOrSwallow(ucp_worker_h worker, void* descriptor, void* buffer, size_t count,
+                                  const ucp_request_param_t* parameters) {
+  if (swallow_receives) return GoesOnForever(parameters);
+  return original.ucp_am_recv_data_nbx(worker, descriptor, buffer, count, parameters);
+}
+
+ucs_status_ptr_t SendOrSwallow(ucp_ep_h endpoint, unsigned id, const void* header, size_t header_bytes,
+                               const void* buffer, size_t count, const ucp_request_param_t* parameters) {
+  if (swallow_sends && (parameters->flags & UCP_AM_SEND_FLAG_RNDV) != 0) return GoesOnForever(parameters);
+  return original.ucp_am_send_nbx(endpoint, id, header, header_bytes, buffer, count, parameters);
+}
+
 class AbandonedTest : public testing::Test {
  protected:
   using Bytes = std::vector<std::byte>;
+
+  static void SetUpTestSuite() {
+    ASSERT_TRUE(LoadUcx().ok());
+    original = Ucx();
+    Ucx().ucp_ep_print_info = PrintAnRdmaLane;
+    Ucx().ucp_am_recv_data_nbx = ReceiveOrSwallow;
+    Ucx().ucp_am_send_nbx = SendOrSwallow;
+  }
 
   void SetUp() override {
     swallow_receives = swallow_sends = false;

@@ -34,7 +34,7 @@ void Conformance::Make(const Options& options) {
 absl::Status Conformance::Open(SessionId session, uint8_t source_secret, uint8_t sink_secret) {
   absl::Status status = source().Connect(session, sink().address(), SecretOf(source_secret));
   if (!status.ok()) return status;
-  return sink().Connect(session, worker_->endpoint(), source().address(), SecretOf(sink_secret));
+  return sink().Connect(session, worker_->endpoint(), source().address(session), SecretOf(sink_secret));
 }
 
 void Conformance::Send(SessionId session, RequestId request, const std::vector<std::byte>& payload,
@@ -89,6 +89,8 @@ TEST_P(Conformance, CountsWhatItDelivered) {
   ASSERT_TRUE(Transfer(1, 1, Payload(100'000, 1), &received).ok());
   ASSERT_TRUE(Transfer(1, 2, Payload(50, 1), &received).ok());
   EXPECT_EQ(sink().bytes_received(), 100'050);
+  EXPECT_EQ(sink().bytes_arrived(1), 100'050);
+  EXPECT_EQ(sink().bytes_arrived(99), 0) << "of a session that is not known";
 }
 
 TEST_P(Conformance, DeliversManyRequestsOfManySessionsInAnyOrder) {
@@ -186,25 +188,30 @@ TEST_P(Conformance, DropsAndCountsWhatNobodyAskedFor) {
 
 TEST_P(Conformance, RefusesAWrongSecret) {
   Options options = OptionsFor(GetParam());
-  options.connect_timeout = kShort;
-  ASSERT_NO_FATAL_FAILURE(Make(options));
-  ASSERT_TRUE(Open(1, 7, 8).ok());
-  std::vector<std::byte> payload = Payload(1000, 1), received(1000, std::byte{0x5a});
-  Outcome sent, arrived;
-  Expect(1, 1, &received, &arrived);
-  Send(1, 1, payload, &sent);
-  EXPECT_EQ(CodeOf(arrived), StatusCode::kUnavailable);
-  EXPECT_EQ(CodeOf(sent), StatusCode::kUnavailable);
-  EXPECT_TRUE(
-      std::all_of(received.begin(), received.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
-  EXPECT_GE(source().messages_dropped(), 1);
+  // On a busy machine the sink may not get to greet within a short time: then with more.
+  for (options.connect_timeout = kShort; options.connect_timeout <= 64 * kShort;
+       options.connect_timeout *= 2) {
+    ASSERT_NO_FATAL_FAILURE(Make(options));
+    ASSERT_TRUE(Open(1, 7, 8).ok());
+    std::vector<std::byte> payload = Payload(1000, 1), received(1000, std::byte{0x5a});
+    Outcome sent, arrived;
+    Expect(1, 1, &received, &arrived);
+    Send(1, 1, payload, &sent);
+    EXPECT_EQ(CodeOf(arrived), StatusCode::kUnavailable);
+    EXPECT_EQ(CodeOf(sent), StatusCode::kUnavailable);
+    EXPECT_TRUE(
+        std::all_of(received.begin(), received.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+    if (source().messages_dropped() > 0) return;
+  }
+  FAIL() << "the source never saw the greeting that it was to refuse";
 }
 
 TEST_P(Conformance, RefusesASessionThatTheWorkerDoesNotKnow) {
   Options options = OptionsFor(GetParam());
   options.connect_timeout = kShort;
   ASSERT_NO_FATAL_FAILURE(Make(options));
-  ASSERT_TRUE(sink().Connect(5, worker_->endpoint(), source().address(), SecretOf(1)).ok());
+  ASSERT_TRUE(source().Connect(6, sink().address(), SecretOf(1)).ok());
+  ASSERT_TRUE(sink().Connect(5, worker_->endpoint(), source().address(6), SecretOf(1)).ok());
   std::vector<std::byte> buffer(10);
   Outcome arrived;
   Expect(5, 1, &buffer, &arrived);
@@ -225,7 +232,7 @@ TEST_P(Conformance, GivesUpOnAConsumerThatNeverGreets) {
 TEST_P(Conformance, KnowsEachSessionOnce) {
   ASSERT_TRUE(Open(1).ok());
   EXPECT_EQ(source().Connect(1, sink().address(), SecretOf(7)).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(sink().Connect(1, worker_->endpoint(), source().address(), SecretOf(7)).code(),
+  EXPECT_EQ(sink().Connect(1, worker_->endpoint(), source().address(1), SecretOf(7)).code(),
             StatusCode::kAlreadyExists);
   std::vector<std::byte> received;
   EXPECT_TRUE(Transfer(1, 1, Payload(1000, 1), &received).ok());
@@ -347,21 +354,27 @@ TEST_P(Conformance, DisconnectOfTheSinkEndsWhatIsPendingAndNothingElse) {
 }
 
 TEST_P(Conformance, DisconnectOfTheSourceEndsWhatIsPending) {
-  ASSERT_TRUE(Open(1).ok());
   std::vector<std::byte> payload = Payload(8 << 20, 1), received;
-  ASSERT_TRUE(Transfer(1, 99, Payload(1, 1), &received).ok());
-  std::deque<Outcome> sent(12), arrived(12);
   std::deque<std::vector<std::byte>> buffers(12, std::vector<std::byte>(8 << 20));
-  for (int i = 0; i < 12; ++i) Expect(1, i, &buffers[i], &arrived[i]);
-  for (int i = 0; i < 12; ++i) Send(1, i, payload, &sent[i]);
-  source().Disconnect(1);
-  for (Outcome& outcome : sent) ASSERT_TRUE(outcome.done());
-  EXPECT_EQ(CodeOf(sent[11]), StatusCode::kCancelled);
-  if (GetParam() != Backend::kSharedMemory) {
-    EXPECT_EQ(CodeOf(arrived[11]), StatusCode::kUnavailable);
+  // On a busy machine everything may have arrived before Disconnect is called: then again.
+  for (SessionId session = 1; session <= 20; ++session) {
+    ASSERT_TRUE(Open(session).ok());
+    ASSERT_TRUE(Transfer(session, 99, Payload(1, 1), &received).ok());
+    std::deque<Outcome> sent(12), arrived(12);
+    for (int i = 0; i < 12; ++i) Expect(session, i, &buffers[i], &arrived[i]);
+    for (int i = 0; i < 12; ++i) Send(session, i, payload, &sent[i]);
+    source().Disconnect(session);
+    for (Outcome& outcome : sent) ASSERT_TRUE(outcome.done());
+    const StatusCode last = CodeOf(sent[11]);
+    EXPECT_TRUE(last == StatusCode::kCancelled || last == StatusCode::kOk) << last;
+    if (last == StatusCode::kCancelled && GetParam() != Backend::kSharedMemory) {
+      EXPECT_EQ(CodeOf(arrived[11]), StatusCode::kUnavailable);
+    }
+    sink().Disconnect(session);
+    for (Outcome& outcome : arrived) ASSERT_TRUE(outcome.done());
+    if (last == StatusCode::kCancelled) return;
   }
-  sink().Disconnect(1);
-  for (Outcome& outcome : arrived) ASSERT_TRUE(outcome.done());
+  FAIL() << "nothing was ever pending";
 }
 
 TEST_P(Conformance, TheSinkMayBeDestroyedWithRequestsPending) {

@@ -35,6 +35,7 @@ Options OptionsFor(Backend backend) {
   options.name = backend == Backend::kGrpc ? "grpc" : "ucx";
   options.shared_memory = backend == Backend::kSharedMemory;
   options.loopback_only = true;
+  options.trusted_network = backend == Backend::kUcx;
   options.connect_timeout = absl::Seconds(30);
   return options;
 }
@@ -50,7 +51,7 @@ absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Start(Backend backend, c
   grpc::ServerBuilder builder;
   ConfigureServer(builder);
   int port = 0;
-  builder.AddListeningPort(host + ":0", *MakeServerCredentials({}), &port);
+  builder.AddListeningPort(host + ":0", MakeServerCredentials(nullptr), &port);
   builder.RegisterService(source->service());
   side->server_ = builder.BuildAndStart();
   if (side->server_ == nullptr) return absl::UnavailableError("cannot listen on " + host);
@@ -72,7 +73,7 @@ void WorkerSide::Reset() {
 
 absl::StatusOr<std::unique_ptr<Sink>> MakeSink(Backend backend, const Options& options) {
   if (backend != Backend::kGrpc) return MakeUcxSink(options);
-  return MakeGrpcSink(options, *MakeChannelCredentials({}));
+  return MakeGrpcSink(options, MakeChannelCredentials(nullptr));
 }
 
 Done Outcome::callback() {

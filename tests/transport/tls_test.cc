@@ -3,18 +3,26 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/annotated_mutex.h"
 #include "core/digest.h"
+#include "core/steady_time.h"
 #include "tests/transport/peers.h"
+#include "transport/certificates.h"
 #include "transport/credentials.h"
 
 namespace evenkeel::transport {
@@ -23,6 +31,38 @@ namespace {
 using testing::HasSubstr;
 
 bool Shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+// What was logged, from any thread. Outlives the certificates that log.
+class Notices {
+ public:
+  CertificateLog log() {
+    return [state = state_](const CertificateNotice& notice) {
+      MutexLock lock(state->mutex);
+      state->events.push_back(notice.event);
+      state->changed.NotifyAll();
+    };
+  }
+  bool WaitFor(const std::string& event) {
+    const absl::Time deadline = SteadyNow() + absl::Seconds(60);
+    MutexLock lock(state_->mutex);
+    while (std::count(state_->events.begin(), state_->events.end(), event) == 0) {
+      if (!state_->changed.WaitUntil(state_->mutex, deadline)) return false;
+    }
+    return true;
+  }
+  int64_t Count(const std::string& event) {
+    MutexLock lock(state_->mutex);
+    return std::count(state_->events.begin(), state_->events.end(), event);
+  }
+
+ private:
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    std::vector<std::string> events ABSL_GUARDED_BY(mutex);
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
 
 class MutualTls : public testing::Test {
  protected:
@@ -56,9 +96,19 @@ class MutualTls : public testing::Test {
     return {Path(name + ".pem"), Path(name + ".key"), Path("good.pem")};
   }
 
-  // Whether a part arrives at a consumer with these credentials.
+  static std::shared_ptr<Certificates> Open(const TlsFiles& files, CertificateLog log = nullptr) {
+    absl::StatusOr<std::shared_ptr<Certificates>> opened = OpenCertificates(files, std::move(log));
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return opened.ok() ? *opened : nullptr;
+  }
+  // Whether a part arrives at a consumer with these files, from a worker with those.
+  absl::Status Fetch(const TlsFiles& consumer) {
+    auto certificates = Open(consumer);
+    return Fetch(MakeChannelCredentials(certificates));
+  }
   absl::Status Fetch(const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-    return Fetch(credentials, *MakeServerCredentials(Files("worker")));
+    auto worker = Open(Files("worker"));
+    return Fetch(credentials, MakeServerCredentials(worker));
   }
   absl::Status Fetch(const std::shared_ptr<grpc::ChannelCredentials>& credentials,
                      const std::shared_ptr<grpc::ServerCredentials>& server_credentials) {
@@ -88,12 +138,12 @@ class MutualTls : public testing::Test {
 };
 
 TEST_F(MutualTls, LetsInWhoHasACertificateOfTheAuthority) {
-  absl::Status status = Fetch(*MakeChannelCredentials(Files("consumer")));
+  absl::Status status = Fetch(Files("consumer"));
   EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(MutualTls, RefusesACertificateOfAnotherAuthority) {
-  EXPECT_TRUE(absl::IsUnavailable(Fetch(*MakeChannelCredentials(Files("stranger")))));
+  EXPECT_TRUE(absl::IsUnavailable(Fetch(Files("stranger"))));
 }
 
 TEST_F(MutualTls, RefusesAClientWithoutACertificate) {
@@ -105,13 +155,14 @@ TEST_F(MutualTls, RefusesAClientWithoutACertificate) {
 }
 
 TEST_F(MutualTls, TakesUpFilesThatWereReplacedOnBothSides) {
-  auto worker = *MakeServerCredentials(Files("worker"));
-  auto consumer = *MakeChannelCredentials(Files("consumer"));
+  auto workers = Open(Files("worker")), consumers = Open(Files("consumer"));
+  auto worker = MakeServerCredentials(workers);
+  auto consumer = MakeChannelCredentials(consumers);
   ASSERT_TRUE(MakeCertificate("evil", "next_worker") && MakeCertificate("evil", "next_consumer"));
   TlsFiles next = Files("next_consumer");
   next.ca = Path("evil.pem");
   EXPECT_TRUE(Fetch(consumer, worker).ok());
-  EXPECT_TRUE(absl::IsUnavailable(Fetch(*MakeChannelCredentials(next), worker)));
+  EXPECT_TRUE(absl::IsUnavailable(Fetch(MakeChannelCredentials(Open(next)), worker)));
   for (const char* name : {"worker", "consumer"}) {
     for (const char* suffix : {".pem", ".key"}) {
       std::filesystem::rename(Path(absl::StrCat("next_", name, suffix)), Path(absl::StrCat(name, suffix)));
@@ -121,7 +172,7 @@ TEST_F(MutualTls, TakesUpFilesThatWereReplacedOnBothSides) {
   absl::Status status;
   for (int i = 0; i < 100; ++i) {
     absl::SleepFor(absl::Milliseconds(200));
-    status = Fetch(*MakeChannelCredentials(Files("consumer")), worker);
+    status = Fetch(MakeChannelCredentials(Open(Files("consumer"))), worker);
     if (status.ok()) break;
   }
   EXPECT_TRUE(status.ok()) << "the server: " << status;
@@ -129,25 +180,123 @@ TEST_F(MutualTls, TakesUpFilesThatWereReplacedOnBothSides) {
     absl::SleepFor(absl::Milliseconds(200));
   }
   EXPECT_TRUE(status.ok()) << "the channel: " << status;
+  EXPECT_EQ(StateOf(workers).replacements, 1) << "never half of the new files";
+}
+
+// What the files may be like while somebody replaces them carelessly, or a disk is full.
+class BadFiles : public MutualTls {
+ protected:
+  // Copies of a party's files in a folder of their own.
+  TlsFiles Copy(const std::string& of, const std::string& folder) {
+    std::filesystem::create_directories(Path(folder));
+    TlsFiles from = Files(of),
+             files = {Path(folder + "/tls.crt"), Path(folder + "/tls.key"), Path(folder + "/ca")};
+    std::filesystem::copy_file(from.certificate, files.certificate);
+    std::filesystem::copy_file(from.key, files.key);
+    std::filesystem::copy_file(from.ca, files.ca);
+    return files;
+  }
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+  struct Case {
+    std::string name;
+    TlsFiles files;
+    Notices notices;
+    std::shared_ptr<Certificates> certificates;
+  };
+  void Add(const std::string& name, const std::function<void(const TlsFiles&)>& damage) {
+    Case& one = cases_.emplace_back();
+    one.name = name;
+    one.files = Copy("worker", absl::StrCat("case", cases_.size()));
+    one.certificates = Open(one.files, one.notices.log());
+    damages_.push_back([damage, files = one.files] { damage(files); });
+  }
+
+  std::deque<Case> cases_;
+  std::vector<std::function<void()>> damages_;
+};
+
+TEST_F(BadFiles, NeverReplaceGoodOnesOnEitherSide) {
+  for (std::string TlsFiles::*file : {&TlsFiles::certificate, &TlsFiles::key, &TlsFiles::ca}) {
+    Add("empty", [file](const TlsFiles& files) { Write(files.*file, ""); });
+    Add("junk", [file](const TlsFiles& files) { Write(files.*file, std::string(5000, '\x80')); });
+    Add("half", [file](const TlsFiles& files) {
+      const std::string text = Read(files.*file);
+      Write(files.*file, text.substr(0, text.size() / 2));
+    });
+    Add("missing", [file](const TlsFiles& files) { std::filesystem::remove(files.*file); });
+    Add("a pipe", [file](const TlsFiles& files) {
+      std::filesystem::remove(files.*file);
+      ASSERT_EQ(mkfifo((files.*file).c_str(), 0600), 0);
+    });
+  }
+  Add("another key", [this](const TlsFiles& files) { Write(files.key, Read(Path("consumer.key"))); });
+  for (const auto& damage : damages_) damage();
+  for (Case& one : cases_) {
+    EXPECT_TRUE(one.notices.WaitFor("certificates_refused")) << one.name;
+    EXPECT_FALSE(StateOf(one.certificates).files.ok()) << one.name;
+  }
+  absl::SleepFor(absl::Seconds(2));  // a look of gRPC's own
+  for (Case& one : cases_) {
+    absl::Status status =
+        Fetch(MakeChannelCredentials(one.certificates), MakeServerCredentials(one.certificates));
+    EXPECT_TRUE(status.ok()) << one.name << ": " << status;
+    EXPECT_EQ(one.notices.Count("certificates_refused"), 1) << one.name;
+    EXPECT_EQ(StateOf(one.certificates).replacements, 0) << one.name;
+  }
+}
+
+TEST_F(BadFiles, AreForgottenWhenGoodOnesCome) {
+  TlsFiles files = Copy("worker", "one");
+  Notices notices;
+  auto certificates = Open(files, notices.log());
+  Write(files.certificate, "");
+  ASSERT_TRUE(notices.WaitFor("certificates_refused"));
+  ASSERT_TRUE(MakeCertificate("good", "next"));
+  Write(files.certificate, Read(Path("next.pem")));
+  Write(files.key, Read(Path("next.key")));
+  ASSERT_TRUE(notices.WaitFor("certificates_replaced"));
+  const CertificateState state = StateOf(certificates);
+  EXPECT_TRUE(state.files.ok()) << state.files;
+  EXPECT_EQ(state.own.subject, "CN = next");
+  EXPECT_EQ(state.replacements, 1);
+  EXPECT_TRUE(Fetch(MakeChannelCredentials(certificates), MakeServerCredentials(certificates)).ok());
+}
+
+TEST_F(BadFiles, CredentialsKeepTheirContentsWhenTheFilesAreNoLongerFollowed) {
+  auto certificates = Open(Files("worker"));
+  auto worker = MakeServerCredentials(certificates);
+  auto consumer = MakeChannelCredentials(certificates);
+  certificates.reset();
+  // Descriptors that are free now must not be taken for the certificates.
+  std::vector<std::unique_ptr<std::ofstream>> empty;
+  for (int i = 0; i < 16; ++i) {
+    empty.push_back(std::make_unique<std::ofstream>(Path(absl::StrCat("empty", i))));
+  }
+  absl::SleepFor(absl::Seconds(3));
+  absl::Status status = Fetch(consumer, worker);
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(MutualTls, RefusesAServerWithAnotherName) {
   ASSERT_TRUE(MakeCertificate("good", "worker", "DNS:elsewhere.example"));
-  EXPECT_TRUE(absl::IsUnavailable(Fetch(*MakeChannelCredentials(Files("consumer")))));
+  EXPECT_TRUE(absl::IsUnavailable(Fetch(Files("consumer"))));
 }
 
 TEST_F(MutualTls, RefusesAServerOfAnotherAuthority) {
   TlsFiles files = Files("consumer");
   files.ca = Path("evil.pem");
-  EXPECT_TRUE(absl::IsUnavailable(Fetch(*MakeChannelCredentials(files))));
+  EXPECT_TRUE(absl::IsUnavailable(Fetch(files)));
 }
 
-// Both sides look at the files before they begin; their messages are the same.
 class TlsFilesError : public MutualTls {
  protected:
   void Expect(const TlsFiles& files, absl::StatusCode code, const std::vector<std::string>& words) {
-    const absl::Status status = MakeServerCredentials(files).status();
-    EXPECT_EQ(status, MakeChannelCredentials(files).status());
+    const absl::Status status = OpenCertificates(files, nullptr).status();
     EXPECT_EQ(status.code(), code) << status;
     for (const std::string& word : words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
@@ -203,7 +352,65 @@ TEST_F(TlsFilesError, OfExpiredAndOfFutureCertificatesNamesTheTime) {
   Expect(authority, absl::StatusCode::kInvalidArgument, {authority.ca + ": the CA (CN = old) expired on"});
   // An old authority beside the one that counts is nobody's business.
   Append("old.pem", "good.pem");
-  EXPECT_TRUE(MakeServerCredentials(authority).ok()) << MakeServerCredentials(authority).status();
+  EXPECT_TRUE(OpenCertificates(authority, nullptr).ok());
+}
+
+TEST_F(TlsFilesError, OfACertificateThatExpiresMeanwhileIsLoggedBeforeAndAfter) {
+  const absl::Time end = absl::Now() + absl::Seconds(15);
+  ASSERT_TRUE(
+      MakeAuthority("brief", "200101000000Z", absl::FormatTime("%y%m%d%H%M%SZ", end, absl::UTCTimeZone())));
+  Notices notices;
+  auto certificates = Open(Files("brief"), notices.log());
+  ASSERT_NE(certificates, nullptr);
+  EXPECT_TRUE(notices.WaitFor("certificate_expires"));
+  EXPECT_EQ(StateOf(certificates).own.not_after, absl::FromUnixSeconds(absl::ToUnixSeconds(end)));
+  EXPECT_TRUE(notices.WaitFor("certificate_expired"));
+  EXPECT_EQ(notices.Count("certificate_expires"), 1);
+}
+
+TEST(LifetimeAt, WarnsAWeekAheadOrInTheLastTenthOfAShortValidity) {
+  const absl::Time begin = absl::FromUnixSeconds(1'700'000'000);
+  const auto at = [&](absl::Duration length, absl::Duration left) {
+    return LifetimeAt({"CN = x", begin, begin + length}, begin + length - left);
+  };
+  const absl::Duration day = absl::Hours(24);
+  EXPECT_EQ(at(365 * day, 8 * day), Lifetime::kGood);
+  EXPECT_EQ(at(365 * day, 6 * day), Lifetime::kEnding);
+  EXPECT_EQ(at(day, absl::Hours(3)), Lifetime::kGood);
+  EXPECT_EQ(at(day, absl::Hours(2)), Lifetime::kEnding);
+  EXPECT_EQ(at(day, absl::ZeroDuration()), Lifetime::kOver);
+  EXPECT_EQ(at(day, -day), Lifetime::kOver);
+}
+
+TEST(MemoryFile, IsReplacedAsAWholeAndNeverInPlace) {
+  absl::StatusOr<MemoryFile> file = MemoryFile::Create("test", "one");
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::ifstream before(file->path());
+  const auto first = std::filesystem::last_write_time(file->path());
+  ASSERT_TRUE(file->Replace(std::string(1 << 20, 'x')).ok());
+  std::string text;
+  before >> text;
+  EXPECT_EQ(text, "one");
+  EXPECT_EQ(std::filesystem::file_size(file->path()), 1 << 20);
+  EXPECT_NE(std::filesystem::last_write_time(file->path()), first);
+  EXPECT_FALSE(std::ofstream(file->path(), std::ios::app) << "more" << std::flush) << "sealed";
+}
+
+TEST(MemoryFile, TakesOverThePathOfTheOneBefore) {
+  std::string path;
+  {
+    absl::StatusOr<MemoryFile> file = MemoryFile::Create("test", "one");
+    ASSERT_TRUE(file.ok());
+    path = file->path();
+  }
+  std::string text;
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, "one") << "a reader may be late";
+  absl::StatusOr<MemoryFile> next = MemoryFile::Create("test", "two");
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->path(), path);
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, "two");
 }
 
 TEST_F(TlsFilesError, OfFilesThatAreMissingSwappedDamagedOrEncryptedSaysSo) {

@@ -12,17 +12,23 @@ namespace evenkeel::transport {
 namespace {
 
 TEST(Address, SurvivesTheWayThere) {
-  Address address{AddressRole::kSession, true, 0x0123456789abcdef, std::string("worker\0bytes", 12)};
-  absl::StatusOr<Address> back = UnwrapAddress(WrapAddress(address));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->role, address.role);
-  EXPECT_EQ(back->shared_memory, true);
-  EXPECT_EQ(back->host, address.host);
-  EXPECT_EQ(back->worker, address.worker);
+  for (bool shared_memory : {false, true}) {
+    for (bool rdma : {false, true}) {
+      Address address{AddressRole::kSession, shared_memory, rdma, 0x0123456789abcdef,
+                      std::string("worker\0bytes", 12)};
+      absl::StatusOr<Address> back = UnwrapAddress(WrapAddress(address));
+      ASSERT_TRUE(back.ok()) << back.status();
+      EXPECT_EQ(back->role, address.role);
+      EXPECT_EQ(back->shared_memory, shared_memory);
+      EXPECT_EQ(back->rdma, rdma);
+      EXPECT_EQ(back->host, address.host);
+      EXPECT_EQ(back->worker, address.worker);
+    }
+  }
 }
 
 TEST(Address, IsRefusedWhenAnyBitChangedOrAnyByteIsMissing) {
-  std::string good = WrapAddress({AddressRole::kSource, false, 1, "0123456789"});
+  std::string good = WrapAddress({AddressRole::kSource, false, false, 1, "0123456789"});
   for (size_t i = 0; i < good.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string bad = good;
@@ -83,14 +89,14 @@ TEST(Credentials, AreNeededBeyondLoopback) {
 }
 
 TEST(Credentials, NameTheFileThatIsMissingOrIsNoPem) {
-  EXPECT_TRUE(absl::IsInvalidArgument(MakeServerCredentials({"only", "", ""}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(OpenCertificates({"only", "", ""}, nullptr).status()));
   absl::Status missing =
-      MakeChannelCredentials({"/nowhere/c.pem", "/nowhere/k.pem", "/nowhere/a.pem"}).status();
+      OpenCertificates({"/nowhere/c.pem", "/nowhere/k.pem", "/nowhere/a.pem"}, nullptr).status();
   EXPECT_TRUE(absl::IsNotFound(missing)) << missing;
   EXPECT_NE(missing.message().find("/nowhere/c.pem"), absl::string_view::npos);
   std::string path = testing::TempDir() + "/not.pem";
   std::ofstream(path) << "hello";
-  EXPECT_TRUE(absl::IsInvalidArgument(MakeServerCredentials({path, path, path}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(OpenCertificates({path, path, path}, nullptr).status()));
   std::filesystem::remove(path);
 }
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from evenkeel import _evenkeel
 from evenkeel.errors import Mismatch
+from evenkeel.origin import Origin
 from evenkeel.step import from_native
 
 _log = logging.getLogger("evenkeel")
 
-_OPTIONS = {"transport", "require_rdma", "shared_memory", "devices", "prefetch_bytes", "prefetch_steps",
+_OPTIONS = {"transport", "require_rdma", "trusted_data_network", "shared_memory", "devices", "prefetch_bytes", "prefetch_steps",
             "connect_timeout", "step_timeout", "progress_timeout", "expect_stream_digest", "expect_layout_digest",
-            "tls_certificate", "tls_key", "tls_ca"}
+            "all_loads", "tls_certificate", "tls_key", "tls_ca"}
 _STATE_VERSION = 1
 
 
@@ -28,9 +29,11 @@ class Loader:
 
     first_step, num_steps   which steps; without num_steps there is no end
     transport               "auto", "ucx" or "grpc"; require_rdma, shared_memory, devices: see docs/transport.md
+    trusted_data_network    allows UCX over TCP, where everybody who reaches its ports can write this process's memory
     prefetch_bytes          receive memory (1 GiB); prefetch_steps: steps in flight at most (4)
     connect_timeout, step_timeout, progress_timeout   seconds (30, 300, 10)
     expect_stream_digest, expect_layout_digest        refuse workers of anything else
+    all_loads               loads of every rank in `step.loads`, whose size then grows with the number of ranks
     tls_certificate, tls_key, tls_ca                  PEM files; all or none (then loopback only)
     """
 
@@ -47,6 +50,8 @@ class Loader:
         self._resumed = None  # the state that was loaded, until it was compared with what the workers serve
         self._consumer = None
         self._phases = None
+        self._groups = {}  # (source, destination): global ranks
+        self._origin = None
 
     def connect(self):
         """Connects now instead of at the first step; prefetch begins. Does nothing where it is connected."""
@@ -59,6 +64,8 @@ class Loader:
             options.setdefault("expect_stream_digest", self._resumed["stream_digest"])
         self._consumer = _evenkeel.Consumer(options)
         self._phases = self._consumer.phases()
+        serves = self._consumer.state()
+        self._origin = Origin(self.rank, serves["stream_digest"], serves["layout_digest"])
         self._compare_layout()
 
     def __iter__(self):
@@ -72,10 +79,26 @@ class Loader:
         if native is None:
             raise StopIteration
         self._next = native.index + 1
-        return from_native(native, self._phases)
+        return from_native(native, self._phases, self._group, self._origin)
+
+    @property
+    def rank(self):
+        """The global rank whose steps it receives."""
+        return self._options["rank"]
+
+    @property
+    def origin(self):
+        """Rank, stream digest and layout digest of the connection (evenkeel.origin.Origin). Connects."""
+        self.connect()
+        return self._origin
 
     def state_dict(self):
-        """Small, JSON-able, the same on every rank: the next step and what the workers serve."""
+        """Small, JSON-able, the same on every rank: the next step and what the workers serve.
+
+        The next step is the one after the last that the iteration returned. What takes steps ahead of the training
+        loop (a prefetching wrapper, a prepared loader that looks one batch ahead) must therefore save the state that
+        belongs to the step it trained, or the resumed run misses the steps in between.
+        """
         self.connect()
         state = self._consumer.state()
         return {"version": _STATE_VERSION, "step": self._next, "stream_digest": state["stream_digest"],
@@ -120,7 +143,8 @@ class Loader:
         self._compare_layout()
 
     def stats(self):
-        """Counters since the connection: steps, parts, bytes, requests, wait_seconds, transport and others."""
+        """Counters since the connection: steps, parts, bytes, requests, wait_seconds, transport and others; and
+        grey_workers, how many workers stood still lately and are asked last now."""
         self.connect()
         return self._consumer.stats()
 
@@ -128,7 +152,13 @@ class Loader:
         """Ends the connection. Arrays of received steps stay valid."""
         if self._consumer is not None:
             self._consumer.close()
-            self._consumer = None
+            self._consumer = self._origin = None
+
+    def _group(self, source, destination):
+        key = (source, destination)
+        if key not in self._groups:
+            self._groups[key] = self._consumer.group(source, destination)
+        return self._groups[key]
 
     def _compare_layout(self):
         if self._resumed is None:
@@ -146,4 +176,4 @@ class Loader:
         self.close()
 
     def __getstate__(self):
-        return dict(self.__dict__, _consumer=None, _phases=None)
+        return dict(self.__dict__, _consumer=None, _phases=None, _groups={}, _origin=None)

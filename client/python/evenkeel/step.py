@@ -1,10 +1,11 @@
-"""A received step as Python sees it. Arrays are views into the receive memory; they keep it alive."""
+"""A received step as Python sees it. Arrays are views into the step's memory; they keep it alive."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from evenkeel import _evenkeel
+from evenkeel.errors import InvalidArgument
 from evenkeel.route import Route
 
 
@@ -25,10 +26,29 @@ class Expansion:
         """Pixels of a patch."""
         return self.patch * (self.patch_width or self.patch)
 
-    def expand(self, patches):
-        """u8 [rows, channels * frames_on_wire * area] -> f32 [rows, channels * frames * area], in C++."""
+    def shape(self, patches):
+        """(rows, columns) of what `patches` become."""
+        return len(patches), self.channels * self.frames * self.area
+
+    def expand(self, patches, out=None):
+        """u8 [rows, channels * frames_on_wire * area] -> f32 [rows, channels * frames * area], in C++.
+
+        out   None: a new array. A contiguous float32 array with at least as many elements: what is returned are its
+              first elements.
+        """
+        if out is not None:
+            out = _first_elements(out, self.shape(patches))
         return _evenkeel.expand_pixels(np.ascontiguousarray(patches), self.channels, self.frames, self.frames_on_wire,
-                                       self.patch, self.table.reshape(-1), self.patch_width)
+                                       self.patch, self.table.reshape(-1), self.patch_width, out)
+
+
+def _first_elements(out, shape):
+    if not isinstance(out, np.ndarray) or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError("out: expected a contiguous, writeable float32 array")
+    rows, columns = shape
+    if out.size < rows * columns:
+        raise ValueError(f"out: {out.size} elements; the field has {rows} x {columns} = {rows * columns}")
+    return out.reshape(-1)[:rows * columns].reshape(rows, columns)
 
 
 class Fields(Mapping):
@@ -38,7 +58,8 @@ class Fields(Mapping):
     """
 
     def __init__(self, pieces=()):
-        """`pieces`: {name: (array, dtype, expansion)} in order, as the extension gives them."""
+        """`pieces`: {name: (array, dtype, expansion)} in order, as the extension gives them. A function without
+        arguments in the array's place is called when the field is first read."""
         self._tensors = {}
         for piece in pieces:
             for name, tensor in piece.items():
@@ -66,6 +87,12 @@ class Fields(Mapping):
             self._final[name] = self.wire(name) if expansion is None else expansion.expand(self.wire(name))
         return self._final[name]
 
+    def expand(self, name, out=None):
+        """The field in its final form, computed at each call and not kept; in `out` where one is given: see Expansion.expand.
+        Where the wire form is the final form, that: `out` is not used."""
+        expansion = self.expansion(name)
+        return self.wire(name) if expansion is None else expansion.expand(self.wire(name), out)
+
     def __iter__(self):
         return iter(self._tensors)
 
@@ -78,7 +105,7 @@ class Fields(Mapping):
     def wire(self, name):
         """The field as it was sent: u8 patches where the job's wire form is u8. No copy where it is in one piece."""
         if name not in self._wire:
-            arrays = [array for array, _, _ in self._tensors[name]]
+            arrays = [array() if callable(array) else array for array, _, _ in self._tensors[name]]
             self._wire[name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
         return self._wire[name]
 
@@ -104,6 +131,53 @@ class Microbatch(Fields):
         self.encoders = {}
 
 
+class Spread:
+    """A figure over the ranks of a phase.
+
+    max, mean   over all of them
+    own         of this rank, or None where the phase does not run on it
+    all         a list over the phase's ranks, or None without `Loader(all_loads=True)`
+    imbalance   max / mean: what a barrier waits for; 1.0 where nothing is to do
+    """
+
+    __slots__ = ("max", "mean", "own", "all")
+
+    def __init__(self, max, mean, own=None, all=None):
+        self.max = max
+        self.mean = mean
+        self.own = own
+        self.all = all
+
+    @property
+    def imbalance(self):
+        return self.max / self.mean if self.mean > 0 else 1.0
+
+    def __repr__(self):
+        return f"Spread(max={self.max}, mean={self.mean}, own={self.own})"
+
+
+class PhaseLoads:
+    """How much the ranks of a phase compute in a step; each attribute is a `Spread`.
+
+    before, after                 by the job's cost: samples assigned in order, items with their sample; as planned
+    tokens_before, tokens_after   in tokens (llm) or input rows (encoders): whole numbers, but for the mean
+    num_ranks                     of the phase
+    """
+
+    __slots__ = ("num_ranks", "before", "after", "tokens_before", "tokens_after")
+
+    def __init__(self, num_ranks, before, after, tokens_before, tokens_after):
+        self.num_ranks = num_ranks
+        self.before = before
+        self.after = after
+        self.tokens_before = tokens_before
+        self.tokens_after = tokens_after
+
+    def __repr__(self):
+        return (f"PhaseLoads(num_ranks={self.num_ranks}, before={self.before}, after={self.after}, "
+                f"tokens_before={self.tokens_before}, tokens_after={self.tokens_after})")
+
+
 class Step:
     """What this rank received for one step.
 
@@ -113,7 +187,7 @@ class Step:
     microbatches  [Microbatch], as many on every rank
     encoders      {phase: Fields} of encoders that run once per step
     routes        {phase: Route}, or {phase: [Route per microbatch]} where the encoder runs once per microbatch
-    loads         {phase: {"before", "after", "tokens_before", "tokens_after"}}, lists over the phase's ranks
+    loads         {phase: PhaseLoads}: largest, mean and own load, before balancing and after
     """
 
     def __init__(self, index, num_samples, loss_tokens, microbatches, encoders, routes, loads=None, native=None):
@@ -135,8 +209,28 @@ class Step:
                 f"encoders={list(self.encoders)}, routes={list(self.routes)})")
 
 
-def from_native(native, phases):
-    """A Step over the extension's. `phases`: {name: (global ranks, once_per_microbatch)}."""
+def _loads(num_ranks, spreads):
+    """PhaseLoads of the extension's (number of ranks, {name: (max, mean, own, all)})."""
+    out = {}
+    for name, (largest, mean, own, every) in spreads.items():
+        whole = int if name.startswith("tokens") else float
+        out[name] = Spread(whole(largest), mean, None if own is None else whole(own),
+                           [whole(one) for one in every] if every else None)
+    return PhaseLoads(num_ranks, **out)
+
+
+def _route(route, group, origin):
+    """The extension's route, whose peers index `group(source, destination)`."""
+    ranks, num_ranks = group(route["source"], route["destination"]), route.pop("num_ranks")
+    if len(ranks) != num_ranks:
+        raise InvalidArgument(f"the worker's route from {route['source']} to {route['destination']} is between {num_ranks} "
+                              f"ranks, the phases it described have {len(ranks)}", "INVALID_ARGUMENT")
+    return Route(ranks, **route, origin=origin)
+
+
+def from_native(native, phases, group, origin=None):
+    """A Step over the extension's. `phases`: {name: (global ranks, once_per_microbatch)}; `group(source, destination)`:
+    the global ranks of the exchange between two phases; `origin`: of the routes."""
     pieces = {}
     for phase, _, microbatch, _, _, tensors in native.parts():
         pieces.setdefault((phase, microbatch), []).append(tensors)
@@ -144,7 +238,7 @@ def from_native(native, phases):
     encoders, routes = {}, {}
     by_phase = {}
     for route in native.routes():
-        by_phase.setdefault(route["source"], {})[route["microbatch"]] = Route(**route)
+        by_phase.setdefault(route["source"], {})[route["microbatch"]] = _route(route, group, origin)
     for phase, (_, once_per_microbatch) in phases.items():
         if phase == "llm":
             continue
@@ -157,5 +251,5 @@ def from_native(native, phases):
             encoders[phase] = Fields(pieces.get((phase, 0), ()))
             if phase in by_phase:
                 routes[phase] = by_phase[phase][0]
-    return Step(native.index, native.num_samples, native.loss_tokens, microbatches, encoders, routes, native.loads(),
-                native)
+    loads = {phase: _loads(*one) for phase, one in native.loads().items()}
+    return Step(native.index, native.num_samples, native.loss_tokens, microbatches, encoders, routes, loads, native)

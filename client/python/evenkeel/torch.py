@@ -4,6 +4,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from evenkeel import agreement
+from evenkeel.agreement import agree  # noqa: F401 - evenkeel.torch.agree
 from evenkeel.route import Route
 
 IGNORED = -100  # a label that counts for nothing
@@ -22,25 +24,68 @@ def tensors(fields, device=None):
     return {name: tensor(fields, name, device) for name in fields}
 
 
-def pixels(fields, name="pixel_values", device=None):
-    """A field of patches in the final form. The wire form travels to `device` and is expanded there."""
+class Buffer:
+    """Memory for expanded pixels that is used again for every step; it grows to the largest.
+
+        buffer = evenkeel.torch.Buffer()                       # pin_memory=True for copies to a GPU
+        for step in loader:
+            images = evenkeel.torch.pixels(step.encoders["vision"], out=buffer)
+
+    What `pixels` returned is overwritten by the next call with the same buffer. Not for several threads at once.
+    """
+
+    def __init__(self, device=None, pin_memory=False):
+        self._options = {"dtype": torch.float32, "device": device, "pin_memory": pin_memory}
+        self._memory = torch.empty(0, **self._options)
+
+    def take(self, count):
+        """The first `count` elements: float32 [count]."""
+        if self._memory.numel() < count:
+            self._memory = None  # before the larger one is made
+            self._memory = torch.empty(count, **self._options)
+        return self._memory[:count]
+
+
+def pixels(fields, name="pixel_values", device=None, out=None):
+    """A field of patches in the final form. The wire form travels to `device` and is expanded there.
+
+    out   None: a new tensor. A Buffer, or a contiguous float32 tensor on `device` with at least as many elements: what
+          is returned are its first elements, and is valid until they are written again. Not used where the wire form
+          is the final form.
+    """
     wire = _wrap(fields.wire(name), fields.dtype(name), device)
     expansion = fields.expansion(name)
-    return wire if expansion is None else expand_pixels(wire, expansion)
+    return wire if expansion is None else expand_pixels(wire, expansion, out)
 
 
-def expand_pixels(patches, expansion):
-    """u8 patches -> f32 by table look-up on the patches' device; bit-identical to the C++ and numpy forms."""
+def expand_pixels(patches, expansion, out=None):
+    """u8 patches -> f32 by table look-up on the patches' device; bit-identical to the C++ and numpy forms. `out`: as
+    for `pixels`."""
+    rows, columns = expansion.shape(patches)
+    if out is None:
+        out = torch.empty((rows, columns), dtype=torch.float32, device=patches.device)
+    else:
+        out = _first_elements(out, rows, columns, patches.device)
+    if patches.device.type == "cpu":
+        expansion.expand(patches.numpy(), out.numpy())
+        return out
     e = expansion
-    area = e.area
     table = torch.from_numpy(np.ascontiguousarray(e.table)).to(patches.device)
-    wire = patches.reshape(-1, e.channels, e.frames_on_wire, area)
-    out = torch.empty((wire.shape[0], e.channels, e.frames_on_wire, area), dtype=torch.float32, device=patches.device)
+    wire = patches.reshape(rows, e.channels, e.frames_on_wire, e.area)
+    by_frame = out.view(rows, e.channels, e.frames, e.area)
     for channel in range(e.channels):
-        out[:, channel] = table[channel][wire[:, channel].long()]
-    if e.frames_on_wire != e.frames:
-        out = out.expand(-1, -1, e.frames, -1)
-    return out.reshape(wire.shape[0], e.channels * e.frames * area)
+        by_frame[:, channel] = table[channel][wire[:, channel].long()]  # one frame on the wire becomes all of them
+    return out
+
+
+def _first_elements(out, rows, columns, device):
+    if isinstance(out, Buffer):
+        out = out.take(rows * columns)
+    if out.dtype != torch.float32 or not out.is_contiguous() or out.device != device or out.requires_grad:
+        raise ValueError(f"out: expected a contiguous float32 tensor on {device} without gradients")
+    if out.numel() < rows * columns:
+        raise ValueError(f"out: {out.numel()} elements; the field has {rows} x {columns} = {rows * columns}")
+    return out.view(-1)[:rows * columns].view(rows, columns)
 
 
 def exchange(rows, route, group=None, grad=None):
@@ -53,9 +98,14 @@ def exchange(rows, route, group=None, grad=None):
             places). It is a collective as well, so all ranks must agree: None asks them (one small all_reduce) whether
             any rank's rows require gradients; give True or False to save that.
     Returns tensor(s) [route.rows_out, ...]; rows that nothing is sent to are zero.
+
+    The first exchange of a loader's connection in a group compares what its ranks follow, as `agree` does: Mismatch on
+    every rank where they follow different streams.
     """
     single = isinstance(rows, torch.Tensor)
     inputs = (rows,) if single else tuple(rows)
+    if inputs and route.origin is not None and _ranks_of(route, group) > 1:
+        agreement.ensure(route.origin, group, inputs[0].device)
     for one in inputs:
         if one.shape[0] != route.rows_in:
             raise ValueError(f"exchange: a tensor has {one.shape[0]} rows, {route} takes {route.rows_in}")

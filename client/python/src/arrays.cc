@@ -27,14 +27,24 @@ py::dtype NumpyType(DType dtype) {
 }
 
 // Owned by the array: releases the step when the last array (or tensor over it) is gone.
-py::capsule KeepAlive(const std::shared_ptr<const StepData>& step) {
-  auto owner = std::make_unique<std::shared_ptr<const StepData>>(step);
+py::capsule KeepAlive(const std::shared_ptr<const client::StepData>& step) {
+  auto owner = std::make_unique<std::shared_ptr<const client::StepData>>(step);
   py::capsule capsule(owner.get(), [](void* pointer) {
-    std::unique_ptr<std::shared_ptr<const StepData>> released(
-        static_cast<std::shared_ptr<const StepData>*>(pointer));
+    std::unique_ptr<std::shared_ptr<const client::StepData>> released(
+        static_cast<std::shared_ptr<const client::StepData>*>(pointer));
   });
   (void)owner.release();  // the capsule's from here on
   return capsule;
+}
+
+py::array WrapArray(const std::shared_ptr<const client::StepData>& step, const TensorView& tensor) {
+  if (tensor.tokens != nullptr) {
+    py::gil_scoped_release released;
+    tensor.bytes();  // kept
+  }
+  const std::vector<py::ssize_t> shape(tensor.spec.shape.begin(), tensor.spec.shape.end());
+  return py::array(NumpyType(tensor.spec.dtype), shape, DenseStrides(shape, DTypeBytes(tensor.spec.dtype)),
+                   tensor.bytes().data(), KeepAlive(step));
 }
 
 py::object WrapExpansion(const TensorSpec& spec) {
@@ -53,10 +63,13 @@ std::vector<py::ssize_t> DenseStrides(const std::vector<py::ssize_t>& shape, siz
   return strides;
 }
 
-py::tuple WrapTensor(const std::shared_ptr<const StepData>& step, const TensorView& tensor) {
-  const std::vector<py::ssize_t> shape(tensor.spec.shape.begin(), tensor.spec.shape.end());
-  py::array array(NumpyType(tensor.spec.dtype), shape, DenseStrides(shape, DTypeBytes(tensor.spec.dtype)),
-                  tensor.bytes.data(), KeepAlive(step));
+py::tuple WrapTensor(const std::shared_ptr<const client::StepData>& step, const TensorView& tensor) {
+  py::object array;
+  if (tensor.tokens == nullptr) {
+    array = WrapArray(step, tensor);
+  } else {
+    array = py::cpp_function([step, &tensor] { return WrapArray(step, tensor); });  // the step owns `tensor`
+  }
   return py::make_tuple(std::move(array), std::string(DTypeName(tensor.spec.dtype)),
                         WrapExpansion(tensor.spec));
 }

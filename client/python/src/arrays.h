@@ -1,5 +1,6 @@
-// Tensors of a received step as numpy arrays that keep the step alive: no copy. NumPy 1 and 2.
-// Thread safety: call with the GIL held.
+// Tensors of a received step as numpy arrays that keep the step alive. Tensors that lie in the receive memory
+// are not copied; token fields (core/token_fields.h) are computed when they are first asked for. NumPy 1
+// and 2. Thread safety: call with the GIL held.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -18,7 +19,9 @@ namespace evenkeel::python {
 std::vector<pybind11::ssize_t> DenseStrides(const std::vector<pybind11::ssize_t>& shape, size_t item_bytes);
 
 // bf16 has no numpy type: its array is uint16, and `dtype` of the tuple says "bf16".
-// (array, dtype, expansion or None) where expansion is (channels, frames, frames_on_wire, patch, table).
-pybind11::tuple WrapTensor(const std::shared_ptr<const StepData>& step, const TensorView& tensor);
+// (array, dtype, expansion or None) where expansion is (channels, frames, frames_on_wire, patch, table). For
+// a token field a function that returns the array stands in the array's place; it releases the GIL while the
+// field is computed.
+pybind11::tuple WrapTensor(const std::shared_ptr<const client::StepData>& step, const TensorView& tensor);
 
 }  // namespace evenkeel::python

@@ -31,12 +31,12 @@ py::array WrapSegments(const std::vector<RouteSegment>& segments) {
   return out;
 }
 
-py::dict WrapRoute(const LocalRoute& route) {
+py::dict WrapRoute(const client::LocalRoute& route) {
   py::dict out;
   out["source"] = std::string(PhaseName(route.from));
   out["destination"] = std::string(PhaseName(route.to));
   out["microbatch"] = route.microbatch;
-  out["ranks"] = route.ranks;
+  out["num_ranks"] = route.num_ranks;
   out["send"] = WrapSegments(route.route.send);
   out["receive"] = WrapSegments(route.route.receive);
   out["rows_in"] = route.route.rows_in;
@@ -48,17 +48,17 @@ py::dict WrapRoute(const LocalRoute& route) {
 // A received step. Its members are read once by the Python side; the arrays share its memory.
 class Step {
  public:
-  explicit Step(std::shared_ptr<const StepData> data) : data_(std::move(data)) {}
+  explicit Step(std::shared_ptr<const client::StepData> data) : data_(std::move(data)) {}
 
-  const StepData& data() const { return *data_; }
+  const client::StepData& data() const { return *data_; }
   std::string Digest() const {
     py::gil_scoped_release released;
-    return DigestStep(*data_).Hex();
+    return client::DigestStep(*data_).Hex();
   }
   // [(phase, rank, microbatch, piece, keys, {name: (array, dtype, expansion)})] in canonical order.
   py::list Parts() const {
     py::list out;
-    for (const PartData& part : data_->parts) {
+    for (const client::PartData& part : data_->parts) {
       py::dict tensors;
       for (const TensorView& tensor : part.view.tensors) {
         tensors[py::str(tensor.spec.name)] = WrapTensor(data_, tensor);
@@ -70,24 +70,26 @@ class Step {
   }
   py::list Routes() const {
     py::list out;
-    for (const LocalRoute& route : data_->routes) out.append(WrapRoute(route));
+    for (const client::LocalRoute& route : data_->routes) out.append(WrapRoute(route));
     return out;
   }
+  // {phase: (number of ranks, {name: (max, mean, own or None, [all])})}
   py::dict Loads() const {
     py::dict out;
-    for (const PhaseLoads& loads : data_->loads) {
-      py::dict one;
-      one["before"] = loads.before;
-      one["after"] = loads.after;
-      one["tokens_before"] = loads.tokens_before;
-      one["tokens_after"] = loads.tokens_after;
-      out[py::str(std::string(PhaseName(loads.phase)))] = one;
+    for (const client::PhaseLoads& loads : data_->loads) {
+      py::dict spreads;
+      for (const auto& [name, spread] : {std::pair("before", &loads.before), std::pair("after", &loads.after),
+                                         std::pair("tokens_before", &loads.tokens_before),
+                                         std::pair("tokens_after", &loads.tokens_after)}) {
+        spreads[name] = py::make_tuple(spread->max, spread->mean, spread->own, spread->all);
+      }
+      out[py::str(std::string(PhaseName(loads.phase)))] = py::make_tuple(loads.num_ranks, std::move(spreads));
     }
     return out;
   }
 
  private:
-  std::shared_ptr<const StepData> data_;
+  std::shared_ptr<const client::StepData> data_;
 };
 
 template <typename T>
@@ -99,14 +101,15 @@ absl::Duration GetSeconds(const py::dict& options, const char* key, absl::Durati
   return absl::Seconds(Get<double>(options, key, absl::ToDoubleSeconds(otherwise)));
 }
 
-ConsumerOptions ReadOptions(const py::dict& in) {
-  ConsumerOptions out;
+client::ConsumerOptions ReadOptions(const py::dict& in) {
+  client::ConsumerOptions out;
   out.endpoints = Get<std::string>(in, "endpoints", "");
   out.rank = Get<uint32_t>(in, "rank", 0);
   out.first_step = Get<uint64_t>(in, "first_step", 0);
   out.num_steps = Get<uint64_t>(in, "num_steps", UINT64_MAX);
   out.transport = Get<std::string>(in, "transport", out.transport);
   out.require_rdma = Get<bool>(in, "require_rdma", false);
+  out.trusted_data_network = Get<bool>(in, "trusted_data_network", false);
   out.shared_memory = Get<bool>(in, "shared_memory", false);
   out.devices = Get<std::string>(in, "devices", "");
   out.prefetch_bytes = Get<uint64_t>(in, "prefetch_bytes", out.prefetch_bytes);
@@ -116,6 +119,7 @@ ConsumerOptions ReadOptions(const py::dict& in) {
   out.progress_timeout = GetSeconds(in, "progress_timeout", out.progress_timeout);
   out.expect_stream_digest = Get<std::string>(in, "expect_stream_digest", "");
   out.expect_layout_digest = Get<std::string>(in, "expect_layout_digest", "");
+  out.all_loads = Get<bool>(in, "all_loads", false);
   out.tls = {Get<std::string>(in, "tls_certificate", ""), Get<std::string>(in, "tls_key", ""),
              Get<std::string>(in, "tls_ca", "")};
   return out;
@@ -124,11 +128,11 @@ ConsumerOptions ReadOptions(const py::dict& in) {
 class PyConsumer {
  public:
   explicit PyConsumer(const py::dict& in) {
-    ConsumerOptions options = ReadOptions(in);
+    client::ConsumerOptions options = ReadOptions(in);
     absl::Status status;
     {
       py::gil_scoped_release released;
-      auto consumer = Consumer::Connect(std::move(options));
+      auto consumer = client::Consumer::Connect(std::move(options));
       status = consumer.status();
       if (consumer.ok()) consumer_ = *std::move(consumer);
     }
@@ -144,7 +148,7 @@ class PyConsumer {
 
   // None past the last step. Signals (an interrupt) end the wait.
   py::object Next() {
-    Consumer& consumer = Open();
+    client::Consumer& consumer = Open();
     for (bool decided = false; !decided;) {
       {
         py::gil_scoped_release released;
@@ -152,14 +156,14 @@ class PyConsumer {
       }
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
-    absl::StatusOr<std::shared_ptr<const StepData>> step = consumer.Next();  // decided: does not wait
+    absl::StatusOr<std::shared_ptr<const client::StepData>> step = consumer.Next();  // decided: does not wait
     if (step.status().code() == absl::StatusCode::kOutOfRange) return py::none();
     Check(step.status());
     return py::cast(Step(*std::move(step)));
   }
 
   void Seek(uint64_t step) {
-    Consumer& consumer = Open();
+    client::Consumer& consumer = Open();
     absl::Status status;
     {
       py::gil_scoped_release released;
@@ -169,7 +173,7 @@ class PyConsumer {
   }
 
   py::dict State() {
-    ConsumerState state = Open().state();
+    client::ConsumerState state = Open().state();
     py::dict out;
     out["step"] = state.next_step;
     out["stream_digest"] = state.stream_digest;
@@ -178,7 +182,7 @@ class PyConsumer {
   }
 
   py::dict Stats() {
-    ConsumerStats stats = Open().stats();
+    client::ConsumerStats stats = Open().stats();
     py::dict out;
     out["steps"] = stats.steps;
     out["parts"] = stats.parts;
@@ -187,16 +191,24 @@ class PyConsumer {
     out["duplicate_requests"] = stats.duplicate_requests;
     out["replaced_workers"] = stats.replaced_workers;
     out["refused"] = stats.refused;
+    out["grey_workers"] = stats.grey_workers;
     out["hash_failures"] = stats.hash_failures;
     out["wait_seconds"] = stats.wait_seconds;
     out["transport"] = stats.transport;
     return out;
   }
 
+  // Global ranks that take part in the exchange between two phases.
+  std::vector<uint32_t> Group(const std::string& from, const std::string& to) {
+    const std::optional<Phase> source = PhaseFromName(from), destination = PhaseFromName(to);
+    if (!source.has_value() || !destination.has_value()) throw py::value_error("no such phase");
+    return client::RouteGroup(Open().phases(), *source, *destination);
+  }
+
   // {phase: (global ranks, once_per_microbatch)}
   py::dict Phases() {
     py::dict out;
-    for (const PhaseInfo& phase : Open().phases()) {
+    for (const client::PhaseInfo& phase : Open().phases()) {
       out[py::str(std::string(PhaseName(phase.phase)))] =
           py::make_tuple(phase.ranks, phase.once_per_microbatch);
     }
@@ -204,22 +216,28 @@ class PyConsumer {
   }
 
  private:
-  Consumer& Open() {
+  client::Consumer& Open() {
     if (consumer_ == nullptr) throw py::value_error("the loader was closed");
     return *consumer_;
   }
 
-  std::unique_ptr<Consumer> consumer_;
+  std::unique_ptr<client::Consumer> consumer_;
 };
 
-// u8 patches -> f32, as core defines it.
+// u8 patches -> f32, as core defines it: into `out`, float32 [rows, columns], or a new array where it is
+// None.
 py::array_t<float> PyExpandPixels(
     const py::array_t<uint8_t, py::array::c_style | py::array::forcecast>& patches, uint32_t channels,
     uint32_t frames, uint32_t frames_on_wire, uint32_t patch, const std::vector<float>& table,
-    uint32_t patch_width) {
+    uint32_t patch_width, const py::object& into) {
   PixelExpansion expansion{channels, frames, frames_on_wire, patch, table, patch_width};
   py::ssize_t rows = patches.ndim() == 2 ? patches.shape(0) : 0;
-  py::array_t<float> out({rows, static_cast<py::ssize_t>(channels * frames * expansion.area())});
+  using Floats = py::array_t<float, py::array::c_style>;
+  if (!into.is_none() && !py::isinstance<Floats>(into)) {
+    throw py::value_error("out: expected a contiguous float32 array");
+  }
+  Floats out = into.is_none() ? Floats({rows, static_cast<py::ssize_t>(channels * frames * expansion.area())})
+                              : py::reinterpret_borrow<Floats>(into);
   absl::Status status;
   {
     std::span<const std::byte> in(reinterpret_cast<const std::byte*>(patches.data()), patches.size());
@@ -256,6 +274,7 @@ PYBIND11_MODULE(_evenkeel, module) {
       .def("state", &PyConsumer::State)
       .def("stats", &PyConsumer::Stats)
       .def("phases", &PyConsumer::Phases)
+      .def("group", &PyConsumer::Group)
       .def("close", &PyConsumer::Close);
 }
 

@@ -10,8 +10,8 @@
 #include "client/python/src/arrays.h"
 #include "client/python/src/status.h"
 #include "core/status.h"
-#include "reorder/balance_problem.h"
-#include "reorder/json/solve.h"
+#include "reorder/problem/balance_problem.h"
+#include "reorder/problem/solve.h"
 
 namespace evenkeel::python {
 namespace py = pybind11;
@@ -53,11 +53,11 @@ StepSamples MakeStep(std::span<const uint32_t> llm, const std::vector<ItemArrays
   return step;
 }
 
-absl::StatusOr<BalanceOutcome> SolveArrays(const std::string& problem, std::span<const uint32_t> llm,
-                                           const std::vector<ItemArrays>& phases) {
-  EVENKEEL_ASSIGN_OR_RETURN(BalanceInput input, ParseBalanceInput(problem));
+absl::StatusOr<reorder::BalanceOutcome> SolveArrays(const std::string& problem, std::span<const uint32_t> llm,
+                                                    const std::vector<ItemArrays>& phases) {
+  EVENKEEL_ASSIGN_OR_RETURN(reorder::BalanceInput input, reorder::ParseBalanceInput(problem));
   input.step = MakeStep(llm, phases);
-  return SolveBalance(input);
+  return reorder::SolveBalance(input);
 }
 
 py::list WrapRoutes(const Plan& plan, Phase phase) {
@@ -66,7 +66,7 @@ py::list WrapRoutes(const Plan& plan, Phase phase) {
     if (route.from != phase) continue;
     std::vector<uint32_t> from, to;
     std::vector<uint64_t> from_row, to_row, rows;
-    for (const RouteRun& run : RunsOf(plan, route)) {
+    for (const reorder::RouteRun& run : reorder::RunsOf(plan, route)) {
       from.push_back(run.from);
       to.push_back(run.to);
       from_row.push_back(run.from_row);
@@ -78,7 +78,7 @@ py::list WrapRoutes(const Plan& plan, Phase phase) {
   return routes;
 }
 
-py::dict WrapPhase(const BalancedPhase& phase, const Plan& plan) {
+py::dict WrapPhase(const reorder::BalancedPhase& phase, const Plan& plan) {
   std::vector<uint32_t> rank;
   if (phase.phase == Phase::kLlm) {
     for (const PlannedSample& sample : plan.samples) rank.push_back(sample.place.rank);
@@ -110,7 +110,7 @@ py::tuple BalanceArrays(const std::string& problem, const Numbers& llm,
     phases.push_back(
         {name == "audio" ? Medium::kAudio : Medium::kImage, View(sample), View(cost_length), View(rows)});
   }
-  absl::StatusOr<BalanceOutcome> outcome;
+  absl::StatusOr<reorder::BalanceOutcome> outcome;
   {
     py::gil_scoped_release released;
     outcome = SolveArrays(problem, View(llm), phases);
@@ -119,7 +119,7 @@ py::tuple BalanceArrays(const std::string& problem, const Numbers& llm,
   std::vector<uint32_t> microbatch;
   for (const PlannedSample& sample : outcome->plan.samples) microbatch.push_back(sample.place.microbatch);
   py::dict figures;
-  for (const BalancedPhase& phase : outcome->phases) {
+  for (const reorder::BalancedPhase& phase : outcome->phases) {
     figures[py::str(std::string(PhaseName(phase.phase)))] = WrapPhase(phase, outcome->plan);
   }
   return py::make_tuple(outcome->plan.num_microbatches, Wrap(microbatch), std::move(figures));
@@ -129,7 +129,7 @@ std::string PySolveJson(const std::string& problem) {
   absl::StatusOr<std::string> solution;
   {
     py::gil_scoped_release released;
-    solution = SolveJson(problem);
+    solution = reorder::SolveJson(problem);
   }
   Check(solution.status());
   return *std::move(solution);

@@ -1,4 +1,4 @@
-#include "preprocess/audio.h"
+#include "preprocess/audio/audio.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ extern "C" {
 #include "tests/preprocess/cpu_flags.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kThirtySeconds = 480000;
@@ -745,4 +745,4 @@ TEST(Audio, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,10 +1,10 @@
-#include "preprocess/exact_math.h"
+#include "preprocess/audio/exact_math.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 TEST(ExactMath, RotationsAgreeWithTheLibraryToTheLastDigits) {
@@ -36,4 +36,4 @@ TEST(ExactMath, LogarithmsAndExponentialsAgreeWithTheLibrary) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

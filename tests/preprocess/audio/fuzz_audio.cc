@@ -4,7 +4,7 @@
 #include <iterator>
 #include <span>
 
-#include "preprocess/audio.h"
+#include "preprocess/audio/audio.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr const char* kSuffixes[] = {"wav", "flac", "mp3", "m4a", "aac",
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data + 1), size - 1);
   evenkeel::Limits limits;
   limits.max_audio_seconds = 60;
-  auto facts = evenkeel::ProbeAudio(suffix, bytes, limits);
-  if (facts.ok()) (void)evenkeel::DecodeSpeech(suffix, bytes, limits, *facts, 480000);
+  auto facts = evenkeel::preprocess::ProbeAudio(suffix, bytes, limits);
+  if (facts.ok()) (void)evenkeel::preprocess::DecodeSpeech(suffix, bytes, limits, *facts, 480000);
   return 0;
 }

@@ -1,4 +1,4 @@
-#include "preprocess/log_mel.h"
+#include "preprocess/audio/log_mel.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "core/digest.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Mono 16-bit WAV with the 44-byte header that the golden generator writes.
@@ -114,4 +114,4 @@ TEST(LogMel, SamplesThatAreNotFiniteAreReported) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

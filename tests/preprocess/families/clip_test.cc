@@ -1,5 +1,5 @@
 // The families of one picture of a fixed size: CLIP, SigLIP, ViT, BLIP, DeiT, ConvNeXT, LLaVA.
-#include "preprocess/clip.h"
+#include "preprocess/families/clip.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "preprocess/resize.h"
-#include "tests/preprocess/family_golden.h"
+#include "preprocess/resize/resize.h"
+#include "tests/preprocess/families/family_golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // A checkpoint of these files, for the test that runs.
@@ -262,4 +262,4 @@ TEST(Clip, EveryPictureHasTheSameLengths) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

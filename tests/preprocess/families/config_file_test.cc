@@ -1,4 +1,4 @@
-#include "preprocess/config_file.h"
+#include "preprocess/families/config_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,12 +6,12 @@
 #include <fstream>
 
 #include "absl/status/status.h"
-#include "preprocess/family.h"
+#include "preprocess/families/family.h"
 #include "preprocess/processor.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using testing::HasSubstr;
@@ -467,4 +467,4 @@ TEST_F(ConfigFileTest, SharedProcessorFoldersLoad) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

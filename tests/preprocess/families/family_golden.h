@@ -13,14 +13,15 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "preprocess/family.h"
-#include "preprocess/patches.h"
+#include "preprocess/families/family.h"
+#include "preprocess/families/patches.h"
 #include "tests/preprocess/items.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 inline nlohmann::json FamilyGolden(const std::string& section) {
-  std::ifstream file(std::string(EVENKEEL_SOURCE_DIR) + "/tests/golden/families.json");
+  std::ifstream file(SourceDir() + "/tests/golden/families.json");
   nlohmann::json out = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   EXPECT_TRUE(out.is_object() && out.contains(section)) << section;
   return out[section];
@@ -175,4 +176,4 @@ inline void ExpectWireFormsAgree(const std::string& processor) {
   ExpectWireFormsAgree(VisionSpec(processor), "pictures/wide.png");
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

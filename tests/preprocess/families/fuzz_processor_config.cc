@@ -10,8 +10,9 @@
 
 namespace {
 
-void Measure(const evenkeel::Processor& processor, evenkeel::Phase phase) {
-  using namespace evenkeel;  // NOLINT
+void Measure(const evenkeel::preprocess::Processor& processor, evenkeel::Phase phase) {
+  using namespace evenkeel;              // NOLINT
+  using namespace evenkeel::preprocess;  // NOLINT
   const MediaFacts dummy = processor.DummyFacts(phase);
   const absl::StatusOr<ItemLengths> lengths = processor.Measure(dummy);
   if (!lengths.ok()) return;
@@ -22,7 +23,8 @@ void Measure(const evenkeel::Processor& processor, evenkeel::Phase phase) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace evenkeel;  // NOLINT
+  using namespace evenkeel;              // NOLINT
+  using namespace evenkeel::preprocess;  // NOLINT
   static const FuzzFolder folder;
   static constexpr const char* kFiles[] = {"preprocessor_config.json", "processor_config.json", "config.json",
                                            "video_preprocessor_config.json"};

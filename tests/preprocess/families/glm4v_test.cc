@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "preprocess/family.h"
-#include "tests/preprocess/family_golden.h"
+#include "preprocess/families/family.h"
+#include "tests/preprocess/families/family_golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 TEST(Glm4v, PixelsAreThoseOfTransformers) { ExpectPixelsOf("glm4v"); }
@@ -35,4 +35,4 @@ TEST(Glm4v, StandsBetweenItsOwnMarksAndRefusesVideosByName) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/internvl.h"
+#include "preprocess/families/internvl.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "preprocess/family.h"
-#include "tests/preprocess/family_golden.h"
-#include "tests/preprocess/random_facts.h"
+#include "preprocess/families/family.h"
+#include "tests/preprocess/families/family_golden.h"
+#include "tests/preprocess/families/random_facts.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using ::testing::HasSubstr;
@@ -138,6 +138,9 @@ TEST_F(InternVlVideo, TheJobAsksForOtherFrames) {
   ProcessorSpec spec = Checkpoint("{}");
   spec.fps = 4;
   EXPECT_EQ(FramesOf(spec), 24u);
+  spec = Checkpoint(R"({"do_sample_frames": true, "fps": 3})");
+  spec.fps = 2;
+  EXPECT_EQ(FramesOf(spec), 12u) << "the job's, though it is the default";
   spec = Checkpoint("{}");
   spec.frame_rule = "transformers";
   EXPECT_EQ(FramesOf(spec), 12u) << "it is asked to sample";
@@ -230,4 +233,4 @@ TEST_F(InternVlVideo, IsRefusedWhereTheFolderSaysNothingOfIt) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

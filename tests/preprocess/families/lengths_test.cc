@@ -1,10 +1,10 @@
 // Lengths from headers and lengths of what is delivered are one thing, for every family and medium.
 #include <gtest/gtest.h>
 
-#include "tests/preprocess/family_golden.h"
-#include "tests/preprocess/random_facts.h"
+#include "tests/preprocess/families/family_golden.h"
+#include "tests/preprocess/families/random_facts.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 TEST(Lengths, OfHeadersFieldsAndPlaceholdersAreOneForEveryFamily) {
@@ -46,4 +46,4 @@ TEST(Lengths, OfDecodedItemsAreThoseOfTheirHeaders) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

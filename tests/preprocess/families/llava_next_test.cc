@@ -1,13 +1,13 @@
 // LLaVA-NeXT: a tile of the whole picture, then tiles of the resolution that suits it best.
-#include "preprocess/llava_next.h"
+#include "preprocess/families/llava_next.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "preprocess/family.h"
-#include "tests/preprocess/family_golden.h"
+#include "preprocess/families/family.h"
+#include "tests/preprocess/families/family_golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using ::testing::HasSubstr;
@@ -65,4 +65,4 @@ TEST(LlavaNext, RefusesWhatWouldResizeItsTilesAgain) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,12 +1,12 @@
 // Pixtral and Mistral Small 3.1: pictures of their own shape as patches, with a mark behind every row.
-#include "preprocess/pixtral.h"
+#include "preprocess/families/pixtral.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/preprocess/family_golden.h"
+#include "tests/preprocess/families/family_golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using ::testing::HasSubstr;
@@ -83,4 +83,4 @@ TEST(Pixtral, APictureThatKeepsItsSizeMustBeOfWholeTokens) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/qwen2_vl.h"
+#include "preprocess/families/qwen2_vl.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/part.h"
-#include "preprocess/frame_rules.h"
-#include "preprocess/patches.h"
+#include "preprocess/families/patches.h"
+#include "preprocess/video/frame_rules.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 ProcessorSpec Spec(Wire wire, const std::string& folder = "qwen2-vl") {
@@ -59,12 +59,12 @@ TEST(Qwen2Vl, ChoosesFramesAndTheirSizesAsQwenVlUtils) {
   uint64_t min_pixels = 0, max_pixels = 0, checksum = 0;
   uint32_t count = 0, width = 0, height = 0;
   int lines = 0, failing = 0;
-  while (file >> facts.num_frames >> facts.fps_num >> facts.fps_den >> spec.fps >> spec.min_frames >>
-         spec.max_frames >> facts.width >> facts.height >> min_pixels >> max_pixels >> count >> checksum >>
+  FrameChoice choice{.rule = FrameRule::kQwenVlUtils, .multiple = 2};
+  while (file >> facts.num_frames >> facts.fps_num >> facts.fps_den >> choice.fps >> choice.min_frames >>
+         choice.max_frames >> facts.width >> facts.height >> min_pixels >> max_pixels >> count >> checksum >>
          width >> height) {
     ++lines;
     SCOPED_TRACE(absl::StrCat("line ", lines));
-    const FrameChoice choice{FrameRule::kQwenVlUtils, spec.fps, spec.min_frames, spec.max_frames, 2};
     absl::StatusOr<uint32_t> counted = NumChosenFrames(choice, facts);
     EXPECT_EQ(counted.value_or(0), count);
     std::vector<uint32_t> chosen;
@@ -73,8 +73,11 @@ TEST(Qwen2Vl, ChoosesFramesAndTheirSizesAsQwenVlUtils) {
     for (size_t i = 0; i < chosen.size(); ++i) sum += (i + 1) * uint64_t{chosen[i]};
     EXPECT_EQ(sum, checksum);
 
-    spec.video_min_pixels = min_pixels != 0 ? min_pixels : ProcessorSpec{}.video_min_pixels;
-    spec.video_max_pixels = max_pixels != 0 ? max_pixels : ProcessorSpec{}.video_max_pixels;
+    spec.fps = choice.fps;
+    spec.min_frames = choice.min_frames;
+    spec.max_frames = choice.max_frames;
+    spec.video_min_pixels = min_pixels != 0 ? std::optional(min_pixels) : std::nullopt;
+    spec.video_max_pixels = max_pixels != 0 ? std::optional(max_pixels) : std::nullopt;
     auto processor = Processor::LoadMedia(spec, Limits{});
     ASSERT_TRUE(processor.ok()) << processor.status();
     absl::StatusOr<ItemLengths> lengths = (*processor)->Measure(facts);
@@ -217,4 +220,4 @@ TEST(Qwen2Vl, SettingsThatAreNotImplementedAreNamed) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

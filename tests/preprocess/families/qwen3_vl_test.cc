@@ -1,13 +1,13 @@
-#include "preprocess/qwen3_vl.h"
+#include "preprocess/families/qwen3_vl.h"
 
 #include <gtest/gtest.h>
 
-#include "preprocess/family.h"
-#include "preprocess/frame_rules.h"
-#include "preprocess/qwen_vision.h"
-#include "tests/preprocess/family_golden.h"
+#include "preprocess/families/family.h"
+#include "preprocess/families/qwen_vision.h"
+#include "preprocess/video/frame_rules.h"
+#include "tests/preprocess/families/family_golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 TEST(Qwen3Vl, PixelsAreThoseOfTransformers) { ExpectPixelsOf("qwen3-vl"); }
@@ -73,4 +73,4 @@ TEST(Qwen3Vl, PixelsOfAFrameInTheJobAreRefused) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,15 +1,15 @@
-#include "preprocess/qwen_omni.h"
+#include "preprocess/families/qwen_omni.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "preprocess/log_mel.h"
-#include "preprocess/qwen2_audio.h"
-#include "preprocess/speech.h"
-#include "tests/preprocess/family_golden.h"
+#include "preprocess/audio/log_mel.h"
+#include "preprocess/families/qwen2_audio.h"
+#include "preprocess/families/speech.h"
+#include "tests/preprocess/families/family_golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 ProcessorSpec AudioSpec(const std::string& processor) {
@@ -155,4 +155,4 @@ TEST(QwenOmni, RatesAtWhichPositionsAreFractionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "preprocess/family.h"
-#include "tests/preprocess/family_golden.h"
-#include "tests/preprocess/random_facts.h"
+#include "preprocess/families/family.h"
+#include "tests/preprocess/families/family_golden.h"
+#include "tests/preprocess/families/random_facts.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,6 +148,44 @@ TEST_F(QwenVideoFile, FixesTheNumberOfFramesByTheProcessorsRuleAlone) {
               HasSubstr("50 frames of a video of 48"));
 }
 
+// A job's values count also where they equal the defaults: 2 frames a second, from 4 to 768 of them.
+TEST_F(QwenVideoFile, YieldsToTheJobsDefaults) {
+  for (const char* name : {"qwen2-vl", "qwen3-vl"}) {
+    SCOPED_TRACE(name);
+    auto measured = [](const ProcessorSpec& spec) -> std::pair<uint64_t, Digest> {
+      auto family = LoadVisionFamily(spec.vision, spec, Limits{});
+      EXPECT_TRUE(family.ok()) << family.status();
+      if (!family.ok()) return {};
+      CanonicalText text("family");
+      (*family)->AddTo(text);
+      return {(*family)->Measure(TwoSeconds())->input_rows, text.digest()};
+    };
+    const auto nothing_given = measured(Checkpoint(name, R"({"do_sample_frames": true})"));
+    ProcessorSpec spec = Checkpoint(name, R"({"fps": 12, "min_frames": 10, "max_frames": 20})");
+    const auto file = measured(spec);
+    EXPECT_GT(file.first, nothing_given.first);
+    spec.fps = 2;
+    const auto rate_given = measured(spec);
+    EXPECT_LT(rate_given.first, file.first);
+    EXPECT_GT(rate_given.first, nothing_given.first) << "the file's min_frames";
+    EXPECT_NE(rate_given.second, file.second);
+    spec.min_frames = 4;
+    spec.max_frames = 768;
+    EXPECT_EQ(measured(spec), nothing_given);
+  }
+}
+
+TEST_F(QwenVideoFile, ContradictsABoundOfTheJob) {
+  for (const char* name : {"qwen2-vl", "qwen3-vl"}) {
+    ProcessorSpec spec = Checkpoint(name, R"({"max_frames": 20})", "transformers");
+    spec.min_frames = 21;
+    EXPECT_THAT(
+        std::string(LoadVisionFamily(folder_, spec, Limits{}).status().message()),
+        HasSubstr("processor.min_frames: min_frames, 21, is above max_frames, 20; the other bound is the "
+                  "checkpoint's"));
+  }
+}
+
 TEST_F(QwenVideoFile, ThatAsksForFramesOfAnotherKindLeavesThePictures) {
   struct Asked {
     const char* processor;
@@ -202,4 +240,4 @@ TEST_F(QwenVideoFile, DeliversTheRowsOfTheLengthsByEveryRule) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -7,11 +7,11 @@
 #include <iterator>
 #include <vector>
 
-#include "preprocess/family.h"
+#include "preprocess/families/family.h"
 #include "preprocess/text/positions.h"
 #include "tests/preprocess/items.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 inline MediaFacts RandomFacts(Medium medium, Dice& dice) {
   MediaFacts facts;
@@ -63,4 +63,4 @@ inline void ExpectOneNumber(const MediaFamily& family, const MediaFacts& facts) 
   EXPECT_EQ(static_cast<uint64_t>(grid[0] * grid[1] * grid[2]), lengths->input_rows);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

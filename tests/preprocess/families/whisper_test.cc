@@ -1,14 +1,14 @@
 #include <gtest/gtest.h>
 
 #include "absl/status/status.h"
-#include "preprocess/audio.h"
-#include "preprocess/log_mel.h"
-#include "preprocess/qwen2_audio.h"
-#include "preprocess/speech.h"
+#include "preprocess/audio/audio.h"
+#include "preprocess/audio/log_mel.h"
+#include "preprocess/families/qwen2_audio.h"
+#include "preprocess/families/speech.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 ProcessorSpec Spec(const std::string& folder) {
@@ -75,4 +75,4 @@ TEST(Whisper, FeaturesAndMaskArePlacedInTheirFields) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

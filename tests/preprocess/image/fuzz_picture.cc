@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "core/digest.h"
-#include "preprocess/picture.h"
+#include "preprocess/image/picture.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 class CountedRows final : public RowSink {
@@ -73,10 +73,11 @@ std::tuple<absl::Status, Digest, Digest> Decode(const Wanted& wanted, std::span<
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace evenkeel;  // NOLINT
+  using namespace evenkeel;              // NOLINT
+  using namespace evenkeel::preprocess;  // NOLINT
   if (size < 4) return 0;
   const Wanted wanted = WantedOf(std::span<const uint8_t, 4>(data, 4));
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data + 4, size - 4));

@@ -4,15 +4,15 @@
 #include <span>
 #include <vector>
 
-#include "preprocess/image.h"
+#include "preprocess/image/image.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   evenkeel::Limits limits;
   limits.max_image_pixels = 1 << 20;
-  auto header = evenkeel::ReadImageHeader("png", bytes, limits);
+  auto header = evenkeel::preprocess::ReadImageHeader("png", bytes, limits);
   if (!header.ok()) return 0;
   std::vector<uint8_t> rgb(header->rgb_bytes());
-  (void)evenkeel::DecodeImage("png", bytes, limits, *header, rgb);
+  (void)evenkeel::preprocess::DecodeImage("png", bytes, limits, *header, rgb);
   return 0;
 }

@@ -1,4 +1,4 @@
-#include "preprocess/image.h"
+#include "preprocess/image/image.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 struct Entry {
@@ -170,4 +170,4 @@ TEST(Image, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

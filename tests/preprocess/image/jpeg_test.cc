@@ -15,12 +15,12 @@
 #include <cstdlib>
 #include <vector>
 
-#include "preprocess/image.h"
-#include "preprocess/reduced_idct.h"
-#include "preprocess/ycc_bands.h"
+#include "preprocess/image/image.h"
+#include "preprocess/image/reduced_idct.h"
+#include "preprocess/image/ycc_bands.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Samples = std::vector<uint8_t>;
@@ -440,4 +440,4 @@ TEST(YccRows, EveryPairOfChromaGivesTheSameColourOnEveryPath) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/picture.h"
+#include "preprocess/image/picture.h"
 
 #include <gtest/gtest.h>
 
@@ -8,13 +8,13 @@
 #include <map>
 #include <sstream>
 
-#include "preprocess/exif.h"
-#include "preprocess/patches.h"
-#include "preprocess/ycc_rows.h"
+#include "preprocess/families/patches.h"
+#include "preprocess/image/exif.h"
+#include "preprocess/image/ycc_rows.h"
 #include "tests/preprocess/allocations.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Rgb = std::vector<uint8_t>;
@@ -669,4 +669,4 @@ TEST(PatchWriter, PutsTheFramesOfAGroupInTheirPlaces) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/reduced_idct.h"
+#include "preprocess/image/reduced_idct.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "tests/mutations.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr size_t kSide = 8, kRow = 12, kColumn = 5;
@@ -108,4 +108,4 @@ TEST(ReducedIdct, WritesNoOtherPixels) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/turned_picture.h"
+#include "preprocess/image/turned_picture.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tests/preprocess/files.h"
-#include "tests/preprocess/frames.h"
+#include "tests/preprocess/video/frames.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Pixel = std::array<uint8_t, 3>;
@@ -102,4 +102,4 @@ TEST(TurnedPicture, QuartersClockwiseHaveTheNumbersOfExif) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

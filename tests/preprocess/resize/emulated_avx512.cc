@@ -15,7 +15,7 @@
 #define EVENKEEL_AVX512
 #define EVENKEEL_AVX512_INLINE inline
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 bool MayUseAvx512Vnni() { return true; }
@@ -36,6 +36,6 @@ __m512i Sra512(__m512i lanes, __m128i count) {
 #define _mm512_sra_epi32 Sra512
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
-#include "preprocess/resize_avx512.cc"  // NOLINT: the file under test, compiled once more
+#include "preprocess/resize/resize_avx512.cc"  // NOLINT: the file under test, compiled once more

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "core/cpu.h"
-#include "preprocess/axis_weights.h"
-#include "preprocess/resize_avx512.h"
-#include "preprocess/resize_kernels.h"
+#include "preprocess/resize/axis_weights.h"
+#include "preprocess/resize/resize_avx512.h"
+#include "preprocess/resize/resize_kernels.h"
 #include "tests/preprocess/noise.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr Resampler kResamplers[] = {Resampler::kPil, Resampler::kAtenU8};
@@ -142,4 +142,4 @@ TEST_F(EmulatedAvx512, SumsColumnsAsThePortableKernelDoes) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/resize.h"
+#include "preprocess/resize/resize.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 #include <string>
 #include <utility>
 
-#include "preprocess/row_resizer.h"
+#include "preprocess/resize/row_resizer.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/noise.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Rgb = std::vector<uint8_t>;
@@ -345,4 +345,4 @@ TEST(Resize, ThereAreNoWindowsWhereTheyDoNotHoldWhatTheirOutputsNeed) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "dataset/sample_parser.h"
+#include "dataset/format/sample_parser.h"
 #include "preprocess/processor.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Json = nlohmann::json;
@@ -84,8 +84,8 @@ void Answer(const std::string& line) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 int main() {
-  for (std::string line; std::getline(std::cin, line);) evenkeel::Answer(line);
+  for (std::string line; std::getline(std::cin, line);) evenkeel::preprocess::Answer(line);
 }

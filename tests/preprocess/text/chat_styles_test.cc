@@ -12,7 +12,7 @@
 #include "tests/preprocess/text/golden.h"
 #include "tests/preprocess/text/samples.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Ids = std::vector<int64_t>;
@@ -406,4 +406,4 @@ TEST(Truncation, KeepsAllOfEveryMediumOrRefuses) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

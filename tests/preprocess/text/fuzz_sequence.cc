@@ -5,8 +5,9 @@
 
 #include "preprocess/text/positions.h"
 #include "preprocess/text/sequence_builder.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 std::unique_ptr<SequenceBuilder> LoadBuilder(const char* chat) {
@@ -25,7 +26,7 @@ std::unique_ptr<SequenceBuilder> LoadBuilder(const char* chat) {
                        "[SYSTEM_PROMPT]",
                        "[/SYSTEM_PROMPT]"};
   spec.truncate = "text";
-  spec.tokenizer = EVENKEEL_SOURCE_DIR "/tests/golden/tokenizer";
+  spec.tokenizer = SourceDir() + "/tests/golden/tokenizer";
   spec.chat = chat;
   SequenceStyle style{.media = {{Medium::kImage, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>", true},
                                 {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", false}},
@@ -101,11 +102,12 @@ void Check(const SequenceBuilder& builder, const Sample& sample) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::vector<std::unique_ptr<evenkeel::SequenceBuilder>> builders = evenkeel::LoadBuilders();
-  evenkeel::Sample sample = evenkeel::Parse(data, size);
-  for (const auto& builder : builders) evenkeel::Check(*builder, sample);
+  static const std::vector<std::unique_ptr<evenkeel::preprocess::SequenceBuilder>> builders =
+      evenkeel::preprocess::LoadBuilders();
+  evenkeel::preprocess::Sample sample = evenkeel::preprocess::Parse(data, size);
+  for (const auto& builder : builders) evenkeel::preprocess::Check(*builder, sample);
   return 0;
 }

@@ -8,7 +8,8 @@
 #include "tests/fuzz_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace evenkeel;  // NOLINT
+  using namespace evenkeel;              // NOLINT
+  using namespace evenkeel::preprocess;  // NOLINT
   static const FuzzFolder folder;
   folder.Write("tokenizer.json", {reinterpret_cast<const char*>(data), size});
   const auto tokenizer = Tokenizer::Load(folder.path(), {"<extra>"}, 1 << 16);

@@ -7,14 +7,15 @@
 #include <fstream>
 
 #include "absl/strings/str_format.h"
+#include "tests/source_dir.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
-std::string GoldenFolder() { return EVENKEEL_SOURCE_DIR "/tests/golden"; }
+std::string GoldenFolder() { return SourceDir() + "/tests/golden"; }
 
 std::string SharedFolder() {
   const char* folder = std::getenv("EVENKEEL_SHARED");
-  return folder != nullptr ? folder : EVENKEEL_SOURCE_DIR "/../shared";
+  return folder != nullptr ? folder : SourceDir() + "/../shared";
 }
 
 nlohmann::json ReadGolden(const std::string& name) {
@@ -52,4 +53,4 @@ std::string FnvOf(const std::vector<int64_t>& ids) {
   return absl::StrFormat("%016x", value);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

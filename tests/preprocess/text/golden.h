@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 std::string GoldenFolder();                          // tests/golden
 std::string SharedFolder();                          // EVENKEEL_SHARED, or the folder beside the sources
@@ -22,4 +22,4 @@ std::string PatchedTokenizer(const std::string& from, const nlohmann::json& patc
 // out.
 std::string FnvOf(const std::vector<int64_t>& ids);
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -7,7 +7,7 @@
 
 #include "tests/preprocess/text/golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 std::vector<int64_t> PositionsOf(uint64_t length, const std::vector<GridSpan>& spans,
@@ -59,4 +59,4 @@ TEST(Positions, RefuseGridsThatDoNotMerge) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

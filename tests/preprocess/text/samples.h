@@ -10,7 +10,7 @@
 
 #include "preprocess/text/sequence_builder.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Texts live as long as the program.
 inline Span Text(std::string text) {
@@ -95,4 +95,4 @@ inline uint64_t LossTokens(const Sequence& sequence) {
   return sequence.labels.size() - std::count(sequence.labels.begin(), sequence.labels.end(), -100);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -11,7 +11,7 @@
 #include "tests/preprocess/text/golden.h"
 #include "tests/preprocess/text/samples.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using ::testing::AllOf;
@@ -352,4 +352,4 @@ TEST(SequenceBuilder, MeasuresWhatItBuildsAndKeepsItsInvariants) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

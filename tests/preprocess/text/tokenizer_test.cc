@@ -12,7 +12,7 @@
 #include "core/status.h"
 #include "tests/preprocess/text/golden.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using ::testing::AllOf;
@@ -231,4 +231,4 @@ TEST(Tokenizer, GivesTheSameIdsFromManyThreads) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

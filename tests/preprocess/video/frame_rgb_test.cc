@@ -1,4 +1,4 @@
-#include "preprocess/frame_rgb.h"
+#include "preprocess/video/frame_rgb.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@ extern "C" {
 
 #include "preprocess/ffmpeg.h"
 #include "tests/preprocess/files.h"
-#include "tests/preprocess/frames.h"
+#include "tests/preprocess/video/frames.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 // Random bytes; every value of every plane, so also those that a video seldom has.
@@ -80,4 +80,4 @@ TEST(FrameRgb, AnObjectTakesFramesOfChangingKinds) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

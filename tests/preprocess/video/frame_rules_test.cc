@@ -1,4 +1,4 @@
-#include "preprocess/frame_rules.h"
+#include "preprocess/video/frame_rules.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "tests/preprocess/files.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 constexpr FrameRule kRules[] = {FrameRule::kQwenVlUtils, FrameRule::kQwen2VlProcessor,
@@ -173,4 +173,4 @@ TEST(FrameRules, AJobsWordMeansAFamilysRule) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "preprocess/image.h"
-#include "preprocess/resize.h"
-#include "preprocess/video.h"
+#include "preprocess/image/image.h"
+#include "preprocess/resize/resize.h"
+#include "preprocess/video/video.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 
 // Interleaved RGB behind what is there.
 class AppendedRgb final : public BandSink {
@@ -34,4 +34,4 @@ inline absl::Status AppendRgb(FrameRows rows, uint32_t width, std::vector<uint8_
   return rows(sink);
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -4,13 +4,13 @@
 #include <span>
 #include <vector>
 
-#include "preprocess/video.h"
+#include "preprocess/video/video.h"
 
 namespace {
 
-class Nowhere final : public evenkeel::BandSink {
+class Nowhere final : public evenkeel::preprocess::BandSink {
  public:
-  void TakeBand(const evenkeel::PixelBand&) override {}
+  void TakeBand(const evenkeel::preprocess::PixelBand&) override {}
 };
 
 }  // namespace
@@ -23,12 +23,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   evenkeel::Limits limits;
   limits.max_video_pixels = 1 << 18;
   limits.max_video_frames = 100;
-  auto facts = evenkeel::ProbeVideo(suffix, bytes, limits);
+  auto facts = evenkeel::preprocess::ProbeVideo(suffix, bytes, limits);
   if (!facts.ok()) return 0;
   std::vector<uint32_t> chosen = {0, facts->num_frames / 2, facts->num_frames - 1};
   uint64_t repeated = 0;
   Nowhere nowhere;
-  auto sink = [&](size_t, evenkeel::FrameRows rows) { return rows(nowhere); };
-  (void)evenkeel::DecodeVideo(suffix, bytes, limits, *facts, chosen, sink, &repeated);
+  auto sink = [&](size_t, evenkeel::preprocess::FrameRows rows) { return rows(nowhere); };
+  (void)evenkeel::preprocess::DecodeVideo(suffix, bytes, limits, *facts, chosen, sink, &repeated);
   return 0;
 }

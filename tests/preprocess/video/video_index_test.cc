@@ -1,17 +1,17 @@
-#include "preprocess/video_index.h"
+#include "preprocess/video/video_index.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
-#include "preprocess/frame_rgb.h"
-#include "preprocess/frame_rules.h"
-#include "preprocess/video.h"
+#include "preprocess/video/frame_rgb.h"
+#include "preprocess/video/frame_rules.h"
+#include "preprocess/video/video.h"
 #include "tests/preprocess/files.h"
-#include "tests/preprocess/frames.h"
+#include "tests/preprocess/video/frames.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 const std::vector<std::string>& Files() {
@@ -173,4 +173,4 @@ TEST(VideoIndex, UniformFramesFollowTheTimesOfAVariableRate) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

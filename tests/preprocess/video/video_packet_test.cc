@@ -1,16 +1,16 @@
 // Files whose packets and frames are not one to one, made here of the golden clips' packets.
-#include "preprocess/video_packet.h"
+#include "preprocess/video/video_packet.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "preprocess/ffmpeg.h"
-#include "preprocess/video.h"
+#include "preprocess/video/video.h"
 #include "tests/preprocess/files.h"
-#include "tests/preprocess/frames.h"
+#include "tests/preprocess/video/frames.h"
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 using Frames = std::vector<std::vector<uint8_t>>;
@@ -212,4 +212,4 @@ TEST(VideoPacket, FramesThatNeedWhatWasCutOffAreNotCounted) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-#include "preprocess/video.h"
+#include "preprocess/video/video.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "tests/preprocess/cpu_flags.h"
 #include "tests/preprocess/files.h"
-#include "tests/preprocess/frames.h"
+#include "tests/preprocess/video/frames.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ extern "C" __attribute__((visibility("default"))) void dav1d_set_cpu_flags_mask(
   if (set != nullptr) set(flags);
 }
 
-namespace evenkeel {
+namespace evenkeel::preprocess {
 namespace {
 
 const std::vector<std::string>& Files() {
@@ -327,4 +327,4 @@ TEST(Video, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::preprocess

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "reorder/balance.h"
-#include "reorder/microbatches.h"
-#include "tests/reorder/exhaustive.h"
-#include "tests/reorder/make_ranks.h"
+#include "reorder/balance/balance.h"
+#include "reorder/microbatch/microbatches.h"
+#include "tests/reorder/balance/exhaustive.h"
+#include "tests/reorder/balance/make_ranks.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace evenkeel::reorder {
@@ -154,7 +154,7 @@ TEST(SplitIntoMicrobatches, KeepsPackedAndPaddedCapacity) {
                                .batching = padded ? Batching::kPadded : Batching::kPacked,
                                .capacity_tokens = longest + random.Below(200),
                                .count_multiple = static_cast<uint32_t>(random.Below(4)),
-                               .in_view = {cost}};
+                               .co_balanced = {cost}};
     const Split split = SplitIntoMicrobatches(problem);
     std::vector<uint64_t> sum(ranks * split.num_microbatches), count(sum.size()), most(sum.size());
     for (size_t s = 0; s < samples; ++s) {

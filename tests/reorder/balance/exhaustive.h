@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 

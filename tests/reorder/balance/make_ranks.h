@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "reorder/balance.h"
+#include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
 
@@ -22,9 +22,9 @@ inline PhaseRanks MakeRanks(uint32_t count, uint32_t per_node) {
 
 // An encoder on the very ranks of the llm: items are at home on the llm rank of their sample.
 inline Neighbours MakeNeighbours(const PhaseRanks& ranks) {
-  Neighbours neighbours{.node = ranks.node, .in_view = true};
+  Neighbours neighbours{.node = ranks.node, .can_be_co_balanced = true};
   for (uint32_t r = 0; r < ranks.size(); ++r) neighbours.rank.push_back(r);
-  neighbours.beside = neighbours.rank;
+  neighbours.default_rank = neighbours.rank;
   return neighbours;
 }
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/reorder/node_wise_programme.h"
+#include "tests/reorder/balance/node_wise_programme.h"
 
 namespace evenkeel::reorder {
 namespace {

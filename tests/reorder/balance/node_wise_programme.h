@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "reorder/balance.h"
-#include "reorder/node_wise.h"
-#include "tests/reorder/make_ranks.h"
+#include "reorder/balance/balance.h"
+#include "reorder/balance/node_wise.h"
+#include "tests/reorder/balance/make_ranks.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace evenkeel::reorder {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "reorder/balance.h"
-#include "reorder/node_wise.h"
-#include "tests/reorder/make_ranks.h"
+#include "reorder/balance/balance.h"
+#include "reorder/balance/node_wise.h"
+#include "tests/reorder/balance/make_ranks.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace evenkeel::reorder {
@@ -80,7 +80,7 @@ TEST(KarmarkarKarp, EqualsTheDenseMethod) {
     for (Load& c : cost) c = static_cast<Load>(random.Below(uint64_t{1} << 40));
     const PhaseRanks where = MakeRanks(ranks, 8);
     const BalanceProblem problem{.ranks = &where, .cost = cost};
-    EXPECT_EQ(DearestRank(problem, KarmarkarKarp().Assign(problem)), DenseDifferencing(cost, ranks)) << i;
+    EXPECT_EQ(HeaviestRank(problem, KarmarkarKarp().Assign(problem)), DenseDifferencing(cost, ranks)) << i;
   }
 }
 
@@ -88,8 +88,8 @@ TEST(KarmarkarKarp, BeatsTheGreedyWhereItIsKnownTo) {
   const PhaseRanks where = MakeRanks(2, 8);
   const std::vector<Load> cost = {8, 7, 6, 5, 4};
   const BalanceProblem problem{.ranks = &where, .cost = cost};
-  EXPECT_EQ(DearestRank(problem, GreedyPacked().Assign(problem)), 17);
-  EXPECT_EQ(DearestRank(problem, KarmarkarKarp().Assign(problem)), 16);
+  EXPECT_EQ(HeaviestRank(problem, GreedyPacked().Assign(problem)), 17);
+  EXPECT_EQ(HeaviestRank(problem, KarmarkarKarp().Assign(problem)), 16);
 }
 
 TEST(EqualCounts, AreKeptByEveryAlgorithmThatClaimsTo) {
@@ -123,9 +123,9 @@ TEST(ToleranceZero, IsNoWorseThanTheGreedyNorKarmarkarKarp) {
     const PhaseRanks where = MakeRanks(ranks, 8);
     for (bool equal : {false, true}) {
       BalanceProblem problem{.ranks = &where, .cost = cost, .tolerance = 0, .equal_counts = equal};
-      const Load ours = DearestRank(problem, BalanceWithoutMoving().Assign(problem));
-      EXPECT_LE(ours, DearestRank(problem, GreedyPacked().Assign(problem))) << i;
-      EXPECT_LE(ours, DearestRank(problem, KarmarkarKarp().Assign(problem))) << i;
+      const Load ours = HeaviestRank(problem, BalanceWithoutMoving().Assign(problem));
+      EXPECT_LE(ours, HeaviestRank(problem, GreedyPacked().Assign(problem))) << i;
+      EXPECT_LE(ours, HeaviestRank(problem, KarmarkarKarp().Assign(problem))) << i;
     }
   }
 }
@@ -142,7 +142,7 @@ TEST(GreedyQuadratic, LowersTheQuadraticCostAsTheIntervalGrows) {
       BalanceProblem problem{.ranks = &where, .cost = cost, .length = lengths, .tolerance = tolerance};
       const std::vector<uint32_t> rank = GreedyQuadratic().Assign(problem);
       if (tolerance == 0) {
-        EXPECT_EQ(DearestRank(problem, rank), DearestRank(problem, GreedyPacked().Assign(problem)));
+        EXPECT_EQ(HeaviestRank(problem, rank), HeaviestRank(problem, GreedyPacked().Assign(problem)));
       }
       std::vector<double> squares(16, 0);
       for (size_t k = 0; k < rank.size(); ++k) squares[rank[k]] += double{1} * lengths[k] * lengths[k];
@@ -231,7 +231,7 @@ TEST(NodeWise, ChangesNoLoadAndSendsLessAway) {
     };
     const std::vector<uint32_t> greedy = GreedyPacked().Assign(problem),
                                 permuted = NodeWise().Assign(problem);
-    EXPECT_EQ(DearestRank(problem, permuted), DearestRank(problem, greedy));
+    EXPECT_EQ(HeaviestRank(problem, permuted), HeaviestRank(problem, greedy));
     EXPECT_LE(egress(permuted), egress(greedy));
   }
 }
@@ -240,7 +240,9 @@ TEST(Balancers, AreWhatAJobMayName) {
   std::set<std::string_view> names, found;
   for (const AlgorithmName& algorithm : kAlgorithms) {
     names.insert(algorithm.name);
-    ASSERT_NE(FindBalancer(algorithm.name), nullptr) << algorithm.name;
+    const Balancer* balancer = FindBalancer(algorithm.name);
+    ASSERT_NE(balancer, nullptr) << algorithm.name;
+    EXPECT_EQ(balancer->KeepsCountsEqual(), algorithm.keeps_counts_equal) << algorithm.name;
   }
   for (const Balancer* balancer : Balancers()) found.insert(balancer->name());
   EXPECT_EQ(FindBalancer("binary_search_padded"), &GreedyPadded());

@@ -1,4 +1,4 @@
-#include "reorder/context_parallel.h"
+#include "reorder/context_parallel/context_parallel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 #include "reorder/keyed_shuffle.h"
-#include "tests/reorder/exhaustive_groups.h"
+#include "tests/reorder/context_parallel/exhaustive_groups.h"
 #include "tests/reorder/omni_trace.h"
-#include "tests/reorder/random_packing.h"
+#include "tests/reorder/pack/random_packing.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 using ::testing::HasSubstr;
@@ -33,7 +33,7 @@ double TimeOf(ContextParallelInput input, const std::string& algorithm, bool pow
 TEST(ContextParallel, KeepsEveryInvariantOnRandomProblems) {
   int solved = 0;
   for (uint64_t seed = 0; seed < 10000; ++seed) {
-    reorder::KeyedNumbers numbers(seed);
+    KeyedNumbers numbers(seed);
     ContextParallelInput input = DrawContextParallelInput(
         [&](uint64_t bound) -> uint64_t { return bound == 0 ? 0 : numbers.Next() % bound; });
     if (seed % 2 == 1) {
@@ -63,12 +63,11 @@ TEST(ContextParallel, NamesASequenceThatAllRanksTogetherDoNotHold) {
 }
 
 TEST(ContextParallel, CostsWhatTheFormulasSay) {
-  const reorder::ContextParallelProblem problem{
-      .ranks = 8, .tokens_per_rank = 100, .constant = 5, .ring_constant = 7};
-  const reorder::GroupLoad load{.attention = 40, .linear = 8, .ring = 100, .tokens = 10};
+  const ContextParallelProblem problem{.ranks = 8, .tokens_per_rank = 100, .constant = 5, .ring_constant = 7};
+  const GroupLoad load{.attention = 40, .linear = 8, .ring = 100, .tokens = 10};
   EXPECT_DOUBLE_EQ(problem.Time(load, 1), 53);
   EXPECT_DOUBLE_EQ(problem.Time(load, 4), 12 + 5 + 7 + (75 - 10));
-  const reorder::GroupLoad hidden{.attention = 400, .linear = 8, .ring = 100, .tokens = 10};
+  const GroupLoad hidden{.attention = 400, .linear = 8, .ring = 100, .tokens = 10};
   EXPECT_DOUBLE_EQ(problem.Time(hidden, 4), 102 + 5 + 7);
 }
 
@@ -76,16 +75,16 @@ TEST(ContextParallel, FindsTheLeastDegreeThatKeepsATime) {
   int found = 0;
   for (uint64_t seed = 0; seed < 20000; ++seed) {
     Random random(seed);
-    const reorder::ContextParallelProblem problem{.ranks = 1 + static_cast<uint32_t>(random.Below(40)),
-                                                  .tokens_per_rank = 50 + random.Below(200),
-                                                  .powers_of_two = random.Below(2) == 0,
-                                                  .constant = static_cast<double>(random.Below(20)),
-                                                  .ring_constant = static_cast<double>(random.Below(20))};
+    const ContextParallelProblem problem{.ranks = 1 + static_cast<uint32_t>(random.Below(40)),
+                                         .tokens_per_rank = 50 + random.Below(200),
+                                         .powers_of_two = random.Below(2) == 0,
+                                         .constant = static_cast<double>(random.Below(20)),
+                                         .ring_constant = static_cast<double>(random.Below(20))};
     const uint64_t tokens = random.Below(1000);
-    const reorder::GroupLoad load{.attention = random.Below(3) == 0 ? 0 : 500 * random.Uniform(),
-                                  .linear = static_cast<double>(random.Below(200)),
-                                  .ring = static_cast<double>(random.Below(3) * random.Below(200)),
-                                  .tokens = tokens};
+    const GroupLoad load{.attention = random.Below(3) == 0 ? 0 : 500 * random.Uniform(),
+                         .linear = static_cast<double>(random.Below(200)),
+                         .ring = static_cast<double>(random.Below(3) * random.Below(200)),
+                         .tokens = tokens};
     const double time = random.Below(500) * (random.Below(2) == 0 ? 1.0 : 0.2);
     uint32_t least = problem.LeastDegree(tokens);
     while (least <= problem.ranks && problem.Time(load, least) > time) least = problem.NextDegree(least);
@@ -112,10 +111,10 @@ TEST(Dhp, CutsABatchOfLikeSequencesIntoEqualMicrobatches) {
 TEST(Dhp, AllocatesRanksAsWellAsAnyDegrees) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
-    const reorder::ContextParallelProblem problem{
+    const ContextParallelProblem problem{
         .ranks = 9, .tokens_per_rank = 100, .constant = 1, .ring_constant = 2};
-    reorder::Microbatch groups(3);
-    for (reorder::Group& group : groups) {
+    Microbatch groups(3);
+    for (Group& group : groups) {
       const double tokens = static_cast<double>(1 + random.Below(300));
       group.load = {tokens * tokens / 50, tokens, tokens * 2 * random.Uniform(),
                     static_cast<uint64_t>(tokens)};
@@ -135,7 +134,7 @@ TEST(Dhp, AllocatesRanksAsWellAsAnyDegrees) {
       }
     }
     AllocateRanks(problem, groups);
-    EXPECT_DOUBLE_EQ(reorder::TimeOf(problem, groups), best) << seed;
+    EXPECT_DOUBLE_EQ(TimeOf(problem, groups), best) << seed;
   }
 }
 
@@ -164,7 +163,7 @@ TEST(Regroup, IsNeverSlowerThanTheOthers) {
   // One group of all ranks is best where rings are hidden and nothing is constant, and it is found in more
   // than one way.
   for (uint64_t seed = 0; seed < kOneGroup; ++seed) {
-    reorder::KeyedNumbers numbers(seed);
+    KeyedNumbers numbers(seed);
     ContextParallelInput input{.ranks = 2 + numbers.Below(60)};
     const uint32_t sequences = 40 + numbers.Below(20);
     for (uint32_t s = 0; s < sequences; ++s) {
@@ -225,18 +224,17 @@ TEST(ContextParallel, RefusesRingsBetweenNodesThatAreFasterThanWithin) {
 TEST(ContextParallel, FindsTheLeastDegreeWithinATimeOnNodesToo) {
   Random random(6);
   for (int i = 0; i < 3000; ++i) {
-    const reorder::ContextParallelProblem problem{
-        .ranks = static_cast<uint32_t>(1 + random.Below(40)),
-        .tokens_per_rank = 1 + random.Below(50),
-        .powers_of_two = random.Below(2) == 0,
-        .constant = static_cast<double>(random.Below(5)),
-        .ring_constant = static_cast<double>(random.Below(5)),
-        .ranks_per_node = static_cast<uint32_t>(random.Below(12)),
-        .ring_within_node = 0.25 * static_cast<double>(random.Below(5))};
-    const reorder::GroupLoad load{.attention = static_cast<double>(random.Below(200)),
-                                  .linear = static_cast<double>(random.Below(200)),
-                                  .ring = static_cast<double>(random.Below(300)),
-                                  .tokens = random.Below(300)};
+    const ContextParallelProblem problem{.ranks = static_cast<uint32_t>(1 + random.Below(40)),
+                                         .tokens_per_rank = 1 + random.Below(50),
+                                         .powers_of_two = random.Below(2) == 0,
+                                         .constant = static_cast<double>(random.Below(5)),
+                                         .ring_constant = static_cast<double>(random.Below(5)),
+                                         .ranks_per_node = static_cast<uint32_t>(random.Below(12)),
+                                         .ring_within_node = 0.25 * static_cast<double>(random.Below(5))};
+    const GroupLoad load{.attention = static_cast<double>(random.Below(200)),
+                         .linear = static_cast<double>(random.Below(200)),
+                         .ring = static_cast<double>(random.Below(300)),
+                         .tokens = random.Below(300)};
     const double time = static_cast<double>(random.Below(150));
     uint32_t least = 0;
     for (uint32_t d = problem.LeastDegree(load.tokens); d <= problem.ranks && least == 0;
@@ -248,4 +246,4 @@ TEST(ContextParallel, FindsTheLeastDegreeWithinATimeOnNodesToo) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

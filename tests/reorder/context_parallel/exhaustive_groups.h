@@ -7,11 +7,11 @@
 #include <limits>
 #include <vector>
 
-#include "reorder/context_parallel.h"
-#include "reorder/context_parallel_problem.h"
+#include "reorder/context_parallel/context_parallel.h"
+#include "reorder/context_parallel/context_parallel_problem.h"
 #include "tests/reorder/omni_trace.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // Lengths of a long tail, `fill` of what all ranks hold at once.
 inline ContextParallelInput DrawLongTail(uint64_t seed, uint32_t ranks, size_t count, double ring,
@@ -31,13 +31,13 @@ inline ContextParallelInput DrawLongTail(uint64_t seed, uint32_t ranks, size_t c
 
 // The least time of all partitions into groups, of those into microbatches, and of all degrees.
 inline double ExhaustiveGroups(const ContextParallelInput& input) {
-  reorder::ContextParallelProblem problem{.ranks = input.ranks,
-                                          .tokens_per_rank = static_cast<uint64_t>(input.memory_per_rank),
-                                          .constant = input.cost.constant,
-                                          .ring_constant = input.cost.ring_constant};
+  ContextParallelProblem problem{.ranks = input.ranks,
+                                 .tokens_per_rank = static_cast<uint64_t>(input.memory_per_rank),
+                                 .constant = input.cost.constant,
+                                 .ring_constant = input.cost.ring_constant};
   constexpr double kNever = std::numeric_limits<double>::infinity();
   const size_t sets = size_t{1} << input.sequences.size();
-  std::vector<reorder::GroupLoad> load(sets);
+  std::vector<GroupLoad> load(sets);
   for (size_t set = 1; set < sets; ++set) {
     for (size_t s = 0; s < input.sequences.size(); ++s) {
       if ((set >> s & 1) == 0) continue;
@@ -69,4 +69,4 @@ inline double ExhaustiveGroups(const ContextParallelInput& input) {
   return all[sets - 1];
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "tests/reorder/random_packing.h"
+#include "tests/reorder/pack/random_packing.h"
 
 namespace {
 
@@ -24,13 +24,13 @@ bool IsSolved(const Solution& solution) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const evenkeel::Below below = evenkeel::BelowFrom({data, size});
+  const evenkeel::reorder::Below below = evenkeel::reorder::BelowFrom({data, size});
   if (below(2) == 0) {
-    const evenkeel::PackInput input = evenkeel::DrawPackInput(below);
+    const evenkeel::reorder::PackInput input = evenkeel::reorder::DrawPackInput(below);
     const auto packing = Pack(input);
     if (IsSolved(packing)) Require(PackCheck(input, *packing));
   } else {
-    const evenkeel::ContextParallelInput input = evenkeel::DrawContextParallelInput(below);
+    const evenkeel::reorder::ContextParallelInput input = evenkeel::reorder::DrawContextParallelInput(below);
     const auto plan = PlanContextParallel(input);
     if (IsSolved(plan)) Require(ContextParallelCheck(input, *plan));
   }

@@ -1,4 +1,4 @@
-#include "reorder/pack.h"
+#include "reorder/pack/pack.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <map>
 
 #include "tests/reorder/omni_trace.h"
-#include "tests/reorder/random_packing.h"
+#include "tests/reorder/pack/random_packing.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 using ::testing::HasSubstr;
@@ -376,4 +376,4 @@ TEST(Omnibal, KeepsGroupsThatReachATargetAndDropsNothing) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

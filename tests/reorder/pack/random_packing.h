@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "reorder/context_parallel.h"
-#include "reorder/pack.h"
+#include "reorder/context_parallel/context_parallel.h"
+#include "reorder/pack/pack.h"
 #include "tests/reorder/random_problem.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 inline PackInput DrawPackInput(const Below& below) {
   static const char* const kAlgorithms[] = {"even_fill", "omnibal", "best_fit_decreasing"};
@@ -65,4 +65,4 @@ inline ContextParallelInput DrawContextParallelInput(const Below& below) {
   return input;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -1,4 +1,4 @@
-// Pipelines once more, as events, to compare reorder/pipeline_schedule.h with: for tests and benchmarks.
+// Pipelines once more, as events, to compare reorder/pipeline/pipeline_schedule.h with: for tests and benchmarks.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
-#include "reorder/pipeline_schedule.h"
+#include "reorder/pipeline/pipeline_schedule.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // A pipeline as events, written without a look at the library: every stage has a list of things to do, and
 // the one that can start first anywhere starts next.
@@ -93,4 +93,4 @@ class EventSimulation {
   std::map<Work, double> done_;
 };
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

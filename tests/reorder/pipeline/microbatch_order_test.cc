@@ -1,4 +1,4 @@
-#include "reorder/microbatch_order.h"
+#include "reorder/pipeline/microbatch_order.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/reorder/pipeline_problems.h"
+#include "tests/reorder/pipeline/pipeline_problems.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 double TimeOf(const PipelineProblem& pipeline, const std::string& algorithm, uint64_t seed = 0,
@@ -18,13 +18,13 @@ double TimeOf(const PipelineProblem& pipeline, const std::string& algorithm, uin
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   std::vector<uint32_t> sorted = outcome->order;
   std::sort(sorted.begin(), sorted.end());
-  EXPECT_EQ(sorted, reorder::InOrder(pipeline.num_microbatches())) << algorithm << " is no permutation";
+  EXPECT_EQ(sorted, InOrder(pipeline.num_microbatches())) << algorithm << " is no permutation";
   EXPECT_GE(outcome->timeline.iteration_time * (1 + 1e-12), outcome->bound);
   return outcome->timeline.iteration_time;
 }
 
 double BestOfAll(const PipelineProblem& pipeline) {
-  std::vector<uint32_t> order = reorder::InOrder(pipeline.num_microbatches());
+  std::vector<uint32_t> order = InOrder(pipeline.num_microbatches());
   PipelineClock clock(pipeline);
   double best = clock.Try(order, 0);
   while (std::next_permutation(order.begin(), order.end())) best = std::min(best, clock.Try(order, 0));
@@ -165,4 +165,4 @@ TEST(MicrobatchOrder, NamesTheAlgorithmsItKnows) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "core/words.h"
-#include "reorder/pipeline_schedule.h"
+#include "reorder/pipeline/pipeline_schedule.h"
 #include "tests/reorder/omni_trace.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 
 // Any schedule, up to `max_stages` stages and `max_microbatches` microbatches, times that are even, spread,
 // mostly nothing, or rarely enormous.
@@ -61,4 +61,4 @@ inline PipelineProblem DrawFromTrace(const std::vector<SampleLengths>& trace, Pi
   return shape;
 }
 
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -1,4 +1,4 @@
-#include "reorder/pipeline_schedule.h"
+#include "reorder/pipeline/pipeline_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -7,15 +7,15 @@
 #include <optional>
 #include <vector>
 
-#include "reorder/microbatch_order.h"
-#include "tests/reorder/event_simulation.h"
-#include "tests/reorder/pipeline_problems.h"
+#include "reorder/pipeline/microbatch_order.h"
+#include "tests/reorder/pipeline/event_simulation.h"
+#include "tests/reorder/pipeline/pipeline_problems.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 std::vector<uint32_t> DrawOrder(const PipelineProblem& problem, uint64_t seed) {
-  return reorder::RandomOrder().Order({.pipeline = problem, .seed = seed});
+  return RandomOrder().Order({.pipeline = problem, .seed = seed});
 }
 
 TEST(PipelineSchedule, AgreesWithAnEventSimulation) {
@@ -42,7 +42,7 @@ TEST(PipelineSchedule, TakesTheTextbookTimeWhereAllMicrobatchesAreAlike) {
                            .forward = std::vector<double>(times, 1.0 / v),
                            .backward = std::vector<double>(times, 2.0 / v)};
   };
-  const std::vector<uint32_t> order = reorder::InOrder(m);
+  const std::vector<uint32_t> order = InOrder(m);
   EXPECT_DOUBLE_EQ(SimulatePipeline(uniform(PipelineSchedule::k1F1B, 1), order).iteration_time,
                    3 * (m + p - 1));
   EXPECT_DOUBLE_EQ(SimulatePipeline(uniform(PipelineSchedule::kGPipe, 1), order).iteration_time,
@@ -83,7 +83,7 @@ TEST(PipelineSchedule, BoundIsBelowEveryOrder) {
   for (int i = 0; i < 400; ++i) {
     const PipelineProblem problem = DrawPipeline(random, 4, 6);
     const double bound = PipelineBound(problem);
-    std::vector<uint32_t> order = reorder::InOrder(problem.num_microbatches());
+    std::vector<uint32_t> order = InOrder(problem.num_microbatches());
     do {
       const double time = SimulatePipeline(problem, order).iteration_time;
       ASSERT_LE(bound, time * (1 + 1e-12));
@@ -134,4 +134,4 @@ TEST(PipelineSchedule, RefusesWhatIsNoPipeline) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

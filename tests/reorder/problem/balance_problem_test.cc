@@ -1,5 +1,5 @@
 // A step as a problem: its figures, against counting by hand.
-#include "reorder/balance_problem.h"
+#include "reorder/problem/balance_problem.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 BalanceInput MakeInput(std::vector<SampleLengths> lengths, uint32_t ranks, const std::string& algorithm) {
@@ -185,4 +185,4 @@ TEST(SolveBalance, RefusesWhatCannotBeKept) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-#include "reorder/json/solve.h"
+#include "reorder/problem/solve.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     digits = std::isdigit(static_cast<unsigned char>(c)) != 0 ? digits + 1 : 0;
     if (digits > 3) return 0;
   }
-  const auto solved = evenkeel::SolveJson(text);
+  const auto solved = evenkeel::reorder::SolveJson(text);
   if (solved.ok()) return 0;
   if (absl::IsInvalidArgument(solved.status()) || absl::IsResourceExhausted(solved.status())) return 0;
   std::cerr << solved.status() << "\n";

@@ -1,9 +1,10 @@
 // Problems through the door that the command line and Python use.
 #include <gtest/gtest.h>
 
-#include "reorder/json/solve.h"
+#include "absl/strings/str_replace.h"
+#include "reorder/problem/solve.h"
 
-namespace evenkeel {
+namespace evenkeel::reorder {
 namespace {
 
 constexpr char kProblem[] = R"({"order": {"stages": 2, "algorithm": "$", "timeline": true, "microbatches": [
@@ -11,8 +12,7 @@ constexpr char kProblem[] = R"({"order": {"stages": 2, "algorithm": "$", "timeli
     {"forward": [2, 2], "backward": [4, 4]}]}})";
 
 std::string Problem(const std::string& algorithm) {
-  std::string problem = kProblem;
-  return problem.replace(problem.find('$'), 1, algorithm);
+  return absl::StrReplaceAll(kProblem, {{"$", algorithm}});
 }
 
 TEST(OrderJson, SolvesAProblem) {
@@ -97,4 +97,4 @@ TEST(ProblemJson, NamesThePlaceInTheProblemThatArraysComeWith) {
 }
 
 }  // namespace
-}  // namespace evenkeel
+}  // namespace evenkeel::reorder

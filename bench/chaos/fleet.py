@@ -1,0 +1,161 @@
+"""Workers that are started again when they end, and what is known of their state."""
+
+import os
+import pathlib
+import random
+import signal
+import socket
+import threading
+import time
+
+import harness
+
+
+def children(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def descendants(pid):
+    found = children(pid)
+    for child in list(found):
+        found += descendants(child)
+    return found
+
+
+def is_decoder(pid):
+    """Decoders, and nothing else of a worker, are the out-of-memory killer's first choice."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
+    except OSError:
+        return False
+
+
+def memory(pid):
+    """Resident bytes of a process."""
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Rss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def handles(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def free_port(number):
+    """A port for the worker of that number: free, and never given to an outgoing connection by the kernel.
+
+    The kernel hands out /proc/sys/net/ipv4/ip_local_port_range. A worker that listens there may find its port taken
+    when it starts again, by one of the thousands of connections that some faults open.
+    """
+    first_handed_out = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    tries = 100
+    ports = random.Random(os.getpid()).sample(range(first_handed_out // 2, first_handed_out), (number + 1) * tries)
+    for port in ports[number * tries:]:
+        with socket.socket() as one:
+            try:
+                one.bind(("0.0.0.0", port))
+                return port
+            except OSError:
+                continue
+    raise SystemExit(f"{tries} ports were tried, and each is taken")
+
+
+class Slot:
+    """A place for one worker, at one port for ever. `impaired`: names of faults that keep it from serving well."""
+
+    def __init__(self, number, job, network, options, hindered, env=None):
+        self.number, self.job, self.network, self.options, self.env = number, job, network, options, env or {}
+        self.hindered = hindered  # whether files that a start reads are, or just were, disturbed
+        self.worker = None
+        self.port = free_port(number)
+        self.impaired = []
+        self.expected_end = False  # a fault ends it, or has ended it
+        self.starting = None
+        self.pids = set()  # of every process that it ever had
+        self.failures = []
+        self.ended_by_itself = 0
+
+    def start(self):
+        """Begins a start; `worker` is set when it listens."""
+        self.expected_end = False
+        self.worker = None
+        self.starting = threading.Thread(target=self._start, daemon=True)
+        self.starting.start()
+
+    def _start(self):
+        while self.hindered(0):
+            time.sleep(0.05)
+        try:
+            worker = harness.Worker(self.job, *self.options, listen=f"{self.network.listen}:{self.port}",
+                                    wrapper=self.network.worker_wrapper, env=self.env)
+        except AssertionError as error:
+            # A start that finds its files broken is refused, as it should be; `watch` makes another one.
+            if not self.hindered(10):
+                self.failures.append(f"worker {self.number} did not start: {str(error)[-2000:]}")
+            return
+        self.port = int(worker.address.rsplit(":", 1)[1])
+        self.worker = worker
+
+    def wait(self, seconds=120):
+        self.starting.join(seconds)
+        if self.worker is None:
+            raise SystemExit("\n".join(self.failures) or "the worker does not start")
+
+    @property
+    def running(self):
+        return self.worker is not None and self.worker.process.poll() is None
+
+    @property
+    def well(self):
+        return self.running and not self.impaired and not self.expected_end
+
+    @property
+    def pid(self):
+        return self.worker.process.pid
+
+    @property
+    def spawner(self):
+        """The process that makes decoders, while it has some; else None."""
+        makers = [pid for pid in descendants(self.pid) if any(map(is_decoder, children(pid)))] if self.running else []
+        return makers[0] if makers else None
+
+    def decoders(self):
+        return [pid for pid in descendants(self.pid) if is_decoder(pid)] if self.running else []
+
+    def watch(self):
+        """Notes processes, and starts a worker again that ended without a fault's doing."""
+        if self.worker is None:
+            if self.starting is not None and not self.starting.is_alive():
+                self.start()  # the port may have been taken for a moment; failures has it
+            return
+        code = self.worker.process.poll()
+        if code is None:
+            self.pids.update([self.pid, *descendants(self.pid)])
+        elif not self.expected_end:
+            tail = "".join(self.worker.log[-12:])
+            if code < 0:
+                self.failures.append(f"worker {self.number} ended by signal {-code}:\n{tail}")
+            else:
+                self.ended_by_itself += 1
+                print(f"worker {self.number} ended by itself with code {code}:\n{tail}", flush=True)
+            self.start()
+
+    def end(self, number, wait=60):
+        """SIGKILL or SIGTERM and its exit code; None where it did not end in time (then it is killed)."""
+        self.expected_end = True
+        worker = self.worker
+        if number == signal.SIGKILL:
+            worker.kill()
+            return -signal.SIGKILL
+        worker.signal(number)
+        end = time.monotonic() + wait
+        while worker.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        code = worker.process.poll()
+        if code is None:
+            worker.kill()
+        return code

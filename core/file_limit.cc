@@ -1,0 +1,33 @@
+// The limit of file handles, read and raised.
+#include "core/file_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace evenkeel {
+namespace {
+
+// Some libraries keep a table with an entry for each handle that there may be.
+constexpr rlim_t kMaxFileLimit = 1 << 20;
+
+}  // namespace
+
+uint64_t FileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return std::min<uint64_t>(limit.rlim_cur, kMaxFileLimit);
+}
+
+uint64_t RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t wanted = std::min(limit.rlim_max, kMaxFileLimit);
+  if (limit.rlim_cur < wanted) {
+    limit.rlim_cur = wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  return FileLimit();
+}
+
+}  // namespace evenkeel

@@ -1,0 +1,36 @@
+// Where a sample's text and items lie in its shard, and what is known of them: a row of the index.
+//
+// Thread safety: plain structs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/words.h"
+
+namespace evenkeel::dataset {
+
+// Where one item's bytes lie, and what is known of it.
+struct ItemPlace {
+  uint64_t offset = 0;  // in the sample's shard
+  uint64_t size = 0;
+  uint64_t checksum = 0;  // ChecksumOf its bytes
+  std::string suffix;
+  MediaFacts facts;
+};
+
+enum class TextForm : uint8_t { kNone = 0, kPlain = 1, kJson = 2 };
+
+struct SamplePlaces {
+  uint32_t dataset = 0;
+  std::string key;         // the WebDataset key
+  std::string shard_path;  // as the job names it
+  TextForm text_form = TextForm::kNone;
+  uint64_t text_offset = 0;
+  uint64_t text_size = 0;
+  uint64_t text_checksum = 0;
+  std::vector<ItemPlace> items;  // in the order of their placeholders
+};
+
+}  // namespace evenkeel::dataset

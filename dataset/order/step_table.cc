@@ -1,0 +1,311 @@
+// One count of steps a window is all that is kept; a window is cut again where one of its steps is asked for.
+#include "dataset/order/step_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/failure.h"
+#include "core/job_syntax.h"
+#include "core/status.h"
+#include "dataset/index/index_folder.h"
+#include "dataset/source/little_endian.h"
+
+namespace evenkeel::dataset {
+namespace {
+
+constexpr size_t kRecentWindows = 8;
+
+// Runs that a next-fit needs when no run may exceed `cap`; a longer sample is a run of its own.
+template <typename Visit>
+uint64_t NextFit(std::span<const uint32_t> lengths, uint64_t cap, Visit start) {
+  uint64_t runs = 0, load = 0;
+  for (uint32_t i = 0; i < lengths.size(); ++i) {
+    if (runs == 0 || load + lengths[i] > cap) {
+      start(i);
+      ++runs;
+      load = 0;
+    }
+    load += lengths[i];
+  }
+  return runs;
+}
+
+}  // namespace
+
+Digest StepTableKey(const Job& job, const Index& index) {
+  CanonicalText text("evenkeel steps 2");
+  text.Add("stream_version", uint64_t{kStreamVersion});
+  text.Add("index", index.digest().Hex());
+  text.Add("seed", job.seed);
+  text.Add("llm_tokens", job.batch.llm_tokens);
+  text.Add("window_samples", job.batch.window_samples);
+  text.Add("shuffle", static_cast<uint64_t>(job.order.shuffle));
+  text.Add("block_samples", job.order.block_samples);
+  text.Add("window_blocks", job.order.window_blocks);
+  for (uint32_t d = 0; d < job.datasets.size(); ++d) {
+    text.Add("weight", job.datasets[d].weight);
+    text.Add("samples", index.num_samples(d));
+  }
+  for (const std::string& line : job.exclude) text.Add("exclude", line);
+  return text.digest();
+}
+
+std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget) {
+  auto ignore = [](uint32_t) {};
+  const uint64_t fewest = NextFit(lengths, budget, ignore);
+  // The least cap that needs no more runs. Samples above the budget are alone under every cap.
+  uint64_t low = 0, high = budget;
+  for (uint32_t length : lengths) {
+    if (length <= budget) low = std::max<uint64_t>(low, length);
+  }
+  while (low < high) {
+    uint64_t middle = low + (high - low) / 2;
+    if (NextFit(lengths, middle, ignore) <= fewest) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  std::vector<uint32_t> starts;
+  NextFit(lengths, high, [&](uint32_t i) { starts.push_back(i); });
+  return starts;
+}
+
+StepTable::StepTable(const Job& job, const Index& index, const Draws& draws)
+    : index_(index),
+      draws_(draws),
+      folder_(job.index),
+      budget_(job.batch.llm_tokens),
+      window_(std::clamp<uint64_t>(job.batch.window_samples, 1, kMaxWindowSamples)),
+      key_(StepTableKey(job, index)) {}
+
+// ---- What is known
+
+std::optional<StepTable::Place> StepTable::Find(uint64_t step) const {
+  if (step >= num_steps_) return std::nullopt;
+  // The last mark at or before the step, then on from there.
+  const auto after = std::upper_bound(marks_.begin(), marks_.end(), step);
+  const uint64_t mark = static_cast<uint64_t>(after - marks_.begin()) - 1;
+  Place place{.window = mark * kMarkWindows, .first_step = marks_[mark]};
+  while (step - place.first_step >= counts_[place.window]) place.first_step += counts_[place.window++];
+  return place;
+}
+
+void StepTable::Append(uint32_t num_steps) const {
+  if (counts_.size() % kMarkWindows == 0) marks_.push_back(num_steps_);
+  counts_.push_back(num_steps);
+  num_steps_ += num_steps;
+}
+
+double StepTable::DrawsPerStep() const {
+  if (num_steps_ == 0) return 1;
+  return static_cast<double>(counts_.size() * window_) / static_cast<double>(num_steps_);
+}
+
+absl::Status StepTable::CheckReach(uint64_t step) const {
+  const uint64_t windows_left = kMaxWindows - std::min<uint64_t>(counts_.size(), kMaxWindows);
+  const uint64_t draws_left = std::min(kMaxAheadDraws, windows_left * window_);
+  const uint64_t last = num_steps_ + static_cast<uint64_t>(static_cast<double>(draws_left) / DrawsPerStep());
+  if (step <= last) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("step ", step,
+                   " is too far away: batch.llm_tokens numbers steps through all windows before "
+                   "them, of which ",
+                   counts_.size(), " with ", num_steps_,
+                   " steps are known; the largest step that can be asked for now is about ", last));
+}
+
+absl::Status StepTable::NotYet(uint64_t step) const {
+  return WithKind(absl::UnavailableError(absl::StrCat(
+                      "the table of windows is being compiled: ", num_steps_, " steps of about ", step, " (",
+                      100 * num_steps_ / std::max<uint64_t>(step, 1), " %); ask again")),
+                  FailureKind::kNotYet);
+}
+
+// ---- Windows
+
+// Of all draws of a window. Rows are read in the order of the index, not of the draws: neighbours share
+// pages.
+absl::StatusOr<std::vector<uint32_t>> StepTable::ReadLengths(uint64_t first_draw) const {
+  struct Wanted {
+    SampleRef ref;
+    uint64_t draw;
+  };
+  std::vector<Wanted> wanted;
+  wanted.reserve(window_);
+  for (uint64_t i = 0; i < window_; ++i) wanted.push_back({draws_.At(first_draw + i), i});
+  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
+    return std::tie(a.ref.dataset, a.ref.index, a.draw) < std::tie(b.ref.dataset, b.ref.index, b.draw);
+  });
+  std::vector<uint32_t> lengths(wanted.size());
+  for (const Wanted& row : wanted) {
+    EVENKEEL_ASSIGN_OR_RETURN(lengths[row.draw], index_.llm_length(row.ref.dataset, row.ref.index));
+  }
+  return lengths;
+}
+
+absl::StatusOr<StepTable::Starts> StepTable::StartsOf(uint64_t window) const {
+  {
+    MutexLock lock(mutex_);
+    for (auto it = recent_.begin(); it != recent_.end(); ++it) {
+      if (it->first != window) continue;
+      recent_.splice(recent_.begin(), recent_, it);
+      return it->second;
+    }
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> lengths, ReadLengths(window * window_));
+  auto starts = std::make_shared<const std::vector<uint32_t>>(CutWindow(lengths, budget_));
+  MutexLock lock(mutex_);
+  recent_.emplace_front(window, starts);
+  if (recent_.size() > kRecentWindows) recent_.pop_back();
+  return starts;
+}
+
+absl::Status StepTable::ExtendByOne() const {
+  uint64_t window = 0;
+  {
+    MutexLock lock(mutex_);
+    window = counts_.size();
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const Starts starts, StartsOf(window));
+  MutexLock lock(mutex_);
+  if (counts_.size() == window) Append(static_cast<uint32_t>(starts->size()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepTable::Range> StepTable::RangeIn(const Place& place, uint64_t step) const {
+  EVENKEEL_ASSIGN_OR_RETURN(const Starts starts, StartsOf(place.window));
+  const uint64_t i = step - place.first_step;
+  if (i >= starts->size()) {
+    return absl::DataLossError(absl::StrCat(folder_,
+                                            "/steps: the table of windows is not that of this index; "
+                                            "remove the folder 'steps'"));
+  }
+  const uint64_t base = place.window * window_;
+  const uint64_t end = i + 1 < starts->size() ? (*starts)[i + 1] : window_;
+  return Range{base + (*starts)[i], base + end};
+}
+
+absl::StatusOr<StepTable::Range> StepTable::At(uint64_t step) const {
+  if (!loaded_) {
+    MutexLock loading(files_mutex_);
+    if (!loaded_) Load();
+    loaded_ = true;
+  }
+  for (uint64_t draws = 0;; draws += window_) {
+    std::optional<Place> place;
+    {
+      MutexLock lock(mutex_);
+      place = Find(step);
+      if (!place.has_value()) EVENKEEL_RETURN_IF_ERROR(CheckReach(step));
+      // A window is always compiled at once where none is known, so that DrawsPerStep is no guess.
+      const double missing = static_cast<double>(step - std::min(step, num_steps_)) * DrawsPerStep();
+      const bool is_far = draws >= kAtOnceDraws || missing > static_cast<double>(kAtOnceDraws + window_);
+      if (!place.has_value() && is_far && num_steps_ > 0) return NotYet(step);
+    }
+    if (place.has_value()) return RangeIn(*place, step);
+    EVENKEEL_RETURN_IF_ERROR(ExtendByOne());
+    MutexLock storing(files_mutex_);
+    Store(/*all=*/false);
+  }
+}
+
+absl::StatusOr<bool> StepTable::Extend(uint64_t step) const {
+  {
+    MutexLock loading(files_mutex_);
+    Load();  // others may have compiled more
+  }
+  for (uint64_t draws = 0;; draws += window_) {
+    bool is_known = false;
+    {
+      MutexLock lock(mutex_);
+      is_known = Find(step).has_value();
+      if (!is_known) EVENKEEL_RETURN_IF_ERROR(CheckReach(step));
+    }
+    if (!is_known && draws < kSliceDraws) {
+      EVENKEEL_RETURN_IF_ERROR(ExtendByOne());
+      continue;
+    }
+    MutexLock storing(files_mutex_);
+    Store(/*all=*/is_known);
+    return is_known;
+  }
+}
+
+// ---- Files
+
+std::string StepTable::FilePath(uint64_t file) const {
+  return ColumnPath(folder_, FileKind::kSteps, DigestOf(absl::StrCat(key_.Hex(), " ", file)));
+}
+
+// The counts of a file beyond its first `known` ones.
+absl::StatusOr<std::vector<uint32_t>> StepTable::ReadFile(uint64_t file, uint64_t known) const {
+  const std::string path = FilePath(file);
+  files_->Forget(path);  // it is replaced when it grows
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<PagedFile> stored,
+                            PagedFile::Open(*files_, cache_, path, FileKind::kSteps));
+  const PagedHeader& header = stored->header();
+  const uint64_t bytes = stored->section_bytes(0);
+  if (header.key != key_ || header.numbers[0] != file || bytes % 4 != 0 || bytes / 4 > kFileWindows) {
+    return stored->Damaged("not the table that its name says");
+  }
+  std::vector<uint32_t> counts;
+  if (bytes / 4 <= known) return counts;
+  std::string text(bytes - 4 * known, '\0');
+  EVENKEEL_RETURN_IF_ERROR(stored->Read(0, 4 * known, std::as_writable_bytes(std::span(text))));
+  for (uint64_t at = 0; at < text.size(); at += 4) {
+    counts.push_back(static_cast<uint32_t>(GetLittle(text.data() + at, 4)));
+    if (counts.back() == 0 || counts.back() > window_) return stored->Damaged("a window without steps");
+  }
+  return counts;
+}
+
+void StepTable::Load() const {
+  for (;;) {
+    uint64_t known = 0;
+    {
+      MutexLock lock(mutex_);
+      known = counts_.size();
+    }
+    if (known >= kMaxWindows) return;
+    // A file that is missing or damaged is made again, for it can only become the same.
+    const auto more = ReadFile(known / kFileWindows, known % kFileWindows);
+    if (!more.ok() || more->empty()) return;
+    MutexLock lock(mutex_);
+    if (counts_.size() != known) continue;  // extended meanwhile
+    for (uint32_t count : *more) Append(count);
+    num_stored_ = counts_.size();
+  }
+}
+
+void StepTable::Store(bool all) const {
+  while (StoreNextFile(all)) continue;
+}
+
+bool StepTable::StoreNextFile(bool all) const {
+  std::string counts;
+  uint64_t file = 0, end = 0;
+  {
+    MutexLock lock(mutex_);
+    end = counts_.size();
+    if (end == num_stored_) return false;
+    // The first file with windows that are not stored; a file that is full is stored for the last time.
+    file = num_stored_ / kFileWindows;
+    end = std::min<uint64_t>(end, (file + 1) * kFileWindows);
+    const uint64_t begin = file * kFileWindows;
+    const bool is_full = end - begin == kFileWindows;
+    // A file is written again and again while it grows: in all about 32 times its size.
+    if (!all && !is_full && end - num_stored_ < 1 + (num_stored_ - begin) / 32) return false;
+    for (uint64_t window = begin; window < end; ++window) PutLittle(counts_[window], 4, counts);
+    num_stored_ = end;  // also where it cannot be written: then it is kept in memory
+  }
+  const auto there = ReadFile(file, counts.size() / 4);
+  if (there.ok() && !there->empty()) return true;  // another process stored more
+  const PagedHeader header{FileKind::kSteps, key_, DigestOf(counts), {file}};
+  WriteFileAtomically(FilePath(file), WritePaged(header, {counts})).IgnoreError();
+  return true;
+}
+
+}  // namespace evenkeel::dataset

@@ -1,0 +1,120 @@
+// Ours. The samples in descending order of their largest share of any phase, each to the rank where it adds
+// least to the sum over the phases of squared loads: a sample rich in what a rank lacks goes there. A rank
+// that is balanced in all phases at once is what lets items stay on the rank of their sample.
+//
+// The ranks are the leaves of a tree of small groups, and a sample descends from the root to the best child:
+// O(log ranks) a sample. What remains above the tolerance is repaired by exchanges between two ranks.
+#include "reorder/balance/joint_placement.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "reorder/balance/rank_tree.h"
+#include "reorder/balance/swaps.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+// The costs of one phase, and how they become shares of the mean load of a rank.
+struct Column {
+  std::span<const Load> cost;  // [units]
+  double added = 0;  // to every cost: units without cost then count a little, so that they spread too
+  double factor = 0;
+  Load sum = 0;
+  Load heaviest = 0;
+
+  Column(std::span<const Load> cost, double added, double ranks)
+      : cost(cost), added(added), sum(std::accumulate(cost.begin(), cost.end(), Load{0})) {
+    for (Load c : cost) heaviest = std::max(heaviest, c);
+    const double total = static_cast<double>(sum) + added * static_cast<double>(cost.size());
+    factor = total > 0 ? ranks / total : 0;
+  }
+  float ShareOf(Load load) const { return static_cast<float>((static_cast<double>(load) + added) * factor); }
+};
+
+// Where a unit is in the order, by its largest share: floats that are not negative order as the integers of
+// their bits, and two decimal digits of them are order enough. The largest has the lowest key.
+constexpr uint32_t kKeys = 1 << 14;
+constexpr int kDroppedBits = 17;  // of the 31
+uint32_t KeyOf(std::span<const float> shares) {
+  const float largest = *std::max_element(shares.begin(), shares.end());
+  return kKeys - 1 - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
+}
+
+class JointPlacement {
+ public:
+  explicit JointPlacement(const BalanceProblem& problem) : problem_(problem) {
+    const double ranks = problem.ranks->size();
+    columns_.emplace_back(problem.cost, 1, ranks);
+    for (std::span<const Load> cost : problem.co_balanced) columns_.emplace_back(cost, 0, ranks);
+  }
+
+  std::vector<uint32_t> Run() {
+    const std::vector<uint32_t> order = LargestFirst();
+    ShareTable units(order.size(), columns_.size());
+    for (size_t i = 0; i < order.size(); ++i) FillShares(order[i], units.row(i));
+    RankTree tree(*problem_.ranks, columns_.size());
+    std::vector<uint32_t> rank = tree.Place(units);
+    // With few samples a rank not every phase can be met. An encoder's excess can still be moved by item, the
+    // llm's cannot: the later passes trade the one for the other.
+    const ShareTable load = tree.Loads();
+    const std::vector<std::vector<uint32_t>> groups = tree.LeafGroups();
+    RepairBySwaps({.units = units,
+                   .load = load,
+                   .groups = groups,
+                   .cap = Caps(),
+                   .passes = {{.llm_weight = 4},
+                              {.encoder_weight = 1e-2f, .far_partners = 16, .llm_only = true},
+                              {.encoder_weight = 1e-5f, .far_partners = 64, .llm_only = true}}},
+                  rank);
+    std::vector<uint32_t> rank_of_unit(order.size());
+    for (size_t i = 0; i < order.size(); ++i) rank_of_unit[order[i]] = rank[i];
+    return rank_of_unit;
+  }
+
+ private:
+  void FillShares(uint32_t unit, std::span<float> shares) const {
+    for (size_t p = 0; p < columns_.size(); ++p) shares[p] = columns_[p].ShareOf(columns_[p].cost[unit]);
+  }
+
+  // Units by their key, equal ones by number: sorted by counting.
+  std::vector<uint32_t> LargestFirst() const {
+    std::vector<uint32_t> key(problem_.cost.size()), order(key.size()), next(kKeys + 1, 0);
+    std::vector<float> shares(columns_.size());
+    for (uint32_t i = 0; i < key.size(); ++i) {
+      FillShares(i, shares);
+      key[i] = KeyOf(shares);
+      ++next[key[i] + 1];
+    }
+    std::inclusive_scan(next.begin(), next.end(), next.begin());
+    for (uint32_t i = 0; i < key.size(); ++i) order[next[key[i]]++] = i;
+    return order;
+  }
+
+  // The least that the most loaded rank can have, and somewhat less than the tolerance: above the tolerance
+  // in exact numbers items move, and these are floats.
+  std::vector<float> Caps() const {
+    const size_t ranks = problem_.ranks->size();
+    std::vector<float> caps;
+    for (const Column& column : columns_) {
+      float cap = column.cost.empty() ? 1 : std::max(1.0f, column.ShareOf(column.heaviest));
+      if (column.sum > 0) {
+        const Load least = MinHeaviestRank(column.cost, ranks, problem_.tolerance);
+        cap = std::max(cap, static_cast<float>(static_cast<double>(least) * static_cast<double>(ranks) /
+                                               static_cast<double>(column.sum)));
+      }
+      caps.push_back(cap * static_cast<float>(1 + 0.95 * problem_.tolerance));
+    }
+    return caps;
+  }
+
+  const BalanceProblem& problem_;
+  std::vector<Column> columns_;  // [phases] the llm first
+};
+
+}  // namespace
+
+std::vector<uint32_t> PlaceJointly(const BalanceProblem& problem) { return JointPlacement(problem).Run(); }
+
+}  // namespace evenkeel::reorder

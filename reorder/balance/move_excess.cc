@@ -1,0 +1,334 @@
+// Ours. Balancing costs rows on the way from the encoder to the llm only where an item leaves its home rank,
+// so as little as possible leaves: ranks above the cap give, ranks below it take up to the cap, first among
+// the ranks of a node, then between nodes. Where no item fits, two items change places.
+#include "reorder/balance/move_excess.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "reorder/by_rank.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+constexpr uint32_t kTakers = 64;            // ranks of other nodes that are tried for one move
+constexpr uint32_t kStepsPerRank = 64;      // moves that one rank may ask for on its node, and again far away
+constexpr uint32_t kMaxRegrouped = 32;      // ranks whose items are assigned again together
+constexpr size_t kMaxReassigned = 1 << 15;  // items of all such attempts; few steps need any
+
+// An item on a rank; or none, which costs nothing.
+struct Held {
+  Load cost = 0;
+  uint32_t item = kNowhere;
+
+  // Heaviest first.
+  bool operator<(const Held& other) const {
+    return cost != other.cost ? cost > other.cost : item < other.item;
+  }
+};
+
+// The items of a rank, heaviest first.
+struct List {
+  std::vector<Held> items;
+  bool is_filled = false;
+
+  // The first that costs at most `limit`; or none.
+  Held HeaviestUpTo(Load limit) const {
+    const auto it =
+        std::partition_point(items.begin(), items.end(), [&](const Held& held) { return held.cost > limit; });
+    return it == items.end() ? Held() : *it;
+  }
+  // The last that costs at least `limit`; or none.
+  Held LightestFrom(Load limit) const {
+    const auto it = std::partition_point(items.begin(), items.end(),
+                                         [&](const Held& held) { return held.cost >= limit; });
+    return it == items.begin() ? Held() : *(it - 1);
+  }
+  void Remove(const Held& held) { items.erase(std::lower_bound(items.begin(), items.end(), held)); }
+  void Add(const Held& held) { items.insert(std::lower_bound(items.begin(), items.end(), held), held); }
+};
+
+// What leaves a rank, and what comes back for it.
+struct Move {
+  Held give;
+  Held get;
+  Load amount = 0;
+};
+
+class Excess {
+ public:
+  explicit Excess(const BalanceProblem& problem)
+      : problem_(problem),
+        ranks_(*problem.ranks),
+        load_(ranks_.size(), 0),
+        rank_(problem.cost.size()),
+        least_(MinHeaviestRank(problem.cost, ranks_.size(), problem.tolerance)),
+        lists_(ranks_.size()) {}
+
+  std::vector<uint32_t> Run() {
+    PlaceOnHomeRanks();
+    if (without_home_ > 0) PlaceWithoutHomeRank();
+    // Items may be too coarse for the tolerance: what it could not settle is settled at somewhat more, and so
+    // on. The fewer the ranks, the coarser the steps.
+    const double growth = ranks_.size() > kMaxRegrouped ? 1.25 : 2;
+    double tolerance = problem_.tolerance;
+    while (tolerance < 1) {
+      cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
+      if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
+      if (items_by_rank_.empty()) items_by_rank_ = UnitsByRank(rank_, ranks_.size());
+      for (uint32_t n = 0; n + 1 < ranks_.on_node_begin.size(); ++n) MoveWithin(ranks_.OnNode(n));
+      MoveBetweenNodes();
+      for (uint32_t r = 0; r < ranks_.size(); ++r) {
+        if (load_[r] > cap_) Regroup(r);
+      }
+      tolerance *= growth;
+    }
+    return std::move(rank_);
+  }
+
+ private:
+  void PlaceOnHomeRanks() {
+    for (size_t i = 0; i < rank_.size(); ++i) {
+      rank_[i] = problem_.HomeRank(i);
+      if (rank_[i] == kNowhere) {
+        ++without_home_;
+      } else {
+        load_[rank_[i]] += problem_.cost[i];
+      }
+    }
+  }
+
+  // Heaviest first, each to the rank of its node that has least; those of no node then over all ranks.
+  void PlaceWithoutHomeRank() {
+    const std::vector<uint32_t> order = HeaviestFirst(problem_.cost);
+    std::vector<uint32_t> units(ranks_.size(), 0);
+    const auto put = [&](uint32_t i, uint32_t r) {
+      rank_[i] = r;
+      load_[r] += problem_.cost[i];
+      ++units[r];
+    };
+    for (uint32_t i : order) {
+      if (rank_[i] != kNowhere || problem_.HomeNode(i) == kNowhere) continue;
+      const auto here = ranks_.OnNode(problem_.HomeNode(i));
+      put(i, *std::min_element(here.begin(), here.end(), [&](uint32_t a, uint32_t b) {
+            return std::pair(load_[a], units[a]) < std::pair(load_[b], units[b]);
+          }));
+    }
+    std::set<std::pair<std::pair<Load, uint32_t>, uint32_t>> least;  // ((load, units), rank)
+    for (uint32_t r = 0; r < ranks_.size(); ++r) least.insert({{load_[r], units[r]}, r});
+    for (uint32_t i : order) {
+      if (rank_[i] != kNowhere) continue;
+      auto node = least.extract(least.begin());
+      const uint32_t r = node.value().second;
+      put(i, r);
+      node.value().first = {load_[r], units[r]};
+      least.insert(std::move(node));
+    }
+  }
+
+  // The items of a rank, sorted when they are first looked at: most ranks neither give nor take.
+  List& Items(uint32_t rank) {
+    List& list = lists_[rank];
+    if (std::exchange(list.is_filled, true)) return list;
+    for (uint32_t item : items_by_rank_[rank]) list.items.push_back({problem_.cost[item], item});
+    std::sort(list.items.begin(), list.items.end());
+    return list;
+  }
+
+  // The best move of at most `room`, for a rank that is `excess` too much: just enough, else as much as
+  // possible.
+  std::optional<Move> BestMove(uint32_t giver, uint32_t taker, Load excess, Load room) {
+    const Load part = std::min(excess, room);
+    Move best;
+    const auto consider = [&](const Held& give, const Held& get) {
+      const Load amount = give.cost - get.cost;
+      if (amount <= 0 || amount > room) return;
+      const bool enough = amount >= excess, had_enough = best.amount >= excess;
+      const bool better = enough != had_enough ? enough
+                          : enough             ? amount < best.amount
+                                               : amount > best.amount;
+      if (better) best = {give, get, amount};
+    };
+    consider(Items(giver).LightestFrom(excess), Held());
+    consider(Items(giver).HeaviestUpTo(part), Held());
+    if (best.amount >= excess && best.amount <= 2 * excess) return best;
+    // An exchange only where no single item is about right. The lighter what is given, the lighter what comes
+    // back for it: both lists are walked once. Sought are the least amount that is enough, and the largest
+    // that is not more than the part.
+    const std::vector<Held>& theirs = Items(taker).items;
+    auto enough = theirs.begin(), less = theirs.begin();
+    Move least{.amount = room + 1}, most;
+    for (const Held& give : Items(giver).items) {
+      while (enough < theirs.end() && enough->cost > give.cost - excess) ++enough;
+      while (less < theirs.end() && less->cost >= give.cost - part) ++less;
+      if (enough < theirs.end() && give.cost - enough->cost < least.amount) {
+        least = {give, *enough, give.cost - enough->cost};
+      }
+      if (less > theirs.begin() && give.cost - less[-1].cost > most.amount) {
+        most = {give, less[-1], give.cost - less[-1].cost};
+      }
+    }
+    if (least.amount <= room) consider(least.give, least.get);
+    if (most.amount > 0) consider(most.give, most.get);
+    if (best.amount <= 0) return std::nullopt;
+    return best;
+  }
+
+  void Apply(uint32_t giver, uint32_t taker, const Move& move) {
+    Carry(move.give, giver, taker);
+    if (move.get.item != kNowhere) Carry(move.get, taker, giver);
+  }
+  void Carry(const Held& held, uint32_t from, uint32_t to) {
+    Items(from).Remove(held);
+    Items(to).Add(held);
+    load_[from] -= held.cost;
+    load_[to] += held.cost;
+    rank_[held.item] = to;
+  }
+
+  // Levels one node's ranks as far as their own room allows.
+  void MoveWithin(std::span<const uint32_t> here) {
+    std::vector<uint32_t> open(here.begin(), here.end());
+    for (size_t steps = kStepsPerRank * here.size(); steps > 0 && !open.empty(); --steps) {
+      const auto giver = std::max_element(open.begin(), open.end(), [&](uint32_t a, uint32_t b) {
+        return load_[a] != load_[b] ? load_[a] < load_[b] : a > b;
+      });
+      if (load_[*giver] <= cap_) return;
+      if (GiveWithin(*giver, here) == kNowhere) open.erase(giver);
+    }
+  }
+
+  // The rank that takes something, or kNowhere.
+  uint32_t GiveWithin(uint32_t giver, std::span<const uint32_t> here) {
+    std::vector<std::pair<Load, uint32_t>> takers;  // (load, rank)
+    for (uint32_t r : here) {
+      if (load_[r] < cap_) takers.emplace_back(load_[r], r);
+    }
+    std::sort(takers.begin(), takers.end());
+    for (const auto& [load, taker] : takers) {
+      if (auto move = BestMove(giver, taker, load_[giver] - cap_, cap_ - load)) {
+        Apply(giver, taker, *move);
+        return taker;
+      }
+    }
+    return kNowhere;
+  }
+
+  // What a whole node has too much goes to the ranks with most room, in pieces that add up to the excess.
+  void MoveBetweenNodes() {
+    std::vector<uint32_t> givers;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (load_[r] > cap_) givers.push_back(r);
+    }
+    if (givers.empty()) return;
+    std::set<std::pair<Load, uint32_t>> takers;  // (load, rank)
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (load_[r] < cap_) takers.insert({load_[r], r});
+    }
+    for (uint32_t giver : givers) {
+      for (uint32_t steps = kStepsPerRank; steps > 0 && load_[giver] > cap_; --steps) {
+        if (problem_.homes_are_given && GiveToNode(giver, takers)) continue;
+        if (!GiveFar(giver, takers)) break;
+      }
+    }
+  }
+
+  // A neighbour of the giver gave too much and has room now: that is nearer than another node.
+  bool GiveToNode(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
+    const Load before = load_[giver];
+    const uint32_t taker = GiveWithin(giver, ranks_.OnNode(ranks_.node[giver]));
+    if (taker == kNowhere) return false;
+    takers.erase({load_[taker] - (before - load_[giver]), taker});
+    for (uint32_t r : {giver, taker}) {
+      if (load_[r] < cap_) takers.insert({load_[r], r});
+    }
+    return true;
+  }
+
+  bool GiveFar(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
+    uint32_t tries = kTakers;
+    for (auto it = takers.begin(); it != takers.end() && tries > 0; ++it, --tries) {
+      const uint32_t taker = it->second;
+      const Load excess = load_[giver] - cap_, room = cap_ - load_[taker];
+      std::optional<Move> move;
+      const List& mine = Items(giver);
+      const Held part = mine.HeaviestUpTo(std::min(excess, room)), more = mine.LightestFrom(excess);
+      if (part.cost > 0) {
+        move = Move{part, Held(), part.cost};
+      } else if (problem_.homes_are_given && more.item != kNowhere && more.cost <= room) {
+        // Somewhat too much, but one small item: an exchange sends two, and often large ones.
+        move = Move{more, Held(), more.cost};
+      } else {
+        move = BestMove(giver, taker, excess, room);
+      }
+      if (!move) continue;
+      takers.erase(it);
+      Apply(giver, taker, *move);
+      if (load_[taker] < cap_) takers.insert({load_[taker], taker});
+      return true;
+    }
+    return false;
+  }
+
+  // Where neither a move nor an exchange is left: the items of the rank and of those with most room are
+  // assigned again, among as few ranks as will do. With no more ranks than that it would be all of them.
+  void Regroup(uint32_t giver) {
+    if (ranks_.size() <= kMaxRegrouped || reassigned_ >= kMaxReassigned) return;
+    std::vector<uint32_t> others;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (r != giver) others.push_back(r);
+    }
+    std::partial_sort(
+        others.begin(), others.begin() + kMaxRegrouped, others.end(),
+        [&](uint32_t a, uint32_t b) { return std::pair(load_[a], a) < std::pair(load_[b], b); });
+    for (uint32_t size = 2; size <= kMaxRegrouped; size *= 2) {
+      std::vector<uint32_t> group(others.begin(), others.begin() + size - 1);
+      group.push_back(giver);
+      if (Reassign(group)) return;
+    }
+  }
+
+  // True where all of the group are then within the cap; else nothing changes.
+  bool Reassign(const std::vector<uint32_t>& group) {
+    std::vector<Held> items;
+    std::vector<uint32_t> home;  // number in the group
+    std::vector<Load> cost;
+    PhaseRanks ranks{.global = group};
+    Neighbours neighbours;
+    for (uint32_t g = 0; g < group.size(); ++g) {
+      neighbours.default_rank.push_back(g);
+      for (const Held& held : Items(group[g]).items) {
+        items.push_back(held);
+        home.push_back(g);
+        cost.push_back(held.cost);
+      }
+    }
+    reassigned_ += items.size();
+    const BalanceProblem again{.ranks = &ranks, .cost = cost, .neighbours = &neighbours, .home = home};
+    const std::vector<uint32_t> assigned = BringHome(again, KarmarkarKarp().Assign(again));
+    if (HeaviestRank(again, assigned) > cap_) return false;
+    for (size_t k = 0; k < items.size(); ++k) {
+      if (assigned[k] != home[k]) Carry(items[k], group[home[k]], group[assigned[k]]);
+    }
+    return true;
+  }
+
+  const BalanceProblem& problem_;
+  const PhaseRanks& ranks_;
+  std::vector<Load> load_;      // [ranks]
+  std::vector<uint32_t> rank_;  // [items]
+  const Load least_;            // that the most loaded rank can have
+  Load cap_ = 0;                // up to which a rank is left alone
+  size_t without_home_ = 0;
+  size_t reassigned_ = 0;
+  std::vector<List> lists_;                           // of every rank; see Items
+  std::vector<std::vector<uint32_t>> items_by_rank_;  // before the first move
+};
+
+}  // namespace
+
+std::vector<uint32_t> MoveExcess(const BalanceProblem& problem) { return Excess(problem).Run(); }
+
+}  // namespace evenkeel::reorder

@@ -1,0 +1,242 @@
+// The stages of a plan, one after the other, each over all encoder phases of the layout.
+#include "reorder/plan_phases.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/balance/balance.h"
+#include "reorder/loads.h"
+#include "reorder/microbatch/microbatches.h"
+#include "reorder/pipeline/pipeline_order.h"
+
+namespace evenkeel::reorder {
+namespace {
+
+absl::Status CheckOptions(const PhaseSpec& spec) {
+  const std::string name(PhaseName(spec.phase));
+  const bool padded = spec.batching == Batching::kPadded || spec.padded_attention;
+  if (spec.equal_counts && padded) {
+    return absl::InvalidArgumentError(absl::StrCat("phase ", name,
+                                                   ": equal_counts cannot be kept where batches are padded; ",
+                                                   "leave it out, or make the batching packed"));
+  }
+  if (spec.equal_counts && !FindBalancer(spec.algorithm)->KeepsCountsEqual()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("phase ", name, ": algorithm ", spec.algorithm,
+                     " cannot keep counts equal; take karmarkar_karp, intra_microbatch, greedy_packed or "
+                     "balance_without_moving, or leave equal_counts out"));
+  }
+  if (spec.tolerance && !(*spec.tolerance >= 0 && *spec.tolerance < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("phase ", name, ": tolerance ", *spec.tolerance, " is not in [0, 1)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGivenRanks(std::span<const uint32_t> llm_rank, size_t samples, uint32_t ranks) {
+  if (llm_rank.empty()) return absl::OkStatus();
+  if (llm_rank.size() != samples) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the llm placement has ", llm_rank.size(), " ranks for ", samples, " samples"));
+  }
+  for (size_t s = 0; s < llm_rank.size(); ++s) {
+    if (llm_rank[s] < ranks) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("sample ", s, " is placed on llm rank ", llm_rank[s], " of ", ranks));
+  }
+  return absl::OkStatus();
+}
+
+void SetOptions(const PhaseSpec& spec, double default_tolerance, BalanceProblem& problem) {
+  problem.tolerance = spec.tolerance.value_or(default_tolerance);
+  problem.equal_counts = spec.equal_counts;
+  problem.padded_attention = spec.padded_attention;
+}
+
+class PhasesPlanner {
+ public:
+  PhasesPlanner(const Job& job, const Layout& layout, uint64_t step, const PlanOptions& options,
+                LlmUnits& llm, std::vector<EncoderUnits>& encoders)
+      : job_(job), layout_(layout), step_(step), options_(options), llm_(llm), encoders_(encoders) {}
+
+  absl::StatusOr<PlannedPhases> Run() {
+    EVENKEEL_RETURN_IF_ERROR(
+        CheckGivenRanks(options_.llm_rank, llm_.tokens.size(), layout_.llm_ranks.size()));
+    EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout_.llm));
+    for (const PhaseSpec* spec : layout_.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
+    FillCosts();
+    PlaceSamples();
+    Split();
+    EVENKEEL_RETURN_IF_ERROR(Order());
+    for (size_t e = 0; e < encoders_.size(); ++e) PlaceItems(e);
+    Arrange();
+    return std::move(planned_);
+  }
+
+ private:
+  bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
+
+  void FillCosts() {
+    llm_.load = LoadsOf(layout_.llm->cost, layout_.llm->batching, llm_.tokens);
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      EncoderUnits& units = encoders_[e];
+      units.load = LoadsOf(layout_.encoders[e]->cost, layout_.encoders[e]->batching, units.length);
+      units.load_of_sample.assign(llm_.tokens.size(), 0);
+      for (size_t i = 0; i < units.load.size(); ++i) units.load_of_sample[units.sample[i]] += units.load[i];
+    }
+  }
+
+  void PlaceSamples() {
+    if (!options_.llm_rank.empty()) {
+      llm_.rank.assign(options_.llm_rank.begin(), options_.llm_rank.end());
+      return;
+    }
+    BalanceProblem problem{.ranks = &layout_.llm_ranks,
+                           .batching = layout_.llm->batching,
+                           .cost = llm_.load,
+                           .length = llm_.tokens};
+    SetOptions(*layout_.llm, kTolerance, problem);
+    if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      const PhaseSpec& spec = *layout_.encoders[e];
+      if (spec.batching == Batching::kPacked && FindBalancer(spec.algorithm)->KeepsItemsOnHomeRank() &&
+          layout_.neighbours[e].can_be_co_balanced) {
+        problem.co_balanced.push_back(encoders_[e].load_of_sample);
+      }
+    }
+    llm_.rank = FindBalancer(layout_.llm->algorithm)->Assign(problem);
+  }
+
+  // How many padded microbatches a rank will need about: the fewest for all samples, over the ranks.
+  uint32_t PaddedBatchesPerRank() const {
+    const uint32_t multiple = std::max(1u, job_.microbatch.count_multiple);
+    const uint64_t capacity = CapacityTokens(job_);
+    const uint64_t ranks = layout_.llm_ranks.size();
+    const uint64_t least =
+        capacity == 0 ? 1 : (LeastPaddedBatches(llm_.tokens, capacity) + ranks - 1) / ranks;
+    return static_cast<uint32_t>((std::max<uint64_t>(1, least) + multiple - 1) / multiple * multiple);
+  }
+
+  void Split() {
+    SplitProblem problem{.num_ranks = layout_.llm_ranks.size(),
+                         .rank = llm_.rank,
+                         .tokens = llm_.tokens,
+                         .cost = llm_.load,
+                         .batching = layout_.llm->batching,
+                         .capacity_tokens = CapacityTokens(job_),
+                         .count_multiple = job_.microbatch.count_multiple};
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      if (RunsPerMicrobatch(e)) problem.co_balanced.push_back(encoders_[e].load_of_sample);
+    }
+    reorder::Split split =
+        options_.microbatches_in_order ? FillInOrder(problem) : SplitIntoMicrobatches(problem);
+    planned_.num_microbatches = split.num_microbatches;
+    llm_.microbatch = std::move(split.microbatch);
+  }
+
+  absl::Status Order() {
+    if (job_.pipeline_stages == 1 || planned_.num_microbatches == 1) return absl::OkStatus();
+    return OrderForPipeline(job_, layout_, encoders_,
+                            {.algorithm = options_.microbatch_order, .seed = job_.seed + step_},
+                            planned_.num_microbatches, llm_);
+  }
+
+  void PlaceItems(size_t e) {
+    EncoderUnits& units = encoders_[e];
+    if (!RunsPerMicrobatch(e) || planned_.num_microbatches == 1) {
+      units.rank = PlaceGroup(e, units.sample, units.load, units.length, units.rows);
+      return;
+    }
+    // Every microbatch index by itself: its items run in one exchange.
+    units.rank.resize(units.item.size());
+    std::vector<std::vector<uint32_t>> members(planned_.num_microbatches);
+    for (uint32_t i = 0; i < units.item.size(); ++i) members[llm_.microbatch[units.sample[i]]].push_back(i);
+    BatchesInTurn in_turn(Interchangeable(e));
+    for (const std::vector<uint32_t>& group : members) {
+      std::vector<uint32_t> sample, length, rows;
+      std::vector<Load> load;
+      for (uint32_t i : group) {
+        sample.push_back(units.sample[i]);
+        load.push_back(units.load[i]);
+        length.push_back(units.length[i]);
+        rows.push_back(units.rows[i]);
+      }
+      std::vector<uint32_t> rank = PlaceGroup(e, sample, load, length, rows);
+      in_turn.Rename(layout_.encoders[e]->batching, load, rank);
+      for (size_t k = 0; k < group.size(); ++k) units.rank[group[k]] = rank[k];
+    }
+  }
+
+  // [ranks] Ranks of the same number may exchange their batches, as far as the phase's algorithm is
+  // concerned.
+  std::vector<uint32_t> Interchangeable(size_t e) const {
+    const PhaseSpec& spec = *layout_.encoders[e];
+    const Balancer& balancer = *FindBalancer(spec.algorithm);
+    const PhaseRanks& ranks = layout_.encoder_ranks[e];
+    if (spec.node_wise || balancer.KeepsBatchesOnNode()) return ranks.node;
+    std::vector<uint32_t> group(ranks.size(), 0);
+    if (balancer.KeepsItemsOnHomeRank()) std::iota(group.begin(), group.end(), 0u);
+    return group;
+  }
+
+  // Balances the items that run in one exchange, given the sample of each; their ranks.
+  std::vector<uint32_t> PlaceGroup(size_t e, std::span<const uint32_t> sample, std::span<const Load> load,
+                                   std::span<const uint32_t> length, std::span<const uint32_t> rows) const {
+    const PhaseSpec& spec = *layout_.encoders[e];
+    const bool is_given = !options_.llm_rank.empty();
+    std::vector<uint32_t> home(sample.size());
+    for (size_t i = 0; i < home.size(); ++i) home[i] = llm_.rank[sample[i]];
+    BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
+                           .batching = spec.batching,
+                           .cost = load,
+                           .neighbours = &layout_.neighbours[e],
+                           .home = home,
+                           .homes_are_given = is_given,
+                           .length = length,
+                           .rows = rows};
+    SetOptions(spec, is_given ? kToleranceOfGiven : kTolerance, problem);
+    std::vector<uint32_t> rank = FindBalancer(spec.algorithm)->Assign(problem);
+    return spec.node_wise ? PermuteNodeWise(problem, rank) : rank;
+  }
+
+  // Positions, batches, routes and loads, once every unit has its rank and microbatch.
+  void Arrange() {
+    planned_.llm.ranks = layout_.llm->ranks;
+    planned_.llm.num_microbatches = planned_.num_microbatches;
+    OrderSamples(llm_, planned_.llm);
+    size_t next_number = 0;
+    for (const EncoderUnits& units : encoders_) next_number += units.item.size();
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      const PhaseSpec& spec = *layout_.encoders[e];
+      PhasePlan& encoder = planned_.encoders.emplace_back();
+      encoder.ranks = spec.ranks;
+      encoder.num_microbatches = RunsPerMicrobatch(e) ? planned_.num_microbatches : 1;
+      planned_.routes.push_back(OrderItems(llm_, planned_.llm, spec.min_items,
+                                           static_cast<uint32_t>(next_number), encoders_[e], encoder));
+      next_number += encoders_[e].dummies.size();
+    }
+    MeasureLoads(job_, layout_, llm_, encoders_, planned_.llm, planned_.encoders);
+  }
+
+  const Job& job_;
+  const Layout& layout_;
+  const uint64_t step_;
+  const PlanOptions& options_;
+  LlmUnits& llm_;
+  std::vector<EncoderUnits>& encoders_;
+  PlannedPhases planned_;
+};
+
+}  // namespace
+
+absl::StatusOr<PlannedPhases> PlanPhases(const Job& job, const Layout& layout, uint64_t step,
+                                         const PlanOptions& options, LlmUnits& llm,
+                                         std::vector<EncoderUnits>& encoders) {
+  return PhasesPlanner(job, layout, step, options, llm, encoders).Run();
+}
+
+}  // namespace evenkeel::reorder

@@ -1,0 +1,55 @@
+// Answers GET requests that need nothing but a moment: probes and metrics. Not a web server.
+//
+//   EVENKEEL_ASSIGN_OR_RETURN(auto responder, HttpResponder::Start("--probes", "0.0.0.0:9101",
+//   [](std::string_view path) {
+//     return path == "/healthz" ? HttpResponder::Reply{.body = "ok\n"} : HttpResponder::Reply{.code = 404};
+//   }));
+//
+// One thread polls all connections, so that none can hold up another: at most 64, each with five seconds for
+// its request and five for its reply; when more come, the oldest that has not sent its request is closed. One
+// request a connection, of 8 KiB at most. It keeps a handle in reserve, so that it answers when the process
+// has none left.
+//
+// Thread safety: all members may be called from many threads; `answer` runs on the responder's own thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/listener.h"
+#include "server/poll_thread.h"
+
+namespace evenkeel::server {
+
+class HttpResponder {
+ public:
+  struct Reply {
+    int code = 200;  // 200, 404 or 503
+    std::string type = "text/plain; charset=utf-8";
+    std::string body;
+  };
+  using Answer = std::function<Reply(std::string_view path)>;  // without the query
+
+  // Listens when it returns. Errors of Listen.
+  static absl::StatusOr<std::unique_ptr<HttpResponder>> Start(const std::string& option,
+                                                              const std::string& address, Answer answer);
+  HttpResponder(const HttpResponder&) = delete;
+  HttpResponder& operator=(const HttpResponder&) = delete;
+
+  const std::string& address() const { return address_; }  // with the port that was really taken
+  // Closes everything; `answer` is not called after it returns.
+  void Stop() { thread_.Stop(); }
+
+ private:
+  class Loop;
+
+  HttpResponder(Listener listener, Answer answer);
+
+  const std::string address_;
+  PollThread thread_;  // last: its loop uses the others
+};
+
+}  // namespace evenkeel::server

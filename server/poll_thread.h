@@ -1,0 +1,49 @@
+// A thread that polls sockets until it is stopped.
+//
+//   PollThread thread;
+//   thread.Start(std::make_unique<Loop>(thread, ...));   // calls Loop::Run
+//   // in Run, until thread.stopping():
+//   polled.push_back(thread.wake());                     // next to the sockets, so that Stop ends the poll
+//   ...
+//   thread.Stop();
+//
+// Thread safety: stopping and wake may be called from any thread; Start and Stop from one at a time.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "core/handle.h"
+
+namespace evenkeel::server {
+
+class PollThread {
+ public:
+  PollThread();
+  ~PollThread() { Stop(); }
+  PollThread(const PollThread&) = delete;
+  PollThread& operator=(const PollThread&) = delete;
+
+  // Runs `loop` on a new thread, which destroys it at its end. Once.
+  template <typename Loop>
+  void Start(std::unique_ptr<Loop> loop) {
+    thread_ = std::thread([loop = std::move(loop)] { loop->Run(); });
+  }
+  // Returns when the loop has ended and is destroyed. Also before Start, and more than once.
+  void Stop();
+
+  bool stopping() const { return stopping_; }
+  // For poll: readable from Stop on.
+  pollfd wake() const { return {wake_.get(), POLLIN, 0}; }
+
+ private:
+  const Handle wake_;  // an eventfd
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace evenkeel::server

@@ -1,0 +1,110 @@
+// Opening a stream, and its plans.
+#include "stream/stream.h"
+
+#include <algorithm>
+
+#include "core/failure.h"
+#include "core/job_where.h"
+#include "core/status.h"
+
+namespace evenkeel::stream {
+namespace {
+
+// What the allocator takes for a block beside its bytes: its header, rounded up.
+constexpr uint64_t kBlockOverhead = 24;
+
+template <typename T>
+uint64_t BytesOf(const std::vector<T>& values) {
+  return values.capacity() == 0 ? 0 : values.capacity() * sizeof(T) + kBlockOverhead;
+}
+
+absl::Status MeasureDummies(Stream& stream) {
+  for (Phase phase : kEncoderPhases) {
+    if (stream.job.phase(phase) == nullptr) continue;
+    const MediaFacts facts = stream.processor->DummyFacts(phase);
+    EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, stream.processor->Measure(facts));
+    stream.dummy_facts[static_cast<size_t>(phase)] = facts;
+    stream.dummies[static_cast<size_t>(phase)] = {.medium = facts.medium, .lengths = lengths};
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+Spread SpreadOf(const std::vector<T>& values) {
+  Spread out;
+  double sum = 0;
+  for (const T value : values) {
+    out.max = std::max(out.max, static_cast<double>(value));
+    sum += static_cast<double>(value);
+  }
+  if (!values.empty()) out.mean = sum / static_cast<double>(values.size());
+  return out;
+}
+
+}  // namespace
+
+absl::Status FinishStream(Stream& stream) {
+  EVENKEEL_RETURN_IF_ERROR(MeasureDummies(stream));
+  stream.stream_digest = StreamDigest(stream.job, stream.index->digest(), stream.processor->digest());
+  stream.layout_digest = LayoutDigest(stream.job);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job) {
+  auto stream = std::make_unique<Stream>();
+  stream->job = std::move(job);
+  stream->source = dataset::MakeFileSource();
+  absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
+      preprocess::Processor::Load(stream->job.processor, stream->job.limits);
+  if (!processor.ok()) return NameInJob(stream->job, processor.status());
+  stream->processor = *std::move(processor);
+  EVENKEEL_ASSIGN_OR_RETURN(stream->index,
+                            dataset::Index::Open(stream->job, stream->processor->digest(), *stream->source));
+  EVENKEEL_ASSIGN_OR_RETURN(stream->sampler, dataset::Sampler::Make(stream->job, *stream->index));
+  EVENKEEL_RETURN_IF_ERROR(FinishStream(*stream));
+  return stream;
+}
+
+absl::StatusOr<StepSamples> ReachSamples(const Stream& stream, uint64_t step,
+                                         const std::function<void(const absl::Status& not_yet)>& report) {
+  for (;;) {
+    absl::StatusOr<StepSamples> samples = stream.sampler->Samples(step);
+    if (KindOf(samples.status()) != FailureKind::kNotYet) return samples;
+    report(samples.status());
+    EVENKEEL_RETURN_IF_ERROR(stream.sampler->Extend(step).status());
+  }
+}
+
+absl::StatusOr<StepPlan> PlanStep(const Stream& stream, uint64_t step) {
+  StepPlan out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.samples, stream.sampler->Samples(step));
+  EVENKEEL_ASSIGN_OR_RETURN(out.plan, reorder::MakePlan(stream.job, out.samples, stream.dummies));
+  for (const PhasePlan& phase : out.plan.phases) {
+    out.spreads.push_back({SpreadOf(phase.load_before), SpreadOf(phase.load_after),
+                           SpreadOf(phase.tokens_before), SpreadOf(phase.tokens_after)});
+  }
+#ifndef NDEBUG
+  EVENKEEL_RETURN_IF_ERROR(reorder::PlanCheck(stream.job, out.samples, out.plan));
+#endif
+  return out;
+}
+
+uint64_t StepPlanBytes(const StepPlan& plan) {
+  uint64_t bytes = sizeof(StepPlan) + kBlockOverhead + BytesOf(plan.samples.refs) +
+                   BytesOf(plan.samples.lengths) + BytesOf(plan.plan.samples) + BytesOf(plan.plan.items) +
+                   BytesOf(plan.plan.phases) + BytesOf(plan.plan.routes) + BytesOf(plan.spreads);
+  for (const SampleLengths& lengths : plan.samples.lengths) bytes += BytesOf(lengths.items);
+  for (const PhasePlan& phase : plan.plan.phases) {
+    bytes += BytesOf(phase.ranks) + BytesOf(phase.order) + BytesOf(phase.begin) + BytesOf(phase.load_before) +
+             BytesOf(phase.load_after) + BytesOf(phase.tokens_before) + BytesOf(phase.tokens_after);
+  }
+  for (const Route& route : plan.plan.routes) {
+    bytes += BytesOf(route.ranks) + BytesOf(route.per_rank);
+    for (const RankRoute& rank : route.per_rank) {
+      bytes += BytesOf(rank.send) + BytesOf(rank.receive) + BytesOf(rank.microbatch_offsets);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace evenkeel::stream

@@ -1,0 +1,73 @@
+// Everything a worker knows: a job with its processor, index and sampler, opened and checked against one
+// another.
+//
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob("job.yaml"));
+//     EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, OpenStream(std::move(job)));
+//     EVENKEEL_ASSIGN_OR_RETURN(StepPlan plan, PlanStep(*stream, 12));
+//
+// Immutable once opened. Thread safety: safe to read from many threads.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "core/plan.h"
+#include "dataset/index/index.h"
+#include "dataset/order/sampler.h"
+#include "dataset/source/byte_source.h"
+#include "preprocess/processor.h"
+#include "reorder/planner.h"
+
+namespace evenkeel::stream {
+
+// Members in the order of their lifetimes: what comes later uses what comes before.
+struct Stream {
+  Job job;
+  std::unique_ptr<dataset::ByteSource> source;
+  std::unique_ptr<preprocess::Processor> processor;
+  std::unique_ptr<dataset::Index> index;
+  std::unique_ptr<dataset::Sampler> sampler;
+  std::array<MediaFacts, kNumPhases> dummy_facts;  // indexed by Phase
+  reorder::DummyItems dummies;
+  Digest stream_digest;
+  Digest layout_digest;
+};
+
+// The largest and the mean of a figure over the ranks of a phase.
+struct Spread {
+  double max = 0;
+  double mean = 0;
+};
+struct LoadSpreads {
+  Spread before, after;                // of PhasePlan::load_before, load_after
+  Spread tokens_before, tokens_after;  // of PhasePlan::tokens_before, tokens_after
+};
+
+// A step as sampled and as planned. `plan.samples` is parallel to `samples.refs`.
+struct StepPlan {
+  StepSamples samples;
+  Plan plan;
+  std::vector<LoadSpreads> spreads;  // parallel to plan.phases: what all ranks are told, computed once
+};
+
+// Errors of Processor::Load, Index::Open and Sampler::Make.
+absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job);
+
+// Fills what follows from the other members: dummies and digests.
+absl::Status FinishStream(Stream& stream);
+
+// The sampler's answer, however long it takes: for commands that somebody watches. `report` is called before
+// every slice of work, about every 0.2 s, with what is left to do.
+absl::StatusOr<StepSamples> ReachSamples(const Stream& stream, uint64_t step,
+                                         const std::function<void(const absl::Status& not_yet)>& report);
+
+// Samples and plans one step. In debug builds every plan is checked. Errors of Sampler::Samples and MakePlan.
+absl::StatusOr<StepPlan> PlanStep(const Stream& stream, uint64_t step);
+
+// Memory that a plan holds, what the allocator takes for its blocks included.
+uint64_t StepPlanBytes(const StepPlan& plan);
+
+}  // namespace evenkeel::stream

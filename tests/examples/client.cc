@@ -1,0 +1,30 @@
+// The examples of client/.
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "client/consumer.h"
+#include "client/endpoints.h"
+#include "client/receive_memory.h"
+#include "core/status.h"
+
+namespace evenkeel::client {
+
+absl::Status Consume(void (*Use)(const PartView&)) {
+#include "examples/client/consumer.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status WatchEndpoints() {
+#include "examples/client/endpoints.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status Receive(uint64_t num_bytes, void (*Fill)(std::span<std::byte>)) {
+#include "examples/client/receive_memory.h.inc"
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel::client

@@ -1,0 +1,27 @@
+// The examples of dataset/.
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/status.h"
+#include "dataset/format/json.h"
+#include "dataset/format/tar_reader.h"
+#include "dataset/index/index_builder.h"
+
+namespace evenkeel::dataset {
+
+absl::Status ReadMessages(std::string_view text, void (*Use)(const JsonValue&)) {
+#include "examples/dataset/format/json.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status ReadArchive(ByteSource& source, const std::string& path, uint64_t size) {
+#include "examples/dataset/format/tar_reader.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status BuildIndex(const Job& job, const Measurer& measurer, ByteSource& source) {
+#include "examples/dataset/index/index_builder.h.inc"
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel::dataset

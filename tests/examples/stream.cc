@@ -1,0 +1,35 @@
+// The examples of stream/.
+#include "stream/stream.h"
+
+#include <cstddef>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/file_limit.h"
+#include "core/status.h"
+#include "stream/part_builder.h"
+#include "stream/part_task.h"
+
+namespace evenkeel::stream {
+
+absl::Status BuildParts(const PartBuilder& builder, const std::shared_ptr<const StepPlan>& plan,
+                        uint32_t global_rank) {
+#include "examples/stream/part_builder.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status RunTask(PartTask& task, std::span<std::byte> part) {
+#include "examples/stream/part_task.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status Plan12() {
+#include "examples/stream/stream.h.inc"
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel::stream

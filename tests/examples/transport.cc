@@ -1,0 +1,38 @@
+// The examples of transport/.
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/status.h"
+#include "transport/certificates.h"
+#include "transport/copy.h"
+#include "transport/loan.h"
+#include "transport/memory_file.h"
+
+namespace evenkeel::transport {
+
+absl::Status Open(const TlsFiles& files, const CertificateLog& log) {
+#include "examples/transport/certificates.h.inc"
+  return absl::OkStatus();
+}
+
+void Copy(std::span<std::byte> part, size_t offset, std::span<const std::byte> chunk) {
+#include "examples/transport/copy.h.inc"
+}
+
+void LendBytes(std::shared_ptr<Lender> lender, Done done, std::span<const std::byte> bytes,
+               const absl::Status& status) {
+#include "examples/transport/loan.h.inc"
+}
+
+struct Library {
+  void Watch(const std::string& path);
+};
+absl::Status Watch(Library& library, const std::string& text, const std::string& other) {
+#include "examples/transport/memory_file.h.inc"
+  return absl::OkStatus();
+}
+
+}  // namespace evenkeel::transport

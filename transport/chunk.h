@@ -1,0 +1,57 @@
+// The messages of DataPlane.Deliver as bytes: pb::Chunk, written and read without a copy of its data.
+//
+// A chunk is a valid pb::Chunk whose last field is `data`, so the data of the message follow everything else:
+//
+//   worker:    grpc::ByteBuffer message = {slice(EncodeChunkHead(head)), slice(data)};
+//   consumer:  ChunkReader reader(&message);
+//              if (!reader.ReadHead(&head)) ...;
+//              for (std::span<const std::byte> data; reader.Next(&data);) ...;
+//
+// Thread safety: none, one thread per object.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/digest.h"
+#include "transport/transport.h"
+
+namespace evenkeel::transport {
+
+inline constexpr char kDeliver[] = "/evenkeel.pb.DataPlane/Deliver";
+
+// A chunk without its data.
+struct ChunkHead {
+  RequestId request = 0;
+  uint64_t offset = 0;      // of the data in the payload
+  uint64_t length = 0;      // of the whole payload
+  uint64_t data_bytes = 0;  // in this chunk
+  bool first = false;       // has hash and secret
+  Digest hash;              // of the whole payload
+  Secret secret{};
+};
+
+// The bytes of the message before its data.
+std::string EncodeChunkHead(const ChunkHead& head);
+
+// Reads one message, which must stay alive and is used up.
+class ChunkReader {
+ public:
+  explicit ChunkReader(grpc::ByteBuffer* message);
+
+  // False where the message is no chunk, its data are not last, or not as many as it says.
+  bool ReadHead(ChunkHead* head);
+  // The next piece of the data, valid until the next call. False at the end.
+  bool Next(std::span<const std::byte>* data);
+
+ private:
+  const size_t message_bytes_;
+  grpc::ProtoBufferReader slices_;
+};
+
+}  // namespace evenkeel::transport

@@ -1,0 +1,73 @@
+// Every slice owns a reference to its loan; gRPC calls Release when it lets go of one, on any thread.
+#include "transport/loan.h"
+
+#include <utility>
+
+namespace evenkeel::transport {
+namespace {
+
+void Release(void* reference) {
+  const std::unique_ptr<std::shared_ptr<Loan>> owned(static_cast<std::shared_ptr<Loan>*>(reference));
+}
+
+}  // namespace
+
+bool Lender::WaitUntilFree(Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  while (!loans_.empty()) {
+    const Clock::duration left = deadline - Clock::now();
+    if (left <= Clock::duration::zero()) return false;
+    changed_.WaitFor(mutex_, absl::FromChrono(left));
+  }
+  return true;
+}
+
+bool Lender::free() {
+  MutexLock lock(mutex_);
+  return loans_.empty();
+}
+
+size_t Lender::Abandon() {
+  MutexLock lock(mutex_);
+  size_t abandoned = 0;
+  for (auto it = loans_.begin(); it != loans_.end();) {
+    Loan& loan = **it;
+    if (!loan.ended_) {
+      ++it;
+      continue;
+    }
+    ++abandoned;
+    Done* const kept = std::make_unique<Done>(std::exchange(loan.done_, nullptr)).release();
+    tasks_->Post([kept, status = loan.status_] { (*kept)(status); });
+    it = loans_.erase(it);
+  }
+  changed_.NotifyAll();
+  return abandoned;
+}
+
+Loan::Loan(std::shared_ptr<Lender> lender, Done done) : lender_(std::move(lender)), done_(std::move(done)) {
+  MutexLock lock(lender_->mutex_);
+  lender_->loans_.insert(this);
+}
+
+Loan::~Loan() {
+  MutexLock lock(lender_->mutex_);
+  if (done_ == nullptr) return;  // abandoned
+  lender_->tasks_->Post([done = std::move(done_), status = std::move(status_)] { done(status); });
+  lender_->loans_.erase(this);
+  lender_->changed_.NotifyAll();
+}
+
+grpc::Slice Loan::Lend(const std::shared_ptr<Loan>& loan, std::span<const std::byte> bytes) {
+  // gRPC only reads.
+  return grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), Release,
+                     std::make_unique<std::shared_ptr<Loan>>(loan).release());
+}
+
+void Loan::End(absl::Status status) {
+  MutexLock lock(lender_->mutex_);
+  if (std::exchange(ended_, true)) return;
+  status_ = std::move(status);
+}
+
+}  // namespace evenkeel::transport
