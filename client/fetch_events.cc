@@ -174,6 +174,11 @@ void Fetcher::TakeDescribeFailed(StepFetch& step, const absl::Status& status, ab
   switch (asking.Fail(status, worker != nullptr, options_.step_timeout, jitter_, now)) {
     case DescriptionFetch::Failure::kLate: {
       if (worker == nullptr) return;
+      if (now - asking.asked() < options_.progress_timeout * 0.9) {
+        // On trial: it had less time than others have.
+        worker->standing.PassOver(kDescriptions, asking.asked(), now, jitter_(options_.progress_timeout));
+        return;
+      }
       MarkStall(*worker, kDescriptions, asking.asked(), asking.asked(), now);
       const bool silent = now - worker->last_heard >= options_.progress_timeout;
       if (silent && worker->in_flight == 0) LoseWorker(*worker, "no answer to a description", now);

@@ -93,16 +93,22 @@ void Fetcher::AskElsewhere(StepFetch& step, PartFetch& part, absl::Time now) {
   EndAttempt(part, 0);
 }
 
-// The only copy is with a worker on trial, which has not moved it for as long as parts take of late.
-bool Fetcher::WaitsForTrial(const PartFetch& part, absl::Time now) const {
+// The only copy is with a worker on trial, which has not moved it for longer than it is waited for: as long as
+// parts take of late, and longer each time (TrialPatience). Half of `progress_timeout` is enough for two
+// reports of progress.
+bool Fetcher::WaitsForTrial(const PartFetch& part, absl::Time now) {
   if (part.attempts.size() != 1) return false;
   const Attempt& attempt = part.attempts.front();
-  return attempt.on_trial && !attempt.moved &&
-         now - attempt.asked >= part_time_[static_cast<size_t>(part.name.phase)];
+  const Worker* worker = workers_.Find(attempt.endpoint);
+  if (worker == nullptr || !attempt.on_trial || attempt.moved) return false;
+  const absl::Duration patience =
+      TrialPatience(part_time_[static_cast<size_t>(part.name.phase)],
+                    worker->standing.stalls(part.name.phase), options_.progress_timeout / 2);
+  return now - attempt.asked >= patience;
 }
 
-// A worker on trial is not waited for: where the head step lacks nothing but parts that such workers have not
-// moved for as long as parts take of late, trusted ones are asked.
+// A worker on trial is hardly waited for: where the head step lacks nothing but parts that such workers have
+// not moved for long enough, trusted ones are asked.
 void Fetcher::PassOverTrials(absl::Time now) {
   auto head = steps_.find(head_);
   if (head == steps_.end() || !head->second.description.has_value()) return;
@@ -117,7 +123,7 @@ void Fetcher::PassOverTrials(absl::Time now) {
     const Attempt& attempt = part.attempts.front();
     ++part.stalled[attempt.endpoint];
     if (Worker* worker = workers_.Find(attempt.endpoint); worker != nullptr) {
-      MarkStall(*worker, part.name.phase, attempt.asked, attempt.asked, now);
+      worker->standing.PassOver(part.name.phase, attempt.asked, now, jitter_(options_.progress_timeout));
     }
     AskElsewhere(step, part, now);
   }

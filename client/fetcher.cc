@@ -76,7 +76,9 @@ void Fetcher::AskForDescription(StepFetch& step, absl::Time now) {
   // The next worker is asked soon if this one is not trusted.
   bool trusted = worker->standing.TrustIn(kDescriptions, now) == WorkerStanding::Trust::kTrusted;
   absl::Duration patience =
-      trusted || choice.ask_last ? asking.patience() : std::min(asking.patience(), kTrialPatience);
+      trusted || choice.ask_last
+          ? asking.patience()
+          : TrialPatience(kFirstTrialPatience, worker->standing.stalls(kDescriptions), asking.patience());
   worker->standing.Ask(kDescriptions);
   asking.Ask(uses_.control->DescribeStep(worker->endpoint, worker->session, step.step, options_.rank,
                                          options_.all_loads, patience),

@@ -103,7 +103,7 @@ class Fetcher {
   std::set<std::string> DoubtfulWorkers(Work work, absl::Time now);
   void ReplaceStale(absl::Time now);
   bool ReplaceStaleAttempt(StepFetch& step, PartFetch& part, size_t index, absl::Time now);
-  bool WaitsForTrial(const PartFetch& part, absl::Time now) const;
+  bool WaitsForTrial(const PartFetch& part, absl::Time now);
   void PassOverTrials(absl::Time now);
   void AskElsewhere(StepFetch& step, PartFetch& part, absl::Time now);
   void MarkStall(Worker& worker, Work work, absl::Time asked, absl::Time still_since, absl::Time now);

@@ -14,6 +14,7 @@ constexpr absl::Duration kFirstEndOfSession = absl::Milliseconds(20);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(15);
 constexpr absl::Duration kMaxBackoffAlone = absl::Milliseconds(700);
 
+constexpr absl::Duration kMinTrialPatience = absl::Milliseconds(10);
 constexpr absl::Duration kFirstFailure = absl::Milliseconds(100);
 constexpr absl::Duration kFirstTrouble = absl::Milliseconds(100);
 constexpr absl::Duration kMaxTrouble = absl::Milliseconds(700);
@@ -48,6 +49,11 @@ Backoff AfterEndOfSession(int failures) { return WorkerBackoff(kFirstEndOfSessio
 
 absl::Duration GreyTime(absl::Duration first, int stalls, absl::Duration max) {
   return std::min(Doubled(first, static_cast<size_t>(stalls), 10), std::max(first, max));
+}
+
+absl::Duration TrialPatience(absl::Duration first, int stalls, absl::Duration max) {
+  const absl::Duration at_least = std::max(first, kMinTrialPatience);
+  return std::min(Doubled(at_least, static_cast<size_t>(std::max(stalls, 1) - 1), 30), max);
 }
 
 absl::Duration AfterFailure(size_t failures) { return Doubled(kFirstFailure, failures - 1, 6); }

@@ -46,6 +46,9 @@ Backoff AfterEndOfSession(int failures);
 inline constexpr absl::Duration kRejectedFor = absl::Seconds(30);  // it serves another stream
 // How long a worker without progress is asked last; `stalls`: in a row, before this one.
 absl::Duration GreyTime(absl::Duration first, int stalls, absl::Duration max);
+// How long a request to a worker on trial is waited for: `first` after its first stall, twice as long after
+// each one more, so that a worker that is merely slow comes to its end sooner or later.
+absl::Duration TrialPatience(absl::Duration first, int stalls, absl::Duration max);
 
 // ---- Pauses of a part
 
@@ -65,7 +68,7 @@ inline constexpr absl::Duration kAfterDescribeFailed = absl::Milliseconds(50);
 inline constexpr absl::Duration kAvoidAfterDescribeFailed = absl::Seconds(1);  // the worker that failed
 inline constexpr absl::Duration kAfterDescribeNotYet = absl::Milliseconds(400);
 inline constexpr absl::Duration kAfterDescribeBusy = absl::Milliseconds(200);
-inline constexpr absl::Duration kTrialPatience = absl::Seconds(1);  // with a worker on trial
+inline constexpr absl::Duration kFirstTrialPatience = absl::Seconds(1);
 // Planning may take its time: the next worker gets twice as much.
 absl::Duration NextPatience(absl::Duration patience, absl::Duration step_timeout);
 

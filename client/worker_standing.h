@@ -6,8 +6,13 @@
 //
 //            stood still                    time passed, or it moved again
 //   trusted ─────────────> grey ──────────────────────────────> on trial ──> trusted
-//      asked in its turn    asked last        ^                  one request at a time, not waited for,
+//      asked in its turn    asked last        ^                  one request at a time, hardly waited for,
 //                           2x per stall      └── stood still ── until 2^stalls of them were finished
+//                                                 or was passed over
+//
+// A request to a worker on trial is passed over when it takes much longer than others. Each time the worker
+// is grey for twice as long and has twice the time (TrialPatience) at its next trial, so that one that is
+// only slow comes to be trusted, and one that stands still costs less and less.
 //
 // Kept per phase, since a worker whose decoders stand still may serve texts well. A stall counts for the
 // other phases, too, unless the worker moved there in the later half of the time that the request stood
@@ -65,11 +70,13 @@ class WorkerStanding {
     for (Record& record : records_) {
       if (&record != of_work && record.moved > lately) continue;
       if (asked <= record.stalled_at) continue;
-      record.grey_until = now + GreyTime(first_grey, record.stalls, kLongestGrey);
-      record.stalls = std::min(record.stalls + 1, 30);
-      record.finished = 0;
-      record.stalled_at = now;
+      record.TurnGrey(now, first_grey);
     }
+  }
+  // A request made at `asked`, on trial, took too long to be waited for. It shows nothing about other work.
+  void PassOver(Work work, absl::Time asked, absl::Time now, absl::Duration first_grey) {
+    Record& record = Of(work);
+    if (asked > record.stalled_at) record.TurnGrey(now, first_grey);
   }
   // A request got further: a grey worker is on trial from now on.
   void Move(Work work, absl::Time now) {
@@ -93,6 +100,13 @@ class WorkerStanding {
     absl::Time stalled_at = absl::InfinitePast();
     absl::Time grey_until = absl::InfinitePast();
     absl::Time moved = absl::InfinitePast();
+
+    void TurnGrey(absl::Time now, absl::Duration first_grey) {
+      grey_until = now + GreyTime(first_grey, stalls, kLongestGrey);
+      stalls = std::min(stalls + 1, 30);
+      finished = 0;
+      stalled_at = now;
+    }
   };
 
   static int NeededFinished(const Record& record) {

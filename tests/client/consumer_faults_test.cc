@@ -200,7 +200,7 @@ class TwoGreyWorkersOfThree : public testing::TestWithParam<Kind> {
     FakeWorkerOptions made;
     made.behave = [this](const PartName&, uint32_t) {
       if (grey_) return Behaviour{GetParam()};
-      return Behaviour{Kind::kSlow, recovered_ ? kRecoveredPartTime : kPartTime};
+      return Behaviour{Kind::kSlow, kPartTime};
     };
     a_ = std::make_unique<FakeWorker>(made);
     b_ = std::make_unique<FakeWorker>(made);
@@ -220,11 +220,8 @@ class TwoGreyWorkersOfThree : public testing::TestWithParam<Kind> {
   // The third worker takes a fiftieth of the timeout for a part.
   const absl::Duration kTimeout = kPatience * absl::Seconds(1);
   static constexpr absl::Duration kPartTime = absl::Milliseconds(20);
-  // Of a worker on trial: one that is slower than parts are on average counts as standing still again.
-  static constexpr absl::Duration kRecoveredPartTime = absl::Milliseconds(1);
   static constexpr uint32_t kPrefetchSteps = 2;
   std::atomic<bool> grey_ = false;
-  std::atomic<bool> recovered_ = false;
   std::unique_ptr<FakeWorker> a_, b_, c_;
   std::unique_ptr<Consumer> consumer_;
   uint64_t step_ = 0;
@@ -257,7 +254,6 @@ TEST_P(TwoGreyWorkersOfThree, ServeAgainOnceTheyRecovered) {
   grey_ = true;
   for (int i = 0; i < 20 && consumer_->stats().grey_workers == 0; ++i) Step();
   EXPECT_GE(consumer_->stats().grey_workers, 1);
-  recovered_ = true;
   grey_ = false;
   const int before_a = a_->requests(), before_b = b_->requests();
   const absl::Time end = absl::Now() + 2 * WorkerStanding::kLongestGrey;

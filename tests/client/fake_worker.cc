@@ -272,6 +272,9 @@ class FakeWorker::Service : public pb::Worker::Service {
           return grpc::Status::CANCELLED;
         }
         return Deliver(behaviour, name, request, context, writer);
+      case Kind::kQuiet:
+        if (!Wait(context, behaviour.duration, nothing)) return grpc::Status::CANCELLED;
+        return Deliver(behaviour, name, request, context, writer);
       case Kind::kFail: {
         pb::PartEvent event;
         event.mutable_failed()->set_code(behaviour.code);

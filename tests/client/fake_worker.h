@@ -25,6 +25,7 @@ struct Behaviour {
     kSilent,         // Accepted, then nothing until cancelled
     kStuck,          // Accepted, then the same progress again and again
     kSlow,           // Accepted, then growing progress for `duration`, then serves
+    kQuiet,          // Accepted, then nothing for `duration`, then serves
     kFail,           // Accepted, then Failed{code, message, exclude}
     kWrongHash,      // sends bytes that are not those of the hash
     kWrongLength,    // says that it sent another length

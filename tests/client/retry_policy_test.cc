@@ -66,6 +66,14 @@ TEST(RetryPolicy, GreyTimeDoublesUpToItsMaximum) {
   EXPECT_EQ(GreyTime(Seconds(300), 30, Seconds(120)), Seconds(300)) << "never shorter than the first";
 }
 
+TEST(RetryPolicy, EachTrialHasTwiceTheTimeOfTheLast) {
+  EXPECT_EQ(TrialPatience(Milliseconds(200), 1, Seconds(5)), Milliseconds(200));
+  EXPECT_EQ(TrialPatience(Milliseconds(200), 4, Seconds(5)), Milliseconds(1600));
+  EXPECT_EQ(TrialPatience(Milliseconds(200), 30, Seconds(5)), Seconds(5));
+  EXPECT_EQ(TrialPatience(Seconds(0), 1, Seconds(5)), Milliseconds(10)) << "before any part was measured";
+  EXPECT_EQ(TrialPatience(Seconds(9), 0, Seconds(5)), Seconds(5));
+}
+
 TEST(RetryPolicy, FailedPartsPauseTwiceAsLongEachTime) {
   EXPECT_EQ(AfterFailure(1), Milliseconds(100));
   EXPECT_EQ(AfterFailure(2), Milliseconds(200));

@@ -100,6 +100,21 @@ TEST_F(Standing, RequestsOfBeforeTheStallProveNothing) {
   EXPECT_EQ(Now(), Trust::kOnTrial);
 }
 
+TEST_F(Standing, APassedOverTrialCountsOnceAndForItsOwnWorkAlone) {
+  Stall(Phase::kVision);
+  now_ += kGrey;
+  ASSERT_EQ(Now(Phase::kVision), Trust::kOnTrial);
+  ASSERT_EQ(Now(Phase::kAudio), Trust::kOnTrial);
+  const absl::Time asked = now_;
+  now_ += absl::Milliseconds(200);
+  for (int i = 0; i < 3; ++i) standing_.PassOver(Phase::kVision, asked, now_, kGrey);
+  EXPECT_EQ(standing_.stalls(Phase::kVision), 2);
+  EXPECT_EQ(Now(Phase::kVision), Trust::kGrey);
+  EXPECT_EQ(standing_.TrustIn(Phase::kVision, now_ + 2 * kGrey), Trust::kOnTrial) << "twice as long";
+  EXPECT_EQ(Now(Phase::kAudio), Trust::kOnTrial);
+  EXPECT_EQ(standing_.stalls(Phase::kAudio), 1);
+}
+
 TEST_F(Standing, FinishedTextsDoNotForgiveDecodersThatStandStill) {
   Stall(Phase::kVision);
   Finish(100, Phase::kLlm);
