@@ -47,6 +47,7 @@ constexpr uint32_t kMostStepsAhead = 256;
 // Failed tests of the control plane in a row. A process that was stopped for a while fails one.
 constexpr uint32_t kFailuresToUnready = 3, kFailuresToEnd = 6;
 constexpr absl::Duration kLongestIdle = absl::Hours(24);
+constexpr absl::Duration kLongestSend = absl::Hours(1);
 
 bool IsWildcard(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
@@ -80,6 +81,10 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   }
   if (options.steps_ahead > kMostStepsAhead) {
     return refuse("--steps-ahead must be at most ", kMostStepsAhead, ", is ", options.steps_ahead);
+  }
+  if (!(options.send_timeout >= absl::Seconds(1) && options.send_timeout <= kLongestSend)) {
+    return refuse("--send-timeout must be from 1 s to ", absl::FormatDuration(kLongestSend), ", is ",
+                  absl::FormatDuration(options.send_timeout));
   }
   if (!(options.session_idle >= absl::Seconds(1) && options.session_idle <= kLongestIdle)) {
     return refuse("--session-idle must be from 1 s to ", absl::FormatDuration(kLongestIdle), ", is ",
@@ -402,6 +407,7 @@ class ServingWorker final : public Worker {
       CountDroppedLogLines();
       LookAtSelfTest();
       LookAtDecoders();
+      LookAtSources();
     }
   }
 
@@ -428,6 +434,19 @@ class ServingWorker final : public Worker {
     if (absl::Status status = options_.isolated->decoders().health(); !status.ok()) {
       SetReachable(false);
       Fail(absl::InternalError(absl::StrCat(status.message(), "; the worker ends, to be started again")));
+    }
+  }
+
+  // A source that no consumer can connect to would leave those that chose it without data, one after another.
+  void LookAtSources() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (const transport::Source* source : all_sources_) {
+      const absl::Status status = source->health();
+      if (status.ok()) continue;
+      SetReachable(false);
+      Fail(absl::InternalError(absl::StrCat("the data plane over ", source->info().name,
+                                            " cannot be reached any more: ", status.message(),
+                                            ". Its process may have had no file handle left (ulimit -n); the "
+                                            "worker ends, to be started again")));
     }
   }
 

@@ -104,6 +104,8 @@ class Source {
   // ignored.
   virtual void Disconnect(SessionId session) = 0;
 
+  // Not OK: no consumer can connect any more, and only a new source, in a new process, can be reached.
+  virtual absl::Status health() const { return absl::OkStatus(); }
   // What a peer sent that names no session, or carries the wrong secret.
   virtual uint64_t messages_dropped() const { return 0; }
   // Of Send, never given back (see Done).

@@ -93,12 +93,19 @@ absl::Status UcxEngine::Open(const Options& options, UcxEvents* events) {
   EVENKEEL_ASSIGN_OR_RETURN(context_, UcxContext::Create(options));
   EVENKEEL_RETURN_IF_ERROR(Probe(options));
   // In shared memory every session has workers of its own on both sides.
-  if (role_ == Role::kSends && !shared_memory_) {
-    EVENKEEL_ASSIGN_OR_RETURN(main_, UcxWorker::Create(context_, events));
-    EVENKEEL_ASSIGN_OR_RETURN(main_address_, main_->address());
-    active_.push_back(main_.get());
-  }
+  if (role_ == Role::kSends && !shared_memory_) EVENKEEL_RETURN_IF_ERROR(OpenMain(events));
   open_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status UcxEngine::OpenMain(UcxEvents* events) {
+  static Mutex& one_at_a_time = *new Mutex;  // so that no engine takes another's sockets for its own
+  MutexLock lock(one_at_a_time);
+  const ListeningSockets others = ListeningSockets::OfProcess();
+  EVENKEEL_ASSIGN_OR_RETURN(main_, UcxWorker::Create(context_, events));
+  listening_ = ListeningSockets::OfProcess().Without(others);
+  EVENKEEL_ASSIGN_OR_RETURN(main_address_, main_->address());
+  active_.push_back(main_.get());
   return absl::OkStatus();
 }
 

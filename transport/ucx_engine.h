@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
 #include "transport/deadline.h"
+#include "transport/listening_sockets.h"
 #include "transport/ucx_address.h"
 #include "transport/ucx_message.h"
 #include "transport/ucx_worker.h"
@@ -52,6 +53,9 @@ class UcxEngine {
   // messages. Empty over anything else.
   const std::string& rdma_hint() const { return rdma_hint_; }
   bool shared_memory() const { return shared_memory_; }
+  // Unavailable where peers can no longer connect to the main worker: UCX closes the socket at which it
+  // listens when a connection cannot be accepted, e.g. for want of file handles, and never opens it again.
+  absl::Status CheckListening() const { return listening_.CheckOpen(); }
   // Whether parts travel over TCP alone: then in chunks, as messages that need nothing of the receiver;
   // otherwise by rendezvous.
   bool sends_chunks() const { return only_tcp_ && !shared_memory_; }
@@ -94,6 +98,7 @@ class UcxEngine {
   };
   UcxEngine(Role role, Tick tick) : role_(role), tick_(std::move(tick)) {}
   absl::Status Open(const Options& options, UcxEvents* events);
+  absl::Status OpenMain(UcxEvents* events);
   static absl::StatusOr<std::vector<std::string>> ProbeLanes(const std::shared_ptr<UcxContext>& context);
   absl::Status Probe(const Options& options);
   absl::Status CheckDevice(const Options& options, const std::string& lane);
@@ -120,6 +125,7 @@ class UcxEngine {
   bool open_ = false;
   uint64_t host_ = 0;
   std::string main_address_;
+  ListeningSockets listening_;  // the main worker's
 
   // The engine's thread.
   absl::Duration completion_timeout_;

@@ -86,6 +86,7 @@ class UcxSource final : public Source, public UcxEvents {
   void Send(SessionId session, RequestId request, std::span<const std::byte> bytes, const Digest& hash,
             absl::Duration timeout, Done done) override;
   void Disconnect(SessionId session) override;
+  absl::Status health() const override { return engine_->CheckListening(); }
   uint64_t messages_dropped() const override { return messages_dropped_; }
   uint64_t buffers_abandoned() const override { return buffers_abandoned_; }
 

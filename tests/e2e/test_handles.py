@@ -17,6 +17,7 @@ import certificates
 import harness
 import health
 import prometheus
+import sockets
 
 GRPC = ["--transport", "grpc"]
 
@@ -149,6 +150,30 @@ def status_of(address, path):
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
+
+
+def test_a_worker_whose_ucx_port_was_flooded_out_of_handles_becomes_unready_and_ends(mixed, many_handles):
+    """UCX closes its listening socket for ever when a connection cannot be accepted. Its port is UCX's own: nothing
+    of ours stands before it, which is why it is open on trusted networks alone."""
+    worker = harness.Worker(mixed / "job.yaml", "--probes", "127.0.0.1:0", "--drain-timeout", 1, *harness.TRUSTED,
+                            wrapper=limited(512))
+    try:
+        assert status_of(worker.facts["probes"], "/readyz") == 200
+        ours = {int(address.rsplit(":", 1)[1]) for address in (worker.address, worker.facts["probes"])}
+        port, = sockets.ports(worker.process.pid) - ours
+        flood = dial(f"127.0.0.1:{port}", 450)
+        time.sleep(2)
+        assert worker.process.poll() is None, "what fits does no harm"
+        for _ in range(200):
+            try:
+                flood += dial(f"127.0.0.1:{port}", 1)
+            except OSError:
+                break  # nobody listens there any more
+        assert worker.process.wait(harness.DEADLINE_SECONDS) == 1
+    finally:
+        worker.kill()
+    assert any('"unready"' in line for line in worker.log)
+    assert any('"worker_failed"' in line and f"port {port} was closed" in line for line in worker.log), worker.log
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])

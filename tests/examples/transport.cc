@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "transport/certificates.h"
 #include "transport/copy.h"
+#include "transport/listening_sockets.h"
 #include "transport/loan.h"
 #include "transport/memory_file.h"
 
@@ -28,8 +29,13 @@ void LendBytes(std::shared_ptr<Lender> lender, Done done, std::span<const std::b
 }
 
 struct Library {
+  void Open();
   void Watch(const std::string& path);
 };
+absl::Status Listen(Library& library) {
+#include "examples/transport/listening_sockets.h.inc"
+  return absl::OkStatus();
+}
 absl::Status Watch(Library& library, const std::string& text, const std::string& other) {
 #include "examples/transport/memory_file.h.inc"
   return absl::OkStatus();

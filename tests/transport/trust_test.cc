@@ -1,9 +1,5 @@
 // UCX without RDMA opens nothing unless its network is trusted.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,25 +7,10 @@
 
 #include "tests/transport/peers.h"
 #include "transport/factory.h"
+#include "transport/listening_sockets.h"
 
 namespace evenkeel::transport {
 namespace {
-
-// Sockets of this process that accept connections over IP.
-int Listening() {
-  int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const int descriptor = std::atoi(entry.path().filename().c_str());
-    int listens = 0;
-    int domain = 0;
-    socklen_t length = sizeof(int);
-    if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0) continue;
-    length = sizeof(int);
-    getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &length);
-    if (listens != 0 && (domain == AF_INET || domain == AF_INET6)) ++count;
-  }
-  return count;
-}
 
 Options Untrusted(bool loopback_only) {
   Options options = OptionsFor(Backend::kUcx);
@@ -50,7 +31,7 @@ void ExpectRefused(const Options& options) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_NE(status.message().find("--trusted-data-network"), absl::string_view::npos) << status;
   }
-  EXPECT_EQ(Listening(), 0);
+  EXPECT_EQ(ListeningSockets::OfProcess().size(), 0u);
 }
 
 TEST(Trust, UcxOnLoopbackNeedsIt) { ExpectRefused(Untrusted(/*loopback_only=*/true)); }
@@ -74,7 +55,7 @@ TEST(Trust, UcxOverTcpListensWithIt) {
   options.trusted_network = true;
   auto source = MakeUcxSource(options);
   ASSERT_TRUE(source.ok()) << source.status();
-  EXPECT_GT(Listening(), 0) << "what the other tests count is there to be counted";
+  EXPECT_GT(ListeningSockets::OfProcess().size(), 0u) << "what the other tests count is there to be counted";
 }
 
 }  // namespace
