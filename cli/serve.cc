@@ -26,6 +26,7 @@ struct ServeArguments {
   server::WorkerOptions options;
   double drain_seconds = 25;
   double idle_seconds = 60;
+  double send_seconds = 60;
   double self_test_seconds = 10;
   double fault_unit_delay_ms = 0;
   bool verbose = false;
@@ -134,6 +135,7 @@ absl::Status Serve(const ServeArguments& arguments) {
   server::WorkerOptions options = arguments.options;
   options.isolated = isolation::Isolate(stream->processor, std::move(decoders), stream->job);
   options.session_idle = absl::Seconds(arguments.idle_seconds);
+  options.send_timeout = absl::Seconds(arguments.send_seconds);
   options.self_test = absl::Seconds(arguments.self_test_seconds);
   options.fault_unit_delay = absl::Milliseconds(arguments.fault_unit_delay_ms);
   options.on_failure = [&signals, patience = absl::Seconds(arguments.drain_seconds) + kEnd](
@@ -194,6 +196,11 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
   command.add_option("--max-sessions", options.max_sessions,
                      "Consumers at a time (default: as many as file handles allow, at most 4096)");
   command.add_option("--session-idle", arguments.idle_seconds, "Seconds after which a silent session ends")
+      ->capture_default_str();
+  command
+      .add_option("--send-timeout", arguments.send_seconds,
+                  "Seconds that sending one part may take; then its session is closed and its memory is free")
+      ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();
   command
       .add_option(

@@ -43,7 +43,7 @@ struct WorkerOptions {
   // The stream's processor, where decoder processes run.
   const isolation::IsolatedProcessor* isolated = nullptr;
   absl::Duration session_idle = absl::Seconds(60);
-  absl::Duration send_timeout = absl::Seconds(60);
+  absl::Duration send_timeout = absl::Seconds(60);  // of one part, from the first byte to the last
   absl::Duration progress_interval = absl::Seconds(1);
   absl::Duration self_test = absl::Seconds(10);  // between tests of the control plane; 0: none
   // Called once, from a thread of the worker, when it can no longer serve and only a new process would: then

@@ -2,10 +2,13 @@
 
 import json
 import random
+import signal
 import subprocess
+import time
 
 import harness
 import media
+import prometheus
 import pytest
 
 STEPS = 24
@@ -61,3 +64,49 @@ def test_three_times_the_consumers_change_no_byte_and_double_little_work(heavy, 
     record_property("throughput_ratio", ratio)
     print(f"three groups reach {ratio:.2f} of one group's throughput; {duplicates} of {requests} requests are "
           f"duplicates, {sum(one['refused'] for one in together)} refusals")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Parts of 10 MB, most of which no socket takes."""
+    folder = tmp_path_factory.mktemp("large")
+    rng = random.Random(10)
+    shard = media.Shard(folder / "a.tar")
+    for i in range(8):
+        shard.add(f"{i:03d}.jpg", media.image_bytes(rng, "jpg", 400, 400))
+        shard.add(f"{i:03d}.txt", media.words(rng, 3, 30).encode())
+    shard.close()
+    job = harness.write_job(folder / "job.yaml", [("a", "a.tar", 1)], wire="f32")
+    harness.run("index", "--job", job)
+    return job
+
+
+def test_a_consumer_that_does_not_read_holds_memory_no_longer_than_the_send_timeout(large):
+    options = ["--memory", "160MiB", "--transport", "grpc", "--send-timeout", 3, "--metrics", "127.0.0.1:0"]
+    with harness.Fleet(large, 1, *options) as fleet:
+        def in_flight():
+            metrics = prometheus.scrape(fleet.workers[0].facts["metrics"])
+            return metrics["evenkeel_part_bytes"].by("state")["in_flight"]
+
+        greedy = subprocess.Popen([harness.binary(), "fetch", "--endpoints", fleet.endpoints, "--ranks", "0-3", "--steps",
+                                   "100000", "--prefetch-steps", "16"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        try:
+            held = wait_until(in_flight, lambda held: held > 30 << 20, seconds=60)
+            greedy.send_signal(signal.SIGSTOP)
+            begin = time.monotonic()
+            wait_until(in_flight, lambda left: left < held / 4, seconds=60)
+            assert time.monotonic() - begin < 20, "sooner than keepalive closes a silent connection"
+            harness.run("fetch", "--endpoints", fleet.endpoints, "--ranks", "0-3", "--from", 5000, "--steps", 1)
+        finally:
+            greedy.kill()
+            greedy.wait()
+
+
+def wait_until(measure, is_reached, seconds):
+    """The first value that is."""
+    end = time.monotonic() + seconds
+    while not is_reached(value := measure()):
+        assert time.monotonic() < end, value
+        time.sleep(0.1)
+    return value

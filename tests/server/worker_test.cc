@@ -247,6 +247,8 @@ TEST(Worker, RefusesNumbersThatWouldBecomeOthers) {
   refused({.memory_bytes = static_cast<uint64_t>(-1)}, "--memory");
   refused({.plan_bytes = static_cast<uint64_t>(-1)}, "--plan-memory");
   refused({.steps_ahead = 4'000'000'000}, "--steps-ahead");
+  refused({.send_timeout = absl::Milliseconds(10)}, "--send-timeout");
+  refused({.send_timeout = absl::InfiniteDuration()}, "--send-timeout");
   refused({.session_idle = absl::Seconds(-5)}, "--session-idle");
   refused({.session_idle = absl::InfiniteDuration()}, "--session-idle");
 }
