@@ -134,6 +134,32 @@ def test_two_streams_in_one_process_do_not_disturb_each_other(two_jobs):
         assert len(origins) == 2
 
 
+def test_a_job_is_changed_under_another_name_as_the_documents_say(two_jobs):
+    """docs/deploy.md: both fleets overlap; old trainers go on, new ones begin with the new name and agree on one stream."""
+    with harness.Fleet(two_jobs[0], 2) as before:
+        expected = fetch_lines(before.endpoints)
+        running = [evenkeel.Loader(before.endpoints, rank=rank, num_steps=4, prefetch_steps=1) for rank in range(2)]
+        got = [next(loader) for loader in running]
+        state = running[0].state_dict()
+        with harness.Fleet(two_jobs[1], 2) as after:
+            new = [evenkeel.Loader(after.endpoints, rank=rank, num_steps=4) for rank in range(2)]
+            new_got = [next(loader) for loader in new]
+            assert len({loader.origin.stream_digest for loader in (*running, *new)}) == 2
+            # By mistake with both names: an error on every rank, before the first step.
+            for rank in range(2):
+                with pytest.raises(evenkeel.Mismatch, match="different streams"):
+                    evenkeel.Loader(f"{before.endpoints},{after.endpoints}", rank=rank).connect()
+            with pytest.raises(evenkeel.Mismatch, match="stream digest"):
+                evenkeel.Loader(after.endpoints, rank=0).load_state_dict(state)
+            # The old trainers end in peace, then their workers go, and the new trainers notice nothing.
+            got += [step for steps in zip(*running) for step in steps]
+            assert [f"{step.index} {i % 2} {step.digest()}" for i, step in enumerate(got)] == expected
+            for worker in before.workers:
+                assert worker.terminate() == 0
+            new_got += [step for steps in zip(*new) for step in steps]
+            assert [f"{step.index} {i % 2} {step.digest()}" for i, step in enumerate(new_got)] == fetch_lines(after.endpoints)
+
+
 def test_a_job_is_changed_under_the_same_name_as_the_documents_say(two_jobs):
     """docs/deploy.md: the trainer saves its state and names its digest; workers are replaced one by one meanwhile."""
     before = harness.Fleet(two_jobs[0], 2)

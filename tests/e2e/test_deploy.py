@@ -128,12 +128,39 @@ def test_the_component_for_trusted_networks_opens_the_ports_that_it_gives_the_wo
 
 def test_everything_selects_the_workers_and_only_them():
     labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
-    selectors = [one("Deployment")["spec"]["selector"]["matchLabels"], one("Service")["spec"]["selector"],
-                 one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-                 one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
-                 one("PodMonitor", KUBERNETES / "monitoring")["spec"]["selector"]["matchLabels"],
-                 *[spread["labelSelector"]["matchLabels"] for spread in pod()["topologySpreadConstraints"]]]
-    assert selectors == [labels] * len(selectors)
+    assert selectors(documents()) == [labels] * 5
+    # Monitoring finds the workers of every job.
+    monitored = one("PodMonitor", KUBERNETES / "monitoring")["spec"]["selector"]["matchLabels"]
+    assert labels == {**monitored, "app.kubernetes.io/instance": "evenkeel"}
+
+
+def selectors(found):
+    """What the deployment, the service, the budget and the policy select, and what the deployment spreads."""
+    specs = {document["kind"]: document["spec"] for document in found if "spec" in document}
+    return [specs["Deployment"]["selector"]["matchLabels"], specs["Service"]["selector"],
+            specs["PodDisruptionBudget"]["selector"]["matchLabels"], specs["NetworkPolicy"]["podSelector"]["matchLabels"],
+            *[spread["labelSelector"]["matchLabels"]
+              for spread in specs["Deployment"]["template"]["spec"]["topologySpreadConstraints"]]]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_a_job_under_another_name_as_documented_selects_its_own_workers_alone(tmp_path):
+    text = (harness.ROOT / "docs" / "deploy.md").read_text()
+    overlay = yaml.safe_load(re.search(r"```yaml\n(   nameSuffix:.*?)```", text, re.DOTALL)[1])
+    shutil.copytree(KUBERNETES, tmp_path / "base")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "kustomization.yaml").write_text(yaml.safe_dump(
+        {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["../base"], **overlay}))
+    new = list(yaml.safe_load_all(subprocess.run(["kubectl", "kustomize", tmp_path / "new"], capture_output=True, text=True,
+                                                 check=True).stdout))
+    old_labels, new_labels = [
+        next(document for document in found if document["kind"] == "Deployment")["spec"]["template"]["metadata"]["labels"]
+        for found in (documents(), new)]
+    assert selectors(new) == [new_labels] * 5
+    for found, others in ((documents(), new_labels), (new, old_labels)):
+        for selector in selectors(found):
+            assert not selector.items() <= others.items(), "the other job's workers are selected, too"
+    assert not {document["metadata"]["name"] for document in new} & {document["metadata"]["name"] for document in documents()}
 
 
 def test_a_pod_has_the_time_to_drain():
