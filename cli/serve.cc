@@ -10,6 +10,7 @@
 #include "cli/isolation.h"
 #include "core/annotated_mutex.h"
 #include "core/file_limit.h"
+#include "core/kept_memory.h"
 #include "core/status.h"
 #include "server/library_log.h"
 #include "server/worker.h"
@@ -122,6 +123,7 @@ std::string AddressLine(const server::Worker& worker) {
 
 absl::Status Serve(const ServeArguments& arguments) {
   if (arguments.verbose) telemetry::SetLogLevel(telemetry::LogLevel::kDebug);
+  KeepFreedMemory();
   RaiseFileLimit();  // before anything measures itself by it
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   const sigset_t blocked = BlockSignals();

@@ -1,6 +1,7 @@
 """What an operator relies on: health, draining, /metrics, memory, exit codes, help."""
 
 import fcntl
+import io
 import json
 import os
 import pathlib
@@ -15,7 +16,9 @@ import sys
 import termios
 import time
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import harness
 import health
@@ -236,6 +239,34 @@ def test_a_worker_stays_within_its_memory(mixed):
     assert received == [160, 160]
     assert 0 < peak <= budget
     assert highest <= budget + rest, f"{highest >> 20} MiB"
+
+
+def page_faults(worker):
+    """Of the process and its threads: pages that were touched for the first time."""
+    return int(open(f"/proc/{worker.process.pid}/stat").read().rsplit(")", 1)[1].split()[7])
+
+
+def test_progressive_photographs_are_decoded_in_memory_that_is_used_again(tmp_path):
+    pictures = 6
+    tile = media.photo(random.Random(1), 200, 100)
+    shard = media.Shard(tmp_path / "a.tar")
+    for i in range(pictures):
+        out = io.BytesIO()
+        Image.fromarray(np.tile(tile, (25 - 2 * i, 18 - i, 1))).save(out, "JPEG", progressive=True)
+        shard.add(f"{i}.jpg", out.getvalue())
+        shard.add(f"{i}.txt", b"a photograph")
+    shard.close()
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a.tar", 1)], ranks=1, batch=f"{{samples: {pictures}}}",
+                            microbatch="{capacity_tokens: 32768}")
+    job.write_text(job.read_text().replace("max_pixels: 50176", "max_pixels: 1003520"))
+    harness.run("index", "--job", job)
+    with harness.Fleet(job, 1, "--threads", 1, "--memory", "64MiB") as fleet:
+        for first in (0, 1, 2):
+            before = page_faults(fleet.workers[0])
+            harness.fetch(fleet.endpoints, job, "--ranks", "0", "--from", first, "--steps", 1)
+            faults = page_faults(fleet.workers[0]) - before
+    # The coefficients of the smallest picture have 2,900 pages, those of the largest 6,600.
+    assert faults < pictures * 300, f"{faults} pages of {pictures} pictures"
 
 
 COMMANDS = ["index", "serve", "fetch", "plan", "preprocess", "solve", "simulate"]
