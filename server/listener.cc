@@ -197,6 +197,8 @@ absl::StatusOr<Listener> ListenUnix(const std::string& name) {
   path.copy(address.sun_path, path.size());
   Handle socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return CannotListen(name, errno);
+  // The file gets these rights when it is made: nobody but this user connects, whatever the umask is.
+  if (fchmod(socket.get(), 0600) != 0) return CannotListen(name, errno);
   const auto* any = reinterpret_cast<const sockaddr*>(&address);
   int error = BindAndListen(socket.get(), any, sizeof(address));
   if (error == EADDRINUSE && IsStale(address) && unlink(path.c_str()) == 0) {

@@ -4,6 +4,8 @@ With the option the tests do what a stranger could do, from the same machine and
 """
 
 import contextlib
+import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -110,6 +112,22 @@ def test_shared_memory_needs_no_port(mixed):
             assert trainer.transport == "ucx"
             assert sockets.ports(trainer.process.pid) == set()
             assert sockets.ports(worker.process.pid) == {port_of(worker.address)}
+
+
+def test_shared_memory_is_for_the_user_and_the_group_of_its_processes(mixed):
+    with harness.Fleet(mixed / "job.yaml", 1, "--shared-memory") as fleet:
+        worker = fleet.workers[0]
+        with Trainer(worker.address, "transport=ucx", "shared_memory=True") as trainer:
+            pids = {str(worker.process.pid), str(trainer.process.pid)}
+            names, *rows = [line.split() for line in open("/proc/sysvipc/shm")]
+            segments = [row for row in (dict(zip(names, row)) for row in rows) if row["cpid"] in pids]
+            assert segments
+            for segment in segments:
+                assert int(segment["perms"], 8) & 0o007 == 0, segment
+            for pid in pids:
+                for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                    if "/dev/shm/" in os.readlink(path):
+                        assert "(deleted)" in os.readlink(path), "no name in the file system"
 
 
 def test_over_ucx_a_worker_has_one_port_and_connects_to_nobody(mixed):

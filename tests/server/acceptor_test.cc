@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <vector>
@@ -142,7 +143,12 @@ TEST(Acceptor, AcceptsAgainAfterTheProcessHadNoHandleLeft) {
 TEST(Acceptor, ServesUnixSocketsAndRemovesTheirFile) {
   const std::string path = testing::TempDir() + "/acceptor.socket";
   {
+    const mode_t before = umask(0);
     Accepting accepting({}, "unix:" + path);
+    umask(before);
+    struct stat status {};
+    ASSERT_EQ(stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u) << "for this user alone";
     const Handle begun = accepting.DialAndBegin();
     EXPECT_TRUE(Eventually([&] { return accepting.taken() == 1; }));
     EXPECT_TRUE(absl::IsAlreadyExists(Listen("--listen", "unix:" + path).status()));
