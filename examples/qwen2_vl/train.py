@@ -7,20 +7,12 @@ Writes checkpoint.pt after every step and continues from it.
 import os
 import sys
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from transformers import Qwen2VLForConditionalGeneration
 
 import evenkeel
 import evenkeel.torch
-
-
-def text_positions(microbatch):
-    """[1, 1, T]: positions that begin at 0 in every document; transformers finds the documents by them."""
-    bounds = microbatch["cu_seqlens"].astype(np.int64)
-    starts = np.repeat(bounds[:-1], np.diff(bounds))
-    return torch.from_numpy(np.arange(bounds[-1]) - starts)[None, None]
 
 
 class Routed(torch.nn.Module):
@@ -41,7 +33,7 @@ class Routed(torch.nn.Module):
             ids = evenkeel.torch.tensor(microbatch, "input_ids")
             hidden = self.model.get_input_embeddings()(ids)
             hidden = evenkeel.torch.scatter_rows(hidden, microbatch, "vision", rows[slice(*route.microbatch_rows(i))])
-            positions = torch.cat([text_positions(microbatch), evenkeel.torch.tensor(microbatch, "position_ids")])
+            positions = evenkeel.torch.tensor(microbatch, "position_ids")
             logits = self.model(inputs_embeds=hidden, position_ids=positions, use_cache=False).logits[0]
             loss = loss + torch.nn.functional.cross_entropy(
                 logits[:-1].float(), labels[i][0, 1:], ignore_index=-100, reduction="sum")

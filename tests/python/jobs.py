@@ -102,7 +102,8 @@ phases:
 
 
 def make_index(job):
-    subprocess.run([BINARY, "index", "--job", str(job)], check=True, capture_output=True)
+    done = subprocess.run([BINARY, "index", "--job", str(job)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @contextlib.contextmanager

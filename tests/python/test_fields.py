@@ -5,12 +5,13 @@ import resource
 import numpy as np
 import pytest
 import torch
+import torch.utils._pytree as pytree
 
 import evenkeel
 import evenkeel.torch
 import made
 from evenkeel import packing
-from evenkeel.step import Expansion, Fields
+from evenkeel.step import Expansion, Fields, Microbatch
 
 
 def expansion(rng, channels=3, frames=2, frames_on_wire=1, patch=14):
@@ -192,3 +193,57 @@ def test_errors_have_their_own_classes():
         evenkeel.Loader("nonsense", rank=0).connect()
     with pytest.raises(evenkeel.Error):
         evenkeel.Loader("192.0.2.1:7000", rank=0).connect()
+
+
+def microbatch_with_encoders():
+    microbatch = made.packed_microbatch([3, 2], [0, 1, 1, 0, 0])
+    rng = np.random.default_rng(3)
+    microbatch.encoders = {"vision": Fields.of(pixel_values=(rng.integers(0, 256, (4, 588), np.uint8), expansion(rng)),
+                                               item_rows=np.array([2]))}
+    return microbatch
+
+
+def as_numbers(value):
+    return {name: as_numbers(one) if isinstance(one, dict) else np.asarray(one) for name, one in value.items()}
+
+
+def test_frameworks_that_rebuild_mappings_get_plain_dicts_with_all_fields():
+    fields = Fields.of(input_ids=np.arange(3), cu_seqlens=np.array([0, 3], np.int32))
+    for one in (fields, microbatch_with_encoders()):
+        converted = torch.utils.data.default_convert(one)
+        rebuilt = type(one)({name: converted[name] for name in converted})  # as accelerate and pin_memory do
+        mapped = pytree.tree_map(lambda array: torch.as_tensor(array) + 1, one)
+        tensors = evenkeel.torch.tensors(one)
+        assert type(converted) is type(rebuilt) is type(mapped) is type(tensors) is dict
+        assert list(converted) == list(rebuilt) == list(mapped) == list(tensors) == list(one)
+        for name in one:
+            if name == "encoders":
+                assert as_numbers(converted[name])["vision"]["pixel_values"].shape == (4, 1176)
+                assert as_numbers(tensors[name])["vision"]["item_rows"].tolist() == [2]
+                assert type(mapped[name]["vision"]) is dict and mapped[name]["vision"]["item_rows"].tolist() == [3]
+                continue
+            assert isinstance(converted[name], torch.Tensor) and torch.equal(converted[name], tensors[name])
+            assert torch.equal(mapped[name], tensors[name] + 1)
+
+
+def test_encoders_are_among_the_fields_of_their_microbatch_only_if_there_are_some():
+    microbatch = microbatch_with_encoders()
+    assert "encoders" in microbatch and len(microbatch) == len(list(microbatch)) and microbatch["encoders"]
+    microbatch = made.packed_microbatch([3], [0, 0, 0])
+    assert "encoders" not in microbatch and "encoders" not in list(microbatch) and len(microbatch) == len(list(microbatch))
+
+
+def test_positions_begin_with_those_of_the_text_in_each_document():
+    rows = np.array([[[0, 0, 0, 3, 0, 1]], [[0, 0, 1, 3, 0, 1]], [[0, 1, 0, 3, 0, 1]]], np.int64)
+    packed = Microbatch.of(position_ids=rows, cu_seqlens=np.array([0, 4, 6], np.int32))
+    assert packed["position_ids"].tolist() == [[[0, 1, 2, 3, 0, 1]], *rows.tolist()]
+    assert packing.text_positions(packed).tolist() == [[0, 1, 2, 3, 0, 1]]
+    assert evenkeel.torch.tensor(packed, "position_ids").shape == (4, 1, 6)
+    assert packed.wire("position_ids").shape == (3, 1, 6)
+    assert Microbatch.of(position_ids=rows)["position_ids"].shape == (3, 1, 6), "padded rows are one document each"
+
+
+def test_shifted_labels_are_those_of_the_next_token():
+    labels = np.array([[-100, 5, 6, -100, 7]])
+    assert packing.shifted(labels).tolist() == [[5, 6, -100, 7, -100]]
+    assert packing.shifted(np.zeros((1, 0), np.int64)).shape == (1, 0)

@@ -41,7 +41,7 @@ def test_fields_have_the_names_types_and_shapes_of_the_models(endpoint):
     tokens = microbatch["input_ids"].shape[1]
     for name in ("input_ids", "labels", "mm_token_type_ids"):
         assert microbatch[name].shape == (1, tokens) and microbatch[name].dtype == np.int64
-    assert microbatch["position_ids"].shape == (3, 1, tokens)
+    assert microbatch["position_ids"].shape == (4, 1, tokens)
     assert microbatch["cu_seqlens"].dtype == np.int32 and microbatch["cu_seqlens"][-1] == tokens
     vision = step.encoders["vision"]
     assert vision.dtype("pixel_values") == "u8" and vision["pixel_values"].dtype == np.float32

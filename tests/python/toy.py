@@ -54,7 +54,7 @@ class Llm(torch.nn.Module):
         self.head = torch.nn.Linear(WIDTH, vocabulary)
 
     def forward(self, hidden, microbatch):
-        positions = torch.from_numpy(microbatch["position_ids"]).reshape(3, -1).double()
+        positions = torch.from_numpy(microbatch["position_ids"])[1:].reshape(3, -1).double()
         hidden = hidden + 0.01 * torch.sin(positions.sum(0) / 10)[:, None]
         document = torch.from_numpy(evenkeel.packing.document_ids(microbatch))[0]
         order = torch.arange(len(document))

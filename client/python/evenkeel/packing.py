@@ -29,6 +29,20 @@ def packed_seq_params(microbatch):
             "max_seqlen_q": longest, "max_seqlen_kv": longest}
 
 
+def text_positions(microbatch):
+    """int64 [1, tokens]: the position of each token within its document, from 0. What a text model takes as
+    position_ids, and the first of the four rows that an M-RoPE model takes."""
+    bounds = np.asarray(_cu_seqlens(microbatch), np.int64)
+    return (np.arange(bounds[-1]) - np.repeat(bounds[:-1], np.diff(bounds)))[None]
+
+
+def shifted(labels):
+    """Labels for trainers that do not shift: the one at i is that of token i + 1, the last is -100. A document's first
+    label is -100, so nothing crosses into another document."""
+    labels = np.asarray(labels)
+    return np.concatenate([labels[..., 1:], np.full_like(labels[..., :1], -100)], -1)
+
+
 def document_ids(microbatch):
     """int64 [1, tokens]: number of the document a token belongs to, from 1 (NeMo's indexed attention mask)."""
     lengths = np.diff(_cu_seqlens(microbatch))

@@ -55,6 +55,23 @@ class Route:
         return (self.microbatch_offsets[index], self.microbatch_offsets[index + 1])
 
     @property
+    def stays(self):
+        """Whether every output row is one of this rank's own input rows. Input rows that go nowhere are those of dummies."""
+        return self._cached("stays", self._stays)
+
+    def _stays(self):
+        own = None if self.origin is None else self.origin.rank
+        peers = np.unique(np.concatenate([self.send[:, 0], self.receive[:, 0]])).tolist()
+        return len(self.receive_index) == self.rows_out and \
+            all(len(self.ranks) == 1 or self.ranks[peer] == own for peer in peers)
+
+    def source_rows(self):
+        """int64 [rows_out]: the input row of every output row, of a route that `stays`."""
+        out = np.empty(self.rows_out, np.int64)
+        out[self.receive_index] = self.send_index
+        return out
+
+    @property
     def send_index(self):
         """int64: input row of every row of the send buffer, by peer."""
         return self._cached("send_index", lambda: _expand(self.send))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from evenkeel import _evenkeel
+from evenkeel import _evenkeel, packing
 from evenkeel.errors import InvalidArgument
 from evenkeel.route import Route
 
@@ -55,7 +55,13 @@ class Fields(Mapping):
     """Hugging Face field name -> numpy array. Pieces of a part are joined, u8 pixels expanded, when first read.
 
     bf16 fields are uint16 arrays of their bits here; `evenkeel.torch.tensor` gives torch.bfloat16.
+
+    `Fields(mapping)` is `dict(mapping)`: torch's default_convert and pin_memory, accelerate's send_to_device and others
+    rebuild a mapping as `type(data)({name: value})`, and what they get is a plain dict.
     """
+
+    def __new__(cls, pieces=()):
+        return dict(pieces) if isinstance(pieces, Mapping) else super().__new__(cls)
 
     def __init__(self, pieces=()):
         """`pieces`: {name: (array, dtype, expansion)} in order, as the extension gives them. A function without
@@ -83,9 +89,12 @@ class Fields(Mapping):
 
     def __getitem__(self, name):
         if name not in self._final:
-            expansion = self.expansion(name)
-            self._final[name] = self.wire(name) if expansion is None else expansion.expand(self.wire(name))
+            self._final[name] = self._make(name)
         return self._final[name]
+
+    def _make(self, name):
+        expansion = self.expansion(name)
+        return self.wire(name) if expansion is None else expansion.expand(self.wire(name))
 
     def expand(self, name, out=None):
         """The field in its final form, computed at each call and not kept; in `out` where one is given: see Expansion.expand.
@@ -124,11 +133,37 @@ class Fields(Mapping):
 
 
 class Microbatch(Fields):
-    """What the llm of this rank runs at once; `encoders` where encoders run once per microbatch."""
+    """What the llm of this rank runs at once.
+
+    encoders   {phase: Fields} of encoders that run once per microbatch. If there are any, the mapping has them under
+               the name "encoders", so that they are not lost where it is converted to a dict.
+
+    `position_ids` of packed documents are [4, 1, tokens]: the position within the document, then the three positions of
+    M-RoPE. Transformers recognises packed documents by the first row, and reads the others where there are four.
+    """
 
     def __init__(self, pieces=()):
         super().__init__(pieces)
         self.encoders = {}
+
+    def _make(self, name):
+        if name == "encoders":
+            return self.encoders
+        value = super()._make(name)
+        if name == "position_ids" and "cu_seqlens" in self and value.shape[0] == 3:
+            return np.concatenate([packing.text_positions(self)[None], value])
+        return value
+
+    def __iter__(self):
+        yield from super().__iter__()
+        if self.encoders:
+            yield "encoders"
+
+    def __len__(self):
+        return super().__len__() + bool(self.encoders)
+
+    def __contains__(self, name):
+        return super().__contains__(name) or (name == "encoders" and bool(self.encoders))
 
 
 class Spread:

@@ -3,10 +3,12 @@
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.utils._pytree as pytree
 
 from evenkeel import agreement
 from evenkeel.agreement import agree  # noqa: F401 - evenkeel.torch.agree
 from evenkeel.route import Route
+from evenkeel.step import Fields, Microbatch
 
 IGNORED = -100  # a label that counts for nothing
 _TYPES = {"vision": (1, 2), "audio": (3,)}  # mm_token_type_ids of a phase's placeholders
@@ -16,12 +18,23 @@ def tensor(fields, name, device=None):
     """A field as a torch tensor, sharing the received memory on the CPU. u8 pixels are expanded."""
     if fields.expansion(name) is not None:
         return pixels(fields, name, device)
-    return _wrap(fields.wire(name), fields.dtype(name), device)
+    return _wrap(fields[name], fields.dtype(name), device)
 
 
 def tensors(fields, device=None):
-    """All fields of a mapping as torch tensors."""
-    return {name: tensor(fields, name, device) for name in fields}
+    """All fields of a mapping as a plain dict of torch tensors; `encoders` of a microbatch are a dict of such dicts."""
+    return {name: {phase: tensors(one, device) for phase, one in fields[name].items()} if name == "encoders"
+            else tensor(fields, name, device) for name in fields}
+
+
+def _register_pytree(fields):
+    """tree_map goes into the fields, as into a dict, and gives a dict."""
+    register = getattr(pytree, "register_pytree_node", None) or pytree._register_pytree_node
+    register(fields, lambda one: (list(one.values()), list(one)), lambda values, names: dict(zip(names, values)))
+
+
+for _class in (Fields, Microbatch):
+    _register_pytree(_class)
 
 
 class Buffer:
@@ -240,11 +253,14 @@ def scatter_rows(hidden, microbatch, phase, rows):
     return flat.index_copy(0, index, rows.to(flat.dtype)).reshape(hidden.shape)
 
 
-def mask_labels(step, group=None):
+def mask_labels(step, group=None, local=False):
     """Labels per microbatch, with those of damaged samples set to -100; a collective of the routes' ranks.
 
     An item that could not be decoded is only known where it was to be encoded; its flag travels along the phase's
     route to the rank that holds the sample's text. `group`: as for `exchange`, or {phase: group}.
+
+    local   no collective, for jobs that keep all items with their samples (`algorithm: none`); ValueError where a row
+            comes from another rank
     """
     labels = [torch.from_numpy(np.array(m["labels"])) if "labels" in m else None for m in step.microbatches]
     for microbatch, target in zip(step.microbatches, labels):
@@ -254,10 +270,10 @@ def mask_labels(step, group=None):
         route = step.routes[phase]
         members = group.get(phase) if isinstance(group, dict) else group
         if isinstance(route, Route):
-            flags = _route_flags(step.encoders.get(phase, {}), route, members)
+            flags = _route_flags(step.encoders.get(phase, {}), route, members, local)
             per_microbatch = [flags[slice(*route.microbatch_rows(i))] for i in range(len(labels))]
         else:
-            per_microbatch = [_route_flags(m.encoders.get(phase, {}), r, members)
+            per_microbatch = [_route_flags(m.encoders.get(phase, {}), r, members, local)
                               for m, r in zip(step.microbatches, route)]
         for microbatch, target, flags in zip(step.microbatches, labels, per_microbatch):
             if target is not None:
@@ -265,12 +281,16 @@ def mask_labels(step, group=None):
     return labels
 
 
-def _route_flags(fields, route, group):
+def _route_flags(fields, route, group, local):
     """uint8 [rows_out]: 1 where the row comes from an item that was decoded."""
     flags = np.zeros(0, np.uint8)
     if "item_valid" in fields:
         flags = np.repeat(np.asarray(fields["item_valid"], np.uint8), np.asarray(fields["item_rows"]))
-    return exchange(torch.from_numpy(flags), route, group, grad=False).numpy()
+    if not local:
+        return exchange(torch.from_numpy(flags), route, group, grad=False).numpy()
+    if not route.stays:
+        raise ValueError(f"mask_labels: rows of {route} come from other ranks; their flags need the exchange (local=False)")
+    return flags[route.source_rows()]
 
 
 def _mask_damaged(microbatch, phase, labels, flags):
