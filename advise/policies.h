@@ -1,7 +1,8 @@
-// What people do with a step, from nothing to all that the planner can, as jobs and options that differ in
-// nothing else: for comparisons.
+// Ways to plan a step, from no balancing to all that the planner offers. They differ only in algorithms and
+// planner options, so that their plans can be compared.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(Plan plan, PlanByPolicy(*FindPolicy("llm_only"), job, samples, dummies));
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(Plan plan, PlanByPolicy(*FindPolicy("llm_only"), job, samples, dummies));
 //
 // Thread safety: pure functions.
 #pragma once
@@ -18,7 +19,7 @@ namespace evenkeel::advise {
 // How an algorithm is chosen for a phase.
 enum class Balancing : uint8_t {
   kNone,
-  kTailored,  // greedy_padded where the phase is padded, else greedy_packed: OrchMLLM's choice
+  kTailored,  // OrchMLLM's choice: greedy_padded for a padded phase, greedy_packed for others
   kPacked,    // greedy_packed for every phase
   kPadded,    // greedy_padded for every phase
   kIntraMicrobatch,
@@ -27,21 +28,21 @@ enum class Balancing : uint8_t {
 
 struct Policy {
   std::string_view name;
-  std::string_view says;  // one line
+  std::string_view summary;  // one line for a report
   Balancing llm = Balancing::kNone;
   Balancing encoders = Balancing::kNone;
   bool node_wise = false;
-  bool in_order = false;             // each rank's samples fill its microbatches as they come
-  bool shuffled = false;             // samples are dealt out in another order than they come in
-  std::string_view order = "given";  // of a pipeline's microbatches
+  bool in_order = false;             // samples fill each rank's microbatches in their order
+  bool shuffled = false;             // samples are shuffled first
+  std::string_view order = "given";  // of the microbatches of a pipeline
 };
 
-// From nothing to everything.
+// All policies, the simplest first.
 std::span<const Policy> Policies();
-const Policy* FindPolicy(std::string_view name);  // null where there is none
+const Policy* FindPolicy(std::string_view name);  // null: no policy has this name
 std::string PolicyNames();
 
-// The job's own algorithms give way to the policy's. Errors of MakePlan.
+// Plans with the policy's algorithms instead of the job's. Errors of MakePlan.
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
                                   const reorder::DummyItems& dummies);
 

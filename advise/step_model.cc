@@ -1,3 +1,5 @@
+// Adds up the time, waiting and memory of one planned step. step_model.h describes the model; the steps below
+// follow its list in the same order.
 #include "advise/step_model.h"
 
 #include <algorithm>
@@ -14,10 +16,10 @@
 namespace evenkeel::advise {
 namespace {
 
-// What one rank computes at once.
+// The work of one rank in one microbatch.
 struct Batch {
-  double flops = 0;   // forward, padding included
-  double useful = 0;  // forward, without
+  double flops = 0;   // forward, with padding
+  double useful = 0;  // forward, without padding
   uint64_t tokens = 0;
   uint64_t padded_tokens = 0;
 };
@@ -60,7 +62,8 @@ class Batches {
     for (size_t m = 0; m < plan_.num_microbatches; ++m) flops += at(rank, m).flops;
     return flops;
   }
-  // The busiest rank's, exchange by exchange.
+  // FLOPs of the busiest rank. With a barrier after every microbatch, the sum of each microbatch's busiest
+  // rank: nobody begins the next one earlier.
   double FlopsOfBusiest(bool barrier_per_microbatch) const {
     double sum = 0, busiest = 0;
     for (size_t m = 0; barrier_per_microbatch && m < plan_.num_microbatches; ++m) {
@@ -71,13 +74,13 @@ class Batches {
     for (size_t r = 0; r < ranks(); ++r) busiest = std::max(busiest, FlopsOf(r));
     return barrier_per_microbatch ? sum : busiest;
   }
-  // Of the microbatch where the phase's busiest rank has most.
+  // FLOPs of the busiest rank in this microbatch.
   double FlopsOfBusiest(size_t microbatch) const {
     double flops = 0;
     for (size_t r = 0; r < ranks(); ++r) flops = std::max(flops, at(r, microbatch).flops);
     return flops;
   }
-  // The most tokens that `window` microbatches in a row have.
+  // The largest number of tokens in `window` consecutive microbatches of a rank.
   uint64_t TokensInARow(size_t rank, size_t window) const {
     uint64_t most = 0;
     for (size_t m = 0; m < plan_.num_microbatches; ++m) {
@@ -144,6 +147,7 @@ class Step {
   void MeasurePhase(const Batches& batches) {
     PhaseFigures& phase = figures_.phases.emplace_back();
     phase.phase = batches.plan().phase;
+    // Seconds of a rank as if it never waited. In a pipeline a rank's work is spread over its stages.
     double sum = 0, largest = 0;
     for (size_t r = 0; r < batches.ranks(); ++r) {
       const double seconds = passes_ * batches.FlopsOf(r) / speed_ / (Pipelined() ? job_.pipeline_stages : 1);
@@ -152,6 +156,7 @@ class Step {
       largest = std::max(largest, seconds);
     }
     if (sum > 0) phase.max_over_mean = largest * static_cast<double>(batches.ranks()) / sum;
+    // Tokens with and without padding, for the share of padding.
     uint64_t tokens = 0, padded = 0;
     for (const Batch& batch : batches.all()) {
       tokens += batch.tokens;
@@ -164,7 +169,7 @@ class Step {
     padded_tokens_ += padded;
   }
 
-  // Encoders outside the pipeline; all GPUs of a rank work on its items.
+  // Encoders outside the pipeline run before the llm, and all GPUs of a rank work on its items.
   void AddEncoders() {
     for (const Batches& batches : batches_) {
       if (IsLlm(batches) || InPipeline(batches)) continue;
@@ -175,6 +180,8 @@ class Step {
 
   absl::Status AddLlm() {
     const Batches& llm = LlmBatches();
+    // Without stages, ranks wait for each other once, or after every microbatch where an encoder exchanges
+    // rows then.
     if (!Pipelined()) {
       const bool barriers = std::any_of(job_.phases.begin(), job_.phases.end(), [](const PhaseSpec& spec) {
         return spec.phase != Phase::kLlm && spec.runs == Runs::kOncePerMicrobatch;
@@ -182,6 +189,7 @@ class Step {
       figures_.iteration_seconds += passes_ * llm.FlopsOfBusiest(barriers) / speed_;
       return absl::OkStatus();
     }
+    // With stages, every rank is a pipeline of its own, and the step ends with the slowest one.
     double slowest = -1;
     for (size_t r = 0; r < llm.ranks(); ++r) {
       EVENKEEL_ASSIGN_OR_RETURN(reorder::PipelineTimeline timeline, Pipeline(llm, r));
@@ -193,6 +201,9 @@ class Step {
     return absl::OkStatus();
   }
 
+  // Simulates the pipeline of one llm rank. An encoder that runs in the pipeline adds its time to the same
+  // microbatch of its rank; an encoder without this rank adds that of its busiest rank, for which the llm has
+  // to wait.
   absl::StatusOr<reorder::PipelineTimeline> Pipeline(const Batches& llm, size_t rank) const {
     const uint32_t microbatches = plan_.num_microbatches;
     std::vector<double> encoder(microbatches, 0), of_llm(microbatches);
@@ -208,6 +219,7 @@ class Step {
       }
     }
     reorder::PipelineProblem problem = reorder::CutIntoStages(job_, encoder, of_llm);
+    // The job's default backward factor is replaced: recomputation adds one forward to it.
     for (size_t i = 0; i < problem.backward.size(); ++i) {
       problem.backward[i] = (passes_ - 1) * problem.forward[i];
     }
@@ -218,6 +230,8 @@ class Step {
   }
 
   void AddExchanges() {
+    // A rank sends and receives at the same time, so the longer of the two counts. Gradients take the same
+    // way back: hence twice.
     const double row_bytes = kBytesPerValue * model_.phase(Phase::kLlm)->hidden;
     for (const Route& route : plan_.routes) {
       double slowest = 0;
@@ -237,7 +251,7 @@ class Step {
     figures_.iteration_seconds += figures_.exchange_seconds;
   }
 
-  // Adds the time of a segment at a rank; whether it crosses nodes.
+  // Adds the time of one segment to `seconds`. Returns whether the segment crosses nodes.
   bool SecondsOf(const Route& route, size_t rank, const RouteSegment& segment, double row_bytes,
                  double& seconds) const {
     if (segment.peer == rank) return false;
@@ -248,6 +262,7 @@ class Step {
   }
 
   void MeasureWhole() {
+    // Capacity: FLOPs of all GPUs at their peak for the whole step. The pipeline counts once per stage.
     std::set<uint32_t> ranks;
     for (const PhasePlan& phase : plan_.phases) ranks.insert(phase.ranks.begin(), phase.ranks.end());
     const double gpus = static_cast<double>(ranks.size()) * job_.pipeline_stages * machine_.gpus_per_stage;
@@ -260,8 +275,9 @@ class Step {
     figures_.mfu = (1 + reorder::kBackwardOverForward) * useful_ / capacity;
   }
 
+  // Memory of the fullest GPU: model states plus activations, by the model's formulas (step_model.h).
   void MeasureMemory() {
-    std::map<uint32_t, double> held;  // by global rank, on one of its GPUs
+    std::map<uint32_t, double> held;  // bytes by global rank, on one of its GPUs
     for (const Batches& batches : batches_) {
       const PhaseModel& model = batches.model();
       const bool staged = Pipelined() && (IsLlm(batches) || InPipeline(batches));
@@ -269,7 +285,8 @@ class Step {
       const double gpus = static_cast<double>(job_.pipeline_stages) * machine_.gpus_per_stage;
       const double per_parameter =
           staged ? kStateBytes - kOptimizerBytes + kOptimizerBytes / ranks : kStateBytes / ranks;
-      // Microbatches whose activations are held at once; layers of each on a GPU.
+      // window: consecutive microbatches whose activations are in memory at the same time. layers: layers of
+      // the model on one GPU. split: GPUs that share one layer.
       const size_t window = staged ? job_.pipeline_stages : IsLlm(batches) ? 1 : plan_.num_microbatches;
       const double layers = staged ? static_cast<double>(model.layers) / job_.pipeline_stages : model.layers;
       const double split = staged ? machine_.gpus_per_stage : gpus;
@@ -292,8 +309,8 @@ class Step {
   const Plan& plan_;
   const TrainingModel& model_;
   const Machine& machine_;
-  const double passes_;  // over a forward, with its backward
-  const double speed_;   // of a stage, or of a rank without stages
+  const double passes_;  // a forward with its backward, in forwards
+  const double speed_;   // FLOPs per second of a stage, or of a rank without stages
   std::vector<Batches> batches_;
   double useful_ = 0, computed_ = 0;  // forward FLOPs
   uint64_t tokens_ = 0, padded_tokens_ = 0;
@@ -318,7 +335,8 @@ absl::Status CheckMachine(const Machine& machine) {
       machine.memory_bytes > 0 && machine.gpus_per_stage > 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError("the machine's FLOP rate, bandwidths, memory and GPUs must be above 0");
+  return absl::InvalidArgumentError(
+      "the machine's FLOP rate, bandwidths, memory and GPUs must be greater than 0");
 }
 
 absl::Status CheckPhases(const Job& job, const TrainingModel& model) {

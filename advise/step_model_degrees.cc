@@ -1,3 +1,5 @@
+// Simulates a step with context parallelism, with one degree for a whole run (RunInTurn) or as a plan of
+// context_parallel.h assigns it (Run). step_model_degrees.h describes the model.
 #include "advise/step_model_degrees.h"
 
 #include <algorithm>
@@ -16,46 +18,54 @@ namespace {
 
 constexpr DegreePolicy kPolicies[] = {
     {.name = "megatron",
-     .says = "Megatron-LM: one power of two for all steps, the best that holds the longest sequence; "
-             "sequences dealt out in turn"},
-    {.name = "deepspeed", .says = "DeepSpeed: the same with ZeRO-3 and Ulysses' all-to-all", .ulysses = true},
+     .summary = "Megatron-LM: one power of two for all steps, the best that holds the longest sequence; "
+                "sequences assigned in turn"},
+    {.name = "deepspeed",
+     .summary = "DeepSpeed: the same with ZeRO-3 and Ulysses' all-to-all",
+     .ulysses = true},
     {.name = "static_power_of_two",
-     .says = "with hindsight: for every step its best power of two, sequences to the group that has least to "
-             "do",
+     .summary =
+         "with hindsight: the best power of two for every step, sequences to the group with the least to "
+         "do",
      .algorithm = "static_power_of_two"},
-    {.name = "static", .says = "with hindsight: the same with any degree", .algorithm = "static"},
+    {.name = "static", .summary = "with hindsight: the same with any degree", .algorithm = "static"},
     {.name = "dhp_powers_of_two",
-     .says = "DHP's packing and dynamic programme, degrees that are powers of two",
+     .summary = "DHP's packing and dynamic programme, degrees that are powers of two",
      .algorithm = "dhp",
      .powers_of_two = true},
-    {.name = "dhp", .says = "DHP: a degree for every group", .algorithm = "dhp"},
-    {.name = "regroup", .says = "ours: groups that follow from the time they take", .algorithm = "regroup"},
+    {.name = "dhp", .summary = "DHP: a degree for every group", .algorithm = "dhp"},
+    {.name = "regroup",
+     .summary = "ours: groups that follow from the time they take",
+     .algorithm = "regroup"},
 };
 
-// Of FLOPs and of rings, over a forward alone.
+// Passes over the model in one step, for FLOPs and for the ring, in forwards.
 double Passes(const Machine& machine) {
   return 1 + reorder::kBackwardOverForward + (machine.recompute ? 1 : 0);
 }
 
+// Activation bytes of a token on one GPU: with recomputation the input of every layer and one whole layer.
 double BytesPerToken(const PhaseModel& llm, const Machine& machine) {
   const double layers = machine.recompute ? kBytesPerValue * llm.layers + kLayerActivationBytes
                                           : kLayerActivationBytes * llm.layers;
   return layers * llm.hidden / machine.gpus_per_stage;
 }
 
-// That go round a ring in one forward, of one GPU.
+// Bytes of a token that one GPU passes around the ring in a forward: keys and values of all layers.
 double RingBytesPerToken(const PhaseModel& llm, const Machine& machine) {
   return 2 * kBytesPerValue * llm.layers * llm.KeyWidth() / machine.gpus_per_stage;
 }
 
-// That a GPU sends all-to-all in one forward: queries and outputs are as wide as the model.
+// Bytes of a token that one GPU sends all-to-all in a forward: queries, keys, values and outputs. Queries and
+// outputs are as wide as the model.
 double UlyssesBytesPerToken(const PhaseModel& llm, const Machine& machine) {
   return 2 * kBytesPerValue * llm.layers * (llm.KeyWidth() + llm.hidden) / machine.gpus_per_stage;
 }
-// Of the all-to-all, over a forward alone: gradients go the way of the values once.
+// All-to-all exchanges in one step, in forwards. Gradients travel once, unlike in a ring.
 double UlyssesPasses(const Machine& machine) { return machine.recompute ? 3 : 2; }
 
-// Weights, gradients and optimizer states of all phases of the job, on one GPU.
+// Bytes of weights, gradients and optimizer states of all phases on one GPU. `replicated` bytes of each
+// parameter are on every rank, the rest is sharded.
 double ModelStates(const Job& job, const TrainingModel& model, const Machine& machine, double replicated) {
   double parameters = 0;
   for (const PhaseSpec& spec : job.phases) parameters += model.phase(spec.phase)->parameters;
@@ -63,7 +73,7 @@ double ModelStates(const Job& job, const TrainingModel& model, const Machine& ma
   return parameters * (replicated + (kStateBytes - replicated) / ranks) / machine.gpus_per_stage;
 }
 
-// Ranks of an llm on their nodes, to be taken by the groups of one microbatch.
+// The llm's ranks by node, from which the groups of one microbatch take theirs.
 class Nodes {
  public:
   explicit Nodes(const Job& job) {
@@ -73,9 +83,9 @@ class Nodes {
 
   struct Taken {
     std::vector<uint32_t> ranks;
-    uint32_t crossings = 0;  // of the ring
+    uint32_t crossings = 0;  // nodes in the ring; 0: all ranks are on one node
   };
-  // The fullest node that has room; else nodes in their order.
+  // Takes from the fullest node that has room (best fit); if no node has room, from the nodes in their order.
   Taken Take(uint32_t degree) {
     std::vector<uint32_t>* fullest = nullptr;
     for (auto& [node, ranks] : free_) {
@@ -122,7 +132,8 @@ class Step {
     return std::move(figures_);
   }
 
-  // Groups of one degree. Each has every n-th sequence and runs as many at once as its memory holds.
+  // Trainers without a planner: groups of one degree, group g has sequences g, g + groups, ..., and runs as
+  // many at once as its memory holds.
   StepFigures RunInTurn(uint32_t degree, bool ulysses) {
     AddEncoders();
     ulysses_ = ulysses;
@@ -137,7 +148,8 @@ class Step {
       for (InTurn& group : groups) {
         const std::vector<uint32_t> together = NextOf(group, groups.size(), degree);
         if (together.empty()) continue;
-        // Gathered weights keep all in step; else groups wait for nobody before the end.
+        // ZeRO-3 gathers weights layer by layer, so all groups begin a microbatch together. With Megatron-LM
+        // a group waits for the others only at the end of the step.
         if (ulysses) group.end = barrier, group.waits = exchanged;
         const GroupTime time = AddGroup(group.ranks, together, microbatches_, group.end);
         group.end += time.seconds;
@@ -153,11 +165,11 @@ class Step {
  private:
   struct InTurn {
     Nodes::Taken ranks;
-    size_t next = 0;  // sequence
+    size_t next = 0;  // its next sequence
     double end = 0, waits = 0;
   };
 
-  // What a group runs at once.
+  // The sequences that a group runs in its next microbatch: as many as fit into its memory, at least one.
   std::vector<uint32_t> NextOf(InTurn& group, size_t groups, uint32_t degree) const {
     const double room = (input_.memory_per_rank - input_.model_states) * degree;
     std::vector<uint32_t> together;
@@ -170,6 +182,7 @@ class Step {
     return together;
   }
 
+  // Encoders are spread evenly over all ranks before the llm begins, for every policy alike.
   void AddEncoders() {
     const double speed = machine_.peak_flops * machine_.gpus_per_stage;
     std::array<double, kNumPhases> flops = {};
@@ -200,7 +213,7 @@ class Step {
     ++microbatches_;
   }
 
-  // The step lasts as long as what ends last.
+  // The step lasts until the last group ends.
   void EndsAt(double end, double waits) {
     if (end <= figures_.iteration_seconds) return;
     figures_.iteration_seconds = end;
@@ -209,8 +222,10 @@ class Step {
 
   struct GroupTime {
     double seconds = 0;
-    double waits = 0;  // of that, for the ring
+    double waits = 0;  // part of it: waiting for the exchange
   };
+  // Time, traffic and memory of one group. A ring sends keys and values while attention computes, so only
+  // what attention does not cover is waiting. The all-to-all of Ulysses is covered by nothing.
   GroupTime AddGroup(const Nodes::Taken& taken, const std::vector<uint32_t>& sequences, uint32_t microbatch,
                      double start) {
     const uint32_t degree = static_cast<uint32_t>(taken.ranks.size());
@@ -237,7 +252,8 @@ class Step {
     return {compute + waits, waits};
   }
 
-  // What a GPU of a group sends in one forward: of d chunks, all but one; all-to-all, of its own chunk.
+  // Bytes that a GPU of the group sends in one forward. Ring: of the group's d chunks, all but one.
+  // All-to-all: of its own chunk, all but its own share.
   double ExchangedBytes(uint64_t tokens, uint32_t degree) const {
     const PhaseModel& llm = *model_.phase(Phase::kLlm);
     const double each =
@@ -247,23 +263,25 @@ class Step {
   double RingBandwidth(const Nodes::Taken& taken) const {
     return taken.crossings > 0 ? machine_.inter_node_bandwidth : machine_.intra_node_bandwidth;
   }
-  // Of what is sent all-to-all, the share that leaves the node; a node's ranks are taken as equally many.
+  // The share of the all-to-all that leaves the node, as if the group's ranks were spread evenly over its
+  // nodes.
   static double LeavesANode(const Nodes::Taken& taken) {
     const double degree = static_cast<double>(taken.ranks.size());
     return taken.crossings == 0 ? 0 : (degree - degree / taken.crossings) / (degree - 1);
   }
-  // Of attention that is cut by heads, the largest share of a rank over the mean.
+  // Ulysses gives whole heads to ranks: the largest share of a rank over the mean.
   double HeadsOverMean(uint32_t degree) const {
     const uint32_t heads = model_.phase(Phase::kLlm)->heads;
     if (!ulysses_ || heads == 0) return 1;
     return static_cast<double>((heads + degree - 1) / degree) * degree / heads;
   }
-  // Of both ways at once.
+  // Traffic inside and between nodes flows at the same time; the slower one decides.
   double UlyssesBandwidth(const Nodes::Taken& taken) const {
     const double leaves = LeavesANode(taken);
     return 1 / std::max(leaves / machine_.inter_node_bandwidth, (1 - leaves) / machine_.intra_node_bandwidth);
   }
 
+  // The figures of the whole step. `worked_` contains recomputation, MFU does not.
   void Finish() {
     PhaseFigures& llm = *std::find_if(figures_.phases.begin(), figures_.phases.end(),
                                       [](const PhaseFigures& phase) { return phase.phase == Phase::kLlm; });
@@ -282,14 +300,14 @@ class Step {
   const TrainingModel& model_;
   const Machine& machine_;
   const reorder::ContextParallelInput& input_;
-  std::vector<double> seconds_;  // [ranks] of the llm, waiting excluded
-  double worked_ = 0;            // seconds of all ranks
+  std::vector<double> seconds_;  // [ranks] of the llm, without waiting
+  double worked_ = 0;            // seconds of all ranks, without waiting
   uint32_t microbatches_ = 0;
   bool ulysses_ = false;
   StepFigures figures_;
 };
 
-// Llm ranks of the node that has fewest.
+// The number of llm ranks on the node that has the fewest.
 uint32_t SmallestNode(const Job& job) {
   std::map<uint32_t, uint32_t> ranks;
   for (uint32_t rank : job.phase(Phase::kLlm)->ranks) ++ranks[job.NodeOf(rank)];
@@ -298,7 +316,7 @@ uint32_t SmallestNode(const Job& job) {
   return fewest;
 }
 
-// The input as a trainer without a planner has it: Megatron-LM holds all weights and gradients on every rank.
+// The input of a trainer without a planner: Megatron-LM keeps all weights and gradients on every rank.
 reorder::ContextParallelInput WithoutPlanner(const DegreePolicy& policy, const Job& job,
                                              const TrainingModel& model, const Machine& machine,
                                              reorder::ContextParallelInput input) {
@@ -307,7 +325,7 @@ reorder::ContextParallelInput WithoutPlanner(const DegreePolicy& policy, const J
   return input;
 }
 
-// Tokens that a group of one rank holds.
+// Tokens that fit into one rank's memory.
 double TokensPerRank(const reorder::ContextParallelInput& input) {
   return std::max(0.0, input.memory_per_rank - input.model_states) / input.memory_per_token;
 }
@@ -319,8 +337,8 @@ absl::StatusOr<StepFigures> WithOneDegree(const DegreePolicy& policy, const Job&
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> degrees,
                             DegreesOfARun(policy, job, longest, model, machine));
   if (std::find(degrees.begin(), degrees.end(), degree) == degrees.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(policy.name), ": no groups of degree ", degree,
-                                                   " that hold a sequence of ", longest, " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat(std::string(policy.name), ": no group of degree ", degree,
+                                                   " holds a sequence of ", longest, " tokens"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
                             SequencesOf(job, samples, model, machine, machine.intra_node_bandwidth));
@@ -382,16 +400,19 @@ absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, 
     degrees.push_back(static_cast<uint32_t>(degree));
   }
   if (!degrees.empty()) return degrees;
-  return absl::InvalidArgumentError(absl::StrCat(
-      std::string(policy.name), ": the longest sequence has ", longest, " tokens; a rank holds ",
-      static_cast<uint64_t>(TokensPerRank(input)), " beside the model, and no power of two up to ", most,
-      " ranks holds it; give more memory or ranks, or leave the sequence or the policy out"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(policy.name), ": the longest sequence has ", longest, " tokens; a rank holds ",
+                   static_cast<uint64_t>(TokensPerRank(input)),
+                   " in addition to the model, and no group of a power of two up to ", most,
+                   " ranks holds it; give more memory or ranks, or leave out the sequence or the policy"));
 }
 
 absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& job,
                                          const StepSamples& samples, const TrainingModel& model,
                                          const Machine& machine, uint32_t degree) {
   if (policy.one_degree()) return WithOneDegree(policy, job, samples, model, machine, degree);
+  // Planned twice, once as if every ring stayed within a node and once as if none did, since groups that do
+  // not fill nodes may cross them. The faster plan counts.
   std::optional<StepFigures> best;
   const double within = machine.intra_node_bandwidth, between = machine.inter_node_bandwidth;
   const std::pair<double, double> bandwidths[] = {{within, between}, {between, between}};

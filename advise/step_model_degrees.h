@@ -1,41 +1,44 @@
-// How long a step takes whose sequences are shared by groups of ranks (context parallelism), under static and
-// dynamic degrees: the model of step_model.h for the plans of context_parallel.h.
+// A model of how long a step takes if groups of ranks share sequences (context parallelism), with static and
+// dynamic degrees: step_model.h for the plans of context_parallel.h.
 //
-// Not a measurement, and not a planner.
+// It is not a measurement, and not a planner.
 //
-//   const DegreePolicy& policy = *FindDegreePolicy("megatron");
-//   absl::StatusOr<std::vector<uint32_t>> degrees = DegreesOfARun(policy, job, longest, model, machine);
-//   // Of which a run takes the one that is fastest over all its steps:
-//   for (uint32_t degree : *degrees) {
-//     absl::StatusOr<StepFigures> figures = ModelDegrees(policy, job, samples, model, machine, degree);
-//     figures->groups;   // which ranks ran together, from when to when
-//   }
+// Example:
+//     const DegreePolicy& policy = *FindDegreePolicy("megatron");
+//     EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> degrees,
+//                               DegreesOfARun(policy, job, longest, model, machine));
+//     // A run uses the degree that is fastest over all its steps.
+//     for (uint32_t degree : degrees) {
+//       EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures,
+//                                 ModelDegrees(policy, job, samples, model, machine, degree));
+//       figures.groups;  // which ranks ran together, from when to when
+//     }
 //
 // The model:
-// - An llm rank is a replica of the model, of `gpus_per_stage` GPUs; degrees are in ranks. The microbatch
-//   capacity, the batching and the algorithms of the job's phases play no part: memory alone says what a
-//   microbatch holds.
-// - Sequences cost the llm's FLOPs. Keys and values of all its layers go round a group's ring as often as
-//   FLOPs are computed: forward, twice for the backward (with their gradients), and for the recomputation.
-// - Groups are put on nodes, the largest first, each where it just fits; a ring that crosses nodes has the
-//   bandwidth between nodes. Planners take groups of no more ranks than a node has to lie within one, which
-//   is not so where groups do not fill nodes: each policy plans once like this and once as if every ring
-//   went between nodes, and the plan that takes less is run.
-// - A rank holds its share of all weights, gradients and optimizer states (DHP 4.2: ZeRO-3), and the
-//   activations of the tokens that it has of a microbatch: per token, layer and hidden dimension as in
-//   step_model.h, with recomputation 2 bytes and one layer's 34. Weights that are gathered layer by layer
-//   keep all ranks in step, so that a microbatch lasts as long as its slowest group.
-// - Trainers without a planner (DHP 6.1) run all steps with one degree, a power of two that holds the longest
-//   sequence of all (DHP 6.5), and deal sequences out in turn. Megatron-LM (ZeRO-1): every rank holds all
-//   weights and gradients and its share of the optimizer's states, and groups wait for each other at the end
-//   of the step only. DeepSpeed (ZeRO-3, Ulysses): memory as above, all ranks in step; queries, keys, values
-//   and outputs of every layer change ranks all-to-all, forward, backward and in the recomputation, and no
-//   attention hides it. Heads go to ranks whole: a group has at most as many ranks as there are heads, and
-//   its attention lasts as long as the rank with most of them.
-// - Static degrees with hindsight are no trainer's: the best degree for every step by itself, sequences to
-//   the group that has least to do, memory as the planners have it.
-// - Encoders are taken as spread evenly over all ranks beforehand, the same for every policy; what they
-//   hold is not counted.
+// - An llm rank is a replica of the model, of `gpus_per_stage` GPUs. Degrees are numbers of ranks. The job's
+//   microbatch capacity, batching and algorithms are ignored: memory alone bounds a microbatch.
+// - Sequences cost the llm's FLOPs. Keys and values of all layers pass around a group's ring as often as
+//   FLOPs are computed: once for the forward, twice for the backward (with their gradients), once for the
+//   recomputation.
+// - Groups are placed on nodes, the largest first, each on the fullest node with room. A ring that crosses
+//   nodes has the bandwidth between nodes. Planners assume that a group with at most as many ranks as a node
+//   lies within one node, which is wrong if groups do not fill nodes. So each policy plans twice, once with
+//   this assumption and once as if every ring crossed nodes, and the faster plan is used.
+// - A rank has its share of all weights, gradients and optimizer states (DHP 4.2: ZeRO-3), and the
+//   activations of its tokens of one microbatch, per token, layer and hidden dimension as in step_model.h.
+//   Weights are gathered layer by layer, which keeps all ranks in step, so a microbatch takes as long as its
+//   slowest group.
+// - Trainers without a planner (DHP 6.1) use one degree for all steps: a power of two that fits the longest
+//   sequence (DHP 6.5). Sequences are assigned in turn. Megatron-LM (ZeRO-1): every rank has all weights and
+//   gradients and its share of the optimizer's states, and groups wait for each other only at the end of the
+//   step. DeepSpeed (ZeRO-3, Ulysses): memory as above, all ranks in step; queries, keys, values and outputs
+//   of every layer are exchanged all-to-all in the forward, the backward and the recomputation, not hidden by
+//   attention. Heads are not split: a group has at most as many ranks as there are heads, and attention takes
+//   as long as the rank with the most heads.
+// - Static degrees with hindsight exist in no trainer: the best degree for every step, sequences to the group
+//   with the least work, memory as for the planners.
+// - Encoders are assumed to be spread evenly over all ranks before the llm, for every policy alike. Their
+//   memory is not counted.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -56,41 +59,42 @@ namespace evenkeel::advise {
 
 struct DegreePolicy {
   std::string_view name;
-  std::string_view says;       // one line
-  std::string_view algorithm;  // of context_parallel.h; empty: what trainers do without a planner
+  std::string_view summary;    // one line for a report
+  std::string_view algorithm;  // of context_parallel.h; empty: a trainer without a planner
   bool powers_of_two = false;
-  bool ulysses = false;  // without a planner: DeepSpeed, else Megatron-LM
+  bool ulysses = false;  // without a planner: DeepSpeed if true, else Megatron-LM
 
-  // One degree for all steps of a run, instead of what each step asks for.
+  // One degree for all steps of a run, instead of a choice for every step.
   bool one_degree() const { return algorithm.empty(); }
   // One degree for all sequences of a step.
   bool is_static() const { return one_degree() || algorithm.starts_with("static"); }
 };
 
-// From static degrees to everything.
+// All policies, static degrees first.
 std::span<const DegreePolicy> DegreePolicies();
-const DegreePolicy* FindDegreePolicy(std::string_view name);  // null where there is none
+const DegreePolicy* FindDegreePolicy(std::string_view name);  // null: no policy has this name
 std::string DegreePolicyNames();
 
-// The step's sequences as a problem in seconds and bytes of one GPU, all rings of one bandwidth (bytes per
-// second), on one node. InvalidArgument: the model lacks a phase of the job; a machine without speed or
-// memory; a job with pipeline stages.
+// The step's sequences as a problem in seconds and bytes of one GPU, on one node, with rings of `bandwidth`
+// bytes per second. InvalidArgument: the model lacks a phase of the job, the machine has no speed or memory,
+// or the job has pipeline stages.
 absl::StatusOr<reorder::ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
                                                           const TrainingModel& model, const Machine& machine,
                                                           double bandwidth);
 
-// Tokens of the longest sequence; 0 where there is none.
+// Tokens of the longest sequence; 0 if there is none.
 uint64_t LongestOf(std::span<const SampleLengths> samples);
 
-// The degrees among which a run chooses whose longest sequence has so many tokens: with one_degree() those
-// that hold it, ascending; else 0 alone. InvalidArgument: as SequencesOf, and no degree holds it.
+// The degrees from which a run chooses if its longest sequence has `longest` tokens. With one_degree(): those
+// with enough memory for it, ascending; otherwise only 0. InvalidArgument: as SequencesOf, or no degree has
+// enough memory.
 absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, const Job& job,
                                                     uint64_t longest, const TrainingModel& model,
                                                     const Machine& machine);
 
-// `degree`: one of DegreesOfARun, which holds the step's sequences.
-// InvalidArgument also: a sequence that does not fit on all ranks together, or into a group of that degree;
-// more ranks than PlanContextParallel takes.
+// `degree` is one of DegreesOfARun with enough memory for the step's sequences. InvalidArgument also: a
+// sequence that fits neither on all ranks together nor into a group of that degree, or more ranks than
+// PlanContextParallel accepts.
 absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& job,
                                          const StepSamples& samples, const TrainingModel& model,
                                          const Machine& machine, uint32_t degree);

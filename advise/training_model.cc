@@ -1,3 +1,4 @@
+// The sizes of the papers' models, and the FLOPs of their layers.
 #include "advise/training_model.h"
 
 #include "reorder/by_name.h"
@@ -5,7 +6,7 @@
 namespace evenkeel::advise {
 namespace {
 
-constexpr uint32_t kHeadWidth = 128;  // of the llms whose groups of heads that share keys DHP prints
+constexpr uint32_t kHeadWidth = 128;  // of the llms whose number of key heads DHP prints
 
 PhaseModel Llm(double parameters, uint32_t layers, uint32_t hidden, uint32_t heads = 0,
                uint32_t key_groups = 0) {
@@ -19,12 +20,12 @@ PhaseModel Audio(double parameters, uint32_t layers, uint32_t hidden) {
   return {Phase::kAudio, parameters, layers, hidden, /*causal=*/false};
 }
 
-// An image of 448 x 448 pixels in patches of 14: what InternVL encodes by itself.
+// One tile of 448 x 448 pixels in 14-pixel patches: InternVL encodes every tile separately.
 constexpr uint32_t kTile = 1024;
 
-// Layers and widths as the papers print them. Where a paper names an encoder without its sizes, they are
-// those of that encoder: ViT-Huge (DistTrain), InternViT-6B (OmniBal). DistTrain's generator is left out: the
-// planner has no such phase.
+// Layers and widths are those that the papers print. Where a paper names an encoder without its sizes, the
+// sizes are those of the published encoder: ViT-Huge (DistTrain), InternViT-6B (OmniBal). DistTrain's
+// generator is left out, because the planner has no such phase.
 const std::vector<TrainingModel>& Models() {
   static const std::vector<TrainingModel> models = {
       {"mllm-10b",

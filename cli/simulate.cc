@@ -1,3 +1,4 @@
+// `evenkeel simulate`: compares policies by the modelled time of training steps.
 #include <algorithm>
 #include <functional>
 #include <iostream>
@@ -39,11 +40,12 @@ struct SimulateArguments {
   std::string svg;
 };
 
-// Where steps come from: a dataset's index, or a trace.
+// The source of steps: a dataset's index or a trace.
 struct Source {
   Job job;
   reorder::DummyItems dummies;
-  uint64_t longest = 0;  // sequence of the trace; of an index, which has more than the run reads, 0
+  // longest sequence of a trace; 0: an index, which has more samples than the run reads
+  uint64_t longest = 0;
   std::function<absl::StatusOr<StepSamples>(uint64_t step)> samples;
 };
 
@@ -67,7 +69,8 @@ absl::Status AddPhases(const SimulateArguments& arguments, const std::vector<Sam
        std::vector<std::string>(absl::StrSplit(arguments.padded, ',', absl::SkipEmpty()))) {
     const std::optional<Phase> phase = PhaseFromName(name);
     if (!phase)
-      return absl::InvalidArgumentError(absl::StrCat("--padded: '", name, "' is none of llm, vision, audio"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--padded: '", name, "' is unknown; expected llm, vision or audio"));
     padded[static_cast<size_t>(*phase)] = true;
   }
   for (Phase phase : kAllPhases) {
@@ -111,7 +114,7 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   return source;
 }
 
-// Those of `known` that are named, or all.
+// The entries of `known` with the given names; all if no name is given.
 template <typename Known>
 absl::StatusOr<std::vector<PolicyFigures>> Choose(const std::string& names, std::span<const Known> known,
                                                   const Known* (*find)(std::string_view),
@@ -121,12 +124,12 @@ absl::StatusOr<std::vector<PolicyFigures>> Choose(const std::string& names, std:
     const Known* policy = find(name);
     if (policy == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--policies: '", name, "' is unknown; known are ", known_names));
+          absl::StrCat("--policies: '", name, "' is unknown; expected one of ", known_names));
     }
-    chosen.push_back({.name = policy->name, .says = policy->says});
+    chosen.push_back({.name = policy->name, .summary = policy->summary});
   }
   if (chosen.empty()) {
-    for (const Known& policy : known) chosen.push_back({.name = policy.name, .says = policy.says});
+    for (const Known& policy : known) chosen.push_back({.name = policy.name, .summary = policy.summary});
   }
   return chosen;
 }
@@ -147,14 +150,14 @@ advise::Machine MachineOf(const SimulateArguments& arguments) {
           .recompute = !arguments.no_recompute};
 }
 
-// What one policy is compared by: how it plans a step, or one of the degrees that it may run all steps with.
+// One variant to compare: a policy, with context parallelism at one of the degrees that its run may use.
 struct Candidate {
-  size_t policy = 0;  // in the order asked for
+  size_t policy = 0;  // index into the policies as given
   uint32_t degree = 0;
   PolicyFigures figures;
 };
 
-// Of the trace, or of all steps of an index.
+// Of the whole trace, or of all steps that are read from an index.
 absl::StatusOr<uint64_t> LongestSequence(const Source& source, uint32_t steps) {
   if (source.longest > 0) return source.longest;
   uint64_t longest = 0;
@@ -199,7 +202,7 @@ absl::StatusOr<advise::StepFigures> FiguresOf(const SimulateArguments& arguments
   return advise::ModelStep(job, plan, model, MachineOf(arguments));
 }
 
-// Of every policy the candidate that is fastest over all steps.
+// For every policy the candidate that is fastest over all steps.
 std::vector<PolicyFigures> Fastest(std::vector<Candidate> candidates) {
   std::vector<PolicyFigures> fastest;
   for (Candidate& candidate : candidates) {
@@ -216,8 +219,8 @@ std::vector<PolicyFigures> Fastest(std::vector<Candidate> candidates) {
 absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
   const advise::TrainingModel* model = advise::FindTrainingModel(arguments.model);
   if (model == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("--model: '", arguments.model, "' is unknown; known are ",
-                                                   advise::TrainingModelNames()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model: '", arguments.model, "' is unknown; expected one of ", advise::TrainingModelNames()));
   }
   EVENKEEL_ASSIGN_OR_RETURN(const Source source,
                             arguments.trace.empty() ? FromJob(arguments) : FromTrace(arguments));
@@ -256,49 +259,53 @@ absl::Status RunSimulate(const SimulateArguments& arguments) {
 }  // namespace
 
 void AddSimulateCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "simulate", "Compare policies by the time that a model of the training step gives them");
+  CLI::App* command =
+      app.add_subcommand("simulate", "Compare policies by the modelled time of training steps");
   auto arguments = std::make_shared<SimulateArguments>();
   command->add_option("--job", arguments->job, "The job file; its index is read, nothing is decoded");
   CLI::Option* trace = command->add_option("--trace", arguments->trace,
-                                           "Lengths from this CSV instead, with columns llm, vision, audio");
-  command->add_option("--steps", arguments->steps, "(4)")->check(CLI::Range(1, 1 << 20));
+                                           "Take lengths from this CSV with columns llm, vision, audio");
+  command->add_option("--steps", arguments->steps, "Steps to simulate (4)")->check(CLI::Range(1, 1 << 20));
   const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
   with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(command->add_option("--per-rank", arguments->per_rank, "Samples per rank (60)")
                  ->check(CLI::Range(1, 1 << 20)));
-  with_trace(command
-                 ->add_option("--samples", arguments->samples,
-                              "Draw so many for every step, with repetition; 0: ranks x per-rank, without")
-                 ->check(CLI::Range(0, 1 << 30)));
-  with_trace(command->add_option("--ranks-per-node", arguments->ranks_per_node, "(8)")
+  with_trace(
+      command
+          ->add_option("--samples", arguments->samples,
+                       "Samples of a step, drawn with repetition; 0: ranks x per-rank, without repetition")
+          ->check(CLI::Range(0, 1 << 30)));
+  with_trace(command->add_option("--ranks-per-node", arguments->ranks_per_node, "Ranks of a node (8)")
                  ->check(CLI::Range(1, 1 << 20)));
-  with_trace(command->add_option("--seed", arguments->seed, "Of the choice of samples (0)"));
+  with_trace(command->add_option("--seed", arguments->seed, "Seed for the choice of samples (0)"));
   with_trace(command->add_option("--padded", arguments->padded,
-                                 "Phases that are batched with padding: audio,vision"));
+                                 "Phases batched with padding, such as audio,vision"));
   with_trace(command
                  ->add_option("--pipeline-stages", arguments->pipeline_stages,
-                              "(1); more: encoders run once per microbatch")
+                              "Pipeline stages (1); if more than 1, encoders run once per microbatch")
                  ->check(CLI::Range(1, 1024)));
-  with_trace(
-      command->add_option("--virtual-stages", arguments->virtual_stages, "(1)")->check(CLI::Range(1, 1024)));
+  with_trace(command
+                 ->add_option("--virtual-stages", arguments->virtual_stages,
+                              "Virtual stages of a pipeline stage (1)")
+                 ->check(CLI::Range(1, 1024)));
   with_trace(command->add_option("--microbatch-tokens", arguments->microbatch_tokens,
-                                 "llm tokens a microbatch holds at most; 0: one microbatch of any size"));
-  command->add_option("--model", arguments->model, absl::StrCat("(mllm-10b) ", advise::TrainingModelNames()));
+                                 "Maximal llm tokens of a microbatch; 0: one microbatch of any size"));
+  command->add_option("--model", arguments->model,
+                      absl::StrCat("Model (mllm-10b): ", advise::TrainingModelNames()));
   command->add_flag("--context-parallel", arguments->context_parallel,
                     "Compare degrees of context parallelism instead: llm ranks share sequences in groups");
   command->add_option("--policies", arguments->policies,
-                      absl::StrCat("(all) ", advise::PolicyNames(), "; with --context-parallel ",
+                      absl::StrCat("Policies (all): ", advise::PolicyNames(), "; with --context-parallel ",
                                    advise::DegreePolicyNames()));
-  command->add_option("--peak-tflops", arguments->peak_tflops, "Of a GPU (989)");
+  command->add_option("--peak-tflops", arguments->peak_tflops, "Peak TFLOP/s of a GPU (989)");
   command->add_option("--intra-node-gbs", arguments->intra_node_gbs, "GB/s of a GPU within its node (450)");
   command->add_option("--inter-node-gbs", arguments->inter_node_gbs, "GB/s of a GPU to other nodes (50)");
   command->add_option("--memory-gb", arguments->memory_gb,
-                      "Of a GPU (80); with --context-parallel: what bounds a group's tokens");
+                      "Memory of a GPU in GB (80); with --context-parallel it bounds a group's tokens");
   command->add_option("--tensor-parallel", arguments->tensor_parallel, "GPUs of a rank's pipeline stage (1)")
       ->check(CLI::Range(1, 1024));
-  command->add_flag("--no-recompute", arguments->no_recompute, "Activations are kept for the backward pass");
+  command->add_flag("--no-recompute", arguments->no_recompute, "Keep activations for the backward pass");
   command->add_flag("--json", arguments->json, "One JSON document instead of the table");
   command->add_option("--svg", arguments->svg, "Draw loads, pipelines and lengths into this folder");
   command->callback([arguments, exit_code] { *exit_code = Report(RunSimulate(*arguments)); });

@@ -1,3 +1,4 @@
+// Formats the results of `evenkeel simulate` as a Markdown table and as JSON.
 #include "cli/simulate_report.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 namespace evenkeel::cli {
 namespace {
 
-// The figures that are means over steps.
+// The figures that are means over all steps.
 constexpr double advise::StepFigures::*kMeans[] = {&advise::StepFigures::iteration_seconds,
                                                    &advise::StepFigures::exchange_seconds,
                                                    &advise::StepFigures::bubble_share,
@@ -28,7 +29,7 @@ std::string Quoted(std::string_view text) {
   return out;
 }
 
-// Of the first step.
+// The groups of the first step.
 void AppendGroups(const std::vector<advise::GroupFigures>& groups, std::string& out) {
   const char* comma = "";
   out += R"(,"groups":[)";
@@ -41,8 +42,8 @@ void AppendGroups(const std::vector<advise::GroupFigures>& groups, std::string& 
   out += "]";
 }
 
-// Of the static policies of degrees that were compared, the fastest: those of trainers, which have one degree
-// for the whole run, or those that know every step. 0 where there are none.
+// The time of the fastest static policy among those compared: of trainers, with one degree for the whole run,
+// or of the best degree for every step. 0: there is none.
 double LeastSeconds(const Simulation& simulation, bool one_degree) {
   double least = 0;
   for (const PolicyFigures& figures : simulation.policies) {
@@ -134,7 +135,7 @@ std::string SimulationJson(const Simulation& simulation) {
         R"(%s{"policy":%s,"says":%s,"steps":%d,"iteration_seconds":%.9g,"exchange_seconds":%.9g,)"
         R"("bubble_share":%.9g,"mfu":%.9g,"pad_ratio":%.9g,"inter_node_bytes":%.9g,"peak_memory_bytes":%.9g,)"
         R"("phases":[)",
-        comma, Quoted(figures.name), Quoted(figures.says), figures.steps, mean.iteration_seconds,
+        comma, Quoted(figures.name), Quoted(figures.summary), figures.steps, mean.iteration_seconds,
         mean.exchange_seconds, mean.bubble_share, mean.mfu, mean.pad_ratio, mean.inter_node_bytes,
         mean.peak_memory_bytes);
     comma = "";

@@ -1,4 +1,4 @@
-// What `evenkeel simulate` prints and draws.
+// The table, the JSON and the pictures of `evenkeel simulate`.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 
 namespace evenkeel::cli {
 
-// One policy over all steps.
+// The figures of one policy over all steps.
 struct PolicyFigures {
   std::string_view name;
-  std::string_view says;  // one line
+  std::string_view summary;  // one line
   uint32_t steps = 0;
   advise::StepFigures
-      mean;  // sums until Finish; the memory is the largest, and `seconds` and the timeline are not filled
-  advise::StepFigures first;  // of the first step, for pictures
+      // sums until Finish, then means; the memory is the maximum, `seconds` and the timeline are not filled
+      mean;
+  advise::StepFigures first;  // the first step, for pictures
 
   void Add(advise::StepFigures figures);
   void Finish();
@@ -32,12 +33,12 @@ struct Simulation {
 std::string SimulationTable(const Simulation& simulation);  // Markdown
 std::string SimulationJson(const Simulation& simulation);
 
-// "<8>x2 <3>x1 <1>x40": how many groups of which degree the first microbatch has; empty without groups.
+// The groups of the first microbatch, as "<8>x2 <3>x1": two of degree 8, one of 3. Empty: no groups.
 std::string DegreesOf(const advise::StepFigures& figures);
 
 // Writes loads-POLICY.svg, pipeline-POLICY.svg (with pipeline stages) and degrees-POLICY.svg (with context
 // parallelism) for every policy, and lengths.svg.
-// Unavailable: a file that cannot be written. The folder is made where it is missing.
+// Makes the folder if it is missing. Unavailable: a file cannot be written.
 absl::Status DrawSimulation(const Simulation& simulation, const std::string& folder);
 
 }  // namespace evenkeel::cli

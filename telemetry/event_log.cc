@@ -1,3 +1,4 @@
+// Formats log lines, and writes them from a thread of its own once StartLogWriter was called.
 #include "telemetry/event_log.h"
 
 #include <poll.h>
@@ -29,8 +30,8 @@ constexpr size_t kMaxWaitingBytes = 1 << 20;
 constexpr absl::Duration kErrorPatience = absl::Milliseconds(200);
 constexpr int kStuckMilliseconds = 200;
 
-// Takes lines from all threads and writes them from one, so that a reader that
-// stands still holds up nobody.
+// Takes lines from all threads and writes them from one thread, so that a slow reader of the log blocks no
+// other thread.
 class LogWriter {
  public:
   LogWriter() {
@@ -75,7 +76,7 @@ class LogWriter {
         while (lines_.empty()) changed_.Wait(mutex_);
         line = std::move(lines_.front());
         lines_.pop_front();
-        // Logged where the lines are missing: after those that were already waiting.
+        // Reported after the lines that were already waiting, which is where the lines are missing.
         if (lines_.empty()) lost = std::exchange(unreported_, 0);
       }
       Write(line);
@@ -95,8 +96,7 @@ class LogWriter {
            "\n";
   }
 
-  // Waits for as long as it takes. A descriptor that is closed takes
-  // everything.
+  // Waits until the line is written. If the descriptor is closed, the line is dropped.
   void Write(std::string_view line) {
     while (!line.empty()) {
       pollfd out{STDERR_FILENO, POLLOUT, 0};
@@ -106,7 +106,7 @@ class LogWriter {
         changed_.NotifyAll();
         continue;
       }
-      // A pipe that is ready takes this much at once.
+      // A pipe that poll reports as writable takes PIPE_BUF bytes without blocking.
       const ssize_t wrote = write(STDERR_FILENO, line.data(), std::min<size_t>(line.size(), PIPE_BUF));
       if (wrote < 0 && errno != EINTR && errno != EAGAIN) return;
       if (wrote > 0) line.remove_prefix(static_cast<size_t>(wrote));
@@ -213,16 +213,16 @@ void LogEvent(LogLevel level, std::string_view event, std::initializer_list<LogF
   line += '\n';
   if (LogWriter *const started = writer.load(); started != nullptr) {
     started->Add(std::move(line));
-    // What ends a process is often said in its last line.
+    // The last line before a process ends often has the reason.
     if (level == LogLevel::kError) started->Flush(kErrorPatience, /*unless_stuck=*/true);
     return;
   }
-  // One write of a locked stream: lines of different threads never mix.
+  // One fwrite on a locked stream: lines of different threads never mix.
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 void StartLogWriter() {
-  // Never destroyed: threads may log until the process has ended.
+  // Never destroyed, because threads may log until the process has ended.
   if (writer.load() == nullptr) writer = std::make_unique<LogWriter>().release();
 }
 

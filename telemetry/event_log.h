@@ -1,10 +1,10 @@
-// Structured logs: one JSON object a line on stderr, for machines first.
+// Structured logs for machines to read: one JSON object a line on stderr.
 //
 // Example:
 //     LogEvent(LogLevel::kWarning, "item_invalid", {{"sample", name}, {"reason", "DATA_LOSS"}});
 //     // {"time":"2026-01-31T12:00:00.123Z","level":"warning","event":"item_invalid","sample":"...", ...}
 //
-// It is not: metrics (metrics.h), or anything that reaches a batch.
+// It has no metrics (metrics.h) and nothing that reaches a batch.
 // Thread safety: lines never mix; all functions may be called from many threads.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace evenkeel::telemetry {
 
 enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
-// A JSON value: text (made valid UTF-8), number or truth.
+// A JSON value: text (made valid UTF-8), number or boolean.
 class LogValue {
  public:
   LogValue(const char* text) : value_(std::string(text)) {}             // NOLINT(google-explicit-constructor)
@@ -42,26 +42,26 @@ class LogValue {
 
 using LogField = std::pair<std::string_view, LogValue>;
 
-// Appends `text` as a JSON string with its quotes. Bytes that are no part of valid UTF-8 become U+FFFD.
+// Appends `text` as a JSON string with its quotes. Bytes that are not valid UTF-8 become U+FFFD.
 void AppendJsonString(std::string_view text, std::string& out);
 
-// Without the end of line. `time_ms`: since the epoch.
+// The line without its end of line. `time_ms`: since the epoch.
 std::string FormatEvent(int64_t time_ms, LogLevel level, std::string_view event,
                         std::initializer_list<LogField> fields);
 
-// Before StartLogWriter the line is written when it returns. After it, it never waits for who reads the log,
-// but for at most 200 ms where an error is logged: the process may be about to end.
+// Before StartLogWriter, returns after the line was written. After it, never waits for the reader of the log,
+// except for at most 200 ms after an error, because the process may be about to end.
 void LogEvent(LogLevel level, std::string_view event, std::initializer_list<LogField> fields);
 
-// From now on lines wait in memory, 1 MiB at most, and a thread of their own writes them. What does not fit
-// is dropped and counted, and a line log_lines_dropped says how many, once there is room. Not before
-// processes are forked.
+// From now on lines wait in memory (at most 1 MiB) and a thread writes them. Lines that do not fit are
+// dropped and counted; a line log_lines_dropped gives their number once there is room. Call it after all
+// forks.
 void StartLogWriter();
-// False: lines are still waiting after `timeout`. True at once without a writer. Call it before the process
-// ends.
+// Waits until all lines are written. False: lines are still waiting after `timeout`. True at once without a
+// writer. Call it before the process ends.
 bool FlushLog(absl::Duration timeout);
 uint64_t LogLinesDropped();
-// Events below `level` are dropped; kInfo at start.
+// Events below `level` are dropped. The default is kInfo.
 void SetLogLevel(LogLevel level);
 
 }  // namespace evenkeel::telemetry

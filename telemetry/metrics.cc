@@ -1,3 +1,4 @@
+// Registers every metric with prometheus-cpp, and keeps pointers to those that are updated often.
 #include "telemetry/metrics.h"
 
 #include <prometheus/counter.h>
@@ -54,7 +55,7 @@ std::string_view RefusalName(Refusal refusal) {
   return kNames[static_cast<size_t>(refusal)];
 }
 
-// Families first, then the metrics that are touched often.
+// The families first, then the counters and gauges that are updated often, so that an update needs no lookup.
 struct Metrics::State {
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
 
@@ -124,8 +125,8 @@ struct Metrics::State {
   std::array<std::array<Counter*, 2>, kNumPhases> item{};  // by phase and `valid`; null for the llm
 };
 
-// A rate over a counter that appears with its first event misses that event; so what can be counted is there
-// at zero from the start.
+// Every counter begins at zero. Prometheus computes a rate from two values, so a counter that appears with
+// its first event hides that event.
 void Metrics::BeginAtZero() {
   State& state = *state_;
   for (const bool valid : {false, true}) {

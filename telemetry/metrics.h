@@ -1,7 +1,7 @@
-// What a worker counts and measures. docs/metrics.md lists every metric with its labels.
+// The counters and measurements of a worker. docs/metrics.md lists every metric with its labels.
 //
-// Labels are bounded: no sample names, no addresses of consumers. prometheus-cpp is confined to metrics.cc.
-// Thread safety: all members may be called from many threads.
+// The number of label values is bounded: no sample names, no addresses of consumers. Only metrics.cc uses
+// prometheus-cpp. Thread safety: all members may be called from many threads.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ enum class Stage : uint8_t { kPlan, kQueue, kRead, kMedia, kText, kHash, kPart, 
 inline constexpr int kNumStages = 8;
 std::string_view StageName(Stage stage);
 
-// What became of a request for a part.
+// The result of a request for a part.
 enum class Outcome : uint8_t { kSent, kRefused, kDropped, kCancelled, kFailed };
 inline constexpr int kNumOutcomes = 5;
 std::string_view OutcomeName(Outcome outcome);
 
-// Why a connection was closed instead of handed over.
+// Why a connection was closed instead of served.
 enum class Refusal : uint8_t {
   kHandles,   // too few handles are left
   kPlaces,    // max_connections are open
   kAddress,   // max_of_address are open
-  kSilent,    // it sent nothing in time, or others came while it sent nothing
-  kProtocol,  // it began with something else
+  kSilent,    // it sent nothing in time, or while others were waiting
+  kProtocol,  // its first bytes belong to another protocol
 };
 inline constexpr int kNumRefusals = 5;
 std::string_view RefusalName(Refusal refusal);
 
 struct ByteGauges {
-  uint64_t queued = 0;  // committed to parts that were not begun
+  uint64_t queued = 0;  // committed to parts that are not begun
   uint64_t producing = 0;
   uint64_t ready = 0;      // kept without a request that waits for them
   uint64_t in_flight = 0;  // handed to a transport
@@ -55,9 +55,9 @@ class Metrics {
   void ObserveStage(Stage stage, absl::Duration duration);
   void CountSample(bool valid);
   void CountItem(Phase phase, bool valid);
-  // `reason`: a status code's name, or one of a few words.
+  // `reason`: the name of a status code, or one of a few words.
   void CountError(std::string_view reason);
-  // A decode that was cut or filled to its plan: "samples_filled", "samples_trimmed", "frames_repeated".
+  // A decode cut or filled to its planned length: "samples_filled", "samples_trimmed", "frames_repeated".
   void CountAdjusted(std::string_view kind, uint64_t count);
   // `limit`: a field of the job's limits that an item exceeded.
   void CountLimit(std::string_view limit);
@@ -65,10 +65,10 @@ class Metrics {
   void CountDecoderRestart(std::string_view reason);
   void CountTokens(Phase phase, uint64_t tokens);
   void CountSent(std::string_view transport, uint64_t bytes);
-  void CountAbandoned(uint64_t buffers);  // Source::buffers_abandoned, those that are new
+  void CountAbandoned(uint64_t buffers);  // new buffers of Source::buffers_abandoned
   void CountRequest(Outcome outcome);
-  void CountDuplicateRequest();  // an attempt above the first
-  void CountShared();            // a request that found its part made or being made
+  void CountDuplicateRequest();  // a second or later attempt
+  void CountShared();            // a request whose part was already made or being made
   void AddConsumerWait(double seconds);
   void SetImbalance(Phase phase, double before, double after);
   void SetTransport(std::string_view transport, std::string_view device, bool is_rdma);
@@ -76,16 +76,16 @@ class Metrics {
   void SetBytes(const ByteGauges& bytes);
   void SetQueue(uint64_t queued_parts, uint64_t producing_parts, uint64_t ready_parts);
   void SetSessions(uint64_t sessions);
-  void SetRanks(uint64_t ranks);              // that the job has: distinct global ranks over all phases
+  void SetRanks(uint64_t ranks);              // distinct global ranks of the job, over all phases
   void SetConnections(uint64_t connections);  // of the control plane
-  void CountRefusedConnections(std::string_view reason, uint64_t count);  // as RefusalName
+  void CountRefusedConnections(std::string_view reason, uint64_t count);  // one of RefusalName
   void CountSelfTestFailures(uint64_t count);
   void CountLogLinesDropped(uint64_t count);
   void SetDraining(bool draining);
-  // Of this worker's own certificate: time until it expires, negative afterwards; whether its files are bad
-  // now, so that the last good ones are in use.
+  // This worker's own certificate: time until it expires (negative afterwards), and whether its files are
+  // unusable now, so that the last good ones are in use.
   void SetCertificate(absl::Duration left, bool files_refused);
-  void CountCertificateReplacements(uint64_t replacements);  // those that are new
+  void CountCertificateReplacements(uint64_t replacements);  // the new ones
 
  private:
   struct State;
