@@ -1,11 +1,11 @@
-// malloc and its kin, for decoder processes: one that fails ends the process.
+// malloc and its relatives for decoder processes: an allocation that fails ends the process.
 //
-// A library that is told "no memory" often calls its file damaged, or takes it for ended, and memory must
-// never decide what an item is: it depends on the machine. A process that ends fails the attempt instead.
-// Everywhere else these are the C library's own functions, one call further.
+// Many libraries report "no memory" as a damaged or truncated file. Memory depends on the machine, so it must
+// never decide whether an item is valid. A process that ends fails the attempt instead. In all other
+// processes these functions only call the C library's own.
 //
-// The C library looks for the program's own malloc first. Builds with sanitizers have theirs, which ends the
-// process by itself.
+// The C library uses the program's malloc if it defines one. Builds with sanitizers have a malloc of their
+// own, which ends the process by itself.
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,7 +16,7 @@
 namespace evenkeel::isolation {
 namespace {
 
-// Set once, in a process of one thread.
+// Set once, while the process has one thread.
 bool ends_where_memory_ends = false;
 
 }  // namespace
@@ -39,7 +39,7 @@ void* Checked(void* memory) {
 #ifndef EVENKEEL_SANITIZED
 extern "C" {
 
-// The C library's names.
+// The C library's own functions.
 // NOLINTBEGIN(bugprone-reserved-identifier)
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
@@ -50,7 +50,7 @@ void __libc_free(void* memory);
 
 void* malloc(size_t size) { return evenkeel::isolation::Checked(__libc_malloc(size)); }
 void* calloc(size_t count, size_t size) { return evenkeel::isolation::Checked(__libc_calloc(count, size)); }
-// A size of zero frees: that it returns nothing is no failure.
+// realloc to size zero frees and returns null: that is no failure.
 void* realloc(void* memory, size_t size) {
   void* out = __libc_realloc(memory, size);
   return size == 0 ? out : evenkeel::isolation::Checked(out);

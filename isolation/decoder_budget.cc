@@ -1,3 +1,4 @@
+// The cost model of decoding, in CPU time. The constants were measured for the slowest codec of each kind.
 #include "isolation/decoder_budget.h"
 
 #include <algorithm>
@@ -8,12 +9,12 @@
 namespace evenkeel::isolation {
 namespace {
 
-// Nanoseconds on one core, as docs/safety.md measures them, rounded up: the slowest codec of each kind.
+// Nanoseconds on one core, measured as docs/safety.md describes, rounded up.
 constexpr double kPerByte = 10;         // entropy decoding
-constexpr double kPerPixel = 10;        // a progressive JPEG, and its resize
-constexpr double kPerScannedPixel = 1;  // of each scan, also one that codes nothing
+constexpr double kPerPixel = 10;        // a progressive JPEG and its resize
+constexpr double kPerScannedPixel = 1;  // of each scan, including empty scans
 constexpr double kPerVideoPixel = 15;   // HEVC, colour conversion, resize; every frame is decoded
-constexpr double kPerSample = 100;      // of each channel: decoding, resampling
+constexpr double kPerSample = 100;      // of each channel: decoding and resampling
 constexpr double kPerOutputByte = 10;   // patches, mel frames
 constexpr double kPerProbedByte = 20;
 constexpr double kSanitizersAreSlower = kConfinesFully ? 1 : 30;
@@ -25,6 +26,8 @@ absl::Duration Scaled(const CpuBudget& budget, double nanoseconds) {
 
 }  // namespace
 
+// Entropy decoding grows with the stored bytes, pixels and samples with the facts, patches and mel frames
+// with the output.
 absl::Duration CpuBudget::ToProduce(const MediaFacts& facts, uint64_t num_bytes, uint64_t output_bytes,
                                     uint64_t scans) const {
   const double pixels = double{1} * facts.width * facts.height;
@@ -37,7 +40,7 @@ absl::Duration CpuBudget::ToProduce(const MediaFacts& facts, uint64_t num_bytes,
   if (facts.medium == Medium::kAudio) {
     cost += kPerSample * static_cast<double>(facts.num_samples) * std::max(1u, facts.channels);
   }
-  // To open a container, whatever it has beside the stream that is wanted.
+  // Opening a container may decode a frame of another stream first, such as a cover.
   if (facts.medium != Medium::kImage) cost += kPerVideoPixel * static_cast<double>(opened_pixels);
   return Scaled(*this, cost);
 }

@@ -1,4 +1,4 @@
-// What happens to decoder processes, for whoever logs or counts it.
+// Callbacks for what happens to decoder processes, to log or count it.
 //
 // Thread safety: all members may be called from many threads.
 #pragma once
@@ -13,9 +13,9 @@ class DecoderEvents {
  public:
   virtual ~DecoderEvents() = default;
 
-  // `reason`: "crash", "cpu", "memory", "forbidden_call", "still" or "killed"; `ended`: how the process did.
+  // `reason`: "crash", "cpu", "memory", "forbidden_call", "still", "killed". `ended`: exit code or signal.
   virtual void OnDecoderReplaced(std::string_view reason, std::string_view ended) = 0;
-  // The process that decoders come from does not answer, or has ended.
+  // The spawner does not answer or has ended, and was replaced.
   virtual void OnSpawnerReplaced(const absl::Status& why) = 0;
 };
 

@@ -1,3 +1,4 @@
+// Sends and receives messages with file descriptors over a SOCK_SEQPACKET socket, and checks the replies.
 #include "isolation/decoder_message.h"
 
 #include <sys/socket.h>
@@ -15,7 +16,7 @@ namespace {
 constexpr size_t kMaxFiles = 4;
 
 absl::Status Gone(const char* what) {
-  return absl::UnavailableError(absl::StrCat("the decoder process: ", what, ": ", std::strerror(errno)));
+  return absl::UnavailableError(absl::StrCat("decoder process: ", what, ": ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ absl::Status DecoderReply::status() const {
   if (code == 0) return absl::OkStatus();
   const auto known = static_cast<absl::StatusCode>(code);
   if (code < 0 || absl::StatusCodeToString(known).empty()) {
-    return absl::InternalError("a decoder process sent a status that is none");
+    return absl::InternalError("decoder process returned an invalid status code");
   }
   const std::string_view text = TextOf(message);
   return absl::Status(known, absl::string_view(text.data(), text.size()));
@@ -39,8 +40,9 @@ absl::Status DecoderReply::status() const {
 
 absl::Status CheckFacts(const MediaFacts& facts, Medium asked) {
   if (facts.medium != asked) {
-    return absl::InternalError("a decoder process told the facts of another medium than it was asked for");
+    return absl::InternalError("decoder process returned facts of the wrong medium");
   }
+  // Only what later computations rely on: no divisor is zero, and the rotation is a quarter turn.
   const bool has_pixels =
       facts.width > 0 && facts.height > 0 && facts.rotation % 90 == 0 && facts.rotation < 360;
   const bool has_frames = facts.num_frames > 0 && facts.fps_num > 0 && facts.fps_den > 0;
@@ -48,10 +50,11 @@ absl::Status CheckFacts(const MediaFacts& facts, Medium asked) {
   const bool could_be = asked == Medium::kAudio   ? has_samples
                         : asked == Medium::kVideo ? has_pixels && has_frames
                                                   : has_pixels;
-  return could_be ? absl::OkStatus() : absl::InternalError("a decoder process told facts that no medium has");
+  return could_be ? absl::OkStatus() : absl::InternalError("decoder process returned impossible media facts");
 }
 
 absl::Status SendBytes(int socket, std::span<const std::byte> bytes, std::span<const int> files) {
+  // Descriptors travel as SCM_RIGHTS next to the bytes, so the receiver gets handles of its own.
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};
   message.msg_iov = &part;
@@ -89,6 +92,7 @@ absl::Status ReceiveBytes(int socket, std::span<std::byte> bytes, std::vector<Ha
     received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
   if (received < 0) return Gone("receive");
+  // Take every descriptor that came, also with a message of the wrong size: whoever closes it must own it.
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); files != nullptr && header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -99,8 +103,8 @@ absl::Status ReceiveBytes(int socket, std::span<std::byte> bytes, std::vector<Ha
     }
   }
   if (received != static_cast<ssize_t>(bytes.size()) || (message.msg_flags & MSG_TRUNC) != 0) {
-    return absl::UnavailableError(received == 0 ? "the decoder process ended"
-                                                : "the decoder process sent a message of another size");
+    return absl::UnavailableError(received == 0 ? "decoder process ended"
+                                                : "decoder process sent a message of the wrong size");
   }
   return absl::OkStatus();
 }

@@ -1,8 +1,8 @@
-// What a worker and its decoder processes say to each other: one item asked for, one verdict.
+// The messages between a worker and its decoder processes: one call for an item, one reply.
 //
-// Both ends are one binary, forked: the messages are plain structs, sent whole over a SOCK_SEQPACKET socket.
-// Media and tensors are not in them; they lie in shared memory, whose files travel beside the call. The
-// worker trusts nothing in a reply but its own item: sizes and codes are checked.
+// Both ends are forked from the same binary, so the messages are plain structs, sent whole over a
+// SOCK_SEQPACKET socket. Media and tensors are not in them: they are in shared memory, whose files travel
+// with the call. The worker trusts nothing in a reply: sizes and codes are checked.
 // Thread safety: free functions; a socket belongs to one thread at a time.
 #pragma once
 
@@ -26,19 +26,19 @@ namespace evenkeel::isolation {
 
 enum class DecoderWork : uint8_t { kProbe, kProduce };
 
-// Bytes of one of the files that travel with a call.
+// A range of one of the files that travel with a call.
 struct SharedRange {
   uint64_t offset = 0;
   uint64_t size = 0;
 };
 
-// Files beside it: the input, then, where there are fields, the output.
+// The files that travel with it: the input and, if there are fields, the output.
 struct DecoderCall {
   static constexpr size_t kMaxFields = 16;
 
   DecoderWork work = DecoderWork::kProbe;
   Medium medium = Medium::kImage;
-  std::array<char, 64> suffix{};  // its end, where it is longer; terminated
+  std::array<char, 64> suffix{};  // the file name's end; truncated on the left, zero-terminated
   MediaFacts facts;
   ItemLengths planned;
   SharedRange input;
@@ -53,16 +53,16 @@ struct DecoderReply {
   std::array<char, 1024> message{};  // terminated
 
   static DecoderReply Of(const absl::Status& status);
-  // Internal where the code is none.
+  // Internal: the code is invalid.
   absl::Status status() const;
 };
 
-// Whether facts could be those of a medium that a decoder accepts, so that computing with them is safe: none
-// of its divisors is zero, and a turn is one of four. Internal where they could not: a verdict about the
-// decoder, not about the medium. Limits are the processor's business.
+// Checks that facts are possible for a medium that a decoder accepts, so that computing with them is safe: no
+// divisor is zero, and the rotation is a quarter turn. Internal: they are not, which is a fault of the
+// decoder and no verdict on the medium. Limits are checked by the processor.
 absl::Status CheckFacts(const MediaFacts& facts, Medium asked);
 
-// The end of `text` that fits, terminated.
+// The end of `text` that fits, zero-terminated.
 template <size_t N>
 void CopyText(std::string_view text, std::array<char, N>& out) {
   static_assert(N > 0);
@@ -76,10 +76,10 @@ std::string_view TextOf(const std::array<char, N>& text) {
   return all.substr(0, all.find('\0'));
 }
 
-// One message with its files. Unavailable: the other end is gone.
+// Sends one message with its files. Unavailable: the other end is gone.
 absl::Status SendBytes(int socket, std::span<const std::byte> bytes, std::span<const int> files);
-// Fills `bytes` from one message of exactly that size. Unavailable: the other end is gone, or sent another
-// size.
+// Fills `bytes` from one message of exactly that size. Unavailable: the other end is gone, or sent a message
+// of another size.
 absl::Status ReceiveBytes(int socket, std::span<std::byte> bytes, std::vector<Handle>* files);
 
 template <typename Message>
@@ -93,7 +93,7 @@ absl::Status ReceiveMessage(int socket, Message* message, std::vector<Handle>* f
   return ReceiveBytes(socket, std::as_writable_bytes(std::span(message, 1)), files);
 }
 
-// Two ends of a socket that keeps messages whole.
+// The two ends of a socket that keeps message boundaries.
 absl::StatusOr<std::pair<Handle, Handle>> MakeSocketPair();
 
 }  // namespace evenkeel::isolation

@@ -1,3 +1,4 @@
+// Hands calls to idle decoder processes, watches their CPU time, and replaces those that fail.
 #include "isolation/decoder_pool.h"
 
 #include <poll.h>
@@ -20,12 +21,12 @@
 namespace evenkeel::isolation {
 namespace {
 
-// What --decoder-memory may be. With less no item would ever be made, and every one would cost its worker a
-// process.
-constexpr uint64_t kLeastMemoryBytes = 64 << 20;
-constexpr uint64_t kMostMemoryBytes = 1ull << 50;
+// Limits of --decoder-memory. With less than the lower one no item could be decoded, and every item would
+// cost a process.
+constexpr uint64_t kMinMemoryBytes = 64 << 20;
+constexpr uint64_t kMaxMemoryBytes = 1ull << 50;
 
-// How often a running decoder's CPU time is looked at.
+// Interval between two checks of a running decoder's CPU time.
 constexpr int kLookMilliseconds = 10;
 
 absl::Duration CpuTime(clockid_t clock) {
@@ -33,7 +34,7 @@ absl::Duration CpuTime(clockid_t clock) {
   return clock_gettime(clock, &time) == 0 ? absl::DurationFromTimespec(time) : absl::ZeroDuration();
 }
 
-// From what waitpid says of a process that ended by itself.
+// The reason of a process that ended by itself, from its wait status.
 std::string ReasonOf(int status) {
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) return "forbidden_call";
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return "killed";
@@ -41,7 +42,7 @@ std::string ReasonOf(int status) {
   return "crash";
 }
 
-// Whether a process was stopped, or waits for a disk: it stands still, and not by what it does.
+// Whether a process was stopped or waits for a disk: then the item did not make it stand still.
 bool IsStopped(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string text;
@@ -63,16 +64,17 @@ std::string Describe(int status) {
 
 absl::StatusOr<std::unique_ptr<DecoderPool>> DecoderPool::Start(const preprocess::Processor& processor,
                                                                 const Options& options) {
-  if (options.memory_bytes < kLeastMemoryBytes || options.memory_bytes > kMostMemoryBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("--decoder-memory must be from 64 MiB to 1 PiB, is ",
-                                                   options.memory_bytes,
-                                                   " bytes; a decoder needs a picture or frame of the job's "
-                                                   "limits, and some beside it (default: 2 GiB)"));
+  if (options.memory_bytes < kMinMemoryBytes || options.memory_bytes > kMaxMemoryBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--decoder-memory must be from 64 MiB to 1 PiB, got ", options.memory_bytes,
+                     " bytes; a decoder needs memory for one image or frame of the job's "
+                     "limits and for its codec (default: 2 GiB)"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(
       auto spawner, DecoderSpawner::Start(processor, options.memory_bytes, options.patience, options.events));
   std::unique_ptr<DecoderPool> pool(new DecoderPool(options, std::move(spawner)));
-  EVENKEEL_ASSIGN_OR_RETURN(Decoder first, pool->Take());  // so that what forbids decoders shows now
+  // so that a machine that forbids decoders fails at the start
+  EVENKEEL_ASSIGN_OR_RETURN(Decoder first, pool->Take());
   pool->GiveBack(std::move(first));
   return pool;
 }
@@ -96,7 +98,7 @@ absl::StatusOr<DecoderPool::Decoder> DecoderPool::Take() {
       if (decoder.child.spawner == spawner_->current()) {
         found = std::move(decoder);
       } else {
-        ended.push_back(std::move(decoder));  // with its spawner
+        ended.push_back(std::move(decoder));  // it ended with its spawner
       }
     }
   }
@@ -110,6 +112,8 @@ void DecoderPool::GiveBack(Decoder decoder) {
   idle_.push_back(std::move(decoder));
 }
 
+// Waits until the reply can be read, the CPU budget is used up, or the decoder has used no CPU time for a
+// while. Its CPU time is added to RemoteWork(), which the part pool reads as progress of this thread.
 std::string DecoderPool::WaitForReply(const Decoder& decoder, absl::Duration cpu_budget) const {
   clockid_t clock = CLOCK_MONOTONIC;
   if (clock_getcpuclockid(decoder.child.pid, &clock) != 0) return "crash";
@@ -121,7 +125,7 @@ std::string DecoderPool::WaitForReply(const Decoder& decoder, absl::Duration cpu
     pollfd socket{decoder.child.socket.get(), POLLIN, 0};
     if (poll(&socket, 1, kLookMilliseconds) > 0) return "";
     const absl::Duration now = CpuTime(clock);
-    // Looking takes this thread some CPU time, which must not pass for work on the item.
+    // The checks cost this thread some CPU time, which must not count as work on the item.
     const absl::Duration own = CpuTime(CLOCK_THREAD_CPUTIME_ID);
     RemoteWork() -= static_cast<uint64_t>(absl::ToInt64Nanoseconds(own - own_seen));
     own_seen = own;
@@ -145,12 +149,13 @@ absl::Status DecoderPool::Replace(Decoder decoder, std::string reason) {
   for (DecoderEvents* events : {options_.events, counter_.load()}) {
     if (events != nullptr) events->OnDecoderReplaced(reason, how);
   }
-  absl::StatusOr<Decoder> next = Spawn();  // ready for the next item
+  absl::StatusOr<Decoder> next = Spawn();  // so that the next item need not wait for a process
   if (next.ok()) GiveBack(*std::move(next));
-  const std::string why = absl::StrCat("the decoder process was replaced: ", reason, " (", how, ")");
-  // Who kills or stops a decoder is the machine, or its owner.
+  const std::string why = absl::StrCat("decoder process was replaced: ", reason, " (", how, ")");
+  // A decoder is killed or stopped by the machine or its owner, never by the item.
   if (reason == "killed" || stopped) return absl::UnavailableError(why);
-  // No item makes its decoder stand still without using CPU time: it waits for memory that is paged out.
+  // No item makes its decoder stand still without using CPU time: the decoder waits for memory that is
+  // swapped out.
   const absl::Status replaced = absl::InternalError(why);
   return reason == "still" ? WithKind(replaced, FailureKind::kMachine) : replaced;
 }
@@ -176,10 +181,10 @@ absl::StatusOr<DecoderPool::Decoder> DecoderPool::Begin(const DecoderCall& call,
 absl::Status DecoderPool::Run(const DecoderCall& call, int input, uint64_t output_bytes,
                               absl::Duration cpu_budget, DecoderReply* reply, SharedMemory::Block* output) {
   absl::StatusOr<Decoder> decoder = Begin(call, input, output_bytes, output);
-  // It ended while it was idle: not by this item.
+  // An error here means that the decoder ended while it was idle, so the item gets a second one.
   if (absl::IsInternal(decoder.status()) || absl::IsUnavailable(decoder.status()))
     decoder = Begin(call, input, output_bytes, output);
-  // No decoder has seen the item yet: there is no process or no memory for one.
+  // No decoder has received the item: the machine has no process or no memory for one.
   EVENKEEL_RETURN_IF_ERROR(WithKind(decoder.status(), FailureKind::kMachine));
   std::string reason = WaitForReply(*decoder, cpu_budget);
   if (!reason.empty() || !ReceiveMessage(decoder->child.socket.get(), reply).ok()) {

@@ -1,13 +1,13 @@
-// Confined processes that decode media, so that hostile media end a decoder and never the worker.
+// Confined processes that decode media, so that a hostile medium can end a decoder but never the worker.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(auto pool, DecoderPool::Start(*processor, {}));  // before any thread
 //     absl::Status made = pool->Run(call, input, num_bytes, budget, &reply, &output);  // from any thread
 //
-// As many decoders as threads call at a time; they are reused. One that crashes, uses more CPU time than its
-// item's budget, runs out of memory, makes a forbidden system call or stands still is ended and replaced at
-// once, and its item's *attempt* fails (Internal; Unavailable where it was killed or stood still, which is
-// the machine's doing): none of that is a verdict on the item. Verdicts are what the processor returned.
+// There are as many decoders as threads call at the same time; they are reused. A decoder that crashes,
+// exceeds the CPU budget of its item, runs out of memory, makes a forbidden system call or stands still is
+// ended and replaced at once, and the *attempt* at its item fails: Internal, or Unavailable if the machine
+// killed or stopped it. None of this is a verdict on the item. Verdicts are the processor's own results.
 //
 // Thread safety: all members but Start may be called from many threads.
 #pragma once
@@ -31,30 +31,30 @@ class DecoderPool {
  public:
   struct Options {
     uint64_t memory_bytes = 2ull << 30;           // that one decoder may allocate
-    absl::Duration still = absl::Seconds(60);     // without any CPU time, until it is taken for hung
-    absl::Duration patience = absl::Seconds(10);  // with a process that makes decoders and does not answer
-    DecoderEvents* events = nullptr;              // told of replacements; must outlive the pool
+    absl::Duration still = absl::Seconds(60);     // without CPU time before a decoder counts as hung
+    absl::Duration patience = absl::Seconds(10);  // for an answer of the process that forks decoders
+    DecoderEvents* events = nullptr;              // notified of replacements; must outlive the pool
   };
 
-  // To be called while the process has one thread. InvalidArgument: `options`; FailedPrecondition: there are
-  // threads, or decoders cannot be confined here.
+  // Call it while the process has one thread. InvalidArgument: wrong `options`; FailedPrecondition: there are
+  // threads, or decoders cannot be confined on this machine.
   static absl::StatusOr<std::unique_ptr<DecoderPool>> Start(const preprocess::Processor& processor,
                                                             const Options& options);
 
-  // One call on an idle decoder, with the file `input` and an output of `output_bytes` (none where 0). The
-  // status is the processor's; Internal where the decoder had to be replaced for what it did; Unavailable
-  // where that was not its doing (it was killed or stopped), or where no decoder can be made. The latter, and
-  // a decoder that stood still, are failures of the machine (core/failure.h). Where the processor replied,
-  // `reply` is filled, and `output`, a block of memory(), has what it wrote.
+  // Runs one call on an idle decoder, with the file `input` and an output of `output_bytes` (0: no output).
+  // The status is the processor's. Internal: the decoder was replaced because of what it did. Unavailable: it
+  // was killed or stopped by others, or no decoder can be made. The latter, and a decoder that stood still,
+  // are failures of the machine (core/failure.h). If the processor replied, `reply` is filled, and `output`,
+  // a block of memory(), has what it wrote.
   absl::Status Run(const DecoderCall& call, int input, uint64_t output_bytes, absl::Duration cpu_budget,
                    DecoderReply* reply, SharedMemory::Block* output);
 
-  // For bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
+  // For the bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
   SharedMemory& memory() const { return *memory_; }
 
-  // Tells `events` of replaced decoders, too, from now on; null: no longer. It must live until then.
+  // Notifies `events`, too, of replaced decoders from now on; null: no longer. It must live until then.
   void CountInto(DecoderEvents* events) { counter_ = events; }
-  // Not OK: no decoder can be made any more, and only a new process helps.
+  // Not OK: no decoder can be made any more; only a restart of the process helps.
   absl::Status health() const { return spawner_->health(); }
   // Decoders replaced since the start.
   uint64_t num_replaced() const { return num_replaced_; }
@@ -71,10 +71,10 @@ class DecoderPool {
   absl::StatusOr<Decoder> Spawn();
   absl::StatusOr<Decoder> Take();
   void GiveBack(Decoder decoder);
-  // An idle decoder that has got the call. Internal or Unavailable: it ended instead, and was replaced.
+  // Sends the call to an idle decoder. Internal or Unavailable: it ended, and was replaced.
   absl::StatusOr<Decoder> Begin(const DecoderCall& call, int input, uint64_t output_bytes,
                                 SharedMemory::Block* output);
-  // Empty where a reply is there to be read; else why the decoder was given up.
+  // Empty: a reply can be read. Otherwise the reason why the decoder was given up.
   std::string WaitForReply(const Decoder& decoder, absl::Duration cpu_budget) const;
   absl::Status Replace(Decoder decoder, std::string reason);
 

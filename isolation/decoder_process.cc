@@ -1,3 +1,4 @@
+// The loop of a decoder process: confine, then receive a call, map its files, decode, reply.
 #include "isolation/decoder_process.h"
 
 #include <sys/mman.h>
@@ -16,7 +17,7 @@
 namespace evenkeel::isolation {
 namespace {
 
-// A range of a file, mapped as whole pages.
+// A range of a file, mapped in whole pages.
 class Mapping {
  public:
   static absl::StatusOr<Mapping> Map(int fd, const SharedRange& range, int protection) {
@@ -24,11 +25,11 @@ class Mapping {
     if (range.size == 0) return mapping;
     const uint64_t skipped = range.offset % kPageBytes;
     mapping.num_bytes_ = skipped + range.size;
-    // Fields are written from end to end: their pages in one call, not one by one.
+    // Fields are written from end to end, so their pages are made by one call instead of one fault each.
     const int flags = MAP_SHARED | ((protection & PROT_WRITE) != 0 ? MAP_POPULATE : 0);
     void* begin =
         mmap(nullptr, mapping.num_bytes_, protection, flags, fd, static_cast<off_t>(range.offset - skipped));
-    if (begin == MAP_FAILED) return absl::InternalError("a decoder process cannot map shared memory");
+    if (begin == MAP_FAILED) return absl::InternalError("decoder process cannot map shared memory");
     mapping.begin_ = static_cast<std::byte*>(begin);
     mapping.bytes_ = {mapping.begin_ + skipped, range.size};
     return mapping;
@@ -71,7 +72,7 @@ absl::Status Produce(const preprocess::Processor& processor, const DecoderCall& 
 absl::Status Work(const preprocess::Processor& processor, const DecoderCall& call, std::vector<Handle> files,
                   DecoderReply* reply) {
   if (files.size() != (call.num_fields == 0 ? 1 : 2) || call.num_fields > DecoderCall::kMaxFields)
-    return absl::InternalError("files of a call are missing");
+    return absl::InternalError("a call came without its files");
   EVENKEEL_ASSIGN_OR_RETURN(const Mapping input, Mapping::Map(files[0].get(), call.input, PROT_READ));
   std::vector<Mapping> fields;
   for (uint32_t i = 0; i < call.num_fields; ++i) {
@@ -79,7 +80,8 @@ absl::Status Work(const preprocess::Processor& processor, const DecoderCall& cal
                               Mapping::Map(files[1].get(), call.fields[i], PROT_READ | PROT_WRITE));
     fields.push_back(std::move(mapping));
   }
-  // From here on the medium may do what it likes: it finds its own pages, and no file to map others from.
+  // The medium is read from here on. Even if it takes over the process, it finds only its own pages and no
+  // file to map others from.
   files.clear();
   if (call.work == DecoderWork::kProbe) return Probe(processor, call, input.bytes(), reply);
   return Produce(processor, call, input.bytes(), fields, reply);

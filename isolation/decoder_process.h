@@ -1,8 +1,8 @@
-// What a decoder process does: confine itself, then make one item after another until the worker lets go.
+// The main function of a decoder process: confine itself, then decode until the worker closes the socket.
 //
-// Runs in a process of one thread, forked by decoder_spawner.cc. Media lie in files that come with every
-// call: the input mapped for reading, the fields for writing, both unmapped when the item is done. The files
-// are closed before the item's first byte is looked at.
+// It runs in a process with one thread, forked by decoder_spawner.cc. Media are in files that come with every
+// call: the input is mapped for reading, the fields for writing, and both are unmapped after the item. The
+// files are closed before the first byte of the item is read.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace evenkeel::isolation {
 
-// Says whether it is confined (a DecoderReply), then serves the calls that arrive at `socket`.
+// Reports whether it is confined (a DecoderReply), then serves the calls that arrive at `socket`.
 [[noreturn]] void RunDecoder(int socket, const preprocess::Processor& processor, uint64_t memory_bytes);
 
 }  // namespace evenkeel::isolation

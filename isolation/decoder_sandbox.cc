@@ -1,3 +1,4 @@
+// The limits and the seccomp filter of a decoder process, set through libseccomp.
 #include "isolation/decoder_sandbox.h"
 
 #include <fcntl.h>
@@ -31,26 +32,27 @@ absl::Status LimitTo(__rlimit_resource resource, rlim_t most, const char* what) 
   return setrlimit(resource, &limit) == 0 ? absl::OkStatus() : CanNot(what, errno);
 }
 
-// Bytes of private writable memory, as RLIMIT_DATA counts them.
+// Private writable memory in bytes, counted as RLIMIT_DATA counts it.
 absl::StatusOr<uint64_t> DataBytes() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/statm", "re"), std::fclose);
   unsigned long size = 0, resident = 0, shared = 0, text = 0, lib = 0, data = 0;  // NOLINT: scanf's types
   if (file == nullptr || std::fscanf(file.get(), "%lu %lu %lu %lu %lu %lu", &size, &resident, &shared, &text,
                                      &lib, &data) != 6) {
-    return absl::FailedPreconditionError("cannot confine decoder processes: no /proc/self/statm");
+    return absl::FailedPreconditionError(
+        "cannot confine decoder processes: /proc/self/statm is missing or unreadable");
   }
   return uint64_t{data} * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Where memory runs out on the machine, a decoder is what the kernel should end, not the worker. Raising this
-// needs no privilege; that it fails does no harm.
+// If the machine runs out of memory, the kernel should end a decoder and not the worker. Raising the score
+// needs no privilege, and its failure does no harm.
 void OfferToTheOomKiller() {
   const Handle file(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
   if (file.get() >= 0) (void)!write(file.get(), "1000", 4);
 }
 
-// RLIMIT_DATA rather than RLIMIT_AS: media and parts are shared mappings, which are the worker's memory, and
-// their size says nothing of what a decoder allocates.
+// RLIMIT_DATA and not RLIMIT_AS: media and parts are shared mappings of the worker's memory, so the size of
+// the address space does not show what a decoder allocates.
 absl::Status LimitResources(uint64_t memory_bytes) {
   EVENKEEL_RETURN_IF_ERROR(LimitTo(RLIMIT_CORE, 0, "RLIMIT_CORE"));
   EVENKEEL_RETURN_IF_ERROR(LimitTo(RLIMIT_NOFILE, kMaxFiles, "RLIMIT_NOFILE"));
@@ -59,9 +61,9 @@ absl::Status LimitResources(uint64_t memory_bytes) {
   return LimitTo(RLIMIT_DATA, now + memory_bytes, "RLIMIT_DATA");
 }
 
-// What decoding needs: memory, the files it holds, time, an end. `write` is for the last words of abort(),
-// `sysinfo` for qsort, which asks how much memory there is before it sorts more than a kilobyte: FFmpeg the
-// chapters of a file that has over a hundred. What is allowed with some arguments alone is below.
+// The system calls that decoding needs: memory, the files that it has, clocks, exit. abort() prints by
+// `write`. qsort asks `sysinfo` for the size of the memory before it sorts more than a kilobyte, which FFmpeg
+// does for files with over a hundred chapters. Calls that are allowed only with some arguments follow below.
 constexpr int kAllowed[] = {
     SCMP_SYS(recvmsg),         SCMP_SYS(sendmsg),        SCMP_SYS(read),
     SCMP_SYS(write),           SCMP_SYS(writev),         SCMP_SYS(close),
@@ -81,14 +83,14 @@ absl::Status Filter() {
       return CanNot("seccomp_rule_add", -code);
     }
   }
-  // abort() sends its signal by it. To itself alone: the worker is of the same user.
+  // abort() sends itself a signal by tgkill. Only itself: the worker runs as the same user.
   if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                                         SCMP_A0_32(SCMP_CMP_EQ, static_cast<uint32_t>(getpid())));
       code != 0) {
     return CanNot("seccomp_rule_add", -code);
   }
-  // Growing a mapping would reach the rest of a part's file without its descriptor. The C library, which
-  // grows large blocks by it, copies them where it fails.
+  // A mapping that grows would reach the rest of a part's file without its descriptor. The C library grows
+  // large blocks by mremap and copies them if that fails.
   if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(ENOMEM), SCMP_SYS(mremap), 0); code != 0)
     return CanNot("seccomp_rule_add", -code);
   for (const int call : {SCMP_SYS(mmap), SCMP_SYS(mprotect)}) {

@@ -1,12 +1,12 @@
-// Takes from the calling process everything that decoding does not need. libseccomp is confined to the .cc.
+// Removes all rights that decoding does not need from the process. libseccomp is confined to the .cc.
 //
-// After Confine the process may use the memory that it has and may get, read from, write to and close the
-// files it holds or is sent, look at clocks, and end. Any other system call ends it: opening a file or a
-// socket, making a process or a thread, running a program, making memory executable.
+// After Confine the process may use and allocate memory, read, write and close the files that it has or
+// receives, read clocks, and exit. Any other system call ends it: opening a file or a socket, making a
+// process or thread, running a program, making memory executable.
 //
-// In builds with sanitizers, whose run-time makes calls of its own and reserves terabytes of address space,
-// neither the filter nor the limit of memory is set; the limits of the processes' number of files and cores
-// are. `kConfinesFully` says which.
+// Sanitizers make system calls of their own and reserve terabytes of address space, so builds with them set
+// neither the filter nor the memory limit; the limits on files, processes and core dumps are set.
+// `kConfinesFully` tells the two apart.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ inline constexpr bool kConfinesFully = false;
 inline constexpr bool kConfinesFully = true;
 #endif
 
-// How a confined process ends where an allocation fails. See decoder_allocations.cc.
+// The exit code of a confined process whose allocation failed. See decoder_allocations.cc.
 inline constexpr int kExitNoMemory = 86;
 
-// `memory_bytes`: what it may allocate beyond what it has now; shared memory is not counted. There is no way
-// back. FailedPrecondition: this kernel, or this container, does not allow it.
+// `memory_bytes`: what it may allocate in addition to what it has now; shared memory is not counted. It
+// cannot be undone. FailedPrecondition: the kernel or the container does not allow it.
 absl::Status Confine(uint64_t memory_bytes);
 
 // From now on an allocation that fails ends the process with kExitNoMemory.

@@ -1,3 +1,4 @@
+// Forks the nursery, the spawner and the decoders, and the messages that order them to fork.
 #include "isolation/decoder_spawner.h"
 
 #include <fcntl.h>
@@ -28,17 +29,17 @@ namespace {
 
 constexpr int kSocket = 3;  // of the spawner and of decoders; all above it are closed
 
-constexpr absl::Duration kHelloPatience = absl::Seconds(30);  // until a decoder is confined
+constexpr absl::Duration kHelloPatience = absl::Seconds(30);  // for a new decoder to become confined
 
 struct Order {
-  pid_t end = 0;  // which child to end; 0: make one, for the socket that comes with the order
+  pid_t end = 0;  // the child to end; 0: make one that uses the socket sent with this order
 };
 struct Done {
   pid_t pid = -1;  // -1: errno in `status`
   int status = 0;
 };
 
-// Keeps `socket`, as kSocket, and stderr for last words.
+// Keeps `socket` as kSocket, and stderr for the last message of a crash.
 void CloseAllBut(int socket) {
   if (socket != kSocket) dup2(socket, kSocket);
   close_range(kSocket + 1, ~0u, 0);
@@ -48,14 +49,14 @@ void CloseAllBut(int socket) {
   close(nothing);
 }
 
-// The C library looks for the zone's file whenever a date is written (FFmpeg writes the ones of MP4 headers),
-// unless TZ says the same as before.
+// The C library opens the time zone's file whenever a date is written, unless TZ is unchanged. FFmpeg writes
+// the dates of MP4 headers, and a decoder may not open files.
 void FixTimeZone() {
   setenv("TZ", "UTC0", 1);
   tzset();
 }
 
-// Signals to the worker's group are the worker's business: it drains, and ends its decoders by closing their
+// Signals to the worker's group are for the worker: it drains, and ends its decoders by closing their
 // sockets.
 void BlockAllSignals() {
   sigset_t all;
@@ -90,7 +91,7 @@ Done EndChild(pid_t pid) {
   return done;
 }
 
-// Until the worker has ended, or let go.
+// Serves orders until the worker has ended or closed the socket.
 void ForkOnOrder(Maker maker, const preprocess::Processor& processor, uint64_t memory_bytes) {
   std::set<pid_t> children;
   for (;;) {
@@ -112,13 +113,14 @@ void ForkOnOrder(Maker maker, const preprocess::Processor& processor, uint64_t m
   _exit(EXIT_SUCCESS);
 }
 
-// Other threads may hold locks that the fork would keep for ever.
+// Locks that other threads hold would stay locked in the child for ever.
 absl::Status CheckOneThread() {
-  if (!kConfinesFully) return absl::OkStatus();  // sanitizers have threads of their own
+  if (!kConfinesFully) return absl::OkStatus();  // sanitizers start threads of their own
   std::error_code error;
   size_t threads = 0;
   for (auto it = std::filesystem::directory_iterator("/proc/self/task", error);
        !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    // Waits until the socket can be read.
     ++threads;
   }
   if (threads == 1) return absl::OkStatus();
@@ -126,7 +128,6 @@ absl::Status CheckOneThread() {
       absl::StrCat("decoder processes are forked before the process has threads; it has ", threads));
 }
 
-// Unavailable: nothing came within `patience`.
 absl::Status WaitFor(const Handle& socket, absl::Duration patience, const char* what) {
   const absl::Time deadline = SteadyNow() + patience;
   for (;;) {
@@ -136,13 +137,13 @@ absl::Status WaitFor(const Handle& socket, absl::Duration patience, const char* 
     if (ready == 1) return absl::OkStatus();
     if (ready == 0) {
       return absl::UnavailableError(
-          absl::StrCat(what, " has not answered for ", absl::FormatDuration(patience)));
+          absl::StrCat(what, " did not answer within ", absl::FormatDuration(patience)));
     }
     if (errno != EINTR) return absl::UnavailableError(absl::StrCat("poll: ", std::strerror(errno)));
   }
 }
 
-// The child's word that it is confined.
+// Waits until the child reports that it is confined.
 absl::Status WaitForHello(const Handle& socket, absl::Duration patience) {
   EVENKEEL_RETURN_IF_ERROR(WaitFor(socket, patience, "a new decoder process"));
   DecoderReply hello;
@@ -153,7 +154,7 @@ absl::Status WaitForHello(const Handle& socket, absl::Duration patience) {
 absl::StatusOr<Done> Exchange(const Handle& socket, const Order& order, std::span<const int> files,
                               absl::Duration patience) {
   EVENKEEL_RETURN_IF_ERROR(SendMessage(socket.get(), order, files));
-  EVENKEEL_RETURN_IF_ERROR(WaitFor(socket, patience, "the process that makes decoders"));
+  EVENKEEL_RETURN_IF_ERROR(WaitFor(socket, patience, "the process that forks decoders"));
   Done done;
   EVENKEEL_RETURN_IF_ERROR(ReceiveMessage(socket.get(), &done));
   return done;
@@ -165,7 +166,7 @@ DecoderSpawner::~DecoderSpawner() {
   MutexLock lock(mutex_);
   spawner_.socket = Handle();
   nursery_.socket = Handle();
-  if (!broken_.ok()) kill(nursery_pid_, SIGKILL);  // it may stand still
+  if (!broken_.ok()) kill(nursery_pid_, SIGKILL);  // it may not react to the closed socket
   int status = 0;
   (void)waitpid(nursery_pid_, &status, 0);
 }
@@ -198,7 +199,7 @@ absl::StatusOr<DecoderSpawner::Process> DecoderSpawner::Make(const Process& pare
     return absl::ResourceExhaustedError(
         absl::StrCat("no decoder process: fork: ", std::strerror(done.status)));
   }
-  return Process{.pid = done.pid, .socket = std::move(ends->first)};  // the child's end is the only one now
+  return Process{.pid = done.pid, .socket = std::move(ends->first)};  // only the child has the other end now
 }
 
 absl::Status DecoderSpawner::Replace(const absl::Status& why) {
@@ -264,7 +265,8 @@ absl::Status DecoderSpawner::health() const {
       ended.si_pid == 0 && !is_broken_) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError("the process that decoder processes come from has ended or does not answer");
+  return absl::UnavailableError(
+      "the process that forks decoders has ended or does not answer; restart the worker");
 }
 
 }  // namespace evenkeel::isolation

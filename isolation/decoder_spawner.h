@@ -1,11 +1,11 @@
 // The processes that decoder processes are forked from.
 //
-// Two are forked from the worker before the worker has threads, one from the other: a nursery, which only
-// waits, and from it the spawner, from which decoders are forked. Both hold the loaded processor and nothing
-// else, and never see a medium. A decoder forked from the spawner is ready within milliseconds, with the
-// processor's tables in place. All of them end with the worker. A spawner that is killed or stands still is
-// replaced by another one from the nursery; its decoders end with it. Without the nursery no process can be
-// made any more, and the worker should end.
+// Two of them are forked before the worker has threads: the nursery, which only waits, and from it the
+// spawner, which forks the decoders. Both have the loaded processor and nothing else, and never read a
+// medium. A decoder forked from the spawner is ready within milliseconds, because the processor's tables are
+// already in memory. All of them end with the worker. A spawner that is killed or stands still is replaced by
+// another one from the nursery; its decoders end with it. If the nursery ends, no process can be made any
+// more, and the worker should end.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(auto spawner,
@@ -37,29 +37,29 @@ class DecoderSpawner {
   struct Child {
     pid_t pid = -1;
     Handle socket;
-    uint64_t spawner = 0;  // the how-manieth it is of
+    uint64_t spawner = 0;  // number of the spawner that made it
   };
 
-  // Ends all processes, and waits for the nursery's end.
+  // Ends all processes and waits until the nursery has ended.
   ~DecoderSpawner();
 
-  // To be called while the process has one thread. `processor` is what decoders use: a copy, as it is now.
-  // `memory_bytes`: what each may allocate. `patience`: with a process that does not answer. `events` may be
-  // null, and must outlive it.
-  // FailedPrecondition: there are threads.
+  // Call it while the process has one thread. `processor` is what decoders use: a copy of its present
+  // state. `memory_bytes`: what each decoder may allocate. `patience`: how long to wait for a process that
+  // does not answer. `events` may be null and must outlive the spawner. FailedPrecondition: there are
+  // threads.
   static absl::StatusOr<std::unique_ptr<DecoderSpawner>> Start(const preprocess::Processor& processor,
                                                                uint64_t memory_bytes, absl::Duration patience,
                                                                DecoderEvents* events);
 
-  // Unavailable: no process can be made; FailedPrecondition: it cannot be confined. Takes a few times
-  // `patience` at most.
+  // Unavailable: no process can be made; FailedPrecondition: it cannot be confined. Takes at most a few times
+  // `patience`.
   absl::StatusOr<Child> Spawn();
-  // Kills the child, should it still run, and says how it ended: SIGKILL where its spawner is gone.
+  // Kills the child if it still runs, and returns its wait status: SIGKILL if its spawner is gone.
   int End(const Child& child);
 
-  // The how-manieth spawner it is; decoders of an earlier one have ended.
+  // The number of the current spawner. Decoders of earlier spawners have ended.
   uint64_t current() const { return current_; }
-  // Not OK: the nursery is gone, and no spawner can be made any more. Does not wait.
+  // Not OK: the nursery is gone, so no spawner can be made any more. Does not wait.
   absl::Status health() const;
 
  private:
@@ -73,7 +73,7 @@ class DecoderSpawner {
 
   absl::StatusOr<Process> Make(const Process& parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Process> MakeDecoder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A new spawner from the nursery. Unavailable: none can be made now, or ever.
+  // Forks a new spawner from the nursery. Unavailable: none can be made now, or ever.
   absl::Status Replace(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Break(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -83,7 +83,7 @@ class DecoderSpawner {
   std::atomic<uint64_t> current_{0};
   std::atomic<bool> is_broken_{false};
   mutable Mutex mutex_;
-  // One exchange at a time with each.
+  // One exchange at a time with each of them.
   Process nursery_ ABSL_GUARDED_BY(mutex_);
   Process spawner_ ABSL_GUARDED_BY(mutex_);
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);

@@ -1,3 +1,4 @@
+// Translates a processor's calls into messages to decoder processes, and moves their output into the part.
 #include "isolation/isolated_processor.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ bool IsIsolated(Isolation isolation, Medium medium) {
   return false;
 }
 
-// The item's bytes as a decoder sees them, and a copy's memory.
+// The item's bytes in a file that a decoder can map, and the copy if one had to be made.
 struct IsolatedProcessor::Input {
   SharedMemory::Place place;
   SharedMemory::Block copy;
@@ -73,7 +74,8 @@ absl::Status IsolatedProcessor::Produce(const preprocess::ItemRequest& request,
                                         std::span<const std::span<std::byte>> field_bytes) const {
   if (!is_isolated(request.medium)) return processor_->Produce(request, field_bytes);
   if (field_bytes.empty() || field_bytes.size() > DecoderCall::kMaxFields) {
-    return absl::InternalError(absl::StrCat("an item of ", field_bytes.size(), " fields"));
+    return absl::InternalError(
+        absl::StrCat("an item has ", field_bytes.size(), " fields; decoder processes accept 1 to 16"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(const Input input, Share(request.bytes));
   DecoderCall call{.work = DecoderWork::kProduce,
@@ -83,7 +85,8 @@ absl::Status IsolatedProcessor::Produce(const preprocess::ItemRequest& request,
                    .input = {input.place.offset, request.bytes.size()},
                    .num_fields = static_cast<uint32_t>(field_bytes.size())};
   CopyText(request.suffix, call.suffix);
-  // In a file of their own, each field as far into its first page as it is in the part.
+  // The output file has a range for each field, which begins as far into its first page as the field does in
+  // the part, so that whole pages can be moved.
   uint64_t field_total = 0, file_size = 0;
   for (size_t i = 0; i < field_bytes.size(); ++i) {
     const uint64_t skipped = reinterpret_cast<uintptr_t>(field_bytes[i].data()) % kPageBytes;
@@ -135,8 +138,9 @@ absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
   if (!processor.ok()) return NameInJob(job, processor.status());
   absl::StatusOr<std::unique_ptr<DecoderPool>> decoders = DecoderPool::Start(**processor, options);
   if (decoders.ok() || absl::IsInvalidArgument(decoders.status())) return decoders;
-  return AddContext(decoders.status(),
-                    "decoder processes (--isolation off decodes in this process, without protection)");
+  return AddContext(
+      decoders.status(),
+      "decoder processes cannot be started (--isolation off decodes in this process, without protection)");
 }
 
 }  // namespace evenkeel::isolation

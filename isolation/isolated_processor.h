@@ -1,16 +1,16 @@
-// A processor whose media are decoded by confined processes. Everything else is the processor it wraps.
+// A processor whose media are decoded by confined processes. The rest is left to the processor it wraps.
 //
 // Example:
 //     // Before any thread:
 //     EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DecoderPool> decoders, StartDecoders(job, options));
 //     processor = WithDecoders(std::move(processor), std::move(decoders), job);
 //
-// Nothing is copied where the bytes of an item and its fields lie in `memory()`, but for small fields and
-// what a field has in pages that it shares with others; elsewhere both are. Errors are those of the
-// processor; besides, Probe and Produce return Internal where the decoder process had to be replaced and
-// Unavailable where there is none: the attempt failed.
+// If the bytes of an item and its fields are in `memory()`, only small fields and pages that a field shares
+// with its neighbours are copied; otherwise bytes and fields are copied. Errors are those of the processor.
+// In addition Probe and Produce return Internal if the decoder process had to be replaced, and Unavailable if
+// there is none: the attempt failed.
 //
-// Thread safety: as of any processor.
+// Thread safety: that of the wrapped processor.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@
 
 namespace evenkeel::isolation {
 
-// Whether media of a kind are decoded by processes of their own.
+// Whether a kind of media is decoded by separate processes.
 bool IsIsolated(Isolation isolation, Medium medium);
 
 class IsolatedProcessor final : public preprocess::Processor {
@@ -32,7 +32,7 @@ class IsolatedProcessor final : public preprocess::Processor {
 
   bool is_isolated(Medium medium) const override { return IsIsolated(isolation_, medium); }
   absl::StatusOr<preprocess::StoredBytes> AllocateStored(Medium medium, uint64_t num_bytes) const override;
-  // For bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
+  // For the bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
   SharedMemory& memory() const { return decoders_->memory(); }
   DecoderPool& decoders() const { return *decoders_; }
 
@@ -76,20 +76,20 @@ class IsolatedProcessor final : public preprocess::Processor {
   const CpuBudget budget_;
 };
 
-// `processor` with `decoders`, which are not null, for the media that the job isolates, by its limits.
+// Wraps `processor`, with `decoders` (not null) for the media that the job isolates, within the job's limits.
 std::unique_ptr<IsolatedProcessor> MakeIsolated(std::unique_ptr<preprocess::Processor> processor,
                                                 std::unique_ptr<DecoderPool> decoders, const Job& job);
 
-// The same in the place of a processor that is in use. Null where there are no decoders.
+// Wraps a processor that is in use, in its place. Null if there are no decoders.
 const IsolatedProcessor* Isolate(std::unique_ptr<preprocess::Processor>& processor,
                                  std::unique_ptr<DecoderPool> decoders, const Job& job);
 
-// The same; `processor` as it is where there are no decoders.
+// Wraps `processor`; returns it unchanged if there are no decoders.
 std::unique_ptr<preprocess::Processor> WithDecoders(std::unique_ptr<preprocess::Processor> processor,
                                                     std::unique_ptr<DecoderPool> decoders, const Job& job);
 
-// The decoders of a job; null where nothing is isolated or there are no media. To be called while the process
-// has one thread. Errors of Processor::LoadMedia and DecoderPool::Start.
+// The decoders of a job; null if nothing is isolated or the job has no media. Call it while the process has
+// one thread. Errors of Processor::LoadMedia and DecoderPool::Start.
 absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
                                                            const DecoderPool::Options& options);
 

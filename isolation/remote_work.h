@@ -1,6 +1,6 @@
 // CPU time that another process uses while this thread waits for it.
 //
-// Who watches threads for signs of work (the part pool) counts it as the thread's own.
+// The part pool adds it to the CPU time of the thread when it checks whether the thread makes progress.
 // Thread safety: a thread adds to its own counter; any thread may read it while that thread lives.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace evenkeel::isolation {
 
-// The calling thread's counter, in nanoseconds. What the thread itself uses while it waits is subtracted, so
-// the sum with the thread's own CPU time only grows by work; the counter alone may wrap.
+// The calling thread's counter in nanoseconds. The CPU time that the thread itself uses while it waits is
+// subtracted, so the sum of both grows only by work. The counter alone may wrap.
 inline std::atomic<uint64_t>& RemoteWork() {
   thread_local std::atomic<uint64_t> nanoseconds{0};
   return nanoseconds;

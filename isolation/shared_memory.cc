@@ -1,3 +1,5 @@
+// Blocks of shared memory in memfd files: made, kept for the next item, and moved between mappings page by
+// page.
 #include "isolation/shared_memory.h"
 
 #include <fcntl.h>
@@ -73,7 +75,7 @@ absl::StatusOr<SharedMemory::Block> SharedMemory::Map(FilePtr file, uint64_t num
   void* begin = mmap(nullptr, file->num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
   if (begin == MAP_FAILED) return NoMemory("mmap", num_bytes);
   if (file->use == Use::kInput) {
-    // From now on the same file, opened so that it can not be written.
+    // Reopened for reading only: this is the descriptor that decoders get.
     const int read_only = open(absl::StrCat("/proc/self/fd/", file->fd).c_str(), O_RDONLY | O_CLOEXEC);
     if (read_only < 0) {
       const absl::Status failed = NoMemory("open", num_bytes);
@@ -104,7 +106,7 @@ std::byte* SharedMemory::TakeKept(uint64_t num_bytes) {
 }
 
 absl::StatusOr<SharedMemory::Block> SharedMemory::Allocate(Use use, uint64_t num_bytes) {
-  // Inputs come in few sizes, so that one serves the next.
+  // Sizes of inputs are rounded up to powers of two, so that a kept block fits more of the later items.
   uint64_t capacity = num_bytes;
   if (use == Use::kInput) {
     Block block;
@@ -126,7 +128,7 @@ absl::StatusOr<SharedMemory::Block> SharedMemory::AllocateFor(Writer writer, uin
   FilePtr file = TakeKeptOutput(writer, num_bytes);
   absl::Status resized;
   if (file != nullptr) {
-    // Nothing of it is mapped here, so that cutting it hurts nobody but a writer that kept it.
+    // The file is not mapped here, so shrinking it can only hurt a writer that still uses it.
     resized = Resize(*file, num_bytes);
   } else {
     EVENKEEL_ASSIGN_OR_RETURN(file, MakeFile(Use::kOutput, num_bytes));
@@ -149,8 +151,10 @@ SharedMemory::FilePtr SharedMemory::Pick(size_t place) {
 
 SharedMemory::FilePtr SharedMemory::TakeKeptOutput(Writer writer, uint64_t num_bytes) {
   MutexLock lock(mutex_);
+  // The kept output whose size is closest. Neither growing nor shrinking may cost more than half of the
+  // larger size.
   std::optional<size_t> best;
-  uint64_t least = num_bytes;  // bytes that would be made or freed: at most half of the larger size
+  uint64_t least = num_bytes;  // bytes that would be added or freed
   for (size_t i = kept_outputs_.size(); i-- > 0;) {
     const File& file = *kept_outputs_[i];
     if (file.writer != writer) continue;
@@ -218,7 +222,7 @@ void SharedMemory::Release(std::byte* begin) {
     mappings_.erase(found);
   }
   munmap(begin, mapping.file->num_bytes);
-  std::vector<FilePtr> dropped;  // closed when the lock is released: their pages are freed then
+  std::vector<FilePtr> dropped;  // closed after the lock is released, which frees their pages
   MutexLock lock(mutex_);
   LetGo(std::move(mapping.file), dropped);
   for (FilePtr& moved : mapping.moved) LetGo(std::move(moved), dropped);
@@ -231,6 +235,8 @@ std::map<const std::byte*, SharedMemory::Mapping>::const_iterator SharedMemory::
   --found;
   const uint64_t offset = static_cast<uint64_t>(range.data() - found->first);
   const uint64_t capacity = found->second.file->num_bytes;
+  // Bookkeeping of a move: the target holds the file, so that its writer does not get it again while the
+  // target maps its pages.
   return offset > capacity || range.size() > capacity - offset ? mappings_.end() : found;
 }
 
@@ -251,7 +257,7 @@ SharedMemory::FilePtr SharedMemory::BeginMove(std::span<const std::byte> from,
   Mapping& target = mappings_.find(around->first)->second;
   ++num_moved_;
   ++target.num_moved;
-  if (file->writer.has_value()) {  // it may not be used again while the target has its pages
+  if (file->writer.has_value()) {  // the writer must not get it again while the target has its pages
     ++file->users;
     target.moved.push_back(file);
   }
@@ -259,13 +265,15 @@ SharedMemory::FilePtr SharedMemory::BeginMove(std::span<const std::byte> from,
 }
 
 absl::Status SharedMemory::Move(const Block& from, uint64_t offset, std::span<std::byte> to) {
+  // Pages can be moved only if source and target begin at the same offset within a page. The partial pages at
+  // both ends are copied; the whole pages between them are mapped in place of the target's own.
   const std::span<const std::byte> bytes = from.bytes().subspan(offset, to.size());
   if (bytes.empty()) return absl::OkStatus();
   const uint64_t at = reinterpret_cast<uintptr_t>(to.data()) % kPageBytes;
   const uint64_t front = std::min<uint64_t>((kPageBytes - at) % kPageBytes, to.size());
   const uint64_t whole = (to.size() - front) / kPageBytes * kPageBytes;
   FilePtr file;
-  if (offset % kPageBytes == at && whole >= kLeastMovedBytes) file = BeginMove(bytes, to);
+  if (offset % kPageBytes == at && whole >= kMinMovedBytes) file = BeginMove(bytes, to);
   if (file == nullptr) {
     std::memcpy(to.data(), bytes.data(), to.size());
     return absl::OkStatus();
