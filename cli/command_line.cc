@@ -20,7 +20,7 @@
 namespace evenkeel::cli {
 namespace {
 
-// The first argument, where it is neither an option nor a command; nothing otherwise.
+// The first argument, if it is neither an option nor a command; otherwise empty.
 std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
   if (word.empty() || word[0] == '-') return "";
@@ -34,9 +34,9 @@ std::vector<std::string> NamesOf(const std::vector<const CLI::App*>& commands) {
   return names;
 }
 
-// What is wrong with the first word that no command or option has, and what it may have meant; empty where
-// every word is known. CLI11 looks for required options first, so it would name the option that a typing
-// error hides.
+// An error for the first word that is neither a command nor an option, with the nearest one; empty if all
+// words are known. CLI11 checks required options first, so it would name the option that a typing error
+// hides.
 std::string UnknownWord(const CLI::App& app, int argc, char** argv) {
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   if (const std::string word = UnknownCommand(app, argc, argv); !word.empty()) {
@@ -69,8 +69,8 @@ bool DecodesMedia(std::string_view command) {
 int Report(const absl::Status& status) {
   if (status.ok()) return kOk;
   std::cerr << "evenkeel: " << status.message() << "\n";
-  // Of this machine's storage or memory, not of a worker that does not answer. A path that names nothing, or
-  // a folder, is the caller's mistake.
+  // Failures of this machine's storage or memory must not look like a worker that does not answer. A path
+  // that is missing or a folder is the caller's mistake.
   const bool is_mistake = absl::IsNotFound(status) || absl::IsInvalidArgument(status);
   if (KnownKind(status) == FailureKind::kMachine && !is_mistake) return kFailure;
   switch (status.code()) {
@@ -96,7 +96,7 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommand>& command
   if (argc > 1 && DecodesMedia(argv[1])) {
     if (const absl::Status kept = KeepArithmeticTheSame(argv); !kept.ok()) return Report(kept);
   }
-  // A program that started itself again by /proc/self/exe is called so.
+  // After a re-exec through /proc/self/exe the process would be called "exe".
   prctl(PR_SET_NAME, "evenkeel");
   std::setlocale(LC_ALL, "C");
   CLI::App app("Evenkeel: data preprocessing for training multimodal models, as a service.", "evenkeel");

@@ -1,5 +1,5 @@
-// The subcommands of `evenkeel`. Each adds itself to the application and, when chosen, sets its exit code.
-// Arguments are translated here and nothing else.
+// The subcommands of `evenkeel`. Each adds itself to the application and, if chosen, sets its exit code. They
+// only translate arguments.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,14 +15,14 @@ enum ExitCode : int {
   kUsage = 2,        // bad arguments, bad job file
   kMismatch = 3,     // digests, versions or index do not match
   kUnavailable = 4,  // no worker answered, or a deadline passed
-  kBadData = 5,      // data that no worker could deliver
+  kBadData = 5,      // items or samples that no worker can deliver
                      // 130, 143: interrupted (cli/interrupt.h)
 };
 
 // Prints "evenkeel: message" to stderr and returns the exit code that fits.
 int Report(const absl::Status& status);
 
-// Of the commands that two programs name: `evenkeel` in its help, `evenkeel-network` as their own.
+// Descriptions for the help of both programs: `evenkeel` lists them, `evenkeel-network` runs them.
 inline constexpr char kServeDescription[] = "Run a worker: serve the parts of a job to its consumers";
 inline constexpr char kFetchDescription[] =
     "Consume a stream without Python and print digests of what arrived";

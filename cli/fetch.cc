@@ -1,5 +1,5 @@
-// evenkeel fetch: consumes a stream without Python, one consumer per rank, and prints digests of what
-// arrived.
+// `evenkeel fetch`: consumes a stream without Python, with one consumer for each rank, and prints digests of
+// the data.
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,9 +45,10 @@ struct Options {
   std::string chain;
 };
 
-constexpr absl::Duration kLook = absl::Milliseconds(100);  // for an interrupt or another rank's error
+// between checks for an interrupt or another rank's error
+constexpr absl::Duration kLook = absl::Milliseconds(100);
 
-// A consumer for each, in one process.
+// The ranks of --ranks; each gets a consumer in this process.
 absl::StatusOr<std::vector<uint32_t>> RanksOf(const std::string& text) {
   absl::StatusOr<std::vector<uint32_t>> ranks = ParseRanks(text);
   if (!ranks.ok()) return AddContext(ranks.status(), "--ranks");
@@ -58,7 +59,7 @@ absl::StatusOr<std::vector<uint32_t>> RanksOf(const std::string& text) {
   return ranks;
 }
 
-// What arrived, handed over from the ranks' threads to the one that prints.
+// Digests of the steps, passed from the ranks' threads to the printing thread.
 class Arrivals {
  public:
   explicit Arrivals(size_t num_ranks) : next_(num_ranks) {}
@@ -69,21 +70,21 @@ class Arrivals {
     if (rank == 0) samples_ += num_samples;
     changed_.NotifyAll();
   }
-  // The first error counts; the others are usually its consequences.
+  // The first error is kept, because later ones are mostly its consequences.
   void Fail(const absl::Status& status) {
     MutexLock lock(mutex_);
     if (status_.ok()) status_ = status;
     changed_.NotifyAll();
   }
-  // The digest of the `step`-th step of a rank, as soon as it is there. Every rank's thread ends with a
-  // digest or an error within its own deadline, so this ends as well.
+  // Waits for the digest of a rank's `step`-th step. It ends, because every rank's thread delivers a digest
+  // or an error within its own deadline.
   absl::StatusOr<Digest> Wait(size_t step, size_t rank) {
     MutexLock lock(mutex_);
     while (next_[rank].size() <= step && status_.ok()) changed_.Wait(mutex_);
     if (next_[rank].size() > step) return next_[rank][step];
     return status_;
   }
-  // That all ranks have.
+  // The number of steps that all ranks have.
   uint64_t complete_steps() const {
     MutexLock lock(mutex_);
     size_t steps = SIZE_MAX;
@@ -102,7 +103,7 @@ class Arrivals {
  private:
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<std::vector<Digest>> next_ ABSL_GUARDED_BY(mutex_);  // per rank
+  std::vector<std::vector<Digest>> next_ ABSL_GUARDED_BY(mutex_);  // by rank
   uint64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
@@ -120,8 +121,8 @@ void Consume(client::Consumer& consumer, size_t rank, const Options& options, Ar
   }
 }
 
-// Fills in what the job file promises: workers of anything else are refused. Where the index is not on this
-// machine only the layout can be compared.
+// Sets the expected digests from the job file, so that workers of another job are refused. Without the index
+// on this machine only the layout can be compared.
 absl::Status ExpectJob(Options& options) {
   if (options.job.empty()) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(options.job));
@@ -137,8 +138,8 @@ absl::Status ExpectJob(Options& options) {
   return absl::OkStatus();
 }
 
-// The chain: XXH3-128 over the 16 bytes of the chain so far and the 16 bytes of a line's digest. It begins
-// with zeroes.
+// The chained digest: XXH3-128 over the 16 bytes of the previous chain and the 16 bytes of a line's digest.
+// The first one is zero.
 Digest Chain(const Digest& before, const Digest& line) {
   Digester digester;
   digester.Update(std::as_bytes(std::span(before.bytes)));
@@ -199,10 +200,10 @@ void PrintJson(const Summary& summary, const std::vector<std::string>& lines, co
       total.hash_failures);
 }
 
-// Prints every rank's digest of every step in order, while they arrive.
+// Prints the digests of every rank in order of steps, while they arrive.
 absl::Status PrintDigests(const Options& options, const std::vector<uint32_t>& ranks, Arrivals& arrivals,
                           std::vector<std::string>& lines, Digest& chain) {
-  // A bar would be drawn into the lines where both go to a terminal.
+  // A bar and lines on the same terminal would mix.
   bool bar = isatty(STDERR_FILENO) == 1 && !(options.digest && isatty(STDOUT_FILENO) == 1);
   std::ostream nowhere(nullptr);
   Progress progress(options.steps, "steps", bar || options.progress ? std::cerr : nowhere, bar, SteadyNow);
@@ -225,7 +226,7 @@ absl::Status PrintDigests(const Options& options, const std::vector<uint32_t>& r
   return absl::OkStatus();
 }
 
-// Each rank pins what the first worker serves that answers it.
+// Every rank follows the stream of the worker that answers it first; here they are compared.
 absl::Status CheckOneStream(const std::vector<std::unique_ptr<client::Consumer>>& consumers,
                             const std::vector<uint32_t>& ranks) {
   for (const auto& [what, digest] : {std::pair("stream", &client::ConsumerState::stream_digest),
@@ -240,7 +241,7 @@ absl::Status CheckOneStream(const std::vector<std::unique_ptr<client::Consumer>>
                                      absl::StrAppend(out, what, " digest ", one.first, " on ranks ",
                                                      absl::StrJoin(one.second, ","));
                                    }),
-                     ". Workers of two jobs answer: say which one is wanted by --job, or give the endpoints "
+                     ". Workers of two jobs answer: choose one with --job, or give the endpoints "
                      "of one job only"));
   }
   return absl::OkStatus();
@@ -261,11 +262,11 @@ absl::StatusOr<std::vector<std::unique_ptr<client::Consumer>>> ConnectAll(
 }
 
 absl::Status Fetch(Options options) {
-  RaiseFileLimit();  // a rank takes about a dozen handles for each worker
+  RaiseFileLimit();  // a rank uses about a dozen handles for each worker
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> ranks, RanksOf(options.ranks));
   Digest chain;
   if (!options.chain.empty() && !Digest::FromHex(options.chain, &chain)) {
-    return absl::InvalidArgumentError("--chain: not 32 hex digits");
+    return absl::InvalidArgumentError("--chain must be 32 hex digits");
   }
   options.consumer.progress_timeout = absl::Seconds(options.progress_timeout);
   options.consumer.step_timeout = absl::Seconds(options.step_timeout);
@@ -315,20 +316,20 @@ void AddFetchCommand(CLI::App& app, int* exit_code) {
       ->add_option("--endpoints", consumer.endpoints,
                    "Workers: \"host:port,host:port\" or \"dns:///name:port\"")
       ->required();
-  fetch->add_option("--job", options->job, "Job file: refuse workers that serve anything else");
+  fetch->add_option("--job", options->job, "Job file: refuse workers of any other job");
   fetch->add_option("--ranks", options->ranks, "Global ranks to consume for, e.g. 0-3,8")
       ->capture_default_str();
   fetch->add_option("--steps", options->steps, "Number of steps")->required();
   fetch->add_option("--from", consumer.first_step, "First step")->capture_default_str();
   fetch->add_flag("--digest", options->digest,
                   "Print `step rank xxh128` for every rank of every step, then the chain");
-  fetch->add_option("--chain", options->chain, "Go on from the chained digest of an earlier run");
+  fetch->add_option("--chain", options->chain, "Continue the chained digest of an earlier run");
   fetch->add_flag("--json", options->json, "Print one JSON document");
-  fetch->add_flag("--progress", options->progress, "Report progress on stderr where it is no terminal, too");
+  fetch->add_flag("--progress", options->progress, "Report progress on stderr even if it is not a terminal");
   fetch->add_option("--transport", consumer.transport, "auto (UCX over RDMA, else gRPC), ucx or grpc")
       ->check(CLI::IsMember({"auto", "ucx", "grpc"}))
       ->capture_default_str();
-  fetch->add_flag("--require-rdma", consumer.require_rdma, "Fail where the data plane would not be RDMA");
+  fetch->add_flag("--require-rdma", consumer.require_rdma, "Fail if the data plane is not RDMA");
   fetch->add_flag("--trusted-data-network", consumer.trusted_data_network,
                   "Allow UCX over TCP: whoever reaches its ports can write this process's memory");
   fetch->add_flag("--shared-memory", consumer.shared_memory, "UCX: shared memory, workers on this host only");
@@ -336,7 +337,7 @@ void AddFetchCommand(CLI::App& app, int* exit_code) {
   fetch->add_option("--prefetch", consumer.prefetch_bytes, "Receive memory a rank, e.g. 512MiB")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  fetch->add_option("--prefetch-steps", consumer.prefetch_steps, "Steps in flight at most")
+  fetch->add_option("--prefetch-steps", consumer.prefetch_steps, "Maximal number of steps in flight")
       ->capture_default_str();
   fetch
       ->add_option("--progress-timeout", options->progress_timeout,

@@ -1,3 +1,4 @@
+// `evenkeel index`: makes or updates an index, and optionally verifies that every item can be decoded.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -36,14 +37,14 @@ struct IndexArguments {
   std::string max_excluded = "5%";
 };
 
-// What a run gave beside the index itself, where it was asked for.
+// Results of the optional parts of a run.
 struct Extras {
   std::optional<std::vector<BadSample>> bad;
   std::optional<dataset::PruneSummary> pruned;
   bool written = true;  // false: too many samples are excluded
 };
 
-constexpr size_t kListed = 20;  // exclusions shown to people; --json lists all
+constexpr size_t kListed = 20;  // exclusions printed as text; --json lists all
 
 std::string NameOf(const dataset::Exclusion& exclusion) {
   return absl::StrCat(exclusion.dataset, "/", exclusion.shard, exclusion.key.empty() ? "" : "/",
@@ -114,6 +115,7 @@ absl::Status PrintText(const dataset::IndexSummary& summary, const dataset::Inde
   if (listed > kListed) std::cout << "  ... and " << listed - kListed << " more; --json lists all\n";
   if (extras.pruned) {
     std::cout << "pruned      " << extras.pruned->files << " files, " << extras.pruned->bytes << " bytes\n";
+    // Samples that --verify found.
   }
   if (bad) std::cout << "verified    " << bad->size() << " samples that cannot be delivered\n";
   if (bad && !bad->empty()) {
@@ -132,13 +134,13 @@ absl::StatusOr<double> ParseShare(const std::string& text) {
       !absl::SimpleAtod(absl::string_view(text.data(), text.size() - 1), &percent) ||
       !(percent >= 0 && percent <= 100)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--max-excluded must be a percentage from 0% to 100%, is '", text, "'"));
+        absl::StrCat("--max-excluded must be a percentage from 0% to 100%, got '", text, "'"));
   }
   return percent / 100;
 }
 
-// DataLoss: more samples are excluded than the bound allows. A missing phase or a wrong folder excludes most
-// of the data, each sample for a good reason; whoever trains on the rest must have asked for it.
+// DataLoss: more samples are excluded than the limit allows. A missing phase or a wrong folder excludes most
+// of the data, every sample for a valid reason, and training on the rest must be a choice.
 absl::Status CheckExcluded(const dataset::IndexSummary& summary, double max_share, const std::string& index) {
   const uint64_t excluded = summary.num_excluded();
   const uint64_t total = excluded + summary.num_samples;
@@ -148,7 +150,7 @@ absl::Status CheckExcluded(const dataset::IndexSummary& summary, double max_shar
   return absl::DataLossError(absl::StrFormat(
       "%d of %d samples are excluded, more than --max-excluded %s allows; %s was not changed. The most "
       "frequent reason "
-      "is '%s' (%d). Mend the cause, or pass a larger --max-excluded to train without them",
+      "is '%s' (%d). Fix the cause, or pass a larger --max-excluded to train without these samples",
       excluded, total, absl::StrFormat("%g%%", 100 * max_share), index, most->first, most->second));
 }
 
@@ -159,7 +161,8 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,
                             StartDecoders(arguments.isolation, job));
   Interrupt interrupt([] {
-    std::cerr << "\nevenkeel: interrupted; ending what was begun (interrupt again to end at once)\n";
+    std::cerr
+        << "\nevenkeel: interrupted; finishing the shards in progress (interrupt again to stop at once)\n";
   });
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> loaded =
       preprocess::Processor::Load(job.processor, job.limits);
@@ -194,7 +197,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
                                           : PrintText(summary, builder, extras));
   if (summary.damaged_shards > 0) {
     std::cerr << "evenkeel: " << summary.damaged_shards
-              << " damaged shards; the index has what lies before the damage\n";
+              << " damaged shards; the index has the samples before the damage\n";
   }
   bool all_good = summary.damaged_shards == 0 && (!extras.bad || extras.bad->empty());
   return all_good ? kOk : kBadData;
@@ -212,16 +215,16 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
   command->add_flag("--json", arguments->json, "One JSON document, with every exclusion, instead of text");
   command->add_flag(
       "--verify", arguments->verify,
-      "Then decode every item as a worker would, and print the job's exclude lines for the bad ones");
+      "Then decode every item like a worker, and print exclude lines of the job for the bad ones");
   command->add_flag("--verify-content", arguments->verify_content,
                     "Hash every shard instead of trusting its size, time and inode");
   command
       ->add_option(
           "--max-excluded", arguments->max_excluded,
-          "Share of samples that may be excluded; with more the old index stays and the exit code is 5")
+          "Share of samples that may be excluded; if more are, the old index stays and the exit code is 5")
       ->capture_default_str();
   command->add_flag("--prune", arguments->prune,
-                    "Then remove what the index does not need any more; no worker of an older index may run");
+                    "Then remove files that the index no longer needs; no worker may use an older index");
   command->footer(
       "Only shards that are new or changed are read; another processor measures again without reading "
       "media.\n"

@@ -1,3 +1,5 @@
+// Decodes and tokenizes all samples of an index in parallel, in runs of samples, and compares them with their
+// lengths.
 #include "cli/index_verify.h"
 
 #include <algorithm>
@@ -78,7 +80,7 @@ class Verifier {
     EVENKEEL_RETURN_IF_ERROR(processor_.BuildSequence(*conversation, lengths.items, facts, sequence));
     if (sequence.input_ids.size() == lengths.llm_length) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
-                                            " tokens; the index says ", lengths.llm_length));
+                                            " tokens; the index has ", lengths.llm_length));
   }
 
   const Job& job_;
@@ -96,7 +98,7 @@ absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const preproc
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<dataset::Index> index,
                             dataset::Index::Open(job, processor.digest(), source));
   Verifier verifier(job, processor, source, *index);
-  std::vector<uint64_t> first_piece = {0};  // of each dataset, and the end
+  std::vector<uint64_t> first_piece = {0};  // first piece of each dataset, and the end
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
     first_piece.push_back(first_piece.back() + (index->num_samples(d) + kPieceSamples - 1) / kPieceSamples);
   }

@@ -1,4 +1,4 @@
-// Decodes every item of an index as a worker would, before any training does.
+// Decodes every item of an index like a worker, before training does.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@
 namespace evenkeel::cli {
 
 struct BadSample {
-  std::string name;  // dataset/shard-file-name/key: a line for the job's exclude list
+  std::string name;  // dataset/shard-file-name/key: a line of the job's exclude list
   std::string reason;
 };
 
-// The samples with an item that no worker could deliver, or a sequence that is not as long as the index says,
-// in the order of the index. Errors of the attempt (a source that fails) end it.
+// The samples with an item that no worker can deliver, or with another number of tokens than in the index, in
+// the order of the index. Fails if an attempt fails, for example because a source cannot be read.
 absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const preprocess::Processor& processor,
                                                    dataset::ByteSource& source, size_t threads);
 

@@ -1,3 +1,4 @@
+// Takes SIGINT and SIGTERM on a thread of its own with sigwait, so that no code runs in a signal handler.
 #include "cli/interrupt.h"
 
 #include <pthread.h>
@@ -38,7 +39,7 @@ Interrupt::Interrupt(std::function<void()> asked) {
     first_signal = number;
     asked();
     sigwait(&signals, &number);
-    _exit(128 + number);  // nothing may hold it up: no destructors
+    _exit(128 + number);  // at once: without destructors
   }).detach();
 }
 

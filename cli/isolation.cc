@@ -1,3 +1,4 @@
+// Options for confined decoder processes, shared by the commands that decode.
 #include "cli/isolation.h"
 
 #include "isolation/isolated_processor.h"
@@ -24,11 +25,11 @@ void AddIsolationOptions(CLI::App& command, IsolationArguments& arguments) {
   command
       .add_option(
           "--isolation", arguments.isolation,
-          "Media that confined processes decode: ffmpeg (audio and video), all, off (default: the job's)")
+          "Media decoded in confined processes: ffmpeg (audio and video), all, off (default: the job's)")
       ->check(CLI::IsMember({"ffmpeg", "all", "off"}));
   command
       .add_option("--decoder-memory", arguments.decoders.memory_bytes,
-                  "What one of these processes may allocate")
+                  "Memory that one of these processes may allocate")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("2GiB");
 }

@@ -1,4 +1,4 @@
-// The options of commands that decode media: whether confined processes do it, and what each may take.
+// The options for confined decoder processes: which media they decode, and how much memory each may use.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,8 +17,8 @@ struct IsolationArguments {
 
 void AddIsolationOptions(CLI::App& command, IsolationArguments& arguments);
 
-// Overrides the job's isolation where the arguments do, and starts its decoders; null where it is off. To be
-// called before the process has threads. Errors as evenkeel::StartDecoders.
+// Overrides the job's isolation by the arguments and starts its decoders; null if isolation is off. Call it
+// before the process has threads. Errors of evenkeel::StartDecoders.
 absl::StatusOr<std::unique_ptr<isolation::DecoderPool>> StartDecoders(const IsolationArguments& arguments,
                                                                       Job& job);
 

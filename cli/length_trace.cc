@@ -1,3 +1,4 @@
+// Parses CSV traces of lengths and draws samples from them.
 #include "cli/length_trace.h"
 
 #include <algorithm>
@@ -25,14 +26,14 @@ absl::Status AddColumn(absl::string_view name, absl::string_view cell, SampleLen
       absl::StrSplit(cell, absl::ByAnyChar(" \r\t"), absl::SkipEmpty());
   if (name == "llm" && words.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat(words.size(), " lengths in column llm, which has one: that of the whole sequence"));
+        absl::StrCat(words.size(), " lengths in column llm; expected one, that of the whole sequence"));
   }
   for (absl::string_view word : words) {
     uint32_t length = 0;
     if (!absl::SimpleAtoi(word, &length)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", ShortText({word.data(), word.size()}),
-                                                     "' in column ", name,
-                                                     " is no length: whole numbers from 0 to 2^32 - 1"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", ShortText({word.data(), word.size()}), "' in column ", name,
+                       " is not a length: expected a whole number from 0 to 2^32 - 1"));
     }
     if (name == "llm") {
       sample.llm_length = length;
@@ -46,16 +47,16 @@ absl::Status AddColumn(absl::string_view name, absl::string_view cell, SampleLen
 }
 
 absl::StatusOr<std::vector<std::string>> ReadColumns(const std::string& path, absl::string_view line) {
-  absl::ConsumePrefix(&line, "\xef\xbb\xbf");  // which spreadsheets put before UTF-8
+  absl::ConsumePrefix(&line, "\xef\xbb\xbf");  // a byte order mark, which spreadsheets write
   std::vector<std::string> columns;
   for (absl::string_view cell : absl::StrSplit(line, ',')) {
     const std::string column(absl::StripAsciiWhitespace(cell));
     if (column != "llm" && column != "vision" && column != "audio") {
       return BadCell(path, 1,
-                     absl::StrCat("unknown column '", ShortText(column), "'; known are llm, vision, audio"));
+                     absl::StrCat("unknown column '", ShortText(column), "'; expected llm, vision, audio"));
     }
     if (std::find(columns.begin(), columns.end(), column) != columns.end()) {
-      return BadCell(path, 1, absl::StrCat("column '", column, "' stands there twice"));
+      return BadCell(path, 1, absl::StrCat("column '", column, "' is listed twice"));
     }
     columns.push_back(column);
   }
@@ -73,7 +74,7 @@ absl::StatusOr<std::vector<SampleLengths>> ReadLengthTrace(const std::string& pa
   std::string line;
   if (!std::getline(in, line)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": is no file with lines; the first names the columns: llm, vision, audio"));
+        absl::StrCat(path, ": not a CSV file with the header llm,vision,audio"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<std::string> columns, ReadColumns(path, line));
   std::vector<SampleLengths> trace;
@@ -95,9 +96,9 @@ absl::StatusOr<std::vector<SampleLengths>> ReadLengthTrace(const std::string& pa
 absl::StatusOr<std::vector<SampleLengths>> DrawFromTrace(std::vector<SampleLengths> trace, size_t count,
                                                          uint64_t seed) {
   if (count > trace.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("the trace has ", trace.size(), " samples, ", count,
-                                                   " are asked for: fewer ranks or samples per rank, a "
-                                                   "longer trace, or --samples N, which draws N of them "
+    return absl::InvalidArgumentError(absl::StrCat("the trace has ", trace.size(), " samples, but ", count,
+                                                   " are needed; use fewer ranks or samples per rank, a "
+                                                   "longer trace, or --samples N, which draws N samples "
                                                    "with repetition"));
   }
   reorder::KeyedNumbers numbers(seed);

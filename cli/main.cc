@@ -1,4 +1,4 @@
-// `evenkeel`: every command that works without a network, and the door to those that need one.
+// `evenkeel`: the commands that work without a network; the others are passed on to `evenkeel-network`.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kNetworkCommands = {"serve", "fetch"};
 
-// The commands that `evenkeel-network` has, for the list that --help prints.
+// The commands of `evenkeel-network`, listed by --help.
 void AddNetworkCommands(CLI::App& app, int*) {
   app.add_subcommand("serve", evenkeel::cli::kServeDescription);
   app.add_subcommand("fetch", evenkeel::cli::kFetchDescription);
 }
 
-// Becomes `evenkeel-network`, which lies beside this program; returns only where it cannot.
-// It is a program of its own, so that making an index needs neither gRPC nor prometheus.
+// Executes `evenkeel-network` from the folder of this program; returns only if that fails. It is a program of
+// its own, so that making an index needs neither gRPC nor prometheus.
 absl::Status BecomeNetworkProgram(char** argv) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -33,13 +33,13 @@ absl::Status BecomeNetworkProgram(char** argv) {
   const auto program = self.parent_path() / "evenkeel-network";
   execv(program.c_str(), argv);
   const std::string what = absl::StrCat(program.string(), " does not start (", std::strerror(errno),
-                                        "); install it beside ", self.filename().string());
+                                        "); install it next to ", self.filename().string());
   return absl::FailedPreconditionError(what);
 }
 
 }  // namespace
 
-// What CLI11 throws before it parses is a mistake in a declaration; it may end the program.
+// CLI11 throws before parsing only if an option is declared wrongly; such a mistake may end the program.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   if (argc > 1 && std::ranges::find(kNetworkCommands, argv[1]) != kNetworkCommands.end()) {
     return evenkeel::cli::Report(BecomeNetworkProgram(argv));

@@ -1,3 +1,4 @@
+// `evenkeel plan`: prints the plan of one step.
 #include <iostream>
 #include <memory>
 #include <string>

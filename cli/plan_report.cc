@@ -1,3 +1,4 @@
+// Formats a plan as a table and as JSON, with loads before and after balancing.
 #include "cli/plan_report.h"
 
 #include <vector>
@@ -11,7 +12,7 @@
 namespace evenkeel::cli {
 namespace {
 
-// Ranks printed one by one in the table; of more, only the summary is shown.
+// Plans with more ranks are summarised.
 constexpr size_t kMaxRanksShown = 16;
 
 std::string Array(const std::vector<uint64_t>& values) {
@@ -64,7 +65,7 @@ std::string PhaseJson(const PhasePlan& phase) {
       MaxOverMean(phase.load_before), MaxOverMean(phase.load_after));
 }
 
-// Rows that stay on their rank, that move within a node, and that leave it.
+// Rows of a route by distance: kept on their rank, moved within a node, moved across nodes.
 struct Movement {
   uint64_t local = 0, node = 0, cross = 0;
 };

@@ -1,5 +1,5 @@
-// A plan for people (a table) and for programs (JSON). The stream digest is not part of the JSON: two streams
-// with the same plan give the same document.
+// Formats a plan as a table for people and as JSON for programs. The JSON does not have the stream digest, so
+// two streams with the same plan give the same document.
 #pragma once
 
 #include <string>

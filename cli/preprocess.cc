@@ -1,5 +1,5 @@
-// evenkeel preprocess: media files -> the tensors that the model's processor makes of them, for comparison
-// and debugging. Needs no tokenizer.
+// `evenkeel preprocess`: media files to the tensors of a model's processor, for comparison and debugging. It
+// needs no tokenizer.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -27,7 +27,7 @@ struct Options {
   std::string processor;
   std::string audio_processor;
   std::string resampler = "pil";
-  ProcessorSpec pictures;  // of it, what pictures mean and which frames are taken
+  ProcessorSpec pictures;  // only its options for images and video frames
   std::string wire = "f32";
   std::string out;
   bool json = false;
@@ -40,7 +40,7 @@ struct MediaFile {
   Medium medium = Medium::kImage;
 };
 
-// A tensor that grows by one item after another.
+// A tensor to which items are appended.
 struct Field {
   preprocess::FieldSpec spec;
   uint64_t rows = 0;
@@ -65,7 +65,8 @@ absl::StatusOr<std::vector<MediaFile>> ListMedia(const Options& options) {
     std::string suffix = std::filesystem::path(path).extension().string();
     suffix = absl::AsciiStrToLower(absl::string_view(suffix).substr(suffix.empty() ? 0 : 1));
     std::optional<Medium> medium = MediumOf(suffix);
-    if (!medium) return absl::InvalidArgumentError(absl::StrCat(path, ": no medium is known by this suffix"));
+    if (!medium)
+      return absl::InvalidArgumentError(absl::StrCat(path, ": unknown file suffix; no medium has it"));
     files.push_back({path, suffix, *medium});
   }
   return files;
@@ -93,7 +94,7 @@ Field& FieldOf(std::vector<Field>& fields, const preprocess::FieldSpec& spec) {
   return fields.emplace_back(Field{spec, 0, {}});
 }
 
-// Appends the item to its fields; returns its lengths.
+// Appends the item's tensors to `fields` and returns its lengths.
 absl::StatusOr<ItemLengths> AddItem(const preprocess::Processor& processor, const MediaFile& file,
                                     std::span<const std::byte> bytes, std::vector<Field>& fields) {
   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor.Probe(file.medium, file.suffix, bytes));
@@ -169,7 +170,7 @@ absl::Status Run(const Options& options) {
 void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("preprocess", "Make a model's tensors of media files, for comparison");
+      app.add_subcommand("preprocess", "Make a model's tensors from media files, for comparison");
   command->add_option("--processor", options->processor, "Folder with preprocessor_config.json")->required();
   command->add_option("--audio-processor", options->audio_processor,
                       "Folder with the feature extractor's configuration; else --processor");

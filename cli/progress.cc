@@ -1,3 +1,4 @@
+// Runs numbered pieces of work in threads and prints the progress.
 #include "cli/progress.h"
 
 #include <unistd.h>
@@ -18,7 +19,7 @@ namespace evenkeel::cli {
 namespace {
 
 constexpr absl::Duration kBarEvery = absl::Milliseconds(100), kLineEvery = absl::Seconds(5);
-constexpr absl::Duration kBeforeEstimate = absl::Seconds(2);  // a first piece says little of the others
+constexpr absl::Duration kBeforeEstimate = absl::Seconds(2);  // the first pieces are a poor estimate
 
 struct Shared {
   std::atomic<size_t> next{0};

@@ -1,5 +1,5 @@
-// Work on numbered pieces in threads, with a progress bar on a terminal and a line every few seconds
-// elsewhere.
+// Runs numbered pieces of work in threads, with a progress bar on a terminal and otherwise a line every few
+// seconds.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@
 
 namespace evenkeel::cli {
 
-// Says how many of `total` pieces are done: on a terminal by a bar that is drawn again in its place, ten
-// times a second at most; elsewhere by a line every five seconds, so that a log stays short. Work that ends
-// before says nothing elsewhere.
+// Shows how many of `total` pieces are done. On a terminal: a bar, redrawn at most ten times a second.
+// Otherwise: a line every five seconds, so that logs stay short; work that ends earlier prints
+// nothing.
 //
-// Thread safety: none.
+// Thread safety: for one thread.
 class Progress {
  public:
   using Clock = std::function<absl::Time()>;
 
-  // `noun`: of the pieces, as "shards". `out` must outlive it.
+  // `noun`: the pieces, such as "shards". `out` must outlive it.
   Progress(size_t total, std::string noun, std::ostream& out, bool is_terminal, Clock clock = absl::Now);
 
-  // Call it as often as you like.
+  // May be called at any rate.
   void Show(size_t done);
-  // The end: leaves the bar as it is then.
+  // Prints the final state and leaves the bar as it is.
   void Finish(size_t done);
 
  private:
@@ -44,12 +44,12 @@ class Progress {
 };
 
 // Calls work(0) .. work(count - 1), each once, from `threads` threads, in about that order. After the first
-// error no new piece is begun; that of the lowest piece is returned. An interrupt (cli/interrupt.h) is such
-// an error: Cancelled. `noun`: "shards", for the progress on stderr.
+// error no new piece is begun, and the error of the lowest piece is returned. An interrupt (cli/interrupt.h)
+// is such an error: Cancelled. `noun`: "shards", for the progress on stderr.
 absl::Status RunInParallel(size_t count, size_t threads, const std::string& noun,
                            const std::function<absl::Status(size_t)>& work);
 
-// Prints what it is called with to stderr, the first time after five seconds and then every five.
+// A function that prints the status to stderr, first after five seconds and then every five.
 std::function<void(const absl::Status&)> PrintEveryFewSeconds();
 
 }  // namespace evenkeel::cli

@@ -1,4 +1,4 @@
-// Texts in what the commands print for programs. Thread safety: a function without state.
+// Quoted strings in the output for programs. Thread safety: a function without state.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace evenkeel::cli {
 
-// `text` as a string of JSON, which is one of YAML too. Bytes that are no UTF-8 become U+FFFD.
+// `text` as a JSON string, which is valid YAML, too. Bytes that are not valid UTF-8 become U+FFFD.
 inline std::string Quoted(std::string_view text) {
   std::string out;
   telemetry::AppendJsonString(text, out);

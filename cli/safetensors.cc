@@ -1,3 +1,4 @@
+// Writes tensors in the safetensors format.
 #include "cli/safetensors.h"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const TensorVie
     offset += tensor.bytes().size();
   }
   header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // tensors begin aligned
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // so that tensors are aligned to 8 bytes
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   for (int shift = 0; shift < 64; shift += 8) file.put(static_cast<char>(header.size() >> shift & 0xff));
   file << header;

@@ -1,5 +1,5 @@
-// Writes a .safetensors file: 8 bytes of little-endian header length, a JSON header, the tensors one after
-// another. Thread safety: a free function without state.
+// Writes a .safetensors file: 8 bytes of little-endian header length, a JSON header, and the tensors one
+// after another. Thread safety: a free function without state.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace evenkeel::cli {
 
-// In the order given; names must be plain identifiers. Internal: a tensor whose bytes do not fit its shape,
-// or a name that would need escaping; Unavailable: the file cannot be written.
+// Writes the tensors in the given order; names must be plain identifiers. Internal: a tensor whose bytes do
+// not fit its shape, or a name that needs escaping; Unavailable: the file cannot be written.
 absl::Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors);
 
 }  // namespace evenkeel::cli

@@ -1,3 +1,4 @@
+// `evenkeel serve`: starts a worker, waits for a signal or a failure, and drains the worker.
 #include <signal.h>
 
 #include <iostream>
@@ -19,7 +20,7 @@
 namespace evenkeel::cli {
 namespace {
 
-constexpr absl::Duration kEnd = absl::Seconds(10);  // that stopping may take after a failure
+constexpr absl::Duration kEnd = absl::Seconds(10);  // for stopping after a failure
 
 struct ServeArguments {
   std::string job;
@@ -33,21 +34,21 @@ struct ServeArguments {
   bool verbose = false;
 };
 
-// From here on SIGTERM and SIGINT wait until somebody takes them; threads and processes made later inherit
-// the mask, so that Ctrl-C does not end the decoders of work that is still to be finished.
+// Blocks SIGTERM and SIGINT until a thread takes them. Threads and processes made later inherit the mask, so
+// Ctrl-C does not end decoders whose work is to be finished.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A consumer that goes away must not end the worker.
+  // Without it a consumer that disconnects would end the worker.
   signal(SIGPIPE, SIG_IGN);
   return signals;
 }
 
-// Takes the signals, on a thread of its own: while the worker starts, the first ends the process; once it
-// serves, the first is what Wait returns, and the second ends the process.
+// Takes the signals on a thread of its own. While the worker starts, the first signal ends the process. Once
+// it serves, Wait returns the first signal, and the second one ends the process.
 class Signals {
  public:
   explicit Signals(const sigset_t& signals) {
@@ -70,13 +71,13 @@ class Signals {
     MutexLock lock(state_->mutex);
     state_->serving = true;
   }
-  // 0: not by a signal, but by Fail.
+  // 0: ended by Fail, not by a signal.
   int Wait() {
     MutexLock lock(state_->mutex);
     while (state_->taken == 0 && state_->failure.ok()) state_->changed.Wait(state_->mutex);
     return state_->taken;
   }
-  // Ends the wait, as a signal does, and the process if its end takes longer than `patience`.
+  // Ends the wait like a signal, and ends the process if stopping takes longer than `patience`.
   void Fail(const absl::Status& status, absl::Duration patience) {
     {
       MutexLock lock(state_->mutex);
@@ -102,7 +103,8 @@ class Signals {
     bool serving ABSL_GUARDED_BY(mutex) = false;
     int taken ABSL_GUARDED_BY(mutex) = 0;
   };
-  const std::shared_ptr<State> state_ = std::make_shared<State>();  // the thread never ends
+  // shared with the thread, which never ends
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 std::string AddressLine(const server::Worker& worker) {
@@ -124,10 +126,10 @@ std::string AddressLine(const server::Worker& worker) {
 absl::Status Serve(const ServeArguments& arguments) {
   if (arguments.verbose) telemetry::SetLogLevel(telemetry::LogLevel::kDebug);
   KeepFreedMemory();
-  RaiseFileLimit();  // before anything measures itself by it
+  RaiseFileLimit();  // before anything is sized by it
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   const sigset_t blocked = BlockSignals();
-  // Before there are threads: decoder processes are forked.
+  // Decoder processes must be forked before there are threads.
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,
                             StartDecoders(arguments.isolation, job));
   telemetry::StartLogWriter();
@@ -144,7 +146,7 @@ absl::Status Serve(const ServeArguments& arguments) {
                            const absl::Status& status) { signals.Fail(status, patience); };
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<server::Worker> worker,
                             server::Worker::Start(options, std::move(stream)));
-  signals.BeginServing();  // before anybody can know that it does
+  signals.BeginServing();  // before any consumer can see that it serves
   std::cout << AddressLine(*worker) << std::endl;
 
   if (const int number = signals.Wait(); number != 0)
@@ -168,11 +170,10 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
                      "host:port for http://host:port/healthz and /readyz; none if not given");
   command
       .add_option("--transport", options.transport,
-                  "Data plane: auto offers UCX over RDMA where there is some, and gRPC")
+                  "Data plane: auto offers gRPC and, with an RDMA device, UCX over RDMA")
       ->check(CLI::IsMember({"auto", "ucx", "grpc"}))
       ->capture_default_str();
-  command.add_flag("--require-rdma", options.require_rdma,
-                   "Fail to start where the data plane would not be RDMA");
+  command.add_flag("--require-rdma", options.require_rdma, "Fail to start if the data plane is not RDMA");
   command.add_flag("--trusted-data-network", options.trusted_data_network,
                    "Offer UCX over TCP: whoever reaches its ports can write this process's memory");
   command.add_option("--data-ports", options.data_ports,
@@ -205,17 +206,16 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();
   command
-      .add_option(
-          "--self-test", arguments.self_test_seconds,
-          "Seconds between tests of the own control plane; after six failures in a row the worker ends "
-          "with an error; 0: none")
+      .add_option("--self-test", arguments.self_test_seconds,
+                  "Seconds between tests of this worker's control plane; after six failures in a row it ends "
+                  "with an error; 0: none")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   command
       .add_option("--drain-timeout", arguments.drain_seconds, "Seconds that SIGTERM waits for accepted work")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
-  command.add_flag("--verbose", arguments.verbose, "Log debug events, too");
+  command.add_flag("--verbose", arguments.verbose, "Also log debug events");
   const std::string faults = "For tests";
   command
       .add_option("--fault-unit-delay-ms", arguments.fault_unit_delay_ms,
@@ -225,7 +225,8 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       .add_option("--fault-fail-every", options.fault_fail_every,
                   "Every n-th item or sample fails its attempt")
       ->group(faults);
-  command.add_flag("--fault-deaf", options.fault_deaf, "The control plane accepts nobody")->group(faults);
+  command.add_flag("--fault-deaf", options.fault_deaf, "The control plane accepts no connection")
+      ->group(faults);
 }
 
 }  // namespace

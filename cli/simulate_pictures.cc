@@ -1,5 +1,5 @@
-// The pictures of `evenkeel simulate`: loads per rank, the slowest pipeline, groups of ranks, and how
-// differently the lengths of the phases are spread (OrchMLLM calls it modality composition incoherence).
+// Draws the pictures of `evenkeel simulate`: loads per rank, the slowest pipeline, groups of ranks, and the
+// distribution of lengths per phase (modality composition incoherence in OrchMLLM).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,7 +21,7 @@ constexpr std::string_view kForward = "#88aadd", kBackward = "#336699", kBubble 
 
 std::string Percent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
 
-// Bars from the bottom, and a line at the mean.
+// Bars from the bottom, and a line at their mean.
 void DrawBars(Svg& svg, double top, double height, const std::vector<double>& values, size_t colour,
               const std::string& name) {
   const double largest = *std::max_element(values.begin(), values.end());
@@ -38,7 +38,8 @@ void DrawBars(Svg& svg, double top, double height, const std::vector<double>& va
   }
   const double at = top + height * (1 - mean / largest);
   svg.Line(kLeft, at, kWidth - kRight, at, "#cc0000");
-  svg.Label(kWidth - kRight + 3, at + 4, "mean", Anchor::kStart, 11, "#cc0000");  // away from the largest
+  // to the right of the plot, where no bar covers it
+  svg.Label(kWidth - kRight + 3, at + 4, "mean", Anchor::kStart, 11, "#cc0000");
   svg.Label(kLeft - 6, top + 4, absl::StrFormat("%.3g s", largest), Anchor::kEnd, 11);
 }
 
@@ -89,7 +90,7 @@ absl::Status DrawPipeline(const PolicyFigures& figures, const std::string& path)
   return svg.Write(path);
 }
 
-// Ranks from top to bottom, time from left to right: every group as what its ranks do together.
+// Ranks from top to bottom, time from left to right; a rectangle is a group of ranks at work.
 absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) {
   const advise::StepFigures& step = figures.first;
   const size_t ranks =
@@ -114,7 +115,7 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
     svg.Label(kLeft + encoders * scale / 2, top + tall / 2, "encoders", Anchor::kMiddle, 11);
   }
   for (const advise::GroupFigures& group : step.groups) {
-    // Ranks that follow each other are one rectangle.
+    // Consecutive ranks are drawn as one rectangle.
     for (size_t first = 0, next = 1; first < group.ranks.size(); first = next, next = first + 1) {
       while (next < group.ranks.size() && group.ranks[next] == group.ranks[next - 1] + 1) ++next;
       const double x = kLeft + group.start * scale, length = (group.end - group.start) * scale;
@@ -140,10 +141,10 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
   return svg.Write(path);
 }
 
-// Of lengths, by phase.
+// The unit of lengths in each phase.
 constexpr std::string_view kUnits[kNumPhases] = {"tokens", "patches", "frames"};
 
-// Lengths of one phase, of samples that have any, in bins that double.
+// The distribution of one phase's lengths over the samples that have any, in bins of powers of two.
 struct Lengths {
   static constexpr size_t kBins = 20;
   std::array<uint64_t, kBins> bins = {};

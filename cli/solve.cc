@@ -1,3 +1,4 @@
+// `evenkeel solve`: solves one problem of the planner, from JSON or from a trace of lengths.
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -20,7 +21,7 @@ struct SolveArguments {
   uint32_t per_rank = 60;
   uint32_t ranks_per_node = 8;
   std::string kind = "balance";
-  std::string algorithm;  // empty: the kind's default
+  std::string algorithm;  // empty: the default of its kind
   std::string llm_placement;
   bool node_wise = false;
   double tolerance = -1;
@@ -28,7 +29,7 @@ struct SolveArguments {
   size_t samples = 0;
   PackTraceOptions pack;
   double tokens_per_rank = 0;
-  // The ring is hidden where attention takes as long; lengths of some thousands, as a default to look at.
+  // With these defaults attention hides the ring from some thousands of tokens on.
   double attention = 1.0 / 4096, linear = 1, constant = 0, ring = 0.3, ring_constant = 0;
 };
 
@@ -52,7 +53,7 @@ void AddPhase(const SolveArguments& arguments, const std::string& name, pb::Bala
   if (arguments.tolerance >= 0) phase.set_tolerance(arguments.tolerance);
 }
 
-// The llm placement that an algorithm gives when it knows of nothing else.
+// Places the llm by an algorithm that considers the llm alone.
 absl::Status PlaceLlm(const std::string& algorithm, pb::BalanceProblem& whole) {
   pb::Problem problem;
   pb::BalanceProblem& llm = *problem.mutable_balance();
@@ -130,43 +131,45 @@ void AddSolveCommand(CLI::App& app, int* exit_code) {
       "Solve one of the planner's problems: JSON on stdin, or --trace; the solution is JSON on stdout");
   auto arguments = std::make_shared<SolveArguments>();
   CLI::Option* trace = command->add_option("--trace", arguments->trace,
-                                           "Samples of this CSV, with columns llm, vision, audio");
+                                           "Take samples from this CSV with columns llm, vision, audio");
   const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
-  with_trace(command->add_option("--ranks", arguments->ranks, "Ranks, of every phase (8)")
+  with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(command->add_option("--per-rank", arguments->per_rank, "Samples per rank (60)")
                  ->check(CLI::Range(1, 1 << 20)));
-  with_trace(command->add_option("--ranks-per-node", arguments->ranks_per_node, "(8)")
+  with_trace(command->add_option("--ranks-per-node", arguments->ranks_per_node, "Ranks of a node (8)")
                  ->check(CLI::Range(1, 1 << 20)));
-  with_trace(command->add_option("--algorithm", arguments->algorithm, "The default of its kind"));
+  with_trace(command->add_option("--algorithm", arguments->algorithm, "Algorithm (the default of its kind)"));
   with_trace(command->add_option("--llm-placement", arguments->llm_placement,
-                                 "Place the llm by this algorithm first; the placement is then given"));
+                                 "First place the llm by this algorithm and fix that placement"));
   with_trace(
       command->add_flag("--node-wise", arguments->node_wise, "Then permute the encoders' batches by node"));
-  with_trace(command->add_option("--tolerance", arguments->tolerance, "Share above the mean; 0: none")
-                 ->check(CLI::Range(0.0, 0.999)));
+  with_trace(
+      command->add_option("--tolerance", arguments->tolerance, "Tolerated share above the mean; 0: none")
+          ->check(CLI::Range(0.0, 0.999)));
   with_trace(command->add_option("--seed", arguments->seed, "Choose samples at random; 0: the first ones"));
   with_trace(command->add_option("--kind", arguments->kind, "balance (default), pack, context_parallel")
                  ->check(CLI::IsMember({"balance", "pack", "context_parallel"})));
-  with_trace(command
-                 ->add_option(
-                     "--samples", arguments->samples,
-                     "Draw so many, with repetition; 0: the trace as it is (balance: ranks x per-rank of it)")
-                 ->check(CLI::Range(0, 1 << 30)));
+  with_trace(
+      command
+          ->add_option("--samples", arguments->samples,
+                       "Samples drawn with repetition; 0: the whole trace (balance: ranks x per-rank of it)")
+          ->check(CLI::Range(0, 1 << 30)));
   with_trace(command
                  ->add_option("--samples-per-bin", arguments->pack.samples_per_bin,
-                              "pack: capacities of so many mean samples (9); 0: from the data")
+                              "pack: capacity in mean samples (9); 0: from the data")
                  ->check(CLI::Range(0.0, 1e9)));
   with_trace(command->add_option("--devices", arguments->pack.devices, "pack: bins of a step (64)")
                  ->check(CLI::Range(1, 1 << 20)));
   const auto of_context = [&](const char* name, double& value, const char* help) {
     with_trace(command->add_option(name, value, std::string("context_parallel: ") + help));
   };
-  of_context("--tokens-per-rank", arguments->tokens_per_rank, "what a rank's memory holds; 0: any number");
+  of_context("--tokens-per-rank", arguments->tokens_per_rank,
+             "tokens that fit into a rank's memory; 0: no limit");
   of_context("--attention", arguments->attention, "cost per token squared (1/4096)");
   of_context("--linear", arguments->linear, "cost per token (1)");
   of_context("--constant", arguments->constant, "cost of a group (0)");
-  of_context("--ring", arguments->ring, "cost per token that goes round (0.3)");
+  of_context("--ring", arguments->ring, "cost per token in the ring (0.3)");
   of_context("--ring-constant", arguments->ring_constant, "cost of a group of several ranks (0)");
   command->callback([arguments, exit_code] { *exit_code = Report(RunSolve(*arguments)); });
 }

@@ -1,3 +1,4 @@
+// Appends SVG elements to a string and writes the file.
 #include "cli/svg.h"
 
 #include <fstream>
@@ -27,13 +28,13 @@ Svg::Svg(double width, double height, std::string_view title) {
 }
 
 void Svg::Rectangle(double x, double y, double width, double height, std::string_view colour,
-                    std::string_view says) {
+                    std::string_view title) {
   absl::StrAppendFormat(&body_, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"", x,
                         y, width, height, std::string(colour));
-  if (says.empty()) {
+  if (title.empty()) {
     body_ += "/>\n";
   } else {
-    absl::StrAppendFormat(&body_, "><title>%s</title></rect>\n", Escaped(says));
+    absl::StrAppendFormat(&body_, "><title>%s</title></rect>\n", Escaped(title));
   }
 }
 

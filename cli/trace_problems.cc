@@ -1,3 +1,4 @@
+// Builds problem messages from the samples of a trace.
 #include "cli/trace_problems.h"
 
 #include <algorithm>

@@ -56,7 +56,7 @@ def test_dynamic_degrees_beat_static_ones(tmp_path):
         assert xml.dom.minidom.parse(str(tmp_path / "pictures" / f"{name}.svg"))
 
 
-def test_static_degrees_hold_the_longest_sequence_of_the_whole_trace(tmp_path):
+def test_static_degrees_fit_the_longest_sequence(tmp_path):
     """One sequence that no step of the run draws decides what Megatron-LM's groups are."""
     rows = ["1024,300"] * 999
     degrees = {}
@@ -72,7 +72,7 @@ def test_static_degrees_hold_the_longest_sequence_of_the_whole_trace(tmp_path):
     assert degrees == {"short": {1}, "long": {8}}
 
 
-def test_the_table_of_degrees_compares_with_static_ones_with_and_without_hindsight(tmp_path):
+def test_the_table_of_degrees_compares_with_static_degrees(tmp_path):
     done = simulate("--trace", write_videos(tmp_path / "videos.csv"), "--ranks", 64, "--per-rank", 8, "--context-parallel",
                     "--model", "internvl3-8b", "--no-recompute", "--steps", 2)
     assert done.returncode == 0, done.stderr
@@ -95,20 +95,20 @@ def test_degrees_of_a_job_are_simulated_from_its_index(mixed):
 
 def test_a_wrong_trace_is_named_with_its_line_and_column(tmp_path):
     trace = tmp_path / "trace.csv"
-    for text, why in (("", "the first names the columns"),
-                      ("vision,lmm\n1,2\n", ":1: unknown column 'lmm'; known are llm, vision, audio"),
-                      ("llm,llm\n1,2\n", ":1: column 'llm' stands there twice"),
+    for text, why in (("", "not a CSV file with the header"),
+                      ("vision,lmm\n1,2\n", ":1: unknown column 'lmm'; expected llm, vision, audio"),
+                      ("llm,llm\n1,2\n", ":1: column 'llm' is listed twice"),
                       ("vision\n1\n", ":1: no column 'llm'"),
-                      ("vision,llm\n1,2\n\n3,x4\n", ":4: 'x4' in column llm is no length"),
-                      ("vision,llm\n1 -5,2\n", ":2: '-5' in column vision is no length"),
-                      ("vision,llm\n1,4294967296\n", ":2: '4294967296' in column llm is no length"),
-                      ("vision,llm\n1,2 3\n", ":2: 2 lengths in column llm, which has one"),
+                      ("vision,llm\n1,2\n\n3,x4\n", ":4: 'x4' in column llm is not a length"),
+                      ("vision,llm\n1 -5,2\n", ":2: '-5' in column vision is not a length"),
+                      ("vision,llm\n1,4294967296\n", ":2: '4294967296' in column llm is not a length"),
+                      ("vision,llm\n1,2 3\n", ":2: 2 lengths in column llm; expected one"),
                       ("vision,llm\n1\n", ":2: 1 cells for 2 columns"),
-                      ("vision,llm\n1,2\n", "the trace has 1 samples, 480 are asked for")):
+                      ("vision,llm\n1,2\n", "the trace has 1 samples, but 480 are needed")):
         trace.write_text(text)
         done = simulate("--trace", trace)
         assert done.returncode == 2 and why in done.stderr, (text, done.stderr)
-        assert text.count("\n") < 2 or str(trace) in done.stderr or "are asked for" in why, done.stderr
+        assert text.count("\n") < 2 or str(trace) in done.stderr or "are needed" in why, done.stderr
     assert str(tmp_path) in simulate("--trace", tmp_path / "none.csv").stderr
 
 
@@ -131,7 +131,7 @@ def test_what_is_unknown_is_named(tmp_path):
     trace = write_trace(tmp_path / "trace.csv")
     for arguments, why in ((["--model", "gpt"], "mllm-10b"), (["--policies", "best"], "post_balancing"),
                            (["--context-parallel", "--policies", "llm_only"], "megatron, deepspeed, static_power_of_two"),
-                           (["--context-parallel", "--memory-gb", 1], "a rank holds 0 beside the model"),
+                           (["--context-parallel", "--memory-gb", 1], "a rank holds 0 in addition to the model"),
                            (["--context-parallel", "--pipeline-stages", 2], "without pipelines")):
         done = simulate("--trace", trace, *arguments)
         assert done.returncode == 2 and why in done.stderr

@@ -84,7 +84,7 @@ def test_a_trace_becomes_a_problem(tmp_path):
     for arguments in (["--ranks", 100], ["--algorithm", "best"], ["--llm-placement", "best"]):
         assert solve("", "--trace", trace, *arguments).returncode == 2
     short = solve("", "--trace", trace, "--ranks", 2560)
-    assert short.returncode == 2 and "the trace has 200 samples, 153600 are asked for" in short.stderr
+    assert short.returncode == 2 and "the trace has 200 samples, but 153600 are needed" in short.stderr
     assert "--samples N" in short.stderr
     repeated = solution("", "--trace", trace, "--ranks", 2560, "--samples", 7001, "--seed", 9)["balance"]
     assert len(repeated["llm_rank"]) == 7001 and len(repeated["phases"][0]["load"]) == 2560
