@@ -1,3 +1,4 @@
+// Removes the files of an index folder that neither the current catalogue nor this job's step table uses.
 #include "dataset/index_prune.h"
 
 #include <filesystem>
@@ -34,14 +35,14 @@ std::set<std::string> Named(const std::string& folder, const Catalogue& catalogu
   return paths;
 }
 
-// Whether a file's name is one that we give, or the temporary one before it. Nothing else is touched.
+// Whether the name is that of an index file or of its temporary predecessor. Other files are not touched.
 bool IsOurs(const std::string& name) {
   Digest digest;
   const std::string stem = name.substr(0, name.find(kTemporaryMark));
   return Digest::FromHex(stem, &digest);
 }
 
-// Calls `remove` for every file of ours in the folder of one kind.
+// Calls `remove` for every index file in the folder of one kind.
 template <typename Remove>
 absl::Status ForEachFile(const std::string& folder, FileKind kind, Remove remove) {
   const std::filesystem::path of_kind =

@@ -1,7 +1,7 @@
-// Takes away what an index folder has and nothing needs any more. Every change of shards, limits or processor
-// leaves the files of the index before behind, since a running worker may still read them.
+// Removes files of an index folder that are no longer needed. Every change of shards, limits or processor
+// leaves the previous index's files, because a running worker may still read them.
 //
-// Thread safety: a plain function; nobody may make an index in the same folder meanwhile.
+// Thread safety: a plain function; nothing may build an index in the same folder meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct PruneSummary {
   uint64_t bytes = 0;
 };
 
-// Removes columns that the folder's `current` does not name, what an interrupted run left, and step tables
-// that are not those of this job with the index as it is (`processor` as in Index::Open; another job's tables
-// are made again when they are needed). Columns for other processors and datasets of other jobs stay. A
-// worker that was started with an older index must not run any more. Errors as Index::Open; PermissionDenied,
-// Unavailable.
+// Removes columns that the folder's `current` does not name, the remains of an interrupted run, and step
+// tables that do not belong to this job with the present index (`processor` as in Index::Open; the tables of
+// another job are made again when it needs them). Columns for other processors and datasets of other jobs are
+// kept. No worker that was started with an older index may still run. Errors as Index::Open;
+// PermissionDenied, Unavailable.
 absl::StatusOr<PruneSummary> PruneIndex(const Job& job, const Digest& processor, ByteSource& source);
 
 }  // namespace evenkeel::dataset

@@ -1,5 +1,5 @@
-// The JSON forms of a sample: Hugging Face chat `messages`, LLaVA `conversations`, and a list of either's
-// turns.
+// Parses the JSON forms of a sample: Hugging Face chat `messages`, LLaVA `conversations`, and a bare list of
+// the turns of either.
 #include <array>
 #include <initializer_list>
 #include <optional>
@@ -18,10 +18,10 @@ namespace {
 
 struct MediaWords {
   Medium medium;
-  std::string_view name;      // of a part's type and key
-  std::string_view type_url;  // of a part's type where the key is an object {"url": ...}
-  std::string_view mark;      // in text
-  std::string_view field;     // beside the text
+  std::string_view name;      // the part's type, and its key
+  std::string_view type_url;  // the part's type if the key's value is an object {"url": ...}
+  std::string_view mark;      // the placeholder in text
+  std::string_view field;     // the key next to the text
   std::string_view fields;
 };
 constexpr std::array kMedia = {
@@ -31,7 +31,7 @@ constexpr std::array kMedia = {
 };
 constexpr size_t kImage = 0, kVideo = 2;  // of kMedia
 
-// A turn, or a part of its content: where something is wrong.
+// A turn, or a part of its content: the place of an error.
 struct Place {
   std::string_view list;  // "messages"
   size_t turn = 0;
@@ -53,7 +53,7 @@ bool SaysNothing(const JsonValue& value) {
   return value.is_null() || (value.text.empty() && value.values().empty());
 }
 
-// Of what templates write into the text, beside a turn's content: what would be left out without a word.
+// Refuses keys that templates write into the text in addition to a turn's content and that would be ignored here.
 absl::Status RefuseWritten(const JsonValue& value, std::initializer_list<std::string_view> keys,
                            const std::string& where) {
   for (std::string_view key : keys) {
@@ -78,7 +78,7 @@ class TextParser::ChatParser {
     Place place;
     const JsonValue* turns = FindTurns(root, place);
     if (turns == nullptr) {
-      return absl::NotFoundError("JSON with neither 'messages' nor 'conversations', and no list of turns");
+      return absl::NotFoundError("JSON without 'messages', 'conversations' or a list of turns");
     }
     EVENKEEL_RETURN_IF_ERROR(ReadTools(root));
     for (size_t i = 0; i < kMedia.size(); ++i)
@@ -93,7 +93,7 @@ class TextParser::ChatParser {
       ++place.turn;
     }
     if (has_system_ && into_.parsed_.conversation.turns[1].role == Role::kSystem)
-      return Wrong("the chat", "'system' beside a first turn of the system");
+      return Wrong("the chat", "'system' in addition to a system turn");
     for (size_t i = 0; i < kMedia.size(); ++i) {
       const size_t named = fields_[i].names->size();
       if (fields_[i].used < named && !(fields_[i].used == 0 && named_[i])) {
@@ -105,21 +105,21 @@ class TextParser::ChatParser {
   }
 
  private:
-  // One `image`/`images` field and how much of it the marks have used.
+  // One `image`/`images` field, and how many of its names the placeholders have used.
   struct Field {
     bool present = false;
     std::vector<std::string_view>* names = nullptr;
     size_t used = 0;
   };
 
-  // By its own keys; `list` decides where it has neither.
+  // Decided by the turn's own keys; by the name of its list if it has neither key.
   static bool IsLlavaTurn(const JsonValue& turn, std::string_view list) {
     if (turn.Find("role") != nullptr) return false;
     return turn.Find("from") != nullptr || list == "conversations";
   }
 
-  // The list that has a chat's turns, and its name: "messages", "conversations", or all there is, as
-  // Energon's datasets write either. Null where there is none.
+  // Finds the list of a chat's turns and its name: "messages", "conversations", or the whole document, since
+  // Energon's datasets write either. Null: there is none.
   static const JsonValue* FindTurns(const JsonValue& root, Place& place) {
     for (std::string_view list : {"messages", "conversations"}) {
       const JsonValue* turns = root.Find(list);
@@ -133,7 +133,7 @@ class TextParser::ChatParser {
     return first.Find("from") != nullptr || first.Find("role") != nullptr ? &root : nullptr;
   }
 
-  // A system prompt beside the turns.
+  // Reads a system prompt next to the turns.
   absl::Status ReadSystem(const JsonValue& root) {
     const JsonValue* system = root.Find("system");
     if (system == nullptr || system->is_null()) return absl::OkStatus();
@@ -144,13 +144,13 @@ class TextParser::ChatParser {
     return absl::OkStatus();
   }
 
-  // Descriptions of tools, written as templates write them: `tojson` of transformers.
+  // Writes descriptions of tools as templates write them, by `tojson` of transformers.
   absl::Status ReadTools(const JsonValue& root) {
     const JsonValue* tools = root.Find("tools");
     if (tools == nullptr || SaysNothing(*tools)) return absl::OkStatus();
     if (!tools->is_array())
       return Wrong("the chat",
-                   "'tools' is not a list of objects; where it is JSON in a text, write the list");
+                   "'tools' is not a list of objects; if it is a string with JSON, write the list itself");
     for (const JsonValue& tool : tools->values()) {
       if (!tool.is_object()) return Wrong("the chat", "'tools' is not a list of objects");
       const absl::StatusOr<std::string_view> written = Written(tool);
@@ -166,7 +166,7 @@ class TextParser::ChatParser {
     return text;
   }
 
-  // {"function": {"name": "f", "arguments": {}}}, or what is in it.
+  // {"function": {"name": "f", "arguments": {}}}, or only the inner object.
   absl::Status ReadCalls(const JsonValue& message, const Place& where, Turn& turn) {
     const JsonValue* calls = message.Find("tool_calls");
     if (calls == nullptr || SaysNothing(*calls)) return absl::OkStatus();
@@ -181,10 +181,11 @@ class TextParser::ChatParser {
       const auto which = [&] { return absl::StrCat("'tool_calls'[", turn.calls, "]"); };
       if (name == nullptr || !name->is_string()) return Wrong(where, which() + " has no text 'name'");
       if (arguments == nullptr || !arguments->is_object()) {
-        return Wrong(where, which() + (arguments != nullptr && arguments->is_string()
-                                           ? " has 'arguments' in a text, which templates write in different "
-                                             "ways; write the object that the text stands for"
-                                           : " has no object 'arguments'"));
+        return Wrong(where,
+                     which() + (arguments != nullptr && arguments->is_string()
+                                    ? " has 'arguments' in a string, which templates write in different "
+                                      "ways; write the object itself"
+                                    : " has no object 'arguments'"));
       }
       const absl::StatusOr<std::string_view> written = Written(*arguments);
       if (!written.ok()) return AddContext(written.status(), where.Text() + ": " + which());
@@ -194,7 +195,7 @@ class TextParser::ChatParser {
     return absl::OkStatus();
   }
 
-  // LLaVA's datasets of video write "<image>" for the video that a field names.
+  // LLaVA's video datasets write "<image>" as the placeholder of a video that a field names.
   bool ImageMarksAreVideos(const JsonValue& turns) const {
     if (fields_[kImage].present || fields_[kVideo].names->empty()) return false;
     for (const JsonValue& turn : turns.values()) {
@@ -204,7 +205,7 @@ class TextParser::ChatParser {
     return true;
   }
 
-  // A name, a list of names, or objects that hold one.
+  // A name, a list of names, or a list of objects with a name.
   static absl::Status ReadField(const JsonValue& root, const MediaWords& words, Field& field) {
     for (std::string_view key : {words.field, words.fields}) {
       const JsonValue* value = root.Find(key);
@@ -233,7 +234,7 @@ class TextParser::ChatParser {
       const JsonValue* inner = value.Find(key);
       if (inner == nullptr) continue;
       if (inner->is_string()) return inner->text;
-      if (inner->is_object()) return NameIn(*inner, words);  // as deep as the text, which is bounded
+      if (inner->is_object()) return NameIn(*inner, words);  // depth is bounded by the parser
     }
     return std::nullopt;
   }
@@ -270,7 +271,8 @@ class TextParser::ChatParser {
     if (!text.empty()) turn.spans.push_back({Medium::kText, text, 0});
   }
 
-  // The next mark at or after `at`; npos where there is none. `only_fields`: only of media that have a field.
+  // The next placeholder at or after `at`; npos: there is none. `only_fields`: only those of media that have
+  // a field.
   size_t FindMark(std::string_view text, size_t at, bool only_fields, size_t* which) const {
     for (at = text.find('<', at); at != std::string_view::npos; at = text.find('<', at + 1)) {
       for (size_t i = 0; i < kMedia.size(); ++i) {
@@ -283,15 +285,15 @@ class TextParser::ChatParser {
     return at;
   }
 
-  // A place without a name of its own: the next name of the field, where there is one.
+  // Adds an item for a placeholder without a name: it gets the next name of the field, if any is left.
   absl::Status AddMarked(size_t which, const Place& where, Turn& turn) {
     Field& field = fields_[which];
     MediaReference reference{kMedia[which].medium, std::nullopt, true};
     if (field.present) {
       if (field.used == field.names->size()) {
-        return Wrong(where, absl::StrCat("more places for ", std::string(kMedia[which].name), " than the ",
-                                         field.names->size(), " that '", std::string(kMedia[which].fields),
-                                         "' names"));
+        return Wrong(where, absl::StrCat("more placeholders for ", std::string(kMedia[which].name),
+                                         " than the ", field.names->size(), " that '",
+                                         std::string(kMedia[which].fields), "' names"));
       }
       reference.name = (*field.names)[field.used++];
     }
@@ -327,7 +329,7 @@ class TextParser::ChatParser {
     EVENKEEL_RETURN_IF_ERROR(ReadCalls(message, where, turn));
     if (turn.calls != 0 && (content == nullptr || content->is_null())) return absl::OkStatus();
     if (content == nullptr) return Wrong(where, "no 'content'");
-    // Without fields beside the messages, "<image>" in a string is just text.
+    // Without fields next to the messages, "<image>" in a string is ordinary text.
     if (content->is_string()) return AddMarkedText(content->text, /*only_fields=*/true, where, turn);
     if (!content->is_array()) return Wrong(where, "'content' is neither a text nor a list of parts");
     Place part{where.list, where.turn, 0};
@@ -344,7 +346,7 @@ class TextParser::ChatParser {
     if (type->text == "text") {
       const JsonValue* text = part.Find("text");
       if (text == nullptr || !text->is_string()) return Wrong(where, "no 'text'");
-      // An empty one, too: templates may write something behind every part.
+      // Also if it is empty, since templates may write something after every part.
       turn.spans.push_back({Medium::kText, text->text, 0});
       return absl::OkStatus();
     }
@@ -363,9 +365,10 @@ class TextParser::ChatParser {
   const Limits& limits_;
   TextParser& into_;
   std::array<Field, kMedia.size()> fields_;
-  std::array<bool, kMedia.size()> named_{};  // parts with names of their own: the field only repeats them
+  // media whose parts have names of their own: the field only repeats them
+  std::array<bool, kMedia.size()> named_{};
   bool image_marks_are_videos_ = false;
-  bool has_system_ = false;  // beside the turns; it is the first one
+  bool has_system_ = false;  // next to the turns; it becomes the first turn
 };
 
 absl::StatusOr<const ParsedText*> TextParser::ParseChat(std::string_view json, const Limits& limits) {

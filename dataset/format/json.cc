@@ -1,3 +1,4 @@
+// A recursive-descent parser that appends every value to one flat list, parents before their children.
 #include "dataset/format/json.h"
 
 #include <algorithm>
@@ -30,7 +31,8 @@ class JsonDocument::Parser {
       return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", bad));
     }
     if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
-    // No escape is shorter than what it stands for: views of what is unescaped stay valid.
+    // An unescaped string is never longer than its escaped form, so this buffer never moves and views of it
+    // stay valid.
     if (text_.find('\\') != std::string_view::npos) unescaped_.reserve(text_.size());
     EVENKEEL_RETURN_IF_ERROR(Value(0, std::string_view()));
     SkipSpace();
@@ -60,7 +62,7 @@ class JsonDocument::Parser {
     }
   }
 
-  // Adds a value and those inside it.
+  // Adds a value and the values inside it.
   absl::Status Value(uint32_t depth, std::string_view key) {
     const size_t number = values_.size();
     if (number == kMaxJsonValues) return Error("too many values");
@@ -169,9 +171,9 @@ class JsonDocument::Parser {
     return absl::OkStatus();
   }
 
-  // A view of the text where it has no escapes.
+  // A view of the text if the string has no escapes, otherwise of `unescaped_`.
   absl::Status String(std::string_view& out) {
-    ++at_;  // the quote
+    ++at_;  // skips the quote
     size_t run = at_;
     const size_t begin = unescaped_.size();
     bool escaped = false;
@@ -240,15 +242,15 @@ class JsonDocument::Parser {
     }
   }
 
-  // Readers differ on which of two equal keys counts, so neither does. Sorted, so that it costs no quadratic
-  // time.
+  // JSON readers differ on which of two equal keys counts, so both are refused. Sorting keeps the check from
+  // being quadratic.
   absl::Status UniqueKeys(size_t first) {
     Emptied(keys_);
     for (size_t i = first; i < values_.size(); i += values_[i].extent) keys_.push_back(values_[i].key);
     std::sort(keys_.begin(), keys_.end());
     auto twice = std::adjacent_find(keys_.begin(), keys_.end());
     if (twice == keys_.end()) return absl::OkStatus();
-    return Error(absl::StrCat("key '", Printable(*twice), "' twice"));
+    return Error(absl::StrCat("key '", Printable(*twice), "' is repeated"));
   }
 
   const std::string_view text_;

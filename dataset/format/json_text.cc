@@ -1,3 +1,4 @@
+// Writes JSON values as Python writes them: separators, escapes, and floats by their shortest representation.
 #include "dataset/format/json_text.h"
 
 #include <algorithm>
@@ -14,8 +15,8 @@ namespace {
 
 constexpr size_t kMaxDigits = 4300;  // sys.int_info.default_max_str_digits
 
-// As `repr` does: the fewest digits that read back as the same number, with an exponent where the point would
-// be far from them.
+// Writes like Python's `repr`: the shortest digits that read back as the same number, with an exponent below
+// 1e-4 and from 1e16 on.
 void AppendDouble(double value, std::string& out) {
   if (std::isnan(value)) {
     out += "NaN";
@@ -60,9 +61,9 @@ absl::Status AppendNumber(std::string_view text, std::string& out) {
     return absl::OkStatus();
   }
   double value = 0;
-  // What is too large becomes infinite, as in Python.
+  // Numbers too large for a double become infinite, as in Python.
   if (!absl::SimpleAtod(absl::string_view(text.data(), text.size()), &value)) {
-    return absl::InternalError("a number that the reader took is none");
+    return absl::InternalError("internal: a number from the JSON reader cannot be parsed");
   }
   AppendDouble(value, out);
   return absl::OkStatus();
@@ -105,7 +106,7 @@ absl::Status AppendAsPython(const JsonValue& value, std::string& out) {
   }
   out += value.is_array() ? '[' : '{';
   bool first = true;
-  for (const JsonValue& inner : value.values()) {  // as deep as the text, which is bounded
+  for (const JsonValue& inner : value.values()) {  // depth is bounded by the parser
     if (!first) out += ", ";
     first = false;
     if (value.is_object()) {

@@ -1,8 +1,8 @@
-// A JSON value as text again, letter for letter as Python's `json.dumps(value, ensure_ascii=False)` writes
-// what `json.loads` read: what the filter `tojson` of chat templates is in transformers. Keys keep their
+// Writes a JSON value as text, exactly as Python's `json.dumps(value, ensure_ascii=False)` writes what
+// `json.loads` read: this is the filter `tojson` of chat templates in transformers. Keys keep their
 // order.
 //
-// Thread safety: none needed.
+// Thread safety: a function without state.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace evenkeel::dataset {
 
-// Appends to `out`. InvalidArgument: a whole number of more digits than Python reads (4,300).
+// Appends to `out`. InvalidArgument: an integer with more digits than Python reads (4,300).
 absl::Status AppendAsPython(const JsonValue& value, std::string& out);
 
 }  // namespace evenkeel::dataset

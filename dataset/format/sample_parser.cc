@@ -1,3 +1,4 @@
+// Classifies members by their suffixes, and matches references in a text with members.
 #include "dataset/format/sample_parser.h"
 
 #include <algorithm>
@@ -18,9 +19,9 @@ struct Extension {
   MemberKind kind;
   Medium medium;
 };
-// The extensions that WebDataset's own decoders know, and those of other files that ours decode (ac3, mka,
-// oga). Which of them a stream promises to decode is the processor's business; what it does not is excluded
-// with that reason, not silently taken for no medium at all.
+// The extensions that WebDataset's own decoders know, and further files that ours decode (ac3, mka, oga). The
+// processor decides which of them a stream promises to decode. The others are excluded with that reason
+// instead of being ignored silently.
 constexpr std::array kExtensions = {
     Extension{"txt", MemberKind::kText, Medium::kText},
     Extension{"text", MemberKind::kText, Medium::kText},
@@ -79,7 +80,7 @@ const Extension* FindExtension(std::string_view suffix) {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// Takes a run of digits off `text`, without leading zeros.
+// Removes a run of digits from the front of `text` and returns it without leading zeros.
 std::string_view TakeNumber(std::string_view& text) {
   size_t end = 0;
   while (end < text.size() && IsDigit(text[end])) ++end;
@@ -89,7 +90,7 @@ std::string_view TakeNumber(std::string_view& text) {
   return digits;
 }
 
-// Whether a reference means the member: by its suffix, by its whole name, or by its name without the folder.
+// Whether a reference means this member: by its suffix, its whole name, or its name without the folder.
 bool Names(std::string_view reference, std::string_view key, std::string_view suffix) {
   std::string lower = absl::AsciiStrToLower(absl::string_view(reference.data(), reference.size()));
   if (lower == suffix) return true;
@@ -102,14 +103,14 @@ bool Names(std::string_view reference, std::string_view key, std::string_view su
   return stem == key || stem == base;
 }
 
-// A video's sound is an item of its own where a text names the video as audio.
+// A video's sound track is an item of its own if the text names the video as audio.
 bool MayBe(Medium reference, Medium member) {
   return reference == member || (reference == Medium::kAudio && member == Medium::kVideo);
 }
 
 absl::Status NoSuchMember(std::string_view name) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the text names '", Printable(name), "', which is no medium of the sample"));
+      absl::StrCat("the text names '", Printable(name), "', which is not a medium of the sample"));
 }
 
 }  // namespace
@@ -138,7 +139,7 @@ bool SuffixBefore(std::string_view a, std::string_view b) {
     y.remove_prefix(1);
   }
   if (x.empty() != y.empty()) return x.empty();
-  return a < b;  // equal but for leading zeros
+  return a < b;  // equal except for leading zeros
 }
 
 void TextParser::Clear() {
@@ -212,7 +213,7 @@ absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference>
   const std::vector<size_t> media = PlainItems(members);
   std::vector<bool> used(members.size());
   std::vector<size_t> items(references.size());
-  // Members that are named are not "the next one" for a reference without a name, wherever it stands.
+  // A member that is named anywhere in the text is not "the next one" for a reference without a name.
   std::array<size_t, 4> matched{}, strangers{};
   for (size_t i = 0; i < references.size(); ++i) {
     const MediaReference& reference = references[i];
@@ -227,7 +228,7 @@ absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference>
     if (found == media.end()) return NoSuchMember(*reference.name);
     if (!MayBe(reference.medium, MediumOf(members[*found].suffix))) {
       return absl::InvalidArgumentError(absl::StrCat("the text names '", Printable(*reference.name),
-                                                     "' as another medium than its suffix says"));
+                                                     "' as a medium that does not fit its suffix"));
     }
     used[*found] = true;
     items[i] = *found;
@@ -245,8 +246,8 @@ absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference>
       ++at;
     if (at == media.size()) {
       std::string_view medium = MediumName(references[i].medium);
-      return absl::InvalidArgumentError(
-          absl::StrCat("the text has more places for ", std::string(medium), " than the sample has members"));
+      return absl::InvalidArgumentError(absl::StrCat("the text has more placeholders for ",
+                                                     std::string(medium), " than the sample has members"));
     }
     used[media[at]] = true;
     items[i] = media[at];

@@ -1,11 +1,11 @@
-// What a sample says: members and text -> conversation, and which member is which item.
+// The contents of a sample: members and text to a conversation, and the member of each item.
 //
 // Two steps, so that a worker needs the text member alone:
 //   TextParser     text bytes -> turns and a list of references to media ("the next image", "the member
 //                  0.jpg")
 //   ResolveItems   references + members -> the member of each item, in the order of their placeholders
 //
-// All of it reads bytes that nobody vouches for. docs/datasets.md describes the forms to users.
+// All input is untrusted. docs/datasets.md describes the forms to users.
 // Thread safety: the functions need none; a parser belongs to one thread.
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace evenkeel::dataset {
 
-// What a member is, by the last component of its suffix. Everything else is no part of the sample.
+// The kind of a member, by the last component of its suffix. kOther is ignored.
 enum class MemberKind : uint8_t { kOther = 0, kText = 1, kJson = 2, kMedia = 3 };
 
 struct SampleMember {
@@ -37,17 +37,17 @@ struct SampleMember {
 };
 
 MemberKind KindOf(std::string_view suffix);
-// Of a member of kind kMedia.
+// The medium of a member of kind kMedia.
 Medium MediumOf(std::string_view suffix);
-// Natural order: runs of digits compare as numbers, so that 2.jpg comes before 10.jpg.
+// Natural order: runs of digits compare as numbers, so 2.jpg comes before 10.jpg.
 bool SuffixBefore(std::string_view a, std::string_view b);
 
-// A place in the text where a medium belongs. Without a name: the next unused member of its medium.
+// A placeholder in the text. Without a name it means the next unused member of its medium.
 struct MediaReference {
   Medium medium = Medium::kImage;
   std::optional<std::string_view> name;
-  // The name comes from a field beside the text (LLaVA's "image": "coco/train2017/000000033471.jpg"), which
-  // often says where the file once lay. Where none of a medium's names is a member, they only count.
+  // The name comes from a field next to the text (LLaVA's "image": "coco/train2017/000000033471.jpg"), often
+  // an original path. If none of a medium's names is a member, only their number counts.
   bool from_field = false;
 };
 
@@ -56,18 +56,18 @@ struct ParsedText {
   std::vector<MediaReference> references;  // in order
 };
 
-// What it finds is valid until its next call, and holds views of the text and of the parser, whose memory is
-// kept for the next text.
+// Results are valid until the next call. They are views of the text and of the parser, which reuses its
+// memory for the next text.
 class TextParser {
  public:
-  // A chat of `json` text: messages, conversations, or a list of their turns.
-  // NotFound: JSON without any (a sample's metadata, say). InvalidArgument: what is wrong and where.
-  // ResourceExhausted: more than limits.max_items items or max_text_bytes.
+  // Parses a chat in JSON: messages, conversations, or a list of turns. NotFound: JSON without a chat, for
+  // example a sample's metadata. InvalidArgument: the error and its place. ResourceExhausted: more than
+  // limits.max_items items or max_text_bytes.
   absl::StatusOr<const ParsedText*> ParseChat(std::string_view json, const Limits& limits);
   // A plain sample: its media, then its text.
   absl::StatusOr<const ParsedText*> ParsePlain(std::string_view text, std::span<const Medium> media,
                                                const Limits& limits);
-  // Either, for what the index recorded of a sample. DataLoss: it has other media now.
+  // Parses either form for a sample of the index. DataLoss: its media differ from the recorded ones.
   absl::StatusOr<const Conversation*> ParseRecorded(const SamplePlaces& places, std::string_view text,
                                                     const Limits& limits);
 
@@ -79,20 +79,20 @@ class TextParser {
 
   JsonDocument json_;
   ParsedText parsed_;
-  std::vector<std::vector<Span>> spare_;                      // of turns that texts before had
-  std::array<std::vector<std::string_view>, 3> field_names_;  // beside a chat, by medium
-  std::deque<std::string> written_;                           // JSON written anew, of which turns have views
-  size_t num_written_ = 0;                                    // of this text
+  std::vector<std::vector<Span>> spare_;                      // span lists of earlier texts, to be reused
+  std::array<std::vector<std::string_view>, 3> field_names_;  // names in fields next to a chat, by medium
+  std::deque<std::string> written_;                           // rewritten JSON, of which turns have views
+  size_t num_written_ = 0;                                    // for this text
   std::vector<Medium> media_;                                 // of a recorded sample
 };
 
-// The position in `members` of each item. `key`: the sample's, for references by full name.
-// InvalidArgument: a name that is no member, or no member left.
+// The position in `members` of each item. `key`: the sample's, for references by full name. InvalidArgument:
+// a name without a member, or no member left.
 absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference> references,
                                                  std::string_view key,
                                                  const std::vector<SampleMember>& members);
 
-// The members of all media, in suffix order: what a plain sample consists of.
+// The members of all media in suffix order: the items of a plain sample.
 std::vector<size_t> PlainItems(const std::vector<SampleMember>& members);
 
 }  // namespace evenkeel::dataset

@@ -1,4 +1,4 @@
-// Where a sample's text and items lie in its shard, and what is known of them: a row of the index.
+// Where a sample's text and items are in its shard, and the facts of its items: a row of the index.
 //
 // Thread safety: plain structs.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace evenkeel::dataset {
 
-// Where one item's bytes lie, and what is known of it.
+// The place of one item's bytes, and its facts.
 struct ItemPlace {
   uint64_t offset = 0;  // in the sample's shard
   uint64_t size = 0;
@@ -25,7 +25,7 @@ enum class TextForm : uint8_t { kNone = 0, kPlain = 1, kJson = 2 };
 struct SamplePlaces {
   uint32_t dataset = 0;
   std::string key;         // the WebDataset key
-  std::string shard_path;  // as the job names it
+  std::string shard_path;  // as in the job
   TextForm text_form = TextForm::kNone;
   uint64_t text_offset = 0;
   uint64_t text_size = 0;

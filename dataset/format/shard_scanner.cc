@@ -1,3 +1,4 @@
+// Groups the members of a tar archive into samples and collects the reasons why a sample is excluded.
 #include "dataset/format/shard_scanner.h"
 
 #include <algorithm>
@@ -11,14 +12,14 @@
 namespace evenkeel::dataset {
 namespace {
 
-// WebDataset's own notes in an archive: __name__ at the top, of no sample.
+// WebDataset's own notes in an archive: __name__ at the top level. They belong to no sample.
 bool IsNote(const std::string& name) {
   return name.size() >= 4 && name.find('/') == std::string::npos && name.compare(0, 2, "__") == 0 &&
          name.compare(name.size() - 2, 2, "__") == 0;
 }
 
 void Refuse(std::string reason, std::string detail, ScannedSample& sample) {
-  if (!sample.reason.empty()) return;  // the first reason counts
+  if (!sample.reason.empty()) return;  // only the first reason is kept
   sample.reason = std::move(reason);
   sample.detail = std::move(detail);
 }
@@ -30,7 +31,7 @@ void ShardScanner::AddMember(const TarMember& member, std::string suffix, Scanne
   if (std::string bad = RefuseName(member.name); !bad.empty())
     Refuse("unsafe name", absl::StrCat(where, ": ", bad), sample);
   if (!member.refused.empty()) {
-    // A sample without the member would be another sample, so it is none.
+    // Without this member it would be another sample, so the sample is excluded.
     Refuse(member.refused == "name too long" ? "name too long" : "not a regular file",
            absl::StrCat(where, ": ", member.refused), sample);
   }
@@ -48,7 +49,8 @@ absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
   std::optional<ScannedSample> sample = std::exchange(started_, std::nullopt);
   while (!ended_) {
     absl::StatusOr<std::optional<TarMember>> member = reader_.Next();
-    // Only the archive's own contradictions are damage; what could not be read is not recorded as such.
+    // Only contradictions within the archive are recorded as damage. Bytes that could not be read are an
+    // error of the attempt.
     const bool of_the_archive = absl::IsDataLoss(member.status()) || absl::IsOutOfRange(member.status());
     if (!member.ok() && (!of_the_archive || ::evenkeel::KindOf(member.status()) == FailureKind::kMachine)) {
       return member.status();
@@ -58,7 +60,7 @@ absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
       ScannedSample damage;
       if (sample) damage.key = sample->key;
       damage.reason = "shard damaged";
-      // From "at byte": the reason says the rest, and a path has no place in the index.
+      // From "at byte" on: the reason has the rest, and paths do not belong in the index.
       damage.detail = std::string(member.status().message());
       if (size_t at = damage.detail.find("at byte "); at != std::string::npos) damage.detail.erase(0, at);
       return std::optional<ScannedSample>(std::move(damage));

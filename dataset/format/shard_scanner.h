@@ -1,7 +1,7 @@
-// The samples of one shard by the WebDataset rule: consecutive members of one key.
+// The samples of one shard by the WebDataset rule: consecutive members with the same key.
 //
-// A sample that breaks a rule comes with the reason why it is excluded. Damage of the archive ends the shard:
-// it comes as a last sample with the reason "shard damaged", whose key is that of the sample in progress.
+// A sample that breaks a rule has the reason for its exclusion. Damage of the archive ends the shard: it is
+// returned as a last sample with the reason "shard damaged" and the key of the sample in progress.
 //
 // Thread safety: none; one scanner, one thread.
 #pragma once
@@ -21,7 +21,7 @@ namespace evenkeel::dataset {
 struct ScannedSample {
   std::string key;
   std::vector<SampleMember> members;  // in the order of the archive
-  std::string reason;                 // empty: may be used
+  std::string reason;                 // empty: usable
   std::string detail;
 };
 
@@ -30,7 +30,7 @@ class ShardScanner {
   ShardScanner(ByteSource& source, const std::string& path, uint64_t size, const Limits& limits)
       : reader_(source, path, size), max_members_(4 * uint64_t{limits.max_items} + 64) {}
 
-  // The next sample, or nothing at the end. Errors of the source only.
+  // The next sample; nullopt at the end. Returns only errors of the source.
   absl::StatusOr<std::optional<ScannedSample>> Next();
   bool damaged() const { return damaged_; }
 
@@ -39,7 +39,7 @@ class ShardScanner {
 
   TarReader reader_;
   const uint64_t max_members_;
-  std::optional<ScannedSample> started_;  // the first member of the sample after the last
+  std::optional<ScannedSample> started_;  // the first member of the next sample
   bool ended_ = false;
   bool damaged_ = false;
 };

@@ -1,3 +1,4 @@
+// Walks through the header blocks of a tar archive; errors name the byte where the archive is damaged.
 #include "dataset/format/tar_reader.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ struct Field {
   size_t begin;
   size_t size;
 };
-// The fields of a header block that we read (POSIX.1-2017, pax, "ustar Interchange Format").
+// The fields of a header block that are read (POSIX.1-2017, pax, "ustar Interchange Format").
 constexpr Field kName{0, 100}, kSize{124, 12}, kChecksum{148, 8}, kType{156, 1}, kMagic{257, 6},
     kPrefix{345, 155};
 
@@ -28,7 +29,7 @@ std::string_view Text(const Block& block, Field field) {
   return text.substr(0, text.find('\0'));
 }
 
-// Octal digits with spaces or zero bytes around them, or big-endian base-256 with the first bit set.
+// Octal digits with spaces or zero bytes around them, or big-endian base-256 if the first bit is set.
 std::optional<uint64_t> Number(const Block& block, Field field) {
   std::string_view bytes(block.data() + field.begin, field.size);
   uint64_t value = 0;
@@ -56,7 +57,7 @@ bool AllZero(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
 }
 
-// The sum of the header's bytes with the checksum field as spaces; some old writers summed signed bytes.
+// The sum of the header's bytes, with spaces in place of the checksum. Some old writers summed signed bytes.
 bool ChecksumAgrees(const Block& block) {
   std::optional<uint64_t> stored = Number(block, kChecksum);
   if (!stored) return false;
@@ -99,19 +100,19 @@ absl::Status TarReader::Damaged(const std::string& why) const {
 }
 
 void TarReader::Skip(uint64_t size) {
-  // No overflow: callers have checked that `size` is within the shard. The padding of a last body may be
-  // missing.
+  // Cannot overflow: callers have checked that `size` is within the shard. The last body may lack its
+  // padding.
   offset_ = std::min(size_, offset_ + (size + kTarBlock - 1) / kTarBlock * kTarBlock);
 }
 
 absl::StatusOr<std::optional<TarReader::Header>> TarReader::ReadHeader() {
   if (size_ == 0) return Damaged("the file is empty");
-  if (offset_ == size_) return Damaged("no end mark; the archive is cut off");
+  if (offset_ == size_) return Damaged("no end marker; the archive is truncated");
   if (size_ - offset_ < kTarBlock) return Damaged("the archive ends inside a header");
   Block block;
   EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(path_, offset_, Bytes(block.data(), block.size())));
   if (AllZero({block.data(), block.size()})) {
-    if (offset_ == 0) return Damaged("the archive is empty: an end mark and no members");
+    if (offset_ == 0) return Damaged("the archive is empty: an end marker and no members");
     return std::nullopt;
   }
   if (!ChecksumAgrees(block)) return Damaged("bad header checksum; not a tar header");
@@ -121,7 +122,7 @@ absl::StatusOr<std::optional<TarReader::Header>> TarReader::ReadHeader() {
   if (!size) return Damaged("the size field is not a number");
   header.size = *size;
   header.name = std::string(Text(block, kName));
-  // Only POSIX ("ustar\0") has the prefix; GNU ("ustar ") keeps times there.
+  // Only POSIX ("ustar\0") has the prefix field; GNU ("ustar ") stores times there.
   if (std::memcmp(block.data() + kMagic.begin, "ustar\0", kMagic.size) == 0) {
     std::string_view prefix = Text(block, kPrefix);
     if (!prefix.empty()) header.name = absl::StrCat(std::string(prefix), "/", header.name);
@@ -140,10 +141,10 @@ absl::StatusOr<std::string> TarReader::ReadBody(uint64_t size, uint64_t limit, c
 }
 
 absl::Status TarReader::ReadPax(const std::string& records, Extended& extended) const {
-  // "length key=value\n", the length counts the whole record.
+  // A record is "length key=value\n"; its length is that of the whole record.
   std::string_view rest = records;
   while (!rest.empty()) {
-    if (AllZero(rest)) break;  // some writers pad inside the size
+    if (AllZero(rest)) break;  // some writers pad within the size
     size_t space = rest.find(' ');
     uint64_t length = 0;
     if (space == std::string_view::npos || space == 0 || space > 8 ||
@@ -184,7 +185,7 @@ absl::Status TarReader::ReadExtended(const Header& header, Extended& extended) {
     name.resize(std::min(name.find('\0'), name.size()));
     extended.too_long = name.size() > kMaxTarName;
     extended.path = name.substr(0, kMaxTarName);
-  } else {  // 'g' (defaults for all members; none that matters here) and 'K' (the target of a link)
+  } else {  // 'g' has defaults for all members, which are not needed; 'K' has the target of a link
     EVENKEEL_RETURN_IF_ERROR(ReadBody(header.size, kMaxPaxHeader, "an extended header").status());
   }
   offset_ += kTarBlock;
@@ -192,7 +193,7 @@ absl::Status TarReader::ReadExtended(const Header& header, Extended& extended) {
   return absl::OkStatus();
 }
 
-// Behind the end mark there may be zeros only: anything else would be data that nobody would ever see.
+// After the end marker only zeros are accepted: other data would be ignored silently.
 absl::Status TarReader::CheckTail() {
   std::vector<char> chunk(64 << 10);
   for (uint64_t at = offset_; at < size_; at += chunk.size()) {
@@ -200,7 +201,7 @@ absl::Status TarReader::CheckTail() {
     EVENKEEL_RETURN_IF_ERROR(source_.ReadAt(path_, at, Bytes(chunk.data(), chunk.size())));
     if (!AllZero({chunk.data(), chunk.size()})) {
       offset_ = at;
-      return Damaged("data after the end mark");
+      return Damaged("data after the end marker");
     }
   }
   return absl::OkStatus();
@@ -218,7 +219,7 @@ absl::StatusOr<std::optional<TarMember>> TarReader::Next() {
     }
     if (header->type == 'x' || header->type == 'g' || header->type == 'L' || header->type == 'K') {
       EVENKEEL_RETURN_IF_ERROR(ReadExtended(*header, extended));
-      // A chain of extended headers is legal but never long.
+      // A chain of extended headers is legal, but never long.
       if (offset_ - first_header > 4 * kMaxPaxHeader) return Damaged("too many extended headers");
       continue;
     }
@@ -228,7 +229,7 @@ absl::StatusOr<std::optional<TarMember>> TarReader::Next() {
     member.refused =
         extended.too_long || member.name.size() > kMaxTarName ? "name too long" : RefuseType(header->type);
     if (extended.sparse) member.refused = "sparse file";
-    // Links and devices have no body, whatever their size field says.
+    // Links and devices have no body; their size field is ignored.
     bool has_body = member.refused != "link" && member.refused != "device" && header->type != '5';
     member.size = has_body ? extended.size.value_or(header->size) : 0;
     if (member.size > size_ - offset_ - kTarBlock) {
@@ -248,7 +249,7 @@ absl::StatusOr<std::optional<TarMember>> TarReader::Next() {
 }
 
 bool SplitWebDatasetName(const std::string& name, std::string* key, std::string* suffix) {
-  // The expression tries the longest folder first and falls back to shorter ones, then to none.
+  // The regular expression tries the longest folder first, then shorter ones, then none.
   size_t folder = name.rfind('/');
   for (;;) {
     size_t begin = folder == std::string::npos ? 0 : folder + 1;

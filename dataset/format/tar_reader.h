@@ -1,14 +1,14 @@
-// Reads the headers of a tar archive (POSIX ustar, PAX, GNU, and the old V7 form) over a ByteSource, without
-// reading the bodies of its members.
+// Reads the headers of a tar archive (POSIX ustar, PAX, GNU, and the old V7 form) from a ByteSource, without
+// the bodies of its members.
 //
-// It is not: extraction. A name is never used as a path; at worst it is a strange key.
+// It does not extract files. A name is never used as a path; at worst it is a strange key.
 //
 // Example:
 //     TarReader reader(source, path, size);
 //     for (;;) {
 //       absl::StatusOr<std::optional<TarMember>> member = reader.Next();
 //       if (!member.ok()) return member.status();  // DataLoss: damaged from reader.offset() on
-//       if (!member->has_value()) break;           // the end mark was read
+//       if (!member->has_value()) break;           // the end marker was read
 //     }
 //
 // Thread safety: none; one reader, one thread.
@@ -30,12 +30,12 @@ inline constexpr uint64_t kMaxTarName = 255;
 inline constexpr uint64_t kMaxPaxHeader = 1 << 20;
 
 struct TarMember {
-  std::string name;            // as stored; may be unsafe as a path and is never used as one
-  uint64_t header_offset = 0;  // of its first header block, extended headers included
+  std::string name;            // as stored; it may be unsafe as a path and is never used as one
+  uint64_t header_offset = 0;  // of its first header block, including extended headers
   uint64_t offset = 0;         // of its body
   uint64_t size = 0;           // of its body
-  // Empty: a regular file that may be used. Otherwise why not: "link", "device", "sparse file", "name too
-  // long", ...
+  // Empty: a usable regular file. Otherwise the reason why it is not: "link", "device", "sparse file", "name
+  // too long", ...
   std::string refused;
 };
 
@@ -45,16 +45,16 @@ class TarReader {
   TarReader(ByteSource& source, std::string path, uint64_t size)
       : source_(source), path_(std::move(path)), size_(size) {}
 
-  // The next member that is not a directory; nothing at the end mark.
-  // DataLoss: the archive is damaged at byte offset(): bad checksum, a size beyond the end of the shard, no
-  // end mark, data after it. There is no way to go on after that. Otherwise the errors of the source.
+  // The next member that is not a directory; nullopt at the end marker. DataLoss: the archive is damaged at
+  // byte offset(): bad checksum, a size beyond the end of the shard, no end marker, data after it. Reading
+  // cannot continue after that. Otherwise the errors of the source.
   absl::StatusOr<std::optional<TarMember>> Next();
 
-  // Of the header that is read next, or that was found damaged.
+  // The byte of the next header, or of the damaged one.
   uint64_t offset() const { return offset_; }
 
  private:
-  // What extended headers say of the next member.
+  // Values of extended headers for the next member.
   struct Extended {
     std::optional<std::string> path;
     std::optional<uint64_t> size;
@@ -68,13 +68,13 @@ class TarReader {
   };
 
   absl::Status Damaged(const std::string& why) const;
-  // Nothing: a block of zeros. Sets offset_ behind the header.
+  // nullopt: a block of zeros. Sets offset_ to the byte after the header.
   absl::StatusOr<std::optional<Header>> ReadHeader();
   absl::StatusOr<std::string> ReadBody(uint64_t size, uint64_t limit, const char* what);
   absl::Status ReadExtended(const Header& header, Extended& extended);
   absl::Status ReadPax(const std::string& records, Extended& extended) const;
   absl::Status CheckTail();
-  // Moves behind a body of `size` bytes and its padding.
+  // Moves to the end of a body of `size` bytes and its padding.
   void Skip(uint64_t size);
 
   ByteSource& source_;
@@ -83,12 +83,12 @@ class TarReader {
   uint64_t offset_ = 0;
 };
 
-// The WebDataset key rule: ^((?:.*/|)[^.]+)[.]([^/]*)$ with the suffix in lower case. False where it does not
+// The WebDataset key rule: ^((?:.*/|)[^.]+)[.]([^/]*)$ with the suffix in lower case. False: no
 // match.
 bool SplitWebDatasetName(const std::string& name, std::string* key, std::string* suffix);
 
-// Why a member of this name cannot be part of a sample ("unsafe name", "name is not UTF-8", ...); empty where
-// it can.
+// Why a member of this name cannot be part of a sample ("unsafe name", "name is not UTF-8", ...); empty: it
+// can.
 std::string RefuseName(const std::string& name);
 
 }  // namespace evenkeel::dataset

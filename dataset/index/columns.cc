@@ -1,3 +1,4 @@
+// Encodes and decodes the three column sets of a shard. The comments before each part give its sections.
 #include "dataset/index/columns.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace evenkeel::dataset {
 namespace {
 
 constexpr uint64_t kFactsBytes = 48, kRowBytes = 16, kItemBytes = 12;
-constexpr uint64_t kMaxRecordBytes = 64 << 20;  // of one sample's place
+constexpr uint64_t kMaxRecordBytes = 64 << 20;  // of the record of one sample's places
 
 void PutExclusion(const ExclusionRecord& exclusion, std::string& out) {
   PutText(exclusion.key, out);
@@ -47,13 +48,13 @@ absl::StatusOr<std::shared_ptr<const PagedFile>> OpenChecked(
     const std::vector<std::pair<size_t, uint64_t>>& rows, size_t sections) {
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<PagedFile> file, PagedFile::Open(source, cache, path, kind));
   if (file->num_sections() != sections) return file->Damaged("wrong number of sections");
-  // numbers[i] rows of that many bytes in section i.
+  // Section i has numbers[i] rows of rows[i] bytes.
   for (size_t i = 0; i < rows.size(); ++i) {
     auto [extra, bytes] = rows[i];
     uint64_t count = file->header().numbers[i];
     if (count > 1ull << 40 || file->section_bytes(i) % bytes != 0 ||
         file->section_bytes(i) / bytes != count + extra) {
-      return file->Damaged("a section's size is not what its rows need");
+      return file->Damaged("a section's size does not fit its number of rows");
     }
   }
   return std::shared_ptr<const PagedFile>(std::move(file));

@@ -1,10 +1,10 @@
-// The three column sets of a shard, over the container of paged_file.h. docs/index-format.md has the bytes.
+// The three column sets of a shard, stored in files of paged_file.h. docs/index-format.md has the bytes.
 //
-//   places   where the samples of the shard lie: key, text, items
-//   facts    what is known of each item, independent of the processor
+//   places   where the samples of the shard are: key, text, items
+//   facts    facts of each item, independent of the processor
 //   lengths  for one processor: a row per usable sample (16 bytes) and per item (12 bytes)
 //
-// Writers gather a shard in memory and give the file's bytes. Readers read single rows.
+// Writers collect a shard in memory and return the file's bytes. Readers read single rows.
 // Thread safety: writers none; readers may be used from many threads.
 #pragma once
 
@@ -26,9 +26,9 @@ namespace evenkeel::dataset {
 
 inline constexpr uint64_t kMaxSamplesPerShard = 1 << 24;  // a place number has 24 bits
 
-// A sample that is not in the index, or what is missing of a shard.
+// A sample that is not in the index, or the lost part of a damaged shard.
 struct ExclusionRecord {
-  std::string key;     // empty: of the shard itself
+  std::string key;     // empty: the shard itself
   std::string reason;  // one of a few short texts: docs/datasets.md
   std::string detail;
 };
@@ -39,8 +39,8 @@ struct PlaceRecord {
   uint64_t text_offset = 0;
   uint64_t text_size = 0;
   uint64_t text_checksum = 0;
-  uint64_t first_item = 0;       // into the facts of the shard
-  std::vector<ItemPlace> items;  // facts: the medium only
+  uint64_t first_item = 0;       // index of its first item in the facts of the shard
+  std::vector<ItemPlace> items;  // of their facts only the medium is set
 };
 
 class PlacesWriter {
@@ -68,7 +68,7 @@ class PlacesReader {
 
 class FactsWriter {
  public:
-  // Nothing: the item cannot be used, nor any sample with it.
+  // nullopt: the item cannot be used, and no sample with it.
   void Add(const std::optional<MediaFacts>& facts);
   void Exclude(const ExclusionRecord& exclusion);
   uint64_t num_items() const { return num_items_; }
@@ -90,7 +90,7 @@ class FactsReader {
   std::shared_ptr<const PagedFile> file_;
 };
 
-// Sums over the rows of a shard, and the digest of rows and items.
+// Sums over the rows of a shard, and the digest of its rows and items.
 struct LengthsTotals {
   uint64_t rows = 0;
   uint64_t items = 0;
@@ -101,7 +101,7 @@ struct LengthsTotals {
 
 class LengthsWriter {
  public:
-  // Rows come in the order of their places. InvalidArgument: a length that has no room in a row.
+  // Rows must come in the order of their places. InvalidArgument: a length is too large for a row.
   absl::Status Add(uint64_t place, const SampleLengths& lengths);
   void Exclude(const ExclusionRecord& exclusion);
   std::string Finish(const Digest& key, LengthsTotals* totals) const;
@@ -118,7 +118,7 @@ class LengthsReader {
   absl::StatusOr<SampleLengths> Read(uint64_t row) const;
   absl::StatusOr<uint32_t> ReadLlmLength(uint64_t row) const;
   absl::StatusOr<uint64_t> PlaceOf(uint64_t row) const;
-  // The row of a place; nothing where the sample is excluded.
+  // The row of a place; nullopt: the sample is excluded.
   absl::StatusOr<std::optional<uint64_t>> RowOf(uint64_t place) const;
   absl::Status ForEachExclusion(absl::FunctionRef<void(const ExclusionRecord&)> visit) const;
 

@@ -1,3 +1,5 @@
+// Opens an index, checks it against the shards of the job, and reads rows, items and texts with their
+// checksums.
 #include "dataset/index/index.h"
 
 #include <algorithm>
@@ -26,7 +28,8 @@ ExcludedRows::ExcludedRows(std::vector<uint64_t> rows) : rows_(std::move(rows)) 
 }
 
 uint64_t ExcludedRows::RowOf(uint64_t index) const {
-  // rows_[i] - i rows that remain lie before rows_[i]; that number never falls.
+  // Before rows_[i] there are rows_[i] - i rows that remain. This number never decreases, so a binary search
+  // finds the row.
   size_t low = 0, high = rows_.size();
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -43,12 +46,12 @@ namespace {
 
 std::string RunIndex(const Job& job) { return absl::StrCat("run 'evenkeel index --job ", job.path, "'"); }
 
-// A shard may be replaced while workers read it, and a file system tells nobody: a stream of other bytes
-// under the same digest must not come of it.
+// A shard may be replaced while workers read it, and a file system does not report that. Every read is
+// compared with its checksum, so that a stream of other bytes never has the same digest.
 absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t checksum, ByteSource& source,
                          std::span<std::byte> out) {
   absl::Status read;
-  // Twice: the source may have read a file that another one has replaced meanwhile.
+  // Tried twice: the source may have a descriptor of a file that was replaced meanwhile.
   for (int i = 0; i < 2; ++i) {
     read = source.ReadAt(path, offset, out);
     if (read.ok() && ChecksumOf(out) == checksum) return absl::OkStatus();
@@ -56,7 +59,8 @@ absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t chec
     source.Forget(path);
   }
   if (!read.ok()) {
-    // Cut off, or being copied at this moment: the bytes that are there say nothing about the rest.
+    // The file is truncated or being copied at this moment, so the bytes that are there prove nothing about
+    // the rest.
     return WithKind(absl::UnavailableError(absl::StrCat(
                         read.message(), "; the shard is shorter than when it was indexed: restore it")),
                     FailureKind::kMachine);
@@ -64,7 +68,7 @@ absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t chec
   return WithKind(
       absl::FailedPreconditionError(absl::StrCat(
           path, ": the ", out.size(), " bytes at byte ", offset,
-          " are not those that were indexed; the shard was changed: restore it, or run 'evenkeel index "
+          " differ from the indexed ones; the shard was changed: restore it, or run 'evenkeel index "
           "--verify-content' and restart the stream")),
       FailureKind::kData);
 }
@@ -81,7 +85,7 @@ struct Dataset {
   ExcludedRows excluded;
 };
 
-// The readers of a shard, opened when they are first needed.
+// The readers of a shard, opened on first use.
 struct Readers {
   std::optional<PlacesReader> places;
   std::optional<FactsReader> facts;
@@ -106,7 +110,7 @@ class StoredIndex : public Index {
  private:
   struct Row {
     size_t shard;
-    uint64_t row;  // of the shard
+    uint64_t row;  // within the shard
   };
 
   absl::Status LoadDataset(const Job& job, const DatasetSpec& spec, const Catalogue& catalogue,
@@ -115,7 +119,7 @@ class StoredIndex : public Index {
   absl::Status ExcludeFrom(const std::string& line, Dataset& dataset, std::string_view file,
                            std::string_view key, std::vector<uint64_t>& rows);
   absl::StatusOr<Row> Find(uint32_t dataset, uint64_t index) const;
-  // Rows are read through these; a reader costs some hundred bytes and no descriptor.
+  // Rows are read through these. A reader costs a few hundred bytes and no descriptor.
   absl::StatusOr<LengthsReader> Lengths(const Shard& shard) const;
   absl::StatusOr<PlacesReader> Places(const Shard& shard) const;
   absl::StatusOr<FactsReader> Facts(const Shard& shard) const;
@@ -171,7 +175,7 @@ absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, c
 absl::Status StoredIndex::Load(const Job& job, const Digest& processor, ByteSource& source) {
   absl::StatusOr<Catalogue> catalogue = LoadCatalogue(folder_, *files_);
   if (absl::IsNotFound(catalogue.status())) {
-    return absl::NotFoundError(absl::StrCat(folder_, ": no index there; ", RunIndex(job)));
+    return absl::NotFoundError(absl::StrCat(folder_, ": no index in this folder; ", RunIndex(job)));
   }
   EVENKEEL_RETURN_IF_ERROR(catalogue.status());
   const Digest key = LengthsKey(job.limits, processor);
@@ -217,7 +221,7 @@ absl::Status StoredIndex::Exclude(const Job& job) {
 absl::Status StoredIndex::ExcludeFrom(const std::string& line, Dataset& dataset, std::string_view file,
                                       std::string_view key, std::vector<uint64_t>& rows) {
   std::vector<std::string> names;
-  std::vector<std::string> keys;  // for the message only
+  std::vector<std::string> keys;  // for the error message only
   bool found = false, shard_found = false;
   for (size_t i = 0; i < dataset.shards.size(); ++i) {
     const Shard& shard = dataset.shards[i];
@@ -233,7 +237,7 @@ absl::Status StoredIndex::ExcludeFrom(const std::string& line, Dataset& dataset,
         if (keys.size() < 20000) keys.push_back(record.key);
         continue;
       }
-      found = true;  // also where the index itself excludes it: then there is nothing left to do
+      found = true;  // also if the index itself excludes it: then nothing is left to do
       EVENKEEL_ASSIGN_OR_RETURN(std::optional<uint64_t> row, lengths.RowOf(place));
       if (row) rows.push_back(dataset.first_row[i] + *row);
     }
@@ -247,7 +251,7 @@ absl::Status StoredIndex::ExcludeFrom(const std::string& line, Dataset& dataset,
   }
   return absl::InvalidArgumentError(
       absl::StrCat("exclude '", line, "': no such sample; ",
-                   keys.empty() ? "its shard has none that can be used"
+                   keys.empty() ? "its shard has no usable sample"
                                 : absl::StrCat("nearest is '", Printable(Nearest(key, keys)), "'")));
 }
 
@@ -257,7 +261,8 @@ absl::StatusOr<StoredIndex::Row> StoredIndex::Find(uint32_t dataset, uint64_t in
   }
   const Dataset& rows = datasets_[dataset];
   uint64_t row = rows.excluded.RowOf(index);
-  // The last shard that begins at or before the row; shards without rows begin where the next one does.
+  // The last shard that begins at or before the row. A shard without rows begins where the next one does, so
+  // it is skipped.
   auto after = std::upper_bound(rows.first_row.begin(), rows.first_row.end(), row);
   size_t shard = static_cast<size_t>(after - rows.first_row.begin()) - 1;
   return Row{shard, row - rows.first_row[shard]};
@@ -274,7 +279,7 @@ absl::StatusOr<LengthsReader> StoredIndex::Lengths(const Shard& shard) const {
       LengthsReader::Open(*files_, cache_, ColumnPath(folder_, FileKind::kLengths, shard.lengths_file)));
   if (reader.totals().rows != shard.totals.rows || reader.totals().content != shard.totals.content) {
     return absl::DataLossError(absl::StrCat(folder_, ": the lengths of ", shard.path,
-                                            " are not those that the catalogue names; remove the index"));
+                                            " differ from those in the catalogue; remove the index"));
   }
   MutexLock lock(mutex_);
   readers_[&shard].lengths = reader;

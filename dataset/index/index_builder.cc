@@ -1,3 +1,4 @@
+// Lists the shards of a job, finds those that the previous index already has, and commits the new catalogue.
 #include "dataset/index/index_builder.h"
 
 #include <optional>
@@ -14,14 +15,14 @@ namespace evenkeel::dataset {
 
 namespace {
 
-constexpr size_t kCacheBytes = 8 << 20;  // rows are read in order here
+constexpr size_t kCacheBytes = 8 << 20;  // rows are read in order, so few pages suffice
 
 enum class Work : uint8_t { kNothing, kRemeasure, kRead };
 
 struct Shard {
   std::string path;
   ShardEntry entry;
-  std::optional<ShardEntry> before;  // the entry of a shard of this name and size
+  std::optional<ShardEntry> before;  // the entry of a shard with this name and size
   Work done = Work::kNothing;
   bool built = false;
 };
@@ -34,7 +35,7 @@ struct IndexBuilder::State {
 
   absl::Status Build(Shard& shard);
   absl::Status CheckBuilt() const;
-  // The catalogue with this job's datasets as they were built.
+  // The new catalogue, with this job's datasets as they were built.
   Catalogue Next() const;
   const Shard& at(size_t dataset, size_t i) const { return shards[first_shard[dataset] + i]; }
 
@@ -47,9 +48,9 @@ struct IndexBuilder::State {
   ShardBuilder builder{job.limits, job.index, measurer, source, *files, cache};
   Digest lengths_key = LengthsKey(job.limits, measurer.digest());
 
-  Catalogue catalogue;              // as it was, then as committed
-  std::string catalogue_text;       // the file's; empty where there is none
-  std::vector<Shard> shards;        // of all datasets, in order; BuildShard(i) owns element i
+  Catalogue catalogue;              // the previous one, then the committed one
+  std::string catalogue_text;       // the text of the catalogue file; empty: there is none
+  std::vector<Shard> shards;        // of all datasets, in order; BuildShard(i) alone writes element i
   std::vector<size_t> first_shard;  // of each dataset
 };
 
@@ -63,8 +64,7 @@ absl::Status IndexBuilder::Prepare() {
   if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
   state.catalogue_text = there.ok() ? WriteCatalogue(*there) : "";
   state.catalogue = there.ok() ? *std::move(there) : Catalogue();
-  // By name and size, wherever the shard stood: the order of a job's list may change without reading it
-  // again.
+  // Found by name and size in any dataset, so that a job may reorder its shards without reading them again.
   std::multimap<std::pair<std::string, uint64_t>, const ShardEntry*> known;
   for (const auto& [dataset, shards] : state.catalogue) {
     for (const ShardEntry& shard : shards) known.insert({{shard.name, shard.size}, &shard});
@@ -118,7 +118,7 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
     shard.done = Work::kRead;
     EVENKEEL_RETURN_IF_ERROR(builder.Read(shard.path, entry));
   }
-  // A shard that someone writes while it is read would get columns of two contents.
+  // A shard that is written while it is read would get columns of two different contents.
   EVENKEEL_ASSIGN_OR_RETURN(uint64_t size, source.Size(shard.path));
   EVENKEEL_ASSIGN_OR_RETURN(std::string stamp, source.Stamp(shard.path));
   if (size != entry.size || stamp != entry.stamp) {
@@ -169,7 +169,7 @@ absl::StatusOr<IndexSummary> IndexBuilder::Summarise() const {
 }
 
 Catalogue IndexBuilder::State::Next() const {
-  // Datasets of other jobs that use this folder stay as they are.
+  // Datasets of other jobs in this folder are kept.
   Catalogue next = catalogue;
   for (size_t d = 0; d < job.datasets.size(); ++d) {
     std::vector<ShardEntry>& entries = next[job.datasets[d].name];

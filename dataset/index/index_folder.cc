@@ -1,3 +1,4 @@
+// Reads and writes the catalogue and the column files of an index folder.
 #include "dataset/index/index_folder.h"
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ namespace {
 constexpr std::string_view kTitle = "evenkeel index 1";
 constexpr uint64_t kMaxCatalogueBytes = 1ull << 30;
 
-// Names are words of a line: '%', spaces and control characters as %XX; never empty.
+// Names are words of a line: '%', spaces and control characters are written as %XX. Never empty.
 std::string Escape(std::string_view text) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   std::string out;
@@ -111,7 +112,7 @@ absl::Status SyncFolderOf(const std::string& path) {
   int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return Errno(folder);
   int failed = ::fsync(descriptor);
-  // Some network file systems cannot sync a folder and say EINVAL; the rename is atomic there all the same.
+  // Some network file systems cannot sync a folder and return EINVAL. The rename is atomic there, too.
   absl::Status status = failed != 0 && errno != EINVAL ? Errno(folder) : absl::OkStatus();
   ::close(descriptor);
   return status;
@@ -179,7 +180,8 @@ absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text) {
     if (!good) return absl::DataLossError(absl::StrCat("damaged index catalogue, line ", number));
     begin = end + 1;
   }
-  if (!ended || begin != text.size()) return absl::DataLossError("damaged index catalogue: no end");
+  if (!ended || begin != text.size())
+    return absl::DataLossError("damaged index catalogue: the last line is missing");
   return catalogue;
 }
 

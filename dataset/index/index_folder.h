@@ -1,4 +1,4 @@
-// The index folder: immutable files named by their content, and one file `current` that names those in use.
+// The index folder: immutable files named by their content, and a file `current` that names those in use.
 //
 //   current                 the catalogue, replaced by an atomic rename
 //   places/<digest>         facts/<digest>         lengths/<digest>         steps/<digest>
@@ -29,51 +29,51 @@ struct LengthsEntry {
   LengthsTotals totals;
 };
 
-// A shard as it was when it was read. Its identity is size and content.
+// A shard as it was read. Its identity is its size and content.
 struct ShardEntry {
-  std::string name;  // of the file, without folders
+  std::string name;  // file name without folders
   uint64_t size = 0;
-  Digest content;        // of all its bytes
-  std::string stamp;     // ByteSource::Stamp: a hint, no identity
-  bool damaged = false;  // read up to a damage; see the exclusions of its places
+  Digest content;        // digest of all its bytes
+  std::string stamp;     // ByteSource::Stamp: a hint, not an identity
+  bool damaged = false;  // read up to a damage; the exclusions of its places describe it
   Digest facts_key;      // FactsKey
   Digest places_file;
   Digest facts_file;
-  std::vector<LengthsEntry> lengths;  // one a processor
+  std::vector<LengthsEntry> lengths;  // one for each processor
 
   const LengthsEntry* FindLengths(const Digest& key) const;
 };
 
-// What `current` says: the shards of every dataset, in the job's order.
+// The contents of `current`: the shards of every dataset, in the job's order.
 using Catalogue = std::map<std::string, std::vector<ShardEntry>>;
 
 std::string WriteCatalogue(const Catalogue& catalogue);
-// DataLoss: not a whole catalogue, with the line.
+// DataLoss: not a complete catalogue; names the line.
 absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text);
 
-// All that places and facts depend on beside the shard: release and limits.
+// Everything that places and facts depend on in addition to the shard: release and limits.
 Digest FactsKey(const Limits& limits);
-// And lengths: the processor and the limit on their length.
+// Everything that lengths depend on in addition: the processor and the limit on their length.
 Digest LengthsKey(const Limits& limits, const Digest& processor);
-// Names the content of the job's datasets: shard contents, lengths and their order; no path, time or history.
+// Names the content of the job's datasets: shard contents, lengths and their order; no path or time.
 Digest IndexDigest(const std::vector<const std::vector<ShardEntry>*>& datasets, const Digest& lengths_key);
 
-// What stands between a file's name and six more characters while the file is written.
+// Separates a file's name from six more characters while the file is written.
 inline constexpr std::string_view kTemporaryMark = ".tmp-";
 
 std::string CurrentPath(const std::string& folder);
 std::string ColumnPath(const std::string& folder, FileKind kind, const Digest& file);
 
-// NotFound: no index there. DataLoss: damaged.
+// NotFound: no index in this folder. DataLoss: damaged.
 absl::StatusOr<Catalogue> LoadCatalogue(const std::string& folder, ByteSource& files);
 
 // The last component of a path.
 std::string_view FileName(std::string_view path);
 
-// Creates folders as needed, writes beside `path`, syncs and renames: readers see the old file, the new one
-// or none.
+// Creates folders as needed, writes a temporary file next to `path`, syncs and renames it: readers see the
+// old file, the new one or none.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes);
-// Writes a column file under the digest of its bytes, unless it is there already.
+// Writes a column file under the digest of its bytes, unless it already exists.
 absl::StatusOr<Digest> StoreColumn(const std::string& folder, FileKind kind, const std::string& bytes,
                                    ByteSource& files);
 

@@ -1,3 +1,5 @@
+// Builds the columns of one shard: parses, probes and measures every sample, and records why samples are
+// excluded.
 #include "dataset/index/shard_builder.h"
 
 #include <algorithm>
@@ -14,8 +16,8 @@
 namespace evenkeel::dataset {
 namespace {
 
-// Whether a status speaks of the data (and so is the same on every machine) or of this attempt.
-bool OfTheData(const absl::Status& status) {
+// True for errors of the data, which are the same on every machine; false for errors of this attempt.
+bool IsPermanent(const absl::Status& status) {
   if (KnownKind(status) == FailureKind::kMachine) return false;
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -90,7 +92,7 @@ struct ShardBuilder::Columns {
   LengthsWriter lengths;
 };
 
-// A sample's text, and the conversation whose texts are views of it.
+// A sample's text, and the conversation whose spans are views of it.
 struct ShardBuilder::SampleText {
   std::string bytes;
   TextParser parser;
@@ -174,7 +176,7 @@ absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(ShardContent& shard, ItemPlac
   absl::StatusOr<MediaFacts> facts = measurer_.Probe(medium, item.suffix, std::as_bytes(std::span(bytes)));
   if (facts.ok()) {
     facts->medium = medium;
-  } else if (OfTheData(facts.status())) {
+  } else if (IsPermanent(facts.status())) {
     refusal.status = AddContext(facts.status(), absl::StrCat("'", item.suffix, "'"));
     refusal.reason = ProbeReason(medium, facts.status());
   }
@@ -189,7 +191,7 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
   for (const ItemPlace& item : items) {
     absl::StatusOr<ItemLengths> lengths = measurer_.Measure(item.facts);
     if (!lengths.ok()) {
-      if (OfTheData(lengths.status())) {
+      if (IsPermanent(lengths.status())) {
         refusal.reason =
             absl::StrCat(std::string(MediumName(item.facts.medium)), " refused by the processor");
         refusal.status = AddContext(lengths.status(), absl::StrCat("'", item.suffix, "'"));
@@ -205,7 +207,7 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
         absl::StrCat(sequence->llm_length, " tokens; limits.max_llm_length is ", limits_.max_llm_length));
   }
   if (!sequence.ok()) {
-    if (OfTheData(sequence.status())) {
+    if (IsPermanent(sequence.status())) {
       refusal.reason =
           absl::IsResourceExhausted(sequence.status()) ? "too long" : "text refused by the processor";
       refusal.status = sequence.status();
@@ -305,7 +307,7 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
       if (item) place.items[j].facts = *item;
       usable = usable && item.has_value();
     }
-    if (!usable) continue;  // excluded by the facts, whatever the processor
+    if (!usable) continue;  // excluded because of its facts, for every processor
     const SamplePlaces sample{.key = place.key,
                               .shard_path = path,
                               .text_form = place.text_form,

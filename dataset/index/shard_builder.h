@@ -1,4 +1,4 @@
-// Makes the columns of one shard: from its bytes, or lengths alone from places and facts that are there.
+// Builds the columns of one shard: from its bytes, or lengths alone from existing places and facts.
 //
 // Thread safety: const members may be called from many threads for different shards.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace evenkeel::dataset {
 
-// Media bytes in memory at once, over all threads. A single larger item is let in alone.
+// Bounds the media bytes in memory, over all threads. A larger single item is admitted alone.
 class ByteBudget {
  public:
   explicit ByteBudget(uint64_t limit) : limit_(limit) {}
@@ -35,7 +35,7 @@ class ByteBudget {
 
 class ShardBuilder {
  public:
-  // All must outlive the builder. `files` reads the index folder, `source` the shards.
+  // All arguments must outlive the builder. `files` reads the index folder, `source` the shards.
   ShardBuilder(const Limits& limits, const std::string& folder, const Measurer& measurer, ByteSource& source,
                ByteSource& files, PageCache& cache)
       : limits_(limits),
@@ -47,25 +47,25 @@ class ShardBuilder {
 
   // The digest of all bytes of a shard.
   absl::StatusOr<Digest> HashShard(const std::string& path, uint64_t size) const;
-  // Reads the shard once and stores all three columns. `entry` has name, size and stamp; its content is found
-  // here.
+  // Reads the shard once and stores all three columns. `entry` has its name, size and stamp; its content is
+  // set here.
   absl::Status Read(const std::string& path, ShardEntry& entry);
   // Stores lengths for this processor from stored places and facts and the shard's texts.
   absl::Status Remeasure(const std::string& path, ShardEntry& entry) const;
-  // Whether all files that `entry` names for this processor are there.
+  // Whether all files that `entry` names for this processor exist.
   bool HasFiles(const ShardEntry& entry, bool with_lengths) const;
 
  private:
   struct Columns;
   struct SampleText;
-  // A sample that cannot be used: why. With an empty reason: `status` is of the attempt and ends the build.
+  // Why a sample cannot be used. With an empty reason `status` is an error of the attempt and ends the build.
   struct Refusal {
     std::string reason;
     absl::Status status;
   };
 
   absl::Status AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns);
-  // Text, conversation, items and media without facts. OK with a reason set: excluded.
+  // Finds text, conversation, items and media, without facts. OK with a reason set: excluded.
   absl::Status FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
                          SampleText& text, Refusal& refusal) const;
   absl::StatusOr<MediaFacts> ProbeItem(ShardContent& shard, ItemPlace& item, Refusal& refusal);

@@ -1,3 +1,4 @@
+// Reads a shard in hashed pieces and keeps the last few of them.
 #include "dataset/index/shard_content.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ ShardContent::ShardContent(ByteSource& source, std::string path, uint64_t size)
 
 absl::Status ShardContent::CheckPath(const std::string& path) const {
   if (path == path_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": this is the content of ", path_));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": this reader has only the content of ", path_));
 }
 
 absl::StatusOr<uint64_t> ShardContent::Size(const std::string& path) {

@@ -1,7 +1,7 @@
-// The bytes of one shard, read once for two purposes: its digest, and whoever reads members of it.
+// The bytes of one shard, read once for two purposes: its digest and its members.
 //
 // The shard is read in pieces of 4 MiB, each hashed when it is first read. The last few pieces stay in
-// memory, so that the headers and members of an archive, which lie near each other, cost no second read.
+// memory, so that headers and members near each other in the archive need no second read.
 //
 // Thread safety: none; one reader, one thread.
 #pragma once
@@ -28,18 +28,18 @@ class ShardContent : public ByteSource {
 
   const std::string& path() const { return path_; }
 
-  // Of this shard only: InvalidArgument for another path.
+  // Only for this shard: InvalidArgument for another path.
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override;
 
-  // The digest of the digests of all pieces, in order. Reads what nobody has read yet.
+  // The digest of the digests of all pieces, in order. Reads the pieces that were not read yet.
   absl::StatusOr<Digest> Finish();
 
  private:
   struct Kept {
     bool filled = false;
     uint64_t piece = 0;
-    uint64_t used = 0;  // when it was last asked for, counted in requests
+    uint64_t used = 0;  // time of its last use, counted in requests
     std::vector<std::byte> bytes;
   };
 

@@ -1,3 +1,4 @@
+// Maps positions to datasets, epochs and rows by a mixture and one epoch order per dataset.
 #include "dataset/order/draws.h"
 
 #include <cmath>
@@ -14,8 +15,8 @@ absl::StatusOr<Draws> Draws::Make(const Job& job, const Index& index) {
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
     double weight = job.datasets[d].weight;
     if (!std::isfinite(weight) || weight < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(job.path, ": dataset '", job.datasets[d].name, "': the weight is no share"));
+      return absl::InvalidArgumentError(absl::StrCat(job.path, ": dataset '", job.datasets[d].name,
+                                                     "': the weight is not a finite number from 0 up"));
     }
     weights.push_back(weight);
     sizes.push_back(index.num_samples(d));
@@ -23,7 +24,7 @@ absl::StatusOr<Draws> Draws::Make(const Job& job, const Index& index) {
     if (weight > 0 && sizes.back() == 0) {
       return absl::FailedPreconditionError(
           absl::StrCat(job.path, ": dataset '", job.datasets[d].name,
-                       "' has a weight but no usable sample; 'evenkeel index' says why"));
+                       "' has a weight but no usable sample; 'evenkeel index' prints the reasons"));
     }
   }
   if (positive == 0 || positive > kMaxPeriod) {

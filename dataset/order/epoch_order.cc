@@ -1,3 +1,4 @@
+// Positions to rows for the three orders; blocked order permutes blocks, then the samples of each window.
 #include "dataset/order/epoch_order.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 namespace evenkeel::dataset {
 namespace {
 
-// What keeps the keys of different uses apart.
+// Separates the keys of different uses.
 constexpr uint64_t kOrderKey = 1, kWindowKey = 2;
 
 }  // namespace
@@ -37,7 +38,8 @@ uint64_t EpochOrder::At(uint64_t position) const {
 uint64_t EpochOrder::BlockedAt(uint64_t position) const {
   const uint64_t window_samples = window_blocks_ * block_;
   const uint64_t short_window = short_slot_ / window_blocks_;
-  // As if the last block were whole, everything behind its window lies `missing_` further.
+  // Positions are computed as if the last block were full, so everything after its window is shifted by
+  // `missing_`.
   const uint64_t short_end = std::min((short_window + 1) * window_samples, num_blocks_ * block_) - missing_;
   const uint64_t whole = position < short_end ? position : position + missing_;
   const uint64_t window =

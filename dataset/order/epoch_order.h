@@ -19,7 +19,7 @@ namespace evenkeel::dataset {
 
 class EpochOrder {
  public:
-  // num_samples: 1 to 2^62. Costs next to nothing; nothing is materialised.
+  // num_samples: 1 to 2^62. Cheap: nothing is materialised.
   EpochOrder(const OrderSpec& order, uint64_t seed, uint32_t dataset, uint64_t epoch, uint64_t num_samples);
 
   // position < num_samples.
@@ -36,7 +36,7 @@ class EpochOrder {
   const uint64_t window_blocks_;
   const uint64_t missing_;     // samples that the last block lacks
   const Permutation order_;    // full: of samples; blocked: of blocks
-  const uint64_t short_slot_;  // where the last block stands among the permuted blocks
+  const uint64_t short_slot_;  // place of the last block among the permuted blocks
 };
 
 }  // namespace evenkeel::dataset

@@ -1,3 +1,4 @@
+// Computes the draws of one period from the weights, and sorts them into slots.
 #include "dataset/order/mixture.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace evenkeel::dataset {
 namespace {
 
-// Shares of `period` if every share is a whole number (as nearly as doubles can tell); else nothing.
+// Draws of `period` if every share is a whole number (within the accuracy of doubles); otherwise empty.
 std::vector<uint64_t> ExactCounts(const std::vector<double>& weights, double sum, uint64_t period) {
   std::vector<uint64_t> counts;
   for (double weight : weights) {
@@ -20,7 +21,8 @@ std::vector<uint64_t> ExactCounts(const std::vector<double>& weights, double sum
                                                                               : std::vector<uint64_t>();
 }
 
-// The largest remainders get the draws that are left; every positive weight gets at least one.
+// Rounds down and gives the remaining draws to the largest remainders. Every positive weight gets at least
+// one draw.
 std::vector<uint64_t> NearestCounts(const std::vector<double>& weights, double sum) {
   std::vector<uint64_t> counts;
   std::vector<size_t> by_remainder(weights.size());
@@ -60,7 +62,7 @@ std::vector<uint64_t> Counts(const std::vector<double>& weights) {
 
 Mixture::Mixture(const std::vector<double>& weights) : counts_(Counts(weights)) {
   struct Ideal {
-    uint64_t twice;  // (2k + 1), over 2q of the dataset
+    uint64_t twice;  // (2k + 1); the draw's place is this over 2q
     uint32_t dataset;
   };
   std::vector<Ideal> draws;

@@ -1,9 +1,9 @@
-// Which dataset the draw at a position comes from, and the how-manieth of that dataset it is.
+// The dataset of the draw at a position, and how many draws of that dataset came before.
 //
-// Weights become whole numbers over a period of at most 65,536 draws: exactly, where a shorter period can,
-// else to the nearest. Within the period the k-th of a dataset's q draws belongs at (k + 1/2) / q; draws are
-// sorted by that (equal ones by dataset). So every prefix has every dataset's share to within a draw or so,
-// and all is O(1).
+// Weights become whole numbers over a period of at most 65,536 draws: exactly if a period allows that,
+// otherwise the nearest ones. Within the period the k-th of a dataset's q draws belongs at (k + 1/2) / q;
+// draws are sorted by that (ties by dataset). So every prefix has every dataset's share to within about one
+// draw, and all lookups are O(1).
 //
 // Part of every stream. Thread safety: const members may be called from many threads.
 #pragma once
@@ -17,7 +17,7 @@ inline constexpr uint64_t kMaxPeriod = 65536;
 
 class Mixture {
  public:
-  // One weight a dataset; not negative, one of them positive, at most kMaxPeriod of them positive.
+  // One weight a dataset: not negative, at least one of them positive, at most kMaxPeriod of them positive.
   explicit Mixture(const std::vector<double>& weights);
 
   struct Draw {

@@ -1,3 +1,4 @@
+// A Feistel network over pairs of numbers; permutation.h explains why it is a permutation.
 #include "dataset/order/permutation.h"
 
 #include <cmath>
@@ -5,7 +6,7 @@
 namespace evenkeel::dataset {
 namespace {
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014, variant 13 of Stafford's mixers).
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014; variant 13 of Stafford's mixers).
 uint64_t Mix(uint64_t x) {
   x ^= x >> 30;
   x *= 0xBF58476D1CE4E5B9u;
@@ -18,7 +19,8 @@ constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
 
 uint64_t CeilSqrt(uint64_t n) {
   auto root = static_cast<uint64_t>(std::sqrt(static_cast<double>(n)));
-  while (root > 1 && (root - 1) * (root - 1) >= n) --root;  // the double may be off by a little, either way
+  // the double may be off by a little in either direction
+  while (root > 1 && (root - 1) * (root - 1) >= n) --root;
   while (root * root < n) ++root;
   return root;
 }
@@ -36,7 +38,7 @@ Permutation::Permutation(uint64_t key, uint64_t n) : n_(n), a_(CeilSqrt(n)), b_(
 }
 
 uint64_t Permutation::Round(int r, uint64_t half, uint64_t range) const {
-  // The upper half of a product: a number below `range` without a division.
+  // The upper half of a 128-bit product maps a mixed value to [0, range) without a division.
   return static_cast<uint64_t>(static_cast<unsigned __int128>(Mix(half ^ keys_[r])) * range >> 64);
 }
 

@@ -1,3 +1,4 @@
+// Two samplers: a fixed number of samples a step, and a budget of llm tokens by the table of steps.
 #include "dataset/order/sampler.h"
 
 #include <optional>
@@ -41,7 +42,8 @@ class DrawingSampler : public Sampler {
   absl::StatusOr<StepTable::Range> RangeOf(uint64_t step) const {
     if (table_) return table_->At(step);
     if (step >= kMaxPosition / batch_.samples) {
-      return absl::OutOfRangeError(absl::StrCat("step ", step, " is beyond any training"));
+      return absl::OutOfRangeError(
+          absl::StrCat("step ", step, " is too large: sample positions end at 2^62"));
     }
     return StepTable::Range{step * batch_.samples, (step + 1) * batch_.samples};
   }
@@ -49,7 +51,7 @@ class DrawingSampler : public Sampler {
   const Index& index_;
   const BatchSpec batch_;
   const Draws draws_;
-  std::optional<StepTable> table_;  // for a budget of llm tokens
+  std::optional<StepTable> table_;  // only for a budget of llm tokens
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One count of steps a window is all that is kept; a window is cut again where one of its steps is asked for.
+// Keeps only the number of steps of every window; a window is cut again if one of its steps is requested.
 #include "dataset/order/step_table.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kRecentWindows = 8;
 
-// Runs that a next-fit needs when no run may exceed `cap`; a longer sample is a run of its own.
+// The number of runs of a next-fit whose runs have at most `cap` tokens. A longer sample is a run of its own.
 template <typename Visit>
 uint64_t NextFit(std::span<const uint32_t> lengths, uint64_t cap, Visit start) {
   uint64_t runs = 0, load = 0;
@@ -55,7 +55,8 @@ Digest StepTableKey(const Job& job, const Index& index) {
 std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget) {
   auto ignore = [](uint32_t) {};
   const uint64_t fewest = NextFit(lengths, budget, ignore);
-  // The least cap that needs no more runs. Samples above the budget are alone under every cap.
+  // Binary search for the smallest cap that needs no more runs. Samples above the budget are alone under
+  // every cap, so they do not matter.
   uint64_t low = 0, high = budget;
   for (uint32_t length : lengths) {
     if (length <= budget) low = std::max<uint64_t>(low, length);
@@ -81,11 +82,11 @@ StepTable::StepTable(const Job& job, const Index& index, const Draws& draws)
       window_(std::clamp<uint64_t>(job.batch.window_samples, 1, kMaxWindowSamples)),
       key_(StepTableKey(job, index)) {}
 
-// ---- What is known
+// ---- The known part of the table
 
 std::optional<StepTable::Place> StepTable::Find(uint64_t step) const {
   if (step >= num_steps_) return std::nullopt;
-  // The last mark at or before the step, then on from there.
+  // The last mark at or before the step, then window by window from there.
   const auto after = std::upper_bound(marks_.begin(), marks_.end(), step);
   const uint64_t mark = static_cast<uint64_t>(after - marks_.begin()) - 1;
   Place place{.window = mark * kMarkWindows, .first_step = marks_[mark]};
@@ -126,8 +127,8 @@ absl::Status StepTable::NotYet(uint64_t step) const {
 
 // ---- Windows
 
-// Of all draws of a window. Rows are read in the order of the index, not of the draws: neighbours share
-// pages.
+// Lengths of all draws of a window. They are read in the order of the index and not of the draws, because
+// neighbouring rows share pages.
 absl::StatusOr<std::vector<uint32_t>> StepTable::ReadLengths(uint64_t first_draw) const {
   struct Wanted {
     SampleRef ref;
@@ -180,7 +181,7 @@ absl::StatusOr<StepTable::Range> StepTable::RangeIn(const Place& place, uint64_t
   const uint64_t i = step - place.first_step;
   if (i >= starts->size()) {
     return absl::DataLossError(absl::StrCat(folder_,
-                                            "/steps: the table of windows is not that of this index; "
+                                            "/steps: the table of windows belongs to another index; "
                                             "remove the folder 'steps'"));
   }
   const uint64_t base = place.window * window_;
@@ -200,7 +201,7 @@ absl::StatusOr<StepTable::Range> StepTable::At(uint64_t step) const {
       MutexLock lock(mutex_);
       place = Find(step);
       if (!place.has_value()) EVENKEEL_RETURN_IF_ERROR(CheckReach(step));
-      // A window is always compiled at once where none is known, so that DrawsPerStep is no guess.
+      // The first window is always compiled at once, so DrawsPerStep is not a guess here.
       const double missing = static_cast<double>(step - std::min(step, num_steps_)) * DrawsPerStep();
       const bool is_far = draws >= kAtOnceDraws || missing > static_cast<double>(kAtOnceDraws + window_);
       if (!place.has_value() && is_far && num_steps_ > 0) return NotYet(step);
@@ -215,7 +216,7 @@ absl::StatusOr<StepTable::Range> StepTable::At(uint64_t step) const {
 absl::StatusOr<bool> StepTable::Extend(uint64_t step) const {
   {
     MutexLock loading(files_mutex_);
-    Load();  // others may have compiled more
+    Load();  // other processes may have compiled more
   }
   for (uint64_t draws = 0;; draws += window_) {
     bool is_known = false;
@@ -240,16 +241,16 @@ std::string StepTable::FilePath(uint64_t file) const {
   return ColumnPath(folder_, FileKind::kSteps, DigestOf(absl::StrCat(key_.Hex(), " ", file)));
 }
 
-// The counts of a file beyond its first `known` ones.
+// The counts of a file, without its first `known` ones.
 absl::StatusOr<std::vector<uint32_t>> StepTable::ReadFile(uint64_t file, uint64_t known) const {
   const std::string path = FilePath(file);
-  files_->Forget(path);  // it is replaced when it grows
+  files_->Forget(path);  // the file is replaced when it grows
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<PagedFile> stored,
                             PagedFile::Open(*files_, cache_, path, FileKind::kSteps));
   const PagedHeader& header = stored->header();
   const uint64_t bytes = stored->section_bytes(0);
   if (header.key != key_ || header.numbers[0] != file || bytes % 4 != 0 || bytes / 4 > kFileWindows) {
-    return stored->Damaged("not the table that its name says");
+    return stored->Damaged("its content does not fit its name");
   }
   std::vector<uint32_t> counts;
   if (bytes / 4 <= known) return counts;
@@ -270,11 +271,11 @@ void StepTable::Load() const {
       known = counts_.size();
     }
     if (known >= kMaxWindows) return;
-    // A file that is missing or damaged is made again, for it can only become the same.
+    // A missing or damaged file is made again: its content is determined by its name.
     const auto more = ReadFile(known / kFileWindows, known % kFileWindows);
     if (!more.ok() || more->empty()) return;
     MutexLock lock(mutex_);
-    if (counts_.size() != known) continue;  // extended meanwhile
+    if (counts_.size() != known) continue;  // extended by another thread meanwhile
     for (uint32_t count : *more) Append(count);
     num_stored_ = counts_.size();
   }
@@ -291,15 +292,15 @@ bool StepTable::StoreNextFile(bool all) const {
     MutexLock lock(mutex_);
     end = counts_.size();
     if (end == num_stored_) return false;
-    // The first file with windows that are not stored; a file that is full is stored for the last time.
+    // The first file with windows that are not stored. A full file is stored for the last time.
     file = num_stored_ / kFileWindows;
     end = std::min<uint64_t>(end, (file + 1) * kFileWindows);
     const uint64_t begin = file * kFileWindows;
     const bool is_full = end - begin == kFileWindows;
-    // A file is written again and again while it grows: in all about 32 times its size.
+    // A file is rewritten while it grows, each time by at least 1/32: in total about 32 times its size.
     if (!all && !is_full && end - num_stored_ < 1 + (num_stored_ - begin) / 32) return false;
     for (uint64_t window = begin; window < end; ++window) PutLittle(counts_[window], 4, counts);
-    num_stored_ = end;  // also where it cannot be written: then it is kept in memory
+    num_stored_ = end;  // also if writing fails: then the table is kept in memory
   }
   const auto there = ReadFile(file, counts.size() / 4);
   if (there.ok() && !there->empty()) return true;  // another process stored more

@@ -1,15 +1,15 @@
-// For a budget of llm tokens a step: which draws a step consists of.
+// The draws of each step, for a budget of llm tokens a step.
 //
 // Draws are planned in windows of batch.window_samples. A window is cut into as few runs of consecutive draws
-// as the budget allows, and among those cuts the one whose fullest run is least full is taken, so that the
-// run that closes a window is not a stub. A sample longer than the budget is a step of its own. No step
-// crosses a window.
+// as the budget allows. Among these cuts the one whose largest run is smallest is taken, so that the last run
+// of a window is not a stub. A sample longer than the budget is a step of its own. No step crosses a window.
 //
-// Steps are numbered through the windows before them, so the table keeps how many steps every window has: 4
-// bytes a window. It grows window by window, in order, and is kept in the index folder, 2^16 windows a file,
-// under names made of all that decides their content; where the folder cannot be written it is kept in memory
-// alone. Where the steps of one window begin is computed when it is used. Several processes may extend the
-// same table at once: what they compute is equal, and each takes over what another one stored.
+// Steps are numbered through all windows before them, so the table stores the number of steps of every
+// window: 4 bytes a window. It grows window by window, in order, and is stored in the index folder, 2^16
+// windows a file, under names made of everything that determines the content. If the folder cannot be
+// written, the table is only in memory. The begin of each step within a window is computed on use. Several
+// processes may extend the same table at once: their results are equal, and each takes over what another one
+// stored.
 //
 // All work is bounded. At() extends the table by a few windows at most. A step further away is refused with
 // FailureKind::kNotYet: Extend() brings the table nearer, a slice at a time, on a thread of its caller's
@@ -40,36 +40,36 @@ namespace evenkeel::dataset {
 
 inline constexpr uint64_t kFileWindows = 1 << 16;  // of one file: 256 KiB
 inline constexpr uint64_t kMaxWindows = 1 << 26;   // of a table: 1024 files
-inline constexpr uint64_t kAtOnceDraws = 1 << 16;  // that At() compiles, or one window: about 0.1 s
-inline constexpr uint64_t kSliceDraws = 1 << 17;   // that one call of Extend() compiles, or one window
+inline constexpr uint64_t kAtOnceDraws = 1 << 16;  // compiled by At(), or one window: about 0.1 s
+inline constexpr uint64_t kSliceDraws = 1 << 17;   // compiled by one call of Extend(), or one window
 inline constexpr uint64_t kMaxAheadDraws = 1ull
-                                           << 32;  // between the table's end and a step that can be asked for
+                                           << 32;  // between the table's end and a step that can be requested
 
-// Where each step of a window begins: ascending, the first is 0. lengths is not empty.
+// The begin of each step of a window: ascending, the first is 0. `lengths` is not empty.
 std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget);
 
-// Names all that decides the content of a job's tables.
+// Names everything that determines the content of a job's tables.
 Digest StepTableKey(const Job& job, const Index& index);
 
 class StepTable {
  public:
-  // All must outlive the table.
+  // All arguments must outlive the table.
   StepTable(const Job& job, const Index& index, const Draws& draws);
 
   struct Range {
     uint64_t begin = 0;  // positions of draws
     uint64_t end = 0;
   };
-  // Of kind kNotYet: the table must be extended first. OutOfRange: the step is too far away, names the
-  // largest one that can be asked for now. Else errors of the index.
+  // Of kind kNotYet: the table must be extended first. OutOfRange: the step is too far away; names the
+  // largest one that can be requested now. Otherwise errors of the index.
   absl::StatusOr<Range> At(uint64_t step) const;
 
-  // Compiles the next windows, kSliceDraws at most, and returns whether At(step) answers now. OutOfRange and
-  // errors of the index, as At.
+  // Compiles the next windows, kSliceDraws at most. Returns whether At(step) can answer now. OutOfRange and
+  // errors of the index as At.
   absl::StatusOr<bool> Extend(uint64_t step) const;
 
  private:
-  // A window that has the step, and the number of its first step.
+  // The window of a step, and the number of its first step.
   struct Place {
     uint64_t window = 0;
     uint64_t first_step = 0;
@@ -79,25 +79,25 @@ class StepTable {
   static constexpr uint64_t kMarkWindows = 1024;
 
   std::optional<Place> Find(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of the windows known so far; a guess before the first one.
+  // The mean over the known windows; a guess before the first one.
   double DrawsPerStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // OutOfRange where `step` is too far from the table's end.
+  // OutOfRange: `step` is too far from the table's end.
   absl::Status CheckReach(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotYet(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(uint32_t num_steps) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::StatusOr<Range> RangeIn(const Place& place, uint64_t step) const;
-  // Where the steps of a window begin, in draws from its first.
+  // The begin of each step of a window, in draws from its first.
   absl::StatusOr<Starts> StartsOf(uint64_t window) const;
   absl::StatusOr<std::vector<uint32_t>> ReadLengths(uint64_t first_draw) const;
-  // Compiles the window after the last one known, unless another thread was faster.
+  // Compiles the next window, unless another thread was faster.
   absl::Status ExtendByOne() const;
 
   std::string FilePath(uint64_t file) const;
-  // Takes over what files have beyond the table's end.
+  // Reads windows from files beyond the table's end.
   void Load() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mutex_);
   absl::StatusOr<std::vector<uint32_t>> ReadFile(uint64_t file, uint64_t known) const;
-  // Stores the files of windows that are not stored, of the last file where they are many or `all` of them.
+  // Stores the next file with new windows; the last file only if it has many new windows or with `all`.
   bool StoreNextFile(bool all) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mutex_);  // false: nothing to store
   void Store(bool all) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mutex_);
 
@@ -106,17 +106,17 @@ class StepTable {
   const std::string folder_;
   const uint64_t budget_;
   const uint64_t window_;
-  const Digest key_;  // of all that decides the table
+  const Digest key_;  // of everything that determines the table
   std::unique_ptr<ByteSource> files_ = MakeFileSource(4);
   mutable PageCache cache_{1 << 18};
 
-  mutable Mutex files_mutex_;  // one thread loads or stores; taken before mutex_
+  mutable Mutex files_mutex_;  // one thread loads or stores; acquired before mutex_
   mutable std::atomic<bool> loaded_{false};
   mutable Mutex mutex_;
   mutable std::vector<uint32_t> counts_ ABSL_GUARDED_BY(mutex_);  // steps of each window
   mutable std::vector<uint64_t> marks_ ABSL_GUARDED_BY(mutex_);  // first step of every kMarkWindows-th window
   mutable uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;       // of all windows known
-  mutable uint64_t num_stored_ ABSL_GUARDED_BY(mutex_) = 0;      // windows that files have
+  mutable uint64_t num_stored_ ABSL_GUARDED_BY(mutex_) = 0;      // windows in files
   mutable std::list<std::pair<uint64_t, Starts>> recent_ ABSL_GUARDED_BY(mutex_);  // most recently used first
 };
 

@@ -1,3 +1,4 @@
+// Reads local files with pread through a bounded cache of descriptors.
 #include "dataset/source/byte_source.h"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 namespace evenkeel::dataset {
 namespace {
 
-// The code of an errno: not there, not allowed, or worth another try.
+// The status code of an errno: missing, not allowed, or worth another attempt.
 absl::StatusCode CodeOf(int error) {
   switch (error) {
     case ENOENT:
@@ -36,7 +37,8 @@ absl::StatusCode CodeOf(int error) {
   }
 }
 
-// No errno is a statement about the bytes: a file that is missing today was indexed yesterday.
+// An errno proves nothing about the bytes: a file that is missing now was there when it was indexed. So all
+// errors are failures of the machine.
 absl::Status MachineFailure(absl::StatusCode code, const std::string& path, absl::string_view what) {
   return WithKind(absl::Status(code, absl::StrCat(path, ": ", what)), FailureKind::kMachine);
 }
@@ -49,7 +51,7 @@ absl::Status NotAFile(const std::string& path) {
   return MachineFailure(absl::StatusCode::kInvalidArgument, path, "not a regular file");
 }
 
-// An open file; closed when the last reader lets go, so the cache may forget it at any time.
+// An open file. It is closed when its last reader releases it, so the cache may drop it at any time.
 class OpenFile {
  public:
   explicit OpenFile(int descriptor) : descriptor_(descriptor) {}
@@ -65,7 +67,7 @@ class OpenFile {
 absl::StatusOr<std::shared_ptr<OpenFile>> OpenForReading(const std::string& path) {
   int descriptor;
   do {
-    // O_NONBLOCK: a FIFO by that name must not block; it has no effect on regular files.
+    // O_NONBLOCK: opening a FIFO of that name must not block. It has no effect on regular files.
     descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (descriptor < 0 && errno == EINTR);
   if (descriptor < 0) return ErrnoStatus(errno, path);
@@ -76,7 +78,7 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenForReading(const std::string& path
   return file;
 }
 
-// The least recently used descriptor is closed first.
+// Closes the least recently used descriptor first.
 class FileSource : public ByteSource {
  public:
   explicit FileSource(size_t max_open_files) : max_open_files_(std::max<size_t>(max_open_files, 1)) {}
@@ -97,17 +99,17 @@ class FileSource : public ByteSource {
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<OpenFile> file, Get(path));
     while (!out.empty()) {
-      // One call moves at most 0x7ffff000 bytes; shorter reads are legal and simply continue.
+      // One call reads at most 0x7ffff000 bytes. Shorter reads are legal; the loop continues.
       ssize_t n = ::pread(file->descriptor(), out.data(), std::min<size_t>(out.size(), 1u << 30),
                           static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) {
         int error = errno;
-        Drop(path, file);  // ESTALE and the like: open it again next time
+        Drop(path, file);  // ESTALE and similar errors: open it again next time
         return ErrnoStatus(error, path);
       }
       if (n == 0) {
-        Drop(path, file);  // another file may have taken its place
+        Drop(path, file);  // another file may have replaced it
         return MachineFailure(absl::StatusCode::kOutOfRange, path,
                               absl::StrCat("ends at byte ", offset, ", ", out.size(), " bytes short"));
       }
@@ -134,7 +136,7 @@ class FileSource : public ByteSource {
         return found->second->file;
       }
     }
-    // Opened without the lock: a slow network file system must not hold up the others.
+    // Opened without the lock: a slow network file system must not block other threads.
     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<OpenFile> file, OpenForReading(path));
     MutexLock lock(mutex_);
     if (by_path_.contains(path)) return file;
@@ -147,7 +149,7 @@ class FileSource : public ByteSource {
     return file;
   }
 
-  // Closes the cached file of `path`, if it is `file` or `file` is null.
+  // Closes the cached file of `path` if it is `file`, or any if `file` is null.
   void Drop(const std::string& path, const std::shared_ptr<OpenFile>& file) {
     MutexLock lock(mutex_);
     auto found = by_path_.find(path);

@@ -1,8 +1,8 @@
-// Where bytes come from: range reads by path. A file system now; an object store behind the same interface.
+// The source of bytes: range reads by path. Today a file system; an object store fits the same interface.
 //
-// Every error is a failure of the machine (core/failure.h: FailureKind::kMachine), also an object that is
-// missing or shorter than asked for: whether the bytes are the right ones is for the reader's checksum to
-// decide.
+// Every error is a failure of the machine (core/failure.h: FailureKind::kMachine), also a missing
+// object or one shorter than requested: the reader's checksum decides whether the bytes are the right
+// ones.
 //
 // Thread safety: all members may be called from many threads.
 #pragma once
@@ -24,16 +24,16 @@ class ByteSource {
 
   // NotFound, PermissionDenied, Unavailable (try again).
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
-  // An opaque text that changes whenever the object does (an ETag; time and inode of a file): a hint that
-  // lets the index skip what it has already read, never part of an identity. Empty: unknown, read it again.
+  // An opaque text that changes whenever the object does (an ETag; a file's time and inode): a hint that lets
+  // the index skip what it has read, never part of an identity. Empty: unknown, read it again.
   virtual absl::StatusOr<std::string> Stamp(const std::string& path) {
     static_cast<void>(path);
     return std::string();
   }
-  // Fills `out` from `offset`. OutOfRange where the object ends before; otherwise as Size.
+  // Fills `out` from `offset`. OutOfRange: the object ends earlier; otherwise as Size.
   virtual absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) = 0;
-  // Drops what is cached of an object, so that the next read sees what has that path then: a file that was
-  // replaced by rename stays readable through a descriptor that is open.
+  // Drops cached state of an object, so that the next read uses the present file: a file that was replaced by
+  // rename stays readable through an open descriptor.
   virtual void Forget(const std::string& path) { static_cast<void>(path); }
 };
 

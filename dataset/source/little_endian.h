@@ -1,4 +1,4 @@
-// Little-endian numbers and varints in the index's files. Pure functions.
+// Little-endian numbers and varints for the index's files. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ inline void PutText(std::string_view text, std::string& out) {
   out.append(text);
 }
 
-// Takes values off the front of bytes that may be damaged. After a failure everything is 0 and ok() is false.
+// Reads values from the front of untrusted bytes. After a failure every value is 0 and ok() is false.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : rest_(bytes) {}

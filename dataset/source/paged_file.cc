@@ -1,3 +1,4 @@
+// Writes and reads files of checksummed pages, and caches pages.
 #include "dataset/source/paged_file.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::string_view kMagic = "EVENKEEL";
 constexpr uint64_t kFormatVersion = 2;
-// Offsets in the header page's payload.
+// Offsets in the payload of the header page.
 constexpr size_t kKindAt = 8, kVersionAt = 12, kKeyAt = 16, kContentAt = 32, kNumbersAt = 48,
                  kSectionCountAt = 112, kSectionsAt = 120;
 
@@ -73,7 +74,7 @@ absl::Status PageCache::Read(ByteSource& source, const std::string& path, uint64
   std::array<std::byte, kPageBytes> bytes;
   absl::Status read = source.ReadAt(path, page * kPageBytes, bytes);
   if (absl::IsOutOfRange(read)) {
-    return WithKind(absl::DataLossError(absl::StrCat(path, ": damaged index file: cut off")), KindOf(read));
+    return WithKind(absl::DataLossError(absl::StrCat(path, ": damaged index file: truncated")), KindOf(read));
   }
   EVENKEEL_RETURN_IF_ERROR(read);
   if (GetLittle(bytes.data() + kPagePayload, 8) != page ||
@@ -100,7 +101,7 @@ absl::Status PagedFile::Damaged(std::string_view why) const {
 absl::Status PagedFile::ParseHeader(FileKind kind, uint64_t file_bytes) {
   std::array<std::byte, kSectionsAt + 16 * kMaxSections> head;
   EVENKEEL_RETURN_IF_ERROR(cache_.Read(source_, path_, id_, 0, 0, head));
-  if (std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) return Damaged("not a file of an index");
+  if (std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) return Damaged("not an index file");
   if (GetLittle(head.data() + kVersionAt, 4) != kFormatVersion) return Damaged("made by another release");
   header_.kind = static_cast<FileKind>(GetLittle(head.data() + kKindAt, 4));
   if (header_.kind != kind) return Damaged("of another kind");
@@ -120,7 +121,7 @@ absl::Status PagedFile::ParseHeader(FileKind kind, uint64_t file_bytes) {
     page += PagesOf(section.bytes);
     sections_.push_back(section);
   }
-  if (page * kPageBytes != file_bytes) return Damaged("its size is not what its header says");
+  if (page * kPageBytes != file_bytes) return Damaged("its size differs from its header");
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-// The container of every file of the index: pages of 4096 bytes, each with its own checksum, so that a row
-// costs one or two small reads and damage is found where it lies. docs/index-format.md has the bytes.
+// The container of all index files: pages of 4096 bytes, each with its own checksum, so that a row costs one
+// or two small reads and damage is located. docs/index-format.md has the bytes.
 //
 // A file has a header page and up to eight sections, each of which starts on a page.
 //
@@ -33,8 +33,8 @@ enum class FileKind : uint32_t { kPlaces = 1, kFacts = 2, kLengths = 3, kSteps =
 
 struct PagedHeader {
   FileKind kind = FileKind::kPlaces;
-  Digest key;      // of all that the content depends on beside the shard
-  Digest content;  // as the kind defines it
+  Digest key;      // of everything in addition to the shard that determines the content
+  Digest content;  // defined by the kind
   std::array<uint64_t, 8> numbers{};
 };
 
@@ -47,7 +47,7 @@ class PageCache {
   explicit PageCache(size_t bytes);
 
   uint64_t NewFileId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
-  // Copies payload bytes [offset, offset + out.size()) of a page; reads and checks the page where it is not
+  // Copies payload bytes [offset, offset + out.size()) of a page. Reads and checks the page if it is not
   // cached.
   absl::Status Read(ByteSource& source, const std::string& path, uint64_t file_id, uint64_t page,
                     uint64_t offset, std::span<std::byte> out);
@@ -77,7 +77,7 @@ class PagedFile {
   uint64_t section_bytes(size_t section) const {
     return section < sections_.size() ? sections_[section].bytes : 0;
   }
-  // DataLoss where the section is shorter than that or a page is damaged.
+  // DataLoss: the section is shorter than that, or a page is damaged.
   absl::Status Read(size_t section, uint64_t offset, std::span<std::byte> out) const;
   absl::Status Damaged(std::string_view why) const;
 

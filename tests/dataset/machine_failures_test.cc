@@ -128,7 +128,7 @@ TEST_F(MachineFailures, OtherBytesOfTheSameSizeAreAVerdictOnTheData) {
   folder_.Write("a.tar", "abccontenX");
   const absl::Status status = Read(*source);
   EXPECT_EQ(KnownKind(status), FailureKind::kData) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("not those that were indexed"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("differ from the indexed ones"));
 }
 
 TEST_F(MachineFailures, AFileThatTookTheShardsPlaceIsReadInsteadOfTheOpenOne) {

@@ -162,7 +162,7 @@ TEST(ParseChat, TakesTheNextUnusedMemberWhereNoneIsNamed) {
       "user[<image 0><image 1><image 2>] | 2.jpg 1.jpg 10.jpg");
   EXPECT_EQ(
       Parse(R"({"messages":[{"role":"user","content":[{"type":"image"},{"type":"image"}]}]})", {"1.jpg"}),
-      "the text has more places for image than the sample has members");
+      "the text has more placeholders for image than the sample has members");
   EXPECT_EQ(
       Parse(
           R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"k.1.JPG"}}]}]})",
@@ -176,7 +176,7 @@ TEST(ParseChat, NamesAVideoAsAudioForItsSound) {
                   {"a.mp4", "b.wav"}),
             "user[<video 0><audio 1><audio 2>] | a.mp4 a.mp4 b.wav");
   EXPECT_NE(Parse(R"({"messages":[{"role":"user","content":[{"type":"audio"}]}]})", {"a.mp4"})
-                .find("more places for audio"),
+                .find("more placeholders for audio"),
             std::string::npos)
       << "only where it is named";
 }
@@ -218,7 +218,7 @@ TEST(ParseChat, ReadsImageMarksOfVideoConversationsAsTheirVideos) {
             "user[<image 0><video 1>] assistant[a] | 0.jpg 0.mp4");
   EXPECT_EQ(Parse(chat(R"("videos":[])", "<image>"), {"0.jpg"}), "user[<image 0>] assistant[a] | 0.jpg");
   EXPECT_EQ(Parse(chat(R"("video":"0.mp4","image":"0.jpg")", "<image>"), {"0.mp4", "0.jpg"}),
-            "videos: 1 named, but the text has 0 places for them");
+            "videos: 1 named, but the text has 0 placeholders for them");
 }
 
 // As Energon's datasets of LLaVA have it, and those of chats.
@@ -260,7 +260,7 @@ TEST(ParseChat, ReadsASystemPromptBesideTheTurns) {
   }
   EXPECT_EQ(Parse(R"({"system":1,"messages":[{"role":"user","content":"x"}]})", {}), "system: not a text");
   EXPECT_EQ(Parse(R"({"system":"a","messages":[{"role":"system","content":"b"}]})", {}),
-            "the chat: 'system' beside a first turn of the system");
+            "the chat: 'system' in addition to a system turn");
 }
 
 TEST(ParseChat, SaysWhatIsWrong) {
@@ -268,9 +268,9 @@ TEST(ParseChat, SaysWhatIsWrong) {
     return "{" + fields + "\"conversations\":[{\"from\":\"human\",\"value\":\"" + value + "\"}]}";
   };
   EXPECT_EQ(Parse(llava("\"image\":\"0.jpg\",", "no mark"), {"0.jpg"}),
-            "images: 1 named, but the text has 0 places for them");
+            "images: 1 named, but the text has 0 placeholders for them");
   EXPECT_NE(Parse(llava("\"image\":\"0.jpg\",", "<image><image>"), {"0.jpg", "1.jpg"})
-                .find("more places for image"),
+                .find("more placeholders for image"),
             std::string::npos);
   EXPECT_NE(
       Parse(llava("\"images\":[\"0.jpg\",\"7.jpg\"],", "<image><image>"), {"0.jpg", "1.jpg"}).find("'7.jpg'"),
@@ -357,14 +357,14 @@ TEST(ParseChat, RefusesToolsThatTemplatesWriteInDifferentWays) {
   EXPECT_EQ(calling(R"([{"name":"f"}])"), "messages[0]: 'tool_calls'[0] has no object 'arguments'");
   EXPECT_EQ(
       calling(R"([{"function":{"name":"f","arguments":"{}"}}])"),
-      "messages[0]: 'tool_calls'[0] has 'arguments' in a text, which templates write in different ways; "
-      "write the object that the text stands for");
+      "messages[0]: 'tool_calls'[0] has 'arguments' in a string, which templates write in different ways; "
+      "write the object itself");
   EXPECT_EQ(Parse(R"({"messages":[{"role":"user","content":"x","tool_calls":[{}]}]})", {}),
             "messages[0]: 'tool_calls' in a turn that is not the assistant's");
   EXPECT_EQ(Parse(R"({"messages":[{"role":"assistant","content":null,"tool_calls":[]}]})", {}),
             "messages[0]: 'content' is neither a text nor a list of parts");
   EXPECT_EQ(Parse(R"({"tools":"[]","messages":[{"role":"user","content":"x"}]})", {}),
-            "the chat: 'tools' is not a list of objects; where it is JSON in a text, write the list");
+            "the chat: 'tools' is not a list of objects; if it is a string with JSON, write the list itself");
   EXPECT_EQ(Parse(R"({"tools":["f"],"messages":[{"role":"user","content":"x"}]})", {}),
             "the chat: 'tools' is not a list of objects");
   EXPECT_EQ(Parse(R"({"tools":[{"n":)" + std::string(4301, '1') +
