@@ -1,3 +1,4 @@
+// Parses headers of MPEG audio frames, and finds the first one of an MP3 that was cut out of a longer one.
 #include "preprocess/mpeg_audio_header.h"
 
 #include <algorithm>
@@ -6,9 +7,9 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr size_t kMostBefore = 64 << 10;
+constexpr size_t kMaxBefore = 64 << 10;
 
-// Kbit/s of layer III by the header's index: MPEG-1, then MPEG-2 and 2.5.
+// Layer III's kbit/s by the header's index: MPEG-1, then MPEG-2 and 2.5.
 constexpr std::array<std::array<size_t, 15>, 2> kKilobits = {
     {{0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320},
      {0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160}}};
@@ -22,11 +23,11 @@ std::optional<MpegAudioHeader> ParseMpegAudioHeader(std::span<const uint8_t> byt
   if (version == 1 || layer == 4 || bit_rate == 0 || bit_rate == 15 || rate == 3) return std::nullopt;
   MpegAudioHeader header;
   header.layer = layer;
-  // MPEG-2 has half the rates of MPEG-1, MPEG-2.5 (version 0) half of those.
+  // MPEG-2 has half of MPEG-1's sample rates, MPEG-2.5 (version 0) half of MPEG-2's.
   header.rate = std::array{44100, 48000, 32000}[rate] >> (version == 3 ? 0 : version == 2 ? 1 : 2);
   header.channels = bytes[3] >> 6 == 3 ? 1 : 2;
   if (layer == 3) {
-    const size_t eighths = version == 3 ? 144 : 72;  // of the samples
+    const size_t eighths = version == 3 ? 144 : 72;  // of the number of samples
     const size_t kilobits = kKilobits[version == 3 ? 0 : 1][bit_rate];
     header.length = eighths * kilobits * 1000 / static_cast<size_t>(header.rate) + (bytes[2] >> 1 & 1);
   }
@@ -34,7 +35,7 @@ std::optional<MpegAudioHeader> ParseMpegAudioHeader(std::span<const uint8_t> byt
 }
 
 std::optional<size_t> FindMp3(std::span<const uint8_t> bytes) {
-  for (size_t at = 0; at < std::min(bytes.size(), kMostBefore); ++at) {
+  for (size_t at = 0; at < std::min(bytes.size(), kMaxBefore); ++at) {
     if (bytes[at] != 0xff) continue;
     const std::optional<MpegAudioHeader> header = ParseMpegAudioHeader(bytes.subspan(at));
     if (!header.has_value() || header->layer != 3 || header->length > bytes.size() - at) continue;

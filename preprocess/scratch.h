@@ -1,6 +1,6 @@
-// Bytes that a thread keeps from one item to the next, beside what core/scratch.h has for vectors.
+// Bytes that a thread keeps from one item to the next; core/scratch.h has the same for vectors.
 //
-// Thread safety: each object belongs to one thread; they are thread_local where they are used.
+// Thread safety: each object belongs to one thread; users make them thread_local.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace evenkeel::preprocess {
 
-// Bytes for the next item; nothing is cleared. Beyond kKeptScratchBytes they are given back as soon as less
-// than half is asked for.
+// Memory for the next item, not cleared. Beyond kKeptScratchBytes it is freed once less than half of it is
+// requested.
 class ScratchBytes {
  public:
   uint8_t* Get(size_t size) {

@@ -1,3 +1,5 @@
+// Probes and decodes audio: chooses decoders, counts samples packet by packet, and delivers exactly as many
+// samples as the count.
 #include "preprocess/audio/audio.h"
 
 #include <algorithm>
@@ -22,8 +24,8 @@ namespace {
 
 constexpr int kMaxChannels = 64;
 
-// Decoders that give the same samples on every CPU (docs/safety.md has how that is made sure), in floats
-// where a codec has them.
+// The tested list: decoders that give the same samples on every CPU (docs/safety.md describes the tests),
+// with float output if a codec has it.
 absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
   switch (id) {
     case AV_CODEC_ID_PCM_S16LE:
@@ -69,9 +71,9 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
     case AV_CODEC_ID_VORBIS:
       return "vorbis";
     default:
-      return absl::UnimplementedError(
-          absl::StrCat("audio codec '", avcodec_get_name(id),
-                       "': its decoder is not known to give the same samples everywhere"));
+      return absl::UnimplementedError(absl::StrCat(
+          "audio codec '", avcodec_get_name(id),
+          "' is not supported: its decoder was not tested to give the same samples on every CPU"));
   }
 }
 
@@ -81,13 +83,13 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
       absl::StrCat("audio of ", bytes.size(), " bytes; limits.max_audio_bytes is ", limits.max_audio_bytes));
 }
 
-// The last `count` characters, or fewer.
+// The last `count` characters, or all if there are fewer.
 std::string_view EndOf(std::string_view file, size_t count) {
   return file.substr(file.size() - std::min(file.size(), count));
 }
 
-// Behind the ID3v2 tags at the beginning, of which some files have two: magic, version, flags, size in four
-// bytes of seven bits. From the tag on that has no end.
+// The bytes after the ID3v2 tags at the beginning; some files have two. A tag has a magic, a version, flags
+// and a size in four bytes of seven bits. If a tag does not end within the file, the bytes from it on.
 std::span<const std::byte> BehindId3(std::span<const std::byte> bytes) {
   constexpr size_t kHeader = 10;
   constexpr uint8_t kHasFooter = 0x10;
@@ -102,12 +104,12 @@ std::span<const std::byte> BehindId3(std::span<const std::byte> bytes) {
   }
 }
 
-// Without what taggers write behind an MP3's last frame: ID3v1, APEv2 and Lyrics3. FFmpeg takes the latter
-// two for a frame that is damaged, and where they are large the whole for two files in one, whose end it then
-// does not cut.
+// Removes what taggers write after the last frame of an MP3: ID3v1, APEv2 and Lyrics3. FFmpeg takes APEv2 and
+// Lyrics3 for a damaged frame. If they are large, it takes the whole for two joined files, and then does not
+// trim the end.
 //
-// Nor behind a FLAC's or an ADTS stream's, where they become part of the last frame. Nor what some write
-// before a FLAC's first byte: ID3v2. FFmpeg reads over it, but what is counted and declared begins behind it.
+// After a FLAC or an ADTS stream the tags would become part of the last frame. ID3v2 before a FLAC is
+// removed, too: FFmpeg skips it, but byte positions are counted from its end.
 std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const std::byte> bytes) {
   if (suffix == "flac") bytes = BehindId3(bytes);
   if (suffix != "mp3" && suffix != "flac" && suffix != "aac") return bytes;
@@ -121,7 +123,8 @@ std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const 
         for (size_t i = 4; i-- > 0;) value = value << 8 | static_cast<uint8_t>(footer[at + i]);
         return value;
       };
-      const uint64_t size = number(12) + (number(20) >> 31 != 0 ? 32 : 0);  // which leaves out the header
+      // the size does not include the header
+      const uint64_t size = number(12) + (number(20) >> 31 != 0 ? 32 : 0);
       if (size < 32 || size > file.size()) break;
       file.remove_suffix(size);
       continue;
@@ -136,8 +139,7 @@ std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const 
   return bytes.first(file.size());
 }
 
-// Next, without packets that are no sound. Of PCM also the last packet of a file that is shorter than its
-// header says, without the part of a sample at its end.
+// Reads the next packet with sound. For PCM, a partial sample at the end of a truncated file is removed.
 bool NextAudio(MediaInput& input, AVPacket& packet) {
   const AVCodecParameters& parameters = *input.stream().codecpar;
   const int block = av_get_exact_bits_per_sample(parameters.codec_id) > 0 ? parameters.block_align : 0;
@@ -153,19 +155,19 @@ bool NextAudio(MediaInput& input, AVPacket& packet) {
   return false;
 }
 
-constexpr uint64_t kMostOfAPacket = 1ull << 32;
+constexpr uint64_t kMaxOfAPacket = 1ull << 32;
 constexpr int64_t kSanePts = int64_t{1} << 60;
 
-// Adds up what packets carry and what of it is not shown.
+// Adds up the samples that packets carry and those of them that are not shown.
 class SampleCount {
  public:
   explicit SampleCount(const AVStream& stream) : samples_of_(stream), to_skip_(samples_of_.dropped_first()) {}
 
   void Add(const AVPacket& packet) {
-    const uint64_t samples = std::min(samples_of_.Of(packet), kMostOfAPacket);
+    const uint64_t samples = std::min(samples_of_.Of(packet), kMaxOfAPacket);
     const SkippedSamples skip = SkippedOf(packet);
-    // What the first packet says is of all that follow: an edit list may drop whole ones and a part of the
-    // next.
+    // The first packet has the skip for all packets: an edit list may drop whole packets and a part of the
+    // next one.
     if (skip.begin > 0) {
       const uint64_t said = uint64_t{skip.begin} * samples_of_.samples_per_skipped();
       to_skip_ = number_ == 0 ? std::max(to_skip_, said) : said;
@@ -180,27 +182,27 @@ class SampleCount {
     }
     if (samples_of_.ends_by_time()) {
       AddTime(packet, samples, skip);
-    } else if (!samples_of_.ends_by_duration()) {  // which is without what is dropped at the end
+    } else if (!samples_of_.ends_by_duration()) {  // a duration already excludes what is dropped at the end
       dropped_of_last_ = skip.end;
       dropped_last_ += skip.end;
     }
     last_ = samples - hidden_;
     ++number_;
     carried_ += samples;
-    most_ += samples_of_.MostOf(samples);
+    most_ += samples_of_.AtMost(samples);
     skipped_ += hidden_;
   }
 
-  // Of the last packet, samples at its beginning that are not shown, and those behind them.
+  // Samples of the last packet before and after the shown ones.
   uint64_t hidden() const { return hidden_; }
   uint64_t last() const { return last_; }
-  // ... of which the container drops so many at the end, where that is a packet's own affair.
+  // The part of it that the container drops at the end, if that is stored in the packet itself.
   uint64_t dropped_of_last() const { return dropped_of_last_; }
 
   bool ends_by_duration() const { return samples_of_.ends_by_duration(); }
   bool ends_by_time() const { return samples_of_.ends_by_time(); }
-  // Samples from the beginning that is shown: all that packets carry, and those that count.
-  // An edit that ends behind the last packet makes its duration longer than it is.
+  // Samples from the first shown one on: all that packets carry, and those that are shown. If an edit ends
+  // after the last packet, its duration is longer than the sound.
   uint64_t carried() const {
     const uint64_t carried = std::min(carried_, most_);
     return carried - std::min(carried, skipped_);
@@ -213,10 +215,10 @@ class SampleCount {
   }
 
  private:
-  // The first packet of a stream delivers nothing, whatever its duration: the second one's time is when the
-  // sound begins. But where all is on one page, FFmpeg numbers from the first packet, at zero.
+  // The first packet of a Vorbis stream delivers no samples, whatever its duration, so the sound begins at
+  // the time of the second one. If everything is on one page, FFmpeg counts from the first packet, at zero.
   void AddTime(const AVPacket& packet, uint64_t samples, const SkippedSamples& skip) {
-    // A packet of which nothing is shown has no time: it continues the one before.
+    // A packet without shown samples has no time: it continues the previous one.
     const int64_t time = packet.pts == AV_NOPTS_VALUE ? end_ : packet.pts;
     sane_ &= time > -kSanePts && time < kSanePts;
     if (!sane_) return;
@@ -226,11 +228,11 @@ class SampleCount {
 
   PacketSamples samples_of_;
   uint64_t carried_ = 0, most_ = 0, skipped_ = 0, dropped_last_ = 0;
-  uint64_t to_skip_ = 0;  // of the packets to come
+  uint64_t to_skip_ = 0;  // of the following packets
   uint64_t hidden_ = 0, last_ = 0, dropped_of_last_ = 0;
   uint64_t number_ = 0;  // of the next packet
   bool sane_ = true;
-  int64_t begin_ = 0, end_ = 0;  // times, where they count
+  int64_t begin_ = 0, end_ = 0;  // times, if they are used
 };
 
 absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
@@ -238,7 +240,7 @@ absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
   const uint64_t most = limits.max_audio_seconds * static_cast<uint64_t>(stream.codecpar->sample_rate);
   SampleCount count(stream);
   PacketPtr packet(av_packet_alloc());
-  // Silence at the ends may be dropped, up to a few seconds of it.
+  // Some seconds of silence at the ends may be dropped, so a little more than the limit is counted.
   const uint64_t enough = most + uint64_t{8} * static_cast<uint64_t>(stream.codecpar->sample_rate);
   while (NextAudio(input, *packet) && count.carried() <= enough) {
     count.Add(*packet);
@@ -248,7 +250,7 @@ absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
     return absl::ResourceExhaustedError(
         absl::StrCat("audio longer than limits.max_audio_seconds ", limits.max_audio_seconds));
   }
-  if (count.shown() == 0) return absl::InvalidArgumentError("audio without samples");
+  if (count.shown() == 0) return absl::InvalidArgumentError("audio has no samples");
   return count.shown();
 }
 
@@ -258,21 +260,21 @@ float ToFloat(int32_t value) { return static_cast<float>(value * (1.0 / 21474836
 float ToFloat(float value) { return value; }
 float ToFloat(double value) { return static_cast<float>(value); }
 
-// A clip's mono samples at its own rate, in the order of the decode: kept until it is known that they count,
-// then resampled. So that of a clip of any length no more than a packet's samples are in memory.
+// A clip's mono samples at its own rate, in decoding order. They are kept until it is known that they are
+// shown, and then resampled, so that only about a packet's samples are in memory for a clip of any length.
 class MonoStream {
  public:
-  // Of what comes, the first `wanted` samples are resampled.
+  // The first `wanted` samples are resampled, later ones are dropped.
   MonoStream(uint64_t wanted, SpeechResampler& resampler) : wanted_(wanted), resampler_(resampler) {}
 
-  // Samples so far, those beyond `wanted` included.
+  // Samples so far, including those after `wanted`.
   uint64_t size() const { return passed_ + kept_.size(); }
-  // Room for `count` more.
+  // Returns room for `count` more samples.
   float* Append(size_t count) {
     kept_.resize(kept_.size() + count);
     return kept_.data() + kept_.size() - count;
   }
-  // Drops the first `count` samples of what is kept.
+  // Drops the first `count` of the kept samples.
   void DropFirst(uint64_t count) {
     kept_.erase(kept_.begin(),
                 kept_.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, kept_.size())));
@@ -286,7 +288,7 @@ class MonoStream {
     kept_.clear();
     return absl::OkStatus();
   }
-  // Zeroes for what did not come; returns their number.
+  // Adds zeros for missing samples; returns their number.
   absl::StatusOr<uint64_t> Fill() {
     static constexpr std::array<float, 4096> kZeroes{};
     const uint64_t missing = wanted_ - std::min(wanted_, passed_);
@@ -310,14 +312,14 @@ class MonoStream {
   std::vector<float>& kept_ = Kept();
 };
 
-// Samples that a decoder gave: a plane for each channel, or one in which channels are interleaved.
+// The samples of a frame: one plane for each channel, or one plane with interleaved channels.
 struct Decoded {
   std::span<const uint8_t* const> planes;
   size_t channels = 0;
   size_t count = 0;  // of each channel
 };
 
-// Appends the mean of the channels, summed in their order.
+// Appends the mean of the channels, summed in channel order.
 template <typename T>
 void AppendMean(const Decoded& decoded, MonoStream& out) {
   const bool planar = decoded.planes.size() == decoded.channels;
@@ -339,7 +341,7 @@ absl::Status CheckKind(int rate, int channels, const MediaFacts& facts, const Mo
   if (rate == static_cast<int>(facts.sample_rate) && channels == static_cast<int>(facts.channels))
     return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("audio of ", rate, " Hz and ", channels, " channels at sample ",
-                                          out.size(), " where the index says ", facts.sample_rate, " and ",
+                                          out.size(), "; the index has ", facts.sample_rate, " and ",
                                           facts.channels));
 }
 
@@ -372,12 +374,12 @@ absl::Status AppendFrame(const AVFrame& frame, const MediaFacts& facts, MonoStre
   return absl::OkStatus();
 }
 
-// Whose samples libmpg123 decodes, whatever the container.
+// Whether libmpg123 decodes the stream, whatever its container.
 bool IsMp3Of24Khz(const AVCodecParameters& parameters) {
   return parameters.codec_id == AV_CODEC_ID_MP3 && parameters.sample_rate == Mpeg24KhzDecoder::kRate;
 }
 
-// Packets to samples, by FFmpeg or libmpg123.
+// Decodes packets by FFmpeg or libmpg123.
 class SoundDecoder {
  public:
   static absl::StatusOr<SoundDecoder> Open(MediaInput& input, const Limits& limits) {
@@ -393,17 +395,17 @@ class SoundDecoder {
     return decoder;
   }
 
-  // Whether the samples that the container hides are given, too, where packets say which these are.
+  // Whether samples that the container hides are delivered, too, if packets mark them.
   bool shows_all() const { return mpeg_.has_value(); }
 
-  // Appends what the packet gives.
+  // Appends the samples of the packet.
   absl::Status Decode(const AVPacket& packet, const MediaFacts& facts, MonoStream& out) {
     if (mpeg_.has_value()) return DecodeMpeg(packet, facts, out);
     const int code = avcodec_send_packet(ffmpeg_.get(), &packet);
     if (code < 0 && code != AVERROR(EAGAIN)) return Failed(code, out);
     return Drain(facts, out);
   }
-  // Appends what is still in the decoder.
+  // Appends the samples that are still in the decoder.
   absl::Status Finish(const MediaFacts& facts, MonoStream& out) {
     if (mpeg_.has_value()) return absl::OkStatus();
     avcodec_send_packet(ffmpeg_.get(), nullptr);
@@ -440,13 +442,13 @@ class SoundDecoder {
     return absl::OkStatus();
   }
 
-  CodecPtr ffmpeg_;  // null where the other decodes
+  CodecPtr ffmpeg_;  // null: libmpg123 decodes
   FramePtr frame_;
   std::optional<Mpeg24KhzDecoder> mpeg_;
 };
 
-// The clip's first `wanted` samples at its own rate, or a few more; fewer where it ends. Returns how many of
-// those at its end packets carry, but the container cuts off.
+// Decodes the clip's first `wanted` samples at its own rate, or a few more; fewer if it ends earlier. Returns
+// the number of samples at its end that packets carry but the container cuts off.
 absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std::byte> bytes,
                                     const Limits& limits, const MediaFacts& facts, uint64_t wanted,
                                     MonoStream& samples) {
@@ -455,10 +457,10 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
   EVENKEEL_ASSIGN_OR_RETURN(SoundDecoder decoder, SoundDecoder::Open(input, limits));
   PacketPtr packet(av_packet_alloc());
   SampleCount count(input.stream());
-  uint64_t beyond = 0;  // what the last packet delivers beyond its duration
+  uint64_t beyond = 0;  // samples of the last packet after its duration
   while (samples.size() <= wanted && NextAudio(input, *packet)) {
     count.Add(*packet);
-    if (count.ends_by_time()) av_packet_free_side_data(packet.get());  // the count knows better
+    if (count.ends_by_time()) av_packet_free_side_data(packet.get());  // the count is more precise
     if (count.ends_by_duration()) ShowAll(*packet);                    // likewise
     const uint64_t before = samples.size();
     const absl::Status status = decoder.Decode(*packet, facts, samples);
@@ -467,8 +469,8 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
     if (count.ends_by_duration()) {
       samples.DropFirst(count.hidden());
       const uint64_t delivered = samples.size() - before;
-      // Durations may waver around a packet's length: what one is short of, the next may have more. Only the
-      // last one's says where the sound ends.
+      // Durations may be rounded down and up in turn, so only that of the last packet says where the sound
+      // ends.
       if (delivered > 0) beyond = delivered - std::min(delivered, count.last());
     } else if (decoder.shows_all()) {
       samples.DropFirst(count.hidden());
@@ -480,7 +482,7 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
     EVENKEEL_RETURN_IF_ERROR(decoder.Finish(facts, samples));
     EVENKEEL_RETURN_IF_ERROR(samples.Pass());
   }
-  if (samples.size() == 0) return absl::DataLossError("audio of which no sample can be decoded");
+  if (samples.size() == 0) return absl::DataLossError("no sample of the audio can be decoded");
   return count.ends_by_time() ? count.carried() - count.shown() : beyond;
 }
 
@@ -495,15 +497,16 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
   EVENKEEL_RETURN_IF_ERROR(DecoderOf(parameters.codec_id).status());
   const int channels = parameters.ch_layout.nb_channels;
   if (parameters.sample_rate <= 0 || channels <= 0)
-    return absl::InvalidArgumentError("audio without rate or channels");
+    return absl::InvalidArgumentError("audio has no sample rate or no channels");
   if (channels > kMaxChannels)
     return absl::ResourceExhaustedError(absl::StrCat("audio of ", channels, " channels"));
   if (!CanResample(parameters.sample_rate)) {
-    return absl::UnimplementedError(
-        absl::StrCat("audio of ", parameters.sample_rate,
-                     " Hz: resampling is known to give the same samples everywhere from 4000 to 384000 Hz"));
+    return absl::UnimplementedError(absl::StrCat("audio of ", parameters.sample_rate,
+                                                 " Hz; supported are 4000 to 384000 Hz, for which resampling "
+                                                 "was tested to give the same samples on every CPU"));
   }
-  // Which of AAC's many kinds its decoder has (not xHE-AAC) shows where it is opened.
+  // Whether the decoder supports this kind of AAC (it does not support xHE-AAC) is known only after opening
+  // it.
   if (parameters.codec_id == AV_CODEC_ID_AAC) {
     EVENKEEL_RETURN_IF_ERROR(OpenDecoder(input, "aac", limits).status());
   }
@@ -526,9 +529,9 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
                                           uint64_t max_samples) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
   if (facts.num_samples == 0 || !CanResample(facts.sample_rate)) {
-    return absl::InvalidArgumentError("audio without samples or with a rate that is not resampled");
+    return absl::InvalidArgumentError("audio has no samples or an unsupported sample rate");
   }
-  // A second more than is asked for: the resampling filter looks ahead.
+  // One second more than requested, because the resampling filter looks ahead.
   const uint64_t given = std::min(SpeechSamples(facts), max_samples);
   const uint64_t needed = (given + kSpeechRate) * facts.sample_rate / kSpeechRate;
   const uint64_t wanted = std::min(facts.num_samples, needed);

@@ -24,35 +24,35 @@ namespace evenkeel::preprocess {
 
 inline constexpr uint32_t kSpeechRate = 16000;  // Hz
 
-// Facts of a clip: rate, channels, samples per channel, duration. Errors as Measurer::Probe.
+// The facts of a clip: rate, channels, samples per channel, duration. Errors of Measurer::Probe.
 absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const std::byte> bytes,
                                       const Limits& limits);
 
-// Samples of the clip at 16 kHz: ceil(num_samples * 16000 / sample_rate), from the facts alone.
+// Number of samples of the clip at 16 kHz: ceil(num_samples * 16000 / sample_rate), computed from the facts.
 uint64_t SpeechSamples(const MediaFacts& facts);
 
 struct DecodedAudio {
-  // Mono, 16 kHz; min(SpeechSamples(facts), max_samples) of them. The thread's, until its next DecodeSpeech.
+  // min(SpeechSamples(facts), max_samples), mono, 16 kHz. The thread's, until its next DecodeSpeech.
   std::span<const float> samples;
-  uint64_t filled = 0;   // samples of the clip's own rate that the decode did not deliver; zeroes
-  uint64_t trimmed = 0;  // ... that it delivered beyond the facts; dropped
+  uint64_t filled = 0;   // samples at the clip's own rate that the decode did not deliver: zeros
+  uint64_t trimmed = 0;  // ... that it delivered in addition to the facts: dropped
 };
-// The first `max_samples` samples at 16 kHz. DataLoss: nothing could be decoded, or another rate or number of
-// channels than the facts say.
+// The first `max_samples` samples at 16 kHz. DataLoss: nothing can be decoded, or rate or channels differ
+// from the facts.
 absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<const std::byte> bytes,
                                           const Limits& limits, const MediaFacts& facts,
                                           uint64_t max_samples);
 
-// soxr.cc: a clip to 16 kHz, in pieces; what comes out does not depend on how it was cut.
+// soxr.cc: resamples a clip to 16 kHz in pieces. The result does not depend on the sizes of the pieces.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(auto resampler, SpeechResampler::Start(44100, out));
 //     for (std::span<const float> block : blocks) EVENKEEL_RETURN_IF_ERROR(resampler.Feed(block));
-//     EVENKEEL_RETURN_IF_ERROR(resampler.Finish());  // `out` is full; zeroes if the filter delivers fewer
+//     EVENKEEL_RETURN_IF_ERROR(resampler.Finish());  // `out` is full, with zeros if the filter delivers fewer
 class SpeechResampler {
  public:
-  // Writes to `out` from its begin; what the clip has beyond is dropped. Unimplemented: a rate that is not on
-  // the tested list.
+  // Writes to `out` from its begin; further samples are dropped. Unimplemented: an untested
+  // rate.
   static absl::StatusOr<SpeechResampler> Start(uint32_t rate, std::span<float> out);
   absl::Status Feed(std::span<const float> in);
   absl::Status Finish();
@@ -61,10 +61,10 @@ class SpeechResampler {
   struct Free {
     void operator()(soxr* resampler) const;
   };
-  std::unique_ptr<soxr, Free> soxr_;  // null where the clip has that rate already
-  std::span<float> out_;              // what is still to be written
+  std::unique_ptr<soxr, Free> soxr_;  // null: the clip already has this rate
+  std::span<float> out_;              // what is not written yet
 };
-// Whether a clip of so many samples a second is accepted.
+// Whether clips with this sample rate are accepted.
 bool CanResample(uint32_t rate);
 
 }  // namespace evenkeel::preprocess

@@ -1,3 +1,4 @@
+// Feeds single MP3 frames to libmpg123's portable decoder. The only file that includes it.
 #include "preprocess/audio/audio_mpeg.h"
 
 #include <mpg123.h>
@@ -16,7 +17,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr size_t kSamples = 576;       // of a frame
-constexpr size_t kLargestFrame = 481;  // of 160 kbit/s, padded
+constexpr size_t kLargestFrame = 481;  // bytes of a frame at 160 kbit/s with padding
 
 absl::Status Failed(mpg123_handle* handle) {
   return absl::InternalError(absl::StrCat("libmpg123: ", mpg123_strerror(handle)));
@@ -32,14 +33,14 @@ absl::StatusOr<Mpeg24KhzDecoder> Mpeg24KhzDecoder::Open(int channels) {
   }
   Mpeg24KhzDecoder decoder;
   decoder.channels_ = channels;
-  // The one in plain C: the others are chosen by the processor, and round otherwise.
+  // The decoder in plain C. The others are chosen by CPU and round differently.
   int code = MPG123_OK;
   decoder.handle_.reset(mpg123_new("generic", &code));
   mpg123_handle* handle = decoder.handle_.get();
   if (handle == nullptr) {
     return absl::InternalError(absl::StrCat("libmpg123's decoder 'generic': ", mpg123_plain_strerror(code)));
   }
-  // It is given whole frames, and what is not shown at the ends is not its affair.
+  // It gets whole frames. Samples at the ends that are not shown are removed by the caller.
   constexpr long kFlags =
       MPG123_QUIET | MPG123_NO_RESYNC | MPG123_NO_READAHEAD | MPG123_IGNORE_INFOFRAME | MPG123_SKIP_ID3V2;
   const int layout = channels == 1 ? MPG123_MONO : MPG123_STEREO;
@@ -67,7 +68,7 @@ absl::StatusOr<std::span<const float>> Mpeg24KhzDecoder::Decode(std::span<const 
   if (mpg123_feed(handle_.get(), frame.data(), length) != MPG123_OK) return Failed(handle_.get());
   unsigned char* samples = nullptr;
   size_t size = 0;
-  int code = MPG123_NEW_FORMAT;  // before the first frame, and where its mode changes
+  int code = MPG123_NEW_FORMAT;  // before the first frame, and when its mode changes
   for (int tries = 0; tries < 2 && code == MPG123_NEW_FORMAT; ++tries) {
     code = mpg123_decode_frame(handle_.get(), nullptr, &samples, &size);
   }

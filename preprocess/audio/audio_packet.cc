@@ -1,3 +1,4 @@
+// Reads the number of samples from packet headers, codec by codec, each from its specification.
 #include "preprocess/audio/audio_packet.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// RFC 6716, 3.1 and 3.2: frames of a packet times the length that its first byte names, at 48 kHz.
+// RFC 6716, 3.1 and 3.2: the number of frames times the frame length named by the first byte, at 48 kHz.
 uint64_t OpusSamples(std::span<const uint8_t> packet) {
   if (packet.empty()) return 0;
   const int config = packet[0] >> 3;
@@ -28,7 +29,7 @@ uint64_t OpusSamples(std::span<const uint8_t> packet) {
   return code == 0 ? frame : 2 * frame;
 }
 
-// RFC 9639, 9.1: the block size of a frame; 0 where the header cannot be read.
+// RFC 9639, 9.1: the block size of a frame; 0: the header cannot be read.
 uint64_t FlacSamples(std::span<const uint8_t> packet) {
   if (packet.size() < 8 || packet[0] != 0xff || (packet[1] & 0xfc) != 0xf8) return 0;
   const int code = packet[2] >> 4;
@@ -42,8 +43,8 @@ uint64_t FlacSamples(std::span<const uint8_t> packet) {
   return code == 6 ? packet[at] + 1u : (packet[at] << 8 | packet[at + 1]) + 1u;
 }
 
-// ISO/IEC 14496-3, 1.6.2.1: samples of a packet at the rate that the decoder gives, which is twice the coded
-// one where bands are replicated. 0: no such header, or one with an escape.
+// ISO/IEC 14496-3, 1.6.2.1: samples of a packet at the decoder's output rate, which is twice the coded rate
+// with spectral band replication. 0: no such header, or one with an escape.
 uint64_t AacSamples(std::span<const uint8_t> config, int rate) {
   constexpr std::array kRates = {96000, 88200, 64000, 48000, 44100, 32000, 24000,
                                  22050, 16000, 12000, 11025, 8000,  7350};
@@ -57,23 +58,24 @@ uint64_t AacSamples(std::span<const uint8_t> config, int rate) {
   return (short_frames ? 960u : 1024u) * (rate / coded);
 }
 
-// Samples of a packet where its first element says them, as that of a short last one does (1 bit behind 19,
-// then 32 behind 3), else `usual`. 0: more than that, which the decoder refuses.
-uint64_t AlacSamples(std::span<const uint8_t> packet, uint64_t usual) {
+// The number of samples in a packet's first element, which a short last packet has (a flag of 1 bit after 19
+// bits, then after 3 more bits 32 bits); otherwise the default. 0: more than the default, which the decoder
+// refuses.
+uint64_t AlacSamples(std::span<const uint8_t> packet, uint64_t default_samples) {
   if (packet.size() < 7) return 0;
-  if ((packet[2] & 0x10) == 0) return usual;
-  const uint64_t said = uint64_t{packet[2] & 1u} << 31 | uint64_t{packet[3]} << 23 | packet[4] << 15 |
-                        packet[5] << 7 | packet[6] >> 1;
-  return said > usual ? 0 : said;
+  if ((packet[2] & 0x10) == 0) return default_samples;
+  const uint64_t samples = uint64_t{packet[2] & 1u} << 31 | uint64_t{packet[3]} << 23 | packet[4] << 15 |
+                           packet[5] << 7 | packet[6] >> 1;
+  return samples > default_samples ? 0 : samples;
 }
 
-// A header, zeroes before it left out.
+// Whether a frame header follows, after any zero bytes.
 bool IsMpegAudio(std::span<const uint8_t> packet) {
   const auto begin = std::find_if(packet.begin(), packet.end(), [](uint8_t byte) { return byte != 0; });
   return ParseMpegAudioHeader({begin, packet.end()}).has_value();
 }
 
-// ISO/IEC 14496-3, 1.A.2.2: a sync word, and the whole length that the header names.
+// ISO/IEC 14496-3, 1.A.2.2: a sync word, and as many bytes as the header names.
 bool IsWholeAdts(std::span<const uint8_t> packet) {
   if (packet.size() < 7 || packet[0] != 0xff || (packet[1] & 0xf6) != 0xf0) return false;
   const size_t length = (packet[3] & 3u) << 11 | packet[4] << 3 | packet[5] >> 5;
@@ -96,8 +98,8 @@ bool BeginsNextLink(const AVCodecParameters& stream, const AVPacket& packet) {
 PacketSamples::PacketSamples(const AVStream& stream) : stream_(stream), codec_(stream.codecpar->codec_id) {
   const AVCodecParameters& parameters = *stream.codecpar;
   const std::span<const uint8_t> extra(parameters.extradata, static_cast<size_t>(parameters.extradata_size));
-  // A tick is one sample, or two where bands are replicated. Longer ticks of whole samples (Matroska's
-  // milliseconds at 48 kHz) are what a packet's duration is rounded to.
+  // A tick is one sample, or two with spectral band replication. With longer ticks (Matroska's milliseconds)
+  // the durations of packets are rounded.
   const AVRational unit = stream.time_base;
   const int64_t samples = int64_t{unit.num} * parameters.sample_rate;
   exact_durations_ = unit.den > 0 && samples % unit.den == 0 && samples / unit.den <= 2;
@@ -130,11 +132,11 @@ uint64_t PacketSamples::Of(const AVPacket& packet) {
     case AV_CODEC_ID_VORBIS: {
       if (vorbis_ == nullptr) return ByDuration(packet);
       const int samples = av_vorbis_parse_frame(vorbis_.get(), packet.data, packet.size);
-      const bool first = !std::exchange(vorbis_begun_, true);  // only fills the overlap
+      const bool first = !std::exchange(vorbis_begun_, true);  // the first one only fills the overlap
       return first || samples < 0 ? 0 : static_cast<uint64_t>(samples);
     }
-    case AV_CODEC_ID_AAC: {  // frames of a doubled rate would be counted at the coded one
-      // AVI and fragments of MP4 leave the first packet without a duration.
+    case AV_CODEC_ID_AAC: {  // with a doubled rate, frames would be counted at the coded rate
+      // AVI and fragmented MP4 have no duration for the first packet.
       const uint64_t samples = exact_durations_ || aac_samples_ == 0 ? ByDuration(packet) : 0;
       return samples != 0 ? samples : aac_samples_;
     }

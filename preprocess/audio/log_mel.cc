@@ -1,3 +1,4 @@
+// Cuts a clip into overlapping frames, computes several of them at once, and normalises the features.
 #include "preprocess/audio/log_mel.h"
 
 #include <algorithm>
@@ -8,18 +9,18 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostLanes = 4;
-constexpr uint32_t kMostSamples = (kMostLanes - 1) * kMelHop + kMelWindow;  // that a kernel reads at once
-constexpr float kSilence = -10;                                             // log10(kMelFloor)
+constexpr uint32_t kMaxLanes = 4;
+constexpr uint32_t kMaxSamples = (kMaxLanes - 1) * kMelHop + kMelWindow;  // that a kernel reads at once
+constexpr float kSilence = -10;                                           // log10(kMelFloor)
 
-// The sample at `position` of the clip padded to `padded` samples and reflected at both ends.
+// The sample at `position` of the clip, which is padded to `padded` samples and reflected at both ends.
 float Sample(std::span<const float> samples, int64_t padded, int64_t position) {
   if (position < 0) position = -position;
   if (position >= padded) position = 2 * (padded - 1) - position;
   return static_cast<uint64_t>(position) < samples.size() ? samples[position] : 0.0f;
 }
 
-// Features are at most 8 (80 dB) below the loudest of the clip, then brought to about [-1, 1].
+// Clamps features to at most 8 (80 dB) below the clip's maximum, then maps them to about [-1, 1].
 void Normalize(std::span<float> values) {
   constexpr size_t kAtOnce = 16;
   std::array<float, kAtOnce> most;
@@ -47,12 +48,12 @@ bool LogMel::Compute(std::span<const float> samples, std::span<float> out, uint3
   for (uint32_t begin = 0; begin < frames; begin += kernel_.frames) {
     const int64_t start = int64_t{begin} * kHop - kWindow / 2;
     const uint32_t count = std::min(kernel_.frames, frames - begin);
-    // Frames that see nothing but zeroes. (The end is reflected: its last frames see what precedes it.)
+    // Frames with zeros only. (The end is reflected, so the last frames contain samples from before it.)
     if (start >= static_cast<int64_t>(samples.size()) && samples.size() + kWindow < padded_samples) {
       for (size_t m = 0; m < num_mels; ++m) std::fill_n(&out[m * frames + begin], count, kSilence);
       continue;
     }
-    std::array<float, kMostSamples> edge;
+    std::array<float, kMaxSamples> edge;
     const float* from = edge.data();
     if (start >= 0 && start + needed <= static_cast<int64_t>(samples.size())) {
       from = &samples[start];
@@ -63,7 +64,7 @@ bool LogMel::Compute(std::span<const float> samples, std::span<float> out, uint3
       finite &= kernel_.log_mel(tables_, from, &out[begin], frames);
       continue;
     }
-    // The last frames are fewer than the kernel computes.
+    // There are fewer last frames than the kernel computes, so it writes to scratch memory.
     const std::span<float> rest = rest_memory.GetAs<float>(num_mels * kernel_.frames);
     finite &= kernel_.log_mel(tables_, from, rest.data(), kernel_.frames);
     for (size_t m = 0; m < num_mels; ++m) {

@@ -1,7 +1,7 @@
-// Log-mel features of speech, as WhisperFeatureExtractor's numpy path computes them
-// (transformers' models/whisper/feature_extraction_whisper.py and audio_utils.py), to 1e-6.
+// Log-mel features of speech, equal to WhisperFeatureExtractor's numpy path (transformers'
+// models/whisper/feature_extraction_whisper.py and audio_utils.py) within 1e-6.
 //
-// Everything is computed in f64 with our own transform and logarithm, so that every CPU gives the same bits.
+// Everything is computed in f64 by our own transform and logarithm, so that every CPU gives the same bits.
 //
 // Thread safety: const after construction; may be used from many threads.
 #pragma once
@@ -21,11 +21,11 @@ class LogMel {
   static constexpr uint32_t kSamples = 480000;     // 30 s at 16 kHz
   static constexpr uint32_t kBins = kMelBins;
 
-  // `kernel`: which of MelKernels(); tests and benchmarks name one.
+  // `kernel`: one of MelKernels(); tests and benchmarks choose one.
   explicit LogMel(uint32_t num_mels, MelKernel kernel = MelKernels().front());
 
-  // `samples`: mono, 16 kHz; those beyond `padded_samples` are not used, missing ones are zero. `out`:
-  // [num_mels, padded_samples / 160], rounded down. More than 200 padded samples. False where a value is not
+  // `samples`: mono, 16 kHz; those after `padded_samples` are ignored, missing ones are zero. `out`:
+  // [num_mels, padded_samples / 160], rounded down; padded_samples > 200. False: a value is not
   // finite.
   bool Compute(std::span<const float> samples, std::span<float> out,
                uint32_t padded_samples = kSamples) const;

@@ -1,3 +1,4 @@
+// Tables of the mel filter bank and of the transform, and the kernels for each instruction set.
 #include "preprocess/audio/log_mel_kernels.h"
 
 #include <algorithm>
@@ -6,7 +7,8 @@
 
 #include "core/cpu.h"
 
-// Vectors wider than the baseline's are passed between inlined functions only.
+// Vectors wider than the baseline's are only passed between inlined functions, so their calling convention
+// does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace evenkeel::preprocess {
@@ -41,7 +43,7 @@ namespace avx2 {
 }  // namespace avx2
 #endif
 
-// Slaney's scale: linear to 1 kHz, logarithmic above.
+// Slaney's mel scale: linear up to 1 kHz, logarithmic above.
 double HertzToMel(double hertz) {
   if (hertz < 1000) return 3 * hertz / 200;
   return 15 + ExactLog(hertz / 1000) * (27 / ExactLog(6.4));
@@ -51,7 +53,7 @@ double MelToHertz(double mel) {
   return 1000 * ExactExp(ExactLog(6.4) / 27 * (mel - 15));
 }
 
-// Slaney's triangles and norm, from 0 to 8 kHz.
+// Slaney's triangular filters with his normalisation, from 0 to 8 kHz.
 std::vector<MelTriangle> Triangles(uint32_t num_mels) {
   const double top = HertzToMel(8000);
   std::vector<double> edges(num_mels + 2);
@@ -74,7 +76,7 @@ std::vector<MelTriangle> Triangles(uint32_t num_mels) {
   return triangles;
 }
 
-// The twiddles of a pass that makes blocks of 5 * `done` points.
+// The twiddle factors of a pass that makes blocks of 5 * `done` points.
 template <size_t kSize>
 void FillTurns(uint32_t done, std::array<Rotation, kSize>& turns) {
   for (uint32_t j = 0; j < done; ++j) {
@@ -85,6 +87,7 @@ void FillTurns(uint32_t done, std::array<Rotation, kSize>& turns) {
 }  // namespace
 
 MelTables::MelTables(uint32_t num_mels) : triangles(Triangles(num_mels)) {
+  // Half of the Hann window; the other factor of two is in Powers().
   for (uint32_t i = 0; i < kMelWindow; ++i) window[i] = 0.25 - 0.25 * RotationOf(i, kMelWindow).cos;
   for (uint32_t i = 0; i < kMelBins; ++i) bins[i] = RotationOf(i, kMelWindow);
   const Rotation once = RotationOf(1, 5), twice = RotationOf(2, 5);

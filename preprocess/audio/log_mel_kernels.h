@@ -1,6 +1,6 @@
-// The inner loop of LogMel: windows of samples -> logarithms of mel powers, several frames side by side, and
-// the fastest way that this CPU has. All ways give the same bits: a frame's operations and their order are
-// the same, and none is fused.
+// The inner loop of LogMel: windows of samples to logarithms of mel powers, several frames at once, and the
+// fastest kernel for this CPU. All kernels give the same bits: a frame's operations and their order are the
+// same, and none is fused.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@ namespace evenkeel::preprocess {
 inline constexpr uint32_t kMelWindow = 400;  // samples; also the length of the transform
 inline constexpr uint32_t kMelHop = 160;     // samples
 inline constexpr uint32_t kMelBins = kMelWindow / 2 + 1;
-inline constexpr double kMelFloor = 1e-10;  // the least power
+inline constexpr double kMelFloor = 1e-10;  // the smallest power
 
-// A triangle of the filter bank: weights of the bins from `first`.
+// One triangle of the filter bank: weights of the bins from `first` on.
 struct MelTriangle {
   uint32_t first = 0;
   std::vector<double> weights;
@@ -25,14 +25,14 @@ struct MelTriangle {
 
 struct FifthTurns {
   double cos1, sin1;  // of a fifth of a turn
-  double cos2, sin2;  // of two
+  double cos2, sin2;  // of two fifths
 };
 
 struct MelTables {
   explicit MelTables(uint32_t num_mels);
 
   std::array<double, kMelWindow> window;  // half of the periodic Hann window
-  // The transform of 400 real points is one of 200 complex points, in passes of 8, 5 and 5.
+  // The transform of 400 real points is computed as one of 200 complex points, in passes of 8, 5 and 5.
   FifthTurns fifths;
   std::array<Rotation, 4 * 8> second_pass;  // [point][1 to 4]
   std::array<Rotation, 4 * 40> third_pass;
@@ -42,12 +42,12 @@ struct MelTables {
 
 struct MelKernel {
   const char* name;
-  uint32_t frames;  // at once
-  // Frame l of so many is the window at `samples` + l * kMelHop. Writes log10(max(power, kMelFloor)) as
-  // [num_mels][stride], `frames` values each. False where a power is not finite.
+  uint32_t frames;  // computed at once
+  // Frame l is the window at `samples` + l * kMelHop. Writes log10(max(power, kMelFloor)) as
+  // [num_mels][stride], `frames` values in each row. False: a power is not finite.
   bool (*log_mel)(const MelTables& tables, const float* samples, float* out, size_t stride);
 };
-// The fastest one first; the last one runs everywhere. Those that this CPU cannot run are left out.
+// The fastest one first; the last one runs on every CPU. Kernels that this CPU cannot run are left out.
 std::vector<MelKernel> MelKernels();
 
 }  // namespace evenkeel::preprocess

@@ -1,4 +1,4 @@
-// Resampling through soxr, at the quality that librosa and most loaders use. The only file that includes it.
+// Resamples through soxr at the quality that librosa and most loaders use. The only file that includes it.
 #include <soxr.h>
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// Within which results were compared between processors, and with librosa's. Sound has a rate of its own,
-// from telephones to studios; beyond it, it is a header that lies.
-constexpr uint32_t kLeastRate = 4000, kMostRate = 384000;
+// The range in which results were compared between CPUs and with librosa's. It covers telephones and studios;
+// a rate outside it is a wrong header.
+constexpr uint32_t kMinRate = 4000, kMaxRate = 384000;
 
 }  // namespace
 
-bool CanResample(uint32_t rate) { return rate >= kLeastRate && rate <= kMostRate; }
+bool CanResample(uint32_t rate) { return rate >= kMinRate && rate <= kMaxRate; }
 
 void SpeechResampler::Free::operator()(soxr* resampler) const { soxr_delete(resampler); }
 
@@ -51,7 +51,7 @@ absl::Status SpeechResampler::Feed(std::span<const float> in) {
 }
 
 absl::Status SpeechResampler::Finish() {
-  while (soxr_ != nullptr && !out_.empty()) {  // flush
+  while (soxr_ != nullptr && !out_.empty()) {  // flush the filter
     size_t more = 0;
     soxr_error_t error = soxr_process(soxr_.get(), nullptr, 0, nullptr, out_.data(), out_.size(), &more);
     if (error != nullptr) return absl::InternalError(absl::StrCat("soxr: ", error));

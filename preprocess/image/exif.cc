@@ -1,3 +1,5 @@
+// Finds the orientation tag in the EXIF and XMP blocks of JPEG, PNG and WebP files, in the order in which
+// Pillow finds it.
 #include "preprocess/image/exif.h"
 
 #include <cstring>
@@ -21,7 +23,7 @@ bool StartsWith(Bytes bytes, std::string_view text) {
   return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
 }
 
-// `size` bytes from `at`; the caller has checked that they are there.
+// Reads `size` bytes from `at`. The caller has checked that they exist.
 uint64_t Number(Bytes bytes, size_t at, size_t size, bool big_endian) {
   uint64_t value = 0;
   for (size_t i = 0; i < size; ++i) {
@@ -31,23 +33,24 @@ uint64_t Number(Bytes bytes, size_t at, size_t size, bool big_endian) {
   return value;
 }
 
-// Of a type of whole numbers as Pillow reads them: short and long with and without a sign, signed bytes,
-// places of directories; 0 of any other. The tag is of shorts, but some write longs.
+// Bytes of one value if Pillow reads the type as a whole number: short and long with and without sign, signed
+// byte, offset of a directory; 0 for other types. The tag should be a short, but some writers use longs.
 uint64_t WholeNumberBytes(uint64_t type) {
   return type == 3 || type == 8 ? 2 : type == 4 || type == 9 || type == 13 ? 4 : type == 6 ? 1 : 0;
 }
 
-// Bytes of one value of a type that Pillow knows; 0 of any other, whose entries it passes over.
+// Bytes of one value of a type that Pillow knows; 0 for other types, whose entries Pillow skips.
 uint64_t BytesOfType(uint64_t type) {
   constexpr uint8_t kBytes[] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
   return type < std::size(kBytes) ? kBytes[type] : 0;
 }
 
-// Nothing where the tag is not there. TIFF: byte order, 42, offset of the first directory; a directory is a
-// count and entries of 12 bytes: tag, type, count, value.
+// nullopt: the tag is missing. A TIFF block has a byte order, the number 42 and the offset of the first
+// directory; a directory is a count and entries of 12 bytes: tag, type, count, value.
 std::optional<uint32_t> TiffOrientation(Bytes tiff) {
   constexpr uint64_t kOrientation = 0x0112;
-  for (int prefix = 0; prefix < 2 && StartsWith(tiff, kExifPrefix); ++prefix)  // as many as Pillow takes away
+  // Pillow removes up to two prefixes
+  for (int prefix = 0; prefix < 2 && StartsWith(tiff, kExifPrefix); ++prefix)
     tiff = tiff.subspan(kExifPrefix.size());
   if (tiff.empty()) return std::nullopt;
   const bool big = StartsWith(tiff, "MM");
@@ -59,14 +62,15 @@ std::optional<uint32_t> TiffOrientation(Bytes tiff) {
     const uint64_t type = Number(tiff, at + 2, 2, big), values = Number(tiff, at + 4, 4, big);
     if (Number(tiff, at, 2, big) != kOrientation || BytesOfType(type) * values == 0) continue;
     const uint64_t size = WholeNumberBytes(type);
-    if (size == 0 || size * values > 4) return 1;  // more stand elsewhere
+    if (size == 0 || size * values > 4) return 1;  // more bytes are stored elsewhere
     const uint64_t value = Number(tiff, at + 8, size, big);
     return value >= 1 && value <= 8 ? static_cast<uint32_t>(value) : 1;
   }
   return std::nullopt;
 }
 
-// Of the first attribute or element, as Pillow looks for it; XML is not parsed.
+// The orientation in the first attribute or element of that name. Like Pillow, this searches the text and
+// does not parse XML.
 uint32_t XmpOrientation(Bytes xmp) {
   constexpr std::string_view kName = "tiff:Orientation";
   const std::string_view text(reinterpret_cast<const char*>(xmp.data()), xmp.size());
@@ -81,14 +85,14 @@ uint32_t XmpOrientation(Bytes xmp) {
   return 1;
 }
 
-// XMP counts where EXIF has no such tag.
+// XMP is used only if EXIF lacks the tag.
 uint32_t OrientationOf(Bytes exif, Bytes xmp) {
   const std::optional<uint32_t> orientation = TiffOrientation(exif);
   return orientation ? *orientation : XmpOrientation(xmp);
 }
 
-// Of a JPEG's marker, as Pillow reads them: of those before the scans, all but the stuffed 0, start, end,
-// restarts and extensions. (Those that no list has make it give up, as the decoder does.)
+// Whether a JPEG marker has a length, as in Pillow: of the markers before the scans all except the stuffed 0,
+// start, end, restarts and extensions. (Unknown markers make Pillow give up, and the decoder, too.)
 bool HasLength(uint64_t marker) {
   constexpr uint64_t kFirst = 0xc0, kExtension = 0xc8, kRestart = 0xd0, kEnd = 0xd9, kApp15 = 0xef,
                      kComment = 0xfe;
@@ -100,12 +104,12 @@ bool HasLength(uint64_t marker) {
 
 uint32_t JpegOrientation(Bytes file) {
   constexpr uint64_t kMark = 0xff, kApp1 = 0xe1, kStartOfScan = 0xda;
-  Bytes first;                   // all of it, where there is one segment
-  std::vector<std::byte> whole;  // of several, which Pillow joins
-  Bytes xmp;                     // the last
+  Bytes first;                   // the whole block, if it is one segment
+  std::vector<std::byte> whole;  // several segments, which Pillow joins
+  Bytes xmp;                     // the last one
   for (size_t at = 2; at + 2 <= file.size();) {
     const uint64_t marker = Number(file, at + 1, 1, true);
-    // Bytes that are no marker are passed over, by the library, too.
+    // Bytes that are no marker are skipped, as in the library.
     if (Number(file, at, 1, true) != kMark || marker == kMark) {
       ++at;
       continue;
@@ -139,7 +143,7 @@ uint32_t PngOrientation(Bytes file) {
     if ((!plain && !international) || !StartsWith(body, kXmpKeyword)) return;
     body = body.subspan(kXmpKeyword.size());
     if (international) {
-      // Whether it is compressed, and how; a language and a translated keyword that end with a 0 each.
+      // Flags for compression, then a language and a translated keyword that both end with a 0.
       if (body.size() < 2 || body[0] != std::byte{0}) return;
       body = body.subspan(2);
       for (int text = 0; text < 2; ++text) {
@@ -155,7 +159,7 @@ uint32_t PngOrientation(Bytes file) {
 
 uint32_t WebpOrientation(Bytes file) {
   constexpr size_t kRiff = 12, kHead = 8;
-  // The extended format says which of them are there; what it does not name is not read.
+  // The extended format has flags for its chunks; a chunk without its flag is not read.
   if (file.size() <= kRiff + kHead || !StartsWith(file.subspan(kRiff), "VP8X")) return 1;
   const uint64_t flags = Number(file, kRiff + kHead, 1, true);
   Bytes exif, xmp;

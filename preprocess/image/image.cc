@@ -1,3 +1,4 @@
+// Chooses the codec of a still, and checks headers against the limits before memory is allocated.
 #include "preprocess/image/image.h"
 
 #include "absl/strings/str_cat.h"
@@ -6,11 +7,11 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// Below this a high ratio is a small drawing, not a bomb.
+// A high ratio below this size is a small drawing, not a decompression bomb.
 constexpr uint64_t kRatioFloorBytes = 4ull << 20;
 
 absl::Status CheckLimits(const ImageHeader& header, uint64_t num_bytes, const Limits& limits) {
-  if (header.width == 0 || header.height == 0) return absl::InvalidArgumentError("image without pixels");
+  if (header.width == 0 || header.height == 0) return absl::InvalidArgumentError("image of 0 pixels");
   if (header.width > limits.max_image_side || header.height > limits.max_image_side) {
     return absl::ResourceExhaustedError(absl::StrCat("image of ", header.width, "x", header.height,
                                                      " pixels; limits.max_image_side is ",
@@ -29,7 +30,7 @@ absl::Status CheckLimits(const ImageHeader& header, uint64_t num_bytes, const Li
   return absl::OkStatus();
 }
 
-// Pillow's division by 255, rounded.
+// Pillow's division by 255, with rounding.
 uint8_t Over255(uint32_t product) {
   product += 128;
   return static_cast<uint8_t>(((product >> 8) + product) >> 8);
@@ -57,12 +58,12 @@ absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::spa
   if (type == "png") codec = &PngCodec();
   if (type == "webp") codec = &WebpCodec();
   if (codec == nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("image type '", std::string(type), "'; jpg, jpeg, png and webp are read"));
+    return absl::UnimplementedError(absl::StrCat("image type '", std::string(type),
+                                                 "' is not supported; expected jpg, jpeg, png or webp"));
   }
   if (!codec->HasMagic(bytes)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("declared as '", std::string(type), "', but its first bytes are not that"));
+        absl::StrCat("declared as '", std::string(type), "', but its first bytes belong to another format"));
   }
   return codec;
 }
@@ -82,7 +83,7 @@ absl::StatusOr<ImageHeader> ReadImageHeader(std::string_view suffix, std::span<c
 absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
                          const ImageHeader& header, std::span<uint8_t> rgb, const ColourOptions& options) {
   if (rgb.size() != header.rgb_bytes())
-    return absl::InternalError("DecodeImage: the caller's buffer has another size");
+    return absl::InternalError("DecodeImage: the size of the caller's buffer does not fit the image");
   EVENKEEL_ASSIGN_OR_RETURN(const ImageCodec* codec, ImageCodecOf(suffix, bytes));
   WholePicture whole(rgb.data(), header.width);
   return codec->Decode(bytes, limits, options, header, /*reduction=*/1, whole);

@@ -1,13 +1,13 @@
-// JPEG through libjpeg-turbo, as Pillow uses it: ISLOW, fancy upsampling, full size. The only file that
+// JPEG through libjpeg-turbo with Pillow's settings: ISLOW, fancy upsampling, full size. The only file that
 // includes it.
 //
-// Grey pictures, and colour with chroma of full size, half the width or half of both, leave the library as
-// their own planes and become RGB here (preprocess/image/ycc_bands.h): the same bytes, at less cost, and as planes.
-// Everything else is the library's business, but for two transforms: blocks of one colour are filled here,
-// and those of reduced pictures made by preprocess/image/reduced_idct.h.
+// Grey pictures, and colour with chroma of full size, half the width or half of both sides, are taken from
+// the library as component planes and converted to RGB here (preprocess/image/ycc_bands.h): the same bytes at
+// a lower cost, and as planes. For all other files the library does everything except two transforms: blocks
+// of one colour are filled here, and reduced blocks are made by preprocess/image/reduced_idct.h.
 //
-// Warnings of the library are accepted, as Pillow accepts them; the end of the data before the end of the
-// image is not. setjmp is only called in functions that have nothing to destroy.
+// Warnings of the library are accepted, as in Pillow, but data that ends before the image does is an error.
+// setjmp is only called in functions that have nothing to destroy.
 
 // jpeglib.h needs size_t and FILE first.
 // clang-format off
@@ -34,7 +34,7 @@ namespace {
 
 enum class Stop { kNone, kCorrupt, kEnded, kScans };
 
-// One decompression and everything that its callbacks reach through client_data.
+// One decompression, and everything that its callbacks reach through client_data.
 struct JpegReader {
   jpeg_decompress_struct state{};
   jpeg_error_mgr errors{};
@@ -45,7 +45,7 @@ struct JpegReader {
   std::span<const std::byte> bytes;
   uint32_t max_scans = 0;
   Stop stop = Stop::kNone;
-  inverse_DCT_method_ptr whole_transform[MAX_COMPONENTS] = {};  // the library's
+  inverse_DCT_method_ptr whole_transform[MAX_COMPONENTS] = {};  // the library's transforms
 
   explicit JpegReader(std::span<const std::byte> bytes, uint32_t max_scans)
       : bytes(bytes), max_scans(max_scans) {}
@@ -119,7 +119,7 @@ uint8_t Scale255(int a, int b) {
   return static_cast<uint8_t>(((product >> 8) + product) >> 8);
 }
 
-// Pillow reads four components as Adobe's inverted CMYK, whatever the markers say.
+// Pillow reads four components as Adobe's inverted CMYK, regardless of the markers.
 void InvertedCmykToRgb(const uint8_t* cmyk, uint32_t width, uint8_t* rgb) {
   for (uint32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
     int white = cmyk[3];
@@ -137,7 +137,7 @@ int BlockSide(const jpeg_decompress_struct& state) { return state.min_DCT_scaled
 int BlockSide(const jpeg_component_info& component) { return component.DCT_scaled_size; }
 #endif
 
-// 1 where the component has the picture's width, 2 where it has half of it; 0 otherwise.
+// 1: the component has the picture's width; 2: half of it; 0: another ratio.
 int WidthRatio(const jpeg_decompress_struct& state, const jpeg_component_info& component) {
   const int whole = state.max_h_samp_factor * BlockSide(state);
   const int own = component.h_samp_factor * BlockSide(component);
@@ -149,8 +149,8 @@ int HeightRatio(const jpeg_decompress_struct& state, const jpeg_component_info& 
   return own == whole ? 1 : 2 * own == whole ? 2 : 0;
 }
 
-// The planes of what YccBands converts as the library does; false for everything else. The output's
-// dimensions have been calculated.
+// Sets the shape of the planes if YccBands converts them exactly like the library; otherwise false. The
+// output's dimensions must have been calculated.
 bool HasPlainPlanes(const jpeg_decompress_struct& state, YccShape* shape) {
   const jpeg_component_info* parts = state.comp_info;
   *shape = {.size = {state.output_width, state.output_height}};
@@ -169,22 +169,22 @@ bool HasPlainPlanes(const jpeg_decompress_struct& state, YccShape* shape) {
   shape->halved_width = width_ratio == 2;
   shape->halved_height = height_ratio == 2;
   if (width_ratio == 1 && height_ratio == 1) return true;
-  // Where it does not interpolate, the library repeats pixels.
+  // The library interpolates only such planes; for others it repeats pixels.
   const bool interpolated = BlockSide(state) > 1 && parts[1].downsampled_width > 2;
   return width_ratio == 2 && height_ratio != 0 && interpolated;
 }
 
-// A reduced transform of ours as the library calls its own.
+// A reduced transform of ours with the signature of the library's own.
 template <ReducedIdct kTransform>
 void TransformBlock(j_decompress_ptr, jpeg_component_info* component, JCOEFPTR coefficients, JSAMPARRAY rows,
                     JDIMENSION column) {
-  static constexpr UINT16 kNone[DCTSIZE2] = {};  // of a component that no scan has
+  static constexpr UINT16 kNone[DCTSIZE2] = {};  // for a component without a scan
   const JQUANT_TBL* table = component->quant_table;
   kTransform(coefficients, table != nullptr ? table->quantval : kNone, rows, column);
 }
 
-// Whether all frequencies of a block but the first are zero. The first one, which the library has just stored
-// by itself, is not loaded together with others: that would wait for the store.
+// Whether all frequencies of a block except the first are zero. The first one is not loaded together with
+// others: the library has just stored it, and a wider load would wait for that store.
 bool HasOneColour(const JCOEF* coefficients) {
   if ((coefficients[1] | coefficients[DCTSIZE]) != 0) return false;
   uint64_t any = 0, four;
@@ -195,15 +195,15 @@ bool HasOneColour(const JCOEF* coefficients) {
   return any == 0;
 }
 
-// The library's transform of a whole block, which it makes in full also where nothing varies.
+// Fills blocks of one colour, and calls the library's transform for others: it computes every block in full.
 void TransformWholeBlock(j_decompress_ptr state, jpeg_component_info* component, JCOEFPTR coefficients,
                          JSAMPARRAY rows, JDIMENSION column) {
-  // Of larger values, which only damage has, the library's ways keep different digits.
-  constexpr int32_t kMost = 16 * CENTERJSAMPLE;
+  // Only damaged files have larger values; for them the library's variants keep different bits.
+  constexpr int32_t kMax = 16 * CENTERJSAMPLE;
   const JQUANT_TBL* table = component->quant_table;
   if (table != nullptr && HasOneColour(coefficients)) {
     const int32_t first = coefficients[0] * int32_t{table->quantval[0]};
-    if (-kMost <= first && first <= kMost) {
+    if (-kMax <= first && first <= kMax) {
       const int32_t colour = std::clamp(((first + 4) >> 3) + CENTERJSAMPLE, 0, MAXJSAMPLE);
       for (int y = 0; y < DCTSIZE; ++y) std::memset(rows[y] + column, colour, DCTSIZE);
       return;
@@ -212,7 +212,8 @@ void TransformWholeBlock(j_decompress_ptr state, jpeg_component_info* component,
   ReaderOf(state).whole_transform[component->component_index](state, component, coefficients, rows, column);
 }
 
-// In place of the library's transforms what is faster. After its start, since it chooses them there.
+// Replaces transforms of the library by faster ones. Must be called after jpeg_start_decompress, which
+// chooses the library's.
 void UseOwnTransforms(JpegReader& reader) {
   jpeg_decompress_struct& state = reader.state;
   for (int c = 0; c < state.num_components; ++c) {
@@ -226,7 +227,7 @@ void UseOwnTransforms(JpegReader& reader) {
   }
 }
 
-// Sets `shape` where the planes are read, and whether they are.
+// Starts the decompression, and sets `shape` if planes are read. False: an error.
 bool StartRows(JpegReader& reader, uint32_t reduction, YccShape* shape) {
   jpeg_decompress_struct& state = reader.state;
   if (setjmp(reader.jump) != 0) return false;
@@ -242,7 +243,7 @@ bool StartRows(JpegReader& reader, uint32_t reduction, YccShape* shape) {
   return true;
 }
 
-// The next `count` rows, `stride` bytes apart.
+// Reads the next `count` rows, `stride` bytes apart.
 bool ReadRows(JpegReader& reader, uint8_t* out, size_t stride, uint32_t count) {
   jpeg_decompress_struct& state = reader.state;
   if (setjmp(reader.jump) != 0) return false;
@@ -256,7 +257,7 @@ bool ReadRows(JpegReader& reader, uint8_t* out, size_t stride, uint32_t count) {
   return true;
 }
 
-// The next rows of each component, as many as the library makes at once.
+// Reads the next rows of each component, as many as the library makes at once.
 bool ReadPlanes(JpegReader& reader, YccBands& bands, uint32_t lines) {
   if (setjmp(reader.jump) != 0) return false;
   JSAMPARRAY planes[] = {bands.rows(0), bands.rows(1), bands.rows(2)};
@@ -303,8 +304,8 @@ bool DecodeBands(JpegReader& reader, uint32_t reduction, BandSink& sink) {
   return FinishRows(reader);
 }
 
-// What ReadHeader() stopped at; `damaged` where it is no matter of what the library can do.
-absl::Status NoHeader(const JpegReader& reader, absl::StatusCode damaged) {
+// The error of ReadHeader(): Unimplemented for variants that the library does not support, else `damaged`.
+absl::Status HeaderError(const JpegReader& reader, absl::StatusCode damaged) {
   const int code = reader.errors.msg_code;
   const bool unknown = code == JERR_BAD_PRECISION || code == JERR_SOF_UNSUPPORTED;
   return {unknown ? absl::StatusCode::kUnimplemented : damaged,
@@ -313,8 +314,9 @@ absl::Status NoHeader(const JpegReader& reader, absl::StatusCode damaged) {
 
 absl::Status CheckVariant(const JpegReader& reader, const Limits& limits, const ColourOptions& options) {
   const jpeg_decompress_struct& state = reader.state;
-  if (state.data_precision != 8) {  // which libjpeg-turbo refuses by itself before its release 3
-    return absl::UnimplementedError(absl::StrCat("JPEG of ", state.data_precision, " bits; only 8 are read"));
+  if (state.data_precision != 8) {  // libjpeg-turbo before 3 refuses other precisions itself
+    return absl::UnimplementedError(
+        absl::StrCat("JPEG of ", state.data_precision, " bits; only 8 bits are supported"));
   }
   if (state.num_components != 1 && state.num_components != 3 && state.num_components != 4) {
     return absl::UnimplementedError(absl::StrCat("JPEG of ", state.num_components, " components"));
@@ -329,7 +331,7 @@ absl::Status CheckVariant(const JpegReader& reader, const Limits& limits, const 
     coefficient_bytes +=
         uint64_t{component.width_in_blocks} * component.height_in_blocks * DCTSIZE2 * sizeof(JCOEF);
   }
-  // All scans but the last leave their coefficients in memory.
+  // The coefficients of all scans except the last stay in memory.
   if (coefficient_bytes > limits.max_jpeg_coefficient_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "JPEG of several scans with ", coefficient_bytes,
@@ -350,7 +352,7 @@ class Jpeg final : public ImageCodec {
                                          const ColourOptions& options) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
     if (!evenkeel::preprocess::ReadHeader(reader))
-      return NoHeader(reader, absl::StatusCode::kInvalidArgument);
+      return HeaderError(reader, absl::StatusCode::kInvalidArgument);
     EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
     ImageHeader header{reader.state.image_width, reader.state.image_height, 0, JpegOrientation(bytes)};
     header.stored_bytes = uint64_t{header.width} * header.height * reader.state.num_components;
@@ -360,10 +362,10 @@ class Jpeg final : public ImageCodec {
   absl::Status Decode(std::span<const std::byte> bytes, const Limits& limits, const ColourOptions& options,
                       const ImageHeader& header, uint32_t reduction, BandSink& sink) const override {
     JpegReader reader(bytes, limits.max_jpeg_scans);
-    if (!evenkeel::preprocess::ReadHeader(reader)) return NoHeader(reader, absl::StatusCode::kDataLoss);
+    if (!evenkeel::preprocess::ReadHeader(reader)) return HeaderError(reader, absl::StatusCode::kDataLoss);
     EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, limits, options));
     if (reader.state.image_width != header.width || reader.state.image_height != header.height) {
-      return absl::DataLossError("JPEG with other dimensions than the index says");
+      return absl::DataLossError("JPEG dimensions differ from those in the index");
     }
     if (DecodeBands(reader, reduction, sink)) return absl::OkStatus();
     std::string where =

@@ -1,3 +1,5 @@
+// Connects a decoder with the resizers of one or several targets: bands pass through padding, resizing,
+// colour conversion and framing without a full picture in memory.
 #include "preprocess/image/picture.h"
 
 #include <algorithm>
@@ -13,12 +15,12 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostReduction = 8;
+constexpr uint32_t kMaxReduction = 8;
 
-// Black around what a window has of the picture.
+// Adds black rows and columns around the part of a window that the picture covers.
 class FramedRows final : public RowSink {
  public:
-  // `left` and `top`: where the picture's rows of `width` bytes begin in the window.
+  // `left` and `top`: position of the picture's rows of `width` bytes in the window.
   void Start(ImageSize window, uint32_t left, uint32_t top, uint32_t height, RowSink* sink) {
     window_ = window, left_ = left, bottom_ = window.height - top - height, height_ = height, taken_ = 0;
     sink_ = sink;
@@ -46,7 +48,7 @@ class FramedRows final : public RowSink {
   std::vector<uint8_t> planes_;
 };
 
-// Rows of Y, Cb and Cr as RGB, where they are that.
+// Converts rows of Y, Cb and Cr to RGB; passes RGB rows on.
 class ColouredRows final : public RowSink {
  public:
   void Start(uint32_t width, RowSink* sink) {
@@ -58,7 +60,7 @@ class ColouredRows final : public RowSink {
   void Take(const PlanarRow& row) override {
     if (!ycc_) return sink_->Take(row);
     uint8_t* const out[] = {planes_.data(), planes_.data() + stride_, planes_.data() + 2 * stride_};
-    // Whole blocks are read, and a row may end where its memory does.
+    // The conversion reads whole blocks, and a row may end at the end of its memory: hence the copy.
     for (uint32_t c = 0; c < 3; ++c) std::memcpy(out[c], row.plane[c], row.width);
     kernels_.full_to_rgb(out[0], out[1], out[2], row.width, out);
     sink_->Take({{out[0], out[1], out[2]}, row.width});
@@ -72,10 +74,10 @@ class ColouredRows final : public RowSink {
   std::vector<uint8_t> planes_;
 };
 
-// Rows of a picture in the middle of a square of one colour.
+// Places the rows of a picture in the middle of a square of one colour.
 class SquareRows {
  public:
-  // Returns the square's side.
+  // Returns the side of the square.
   uint32_t Start(ImageSize size, const Colour& colour) {
     size_ = size, side_ = std::max(size.width, size.height), taken_ = 0, colour_ = colour;
     stride_ = size_t{3} * side_;
@@ -83,7 +85,7 @@ class SquareRows {
     Clear();
     return side_;
   }
-  // `feed(band)` takes the square's rows.
+  // Passes the square's rows to `feed(band)`.
   template <typename Feed>
   void Take(const PixelBand& rows, const Feed& feed) {
     const uint32_t above = (side_ - size_.height) / 2, left = (side_ - size_.width) / 2;
@@ -120,8 +122,8 @@ class SquareRows {
   std::vector<uint8_t> band_;
 };
 
-// The part of `resized` that a window of `wanted` from `offset` has: its begin there, its length, and how far
-// into the window it begins.
+// The part of `resized` inside a window of `wanted` pixels at `offset`: its begin and length, and the
+// position in the window where it begins.
 struct Overlap {
   uint32_t begin = 0;
   uint32_t length = 0;
@@ -135,11 +137,11 @@ Overlap OverlapOf(uint32_t resized, int32_t offset, uint32_t wanted) {
           static_cast<uint32_t>(begin - offset)};
 }
 
-// One target and what makes it.
+// One target with its chain of resizer and sinks.
 class TargetRows {
  public:
-  // `size`: of the rows that come; `whole`: what they stand for in the picture's own pixels, reduced by
-  // `reduction`.
+  // `size`: of the rows that arrive, which may be reduced by `reduction`; `whole`: of the picture without
+  // reduction.
   absl::Status Start(const PictureTarget& target, Resampler resampler, ImageSize size, ImageSize whole,
                      uint32_t reduction) {
     square_.reset();
@@ -155,7 +157,7 @@ class TargetRows {
     const ImageSize window = target.window == ImageSize{} ? target.resized : target.window;
     const Overlap x = OverlapOf(target.resized.width, target.left, window.width);
     const Overlap y = OverlapOf(target.resized.height, target.top, window.height);
-    if (x.length == 0 || y.length == 0) return absl::InternalError("a window beside the picture");
+    if (x.length == 0 || y.length == 0) return absl::InternalError("the window does not overlap the picture");
     plan.left = x.begin, plan.top = y.begin, plan.window = {x.length, y.length};
     RowSink* sink = target.sink;
     if (plan.window != window) {
@@ -184,7 +186,7 @@ class TargetRows {
   RowResizer resizer_;
 };
 
-// Every target takes every band.
+// Passes every band to every target.
 class AllTargets final : public BandSink {
  public:
   absl::Status Start(std::span<const PictureTarget> targets, Resampler resampler, ImageSize size,
@@ -200,20 +202,21 @@ class AllTargets final : public BandSink {
   void TakeBand(const PixelBand& band) override {
     for (size_t i = 0; i < count_; ++i) rows_[i].Take(band);
   }
-  // Where exactness is given up anyway, the result's rows are coloured, which are fewer.
+  // With a reduction the bytes are approximate anyway, so the conversion to RGB is done after resizing, on
+  // fewer rows.
   bool takes_ycc() const override { return reduced_; }
 
  private:
-  std::deque<TargetRows> rows_;  // grows only
+  std::deque<TargetRows> rows_;  // never shrinks, to keep memory
   size_t count_ = 0;
   bool reduced_ = false;
 };
 
-// The largest reduction that leaves no target to be enlarged.
+// The largest reduction with which no target is enlarged.
 uint32_t ReductionFor(const ImageCodec& codec, const PictureOptions& options, ImageSize size,
                       std::span<const PictureTarget> targets) {
   if (!options.approximate || !codec.scales()) return 1;
-  uint32_t reduction = kMostReduction;
+  uint32_t reduction = kMaxReduction;
   for (const PictureTarget& target : targets) {
     if (target.square) return 1;
     while (reduction > 1 && (size.width < uint64_t{target.resized.width} * reduction ||
@@ -256,8 +259,7 @@ absl::StatusOr<PictureHeader> ReadKnownPictureHeader(std::string_view suffix,
   const ImageSize planned = PictureSize(facts, options);
   if (header.size == planned) return header;
   return absl::DataLossError(absl::StrCat("image of ", header.size.width, "x", header.size.height,
-                                          " pixels where the index says ", planned.width, "x",
-                                          planned.height));
+                                          " pixels; the index has ", planned.width, "x", planned.height));
 }
 
 absl::Status DecodePicture(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,

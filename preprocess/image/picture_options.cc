@@ -1,3 +1,4 @@
+// Translates the job's words for image policies into options, and writes them into the digest's text.
 #include <charconv>
 #include <string>
 #include <utility>
@@ -14,7 +15,7 @@ namespace {
 template <typename T>
 using Words = std::initializer_list<std::pair<std::string_view, T>>;
 
-// Nothing is changed where the job says nothing.
+// Chooses the option named by `word`; an empty word keeps the present one.
 template <typename T>
 absl::Status Choose(std::string_view key, const std::string& word, Words<T> words, T* out) {
   if (word.empty()) return absl::OkStatus();
@@ -30,7 +31,7 @@ absl::Status Choose(std::string_view key, const std::string& word, Words<T> word
       absl::StrCat("processor.", std::string(key), ": '", word, "' is not one of ", known));
 }
 
-// drop, white, or "r,g,b".
+// `word`: drop, white, or "r,g,b".
 absl::Status ChooseBackground(const std::string& word, std::optional<Colour>* out) {
   if (word.empty()) return absl::OkStatus();
   if (word == "drop" || word == "white") {
@@ -81,7 +82,8 @@ absl::StatusOr<PictureOptions> PictureOptionsOf(const ProcessorSpec& spec, const
   return options;
 }
 
-// Only what differs from the plainest options is written, so that the digests of jobs without any stay.
+// Only options that differ from the defaults are written, so that digests of jobs without options never
+// change.
 void AddTo(CanonicalText& text, const PictureOptions& options) {
   const std::string_view resampler = options.resampler == Resampler::kPil     ? "pil"
                                      : options.resampler == Resampler::kPil13 ? "pil13"

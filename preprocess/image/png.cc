@@ -1,7 +1,7 @@
-// PNG through libpng, as Pillow's convert("RGB") sees it. The only file that includes it.
+// PNG through libpng, with the result of Pillow's convert("RGB"). The only file that includes it.
 //
-// Alpha and tRNS are dropped or blended, 16-bit channels lose their low byte; grey of 16 bits is as the
-// options say. setjmp is only called in functions that have nothing to destroy.
+// Alpha and tRNS are dropped or blended, and 16-bit channels lose their low byte; 16-bit grey depends on the
+// options. setjmp is only called in functions that have nothing to destroy.
 #include <png.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kSignatureBytes = 8;
 
-// One reading and everything that its callbacks reach.
+// One read, and everything that its callbacks reach.
 struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -62,7 +62,7 @@ bool ReadInfo(PngReader& reader) {
   png_set_read_fn(reader.png, &reader, Read);
   png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER, nullptr,
                               -1);  // profiles and texts are skipped
-  // Sides are ours to refuse, by a limit that has a name.
+  // Sides are checked by our own limit, which has a name in the job.
   png_set_user_limits(reader.png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
   png_read_info(reader.png, reader.info);
   return true;
@@ -73,7 +73,7 @@ bool IsWideGrey(const PngReader& reader) {
          png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_GRAY;
 }
 
-// What a row of the library's output holds.
+// The layout of the library's output rows.
 enum class Layout { kRgb, kRgba, kWideGrey };
 
 Layout LayoutOf(const PngReader& reader, const ColourOptions& options) {
@@ -82,8 +82,8 @@ Layout LayoutOf(const PngReader& reader, const ColourOptions& options) {
   return has_alpha && options.background ? Layout::kRgba : Layout::kRgb;
 }
 
-// The palette's colours on `background`, by what its tRNS chunk says: also by one that stands before the
-// palette or has more entries, which Pillow takes and the library passes over.
+// Blends the palette's colours onto `background` by its tRNS chunk. Pillow also uses a chunk that comes
+// before the palette or has more entries; the library ignores those, so the chunk is read here.
 bool BlendPalette(PngReader& reader, const Colour& background) {
   if (setjmp(reader.jump) != 0) return false;
   png_colorp palette = nullptr;
@@ -103,9 +103,9 @@ bool BlendPalette(PngReader& reader, const Colour& background) {
   return true;
 }
 
-// The colour that stands for transparency in a picture of grey or RGB, as bytes: nothing where there is none,
-// or where transparency is dropped. As Pillow compares it: of 16 bits the low byte (with the high byte of a
-// pixel's colour), of grey in two or four bits the number itself, which is not widened as the pixels are.
+// The colour that means transparent in a grey or RGB picture, as bytes; nullopt if there is none or
+// transparency is dropped. It is compared like in Pillow: of 16 bits the low byte (with the high byte of a
+// pixel's colour), of grey with two or four bits the number itself, which is not widened like the pixels are.
 std::optional<Colour> KeyOf(const PngReader& reader, const ColourOptions& options) {
   png_color_16p key = nullptr;
   const int color = png_get_color_type(reader.png, reader.info);
@@ -139,7 +139,7 @@ bool SetTransforms(PngReader& reader, Layout layout) {
   return true;
 }
 
-// The next `count` rows of an image that is not interlaced.
+// Reads the next `count` rows of an image that is not interlaced.
 bool ReadRows(PngReader& reader, uint8_t* out, size_t stride, uint32_t count) {
   if (setjmp(reader.jump) != 0) return false;
   for (uint32_t r = 0; r < count; ++r, ++reader.rows_done)
@@ -147,7 +147,7 @@ bool ReadRows(PngReader& reader, uint8_t* out, size_t stride, uint32_t count) {
   return true;
 }
 
-// All rows of an interlaced image: each pass fills in some pixels of them.
+// Reads all rows of an interlaced image; each pass fills in some of their pixels.
 bool ReadPasses(PngReader& reader, uint8_t* out, size_t stride, uint32_t height) {
   if (setjmp(reader.jump) != 0) return false;
   for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; ++pass) {
@@ -164,7 +164,7 @@ bool ReadEnd(PngReader& reader) {
   return true;
 }
 
-// Grey of 16 bits, high byte first; what does not fit a byte is white.
+// Grey of 16 bits, high byte first. Values above 255 become white.
 void ClippedToRgb(const uint8_t* wide, uint32_t width, uint8_t* rgb) {
   for (uint32_t x = 0; x < width; ++x, wide += 2, rgb += 3)
     rgb[0] = rgb[1] = rgb[2] = wide[0] != 0 ? 255 : wide[1];
@@ -180,7 +180,7 @@ void ReplaceColour(const Colour& colour, const Colour& by, uint8_t* rgb, size_t 
   }
 }
 
-// `key`: what KeyOf() said before the library was told of any transform.
+// `key`: the result of KeyOf() before the library's transforms were set.
 bool DecodeBands(PngReader& reader, Layout layout, const std::optional<Colour>& key,
                  const ColourOptions& options, const ImageHeader& header, BandSink& sink) {
   static thread_local ScratchBytes row_memory, band_memory;
@@ -227,7 +227,7 @@ class Png final : public ImageCodec {
     EVENKEEL_RETURN_IF_ERROR(CheckVariant(reader, options));
     const ImageHeader actual = HeaderOf(reader);
     if (actual.width != header.width || actual.height != header.height) {
-      return absl::DataLossError("PNG with other dimensions than the index says");
+      return absl::DataLossError("PNG dimensions differ from those in the index");
     }
     const Layout layout = LayoutOf(reader, options);
     const std::optional<Colour> key = KeyOf(reader, options);
@@ -237,7 +237,7 @@ class Png final : public ImageCodec {
       return absl::DataLossError(absl::StrCat("PNG: ", reader.message));
     }
     if (png_get_rowbytes(reader.png, reader.info) != BytesPerPixel(layout) * header.width)
-      return absl::InternalError("PNG: rows of another size than their layout has");
+      return absl::InternalError("PNG: the size of a row does not fit its layout");
     if (!DecodeBands(reader, layout, key, options, header, sink)) {
       return absl::DataLossError(absl::StrCat("PNG at byte ", reader.position, " of ", bytes.size(), ", row ",
                                               reader.rows_done, " of ", header.height, ": ", reader.message));

@@ -1,4 +1,4 @@
-// The chunks of a PNG as they stand in the file, for what libpng does not tell of them.
+// The chunks of a PNG file, for those that libpng's functions do not return.
 //
 // Thread safety: pure.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace evenkeel::preprocess {
 
-// Calls take(type, what the chunk holds) for every chunk before the end of the file or of what can be read.
-// Views of `file`. Checksums are not looked at.
+// Calls take(type, content) for every chunk until the end of the file or the first unreadable one. Contents
+// are views of `file`. Checksums are not checked.
 template <typename Take>
 void ForEachPngChunk(std::span<const std::byte> file, const Take& take) {
   constexpr size_t kSignature = 8, kLength = 4, kHead = 8, kAround = 12;  // length, type and checksum
@@ -26,7 +26,7 @@ void ForEachPngChunk(std::span<const std::byte> file, const Take& take) {
   }
 }
 
-// What the last chunk of this type holds, wherever it stands; nothing where there is none.
+// The content of the last chunk of this type; nullopt: there is none.
 inline std::optional<std::span<const std::byte>> LastPngChunk(std::span<const std::byte> file,
                                                               std::string_view type) {
   std::optional<std::span<const std::byte>> last;

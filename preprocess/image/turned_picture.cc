@@ -1,3 +1,5 @@
+// Stores a picture as planes and reads it back in the order of its orientation, in blocks that use whole
+// cache lines.
 #include "preprocess/image/turned_picture.h"
 
 #include <algorithm>
@@ -12,19 +14,21 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kBlock = 16;                  // pixels of a side that are turned at once
-constexpr uint32_t kTurnedRows = 4 * kBandRows;  // those of a cache line are read once
-constexpr uint32_t kAheadRows = 3 * kBlock;      // that are fetched before they are read
-constexpr size_t kLine = 64;                     // of the cache
+constexpr uint32_t kBlock = 16;  // side of a block, in pixels
+// as many as a cache line has bytes, so that every line is read once
+constexpr uint32_t kTurnedRows = 4 * kBandRows;
+constexpr uint32_t kAheadRows = 3 * kBlock;  // distance of the prefetch, in rows
+constexpr size_t kLine = 64;                 // bytes of a cache line
 static_assert(kTurnedRows == kLine && kTurnedRows % kBlock == 0);
 
-// Many rows are read or written side by side: they are an odd number of cache lines apart.
+// Rows are an odd number of cache lines apart: many of them are accessed together and must not fall into the
+// same cache set.
 constexpr size_t StrideOf(uint32_t width) { return ((width + kLine - 1) / kLine * kLine) | kLine; }
 
-// Column i of the block whose rows begin at `rows` becomes row i of `out`.
+// Transposes a block: column i of the block whose rows begin at `rows` becomes row i of `out`.
 void TransposeBlock(const uint8_t* const (&rows)[kBlock], uint8_t* const (&out)[kBlock]) {
 #ifdef __x86_64__
-  // Each round moves a bit of the row's number into the column's.
+  // Each of the four rounds moves one bit of the row number into the column number.
   __m128i a[kBlock], b[kBlock];
   for (uint32_t i = 0; i < kBlock; ++i) a[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i]));
   for (int round = 0; round < 4; ++round) {
@@ -42,12 +46,13 @@ void TransposeBlock(const uint8_t* const (&rows)[kBlock], uint8_t* const (&out)[
 #endif
 }
 
-// The `width` pixels that end with `last`, backwards.
+// Copies the `width` pixels that end at `last` in reverse order.
 void ReverseRow(const uint8_t* last, uint32_t width, uint8_t* out) {
   uint32_t x = 0;
 #ifdef __x86_64__
   for (; x + kBlock <= width; x += kBlock) {
     __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(last - x - (kBlock - 1)));
+    // Swaps the bytes of each word, then the words of each half, then the halves.
     v = _mm_or_si128(_mm_slli_epi16(v, 8), _mm_srli_epi16(v, 8));
     v = _mm_shufflehi_epi16(_mm_shufflelo_epi16(v, 0x1b), 0x1b);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + x), _mm_shuffle_epi32(v, 0x4e));
@@ -56,14 +61,14 @@ void ReverseRow(const uint8_t* last, uint32_t width, uint8_t* out) {
   for (; x < width; ++x) out[x] = *(last - x);
 }
 
-// A plane of the turned picture: where its first pixel is stored, and the steps from there to the next pixel
-// of a row and of a column.
+// A plane of the turned picture: its first pixel in memory, and the steps to the next pixel along a row and
+// along a column.
 struct Walk {
   const uint8_t* first;
   ptrdiff_t x;
   ptrdiff_t y;
 };
-// `count` rows of `width` pixels, `stride` bytes apart; blocks may write beyond both.
+// `count` rows of `width` pixels, `stride` bytes apart. Blocks may write beyond both.
 struct TurnedRows {
   uint8_t* out;
   size_t stride;
@@ -71,7 +76,7 @@ struct TurnedRows {
   uint32_t count;
 };
 
-// Rows that are rows of the file.
+// For orientations whose rows are rows of the file.
 void CopyRows(const Walk& walk, const TurnedRows& rows) {
   for (uint32_t r = 0; r < rows.count; ++r) {
     const uint8_t* from = walk.first + walk.y * r;
@@ -81,13 +86,13 @@ void CopyRows(const Walk& walk, const TurnedRows& rows) {
   }
 }
 
-// Rows that are columns of the file.
+// For orientations whose rows are columns of the file.
 void TurnRows(const Walk& walk, const TurnedRows& rows) {
-  // Beyond the last row of the file that one is read again.
+  // Beyond the last row of the file it is read again; the result is not used.
   auto row_at = [&](uint32_t x) { return walk.first + walk.x * std::min(x, rows.width - 1); };
   const bool upwards = walk.y < 0;
   for (uint32_t x = 0; x < rows.width; x += kBlock) {
-    // Each row is another page: more than a prefetcher follows.
+    // Each row is on another page: more streams than a prefetcher follows.
     for (uint32_t i = 0; i < kBlock; ++i) {
       __builtin_prefetch(row_at(x + kAheadRows + i) + walk.y * (rows.count / 2));
     }
@@ -95,8 +100,8 @@ void TurnRows(const Walk& walk, const TurnedRows& rows) {
       const uint8_t* in[kBlock];
       uint8_t* out[kBlock];
       for (uint32_t i = 0; i < kBlock; ++i) {
-        // Columns of the file, from the left: where the turned picture counts them from the right, its rows
-        // are written upwards.
+        // Blocks are read in file order. If the turned picture counts columns from the right, its rows are
+        // written from the bottom.
         in[i] = row_at(x + i) + walk.y * r - (upwards ? kBlock - 1 : 0);
         out[i] = rows.out + rows.stride * (r + (upwards ? kBlock - 1 - i : i)) + x;
       }
@@ -115,7 +120,8 @@ void TurnedPicture::Start(ImageSize size) {
   size_ = size, taken_ = 0;
   stride_ = StrideOf(size.width);
   plane_ = stride_ * size.height;
-  stored_ = stored_memory_.Get(3 * plane_ + 2 * kLine) + kLine;  // blocks may reach beyond the picture
+  // room for blocks that reach beyond the picture
+  stored_ = stored_memory_.Get(3 * plane_ + 2 * kLine) + kLine;
 }
 
 void TurnedPicture::TakeBand(const PixelBand& band) {
@@ -136,6 +142,7 @@ void TurnedPicture::TakeBand(const PixelBand& band) {
 void TurnedPicture::Deliver(uint32_t orientation, BandSink& sink) {
   const bool turns = Turns(orientation);
   const uint32_t width = turns ? size_.height : size_.width, height = turns ? size_.width : size_.height;
+  // For each orientation: offset of the first pixel, then the steps to the next pixel in x and in y.
   const ptrdiff_t down = static_cast<ptrdiff_t>(stride_);
   const ptrdiff_t last_x = size_.width - 1, last_y = down * (size_.height - 1);
   const struct {

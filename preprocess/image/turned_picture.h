@@ -1,4 +1,4 @@
-// A whole picture, to be turned or mirrored: the rows that come last may be wanted first.
+// Stores a whole picture to turn or mirror it: the first output row may need the last input row.
 //
 // Example:
 //     turned.Start(size);
@@ -17,7 +17,7 @@
 
 namespace evenkeel::preprocess {
 
-// EXIF's numbers of orientations, 1 to 8. Whether sides are swapped:
+// Orientations have EXIF's numbers, 1 to 8. True: width and height are swapped.
 inline bool Turns(uint32_t orientation) { return orientation >= 5; }
 // The number of a clockwise turn by 0, 90, 180 or 270 degrees.
 uint32_t OrientationOf(uint32_t degrees);
@@ -26,14 +26,14 @@ class TurnedPicture final : public BandSink {
  public:
   void Start(ImageSize size);
   void TakeBand(const PixelBand& band) override;
-  // Upright, as Pillow's exif_transpose turns it.
+  // Upright, like Pillow's exif_transpose.
   void Deliver(uint32_t orientation, BandSink& sink);
 
  private:
   ImageSize size_;
   uint32_t taken_ = 0;
-  size_t stride_ = 0;  // from row to row of a plane
-  size_t plane_ = 0;   // from plane to plane
+  size_t stride_ = 0;  // distance of rows
+  size_t plane_ = 0;   // distance of planes
   uint8_t* stored_ = nullptr;
   ScratchBytes stored_memory_;
   ScratchBytes rows_memory_;

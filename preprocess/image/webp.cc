@@ -1,4 +1,4 @@
-// WebP through libwebp: stills, and of animations the first frame on its canvas, as Pillow opens them. The
+// WebP through libwebp: stills, and the first frame of animations on its canvas, as Pillow opens them. The
 // only file that includes it.
 #include <webp/decode.h>
 #include <webp/demux.h>
@@ -25,7 +25,7 @@ std::string_view NameOf(VP8StatusCode code) {
     case VP8_STATUS_BITSTREAM_ERROR:
       return "the bit stream is corrupt";
     case VP8_STATUS_UNSUPPORTED_FEATURE:
-      return "a feature that the library does not know";
+      return "a feature that the library does not support";
     case VP8_STATUS_OUT_OF_MEMORY:
       return "no memory";
     default:
@@ -55,7 +55,7 @@ class Webp final : public ImageCodec {
     EVENKEEL_ASSIGN_OR_RETURN(WebPBitstreamFeatures features, FeaturesOf(bytes));
     const auto width = static_cast<uint32_t>(features.width);
     if (width != header.width || static_cast<uint32_t>(features.height) != header.height) {
-      return absl::DataLossError("WebP with other dimensions than the index says");
+      return absl::DataLossError("WebP dimensions differ from those in the index");
     }
     const bool blended = features.has_alpha != 0 && options.background.has_value();
     const size_t stride = (blended ? size_t{4} : size_t{3}) * width;
@@ -88,14 +88,14 @@ class Webp final : public ImageCodec {
     return features;
   }
 
-  // The canvas around it is transparent black.
+  // The canvas around the frame is transparent black.
   static absl::Status DecodeFirstFrame(std::span<const std::byte> bytes, WEBP_CSP_MODE mode, uint8_t* canvas,
                                        size_t stride, uint32_t height) {
     const WebPData data{Data(bytes), bytes.size()};
     const std::unique_ptr<WebPDemuxer, void (*)(WebPDemuxer*)> demuxer(WebPDemux(&data), WebPDemuxDelete);
     WebPIterator frame;
     if (demuxer == nullptr || WebPDemuxGetFrame(demuxer.get(), 1, &frame) == 0)
-      return absl::DataLossError("animated WebP: its frames are cut off or damaged");
+      return absl::DataLossError("animated WebP: its frames are truncated or damaged");
     const std::unique_ptr<WebPIterator, void (*)(WebPIterator*)> release(&frame, WebPDemuxReleaseIterator);
     const size_t pixel = mode == MODE_RGBA ? 4 : 3;
     const auto left = static_cast<size_t>(frame.x_offset), top = static_cast<size_t>(frame.y_offset);
@@ -112,7 +112,7 @@ class Webp final : public ImageCodec {
                                  size_t stride, size_t size) {
     WebPDecoderConfig config;
     if (WebPInitDecoderConfig(&config) == 0)
-      return absl::InternalError("libwebp has another version than its header");
+      return absl::InternalError("the version of libwebp differs from its header");
     config.output.colorspace = mode;
     config.output.is_external_memory = 1;
     config.output.u.RGBA.rgba = out;

@@ -1,3 +1,4 @@
+// Collects rows of luma and chroma from the decoder, and converts them row by row into bands of RGB planes.
 #include "preprocess/image/ycc_bands.h"
 
 #include <algorithm>
@@ -6,9 +7,9 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr size_t kLine = 64;  // of the cache
+constexpr size_t kLine = 64;  // bytes of a cache line
 
-// Before and behind a row of chroma: its edges once more, and what a block may read.
+// Before and after a row of chroma: its edge pixels repeated, and bytes that a block may read.
 constexpr size_t kMargin = kLine;
 
 constexpr size_t InLines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
@@ -21,7 +22,8 @@ void YccBands::Start(const YccShape& shape, BandSink* sink) {
   chroma_ = {shape.halved_width ? (size.width + 1) / 2 : size.width,
              shape.halved_height ? (size.height + 1) / 2 : size.height};
   chroma_lines_ = shape.halved_height ? shape.lines / 2 : shape.lines;
-  // Planes are an odd number of cache lines apart: all rows of a band are read side by side.
+  // Planes are an odd number of cache lines apart, because all rows of a band are read together and must not
+  // fall into the same cache set.
   pitch_ = InLines(std::max<size_t>({shape.luma_bytes, shape.chroma_bytes, size.width})) | kLine;
   stride_ = shape.grey ? pitch_ : 3 * pitch_;
   band_ = band_memory_.Get(stride_ * kBandRows);
@@ -34,12 +36,14 @@ void YccBands::Start(const YccShape& shape, BandSink* sink) {
   upper_ = {sums, sums + columns}, lower_ = {sums + 2 * columns, sums + 3 * columns};
 }
 
+// One row more than arrive at once: the last row of the previous call.
 void YccBands::StartPlane(uint32_t count, size_t row_bytes, Plane* plane) {
   const size_t stride = kMargin + InLines(row_bytes) + kMargin;
   plane->before = plane->memory.Get(stride * (count + 1)) + kMargin;
   for (uint32_t i = 0; i < count; ++i) plane->rows[i] = plane->before + stride * (i + 1);
 }
 
+// Without conversion the decoder writes directly into the band.
 void YccBands::PointRowsIntoBand() {
   for (size_t c = 0; c < (shape_.grey ? 1 : 3); ++c) {
     for (uint32_t i = 0; i < shape_.lines; ++i) planes_[c].rows[i] = band_row(first_ + i) + pitch_ * c;
@@ -51,6 +55,7 @@ void YccBands::Take() {
   for (int c : {1, 2}) {
     if (!shape_.halved_width) break;
     for (uint32_t i = 0; i < chroma_lines_; ++i) {
+      // The edge columns are repeated: the interpolation of halved chroma reads one column beyond each side.
       uint8_t* row = planes_[c].rows[i];
       row[-1] = row[0], row[chroma_.width] = row[chroma_.width - 1];
     }
@@ -77,8 +82,8 @@ void YccBands::TakeRows(uint32_t end) {
   }
 }
 
-// Between two rows of chroma lie two of pixels, one nearer to each of them; above the first one and below the
-// last one lies one, and it has nothing else.
+// Two rows of pixels lie between two rows of chroma, one nearer to each. One row lies above the first row of
+// chroma and one below the last; both use that row alone.
 void YccBands::TakeRowsOfHalvedHeight(uint32_t end) {
   const bool last = end == shape_.size.height;
   const uint32_t from = first_ / 2, to = last ? chroma_.height : (first_ + shape_.lines) / 2 - 1;
@@ -99,6 +104,7 @@ void YccBands::TakeRowsOfHalvedHeight(uint32_t end) {
       Done(y);
     }
   }
+  // The last rows are kept for the next call.
   std::swap(planes_[0].before, planes_[0].rows[shape_.lines - 1]);
   for (int c : {1, 2}) std::swap(planes_[c].before, planes_[c].rows[chroma_lines_ - 1]);
 }

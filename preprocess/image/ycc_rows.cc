@@ -1,3 +1,4 @@
+// Converts rows of Y, Cb and Cr to RGB with libjpeg-turbo's arithmetic, portably and with AVX2.
 #include "preprocess/image/ycc_rows.h"
 
 #include <algorithm>
@@ -11,14 +12,14 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// In 1/65536, as jdcolor.c rounds them.
+// In 1/65536, rounded like in jdcolor.c.
 constexpr int32_t kRedOfCr = 91881, kBlueOfCb = 116130, kGreenOfCr = -46802, kGreenOfCb = -22554;
 constexpr int kColourBits = 16;
 constexpr int32_t kHalf = 1 << (kColourBits - 1);
 
 uint8_t Clipped(int32_t value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
-// `cb` and `cr` are centred.
+// `cb` and `cr` are centred at 0.
 void PutPixel(int32_t y, int32_t cb, int32_t cr, uint32_t x, uint8_t* const* planes) {
   planes[0][x] = Clipped(y + ((kRedOfCr * cr + kHalf) >> kColourBits));
   planes[1][x] = Clipped(y + ((kGreenOfCb * cb + kGreenOfCr * cr + kHalf) >> kColourBits));
@@ -37,6 +38,7 @@ void SumRows(const uint8_t* upper, const uint8_t* lower, size_t count, int16_t* 
   }
 }
 
+// Even pixels lie nearer to the chroma column before their own, odd ones to the column after it.
 void HalvedToRgb(const uint8_t* luma, const ChromaSums& chroma, const ChromaRounding& rounding,
                  uint32_t width, uint8_t* const* planes) {
   for (uint32_t x = 0; x < width; ++x) {
@@ -88,7 +90,7 @@ EVENKEEL_AVX2 void Avx2SumRows(const uint8_t* upper, const uint8_t* lower, size_
   SumRows(upper + i, lower + i, count - i, upper_out + i, lower_out + i);
 }
 
-// Values of 16 pixels as words; chroma is centred.
+// Values of 16 pixels as words; chroma is centred at 0.
 struct Words {
   __m256i y, cb, cr;
 };
@@ -96,12 +98,13 @@ struct RgbWords {
   __m256i red, green, blue;
 };
 
-// The multiplication rounds to 15 bits. For all values of a byte that is what 16 bits give, and so are its
-// factors: 1.402 - 1, 1.772 - 2. Green is a sum of two products, so it needs all its bits.
+// mulhrs rounds to 15 bits. For all 256 values of chroma that gives the same result as 16 bits, also with the
+// factors reduced to fit 16 bits: 1.402 - 1 and 1.772 - 2. Green is a sum of two products, so it needs all
+// bits.
 EVENKEEL_AVX2_INLINE RgbWords ToRgb(const Words& in) {
   const __m256i red = _mm256_mulhrs_epi16(in.cr, _mm256_set1_epi16((kRedOfCr - 65536) / 2));
   const __m256i blue = _mm256_mulhrs_epi16(in.cb, _mm256_set1_epi16((kBlueOfCb - 2 * 65536) / 2));
-  // Both are even: halves of them fit 16 bits.
+  // Both factors are even, so their halves fit 16 bits without a loss.
   const __m256i factors = _mm256_set1_epi32(static_cast<int32_t>(
       static_cast<uint16_t>(kGreenOfCb / 2) | uint32_t{static_cast<uint16_t>(kGreenOfCr / 2)} << 16));
   const __m256i half = _mm256_set1_epi32(kHalf / 2);
@@ -113,7 +116,7 @@ EVENKEEL_AVX2_INLINE RgbWords ToRgb(const Words& in) {
           _mm256_add_epi16(_mm256_add_epi16(in.y, _mm256_slli_epi16(in.cb, 1)), blue)};
 }
 
-// A block of pixels from its even and odd ones.
+// Interleaves even and odd pixels into a block.
 EVENKEEL_AVX2_INLINE void PutBlock(const Words& even, const Words& odd, uint32_t x, uint8_t* const* planes) {
   const __m256i order = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15,  //
                                          0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
@@ -126,7 +129,7 @@ EVENKEEL_AVX2_INLINE void PutBlock(const Words& even, const Words& odd, uint32_t
 EVENKEEL_AVX2_INLINE __m256i Even(__m256i bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi16(0xff)); }
 EVENKEEL_AVX2_INLINE __m256i Odd(__m256i bytes) { return _mm256_srli_epi16(bytes, 8); }
 
-// Sixteen columns of chroma, centred, at their even and odd pixels.
+// Sixteen columns of chroma, centred at 0, for their even and odd pixels.
 struct Widened {
   __m256i even, odd;
 };
@@ -138,6 +141,7 @@ EVENKEEL_AVX2_INLINE Widened Widen(const int16_t* sums, __m256i add_even, __m256
   return {_mm256_srai_epi16(even, 4), _mm256_srai_epi16(odd, 4)};
 }
 
+// The centre of chroma is subtracted together with the rounding, before the shift.
 EVENKEEL_AVX2 void Avx2HalvedToRgb(const uint8_t* luma, const ChromaSums& chroma,
                                    const ChromaRounding& rounding, uint32_t width, uint8_t* const* planes) {
   constexpr int kCentre = 16 * 128;

@@ -1,3 +1,5 @@
+// Computes the filter weights of one axis in doubles, rounds them to the resampler's fixed point, and packs
+// them into the lanes that the vector instructions take.
 #include "preprocess/resize/axis_weights.h"
 
 #include <algorithm>
@@ -6,15 +8,18 @@
 namespace evenkeel::preprocess {
 namespace {
 
+// Pillow's PRECISION_BITS: a weight times a byte, plus two bits for filters with negative lobes, fits 32
+// bits.
 constexpr int kPilPrecision = 32 - 8 - 2;
 constexpr double kPi = 3.14159265358979323846;
 
-// Both without a branch that depends on x, so that several weights are made at once.
+// Both filters are free of branches on x, so that the compiler computes several weights at once.
 double Bilinear(double x) {
   x = std::fabs(x);
   return x < 1.0 ? 1.0 - x : 0.0;
 }
 
+// Pillow's and ATen's bicubic, a = -0.5: one polynomial up to distance 1, another up to 2, 0 beyond.
 double Bicubic(double x) {
   constexpr double a = -0.5;
   x = std::fabs(x);
@@ -32,6 +37,9 @@ double Alternating(double first, double t2, int n) {
 }
 
 // sin(pi * x), to 1e-16.
+// The argument is reduced exactly to [-0.5, 0.5]; there the series for the sine or, near 0.5, that of the
+// cosine of the complement converges fast. The C library's sin is not used, because its last bit depends on
+// the CPU.
 double SinPi(double x) {
   const double whole = std::nearbyint(x);
   const double rest = x - whole;  // exact
@@ -46,7 +54,7 @@ double Sinc(double x) { return x == 0.0 ? 1.0 : SinPi(x) / (x * kPi); }
 
 double Lanczos(double x) { return -3.0 <= x && x < 3.0 ? Sinc(x) * Sinc(x / 3) : 0.0; }
 
-// values[k] = the filter at (k + begin - center + 0.5) * inverse.
+// values[k] = the filter at (k + begin - center + 0.5) * inverse: the centre of input pixel begin + k.
 template <double (*kValue)(double)>
 void Sample(int begin, int count, double center, double inverse, double* values) {
   for (int k = 0; k < count; ++k) values[k] = kValue((k + begin - center + 0.5) * inverse);
@@ -69,7 +77,7 @@ Kernel KernelOf(ResizeFilter filter) {
   return {2, Sample<Bicubic>};
 }
 
-// out[k] = values[k] * 2^precision; halves away from zero, as both originals round.
+// out[k] = values[k] * 2^precision, rounded with halves away from zero like both originals.
 void ToFixed(const double* values, uint32_t count, int precision, int32_t* out) {
   const double scale = 1 << precision;
   for (uint32_t k = 0; k < count; ++k) {
@@ -77,7 +85,8 @@ void ToFixed(const double* values, uint32_t count, int precision, int32_t* out) 
   }
 }
 
-// ATen: the most bits of fraction, below 22, with which the largest weight stays below 2^15.
+// ATen's precision: the largest number of fraction bits, at most 22, with which the largest weight stays
+// below 2^15.
 int AtenPrecision(double largest) {
   int precision = 0;
   while (precision < 22 && static_cast<int32_t>(std::floor(0.5 + largest * (1 << (precision + 1)))) < 1 << 15)
@@ -85,7 +94,8 @@ int AtenPrecision(double largest) {
   return precision;
 }
 
-// The exact weights of every output: `first` its first input, `values` from there, `taps` for each output.
+// The exact weights of every output: `first` is its first input, `values` has `taps` entries for each output,
+// of which `count` are used.
 struct ExactWeights {
   uint32_t taps = 0;
   std::vector<uint32_t> first;
@@ -95,6 +105,9 @@ struct ExactWeights {
   double largest() const { return std::max(0.0, *std::max_element(values.begin(), values.end())); }
 };
 
+// As precompute_coeffs: the filter is widened by the reduction (`stretch`), so that an output covers all
+// inputs that it replaces, and is evaluated at the distance of each input's centre from the output's centre.
+// Weights are normalised to a sum of 1, because the borders cut the filter off.
 void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
   const Kernel kernel = KernelOf(axis.filter);
   const double scale = axis.extent / axis.out;
@@ -120,7 +133,7 @@ void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
   }
 }
 
-// The digits of `form` that hold every weight from `least` to `most`.
+// The number of digits in `form` that can hold all weights from `least` to `most`.
 uint32_t DigitsFor(WeightForm form, int32_t least, int32_t most) {
   if (form == WeightForm::kWords) return least >= -0x8000 && most <= 0x7fff ? 1 : 2;
   // n signed digits of 8 bits reach from -0x80...80 to 0x7f...7f.
@@ -129,15 +142,18 @@ uint32_t DigitsFor(WeightForm form, int32_t least, int32_t most) {
 
 void PackWords(const int32_t* values, size_t count, uint32_t digits, int32_t* packed) {
   auto lower = [](int32_t value) { return static_cast<uint32_t>(value) & 0xffff; };
-  // What is left when the lower digit, which is signed, has been taken.
+  // The rest after the lower digit, which is signed, was subtracted: hence the rounding by 0x8000.
   auto upper = [](int32_t value) { return static_cast<uint32_t>((value + 0x8000) >> 16) & 0xff; };
+  // The upper digits of both inputs are stored twice in a lane: they multiply bytes, of which a lane has
+  // four.
   for (size_t i = 0; i < count; i += 2, values += 2) {
     if (digits == 2) *packed++ = static_cast<int32_t>((upper(values[0]) | upper(values[1]) << 8) * 0x10001);
     *packed++ = static_cast<int32_t>(lower(values[0]) | lower(values[1]) << 16);
   }
 }
 
-// Signed digits are those of the sum with 0x808080, less 0x80 each.
+// Adding 0x80 to every byte and flipping those bits again turns a two's complement number into signed digits:
+// the carry that a negative digit needs is made by the addition.
 void PackBytes(const int32_t* values, size_t count, uint32_t digits, int32_t* packed) {
   constexpr uint32_t kBias = 0x808080;
   for (size_t i = 0; i < count; i += 4, values += 4) {
@@ -163,6 +179,8 @@ void Pack(WeightForm form, AxisWeights* weights) {
 
 }  // namespace
 
+// Groups begin at multiples of their size, so an output's first group may begin before its first input. The
+// weights of such inputs are 0.
 void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights) {
   static thread_local ExactWeights exact;
   MakeExactWeights(axis, &exact);
@@ -170,7 +188,7 @@ void MakeAxisWeights(const Axis& axis, WeightForm form, AxisWeights* weights) {
   weights->in = axis.in;
   weights->shift = kPilPrecision;
   if (axis.resampler == Resampler::kAtenU8) {
-    // ATen's precision is that of the whole axis, also where only a window of it is made.
+    // ATen's precision depends on the whole axis, even if only a window of it is resized.
     static thread_local ExactWeights whole;
     Axis all = axis;
     all.begin = 0, all.count = axis.out;

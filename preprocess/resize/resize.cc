@@ -1,3 +1,4 @@
+// Resizes whole pictures in memory, and converts between planes and interleaved rows.
 #include "preprocess/resize/resize.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// What all resizing shares: sizes, filters, and rows of a picture before and after it.
+// Types shared by all resizing: sizes, filters, and rows of a picture before and after it.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace evenkeel::preprocess {
 
-// kPil: Pillow's Image.resize up to release 12; kPil13: since 13, which filters columns before rows where a
-// picture loses much more height than width; kAtenU8: torchvision's antialiased resize of uint8 tensors.
+// kPil: Pillow's Image.resize up to release 12. kPil13: from 13 on, which filters columns before rows if a
+// picture loses much more height than width. kAtenU8: torchvision's antialiased resize of uint8 tensors.
 enum class Resampler : uint8_t { kPil, kPil13, kAtenU8 };
 enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos };
 
-// How many rows pass from decoding to resizing together: few enough to stay in the cache, and as many as the
-// vector instructions filter at once.
+// The number of rows that pass from decoding to resizing at once: few enough to stay in the cache, and as
+// many as the vector instructions filter at once.
 inline constexpr uint32_t kBandRows = 16;
 
 struct ImageSize {
@@ -24,14 +24,14 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-// Rows of an RGB8 picture as a decoder makes them, or of one whose colours are still a JPEG's. Channel c of
-// pixel x of row r is plane[c][stride * r + step * x].
+// Rows of an RGB8 picture as a decoder makes them, or with the colours of a JPEG. Channel c of pixel x of row
+// r is plane[c][stride * r + step * x].
 struct PixelBand {
   const uint8_t* plane[3] = {};
   size_t stride = 0;
   uint32_t rows = 0;
-  uint32_t step = 1;  // 1: planes; 3: interleaved, plane[0] being its first byte
-  bool ycc = false;   // Y, Cb and Cr, as planes, for those who take them
+  uint32_t step = 1;  // 1: planes; 3: interleaved, plane[0] is its first byte
+  bool ycc = false;   // Y, Cb and Cr as planes, only for callers that ask for them
 
   bool interleaved() const { return step == 3; }
   PixelBand From(uint32_t row, uint32_t count) const {
@@ -51,28 +51,28 @@ struct PlanarRow {
   uint32_t width = 0;
 };
 
-// Takes a picture's rows one after another, top to bottom.
+// Receives a picture's rows one after another, from top to bottom.
 class RowSink {
  public:
   virtual ~RowSink() = default;
-  // The row is valid during the call only.
+  // The row is valid only during the call.
   virtual void Take(const PlanarRow& row) = 0;
 };
 
-// Into [height, width, 3] bytes of the caller's.
+// Writes rows into [height, width, 3] bytes of the caller.
 class InterleavedRows final : public RowSink {
  public:
   explicit InterleavedRows(std::span<uint8_t> rgb) : rgb_(rgb) {}
   void Take(const PlanarRow& row) override;
 
  private:
-  std::span<uint8_t> rgb_;  // what is still to be written
+  std::span<uint8_t> rgb_;  // what is not written yet
 };
 
-// A whole picture at once: `in` and `out` are [height, width, 3], both sizes at least 1x1.
+// Resizes a whole picture: `in` and `out` are [height, width, 3], both sizes at least 1x1.
 void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
             std::span<uint8_t> out, ImageSize out_size);
-// The same, row by row as they are made.
+// The same, delivered row by row.
 void Resize(Resampler resampler, ResizeFilter filter, std::span<const uint8_t> in, ImageSize in_size,
             ImageSize out_size, RowSink& out);
 

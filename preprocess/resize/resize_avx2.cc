@@ -1,9 +1,12 @@
-// Where an output needs few inputs, rows are filtered as they lie (resize_windows_avx2.h). Where it needs
+// The resizer's inner loops for AVX2.
+//
+// If an output needs few inputs, rows are filtered in their own order (resize_windows_avx2.h). If it needs
 // many, sixteen rows are filtered at once: a vector holds one channel of one pair of pixels in all rows, so
-// that every lane of every multiplication is of use and a weight is loaded once for all rows. Rows are
-// brought into that order in steps of sixteen pixels, in a ring of what the outputs to come still need of it.
-// A weight of more than 16 bits is the sum of two digits: the lower one multiplies words, the upper one
-// bytes, of which one instruction takes twice as many.
+// that every lane of a multiplication is used and a weight is loaded once for all rows. Rows are transposed
+// into that order in steps of sixteen pixels, into a ring with the pairs that the next outputs need.
+//
+// A weight of more than 16 bits is the sum of two digits. The lower one multiplies words. The upper one
+// multiplies bytes, of which one instruction takes twice as many.
 #include "preprocess/resize/resize_avx2.h"
 
 #ifdef __x86_64__
@@ -19,22 +22,25 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// A pair of pixels in all rows: for each channel a vector of bytes, and the same as two vectors of words.
+// Layout of a pair of pixels in all rows: for each channel one vector of bytes, then the same values widened
+// to two vectors of words. Both are stored, because the two digits of a weight need different widths.
 constexpr size_t kChannelBytes = 2 * kBandRows;
 constexpr size_t kPairBytes = 3 * 3 * kChannelBytes;
 constexpr uint32_t kStepPairs = kStepPixels / 2;
-constexpr uint32_t kSlackPairs = 2 * kStepPairs;  // how far ahead pairs are made
-constexpr size_t kAhead = 256;                    // bytes of a row that are fetched before they are read
+constexpr uint32_t kSlackPairs = 2 * kStepPairs;  // pairs that are made ahead
+constexpr size_t kAhead = 256;                    // distance of the prefetch, in bytes of a row
 static_assert(kBandRows == 16);
 
-// A lane in all lanes. As an instruction: from the intrinsic GCC 12 makes moves through other registers.
+// Copies one lane to all lanes. Inline assembly, because GCC 12 moves the value through other registers with
+// the intrinsic.
 EVENKEEL_AVX2_INLINE __m256i Broadcast(const int32_t* lane) {
   __m256i lanes;
   asm("vpbroadcastd %1, %0" : "=x"(lanes) : "m"(*lane));
   return lanes;
 }
 
-// A vector of pairs of one channel as bytes, and widened: rows 0-3 8-11, then 4-7 12-15.
+// Stores a vector of pairs of one channel as bytes, and widened to words: first rows 0-3 and 8-11, then 4-7
+// and 12-15.
 EVENKEEL_AVX2_INLINE void StoreChannel(__m256i bytes, uint8_t* out) {
   const __m256i zero = _mm256_setzero_si256();
   Store256(out, bytes);
@@ -42,8 +48,8 @@ EVENKEEL_AVX2_INLINE void StoreChannel(__m256i bytes, uint8_t* out) {
   Store256(out + 2 * kChannelBytes, _mm256_unpackhi_epi8(bytes, zero));
 }
 
-// Rows at equal distances. Where they are is a matter of a few registers then, which fit beside a
-// transposition: sixteen pointers are read from memory again for every one.
+// Rows at equal distances, so that all addresses come from a few registers, which leaves enough of them for a
+// transposition. Sixteen pointers would be loaded from memory again for every step.
 class EvenRows {
  public:
   EVENKEEL_AVX2_INLINE EvenRows(const uint8_t* first, ptrdiff_t stride)
@@ -54,9 +60,9 @@ class EvenRows {
         times5_(5 * stride),
         times7_(7 * stride) {}
 
-  // 16 bytes of rows `r` and r + 8, from byte `at`.
+  // Loads 16 bytes of rows `r` and r + 8, from byte `at`.
   EVENKEEL_AVX2_INLINE __m256i Load(int r, size_t at) const {
-    // An address is a sum of a register and of one, two, four or eight times another.
+    // x86 adds a register and 1, 2, 4 or 8 times another, so these products cost no instruction.
     const ptrdiff_t to = r == 7   ? times7_
                          : r == 6 ? 2 * times3_
                          : r == 5 ? times5_
@@ -71,12 +77,13 @@ class EvenRows {
   ptrdiff_t times1_, times3_, times5_, times7_;
 };
 
-// Four interleaved pixels of 16 rows -> two pairs. Reads 16 bytes of each row.
+// Transposes four interleaved pixels of 16 rows into two pairs. Reads 16 bytes of each row.
 EVENKEEL_AVX2_INLINE void MakeTwoPairs(const EvenRows& rows, size_t at, uint8_t* out) {
-  // r0 r1 g0 g1 b0 b1 r2 r3 g2 g3 b2 b3
+  // The order of channels within a row: r0 r1 g0 g1 b0 b1 r2 r3 g2 g3 b2 b3.
   const __m256i order = _mm256_setr_epi8(0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1,  //
                                          0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11, -1, -1, -1, -1);
   __m256i a[8], b[8];
+  // A 16x6 transposition of 16-bit elements in three rounds of unpacking: 16, 32, then 64 bits.
   for (int r = 0; r < 8; ++r) a[r] = _mm256_shuffle_epi8(rows.Load(r, at), order);
   for (int r = 0; r < 4; ++r) {
     b[2 * r] = _mm256_unpacklo_epi16(a[2 * r], a[2 * r + 1]);
@@ -96,7 +103,7 @@ EVENKEEL_AVX2_INLINE void MakeTwoPairs(const EvenRows& rows, size_t at, uint8_t*
   for (int i = 0; i < 6; ++i, out += 3 * kChannelBytes) StoreChannel(a[i], out);
 }
 
-// Sixteen pixels of one plane of 16 rows -> that channel of eight pairs: rows are transposed as 16 bits.
+// Transposes sixteen pixels of one plane of 16 rows into that channel of eight pairs, as 16-bit elements.
 EVENKEEL_AVX2_INLINE void MakeChannel(const EvenRows& rows, size_t at, uint8_t* out) {
   __m256i a[8], b[8];
   for (int r = 0; r < 8; r += 2) {
@@ -119,7 +126,7 @@ EVENKEEL_AVX2_INLINE void MakeChannel(const EvenRows& rows, size_t at, uint8_t* 
   }
 }
 
-// The pairs of a step from pixel `x` of rows at equal distances.
+// Makes the pairs of one step from pixel `x`, of rows at equal distances.
 template <bool kPlanes>
 EVENKEEL_AVX2_INLINE void MakePairs(const BandRows& band, uint32_t x, uint8_t* out) {
   if constexpr (kPlanes) {
@@ -132,32 +139,32 @@ EVENKEEL_AVX2_INLINE void MakePairs(const BandRows& band, uint32_t x, uint8_t* o
   }
 }
 
-// The pairs that the outputs to come need, in a ring that is hardly larger than what one output needs: they
-// are so many bytes that the nearest cache holds little more, and that moving them would show.
+// A ring of the pairs that the next outputs need. It is hardly larger than one output's inputs: they fill
+// most of the first-level cache, and copying them to the front of a buffer would take measurable time.
 class PairRing {
  public:
-  // Has room for what an output of `axis` needs and some more; the first pairs to come are those of its first
-  // one.
+  // Has room for the inputs of one output of `axis` and a few steps. The first pairs are those of the first
+  // output.
   PairRing(AlignedMemory& memory, const AxisWeights& axis)
       : capacity_(StepOf(axis.groups_per_output + 2 * kStepPairs - 1 + kSlackPairs)),
         memory_(memory.Get<uint8_t>(capacity_ * kPairBytes)),
         lap_(StepOf(axis.first_group[0])),
         end_(lap_) {}
 
-  uint32_t end() const { return end_; }  // of the pairs that are there
-  // And at most, while `first` and those after it are needed. Pairs come by steps.
+  uint32_t end() const { return end_; }  // after the last pair that was made
+  // The largest end() while `first` and the pairs after it are needed. Pairs are made in whole steps.
   uint32_t limit(uint32_t first) const { return StepOf(first) + capacity_; }
-  // Pairs before `first` are not needed any more. It never goes back, nor beyond end().
+  // Pairs before `first` are no longer needed. `first` never decreases and is at most end().
   void KeepFrom(uint32_t first) {
     if (first - lap_ >= capacity_) lap_ += capacity_;
   }
-  // Where the next step goes.
+  // Appends a step and returns its memory.
   uint8_t* AddStep() {
     const uint32_t at = end_ - lap_;
     end_ += kStepPairs;
     return memory_ + kPairBytes * (at < capacity_ ? at : at - capacity_);
   }
-  // Of `wanted` pairs from `first`, the one that is kept, `count` lie at `from` and any others at begin().
+  // Of `wanted` pairs from `first` on, `count` are at `from` and the others at begin().
   struct Run {
     const uint8_t* from;
     uint32_t count;
@@ -173,17 +180,16 @@ class PairRing {
 
   const uint32_t capacity_;  // whole steps
   uint8_t* const memory_;
-  uint32_t lap_;  // the pair at begin() when the first one that is kept was put down
+  uint32_t lap_;  // the pair that begin() had when the first kept pair was stored
   uint32_t end_;
 };
 
-// Accumulates products of bytes and upper digits. 16 bits of these sums are enough: the others would be
-// shifted out.
+// Accumulates products of bytes and upper digits. 16-bit sums suffice: higher bits would be shifted out.
 EVENKEEL_AVX2_INLINE void AccumulateUpper(__m256i& sum, __m256i bytes, __m256i digits) {
   asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(_mm256_maddubs_epi16(bytes, digits)));
 }
 
-// The sums of a vector of pairs of bytes: `first` of those that unpacklo widens, `second` of unpackhi's.
+// Sums of a vector of byte pairs: `first` for those that unpacklo widens, `second` for those of unpackhi.
 template <bool kSplit>
 struct Sums {
   __m256i upper, first, second;
@@ -194,13 +200,13 @@ struct Sums {
     Accumulate(first, first_words, digits);
     Accumulate(second, second_words, digits);
   }
-  // The results as words, before clipping, in the order of the bytes.
+  // The results as words before clipping, in the order of the bytes.
   EVENKEEL_AVX2_INLINE __m256i Words(const Rounding<kSplit>& rounding) const {
     return rounding.Words(first, second, upper);
   }
 };
 
-// One output pixel of 16 rows, of each channel: words, before clipping.
+// One output pixel of 16 rows, as words before clipping, for each channel.
 template <bool kSplit>
 EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis, uint32_t x,
                                   __m256i (&out)[3]) {
@@ -209,13 +215,15 @@ EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis,
   PairRing::Run run = ring.From(axis.first_group[x], left);
   const Rounding<kSplit> rounding(axis);
   Sums<kSplit> red(rounding.half), green(rounding.half), blue(rounding.half);
+  // The inputs are in one or two contiguous runs of the ring. Every pair costs three byte vectors for the
+  // upper digit (if it is not 0) and six word vectors for the lower one.
   while (true) {
     left -= run.count;
     for (const uint8_t* at = run.from; run.count > 0; --run.count, at += kPairBytes) {
       auto values = [at](size_t vector)
                         EVENKEEL_AVX2_INLINE_LAMBDA { return Load256(at + vector * kChannelBytes); };
       if constexpr (kSplit) {
-        if (*weights != 0) {  // at a large reduction most outer weights have no upper digit
+        if (*weights != 0) {  // with a large reduction most outer weights have no upper digit
           const __m256i upper = Broadcast(weights);
           AccumulateUpper(red.upper, values(0), upper);
           AccumulateUpper(green.upper, values(3), upper);
@@ -234,11 +242,12 @@ EVENKEEL_AVX2_INLINE void SumBand(const PairRing& ring, const AxisWeights& axis,
   out[0] = red.Words(rounding), out[1] = green.Words(rounding), out[2] = blue.Words(rounding);
 }
 
-// Makes pairs as far as there is room while those from `first` are needed.
+// Makes pairs while there is room, keeping those from `first` on.
 template <bool kPlanes>
 EVENKEEL_AVX2 void Extend(const BandRows& band, uint32_t first, PairRing& ring) {
   const uint32_t total = (band.width + kStepPixels - 1) / kStepPixels * kStepPairs;
   const uint32_t end = std::min(total, ring.limit(first));
+  // The last step of a row may read beyond its end, so it is taken from a copy.
   while (ring.end() < end) {
     const uint32_t x = 2 * ring.end();
     uint8_t* out = ring.AddStep();
@@ -256,7 +265,7 @@ EVENKEEL_AVX2_INLINE void StoreLanes(__m256i lanes, uint32_t* low, uint32_t* hig
   _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(lanes, 1));
 }
 
-// Output `x`, or the last one where there are fewer.
+// Filters output `x`, or the last one if there are fewer: outputs are stored four at a time.
 template <bool kSplit, bool kPlanes>
 EVENKEEL_AVX2_INLINE void FilterOne(const BandRows& band, const AxisWeights& axis, uint32_t x, PairRing& ring,
                                     __m256i (&out)[3]) {
@@ -267,12 +276,12 @@ EVENKEEL_AVX2_INLINE void FilterOne(const BandRows& band, const AxisWeights& axi
   SumBand<kSplit>(ring, axis, x, out);
 }
 
-// One channel of four outputs: lanes of pairs of rows.
+// Stores one channel of four outputs, as lanes of two rows each.
 EVENKEEL_AVX2_INLINE void StoreFour(const __m256i (&first)[3], const __m256i (&second)[3],
                                     const __m256i (&third)[3], const __m256i (&fourth)[3], int c, size_t to,
                                     uint32_t* const* out) {
   const __m256i zero = _mm256_setzero_si256();
-  // Bytes of rows 0 to 7 of the one, then of the other | rows 8 to 15.
+  // Bytes of rows 0 to 7 of one output, then of the other | rows 8 to 15.
   const __m256i left = _mm256_packus_epi16(first[c], second[c]);
   const __m256i right = _mm256_packus_epi16(third[c], fourth[c]);
   const __m256i low = _mm256_unpacklo_epi16(left, right), high = _mm256_unpackhi_epi16(left, right);
@@ -284,6 +293,7 @@ EVENKEEL_AVX2_INLINE void StoreFour(const __m256i (&first)[3], const __m256i (&s
 }
 
 template <bool kSplit, bool kPlanes>
+// The horizontal filter of a band: four outputs at a time, because a store takes four lanes.
 EVENKEEL_AVX2 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
                               size_t plane, uint32_t* const* out) {
   const BandRows band(pixels, axis.in);
@@ -298,6 +308,7 @@ EVENKEEL_AVX2 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, 
   }
 }
 
+// Scalar: the compiler vectorises both loops.
 void GroupRows(const uint8_t* const* rows, size_t count, uint32_t* out) {
   for (size_t i = 0; i < count; ++i) out[i] = rows[0][i] | uint32_t{rows[1][i]} << 16;
 }
@@ -312,7 +323,7 @@ void SplitGroup(const uint32_t* lanes, size_t count, uint8_t* const* rows) {
 constexpr size_t kColumnStep = 32;
 static_assert(kColumnBlock % kColumnStep == 0);
 
-// The sums of kColumnStep columns.
+// The sums of kColumnStep columns, in two halves.
 template <bool kSplit>
 struct ColumnSums {
   Sums<kSplit> left, right;
@@ -336,6 +347,9 @@ struct ColumnSums {
 };
 
 template <bool kSplit>
+// The vertical filter for output row `y`: every lane has two source rows of a column, so one madd per lane
+// adds both. Columns are taken kColumnStep at a time, so that the sums stay in registers while the groups
+// change.
 EVENKEEL_AVX2 void SumColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                               size_t count, uint8_t* out) {
   const uint32_t num_groups = axis.num_groups[y];
@@ -351,7 +365,7 @@ EVENKEEL_AVX2 void SumColumns(const uint32_t* const* groups, const AxisWeights& 
   }
 }
 
-// The weights of as many groups, in registers.
+// The weights of kCount groups, kept in registers.
 template <bool kSplit, uint32_t kCount>
 struct FewWeights {
   __m256i upper[kCount] = {}, lower[kCount];
@@ -364,7 +378,8 @@ struct FewWeights {
   }
 };
 
-// The same of `kCount` groups, as outputs near the size that there is have them.
+// The same for a small number of groups, as at nearly the original size: then all weights fit into registers
+// and are broadcast once for the whole row.
 template <bool kSplit, uint32_t kCount>
 EVENKEEL_AVX2 void SumFewColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                                  size_t count, uint8_t* out) {
@@ -397,7 +412,7 @@ void SumAnyColumns(const uint32_t* const* groups, const AxisWeights& axis, uint3
   (axis.digits == 2 ? SumColumnsOf<true> : SumColumnsOf<false>)(groups, axis, y, count, out);
 }
 
-// 16 pixels at a time: each of three vectors gathers its bytes from the planes.
+// Interleaves 16 pixels at a time: each of the three output vectors gathers its bytes from the three planes.
 EVENKEEL_AVX2 void JoinPlanesAvx2(const uint8_t* const* planes, uint32_t width, uint8_t* rgb) {
   alignas(16) uint8_t order[3][3][16];
   for (int v = 0; v < 3; ++v) {
@@ -423,8 +438,8 @@ EVENKEEL_AVX2 void JoinPlanesAvx2(const uint8_t* const* planes, uint32_t width, 
   }
 }
 
-// What SplitPlanesAvx2 takes: for each channel which bytes of the second and of the third vector are its own,
-// and how its bytes are put in order.
+// Tables of SplitPlanesAvx2: for each channel, which bytes of the second and of the third vector belong to
+// it, and the order of its bytes.
 struct SplitTables {
   alignas(32) uint8_t second[3][32] = {}, third[3][32] = {}, order[3][32] = {};
 
@@ -439,8 +454,9 @@ struct SplitTables {
   }
 };
 
-// 32 pixels at a time, 16 in each half of three vectors. No two bytes of a plane lie at the same place of
-// them: they become one vector without being moved, and are put in order at once.
+// Splits 32 pixels at a time, 16 in each half of three vectors. No two bytes of one plane are at the same
+// position in these vectors, so they are blended into one vector without being moved, and one shuffle puts
+// them in order.
 EVENKEEL_AVX2 void SplitPlanesAvx2(const uint8_t* rgb, uint32_t width, uint8_t* planes) {
   static constexpr SplitTables kTables;
   uint32_t x = 0;

@@ -5,7 +5,7 @@
 
 namespace evenkeel::preprocess {
 
-// Null where this CPU has no AVX2.
+// Null: this CPU has no AVX2.
 const ResizeKernels* Avx2Kernels();
 
 }  // namespace evenkeel::preprocess

@@ -1,10 +1,14 @@
-// Where an output needs few inputs, rows are filtered as they lie: of a row, sixteen bytes hold what four
-// neighbouring outputs need, and one instruction puts four inputs of each beside each other. Where it needs
-// many, sixteen rows are filtered at once: a vector holds four neighbouring pixels of one channel in all of
-// them, so that every lane of every multiplication is of use and a weight is loaded once for all rows. A
-// multiplication takes bytes as they are and one digit of four weights, and adds. Rows are brought into that
-// order in steps of sixteen pixels; what the outputs to come still need of it slides to the front. The sums
-// of four outputs are the vertical filter's lanes when they have been packed to bytes.
+// The resizer's inner loops for AVX-512 with VNNI.
+//
+// If an output needs few inputs, rows are filtered in their own order: sixteen bytes of a row have the inputs
+// of four neighbouring outputs, and one instruction places four inputs of each next to each other. If it
+// needs many, sixteen rows are filtered at once: a vector holds four neighbouring pixels of one channel in
+// all rows, so that every lane of a multiplication is used and a weight is loaded once for all rows.
+//
+// One instruction multiplies four bytes with one digit of four weights and adds the products. Rows are
+// transposed in steps of sixteen pixels; the part that the next outputs still need is moved to the front of
+// the buffer. The sums of four outputs, packed to bytes, are exactly the lanes that the vertical filter
+// takes.
 #include "preprocess/resize/resize_avx512.h"
 
 #ifdef __x86_64__
@@ -16,7 +20,7 @@
 #include "preprocess/resize/resize_avx2.h"
 #include "preprocess/resize/resize_band.h"
 
-// A test that emulates the instructions, to run this file on any core, brings its own of what follows.
+// A test emulates these instructions to run this file on any core, and defines the following itself.
 #ifndef EVENKEEL_AVX512
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC's own header, PR105593
@@ -31,7 +35,7 @@ namespace {
 
 bool MayUseAvx512Vnni() { return MayUseAvx512() && __builtin_cpu_supports("avx512vnni"); }
 
-// sum += bytes * digits of weights. As an instruction: from the intrinsic GCC 12 makes copies of the sums and
+// sum += bytes * digits of weights. Inline assembly, because with the intrinsic GCC 12 copies the sums and
 // loads the bytes again for every digit.
 EVENKEEL_AVX512_INLINE void Accumulate(__m512i& sum, __m512i bytes, __m512i digits) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(digits));
@@ -47,8 +51,8 @@ namespace {
 constexpr uint32_t kGroups = kBandRows / 4;       // of rows
 constexpr size_t kQuadBytes = 3 * 4 * kBandRows;  // four pixels in all rows and channels
 constexpr uint32_t kStepQuads = kStepPixels / kQuadPixels;
-constexpr uint32_t kSlackQuads = 8 * kStepQuads;  // how far ahead they are made
-constexpr size_t kAhead = 512;                    // bytes of a row that are fetched before they are read
+constexpr uint32_t kSlackQuads = 8 * kStepQuads;  // quads that are made ahead
+constexpr size_t kAhead = 512;                    // distance of the prefetch, in bytes of a row
 static_assert(kBandRows == 16 && kColumnBlock == 64);
 
 EVENKEEL_AVX512_INLINE __m512i Load512(const void* from) { return _mm512_loadu_si512(from); }
@@ -64,7 +68,7 @@ EVENKEEL_AVX512_INLINE __m512i LoadRows(const uint8_t* const rows[kBandRows], in
   return _mm512_inserti32x4(four, Load128(rows[i + 12] + at), 3);
 }
 
-// Of a row, 16 bytes from each of four places.
+// Loads 16 bytes of one row from each of four places.
 EVENKEEL_AVX512_INLINE __m512i LoadWindows(const uint8_t* row, const uint32_t (&at)[4]) {
   __m512i four = _mm512_castsi128_si512(Load128(row + at[0]));
   four = _mm512_inserti32x4(four, Load128(row + at[1]), 1);
@@ -72,9 +76,10 @@ EVENKEEL_AVX512_INLINE __m512i LoadWindows(const uint8_t* row, const uint32_t (&
   return _mm512_inserti32x4(four, Load128(row + at[3]), 3);
 }
 
-// Four interleaved pixels of 16 rows -> R, G, B: a lane for each row. Reads 16 bytes of each row.
+// Transposes four interleaved pixels of 16 rows into R, G and B with a lane for each row. Reads 16 bytes of
+// each row.
 EVENKEEL_AVX512_INLINE void MakeQuad(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
-  // r0 r1 r2 r3 g0 g1 g2 g3 b0 b1 b2 b3
+  // The order within a row: r0 r1 r2 r3 g0 g1 g2 g3 b0 b1 b2 b3.
   const __m512i order =
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1));
   __m512i a[4];
@@ -86,7 +91,7 @@ EVENKEEL_AVX512_INLINE void MakeQuad(const uint8_t* const rows[kBandRows], size_
   _mm512_store_si512(out + 128, _mm512_unpacklo_epi64(b01, b23));
 }
 
-// Sixteen pixels of one plane of 16 rows -> that channel of four quads: rows are transposed as 32 bits.
+// Transposes sixteen pixels of one plane of 16 rows into that channel of four quads, as 32-bit elements.
 EVENKEEL_AVX512_INLINE void MakeChannel(const uint8_t* const rows[kBandRows], size_t at, uint8_t* out) {
   const __m512i a0 = LoadRows(rows, 0, at), a1 = LoadRows(rows, 1, at);
   const __m512i a2 = LoadRows(rows, 2, at), a3 = LoadRows(rows, 3, at);
@@ -98,7 +103,7 @@ EVENKEEL_AVX512_INLINE void MakeChannel(const uint8_t* const rows[kBandRows], si
   _mm512_store_si512(out + 3 * kQuadBytes, _mm512_unpackhi_epi64(high01, high23));
 }
 
-// The quads of a step from pixel `x`.
+// Makes the quads of one step from pixel `x`.
 template <bool kPlanes>
 EVENKEEL_AVX512_INLINE void MakeQuads(const BandRows& band, uint32_t x, uint8_t* out) {
   if constexpr (kPlanes) {
@@ -110,7 +115,8 @@ EVENKEEL_AVX512_INLINE void MakeQuads(const BandRows& band, uint32_t x, uint8_t*
   }
 }
 
-// The sums of one vector of bytes, of each digit: a variable each, since the compiler keeps arrays in memory.
+// The sums of one vector of bytes, one for each digit. Separate variables, because the compiler keeps arrays
+// in memory.
 template <int kDigits>
 struct Sums {
   __m512i high, middle, low;
@@ -129,13 +135,14 @@ struct Sums {
   }
 };
 
-// One output pixel of 16 rows: a sum for each row, of each channel.
+// One output pixel of 16 rows: one sum for each row and channel.
 template <int kDigits>
 EVENKEEL_AVX512_INLINE void SumQuads(const uint8_t* quads, const AxisWeights& axis, uint32_t x,
                                      __m512i (&out)[3]) {
   const int32_t* weights = axis.packed_of(x);
   const __m512i half = _mm512_set1_epi32(axis.half);
   Sums<kDigits> red(half), green(half), blue(half);
+  // A quad of pixels per turn: three vectors of bytes, each times two or three digits.
   for (uint32_t k = axis.num_groups[x]; k > 0; --k, quads += kQuadBytes, weights += kDigits) {
     const __m512i high = _mm512_set1_epi32(weights[0]), middle = _mm512_set1_epi32(weights[1]);
     const __m512i low = kDigits == 3 ? _mm512_set1_epi32(weights[2]) : middle;
@@ -149,7 +156,7 @@ EVENKEEL_AVX512_INLINE void SumQuads(const uint8_t* quads, const AxisWeights& ax
 
 using QuadWindow = GroupWindow<uint8_t, kQuadBytes>;
 
-// Makes quads until `needed` are there; those before `first` may go.
+// Makes quads until `needed` exist; those before `first` may be dropped.
 template <bool kPlanes>
 EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t needed, QuadWindow& window) {
   window.MakeRoom(first, (needed + kStepQuads - 1) / kStepQuads * kStepQuads);
@@ -167,6 +174,8 @@ EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t neede
 }
 
 template <int kDigits, bool kPlanes>
+// The horizontal filter of a band, four outputs at a time: two pairs of outputs are packed from 32 to 16
+// bits, then both pairs to 8 bits.
 EVENKEEL_AVX512 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
                                 size_t plane, uint32_t* const* out) {
   const BandRows band(pixels, axis.in);
@@ -186,9 +195,10 @@ EVENKEEL_AVX512 void FilterRows(const PixelBand& pixels, const AxisWeights& axis
         SumQuads<kDigits>(window.at(first), axis, at, sums[i]);
       }
       for (int c = 0; c < 3; ++c) pairs[pair][c] = _mm512_packs_epi32(sums[0][c], sums[1][c]);
+      // Rows 0 to 3 with four bytes of each output, then rows 4 to 7, and so on: the lanes of the vertical
+      // filter.
     }
     for (int c = 0; c < 3; ++c) {
-      // Of rows 0 to 3: four bytes of each output; then of rows 4 to 7, and so on.
       const __m512i bytes = _mm512_packus_epi16(pairs[0][c], pairs[1][c]);
       const size_t to = plane * c + x;
       _mm_storeu_si128(reinterpret_cast<__m128i*>(out[0] + to), _mm512_castsi512_si128(bytes));
@@ -199,7 +209,7 @@ EVENKEEL_AVX512 void FilterRows(const PixelBand& pixels, const AxisWeights& axis
   }
 }
 
-// One block of all rows of a plane, to `out` and `to` lanes further: sixteen outputs, whose sums are lanes.
+// One block of sixteen outputs of all rows of a plane. Their lanes are stored at `out` + `to`.
 template <int kDigits, uint32_t kQuads>
 EVENKEEL_AVX512_INLINE void FilterBlock(const uint8_t* const rows[kBandRows], const AxisWeights& axis,
                                         const WindowWeights::Block& at, uint32_t* const* out, size_t to) {
@@ -213,7 +223,7 @@ EVENKEEL_AVX512_INLINE void FilterBlock(const uint8_t* const rows[kBandRows], co
   }
   const __m512i half = _mm512_set1_epi32(axis.half);
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
-  // Of four rows four bytes each: a byte of each row, four times.
+  // From four rows with four bytes each to lanes with one byte of each row.
   const __m512i lanes =
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
   for (uint32_t r = 0; r < kBandRows; r += 4) {
@@ -269,11 +279,13 @@ void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scr
 }
 
 template <int kDigits>
+// The vertical filter for output row `y`: a lane has four source rows of a column, so one instruction adds
+// four products.
 EVENKEEL_AVX512 void SumDigits(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                                size_t count, uint8_t* out) {
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);
   const __m512i half = _mm512_set1_epi32(axis.half);
-  // Packing takes four columns of each vector in turn.
+  // Packing takes four columns of each vector in turn; this restores their order.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const uint32_t num_groups = axis.num_groups[y];
   for (size_t at = 0; at < count; at += kColumnBlock) {

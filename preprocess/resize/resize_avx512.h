@@ -5,7 +5,7 @@
 
 namespace evenkeel::preprocess {
 
-// Null where this CPU lacks one of AVX-512 F, BW, VL and VNNI.
+// Null: this CPU lacks AVX-512 F, BW, VL or VNNI.
 const ResizeKernels* Avx512Kernels();
 
 }  // namespace evenkeel::preprocess

@@ -1,5 +1,5 @@
-// What the vector paths of the resizer share in the horizontal filter of a band of rows. No vectors here: the
-// callers' own instructions apply where it is inlined.
+// The part of the horizontal filter that the vector paths share. It has no vector code itself: it is inlined
+// and compiled with the caller's instructions.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 
 namespace evenkeel::preprocess {
 
-inline constexpr uint32_t kStepPixels = 16;  // brought into a vector's order at once
-inline constexpr uint32_t kQuadPixels = 4;   // interleaved ones that 16 bytes hold
+inline constexpr uint32_t kStepPixels = 16;  // transposed at once
+inline constexpr uint32_t kQuadPixels = 4;   // interleaved pixels in 16 bytes
 
-// The rows of a band. Where there are fewer, the last one stands for those that are missing. Of interleaved
-// rows only the first plane counts.
+// The rows of a band. If there are fewer than kBandRows, the last one is repeated. Interleaved rows use only
+// the first plane.
 struct BandRows {
   BandRows(const PixelBand& band, uint32_t width)
       : step(band.step),
@@ -27,7 +27,7 @@ struct BandRows {
       for (uint32_t c = 0; c < 3; ++c) plane[c][r] = band.plane[c] + to;
     }
   }
-  // Whether all that a step from pixel `x` reads lies in the rows: 16 bytes of each plane, or of each quad.
+  // Whether a step from pixel `x` reads only bytes of the rows: 16 bytes of each plane, or of each quad.
   bool has_step(uint32_t x) const {
     const uint32_t pixels_read = step == 1 ? kStepPixels : kStepPixels + 2;
     return x + pixels_read <= width;
@@ -36,11 +36,11 @@ struct BandRows {
   const uint8_t* plane[3][kBandRows];
   uint32_t step;
   uint32_t width;
-  ptrdiff_t stride;  // from row to row of a plane, where they are complete
+  ptrdiff_t stride;  // distance of a plane's rows, if complete
   bool complete;     // no row is missing
 };
 
-// More rows are read side by side than a prefetcher follows: kAhead bytes before they are read.
+// Hardware follows fewer streams than there are rows, so bytes are prefetched kAhead before their use.
 template <bool kPlanes, size_t kAhead>
 inline void PrefetchStep(const BandRows& band, uint32_t x) {
   constexpr size_t kStepBytes = kPlanes ? kStepPixels : 3 * kStepPixels;
@@ -51,7 +51,7 @@ inline void PrefetchStep(const BandRows& band, uint32_t x) {
   }
 }
 
-// The last pixels of a band's rows from pixel `x`, in memory of which a whole step can be read.
+// A copy of the last pixels of a band's rows from pixel `x`, with enough memory for reading a whole step.
 class BandTail {
  public:
   BandTail(const BandRows& band, uint32_t x)
@@ -74,7 +74,7 @@ class BandTail {
   const BandRows rows_;
 };
 
-// The groups of a band's pixels that the outputs to come need: [begin, end), kValues of T each.
+// A window over the groups of a band's pixels that the next outputs need: [begin, end), kValues of T each.
 template <typename T, size_t kValues>
 struct GroupWindow {
   T* values = nullptr;
@@ -83,9 +83,9 @@ struct GroupWindow {
   uint32_t end = 0;
 
   const T* at(uint32_t group) const { return values + kValues * (group - begin); }
-  // Where the next group goes.
+  // The memory of the next group.
   T* next() { return values + kValues * (end - begin); }
-  // Makes room until `needed`, where there is none, by dropping the groups before `first`.
+  // Makes room until `needed` by dropping the groups before `first`, unless there is room.
   void MakeRoom(uint32_t first, uint32_t needed) {
     if (needed - begin <= capacity) return;
     const uint32_t kept_from = std::min(first, end);

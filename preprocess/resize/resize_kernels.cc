@@ -1,3 +1,4 @@
+// The portable inner loops, and the choice of the fastest ones for this CPU.
 #include "preprocess/resize/resize_kernels.h"
 
 #include <algorithm>
@@ -11,6 +12,8 @@ namespace {
 
 constexpr uint32_t kGroup = 4;
 
+// Sums are unsigned, so that an overflow of an intermediate sum is defined; the final sum fits 32 signed
+// bits.
 uint8_t Clip(uint32_t sum, int shift) {
   return static_cast<uint8_t>(std::clamp(static_cast<int32_t>(sum) >> shift, 0, 255));
 }
@@ -18,6 +21,7 @@ uint8_t Clip(uint32_t sum, int shift) {
 uint8_t* BytesOf(uint32_t* lane) { return reinterpret_cast<uint8_t*>(lane); }
 const uint8_t* BytesOf(const uint32_t* lane) { return reinterpret_cast<const uint8_t*>(lane); }
 
+// The horizontal filter as its definition: for every output, row and channel the sum of weight times input.
 void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch&, size_t plane,
                 uint32_t* const* out) {
   for (uint32_t x = 0; x < axis.outputs(); ++x) {
@@ -38,7 +42,7 @@ void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch&, si
   }
 }
 
-// Columns in blocks that stay in registers.
+// The vertical filter, in blocks of columns whose sums stay in registers.
 void SumGroups(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y, size_t count,
                uint8_t* out) {
   constexpr size_t kBlock = 16;

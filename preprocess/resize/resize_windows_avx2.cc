@@ -1,6 +1,8 @@
-// Of a row, sixteen bytes hold what four or eight neighbouring outputs need: one instruction puts a pair of
-// inputs of each, as words, beside each other, the next one multiplies and adds them. Nothing is brought into
-// another order beforehand, and outputs come eight at a time, in the order in which they are kept.
+// The horizontal filter of AVX2 for outputs with few inputs.
+//
+// Sixteen bytes of a row have the inputs of four or eight neighbouring outputs. One instruction places a pair
+// of inputs of each output next to each other as words, the next one multiplies and adds them. Nothing is
+// transposed beforehand, and outputs are made eight at a time, in the order in which they are stored.
 #include "preprocess/resize/resize_windows_avx2.h"
 
 #ifdef __x86_64__
@@ -11,12 +13,12 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// The results of a row before rounding: eight outputs of one channel.
+// The sums of eight outputs of one channel of a row, before rounding: one for each digit.
 struct WindowSums {
   __m256i lower, upper;
 };
 
-// A block of eight outputs: its order and weights in registers.
+// A block of eight outputs, with its order and weights in registers for all rows.
 template <bool kSplit, uint32_t kPairs>
 struct WindowBlock {
   __m256i order[kPairs], lower[kPairs], upper[kPairs] = {};
@@ -32,7 +34,7 @@ struct WindowBlock {
     }
   }
 
-  // `bytes`: both windows.
+  // `bytes`: both windows, one in each half.
   EVENKEEL_AVX2_INLINE WindowSums Sum(__m256i bytes, __m256i half) const {
     const __m256i first = _mm256_shuffle_epi8(bytes, order[0]);
     WindowSums sums{_mm256_add_epi32(half, _mm256_madd_epi16(first, lower[0])), {}};
@@ -46,14 +48,15 @@ struct WindowBlock {
   }
 };
 
-// The results of two rows as words, before clipping: four outputs of the one, then of the other, twice.
+// The results of two rows as words before clipping: four outputs of `one`, four of `other`, then the other
+// four of each.
 template <bool kSplit>
 EVENKEEL_AVX2_INLINE __m256i WordsOf(const WindowSums& one, const WindowSums& other,
                                      const Rounding<kSplit>& rounding) {
   return rounding.Words(one.lower, other.lower, _mm256_packs_epi32(one.upper, other.upper));
 }
 
-// One block of all rows of a plane, to `out` and `to` lanes further.
+// One block of all rows of a plane. Its lanes are stored at `out` + `to`.
 template <bool kSplit, uint32_t kPairs, bool kOneWindow>
 EVENKEEL_AVX2_INLINE void FilterBlock(const uint8_t* const* rows, const WindowWeights& windows,
                                       const WindowWeights::Block& at, const Rounding<kSplit>& rounding,
@@ -65,7 +68,8 @@ EVENKEEL_AVX2_INLINE void FilterBlock(const uint8_t* const* rows, const WindowWe
                                      : LoadTwo128(rows[r] + first, rows[r] + second);
     return block.Sum(bytes, rounding.half);
   };
-  // The bytes of two of four rows as lanes: one row in the lower words, the next one in the upper words.
+  // From the bytes of four rows to the lanes of two: one row in the lower words, the next one in the upper
+  // words.
   const __m256i first_two = _mm256_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1,  //
                                              0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
   const __m256i last_two = _mm256_or_si256(first_two, _mm256_set1_epi16(8));
@@ -79,6 +83,8 @@ EVENKEEL_AVX2_INLINE void FilterBlock(const uint8_t* const* rows, const WindowWe
   }
 }
 
+// The number of pairs is a template argument, so that the loop over them is unrolled and all weights stay in
+// registers.
 template <bool kSplit>
 EVENKEEL_AVX2 void FilterPlane(const uint8_t* const* rows, const AxisWeights& axis, uint32_t* const* out,
                                size_t to) {
@@ -101,7 +107,7 @@ EVENKEEL_AVX2 void FilterPlane(const uint8_t* const* rows, const AxisWeights& ax
         FilterBlock<kSplit, 4, false>(rows, axis.windows, at, rounding, out, to);
         break;
       default:
-        FilterBlock<kSplit, WindowWeights::kMostGroups, false>(rows, axis.windows, at, rounding, out, to);
+        FilterBlock<kSplit, WindowWeights::kMaxGroups, false>(rows, axis.windows, at, rounding, out, to);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The horizontal filter near the size that there is, with AVX2: bytes of a row are put in the order of the
-// outputs where they lie, so that rows need not be turned.
+// The horizontal filter of AVX2 at nearly the original size: bytes of a row are shuffled into the order of
+// the outputs, so that rows need not be transposed.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace evenkeel::preprocess {
 
-// ResizeKernels::filter_band of planes, for an axis that has windows.
+// ResizeKernels::filter_band for planes and an axis with windows.
 void FilterWindows(const PixelBand& planes, const AxisWeights& axis, size_t plane, uint32_t* const* out);
 
 }  // namespace evenkeel::preprocess

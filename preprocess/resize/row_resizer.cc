@@ -1,3 +1,4 @@
+// Runs the two passes of a resize while rows arrive, keeping only the rows that the next outputs need.
 #include "preprocess/resize/row_resizer.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// Pillow 13 filters columns first where that makes the other pass much smaller; the others never do.
+// Pillow 13 filters columns first if that makes the other pass much smaller; the other resamplers never do.
 bool ColumnsFirst(const ResizePlan& plan) {
   if (plan.resampler != Resampler::kPil13) return false;
   const int64_t less_high = int64_t{plan.in.height} - plan.out.height;
@@ -15,7 +16,7 @@ bool ColumnsFirst(const ResizePlan& plan) {
   return less_high > 0 && less_high > 2 * less_wide;
 }
 
-// Rows whose planes of `width` bytes lie one after another.
+// Rows as planes of `width` bytes, one plane after another.
 PixelBand PlanarBand(const uint8_t* planes, size_t width, uint32_t rows) {
   return {{planes, planes + width, planes + 2 * width}, 3 * width, rows, 1};
 }
@@ -51,12 +52,15 @@ PixelBand RowResizer::RowBand::Take(uint32_t width) {
 }
 
 void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
+  // Unset values mean the whole picture.
   plan_ = plan;
   if (plan_.window == ImageSize{}) plan_.window = plan.out;
   if (plan_.extent_width == 0) plan_.extent_width = plan.in.width;
   if (plan_.extent_height == 0) plan_.extent_height = plan.in.height;
   sink_ = sink;
   arrived_ = skipped_ = delivered_ = fed_.rows = made_.rows = 0;
+  // An axis is filtered if its size changes or a scaled decode covers a little less than its pixels. The
+  // order of both passes decides the bytes, because each pass rounds.
   const bool rows = plan.in.width != plan.out.width || plan_.extent_width != plan.in.width;
   const bool columns = plan.in.height != plan.out.height || plan_.extent_height != plan.in.height;
   order_ = rows && columns ? ColumnsFirst(plan) ? Order::kColumnsThenRows : Order::kRowsThenColumns
@@ -74,6 +78,7 @@ void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
 }
 
 void RowResizer::StartColumns() {
+  // The ring has room for the inputs of one output and one band more: a band arrives as a whole.
   columns_.Set({plan_.in.height, plan_.out.height, plan_.top, plan_.window.height, plan_.extent_height,
                 plan_.filter, plan_.resampler},
                kernels_.form, /*windows=*/0);
@@ -85,6 +90,7 @@ void RowResizer::StartColumns() {
   ring_.wanted.resize(ring_.capacity);
 }
 
+// A full band that needs no waiting rows is filtered in place. Other rows are copied until they are a band.
 void RowResizer::Feed(const PixelBand& band) {
   const uint32_t width = plan_.in.width;
   for (uint32_t done = 0; done < band.rows;) {
@@ -144,6 +150,8 @@ void RowResizer::FilterBand(const PixelBand& band, uint32_t* const* out) {
   kernels_.filter_band(windows ? Planes(band) : band, rows_.weights, scratch_, plane_, out);
 }
 
+// Rows come out of the horizontal filter as groups in lanes; they are split into bytes and delivered one by
+// one.
 void RowResizer::FilterRows(const PixelBand& band) {
   const size_t columns = 3 * plane_;
   uint32_t* lanes = lanes_.Get<uint32_t>(columns * kBandRows / group_);
@@ -174,7 +182,7 @@ void RowResizer::PutIntoRing(const PixelBand& planes) {
   for (uint32_t first = 0; first < planes.rows; first += group_) {
     uint32_t* lanes = ring_.group(ring_.arrived++);
     for (uint32_t c = 0; c < 3; ++c) {
-      // Rows beyond the last are any: their weights are 0.
+      // The group may extend beyond the last row. Any row serves there, because its weights are 0.
       const uint8_t* from[kBandRows];
       for (uint32_t i = 0; i < group_; ++i) {
         from[i] = planes.plane[c] + planes.stride * std::min(first + i, planes.rows - 1);
@@ -185,6 +193,7 @@ void RowResizer::PutIntoRing(const PixelBand& planes) {
   SumReadyRows();
 }
 
+// Makes every output row whose groups have arrived.
 void RowResizer::SumReadyRows() {
   const AxisWeights& weights = columns_.weights;
   for (uint32_t& y = ring_.next_output; y < weights.outputs(); ++y) {
@@ -203,7 +212,7 @@ void RowResizer::TakeColumns(const uint8_t* row) {
     case Order::kRowsThenColumns:
       return Deliver(RowOf(row, plane_, 0, plan_.window.width));
     case Order::kColumns:
-      // Of an axis that is not filtered the window is cut here.
+      // Columns outside the window are cut here, because this axis was not filtered.
       return Deliver(RowOf(row, width, plan_.left, plan_.window.width));
     default:
       made_.Add(PlanarBand(row, width, 1), width);

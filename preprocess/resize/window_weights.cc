@@ -1,3 +1,5 @@
+// Packs an axis' weights for rows that are filtered in their own order: for every block of outputs, which
+// bytes of its window a shuffle picks, and the digits that multiply them.
 #include "preprocess/resize/window_weights.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@ namespace {
 
 constexpr uint32_t kOutputs = WindowWeights::kOutputs;
 
-// The inputs of an output, from the first to the last whose weight is not 0.
+// The inputs of an output, from the first to the last with a weight other than 0.
 struct Inputs {
   uint32_t first = 0;
   std::span<const int32_t> weights;
@@ -26,7 +28,7 @@ Inputs InputsOf(const AxisWeights& axis, uint32_t output) {
   return {first, weights};
 }
 
-// The first input of a window for `outputs`, if one holds what they need.
+// Finds the first input of a window that has all inputs of `outputs`. False: they do not fit one window.
 bool FindWindow(const AxisWeights& axis, std::span<const Inputs> outputs, uint32_t* window) {
   uint32_t first = axis.in, end = 0;
   for (const Inputs& inputs : outputs) {
@@ -37,7 +39,7 @@ bool FindWindow(const AxisWeights& axis, std::span<const Inputs> outputs, uint32
   return end - *window <= WindowWeights::kInputs;
 }
 
-// Windows of a block are the same one where it holds what all of its outputs need.
+// All windows of a block are the same one if it has the inputs of all of its outputs: then it is loaded once.
 bool FindWindows(const AxisWeights& axis, std::span<const Inputs> outputs, WindowWeights::Block* block) {
   const size_t windows = outputs.size() / kOutputs;
   if (FindWindow(axis, outputs, &block->window[0])) {
@@ -50,15 +52,15 @@ bool FindWindows(const AxisWeights& axis, std::span<const Inputs> outputs, Windo
   return true;
 }
 
-// What the signed digits of a weight are, where each has as many bits as an input in its lane: those of the
-// sum with half of a digit's range in each, less that.
+// The signed digits of a weight, each with as many bits as an input has in its lane. Adding half of a digit's
+// range to every digit and flipping these bits again makes the digits signed.
 template <uint32_t kGroup>
 uint32_t DigitsOf(int32_t weight) {
   constexpr uint32_t kBias = kGroup == 2 ? 0x80008000 : 0x80808080;
   return (static_cast<uint32_t>(weight) + kBias) ^ kBias;
 }
 
-// Whether no sum of bytes and of the upper one of two digits leaves 16 bits, where these are added.
+// Whether the 16-bit sum of bytes times upper digits cannot overflow, if the weight has two digits.
 bool UpperSumsFit(const AxisWeights& axis, const Inputs& inputs) {
   if (axis.group != GroupOf(WeightForm::kWords) || axis.digits == 1) return true;
   int32_t least = 0, most = 0;
@@ -68,7 +70,7 @@ bool UpperSumsFit(const AxisWeights& axis, const Inputs& inputs) {
   return least >= -0x8000 && most <= 0x7fff;
 }
 
-// The parts of output `i` of a block's `outputs`.
+// Writes order and digits of output `i` of a block's `outputs`.
 template <uint32_t kGroup>
 void SetOutput(uint32_t digits, const Inputs& inputs, uint32_t window, size_t i, size_t outputs,
                uint8_t* order, int32_t* lanes) {
@@ -94,11 +96,12 @@ bool AddBlock(const AxisWeights& axis, uint32_t first, std::span<const Inputs> o
   if (!FindWindows(axis, outputs, &block)) return false;
   size_t most = 1;
   for (const Inputs& inputs : outputs) {
+    // If a single output does not fit, the whole axis is filtered by the general loop.
     if (!UpperSumsFit(axis, inputs)) return false;
     most = std::max(most, inputs.weights.size());
   }
   block.groups = static_cast<uint32_t>((most + axis.group - 1) / axis.group);
-  if (block.groups > WindowWeights::kMostGroups) return false;
+  if (block.groups > WindowWeights::kMaxGroups) return false;
   const size_t lanes = outputs.size() * block.groups;
   weights->order.resize(block.order + 4 * lanes, 0x80);
   weights->digits.resize(block.digits + axis.digits * lanes, 0);
@@ -122,7 +125,7 @@ void MakeWindowWeights(const AxisWeights& axis, uint32_t windows, WindowWeights*
   if (windows == 0 || axis.in < WindowWeights::kInputs || rounded < step) return;
   static thread_local std::vector<Inputs> outputs;
   outputs.resize(rounded);
-  // The last output stands for those beyond.
+  // Beyond the last output it is repeated.
   for (uint32_t x = 0; x < rounded; ++x) outputs[x] = InputsOf(axis, std::min(x, axis.outputs() - 1));
   bool hold = true;
   for (uint32_t x = 0; hold && x < rounded; x += step) {

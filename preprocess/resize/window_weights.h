@@ -1,6 +1,6 @@
-// The weights of an axis near the size that there is, where a few inputs side by side make several outputs:
-// as an instruction takes them that puts bytes of a vector in any order. No input is brought into another
-// order beforehand, and none is multiplied by a weight of 0 because groups begin elsewhere.
+// The weights of an axis at nearly the original size, where a few neighbouring inputs make several outputs,
+// in the form of a byte shuffle: inputs are not transposed beforehand, and none is multiplied by 0 only
+// because groups begin elsewhere.
 //
 // Thread safety: plain values.
 #pragma once
@@ -11,25 +11,25 @@
 
 namespace evenkeel::preprocess {
 
-// Outputs in blocks of a few windows: kOutputs neighbouring outputs, which need no more than kInputs
-// neighbouring inputs. A lane of 32 bits belongs to an output, and holds a group of its inputs as AxisWeights
-// has them: two as words or four as bytes.
+// Outputs in blocks of a few windows: kOutputs neighbouring outputs that need at most kInputs neighbouring
+// inputs. A 32-bit lane belongs to one output and has a group of its inputs as in AxisWeights: two words or
+// four bytes.
 struct WindowWeights {
   static constexpr uint32_t kOutputs = 4;
   static constexpr uint32_t kInputs = 16;
-  static constexpr uint32_t kMostWindows = 4;  // of a block
-  static constexpr uint32_t kMostGroups = 5;   // of an output
+  static constexpr uint32_t kMaxWindows = 4;  // of a block
+  static constexpr uint32_t kMaxGroups = 5;   // of an output
   struct Block {
-    uint32_t output = 0;                 // the first
-    uint32_t window[kMostWindows] = {};  // the first input of each
-    uint32_t groups = 0;                 // of each output: 1 to kMostGroups
-    size_t order = 0;                    // where its part of `order` begins
-    size_t digits = 0;                   // and of `digits`
+    uint32_t output = 0;                // the first one
+    uint32_t window[kMaxWindows] = {};  // the first input of each
+    uint32_t groups = 0;                // of each output: 1 to kMaxGroups
+    size_t order = 0;                   // begin of its part of `order`
+    size_t digits = 0;                  // begin of its part of `digits`
   };
 
-  // None where windows do not hold this axis. The last one ends with the outputs, rounded up to four.
+  // Empty if windows do not fit this axis. The last block ends with the outputs, rounded up to four.
   std::vector<Block> blocks;
-  // [block][group][output][byte of its lane]: where that byte is in the window; 0x80: it is 0.
+  // [block][group][output][byte of its lane]: position of that byte in the window; 0x80: the byte is 0.
   std::vector<uint8_t> order;
   // [block][group][digit][output]: a lane of signed digits, the highest first.
   std::vector<int32_t> digits;
@@ -37,8 +37,8 @@ struct WindowWeights {
 
 struct AxisWeights;
 
-// Fills `weights`, whose memory is reused, with blocks of `windows`, at most kMostWindows; without any where
-// the axis has too few inputs or outputs, or windows do not hold what their outputs need.
+// Fills `weights`, whose memory is reused, with blocks of `windows` windows, at most kMaxWindows. Empty if
+// the axis has too few inputs or outputs, or if outputs need more inputs than a window has.
 void MakeWindowWeights(const AxisWeights& axis, uint32_t windows, WindowWeights* weights);
 
 }  // namespace evenkeel::preprocess

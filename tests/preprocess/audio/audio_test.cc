@@ -368,7 +368,7 @@ TEST(Audio, AWavThatDoesNotKnowItsLengthHasWhatIsThere) {
 }
 
 // Where the decoders' vector code is chosen when they are opened.
-TEST(Audio, DecodersOfWholeNumbersAndOfPlainCGiveTheSameSamplesWithEverySetOfCpuFeatures) {
+TEST(Audio, IntegerDecodersGiveTheSameSamplesWithAnyCpuFeatures) {
   for (const std::string name : {"stereo.wav", "stereo.flac", "stereo-alac.m4a", "stereo.opus", "mulaw.wav",
                                  "float.wav", "opus.webm", "flac.mka"}) {
     absl::StatusOr<Clip> all = Decode(name, Golden("audio/" + name));
@@ -514,7 +514,7 @@ Bytes ForgedFlac(int num_frames, uint32_t mid, uint32_t side) {
 }
 
 // Where FLAC's code in C keeps the low bits and its vector code saturates.
-TEST(Audio, ClipsThatOverflowAreDecodedByTheSameInstructionsOnEveryProcessor) {
+TEST(Audio, OverflowingClipsUseTheSameInstructionsOnEveryProcessor) {
   const Bytes bytes = ForgedFlac(4, 32767, 65535);
   const absl::StatusOr<Clip> clip = Decode("x.flac", bytes);
   ASSERT_TRUE(clip.ok()) << clip.status();

@@ -57,7 +57,7 @@ TEST(Image, RefusesWhatPillowsReleasesDisagreeAbout) {
   EXPECT_TRUE(absl::IsUnimplemented(Decode("png", Golden("images/refused-grey-16-bits.png")).status()));
 }
 
-TEST(Image, AnAnimatedWebpWhoseFramesAreCutOffIsAnErrorAndDamageSaysTheSameEveryTime) {
+TEST(Image, TruncatedAnimatedWebpHasTheSameErrorEveryTime) {
   const Bytes whole = Golden("images/animated.webp");
   for (size_t length = whole.size() / 2; length < whole.size(); length += 97) {
     EXPECT_FALSE(Decode("webp", Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(length))).ok());

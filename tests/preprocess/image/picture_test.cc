@@ -94,9 +94,7 @@ TEST(Picture, EveryPolicyGivesPillowsPixelsAndTheHeadersDimensions) {
   EXPECT_GE(ComparePolicies("index.txt"), 16);
 }
 
-TEST(Picture, AColourThatStandsForTransparencyIsComparedAsPillowComparesIt) {
-  EXPECT_EQ(ComparePolicies("keys.txt"), 15);
-}
+TEST(Picture, TheTransparentColourIsComparedAsInPillow) { EXPECT_EQ(ComparePolicies("keys.txt"), 15); }
 
 TEST(Picture, RefusesWhatTheOptionsRefuse) {
   PictureOptions options;
@@ -320,7 +318,7 @@ TEST(Picture, OrientationIsReadFromEveryContainerAndDamageIsNone) {
   }
 }
 
-TEST(Picture, OtherSidesThanTheFactsAreDataLossThatNamesBothAsThePolicyHasThem) {
+TEST(Picture, OtherSidesThanTheFactsAreDataLossThatNamesBoth) {
   const Bytes bytes = Golden("pictures/turned-6.jpg");  // 21x13 as stored
   const PictureOptions apply{.exif_orientation = ExifOrientation::kApply};
   MediaFacts facts;
@@ -329,8 +327,8 @@ TEST(Picture, OtherSidesThanTheFactsAreDataLossThatNamesBothAsThePolicyHasThem) 
     EXPECT_TRUE(ReadKnownPictureHeader("jpg", bytes, Limits{}, options, facts).ok());
   facts.height = 14;
   for (const auto& [options, message] :
-       {std::pair(PictureOptions{}, "image of 21x13 pixels where the index says 21x14"),
-        std::pair(apply, "image of 13x21 pixels where the index says 14x21")}) {
+       {std::pair(PictureOptions{}, "image of 21x13 pixels; the index has 21x14"),
+        std::pair(apply, "image of 13x21 pixels; the index has 14x21")}) {
     const absl::Status status = ReadKnownPictureHeader("jpg", bytes, Limits{}, options, facts).status();
     EXPECT_TRUE(absl::IsDataLoss(status));
     EXPECT_EQ(status.message(), message);
