@@ -1,4 +1,4 @@
-// What it costs a worker to tell every rank of a step: CPU time of all replies together, and their bytes.
+// The cost of describing a step to every rank: CPU time and bytes of all replies.
 //
 //   bench_describe [ranks] [samples of a step] [--all-loads]        4,096 ranks, 16,384 samples of a photo
 //   each

@@ -1,4 +1,4 @@
-// What confinement costs: each given medium produced in this process and by a decoder process, in turn.
+// The cost of confinement: each given medium is produced in this process and by a decoder process, in turn.
 //
 //   bench_isolation --vision DIR --audio DIR MEDIUM...
 //

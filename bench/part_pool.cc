@@ -1,4 +1,5 @@
-// Does the pool stay as fast as it begins? A million small parts through it, one after the other.
+// Whether the pool of parts stays as fast as at its start: a million small parts pass through it one after
+// another.
 //
 //   bench_part_pool [parts] [bytes of a part]      1,000,000 parts of 9,300 bytes; 512 MB are kept
 //

@@ -118,7 +118,7 @@ void PrintByPhase(const char* point, reorder::BalanceInput input) {
     const auto outcome = Value(reorder::SolveBalance(input));
     PrintFact(
         point,
-        absl::StrCat("beside it greedy_packed per phase", node_wise ? ", then node_wise" : "",
+        absl::StrCat("for comparison, greedy_packed per phase", node_wise ? ", then node_wise" : "",
                      ": worst max/mean; inter-node rows of all"),
         absl::StrFormat("%.4f; %.1f %%", WorstPhase(outcome, false), 100 * InterNodeShare(input, outcome)));
   }
@@ -334,7 +334,7 @@ void PrintPacking(uint64_t seed, const std::vector<SampleLengths>& trace) {
   PrintFigure("7", "llm distribution ratio", ours.Ratio(0), Limit::kAtMost, 0.05);
   PrintFigure("7", "fill", ours.figures.fill, Limit::kAtLeast, 0.97);
   PrintFigure("7", "seconds", ours.seconds, Limit::kAtMost, 3);
-  PrintFact("7", "beside it OmniBal's method: vision, llm, fill",
+  PrintFact("7", "for comparison, OmniBal's method: vision, llm, fill",
             absl::StrFormat("%.4f, %.4f, %.4f", theirs.Ratio(1), theirs.Ratio(0), theirs.figures.fill));
   for (reorder::PackPhase& phase : input.phases) phase.capacity = 0;
   const Packed ours_at_q = PackBy("even_fill", input), theirs_at_q = PackBy("omnibal", input);

@@ -1,3 +1,4 @@
+// How the planning time grows with the number of samples: a fitted power, and its diagram.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

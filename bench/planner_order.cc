@@ -1,3 +1,5 @@
+// Measures orders of microbatches: against random orders, DistTrain's, and the best order that a long search
+// finds.
 #include "bench/planner_order.h"
 
 #include <algorithm>

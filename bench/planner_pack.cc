@@ -1,3 +1,4 @@
+// The packing tables of bench_planner: our bins next to those of OmniBal's method.
 #include "bench/planner_pack.h"
 
 #include <algorithm>

@@ -374,6 +374,6 @@ def link_cut(world):
         world.network.disturb()
     else:
         world.network.set_wire(True)
-    yield 1  # connections find out in their own time, within which nobody is to blame
+    yield 1  # connections notice it after a while, during which no side is to blame
     world.cut_links.remove(link)
     world.links_disturbed = False

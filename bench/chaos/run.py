@@ -133,7 +133,7 @@ class World:
         return disturbed or time.monotonic() - self.hindered_at[role] < seconds
 
     def is_dark(self, link):
-        """Nobody could serve a consumer on this link, whatever the software does."""
+        """No software could serve a consumer over this link."""
         return link in self.cut_links or self.storage_disturbed or not any(slot.well for slot in self.slots)
 
     def recent(self):

@@ -1,14 +1,12 @@
-// Audio and video through preprocess/, one thread, for bench/preprocess/media.py, which adds the rivals.
+// Measures audio and video decoding in preprocess/ on one thread; bench/preprocess/media.py adds the rivals.
 //
 //   bench_media log_mel MELS FILE...          features of clips
 //   bench_media audio FILE...                 decode, mono, 16 kHz
-//   bench_media video PROCESSOR_FOLDER FILE...  decode, choose, resize, patches; and FFmpeg's own loop beside
-//   it
+//   bench_media video PROCESSOR_FOLDER FILE...  decode, choose, resize, patches; then FFmpeg's own loop
 //
-// Prints lines of what, file, milliseconds of processor time by pieces, of the least run, and for video the
-// frames. By pieces: a run is cut where a packet goes to a decoder, and of each piece the least of the turns
-// counts, since other users of the machine take some of every run, but not of the same piece in all of them;
-// for our own times beside each other. TURNS: how many (5).
+// Prints for each file: what, file, milliseconds of processor time, and for video the frames. A run is cut
+// into pieces at each packet that goes to a decoder; of every piece the least of TURNS (5) counts. Other
+// users of the machine slow some pieces of every run, but not the same ones.
 #include <dlfcn.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 FOLDER: a Qwen2-VL checkpoint's configuration. Clips and videos are made by ffmpeg (Debian's) in a temporary folder; each
 FILE is one video more, or a photograph, of which videos are made that pan over it, two pixels a frame: hardly any video
 with another picture in every frame is cheaper to decode. Times are of the processor, the least of five turns (TURNS);
-beside FFmpeg's own loop of video, which bench_media has too, both are by packets. A ratio below 1 means that Evenkeel takes
+next to FFmpeg's own loop of video, which bench_media has too, both are by packets. A ratio below 1 means that Evenkeel takes
 less. Rivals that are not installed are left out.
 """
 import os

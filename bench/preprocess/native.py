@@ -1,4 +1,4 @@
-"""Rivals that are called from Rust: each a program of a folder beside this file."""
+"""Rivals that are called from Rust: each is a program in a folder next to this file."""
 import pathlib
 import subprocess
 
