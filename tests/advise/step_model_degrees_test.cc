@@ -101,7 +101,7 @@ TEST(StepModelDegrees, OursBeatsTheBestStaticDegreesOfEveryStepInHindsight) {
 }
 
 // One sequence that needs four ranks, and short ones.
-TEST(StepModelDegrees, TrainersRunEveryStepWithADegreeThatHoldsTheLongestSequenceOfAll) {
+TEST(StepModelDegrees, TrainersUseOneDegreeThatFitsTheLongestSequenceOfAll) {
   const TrainingModel& model = *FindTrainingModel("internvl3-8b");
   const Job job = JobOfModel(model, 8, 8);
   const DegreePolicy& deepspeed = *FindDegreePolicy("deepspeed");

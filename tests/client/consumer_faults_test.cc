@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ConsumerSurvives,
                                          FaultCase{Kind::kSilent, 1, 3},
                                          FaultCase{Kind::kNeverDeliver, 1, 3}));
 
-TEST(ConsumerFaults, OnlyOneWorkerAndEveryRequestRefusedOrFailingOnceStillDelivers) {
+TEST(ConsumerFaults, OneWorkerThatRefusesEveryRequestOnceStillDelivers) {
   for (Kind kind : {Kind::kRefuse, Kind::kFail, Kind::kWrongHash, Kind::kForgetSession, Kind::kStuck}) {
     Faults faults(kind, 1);
     FakeWorkerOptions made;
@@ -341,7 +341,7 @@ TEST(ConsumerFaults, AnOutageOfAllMachinesIsWaitedFor) {
   }
 }
 
-TEST(ConsumerFaults, AMachineThatStaysBrokenEndsTheStepByItsDeadlineAndBlamesNoData) {
+TEST(ConsumerFaults, ABrokenMachineEndsTheStepAtItsDeadlineWithoutBlamingData) {
   FakeWorker a(OutageUntil(absl::InfiniteFuture(), "a.tar: Too many open files"));
   FakeWorker b(OutageUntil(absl::InfiniteFuture(), "a.tar: Input/output error"));
   FakeWorker c(OutageUntil(absl::InfiniteFuture(), "a.tar: Input/output error"));
@@ -571,7 +571,7 @@ TEST(ConsumerFaults, AWorkerOfAnotherStreamAmongOthersServesNothing) {
 }
 
 // Nothing says which stream is wanted: no rank may follow whichever worker answered it first.
-TEST(ConsumerFaults, WorkersOfTwoStreamsAreAnErrorThatNamesBothWhereNoneIsAskedFor) {
+TEST(ConsumerFaults, WorkersOfTwoStreamsAreAnErrorThatNamesBoth) {
   const std::string digest = FakeWorkerOptions().stream_digest;
   FakeWorker a, b, other({.stream_digest = "0000000000000000000000000000000f"});
   for (uint32_t rank = 0; rank < 6; ++rank) {

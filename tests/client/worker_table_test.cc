@@ -180,7 +180,7 @@ TEST_F(Table, ForgetsWorkersThatLeftOnceTheyAreDone) {
   EXPECT_EQ(table_.Find("b:1"), nullptr);
 }
 
-TEST(PartFetch, TheVerdictNeedsThreeDistinctWorkersOrThreeAttemptsWhereThereAreFewer) {
+TEST(PartFetch, TheVerdictNeedsThreeWorkersOrThreeAttempts) {
   PartFetch part;
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(part.Verdict(3).ok());

@@ -98,7 +98,7 @@ def test_what_cannot_be_a_sample_is_excluded_with_its_reason(tmp_path, name, dat
     assert sum(summary["excluded"].values()) == 1
 
 
-def test_a_corrupt_photograph_is_an_invalid_item_and_changes_no_plan(tmp_path):
+def test_a_corrupt_photograph_is_invalid_and_changes_no_plan(tmp_path):
     evenkeel = pytest.importorskip("evenkeel")
     rng = random.Random(6)
 
@@ -132,7 +132,7 @@ def test_a_corrupt_photograph_is_an_invalid_item_and_changes_no_plan(tmp_path):
     assert invalid == [0, 1]
 
 
-def test_an_unknown_key_of_the_job_names_file_line_and_the_nearest_key(tmp_path):
+def test_an_unknown_job_key_names_line_and_nearest_key(tmp_path):
     good_shard(tmp_path / "a.tar")
     job = harness.write_job(tmp_path / "job.yaml", [("a", "a.tar", 1)], extra="mircobatch: {align: 8}\n")
     done = harness.run("index", "--job", job, "--max-excluded", "100%", check=False)
@@ -166,7 +166,7 @@ def test_a_worker_of_another_stream_is_refused_and_named(tmp_path):
     assert done.returncode != 0 and "digest" in done.stderr
 
 
-def test_an_unchanged_shard_is_not_read_again_and_a_new_processor_reads_no_media(tmp_path):
+def test_unchanged_shards_and_new_processors_read_no_media(tmp_path):
     good_shard(tmp_path / "a.tar")
     job, first = index(tmp_path, "a.tar")
     job, second = index(tmp_path, "a.tar")
@@ -190,7 +190,7 @@ def test_instructions_that_do_not_exist_are_an_error_at_start(command):
     assert "EVENKEEL_CPU" in done.stderr and "'basline'; nearest is 'baseline'" in done.stderr
 
 
-def test_instructions_that_do_not_exist_are_an_error_of_the_python_package():
+def test_unknown_instruction_sets_are_an_error_in_python():
     done = subprocess.run([sys.executable, "-c", "import evenkeel"], env={**os.environ, "EVENKEEL_CPU": "avx1"},
                           capture_output=True, text=True)
     assert done.returncode == 1 and "ImportError: EVENKEEL_CPU: unknown instructions 'avx1'; nearest is 'avx2'" in done.stderr

@@ -24,7 +24,7 @@ def fetch(worker, folder, role="trainer", check=True):
                        *flags(folder, role), check=check)
 
 
-def test_a_worker_and_a_consumer_work_with_the_files_and_after_a_renewal(mixed, tmp_path):
+def test_worker_and_consumer_work_before_and_after_a_renewal(mixed, tmp_path):
     made = certificates(tmp_path / "tls", "127.0.0.1", "workers.training")
     assert made.returncode == 0, made.stderr
     folder = tmp_path / "tls"

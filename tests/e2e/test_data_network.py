@@ -89,7 +89,7 @@ def test_fetch_listens_nowhere_by_default(mixed):
         assert fetch.finish().steps
 
 
-def test_a_worker_that_offers_ucx_over_tcp_does_not_make_a_consumer_use_it(mixed):
+def test_a_consumer_uses_ucx_over_tcp_only_by_its_own_option(mixed):
     with harness.Fleet(mixed / "job.yaml", 1, *harness.TRUSTED) as fleet:
         worker = fleet.workers[0]
         assert "ucx tcp/lo" in worker.facts["transports"]
@@ -99,7 +99,7 @@ def test_a_worker_that_offers_ucx_over_tcp_does_not_make_a_consumer_use_it(mixed
         assert done.returncode == 3 and "--trusted-data-network" in done.stderr, done.stderr
 
 
-def test_serving_ucx_over_tcp_without_the_option_is_an_error_at_start(mixed):
+def test_ucx_over_tcp_without_the_option_is_an_error_at_start(mixed):
     done = harness.run("serve", "--job", mixed / "job.yaml", "--transport", "ucx", check=False)
     assert done.returncode == 3 and done.stdout == "", done.stderr
     assert "--trusted-data-network" in done.stderr and "memory" in done.stderr
@@ -146,7 +146,7 @@ def test_over_ucx_a_worker_has_one_port_and_connects_to_nobody(mixed):
         assert fetch.finish().steps
 
 
-def test_with_the_option_ucx_listens_on_loopback_alone_where_there_are_no_certificates(mixed):
+def test_without_certificates_ucx_listens_on_loopback_only(mixed):
     loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
     with harness.Fleet(mixed / "job.yaml", 1, "--metrics", "127.0.0.1:0", *harness.TRUSTED) as fleet:
         worker = fleet.workers[0]
@@ -156,7 +156,7 @@ def test_with_the_option_ucx_listens_on_loopback_alone_where_there_are_no_certif
                 assert found and found <= loopback, found
 
 
-def test_with_the_option_whoever_reaches_a_port_of_ucx_writes_the_trainers_memory(mixed):
+def test_with_the_option_a_stranger_writes_the_trainers_memory(mixed):
     """Why the option has its name. Where this fails, UCX has mended it, and docs/security.md must be revised."""
     with harness.Fleet(mixed / "job.yaml", 1, *harness.TRUSTED) as fleet:
         with Trainer(fleet.endpoints, "transport=ucx", "trusted_data_network=True") as trainer:

@@ -34,7 +34,7 @@ def job_for(folder, ranks, **options):
 
 
 @pytest.mark.parametrize("ranks", [3, 4])
-def test_every_epoch_of_every_dataset_delivers_every_sample_once(mixed, ranks):
+def test_every_epoch_delivers_every_sample_once(mixed, ranks):
     job = job_for(mixed, ranks)
     samples, _ = deliveries(job, ranks, steps=24)
     seen = collections.defaultdict(list)
@@ -57,7 +57,7 @@ def test_another_number_of_ranks_sees_the_same_global_batches(mixed):
     assert items_four == items_three, "every item of every phase arrives once, whatever the ranks"
 
 
-def test_a_checkpoint_resumes_at_its_step_and_is_refused_by_another_stream(mixed):
+def test_a_checkpoint_resumes_at_its_step_in_its_own_stream(mixed):
     job = job_for(mixed, 2)
     other = harness.write_job(mixed / "job-other-seed.yaml", [("a", "a-{000..002}.tar", 2),
                                                               ("b", "b-{000..001}.tar", 1)], ranks=2, seed=8)
@@ -99,7 +99,7 @@ def fetch_lines(endpoints, *options):
                                   *options).stdout.splitlines())
 
 
-def test_ranks_never_follow_two_streams_while_workers_of_both_are_there(two_jobs):
+def test_ranks_never_follow_two_streams_at_once(two_jobs):
     with harness.Fleet(two_jobs[0], 2) as before, harness.Fleet(two_jobs[1], 2) as after:
         both = f"{before.endpoints},{after.endpoints}"
         # The list is sorted by address, so either may come first; each rank asks in another order.
@@ -134,7 +134,7 @@ def test_two_streams_in_one_process_do_not_disturb_each_other(two_jobs):
         assert len(origins) == 2
 
 
-def test_a_job_is_changed_under_another_name_as_the_documents_say(two_jobs):
+def test_a_job_changes_under_another_name_as_documented(two_jobs):
     """docs/deploy.md: both fleets overlap; old trainers go on, new ones begin with the new name and agree on one stream."""
     with harness.Fleet(two_jobs[0], 2) as before:
         expected = fetch_lines(before.endpoints)
@@ -160,7 +160,7 @@ def test_a_job_is_changed_under_another_name_as_the_documents_say(two_jobs):
             assert [f"{step.index} {i % 2} {step.digest()}" for i, step in enumerate(new_got)] == fetch_lines(after.endpoints)
 
 
-def test_a_job_is_changed_under_the_same_name_as_the_documents_say(two_jobs):
+def test_a_job_changes_under_the_same_name_as_documented(two_jobs):
     """docs/deploy.md: the trainer saves its state and names its digest; workers are replaced one by one meanwhile."""
     before = harness.Fleet(two_jobs[0], 2)
     after = harness.Fleet(two_jobs[1], 0)

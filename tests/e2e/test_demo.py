@@ -14,7 +14,7 @@ import harness
 
 PACK = harness.ROOT / "scripts" / "demo_parts" / "pack.py"
 DATA = harness.GOLDEN / "data"
-# Golden files that a processor refuses by default, whole as they are; "refused..." beside them.
+# Golden files that a processor refuses by default, unchanged; "refused..." are next to them.
 REFUSED = {"no-video.mp4", "24-khz.mp3", "grey-alpha-16-bits.png"}
 OF_VIDEO = {"mp4", "avi", "mkv", "webm"}  # suffixes that promise pictures
 DECODED = {"jpg", "png", "webp", "wav", "flac", "mp3", "m4a", "ac3", "ogg", "opus", "mka", "mp4", "avi", "mkv", "webm"}
@@ -72,7 +72,7 @@ def test_files_that_are_not_used_are_counted_and_named(own_folder, tmp_path):
     assert "ignored 1 files larger than 32 MiB: long.mp4" in lines
 
 
-def test_a_folder_without_media_is_an_error_that_says_what_is_wanted(tmp_path):
+def test_a_folder_without_media_is_an_error_with_a_hint(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.gif").write_bytes(b"GIF89a")
     done = pack(tmp_path / "out", tmp_path / "own", check=False)

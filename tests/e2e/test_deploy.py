@@ -109,7 +109,7 @@ def patched(kind):
     return document
 
 
-def test_the_component_for_trusted_networks_opens_the_ports_that_it_gives_the_workers():
+def test_the_trusted_component_opens_the_ports_of_its_workers():
     found, = patched("Deployment")["spec"]["template"]["spec"]["containers"]
     added = [flag for flag in found["args"] if flag not in container()["args"]]
     assert added[0] == "--trusted-data-network"
@@ -122,7 +122,7 @@ def test_the_component_for_trusted_networks_opens_the_ports_that_it_gives_the_wo
     policy = one("NetworkPolicy", TRUSTED)["spec"]
     assert policy["podSelector"] == trainers["from"][0]["podSelector"], "those that reach the workers"
     rule, = policy["ingress"]
-    assert rule["from"] == [{"podSelector": policy["podSelector"]}], "nobody but each other, workers neither"
+    assert rule["from"] == [{"podSelector": policy["podSelector"]}], "only each other, and not workers either"
     assert "trusted-data-network" in (harness.ROOT / "docs" / "deploy.md").read_text()
 
 
@@ -238,7 +238,7 @@ def metrics_of(worker):
         return prometheus.parse(answer.read().decode())
 
 
-def test_the_dashboard_asks_for_metrics_and_labels_that_are_there(deployed):
+def test_the_dashboard_uses_existing_metrics_and_labels(deployed):
     worker, _, _ = deployed
     families = metrics_of(worker)
     board = json.loads((KUBERNETES / "monitoring" / "dashboard.json").read_text())

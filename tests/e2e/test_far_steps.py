@@ -41,7 +41,7 @@ def tables(index):
     return list((index / "steps").glob("*")) if (index / "steps").exists() else []
 
 
-def test_a_step_beyond_reach_is_refused_at_once_while_near_ones_are_served(budget):
+def test_steps_out_of_reach_are_refused_while_near_ones_go_on(budget):
     job, index = with_index(budget, "beyond")
     with harness.Fleet(job, 1) as fleet:
         near = harness.Fetch(fleet.endpoints, job, "--steps", 40)
@@ -76,7 +76,7 @@ def test_a_resume_some_epochs_ahead_equals_the_walk_there(budget):
     assert (digests.steps, digests.chain) == (expected.steps, expected.chain)
 
 
-def test_work_on_a_far_step_ends_with_its_caller_and_with_the_worker(budget):
+def test_work_on_a_far_step_ends_with_caller_or_worker(budget):
     job, index = with_index(budget, "ends")
     far = 300_000_000  # hours of work
     with harness.Fleet(job, 1) as fleet:

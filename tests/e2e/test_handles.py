@@ -116,7 +116,7 @@ def test_the_soft_limit_of_file_handles_is_raised(mixed):
         worker.kill()
 
 
-def test_sessions_that_cannot_fit_are_an_error_at_start_with_the_numbers(mixed):
+def test_too_many_sessions_are_an_error_at_start(mixed):
     done = subprocess.run([*limited(1024), harness.binary(), "serve", "--job", str(mixed / "job.yaml"), "--max-sessions",
                            "4096"], capture_output=True, text=True, timeout=harness.DEADLINE_SECONDS)
     assert done.returncode == 2, done.stderr
@@ -177,7 +177,7 @@ def test_a_worker_whose_ucx_port_was_flooded_out_of_handles_becomes_unready_and_
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_worker_that_accepts_nobody_becomes_unready_and_ends_with_an_error(mixed, tmp_path, tls):
+def test_a_worker_that_accepts_nothing_ends_with_an_error(mixed, tmp_path, tls):
     flags = certificates.Party(tmp_path, "both").flags() if tls else []
     worker = harness.Worker(mixed / "job.yaml", "--probes", "127.0.0.1:0", "--self-test", 1, "--drain-timeout", 1,
                             "--fault-deaf", *flags)
@@ -191,7 +191,7 @@ def test_a_worker_that_accepts_nobody_becomes_unready_and_ends_with_an_error(mix
 
 
 @pytest.mark.parametrize("usage", ["", "serverAuth"])
-def test_the_self_test_passes_with_any_certificate_that_a_worker_may_have(mixed, tmp_path, usage):
+def test_the_self_test_passes_with_every_valid_certificate(mixed, tmp_path, usage):
     party = certificates.Party(tmp_path, "worker", extended_usage=usage)
     worker = harness.Worker(mixed / "job.yaml", "--probes", "127.0.0.1:0", "--self-test", 0.1, *party.flags())
     try:
@@ -256,7 +256,7 @@ def decoders_of(worker):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_spawner_of_decoders_that_is_killed_or_stopped_is_replaced(mixed, number):
+def test_a_killed_or_stopped_spawner_is_replaced(mixed, number):
     job = mixed / "job.yaml"
     with harness.Fleet(job, 1) as fleet:
         expected = harness.fetch(fleet.endpoints, job, "--ranks", "0-3", "--steps", 10)
@@ -275,7 +275,7 @@ def test_a_spawner_of_decoders_that_is_killed_or_stopped_is_replaced(mixed, numb
         assert decoders_of(worker)["evenkeel-spawn"] != processes["evenkeel-spawn"]
 
 
-def test_a_worker_that_can_make_no_decoders_any_more_ends_with_an_error(mixed):
+def test_a_worker_without_decoders_ends_with_an_error(mixed):
     worker = harness.Worker(mixed / "job.yaml", "--probes", "127.0.0.1:0", "--drain-timeout", 1)
     try:
         for name in ("evenkeel-nurse", "evenkeel-spawn"):

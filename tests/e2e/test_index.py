@@ -35,7 +35,7 @@ def names_of(job):
     return [sample["name"] for sample in plan["samples"]]
 
 
-def test_a_kill_at_any_moment_leaves_the_old_index_or_the_new_one(tmp_path):
+def test_a_kill_at_any_moment_leaves_an_old_or_new_index(tmp_path):
     """The second job has one more shard and another processor, and uses the same index."""
     write_shards(tmp_path, 3)
     old = harness.write_job(tmp_path / "old.yaml", [("a", "a-{000..001}.tar", 1)], ranks=1, batch="{samples: 4}")
@@ -124,7 +124,7 @@ def test_pruning_leaves_what_the_index_needs_and_nothing_else(tmp_path):
     assert "pruned      0 files, 0 bytes" in again and "2 unchanged" in again
 
 
-def test_progress_is_a_bar_on_a_terminal_and_never_one_elsewhere(tmp_path):
+def test_progress_is_a_bar_on_terminals_only(tmp_path):
     write_shards(tmp_path, 2)
     job = harness.write_job(tmp_path / "job.yaml", [("a", "a-{000..001}.tar", 1)], ranks=1)
     done = harness.run("index", "--job", job)
@@ -192,7 +192,7 @@ for step in evenkeel.Loader(endpoints, rank=rank, num_steps=steps):
 """
 
 
-def test_a_photograph_damaged_in_the_middle_masks_its_labels_on_another_rank(tmp_path):
+def test_a_damaged_photograph_masks_labels_on_another_rank(tmp_path):
     """Vision on rank 1 alone, all text on rank 0: rank 0's worker never sees the photograph."""
     pytest.importorskip("torch")
     shard = media.Shard(tmp_path / "a.tar")
@@ -226,7 +226,7 @@ def pictures_job(folder, phases, processor=None):
     return path
 
 
-def test_an_index_that_excludes_most_samples_fails_and_its_hint_helps(tmp_path):
+def test_an_index_that_excludes_most_samples_fails_with_a_hint(tmp_path):
     """Without a phase for pictures every picture would be left out, each for a good reason."""
     write_shards(tmp_path, 1)
     phases = ["llm"]
@@ -282,7 +282,7 @@ def test_nothing_is_written_where_nothing_changed(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["index"], ["plan", "--step", "0"], ["serve", "--listen", "127.0.0.1:0"]])
-def test_a_processor_folder_that_is_not_there_is_named_with_its_line(tmp_path, command):
+def test_a_missing_processor_folder_is_named_with_its_line(tmp_path, command):
     write_shards(tmp_path, 1, samples=4)
     harness.run("index", "--job", pictures_job(tmp_path, ["llm", "vision"]))
     job = pictures_job(tmp_path, ["llm", "vision"], processor=tmp_path / "qwen2vl")

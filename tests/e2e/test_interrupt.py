@@ -32,7 +32,7 @@ def sessions(worker):
 
 
 @pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_fetch_closes_its_sessions_and_names_the_next_step(mixed, number, code):
+def test_an_interrupted_fetch_names_the_next_step(mixed, number, code):
     with harness.Fleet(mixed / "job.yaml", 1, "--metrics", "127.0.0.1:0") as fleet:
         run = harness.Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", "0-1", "--steps", 1000000, "--from", 5)
         run.wait_for_lines(10)
@@ -57,7 +57,7 @@ def test_a_fetch_that_waits_for_a_worker_hears_an_interrupt(mixed):
         assert len(run.lines) >= lines
 
 
-def test_an_interrupted_index_leaves_the_old_one_and_is_taken_up_again(mixed, tmp_path):
+def test_an_interrupted_index_keeps_the_old_one_and_resumes(mixed, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(mixed, folder, ignore=shutil.ignore_patterns("index*"))
     process = subprocess.Popen([harness.binary(), "index", "--job", str(folder / "job.yaml")], stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ STEPS = 3
 
 
 def write_job(mixed, name, phases=None, order=None, **options):
-    """Beside the shards, with the shared index. `phases`: the lines of all three."""
+    """A job next to the shards, with the shared index. `phases`: the lines of all three."""
     job = harness.write_job(mixed / f"job-{name}.yaml", DATASETS, **options)
     text = job.read_text()
     if phases is not None:
@@ -186,7 +186,7 @@ def pixels(job, rank=0):
     return out
 
 
-def test_u8_is_expanded_to_f32_bit_for_bit_and_bf16_is_its_rounding(mixed):
+def test_u8_expands_to_f32_bit_for_bit_and_bf16_rounds_it(mixed):
     u8, f32, bf16 = [pixels(write_job(mixed, f"wire-{wire}", wire=wire)) for wire in ("u8", "f32", "bf16")]
     assert "pixel_values" in u8 and set(u8) == set(f32) == set(bf16)
     for name, (wire, expanded) in u8.items():

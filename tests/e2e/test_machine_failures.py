@@ -79,7 +79,7 @@ def test_an_outage_of_storage_is_waited_for_and_changes_no_byte(stream, outage):
 
 
 @pytest.mark.parametrize("outage, cause", [(RenamedAway, "No such file or directory"), (Truncated, "ends at byte")])
-def test_storage_that_stays_broken_ends_the_stream_by_its_deadline_with_the_cause(stream, outage, cause):
+def test_broken_storage_ends_the_stream_at_its_deadline(stream, outage, cause):
     job, _ = stream
     with harness.Fleet(job, 3) as fleet:
         broken = outage(sorted(job.parent.glob("a-*.tar")))
@@ -102,7 +102,7 @@ def limit_files(worker, soft):
 
 
 @pytest.mark.parametrize("healthy", [0, 1])
-def test_a_worker_that_may_open_no_file_is_waited_for_or_passed_by(stream, healthy):
+def test_a_worker_without_file_handles_is_replaced_or_awaited(stream, healthy):
     job, expected = stream
     with harness.Fleet(job, 1 + healthy) as fleet:
         short = fleet.workers[0]

@@ -102,7 +102,7 @@ def test_a_signal_ends_a_worker_that_has_not_started_yet(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0 or not sys.platform.startswith("linux") or platform.machine() != "x86_64",
                     reason="gives a program to another user, whose rights it then has")
-def test_a_program_with_rights_of_its_own_does_not_start_again_for_ever(tmp_path):
+def test_a_setuid_program_does_not_restart_for_ever(tmp_path):
     program = tmp_path / "evenkeel"
     network = tmp_path / "evenkeel-network"  # `serve` becomes it
     for copy in (program, network):
@@ -140,7 +140,7 @@ def test_metrics_count_samples_tokens_and_bytes(mixed, measured):
     plans = [json.loads(harness.run("plan", "--job", mixed / "job.yaml", "--step", step, "--json").stdout)
              for step in range(STEPS)]
     made = after["evenkeel_samples_total"].value(valid="true")
-    assert 16 * STEPS <= made <= 32 * STEPS, "each sample once for each fetch, but for the parts that were still kept"
+    assert 16 * STEPS <= made <= 32 * STEPS, "each sample once for each fetch, except for parts that were still kept"
     once = sum(sum(one["tokens_after"]) for plan in plans for one in plan["phases"] if one["phase"] == "llm")
     assert once <= after["evenkeel_tokens_total"].by("phase")["llm"] <= 2 * once
     assert set(after["evenkeel_tokens_total"].by("phase")) == PHASES
@@ -169,7 +169,7 @@ def test_metrics_show_memory_requests_sessions_and_wait(measured):
     assert after["evenkeel_draining"].value() == 0
 
 
-def test_metrics_show_imbalance_before_and_after_and_the_transport(measured):
+def test_metrics_show_imbalance_and_transport(measured):
     _, after, _ = measured
     ratios = after["evenkeel_load_imbalance_ratio"]
     for phase in PHASES:
@@ -351,7 +351,7 @@ def test_no_worker_exits_with_4():
     assert done.returncode == 4 and "127.0.0.1:1" in done.stderr
 
 
-def test_data_that_no_worker_can_deliver_exits_with_5_and_prints_the_exclude_line(tmp_path):
+def test_undeliverable_data_exits_5_with_the_exclude_line(tmp_path):
     media.write_mixed_shards(tmp_path, "a", 1, 20, seed=4)
     job = harness.write_job(tmp_path / "job.yaml", [("a", "a-000.tar", 1)], ranks=1, batch="{samples: 20}")
     harness.run("index", "--job", job)
@@ -367,7 +367,7 @@ def test_data_that_no_worker_can_deliver_exits_with_5_and_prints_the_exclude_lin
     last = done.stderr.splitlines()[-1]
     lines = re.findall(r'"(a/a-000.tar/000/\d{5})"', last)
     assert lines and "exclude" in last and "3 attempts on 3 workers" in last, last
-    assert "are not those that were indexed" in last, last
+    assert "differ from the indexed ones" in last, last
 
 
 def test_attempts_that_fail_are_made_again_and_change_no_byte(mixed):

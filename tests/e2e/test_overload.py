@@ -43,7 +43,7 @@ def finish(process):
 
 
 @pytest.mark.parametrize("delay_ms", [4])
-def test_three_times_the_consumers_change_no_byte_and_double_little_work(heavy, delay_ms, record_property):
+def test_three_times_the_consumers_change_no_byte(heavy, delay_ms, record_property):
     # Every unit takes as long as on a busy core, so that the capacity does not depend on the machine.
     options = ["--threads", 1, "--memory", "24MiB", "--fault-unit-delay-ms", delay_ms]
     with harness.Fleet(heavy, 2, *options) as fleet:

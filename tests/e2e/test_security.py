@@ -71,14 +71,14 @@ def test_a_consumer_without_certificates_is_refused(secured):
     assert "--tls-cert" in done.stderr, done.stderr
 
 
-def test_a_certificate_of_a_foreign_authority_is_refused_by_the_worker(secured, parties):
+def test_a_worker_refuses_a_foreign_authority(secured, parties):
     ours, foreign = parties
     done = fetch(f"localhost:{port(secured)}", *foreign.flags(ca=ours.ca))
     assert done.returncode == 4 and done.stdout == ""
     assert "--tls-ca" in done.stderr, done.stderr
 
 
-def test_a_worker_of_a_foreign_authority_is_refused_by_the_consumer(secured, parties):
+def test_a_consumer_refuses_a_foreign_authority(secured, parties):
     ours, foreign = parties
     done = fetch(f"localhost:{port(secured)}", *ours.flags(ca=foreign.ca))
     assert done.returncode == 4 and done.stdout == ""
@@ -98,7 +98,7 @@ def test_one_file_of_three_is_a_usage_error(mixed, parties):
         assert done.returncode == 2 and "certificate, a key and a CA" in done.stderr
 
 
-def test_files_that_no_connection_could_be_made_with_fail_start_up_and_are_named(mixed, parties):
+def test_unusable_certificate_files_fail_at_start_and_are_named(mixed, parties):
     ours, foreign = parties
     files = ["--tls-cert", ours.certificate, "--tls-key", foreign.key, "--tls-ca", ours.ca]
     for command in (["fetch", "--endpoints", "localhost:1", "--steps", 1], ["serve", "--job", mixed / "job.yaml"]):
@@ -154,7 +154,7 @@ def test_certificate_files_that_become_empty_harm_nobody(mixed, tmp_path):
         worker.kill()
 
 
-def test_the_hint_of_a_refused_consumer_has_the_dates_of_its_certificates(secured, parties):
+def test_a_refused_consumer_is_shown_its_certificates_dates(secured, parties):
     ours, foreign = parties
     done = fetch(f"localhost:{port(secured)}", *ours.flags(ca=foreign.ca))
     assert done.returncode == 4

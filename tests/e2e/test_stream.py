@@ -37,7 +37,7 @@ def assert_same(digests, expected):
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("transport", ["ucx", "grpc"])
-def test_the_stream_is_the_same_for_any_number_of_workers_and_transport(mixed, expected, workers, transport):
+def test_the_stream_is_the_same_for_all_workers_and_transports(mixed, expected, workers, transport):
     with Fleet(mixed / "job.yaml", workers, *TRUSTED) as fleet:
         assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS,
                           "--transport", transport, *TRUSTED), expected)
@@ -119,7 +119,7 @@ class StoppedDecoders:
         self._thread.join()
 
 
-def test_workers_whose_decoders_stand_still_change_no_byte_and_are_asked_last(mixed, expected):
+def test_stopped_decoders_change_no_byte_and_are_asked_last(mixed, expected):
     """Two of three workers answer and send texts, but decode nothing. Without memory of that every step waits for them."""
     with Fleet(mixed / "job.yaml", 3, "--isolation", "all") as fleet:
         run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS, "--prefetch-steps", 2,

@@ -80,7 +80,7 @@ def with_handles(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
-def test_a_consumer_without_enough_file_handles_is_told_and_not_aborted(mixed):
+def test_too_few_file_handles_are_an_error_and_no_abort(mixed):
     """Whatever the limit: it works, or it ends with a message."""
     refused = 0
     with harness.Fleet(mixed / "job.yaml", 1, *harness.TRUSTED) as fleet:

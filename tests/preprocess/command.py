@@ -1,6 +1,6 @@
-"""`evenkeel preprocess`, run for the tests beside this file.
+"""`evenkeel preprocess`, run for the tests in this folder.
 
-The binary is EVENKEEL_BIN, or build/release/cli/evenkeel; the media beside the tree are in EVENKEEL_SHARED, or ../shared.
+The binary is EVENKEEL_BIN, or build/release/cli/evenkeel; the media next to the tree are in EVENKEEL_SHARED, or ../shared.
 """
 
 import json

@@ -39,6 +39,6 @@ def in_patches(values, side):
 
 
 def media(folder, instead):
-    """Files of a folder of the media beside the tree; where there is none, those of the goldens that `instead` names."""
+    """Files of a folder of the media next to the tree; without it, the goldens that `instead` names."""
     found = sorted((SHARED / "media" / folder).glob("*")) if SHARED.exists() else []
     return found or sorted(path for pattern in instead for path in GOLDEN.glob(pattern))

@@ -1,6 +1,6 @@
 """`evenkeel preprocess` against Pillow and numpy, value by value.
 
-Needs the binary (EVENKEEL_BIN, or build/release/cli/evenkeel) and the media beside the tree (EVENKEEL_SHARED, or
+Needs the binary (EVENKEEL_BIN, or build/release/cli/evenkeel) and the media next to the tree (EVENKEEL_SHARED, or
 ../shared); skips where either is missing. The references below are written from the published rules; where
 `transformers` can be imported, its own extractor is compared too.
 """
@@ -87,7 +87,7 @@ def test_photo_equals_pillow_bit_for_bit(tmp_path, photo):
     assert np.count_nonzero(tensors["pixel_values"].view(np.uint32) != rows.view(np.uint32)) == 0
 
 
-def test_a_large_photo_equals_pillow_at_the_checkpoints_own_size(tmp_path):
+def test_a_large_photo_equals_pillow_at_the_checkpoints_size(tmp_path):
     photo = next(path for path in PHOTOS if path.stem.endswith("1622x2880"))
     rows, grid, _ = qwen2_vl(photo, config_of("qwen2_5-vl"))
     tensors = preprocess(tmp_path, "qwen2_5-vl", photo)

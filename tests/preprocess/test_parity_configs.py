@@ -110,7 +110,7 @@ def test_an_image_processor_that_was_saved_alone_loads(tmp_path, kind, resampler
 
 
 @pytest.mark.parametrize("kind", ["Qwen2AudioProcessor", "WhisperProcessor"])
-def test_an_audio_processor_that_was_saved_loads_and_says_the_same(tmp_path, kind):
+def test_a_saved_audio_processor_loads_the_same(tmp_path, kind):
     folder = PROCESSORS / {"Qwen2AudioProcessor": "qwen2-audio", "WhisperProcessor": "whisper"}[kind]
     saved = tmp_path / "saved"
     words = tokenizer("WhisperTokenizerFast" if kind == "WhisperProcessor" else "Qwen2TokenizerFast")
@@ -139,7 +139,7 @@ def test_a_key_that_nobody_knows_is_an_error_in_every_file(tmp_path, kind):
 
 @pytest.mark.parametrize("resampler", PATHS)
 @pytest.mark.parametrize("side", [224, 336])
-def test_the_first_checkpoints_of_clip_are_read_as_transformers_reads_them(tmp_path, side, resampler):
+def test_clips_first_checkpoints_are_read_as_in_transformers(tmp_path, side, resampler):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "preprocessor_config.json").write_text(json.dumps(
@@ -155,7 +155,7 @@ def test_the_first_checkpoints_of_clip_are_read_as_transformers_reads_them(tmp_p
 
 
 @pytest.mark.parametrize("kind", ["qwen2-vl", "qwen3-vl"])
-def test_a_file_of_video_with_what_releases_before_4_56_wrote_loads(tmp_path, kind):
+def test_video_files_of_releases_before_4_56_load(tmp_path, kind):
     folder = tmp_path / "folder"
     shutil.copytree(PROCESSORS / kind, folder)
     path = folder / "video_preprocessor_config.json"
@@ -170,7 +170,7 @@ def test_a_file_of_video_with_what_releases_before_4_56_wrote_loads(tmp_path, ki
     equal(preprocess(tmp_path, folder, VIDEO), preprocess(tmp_path, PROCESSORS / kind, VIDEO))
 
 
-@pytest.mark.skipif(not (SHARED / "processors").exists(), reason="no processors beside the tree")
+@pytest.mark.skipif(not (SHARED / "processors").exists(), reason="no processors next to the tree")
 def test_every_published_configuration_loads(tmp_path):
     folders = [folder for folder in sorted((SHARED / "processors").iterdir()) if folder.is_dir()]
     assert folders
@@ -180,7 +180,7 @@ def test_every_published_configuration_loads(tmp_path):
 
 
 @pytest.mark.parametrize("resampler", PATHS)
-def test_the_processor_of_internvl_asks_for_tiles_whatever_its_image_processors_file_says(tmp_path, resampler):
+def test_internvls_processor_always_cuts_tiles(tmp_path, resampler):
     processor, _ = whole("InternVLProcessor", resampler)
     processor.image_processor.crop_to_patches = False
     mark = "<IMG_CONTEXT>"
@@ -254,7 +254,7 @@ ONLY_OF_5 = {"convnext", "convnext-whole", "resnet", "glm4v", "glm4v-sizes", "ke
 
 @pytest.mark.parametrize("resampler", PATHS)
 @pytest.mark.parametrize("name", AS_PUBLISHED)
-def test_folders_of_encoders_are_read_as_transformers_reads_them(tmp_path, name, resampler):
+def test_encoder_folders_are_read_as_by_transformers(tmp_path, name, resampler):
     if RELEASE == 4 and name in ONLY_OF_5:
         pytest.skip("reads these otherwise; release 5 is followed")
     folder = tmp_path / "folder"
@@ -389,7 +389,7 @@ def edited_folder(tmp_path, name, values):
 
 @pytest.mark.parametrize("resampler", PATHS)
 @pytest.mark.parametrize("name,values,pictures", SIZES, ids=lambda value: str(value)[:90])
-def test_sizes_that_a_file_may_ask_for_are_those_of_transformers(tmp_path, name, values, pictures, resampler):
+def test_sizes_of_files_are_those_of_transformers(tmp_path, name, values, pictures, resampler):
     if RELEASE == 4:
         pytest.skip("reads some of these otherwise; release 5 is followed")
     folder = edited_folder(tmp_path, name, values)
@@ -438,7 +438,7 @@ def test_what_fails_in_transformers_is_refused(tmp_path, name, values, size, res
     {"size": {"height": 80, "width": 80}, "crop_size": 40, "resample": 2},
 ], ids=str)
 @pytest.mark.parametrize("name", ["clip", "llava-pad"])
-def test_pictures_of_a_fixed_size_are_cropped_as_transformers_crops_them(tmp_path, name, values, resampler):
+def test_pictures_are_cropped_as_by_transformers(tmp_path, name, values, resampler):
     folder = edited_folder(tmp_path, name, values)
     kind = {"clip": "CLIPProcessor", "llava-pad": "LlavaProcessor-pad"}[name]
     processor = image_processor(*PICTURES[kind][1], resampler).from_pretrained(folder)
@@ -447,7 +447,7 @@ def test_pictures_of_a_fixed_size_are_cropped_as_transformers_crops_them(tmp_pat
 
 
 @pytest.mark.parametrize("resampler", PATHS)
-def test_llava_with_siglips_pictures_has_as_many_placeholders_as_its_processor_writes(tmp_path, resampler):
+def test_llava_with_siglip_has_its_processors_placeholders(tmp_path, resampler):
     pictures = image_processor("siglip", "SiglipImageProcessor", resampler).from_pretrained(PROCESSORS / "siglip")
     words = tokenizer()
     words.add_tokens(["<image>"], special_tokens=True)
@@ -466,7 +466,7 @@ def test_llava_with_siglips_pictures_has_as_many_placeholders_as_its_processor_w
 
 @pytest.mark.parametrize("resampler", PATHS)
 @pytest.mark.parametrize("kind", ["Qwen2VLProcessor", "Qwen3VLProcessor"])
-def test_a_folder_whose_videos_transformers_cannot_load_has_its_pictures(tmp_path, kind, resampler):
+def test_pictures_load_if_transformers_cannot_load_the_videos(tmp_path, kind, resampler):
     processor, folder = whole(kind, resampler)
     saved = tmp_path / "saved"
     saved.mkdir()
@@ -484,7 +484,7 @@ def test_a_folder_whose_videos_transformers_cannot_load_has_its_pictures(tmp_pat
 
 @pytest.mark.parametrize("resampler", PATHS)
 @pytest.mark.parametrize("name,values", SPELLINGS, ids=lambda value: str(value))
-def test_spellings_and_nulls_mean_what_they_mean_to_transformers_or_are_errors(tmp_path, name, values, resampler):
+def test_spellings_and_nulls_mean_the_same_as_in_transformers(tmp_path, name, values, resampler):
     if RELEASE == 4:
         pytest.skip("reads some of these otherwise; release 5 is followed")
     folder = edited_folder(tmp_path, name, values)

@@ -1,7 +1,7 @@
 """`evenkeel preprocess` against the installed `transformers`, release 4 or 5: every family of pictures, both resamplers,
 bit for bit; the audio of the Omni models.
 
-The pictures are the photos beside the tree (EVENKEEL_SHARED, or ../shared), else those of the goldens; every
+The pictures are the photos next to the tree (EVENKEEL_SHARED, or ../shared), else those of the goldens; every
 EVENKEEL_PARITY_EVERY-th of them (19), 1 for all.
 """
 
@@ -113,7 +113,7 @@ def chunk(kind, data):
 @pytest.mark.skipif(RELEASE == 4, reason="drops transparency")
 @pytest.mark.parametrize("resampler", ["aten_u8", "pil13"])
 @pytest.mark.parametrize("before,entries", [(b"IDAT", 16), (b"IDAT", 5), (b"IDAT", 256), (b"PLTE", 16), (b"PLTE", 99)])
-def test_a_palettes_transparency_counts_wherever_pillow_finds_it(tmp_path, before, entries, resampler):
+def test_a_palettes_transparency_is_found_as_by_pillow(tmp_path, before, entries, resampler):
     path = tmp_path / "palette.png"
     Image.open(GOLDEN / "images/scene.png").convert("RGB").quantize(16).save(path, bits=8)
     data = path.read_bytes()
@@ -127,7 +127,7 @@ def test_a_palettes_transparency_counts_wherever_pillow_finds_it(tmp_path, befor
 # TIFF's types: only bytes, texts, fractions and floats are no whole numbers to Pillow.
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("kind", range(1, 14))
-def test_pictures_are_turned_by_every_number_that_pillow_turns_them_by(tmp_path, kind, order):
+def test_pictures_are_turned_as_by_pillow(tmp_path, kind, order):
     value = struct.pack(order + {2: "H2x", 4: "I", 1: "B3x"}[{3: 2, 8: 2, 4: 4, 9: 4, 13: 4}.get(kind, 1)], 6)
     entry = struct.pack(order + "HHI", 0x0112, kind, 1) + value
     tiff = {"<": b"II", ">": b"MM"}[order] + struct.pack(order + "HIH", 42, 8, 1) + entry + bytes(4)
@@ -163,7 +163,7 @@ def test_an_animated_webp_is_its_first_frame(tmp_path, lossless, alpha):
     first = Image.open(GOLDEN / "images/scene.png").convert("RGBA" if alpha else "RGB")
     if alpha:
         first.putalpha(first.getchannel("R"))
-        first.paste((0, 0, 0, 0), (0, 0, 12, first.height))  # the frame that is written begins beside it
+        first.paste((0, 0, 0, 0), (0, 0, 12, first.height))  # the frame that is written begins after it
     first.save(path, save_all=True, append_images=[first.rotate(180), first.rotate(90)], lossless=lossless)
     with Image.open(path) as image:
         assert image.n_frames == 3

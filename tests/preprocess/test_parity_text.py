@@ -1,7 +1,7 @@
 """Chats as a worker tokenises them against `apply_chat_template` of the installed `transformers`, release 4 or 5: random
 conversations, with media, tools and look-alikes of special tokens; ids, spans of media, and what is trained.
 
-The tokenizers and the processors are those beside the tree (EVENKEEL_SHARED, or ../shared); without them there is nothing
+The tokenizers and the processors are those next to the tree (EVENKEEL_SHARED, or ../shared); without them there is nothing
 to compare. EVENKEEL_PARITY_CHATS (150) is how many chats each test draws.
 """
 

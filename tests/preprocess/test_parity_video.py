@@ -1,7 +1,7 @@
 """Videos by `evenkeel preprocess` against the video processors of the installed `transformers`: the frames that they
 choose, among those that FFmpeg's own command decodes, resized and normalised by them; bit for bit.
 
-The videos are those beside the tree (EVENKEEL_SHARED, or ../shared), else those of the goldens; and odd ones made here.
+The videos are those next to the tree (EVENKEEL_SHARED, or ../shared), else those of the goldens; and odd ones made here.
 """
 
 import json
@@ -122,7 +122,7 @@ def test_videos_of_the_omni_models_equal_their_processors(tmp_path, odd_videos, 
 
 
 @pytest.mark.parametrize("words,turned", [((), True), (("--video-rotation", "ignore"), False)])
-def test_turned_videos_are_those_that_ffmpeg_turns_unless_the_job_ignores_it(tmp_path, odd_videos, words, turned):
+def test_videos_are_turned_as_by_ffmpeg_unless_ignored(tmp_path, odd_videos, words, turned):
     processor = Qwen3VLVideoProcessor.from_pretrained(PROCESSORS / "qwen3-vl")
     ours = preprocess(tmp_path, PROCESSORS / "qwen3-vl", odd_videos["turned"], *ATEN, *words)
     same(ours, expected(processor, odd_videos["turned"], tmp_path, turned=turned, fps=2))
@@ -226,7 +226,7 @@ def test_internvl_refuses_more_frames_than_there_are(tmp_path, odd_videos):
 
 @pytest.mark.parametrize("values", [{"num_frames": 5}, {"num_frames": 7},
                                     {"num_frames": 12, "size": {"shortest_edge": 12544, "longest_edge": 3136}}], ids=str)
-def test_a_file_that_fixes_the_number_of_frames_is_read_as_transformers_reads_it(tmp_path, values):
+def test_a_fixed_number_of_frames_is_read_as_in_transformers(tmp_path, values):
     folder = tmp_path / "folder"
     shutil.copytree(PROCESSORS / "qwen2-vl", folder)
     path = folder / "video_preprocessor_config.json"

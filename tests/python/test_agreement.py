@@ -41,7 +41,7 @@ def exchange_from(rank, streams, layouts, times=1):
     return outcomes, len(gathered)
 
 
-def test_an_exchange_between_ranks_of_two_streams_is_refused_on_every_rank():
+def test_an_exchange_between_two_streams_is_refused():
     for outcomes, _ in ranks.run(4, exchange_from, [A, A, B, A], [A] * 4):
         ((name, text),) = outcomes
         assert name == "Mismatch"
@@ -49,7 +49,7 @@ def test_an_exchange_between_ranks_of_two_streams_is_refused_on_every_rank():
         assert "expect_stream_digest" in text
 
 
-def test_an_exchange_between_ranks_of_two_layouts_is_refused_on_every_rank():
+def test_an_exchange_between_two_layouts_is_refused():
     for outcomes, _ in ranks.run(2, exchange_from, [A, A], [A, B]):
         ((name, text),) = outcomes
         assert name == "Mismatch" and f"layout digest {B} on rank 1" in text
@@ -99,7 +99,7 @@ def exchange_steps(rank, endpoints):
         return attempt(lambda: [evenkeel.torch.mask_labels(step) for step in loader])
 
 
-def test_the_first_step_of_loaders_of_two_streams_is_not_exchanged(endpoints):
+def test_loaders_of_two_streams_do_not_exchange_a_first_step(endpoints):
     for name, text in ranks.run(2, exchange_steps, endpoints):
         assert name == "Mismatch" and "follow different streams" in text
     assert ranks.run(2, exchange_steps, [endpoints[0]] * 2) == [("ok", "")] * 2

@@ -65,7 +65,7 @@ def test_exchange_equals_the_reference_with_gradients(size, dtype, twice):
 
 
 def frozen_and_empty(rank, size):
-    """Rank 0 has all rows; nobody's require gradients, then only rank 0's do."""
+    """Rank 0 has all rows. First no rank's rows require gradients, then only rank 0's do."""
     routes, _ = made.global_route(np.random.default_rng(0), size, [6] + [0] * (size - 1), list(range(size)))
     route = routes[rank]
     frozen = evenkeel.torch.exchange(torch.ones(route.rows_in, 2), route)
@@ -75,7 +75,7 @@ def frozen_and_empty(rank, size):
     return frozen.requires_grad, moved.requires_grad, rows.grad.sum().item() if rank == 0 else 0.0
 
 
-def test_ranks_without_rows_take_part_in_the_backward_pass_and_frozen_encoders_have_none():
+def test_empty_ranks_join_the_backward_pass():
     for rank, (frozen, moved, gradient) in enumerate(ranks.run(3, frozen_and_empty, 3)):
         assert not frozen and moved
         assert gradient == (24.0 if rank == 0 else 0.0)
@@ -94,7 +94,7 @@ def other_types(rank, size):
     return torch.equal(back, inputs[0])
 
 
-def test_integers_and_flags_travel_and_the_inverse_brings_rows_home():
+def test_integers_and_flags_travel_and_the_inverse_returns_rows():
     assert all(ranks.run(4, other_types, 4))
 
 
@@ -146,7 +146,7 @@ def masked(rank, once_per_step):
 
 
 @pytest.mark.parametrize("once_per_step", [True, False])
-def test_labels_of_damaged_samples_are_masked_where_their_text_is(once_per_step):
+def test_labels_of_damaged_samples_are_masked_with_their_text(once_per_step):
     rank0, rank1 = ranks.run(2, masked, once_per_step)
     # Rank 0's own items were fine (rank 1 encoded them), but the text of its second sample was damaged.
     assert rank0 == [[[0, 1, 2, -100, -100]], [[0, 1, 2, 3, 4, 5, 6]]]

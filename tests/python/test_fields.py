@@ -41,7 +41,7 @@ def test_pixels_expand_to_the_same_bits_in_cpp_torch_and_numpy(rows, frames, on_
 
 
 @pytest.mark.parametrize("height,width", [(3, 5), (5, 3), (1, 7)])
-def test_pixels_of_patches_that_are_no_squares_expand_to_the_same_bits_in_cpp_torch_and_numpy(height, width):
+def test_cpp_torch_and_numpy_expand_odd_patches_alike(height, width):
     rng = np.random.default_rng(height)
     table = rng.normal(size=(3, 256)).astype(np.float32)
     e = Expansion(3, 1, 1, height, table, width)
@@ -57,7 +57,7 @@ def page_faults():
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
-def test_pixels_are_expanded_into_memory_that_is_used_again_without_touching_new_pages():
+def test_pixels_expand_into_reused_memory_without_new_pages():
     rng = np.random.default_rng(5)
     e = expansion(rng)
     largest = 3000  # rows: 14 MB of floats
@@ -80,7 +80,7 @@ def test_pixels_are_expanded_into_memory_that_is_used_again_without_touching_new
             assert faults < 300, f"{name}: {got.nbytes >> 12} pages of floats"
 
 
-def test_memory_for_pixels_that_does_not_fit_is_refused_and_named():
+def test_too_small_memory_for_pixels_is_refused():
     e = expansion(np.random.default_rng(6))
     fields = Fields.of(pixel_values=(np.zeros((4, 588), np.uint8), e), image_grid_thw=np.array([[1, 2, 2]]))
     with pytest.raises(ValueError, match="4703 elements; the field has 4 x 1176 = 4704"):
@@ -99,7 +99,7 @@ def test_memory_for_pixels_that_does_not_fit_is_refused_and_named():
     assert fields.expand("image_grid_thw", out=np.zeros(9, np.float32)).tolist() == [[1, 2, 2]], "final already"
 
 
-def test_a_field_that_is_computed_when_it_is_read_is_computed_once():
+def test_a_lazily_computed_field_is_computed_once():
     calls = []
 
     def ids():
@@ -119,7 +119,7 @@ def test_expansion_refuses_patches_of_another_size():
         e.expand(np.zeros((2, 5), np.uint8))
 
 
-def test_a_field_expands_when_it_is_first_read_and_stays_small_until_then():
+def test_a_field_expands_on_its_first_read():
     rng = np.random.default_rng(1)
     e = expansion(rng)
     patches = rng.integers(0, 256, (6, 588), np.uint8)

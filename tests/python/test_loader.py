@@ -130,7 +130,7 @@ def test_a_changed_layout_is_logged(endpoint, caplog):
     assert next(loader).index == state["step"]
 
 
-def test_num_steps_ends_the_iteration_and_counts_from_first_step(endpoint):
+def test_num_steps_counts_from_first_step(endpoint):
     loader = evenkeel.Loader(endpoint, rank=0, first_step=4, num_steps=2)
     assert [step.index for step in loader] == [4, 5]
     assert list(loader) == []

@@ -142,7 +142,7 @@ def test_other_threads_run_meanwhile():
             turns.append(None)
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # from here on a thread yields only where it lets go of the lock itself
+    sys.setswitchinterval(1000)  # from here on a thread yields only when it releases the lock itself
     other = threading.Thread(target=turn)
     other.start()
     try:

@@ -138,7 +138,7 @@ def _libraries(program):
 
 
 def _both(binary):
-    """`evenkeel` and the program beside it that it becomes for serve and fetch."""
+    """`evenkeel`, and the program next to it that it executes for serve and fetch."""
     return [binary, binary.with_name("evenkeel-network")]
 
 

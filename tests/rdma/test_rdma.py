@@ -93,7 +93,7 @@ def test_a_killed_worker_is_replaced(node1, node2, expected):
     assert resources(node2) == NOTHING
 
 
-def test_a_stopped_worker_is_replaced_and_writes_nothing_when_it_wakes(node1, node2, expected):
+def test_a_stopped_worker_is_replaced_and_writes_nothing_later(node1, node2, expected):
     workers = [scene.Worker(node1, 7000, SLOW), scene.Worker(node1, 7001, SLOW)]
     fetch = scene.Fetch(node2, workers, STEPS, IMPATIENT)
     fetch.wait_for_lines(2)
@@ -139,7 +139,7 @@ def test_rdma_that_is_required_needs_certificates(node1):
     assert done.status == 3 and "without certificates only loopback is used" in done.output, done.output
 
 
-def test_rdma_that_is_required_is_refused_where_the_device_is_gone(node1, node2):
+def test_required_rdma_without_a_device_is_refused(node1, node2):
     node1.run("rdma link delete rxe0")
     try:
         done = serve(node1, f"--listen {node1.address}:7000 --require-rdma {scene.TLS}")
@@ -160,7 +160,7 @@ def test_rdma_that_is_required_is_refused_where_the_device_is_gone(node1, node2)
 DEAD = "UCX_UD_ETH_DGID_CHECK=y"
 
 
-def test_a_device_that_carries_nothing_is_named_at_start_with_what_to_set(node1):
+def test_a_dead_device_is_named_at_start_with_its_setting(node1):
     done = serve(node1, f"--listen {node1.address}:7000 --require-rdma {scene.TLS}", DEAD)
     assert done.status == 3, done.output
     for text in ("did not arrive", "device rxe0, port 1, GID index 1 (::ffff:10.9.0.1, RoCE v2)",
@@ -172,7 +172,7 @@ def test_a_device_that_carries_nothing_is_named_at_start_with_what_to_set(node1)
     worker.stop()
 
 
-def test_a_device_that_carries_nothing_leaves_grpc_where_rdma_is_not_required(node1):
+def test_a_dead_device_leaves_grpc_unless_rdma_is_required(node1):
     worker = scene.Worker(node1, options="", environment=DEAD)
     assert worker.facts["transports"].startswith("grpc")
     assert "device rxe0, port 1, GID index 1" in worker.log()
@@ -187,7 +187,7 @@ def test_a_consumer_names_its_own_dead_device(node1, node2):
     worker.stop()
 
 
-def test_a_consumer_that_requires_rdma_says_when_no_worker_answers(node1, node2):
+def test_required_rdma_names_workers_that_do_not_answer(node1, node2):
     done = node2.run(f"evenkeel fetch --job /job/job.yaml --endpoints {node1.address}:7999 --ranks 0 --steps 1 "
                      f"--require-rdma --connect-timeout 3 {scene.TLS}", check=False)
     assert done.status == 4 and f"{node1.address}:7999" in done.output, done.output

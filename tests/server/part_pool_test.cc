@@ -301,7 +301,7 @@ double SecondsOfRequests(uint64_t kept) {
 
 // A search through the kept parts is a hundred times as long with a hundred times as many. Twenty times
 // leaves room for the caches of a busy machine.
-TEST(PartPool, ARequestTakesAsLongWithFiftyThousandKeptPartsAsWithFiveHundred) {
+TEST(PartPool, ARequestIsAsFastWithFiftyThousandKeptPartsAsWithFew) {
   const double few = SecondsOfRequests(500), many = SecondsOfRequests(50000);
   EXPECT_LT(many, 20 * few);
 }

@@ -218,7 +218,7 @@ TEST(LlmPart, FillsAMicrobatchWithoutSamplesWithAMaskedDummy) {
   EXPECT_THAT(made.view.tensor("sample_ids")->spec.shape, ElementsAre(0, 3));
 }
 
-TEST(LlmPart, KeepsThePlaceholdersOfASampleWhoseTextIsNoLongerThatOfTheIndex) {
+TEST(LlmPart, KeepsThePlaceholdersOfASampleWithAChangedText) {
   for (const char* text_now : {"a#c", "ab\xFF"}) {
     const auto stream =
         MakeFakeStream(OneRank(1), {{.text = "abc", .items = {{.rows = 8}}, .text_now = text_now}});

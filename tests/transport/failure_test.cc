@@ -80,7 +80,7 @@ TEST_P(PeerFailure, AKilledSourceEndsWhatItWasAskedFor) {
   ExpectANewSessionWorks(2);
 }
 
-TEST_P(PeerFailure, AStoppedSourceIsEndedByCancelAndFindsNothingToWriteIntoWhenItWakes) {
+TEST_P(PeerFailure, CancelEndsAStoppedSourceWhichThenHasNoMemoryToWrite) {
   ASSERT_NO_FATAL_FAILURE(StartBoth());
   ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
   ASSERT_EQ(Received(1), "OK");

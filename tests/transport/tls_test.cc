@@ -328,7 +328,7 @@ TEST_F(TlsFilesError, OfAKeyThatDoesNotBelongToItsCertificateNamesBoth) {
           "CN = worker"});
 }
 
-TEST_F(TlsFilesError, OfAChainInTheWrongOrderNamesTheCertificateThatTheKeyBelongsTo) {
+TEST_F(TlsFilesError, AChainInTheWrongOrderNamesTheCertificateOfTheKey) {
   Append("chain.pem", "good.pem");
   Append("chain.pem", "worker.pem");
   TlsFiles files = Files("worker");

@@ -154,7 +154,7 @@ Bytes PlanesOf(const std::vector<uint8_t>& rgb) {
   return out;
 }
 
-TEST(Vit, PicturesAreResizedToTheSquareByBilinearUnlessTheFileSaysOtherwise) {
+TEST(Vit, PicturesAreResizedBilinearlyToTheSquareByDefault) {
   const Bytes scene = Golden("images/scene.rgb");
   std::vector<uint8_t> rgb(scene.size());
   std::memcpy(rgb.data(), scene.data(), scene.size());

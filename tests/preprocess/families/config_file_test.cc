@@ -173,7 +173,7 @@ TEST_F(ConfigFileTest, AFolderWithoutAVideoProcessorTakesPicturesAlone) {
 
 // Which class transformers takes was compared with 5.23 and 4.57: AutoVideoProcessor.from_pretrained of a
 // folder with this file and a config.json of the model.
-TEST_F(ConfigFileTest, VideosOfAFolderWhoseVideosTransformersReadsByAnotherClassAreRefused) {
+TEST_F(ConfigFileTest, RefusesVideosThatTransformersReadsByAnotherClass) {
   const auto video = [&](const std::string& types) {
     Write(R"({"patch_size": 16, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], )" + types +
           R"(, "processor_class": "Qwen3VLProcessor"})");

@@ -22,7 +22,7 @@ TEST(Gemma3, HasTheTokensOfItsProcessorBetweenMarksAndLineBreaks) {
             "\n\n<start_of_image><image_soft_token><end_of_image>\n\n");
 }
 
-TEST(PaliGemma, HasTheTokensOfTheImageProcessorsFileAndTheTextsBeginningBehindThem) {
+TEST(PaliGemma, HasTheTokensOfItsFileAndBeginsTheTextAfterThem) {
   MediaFacts facts{.width = 3, .height = 4000};
   EXPECT_EQ(*LoadOrFail(VisionSpec("paligemma"))->Measure(facts), (ItemLengths{32 * 32, 1, 1024}));
   const MediumStyle style = PictureStyleOf(*FamilyOf("paligemma"));
@@ -48,7 +48,7 @@ TEST(Gemma3, IsRefusedWherePicturesWouldBePannedAndScanned) {
   EXPECT_TRUE(Processor::LoadMedia(Alone({{"do_pan_and_scan", false}}), Limits{}).ok());
 }
 
-TEST(Gemma3, ConvertsTransparencyUnlessTheImageProcessorAloneLeavesThatToTheCaller) {
+TEST(Gemma3, ConvertsTransparencyUnlessTheImageProcessorIsAlone) {
   const auto digest = [](ProcessorSpec spec) {
     spec.resampler = "aten_u8";
     return LoadOrFail(spec)->digest();

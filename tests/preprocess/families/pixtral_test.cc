@@ -48,7 +48,7 @@ TEST(Pixtral, APictureThatBecomesNothingIsRefused) {
   EXPECT_TRUE(FamilyOf("pixtral")->Measure({.width = 1, .height = 1024}).ok());
 }
 
-TEST(Pixtral, TheProcessorsPatchesCountAndTheImageProcessorsWhereItIsAlone) {
+TEST(Pixtral, UsesTheProcessorsPatchSizeBeforeTheImageProcessors) {
   const MediaFacts facts{.width = 100, .height = 50};
   const auto rows = [&](const nlohmann::json& keys) {
     return LoadOrFail(EditedSpec("pixtral", keys))->Measure(facts)->output_rows;

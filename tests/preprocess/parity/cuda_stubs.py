@@ -1,7 +1,7 @@
 """Stands in for the CUDA libraries that PyPI's torch for x86-64 is linked against, so that it runs on a CPU without them.
 
 They are 2 GB that nothing calls where there is no GPU, but the loader wants their names and symbols. For each library
-that torch's own need and that is not there this writes, beside them, a small one with every symbol that they leave
+that torch's own need and that is not there this writes, next to them, a small one with every symbol that they leave
 undefined; each function in it answers cudaErrorNoDevice.
 
     python tests/preprocess/parity/cuda_stubs.py VENV/lib/python3.11/site-packages/torch/lib

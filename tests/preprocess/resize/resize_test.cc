@@ -81,7 +81,7 @@ TEST(Resize, EqualsTheOriginalsBytes) {
   }
 }
 
-TEST(Resize, Pillow13FiltersColumnsFirstWhereMuchMoreHeightThanWidthIsLost) {
+TEST(Resize, Pillow13FiltersColumnsFirstIfMuchMoreHeightIsLost) {
   const Rgb scene = GoldenRgb("images/scene.rgb");
   const ImageSize size{41, 29}, wide{211, 5};
   Rgb resized(wide.rgb_bytes());

@@ -95,7 +95,7 @@ TEST(SequenceBuilder, TrainsAllTextOfPlainSamplesAndTheirEnd) {
   }
 }
 
-TEST(SequenceBuilder, WritesTextAroundItemsAndOtherMarksBehindTheLastOfTheirRunsAndOfTheSample) {
+TEST(SequenceBuilder, WritesTextAroundItemsAndTokensAfterTheirLastRuns) {
   const MediumStyle style{.begin = "<|vision_start|>",
                           .placeholder = "<|image_pad|>",
                           .end = "<|vision_end|>",

@@ -89,7 +89,7 @@ TEST(VideoIndex, WhatIsLeftOutChangesNoFrame) {
   }
 }
 
-TEST(VideoIndex, TheHeaderIsEnoughForH264OfMp4WhoseFramesAreShownAsTheyAreDecoded) {
+TEST(VideoIndex, TheHeaderIsEnoughForH264InMp4WithoutReordering) {
   for (const std::string& name : Files()) {
     const Bytes bytes = Golden("video/" + name);
     MediaInput input;

@@ -194,7 +194,7 @@ uint64_t ExhaustiveEgress(const NodeWiseProblem& problem) {
   return best;
 }
 
-TEST(NodeWise, IsWithinFivePerCentOfTheOptimumOnAverageAndNeverBelowTheBound) {
+TEST(NodeWise, IsWithinFivePerCentOfTheOptimumAndNeverBelowTheBound) {
   Random random(15);
   double ratio = 0;
   constexpr int kProblems = 60;

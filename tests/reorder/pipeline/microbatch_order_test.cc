@@ -69,7 +69,7 @@ TEST(MicrobatchOrder, UpToEightMicrobatchesOursIsTheBestOfAll) {
   }
 }
 
-TEST(MicrobatchOrder, TheSearchIsWithinOnePercentOfTheBestOfAllWhereItCannotTryAll) {
+TEST(MicrobatchOrder, TheSearchIsWithinOnePerCentOfTheBestOfAllOrders) {
   Random random(13);
   double sum = 0;
   const int problems = 16;
@@ -140,7 +140,7 @@ TEST(MicrobatchOrder, TheSameProblemHasTheSameOrder) {
   }
 }
 
-TEST(MicrobatchOrder, ClosesMostOfTheGapThatARandomOrderLeavesAndMoreThanDistTrain) {
+TEST(MicrobatchOrder, ClosesMoreOfTheGapFromARandomOrderThanDistTrain) {
   const std::vector<SampleLengths> trace = DrawOmniTrace(77, 4000);
   Random random(16);
   double random_gap = 0, disttrain_gap = 0, gap = 0;
