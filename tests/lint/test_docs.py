@@ -54,7 +54,7 @@ def test_the_limits_of_the_documents_are_those_of_the_code():
         assert value(most) == (1 << 40 if highest[name] == "kBytes" else value(highest[name])), name
 
 
-def test_every_metric_is_documented_with_its_type_and_nothing_else_is():
+def test_exactly_the_existing_metrics_are_documented():
     code = read("telemetry/metrics.cc")
     made = {name: kind.lower() for kind, name in re.findall(
         r'(Counter|Gauge)s\(\s*\*registry,\s*"(\w+)"', code)}

@@ -21,7 +21,7 @@ def targets():
     return names
 
 
-def test_every_fuzz_target_has_seeds_that_are_the_same_every_time(tmp_path):
+def test_every_fuzz_target_has_reproducible_seeds(tmp_path):
     made = []
     for run in ("first", "second"):
         subprocess.run([sys.executable, ROOT / "tests" / "fuzz_seeds.py", tmp_path / run], check=True)

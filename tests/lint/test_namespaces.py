@@ -21,7 +21,7 @@ def namespace_of(path):
 
 
 def opened(text):
-    """The namespaces that a file opens, but for those inside of others."""
+    """The namespaces that a file opens, except nested ones."""
     depth, found = 0, []
     for line in code_only(text).split("\n"):
         match = re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{(.*)", line)

@@ -1,4 +1,4 @@
-"""scripts/thread_safety finds a missing lock; and nobody silences it without a reason."""
+"""scripts/thread_safety finds a missing lock, and every suppression has a reason."""
 
 import importlib.machinery
 import importlib.util

@@ -165,7 +165,7 @@ class Loader:
             return
         serves = self._consumer.state()["layout_digest"]
         if serves != self._resumed["layout_digest"]:
-            _log.warning("step %d: the layout changed since the checkpoint (%s -> %s): same global batches, dealt out "
+            _log.warning("step %d: the layout changed since the checkpoint (%s -> %s): same global batches, assigned "
                          "to ranks in another way", self._next, self._resumed["layout_digest"], serves)
         self._resumed = None
 

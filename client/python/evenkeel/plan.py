@@ -81,7 +81,7 @@ class BalancedPhase:
     rank: np.ndarray         # [samples] or [items] uint32, rank of the phase
     load: np.ndarray         # [ranks] float64, cost
     max_over_mean: float
-    reachable: float         # no solution's max_over_mean is below: the dearest unit alone
+    reachable: float         # no solution's max_over_mean is below: the heaviest unit alone
     rows: int
     rows_to_other_rank: int
     inter_node_rows: int

@@ -195,7 +195,7 @@ class PhaseLoads:
     """How much the ranks of a phase compute in a step; each attribute is a `Spread`.
 
     before, after                 by the job's cost: samples assigned in order, items with their sample; as planned
-    tokens_before, tokens_after   in tokens (llm) or input rows (encoders): whole numbers, but for the mean
+    tokens_before, tokens_after   in tokens (llm) or input rows (encoders): whole numbers, except the mean
     num_ranks                     of the phase
     """
 

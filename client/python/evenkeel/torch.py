@@ -194,7 +194,7 @@ def _bytes_of(rows):
 
 def _ranks_of(route, group):
     if len(route.ranks) == 1:
-        return 1  # nobody else knows of it, so there is nobody to meet
+        return 1  # no other rank has it, so no rank needs to join
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else len(route.ranks)
 
 
