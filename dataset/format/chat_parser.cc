@@ -98,7 +98,7 @@ class TextParser::ChatParser {
       const size_t named = fields_[i].names->size();
       if (fields_[i].used < named && !(fields_[i].used == 0 && named_[i])) {
         return Wrong(std::string(kMedia[i].fields),
-                     absl::StrCat(named, " named, but the text has ", fields_[i].used, " places for them"));
+                     absl::StrCat(named, " named, but the text has ", fields_[i].used, " placeholders for them"));
       }
     }
     return absl::OkStatus();

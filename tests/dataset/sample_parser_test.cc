@@ -279,10 +279,10 @@ TEST(ParseChat, SaysWhatIsWrong) {
                 .find("'x.jpg'"),
             std::string::npos);
   EXPECT_NE(Parse(R"({"messages":[{"role":"user","content":[{"type":"image","image":"a.wav"}]}]})", {"a.wav"})
-                .find("another medium"),
+                .find("does not fit its suffix"),
             std::string::npos);
   EXPECT_NE(Parse(R"({"messages":[{"role":"user","content":[{"type":"video","video":"a.wav"}]}]})", {"a.wav"})
-                .find("another medium"),
+                .find("does not fit its suffix"),
             std::string::npos);
   EXPECT_EQ(Parse(R"({"messages":[]})", {}), "messages: not a list of turns");
   EXPECT_EQ(Parse(R"({"messages":[{"role":"boss","content":"x"}]})", {}), "messages[0]: unknown role 'boss'");
