@@ -114,7 +114,7 @@ def test_shared_memory_needs_no_port(mixed):
             assert sockets.ports(worker.process.pid) == {port_of(worker.address)}
 
 
-def test_shared_memory_is_for_the_user_and_the_group_of_its_processes(mixed):
+def test_shared_memory_is_for_the_processes_user_and_group(mixed):
     with harness.Fleet(mixed / "job.yaml", 1, "--shared-memory") as fleet:
         worker = fleet.workers[0]
         with Trainer(worker.address, "transport=ucx", "shared_memory=True") as trainer:

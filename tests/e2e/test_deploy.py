@@ -144,7 +144,7 @@ def selectors(found):
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_a_job_under_another_name_as_documented_selects_its_own_workers_alone(tmp_path):
+def test_a_job_under_another_name_has_its_own_workers(tmp_path):
     text = (harness.ROOT / "docs" / "deploy.md").read_text()
     overlay = yaml.safe_load(re.search(r"```yaml\n(   nameSuffix:.*?)```", text, re.DOTALL)[1])
     shutil.copytree(KUBERNETES, tmp_path / "base")

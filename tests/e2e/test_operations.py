@@ -246,7 +246,7 @@ def page_faults(worker):
     return int(open(f"/proc/{worker.process.pid}/stat").read().rsplit(")", 1)[1].split()[7])
 
 
-def test_progressive_photographs_are_decoded_in_memory_that_is_used_again(tmp_path):
+def test_progressive_photographs_decode_in_reused_memory(tmp_path):
     pictures = 6
     tile = media.photo(random.Random(1), 200, 100)
     shard = media.Shard(tmp_path / "a.tar")

@@ -81,7 +81,7 @@ def large(tmp_path_factory):
     return job
 
 
-def test_a_consumer_that_does_not_read_holds_memory_no_longer_than_the_send_timeout(large):
+def test_a_consumer_that_does_not_read_frees_memory_in_time(large):
     options = ["--memory", "160MiB", "--transport", "grpc", "--send-timeout", 3, "--metrics", "127.0.0.1:0"]
     with harness.Fleet(large, 1, *options) as fleet:
         def in_flight():
