@@ -131,7 +131,7 @@ def test_packed_documents_train_as_one_sample_at_a_time(made, family, attention,
             assert (packed[1][name] - gradient).abs().max() <= tolerance * gradient.abs().max().clamp_min(1e-6) * 10, name
 
 
-def test_three_rows_of_positions_would_let_documents_attend_to_each_other(made):
+def test_three_rows_of_positions_would_let_documents_attend_to(made):
     """The reason for the fourth row: without it the same batch has another loss, and nothing complains."""
     checkpoint, [step, _] = made("qwen2_5_vl")
     model = load(checkpoint, "sdpa", torch.float64)
@@ -182,7 +182,7 @@ def test_a_field_that_the_model_does_not_take_is_named(made):
             inputs.of(step, number, text)
 
 
-def test_a_rank_without_pictures_runs_the_tower_on_a_dummy_that_changes_nothing(tmp_path):
+def test_a_rank_without_pictures_runs_the_tower_on_a_dummy(tmp_path):
     encoder = "{algorithm: none, runs: once_per_microbatch, min_items: 1}"
     folder = tmp_path
     checkpoint = checkpoints.write(folder / "model", "qwen2_vl")
