@@ -1,6 +1,8 @@
 #!/bin/busybox sh
 # The first process of a test machine: loads the drivers, then runs the commands that come over the second serial
-# line, one at a time. A command is one line of base64; its answer is its output in base64 and its exit status.
+# line, one at a time. A command is one line: a checksum and the command in base64; its answer is a checksum, that
+# of the command, its output in base64 and its exit status. An emulated line may lose bytes, so a command whose checksum
+# is wrong is not run but answered by DAMAGED, and the command `again` repeats the last answer.
 # A word on the kernel's command line, node=N, gives the machine its addresses.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root LANG=C.UTF-8
@@ -23,10 +25,18 @@ rdma link add rxe0 type rxe netdev eth0
 stty -F /dev/ttyS1 raw -echo
 exec 3<>/dev/ttyS1
 echo "READY $(uname -r)" >&3
-while read -r line <&3; do
+sum() { md5sum | cut -d " " -f 1; }
+while read -r checksum line <&3; do
+  if [ "$(echo "$line" | sum)" != "$checksum" ]; then
+    echo DAMAGED >&3
+    continue
+  fi
   echo "$line" | base64 -d >/run/command
-  sh /run/command >/run/output 2>&1 </dev/null 3>&-
-  status=$?
-  { base64 -w 0 /run/output; echo " $status"; } >&3
+  if [ "$(cat /run/command)" != again ]; then
+    sh /run/command >/run/output 2>&1 </dev/null 3>&-
+    status=$?
+    { echo -n "$checksum "; base64 -w 0 /run/output; echo " $status"; } >/run/answer
+  fi
+  echo "$(sum </run/answer) $(cat /run/answer)" >&3
 done
 poweroff -f

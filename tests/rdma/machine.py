@@ -6,6 +6,7 @@ they break.
 """
 
 import base64
+import hashlib
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ import image
 
 BOOT_SECONDS = 300  # emulated, on a machine that has other things to do
 KVM_SECONDS = 10    # in which a kernel must say its first line; half a second is usual
+LINE_TRIES = 5  # of a command over the serial line, which may lose bytes
 MEMORY_MIB = 2048
 # What a kernel measures of its timers while it starts is wrong on an emulated processor that other processes hold up:
 # it would panic, or lose its ticks later. So it measures nothing and takes the timers whose rate is known.
@@ -64,6 +66,12 @@ class _Line:
             self._rest += got
         line, self._rest = self._rest.split(b"\n", 1)
         return line.decode(errors="replace").strip()
+
+
+def _line(command):
+    """The checksum of a command, and the rest of its line."""
+    encoded = base64.b64encode(command.encode()) + b"\n"
+    return hashlib.md5(encoded).hexdigest().encode(), encoded
 
 
 def accelerator(kernel):
@@ -127,16 +135,30 @@ class Machine:
 
     def run(self, command, timeout=240, check=True):
         """Runs a shell command in the machine, to its end."""
-        self._serial.write(base64.b64encode(command.encode()) + b"\n")
-        try:
-            answer = self._serial.read(timeout)
-        except (OSError, EOFError) as error:
-            raise AssertionError(f"no answer to `{command}`: {error!r}\n{self.console_tail()}")
+        answer = self._exchange(command, timeout)
         encoded, _, status = answer.rpartition(" ")
         done = Done(int(status), base64.b64decode(encoded).decode(errors="replace"))
         if check and done.status != 0:
             raise AssertionError(f"`{command}`: exit {done.status}\n{done.output[-4000:]}")
         return done
+
+    def _exchange(self, command, timeout):
+        """The answer to a command, which runs once whatever the line loses (init.sh)."""
+        wanted, sent = _line(command)[0], command
+        for _ in range(LINE_TRIES):
+            self._serial.write(b" ".join(_line(sent)))
+            try:
+                checksum, _, answer = self._serial.read(timeout).partition(" ")
+            except (OSError, EOFError) as error:
+                raise AssertionError(f"no answer to `{command}`: {error!r}\n{self.console_tail()}")
+            whole = checksum == hashlib.md5(answer.encode() + b"\n").hexdigest()
+            ran, _, answer = answer.partition(" ")
+            if whole and ran.encode() == wanted:
+                return answer
+            # Where the answer is damaged, `again` shows whether the command ran.
+            if checksum != "DAMAGED":
+                sent = command if whole else "again"
+        raise AssertionError(f"the line damaged `{command}` or its answer {LINE_TRIES} times\n{self.console_tail()}")
 
     def _ask(self, request):
         self._control.write(json.dumps(request).encode() + b"\n")
