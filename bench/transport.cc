@@ -405,8 +405,13 @@ void PrintSummary(const Rounds& speeds) {
   PrintRow("sender", median(&Speed::sender));
   PrintRow("receiver", median(&Speed::receiver));
   PrintRow("both", median(&Speed::both));
-  std::printf("ucx: %.2f of the bytes per second of the better ucx_perftest (at least 0.70 is asked)\n",
-              UcxRatio(speeds));
+  if (!speeds[kUcx].empty() && !speeds[kPlain].empty()) {
+    std::printf("ucx: %.2f of the bytes per second of the better ucx_perftest (at least 0.70 is asked)\n",
+                UcxRatio(speeds));
+  }
+  if (!speeds[kPlain].empty() && MedianOf(speeds[kPlain], &Speed::gigabytes_per_second) == 0)
+    std::printf("ucx_perftest gave nothing: install ucx-utils\n");
+  if (speeds[kGrpcTls].empty() || speeds[kTlsHash].empty() || speeds[kTls].empty()) return;
   // Bytes per CPU second are the inverse of what is measured.
   std::printf(
       "grpc+tls: %.2f of the bytes per CPU second of a TLS stream that hashes, %.2f of one that does not\n",
@@ -414,8 +419,6 @@ void PrintSummary(const Rounds& speeds) {
       Ratio(speeds[kTls], speeds[kGrpcTls], &Speed::both));
   std::printf("grpc+tls: %.2f of the bytes per second of a TLS stream that hashes\n",
               Ratio(speeds[kGrpcTls], speeds[kTlsHash], &Speed::gigabytes_per_second));
-  if (MedianOf(speeds[kPlain], &Speed::gigabytes_per_second) == 0)
-    std::printf("ucx_perftest gave nothing: install ucx-utils\n");
 }
 
 int Compare(const Settings& settings, Wire wire) {
@@ -442,19 +445,31 @@ int Compare(const Settings& settings, Wire wire) {
 
 }  // namespace
 
+// False: an option that there is not, or one without its value.
+bool TakeArgument(const std::string& name, const char* value, Settings& settings) {
+  if (value == nullptr) return false;
+  if (name == "--rounds") return absl::SimpleAtoi(value, &settings.rounds);
+  if (name == "--parts") return absl::SimpleAtoi(value, &settings.parts);
+  if (name == "--device") return settings.device = value, true;
+  if (name == "--only") return settings.only = value, true;
+  size_t mib = 0;
+  if (name != "--part-mib" || !absl::SimpleAtoi(value, &mib)) return false;
+  settings.part_bytes = mib << 20;
+  return true;
+}
+
 int Main(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; ++i) {
-    std::string name = argv[i];
+    const std::string name = argv[i];
     if (name == "--check") {
       settings.check = true;
-    } else if (i + 1 < argc) {
-      std::string value = argv[++i];
-      if (name == "--rounds") settings.rounds = std::atoi(value.c_str());
-      if (name == "--parts") settings.parts = std::atoi(value.c_str());
-      if (name == "--part-mib") settings.part_bytes = std::strtoull(value.c_str(), nullptr, 10) << 20;
-      if (name == "--device") settings.device = value;
-      if (name == "--only") settings.only = value;
+    } else if (!TakeArgument(name, ++i < argc ? argv[i] : nullptr, settings)) {
+      std::fprintf(stderr,
+                   "%s: unknown, or without its value\nusage: bench_transport [--rounds N] [--parts N] "
+                   "[--part-mib N] [--device NAME] [--only NAMES] [--check]\n",
+                   name.c_str());
+      return 2;
     }
   }
   std::string folder = "/tmp/bench_transport_XXXXXX";
