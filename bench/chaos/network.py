@@ -70,7 +70,10 @@ class Namespaces:
 
     def close(self):
         if self._relay is not None:
-            self._relay.stdin.close()
+            try:
+                self._relay.stdin.close()
+            except BrokenPipeError:
+                pass  # it ended before, and with it what was still to be written
             try:
                 self._relay.wait(10)
             except subprocess.TimeoutExpired:
