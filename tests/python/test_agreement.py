@@ -109,3 +109,15 @@ def test_without_a_process_group_agreeing_only_connects(endpoints):
     with evenkeel.Loader(endpoints[0], rank=0) as loader:
         evenkeel.torch.agree(loader)
         assert loader.origin.rank == 0 and len(loader.origin.stream_digest) == 32
+
+
+def test_two_processes_with_one_rank_are_named():
+    assert all(outcome == ("InvalidArgument", outcome[1]) and "ranks 2 used" not in outcome[1] and "rank 2 used by more" in
+               outcome[1] for outcome in ranks.run(2, agree_as_rank_two))
+
+
+def agree_as_rank_two(rank):
+    class Loader:
+        origin = Origin(2, A, A)
+    Loader.rank = 2
+    return attempt(lambda: evenkeel.torch.agree(Loader))

@@ -99,6 +99,64 @@ def test_state_is_small_the_same_on_every_rank_and_resumes(endpoint):
         assert next(loader).digest() == after.digest()
 
 
+def test_a_state_names_the_first_step_that_is_not_done(endpoint):
+    loader = evenkeel.Loader(endpoint, rank=0, wait_for_done=True)
+    steps = [next(loader) for _ in range(4)]
+    assert loader.state_dict()["step"] == 0
+    for done, expected in [(0, 1), (2, 1), (2, 1), (1, 3), (0, 3)]:
+        steps[done].done()
+        assert loader.state_dict()["step"] == expected
+    loader.load_state_dict(dict(loader.state_dict(), step=1))
+    steps[3].done()
+    assert loader.state_dict()["step"] == 1, "a step of before the state has nothing to say"
+    assert next(loader).index == 1
+
+
+def test_the_first_done_step_starts_the_count(endpoint):
+    loader = evenkeel.Loader(endpoint, rank=0)
+    first, second = next(loader), next(loader)
+    assert loader.state_dict()["step"] == 2
+    first.done()
+    assert loader.state_dict()["step"] == 1
+    second.done()
+    assert pickle.loads(pickle.dumps(loader)).state_dict()["step"] == 2
+
+
+def test_the_trainers_own_step_must_be_that_of_the_data(endpoint):
+    state = dict(evenkeel.Loader(endpoint, rank=0).state_dict(), step=3)
+    loader = evenkeel.Loader(endpoint, rank=0)
+    with pytest.raises(evenkeel.Mismatch, match="the trainer goes on at step 4, its data at step 3"):
+        loader.load_state_dict(state, trainer_step=4)
+    loader.load_state_dict(state, trainer_step=3)
+    assert next(loader).index == 3
+
+
+def test_the_length_is_that_of_the_iteration(endpoint):
+    loader = evenkeel.Loader(endpoint, rank=0, first_step=1, num_steps=3)
+    assert len(loader) == 3
+    next(loader)
+    assert len(loader) == 3, "as a DataLoader's"
+    loader.load_state_dict(loader.state_dict())
+    assert len(loader) == 2 == len(list(loader))
+    endless = evenkeel.Loader(endpoint, rank=0)
+    assert endless, "a loader is true"
+    with pytest.raises(TypeError, match="num_steps was not given"):
+        len(endless)
+
+
+def test_a_rank_that_the_job_does_not_have_is_named(endpoint):
+    with pytest.raises(evenkeel.InvalidArgument, match="rank 7 is none of the job's: its phases run on ranks 0-1"):
+        next(evenkeel.Loader(endpoint, rank=7))
+
+
+def test_arguments_that_make_no_sense_are_refused(endpoint):
+    for arguments, words in [({}, "give a job file or endpoints"), ({"source": endpoint}, "and the rank"),
+                             ({"source": endpoint, "rank": 0, "worker_threads": 1}, "these run elsewhere"),
+                             ({"source": endpoint, "rank": 0, "prefetch": 1}, "unknown option 'prefetch'")]:
+        with pytest.raises(TypeError, match=words):
+            evenkeel.Loader(**arguments)
+
+
 def test_a_state_of_another_stream_is_refused(endpoint):
     state = evenkeel.Loader(endpoint, rank=0).state_dict()
     other = dict(state, stream_digest="0" * 32)
@@ -174,3 +232,15 @@ def test_other_threads_run_while_a_step_is_awaited(job):
     stop.set()
     thread.join()
     assert ticks[0] >= 10, "the lock of the interpreter was released"
+
+
+def test_the_package_has_the_version_of_the_program():
+    said = subprocess.run([jobs.BINARY, "--version"], capture_output=True, text=True, check=True).stdout
+    assert evenkeel.__version__ in said.split()
+    assert f'version = "{evenkeel.__version__}"' in (jobs.ROOT / "client" / "python" / "pyproject.toml").read_text()
+
+
+def test_help_names_every_option_of_the_loader():
+    words = evenkeel.Loader.__doc__
+    from evenkeel import loader
+    assert [name for name in sorted(loader._OPTIONS | loader._OWN_OPTIONS) if name not in words] == []

@@ -7,7 +7,7 @@ train on unrelated samples, and their routes do not fit each other.
 import torch
 import torch.distributed as dist
 
-from evenkeel.errors import Error, Mismatch
+from evenkeel.errors import Error, InvalidArgument, Mismatch, name_ranks
 
 _DIGEST_BYTES = 64  # of one digest's text, padded
 
@@ -74,27 +74,22 @@ def _gather(packed, group, device):
 
 
 def _check(said):
+    ranks = [rank for rank, _, _ in said]
+    twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    if twice:
+        raise InvalidArgument(f"{name_ranks(twice)} used by more than one process of the group: give each process its own rank, "
+                              "or a group of one process for each rank", "INVALID_ARGUMENT")
     absent = sorted(rank for rank, stream, _ in said if not stream)
     if absent:
-        raise Error(f"{_name(absent)} could not connect to the workers; the error there says why", "UNAVAILABLE")
+        raise Error(f"{name_ranks(absent)} could not connect to the workers; the error there says why", "UNAVAILABLE")
     for what, which in (("stream", 1), ("layout", 2)):
         ranks_of = {}
         for one in said:
             ranks_of.setdefault(one[which], []).append(one[0])
         if len(ranks_of) == 1:
             continue
-        parts = "; ".join(f"{what} digest {digest} on {_name(sorted(ranks))}"
+        parts = "; ".join(f"{what} digest {digest} on {name_ranks(sorted(ranks))}"
                           for digest, ranks in sorted(ranks_of.items(), key=lambda item: min(item[1])))
         raise Mismatch(f"the ranks follow different {what}s: {parts}. Workers of two jobs answer: give every rank the "
                        f"digest that is wanted (expect_{what}_digest), or the endpoints of one job only",
                        "FAILED_PRECONDITION")
-
-
-def _name(ranks):
-    """"ranks 0-2, 5" for [0, 1, 2, 5]."""
-    out, begin = [], 0
-    for i in range(1, len(ranks) + 1):
-        if i == len(ranks) or ranks[i] != ranks[i - 1] + 1:
-            out.append(f"{ranks[begin]}" if i - begin == 1 else f"{ranks[begin]}-{ranks[i - 1]}")
-            begin = i
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(out)

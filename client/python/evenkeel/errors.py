@@ -36,3 +36,13 @@ _CLASSES = {"FAILED_PRECONDITION": Mismatch, "UNAVAILABLE": Unavailable, "DEADLI
 def make(code, message):
     """The exception for a status of the C++ library."""
     return _CLASSES.get(code, Error)(message, code)
+
+
+def name_ranks(ranks):
+    """"ranks 0-2, 5" for [0, 1, 2, 5]."""
+    out, begin = [], 0
+    for i in range(1, len(ranks) + 1):
+        if i == len(ranks) or ranks[i] != ranks[i - 1] + 1:
+            out.append(f"{ranks[begin]}" if i - begin == 1 else f"{ranks[begin]}-{ranks[i - 1]}")
+            begin = i
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(out)

@@ -234,6 +234,13 @@ class Step:
         self.routes = routes
         self.loads = loads or {}
         self._native = native
+        self._when_done = None
+
+    def done(self):
+        """Says that the step is trained: `Loader.state_dict()` then names the first step that is not done, whatever was
+        fetched ahead. In any order; a second call changes nothing."""
+        if self._when_done is not None:
+            self._when_done(self.index)
 
     def digest(self):
         """32 hex digits, as `evenkeel fetch --digest` prints them for this step and rank."""
