@@ -1,10 +1,11 @@
-// Things of a table by their name, and all names for a message.
+// Finds entries of a table by their name, and lists all names for a message.
 //
-//   const Policy* policy = FindByName(kPolicies, "none");   // null where there is none
-//   NamesOf(kPolicies);                                     // "random, none, ..."
+// Example:
+//     const auto* policy = FindByName(kPolicies, "none");  // null: there is none
+//     std::string names = NamesOf(kPolicies);              // "random, none, ..."
 //
-// `Table` is a range of structs with a member `name`; what is found is valid as long as the table. Thread
-// safety: pure functions.
+// `Table` is a range of structs with a member `name`. Results are valid as long as the table. Thread safety:
+// pure functions.
 #pragma once
 
 #include <iterator>

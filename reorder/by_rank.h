@@ -1,7 +1,8 @@
-// Which units each rank has.
+// The units of each rank.
 //
-//   const std::vector<std::vector<uint32_t>> units = UnitsByRank(rank, num_ranks);
-//   for (uint32_t unit : units[3]) ...   // ascending
+// Example:
+//     const std::vector<std::vector<uint32_t>> units = UnitsByRank(rank, num_ranks);
+//     for (uint32_t unit : units[3]) Use(unit);  // ascending
 //
 // Thread safety: a pure function.
 #pragma once

@@ -1,12 +1,12 @@
-// Rearrangements of rows over ranks, one after the other as one, and back.
+// Composes and inverts rearrangements of rows over ranks.
 //
-// An encoder's outputs are rearranged twice where each phase is balanced by itself: back to where their
-// samples were drawn, and on to where the llm takes them (OrchMLLM, rearrangement composition). The composed
+// If each phase is balanced separately, an encoder's outputs are rearranged twice: back to where their
+// samples were drawn, and on to where the llm needs them (OrchMLLM, rearrangement composition). The composed
 // route moves every row once.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(Rearrangement home, Inverse(to_encoder));
-//   EVENKEEL_ASSIGN_OR_RETURN(Rearrangement route, Compose(home, to_llm));
-//
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(Rearrangement home, Inverse(to_encoder));
+//     EVENKEEL_ASSIGN_OR_RETURN(Rearrangement route, Compose(home, to_llm));
 // Thread safety: pure functions.
 #pragma once
 

@@ -1,11 +1,12 @@
 // A shuffle that is a function of its key: the same order on every machine and build.
 //
-//   KeyedNumbers numbers(seed);
-//   std::vector<uint32_t> order = ShuffledOrder(bins, numbers);
+// Example:
+//     KeyedNumbers numbers(seed);
+//     std::vector<uint32_t> order = ShuffledOrder(bins, numbers);
 //
 // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014) and the shuffle
-// of Fisher and Yates. Not cryptographic; not the sampler's permutation, which is never materialised. Thread
-// safety: plain values.
+// of Fisher and Yates. Not cryptographic, and not the sampler's permutation, which is never materialised.
+// Thread safety: plain values.
 #pragma once
 
 #include <cstdint>

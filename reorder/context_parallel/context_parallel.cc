@@ -1,3 +1,4 @@
+// Checks context-parallel problems and plans, computes the lower bound, and runs the chosen algorithm.
 #include "reorder/context_parallel/context_parallel.h"
 
 #include <algorithm>
@@ -16,14 +17,14 @@ namespace {
 using reorder::ContextParallelProblem;
 using reorder::GroupLoad;
 
-// The dynamic programme takes ranks^3 / 2 steps at most.
-constexpr uint32_t kMostRanks = 1u << 11;
+// The dynamic programme takes up to ranks^3 / 2 steps.
+constexpr uint32_t kMaxRanks = 1u << 11;
 constexpr uint64_t kAnyTokens = uint64_t{1} << 46;  // more than 2^14 of the longest sequences
 
 struct NamedAlgorithm {
   std::string_view name;
   ContextParallelAlgorithm plan;
-  bool powers_of_two = false;  // whatever the input says
+  bool powers_of_two = false;  // regardless of the input
 };
 
 constexpr NamedAlgorithm kAlgorithms[] = {{"regroup", Regroup},
@@ -37,12 +38,12 @@ absl::Status Bad(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("context_parallel: ", why));
 }
 
-// So that no product or sum of them leaves the doubles.
+// Small enough that no product or sum of them overflows a double.
 bool IsUsable(double value) { return value >= 0 && value <= 1e30; }
 
 absl::Status CheckInput(const ContextParallelInput& input) {
-  if (input.ranks == 0 || input.ranks > kMostRanks) {
-    return Bad(absl::StrCat("ranks must be 1 to ", kMostRanks, ", not ", input.ranks));
+  if (input.ranks == 0 || input.ranks > kMaxRanks) {
+    return Bad(absl::StrCat("ranks must be 1 to ", kMaxRanks, ", got ", input.ranks));
   }
   const ContextParallelCost& cost = input.cost;
   const std::pair<const char*, double> numbers[] = {{"cost.attention", cost.attention},
@@ -55,7 +56,7 @@ absl::Status CheckInput(const ContextParallelInput& input) {
                                                     {"model_states", input.model_states},
                                                     {"memory_per_token", input.memory_per_token}};
   for (const auto& [name, value] : numbers) {
-    if (!IsUsable(value)) return Bad(absl::StrCat(name, " is ", value, ", no number from 0 to 1e30"));
+    if (!IsUsable(value)) return Bad(absl::StrCat(name, " is ", value, "; expected a number from 0 to 1e30"));
   }
   if (cost.ring_between_nodes > 0 && cost.ring_between_nodes < cost.ring) {
     return Bad(absl::StrCat("cost.ring_between_nodes is ", cost.ring_between_nodes, ", less than cost.ring, ",
@@ -67,8 +68,8 @@ absl::Status CheckInput(const ContextParallelInput& input) {
     }
   }
   if (FindAlgorithm(input.algorithm) == nullptr) {
-    return Bad(
-        absl::StrCat("algorithm '", input.algorithm, "' is none of ", ContextParallelAlgorithmNames()));
+    return Bad(absl::StrCat("algorithm '", input.algorithm, "' is unknown; expected one of ",
+                            ContextParallelAlgorithmNames()));
   }
   return absl::OkStatus();
 }
@@ -113,13 +114,13 @@ absl::Status CheckMemory(const ContextParallelProblem& problem) {
     return Bad(absl::StrCat("sequence ", s, " has ", problem.sequences[s].tokens, " tokens; ", problem.ranks,
                             " ranks hold ", problem.tokens_per_rank, " each",
                             problem.powers_of_two ? ", in groups of powers of two" : "",
-                            ": more ranks or memory, or leave the sequence out"));
+                            "; use more ranks or memory, or leave out the sequence"));
   }
   return absl::OkStatus();
 }
 
-// No plan takes less than all work spread over all ranks, nor than the dearest sequence on the degree that
-// suits it best; and every microbatch, of which memory asks for some number, costs a group's constant.
+// No plan is faster than all work spread over all ranks, nor than the heaviest sequence at its best degree.
+// Every microbatch, of which memory requires a certain number, adds a group's constant.
 double Bound(const ContextParallelProblem& problem) {
   double work = 0, dearest = 0;
   uint64_t tokens = 0;
@@ -154,7 +155,7 @@ ContextParallelPlan ToPlan(const ContextParallelProblem& problem,
       out.time = TimeAsPlanned(problem, group);
       planned.time = std::max(planned.time, out.time);
     }
-    // Large groups first, so that those of powers of two lie on consecutive, aligned ranks.
+    // Large groups first, so that groups of powers of two have consecutive, aligned ranks.
     std::stable_sort(planned.groups.begin(), planned.groups.end(),
                      [](const auto& a, const auto& b) { return a.degree > b.degree; });
     plan.time += planned.time;
@@ -170,7 +171,7 @@ absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextPara
   for (uint32_t s : group.sequences) {
     if (s >= problem.sequences.size() || times_seen[s]++ > 0) {
       return absl::InternalError(
-          absl::StrCat("context_parallel: sequence ", s, " is unknown or there twice"));
+          absl::StrCat("context_parallel: sequence ", s, " is unknown or listed twice"));
     }
     load.Add(problem.sequences[s]);
   }
@@ -200,7 +201,7 @@ absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInp
 }
 
 absl::Status ContextParallelCheck(const ContextParallelInput& input, const ContextParallelPlan& plan) {
-  if (!CheckInput(input).ok()) return absl::InternalError("context_parallel: a plan of what is no problem");
+  if (!CheckInput(input).ok()) return absl::InternalError("context_parallel: a plan of an invalid problem");
   const ContextParallelProblem problem = MakeProblem(input);
   std::vector<uint32_t> times_seen(problem.sequences.size(), 0);
   double time = 0;
@@ -217,7 +218,7 @@ absl::Status ContextParallelCheck(const ContextParallelInput& input, const Conte
           absl::StrCat("context_parallel: a microbatch on ", ranks, " of ", problem.ranks, " ranks"));
     }
     if (microbatch.time != slowest)
-      return absl::InternalError("context_parallel: not its slowest group's time");
+      return absl::InternalError("context_parallel: a microbatch's time differs from its slowest group's");
     time += microbatch.time;
   }
   const auto missing = std::find(times_seen.begin(), times_seen.end(), 0u);

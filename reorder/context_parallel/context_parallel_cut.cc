@@ -1,8 +1,10 @@
-// The relaxation: ranks can be divided, and only work and memory count. A sequence that is given a time needs
-// max(work / time, tokens / tokens per rank) ranks, and a microbatch takes the least time at which these add
-// up to the ranks there are; never less than its dearest sequence takes at its best degree. Along sequences
-// sorted by work per token, first come those bound by work, then those bound by memory, so that prefix sums
-// and a bisection give the time.
+// Cuts the sorted batch into microbatches by a relaxation in which ranks can be divided and only work and
+// memory count.
+//
+// A sequence that is given a time needs max(work / time, tokens / tokens per rank) ranks. A microbatch takes
+// the least time at which these sum up to the existing ranks, and never less than its heaviest sequence at
+// its best degree. Sequences are sorted by work per token, so the first ones are bound by work and the last
+// ones by memory, and prefix sums with a moving boundary give the time.
 #include "reorder/context_parallel/context_parallel_cut.h"
 
 #include <algorithm>
@@ -12,14 +14,14 @@ namespace evenkeel::reorder {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr size_t kMostPositions = 96;  // where a cut may be
+constexpr size_t kMaxPositions = 96;  // where a cut may be
 constexpr size_t kMoreMicrobatches = 2;
 
 double WorkOf(const GroupLoad& load) { return load.attention + load.linear; }
 
 class Relaxation {
  public:
-  // `order`: by work per token, largest first. Sequences are asked for from one of `positions` on.
+  // `order`: by work per token, largest first. Time is called with `begin` in `positions`.
   Relaxation(const ContextParallelProblem& problem, const std::vector<uint32_t>& order,
              const std::vector<size_t>& positions)
       : problem_(problem), alone_(order.size(), 0.0) {
@@ -36,13 +38,15 @@ class Relaxation {
     }
   }
 
-  // Of sequences [begin, end) in the order; infinite where they do not fit. `bound_by_memory`: where those
-  // begin that are, for this begin and the end before; the next one's afterwards. At first the begin.
+  // The time of sequences [begin, end) of the order; infinite if they do not fit. `bound_by_memory` is the
+  // first sequence that is bound by memory: pass the value for the same begin and the previous end, and the
+  // begin at first.
   double Time(size_t begin, size_t last_end, size_t end, size_t& bound_by_memory) const {
     const double ranks = problem_.ranks, held = static_cast<double>(problem_.tokens_per_rank);
     if (tokens_[end] - tokens_[begin] > ranks * held) return kInfinity;
-    // The first sequence that is bound by memory: at its work per token as the time, those before it are
-    // bound by work and all fit. With more sequences it is an earlier one, if there was any.
+    // At a time equal to its work per token, a sequence needs the same ranks by work and by memory. The
+    // boundary is the first sequence at whose time those before it, bound by work, and the rest, bound by
+    // memory, fit. It only moves forward to earlier sequences as `end` grows.
     size_t& low = bound_by_memory;
     if (low == last_end) low = end;
     const auto fits = [&](size_t i) {
@@ -59,7 +63,7 @@ class Relaxation {
   }
 
  private:
-  static constexpr size_t kLooksAt = 2;  // the dearest sequences are the first ones
+  static constexpr size_t kLooksAt = 2;  // the heaviest sequences come first
 
   double BestAlone(const GroupLoad& load) const {
     uint32_t degree = problem_.LeastDegree(load.tokens);
@@ -71,13 +75,13 @@ class Relaxation {
   }
 
   const ContextParallelProblem& problem_;
-  std::vector<double> work_{0.0}, tokens_{0.0};  // [sequences + 1] sums of those before
+  std::vector<double> work_{0.0}, tokens_{0.0};  // [sequences + 1] prefix sums
   std::vector<double> work_per_token_;           // [sequences]
-  std::vector<double> alone_;                    // [sequences] of those that Time looks at
+  std::vector<double> alone_;                    // [sequences] only of those that Time looks at
 };
 
 std::vector<size_t> Positions(size_t sequences) {
-  const size_t steps = std::min(sequences, kMostPositions);
+  const size_t steps = std::min(sequences, kMaxPositions);
   std::vector<size_t> positions;
   for (size_t i = 0; i <= steps; ++i) positions.push_back(i * sequences / std::max<size_t>(1, steps));
   return positions;
@@ -93,6 +97,7 @@ std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
     const GroupLoad &x = problem.sequences[a], &y = problem.sequences[b];
     return WorkOf(x) * static_cast<double>(y.tokens) > WorkOf(y) * static_cast<double>(x.tokens);
   });
+  // Cuts are only made at some positions, which bounds the dynamic programme.
   const std::vector<size_t> positions = Positions(count);
   const Relaxation relaxation(problem, order, positions);
   const size_t steps = positions.size() - 1;
@@ -105,7 +110,7 @@ std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
       if (time[i * (steps + 1) + j] == kInfinity) break;
     }
   }
-  // least[m][j]: the first j steps in m microbatches; from[m][j]: where the last of them begins.
+  // least[m][j]: time of the first j steps in m microbatches; from[m][j]: begin of the last of them.
   std::vector<std::vector<double>> least(1, std::vector<double>(steps + 1, kInfinity));
   std::vector<std::vector<size_t>> from(1, std::vector<size_t>(steps + 1, 0));
   least[0][0] = 0;

@@ -1,4 +1,4 @@
-// Microbatches for regroup: cuts of the batch, sorted by length, and what each costs at least.
+// Microbatches for regroup: cuts of the batch, sorted by length, and a lower bound on the time of each.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace evenkeel::reorder {
 
 struct Cut {
   double time = 0;                                  // by the relaxation
-  std::vector<std::vector<uint32_t>> microbatches;  // sequences of each, dearest first
+  std::vector<std::vector<uint32_t>> microbatches;  // sequences of each, heaviest first
   std::vector<double> times;                        // of each, by the relaxation
 };
 
-// The best cuts by the relaxation, into as many microbatches as memory asks for, and one and two more.
+// The best cuts by the relaxation, into as many microbatches as memory requires, and one and two more.
 std::vector<Cut> CutByLength(const ContextParallelProblem& problem);
 
 }  // namespace evenkeel::reorder

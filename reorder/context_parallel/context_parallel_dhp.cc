@@ -1,17 +1,19 @@
-// Dynamic hybrid parallelism: DHP, section 4.3. Microbatches; in each, memory-aware sequence packing by
-// best-fit decreasing; then algorithm 1, the two-dimensional dynamic programme over degrees.
+// Dynamic hybrid parallelism: DHP, section 4.3. The batch is cut into microbatches. In each, sequences are
+// packed by memory with best-fit decreasing; then algorithm 1, the two-dimensional dynamic programme, chooses
+// the degrees.
 //
-// Where the text does not hold, or leaves something open:
-// - It does not say how its planner chunks the batch. Several ways are tried, and the cost model decides.
-//   Each microbatch takes as many sequences in turn as fit, that is, whose groups' least degrees add up to at
-//   most the ranks. As few equal numbers of sequences as fit. And as FlexSP has it, whose objective the paper
-//   extends (4.1): Y. Wang et al., "FlexSP: Accelerating Large Language Model Training via Flexible Sequence
-//   Parallelism", 2025, sorts the batch, cuts it such that the largest microbatch has the fewest tokens, and
-//   tries a few numbers of microbatches from the fewest on: with more, ranks are left over for the dynamic
-//   programme. Beside it the sorted batch is cut into equal numbers of sequences that divide the ranks.
-// - Algorithm 1 backtracks from [K'+1][N+1], one past the end of its table, and from all N ranks, though
-//   (6) says at most N and a group may be slower on more ranks: here from the best entry of row K'.
-// - The 1/d that (8) lacks and the model states of (7): see context_parallel.h.
+// Where the text is open or wrong:
+// - It does not say how its planner cuts the batch. Several ways are tried, and the cost model decides.
+//   First, each microbatch takes as many sequences in turn as fit, that is, whose groups' least degrees sum
+//   up to at most the ranks. Second, as few equal numbers of sequences as fit. Third, as in FlexSP, whose
+//   objective the paper extends (4.1): Y. Wang et al., "FlexSP: Accelerating Large Language Model Training
+//   via Flexible Sequence Parallelism", 2025, sorts the batch, cuts it so that the largest microbatch has the
+//   fewest tokens, and tries a few numbers of microbatches from the fewest on, because more microbatches
+//   leave ranks for the dynamic programme. Fourth, the sorted batch in equal numbers of sequences that divide
+//   the ranks.
+// - Algorithm 1 backtracks from [K'+1][N+1], one past the end of its table, and from all N ranks, though (6)
+//   says at most N and a group may be slower on more ranks. Here it starts at the best entry of row K'.
+// - The 1/d that (8) lacks, and the model states of (7): see context_parallel.h.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -22,17 +24,18 @@
 namespace evenkeel::reorder {
 namespace {
 
-// Numbers of microbatches that are tried for a sorted batch.
-constexpr size_t kMostNumbers = 2;
+// How many numbers of microbatches are tried for a sorted batch.
+constexpr size_t kMaxNumbers = 2;
 
-// Stage 1 of many chunks: by numbers alone, in memory that is there, and made only of those that are kept.
+// Stage 1 for many chunks: a trial only computes numbers in reused memory; groups are built for the chosen
+// ones.
 class Packer {
  public:
   explicit Packer(const ContextParallelProblem& problem)
       : problem_(problem), group_of_(problem.sequences.size()) {}
 
-  // Each of `sequences`, which come longest first, to the group with least memory left of those where it
-  // fits; else it opens one with the least degree that holds it. False where the ranks do not suffice.
+  // Places each of `sequences`, longest first, in the group with the least memory left that fits it;
+  // otherwise opens a group of the least degree that fits it. False: there are not enough ranks.
   bool Try(std::span<const uint32_t> sequences) {
     degrees_.clear(), rooms_.clear();
     uint64_t ranks = 0;
@@ -59,7 +62,7 @@ class Packer {
     return true;
   }
 
-  // The groups, after a Try that succeeded with these sequences.
+  // The groups of the last Try, which succeeded with these sequences.
   Microbatch Make(std::span<const uint32_t> sequences) const {
     Microbatch groups(degrees_.size());
     std::vector<uint32_t> count(degrees_.size(), 0);
@@ -73,15 +76,15 @@ class Packer {
   }
 
  private:
-  using Room = std::pair<uint64_t, uint32_t>;  // tokens that a group still holds, and its number
+  using Room = std::pair<uint64_t, uint32_t>;  // tokens that still fit into a group, and its number
 
   const ContextParallelProblem& problem_;
   std::vector<uint32_t> degrees_;   // of the groups
-  std::vector<Room> rooms_;         // of the groups that hold another sequence, least first
+  std::vector<Room> rooms_;         // of groups that fit another sequence, least first
   std::vector<uint32_t> group_of_;  // [sequences]
 };
 
-// The batch, in an order, as chunks that each fit into memory at once.
+// The batch in an order, cut into chunks that each fit into memory at once.
 class Chunker {
  public:
   Chunker(const ContextParallelProblem& problem, std::vector<uint32_t> order,
@@ -94,7 +97,7 @@ class Chunker {
     is_sorted_ = std::equal(order_.begin(), order_.end(), longest_first.begin());
   }
 
-  // Each chunk the longest that fits; a single sequence always does.
+  // Each chunk is the longest that fits; a single sequence always fits.
   std::vector<Microbatch> FillInTurn() {
     std::vector<Microbatch> chunks;
     for (size_t begin = 0; begin < order_.size();) {
@@ -119,7 +122,7 @@ class Chunker {
     return chunks;
   }
 
-  // `count` chunks of as many sequences each, or one more; none where one of them does not fit.
+  // `count` chunks with equal numbers of sequences, or one more; empty if one of them does not fit.
   std::vector<Microbatch> CutEqually(size_t count) {
     std::vector<Microbatch> chunks;
     for (size_t c = 0; c < count; ++c) {
@@ -129,15 +132,15 @@ class Chunker {
     return chunks;
   }
 
-  // No fewer chunks hold all tokens.
+  // No fewer chunks have room for all tokens.
   size_t FewestByTokens() const {
     const uint64_t tokens = before_.back(), holds = problem_.ranks * problem_.tokens_per_rank;
     return static_cast<size_t>(tokens / holds + (tokens % holds != 0));
   }
 
-  // At most `count` chunks of which the largest has the fewest tokens; none where one of them does not fit.
+  // At most `count` chunks, of which the largest has the fewest tokens; empty if one of them does not fit.
   std::vector<Microbatch> CutEvenly(size_t count) {
-    uint64_t low = 0, high = before_.back();  // the least that the largest can have is in [low, high]
+    uint64_t low = 0, high = before_.back();  // the fewest tokens that the largest can have is in [low, high]
     for (const GroupLoad& sequence : problem_.sequences) low = std::max(low, sequence.tokens);
     while (low < high) {
       const uint64_t most = low + (high - low) / 2;
@@ -156,24 +159,24 @@ class Chunker {
   }
 
  private:
-  // The first place after `begin` with which all ranks together are full.
+  // The end of the longest chunk from `begin` on that fits on all ranks together.
   size_t FirstTooMany(size_t begin) const {
     return EndWithin(begin, problem_.ranks * problem_.tokens_per_rank);
   }
-  // The end of the longest chunk from `begin` on that has at most so many tokens.
+  // The end of the longest chunk from `begin` on with at most `tokens` tokens.
   size_t EndWithin(size_t begin, uint64_t tokens) const {
     const auto above = std::upper_bound(before_.begin() + static_cast<ptrdiff_t>(begin), before_.end(),
                                         before_[begin] + tokens);
     return static_cast<size_t>(above - before_.begin()) - 1;
   }
-  // How many chunks of at most so many tokens, no less than any sequence has.
+  // The number of chunks of at most `tokens` tokens, which is at least the longest sequence.
   size_t ChunksWithin(uint64_t tokens) const {
     size_t chunks = 0;
     for (size_t begin = 0; begin < order_.size(); ++chunks) begin = EndWithin(begin, tokens);
     return chunks;
   }
 
-  // False where it does not fit.
+  // False: the chunk does not fit.
   bool PutChunk(size_t begin, size_t end, std::vector<Microbatch>& chunks) {
     if (FirstTooMany(begin) < end) return false;
     LongestFirst(begin, end);
@@ -182,7 +185,7 @@ class Chunker {
     return true;
   }
 
-  // What Keep and sorted_ are of: the chunk [begin, end) of the order.
+  // Sorts the chunk [begin, end) of the order by length, for Keep.
   void LongestFirst(size_t begin, size_t end) {
     by_place_.clear();
     for (size_t i = begin; i < end; ++i) by_place_.push_back(uint64_t{place_[order_[i]]} << 32 | i);
@@ -190,7 +193,7 @@ class Chunker {
     Keep(end);
   }
 
-  // Of that chunk what comes before `end`.
+  // Fills sorted_ with the part of that chunk before `end`, longest first.
   void Keep(size_t end) {
     sorted_.clear();
     for (uint64_t placed : by_place_) {
@@ -203,13 +206,13 @@ class Chunker {
   Packer packer_;
   std::vector<uint32_t> order_;
   bool is_sorted_ = false;          // longest first
-  std::vector<uint64_t> before_;    // [sequences + 1] tokens of those that come before in the order
-  std::vector<uint32_t> place_;     // [sequences] among all, longest first
-  std::vector<uint64_t> by_place_;  // of a chunk: place, then where it is in the order
+  std::vector<uint64_t> before_;    // [sequences + 1] prefix sums of tokens in the order
+  std::vector<uint32_t> place_;     // [sequences] rank among all, longest first
+  std::vector<uint64_t> by_place_;  // of a chunk: rank, then position in the order
   std::vector<uint32_t> sorted_;    // of a chunk: longest first
 };
 
-// The batch in as few equal numbers of sequences as fit, if at most `most`.
+// Cuts the batch into as few equal numbers of sequences as fit, if that is at most `most`.
 void AddEqualChunks(Chunker& chunker, size_t most, std::vector<std::vector<Microbatch>>& ways) {
   for (size_t count = std::max<size_t>(1, chunker.FewestByTokens()); count <= most; ++count) {
     std::vector<Microbatch> chunks = chunker.CutEqually(count);
@@ -219,9 +222,10 @@ void AddEqualChunks(Chunker& chunker, size_t most, std::vector<std::vector<Micro
   }
 }
 
-// The sorted batch: into the fewest microbatches of even tokens that fit, at most `most`, and one number
-// more; where there are many, a sixteenth more. And into equal numbers of sequences, as many as have one rank
-// each on the mean, or two, or four: the first two of these that fit, at most twice as many.
+// Cuts the sorted batch into the fewest microbatches of even tokens that fit (at most `most`), and into one
+// more, or a sixteenth more if there are many. Also into equal numbers of sequences, such that the mean
+// sequence gets one rank, two or four: the first two of these that fit, with at most twice as many
+// microbatches.
 void AddSortedChunks(const ContextParallelProblem& problem, Chunker& chunker, size_t most,
                      std::vector<std::vector<Microbatch>>& ways) {
   const auto add = [&](std::vector<Microbatch> chunks) {
@@ -230,13 +234,13 @@ void AddSortedChunks(const ContextParallelProblem& problem, Chunker& chunker, si
   };
   size_t before = ways.size();
   for (size_t count = chunker.FewestByTokens(); count <= most; count += std::max<size_t>(1, count / 16)) {
-    if (add(chunker.CutEvenly(count)) - before == kMostNumbers) break;
+    if (add(chunker.CutEvenly(count)) - before == kMaxNumbers) break;
   }
   before = ways.size();
   const size_t sequences = problem.sequences.size();
   for (uint32_t degree = 1; degree <= problem.ranks; degree *= 2) {
     const size_t count = (sequences * degree + problem.ranks - 1) / problem.ranks;
-    if (count > 2 * most || add(chunker.CutEqually(count)) - before == kMostNumbers) break;
+    if (count > 2 * most || add(chunker.CutEqually(count)) - before == kMaxNumbers) break;
   }
 }
 
@@ -283,7 +287,7 @@ std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& pro
   Chunker in_order(problem, OrderOfTheBatch(problem), longest_first);
   std::vector<Microbatch> in_turn = in_order.FillInTurn();
   const size_t most = std::min(2 * in_turn.size(), problem.sequences.size());
-  std::vector<std::vector<Microbatch>> ways;  // of equally fast ones the first is taken
+  std::vector<std::vector<Microbatch>> ways;  // the first of several equally fast ways is taken
   AddEqualChunks(in_order, most, ways);
   ways.push_back(std::move(in_turn));
   Chunker sorted(problem, longest_first, longest_first);

@@ -1,3 +1,4 @@
+// Times and degrees of groups, and orders of sequences, shared by the algorithms.
 #include "reorder/context_parallel/context_parallel_problem.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace evenkeel::reorder {
 namespace {
 
-// By ascending key, equal ones by number.
+// By ascending key, ties by number.
 template <typename Key>
 std::vector<uint32_t> SortedBy(const ContextParallelProblem& problem, const Key& key) {
   using Keyed = std::pair<decltype(key(problem.sequences[0])), uint32_t>;
@@ -50,8 +51,8 @@ uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double
                                                    uint32_t degree, uint32_t most) const {
   if (degree > most) return 0;
   // On d > 1 ranks a group takes the larger of (attention + linear) / d and ring + (linear - ring) / d. The
-  // former falls with d and so does the latter, or it rises: no degree below `from` will do, and where the
-  // first ones beyond it do not, none does.
+  // first term falls with d; the second falls or rises. So no degree below `from` is enough, and if the first
+  // degrees from it on are not, none is.
   const double left = time - constant - ring_constant;
   if (!(left > 0)) return Time(load, degree) <= time ? degree : 0;
   double from = (load.attention + load.linear) / left;

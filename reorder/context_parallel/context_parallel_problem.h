@@ -1,4 +1,4 @@
-// What the context-parallel algorithms see of a problem, what they share, and the algorithms: one file each.
+// A context-parallel problem for the algorithms, which have one file each, and what they share.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 
 namespace evenkeel::reorder {
 
-// What a group's time and memory depend on.
+// The quantities that decide a group's time and memory.
 struct GroupLoad {
-  double attention = 0;  // time of one rank for all of it
+  double attention = 0;  // time on one rank
   double linear = 0;     // the same
-  double ring = 0;       // time of all chunks to go round, between nodes
+  double ring = 0;       // time for all chunks to pass around the ring, between nodes
   uint64_t tokens = 0;
 
   void Add(const GroupLoad& other) {
@@ -22,7 +22,7 @@ struct GroupLoad {
     ring += other.ring;
     tokens += other.tokens;
   }
-  // Of what is part of it.
+  // Subtracts a part of it.
   void Take(const GroupLoad& other) {
     attention -= other.attention;
     linear -= other.linear;
@@ -33,16 +33,16 @@ struct GroupLoad {
 
 struct ContextParallelProblem {
   uint32_t ranks = 1;
-  uint64_t tokens_per_rank = 0;  // at most; a group of d ranks holds d times as many
+  uint64_t tokens_per_rank = 0;  // of one rank; a group of d ranks holds d times as many
   bool powers_of_two = false;
   double constant = 0;
   double ring_constant = 0;
-  // Rings of at most so many ranks take less, this share; 0 ranks: no ring does.
+  // Rings of at most this many ranks take this share of the time; 0 ranks: no ring does.
   uint32_t ranks_per_node = 0;
   double ring_within_node = 1;
   std::vector<GroupLoad> sequences;
 
-  // Of the time of a load's ring, what it takes on so many ranks.
+  // The share of a load's ring time that it takes on `degree` ranks.
   double RingShare(uint32_t degree) const { return degree <= ranks_per_node ? ring_within_node : 1; }
   // DHP (10). degree >= 1.
   double Time(const GroupLoad& load, uint32_t degree) const {
@@ -51,20 +51,20 @@ struct ContextParallelProblem {
     const double ring = RingShare(degree) * load.ring * (degree - 1) / degree;
     return attention + load.linear / degree + constant + std::max(0.0, ring - attention) + ring_constant;
   }
-  // The least allowed degree that holds so many tokens; above `ranks` where there is none.
+  // The least allowed degree that holds `tokens`; above `ranks` if there is none.
   uint32_t LeastDegree(uint64_t tokens) const;
   // The next allowed degree after `degree`.
   uint32_t NextDegree(uint32_t degree) const { return powers_of_two ? 2 * degree : degree + 1; }
-  // The least allowed degree with which the group takes at most `time`; 0 where no degree up to `ranks` does.
+  // The least allowed degree with which the group takes at most `time`; 0: no degree up to `ranks`.
   uint32_t LeastDegreeWithin(const GroupLoad& load, double time) const;
 
  private:
-  // The same of degrees from `degree` to `most`, which are above one and whose rings all take `ring`.
+  // The same for degrees from `degree` to `most`, all above one, whose rings all take `ring`.
   uint32_t LeastDegreeWithin(const GroupLoad& load, double ring, double time, uint32_t degree,
                              uint32_t most) const;
 };
 
-// A group that is being formed.
+// A group under construction.
 struct Group {
   std::vector<uint32_t> sequences;
   GroupLoad load;
@@ -79,31 +79,31 @@ using Microbatch = std::vector<Group>;
 
 double TimeOf(const ContextParallelProblem& problem, const Microbatch& microbatch);
 double TimeOf(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches);
-// The same, a group's sequences being added up in the order of their numbers, as a plan's times are: the same
-// bits whatever way the groups came to be. None of two plans is the slower one by a rounding.
+// The same, with sequences added up in the order of their numbers like a plan's times: the same bits however
+// the groups were made, so that no plan is slower than another only by rounding.
 double TimeAsPlanned(const ContextParallelProblem& problem, Group group);
 double TimeAsPlanned(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches);
 uint64_t RanksOf(const Microbatch& microbatch);
 
-// As they come.
+// In the order of the batch.
 std::vector<uint32_t> OrderOfTheBatch(const ContextParallelProblem& problem);
-// Dearest on one rank first, equal ones by number.
+// Heaviest on one rank first, ties by number.
 std::vector<uint32_t> DearestSequencesFirst(const ContextParallelProblem& problem);
-// Most tokens first, equal ones by number.
+// Most tokens first, ties by number.
 std::vector<uint32_t> LongestSequencesFirst(const ContextParallelProblem& problem);
 
-// Every sequence fits on all ranks together.
+// Precondition: every sequence fits on all ranks together.
 using ContextParallelAlgorithm = std::vector<Microbatch> (*)(const ContextParallelProblem&);
 std::vector<Microbatch> Dhp(const ContextParallelProblem& problem);
 std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem);
-// None where no degree takes less than `limit`.
+// Empty if no degree takes less than `limit`.
 std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem, double limit);
 std::vector<Microbatch> Regroup(const ContextParallelProblem& problem);
 
-// DHP's packing alone, groups with the least degrees that hold them: all ways in which `dhp` cuts the batch.
+// DHP's packing alone, with the least degree for each group: all ways in which `dhp` cuts the batch.
 std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem);
 
-// DHP's dynamic programme alone: the degrees of these groups with which the slowest takes least.
+// DHP's dynamic programme alone: the degrees of these groups with which the slowest is fastest.
 void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch);
 
 }  // namespace evenkeel::reorder

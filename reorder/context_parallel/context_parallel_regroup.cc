@@ -1,19 +1,19 @@
-// Ours, the default: groups follow from a time that all keep, instead of from memory alone.
+// Our default: groups follow from a time that all of them keep, and not from memory alone.
 //
-// DHP packs sequences by memory and only then sees what the groups cost. Here:
+// DHP packs sequences by memory and only afterwards sees the cost of the groups. Here:
 //
-// 1. Start. DHP's packing of the batch cut in several ways, and static degrees.
-// 2. Cut. Sequences of like length share a microbatch: where memory is full, a long sequence takes longer per
-//    token, and short ones beside it would wait. Of all cuts of the sorted batch into as many microbatches as
-//    memory asks for, or one or two more, a dynamic programme finds the best by a relaxation.
-// 3. Group. For each microbatch of a cut the least time is searched within which best fit, dearest first,
-//    needs no more ranks than there are: a sequence joins the group that it fills best in work, ring and
-//    memory, else opens one of the least degree that is fast enough, or enlarges one where that takes fewer
-//    ranks.
-// 4. Improve whatever is near the best plan so far. Degrees are set anew; single sequences leave the slowest
-//    group or change places with another's, while that makes the slowest of the microbatch faster.
+// 1. Start with DHP's packing of the batch, cut in several ways, and with static degrees. 2. Cut. Sequences
+// of similar length share a microbatch: if memory is full, a long sequence takes longer per token, and short
+// ones in the same microbatch would wait. Of all cuts of the sorted batch into as many microbatches as memory
+// requires, or one or two more, a dynamic programme finds the best by a relaxation. 3. Group. For each
+// microbatch of a cut, the least time is searched within which best fit, heaviest first, needs no more ranks
+// than exist. A sequence joins the group that it fills best in work, ring and memory, else opens one of the
+// least degree that is fast enough, or enlarges one if that takes fewer ranks. 4. Improve all plans near the
+// best one. Degrees are chosen again; single sequences leave the slowest group or change places with another
+// group's, while that makes the slowest of the microbatch faster.
 //
-// All of it with powers of two first. The starts are what DHP and static degrees come to with the best
+// All of this is done with powers of two first. The starts are the results of DHP and static degrees with
+// their best degrees, so that no plan is slower than theirs, nor than one with powers of two.
 // degrees, so that no plan is slower than theirs, nor than one of powers of two.
 #include <algorithm>
 #include <array>
@@ -30,28 +30,28 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The search for a microbatch's time ends at this precision, or after so many steps.
+// The search for a microbatch's time ends at this precision or after kMaxSteps steps.
 constexpr double kPrecision = 0.02;
-constexpr int kMostSteps = 40;
+constexpr int kMaxSteps = 40;
 
-// Groups that take this much longer than the best plan so far may become faster than it by exchanges.
+// Groups that take this much longer than the best plan may still become faster than it by exchanges.
 constexpr double kMayGain = 1.1;
 
-// So many of the starts are improved, the fastest.
-constexpr size_t kMostImproved = 3;
+// The number of starts that are improved, the fastest first.
+constexpr size_t kMaxImproved = 3;
 
-// Times of which one is this much the other may be the same one, added up in another order.
+// Times that differ by less than this factor may be the same sum in another order.
 constexpr double kSameTime = 1 + 1e-9;
 
-// A microbatch is as good as spread evenly when so near to it.
+// A microbatch this close to an even spread is not improved further.
 constexpr double kAlmostSpread = 0.001;
 
-// Exchanges are looked for among so many sequences of a group, and so many of all are looked at.
-constexpr size_t kMostOfAGroup = 16;
-constexpr int64_t kMostConsidered = 1 << 13;
+// Exchanges consider this many sequences of a group, and this many in total.
+constexpr size_t kMaxOfAGroup = 16;
+constexpr int64_t kMaxConsidered = 1 << 13;
 
-// What a group may still take within a time: three budgets, each used up additively. Beyond one rank the time
-// is the larger of the two sums (attention + linear) / d and (ring * (d - 1) + linear) / d; see Time.
+// What a group may still take within a time: three budgets that are used up additively. With more than one
+// rank the time is the larger of (attention + linear) / d and (ring * (d - 1) + linear) / d; see Time.
 struct Budget {
   double work = 0;
   double ring = 0;
@@ -73,8 +73,8 @@ struct Budget {
   }
 };
 
-// Groups that keep a time, or none where the ranks do not suffice. One object for many searches: they are
-// tried by numbers alone, in memory that is there, and made only of the best.
+// Builds groups that keep a time, if there are enough ranks. One object serves many searches: a trial only
+// computes numbers in reused memory, and groups are built for the best trial.
 class Grouper {
  public:
   explicit Grouper(const ContextParallelProblem& problem) : problem_(problem) {
@@ -82,20 +82,21 @@ class Grouper {
     by_work_.reserve(problem.ranks);
   }
 
-  // False where no groups of these sequences keep `time`.
+  // False: no groups of these sequences keep `time`.
   bool Try(std::span<const uint32_t> dearest_first, double time) {
     time_ = time;
     fewest_tokens_ = ~uint64_t{0};
     for (uint32_t s : dearest_first) {
       fewest_tokens_ = std::min(fewest_tokens_, problem_.sequences[s].tokens);
     }
+    // First without enlarging groups, which is faster.
     for (bool may_enlarge : {false, true}) {
       if (TryWith(dearest_first, may_enlarge)) return true;
     }
     return false;
   }
 
-  // What the slowest group takes, and the groups, after a Try that succeeded with these sequences.
+  // The time of the slowest group, and the groups, of the last Try, which succeeded with these sequences.
   double Time() const {
     double time = 0;
     for (const Open& group : groups_) time = std::max(time, problem_.Time(group.load, group.degree));
@@ -120,13 +121,15 @@ class Grouper {
     GroupLoad load;
     Budget left;
   };
-  // What decides most often, side by side.
+  // The fields that are compared most often, kept together.
   struct Place {
     double work = 0;  // left
     uint32_t group = 0;
     uint64_t tokens = 0;  // left
   };
 
+  // Best fit decreasing: each sequence goes to the group with the least work left that still holds it.
+  // by_work_ is kept sorted.
   bool TryWith(std::span<const uint32_t> dearest_first, bool may_enlarge) {
     groups_.clear(), by_work_.clear();
     used_ = 0;
@@ -142,7 +145,7 @@ class Grouper {
       open.load.Add(load);
       open.left.Use(load, open.degree);
       group_of_[i] = group;
-      // What holds not even the shortest is looked at no more, unless it could be enlarged.
+      // A group too full for the shortest sequence is dropped from by_work_, unless it could be enlarged.
       const bool is_full = !may_enlarge && open.left.tokens < fewest_tokens_;
       const auto at = [&](size_t p) { return by_work_.begin() + static_cast<ptrdiff_t>(p); };
       if (is_full) {
@@ -151,7 +154,7 @@ class Grouper {
       }
       const size_t now = FirstWith(open.left.work, group);
       const Place moved{open.left.work, group, open.left.tokens};
-      if (fits) {  // it has less left than before
+      if (fits) {  // it has less work left than before
         std::move_backward(at(now), at(place), at(place + 1));
         by_work_[now] = moved;
       } else {
@@ -161,7 +164,8 @@ class Grouper {
     return true;
   }
 
-  // The first place in by_work_ of a group that has so much work left, of equal ones not before `group`.
+  // The first place in by_work_ of a group with at least this much work left; among equal ones not before
+  // `group`.
   size_t FirstWith(double work, uint32_t group) const {
     const auto before = [&](const Place& place) {
       return place.work < work || (place.work == work && place.group < group);
@@ -170,7 +174,7 @@ class Grouper {
                                by_work_.begin());
   }
 
-  // The place of the group that has least work left of those that hold it.
+  // The place of the group with the least work left that holds the sequence.
   size_t BestFit(const GroupLoad& load) const {
     for (size_t i = FirstWith(load.attention + load.linear, 0); i < by_work_.size(); ++i) {
       if (by_work_[i].tokens < load.tokens) continue;
@@ -180,7 +184,7 @@ class Grouper {
     return by_work_.size();
   }
 
-  // A group with room for it, which is in by_work_ no more.
+  // A group with room for it, which is no longer in by_work_.
   uint32_t OpenOrEnlarge(const GroupLoad& load, bool may_enlarge) {
     const uint32_t left = problem_.ranks - used_;
     if (left == 0) return kNone;
@@ -188,7 +192,8 @@ class Grouper {
     if (least == 0) least = problem_.ranks + 1;
     size_t enlarged = by_work_.size();
     if (may_enlarge && least > 1) {
-      // What a group must have left if fewer ranks than `least` more are to do: those before have not.
+      // The work that a group must have left so that fewer than `least` more ranks are enough; earlier groups
+      // have less.
       const double per_rank = Budget::Of(problem_, 2, time_).work / 2;
       constexpr double kRounding = 1e-9;
       const double work = load.attention + load.linear;
@@ -225,23 +230,23 @@ class Grouper {
   const ContextParallelProblem& problem_;
   double time_ = 0;
   uint32_t used_ = 0;
-  uint64_t fewest_tokens_ = 0;  // of the sequences that are grouped
+  uint64_t fewest_tokens_ = 0;  // of the sequences to be grouped
   std::vector<Open> groups_;
   std::vector<Place> by_work_;      // groups, least work left first
-  std::vector<uint32_t> group_of_;  // [sequences as they came]
+  std::vector<uint32_t> group_of_;  // [sequences in the given order]
 };
 
-// The time of a microbatch whose work is spread over all ranks: none takes less.
+// The time of a microbatch if its work is spread evenly over all ranks: none is faster.
 double SpreadTime(const ContextParallelProblem& problem, const Microbatch& microbatch) {
   double work = 0;
   for (const Group& group : microbatch) work += group.load.attention + group.load.linear;
   return work / problem.ranks + problem.constant;
 }
 
-// Degrees with which the slowest group of these is as fast as can be; those that they have if none are
-// faster. From the least with which all groups are faster than the slowest one now, the slowest gets as many
-// more ranks as make it faster, while there are any: no faster plan gives a group fewer ranks than it has at
-// any time here.
+// Chooses degrees with which the slowest group is as fast as possible; keeps the present ones if none are
+// faster. It begins with the least degrees with which all groups are faster than the slowest one now, and
+// gives the slowest group as many more ranks as make it faster, while ranks are left. No faster plan gives a
+// group fewer ranks than it has at any moment here.
 void SetDegrees(const ContextParallelProblem& problem, Microbatch& microbatch) {
   const double below = std::nextafter(TimeOf(problem, microbatch), 0.0);
   std::vector<uint32_t> degrees;
@@ -261,7 +266,7 @@ void SetDegrees(const ContextParallelProblem& problem, Microbatch& microbatch) {
     std::pop_heap(slowest.begin(), slowest.end());
     auto& [time, g] = slowest.back();
     const uint32_t degree = problem.LeastDegreeWithin(microbatch[g].load, std::nextafter(time, 0.0));
-    // None is faster than no time at all.
+    // No group is faster than in no time.
     if (degree <= degrees[g] || ranks - degrees[g] + degree > problem.ranks) break;
     ranks += degree - degrees[g];
     degrees[g] = degree, time = problem.Time(microbatch[g].load, degree);
@@ -284,13 +289,13 @@ GroupLoad Exchanged(GroupLoad load, const GroupLoad& out, const GroupLoad& in) {
 
 double WorkOf(const GroupLoad& load) { return load.attention + load.linear; }
 
-// The most work with which a group can take less than `time`.
+// The largest work with which a group can take less than `time`.
 double MostWork(const ContextParallelProblem& problem, uint32_t degree, double time) {
   return (time - problem.constant - (degree > 1 ? problem.ring_constant : 0)) * degree;
 }
 
-// One sequence of the slowest group leaves it, or changes places with another group's, such that the slower
-// of the two becomes as fast as can be. False where the slowest group cannot be relieved.
+// Moves one sequence out of the slowest group, or exchanges it with one of another group, so that the slower
+// of the two becomes as fast as possible. False: the slowest group cannot be relieved.
 bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatch, int64_t& to_consider) {
   size_t slowest = 0;
   double now = -1;
@@ -299,21 +304,21 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
     if (time > now) now = time, slowest = g;
   }
   Group& from = microbatch[slowest];
-  const size_t ours = std::min(from.sequences.size(), kMostOfAGroup);
-  std::array<double, kMostOfAGroup> work;
+  const size_t ours = std::min(from.sequences.size(), kMaxOfAGroup);
+  std::array<double, kMaxOfAGroup> work;
   for (size_t i = 0; i < ours; ++i) work[i] = WorkOf(problem.sequences[from.sequences[i]]);
   double best = now * (1 - 1e-6);
   Group* to = nullptr;
   size_t give = 0, take = 0;
   for (Group& other : microbatch) {
     if (&other == &from) continue;
-    // What has to go, and what may come, in work alone.
+    // The work that has to go, and the work that may come in return.
     double least = WorkOf(from.load) - MostWork(problem, from.degree, best);
     double most = MostWork(problem, other.degree, best) - WorkOf(other.load);
     if (least >= most) continue;
-    const size_t theirs = std::min(other.sequences.size(), kMostOfAGroup);
+    const size_t theirs = std::min(other.sequences.size(), kMaxOfAGroup);
     to_consider -= static_cast<int64_t>(ours * theirs);
-    // Last, nothing in return.
+    // The last candidate is nothing in return.
     for (size_t j = 0; j <= theirs; ++j) {
       if (j == theirs && from.sequences.size() == 1) continue;
       const GroupLoad in = j < theirs ? problem.sequences[other.sequences[j]] : GroupLoad{};
@@ -351,7 +356,7 @@ std::vector<Microbatch> Improved(const ContextParallelProblem& problem,
                                  std::vector<Microbatch> microbatches) {
   for (Microbatch& microbatch : microbatches) {
     const double enough = SpreadTime(problem, microbatch) * (1 + kAlmostSpread);
-    int64_t to_consider = kMostConsidered / static_cast<int64_t>(microbatches.size());
+    int64_t to_consider = kMaxConsidered / static_cast<int64_t>(microbatches.size());
     do {
       SetDegrees(problem, microbatch);
     } while (to_consider > 0 && TimeOf(problem, microbatch) > enough &&
@@ -360,23 +365,23 @@ std::vector<Microbatch> Improved(const ContextParallelProblem& problem,
   return microbatches;
 }
 
-// One microbatch of these sequences that takes less than `limit`; empty where no grouping was found.
+// One microbatch of these sequences that takes less than `limit`; empty if no grouping was found.
 Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const uint32_t> dearest_first,
                           double limit, Grouper& grouper) {
   double work = 0;
   for (uint32_t s : dearest_first) work += problem.sequences[s].attention + problem.sequences[s].linear;
   double low = work / problem.ranks + problem.constant, high = low * (1 + kPrecision);
   bool found = false;
-  // From below: with much time few ranks are taken where memory asks for more.
+  // Searched from below: with more time, fewer ranks are used where memory requires more.
   for (int step = 0; !found; ++step) {
-    if (!(low < limit) || step > kMostSteps) return {};
-    high = step < kMostSteps ? std::min(high, limit) : limit;
+    if (!(low < limit) || step > kMaxSteps) return {};
+    high = step < kMaxSteps ? std::min(high, limit) : limit;
     found = grouper.Try(dearest_first, high);
     if (!found) low = high, high = high * 1.25 + problem.ring_constant;
   }
   double within = high, tried = high;
   high = std::min(high, grouper.Time());
-  for (int step = 0; high > low * (1 + kPrecision) && step < kMostSteps; ++step) {
+  for (int step = 0; high > low * (1 + kPrecision) && step < kMaxSteps; ++step) {
     tried = low + (high - low) / 2;
     if (grouper.Try(dearest_first, tried)) {
       within = tried, high = std::min(tried, grouper.Time());
@@ -396,14 +401,14 @@ void KeepFaster(const ContextParallelProblem& problem, std::vector<Microbatch> c
   }
 }
 
-// Cuts that can be faster than `best`, grouped and improved.
+// Groups and improves the cuts that can be faster than `best`.
 void CutAndGroup(const ContextParallelProblem& problem, std::vector<Microbatch>& best) {
   Grouper grouper(problem);
   for (const Cut& cut : CutByLength(problem)) {
     const double fastest = TimeOf(problem, best), limit = fastest * kMayGain;
     if (cut.time * (1 + kAlmostSpread) > fastest) continue;
     std::vector<Microbatch> microbatches;
-    double least = cut.time;  // of what is grouped the time, of the rest what it takes at least
+    double least = cut.time;  // time of the grouped part, and a lower bound for the rest
     for (size_t m = 0; m < cut.microbatches.size(); ++m) {
       microbatches.push_back(
           GroupSequences(problem, cut.microbatches[m], limit - (least - cut.times[m]), grouper));
@@ -415,7 +420,7 @@ void CutAndGroup(const ContextParallelProblem& problem, std::vector<Microbatch>&
   }
 }
 
-// The best of all methods with this problem's degrees, of what is packed, and of `best`, improved.
+// The best of all methods with this problem's degrees, of the given packings, and of `best`, improved.
 std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
                                std::vector<std::vector<Microbatch>> packed, std::vector<Microbatch> best) {
   KeepFaster(problem, Improved(problem, best), best);
@@ -441,8 +446,8 @@ std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
   std::stable_sort(starts.begin(), starts.end(),
                    [](const Start& a, const Start& b) { return a.time < b.time; });
   for (size_t i = 0; i < starts.size(); ++i) {
-    if (i < kMostImproved) KeepFaster(problem, Improved(problem, starts[i].microbatches), best);
-    // Improved by a rounding, it may be the slower one as planned.
+    if (i < kMaxImproved) KeepFaster(problem, Improved(problem, starts[i].microbatches), best);
+    // Improved only by a rounding, it may be slower once it is planned.
     if (starts[i].time <= fastest * kSameTime) KeepFaster(problem, std::move(starts[i].microbatches), best);
   }
   CutAndGroup(problem, best);

@@ -1,10 +1,10 @@
-// Static degrees, what trainers run today: every group of every microbatch has the same degree, and ranks
-// that it does not divide are idle. D. Narayanan et al., "Efficient large-scale language model training on
-// GPU clusters using Megatron-LM", 2021, as DHP compares with it (6.1): the degree must hold the longest
-// sequence, and of all such degrees the best is taken; Megatron's are powers of two.
+// Static degrees, which trainers use today: every group of every microbatch has the same degree, and ranks
+// left over by the division are idle. D. Narayanan et al., "Efficient large-scale language model training on
+// GPU clusters using Megatron-LM", 2021, as compared by DHP (6.1): the degree must hold the longest sequence,
+// and the best of all such degrees is taken; Megatron's are powers of two.
 //
-// Sequences come in the order of the batch, each to the group of the microbatch that has room for it and
-// least to do; where none has room, the next microbatch begins.
+// Sequences come in the order of the batch, each to the group of the microbatch that has room for it and the
+// least work; if none has room, the next microbatch begins.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -14,8 +14,8 @@
 namespace evenkeel::reorder {
 namespace {
 
-// Microbatches of groups of `degree` take at least so long for a load, wherever its sequences go: the slowest
-// group no less than the mean of all; see Time. Less than that by what rounding may add up to.
+// A lower bound on the time of microbatches with groups of `degree`, for any assignment of the sequences: the
+// slowest group takes no less than the mean of all; see Time. Reduced by what rounding may add up to.
 double LeastTime(const ContextParallelProblem& problem, const GroupLoad& load, uint32_t degree) {
   constexpr double kRounding = 1 - 1e-9;
   const double slower = std::max(load.attention, problem.RingShare(degree) * load.ring * (degree - 1));
@@ -23,21 +23,21 @@ double LeastTime(const ContextParallelProblem& problem, const GroupLoad& load, u
   return (load.linear + slower) / degree / groups * kRounding;
 }
 
-// Where a degree puts every sequence, and what it takes all in all: infinite from `limit` on.
+// The place of every sequence with one degree, and the total time: infinite from `limit` on.
 struct Dealt {
   std::vector<uint32_t> microbatch, group;  // [sequences]
   uint32_t microbatches = 0;
   double time = 0;
 };
 
-// `rest`: of all sequences.
+// `rest`: the load of all sequences.
 void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit, GroupLoad rest,
                  Dealt& dealt) {
   std::vector<GroupLoad> groups(problem.ranks / degree);
-  std::vector<double> work(groups.size());  // of each, so that the search for the least reads little
+  std::vector<double> work(groups.size());  // of each group, in an array of its own for the search
   const uint64_t room = degree * problem.tokens_per_rank;
   const auto close = [&] {
-    double slowest = 0;  // one without sequences takes no longer than any that has some
+    double slowest = 0;  // a group without sequences takes no longer than any other
     for (const GroupLoad& load : groups) slowest = std::max(slowest, problem.Time(load, degree));
     dealt.time += slowest;
     for (const GroupLoad& load : groups) rest.Take(load);

@@ -1,3 +1,5 @@
+// Checks packing problems, takes capacities from the data where none are given, and runs the chosen
+// algorithm.
 #include "reorder/pack/pack.h"
 
 #include <algorithm>
@@ -36,7 +38,7 @@ absl::Status CheckInput(const PackInput& input) {
   for (const PackPhase& phase : input.phases) {
     if (std::exchange(seen[static_cast<size_t>(phase.phase)], true)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("pack: phase ", std::string(PhaseName(phase.phase)), " is there twice"));
+          absl::StrCat("pack: phase ", std::string(PhaseName(phase.phase)), " is listed twice"));
     }
     if (phase.lengths.size() != input.phases.front().lengths.size()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -47,8 +49,8 @@ absl::Status CheckInput(const PackInput& input) {
   }
   if (input.devices == 0) return absl::InvalidArgumentError("pack: devices must be at least 1");
   if (FindAlgorithm(input.algorithm) == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pack: algorithm '", input.algorithm, "' is none of ", PackAlgorithmNames()));
+    return absl::InvalidArgumentError(absl::StrCat("pack: algorithm '", input.algorithm,
+                                                   "' is unknown; expected one of ", PackAlgorithmNames()));
   }
   return absl::OkStatus();
 }
@@ -83,11 +85,11 @@ uint64_t Target(const PackPhase& phase, uint64_t capacity) {
   return capacity - std::min(capacity, kTextBelowCapacity);
 }
 
-// Sums of lengths are kept in doubles, exact up to here.
-constexpr uint64_t kMostInAll = uint64_t{1} << 53;
+// Sums of lengths are doubles, which are exact up to this value.
+constexpr uint64_t kMaxTotal = uint64_t{1} << 53;
 
 absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
-  if (Sum(phase.lengths) > kMostInAll) {
+  if (Sum(phase.lengths) > kMaxTotal) {
     return absl::InvalidArgumentError(absl::StrCat(
         "pack: the lengths of phase ", std::string(PhaseName(phase.phase)), " sum to more than 2^53"));
   }
@@ -95,7 +97,7 @@ absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
     if (phase.lengths[s] <= capacity) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "pack: sample ", s, " has ", phase.lengths[s], " in phase ", std::string(PhaseName(phase.phase)),
-        ", more than a bin's capacity of ", capacity, "; raise the capacity or leave the sample out"));
+        ", more than a bin's capacity of ", capacity, "; raise the capacity or leave out the sample"));
   }
   return absl::OkStatus();
 }

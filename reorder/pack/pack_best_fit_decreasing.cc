@@ -1,10 +1,11 @@
-// Best-fit decreasing (D. S. Johnson, "Near-optimal bin packing algorithms", 1973), in several phases:
-// samples from the largest share of a capacity to the smallest, each to the bin where it fits and leaves
-// least room.
+// Best-fit decreasing (D. S. Johnson, "Near-optimal bin packing algorithms", 1973) for several phases:
+// samples from the largest share of a capacity to the smallest, each into the bin where it fits and leaves
+// the least room.
 //
-// Room is that of the phase in which a bin has the least share of its capacity left; of bins with as much of
-// it, the one with less in all phases together has less. A bin with the sample's smallest share of room may
-// have the place for it, one with the largest has: a bounded number of the former is tried, then of bins
+// The room of a bin is its smallest free share of a capacity over all phases; ties are broken by the free
+// shares of all phases together. A bin whose room is the sample's smallest share may fit the sample, and one
+// whose room is the sample's largest share always does. So a bounded number of the former is tried, then of
+// bins in between, then the first of the latter is taken.
 // between, then the first of the latter is taken.
 #include <algorithm>
 #include <set>
@@ -15,8 +16,8 @@
 namespace evenkeel::reorder {
 namespace {
 
-constexpr int kMostTried = 16;
-constexpr int kMostTriedBetween = 2;
+constexpr int kMaxTried = 16;
+constexpr int kMaxTriedBetween = 2;
 constexpr int kSteps = 8;
 
 class BestFit {
@@ -32,7 +33,7 @@ class BestFit {
       rooms.push_back(RoomOf(b));
     }
     std::sort(rooms.begin(), rooms.end());
-    by_room_ = {rooms.begin(), rooms.end()};  // in order, and so in linear time
+    by_room_ = {rooms.begin(), rooms.end()};  // already sorted, so in linear time
   }
 
   void Place(uint32_t sample) {
@@ -63,18 +64,19 @@ class BestFit {
   }
 
   uint32_t Find(const PhaseLengths& sample) {
-    constexpr double kRounding = 1e-12;  // no bin that has exactly the room is passed over
+    constexpr double kRounding = 1e-12;  // a bin with exactly the room must not be skipped
     double least = 1, largest = 0;
     for (int p = 0; p < kNumPhases; ++p) {
       if (to_share_[p] == 0) continue;
       least = std::min(least, sample[p] * to_share_[p] - kRounding);
       largest = std::max(largest, sample[p] * to_share_[p] - kRounding);
     }
-    // Between the two, at even distances: of many bins the tightest are all full in the same phase.
+    // In between, at even distances: if there are many bins, the fullest ones are often full in the same
+    // phase.
     for (int step = 0; step <= kSteps; ++step) {
       const double room = least + (largest - least) * step / kSteps;
       auto it = by_room_.lower_bound({room, 0, 0});
-      const int most = step == 0 || step == kSteps ? kMostTried : kMostTriedBetween;
+      const int most = step == 0 || step == kSteps ? kMaxTried : kMaxTriedBetween;
       for (int tried = 0; it != by_room_.end() && tried < most; ++it, ++tried) {
         if (Fits(problem_, load_[it->bin], sample)) return it->bin;
       }

@@ -1,4 +1,4 @@
-// What every packing must keep, and the figures of one, written against pack.h alone.
+// Checks the rules of a packing and computes its figures, from pack.h alone and not from the algorithms.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -17,7 +17,7 @@ std::vector<uint64_t> LoadsOf(const Packing& packing, const std::vector<uint32_t
   return load;
 }
 
-// The largest of the values of each bin's samples.
+// The longest sample of every bin.
 std::vector<uint32_t> LongestOf(const Packing& packing, const std::vector<uint32_t>& lengths) {
   std::vector<uint32_t> longest(packing.num_bins, 0);
   for (size_t s = 0; s < lengths.size(); ++s) {
@@ -26,7 +26,7 @@ std::vector<uint32_t> LongestOf(const Packing& packing, const std::vector<uint32
   return longest;
 }
 
-// Of steps [first, last) of bins; whole steps where there is one.
+// The number of steps that count: whole steps if there is one.
 size_t CountedSteps(size_t bins, size_t devices) { return bins < devices ? (bins > 0) : bins / devices; }
 
 double PadRatio(const Packing& packing, const std::vector<uint32_t>& lengths) {
@@ -60,7 +60,7 @@ void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>
       longest_sample = std::max(longest_sample, static_cast<double>(longest[b]));
     }
     if (most > 0) phase.distribution_ratio += 1 - sum / (most * static_cast<double>(end - begin));
-    // With the step's own mean, and so never above the ratio.
+    // Relative to the step's own mean, so it never exceeds the ratio.
     const double mean = sum / static_cast<double>(end - begin);
     double at_least = std::max(longest_sample, std::ceil(mean / unit) * unit);
     if (!least.empty()) at_least = std::max(at_least, static_cast<double>(least[step]));
@@ -73,11 +73,11 @@ void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>
 
 absl::Status PackCheck(const PackInput& input, const Packing& packing) {
   if (input.phases.empty() || packing.capacities.size() != input.phases.size()) {
-    return absl::InternalError("packing: not as many capacities as phases");
+    return absl::InternalError("packing: the number of capacities differs from that of phases");
   }
   if (packing.bin.size() != input.phases.front().lengths.size()) {
-    return absl::InternalError(absl::StrCat("packing: ", packing.bin.size(), " samples of ",
-                                            input.phases.front().lengths.size(), " have a bin"));
+    return absl::InternalError(absl::StrCat("packing: ", packing.bin.size(), " of ",
+                                            input.phases.front().lengths.size(), " samples have a bin"));
   }
   std::vector<bool> used(packing.num_bins, false);
   for (size_t s = 0; s < packing.bin.size(); ++s) {
@@ -95,7 +95,7 @@ absl::Status PackCheck(const PackInput& input, const Packing& packing) {
     const uint64_t asked = input.phases[p].capacity;
     const uint64_t capacity = packing.capacities[p];
     if (asked > 0 && asked != capacity)
-      return absl::InternalError("packing: another capacity than asked for");
+      return absl::InternalError("packing: a capacity differs from the given one");
     const std::vector<uint64_t> load = LoadsOf(packing, input.phases[p].lengths);
     for (size_t b = 0; b < load.size(); ++b) {
       if (load[b] <= capacity) continue;

@@ -1,12 +1,12 @@
 // Iterative sampling and filtering: OmniBal, algorithm 1 and section 5.1.
 //
-// Sampling deals a random permutation of the samples into groups: a group ends before the sample with which
-// it would exceed a capacity (Qv, Qt). Filtering keeps the groups that reach a target (Q'v or Q't) in any
-// phase and returns the samples of all others to the data set, for the next iteration.
+// Sampling cuts a random permutation of the samples into groups: a group ends before the sample that would
+// exceed a capacity (Qv, Qt). Filtering keeps the groups that reach a target (Q'v or Q't) in any phase, and
+// returns the samples of all others for the next iteration.
 //
-// The paper leaves open what becomes of samples that no iteration keeps, and of a permutation's last group.
-// Here the groups of the last iteration are all kept, so that nothing is dropped, and a last group is
-// filtered as any other.
+// The paper does not say what happens to samples that no iteration keeps, nor to the last group of a
+// permutation. Here all groups of the last iteration are kept, so that no sample is dropped, and a last group
+// is filtered like any other.
 #include <algorithm>
 
 #include "reorder/keyed_shuffle.h"

@@ -1,4 +1,4 @@
-// A packing problem in columns, the orders of its samples and bins, and how even bins are.
+// Packing problems in columns, the orders of samples and bins, and the evenness of bins.
 #include "reorder/pack/pack_problem.h"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseL
 }
 
 std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed) {
-  // A key of its own, so that the order of the bins has nothing to do with what was drawn to form them.
+  // A separate key, so that the order of bins is independent of the random numbers that formed them.
   constexpr uint64_t kOrderKey = 0x62696e206f726472ull;
   std::vector<uint64_t> by_first(bins.size());
   for (uint32_t b = 0; b < bins.size(); ++b) {

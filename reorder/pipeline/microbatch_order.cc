@@ -1,3 +1,4 @@
+// The registry of order algorithms, the two without a search, and the check of their problems.
 #include "reorder/pipeline/microbatch_order.h"
 
 #include <numeric>
@@ -18,7 +19,7 @@ class Given : public OrderAlgorithm {
   }
 };
 
-// What people do today: the order of a shuffled dataset.
+// The usual order without a planner: that of a shuffled dataset.
 class Random : public OrderAlgorithm {
  public:
   std::string_view name() const override { return "random"; }
@@ -81,7 +82,8 @@ absl::StatusOr<std::vector<uint32_t>> OrderMicrobatches(const OrderProblem& prob
   const OrderAlgorithm* algorithm = FindOrderAlgorithm(problem.algorithm);
   if (algorithm == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("unknown algorithm '", problem.algorithm,
-                                                   "' for the order; known are ", OrderAlgorithmNames()));
+                                                   "' for the order; expected one of ",
+                                                   OrderAlgorithmNames()));
   }
   return algorithm->Order(problem);
 }

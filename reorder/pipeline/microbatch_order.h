@@ -1,14 +1,15 @@
-// In which order a pipeline runs its microbatches, so that its stages wait as little as can be.
+// The order in which a pipeline runs its microbatches, so that its stages wait as little as possible.
 //
-// Not the choice of what is in a microbatch (microbatches.h), nor the simulation of a schedule
-// (pipeline_schedule.h), with which every order is measured. One algorithm is one file.
+// It chooses neither the contents of microbatches (microbatches.h) nor a schedule: every order is measured by
+// the simulation of pipeline_schedule.h. Each algorithm is one file.
 //
-//   OrderProblem problem{.pipeline = {.stages = 4, .forward = ..., .backward = ...}};
-//   EVENKEEL_ASSIGN_OR_RETURN(OrderOutcome outcome, SolveOrder(problem));
-//   outcome.order;                     // the microbatch that goes first, second, ...
-//   outcome.timeline.iteration_time;   // never below outcome.bound
+// Example:
+//     OrderProblem problem{.pipeline = {.stages = 2, .forward = {1, 1, 4, 4}, .backward = {2, 2, 8, 8}}};
+//     EVENKEEL_ASSIGN_OR_RETURN(OrderOutcome outcome, SolveOrder(problem));
+//     outcome.order;                    // the microbatch that goes first, second, ...
+//     outcome.timeline.iteration_time;  // never below outcome.bound
 //
-// An order changes when gradients are added up, not what they add up to.
+// An order changes when gradients are added up, but not their sum.
 //
 // Thread safety: pure functions; algorithms have no state.
 #pragma once
@@ -23,29 +24,29 @@
 
 namespace evenkeel::reorder {
 
-// Orders that a search tries where nobody says otherwise: all of them, up to eight microbatches.
+// The default number of orders that a search tries: all of them, up to eight microbatches.
 inline constexpr uint32_t kOrderIterations = 50000;
 
 struct OrderProblem {
   PipelineProblem pipeline;
   std::string algorithm = "local_search";
-  uint64_t seed = 0;                       // of random, and of the search's own choices
+  uint64_t seed = 0;                       // for random, and for the search's own choices
   uint32_t iterations = kOrderIterations;  // orders that local_search may try: the bound on its effort
-  // A clock of a pipeline that differs in its times only: its schedule is used again. Null: made here.
+  // A clock of a pipeline that differs only in its times: its schedule is reused. Null: made here.
   const PipelineClock* alike = nullptr;
 };
 
 struct OrderOutcome {
   std::vector<uint32_t> order;  // a permutation of the microbatches
   PipelineTimeline timeline;
-  double given_time = 0;  // the iteration time of the microbatches as they were given
+  double given_time = 0;  // the iteration time of the given order
   double bound = 0;       // no order has a shorter iteration; see PipelineBound
 };
 
-// InvalidArgument: what CheckPipeline refuses; an unknown algorithm.
+// InvalidArgument: errors of CheckPipeline, or an unknown algorithm.
 absl::StatusOr<OrderOutcome> SolveOrder(const OrderProblem& problem);
 
-// The order alone. The same errors.
+// Only the order. The same errors.
 absl::StatusOr<std::vector<uint32_t>> OrderMicrobatches(const OrderProblem& problem);
 
 // "given, random, ...", for messages.
@@ -59,7 +60,7 @@ class OrderAlgorithm {
   virtual std::vector<uint32_t> Order(const OrderProblem& problem) const = 0;
 };
 
-// The algorithm of that name, valid for ever; null where there is none.
+// The algorithm of that name, valid for the life of the process; null: there is none.
 const OrderAlgorithm* FindOrderAlgorithm(std::string_view name);
 
 const OrderAlgorithm& GivenOrder();

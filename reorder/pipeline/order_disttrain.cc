@@ -2,16 +2,16 @@
 // Heterogeneity with Disaggregated Training for Multimodal Large Language Models", SIGCOMM 2025,
 // section 5.3), and its form for virtual stages.
 //
-// The smallest microbatch goes first, so that every stage starts early; the p - 1 next smallest go last,
-// because nothing fills the intervals before their backwards on the first stage. Those between are chosen one
-// by one, each such that its forward on the first stage fills the interval that it falls into. The first
+// The smallest microbatch goes first, so that every stage starts early. The p - 1 next smallest go last,
+// because nothing fills the intervals before their backwards on the first stage. Those in between are chosen
+// one by one, each so that its forward on the first stage fills the interval where it runs. The first
 // interval, from the first forward to its backward, takes p - 1 microbatches at once.
 //
-// Where we differ from the paper's text: its loop runs to l - p, which asks for p - 2 more microbatches than
-// remain; it ends here when none remain. A microbatch's size is its time on all stages: the paper takes that
-// in encoder and generator, which differs by the same amount for all of its microbatches. With virtual stages
-// a microbatch has v forwards on the first stage, which fall into v intervals; the paper says no more than
-// that. These depend on microbatches that are not chosen yet: the mean microbatch stands in for them.
+// Differences from the paper's text: its loop runs to l - p, which needs p - 2 more microbatches than remain;
+// here it ends when none remain. A microbatch's size is its time on all stages; the paper takes the time in
+// encoder and generator, which differs by the same amount for all microbatches. With virtual stages a
+// microbatch has v forwards on the first stage in v intervals; the paper says no more. Those intervals depend
+// on microbatches that are not chosen yet: the mean microbatch stands in for them.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -23,7 +23,7 @@ namespace {
 
 class InterReorder {
  public:
-  // `clock` is of the problem.
+  // `clock` must be one of `problem`.
   InterReorder(const PipelineProblem& problem, PipelineClock clock)
       : given_(problem),
         chunks_(problem.num_chunks()),
@@ -56,7 +56,7 @@ class InterReorder {
     return size;
   }
 
-  // All forwards of a microbatch on the first stage.
+  // Time of all forwards of a microbatch on the first stage.
   double OnFirst(uint32_t m) const {
     double sum = 0;
     for (uint32_t c = 0; c < chunks_; c += given_.stages) sum += Forward(m, c);
@@ -68,7 +68,7 @@ class InterReorder {
     left_.erase(left_.begin() + static_cast<ptrdiff_t>(of_left));
   }
 
-  // SELECTCLOSEST(mb, p - 1, interval): every pick comes closest to its share of what is still to be filled.
+  // SELECTCLOSEST(mb, p - 1, interval): each choice is the closest to its share of the rest of the interval.
   void FillFirstInterval() {
     double interval = FirstInterval();
     for (uint32_t picks = given_.stages - 1; picks > 0 && !left_.empty(); --picks) {
@@ -82,7 +82,7 @@ class InterReorder {
     }
   }
 
-  // SELECTCLOSEST(mb, 1, interval), a forward for every interval.
+  // SELECTCLOSEST(mb, 1, interval), with one forward for every interval.
   size_t SelectClosest(const std::vector<double>& intervals) const {
     size_t closest = 0;
     double least = INFINITY;
@@ -104,8 +104,8 @@ class InterReorder {
     return std::max(0.0, interval);
   }
 
-  // GETINTERVAL: how long the first stage waits between each forward of the next microbatch, if these took it
-  // no time, and the backward that follows. Without virtual stages only chosen microbatches matter.
+  // GETINTERVAL: how long the first stage waits between each forward of the next microbatch, if these took no
+  // time, and the following backward. Without virtual stages only chosen microbatches matter.
   std::vector<double> Intervals() {
     const uint32_t p = given_.stages, v = given_.virtual_stages;
     const uint32_t next = static_cast<uint32_t>(chosen_.size());
@@ -118,7 +118,7 @@ class InterReorder {
     return intervals;
   }
 
-  // The chosen microbatches, and the stand-in in all places that are still free.
+  // The chosen microbatches, with the stand-in in all places that are still free.
   std::vector<uint32_t> InPlaces() const {
     std::vector<uint32_t> order = chosen_;
     order.resize(given_.num_microbatches(), stand_in_);
@@ -153,7 +153,7 @@ class DistTrain : public OrderAlgorithm {
     if (problem.pipeline.schedule != PipelineSchedule::kGPipe) {
       return InterReorder(problem.pipeline, ClockOf(problem)).Run();
     }
-    // The algorithm knows of no other schedule than 1F1B.
+    // The algorithm is defined for 1F1B only.
     PipelineProblem as_1f1b = problem.pipeline;
     as_1f1b.schedule = PipelineSchedule::k1F1B;
     return InterReorder(as_1f1b, PipelineClock(as_1f1b)).Run();

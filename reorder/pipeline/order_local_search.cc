@@ -1,11 +1,11 @@
-// Ours: the best of several orders, among them the given one and DistTrain's, improved by local search.
+// Our default: the best of several orders, among them the given one and DistTrain's, improved by local
+// search.
 //
-// Few microbatches: every order is tried. Otherwise the constructed orders are measured, and the best of them
+// With few microbatches every order is tried. Otherwise the constructed orders are measured, and the best one
 // is improved by moving one microbatch or exchanging two. A move that makes the iteration longer by at most a
-// threshold is taken all the same; the threshold falls to nothing, twice (threshold accepting: Dueck and
-// Scheuer, "Threshold Accepting", Journal of Computational Physics 90, 1990), and the best order seen is
-// returned. Effort is counted in orders tried, never in time, and the search ends early where the lower bound
-// is reached.
+// threshold is accepted; the threshold falls to zero, twice (threshold accepting: Dueck and Scheuer,
+// "Threshold Accepting", Journal of Computational Physics 90, 1990), and the best order seen is returned.
+// Effort is counted in orders tried and never in time. The search ends early if it reaches the lower bound.
 #include <algorithm>
 #include <utility>
 
@@ -40,7 +40,7 @@ class Search {
   }
 
  private:
-  // Takes an order that is better than the best.
+  // Keeps the order if it is better than the best.
   void Offer(const std::vector<uint32_t>& order) {
     const double time = clock_.Try(order, 0);
     if (best_.empty() || time < best_time_) best_time_ = time, best_ = order;
@@ -74,7 +74,7 @@ class Search {
     std::vector<uint32_t> order = InOrder(microbatches_);
     std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return size[a] < size[b]; });
     Offer(order);
-    // Small ones at both ends, the largest in the middle.
+    // Small microbatches at both ends, the largest in the middle.
     std::vector<uint32_t> hill;
     for (uint32_t k = 0; k < microbatches_; k += 2) hill.push_back(order[k]);
     for (uint32_t k = microbatches_ / 2; k-- > 0;) hill.push_back(order[2 * k + 1]);
@@ -84,8 +84,8 @@ class Search {
     OfferInserted(order);
   }
 
-  // One microbatch after the other, each where it makes the iteration shortest (Nawaz, Enscore and Ham, Omega
-  // 11, 1983, for flow shops), largest first. Places not yet taken are empty.
+  // Inserts one microbatch after the other, largest first, where the iteration is shortest (Nawaz, Enscore
+  // and Ham, Omega 11, 1983, for flow shops). Places not yet taken are empty.
   void OfferInserted(const std::vector<uint32_t>& largest_first) {
     const uint64_t trials = uint64_t{microbatches_} * (microbatches_ + 1) / 2;
     if (trials > left_ / 2) return;
@@ -107,7 +107,7 @@ class Search {
     Offer(order);
   }
 
-  // A random move of `order`; the first position that changes.
+  // Makes a random move in `order`; returns the first position that changes.
   uint32_t Move(std::vector<uint32_t>& order) {
     uint32_t from = random_.Below(microbatches_), to = random_.Below(microbatches_ - 1);
     if (to >= from) ++to;
@@ -121,7 +121,7 @@ class Search {
     return std::min(from, to);
   }
 
-  // From the best order on, twice: first with room to leave it, then closely.
+  // Twice from the best order on: first with a high threshold, then with a low one.
   void Anneal() {
     const uint32_t half = left_ / 2;
     Anneal(0.04, half);

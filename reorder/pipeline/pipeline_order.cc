@@ -1,3 +1,4 @@
+// Cuts a job's layers into stages, computes every rank's microbatch costs, and renumbers microbatches.
 #include "reorder/pipeline/pipeline_order.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ double Mean(std::span<const double> times) {
   return times.empty() ? 0 : std::accumulate(times.begin(), times.end(), 0.0) / times.size();
 }
 
-// How much of [begin, end) lies in chunk `c` of `chunks` equal ones of [0, whole), as a share of its length.
+// The part of [begin, end) inside chunk `c` of `chunks` equal chunks of [0, whole), as a share of its length.
 double ShareIn(uint32_t c, uint32_t chunks, double whole, double begin, double end) {
   if (end <= begin) return 0;
   const double low = std::max(begin, whole * c / chunks), high = std::min(end, whole * (c + 1) / chunks);
@@ -47,7 +48,7 @@ PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, s
 namespace {
 
 // Forward costs of every rank's microbatches, [ranks, microbatches]: of the llm, and of the encoders that run
-// once per microbatch, as if items stayed with their samples.
+// once per microbatch, as if all items were kept with their samples.
 struct MicrobatchCosts {
   std::vector<double> llm, encoder;
 };
@@ -79,7 +80,7 @@ absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::v
   const MicrobatchCosts costs = CostsOf(layout, encoders, llm, num_microbatches);
   order.iterations = std::max<uint32_t>(1, static_cast<uint32_t>(order.iterations / ranks));
   std::vector<uint32_t> place(ranks * num_microbatches);
-  std::optional<PipelineClock> first;  // all ranks' pipelines have the same schedule
+  std::optional<PipelineClock> first;  // the pipelines of all ranks have the same schedule
   for (size_t r = 0; r < ranks; ++r) {
     const size_t begin = r * num_microbatches;
     order.pipeline = CutIntoStages(job, {costs.encoder.data() + begin, num_microbatches},

@@ -1,3 +1,4 @@
+// Builds the graph of a schedule's operations, simulates it as a longest path, and computes the lower bound.
 #include "reorder/pipeline/pipeline_schedule.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr uint64_t kMaxOps = 1 << 24;
 
-// An operation as a stage's schedule names it: `position` is where its microbatch comes in the order.
+// An operation of a stage's schedule: `position` is its microbatch's position in the order.
 struct Slot {
   uint32_t position = 0;
   uint32_t chunk = 0;
@@ -26,7 +27,7 @@ Slot KthSlot(const PipelineProblem& problem, uint32_t stage, uint32_t k, bool ba
   return {group * p + k % p, (backward ? v - 1 - turn : turn) * p + stage, backward};
 }
 
-// Forwards of a stage before its first backward, less the one that comes just before it.
+// The number of forwards of a stage before its first backward, without the one directly before it.
 uint32_t WarmUp(const PipelineProblem& problem, uint32_t stage) {
   const uint32_t p = problem.stages, v = problem.virtual_stages;
   const uint32_t all = problem.num_microbatches() * v;
@@ -54,7 +55,7 @@ std::vector<Slot> SlotsOfStage(const PipelineProblem& problem, uint32_t stage) {
   return slots;
 }
 
-// The operation whose result `slot` takes; false where it takes none.
+// The operation whose result `slot` takes; false: it takes none.
 bool Needed(const PipelineProblem& problem, const Slot& slot, Slot& needed) {
   needed = slot;
   if (!slot.backward) {
@@ -68,13 +69,13 @@ bool Needed(const PipelineProblem& problem, const Slot& slot, Slot& needed) {
   return true;
 }
 
-// So that no sum of them leaves the doubles.
+// Small enough that no sum of times overflows a double.
 bool IsTime(double time) { return time >= 0 && time <= 1e290; }
 
-// The sum of the `count` largest values among all but one, for any one.
+// For any one value: the sum of the `count` largest of the others.
 class LargestOthers {
  public:
-  // `count` is less than the number of values.
+  // `count` must be less than the number of values.
   LargestOthers(const std::vector<double>& values, uint32_t count) : values_(values), descending_(values) {
     std::sort(descending_.begin(), descending_.end(), std::greater<>());
     for (uint32_t i = 0; i < count; ++i) sum_ += descending_[i];
@@ -89,7 +90,7 @@ class LargestOthers {
   double sum_ = 0, next_ = 0, least_ = 0;
 };
 
-// The least a[i] + b[j] over i != j; of one microbatch only, over i == j.
+// The minimum of a[i] + b[j] over i != j; with only one microbatch, over i == j.
 double LeastOfTwo(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() == 1) return a[0] + b[0];
   double least = INFINITY;
@@ -103,7 +104,7 @@ double LeastOfTwo(const std::vector<double>& a, const std::vector<double>& b) {
   return least;
 }
 
-// What the first and the last microbatch cost a stage beyond its own work.
+// The time of a stage before the first and after the last microbatch, in addition to its own work.
 class StageBound {
  public:
   StageBound(const PipelineProblem& problem, uint32_t stage)
@@ -133,9 +134,9 @@ class StageBound {
     return sum;
   }
 
-  // Between the first microbatch's forward and its backward a stage has the other forwards of its warm-up to
-  // do and nothing else; between the last one's, the other backwards that are left. Where the first backward
-  // comes after the last forward the two waits are one.
+  // Between the first microbatch's forward and its backward a stage has only the other forwards of its
+  // warm-up; between the last one's forward and backward only the other remaining backwards. If the first
+  // backward comes after the last forward, both waits are the same.
   void AddReturns(std::vector<double>& first, std::vector<double>& last) const {
     if (problem_.schedule == PipelineSchedule::kInterleaved1F1B) return;
     const uint32_t warm_up = WarmUp(problem_, stage_), chunks = problem_.num_chunks();
@@ -204,11 +205,11 @@ absl::Status CheckPipeline(const PipelineProblem& problem) {
   }
   if (interleaved && problem.num_microbatches() % problem.stages != 0) {
     return absl::InvalidArgumentError(absl::StrCat(problem.num_microbatches(),
-                                                   " microbatches are no multiple of the ", problem.stages,
-                                                   " stages, as interleaving needs: add empty ones"));
+                                                   " microbatches are not a multiple of the ", problem.stages,
+                                                   " stages, which interleaving needs; add empty ones"));
   }
   const auto is_no_time = [](double time) {
-    return absl::StrCat("is ", time, ", no number from 0 to 1e290");
+    return absl::StrCat("is ", time, "; expected a number from 0 to 1e290");
   };
   if (!IsTime(problem.transfer)) {
     return absl::InvalidArgumentError(absl::StrCat("transfer ", is_no_time(problem.transfer)));
@@ -249,7 +250,7 @@ std::shared_ptr<const PipelineClock::Shape> PipelineClock::MakeShape(const Pipel
   auto shape = std::make_shared<Shape>();
   std::vector<std::vector<Slot>> slots;
   for (uint32_t s = 0; s < problem.stages; ++s) slots.push_back(SlotsOfStage(problem, s));
-  // One operation of every stage in turn, where what it needs is done: about the order of time.
+  // Takes one operation of every stage in turn if its input is done, which is about the order of time.
   std::vector<uint32_t> at(size_t{microbatches} * columns, 0), next(problem.stages, 0);
   const auto index_of = [&](const Slot& slot) -> uint32_t& {
     return at[size_t{slot.position} * columns + slot.chunk + (slot.backward ? chunks : 0)];
@@ -279,7 +280,7 @@ std::shared_ptr<const PipelineClock::Shape> PipelineClock::MakeShape(const Pipel
       any = true;
     }
   }
-  // An operation of a later position may stand before one of an earlier position that changes with it.
+  // An operation of a later position may come before one of an earlier position that changes with it.
   for (size_t k = shape->first_op.size(); k-- > 1;)
     shape->first_op[k - 1] = std::min(shape->first_op[k - 1], shape->first_op[k]);
   return shape;
@@ -320,7 +321,7 @@ double PipelineClock::StartOf(uint32_t op) const {
 }
 
 double PipelineClock::WaitAfterForward(uint32_t k) const {
-  // Operations of a stage stand in its order.
+  // The operations of a stage are in its order.
   const uint32_t next = *std::upper_bound(shape_->backward_on_first.begin(), shape_->backward_on_first.end(),
                                           shape_->forward_on_first[k]);
   return StartOf(next) - tried_[shape_->forward_on_first[k]];

@@ -1,7 +1,7 @@
-// When every microbatch runs on every stage of a pipeline, exactly: the schedules that trainers use, as a
-// graph of operations whose longest path is the iteration.
+// The exact times at which every microbatch runs on every stage of a pipeline: the schedules of trainers, as
+// a graph of operations whose longest path is the iteration.
 //
-// Not the choice of an order (microbatch_order.h), and not a model of what a microbatch costs (step_model.h).
+// It chooses no order (microbatch_order.h), and is no model of a microbatch's cost (step_model.h).
 //
 // Example:
 //     PipelineProblem problem{.stages = 2, .forward = {1, 1, 4, 4}, .backward = {2, 2, 8, 8}};
@@ -10,9 +10,9 @@
 //     timeline.iteration_time;
 //
 // The model has p stages. The layers are cut into p * v chunks; chunk c runs on stage c mod p. A microbatch
-// runs forward through chunks 0, 1, ... and then backward through them; between chunks on different stages
-// its data travel for `transfer`, which occupies nobody. A stage runs one operation at a time, in the order
-// that its schedule prescribes, whatever that makes it wait for:
+// runs forward through chunks 0, 1, ... and then backward through them. Between chunks on different stages
+// its data travel for the time `transfer`, which occupies no stage. A stage runs one operation at a time, in
+// the order of its schedule, and waits for the input of each:
 //
 //   1f1b               stage s (from 0): p - s - 1 forwards, then one forward and one backward in turn, then
 //                      the backwards that are left
@@ -23,8 +23,8 @@
 //   gpipe              all forwards, then all backwards (Huang et al., "GPipe", NeurIPS 2019), which come in
 //                      the same order
 //
-// Times have any unit, the same for all. Sums are of doubles in an order that the problem alone decides: the
-// same result on every build.
+// Times have any common unit. Sums are of doubles in an order that depends on the problem alone, so the
+// result is the same on every build.
 //
 // Thread safety: plain values and pure functions; a PipelineClock is for one thread.
 #pragma once
@@ -60,9 +60,9 @@ struct PipelineProblem {
   }
 };
 
-// InvalidArgument: no stage; arrays that are not [microbatches, chunks]; a time that is negative or no
-// number; virtual stages without interleaved_1f1b; with it, microbatches that are no multiple of the stages;
-// more than 2^24 operations.
+// InvalidArgument: no stage; arrays that are not [microbatches, chunks]; a time that is negative or not a
+// number; virtual stages without interleaved_1f1b; with it, a number of microbatches that is not a multiple
+// of the stages; more than 2^24 operations.
 absl::Status CheckPipeline(const PipelineProblem& problem);
 
 struct PipelineOp {
@@ -76,41 +76,41 @@ struct PipelineOp {
 
 struct PipelineTimeline {
   double iteration_time = 0;
-  double bubble_share = 0;      // of all stages' time, idle; 0 where the iteration takes no time
+  double bubble_share = 0;      // idle share of all stages' time; 0 if the iteration takes no time
   std::vector<double> busy;     // [stages]
   std::vector<double> idle;     // [stages] iteration_time - busy
   std::vector<PipelineOp> ops;  // by stage, then time
 };
 
-// `order[k]` is the microbatch that goes k-th: a permutation. The problem has passed CheckPipeline.
+// `order[k]` is the microbatch at position k: a permutation. The problem has passed CheckPipeline.
 PipelineTimeline SimulatePipeline(const PipelineProblem& problem, std::span<const uint32_t> order);
 
-// No order is faster: for every stage, its work, what must pass before its first operation and after its
-// last, and (without interleaving) the time in which it has nothing to do but wait for the first microbatch's
-// return and the last one's. At least the longest microbatch by itself.
+// A bound for every order: for each stage its work, the time before its first operation and after its last,
+// and (without interleaving) the time in which it can only wait for the first microbatch to return, and for
+// the last. At least the time of the longest microbatch alone.
 double PipelineBound(const PipelineProblem& problem);
 
-// The same iteration time as SimulatePipeline, for many orders of one problem: a change from position k on is
-// computed from there on.
+// Computes the iteration time of SimulatePipeline for many orders of one problem. After a change at position
+// k only the operations from there on are computed.
 class PipelineClock {
  public:
-  // The problem has passed CheckPipeline; it is not kept.
+  // The problem has passed CheckPipeline; it need not outlive the clock.
   explicit PipelineClock(const PipelineProblem& problem);
-  // The same with the schedule of another clock, whose problem differs in its times only: for many pipelines
-  // alike.
+  // Uses the schedule of another clock, whose problem differs only in its
+  // times.
   PipelineClock(const PipelineProblem& problem, const PipelineClock& alike);
 
   // The iteration time of an order that agrees with the kept one before `first_changed`.
   double Try(std::span<const uint32_t> order, uint32_t first_changed);
-  // Keeps the order that was tried last, to be compared with from now on. The first Try must have begun at 0.
+  // Keeps the order that was tried last, for later comparisons. The first Try must have begun at 0.
   void Keep();
 
-  // One more microbatch, [chunks] each, that an order may name in place of any other, also several times.
+  // Adds a microbatch, [chunks] each, that an order may contain in place of any other, also several times.
   uint32_t AddMicrobatch(std::span<const double> forward, std::span<const double> backward);
 
-  // On stage 0 in the order tried last, counted as its schedule has them: when a forward ended, when a
-  // backward began, and from the former's end to the next backward's beginning. The waits are what DistTrain
-  // calls intervals.
+  // For stage 0 in the order tried last, counted in its schedule's order: the end of a forward, the begin of
+  // a backward, and the wait from a forward's end to the next backward's begin. DistTrain calls these waits
+  // intervals.
   double EndOfForward(uint32_t k) const { return tried_[shape_->forward_on_first[k]]; }
   double StartOfBackward(uint32_t k) const { return StartOf(shape_->backward_on_first[k]); }
   double WaitAfterForward(uint32_t k) const;
@@ -120,18 +120,18 @@ class PipelineClock {
   size_t num_ops() const { return shape_->ops.size() - 1; }
 
  private:
-  // Operation 0 is the beginning of time.
+  // Operation 0 is the begin of the iteration.
   struct Op {
     uint32_t position = 0;
     uint32_t column = 0;    // of times_
     uint32_t on_stage = 0;  // the operation before it on its stage
-    uint32_t needs = 0;     // the operation whose result it takes
-    double lag = 0;         // until that result is here
+    uint32_t needs = 0;     // the operation whose result it needs
+    double lag = 0;         // until that result has arrived
   };
 
-  // What the schedule prescribes, whatever it takes.
+  // The part of a schedule that does not depend on times.
   struct Shape {
-    std::vector<Op> ops;             // in an order in which everything comes after what it needs
+    std::vector<Op> ops;             // in an order in which every operation comes after those that it needs
     std::vector<uint32_t> first_op;  // [microbatches] of a position
     std::vector<uint32_t> last_op;   // [stages]
     std::vector<uint32_t> forward_on_first, backward_on_first;
@@ -144,7 +144,7 @@ class PipelineClock {
   const uint32_t columns_;
   const std::shared_ptr<const Shape> shape_;
   std::vector<double> times_;         // [microbatches, 2 * chunks]: forward, then backward
-  std::vector<double> kept_, tried_;  // [ops] ends
+  std::vector<double> kept_, tried_;  // [ops] end times
   uint32_t same_until_ = 0;           // tried_ equals kept_ before this operation
 };
 

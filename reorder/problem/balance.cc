@@ -1,4 +1,4 @@
-// The kind `balance`: reorder/problem/balance_problem.h as messages.
+// The kind `balance` of problems: reorder/problem/balance_problem.h as messages.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -12,8 +12,8 @@
 namespace evenkeel::reorder {
 namespace {
 
-constexpr uint32_t kMostRanks = 1u << 20;
-constexpr double kMostBatches = 1u << 24;
+constexpr uint32_t kMaxRanks = 1u << 20;
+constexpr double kMaxBatches = 1u << 24;
 
 absl::StatusOr<Cost> ToCost(const pb::Cost& message, const std::string& field) {
   Cost cost;
@@ -35,14 +35,14 @@ absl::Status ReadBatching(const pb::BalancePhase& message, const std::string& fi
     phase.spec.batching = Batching::kPadded;
   } else if (!batching.empty() && batching != "packed" && !phase.spec.padded_attention) {
     return BadField(field + ".batching",
-                    absl::StrCat("'", batching, "' is none of packed, padded, padded_attention"));
+                    absl::StrCat("'", batching, "' is unknown; expected packed, padded or padded_attention"));
   }
   const std::string& runs = message.runs();
   if (runs == "once_per_microbatch") {
     phase.spec.runs = Runs::kOncePerMicrobatch;
   } else if (!runs.empty() && runs != "once_per_step") {
     return BadField(field + ".runs",
-                    absl::StrCat("'", runs, "' is none of once_per_step, once_per_microbatch"));
+                    absl::StrCat("'", runs, "' is unknown; expected once_per_step or once_per_microbatch"));
   }
   return absl::OkStatus();
 }
@@ -56,7 +56,7 @@ absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const
   if ((message.num_ranks() > 0) == (message.ranks_size() > 0)) {
     return BadField(field, "give either num_ranks or ranks, of at least one rank");
   }
-  if (message.num_ranks() > kMostRanks) return BadField(field + ".num_ranks", "more than 2^20");
+  if (message.num_ranks() > kMaxRanks) return BadField(field + ".num_ranks", "more than 2^20");
   phase.spec.ranks.assign(message.ranks().begin(), message.ranks().end());
   for (uint32_t r = 0; r < message.num_ranks(); ++r) phase.spec.ranks.push_back(r);
   phase.nodes.assign(message.nodes().begin(), message.nodes().end());
@@ -71,19 +71,19 @@ absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const
   return phase;
 }
 
-// What the plan's size grows with beside the samples: batches and dummies of all ranks.
+// The plan's size also grows with batches and dummies of all ranks.
 absl::Status CheckSize(const BalanceInput& input) {
   for (const BalancePhaseInput& phase : input.phases) {
     const double size =
         1.0 * phase.spec.ranks.size() * input.microbatch.count_multiple * std::max(1u, phase.spec.min_items);
-    if (size > kMostBatches) {
+    if (size > kMaxBatches) {
       return BadField("balance", "ranks * microbatch.count_multiple * min_items is more than 2^24");
     }
   }
   return absl::OkStatus();
 }
 
-// What the planner would refuse in the words of steps and datasets.
+// Errors that the planner would report in terms of steps and datasets.
 absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sample,
                          const std::string& field) {
   const std::pair<Phase, int> items[] = {{Phase::kVision, sample.vision_size()},
@@ -103,7 +103,7 @@ absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sam
     return BadField(field + ".llm",
                     absl::StrCat(aligned, " tokens when aligned to ", microbatch.align,
                                  ", more than balance.microbatch.capacity_tokens, ",
-                                 microbatch.capacity_tokens, "; raise it, or leave the sample out"));
+                                 microbatch.capacity_tokens, "; raise it, or leave out the sample"));
   }
   return absl::OkStatus();
 }

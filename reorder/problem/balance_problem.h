@@ -1,14 +1,15 @@
-// One step to balance, with nothing but lengths, and what came of it: the planner as a library function, for
-// the command line, for studies, and for trainers that use nothing else of this project.
+// Balances one step given only by its lengths: the planner as a library function, for the command line, for
+// studies, and for trainers that use nothing else of this project.
 //
-// Not a second planner: a problem becomes a job, MakePlan plans it, PlanCheck has passed it, and the figures
-// are read off the plan.
+// It is not a second planner: a problem becomes a job, MakePlan plans it, PlanCheck checks it, and the
+// figures are read off the plan.
 //
-//   BalanceInput input{.ranks_per_node = 8};
-//   input.phases.push_back({.spec = {.phase = Phase::kLlm, .ranks = {0, 1, 2, 3}}});
-//   input.step = ...;
-//   EVENKEEL_ASSIGN_OR_RETURN(BalanceOutcome outcome, SolveBalance(input));
-//   outcome.phases[0].max_over_mean;
+// Example:
+//     BalanceInput input{.ranks_per_node = 8};
+//     input.phases.push_back({.spec = {.phase = Phase::kLlm, .ranks = {0, 1, 2, 3}}});
+//     input.step = step;
+//     EVENKEEL_ASSIGN_OR_RETURN(BalanceOutcome outcome, SolveBalance(input));
+//     outcome.phases[0].max_over_mean;
 //
 // Thread safety: a pure function of its input.
 #pragma once
@@ -27,66 +28,66 @@ namespace evenkeel::reorder {
 struct BalancePhaseInput {
   PhaseSpec spec;               // `ranks` are global ranks
   std::vector<uint32_t> nodes;  // [ranks] the node of each; in all phases or in none
-  // Sum of lengths that a rank can hold; 0: any. A plan that does not keep it is made again, as even as can
-  // be, by other algorithms if need be.
+  // Sum of lengths that a rank can hold; 0: unlimited. A plan that exceeds it is made again, as even as
+  // possible, if necessary by other algorithms.
   uint64_t capacity = 0;
 };
 
 struct BalanceInput {
   std::vector<BalancePhaseInput> phases;  // exactly one is the llm
-  uint32_t ranks_per_node = 0;            // where no phase has `nodes`; 0: one node
+  uint32_t ranks_per_node = 0;            // if no phase has `nodes`; 0: one node
   MicrobatchSpec microbatch;
-  StepSamples step;                // references may be anything, as many as there are lengths
+  StepSamples step;                // any references, one for each of the lengths
   std::vector<uint32_t> llm_rank;  // [samples] a given placement; empty: free
 };
 
-// A unit that alone is more than a rank's fair share.
+// A unit that alone exceeds a rank's fair share.
 struct UnitTooLong {
   uint32_t sample = 0;
-  uint32_t item = 0;  // of the phase, counted over all samples; llm: the sample
+  uint32_t item = 0;  // index of the item in its phase over all samples; llm: of the sample
   uint32_t length = 0;
   double over_mean = 0;  // cost over the mean load of a rank
 };
 
-// Figures of one phase. Rows are output rows; all but the first four are 0 for the llm.
+// The figures of one phase. Rows are output rows; all except the first four are 0 for the llm.
 struct BalancedPhase {
   Phase phase = Phase::kLlm;
   std::vector<double> load;  // [ranks]
   double max_over_mean = 1;
-  double reachable = 1;  // max_over_mean of no solution is below
+  double reachable = 1;  // no solution has a smaller max_over_mean
   std::vector<UnitTooLong> too_long;
   uint64_t rows = 0;
   uint64_t rows_to_other_rank = 0;
-  uint64_t inter_node_rows = 0;        // encoded on another node than that of their sample's llm part
-  uint64_t inter_node_rows_bound = 0;  // what must leave overloaded nodes, given the llm placement
+  uint64_t inter_node_rows = 0;        // encoded on another node than their sample's llm part
+  uint64_t inter_node_rows_bound = 0;  // rows that must leave overloaded nodes, given the llm placement
   uint64_t max_node_egress = 0;
   uint64_t max_node_ingress = 0;
-  uint64_t max_rank_volume = 0;        // of one llm rank, encoded on other nodes: what node_wise minimises
-  uint64_t max_rank_volume_bound = 0;  // of any permutation of the batches over the ranks
+  uint64_t max_rank_volume = 0;        // of one llm rank, encoded on other nodes; node_wise minimises it
+  uint64_t max_rank_volume_bound = 0;  // a bound for all permutations of the batches over the ranks
 };
 
 struct BalanceOutcome {
-  Job job;    // as it was planned; global ranks are renumbered where `nodes` are given
-  Plan plan;  // ranks are those of the phases
+  Job job;                            // as planned; global ranks are renumbered if `nodes` are given
+  Plan plan;                          // ranks are those of the phases
   std::vector<BalancedPhase> phases;  // in the order of the input
   uint64_t inter_node_rows = 0;
 };
 
-// The job and the plan only: what a trainer waits for.
-// InvalidArgument: what MakePlan refuses; nodes in some phases only, or two nodes for one global rank.
+// Only the job and the plan, for which a trainer waits. InvalidArgument: errors of MakePlan; nodes in only
+// some phases, or two nodes for one global rank.
 absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input);
 
-// Checks the plan and fills in the figures.
-// ResourceExhausted: a rank has more than its capacity; the message says by how much, and whether any
-// placement could do better.
-// Internal: the plan breaks an invariant.
+// Checks the plan and fills in the figures. ResourceExhausted: a
+// rank exceeds its capacity; the message has the excess, and whether
+// any placement could be better. Internal: the plan breaks an
+// invariant.
 absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome);
 
-// Both.
+// Both in one call.
 absl::StatusOr<BalanceOutcome> SolveBalance(const BalanceInput& input);
 
-// A segment of a route, both sides in one: rows [from_row, from_row + rows) of the encoder output of encoder
-// rank `from` become rows [to_row, to_row + rows) of llm rank `to`.
+// A segment of a route with both sides: rows [from_row, from_row + rows) of encoder rank `from`'s output
+// become rows [to_row, to_row + rows) of llm rank `to`.
 struct RouteRun {
   uint32_t from = 0;
   uint32_t to = 0;
@@ -95,7 +96,7 @@ struct RouteRun {
   uint64_t rows = 0;
 };
 
-// By receiver, then sender.
+// Sorted by receiver, then sender.
 std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route);
 
 }  // namespace evenkeel::reorder

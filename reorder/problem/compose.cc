@@ -1,4 +1,4 @@
-// The kind `compose`: reorder/compose.h as messages.
+// The kind `compose` of problems: reorder/compose.h as messages.
 #include "reorder/compose.h"
 
 #include "absl/strings/str_cat.h"

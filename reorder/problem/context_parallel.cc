@@ -1,4 +1,4 @@
-// The kind `context_parallel`: reorder/context_parallel/context_parallel.h as messages.
+// The kind `context_parallel` of problems: reorder/context_parallel/context_parallel.h as messages.
 #include "reorder/context_parallel/context_parallel.h"
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +25,7 @@ absl::StatusOr<ContextParallelInput> ToContextParallelInput(const pb::ContextPar
   }
   if (!input.powers_of_two && !problem.degrees().empty() && problem.degrees() != "any") {
     return BadField("context_parallel.degrees",
-                    absl::StrCat("'", problem.degrees(), "' is none of any, powers_of_two"));
+                    absl::StrCat("'", problem.degrees(), "' is unknown; expected any or powers_of_two"));
   }
   if (!problem.algorithm().empty()) input.algorithm = problem.algorithm();
   if (problem.mask_factor_size() != 0 && problem.mask_factor_size() != problem.tokens_size()) {

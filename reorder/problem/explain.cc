@@ -1,3 +1,4 @@
+// Walks through a JSON text and a message type in parallel until the first place that does not fit.
 #include "reorder/problem/explain.h"
 
 #include <google/protobuf/struct.pb.h>
@@ -39,13 +40,13 @@ std::string UnknownField(const Descriptor& type, const std::string& key) {
   known.reserve(type.field_count());
   for (int f = 0; f < type.field_count(); ++f) known.push_back(type.field(f)->name());
   return absl::StrCat("unknown field '", ShortText(key), "'; nearest is '", Nearest(key, known),
-                      "', known are ", absl::StrJoin(known, ", "));
+                      "'; expected one of ", absl::StrJoin(known, ", "));
 }
 
 std::string Shown(const Value& value) {
   switch (value.kind_case()) {
     case Value::kNumberValue:
-      // All digits of a whole number: it may be just outside its range.
+      // All digits of an integer: it may be just outside its range.
       return std::abs(value.number_value()) < 0x1p53 &&
                      std::floor(value.number_value()) == value.number_value()
                  ? absl::StrCat(static_cast<int64_t>(value.number_value()))
@@ -61,7 +62,7 @@ std::string Shown(const Value& value) {
   }
 }
 
-// A JSON form writes numbers also as strings.
+// JSON forms of messages may write numbers as strings.
 std::optional<double> NumberOf(const Value& value) {
   double number = 0;
   if (value.kind_case() == Value::kNumberValue) return value.number_value();
@@ -73,7 +74,7 @@ std::optional<double> NumberOf(const Value& value) {
 Found FaultOfWhole(const Value& value, double most, std::string_view says, const std::string& path) {
   const std::optional<double> number = NumberOf(value);
   if (number && *number >= 0 && *number <= most && *number == std::floor(*number)) return std::nullopt;
-  return Fault(path, absl::StrCat(Shown(value), " is no whole number from 0 to ", std::string(says)));
+  return Fault(path, absl::StrCat(Shown(value), " is not a whole number from 0 to ", std::string(says)));
 }
 
 Found FaultOfMessage(const Value& value, const Descriptor& type, const std::string& path);
@@ -88,13 +89,13 @@ Found FaultOfOne(const Value& value, const FieldDescriptor& field, const std::st
       return FaultOfWhole(value, 18446744073709549568.0, "2^64 - 1", path);
     case FieldDescriptor::CPPTYPE_DOUBLE:
       if (NumberOf(value)) return std::nullopt;
-      return Fault(path, absl::StrCat(Shown(value), " is no number"));
+      return Fault(path, absl::StrCat(Shown(value), " is not a number"));
     case FieldDescriptor::CPPTYPE_BOOL:
       if (value.kind_case() == Value::kBoolValue) return std::nullopt;
       return Fault(path, absl::StrCat(Shown(value), " is neither true nor false"));
     case FieldDescriptor::CPPTYPE_STRING:
       if (value.kind_case() == Value::kStringValue) return std::nullopt;
-      return Fault(path, absl::StrCat(Shown(value), " is no text"));
+      return Fault(path, absl::StrCat(Shown(value), " is not a string"));
     default:
       return std::nullopt;
   }
@@ -103,7 +104,7 @@ Found FaultOfOne(const Value& value, const FieldDescriptor& field, const std::st
 Found FaultOfField(const Value& value, const FieldDescriptor& field, const std::string& path) {
   if (!field.is_repeated()) return FaultOfOne(value, field, path);
   if (value.kind_case() != Value::kListValue) {
-    return Fault(path, absl::StrCat(Shown(value), " is no list"));
+    return Fault(path, absl::StrCat(Shown(value), " is not a list"));
   }
   for (int i = 0; i < value.list_value().values_size(); ++i) {
     const Value& member = value.list_value().values(i);
@@ -114,12 +115,12 @@ Found FaultOfField(const Value& value, const FieldDescriptor& field, const std::
 
 Found FaultOfMessage(const Value& value, const Descriptor& type, const std::string& path) {
   if (value.kind_case() != Value::kStructValue) {
-    return Fault(path, absl::StrCat(Shown(value), " stands where an object with fields is meant"));
+    return Fault(path, absl::StrCat(Shown(value), " is not an object with fields"));
   }
-  // The map has no order of its own.
+  // The map has no order, so fields are visited in the type's order.
   const auto& fields = value.struct_value().fields();
   const std::map<std::string, Value> sorted(fields.begin(), fields.end());
-  std::map<std::string, std::string> chosen;  // of every choice, the field that made it
+  std::map<std::string, std::string> chosen;  // for every oneof, the field that was given
   for (const auto& [key, member] : sorted) {
     const FieldDescriptor* field = FieldOf(type, key);
     if (field == nullptr) return Fault(path, UnknownField(type, key));
@@ -137,11 +138,11 @@ Found FaultOfMessage(const Value& value, const Descriptor& type, const std::stri
   return std::nullopt;
 }
 
-// The parser's text is a sentence, then the place and a mark below it.
+// The parser's error is a sentence, then the place with a marker below it.
 std::string NoJson(const std::string& refusal) {
   const std::vector<std::string> lines = absl::StrSplit(refusal, '\n');
-  if (lines.size() < 2 || lines[1].empty()) return absl::StrCat("no JSON: ", lines[0]);
-  return absl::StrCat("no JSON: ", lines[0], " Near: ", ShortText(lines[1]));
+  if (lines.size() < 2 || lines[1].empty()) return absl::StrCat("not JSON: ", lines[0]);
+  return absl::StrCat("not JSON: ", lines[0], " Near: ", ShortText(lines[1]));
 }
 
 }  // namespace

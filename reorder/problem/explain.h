@@ -1,7 +1,7 @@
-// Why a text is no message of a type, in the words of who wrote it: the place, what is wrong there, and for
-// an unknown field the nearest known one. For texts that protobuf's own parser has refused.
+// Explains why a text is not a message of a type: the place, the error there, and for an unknown field the
+// nearest known one. For texts that protobuf's own parser has refused.
 //
-// Not a parser of problems (messages.h), nor a judge of what a well-formed problem says (kinds.h).
+// It does not parse problems (messages.h) or judge well-formed ones (kinds.h).
 //
 // Thread safety: a pure function.
 #pragma once
@@ -12,9 +12,9 @@
 
 namespace evenkeel::reorder {
 
-// "balance.phases[0]: unknown field 'nme'; nearest is 'name'". `root` is how the outermost message is called,
-// empty for none. `refusal` is what the parser said: it stands where nothing is found, and for texts that are
-// no JSON at all.
+// "balance.phases[0]: unknown field 'nme'; nearest is 'name'". `root` is the name of the outermost message,
+// or empty. `refusal` is the parser's error: it is used if nothing is found, and for texts that are not
+// JSON.
 std::string Explain(const std::string& json, const google::protobuf::Descriptor& type,
                     const std::string& root, const std::string& refusal);
 

@@ -1,4 +1,4 @@
-// The same as solve.h, one step before JSON: for callers that make the message themselves.
+// solve.h without JSON, for callers that make the message themselves.
 #pragma once
 
 #include <string>

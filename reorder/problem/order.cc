@@ -1,4 +1,4 @@
-// The kind `order`: reorder/pipeline/microbatch_order.h as messages.
+// The kind `order` of problems: reorder/pipeline/microbatch_order.h as messages.
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "reorder/pipeline/microbatch_order.h"
@@ -18,8 +18,9 @@ absl::StatusOr<OrderProblem> ToOrderProblem(const pb::OrderProblem& message) {
   if (!message.schedule().empty()) {
     const std::optional<PipelineSchedule> schedule = PipelineScheduleFromName(message.schedule());
     if (!schedule) {
-      return BadField("order.schedule",
-                      absl::StrCat("'", message.schedule(), "' is none of 1f1b, interleaved_1f1b, gpipe"));
+      return BadField(
+          "order.schedule",
+          absl::StrCat("'", message.schedule(), "' is unknown; expected 1f1b, interleaved_1f1b or gpipe"));
     }
     pipeline.schedule = *schedule;
   }

@@ -1,4 +1,4 @@
-// The kind `pack`: reorder/pack/pack.h as messages.
+// The kind `pack` of problems: reorder/pack/pack.h as messages.
 #include "reorder/pack/pack.h"
 
 #include <optional>
@@ -21,7 +21,7 @@ absl::StatusOr<PackInput> ToPackInput(const pb::PackProblem& problem) {
     const std::optional<Phase> named = PhaseFromName(message.name());
     if (!named) {
       return BadField(absl::StrCat("pack.phases[", p, "].name"),
-                      absl::StrCat("'", message.name(), "' is none of llm, vision, audio"));
+                      absl::StrCat("'", message.name(), "' is unknown; expected llm, vision or audio"));
     }
     input.phases.push_back({.phase = *named,
                             .capacity = message.capacity(),

@@ -1,3 +1,4 @@
+// Parses a problem, calls the solver of its kind, and prints the solution.
 #include "reorder/problem/solve.h"
 
 #include <google/protobuf/util/json_util.h>

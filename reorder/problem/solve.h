@@ -1,9 +1,11 @@
-// A problem of the planner as JSON, solved: what `evenkeel solve` and the Python package's `evenkeel.plan`
-// do. proto/problem.proto is the schema of both sides, docs/planner.md explains it with examples.
+// Solves a problem of the planner given as JSON, for `evenkeel solve` and the Python package's
+// `evenkeel.plan`. proto/problem.proto is the schema of both sides; docs/planner.md explains it with
+// examples.
 //
-//   absl::StatusOr<std::string> solution = SolveJson(R"({"balance": {...}})");
+// Example:
+//     absl::StatusOr<std::string> solution = SolveJson(R"({"balance": {}})");
 //
-// Thread safety: a pure function; call from any thread.
+// Thread safety: a pure function; may be called from any thread.
 #pragma once
 
 #include <string>
@@ -13,13 +15,13 @@
 
 namespace evenkeel::reorder {
 
-// Field names are those of the schema; fields that are 0 are printed too.
-// InvalidArgument: no JSON, an unknown field, no kind, or what the kind's solver refuses; the message names
-// the field. ResourceExhausted: a capacity that cannot be kept.
+// Field names are those of the schema; fields that are 0 are printed, too. InvalidArgument: not JSON, an
+// unknown field, no kind, or refused by the kind's solver; the message names the field. ResourceExhausted: a
+// capacity that cannot be kept.
 absl::StatusOr<std::string> SolveJson(const std::string& problem);
 
-// A BalanceProblem alone, for callers that have its samples in arrays of their own.
-// InvalidArgument: see SolveJson.
+// A BalanceProblem alone, for callers that have its samples in arrays. InvalidArgument: see
+// SolveJson.
 absl::StatusOr<BalanceInput> ParseBalanceInput(const std::string& balance_problem);
 
 }  // namespace evenkeel::reorder

@@ -128,7 +128,7 @@ TEST(PipelineSchedule, RefusesWhatIsNoPipeline) {
            .stages = 2,
            .forward = std::vector<double>(6, 1),
            .backward = std::vector<double>(6, 1)},
-          "no multiple");
+          "not a multiple");
   EXPECT_TRUE(CheckPipeline({}).ok()) << "no microbatch is a pipeline that takes no time";
   EXPECT_EQ(SimulatePipeline({}, {}).iteration_time, 0);
 }
