@@ -115,6 +115,7 @@ std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const 
   if (suffix != "mp3" && suffix != "flac" && suffix != "aac") return bytes;
   std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (EndOf(file, 128).starts_with("TAG")) file.remove_suffix(128);
+  // The tags may come in any order and number, so they are removed from the end until none is left.
   while (true) {
     const std::string_view footer = EndOf(file, 32);  // magic, version, size, items, flags, reserved
     if (footer.size() == 32 && footer.starts_with("APETAGEX")) {
@@ -140,6 +141,7 @@ std::span<const std::byte> WithoutTags(std::string_view suffix, std::span<const 
 }
 
 // Reads the next packet with sound. For PCM, a partial sample at the end of a truncated file is removed.
+// A chained Vorbis stream ends at the header of its next link, whose rate may differ.
 bool NextAudio(MediaInput& input, AVPacket& packet) {
   const AVCodecParameters& parameters = *input.stream().codecpar;
   const int block = av_get_exact_bits_per_sample(parameters.codec_id) > 0 ? parameters.block_align : 0;
@@ -169,12 +171,13 @@ class SampleCount {
     // The first packet has the skip for all packets: an edit list may drop whole packets and a part of the
     // next one.
     if (skip.begin > 0) {
-      const uint64_t said = uint64_t{skip.begin} * samples_of_.samples_per_skipped();
-      to_skip_ = number_ == 0 ? std::max(to_skip_, said) : said;
+      const uint64_t begin = uint64_t{skip.begin} * samples_of_.samples_per_skipped();
+      to_skip_ = number_ == 0 ? std::max(to_skip_, begin) : begin;
     }
     hidden_ = std::min(to_skip_, samples);
     to_skip_ -= hidden_;
     dropped_of_last_ = 0;
+    // The edit list drops this packet: a decoder still needs it, but none of its samples count.
     if ((packet.flags & AV_PKT_FLAG_DISCARD) != 0) {
       hidden_ = samples;
       last_ = 0;
@@ -235,6 +238,8 @@ class SampleCount {
   int64_t begin_ = 0, end_ = 0;  // times, if they are used
 };
 
+// Counts by packets alone: the decoder is not opened. Work is bounded, because counting stops beyond the
+// limit.
 absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
   const AVStream& stream = input.stream();
   const uint64_t most = limits.max_audio_seconds * static_cast<uint64_t>(stream.codecpar->sample_rate);
@@ -254,6 +259,7 @@ absl::StatusOr<uint64_t> CountSamples(MediaInput& input, const Limits& limits) {
   return count.shown();
 }
 
+// Integers become floats in [-1, 1), exactly except for 32 bits, which are rounded.
 float ToFloat(uint8_t value) { return (value - 128) * (1.0f / 128); }
 float ToFloat(int16_t value) { return value * (1.0f / 32768); }
 float ToFloat(int32_t value) { return static_cast<float>(value * (1.0 / 2147483648.0)); }
@@ -280,6 +286,7 @@ class MonoStream {
                 kept_.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, kept_.size())));
   }
   void DropLast(uint64_t count) { kept_.resize(kept_.size() - std::min<uint64_t>(count, kept_.size())); }
+  // Resamples the kept samples, up to `wanted` in all, and empties the buffer.
   absl::Status Pass() {
     const uint64_t left = wanted_ - std::min(wanted_, passed_);
     EVENKEEL_RETURN_IF_ERROR(
@@ -321,6 +328,8 @@ struct Decoded {
 
 // Appends the mean of the channels, summed in channel order.
 template <typename T>
+// The order of the sum is fixed by the channels and not by the layout in memory, so planar and interleaved
+// frames of the same sound give the same bits.
 void AppendMean(const Decoded& decoded, MonoStream& out) {
   const bool planar = decoded.planes.size() == decoded.channels;
   float* sums = out.Append(decoded.count);
@@ -337,6 +346,7 @@ void AppendMean(const Decoded& decoded, MonoStream& out) {
   for (size_t i = 0; i < decoded.count; ++i) sums[i] /= static_cast<float>(decoded.channels);
 }
 
+// The rate or the number of channels may change within a stream; the plan is made for those of the index.
 absl::Status CheckKind(int rate, int channels, const MediaFacts& facts, const MonoStream& out) {
   if (rate == static_cast<int>(facts.sample_rate) && channels == static_cast<int>(facts.channels))
     return absl::OkStatus();
@@ -408,6 +418,7 @@ class SoundDecoder {
   // Appends the samples that are still in the decoder.
   absl::Status Finish(const MediaFacts& facts, MonoStream& out) {
     if (mpeg_.has_value()) return absl::OkStatus();
+    // An empty packet makes the decoder deliver what it delayed.
     avcodec_send_packet(ffmpeg_.get(), nullptr);
     return Drain(facts, out);
   }
@@ -417,6 +428,7 @@ class SoundDecoder {
     return absl::DataLossError(absl::StrCat("audio at sample ", out.size(), ": ", FfmpegMessage(code)));
   }
 
+  // Appends all frames that the decoder has ready.
   absl::Status Drain(const MediaFacts& facts, MonoStream& out) {
     while (true) {
       const int code = avcodec_receive_frame(ffmpeg_.get(), frame_.get());
@@ -460,8 +472,9 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
   uint64_t beyond = 0;  // samples of the last packet after its duration
   while (samples.size() <= wanted && NextAudio(input, *packet)) {
     count.Add(*packet);
-    if (count.ends_by_time()) av_packet_free_side_data(packet.get());  // the count is more precise
-    if (count.ends_by_duration()) ShowAll(*packet);                    // likewise
+    // FFmpeg's own trimming is switched off where the count is more precise; the count trims below.
+    if (count.ends_by_time()) av_packet_free_side_data(packet.get());
+    if (count.ends_by_duration()) ShowAll(*packet);
     const uint64_t before = samples.size();
     const absl::Status status = decoder.Decode(*packet, facts, samples);
     av_packet_unref(packet.get());
@@ -515,6 +528,7 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
   facts.sample_rate = static_cast<uint32_t>(parameters.sample_rate);
   facts.channels = static_cast<uint32_t>(channels);
   EVENKEEL_ASSIGN_OR_RETURN(facts.num_samples, CountSamples(input, limits));
+  // In microseconds, rounded as FFmpeg does.
   facts.duration_us = static_cast<uint64_t>(av_rescale(facts.num_samples, 1000000, facts.sample_rate));
   return facts;
 }
@@ -541,6 +555,7 @@ absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<con
   MonoStream mono(wanted, resampler);
   EVENKEEL_ASSIGN_OR_RETURN(const uint64_t padding, DecodeMono(suffix, bytes, limits, facts, wanted, mono));
   DecodedAudio decoded{.samples = out};
+  // Extra samples are only an error of the file if the whole clip was requested.
   if (mono.size() > wanted + padding && wanted == facts.num_samples) {
     decoded.trimmed = mono.size() - wanted - padding;
   }

@@ -68,6 +68,7 @@ bool ReadInfo(PngReader& reader) {
   return true;
 }
 
+// One channel of 16 bits: the variant that Pillow's releases treat differently.
 bool IsWideGrey(const PngReader& reader) {
   return png_get_bit_depth(reader.png, reader.info) == 16 &&
          png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_GRAY;
@@ -76,6 +77,7 @@ bool IsWideGrey(const PngReader& reader) {
 // The layout of the library's output rows.
 enum class Layout { kRgb, kRgba, kWideGrey };
 
+// Rows keep their alpha only if it is blended, and 16 bits only if they are clipped here.
 Layout LayoutOf(const PngReader& reader, const ColourOptions& options) {
   if (IsWideGrey(reader) && options.sixteen_bit == SixteenBit::kClipGrey) return Layout::kWideGrey;
   const bool has_alpha = (png_get_color_type(reader.png, reader.info) & PNG_COLOR_MASK_ALPHA) != 0;
@@ -115,6 +117,7 @@ std::optional<Colour> KeyOf(const PngReader& reader, const ColourOptions& option
   }
   auto low = [](png_uint_16 value) { return static_cast<uint8_t>(value & 0xff); };
   if (color == PNG_COLOR_TYPE_RGB) return Colour{low(key->red), low(key->green), low(key->blue)};
+  // Pillow has two-colour pictures as 0 and 255.
   const bool two_colours = png_get_bit_depth(reader.png, reader.info) == 1;
   const uint8_t grey = two_colours ? (key->gray != 0 ? 255 : 0) : low(key->gray);
   return Colour{grey, grey, grey};
@@ -122,6 +125,7 @@ std::optional<Colour> KeyOf(const PngReader& reader, const ColourOptions& option
 
 size_t BytesPerPixel(Layout layout) { return layout == Layout::kRgb ? 3 : layout == Layout::kRgba ? 4 : 2; }
 
+// Sets libpng's own conversions to the layout. Palettes and grey of few bits become bytes.
 bool SetTransforms(PngReader& reader, Layout layout) {
   if (setjmp(reader.jump) != 0) return false;
   png_structp png = reader.png;
@@ -170,6 +174,7 @@ void ClippedToRgb(const uint8_t* wide, uint32_t width, uint8_t* rgb) {
     rgb[0] = rgb[1] = rgb[2] = wide[0] != 0 ? 255 : wide[1];
 }
 
+// For layouts that the library cannot convert to RGB.
 void RowToRgb(Layout layout, const uint8_t* row, uint32_t width, const ColourOptions& options, uint8_t* rgb) {
   layout == Layout::kRgba ? RgbaToRgb(row, width, options.background, rgb) : ClippedToRgb(row, width, rgb);
 }
@@ -192,6 +197,7 @@ bool DecodeBands(PngReader& reader, Layout layout, const std::optional<Colour>& 
   for (uint32_t y = 0; y < header.height; y += kBandRows) {
     const uint32_t count = std::min(kBandRows, header.height - y);
     if (!interlaced && !ReadRows(reader, rows, stride, count)) return false;
+    // Interlaced pictures are decoded as a whole first, others band by band.
     uint8_t* from = interlaced ? rows + stride * y : rows;
     for (uint32_t r = 0; band != nullptr && r < count; ++r) {
       RowToRgb(layout, from + stride * r, header.width, options, band + rgb_stride * r);
@@ -236,6 +242,7 @@ class Png final : public ImageCodec {
         !SetTransforms(reader, layout)) {
       return absl::DataLossError(absl::StrCat("PNG: ", reader.message));
     }
+    // Checked before anything is written: the buffers are sized by our layout.
     if (png_get_rowbytes(reader.png, reader.info) != BytesPerPixel(layout) * header.width)
       return absl::InternalError("PNG: the size of a row does not fit its layout");
     if (!DecodeBands(reader, layout, key, options, header, sink)) {
@@ -270,6 +277,7 @@ class Png final : public ImageCodec {
     return absl::OkStatus();
   }
 
+  // A pixel beyond the palette is found only while decoding; the library only warns about it.
   static absl::Status CheckPalette(const PngReader& reader) {
     png_colorp palette = nullptr;
     int num_palette = 0;
