@@ -1,29 +1,26 @@
-// Accepts connections for a server that is handed them, within bounds, and goes on when handles run out.
+// Accepts connections for a server, within bounds, and continues after the process ran out of file handles.
 //
-//   Acceptor acceptor(std::move(listener), {.max_connections = 4096}, [&](Handle connection) {
-//     server.TakeOver(std::move(connection));
-//   });
-//   ...
-//   acceptor.Stop();   // before the server that takes connections ends
+// Example:
+//     Acceptor acceptor(std::move(listener), {.max_connections = 4096},
+//                       [&](Handle connection) { server.TakeOver(std::move(connection)); });
+//     acceptor.Stop();  // before the server that takes the connections ends
 //
-// gRPC's own listener stops accepting for ever when the process has once run out of file handles
-// (CVE-2023-4785), and accepts whatever comes until then. This one:
+// gRPC's own listener stops accepting for ever after the process ran out of file handles once
+// (CVE-2023-4785), and accepts any connection until then. This one:
 //
-// - holds a connection back until its first bytes are there and begin as TLS or HTTP/2 does, so that idle
-//   connections and strangers to the protocol reach nothing. `max_silent` wait at a time, for `silence` at
-//   most; when more come, the oldest of the address with the most is closed;
-// - bounds the connections that it handed over and that are open, in all and of one address. Whoever took
-// them
-//   closes them unseen: the kernel's number of each socket tells whether its handle is still the same;
-// - closes a connection whose handle has a high number: accept takes the lowest that is free, so few are
-// left,
-//   and those are for data, logs and processes;
-// - keeps one handle in reserve: where there is none to accept with, it is given up, the connection accepted
-// and
-//   closed, and the reserve taken again. Otherwise the connection would wait, and the loop spin.
+// - holds a connection back until its first bytes have arrived and begin like TLS or HTTP/2, so that idle
+//   connections and other protocols reach nothing. `max_silent` of them wait at the same time, each for at
+//   most `silence`; if more come, the oldest of the address with the most is closed;
+// - bounds the open connections that it handed over, in total and per address. The receiver closes them
+//   without notice, so the kernel's number of each socket is compared to see whether its handle is still the
+//   same;
+// - closes a connection whose handle has a high number: accept uses the lowest free number, so few handles
+//   are left, and those are for data, logs and processes;
+// - keeps one handle in reserve. If none is left for accept, the reserve is closed, the connection is
+//   accepted and closed, and the reserve is opened again. Otherwise the connection would wait and the loop
+//   would spin.
 //
-// Thread safety: all members may be called from many threads. It has a thread of its own, on which `take`
-// runs.
+// Thread safety: all members may be called from many threads. It has a thread of its own, which calls `take`.
 #pragma once
 
 #include <atomic>

@@ -1,14 +1,15 @@
-// Answers GET requests that need nothing but a moment: probes and metrics. Not a web server.
+// Answers GET requests that need only a moment: probes and metrics. It is no web server.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(auto responder, HttpResponder::Start("--probes", "0.0.0.0:9101",
-//   [](std::string_view path) {
-//     return path == "/healthz" ? HttpResponder::Reply{.body = "ok\n"} : HttpResponder::Reply{.code = 404};
-//   }));
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(
+//         auto responder, HttpResponder::Start("--probes", "0.0.0.0:9101", [](std::string_view path) {
+//           return HttpResponder::Reply{.code = path == "/healthz" ? 200 : 404};
+//         }));
 //
-// One thread polls all connections, so that none can hold up another: at most 64, each with five seconds for
-// its request and five for its reply; when more come, the oldest that has not sent its request is closed. One
-// request a connection, of 8 KiB at most. It keeps a handle in reserve, so that it answers when the process
-// has none left.
+// One thread polls all connections, so that none can block another: at most 64, each with five seconds for
+// its request and five for its reply. If more come, the oldest one without a request is closed. One request a
+// connection, of at most 8 KiB. It keeps a handle in reserve, so that it answers when the process has none
+// left.
 //
 // Thread safety: all members may be called from many threads; `answer` runs on the responder's own thread.
 #pragma once

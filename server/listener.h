@@ -1,10 +1,11 @@
-// Sockets that listen at one address, made here and not by a library, so that one error says why not.
+// Sockets that listen at one address, made here and not by a library, so that errors have their cause.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(Listener listener, Listen("--listen", "0.0.0.0:7000"));
-//   accept4(listener.sockets[0].get(), ...)
-//   listener.address   // "0.0.0.0:7000"; the port that was taken where 0 was asked for
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(Listener listener, Listen("--listen", "0.0.0.0:7000"));
+//     accept4(listener.sockets[0].get(), nullptr, nullptr, SOCK_CLOEXEC);
+//     listener.address;  // "0.0.0.0:7000"; with port 0 the port that was taken
 //
-// Thread safety: needs none, it belongs to one thread at a time.
+// Thread safety: belongs to one thread at a time.
 #pragma once
 
 #include <string>

@@ -1,11 +1,10 @@
 // A thread that polls sockets until it is stopped.
 //
-//   PollThread thread;
-//   thread.Start(std::make_unique<Loop>(thread, ...));   // calls Loop::Run
-//   // in Run, until thread.stopping():
-//   polled.push_back(thread.wake());                     // next to the sockets, so that Stop ends the poll
-//   ...
-//   thread.Stop();
+// Example:
+//     PollThread thread;
+//     thread.Start(std::make_unique<Loop>(thread));  // calls Loop::Run
+//     // Run polls thread.wake() with its sockets, which ends the poll on Stop, until thread.stopping().
+//     thread.Stop();
 //
 // Thread safety: stopping and wake may be called from any thread; Start and Stop from one at a time.
 #pragma once

@@ -1,11 +1,12 @@
 // The messages of DataPlane.Deliver as bytes: pb::Chunk, written and read without a copy of its data.
 //
-// A chunk is a valid pb::Chunk whose last field is `data`, so the data of the message follow everything else:
+// A chunk is a valid pb::Chunk whose last field is `data`, so the data follow all other bytes of the message.
 //
-//   worker:    grpc::ByteBuffer message = {slice(EncodeChunkHead(head)), slice(data)};
-//   consumer:  ChunkReader reader(&message);
-//              if (!reader.ReadHead(&head)) ...;
-//              for (std::span<const std::byte> data; reader.Next(&data);) ...;
+// Example:
+//     std::string bytes = EncodeChunkHead(head);  // the worker sends these bytes, then the data
+//     ChunkReader reader(&message);               // the consumer reads both
+//     if (!reader.ReadHead(&head)) return absl::DataLossError("not a chunk");
+//     for (std::span<const std::byte> data; reader.Next(&data);) Append(data);
 //
 // Thread safety: none, one thread per object.
 #pragma once

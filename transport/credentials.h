@@ -1,18 +1,17 @@
 // Who may speak on the control plane, and the gRPC settings that both sides must agree on.
 //
 // Either all three files are given, and every connection is mutually authenticated TLS; or none is, and only
-// loopback addresses may be bound or dialled, with a warning that says INSECURE.
+// loopback addresses may be used, with a warning that contains INSECURE.
 //
-//   EVENKEEL_RETURN_IF_ERROR(CheckAddress(tls, listen));  // PermissionDenied: no loopback, no certificate
-//   if (!tls.given()) std::cerr << kInsecureWarning << "\n";
-//   EVENKEEL_ASSIGN_OR_RETURN(auto certificates, OpenCertificates(tls, log));  // null without files
-//   auto credentials = MakeServerCredentials(certificates);
-//   grpc::ServerBuilder builder;
-//   ConfigureServer(builder);
-//   builder.AddListeningPort(listen, credentials, &port);
-//
-//   auto channel = grpc::CreateCustomChannel(target, MakeChannelCredentials(certificates),
-//   ClientArguments());
+// Example:
+//     EVENKEEL_RETURN_IF_ERROR(CheckAddress(tls, listen));  // PermissionDenied: no loopback, no certificate
+//     if (!tls.given()) std::cerr << kInsecureWarning << "\n";
+//     EVENKEEL_ASSIGN_OR_RETURN(auto certificates, OpenCertificates(tls, log));  // null without files
+//     grpc::ServerBuilder builder;
+//     ConfigureServer(builder);
+//     builder.AddListeningPort(listen, MakeServerCredentials(certificates), &port);
+//     auto channel =
+//         grpc::CreateCustomChannel(target, MakeChannelCredentials(certificates), ClientArguments());
 //
 // Thread safety: functions without state.
 #pragma once

@@ -1,5 +1,6 @@
 // The examples of server/.
 #include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <iostream>
@@ -11,9 +12,13 @@
 #include "absl/status/status.h"
 #include "core/file_limit.h"
 #include "core/status.h"
+#include "server/acceptor.h"
 #include "server/handle_plan.h"
+#include "server/http_responder.h"
+#include "server/listener.h"
 #include "server/memory_account.h"
 #include "server/part_pool.h"
+#include "server/poll_thread.h"
 #include "server/self_test.h"
 #include "server/session_table.h"
 #include "server/step_compiler.h"
@@ -27,8 +32,25 @@
 
 namespace evenkeel::server {
 
+struct Taker {
+  void TakeOver(Handle connection);
+};
+void Accept(Listener listener, Taker& server){
+#include "examples/server/acceptor.h.inc"
+}
+
 absl::Status Divide(const WorkerOptions& options) {
 #include "examples/server/handle_plan.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status Respond() {
+#include "examples/server/http_responder.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status ListenHere() {
+#include "examples/server/listener.h.inc"
   return absl::OkStatus();
 }
 
@@ -39,6 +61,14 @@ void Reserve(const std::shared_ptr<MemoryAccount>& account) {
 void MakeParts(telemetry::Metrics& metrics, std::unique_ptr<stream::PartTask> task,
                std::shared_ptr<PartListener> listener) {
 #include "examples/server/part_pool.h.inc"
+}
+
+struct Loop {
+  explicit Loop(PollThread& thread);
+  void Run();
+};
+void Poll() {
+#include "examples/server/poll_thread.h.inc"
 }
 
 void TestItself(const std::shared_ptr<grpc::ChannelCredentials>& credentials){

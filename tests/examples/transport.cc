@@ -1,5 +1,8 @@
 // The examples of transport/.
+#include <grpcpp/grpcpp.h>
+
 #include <cstddef>
+#include <iostream>
 #include <memory>
 #include <span>
 #include <string>
@@ -7,7 +10,9 @@
 #include "absl/status/status.h"
 #include "core/status.h"
 #include "transport/certificates.h"
+#include "transport/chunk.h"
 #include "transport/copy.h"
+#include "transport/credentials.h"
 #include "transport/listening_sockets.h"
 #include "transport/loan.h"
 #include "transport/memory_file.h"
@@ -16,6 +21,18 @@ namespace evenkeel::transport {
 
 absl::Status Open(const TlsFiles& files, const CertificateLog& log) {
 #include "examples/transport/certificates.h.inc"
+  return absl::OkStatus();
+}
+
+void Append(std::span<const std::byte> data);
+absl::Status Chunks(ChunkHead head, grpc::ByteBuffer message) {
+#include "examples/transport/chunk.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status Authenticate(const TlsFiles& tls, const std::string& listen, const std::string& target,
+                          const CertificateLog& log, int port) {
+#include "examples/transport/credentials.h.inc"
   return absl::OkStatus();
 }
 
