@@ -1,5 +1,4 @@
 // Finds entries of a table by their name, and lists all names for a message.
-//
 // Example:
 //     const auto* policy = FindByName(kPolicies, "none");  // null: there is none
 //     std::string names = NamesOf(kPolicies);              // "random, none, ..."

@@ -1,5 +1,4 @@
 // The units of each rank.
-//
 // Example:
 //     const std::vector<std::vector<uint32_t>> units = UnitsByRank(rank, num_ranks);
 //     for (uint32_t unit : units[3]) Use(unit);  // ascending

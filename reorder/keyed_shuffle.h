@@ -1,5 +1,4 @@
 // A shuffle that is a function of its key: the same order on every machine and build.
-//
 // Example:
 //     KeyedNumbers numbers(seed);
 //     std::vector<uint32_t> order = ShuffledOrder(bins, numbers);

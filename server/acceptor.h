@@ -8,9 +8,12 @@
 // gRPC's own listener stops accepting for ever after the process ran out of file handles once
 // (CVE-2023-4785), and accepts any connection until then. This one:
 //
-// - holds a connection back until its first bytes have arrived and begin like TLS or HTTP/2, so that idle
-//   connections and other protocols reach nothing. `max_silent` of them wait at the same time, each for at
-//   most `silence`; if more come, the oldest of the address with the most is closed;
+// - holds a connection back until its first bytes have
+//   arrived and begin like TLS or HTTP/2, so that idle
+//   connections and other protocols reach nothing.
+//   `max_silent` of them wait at the same time, each for at
+//   most `silence`; if more come, the oldest of the address
+//   with the most is closed;
 // - bounds the open connections that it handed over, in total and per address. The receiver closes them
 //   without notice, so the kernel's number of each socket is compared to see whether its handle is still the
 //   same;

@@ -6,10 +6,9 @@
 //           return HttpResponder::Reply{.code = path == "/healthz" ? 200 : 404};
 //         }));
 //
-// One thread polls all connections, so that none can block another: at most 64, each with five seconds for
-// its request and five for its reply. If more come, the oldest one without a request is closed. One request a
-// connection, of at most 8 KiB. It keeps a handle in reserve, so that it answers when the process has none
-// left.
+// One thread polls all connections, so that none can block another: at most 64, each with five seconds for its
+// request and five for its reply. If more come, the oldest one without a request is closed. One request a
+// connection, of at most 8 KiB. A handle in reserve lets it answer when the process has none left.
 //
 // Thread safety: all members may be called from many threads; `answer` runs on the responder's own thread.
 #pragma once

@@ -1,5 +1,4 @@
 // Sockets that listen at one address, made here and not by a library, so that errors have their cause.
-//
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(Listener listener, Listen("--listen", "0.0.0.0:7000"));
 //     accept4(listener.sockets[0].get(), nullptr, nullptr, SOCK_CLOEXEC);

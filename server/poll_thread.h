@@ -3,7 +3,8 @@
 // Example:
 //     PollThread thread;
 //     thread.Start(std::make_unique<Loop>(thread));  // calls Loop::Run
-//     // Run polls thread.wake() with its sockets, which ends the poll on Stop, until thread.stopping().
+//     // Run polls its sockets and thread.wake(), which ends the poll on Stop,
+//     // until thread.stopping().
 //     thread.Stop();
 //
 // Thread safety: stopping and wake may be called from any thread; Start and Stop from one at a time.

@@ -1,7 +1,6 @@
 // The messages of DataPlane.Deliver as bytes: pb::Chunk, written and read without a copy of its data.
 //
 // A chunk is a valid pb::Chunk whose last field is `data`, so the data follow all other bytes of the message.
-//
 // Example:
 //     std::string bytes = EncodeChunkHead(head);  // the worker sends these bytes, then the data
 //     ChunkReader reader(&message);               // the consumer reads both

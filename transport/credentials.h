@@ -7,9 +7,10 @@
 //     EVENKEEL_RETURN_IF_ERROR(CheckAddress(tls, listen));  // PermissionDenied: no loopback, no certificate
 //     if (!tls.given()) std::cerr << kInsecureWarning << "\n";
 //     EVENKEEL_ASSIGN_OR_RETURN(auto certificates, OpenCertificates(tls, log));  // null without files
+//     auto credentials = MakeServerCredentials(certificates);
 //     grpc::ServerBuilder builder;
 //     ConfigureServer(builder);
-//     builder.AddListeningPort(listen, MakeServerCredentials(certificates), &port);
+//     builder.AddListeningPort(listen, credentials, &port);
 //     auto channel =
 //         grpc::CreateCustomChannel(target, MakeChannelCredentials(certificates), ClientArguments());
 //

@@ -5,7 +5,6 @@
 // ranks. A group splits each of its sequences evenly over its ranks and passes keys and values around a ring.
 // The memory of a rank is bounded. A microbatch takes as long as its slowest group, and the times of
 // microbatches add up.
-//
 // Example:
 //     ContextParallelInput input{.ranks = 64, .memory_per_rank = 64e9, .memory_per_token = 1e6};
 //     input.sequences = {{.tokens = 52000}, {.tokens = 900, .mask_factor = 1}};

@@ -1,18 +1,17 @@
-// Lower bounds on the number of bins, so that a planner knows when it is done and a reader why a fill is not
-// reached.
+// How few bins could do, so that a planner knows when it is done and a reader why a fill is not reached.
 //
-// Two bounds for each phase by its lengths alone. The second one also bounds the fullest device of a step.
-// - Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem" (1990), L2: from
-//   the samples of which at most one or two share a bin.
-// - Gilmore and Gomory, "A linear programming approach to the cutting stock problem" (1961), if lengths are
-//   few different numbers of whole units (tiles, images): a weight for each length such that no bin within
-//   its capacity weighs more than one. Then the weights of all samples together are a bound. The weights come
-//   from the linear programme in doubles and are rounded to integers; the heaviest possible bin is then
-//   computed exactly, so that the bound holds regardless of rounding. If there are many different lengths,
-//   each counts as the shortest of its class; clustered lengths lose little by that.
-//
-// A third bound for two phases together: the mean of a bin's shares of both capacities, with any weights, is
-// at most one. Such means are lengths of a single phase, for which the programme gives a bound.
+// Bounds on the number of bins, two per phase, by its lengths alone; and with the second one what the fullest
+// device of a step has at least:
+// - Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem" (1990), L2: by the
+//   samples of which no two or few share a bin.
+// - Gilmore and Gomory, "A linear programming approach to the cutting stock problem" (1961), where lengths
+//   are few different numbers of whole units (tiles, images): a weight per length such that no bin that keeps
+//   the capacity weighs more than one; the weights of all samples together are a bound. Weights come from the
+//   linear programme in doubles; then they are rounded to whole numbers, and what a bin weighs at most is
+//   found exactly, so that the bound holds whatever rounding did. Of many different lengths each counts as
+//   the shortest of its class: where they come in clusters that takes little from the bound.
+// And a third one of two phases together: no bin has more than its whole of the mean of its shares of both
+// capacities, with any weights. Such means are lengths of one phase, for which the programme gives a bound.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,9 +23,10 @@
 namespace evenkeel::reorder {
 namespace {
 
-// L2 of one phase: a sample longer than capacity - k shares no bin with a sample of at least k; samples
-// longer than half the capacity share no bin with each other; the other samples of at least k fill what these
-// leave. With the smallest k this is the total over the capacity, so only the longer samples must be sorted.
+// L2 of one phase: of the samples longer than capacity - k, none shares a bin with one of at least k; those
+// longer than half the capacity share none with each other; the rest of at least k fills what they leave.
+// With a k that may lie beside every sample that is all samples' total over the capacity, so that only the
+// longer ones need an order.
 uint64_t MartelloToth(const std::vector<uint32_t>& all, double capacity) {
   double total = 0;
   uint32_t longest = 0;
@@ -56,30 +56,30 @@ uint64_t MartelloToth(const std::vector<uint32_t>& all, double capacity) {
   return static_cast<uint64_t>(best);
 }
 
-// A length other than 0 in units, and the number of samples with it.
+// A length that is not 0, in units, and how many samples have it.
 struct Class {
   size_t units = 0;
   uint64_t samples = 0;
 };
 
-// Limits that keep the programme's tables small: number of lengths, and lengths times capacity in units.
-constexpr size_t kMaxClasses = 64;
-constexpr size_t kMaxSteps = size_t{1} << 16;
-constexpr int kMaxPatterns = 400;
-// For rounded lengths: units of the capacity, patterns, and samples of mean length in a bin. Shorter samples
-// lose more by rounding than a bound by classes gains, and with few samples the programme is not worth its
-// time.
+// The programme's tables stay small: so many lengths at most, and lengths times capacity in units.
+constexpr size_t kMostClasses = 64;
+constexpr size_t kMostSteps = size_t{1} << 16;
+constexpr int kMostPatterns = 400;
+// Of lengths that are rounded: units of the capacity, patterns, and samples of mean length that a bin may
+// hold; shorter ones lose more by rounding than a bound by classes gains. Nor is the programme worth its time
+// where samples are few.
 constexpr size_t kUnitsRoundedTo = 1024;
-constexpr int kMaxPatternsOfRounded = 160;
-constexpr double kMaxSamplesOfRounded = 32;
-constexpr double kMinSamplesOfRounded = 1000;
-// For the fullest device of a step, which needs one programme for every level.
-constexpr size_t kMaxLevels = 4;
-constexpr size_t kMaxStepsOfALevel = size_t{1} << 12;
+constexpr int kMostPatternsOfRounded = 160;
+constexpr double kMostSamplesOfRounded = 32;
+constexpr double kFewestSamplesOfRounded = 1000;
+// Of a step's fullest device, which asks for a programme each.
+constexpr size_t kMostLevels = 4;
+constexpr size_t kMostStepsOfALevel = size_t{1} << 12;
 
-// The classes of the lengths, shortest first; empty if there are too many.
+// Shortest first; empty where there are too many of them.
 std::vector<Class> ClassesOf(const std::vector<uint32_t>& lengths, uint64_t unit) {
-  std::vector<uint32_t> found;  // sorted
+  std::vector<uint32_t> found;  // in order
   std::vector<uint64_t> samples;
   for (const uint32_t length : lengths) {
     if (length == 0) continue;
@@ -89,7 +89,7 @@ std::vector<Class> ClassesOf(const std::vector<uint32_t>& lengths, uint64_t unit
       ++*of_class;
       continue;
     }
-    if (found.size() == kMaxClasses) return {};
+    if (found.size() == kMostClasses) return {};
     samples.insert(of_class, 1);
     found.insert(at, length);
   }
@@ -100,8 +100,8 @@ std::vector<Class> ClassesOf(const std::vector<uint32_t>& lengths, uint64_t unit
   return classes;
 }
 
-// Merges classes until there are few enough. Starting from one class, the class that loses most by rounding
-// is cut where the two parts lose least.
+// So few classes that the programme's tables stay small: one after the other, the class that loses most by
+// rounding is cut where that leaves least.
 std::vector<Class> Rounded(const std::vector<Class>& exact) {
   std::vector<double> samples(exact.size() + 1, 0.0), units(exact.size() + 1, 0.0);
   for (size_t k = 0; k < exact.size(); ++k) {
@@ -109,13 +109,12 @@ std::vector<Class> Rounded(const std::vector<Class>& exact) {
     samples[k + 1] = samples[k] + of_class;
     units[k + 1] = units[k] + of_class * static_cast<double>(exact[k].units);
   }
-  // Units lost if all samples of classes [begin, end) are rounded down to the shortest.
   const auto loss = [&](size_t begin, size_t end) {
     return units[end] - units[begin] -
            (samples[end] - samples[begin]) * static_cast<double>(exact[begin].units);
   };
-  std::vector<size_t> begins = {0, exact.size()};  // begins of the merged classes, and the end
-  while (begins.size() <= kMaxClasses && begins.size() <= exact.size()) {
+  std::vector<size_t> begins = {0, exact.size()};  // of the classes, and the end
+  while (begins.size() <= kMostClasses && begins.size() <= exact.size()) {
     size_t worst = 0;
     for (size_t i = 0; i + 1 < begins.size(); ++i) {
       if (loss(begins[i], begins[i + 1]) > loss(begins[worst], begins[worst + 1])) worst = i;
@@ -136,14 +135,12 @@ std::vector<Class> Rounded(const std::vector<Class>& exact) {
   return classes;
 }
 
-// The heaviest content of one bin, by the unbounded knapsack's dynamic programme over its units. `pattern`
-// gets the number of samples of each class.
+// The most that one bin can weigh, each class as often as it fits; `pattern` has how often.
 template <typename Weight>
 Weight HeaviestBin(const std::vector<Class>& classes, size_t capacity, const std::vector<Weight>& weight,
                    std::vector<uint32_t>* pattern) {
-  // most[c]: the heaviest content of c units; last[c]: the class added last to reach it.
   std::vector<Weight> most(capacity + 1, 0);
-  std::vector<uint32_t> last(capacity + 1, ~0u);  // none: this unit stays empty
+  std::vector<uint32_t> last(capacity + 1, ~0u);  // the class that was added; none: a unit stays empty
   for (size_t c = 1; c <= capacity; ++c) {
     most[c] = most[c - 1];
     for (uint32_t k = 0; k < classes.size(); ++k) {
@@ -165,20 +162,18 @@ Weight HeaviestBin(const std::vector<Class>& classes, size_t capacity, const std
   return most[capacity];
 }
 
-// The effort: the number of patterns to generate, and the number of bins that a bound must exceed to be of
-// use.
+// How far the programme is taken: so many patterns, and not to a bound of at most so many bins.
 struct Effort {
   int most_patterns = 0;
   uint64_t known_bins = 0;
 };
 
-// The classes' weights, as the dual solution of the linear programme of Gilmore and Gomory: minimise the
-// number of bins over patterns (contents of one bin), which are generated one by one by solving a knapsack.
+// Weights of the classes by the simplex method, patterns being generated where they are worth it.
 std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, const Effort& effort) {
   constexpr double kWorthIt = 1e-9;
   const size_t n = classes.size();
-  // The first basis has every class alone, as often as it fits. `inverse` is the inverse of the basis matrix,
-  // `used` how often each of its patterns is used.
+  // The basis at first: every class by itself, as often as it fits. Its inverse, and how often each pattern
+  // is used.
   std::vector<std::vector<double>> inverse(n, std::vector<double>(n, 0.0));
   std::vector<double> used(n), weight(n);
   for (size_t k = 0; k < n; ++k) {
@@ -189,17 +184,14 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, 
   std::vector<uint32_t> pattern;
   std::vector<double> column(n);
   for (int generated = 0; generated < effort.most_patterns; ++generated) {
-    // The dual variables are the column sums of the inverse, because every pattern costs one bin.
     for (size_t k = 0; k < n; ++k) {
       weight[k] = 0;
       for (size_t row = 0; row < n; ++row) weight[k] += inverse[row][k];
       weight[k] = std::max(0.0, weight[k]);
     }
-    // The weights' bound never exceeds the number of bins that these patterns use.
+    // No weights give more bins than these patterns need.
     if (std::accumulate(used.begin(), used.end(), 0.0) <= static_cast<double>(effort.known_bins)) break;
-    // Entering pattern: the heaviest bin. If it weighs at most one, the weights are optimal.
     if (HeaviestBin(classes, capacity, weight, &pattern) <= 1 + kWorthIt) break;
-    // Ratio test: the pattern that reaches zero first leaves the basis.
     size_t leaves = n;
     double least = 0;
     for (size_t row = 0; row < n; ++row) {
@@ -210,7 +202,6 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, 
       if (leaves == n || ratio < least) leaves = row, least = ratio;
     }
     if (leaves == n) break;
-    // Pivot: update the inverse and the usage.
     const double pivot = column[leaves];
     for (double& value : inverse[leaves]) value /= pivot;
     used[leaves] /= pivot;
@@ -223,14 +214,13 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, 
   return weight;
 }
 
-// Integer weights of the classes, and the weight of the heaviest bin under them.
+// Whole weights of the classes, and what the heaviest bin of so many units has of them.
 struct WholeWeights {
   std::vector<uint64_t> of_class;
   uint64_t heaviest = 0;
 };
 WholeWeights RoundedWeights(const std::vector<Class>& classes, size_t capacity,
-                            const Effort& effort = {.most_patterns = kMaxPatterns}) {
-  // Weights are rounded down to multiples of 2^-20.
+                            const Effort& effort = {.most_patterns = kMostPatterns}) {
   constexpr double kWhole = 1 << 20;
   WholeWeights whole;
   for (double weight : Weights(classes, capacity, effort)) {
@@ -240,7 +230,7 @@ WholeWeights RoundedWeights(const std::vector<Class>& classes, size_t capacity,
   return whole;
 }
 
-// The bound. Not useful unless it exceeds effort.known_bins.
+// Nothing of use where it is not above effort.known_bins.
 uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity, const Effort& effort) {
   const WholeWeights whole = RoundedWeights(classes, capacity, effort);
   if (whole.heaviest == 0) return 0;
@@ -249,8 +239,8 @@ uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity, const
   return (all + whole.heaviest - 1) / whole.heaviest;
 }
 
-// GilmoreGomory for any lengths, rounded to units: samples_of[u] is the number of samples of u units, a bin
-// has kUnitsRoundedTo. 0: not applicable.
+// Of any lengths, `samples_of` having how many samples have so many units, in bins of kUnitsRoundedTo. As
+// GilmoreGomory, with so many bins known.
 uint64_t ByClasses(const std::vector<uint64_t>& samples_of, uint64_t known_bins) {
   std::vector<Class> exact;
   double samples = 0, units = 0;
@@ -260,13 +250,13 @@ uint64_t ByClasses(const std::vector<uint64_t>& samples_of, uint64_t known_bins)
     samples += static_cast<double>(samples_of[length]);
     units += static_cast<double>(samples_of[length] * length);
   }
-  if (samples < kMinSamplesOfRounded) return 0;
-  if (samples * kUnitsRoundedTo > kMaxSamplesOfRounded * units) return 0;
+  if (samples < kFewestSamplesOfRounded) return 0;
+  if (samples * kUnitsRoundedTo > kMostSamplesOfRounded * units) return 0;
   return GilmoreGomory(Rounded(exact), kUnitsRoundedTo,
-                       {.most_patterns = kMaxPatternsOfRounded, .known_bins = known_bins});
+                       {.most_patterns = kMostPatternsOfRounded, .known_bins = known_bins});
 }
 
-// `length` in units of `capacity` / kUnitsRoundedTo, rounded down even if the division rounded up.
+// Units, of `capacity`, that are in `length`, rounded down whatever the division did.
 size_t UnitsIn(double length, double capacity) {
   constexpr double kBelow = 1 - 1e-12;
   return static_cast<size_t>(length / capacity * kUnitsRoundedTo * kBelow);
@@ -276,10 +266,10 @@ size_t UnitsIn(double length, double capacity) {
 
 std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uint32_t>& lengths,
                                    uint64_t capacity, uint64_t unit, size_t devices, size_t steps) {
-  const size_t units = static_cast<size_t>(std::min<uint64_t>(capacity / unit, kMaxSteps + 1));
+  const size_t units = static_cast<size_t>(std::min<uint64_t>(capacity / unit, kMostSteps + 1));
   const std::vector<Class> classes = ClassesOf(lengths, unit);
-  if (classes.empty() || classes.size() * units > kMaxStepsOfALevel) return {};
-  std::vector<uint64_t> sum(steps, 0);  // units of each step
+  if (classes.empty() || classes.size() * units > kMostStepsOfALevel) return {};
+  std::vector<uint64_t> sum(steps, 0);  // units of a step
   const auto each = [&](const auto& take) {
     for (size_t s = 0; s < lengths.size(); ++s) {
       const size_t step = packing.bin[s] / devices;
@@ -289,14 +279,13 @@ std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uin
   each([&](size_t step, uint64_t length) { sum[step] += length; });
   const auto bins = [&](size_t step) { return std::min(devices, packing.num_bins - step * devices); };
   std::vector<uint64_t> least(steps);
-  // First bound: the mean, rounded up.
   for (size_t step = 0; step < steps; ++step) least[step] = (sum[step] + bins(step) - 1) / bins(step);
-  // A level of `most` units per device is too low if the step's samples weigh more than its devices can.
-  // Levels below the longest sample have no such weights.
+  // Devices of at most `most` units do not suffice where the step's samples weigh more than so many can.
+  // Below the longest sample of all there are no such weights.
   const uint64_t lowest = steps == 0 ? 0 : *std::min_element(least.begin(), least.end());
   const size_t first = std::max<size_t>(lowest, classes.back().units);
   std::vector<uint64_t> weight_of(units + 1, 0), weight(steps);
-  for (size_t most = first; most < std::min(units, first + kMaxLevels); ++most) {
+  for (size_t most = first; most < std::min(units, first + kMostLevels); ++most) {
     const WholeWeights whole = RoundedWeights(classes, most);
     for (size_t k = 0; k < classes.size(); ++k) weight_of[classes[k].units] = whole.of_class[k];
     std::fill(weight.begin(), weight.end(), 0);
@@ -315,7 +304,6 @@ std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uin
 uint64_t FewestBins(const PackProblem& problem) {
   uint64_t fewest = problem.lengths.empty() ? 0 : 1;
   std::vector<uint32_t> lengths(problem.lengths.size());
-  // Both bounds for each phase. Capacities are rounded down to whole units.
   for (int p = 0; p < kNumPhases; ++p) {
     if (problem.total[p] == 0) continue;
     const double units = std::floor(problem.capacity[p] / problem.unit[p]);
@@ -323,9 +311,9 @@ uint64_t FewestBins(const PackProblem& problem) {
     for (size_t s = 0; s < lengths.size(); ++s) lengths[s] = problem.lengths[s][p];
     fewest = std::max(fewest, MartelloToth(lengths, capacity));
     const std::vector<Class> classes = ClassesOf(lengths, static_cast<uint64_t>(problem.unit[p]));
-    if (!classes.empty() && static_cast<double>(classes.size()) * units <= kMaxSteps) {
+    if (!classes.empty() && static_cast<double>(classes.size()) * units <= kMostSteps) {
       fewest = std::max(fewest, GilmoreGomory(classes, static_cast<size_t>(units),
-                                              {.most_patterns = kMaxPatterns, .known_bins = fewest}));
+                                              {.most_patterns = kMostPatterns, .known_bins = fewest}));
       continue;
     }
     std::vector<uint64_t> samples_of(kUnitsRoundedTo + 1, 0);

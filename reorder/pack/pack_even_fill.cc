@@ -1,21 +1,20 @@
-// Our default: as few bins as the capacities allow, with the same share of every phase in every bin.
+// Ours, the default: as few bins as the capacities allow, and every bin the same share of every phase.
 //
 // If all bins have the mean of every phase, every shuffle of them makes even steps, a bin's fill is the mean,
-// and no capacity is exceeded. So the number of bins is chosen first, and the samples are then assigned to
-// all of them at once instead of filling bins one by one:
+// and no capacity is exceeded; so instead of filling bins one by one, their number is chosen first and the
+// samples are dealt over all of them:
 //
-// 1. The number of bins: the fewest that any packing needs, and a few more if lengths are fine. If a phase
-// has coarse lengths (images), such that its mean is just below a whole number of units. 2. An assignment in
-// rounds, largest samples first. 3. Exchanges between bins until they are alike: first for the coarse phases
-// alone, because they must agree exactly and leave no choice afterwards; then for all phases; then within the
-// capacities. 4. Samples that still exceed a capacity leave their bin, and fill others by best fit or open
-// new ones.
+// 1. The number of bins: the fewest that any packing needs, and a little more where lengths are fine; if a
+//    phase has so coarse lengths (images) that a bin more or less shows, such that the mean is just below a
+//    whole number of them.
+// 2. A deal, largest samples first.
+// 3. Exchanges between bins until they are alike: first the coarse phases by themselves, since they must
+//    agree exactly and leave no choice afterwards, then all of them, then within the capacities.
+// 4. What still exceeds a capacity leaves its bin, and fills others by best fit or opens new ones.
 //
-// If that takes more bins than planned or leaves them uneven, two other ways are tried and the best one is
-// used: the fewest bins, and best-fit decreasing followed by exchanges. Finally the packing is compared with
-// OmniBal's (of a part of the samples if they are many and ours is well ahead). It is no worse in the number
-// of bins and in the distribution ratio of any phase; otherwise OmniBal's bins are used, after exchanges if
-// these make none of it worse.
+// Where that took more bins than planned or left them uneven, two other ways are tried and the best is taken:
+// the fewest bins, and bins packed by best-fit decreasing, which exchange afterwards. Last, the packing is
+// compared with OmniBal's (of a part of the samples where they are many and ours is well ahead): it is no
 // worse in the number of bins and in the distribution ratio of any phase, or OmniBal's bins, after exchanges
 // if these make none of it worse, are taken.
 #include <algorithm>
@@ -29,29 +28,28 @@
 namespace evenkeel::reorder {
 namespace {
 
-// Bins in addition to the fewest, if lengths are fine, as a share for every phase: all phases have to fit at
-// once.
+// Bins beyond the fewest, where lengths are fine: for every phase, since all have to fit at once.
 constexpr double kSlackPerPhase = 0.005;
 
-// Bins are added to make a coarse phase even as long as bins stay this full. Beyond that only if the phase
-// would be more uneven than kMaxForEvenness, and at most this share of the fewest bins.
+// Bins are added so that a coarse phase is even while they stay this full; where they cannot be, only if it
+// were more uneven than this, and at most this share of the fewest.
 constexpr double kFullEnough = 0.975;
 constexpr double kEvenEnough = 0.015;
-constexpr double kMaxForEvenness = 0.015;
+constexpr double kMostForEvenness = 0.015;
 
-// A phase is coarse if one unit is at least this share of a bin's mean load.
+// A phase is coarse where one unit is this share of a bin's mean load.
 constexpr double kCoarse = 0.002;
 
-// Other ways are tried if there are more bins than planned by this share, or bins are more uneven by it. The
-// number of bins is searched with this precision, in at most kMaxSteps steps.
+// With so many more bins than planned, as a share, or so much more uneven, other ways are tried; and the
+// number of bins is searched to this precision, in so many steps.
 constexpr double kWorthTrying = 0.005;
-constexpr int kMaxSteps = 3;
+constexpr int kMostSteps = 3;
 
 bool IsCoarse(const PackProblem& problem, int phase, double bins) {
   return problem.total[phase] > 0 && problem.unit[phase] * bins > kCoarse * problem.total[phase];
 }
 
-// The fill of the fullest phase.
+// Of the fullest phase.
 double Fill(const PackProblem& problem, double bins) {
   double fill = 0;
   for (int p = 0; p < kNumPhases; ++p) {
@@ -60,7 +58,7 @@ double Fill(const PackProblem& problem, double bins) {
   return fill;
 }
 
-// The share of a step that devices wait, with `bins` bins that are as even as their units allow.
+// What steps wait for with `bins` bins that are as even as their units allow.
 double Unevenness(const PackProblem& problem, double bins) {
   double uneven = 0;
   for (int p = 0; p < kNumPhases; ++p) {
@@ -71,7 +69,7 @@ double Unevenness(const PackProblem& problem, double bins) {
   return uneven;
 }
 
-// The cost of waiting and of empty room together.
+// With the empty room, what both cost together.
 double Loss(const PackProblem& problem, double bins) {
   return 1 - Fill(problem, bins) + Unevenness(problem, bins);
 }
@@ -91,7 +89,7 @@ size_t NumBins(const PackProblem& problem, double fewest) {
     const double units = problem.total[p] / problem.unit[p];
     const double bins = std::ceil(units / std::floor(units / least));
     const bool full = Fill(problem, bins) >= kFullEnough;
-    const bool few = bins <= fewest * (1 + kMaxForEvenness) && Fill(problem, fewest) < kFullEnough &&
+    const bool few = bins <= fewest * (1 + kMostForEvenness) && Fill(problem, fewest) < kFullEnough &&
                      Unevenness(problem, best) > kEvenEnough;
     if (bins >= least && (full || few) && Loss(problem, bins) < Loss(problem, best)) best = bins;
   }
@@ -109,7 +107,7 @@ bool IsPresent(const PackProblem& problem, const Direction& direction) {
   return true;
 }
 
-// Passes in all of these directions. Returns the number of pairs that exchanged something.
+// Passes in all of these directions; how many pairs exchanged something.
 double PassInEach(const PackProblem& problem, std::span<const Direction> directions, double share,
                   const ExchangingBins::Aim& aim, ExchangingBins& exchanging) {
   size_t exchanged = 0;
@@ -119,16 +117,16 @@ double PassInEach(const PackProblem& problem, std::span<const Direction> directi
   return static_cast<double>(exchanged);
 }
 
-// Exchanges to keep capacities continue as long as they reduce the number of bins over a capacity to this
-// share.
+// Exchanges for the sake of capacities go on while they leave no more than this share of the bins that exceed
+// one.
 constexpr double kWorthGoingOn = 0.95;
-// Their target, as a share of the capacity, so that bins end clearly below it.
+// They aim at so much of it: what exceeds a level by a thousandth is let be.
 constexpr double kWithinCapacity = 0.998;
 
-// A round with fewer exchanges than this share of the bins is the last one.
+// Fewer exchanges than this share of the bins are not worth another round.
 constexpr double kWorthARound = 0.001;
 
-// The loads, in means, up to which bins of a phase count as even.
+// Up to which loads, in means, bins of a phase are as even as they can be.
 PhaseLoads Levels(const PackProblem& problem, double bins) {
   PhaseLoads level{1, 1, 1};
   for (int p = 0; p < kNumPhases; ++p) {
@@ -139,7 +137,7 @@ PhaseLoads Levels(const PackProblem& problem, double bins) {
   return level;
 }
 
-// Evens out the coarse phases alone, ignoring the capacities of the others.
+// Coarse phases by themselves, whatever the capacities of the others.
 void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins& exchanging) {
   constexpr int kRounds = 3;
   ExchangingBins::Aim aim{.level = Levels(problem, bins), .keep_capacities = false};
@@ -154,7 +152,7 @@ void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins
   }
 }
 
-// A round of passes along all axes, or all diagonals.
+// A round of passes in all axes, or in all diagonals.
 struct Round {
   double share;  // of the bins, from either end
   bool axes;
@@ -181,7 +179,7 @@ void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rou
   const double phases = static_cast<double>(
       std::count_if(problem.total.begin(), problem.total.end(), [](double total) { return total > 0; }));
   for (const Round& round : rounds) {
-    // With three phases a round has more passes, and each costs more.
+    // With three phases there are more passes in a round, and dearer ones.
     const double share = round.pairs ? std::min(round.share, 1 / phases / phases * 2) : round.share;
     aim.pairs = round.pairs, aim.keep_capacities = round.keep_capacities;
     if (round.axes) {
@@ -192,10 +190,10 @@ void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rou
   }
 }
 
-// If all samples take about the same part of a bin, there is little choice of how many it has: one sample
-// more or less takes the bin above or below the mean, and above it soon reaches the capacities. So bins over
-// a capacity exchange with those that have room until no capacity is exceeded, even if they stay above the
-// mean. Not done if capacities are far above the mean, because bins would become uneven.
+// Samples that all take about the same part of a bin leave little choice of how many it has: such a bin is
+// above the mean or a sample below it, and what is above comes near the capacities. So bins that exceed one
+// exchange with those that have room until they keep it, however far above the mean that is. Not where
+// capacities are far above the mean: bins would come out uneven.
 void KeepCapacities(const PackProblem& problem, double bins, ExchangingBins& exchanging) {
   constexpr int kRounds = 16;
   if (Fill(problem, bins) < kFullEnough) return;
@@ -213,7 +211,7 @@ void KeepCapacities(const PackProblem& problem, double bins, ExchangingBins& exc
   }
 }
 
-// Assigns, exchanges, and places the excess.
+// Deal, exchange, and find a place for the excess.
 Bins DealEvenly(const PackProblem& problem, size_t planned) {
   const double bins = static_cast<double>(planned);
   ExchangingBins dealt(problem, planned);
@@ -224,7 +222,7 @@ Bins DealEvenly(const PackProblem& problem, size_t planned) {
   std::vector<uint32_t> excess = dealt.TakeExcess();
   Bins out = dealt.samples();
   if (excess.empty()) return out;
-  // Largest first, without sorting all samples as LargestShareFirst does.
+  // Largest first; their order in LargestShareFirst would cost a sort of all.
   std::sort(excess.begin(), excess.end(), [&](uint32_t a, uint32_t b) {
     return std::pair(problem.lengths[a], a) > std::pair(problem.lengths[b], b);
   });
@@ -234,7 +232,7 @@ Bins DealEvenly(const PackProblem& problem, size_t planned) {
   return filled.samples();
 }
 
-// Makes bins that keep the capacities more alike.
+// Bins that keep the capacities, more alike.
 Bins Exchanged(const PackProblem& problem, const Bins& bins) {
   ExchangingBins exchanging(problem, bins);
   EvenOut(problem, static_cast<double>(bins.size()), kAfterAFit, exchanging);
@@ -244,7 +242,7 @@ Bins Exchanged(const PackProblem& problem, const Bins& bins) {
 struct Judged {
   Bins bins;
   std::array<PackedPhase, kNumPhases> measured;
-  double loss = 0;  // empty room in the fullest phase, and waiting beyond what is unavoidable
+  double loss = 0;  // empty room in the fullest phase, and what steps wait for beyond what they must
 
   Judged(const PackProblem& problem, Bins judged) : bins(std::move(judged)) {
     std::erase_if(bins, [](const std::vector<uint32_t>& bin) { return bin.empty(); });
@@ -254,7 +252,7 @@ struct Judged {
       loss += std::max(0.0, phase.distribution_ratio - phase.distribution_ratio_floor);
     }
   }
-  // Whether this is no worse in bins and in any ratio, by `margin`.
+  // No worse in bins and any ratio, by `margin`.
   bool Beats(const Judged& other, double margin) const {
     if (static_cast<double>(bins.size()) > static_cast<double>(other.bins.size()) * (1 - margin))
       return false;
@@ -279,8 +277,8 @@ bool IsUnevenWhereCoarse(const PackProblem& problem, const Judged& judged) {
   return false;
 }
 
-// A smaller problem with every n-th sample in the order of sizes. A random part would not do: with tight
-// capacities, means that are off by a thousandth make another problem.
+// Every so many samples in the order of their sizes, as a problem of its own: where capacities are tight,
+// means that are off by a thousandth, as those of a random part are, would tell of another problem.
 PackProblem PartOf(const PackProblem& problem, size_t every) {
   std::vector<uint64_t> by_size(problem.lengths.size());
   for (uint32_t s = 0; s < by_size.size(); ++s) {
@@ -301,7 +299,7 @@ PackProblem PartOf(const PackProblem& problem, size_t every) {
   return part;
 }
 
-// The way in which a packing was made: assigned to the planned number of bins or another one, or best fit.
+// How a packing came to be: a deal to the number of bins that was planned, or to another one, or best fit.
 struct Way {
   bool is_planned = true;
   double over_fewest = 0;  // the number of bins; 0: best fit
@@ -327,9 +325,9 @@ Judged FindWay(const PackProblem& problem, Way& way) {
   if (static_cast<double>(best.bins.size() - planned) <= worth_it && !IsUnevenWhereCoarse(problem, best)) {
     return best;
   }
-  // The least number of bins without excess is between the planned and the resulting one.
+  // The least number that leaves no excess is between what was planned and what it came to.
   size_t low = planned, high = best.bins.size();
-  for (int step = 0; step<kMaxSteps&& static_cast<double>(high - low)> worth_it; ++step) {
+  for (int step = 0; step<kMostSteps&& static_cast<double>(high - low)> worth_it; ++step) {
     const size_t middle = low + (high - low) / 2;
     (deal(middle) > middle ? low : high) = middle;
   }
@@ -338,7 +336,7 @@ Judged FindWay(const PackProblem& problem, Way& way) {
   return best;
 }
 
-// Packs in the way that was best for a part of the samples.
+// The same way as a part of the samples was packed best.
 Bins PackLikeAPart(const PackProblem& problem, const PackProblem& part) {
   Way way;
   FindWay(part, way);
@@ -348,11 +346,11 @@ Bins PackLikeAPart(const PackProblem& problem, const PackProblem& part) {
   return DealEvenly(problem, static_cast<size_t>(std::ceil(fewest * way.over_fewest)));
 }
 
-// With more samples a part of about this many is examined first.
+// More samples than these are looked at by a part of about as many.
 constexpr size_t kMany = 60000;
 
-// Whether OmniBal's packing of the part is far worse than `ours` of all samples. The figures of a part equal
-// those of all except for chance and the smaller number of bins.
+// Whether OmniBal's packing of every so many samples is far worse than `ours` of all. Figures of a part are
+// those of all but for chance, except that there are fewer bins.
 bool IsWellAheadOfOmnibal(const PackProblem& part, size_t every, const Judged& ours) {
   constexpr double kWellAhead = 0.01;
   Judged theirs(part, PackOmnibal(part));
@@ -360,7 +358,7 @@ bool IsWellAheadOfOmnibal(const PackProblem& part, size_t every, const Judged& o
   return ours.Beats(theirs, kWellAhead);
 }
 
-// Returns `ours`, or a packing that is no worse than OmniBal's if ours is.
+// `ours`, or what is no worse than OmniBal's where ours is.
 Bins NoWorseThanOmnibal(const PackProblem& problem, Judged ours) {
   if (ours.bins.size() < problem.devices) return std::move(ours.bins);  // no full step to compare
   Judged theirs(problem, PackOmnibal(problem));

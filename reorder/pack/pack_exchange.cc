@@ -1,4 +1,4 @@
-// Sorts bins, pairs them, and finds for each pair the exchange of bundles that leaves the least above the
+// Sorts bins, lets them meet in pairs, and finds for a pair the bundles whose exchange leaves least above the
 // levels.
 #include "reorder/pack/pack_exchange.h"
 
@@ -12,48 +12,48 @@
 namespace evenkeel::reorder {
 namespace {
 
-// A round assigns samples to this part of the bins: 1 / kRoundsPerBins.
+// A round deals to this part of the bins.
 constexpr size_t kRoundsPerBins = 4;
 
-// Bins that differ by less than this weighted share of the mean count as alike. An exchange must bring them
-// nearer by more than a rounding error.
+// Bins that differ by less than this share of the mean, weighted, are alike; and an exchange must bring them
+// nearer by more than a rounding.
 constexpr float kAlike = 0.001f;
 constexpr float kNearer = 0.999f;
 
-// Free slots of a bin at the start, in addition to the mean number of samples.
+// Room for so many more samples than the mean is made in a bin from the start.
 constexpr size_t kMoreThanMean = 4;
 
-// Bundles that two bins may offer each other.
-constexpr int kMaxBundles = 48;
+// What two bins may offer each other.
+constexpr int kMostBundles = 48;
 
-// The weight of a load off the middle that is above no level.
+// What a load off the middle counts where it is above no level.
 constexpr float kSoft = 0.002f;
 
-// The loss of one phase if one bin has `off` more than the mean of the two and the other as much less. The
-// part beyond `half` from `middle` exceeds a level.
+// Of one phase, where one bin has `off` more than the mean of the two and the other as much less: what is
+// beyond `half` from `middle` exceeds a level.
 float Loss(float off, float middle, float half) {
   const float beyond = std::max(0.0f, std::abs(off - middle) - half);
   return beyond * beyond + kSoft * (off * off);
 }
 
-// For each phase of the problem: what one of two bins should give to the other, and the other two arguments
+// In each phase that the problem has, what one of two bins should give the other, and the two other arguments
 // of Loss.
 struct Wish {
   std::array<float, kNumPhases> left{}, middle{}, half{};
 };
 
-// Shares of bundles in columns, one for each phase of the problem.
-using Columns = float[kNumPhases][kMaxBundles];
+// Shares of bundles, in columns: one per phase that the problem has.
+using Columns = float[kNumPhases][kMostBundles];
 
-// The loss of every exchange, summed over the phases, for a given bundle (row) and a taken one (column); and
-// the smallest loss of each row.
+// The losses of an exchange, summed over the phases, of every bundle that is given for every one that is
+// taken; and the least of each that is given.
 struct Losses {
-  float loss[kMaxBundles][kMaxBundles];
-  float least[kMaxBundles];
+  float loss[kMostBundles][kMostBundles];
+  float least[kMostBundles];
 };
 
-// Returns the smallest loss. The inner loops run over the taken bundles, so that the compiler vectorises
-// them.
+// Returns the least of all. The inner loops are over the bundles that are taken, so that the compiler makes
+// vectors of them.
 float FillLosses(const Wish& wish, int phases, const Columns& given, int gives, const Columns& taken,
                  int takes, Losses& losses) {
   float least_of_all = std::numeric_limits<float>::max();
@@ -64,7 +64,7 @@ float FillLosses(const Wish& wish, int phases, const Columns& given, int gives, 
       const float left = wish.left[c] - given[c][i], middle = wish.middle[c], half = wish.half[c];
       for (int j = 0; j < takes; ++j) loss[j] += Loss(left + taken[c][j], middle, half);
     }
-    // Losses are not negative, so they compare like the integers of their bits.
+    // Losses are not negative, and so order as the integers of their bits.
     int32_t least = std::numeric_limits<int32_t>::max();
     for (int j = 0; j < takes; ++j) least = std::min(least, std::bit_cast<int32_t>(loss[j]));
     losses.least[i] = std::bit_cast<float>(least);
@@ -85,7 +85,7 @@ uint64_t KeyedByLoad(double load, uint32_t number) {
   return Keyed(OrderedBits(static_cast<float>(load)), number);
 }
 
-// Sorts by load. With many bins, loads that differ by less than a ten-thousandth keep their order.
+// By load; where they are many, loads that differ by less than a ten-thousandth stay in their order.
 void SortByLoad(std::vector<uint64_t>& keyed) {
   constexpr size_t kMany = 512;
   constexpr int kLowestBit = 42;
@@ -99,21 +99,21 @@ void SortByLoad(std::vector<uint64_t>& keyed) {
 
 }  // namespace
 
-// Up to two samples that a bin could give away, as shares in columns, so that one loop compares a bundle with
-// many. The first bundle is empty. A bin with many samples offers only the first ones.
+// Up to two samples that a bin could give away, as shares: in columns, so that one loop compares a bundle
+// with many. The first is the empty bundle. A bin with many samples offers the first ones.
 struct ExchangingBins::Bundles {
-  Columns share;  // for the phases of the problem
-  uint32_t slot[kMaxBundles][2];
+  Columns share;  // of the phases that the problem has
+  uint32_t slot[kMostBundles][2];
   int size = 0;
 };
 
-// For two bins: what one should give to the other, the range of loads in which neither is above its level,
-// and their present loss, in total and by exceeding a level alone.
+// What should go from one bin to the other, between which loads neither is above its level, and what the two
+// lose as they are: in all, and by what exceeds a level alone.
 struct ExchangingBins::Gap {
   Wish wish;
   float loss = 0, above = 0;
 
-  // Pairs of samples cost more time, so they are only tried if a level is exceeded.
+  // Pairs cost more, and are for those that exceed a level.
   bool IsWorthAnExchange(const Aim& aim) const { return (aim.pairs ? above : loss) >= kAlike * kAlike; }
 };
 
@@ -140,7 +140,7 @@ ExchangingBins::ExchangingBins(const PackProblem& problem, const Bins& bins)
 
 void ExchangingBins::Put(Bin& bin, const Slot& slot) {
   if (bin.size == bin.room) {
-    // Moved to the end, with room for twice as many.
+    // Behind all others, where there is room for twice as many.
     const size_t begin = slots_.size();
     slots_.resize(begin + 2 * bin.room);
     std::copy_n(slots_.begin() + static_cast<ptrdiff_t>(bin.begin), bin.size,
@@ -152,8 +152,6 @@ void ExchangingBins::Put(Bin& bin, const Slot& slot) {
 }
 
 void ExchangingBins::Deal() {
-  // Largest samples first. In every round the bins with the smallest load each get one sample; the phase by
-  // which samples and bins are matched alternates.
   PhaseLoads mean{};
   for (int p = 0; p < kNumPhases; ++p) mean[p] = to_share_[p] > 0 ? 1 / to_share_[p] : 0;
   const std::vector<uint32_t> order = LargestShareFirst(problem_, mean);
@@ -166,8 +164,7 @@ void ExchangingBins::Deal() {
       all[b] = KeyedByLoad(LargestShare(bins_[b].load, to_share_), b);
     }
     if (count < bins_.size()) SortByLoad(all);
-    // Sort bins by (first phase - second phase) and samples by the opposite, so that a sample with much of
-    // one phase goes to a bin with little of it.
+    // Much of this phase and little of the next goes to the bin that has it the other way round.
     const int first = phase, second = (phase + 1) % kNumPhases;
     phase = second;
     takers.resize(count), samples.resize(count);
@@ -196,7 +193,7 @@ void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) co
   }
   bundles.slot[0][0] = bundles.slot[0][1] = kNone;
   const std::span<const Slot> slots = SlotsOf(bin);
-  const int singles = static_cast<int>(std::min<size_t>(slots.size(), kMaxBundles - 1));
+  const int singles = static_cast<int>(std::min<size_t>(slots.size(), kMostBundles - 1));
   for (int i = 1; i <= singles; ++i) {
     const uint32_t slot = static_cast<uint32_t>(i - 1);
     for (int c = 0; c < num_present_; ++c) {
@@ -207,7 +204,7 @@ void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) co
   }
   bundles.size = singles + 1;
   for (int i = 1; aim.pairs && i <= singles; ++i) {
-    for (int j = i + 1; j <= singles && bundles.size < kMaxBundles; ++j) {
+    for (int j = i + 1; j <= singles && bundles.size < kMostBundles; ++j) {
       const int pair = bundles.size++;
       for (int c = 0; c < num_present_; ++c) {
         bundles.share[c][pair] = bundles.share[c][i] + bundles.share[c][j];
@@ -236,7 +233,6 @@ PhaseLengths ExchangingBins::LongestOf(const Bin& bin) const {
 ExchangingBins::Gap ExchangingBins::GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b,
                                           const PhaseLengths& longest_b, const Aim& aim) const {
   Gap gap;
-  // Loads are shares of the mean. A bin's level is the phase's, or its own longest sample if that is more.
   for (int c = 0; c < num_present_; ++c) {
     const int p = present_[c];
     const double mean = (a.load[p] + b.load[p]) / 2 * to_share_[p];
@@ -280,7 +276,7 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
   };
   int give = -1, take = -1;
   for (int i = 0; i < from_a.size; ++i) {
-    // Without capacities only the row with the smallest loss of all needs a search.
+    // Where anything may be exchanged, what has the least loss of all is.
     if (losses.least[i] >= best || (!aim.keep_capacities && losses.least[i] > least)) continue;
     for (int j = 0; j < from_b.size; ++j) {
       if (losses.loss[i][j] >= best || (aim.keep_capacities && !keeps_capacities(i, j))) continue;
@@ -292,7 +288,7 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
     Slot slot[2];
     int count = 0;
   };
-  // The later slot first, because the last sample moves into the emptied slot.
+  // The later slot first, so that the earlier one stays where it is.
   const auto remove = [&](Bin& bin, const uint32_t* numbers) {
     Taken out;
     Slot* const slots = slots_.data() + bin.begin;
@@ -324,7 +320,7 @@ size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim&
 }
 
 size_t ExchangingBins::Meet(size_t pairs, const Aim& aim) {
-  // Most pairs may be below their levels already, whatever their samples are, so they are dropped first.
+  // Most pairs may be below their levels already, whatever samples they have.
   std::vector<std::pair<uint32_t, uint32_t>> meeting;
   for (size_t i = 0; i < pairs; ++i) {
     const uint32_t a = NumberOf(order_[i]), b = NumberOf(order_[order_.size() - 1 - i]);
@@ -359,7 +355,7 @@ std::vector<uint32_t> ExchangingBins::TakeExcess() {
   for (Bin& bin : bins_) {
     for (int p = 0; p < kNumPhases; ++p) {
       while (bin.load[p] > problem_.capacity[p]) {
-        // Prefer the smallest sample that is enough, else the largest.
+        // The smallest that suffices, else the largest.
         const double excess = bin.load[p] - problem_.capacity[p];
         const auto better = [&](const Slot& a, const Slot& b) {
           const bool suffices_a = a.length[p] >= excess, suffices_b = b.length[p] >= excess;

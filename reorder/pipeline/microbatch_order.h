@@ -2,7 +2,6 @@
 //
 // It chooses neither the contents of microbatches (microbatches.h) nor a schedule: every order is measured by
 // the simulation of pipeline_schedule.h. Each algorithm is one file.
-//
 // Example:
 //     OrderProblem problem{.pipeline = {.stages = 2, .forward = {1, 1, 4, 4}, .backward = {2, 2, 8, 8}}};
 //     EVENKEEL_ASSIGN_OR_RETURN(OrderOutcome outcome, SolveOrder(problem));

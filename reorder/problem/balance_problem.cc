@@ -1,5 +1,4 @@
-// Plans a balance problem as a job, tightens phases that exceed a capacity, and reads the figures off the
-// plan.
+// A balance problem as a job: plans it, tightens what exceeds a capacity, and reads the figures off the plan.
 #include "reorder/problem/balance_problem.h"
 
 #include <algorithm>
@@ -22,8 +21,7 @@ using reorder::CleanCost;
 
 std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
 
-// Assigns global ranks so that each gets the node of the input: node * stride + slot, the same rank in all
-// phases.
+// Global ranks such that the node of each is that of the input: node * stride + slot, equal ranks alike.
 absl::Status NumberByNode(const BalanceInput& input, Job& job) {
   std::map<uint32_t, uint32_t> node_of;  // by global rank
   for (const BalancePhaseInput& phase : input.phases) {
@@ -74,7 +72,7 @@ absl::StatusOr<Job> MakeJob(const BalanceInput& input) {
   return job;
 }
 
-// One unit of a phase, read off the plan.
+// What one unit of a phase is, read off the plan.
 struct Unit {
   uint32_t sample = 0;
   uint32_t length = 0;
@@ -100,8 +98,8 @@ std::vector<Unit> UnitsOf(const PhaseSpec& spec, const Plan& plan) {
   return units;
 }
 
-// Loads if only attention is padded: the linear part is summed, the quadratic part is the number of units
-// times the longest squared.
+// Loads where attention alone is padded: the rest is summed, the quadratic term is the count times the
+// longest squared.
 std::vector<double> PaddedAttentionLoads(const PhaseSpec& spec, const std::vector<Unit>& units) {
   std::vector<double> load(spec.ranks.size(), 0), count(load), longest(load);
   const double factor = 1 + spec.cost.mask_factor;
@@ -124,7 +122,7 @@ void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units
   const double sum = std::accumulate(result.load.begin(), result.load.end(), 0.0);
   if (!(sum > 0)) return;
   result.max_over_mean = MaxOverMean(result.load);
-  // With padding, the total depends on how batches are cut, so the mean is that of the units alone.
+  // Where batches are padded their total depends on how they are cut: the mean is that of the units alone.
   double total = 0;
   for (const Unit& unit : units) total += unit.cost;
   const double mean = total / ranks;
@@ -139,7 +137,7 @@ void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units
   if (packed) result.reachable = std::max(1.0, heaviest * ranks / sum);
 }
 
-// The places of the llm parts from the view of one encoder.
+// Where the llm parts are, as seen from one encoder.
 class Volumes {
  public:
   Volumes(const Job& job, const PhaseSpec& spec, const std::vector<Unit>& units, const Plan& plan)
@@ -188,9 +186,8 @@ class Volumes {
     return EgressBound(problem);
   }
 
-  // A lower bound on the rows that leave their node: for every node whose encoder ranks would exceed the cap
-  // if nothing moved, the rows of the excess, taking items with few rows for their cost first, the last one
-  // in part.
+  // Of every node whose encoder ranks would have more than the cap if nothing moved, the fewest rows that go
+  // with the excess: items of few rows for their cost first, the last one in part.
   uint64_t RowsThatMustLeave(double tolerance) const {
     std::vector<double> load(nodes_.size(), 0), ranks(nodes_.size(), 0);
     double total = 0, heaviest = 0;
@@ -230,7 +227,7 @@ class Volumes {
   std::vector<uint32_t> rank_node_;   // [encoder ranks]
 };
 
-// The load of the fullest rank of a phase above its capacity.
+// What the fullest rank of a phase holds above its capacity.
 uint64_t OverCapacity(const BalancePhaseInput& input, const Plan& plan) {
   const std::vector<uint64_t>& tokens = plan.phase(input.spec.phase)->tokens_after;
   const uint64_t most = *std::max_element(tokens.begin(), tokens.end());
@@ -254,8 +251,8 @@ absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
                    "; take fewer samples a step, more ranks, or a larger capacity"));
 }
 
-// The attempts, in order, for a phase that exceeds its capacity: first those that move no more than
-// necessary, finally the most even one.
+// What is tried, in order, for a phase that does not keep its capacity: first to move no more than that asks
+// for, at last whatever is most even.
 constexpr int kTighterAttempts = 4;
 void MakeTighter(int attempt, const BalancePhaseInput& input, const Plan& plan, PhaseSpec& spec) {
   const std::vector<uint64_t>& tokens = plan.phase(spec.phase)->tokens_after;
@@ -275,7 +272,7 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
   BalanceOutcome outcome;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.job, MakeJob(input));
   const PlanOptions options{.llm_rank = input.llm_rank};
-  DummyItems dummies;  // none of them has a length
+  DummyItems dummies;  // of no length
   dummies[static_cast<size_t>(Phase::kAudio)].medium = Medium::kAudio;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
   for (int attempt = 0; attempt < kTighterAttempts; ++attempt) {
@@ -317,7 +314,7 @@ absl::StatusOr<BalanceOutcome> SolveBalance(const BalanceInput& input) {
 }
 
 std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route) {
-  const auto rank_in = [&](Phase phase) {  // index into route.ranks
+  const auto rank_in = [&](Phase phase) {  // by index into route.ranks
     std::vector<uint32_t> rank(route.ranks.size(), 0);
     const std::vector<uint32_t>& globals = plan.phase(phase)->ranks;
     for (uint32_t r = 0; r < globals.size(); ++r) {
@@ -327,8 +324,7 @@ std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route) {
     return rank;
   };
   const std::vector<uint32_t> from_rank = rank_in(route.from), to_rank = rank_in(route.to);
-  // Senders' segments are sorted by peer and receivers are visited in ascending order, so one cursor per
-  // sender is enough.
+  // Senders' segments are by peer and receivers are visited in ascending order: one cursor per sender.
   std::vector<size_t> next(route.ranks.size(), 0);
   std::vector<RouteRun> runs;
   for (uint32_t to = 0; to < route.ranks.size(); ++to) {

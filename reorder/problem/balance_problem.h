@@ -3,7 +3,6 @@
 //
 // It is not a second planner: a problem becomes a job, MakePlan plans it, PlanCheck checks it, and the
 // figures are read off the plan.
-//
 // Example:
 //     BalanceInput input{.ranks_per_node = 8};
 //     input.phases.push_back({.spec = {.phase = Phase::kLlm, .ranks = {0, 1, 2, 3}}});

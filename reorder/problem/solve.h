@@ -1,10 +1,8 @@
 // Solves a problem of the planner given as JSON, for `evenkeel solve` and the Python package's
 // `evenkeel.plan`. proto/problem.proto is the schema of both sides; docs/planner.md explains it with
 // examples.
-//
 // Example:
 //     absl::StatusOr<std::string> solution = SolveJson(R"({"balance": {}})");
-//
 // Thread safety: a pure function; may be called from any thread.
 #pragma once
 

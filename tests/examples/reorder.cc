@@ -10,7 +10,6 @@
 #include "reorder/compose.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/keyed_shuffle.h"
-#include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
 #include "reorder/pipeline/pipeline_schedule.h"
 #include "reorder/problem/balance_problem.h"
@@ -45,11 +44,6 @@ absl::Status PlanGroups() {
 
 void Shuffled(uint64_t seed, uint32_t bins){
 #include "examples/reorder/keyed_shuffle.h.inc"
-}
-
-absl::Status PackBins() {
-#include "examples/reorder/pack/pack.h.inc"
-  return absl::OkStatus();
 }
 
 absl::Status Order() {

@@ -226,14 +226,14 @@ def test_rebuilt_mappings_are_plain_dicts_with_all_fields():
             assert torch.equal(mapped[name], tensors[name] + 1)
 
 
-def test_encoders_are_among_the_fields_of_their_microbatch_only():
+def test_encoders_are_fields_of_their_microbatch_if_any():
     microbatch = microbatch_with_encoders()
     assert "encoders" in microbatch and len(microbatch) == len(list(microbatch)) and microbatch["encoders"]
     microbatch = made.packed_microbatch([3], [0, 0, 0])
     assert "encoders" not in microbatch and "encoders" not in list(microbatch) and len(microbatch) == len(list(microbatch))
 
 
-def test_positions_begin_with_those_of_the_text_in_each():
+def test_positions_begin_with_the_text_in_each_document():
     rows = np.array([[[0, 0, 0, 3, 0, 1]], [[0, 0, 1, 3, 0, 1]], [[0, 1, 0, 3, 0, 1]]], np.int64)
     packed = Microbatch.of(position_ids=rows, cu_seqlens=np.array([0, 4, 6], np.int32))
     assert packed["position_ids"].tolist() == [[[0, 1, 2, 3, 0, 1]], *rows.tolist()]

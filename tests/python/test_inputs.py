@@ -131,7 +131,7 @@ def test_packed_documents_train_as_one_sample_at_a_time(made, family, attention,
             assert (packed[1][name] - gradient).abs().max() <= tolerance * gradient.abs().max().clamp_min(1e-6) * 10, name
 
 
-def test_three_rows_of_positions_would_let_documents_attend_to(made):
+def test_three_rows_of_positions_would_mix_documents(made):
     """The reason for the fourth row: without it the same batch has another loss, and nothing complains."""
     checkpoint, [step, _] = made("qwen2_5_vl")
     model = load(checkpoint, "sdpa", torch.float64)
