@@ -107,7 +107,11 @@ def print_loads(phases):
         for name, steps in (("before", before), ("after", after)):
             print(f"{phase:8} {name:8} " + " ".join(f"{sum(column):9d}" for column in zip(*steps))
                   + f"  {mean(imbalance(steps)):8.3f}")
-    print("\nWhat it gains: a phase takes as long as its slowest rank")
+    print("\nmax/mean of every step in turn (1.00: all ranks are equal)")
+    for phase, (before, after) in phases.items():
+        for name, steps in (("before", before), ("after", after)):
+            print(f"{phase:8} {name:8} " + " ".join(f"{ratio:5.2f}" for ratio in imbalance(steps)))
+    print("\nWhat balancing gains: a phase takes as long as its slowest rank")
     for phase, (before, after) in phases.items():
         waited, waits = sum(map(max, before)), sum(map(max, after))
         print(f"{phase:8} {100 * (1 - waits / waited):5.1f} % less time, if every token takes the same "
@@ -116,7 +120,7 @@ def print_loads(phases):
         equal = equal_items(after)
         if equal is not None and mean(imbalance(after)) > 1.02:
             print(f"{phase:8} stays uneven because all its items have the same {equal[0]} tokens: a rank has a whole "
-                  f"number of them, and no order is below {equal[1]:.3f}")
+                  f"number of them, and no assignment is below {equal[1]:.3f}")
 
 
 def print_report(reports, out):
