@@ -1,3 +1,4 @@
+// Hashes a step part by part in its canonical order.
 #include "client/consumer.h"
 
 namespace evenkeel::client {

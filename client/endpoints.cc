@@ -1,3 +1,4 @@
+// Resolves worker names on a thread of its own, again and again with jitter, and publishes the sorted list.
 #include "client/endpoints.h"
 
 #include <netdb.h>

@@ -1,3 +1,4 @@
+// Collects the answers of all workers and decides which stream and layout the consumer follows.
 #include "client/first_contact.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The transitions of one part: every event of a copy is one function, and no calls are made.
 #include "client/part_fetch.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Maps the arena, gives buffers to parts in step order, and counts memory that the trainer still holds.
 #include "client/receive_memory.h"
 
 #include <sys/mman.h>

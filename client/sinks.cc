@@ -1,3 +1,4 @@
+// Opens the first transport that both the options and the workers allow.
 #include "client/sinks.h"
 
 #include <grpcpp/security/credentials.h>

@@ -1,3 +1,4 @@
+// Reads EVENKEEL_CPU once and compares it with the instruction sets of the processor.
 #include "core/cpu.h"
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// Reads YAML into the job's message by protobuf reflection; every error has its line.
 #include "core/job_loader.h"
 
 #include <cmath>

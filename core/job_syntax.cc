@@ -1,3 +1,4 @@
+// Parses sizes, rank lists and brace ranges, and finds the nearest known word for a typing error.
 #include "core/job_syntax.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads a file with a bounded size.
 #include "core/read_file.h"
 
 #include <algorithm>

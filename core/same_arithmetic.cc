@@ -1,3 +1,4 @@
+// Sets the variables that fix the arithmetic of libraries, and executes the program again with them.
 #include "core/same_arithmetic.h"
 
 #ifdef __linux__

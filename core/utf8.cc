@@ -1,3 +1,4 @@
+// Validates, encodes and shortens UTF-8 text.
 #include "core/utf8.h"
 
 #include "absl/strings/str_format.h"

@@ -1,3 +1,4 @@
+// Checks rearrangements, and composes them by one merge over their sorted runs.
 #include "reorder/compose.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Counts bad items by reason and logs each name once, in bounded memory.
 #include "server/bad_data.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Adds and subtracts bytes against a budget; reservations never block.
 #include "server/memory_account.h"
 
 namespace evenkeel::server {

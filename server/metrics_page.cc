@@ -1,3 +1,4 @@
+// Serves the metrics at /metrics by the worker's own HTTP responder.
 #include "server/metrics_page.h"
 
 #include <string_view>

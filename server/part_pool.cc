@@ -1,3 +1,4 @@
+// Threads that take units of parts in step order, and the bookkeeping of their memory.
 #include "server/part_pool.h"
 
 #include <pthread.h>

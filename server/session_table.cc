@@ -1,3 +1,4 @@
+// Opens, finds and ends the sessions of consumers.
 #include "server/session_table.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Computes plans once for all threads that ask, and the next steps in advance.
 #include "server/step_planner.h"
 
 #include <algorithm>

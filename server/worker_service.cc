@@ -1,3 +1,4 @@
+// Translates calls of the control plane between protobuf and plain structs.
 #include "server/worker_service.h"
 
 #include <grpcpp/grpcpp.h>

@@ -1,3 +1,4 @@
+// Copies cache lines with non-temporal stores, which do not displace what the cache has.
 #include "transport/copy.h"
 
 #include <algorithm>

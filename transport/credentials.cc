@@ -1,3 +1,4 @@
+// Makes gRPC credentials and channel arguments, and checks addresses that have no certificates.
 #include "transport/credentials.h"
 
 #include <grpcpp/grpcpp.h>

@@ -1,3 +1,4 @@
+// Runs posted tasks and expired deadlines on one thread.
 #include "transport/task_thread.h"
 
 #include <pthread.h>

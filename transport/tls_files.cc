@@ -1,3 +1,4 @@
+// Reads and checks the certificate files: dates, keys, chains, names.
 #include "transport/tls_files.h"
 
 #include <openssl/asn1.h>

@@ -1,3 +1,4 @@
+// Wraps UCX worker addresses with length and digest, and checks them before UCX sees them.
 #include "transport/ucx_address.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// The loop that drives UCX: tasks, progress, the wake-up descriptor, deadlines.
 #include "transport/ucx_engine.h"
 
 #include <poll.h>

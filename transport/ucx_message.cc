@@ -1,3 +1,4 @@
+// Encodes and parses the headers of our active messages.
 #include "transport/ucx_message.h"
 
 #include <bit>

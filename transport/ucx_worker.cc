@@ -1,3 +1,4 @@
+// Creates and destroys UCX contexts, workers and endpoints in the order that UCX needs.
 #include "transport/ucx_worker.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads keys of a JSON configuration and remembers which were used, so that the rest can be refused.
 #include "preprocess/families/config_file.h"
 
 #include <algorithm>

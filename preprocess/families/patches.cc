@@ -1,3 +1,4 @@
+// Writes rows of pixels into patches in the model's order, in each of the wire forms.
 #include "preprocess/families/patches.h"
 
 #include <bit>

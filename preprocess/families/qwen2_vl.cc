@@ -1,3 +1,4 @@
+// Computes sizes of Qwen2-VL's pictures and frames, and reads the options of its video processor.
 #include "preprocess/families/qwen2_vl.h"
 
 #include <algorithm>

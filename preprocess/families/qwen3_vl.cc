@@ -1,3 +1,4 @@
+// Computes the frame sizes of Qwen3-VL's videos, and the times in its text.
 #include "preprocess/families/qwen3_vl.h"
 
 #include <algorithm>

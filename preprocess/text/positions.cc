@@ -1,3 +1,4 @@
+// Numbers the tokens of a sequence in time, height and width for M-RoPE.
 #include "preprocess/text/positions.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Lays out a conversation as segments of text, special tokens and media before it is tokenised.
 #include "preprocess/text/rendering.h"
 
 #include <string>

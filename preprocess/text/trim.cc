@@ -1,3 +1,4 @@
+// Finds the white space that Python's `str.strip` removes.
 #include "preprocess/text/trim.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Computes how many frames each rule takes of a video, and which.
 #include "preprocess/video/frame_rules.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Finds the pictures in packets of MPEG-4 part 2, including packed B pictures of AVI.
 #include "preprocess/video/mpeg4_packet.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads picture types from packet headers, codec by codec.
 #include "preprocess/video/video_packet.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Wraps tensors of a received step as numpy arrays whose base object keeps the step alive.
 #include "client/python/src/arrays.h"
 
 #include <string>

@@ -1,3 +1,4 @@
+// Translates statuses to the exception classes of the Python package.
 #include "client/python/src/status.h"
 
 #include <pybind11/pybind11.h>
