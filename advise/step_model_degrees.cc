@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "reorder/by_name.h"
 #include "reorder/pipeline/pipeline_order.h"
 
@@ -185,18 +186,18 @@ class Step {
   // Encoders are spread evenly over all ranks before the llm begins, for every policy alike.
   void AddEncoders() {
     const double speed = machine_.peak_flops * machine_.gpus_per_stage;
-    std::array<double, kNumPhases> flops = {};
+    std::array<double, kNumUsualPhases> flops = {};
     for (const SampleLengths& lengths : samples_.lengths) {
       for (const SampleItem& item : lengths.items) {
-        const Phase phase = PhaseOf(item.medium);
-        flops[static_cast<size_t>(phase)] += ForwardFlops(*model_.phase(phase))(item.lengths.cost_length);
+        const Phase phase = UsualPhaseOf(item.medium);
+        flops[phase.number()] += ForwardFlops(*model_.phase(phase))(item.lengths.cost_length);
       }
     }
     for (const PhaseSpec& spec : job_.phases) {
       PhaseFigures& phase = figures_.phases.emplace_back();
       phase.phase = spec.phase;
       if (spec.phase == Phase::kLlm) continue;
-      const double seconds = Passes(machine_) * flops[static_cast<size_t>(spec.phase)] / speed / input_.ranks;
+      const double seconds = Passes(machine_) * flops[spec.phase.number()] / speed / input_.ranks;
       phase.seconds.assign(input_.ranks, seconds);
       figures_.iteration_seconds += seconds;
       worked_ += seconds * input_.ranks;

@@ -1,6 +1,7 @@
 // The sizes of the papers' models, and the FLOPs of their layers.
 #include "advise/training_model.h"
 
+#include "core/usual_phases.h"
 #include "reorder/by_name.h"
 
 namespace evenkeel::advise {
@@ -14,10 +15,10 @@ PhaseModel Llm(double parameters, uint32_t layers, uint32_t hidden, uint32_t hea
           heads};
 }
 PhaseModel Vision(double parameters, uint32_t layers, uint32_t hidden, uint32_t window = 0) {
-  return {Phase::kVision, parameters, layers, hidden, /*causal=*/false, window};
+  return {kVisionPhase, parameters, layers, hidden, /*causal=*/false, window};
 }
 PhaseModel Audio(double parameters, uint32_t layers, uint32_t hidden) {
-  return {Phase::kAudio, parameters, layers, hidden, /*causal=*/false};
+  return {kAudioPhase, parameters, layers, hidden, /*causal=*/false};
 }
 
 // One tile of 448 x 448 pixels in 14-pixel patches: InternVL encodes every tile separately.
@@ -56,7 +57,7 @@ const std::vector<TrainingModel>& Models() {
 
 }  // namespace
 
-const PhaseModel* TrainingModel::phase(Phase phase) const {
+const PhaseModel* TrainingModel::phase(const Phase& phase) const {
   for (const PhaseModel& model : phases) {
     if (model.phase == phase) return &model;
   }

@@ -36,6 +36,7 @@
 #include "bench/planner_figures.h"
 #include "bench/planner_order.h"
 #include "bench/planner_pack.h"
+#include "core/usual_phases.h"
 #include "reorder/problem/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -85,7 +86,7 @@ evenkeel::StepSamples MakeStep(const std::vector<evenkeel::SampleLengths>& trace
 Job MakeJob(uint32_t ranks, const std::string& algorithm) {
   Job job;
   job.ranks_per_node = 8;
-  for (Phase phase : evenkeel::kAllPhases) {
+  for (Phase phase : evenkeel::kUsualPhases) {
     evenkeel::PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
     spec.algorithm = algorithm;
@@ -104,7 +105,7 @@ Moved MovedRows(const Job& job, const Plan& plan) {
   Moved moved;
   for (const evenkeel::PlannedItem& item : plan.items) {
     if (item.sample == evenkeel::kDummy) continue;
-    const uint32_t from = plan.phase(PhaseOf(item.medium))->ranks[item.place.rank];
+    const uint32_t from = plan.phase(UsualPhaseOf(item.medium))->ranks[item.place.rank];
     const uint32_t to = plan.phase(Phase::kLlm)->ranks[plan.samples[item.sample].place.rank];
     moved.all += item.lengths.output_rows;
     if (from != to) moved.ranks += item.lengths.output_rows;
@@ -127,7 +128,7 @@ double Reachable(const Plan& plan, Phase phase) {
     if (phase == Phase::kLlm) add(sample.llm_length);
   }
   for (const auto& item : plan.items) {
-    if (phase == PhaseOf(item.medium)) add(item.lengths.cost_length);
+    if (phase == UsualPhaseOf(item.medium)) add(item.lengths.cost_length);
   }
   return sum > 0 ? std::max(1.0, longest * plan.phase(phase)->ranks.size() / sum) : 1;
 }
@@ -155,7 +156,7 @@ void PrintRow(const Job& job, const std::string& name, const evenkeel::StepSampl
   const Moved moved = MovedRows(job, plan);
   std::printf("| %zu | %zu | %s |", plan.phases[0].ranks.size(),
               step.refs.size() / plan.phases[0].ranks.size(), name.c_str());
-  for (Phase phase : evenkeel::kAllPhases) {
+  for (Phase phase : evenkeel::kUsualPhases) {
     std::printf(" %.4f (%.2f) |", Imbalance(plan.phase(phase)->load_after), Reachable(plan, phase));
   }
   const double per_cent = moved.all == 0 ? 0 : 100.0 / static_cast<double>(moved.all);

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/planner_order.h"
+#include "core/usual_phases.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
@@ -39,7 +40,7 @@ double ProcessorMs() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_P
 reorder::BalanceInput MakeInput(uint64_t seed, uint32_t ranks, uint32_t per_rank,
                                 const std::string& algorithm) {
   reorder::BalanceInput input{.ranks_per_node = 8};
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kUsualPhases) {
     reorder::BalancePhaseInput& in = input.phases.emplace_back();
     in.spec.phase = phase;
     in.spec.algorithm = algorithm;
@@ -245,7 +246,7 @@ void PrintNodeWise(uint64_t seed, int cbc_seconds) {
   constexpr int kProblems = 12;
   for (int i = 0; i < kProblems; ++i) {
     const reorder::NodeWiseProblem problem = reorder::DrawNodeWiseStep(
-        500 + 100 * seed + static_cast<uint64_t>(i), 8, 8, i % 2 == 0 ? Phase::kAudio : Phase::kVision);
+        500 + 100 * seed + static_cast<uint64_t>(i), 8, 8, i % 2 == 0 ? kAudioPhase : kVisionPhase);
     const reorder::Proof proof = reorder::Cbc(
         problem,
         cbc_seconds == 0 ? "initialSolve" : absl::StrCat("sec ", cbc_seconds, " timeMode elapsed solve"));
@@ -312,13 +313,13 @@ void PrintPacking(uint64_t seed, const std::vector<SampleLengths>& trace) {
   constexpr size_t kSamples = 1200000;
   reorder::Random random(seed + 71);
   reorder::PackInput input{.seed = seed};
-  input.phases = {{.phase = Phase::kLlm}, {.phase = Phase::kVision}};
+  input.phases = {{.phase = Phase::kLlm}, {.phase = kVisionPhase}};
   for (reorder::PackPhase& phase : input.phases) phase.lengths.reserve(kSamples);
   for (size_t s = 0; s < kSamples; ++s) {
     const SampleLengths& sample = trace[random.Below(trace.size())];
     uint32_t vision = 0;
     for (const SampleItem& item : sample.items) {
-      if (PhaseOf(item.medium) == Phase::kVision) vision += item.lengths.cost_length;
+      if (UsualPhaseOf(item.medium) == kVisionPhase) vision += item.lengths.cost_length;
     }
     input.phases[0].lengths.push_back(sample.llm_length);
     input.phases[1].lengths.push_back(vision);

@@ -8,6 +8,7 @@
 
 #include "bench/planner_figures.h"
 #include "cli/svg.h"
+#include "core/usual_phases.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -21,7 +22,7 @@ double PlanningMs(const std::vector<SampleLengths>& trace, size_t samples) {
   Job job;
   job.ranks_per_node = 8;
   const uint32_t ranks = static_cast<uint32_t>(samples / 60);
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kUsualPhases) {
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
     for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(r);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/usual_phases.h"
 #include "reorder/pipeline/microbatch_order.h"
 #include "reorder/planner.h"
 #include "tests/reorder/pipeline/pipeline_problems.h"
@@ -173,7 +174,7 @@ void PrintPipelinePlans() {
       for (const Runs runs : {Runs::kOncePerStep, Runs::kOncePerMicrobatch}) {
         Job job{.ranks_per_node = 8, .pipeline_stages = 4, .virtual_stages = virtual_stages};
         job.microbatch = {.capacity_tokens = 16384, .count_multiple = virtual_stages > 1 ? 4u : 1u};
-        for (Phase phase : kAllPhases) {
+        for (Phase phase : kUsualPhases) {
           PhaseSpec& spec = job.phases.emplace_back();
           spec.phase = phase;
           if (phase != Phase::kLlm) spec.runs = runs;

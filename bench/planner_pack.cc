@@ -6,6 +6,7 @@
 #include <ctime>
 #include <iostream>
 
+#include "core/usual_phases.h"
 #include "reorder/pack/pack.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -19,13 +20,13 @@ constexpr double kSamplesPerBin = 9;
 reorder::PackInput DrawInput(const std::vector<SampleLengths>& trace, bool capacities_from_data) {
   reorder::Random random(9);
   reorder::PackInput input;
-  for (Phase phase : kAllPhases)
+  for (Phase phase : kUsualPhases)
     input.phases.push_back({.phase = phase, .lengths = std::vector<uint32_t>(kSamples)});
   for (size_t s = 0; s < kSamples; ++s) {
     const SampleLengths& sample = trace[random.Below(trace.size())];
     input.phases[0].lengths[s] = sample.llm_length;
     for (const SampleItem& item : sample.items) {
-      input.phases[static_cast<size_t>(PhaseOf(item.medium))].lengths[s] += item.lengths.cost_length;
+      input.phases[UsualPhaseOf(item.medium).number()].lengths[s] += item.lengths.cost_length;
     }
   }
   std::erase_if(input.phases, [](const reorder::PackPhase& phase) {

@@ -10,6 +10,7 @@
 #include "advise/policies.h"
 #include "advise/step_model.h"
 #include "bench/planner_figures.h"
+#include "core/usual_phases.h"
 #include "tests/advise/video_runs.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -33,7 +34,7 @@ Job JobOf(const Scene& scene) {
     for (uint32_t r = 0; r < scene.ranks; ++r) spec.ranks.push_back(r);
     if (scene.stages > 1) {
       spec.runs = Runs::kOncePerMicrobatch;
-    } else if (model.phase == Phase::kAudio) {
+    } else if (model.phase == kAudioPhase) {
       spec.batching = Batching::kPadded;
     }
   }

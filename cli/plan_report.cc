@@ -110,7 +110,8 @@ std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& step
       "step %d of %s: %d samples, %d items, %d microbatches a rank, %d loss tokens\n", plan.step,
       stream.job.name, plan.samples.size(), plan.items.size(), plan.num_microbatches, plan.loss_tokens);
   for (const PhasePlan& phase : plan.phases) AddPhaseRows(phase, out);
-  for (Phase phase : kEncoderPhases) {
+  for (const PhasePlan& encoder : plan.phases) {
+    const Phase& phase = encoder.phase;
     Movement rows;
     bool any = false;
     for (const Route& route : plan.routes) {

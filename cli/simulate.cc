@@ -19,6 +19,7 @@
 #include "cli/progress.h"
 #include "cli/simulate_report.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "stream/stream.h"
 
 namespace evenkeel::cli {
@@ -60,25 +61,25 @@ absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
 
 absl::Status AddPhases(const SimulateArguments& arguments, const std::vector<SampleLengths>& trace,
                        Job& job) {
-  std::array<bool, kNumPhases> has = {true};
+  std::array<bool, kNumUsualPhases> has = {true};
   for (const SampleLengths& sample : trace) {
-    for (const SampleItem& item : sample.items) has[static_cast<size_t>(PhaseOf(item.medium))] = true;
+    for (const SampleItem& item : sample.items) has[UsualPhaseOf(item.medium).number()] = true;
   }
-  std::array<bool, kNumPhases> padded = {};
+  std::array<bool, kNumUsualPhases> padded = {};
   for (const std::string& name :
        std::vector<std::string>(absl::StrSplit(arguments.padded, ',', absl::SkipEmpty()))) {
-    const std::optional<Phase> phase = PhaseFromName(name);
+    const std::optional<Phase> phase = UsualPhase(name);
     if (!phase)
       return absl::InvalidArgumentError(
           absl::StrCat("--padded: '", name, "' is unknown; expected llm, vision or audio"));
-    padded[static_cast<size_t>(*phase)] = true;
+    padded[phase->number()] = true;
   }
-  for (Phase phase : kAllPhases) {
-    if (!has[static_cast<size_t>(phase)]) continue;
+  for (Phase phase : kUsualPhases) {
+    if (!has[phase.number()]) continue;
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
     for (uint32_t r = 0; r < arguments.ranks; ++r) spec.ranks.push_back(r);
-    if (padded[static_cast<size_t>(phase)]) spec.batching = Batching::kPadded;
+    if (padded[phase.number()]) spec.batching = Batching::kPadded;
     if (arguments.pipeline_stages > 1) spec.runs = Runs::kOncePerMicrobatch;
   }
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "cli/simulate_report.h"
 #include "cli/svg.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -142,7 +143,7 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
 }
 
 // The unit of lengths in each phase.
-constexpr std::string_view kUnits[kNumPhases] = {"tokens", "patches", "frames"};
+constexpr std::string_view kUnits[kNumUsualPhases] = {"tokens", "patches", "frames"};
 
 // The distribution of one phase's lengths over the samples that have any, in bins of powers of two.
 struct Lengths {
@@ -163,18 +164,18 @@ struct Lengths {
 };
 
 absl::Status DrawLengths(const std::vector<SampleLengths>& samples, const std::string& path) {
-  std::array<Lengths, kNumPhases> lengths;
+  std::array<Lengths, kNumUsualPhases> lengths;
   for (const SampleLengths& sample : samples) {
-    std::array<uint64_t, kNumPhases> of_sample = {sample.llm_length};
+    std::array<uint64_t, kNumUsualPhases> of_sample = {sample.llm_length};
     for (const SampleItem& item : sample.items) {
-      of_sample[static_cast<size_t>(PhaseOf(item.medium))] += item.lengths.cost_length;
+      of_sample[UsualPhaseOf(item.medium).number()] += item.lengths.cost_length;
     }
-    for (size_t p = 0; p < kNumPhases; ++p) lengths[p].Add(of_sample[p]);
+    for (size_t p = 0; p < kNumUsualPhases; ++p) lengths[p].Add(of_sample[p]);
   }
-  Svg svg(kWidth, 60 + 190.0 * kNumPhases,
+  Svg svg(kWidth, 60 + 190.0 * kNumUsualPhases,
           "Length of a sample in each phase (modality composition incoherence)");
   const double step = (kWidth - kLeft - kRight) / Lengths::kBins;
-  for (size_t p = 0; p < kNumPhases; ++p) {
+  for (size_t p = 0; p < kNumUsualPhases; ++p) {
     const Lengths& phase = lengths[p];
     const double top = 74 + 190.0 * p, height = 116;
     const double mean = phase.samples == 0 ? 0 : phase.sum / phase.samples;
@@ -182,7 +183,7 @@ absl::Status DrawLengths(const std::vector<SampleLengths>& samples, const std::s
     svg.Label(
         kLeft, top - 10,
         absl::StrFormat("%s: %s of %d samples, mean %.0f, standard deviation %.0f",
-                        std::string(PhaseName(kAllPhases[p])),
+                        std::string(PhaseName(kUsualPhases[p])),
                         Percent(samples.empty() ? 0 : static_cast<double>(phase.samples) / samples.size()),
                         samples.size(), mean, std::sqrt(std::max(0.0, variance))));
     const uint64_t most = *std::max_element(phase.bins.begin(), phase.bins.end());

@@ -10,6 +10,7 @@
 #include "cli/length_trace.h"
 #include "cli/trace_problems.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "reorder/problem/messages.h"
 
 namespace evenkeel::cli {
@@ -37,7 +38,7 @@ std::string ReadAll(std::istream& in) { return {std::istreambuf_iterator<char>(i
 
 void AddItems(const SampleLengths& lengths, pb::BalanceSample& sample) {
   for (const SampleItem& item : lengths.items) {
-    const bool audio = PhaseOf(item.medium) == Phase::kAudio;
+    const bool audio = UsualPhaseOf(item.medium) == kAudioPhase;
     pb::BalanceItem& message = audio ? *sample.add_audio() : *sample.add_vision();
     message.set_cost_length(item.lengths.cost_length);
     message.set_output_rows(item.lengths.output_rows);

@@ -6,15 +6,17 @@
 #include <numeric>
 #include <utility>
 
+#include "core/usual_phases.h"
+
 namespace evenkeel::cli {
 
 pb::Problem PackFromTrace(const std::vector<SampleLengths>& samples, const PackTraceOptions& options) {
-  std::array<std::vector<uint32_t>, kNumPhases> lengths;
+  std::array<std::vector<uint32_t>, kNumUsualPhases> lengths;
   for (std::vector<uint32_t>& phase : lengths) phase.assign(samples.size(), 0);
   for (size_t s = 0; s < samples.size(); ++s) {
-    lengths[static_cast<size_t>(Phase::kLlm)][s] = samples[s].llm_length;
+    lengths[Phase::kLlm.number()][s] = samples[s].llm_length;
     for (const SampleItem& item : samples[s].items) {
-      lengths[static_cast<size_t>(PhaseOf(item.medium))][s] += item.lengths.cost_length;
+      lengths[UsualPhaseOf(item.medium).number()][s] += item.lengths.cost_length;
     }
   }
   pb::Problem problem;
@@ -22,8 +24,8 @@ pb::Problem PackFromTrace(const std::vector<SampleLengths>& samples, const PackT
   pack.set_algorithm(options.algorithm);
   pack.set_devices(options.devices);
   pack.set_seed(options.seed);
-  for (Phase named : kAllPhases) {
-    const std::vector<uint32_t>& of_phase = lengths[static_cast<size_t>(named)];
+  for (Phase named : kUsualPhases) {
+    const std::vector<uint32_t>& of_phase = lengths[named.number()];
     const uint64_t total = std::accumulate(of_phase.begin(), of_phase.end(), uint64_t{0});
     if (total == 0 && named != Phase::kLlm) continue;
     pb::PackPhase& phase = *pack.add_phases();

@@ -177,7 +177,7 @@ class FetchingConsumer final : public Consumer {
 
 }  // namespace
 
-std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, Phase from, Phase to) {
+std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, const Phase& from, const Phase& to) {
   std::vector<uint32_t> group;
   for (const PhaseInfo& info : phases) {
     if (info.phase == from || info.phase == to)

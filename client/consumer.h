@@ -83,7 +83,7 @@ struct PhaseLoads {
 
 // This rank's side of one exchange.
 struct LocalRoute {
-  Phase from = Phase::kVision;
+  Phase from;
   Phase to = Phase::kLlm;
   uint32_t microbatch = 0;
   uint32_t num_ranks = 0;  // size of RouteGroup(phases, from, to), which peers index
@@ -91,7 +91,7 @@ struct LocalRoute {
 };
 
 // The global ranks of both phases, ascending, each once: who takes part in the exchanges between them.
-std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, Phase from, Phase to);
+std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, const Phase& from, const Phase& to);
 
 struct StepData {
   uint64_t step = 0;

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -35,9 +36,16 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
   out.transports.assign(reply.transports().begin(), reply.transports().end());
   out.draining = reply.draining();
   for (const pb::PhaseRanks& ranks : reply.phases()) {
-    std::optional<Phase> phase = PhaseFromName(ranks.phase());
-    if (!phase.has_value()) continue;  // of a later release; its parts would be refused by name
-    out.phases.push_back({*phase, {ranks.ranks().begin(), ranks.ranks().end()}, ranks.once_per_microbatch()});
+    const size_t number = out.phases.size();
+    // Of a later release; its parts would be refused by name.
+    if (!IsPhaseName(ranks.phase()) || number >= kMaxPhases) continue;
+    Phase phase(ranks.phase(), static_cast<uint8_t>(number));
+    for (Medium medium : kItemMedia) {
+      const auto& media = ranks.media();
+      if (std::find(media.begin(), media.end(), static_cast<uint32_t>(medium)) != media.end())
+        phase.Add(medium);
+    }
+    out.phases.push_back({phase, {ranks.ranks().begin(), ranks.ranks().end()}, ranks.once_per_microbatch()});
   }
   return out;
 }

@@ -236,7 +236,7 @@ void Fetcher::TakeBytes(AttemptRef ref, absl::Time now) {
     worker->Finish(part.name.phase, attempt.asked, now);
   }
   if (!attempt.on_trial) {
-    absl::Duration& mean = part_time_[static_cast<size_t>(part.name.phase)];
+    absl::Duration& mean = part_time_[part.name.phase.number()];
     mean += (now - attempt.asked - mean) / 4;
   }
   // The winner's call is left to end by itself; the losers are cancelled.

@@ -102,8 +102,8 @@ bool Fetcher::WaitsForTrial(const PartFetch& part, absl::Time now) {
   const Worker* worker = workers_.Find(attempt.endpoint);
   if (worker == nullptr || !attempt.on_trial || attempt.moved) return false;
   const absl::Duration patience =
-      TrialPatience(part_time_[static_cast<size_t>(part.name.phase)],
-                    worker->standing.stalls(part.name.phase), options_.progress_timeout / 2);
+      TrialPatience(part_time_[part.name.phase.number()], worker->standing.stalls(part.name.phase),
+                    options_.progress_timeout / 2);
   return now - attempt.asked >= patience;
 }
 

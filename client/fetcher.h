@@ -150,7 +150,7 @@ class Fetcher {
   uint64_t last_request_ = 0;
   size_t num_attempts_ = 0;
   // From the request to the last byte, per phase: a moving mean.
-  std::array<absl::Duration, kNumPhases> part_time_ = {};
+  std::array<absl::Duration, kMaxPhases> part_time_ = {};
   TrainerWait wait_;
   ConsumerStats stats_;
   Jitter jitter_;

@@ -10,19 +10,47 @@
 namespace evenkeel::client {
 namespace {
 
-absl::StatusOr<Phase> PhaseOfName(const std::string& name) {
-  std::optional<Phase> phase = PhaseFromName(name);
-  if (!phase.has_value()) return absl::InvalidArgumentError(absl::StrCat("phase '", name, "' is not known"));
-  return *phase;
+// The phases of the job, numbered by the order of the loads, which are those of all phases.
+class Phases {
+ public:
+  static absl::StatusOr<Phases> Make(const pb::DescribeStepReply& reply) {
+    Phases phases;
+    if (reply.loads_size() > static_cast<int>(kMaxPhases)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("loads of ", reply.loads_size(), " phases; a job has at most ", kMaxPhases));
+    }
+    for (const pb::PhaseLoads& loads : reply.loads()) {
+      if (!IsPhaseName(loads.phase()) || phases.Find(loads.phase()).ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("loads of phase '", loads.phase(), "', which is not a name or there twice"));
+      }
+      phases.known_.emplace_back(loads.phase(), static_cast<uint8_t>(phases.known_.size()));
+    }
+    return phases;
+  }
+
+  absl::StatusOr<Phase> Find(const std::string& name) const {
+    for (const Phase& phase : known_) {
+      if (phase.name() == name) return phase;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("phase '", name, "' is not known: the step has no loads of it"));
+  }
+
+ private:
+  std::vector<Phase> known_;
+};
+
+auto CanonicalKey(const PartName& name) {
+  return std::make_tuple(name.phase.number(), name.microbatch, name.piece);
 }
 
-auto CanonicalKey(const PartName& name) { return std::make_tuple(name.phase, name.microbatch, name.piece); }
-
-absl::StatusOr<std::vector<PlannedPart>> CheckParts(const pb::DescribeStepReply& reply) {
+absl::StatusOr<std::vector<PlannedPart>> CheckParts(const pb::DescribeStepReply& reply,
+                                                    const Phases& phases) {
   std::vector<PlannedPart> parts;
   parts.reserve(reply.parts_size());
   for (const pb::PartDescription& part : reply.parts()) {
-    EVENKEEL_ASSIGN_OR_RETURN(Phase phase, PhaseOfName(part.phase()));
+    EVENKEEL_ASSIGN_OR_RETURN(Phase phase, phases.Find(part.phase()));
     PlannedPart planned{{phase, reply.step(), part.phase_rank(), part.microbatch(), part.piece()},
                         part.bytes()};
     if (!parts.empty() && CanonicalKey(parts.back().name) >= CanonicalKey(planned.name)) {
@@ -55,10 +83,10 @@ absl::StatusOr<std::vector<RouteSegment>> CheckSegments(
   return out;
 }
 
-absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice) {
+absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice, const Phases& phases) {
   LocalRoute local;
-  EVENKEEL_ASSIGN_OR_RETURN(local.from, PhaseOfName(slice.from()));
-  EVENKEEL_ASSIGN_OR_RETURN(local.to, PhaseOfName(slice.to()));
+  EVENKEEL_ASSIGN_OR_RETURN(local.from, phases.Find(slice.from()));
+  EVENKEEL_ASSIGN_OR_RETURN(local.to, phases.Find(slice.to()));
   local.microbatch = slice.microbatch();
   local.num_ranks = slice.num_ranks();
   RankRoute& route = local.route;
@@ -87,9 +115,9 @@ LoadSpread SpreadOf(const pb::PhaseLoads::Spread& spread, const google::protobuf
   return out;
 }
 
-absl::StatusOr<PhaseLoads> CheckLoads(const pb::PhaseLoads& loads) {
+absl::StatusOr<PhaseLoads> CheckLoads(const pb::PhaseLoads& loads, const Phases& phases) {
   PhaseLoads out;
-  EVENKEEL_ASSIGN_OR_RETURN(out.phase, PhaseOfName(loads.phase()));
+  EVENKEEL_ASSIGN_OR_RETURN(out.phase, phases.Find(loads.phase()));
   out.num_ranks = loads.num_ranks();
   out.before = SpreadOf(loads.before_spread(), loads.before());
   out.after = SpreadOf(loads.after_spread(), loads.after());
@@ -115,14 +143,15 @@ absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& re
   out.num_microbatches = reply.num_microbatches();
   out.loss_tokens = reply.loss_tokens();
   out.num_samples = reply.num_samples();
-  EVENKEEL_ASSIGN_OR_RETURN(out.parts, CheckParts(reply));
+  EVENKEEL_ASSIGN_OR_RETURN(const Phases phases, Phases::Make(reply));
+  EVENKEEL_ASSIGN_OR_RETURN(out.parts, CheckParts(reply, phases));
   for (const pb::RouteSlice& slice : reply.routes()) {
-    absl::StatusOr<LocalRoute> route = CheckRoute(slice);
+    absl::StatusOr<LocalRoute> route = CheckRoute(slice, phases);
     if (!route.ok()) return AddContext(route.status(), absl::StrCat("route from ", slice.from()));
     out.routes.push_back(*std::move(route));
   }
   for (const pb::PhaseLoads& loads : reply.loads()) {
-    EVENKEEL_ASSIGN_OR_RETURN(PhaseLoads checked, CheckLoads(loads));
+    EVENKEEL_ASSIGN_OR_RETURN(PhaseLoads checked, CheckLoads(loads, phases));
     out.loads.push_back(std::move(checked));
   }
   return out;

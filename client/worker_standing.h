@@ -112,13 +112,11 @@ class WorkerStanding {
   static int NeededFinished(const Record& record) {
     return record.stalls == 0 ? 0 : 1 << std::min(record.stalls, 6);
   }
-  static size_t Index(Work work) {
-    return work.has_value() ? static_cast<size_t>(*work) : size_t{kNumPhases};
-  }
+  static size_t Index(Work work) { return work.has_value() ? size_t{work->number()} : kMaxPhases; }
   const Record& Of(Work work) const { return records_[Index(work)]; }
   Record& Of(Work work) { return records_[Index(work)]; }
 
-  std::array<Record, kNumPhases + 1> records_;
+  std::array<Record, kMaxPhases + 1> records_;  // by the phase's number, descriptions last
 };
 
 }  // namespace evenkeel::client

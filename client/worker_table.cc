@@ -100,7 +100,7 @@ void Worker::Reject(absl::Duration pause, const std::string& reason, absl::Time 
   trouble = reason;
 }
 
-void Worker::Ask(Phase phase, absl::Time now) {
+void Worker::Ask(const Phase& phase, absl::Time now) {
   standing.Ask(phase);
   ++in_flight;
   ++unanswered;
@@ -120,13 +120,13 @@ void Worker::Refuse(uint64_t step, absl::Time busy, const std::string& reason, a
   trouble = absl::StrCat("refused: ", reason);
 }
 
-void Worker::End(Phase phase, bool accepted) {
+void Worker::End(const Phase& phase, bool accepted) {
   in_flight = std::max(0, in_flight - 1);
   standing.End(phase);
   if (!accepted) unanswered = std::max(0, unanswered - 1);
 }
 
-void Worker::Finish(Phase phase, absl::Time asked, absl::Time now) {
+void Worker::Finish(const Phase& phase, absl::Time asked, absl::Time now) {
   failures = 0;
   last_heard = now;
   standing.Finish(phase, asked, now);

@@ -78,15 +78,15 @@ struct Worker {
 
   // ---- Transitions of its requests for parts
 
-  void Ask(Phase phase, absl::Time now);
+  void Ask(const Phase& phase, absl::Time now);
   // The first answer to a request, and not a refusal.
   void Accept();
   // Steps from `step` on are not asked of it before `busy`.
   void Refuse(uint64_t step, absl::Time busy, const std::string& reason, absl::Time now);
   // `accepted`: Accept came before.
-  void End(Phase phase, bool accepted);
+  void End(const Phase& phase, bool accepted);
   // A part of a request made at `asked` is complete. Called after End.
-  void Finish(Phase phase, absl::Time asked, absl::Time now);
+  void Finish(const Phase& phase, absl::Time asked, absl::Time now);
 
   // "10.0.0.1:7000 (away: connection refused)".
   std::string Describe() const;

@@ -1,34 +1,47 @@
+// Looks phases up, and loads job files.
 #include "core/job.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/job_loader.h"
 #include "core/job_resolver.h"
 #include "core/read_file.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "core/yaml_tree.h"
 
 namespace evenkeel {
 
-const PhaseSpec* Job::phase(Phase phase) const {
+const PhaseSpec* Job::phase(const Phase& phase) const {
   for (const PhaseSpec& candidate : phases) {
     if (candidate.phase == phase) return &candidate;
   }
   return nullptr;
 }
 
-std::string AlgorithmNames() {
-  return absl::StrJoin(kAlgorithms, ", ",
-                       [](std::string* out, const AlgorithmName& algorithm) { out->append(algorithm.name); });
+const PhaseSpec* Job::FindPhase(std::string_view name) const {
+  for (const PhaseSpec& candidate : phases) {
+    if (candidate.phase.name() == name) return &candidate;
+  }
+  return nullptr;
 }
 
-bool KeepsCountsEqual(std::string_view algorithm) {
-  for (const AlgorithmName& known : kAlgorithms) {
-    if (known.name == algorithm) return known.keeps_counts_equal;
+uint8_t Job::TowerOf(const Phase& phase, Medium medium) const {
+  uint8_t tower = 0;
+  for (const PhaseSpec& before : phases) {
+    if (before.phase == phase) break;
+    if (before.phase.encodes(medium)) ++tower;
   }
-  return false;
+  return tower;
+}
+
+std::vector<EncoderSpec> ProcessorSpec::Encoders() const {
+  if (!encoders.empty()) return encoders;
+  std::vector<EncoderSpec> usual;
+  if (!vision.empty()) usual.push_back({kVisionPhase, vision, "processor.vision"});
+  if (!audio.empty()) usual.push_back({kAudioPhase, audio, "processor.audio"});
+  return usual;
 }
 
 absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path) {

@@ -4,7 +4,7 @@
 //     absl::StatusOr<Job> job = LoadJob("job.yaml");
 //     // "job.yaml:7: unknown key 'datset' in job; nearest is 'datasets'"
 //     if (!job.ok()) return job.status();
-//     uint32_t node = job->NodeOf(job->phase(Phase::kVision)->ranks[3]);
+//     uint32_t node = job->NodeOf(job->FindPhase("vision")->ranks[3]);
 //
 // Thread safety: a plain value; safe to read from many threads.
 #pragma once
@@ -62,11 +62,18 @@ struct VideoDefaults {
 };
 inline constexpr VideoDefaults kVideoDefaults;
 
+// The processor of one encoder phase.
+struct EncoderSpec {
+  Phase phase;         // with the media that it encodes
+  std::string folder;  // of its configuration
+  std::string key;     // of the job that gives the folder; for messages
+};
+
 // An optional is empty where the job does not give the key. A key that is given counts, also where its value
 // is the default: a family uses the job's value, else the checkpoint's, else the default.
 struct ProcessorSpec {
-  std::string vision;  // folders; empty where the job has no such phase
-  std::string audio;
+  std::string vision;  // where `encoders` is empty: the folder of a phase that encodes images and videos,
+  std::string audio;   // and that of one that encodes audio; empty: none
   std::string tokenizer;
   std::string chat = "chatml";
   std::string system;
@@ -89,6 +96,10 @@ struct ProcessorSpec {
   std::string frame_rule;  // empty: the family's usual one
   bool apply_video_rotation = true;
   Wire wire = Wire::kU8;
+  std::vector<EncoderSpec> encoders;  // in the order of the job's phases
+
+  // `encoders`, or what `vision` and `audio` stand for.
+  std::vector<EncoderSpec> Encoders() const;
 };
 
 struct BatchSpec {
@@ -103,33 +114,17 @@ struct OrderSpec {
   uint64_t window_blocks = 64;
 };
 
-// What a phase's `algorithm` may be; reorder/ has the algorithms themselves.
-struct AlgorithmName {
-  std::string_view name;
-  bool keeps_counts_equal = false;  // where equal_counts asks for it
-};
-inline constexpr std::array kAlgorithms = {AlgorithmName{"balance_without_moving", true},
-                                           AlgorithmName{"greedy_packed", true},
-                                           AlgorithmName{"greedy_padded"},
-                                           AlgorithmName{"binary_search_padded"},
-                                           AlgorithmName{"greedy_quadratic"},
-                                           AlgorithmName{"greedy_padded_attention"},
-                                           AlgorithmName{"intra_microbatch", true},
-                                           AlgorithmName{"karmarkar_karp", true},
-                                           AlgorithmName{"node_wise", true},
-                                           AlgorithmName{"none"}};
-// "a, b, c", for messages.
-std::string AlgorithmNames();
-// False also where there is no such algorithm.
-bool KeepsCountsEqual(std::string_view algorithm);
+// Part of the layout's name, also where a job gives no algorithm. reorder/ has the algorithms, and checks what
+// a job names (reorder/planner.h, CheckJob).
+inline constexpr std::string_view kDefaultAlgorithm = "balance_without_moving";
 
 struct PhaseSpec {
-  Phase phase = Phase::kLlm;
+  Phase phase = Phase::kLlm;    // with the media that it encodes
   std::vector<uint32_t> ranks;  // global rank of each replica; distinct
   Cost cost;
   Batching batching = Batching::kPacked;
   Runs runs = Runs::kOncePerStep;
-  std::string algorithm = "balance_without_moving";
+  std::string algorithm{kDefaultAlgorithm};
   uint32_t min_items = 0;
   // How far above the mean a rank may be, as a share; unset: the planner's own. 0: as even as can be.
   std::optional<double> tolerance;
@@ -178,13 +173,18 @@ struct Job {
   uint32_t ranks_per_node = 0;  // 0: one node
   uint32_t pipeline_stages = 1;
   uint32_t virtual_stages = 1;
-  std::vector<PhaseSpec> phases;  // in the order of `Phase`; llm first
+  // The llm, then encoders of images or videos, then those of audio alone; else in the order of the file. The
+  // number of a phase is its place here.
+  std::vector<PhaseSpec> phases;
   MicrobatchSpec microbatch;
   Limits limits;
   std::vector<std::string> exclude;
   Isolation isolation = Isolation::kFfmpeg;  // changes no byte: in no digest
 
-  const PhaseSpec* phase(Phase phase) const;  // null where the job has none
+  const PhaseSpec* phase(const Phase& phase) const;         // null where the job has none
+  const PhaseSpec* FindPhase(std::string_view name) const;  // likewise
+  // How many phases before `phase` encode the medium, too: SampleItem::tower of its items.
+  uint8_t TowerOf(const Phase& phase, Medium medium) const;
   uint32_t NodeOf(uint32_t global_rank) const {
     return ranks_per_node == 0 ? 0 : global_rank / ranks_per_node;
   }

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/job.h"
+#include "core/usual_phases.h"
 
 namespace evenkeel {
 namespace {
@@ -89,8 +90,17 @@ std::string_view BatchingName(const PhaseSpec& phase) {
   return phase.batching == Batching::kPacked ? "packed" : "padded";
 }
 
+// Whether the name implies the media: named only where it does not, so that older jobs keep their digests.
+bool EncodesUsualMedia(const Phase& phase) {
+  const std::optional<Phase> usual = UsualPhase(phase.name());
+  return usual.has_value() && MediaNames(phase) == MediaNames(*usual);
+}
+
 void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
   text->Add("phase.name", PhaseName(phase.phase));
+  if (!EncodesUsualMedia(phase.phase)) {
+    text->Add("phase.media", std::string_view(MediaNames(phase.phase)));
+  }
   text->Add("phase.ranks", std::string_view(absl::StrJoin(phase.ranks, ",")));
   text->Add("phase.cost.constant", phase.cost.constant);
   text->Add("phase.cost.linear", phase.cost.linear);

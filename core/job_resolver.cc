@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "core/job_syntax.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 
 namespace evenkeel {
 namespace {
@@ -210,27 +211,68 @@ class Resolver {
   }
 
   absl::Status Phases() {
-    std::map<Phase, int> seen;
+    std::set<std::string> seen;
+    if (in_.phases_size() > static_cast<int>(kMaxPhases)) {
+      return Error("phases", in_.phases_size(), " phases; at most ", kMaxPhases, " are supported");
+    }
     for (int i = 0; i < in_.phases_size(); ++i) {
       std::string path = absl::StrCat("phases[", i, "]");
       EVENKEEL_ASSIGN_OR_RETURN(PhaseSpec phase, OnePhase(in_.phases(i), path));
-      if (!seen.emplace(phase.phase, i).second) {
+      if (!seen.insert(in_.phases(i).name()).second) {
         return Error(path + ".name", "two phases are named '", in_.phases(i).name(), "'");
       }
       job_.phases.push_back(std::move(phase));
     }
-    if (!seen.contains(Phase::kLlm))
+    if (!seen.contains(std::string(Phase::kLlm.name())))
       return Error("phases", "exactly one phase must be named llm; there is none");
-    std::sort(job_.phases.begin(), job_.phases.end(),
-              [](const PhaseSpec& a, const PhaseSpec& b) { return a.phase < b.phase; });
+    NumberPhases();
     return absl::OkStatus();
+  }
+
+  // The llm first, then what encodes images or videos, then what encodes audio alone, else in the file's
+  // order: the order of two lists that differ in this alone, and the layout's name, are the same.
+  void NumberPhases() {
+    const auto rank = [](const Phase& phase) {
+      if (phase == Phase::kLlm) return 0;
+      return phase.encodes(Medium::kImage) || phase.encodes(Medium::kVideo) ? 1 : 2;
+    };
+    std::stable_sort(job_.phases.begin(), job_.phases.end(),
+                     [&](const PhaseSpec& a, const PhaseSpec& b) { return rank(a.phase) < rank(b.phase); });
+    for (size_t i = 0; i < job_.phases.size(); ++i) {
+      job_.phases[i].phase = job_.phases[i].phase.Numbered(static_cast<uint8_t>(i));
+    }
+  }
+
+  absl::StatusOr<Phase> NamedPhase(const pb::Phase& in, const std::string& path) const {
+    const std::string& name = in.name();
+    if (name.empty()) return Error(path + ".name", "missing; llm, vision, audio, or a name of your own");
+    if (!IsPhaseName(name)) {
+      return Error(path + ".name", "'", ShortText(name), "' must be a lower-case letter, then at most ",
+                   Phase::kMaxName - 1, " lower-case letters, digits, '_' or '-'");
+    }
+    const std::optional<Phase> usual = UsualPhase(name);
+    if (in.media().empty()) {
+      if (usual.has_value()) return *usual;
+      return Error(path + ".media", "missing; phase '", name,
+                   "' encodes some of image, video, audio: write media: [image]");
+    }
+    if (name == Phase::kLlm.name()) return Error(path + ".media", "belongs to encoder phases");
+    Phase phase(name);
+    for (int i = 0; i < in.media_size(); ++i) {
+      const std::string at = absl::StrCat(path, ".media[", i, "]");
+      const Words<Medium> media = {
+          {"image", Medium::kImage}, {"video", Medium::kVideo}, {"audio", Medium::kAudio}};
+      if (in.media(i).empty()) return Error(at, "an empty word; one of image, video, audio");
+      EVENKEEL_ASSIGN_OR_RETURN(const Medium medium, Choose(at, in.media(i), media));
+      if (phase.encodes(medium)) return Error(at, in.media(i), " is listed twice");
+      phase.Add(medium);
+    }
+    return phase;
   }
 
   absl::StatusOr<PhaseSpec> OnePhase(const pb::Phase& in, const std::string& path) const {
     PhaseSpec out;
-    if (in.name().empty()) return Error(path + ".name", "missing; one of llm, vision, audio");
-    const Words<Phase> names = {{"llm", Phase::kLlm}, {"vision", Phase::kVision}, {"audio", Phase::kAudio}};
-    EVENKEEL_ASSIGN_OR_RETURN(out.phase, Choose(path + ".name", in.name(), names));
+    EVENKEEL_ASSIGN_OR_RETURN(out.phase, NamedPhase(in, path));
     if (in.ranks().empty()) return Error(path + ".ranks", "missing; a list of ranks looks like \"0-3,8\"");
     absl::StatusOr<std::vector<uint32_t>> ranks = ParseRanks(in.ranks());
     if (!ranks.ok()) return Error(path + ".ranks", ranks.status().message());
@@ -243,6 +285,8 @@ class Resolver {
                               Choose(path + ".batching", in.batching(), batchings));
     if (out.phase == Phase::kLlm && !in.runs().empty())
       return Error(path + ".runs", "belongs to encoder phases");
+    if (out.phase == Phase::kLlm && !in.processor().empty())
+      return Error(path + ".processor", "belongs to encoder phases; the llm's is processor.tokenizer");
     const Words<Runs> runs = {{"once_per_step", Runs::kOncePerStep},
                               {"once_per_microbatch", Runs::kOncePerMicrobatch}};
     EVENKEEL_ASSIGN_OR_RETURN(out.runs, Choose(path + ".runs", in.runs(), runs));
@@ -253,16 +297,10 @@ class Resolver {
   }
 
   absl::Status Algorithm(const pb::Phase& in, const std::string& path, PhaseSpec& out) const {
-    std::vector<std::string> names;
-    names.reserve(std::size(kAlgorithms));
-    for (const AlgorithmName& algorithm : kAlgorithms) names.emplace_back(algorithm.name);
-    EVENKEEL_RETURN_IF_ERROR(ChooseWord(path + ".algorithm", in.algorithm(), names, &out.algorithm));
+    if (!in.algorithm().empty()) out.algorithm = in.algorithm();  // checked by reorder/
     out.equal_counts = in.equal_counts();
     if (out.equal_counts && (out.batching == Batching::kPadded || out.padded_attention)) {
       return Error(path + ".equal_counts", "belongs to batching: packed");
-    }
-    if (out.equal_counts && !KeepsCountsEqual(out.algorithm)) {
-      return Error(path + ".equal_counts", "algorithm ", out.algorithm, " does not keep counts equal");
     }
     out.node_wise = in.node_wise();
     if (out.node_wise && out.phase == Phase::kLlm)
@@ -292,11 +330,8 @@ class Resolver {
   absl::Status Processor() {
     const pb::Processor& in = in_.processor();
     ProcessorSpec& out = job_.processor;
-    EVENKEEL_RETURN_IF_ERROR(
-        Folder("processor.vision", in.vision(), job_.phase(Phase::kVision), &out.vision));
-    EVENKEEL_RETURN_IF_ERROR(Folder("processor.audio", in.audio(), job_.phase(Phase::kAudio), &out.audio));
-    EVENKEEL_RETURN_IF_ERROR(
-        Folder("processor.tokenizer", in.tokenizer(), job_.phase(Phase::kLlm), &out.tokenizer));
+    EVENKEEL_RETURN_IF_ERROR(EncoderFolders(in));
+    EVENKEEL_RETURN_IF_ERROR(Folder("processor.tokenizer", in.tokenizer(), &out.tokenizer));
     EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.chat", in.chat(),
                                         {"chatml", "gemma", "internvl", "llama3", "llava", "mistral",
                                          "pixtral", "plain", "qwen2_audio", "vicuna"},
@@ -340,12 +375,45 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // The folder of one configuration: given, or processor.folder where the job has the phase.
-  absl::Status Folder(const std::string& path, const std::string& given, const PhaseSpec* phase,
-                      std::string* out) const {
-    if (phase == nullptr) {
-      return given.empty() ? absl::OkStatus() : Error(path, "the job has no phase that uses it");
+  // Of every encoder phase: its own, for the usual phases the key of their name, else processor.folder.
+  absl::Status EncoderFolders(const pb::Processor& in) {
+    const auto usual = {std::pair{kVisionPhase, in.vision()}, std::pair{kAudioPhase, in.audio()}};
+    for (const auto& [phase, folder] : usual) {
+      if (folder.empty() || job_.phase(phase) != nullptr) continue;
+      return Error(absl::StrCat("processor.", std::string(phase.name())),
+                   "the job has no phase that uses it");
     }
+    for (const PhaseSpec& spec : job_.phases) {
+      if (spec.phase == Phase::kLlm) continue;
+      EncoderSpec& encoder = job_.processor.encoders.emplace_back(EncoderSpec{.phase = spec.phase});
+      EVENKEEL_ASSIGN_OR_RETURN(std::string given, OwnFolder(spec.phase, &encoder.key));
+      for (const auto& [phase, folder] : usual) {
+        if (phase != spec.phase) continue;
+        const std::string key = absl::StrCat("processor.", std::string(phase.name()));
+        if (!given.empty() && !folder.empty()) {
+          return Error(encoder.key, "the folder is also given as ", key, "; remove one of them");
+        }
+        if (given.empty()) encoder.key = key, given = folder;
+      }
+      EVENKEEL_RETURN_IF_ERROR(Folder(encoder.key, given, &encoder.folder));
+      if (spec.phase == kVisionPhase) job_.processor.vision = encoder.folder;
+      if (spec.phase == kAudioPhase) job_.processor.audio = encoder.folder;
+    }
+    return absl::OkStatus();
+  }
+
+  // `processor` of the phase, and its key in the file, whose order is not that of the job's phases.
+  absl::StatusOr<std::string> OwnFolder(const Phase& phase, std::string* key) const {
+    for (int i = 0; i < in_.phases_size(); ++i) {
+      if (in_.phases(i).name() != phase.name()) continue;
+      *key = absl::StrCat("phases[", i, "].processor");
+      return in_.phases(i).processor();
+    }
+    return absl::InternalError(absl::StrCat("phase ", std::string(phase.name()), " is not in the file"));
+  }
+
+  // The folder of one configuration: given, or processor.folder.
+  absl::Status Folder(const std::string& path, const std::string& given, std::string* out) const {
     const std::string& folder = given.empty() ? in_.processor().folder() : given;
     if (folder.empty()) return Error(path, "missing; give it, or processor.folder");
     *out = Relative(folder);

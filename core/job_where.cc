@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/job_loader.h"
 #include "core/read_file.h"
 #include "core/yaml_tree.h"
@@ -15,10 +17,10 @@ namespace {
 
 // The key whose folder `message` begins with; empty: none.
 std::string KeyOf(const ProcessorSpec& spec, std::string_view message) {
-  for (const auto& [key, folder] :
-       {std::pair<const char*, const std::string&>{"processor.vision", spec.vision},
-        {"processor.audio", spec.audio},
-        {"processor.tokenizer", spec.tokenizer}}) {
+  std::vector<std::pair<std::string, std::string>> folders;
+  for (const EncoderSpec& encoder : spec.Encoders()) folders.emplace_back(encoder.key, encoder.folder);
+  folders.emplace_back("processor.tokenizer", spec.tokenizer);
+  for (const auto& [key, folder] : folders) {
     if (!folder.empty() && message.substr(0, folder.size()) == folder && message.size() > folder.size() &&
         (message[folder.size()] == ':' || message[folder.size()] == '/')) {
       return key;
@@ -27,16 +29,27 @@ std::string KeyOf(const ProcessorSpec& spec, std::string_view message) {
   return "";
 }
 
+// The key of the phase that `message` begins with; empty: none.
+std::string PhaseKeyOf(const pb::JobFile& file, std::string_view message) {
+  for (int i = 0; i < file.phases_size(); ++i) {
+    const std::string begin = absl::StrCat("phase ", file.phases(i).name(), ":");
+    if (message.substr(0, begin.size()) == begin) return absl::StrCat("phases[", i, "]");
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::Status NameInJob(const Job& job, const absl::Status& status) {
   const std::string message(status.message());
-  const std::string key = KeyOf(job.processor, message);
-  if (key.empty()) return status;
+  const std::string folder_key = KeyOf(job.processor, message);
+  if (folder_key.empty() && message.rfind("phase ", 0) != 0) return status;
   const absl::StatusOr<std::string> yaml = ReadAtMost(job.path, kMaxYamlBytes + 1);
   if (!yaml.ok()) return status;
   const absl::StatusOr<LoadedJobFile> loaded = LoadJobFile(*yaml, job.path);
   if (!loaded.ok()) return status;
+  const std::string key = folder_key.empty() ? PhaseKeyOf(loaded->message, message) : folder_key;
+  if (key.empty()) return status;
   return absl::Status(status.code(), loaded->lines.Error(key, message).message());
 }
 

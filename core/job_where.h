@@ -1,4 +1,4 @@
-// Where in the job file an error of a checkpoint's folder comes from.
+// Where in the job file an error of a checkpoint's folder or of a phase comes from.
 //
 // Example:
 //     absl::Status loaded = Load(job.processor);
@@ -13,9 +13,9 @@
 
 namespace evenkeel {
 
-// `status` with file, line and key of the processor folder that its message begins with. Reads the job file
-// again; returns `status` as it is where the message names no such folder, or the file has changed and cannot
-// be read any more.
+// `status` with file, line and key of the processor folder, or of the phase ("phase vision: ..."), that its
+// message begins with. Reads the job file again; returns `status` as it is where the message names neither, or
+// the file has changed and cannot be read any more.
 absl::Status NameInJob(const Job& job, const absl::Status& status);
 
 }  // namespace evenkeel

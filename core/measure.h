@@ -31,8 +31,15 @@ class Measurer {
                                            std::span<const std::byte> bytes) const = 0;
   // InvalidArgument: an item that the processor refuses (an aspect ratio above 200, say).
   virtual absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const = 0;
-  // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's, in order, and `facts`
-  // what Probe found of them (the text around a video may tell its times).
+  // How many phases encode items of the medium. Each has lengths of its own; Measure gives those of the first.
+  virtual uint8_t num_towers(Medium) const { return 1; }
+  // The same of the phase with that number among those that encode the medium.
+  virtual absl::StatusOr<ItemLengths> MeasureIn(uint8_t tower, const MediaFacts& facts) const {
+    if (tower != 0) return absl::InternalError("there is one phase for the medium, and another is asked for");
+    return Measure(facts);
+  }
+  // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's of tower 0, in order,
+  // and `facts` what Probe found of them (the text around a video may give its times).
   // ResourceExhausted: longer than the limit.
   virtual absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
                                                           std::span<const SampleItem> items,

@@ -74,9 +74,9 @@ struct TensorSpec {
   uint64_t num_bytes() const { return num_elements() * DTypeBytes(dtype); }
 };
 
-// Which part it is.
+// Which part it is. As read from a part or a message the phase has its name alone.
 struct PartName {
-  Phase phase = Phase::kLlm;
+  Phase phase;
   uint64_t step = 0;
   uint32_t rank = 0;  // of the phase
   uint32_t microbatch = 0;

@@ -104,13 +104,11 @@ absl::StatusOr<pb::PartHeader> ParseHeader(std::span<const std::byte> bytes) {
 }
 
 absl::StatusOr<PartName> NameOf(const pb::PartHeader& header) {
-  std::optional<Phase> phase = PhaseFromName(header.phase());
-  if (!phase.has_value())
-    return Damaged("phase '", ShortText(header.phase()), "' is none of llm, vision, audio");
+  if (!IsPhaseName(header.phase())) return Damaged("'", ShortText(header.phase()), "' is not a phase's name");
   if (header.piece() >= header.num_pieces()) {
     return Damaged("piece ", header.piece(), " of ", header.num_pieces(), " does not exist");
   }
-  return PartName{*phase, header.step(), header.rank(), header.microbatch(), header.piece()};
+  return PartName{Phase(header.phase()), header.step(), header.rank(), header.microbatch(), header.piece()};
 }
 
 // Dimensions multiplied, zeroes left out, so that no order of multiplication can overflow.

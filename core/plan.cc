@@ -1,15 +1,16 @@
+// Looks up the phases and routes of a plan.
 #include "core/plan.h"
 
 namespace evenkeel {
 
-const PhasePlan* Plan::phase(Phase phase) const {
+const PhasePlan* Plan::phase(const Phase& phase) const {
   for (const PhasePlan& candidate : phases) {
     if (candidate.phase == phase) return &candidate;
   }
   return nullptr;
 }
 
-const Route* Plan::route(Phase from, uint32_t microbatch) const {
+const Route* Plan::route(const Phase& from, uint32_t microbatch) const {
   for (const Route& candidate : routes) {
     if (candidate.from == from && candidate.microbatch == microbatch) return &candidate;
   }

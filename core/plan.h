@@ -31,16 +31,18 @@ struct PlannedSample {
   uint32_t llm_length = 0;  // aligned
   uint32_t loss_tokens = 0;
   uint32_t first_item = 0;  // into Plan::items, in the order of their placeholders
-  uint32_t num_items = 0;
+  uint32_t num_items = 0;   // an item that several phases encode counts for each
   Place place;
 };
 
 struct PlannedItem {
   uint32_t sample = 0;   // into Plan::samples, or kDummy (a masked, all-zero item of the smallest size)
-  uint32_t ordinal = 0;  // position among the sample's items
+  uint32_t ordinal = 0;  // position among the sample's media; phases that encode one item have the same
   Medium medium = Medium::kImage;
+  uint8_t tower = 0;  // SampleItem::tower
+  uint8_t phase = 0;  // into Plan::phases
   ItemLengths lengths;
-  Place place;  // images come before videos within (rank, microbatch)
+  Place place;  // within (rank, microbatch): images, then videos, then audio
 };
 
 // What a phase does in the step.
@@ -90,7 +92,7 @@ struct RankRoute {
 // Rows count `output_rows`. The local encoder output holds the items of the rank by position, each with its
 // output_rows. The local llm order is: by microbatch, then sample position, then the item's ordinal.
 struct Route {
-  Phase from = Phase::kVision;
+  Phase from;
   Phase to = Phase::kLlm;
   uint32_t microbatch = 0;          // which exchange; 0 where the encoder runs once per step
   std::vector<uint32_t> ranks;      // global ranks of both phases, ascending: the group of the exchange
@@ -106,8 +108,8 @@ struct Plan {
   std::vector<PhasePlan> phases;       // in the order of the job's phases
   std::vector<Route> routes;           // by phase, then microbatch
 
-  const PhasePlan* phase(Phase phase) const;
-  const Route* route(Phase from, uint32_t microbatch) const;
+  const PhasePlan* phase(const Phase& phase) const;
+  const Route* route(const Phase& from, uint32_t microbatch) const;
 };
 
 // Samples of a step, as the sampler chose them and the index knows them.

@@ -1,4 +1,7 @@
+// Names of media.
 #include "core/words.h"
+
+#include <algorithm>
 
 namespace evenkeel {
 
@@ -7,16 +10,21 @@ std::string_view MediumName(Medium medium) {
   return kNames[static_cast<size_t>(medium)];
 }
 
-std::string_view PhaseName(Phase phase) {
-  constexpr std::string_view kNames[] = {"llm", "vision", "audio"};
-  return kNames[static_cast<size_t>(phase)];
+bool IsPhaseName(std::string_view name) {
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto fits = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  return !name.empty() && name.size() <= Phase::kMaxName && is_letter(name.front()) &&
+         std::all_of(name.begin(), name.end(), fits);
 }
 
-std::optional<Phase> PhaseFromName(std::string_view name) {
-  for (Phase phase : kAllPhases) {
-    if (PhaseName(phase) == name) return phase;
+std::string MediaNames(const Phase& phase) {
+  std::string names;
+  for (Medium medium : kItemMedia) {
+    if (!phase.encodes(medium)) continue;
+    if (!names.empty()) names += ',';
+    names += MediumName(medium);
   }
-  return std::nullopt;
+  return names;
 }
 
 }  // namespace evenkeel

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,31 +16,66 @@ namespace evenkeel {
 // What an item is. The numbers are those of mm_token_type_ids and of the index; never renumber.
 enum class Medium : uint8_t { kText = 0, kImage = 1, kVideo = 2, kAudio = 3 };
 
-// One submodule's execution. `kLlm` consumes sequences; the others encode items.
-enum class Phase : uint8_t { kLlm = 0, kVision = 1, kAudio = 2 };
-inline constexpr int kNumPhases = 3;
-inline constexpr std::array<Phase, kNumPhases> kAllPhases = {Phase::kLlm, Phase::kVision, Phase::kAudio};
-inline constexpr std::array<Phase, 2> kEncoderPhases = {Phase::kVision, Phase::kAudio};
+// Those of items.
+inline constexpr std::array kItemMedia = {Medium::kImage, Medium::kVideo, Medium::kAudio};
+
+// At most so many phases in a job, the llm included; small, so that what is kept per phase is an array.
+inline constexpr size_t kMaxPhases = 16;
+
+// A phase of a job, one submodule's execution: its name, its number in the job's list (the llm is 0) and the
+// media that it encodes (the llm: none). The job decides all three. A phase is known by its name: phases of
+// one name are equal, whatever else they hold, since messages carry the name alone.
+//
+// Example:
+//     const Phase tower("tower", 3, {Medium::kImage});
+//     tower.encodes(Medium::kImage);   // true
+class Phase {
+ public:
+  static constexpr size_t kMaxName = 28;
+  static const Phase kLlm;
+
+  constexpr Phase() : Phase("llm", 0, {}) {}
+  // `name` has at most kMaxName characters (what follows is cut off); `number` is below kMaxPhases.
+  constexpr explicit Phase(std::string_view name, uint8_t number = 0,
+                           std::initializer_list<Medium> media = {})
+      : number_(number), length_(static_cast<uint8_t>(name.size() < kMaxName ? name.size() : kMaxName)) {
+    for (size_t i = 0; i < length_; ++i) name_[i] = name[i];
+    for (Medium medium : media) Add(medium);
+  }
+  constexpr void Add(Medium medium) {
+    media_ = static_cast<uint8_t>(media_ | 1u << static_cast<uint8_t>(medium));
+  }
+
+  constexpr std::string_view name() const { return {name_.data(), length_}; }
+  constexpr uint8_t number() const { return number_; }
+  constexpr bool encodes(Medium medium) const { return (media_ >> static_cast<uint8_t>(medium) & 1) != 0; }
+  // A phase that a message names: its number, of the same job, is known only now.
+  constexpr Phase Numbered(uint8_t number) const {
+    Phase numbered = *this;
+    numbered.number_ = number;
+    return numbered;
+  }
+
+  friend constexpr bool operator==(const Phase& a, const Phase& b) { return a.name() == b.name(); }
+  friend constexpr auto operator<=>(const Phase& a, const Phase& b) { return a.name() <=> b.name(); }
+
+ private:
+  uint8_t number_ = 0;
+  uint8_t media_ = 0;  // a bit for each Medium
+  uint8_t length_ = 0;
+  std::array<char, kMaxName> name_{};
+};
+inline constexpr Phase Phase::kLlm = Phase();
+
+// Lower-case letters, digits, '_' and '-', at most Phase::kMaxName of them, the first a letter.
+bool IsPhaseName(std::string_view name);
+// The name, for messages. Valid as long as `phase`.
+constexpr std::string_view PhaseName(const Phase& phase) { return phase.name(); }
 
 // "text", "image", "video", "audio".
 std::string_view MediumName(Medium medium);
-// "llm", "vision", "audio".
-std::string_view PhaseName(Phase phase);
-std::optional<Phase> PhaseFromName(std::string_view name);
-
-// The phase that encodes a medium. Text belongs to the llm.
-constexpr Phase PhaseOf(Medium medium) {
-  switch (medium) {
-    case Medium::kImage:
-    case Medium::kVideo:
-      return Phase::kVision;
-    case Medium::kAudio:
-      return Phase::kAudio;
-    case Medium::kText:
-      break;
-  }
-  return Phase::kLlm;
-}
+// "image,video": what the phase encodes.
+std::string MediaNames(const Phase& phase);
 
 // The lengths of an item in its phase, all known before decoding.
 struct ItemLengths {
@@ -49,10 +86,12 @@ struct ItemLengths {
   friend bool operator==(const ItemLengths&, const ItemLengths&) = default;
 };
 
-// One item of a sample, as the planner sees it.
+// One item of a sample in one of the phases that encode it, as the planner sees it. An item that several
+// phases encode is there once for each, one after the other.
 struct SampleItem {
   Medium medium = Medium::kImage;
   ItemLengths lengths;
+  uint8_t tower = 0;  // among the job's phases that encode the medium; 0 has the rows of the sequence
 
   friend bool operator==(const SampleItem&, const SampleItem&) = default;
 };
@@ -61,7 +100,7 @@ struct SampleItem {
 struct SampleLengths {
   uint32_t llm_length = 0;        // tokens of the whole interleaved sequence, before alignment
   uint32_t loss_tokens = 0;       // labels other than -100 after the shift
-  std::vector<SampleItem> items;  // in the order of their placeholders
+  std::vector<SampleItem> items;  // in the order of their placeholders, towers of an item ascending
 
   friend bool operator==(const SampleLengths&, const SampleLengths&) = default;
 };

@@ -38,6 +38,7 @@ struct DecoderCall {
 
   DecoderWork work = DecoderWork::kProbe;
   Medium medium = Medium::kImage;
+  uint8_t tower = 0;              // ItemRequest::tower
   std::array<char, 64> suffix{};  // the file name's end; truncated on the left, zero-terminated
   MediaFacts facts;
   ItemLengths planned;

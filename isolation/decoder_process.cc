@@ -65,7 +65,8 @@ absl::Status Produce(const preprocess::Processor& processor, const DecoderCall& 
                             .bytes = bytes,
                             .facts = call.facts,
                             .planned = call.planned,
-                            .notes = &reply->notes},
+                            .notes = &reply->notes,
+                            .tower = call.tower},
                            fields);
 }
 

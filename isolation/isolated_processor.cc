@@ -80,6 +80,7 @@ absl::Status IsolatedProcessor::Produce(const preprocess::ItemRequest& request,
   EVENKEEL_ASSIGN_OR_RETURN(const Input input, Share(request.bytes));
   DecoderCall call{.work = DecoderWork::kProduce,
                    .medium = request.medium,
+                   .tower = request.tower,
                    .facts = request.facts,
                    .planned = request.planned,
                    .input = {input.place.offset, request.bytes.size()},
@@ -131,7 +132,7 @@ std::unique_ptr<preprocess::Processor> WithDecoders(std::unique_ptr<preprocess::
 
 absl::StatusOr<std::unique_ptr<DecoderPool>> StartDecoders(const Job& job,
                                                            const DecoderPool::Options& options) {
-  const bool has_media = !job.processor.vision.empty() || !job.processor.audio.empty();
+  const bool has_media = !job.processor.Encoders().empty();
   if (job.isolation == Isolation::kOff || !has_media) return std::unique_ptr<DecoderPool>();
   const absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
       preprocess::Processor::LoadMedia(job.processor, job.limits);

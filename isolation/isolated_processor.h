@@ -44,6 +44,10 @@ class IsolatedProcessor final : public preprocess::Processor {
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
     return processor_->Measure(facts);
   }
+  uint8_t num_towers(Medium medium) const override { return processor_->num_towers(medium); }
+  absl::StatusOr<ItemLengths> MeasureIn(uint8_t tower, const MediaFacts& facts) const override {
+    return processor_->MeasureIn(tower, facts);
+  }
   absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
                                                   std::span<const SampleItem> items,
                                                   std::span<const MediaFacts> facts) const override {
@@ -53,11 +57,14 @@ class IsolatedProcessor final : public preprocess::Processor {
   const std::vector<preprocess::FieldSpec>& fields(Medium medium) const override {
     return processor_->fields(medium);
   }
+  const std::vector<preprocess::FieldSpec>& FieldsIn(uint8_t tower, Medium medium) const override {
+    return processor_->FieldsIn(tower, medium);
+  }
   absl::Status FillInvalid(const preprocess::ItemRequest& request,
                            std::span<const std::span<std::byte>> field_bytes) const override {
     return processor_->FillInvalid(request, field_bytes);
   }
-  MediaFacts DummyFacts(Phase phase) const override { return processor_->DummyFacts(phase); }
+  MediaFacts DummyFacts(const Phase& phase) const override { return processor_->DummyFacts(phase); }
   absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
                              std::span<const MediaFacts> facts, preprocess::Sequence& out) const override {
     return processor_->BuildSequence(conversation, items, facts, out);

@@ -1,9 +1,13 @@
+// A processor made of the families of the job's encoder phases.
 #include "preprocess/processor.h"
 
+#include <array>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "preprocess/audio/audio.h"
 #include "preprocess/families/family.h"
 #include "preprocess/image/picture.h"
@@ -31,21 +35,50 @@ absl::StatusOr<MediaFacts> ProbeImage(std::string_view suffix, std::span<const s
   return facts;
 }
 
-// The families of the checkpoint's folders, and its text.
+// What encodes items in one phase of the job: an image processor, a feature extractor, or both.
+struct Encoder {
+  Phase phase;
+  std::unique_ptr<MediaFamily> vision;  // null where the phase encodes neither images nor videos
+  std::unique_ptr<MediaFamily> audio;   // likewise
+
+  const MediaFamily* FamilyOf(Medium medium) const {
+    return medium == Medium::kAudio ? audio.get() : vision.get();
+  }
+};
+
+void AddFamily(const MediaFamily* family, std::string_view media, std::string_view all_media,
+               CanonicalText& text) {
+  if (family == nullptr) return;
+  if (media != all_media) text.Add("media", media);
+  family->AddTo(text);
+}
+
+// A phase that encodes all media of its processors adds no line for them.
+void AddTo(const Encoder& encoder, CanonicalText& text) {
+  std::string pictures, sound;
+  for (Medium medium : kItemMedia) {
+    if (encoder.phase.encodes(medium)) (medium == Medium::kAudio ? sound : pictures) += MediumName(medium);
+  }
+  AddFamily(encoder.vision.get(), pictures, "imagevideo", text);
+  AddFamily(encoder.audio.get(), sound, "audio", text);
+}
+
+// The families of the checkpoints' folders, and its text.
 class FolderProcessor final : public Processor {
  public:
-  FolderProcessor(std::unique_ptr<MediaFamily> vision, std::unique_ptr<MediaFamily> audio,
-                  std::unique_ptr<SequenceBuilder> text, const Limits& limits, const ColourOptions& colour)
-      : vision_(std::move(vision)),
-        audio_(std::move(audio)),
-        text_(std::move(text)),
-        limits_(limits),
-        colour_(colour) {
+  FolderProcessor(std::vector<Encoder> encoders, std::unique_ptr<SequenceBuilder> text, const Limits& limits,
+                  const ColourOptions& colour)
+      : encoders_(std::move(encoders)), text_(std::move(text)), limits_(limits), colour_(colour) {
     CanonicalText canonical("evenkeel processor 1");
-    if (vision_ != nullptr) vision_->AddTo(canonical);
-    if (audio_ != nullptr) audio_->AddTo(canonical);
+    for (const Encoder& encoder : encoders_) AddTo(encoder, canonical);
     if (text_ != nullptr) text_->AddTo(canonical);
     digest_ = canonical.digest();
+    for (const Encoder& encoder : encoders_) {
+      for (Medium medium : kItemMedia) {
+        if (!encoder.phase.encodes(medium)) continue;
+        towers_[static_cast<size_t>(medium)].push_back(encoder.FamilyOf(medium));
+      }
+    }
   }
 
   absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
@@ -62,8 +95,12 @@ class FolderProcessor final : public Processor {
     }
     return absl::InvalidArgumentError("text is not an item");
   }
-  absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
-    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(facts.medium));
+  absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override { return MeasureIn(0, facts); }
+  uint8_t num_towers(Medium medium) const override {
+    return static_cast<uint8_t>(towers_[static_cast<size_t>(medium)].size());
+  }
+  absl::StatusOr<ItemLengths> MeasureIn(uint8_t tower, const MediaFacts& facts) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(facts.medium, tower));
     return family->Measure(facts);
   }
   absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
@@ -75,14 +112,15 @@ class FolderProcessor final : public Processor {
   }
   Digest digest() const override { return digest_; }
 
-  const std::vector<FieldSpec>& fields(Medium medium) const override {
+  const std::vector<FieldSpec>& fields(Medium medium) const override { return FieldsIn(0, medium); }
+  const std::vector<FieldSpec>& FieldsIn(uint8_t tower, Medium medium) const override {
     static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
-    absl::StatusOr<const MediaFamily*> family = FamilyOf(medium);
+    absl::StatusOr<const MediaFamily*> family = FamilyOf(medium, tower);
     return family.ok() ? (*family)->fields(medium) : *kNone;
   }
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(request.medium));
+    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(request.medium, request.tower));
     try {
       return family->Produce(request, field_bytes);
     } catch (const std::bad_alloc&) {
@@ -91,12 +129,15 @@ class FolderProcessor final : public Processor {
   }
   absl::Status FillInvalid(const ItemRequest& request,
                            std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(request.medium));
+    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(request.medium, request.tower));
     return family->FillInvalid(request, field_bytes);
   }
-  MediaFacts DummyFacts(Phase phase) const override {
-    if (phase == Phase::kVision && vision_ != nullptr) return vision_->DummyFacts();
-    if (phase == Phase::kAudio && audio_ != nullptr) return audio_->DummyFacts();
+  MediaFacts DummyFacts(const Phase& phase) const override {
+    for (const Encoder& encoder : encoders_) {
+      if (encoder.phase != phase) continue;
+      MediaFacts facts = (encoder.vision != nullptr ? encoder.vision : encoder.audio)->DummyFacts();
+      return phase.encodes(facts.medium) ? facts : AsVideo(facts);
+    }
     return MediaFacts{};
   }
   absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
@@ -115,6 +156,15 @@ class FolderProcessor final : public Processor {
     if (text_ != nullptr) return absl::OkStatus();
     return absl::FailedPreconditionError("this processor was loaded without a tokenizer");
   }
+  // A short video of the size, for a phase that encodes no images.
+  static MediaFacts AsVideo(MediaFacts facts) {
+    facts.medium = Medium::kVideo;
+    facts.num_frames = 8;
+    facts.fps_num = 2;
+    facts.fps_den = 1;
+    facts.duration_us = 4'000'000;
+    return facts;
+  }
   // Of memory that the thread keeps: valid until its next call.
   absl::StatusOr<std::span<const ItemPlaceholders>> PlaceholdersOf(std::span<const SampleItem> items,
                                                                    std::span<const MediaFacts> facts) const {
@@ -122,35 +172,52 @@ class FolderProcessor final : public Processor {
     thread_local std::vector<ItemPlaceholders> placeholders;  // never fewer, so that each keeps its memory
     if (placeholders.size() < items.size()) placeholders.resize(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
-      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium));
+      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium, 0));
       EVENKEEL_RETURN_IF_ERROR(family->Placeholders(facts[i], placeholders[i]));
     }
     return std::span<const ItemPlaceholders>(placeholders).first(items.size());
   }
-  absl::StatusOr<const MediaFamily*> FamilyOf(Medium medium) const {
-    const MediaFamily* family = medium == Medium::kAudio ? audio_.get() : vision_.get();
-    if (family == nullptr || medium == Medium::kText) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no phase of the job takes ", std::string(MediumName(medium)), " items; add a phase '",
-                       std::string(PhaseName(PhaseOf(medium))), "' to the job's phases"));
+  absl::StatusOr<const MediaFamily*> FamilyOf(Medium medium, uint8_t tower) const {
+    const std::vector<const MediaFamily*>& towers = towers_[static_cast<size_t>(medium)];
+    if (tower < towers.size()) return towers[tower];
+    const std::string name(MediumName(medium));
+    if (tower > 0) {
+      return absl::InternalError(
+          absl::StrCat(towers.size(), " phases encode ", name, " items, and tower ", tower, " is asked for"));
     }
-    return family;
+    const std::string phase(PhaseName(UsualPhaseOf(medium)));
+    return absl::InvalidArgumentError(absl::StrCat("no phase of the job takes ", name,
+                                                   " items; add a phase '", phase, "' to the job's phases"));
   }
 
-  std::unique_ptr<MediaFamily> vision_;    // null where the job has no such phase
-  std::unique_ptr<MediaFamily> audio_;     // likewise
-  std::unique_ptr<SequenceBuilder> text_;  // null: loaded without a tokenizer
+  std::vector<Encoder> encoders_;                          // in the order of the job's phases
+  std::array<std::vector<const MediaFamily*>, 4> towers_;  // by medium: of the phases that encode it
+  std::unique_ptr<SequenceBuilder> text_;                  // null: loaded without a tokenizer
   Limits limits_;
   ColourOptions colour_;
   Digest digest_;
 };
 
-SequenceStyle StyleOf(const MediaFamily* vision, const MediaFamily* audio) {
-  SequenceStyle style;
-  for (const MediaFamily* family : {vision, audio}) {
-    if (family == nullptr) continue;
-    for (MediumStyle& medium : family->styles()) style.media.push_back(std::move(medium));
+// The first phase that encodes a medium decides how its items stand in the sequence.
+const MediaFamily* FirstOf(const std::vector<Encoder>& encoders, Medium medium) {
+  for (const Encoder& encoder : encoders) {
+    if (encoder.phase.encodes(medium)) return encoder.FamilyOf(medium);
   }
+  return nullptr;
+}
+
+SequenceStyle StyleOf(const std::vector<Encoder>& encoders) {
+  SequenceStyle style;
+  for (const Encoder& encoder : encoders) {
+    for (const MediaFamily* family : {encoder.vision.get(), encoder.audio.get()}) {
+      if (family == nullptr) continue;
+      for (MediumStyle& medium : family->styles()) {
+        if (FirstOf(encoders, medium.medium) == family) style.media.push_back(std::move(medium));
+      }
+    }
+  }
+  const MediaFamily* vision = FirstOf(encoders, Medium::kImage);
+  if (vision == nullptr) vision = FirstOf(encoders, Medium::kVideo);
   if (vision != nullptr) {
     style.merge_size = vision->merge_size();
     style.tokens_per_second = vision->tokens_per_second();
@@ -159,23 +226,45 @@ SequenceStyle StyleOf(const MediaFamily* vision, const MediaFamily* audio) {
   return style;
 }
 
+// What the job gives in place of the checkpoint's values is for the phase that has the placeholders: a second
+// tower of fixed size, say, has neither bounds on pixels nor a rule for frames.
+ProcessorSpec OfFurtherTower(ProcessorSpec spec) {
+  const ProcessorSpec not_given;
+  spec.min_pixels = spec.max_pixels = not_given.min_pixels;
+  spec.fps = not_given.fps;
+  spec.min_frames = spec.max_frames = not_given.min_frames;
+  spec.video_min_pixels = spec.video_max_pixels = not_given.video_min_pixels;
+  spec.frame_rule = not_given.frame_rule;
+  return spec;
+}
+
+absl::StatusOr<std::vector<Encoder>> LoadEncoders(const ProcessorSpec& spec, const Limits& limits) {
+  const ProcessorSpec further = OfFurtherTower(spec);
+  std::vector<Encoder> encoders;
+  bool first = true;  // that encodes images or videos
+  for (const EncoderSpec& given : spec.Encoders()) {
+    Encoder& encoder = encoders.emplace_back(Encoder{.phase = given.phase});
+    if (given.phase.encodes(Medium::kImage) || given.phase.encodes(Medium::kVideo)) {
+      EVENKEEL_ASSIGN_OR_RETURN(encoder.vision,
+                                LoadVisionFamily(given.folder, first ? spec : further, limits));
+      first = false;
+    }
+    if (given.phase.encodes(Medium::kAudio)) {
+      EVENKEEL_ASSIGN_OR_RETURN(encoder.audio, LoadAudioFamily(given.folder, spec, limits));
+    }
+  }
+  return encoders;
+}
+
 absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec, const Limits& limits,
                                                        bool with_text) {
-  std::unique_ptr<MediaFamily> vision;
-  std::unique_ptr<MediaFamily> audio;
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<Encoder> encoders, LoadEncoders(spec, limits));
   std::unique_ptr<SequenceBuilder> text;
-  if (!spec.vision.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(vision, LoadVisionFamily(spec.vision, spec, limits));
-  }
-  if (!spec.audio.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(audio, LoadAudioFamily(spec.audio, spec, limits));
-  }
   if (with_text) {
-    EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(vision.get(), audio.get())));
+    EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(encoders)));
   }
   EVENKEEL_ASSIGN_OR_RETURN(PictureOptions pictures, PictureOptionsOf(spec));
-  return std::make_unique<FolderProcessor>(std::move(vision), std::move(audio), std::move(text), limits,
-                                           pictures.colour);
+  return std::make_unique<FolderProcessor>(std::move(encoders), std::move(text), limits, pictures.colour);
 }
 
 }  // namespace
@@ -187,6 +276,11 @@ absl::StatusOr<std::unique_ptr<Processor>> Processor::LoadMedia(const ProcessorS
 
 absl::StatusOr<std::unique_ptr<Processor>> Processor::Load(const ProcessorSpec& spec, const Limits& limits) {
   return LoadFolders(spec, limits, /*with_text=*/true);
+}
+
+const std::vector<FieldSpec>& Processor::FieldsIn(uint8_t tower, Medium medium) const {
+  static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
+  return tower == 0 ? fields(medium) : *kNone;
 }
 
 absl::StatusOr<StoredBytes> Processor::AllocateStored(Medium, uint64_t num_bytes) const {

@@ -57,6 +57,7 @@ struct ItemRequest {
   MediaFacts facts;            // what the index found
   ItemLengths planned;         // what the plan promised
   ItemNotes* notes = nullptr;  // optional
+  uint8_t tower = 0;           // which of the phases that encode the medium asks for it
 };
 
 // A rendered, tokenised and expanded sample. All vectors have the same length, positions three times that.
@@ -85,6 +86,8 @@ class Processor : public Measurer {
 
   // Fields that items of `medium` fill, in order. Empty where the processor has no such medium.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;
+  // The same where another than the first of the medium's phases encodes it: SampleItem::tower.
+  virtual const std::vector<FieldSpec>& FieldsIn(uint8_t tower, Medium medium) const;
 
   // Writes the item into `field_bytes` (one span per field of its medium, each of num_bytes(planned)).
   // Errors of the item, found by counted work only (then the caller calls FillInvalid): InvalidArgument,
@@ -100,9 +103,9 @@ class Processor : public Measurer {
   virtual absl::Status FillInvalid(const ItemRequest& request,
                                    std::span<const std::span<std::byte>> field_bytes) const = 0;
   // The smallest item of a phase, for ranks that need one where there is nothing: its facts and lengths.
-  virtual MediaFacts DummyFacts(Phase phase) const = 0;
+  virtual MediaFacts DummyFacts(const Phase& phase) const = 0;
 
-  // Makes `out` the sample's sequence; its memory is kept. Checks placeholders == output_rows for every item
+  // `items`: those of tower 0. Makes `out` the sample's sequence; its memory is kept. Checks placeholders == output_rows for every item
   // (Internal where they differ). After an error `out` holds nothing of use.
   virtual absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
                                      std::span<const MediaFacts> facts, Sequence& out) const = 0;

@@ -2,6 +2,7 @@
 #include "reorder/layout.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,10 +12,7 @@
 namespace evenkeel::reorder {
 namespace {
 
-absl::string_view NameOf(const PhaseSpec& spec) {
-  std::string_view name = PhaseName(spec.phase);
-  return {name.data(), name.size()};
-}
+std::string NameOf(const PhaseSpec& spec) { return std::string(PhaseName(spec.phase)); }
 
 absl::Status CheckPhase(const PhaseSpec& spec) {
   if (spec.ranks.empty())
@@ -28,7 +26,7 @@ absl::Status CheckPhase(const PhaseSpec& spec) {
   }
   if (FindBalancer(spec.algorithm) == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("phase ", NameOf(spec), ": unknown algorithm '",
-                                                   spec.algorithm, "'; known are ", AlgorithmNames()));
+                                                   spec.algorithm, "'; known are ", BalancerNames()));
   }
   return absl::OkStatus();
 }

@@ -9,18 +9,32 @@
 namespace evenkeel::reorder {
 namespace {
 
+constexpr Cost kNoCost = {.constant = 0, .linear = 0};
+
+Cost SummedCost(const PhaseSpec& spec) {
+  if (spec.batching == Batching::kPadded) return kNoCost;
+  Cost cost = spec.cost;
+  if (spec.padded_attention) cost.quadratic = 0;
+  return cost;
+}
+
+Cost PaddedCost(const PhaseSpec& spec) {
+  if (spec.batching == Batching::kPadded) return spec.cost;
+  if (!spec.padded_attention) return kNoCost;
+  return {.constant = 0, .linear = 0, .quadratic = spec.cost.quadratic, .mask_factor = spec.cost.mask_factor};
+}
+
 // The loads and tokens of one phase's ranks, as units are added to their batches.
 class Meter {
  public:
   Meter(const PhaseSpec& spec, uint32_t batches_per_rank)
-      : cost_(spec.cost),
-        batches_per_rank_(batches_per_rank),
-        costs_(spec.batching, spec.ranks.size() * batches_per_rank),
+      : batches_per_rank_(batches_per_rank),
+        costs_(spec, spec.ranks.size() * batches_per_rank),
         tokens_(spec.ranks.size(), 0) {}
 
   void Add(uint32_t rank, uint32_t microbatch, uint32_t length) {
     tokens_[rank] += length;
-    costs_.Add(rank * size_t{batches_per_rank_} + microbatch, CleanCost(cost_, length));
+    costs_.Add(rank * size_t{batches_per_rank_} + microbatch, length);
   }
   void Record(std::vector<double>& load, std::vector<uint64_t>& tokens) {
     load = costs_.PerRank(batches_per_rank_);
@@ -28,7 +42,6 @@ class Meter {
   }
 
  private:
-  const Cost cost_;
   const uint32_t batches_per_rank_;
   BatchCosts costs_;
   std::vector<uint64_t> tokens_;
@@ -62,11 +75,13 @@ std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const u
   return loads;
 }
 
+BatchCosts::BatchCosts(const PhaseSpec& spec, size_t num_batches)
+    : summed_(SummedCost(spec)), padded_(PaddedCost(spec)), batches_(num_batches) {}
+
 std::vector<double> BatchCosts::PerRank(size_t batches_per_rank) const {
   std::vector<double> loads(batches_.size() / batches_per_rank, 0);
   for (size_t b = 0; b < batches_.size(); ++b) {
-    loads[b / batches_per_rank] +=
-        batching_ == Batching::kPacked ? batches_[b].sum : batches_[b].count * batches_[b].heaviest;
+    loads[b / batches_per_rank] += batches_[b].sum + batches_[b].count * batches_[b].heaviest;
   }
   return loads;
 }

@@ -1,6 +1,7 @@
 // Costs of units, and what every rank has to do with and without the plan. Pure functions and plain values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,17 +22,17 @@ uint64_t CapacityTokens(const Job& job);
 // the heaviest is exact. [lengths]
 std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const uint32_t> lengths);
 
-// Costs of many batches at once: the sum of a batch's units (packed), or its count times the heaviest
-// (padded).
+// Costs of many batches at once: the sum of a batch's units (packed); its count times the heaviest (padded);
+// with padded attention the sum of what attention does not cost, and the count times the greatest attention.
 class BatchCosts {
  public:
-  BatchCosts(Batching batching, size_t num_batches) : batching_(batching), batches_(num_batches) {}
+  BatchCosts(const PhaseSpec& spec, size_t num_batches);
 
-  void Add(size_t batch, double cost) {
+  void Add(size_t batch, uint32_t length) {
     Batch& b = batches_[batch];
     b.count += 1;
-    b.sum += cost;
-    b.heaviest = b.heaviest < cost ? cost : b.heaviest;
+    b.sum += CleanCost(summed_, length);
+    b.heaviest = std::max(b.heaviest, CleanCost(padded_, length));
   }
   // Rank r has batches [r * batches_per_rank, (r + 1) * batches_per_rank).
   std::vector<double> PerRank(size_t batches_per_rank) const;
@@ -40,7 +41,8 @@ class BatchCosts {
   struct Batch {
     double count = 0, sum = 0, heaviest = 0;
   };
-  const Batching batching_;
+  // Of a unit: what is added up over a batch, and what every unit of a batch costs as much as the heaviest.
+  const Cost summed_, padded_;
   std::vector<Batch> batches_;
 };
 

@@ -46,6 +46,7 @@ void AppendDummies(uint32_t count, uint32_t bucket, uint32_t first_dummy, Encode
     units.dummies.push_back({.sample = kDummy,
                              .ordinal = d,
                              .medium = units.dummy.medium,
+                             .tower = units.dummy.tower,
                              .lengths = units.dummy.lengths,
                              .place = {bucket / microbatches, bucket % microbatches, position}});
   }
@@ -75,31 +76,32 @@ std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, ui
   for (size_t i = 0; i < batch.size(); ++i) {
     batch[i] = units.rank[i] * microbatches + (microbatches == 1 ? 0 : llm.microbatch[units.sample[i]]);
   }
-  // In the order in which the llm takes them; then that order within every batch, images before videos.
+  // In the order in which the llm takes them; then that order within every batch, by medium.
   const Buckets by_llm_batch =
       SortIntoBuckets(Numbers(batch.size()), llm_plan.ranks.size() * llm_microbatches, [&](uint32_t i) {
         const uint32_t s = units.sample[i];
         return llm.rank[s] * llm_microbatches + llm.microbatch[s];
       });
-  const Buckets streams = SortIntoBuckets(by_llm_batch.order, 2 * num_batches,
-                                          [&](uint32_t i) { return 2 * batch[i] + units.is_video[i]; });
-  const bool dummy_is_video = units.dummy.medium == Medium::kVideo;
+  constexpr uint32_t kTurns = EncoderUnits::kTurns;
+  const Buckets streams = SortIntoBuckets(by_llm_batch.order, kTurns * num_batches,
+                                          [&](uint32_t i) { return kTurns * batch[i] + units.turn[i]; });
+  const uint32_t turn_of_dummies = EncoderUnits::TurnOf(units.dummy.medium);
   std::vector<uint64_t> first_row(batch.size()), batch_rows(num_batches, 0);
   units.position.resize(batch.size());
   phase_plan.begin.assign(1, 0);
   phase_plan.order.reserve(batch.size());
   for (uint32_t b = 0; b < num_batches; ++b) {
-    const uint32_t items = streams.begin[2 * b + 2] - streams.begin[2 * b];
+    const uint32_t items = streams.begin[kTurns * b + kTurns] - streams.begin[kTurns * b];
     const uint32_t num_dummies = items < min_items ? min_items - items : 0;
     uint64_t row = 0;
-    for (const bool video : {false, true}) {
-      for (uint32_t i : streams.of(2 * b + video)) {
+    for (uint32_t turn = 0; turn < kTurns; ++turn) {
+      for (uint32_t i : streams.of(kTurns * b + turn)) {
         units.position[i] = static_cast<uint32_t>(phase_plan.order.size()) - phase_plan.begin[b];
         phase_plan.order.push_back(units.item[i]);
         first_row[i] = row;
         row += units.rows[i];
       }
-      if (video != dummy_is_video) continue;
+      if (turn != turn_of_dummies) continue;
       AppendDummies(num_dummies, b, first_dummy, units, phase_plan);
       row += uint64_t{num_dummies} * units.dummy.lengths.output_rows;
     }

@@ -20,7 +20,7 @@ absl::Status Broken(const Parts&... parts) {
   return absl::InternalError(absl::StrCat("plan check: ", parts...));
 }
 
-std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
+std::string NameOf(const Phase& phase) { return std::string(PhaseName(phase)); }
 
 class Checker {
  public:
@@ -67,19 +67,34 @@ class Checker {
   absl::Status CheckItems() const {
     size_t i = 0;
     for (uint32_t s = 0; s < plan_.samples.size(); ++s) {
-      for (uint32_t ordinal = 0; ordinal < step_.lengths[s].items.size(); ++ordinal, ++i) {
+      uint32_t media = 0;
+      for (const SampleItem& expected : step_.lengths[s].items) {
         const PlannedItem& item = plan_.items[i];
-        const SampleItem& expected = step_.lengths[s].items[ordinal];
-        if (item.sample != s || item.ordinal != ordinal || item.medium != expected.medium ||
-            !(item.lengths == expected.lengths)) {
-          return Broken("item ", i, " is not item ", ordinal, " of sample ", s);
+        media += expected.tower == 0 ? 1 : 0;
+        if (item.sample != s || item.ordinal != media - 1 || item.medium != expected.medium ||
+            item.tower != expected.tower || !(item.lengths == expected.lengths)) {
+          return Broken("item ", i, " is not item ", media - 1, " of sample ", s);
         }
+        ++i;
       }
     }
     for (; i < plan_.items.size(); ++i) {
       if (plan_.items[i].sample != kDummy) return Broken("item ", i, " belongs to no sample and is no dummy");
     }
+    for (i = 0; i < plan_.items.size(); ++i) {
+      if (!IsInItsPhase(plan_.items[i])) return Broken("item ", i, " is in a phase that does not encode it");
+    }
     return absl::OkStatus();
+  }
+
+  // Of the job's phases that encode the medium, the one of the item's tower; a dummy may be of any.
+  bool IsInItsPhase(const PlannedItem& item) const {
+    if (item.phase >= job_.phases.size()) return false;
+    uint8_t before = 0;
+    for (size_t p = 0; p < item.phase; ++p) before += job_.phases[p].phase.encodes(item.medium) ? 1 : 0;
+    const Phase& phase = job_.phases[item.phase].phase;
+    return phase != Phase::kLlm &&
+           (item.sample == kDummy || (phase.encodes(item.medium) && before == item.tower));
   }
 
   // --- where everything is
@@ -98,10 +113,13 @@ class Checker {
     return absl::OkStatus();
   }
 
-  const Place& PlaceOf(Phase phase, uint32_t unit) const {
+  bool IsOf(const PlannedItem& item, const Phase& phase) const {
+    return job_.phases[item.phase].phase == phase;
+  }
+  const Place& PlaceOf(const Phase& phase, uint32_t unit) const {
     return phase == Phase::kLlm ? plan_.samples[unit].place : plan_.items[unit].place;
   }
-  uint64_t TokensOf(Phase phase, uint32_t unit) const {
+  uint64_t TokensOf(const Phase& phase, uint32_t unit) const {
     return phase == Phase::kLlm ? plan_.samples[unit].llm_length : plan_.items[unit].lengths.cost_length;
   }
 
@@ -120,7 +138,7 @@ class Checker {
     std::vector<bool> seen(units, false);
     for (size_t b = 0; b < buckets; ++b) EVENKEEL_RETURN_IF_ERROR(CheckBatch(spec, phase, b, seen));
     for (size_t u = 0; u < units; ++u) {
-      const bool belongs = spec.phase == Phase::kLlm || PhaseOf(plan_.items[u].medium) == spec.phase;
+      const bool belongs = spec.phase == Phase::kLlm || IsOf(plan_.items[u], spec.phase);
       if (seen[u] != belongs) return Broken("unit ", u, belongs ? " is in no batch" : " is of another phase");
     }
     return CheckLoads(spec, phase);
@@ -131,7 +149,7 @@ class Checker {
     const uint32_t rank = static_cast<uint32_t>(bucket / phase.num_microbatches);
     const uint32_t microbatch = static_cast<uint32_t>(bucket % phase.num_microbatches);
     const uint32_t begin = phase.begin[bucket], end = phase.begin[bucket + 1];
-    bool video = false;
+    Medium last = Medium::kText;
     for (uint32_t at = begin; at < end; ++at) {
       const uint32_t unit = phase.order[at];
       if (unit >= seen.size() || seen[unit])
@@ -142,8 +160,11 @@ class Checker {
       }
       if (phase.phase == Phase::kLlm) continue;
       const PlannedItem& item = plan_.items[unit];
-      if (video && item.medium != Medium::kVideo) return Broken("image ", unit, " comes after a video");
-      video = item.medium == Medium::kVideo;
+      if (item.medium < last) {
+        return Broken(std::string(MediumName(item.medium)), " ", unit, " comes after ",
+                      std::string(MediumName(last)), " items");
+      }
+      last = item.medium;
       if (spec.runs == Runs::kOncePerMicrobatch && item.sample != kDummy &&
           plan_.samples[item.sample].place.microbatch != microbatch) {
         return Broken("item ", unit, " is encoded in microbatch ", microbatch, ", not in that of its sample");
@@ -156,6 +177,16 @@ class Checker {
     return absl::OkStatus();
   }
 
+  static double Clean(double cost) { return std::min(1e200, std::max(0.0, cost)); }
+  static double WithoutAttention(Cost cost, uint64_t length) {
+    cost.quadratic = 0;
+    return Clean(cost(static_cast<double>(length)));
+  }
+  static double AttentionOf(const Cost& cost, uint64_t length) {
+    const auto n = static_cast<double>(length);
+    return Clean(cost.quadratic * n * n * (1 + cost.mask_factor));
+  }
+
   // What a rank has to do, recomputed from the plan. Sums in another order may differ in the last digits.
   absl::Status CheckLoads(const PhaseSpec& spec, const PhasePlan& phase) const {
     const size_t ranks = phase.ranks.size();
@@ -163,22 +194,26 @@ class Checker {
         phase.tokens_before.size() != ranks || phase.tokens_after.size() != ranks) {
       return Broken("loads and tokens are not one per rank");
     }
+    const bool padded_attention = spec.padded_attention && spec.batching == Batching::kPacked;
     uint64_t before = 0, after = 0;
     for (size_t r = 0; r < ranks; ++r) {
       double load = 0;
       uint64_t tokens = 0;
       for (uint32_t m = 0; m < phase.num_microbatches; ++m) {
-        double sum = 0, dearest = 0;
+        double sum = 0, heaviest = 0, attention = 0;
         const size_t b = r * phase.num_microbatches + m;
         for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
           const uint64_t length = TokensOf(phase.phase, phase.order[at]);
-          const double cost = std::min(1e200, std::max(0.0, spec.cost(static_cast<double>(length))));
+          const double cost = Clean(spec.cost(static_cast<double>(length)));
           tokens += length;
-          sum += cost;
-          dearest = std::max(dearest, cost);
+          sum += padded_attention ? WithoutAttention(spec.cost, length) : cost;
+          heaviest = std::max(heaviest, cost);
+          attention = std::max(attention, AttentionOf(spec.cost, length));
           if (phase.phase == Phase::kLlm || plan_.items[phase.order[at]].sample != kDummy) before += length;
         }
-        load += spec.batching == Batching::kPacked ? sum : (phase.begin[b + 1] - phase.begin[b]) * dearest;
+        const uint32_t count = phase.begin[b + 1] - phase.begin[b];
+        load += spec.batching == Batching::kPacked ? sum : count * heaviest;
+        if (padded_attention) load += count * attention;
       }
       if (phase.tokens_after[r] != tokens)
         return Broken("rank ", r, " has ", tokens, " tokens, not as stated");
@@ -212,7 +247,7 @@ class Checker {
     return absl::OkStatus();
   }
 
-  const PhasePlan* Find(Phase phase) const {
+  const PhasePlan* Find(const Phase& phase) const {
     for (const PhasePlan& candidate : plan_.phases) {
       if (candidate.phase == phase) return &candidate;
     }
@@ -295,7 +330,7 @@ class Checker {
     return row;
   }
 
-  uint64_t LayOutInput(Phase phase, const PhasePlan& llm, uint32_t rank, bool all, uint32_t exchange,
+  uint64_t LayOutInput(const Phase& phase, const PhasePlan& llm, uint32_t rank, bool all, uint32_t exchange,
                        Buffer& buffer, std::vector<uint64_t>& offsets) const {
     uint64_t row = 0;
     for (uint32_t m = 0; m < llm.num_microbatches; ++m) {
@@ -304,7 +339,7 @@ class Checker {
         const PlannedSample& sample = plan_.samples[llm.order[at]];
         for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
           const uint64_t rows = plan_.items[i].lengths.output_rows;
-          if (PhaseOf(plan_.items[i].medium) != phase || rows == 0) continue;
+          if (!IsOf(plan_.items[i], phase) || rows == 0) continue;
           buffer.push_back({row, rows, i});
           row += rows;
         }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/status.h"
 #include "reorder/balance/balance.h"
 #include "reorder/loads.h"
@@ -15,6 +16,16 @@
 
 namespace evenkeel::reorder {
 namespace {
+
+std::string NamesThatKeepCounts() {
+  std::vector<std::string> names;
+  for (const NamedBalancer& named : BalancersByName()) {
+    if (named.balancer->KeepsCountsEqual()) names.emplace_back(named.name);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+}  // namespace
 
 absl::Status CheckOptions(const PhaseSpec& spec) {
   const std::string name(PhaseName(spec.phase));
@@ -25,10 +36,9 @@ absl::Status CheckOptions(const PhaseSpec& spec) {
                                                    "leave it out, or make the batching packed"));
   }
   if (spec.equal_counts && !FindBalancer(spec.algorithm)->KeepsCountsEqual()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("phase ", name, ": algorithm ", spec.algorithm,
-                     " cannot keep counts equal; take karmarkar_karp, intra_microbatch, greedy_packed or "
-                     "balance_without_moving, or leave equal_counts out"));
+    return absl::InvalidArgumentError(absl::StrCat("phase ", name, ": algorithm ", spec.algorithm,
+                                                   " cannot keep counts equal; take one of ",
+                                                   NamesThatKeepCounts(), ", or leave equal_counts out"));
   }
   if (spec.tolerance && !(*spec.tolerance >= 0 && *spec.tolerance < 1)) {
     return absl::InvalidArgumentError(
@@ -36,6 +46,8 @@ absl::Status CheckOptions(const PhaseSpec& spec) {
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 absl::Status CheckGivenRanks(std::span<const uint32_t> llm_rank, size_t samples, uint32_t ranks) {
   if (llm_rank.empty()) return absl::OkStatus();

@@ -32,6 +32,9 @@ struct PlannedPhases {
   std::vector<std::vector<Route>> routes;  // of every encoder, one per exchange
 };
 
+// InvalidArgument: an option that the phase's algorithm cannot keep. The algorithm is one of reorder/.
+absl::Status CheckOptions(const PhaseSpec& spec);
+
 // Fills the columns of the units that the caller has not. Of the job everything except `phases` is read;
 // `step` goes into the seed of the order of microbatches. InvalidArgument: an option of a phase that its
 // algorithm cannot keep; a given rank that the llm does not have; an unknown order.

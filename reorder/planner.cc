@@ -3,6 +3,7 @@
 #include "reorder/planner.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,11 +14,11 @@
 namespace evenkeel::reorder {
 namespace {
 
-using reorder::EncoderUnits;
-using reorder::Layout;
-using reorder::LlmUnits;
-
 absl::StatusOr<Layout> LayoutOf(const Job& job) {
+  if (job.phases.size() > kMaxPhases) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("phases: ", job.phases.size(), "; at most ", kMaxPhases, " are supported"));
+  }
   const PhaseSpec* llm = nullptr;
   std::vector<const PhaseSpec*> encoders;
   for (const PhaseSpec& spec : job.phases) {
@@ -35,19 +36,25 @@ absl::StatusOr<Layout> LayoutOf(const Job& job) {
   return MakeLayout(job, *llm, std::move(encoders));
 }
 
-constexpr size_t kNoEncoder = ~size_t{0};
-
-// The encoder of each medium, by its number in the layout, or kNoEncoder.
-std::array<size_t, 256> EncodersByMedium(const Layout& layout) {
-  std::array<size_t, 256> encoder;
-  encoder.fill(kNoEncoder);
-  for (size_t e = 0; e < layout.encoders.size(); ++e) {
-    for (Medium medium : {Medium::kImage, Medium::kVideo, Medium::kAudio}) {
-      if (PhaseOf(medium) == layout.encoders[e]->phase) encoder[static_cast<size_t>(medium)] = e;
+// The encoder, by its number in the layout, of every item.
+class EncoderTable {
+ public:
+  explicit EncoderTable(const Layout& layout) {
+    for (size_t e = 0; e < layout.encoders.size(); ++e) {
+      for (Medium medium : kItemMedia) {
+        if (layout.encoders[e]->phase.encodes(medium)) of_[static_cast<size_t>(medium)].push_back(e);
+      }
     }
   }
-  return encoder;
-}
+  std::optional<size_t> Find(const SampleItem& item) const {
+    const auto medium = static_cast<size_t>(item.medium);
+    if (medium >= of_.size() || item.tower >= of_[medium].size()) return std::nullopt;
+    return of_[medium][item.tower];
+  }
+
+ private:
+  std::array<std::vector<size_t>, 4> of_;  // by medium, then tower
+};
 
 absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t aligned) {
   const SampleRef& ref = step.refs[s];
@@ -75,7 +82,7 @@ absl::Status CheckSize(const StepSamples& step) {
 absl::Status FillUnits(const Job& job, const StepSamples& step, const Layout& layout, LlmUnits& llm,
                        std::vector<EncoderUnits>& encoders) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(step));
-  const std::array<size_t, 256> encoder_of = EncodersByMedium(layout);
+  const EncoderTable table(layout);
   const uint64_t align = std::max(1u, job.microbatch.align), capacity = CapacityTokens(job);
   const uint64_t max_tokens = capacity == 0 ? UINT32_MAX : std::min<uint64_t>(capacity, UINT32_MAX);
   uint32_t item = 0;
@@ -85,14 +92,15 @@ absl::Status FillUnits(const Job& job, const StepSamples& step, const Layout& la
     if (aligned > max_tokens) return TooLong(job, step, s, aligned);
     llm.tokens.push_back(static_cast<uint32_t>(aligned));
     for (const SampleItem& of_sample : step.lengths[s].items) {
-      const size_t e = encoder_of[static_cast<uint8_t>(of_sample.medium)];
-      if (e == kNoEncoder) {
+      const std::optional<size_t> e = table.Find(of_sample);
+      if (!e.has_value()) {
         return absl::InvalidArgumentError(absl::StrCat(
             "step ", step.step, ": sample ", step.refs[s].index, " of dataset ", step.refs[s].dataset,
-            " has an item of phase ", std::string(PhaseName(PhaseOf(of_sample.medium))),
-            ", which no encoder of the job runs"));
+            ": no phase of the job encodes ", std::string(MediumName(of_sample.medium)), " items",
+            of_sample.tower == 0 ? std::string() : absl::StrCat(" as tower ", of_sample.tower),
+            "; add one to the job's phases, or index again"));
       }
-      encoders[e].Append(item++, s, of_sample);
+      encoders[*e].Append(item++, s, of_sample);
     }
   }
   return absl::OkStatus();
@@ -108,27 +116,40 @@ void FillSamplesAndItems(const StepSamples& step, const LlmUnits& llm, Plan& pla
                             .first_item = static_cast<uint32_t>(plan.items.size()),
                             .num_items = static_cast<uint32_t>(lengths.items.size()),
                             .place = {llm.rank[s], llm.microbatch[s], llm.position[s]}});
-    for (uint32_t ordinal = 0; ordinal < lengths.items.size(); ++ordinal) {
-      const SampleItem& item = lengths.items[ordinal];
-      plan.items.push_back({.sample = s, .ordinal = ordinal, .medium = item.medium, .lengths = item.lengths});
+    uint32_t next_ordinal = 0;
+    for (const SampleItem& item : lengths.items) {
+      if (item.tower == 0) ++next_ordinal;
+      plan.items.push_back({.sample = s,
+                            .ordinal = next_ordinal - 1,
+                            .medium = item.medium,
+                            .tower = item.tower,
+                            .lengths = item.lengths});
     }
   }
 }
 
+// Where the phase is in the job, and so in the plan.
+uint8_t NumberIn(const Job& job, const PhaseSpec& spec) {
+  return static_cast<uint8_t>(&spec - job.phases.data());
+}
+
 Plan ToPlan(const Job& job, const StepSamples& step, const Layout& layout, const LlmUnits& llm,
-            const std::vector<EncoderUnits>& encoders, PlannedPhases planned) {
+            std::vector<EncoderUnits>& encoders, PlannedPhases planned) {
   Plan plan{.step = step.step, .num_microbatches = planned.num_microbatches};
   size_t num_items = 0;
   for (const EncoderUnits& units : encoders) num_items += units.item.size() + units.dummies.size();
   plan.items.reserve(num_items);
   FillSamplesAndItems(step, llm, plan);
   for (size_t e = 0; e < encoders.size(); ++e) {
-    const EncoderUnits& units = encoders[e];
+    EncoderUnits& units = encoders[e];
+    const uint8_t phase = NumberIn(job, *layout.encoders[e]);
     const bool per_microbatch = layout.encoders[e]->runs == Runs::kOncePerMicrobatch;
     for (size_t i = 0; i < units.item.size(); ++i) {
       const uint32_t microbatch = per_microbatch ? llm.microbatch[units.sample[i]] : 0;
       plan.items[units.item[i]].place = {units.rank[i], microbatch, units.position[i]};
+      plan.items[units.item[i]].phase = phase;
     }
+    for (PlannedItem& dummy : units.dummies) dummy.phase = phase;
     plan.items.insert(plan.items.end(), units.dummies.begin(), units.dummies.end());
     planned.encoders[e].phase = layout.encoders[e]->phase;
     for (Route& route : planned.routes[e]) {
@@ -148,6 +169,13 @@ Plan ToPlan(const Job& job, const StepSamples& step, const Layout& layout, const
 
 }  // namespace
 
+absl::Status CheckJob(const Job& job) {
+  EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job));
+  EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout.llm));
+  for (const PhaseSpec* spec : layout.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies) {
   return MakePlan(job, samples, dummies, PlanOptions());
 }
@@ -158,7 +186,7 @@ absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const 
   LlmUnits llm;
   std::vector<EncoderUnits> encoders(layout.encoders.size());
   for (size_t e = 0; e < encoders.size(); ++e) {
-    encoders[e].dummy = dummies[static_cast<size_t>(layout.encoders[e]->phase)];
+    encoders[e].dummy = dummies[layout.encoders[e]->phase.number()];
   }
   EVENKEEL_RETURN_IF_ERROR(FillUnits(job, samples, layout, llm, encoders));
   EVENKEEL_ASSIGN_OR_RETURN(PlannedPhases planned,

@@ -16,8 +16,12 @@
 
 namespace evenkeel::reorder {
 
-// Lengths and medium of each phase's dummy item, indexed by Phase.
-using DummyItems = std::array<SampleItem, kNumPhases>;
+// Lengths and medium of each phase's dummy item, by the phase's number.
+using DummyItems = std::array<SampleItem, kMaxPhases>;
+
+// InvalidArgument: the job's phases have an algorithm that does not exist or an option that it cannot keep.
+// MakePlan finds the same; this finds it before there is a step.
+absl::Status CheckJob(const Job& job);
 
 // InvalidArgument: a sample longer than the microbatch capacity (the index excludes those), an item of a
 // phase that the job does not have, an option of a phase that its algorithm cannot keep.

@@ -28,9 +28,9 @@ struct LlmUnits {
 struct EncoderUnits {
   std::vector<uint32_t> item;  // number among the items of all phases
   std::vector<uint32_t> sample;
-  std::vector<uint32_t> length;   // cost_length
-  std::vector<uint32_t> rows;     // output_rows
-  std::vector<uint8_t> is_video;  // videos follow all other items of their rank and microbatch
+  std::vector<uint32_t> length;  // cost_length
+  std::vector<uint32_t> rows;    // output_rows
+  std::vector<uint8_t> turn;     // by medium: within a rank and microbatch images, then videos, then audio
   SampleItem dummy;
   std::vector<Load> load;            // the cost in integers
   std::vector<Load> load_of_sample;  // [samples]
@@ -43,8 +43,10 @@ struct EncoderUnits {
     sample.push_back(of_sample);
     length.push_back(appended.lengths.cost_length);
     rows.push_back(appended.lengths.output_rows);
-    is_video.push_back(appended.medium == Medium::kVideo);
+    turn.push_back(TurnOf(appended.medium));
   }
+  static constexpr uint32_t kTurns = 3;
+  static uint8_t TurnOf(Medium medium) { return static_cast<uint8_t>(static_cast<int>(medium) - 1); }
 };
 
 // Fills `phase_plan.order` and `.begin` and the positions of the samples: in the sampler's order within a

@@ -16,7 +16,7 @@ size_t KeptParts::HashName::operator()(const PartName& name) const {
   };
   mix(name.step);
   mix(uint64_t{name.rank} << 32 | name.microbatch);
-  mix(uint64_t{name.piece} << 8 | static_cast<uint8_t>(name.phase));
+  mix(uint64_t{name.piece} << 8 | name.phase.number());
   return hash;
 }
 

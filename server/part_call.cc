@@ -98,12 +98,12 @@ void PartCall::Begin(bool draining) {
 
 absl::Status PartCall::Enter() {
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, uses_.sessions.Find(request_.session_id()));
-  const std::optional<Phase> phase = PhaseFromName(request_.phase());
-  if (!phase.has_value() || request_.request_id() == 0) {
+  const PhaseSpec* const spec = uses_.builder.job().FindPhase(request_.phase());
+  if (spec == nullptr || request_.request_id() == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("RequestPart: phase '", request_.phase(), "', request_id ", request_.request_id()));
   }
-  name_ = {.phase = *phase,
+  name_ = {.phase = spec->phase,
            .step = request_.step(),
            .rank = request_.phase_rank(),
            .microbatch = request_.microbatch(),

@@ -11,7 +11,7 @@ void PartMetrics::OnProduced(absl::Duration read, absl::Duration written,
   metrics_->CountAdjusted("frames_repeated", notes.frames_repeated);
 }
 
-void PartMetrics::OnItem(Phase phase, bool valid, uint64_t input_rows) {
+void PartMetrics::OnItem(const Phase& phase, bool valid, uint64_t input_rows) {
   metrics_->CountItem(phase, valid);
   metrics_->CountTokens(phase, input_rows);
 }

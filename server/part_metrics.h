@@ -16,7 +16,7 @@ class PartMetrics final : public stream::PartEvents {
   explicit PartMetrics(telemetry::Metrics* metrics) : metrics_(metrics), bad_data_(metrics) {}
 
   void OnProduced(absl::Duration read, absl::Duration written, const preprocess::ItemNotes& notes) override;
-  void OnItem(Phase phase, bool valid, uint64_t input_rows) override;
+  void OnItem(const Phase& phase, bool valid, uint64_t input_rows) override;
   void OnSequence(bool valid, uint64_t tokens, absl::Duration duration) override;
   void OnBad(std::string_view what, const std::string& sample, const absl::Status& why) override;
 

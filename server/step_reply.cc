@@ -125,6 +125,9 @@ void DescribeStream(const stream::Stream& stream, pb::DescribeReply& reply) {
     phase.set_phase(std::string(PhaseName(spec.phase)));
     phase.mutable_ranks()->Add(spec.ranks.begin(), spec.ranks.end());
     phase.set_once_per_microbatch(spec.runs == Runs::kOncePerMicrobatch);
+    for (Medium medium : kItemMedia) {
+      if (spec.phase.encodes(medium)) phase.add_media(static_cast<uint32_t>(medium));
+    }
   }
 }
 

@@ -178,6 +178,9 @@ class ServingWorker final : public Worker {
     if (!options_.metrics.empty()) {
       EVENKEEL_ASSIGN_OR_RETURN(metrics_page_, ExposeMetrics(metrics_, options_.metrics));
     }
+    std::vector<Phase> phases;
+    for (const PhaseSpec& spec : stream_->job.phases) phases.push_back(spec.phase);
+    metrics_.BeginPhases(phases);
     metrics_.SetStream(stream_->job.name, stream_->stream_digest.Hex(), stream_->layout_digest.Hex());
     metrics_.SetRanks(RanksOf(stream_->job).size());
     metrics_.SetDraining(false);

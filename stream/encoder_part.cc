@@ -18,7 +18,7 @@ constexpr uint64_t kMaxGaps = 16 * kPartAlignment;
 
 uint64_t ItemBytes(const preprocess::Processor& processor, const PlannedItem& item) {
   uint64_t bytes = sizeof(uint8_t) + sizeof(int64_t);  // item_valid, item_rows
-  for (const preprocess::FieldSpec& field : processor.fields(item.medium))
+  for (const preprocess::FieldSpec& field : processor.FieldsIn(item.tower, item.medium))
     bytes += field.num_bytes(item.lengths);
   return bytes;
 }
@@ -38,6 +38,7 @@ struct Column {
   std::vector<uint64_t> extent;  // of axis 0, of each field, so far
   std::vector<uint64_t> bytes;   // of each field, so far
   bool used = false;
+  uint8_t tower = 0;  // the same for all items of a medium in one phase
 };
 
 class EncoderTask : public PartTask {
@@ -58,7 +59,7 @@ class EncoderTask : public PartTask {
       if (!column.used) continue;
       column.first_tensor = tensors.size();
       const std::vector<preprocess::FieldSpec>& fields =
-          stream_.processor->fields(static_cast<Medium>(medium));
+          stream_.processor->FieldsIn(column.tower, static_cast<Medium>(medium));
       for (size_t i = 0; i < fields.size(); ++i) {
         TensorSpec spec{.name = fields[i].name,
                         .dtype = fields[i].dtype,
@@ -92,7 +93,7 @@ class EncoderTask : public PartTask {
   absl::Status RunUnit(size_t number, std::span<std::byte> part) override {
     const Unit& unit = units_[number];
     std::vector<std::span<std::byte>> fields;
-    const std::vector<preprocess::FieldSpec>& specs = stream_.processor->fields(unit.item->medium);
+    const std::vector<preprocess::FieldSpec>& specs = FieldsOf(*unit.item);
     const Column& column = columns_[static_cast<size_t>(unit.item->medium)];
     for (size_t i = 0; i < specs.size(); ++i) {
       fields.push_back(layout_->tensor(part, column.first_tensor + i)
@@ -125,9 +126,10 @@ class EncoderTask : public PartTask {
       unit.place = std::move(places.items[item.ordinal]);
       scratch_bytes_ = std::max(scratch_bytes_, unit.place->size);
     }
-    const std::vector<preprocess::FieldSpec>& fields = stream_.processor->fields(item.medium);
+    const std::vector<preprocess::FieldSpec>& fields = FieldsOf(item);
     Column& column = columns_[static_cast<size_t>(item.medium)];
     column.used = true;
+    column.tower = item.tower;
     column.extent.resize(fields.size());
     column.bytes.resize(fields.size());
     for (size_t i = 0; i < fields.size(); ++i) {
@@ -139,15 +141,20 @@ class EncoderTask : public PartTask {
     return absl::OkStatus();
   }
 
+  const std::vector<preprocess::FieldSpec>& FieldsOf(const PlannedItem& item) const {
+    return stream_.processor->FieldsIn(item.tower, item.medium);
+  }
   bool IsIsolated(const Unit& unit) const { return stream_.processor->is_isolated(unit.item->medium); }
 
   absl::Status Make(const Unit& unit, std::span<const std::span<std::byte>> fields, bool* valid) {
     const preprocess::Processor& processor = *stream_.processor;
     preprocess::ItemNotes notes;
-    preprocess::ItemRequest request{
-        .medium = unit.item->medium, .planned = unit.item->lengths, .notes = &notes};
+    preprocess::ItemRequest request{.medium = unit.item->medium,
+                                    .planned = unit.item->lengths,
+                                    .notes = &notes,
+                                    .tower = unit.item->tower};
     if (!unit.place.has_value()) {
-      request.facts = stream_.dummy_facts[static_cast<size_t>(name_.phase)];
+      request.facts = stream_.dummy_facts[name_.phase.number()];
       return processor.FillInvalid(request, fields);
     }
     const dataset::ItemPlace& place = *unit.place;

@@ -32,6 +32,7 @@ constexpr uint64_t kTokensAtOnce = 1024;
 struct Scratch {
   dataset::ConversationReader reader;
   std::vector<MediaFacts> facts;
+  std::vector<SampleItem> items;  // those that have rows in the sequence
   preprocess::Sequence sequence;
 };
 
@@ -214,7 +215,11 @@ class LlmTask : public PartTask {
     const SampleLengths& lengths = plan_->samples.lengths[unit.number];
     Emptied(scratch.facts);
     for (const dataset::ItemPlace& item : unit.places.items) scratch.facts.push_back(item.facts);
-    absl::Status why = BuildFromText(unit, lengths, scratch);
+    Emptied(scratch.items);
+    for (const SampleItem& item : lengths.items) {
+      if (item.tower == 0) scratch.items.push_back(item);
+    }
+    absl::Status why = BuildFromText(unit, scratch);
     if (!why.ok() && !IsVerdict(why)) return why;
     if (why.ok()) why = CheckAgainstPlan(scratch.sequence, lengths);
     if (why.ok()) return why;
@@ -223,10 +228,10 @@ class LlmTask : public PartTask {
     return StandIn(lengths, scratch);
   }
 
-  absl::Status BuildFromText(const Unit& unit, const SampleLengths& lengths, Scratch& scratch) const {
+  absl::Status BuildFromText(const Unit& unit, Scratch& scratch) const {
     EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
                               scratch.reader.Read(unit.places, stream_.job.limits, *stream_.source));
-    return stream_.processor->BuildSequence(*conversation, lengths.items, scratch.facts, scratch.sequence);
+    return stream_.processor->BuildSequence(*conversation, scratch.items, scratch.facts, scratch.sequence);
   }
 
   static absl::Status CheckAgainstPlan(const preprocess::Sequence& sequence, const SampleLengths& lengths) {
@@ -254,11 +259,11 @@ class LlmTask : public PartTask {
     sequence = preprocess::Sequence();
     if (lengths.items.empty()) return absl::OkStatus();
     Conversation media{.plain = true, .turns = {Turn{.role = Role::kUser}}};
-    for (size_t i = 0; i < lengths.items.size(); ++i) {
-      media.turns[0].spans.push_back({.medium = lengths.items[i].medium, .item = static_cast<uint32_t>(i)});
+    for (size_t i = 0; i < scratch.items.size(); ++i) {
+      media.turns[0].spans.push_back({.medium = scratch.items[i].medium, .item = static_cast<uint32_t>(i)});
     }
     const absl::Status built =
-        stream_.processor->BuildSequence(media, lengths.items, scratch.facts, sequence);
+        stream_.processor->BuildSequence(media, scratch.items, scratch.facts, sequence);
     if (!built.ok() || sequence.input_ids.size() > lengths.llm_length) {
       return absl::InternalError(
           absl::StrCat("the text is not what the index saw, and there is no room for its "

@@ -34,14 +34,14 @@ std::string ExcludeLine(const absl::Status& status) {
 
 PartBuilder::PartBuilder(const Stream& stream, PartEvents* events) : stream_(stream), events_(events) {
   for (const PhaseSpec& phase : stream.job.phases) {
-    Ranks& ranks = ranks_[static_cast<size_t>(phase.phase)];
+    Ranks& ranks = ranks_[phase.phase.number()];
     for (uint32_t rank = 0; rank < phase.ranks.size(); ++rank) ranks.emplace_back(phase.ranks[rank], rank);
     std::sort(ranks.begin(), ranks.end());
   }
 }
 
-std::optional<uint32_t> PartBuilder::RankIn(Phase phase, uint32_t global_rank) const {
-  const Ranks& ranks = ranks_[static_cast<size_t>(phase)];
+std::optional<uint32_t> PartBuilder::RankIn(const Phase& phase, uint32_t global_rank) const {
+  const Ranks& ranks = ranks_[phase.number()];
   const auto found = std::lower_bound(ranks.begin(), ranks.end(), std::pair(global_rank, uint32_t{0}));
   if (found == ranks.end() || found->first != global_rank) return std::nullopt;
   return found->second;

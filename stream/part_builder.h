@@ -32,9 +32,11 @@ class PartBuilder {
   // `stream` must outlive the builder and its tasks, and so must `events` where it is not null.
   PartBuilder(const Stream& stream, PartEvents* events);
 
+  const Job& job() const { return stream_.job; }
+
   // The rank of the phase that is `global_rank`; nullopt where the phase does not run on it. Takes the
   // logarithm of the number of ranks.
-  std::optional<uint32_t> RankIn(Phase phase, uint32_t global_rank) const;
+  std::optional<uint32_t> RankIn(const Phase& phase, uint32_t global_rank) const;
 
   // The parts of one global rank in canonical order: phase, microbatch, piece. Ranks and microbatches of an
   // encoder that have no item have no part; those of the llm always have one.
@@ -49,7 +51,7 @@ class PartBuilder {
 
   const Stream& stream_;
   PartEvents* const events_;
-  std::array<Ranks, kNumPhases> ranks_;  // indexed by Phase
+  std::array<Ranks, kMaxPhases> ranks_;  // by the phase's number
 };
 
 }  // namespace evenkeel::stream

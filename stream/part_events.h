@@ -22,7 +22,7 @@ class PartEvents {
   virtual void OnProduced(absl::Duration read, absl::Duration written,
                           const preprocess::ItemNotes& notes) = 0;
   // An item is in its part, dummies included; zeros where it is not valid.
-  virtual void OnItem(Phase phase, bool valid, uint64_t input_rows) = 0;
+  virtual void OnItem(const Phase& phase, bool valid, uint64_t input_rows) = 0;
   // A sample's sequence is in its part; a stand-in where it is not valid.
   virtual void OnSequence(bool valid, uint64_t tokens, absl::Duration duration) = 0;
   // A verdict (see IsVerdict). `what`: a medium or "text"; `sample`: its line in the job's exclude list.

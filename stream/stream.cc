@@ -19,12 +19,13 @@ uint64_t BytesOf(const std::vector<T>& values) {
 }
 
 absl::Status MeasureDummies(Stream& stream) {
-  for (Phase phase : kEncoderPhases) {
-    if (stream.job.phase(phase) == nullptr) continue;
-    const MediaFacts facts = stream.processor->DummyFacts(phase);
-    EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, stream.processor->Measure(facts));
-    stream.dummy_facts[static_cast<size_t>(phase)] = facts;
-    stream.dummies[static_cast<size_t>(phase)] = {.medium = facts.medium, .lengths = lengths};
+  for (const PhaseSpec& spec : stream.job.phases) {
+    if (spec.phase == Phase::kLlm) continue;
+    const MediaFacts facts = stream.processor->DummyFacts(spec.phase);
+    const uint8_t tower = stream.job.TowerOf(spec.phase, facts.medium);
+    EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, stream.processor->MeasureIn(tower, facts));
+    stream.dummy_facts[spec.phase.number()] = facts;
+    stream.dummies[spec.phase.number()] = {.medium = facts.medium, .lengths = lengths, .tower = tower};
   }
   return absl::OkStatus();
 }
@@ -53,6 +54,8 @@ absl::Status FinishStream(Stream& stream) {
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job) {
   auto stream = std::make_unique<Stream>();
   stream->job = std::move(job);
+  if (absl::Status phases = reorder::CheckJob(stream->job); !phases.ok())
+    return NameInJob(stream->job, phases);
   stream->source = dataset::MakeFileSource();
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
       preprocess::Processor::Load(stream->job.processor, stream->job.limits);

@@ -30,7 +30,7 @@ struct Stream {
   std::unique_ptr<preprocess::Processor> processor;
   std::unique_ptr<dataset::Index> index;
   std::unique_ptr<dataset::Sampler> sampler;
-  std::array<MediaFacts, kNumPhases> dummy_facts;  // indexed by Phase
+  std::array<MediaFacts, kMaxPhases> dummy_facts;  // by the phase's number; the llm has none
   reorder::DummyItems dummies;
   Digest stream_digest;
   Digest layout_digest;

@@ -120,9 +120,7 @@ struct Metrics::State {
 
   std::array<Histogram*, kNumStages> stage{};
   std::array<Counter*, kNumOutcomes> outcome{};
-  std::array<Counter*, kNumPhases> phase_tokens{};
-  std::array<Counter*, 2> sample{};                        // by `valid`
-  std::array<std::array<Counter*, 2>, kNumPhases> item{};  // by phase and `valid`; null for the llm
+  std::array<Counter*, 2> sample{};  // by `valid`
 };
 
 // Every counter begins at zero. Prometheus computes a rate from two values, so a counter that appears with
@@ -132,10 +130,6 @@ void Metrics::BeginAtZero() {
   for (const bool valid : {false, true}) {
     const std::string label = valid ? "true" : "false";
     state.sample[valid] = &state.samples.Add({{"valid", label}});
-    for (Phase phase : {Phase::kVision, Phase::kAudio}) {
-      state.item[static_cast<size_t>(phase)][valid] =
-          &state.items.Add({{"phase", Str(PhaseName(phase))}, {"valid", label}});
-    }
   }
   for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "");
@@ -162,16 +156,20 @@ void Metrics::BeginAtZero() {
   state.certificate_replacements.Add({});
 }
 
+void Metrics::BeginPhases(std::span<const Phase> phases) {
+  for (const Phase& phase : phases) {
+    CountTokens(phase, 0);
+    if (phase == Phase::kLlm) continue;
+    for (const bool valid : {false, true}) CountItems(phase, valid, 0);
+  }
+}
+
 Metrics::Metrics() : state_(std::make_unique<State>()) {
   for (int i = 0; i < kNumStages; ++i) {
     state_->stage[i] = &state_->stages.Add({{"stage", Str(StageName(static_cast<Stage>(i)))}}, kSeconds);
   }
   for (int i = 0; i < kNumOutcomes; ++i) {
     state_->outcome[i] = &state_->requests.Add({{"outcome", Str(OutcomeName(static_cast<Outcome>(i)))}});
-  }
-  for (Phase phase : kAllPhases) {
-    const size_t i = static_cast<size_t>(phase);
-    state_->phase_tokens[i] = &state_->tokens.Add({{"phase", Str(PhaseName(phase))}});
   }
   BeginAtZero();
   state_->build.Add({{"version", EVENKEEL_VERSION}, {"stream_version", absl::StrCat(kStreamVersion)}}).Set(1);
@@ -187,8 +185,10 @@ void Metrics::ObserveStage(Stage stage, absl::Duration duration) {
   state_->stage[static_cast<size_t>(stage)]->Observe(absl::ToDoubleSeconds(duration));
 }
 void Metrics::CountSample(bool valid) { state_->sample[valid]->Increment(); }
-void Metrics::CountItem(Phase phase, bool valid) {
-  state_->item[static_cast<size_t>(phase)][valid]->Increment();
+void Metrics::CountItem(const Phase& phase, bool valid) { CountItems(phase, valid, 1); }
+void Metrics::CountItems(const Phase& phase, bool valid, uint64_t count) {
+  state_->items.Add({{"phase", Str(PhaseName(phase))}, {"valid", valid ? "true" : "false"}})
+      .Increment(static_cast<double>(count));
 }
 void Metrics::CountError(std::string_view reason) {
   state_->errors.Add({{"reason", Str(reason)}}).Increment();
@@ -200,8 +200,8 @@ void Metrics::CountLimit(std::string_view limit) { state_->limits.Add({{"limit",
 void Metrics::CountDecoderRestart(std::string_view reason) {
   state_->decoder_restarts.Add({{"reason", Str(reason)}}).Increment();
 }
-void Metrics::CountTokens(Phase phase, uint64_t tokens) {
-  state_->phase_tokens[static_cast<size_t>(phase)]->Increment(tokens);
+void Metrics::CountTokens(const Phase& phase, uint64_t tokens) {
+  state_->tokens.Add({{"phase", Str(PhaseName(phase))}}).Increment(static_cast<double>(tokens));
 }
 void Metrics::CountSent(std::string_view transport, uint64_t bytes) {
   state_->sent_bytes.Add({{"transport", Str(transport)}}).Increment(bytes);
@@ -215,7 +215,7 @@ void Metrics::CountShared() { state_->shared.Add({}).Increment(); }
 void Metrics::AddConsumerWait(double seconds) {
   if (seconds > 0) state_->waits.Add({}).Increment(seconds);
 }
-void Metrics::SetImbalance(Phase phase, double before, double after) {
+void Metrics::SetImbalance(const Phase& phase, double before, double after) {
   const std::string name = Str(PhaseName(phase));
   state_->imbalance.Add({{"phase", name}, {"when", "before"}}).Set(before);
   state_->imbalance.Add({{"phase", name}, {"when", "after"}}).Set(after);

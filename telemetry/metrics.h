@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -52,9 +53,11 @@ class Metrics {
 
   std::string Text() const;  // in Prometheus' text format
 
+  // What is counted by phase is there at zero from now on.
+  void BeginPhases(std::span<const Phase> phases);
   void ObserveStage(Stage stage, absl::Duration duration);
   void CountSample(bool valid);
-  void CountItem(Phase phase, bool valid);
+  void CountItem(const Phase& phase, bool valid);
   // `reason`: the name of a status code, or one of a few words.
   void CountError(std::string_view reason);
   // A decode cut or filled to its planned length: "samples_filled", "samples_trimmed", "frames_repeated".
@@ -63,14 +66,14 @@ class Metrics {
   void CountLimit(std::string_view limit);
   // A decoder process that was replaced: "crash", "cpu", "memory", "forbidden_call", "still", "killed".
   void CountDecoderRestart(std::string_view reason);
-  void CountTokens(Phase phase, uint64_t tokens);
+  void CountTokens(const Phase& phase, uint64_t tokens);
   void CountSent(std::string_view transport, uint64_t bytes);
   void CountAbandoned(uint64_t buffers);  // new buffers of Source::buffers_abandoned
   void CountRequest(Outcome outcome);
   void CountDuplicateRequest();  // a second or later attempt
   void CountShared();            // a request whose part was already made or being made
   void AddConsumerWait(double seconds);
-  void SetImbalance(Phase phase, double before, double after);
+  void SetImbalance(const Phase& phase, double before, double after);
   void SetTransport(std::string_view transport, std::string_view device, bool is_rdma);
   void SetStream(std::string_view job, std::string_view stream_digest, std::string_view layout_digest);
   void SetBytes(const ByteGauges& bytes);
@@ -90,6 +93,7 @@ class Metrics {
  private:
   struct State;
   void BeginAtZero();
+  void CountItems(const Phase& phase, bool valid, uint64_t count);
 
   std::unique_ptr<State> state_;
 };

@@ -201,7 +201,7 @@ absl::Status FactsReader::ForEachExclusion(absl::FunctionRef<void(const Exclusio
 
 // ---- lengths: section 0: rows {u32 llm_length, u32 loss_tokens, u40 first_item, u24 place} and a last row
 // that only ends the items; 1: items {u32 cost_length, u32 input_rows, u2 medium << 30 | u30 output_rows}; 2:
-// exclusions. numbers: rows, items, llm tokens, loss tokens
+// exclusions. An item of medium 0 is the one before it, as the next of its medium's phases encodes it. numbers: rows, items, llm tokens, loss tokens
 
 absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
   if (place >= kMaxSamplesPerShard || totals_.items + lengths.items.size() >= 1ull << 40) {
@@ -219,7 +219,8 @@ absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
   for (const SampleItem& item : lengths.items) {
     PutLittle(item.lengths.cost_length, 4, items_);
     PutLittle(item.lengths.input_rows, 4, items_);
-    PutLittle(static_cast<uint32_t>(item.medium) << 30 | item.lengths.output_rows, 4, items_);
+    const uint32_t medium = item.tower == 0 ? static_cast<uint32_t>(item.medium) : 0;
+    PutLittle(medium << 30 | item.lengths.output_rows, 4, items_);
   }
   ++totals_.rows;
   totals_.items += lengths.items.size();
@@ -278,7 +279,11 @@ absl::StatusOr<SampleLengths> LengthsReader::Read(uint64_t row) const {
     const char* bytes = items.data() + i * kItemBytes;
     uint32_t last = static_cast<uint32_t>(GetLittle(bytes + 8, 4));
     out.items[i].medium = static_cast<Medium>(last >> 30);
-    if (out.items[i].medium == Medium::kText) return file_->Damaged("bad item");
+    if (last >> 30 == 0) {
+      if (i == 0 || out.items[i - 1].tower + 1u >= kMaxPhases) return file_->Damaged("bad item");
+      out.items[i].medium = out.items[i - 1].medium;
+      out.items[i].tower = static_cast<uint8_t>(out.items[i - 1].tower + 1);
+    }
     out.items[i].lengths.cost_length = static_cast<uint32_t>(GetLittle(bytes, 4));
     out.items[i].lengths.input_rows = static_cast<uint32_t>(GetLittle(bytes + 4, 4));
     out.items[i].lengths.output_rows = last & ((1u << 30) - 1);

@@ -187,21 +187,27 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
                                                     const std::vector<ItemPlace>& items,
                                                     Refusal& refusal) const {
   SampleLengths out;
+  std::vector<SampleItem> in_sequence;
   std::vector<MediaFacts> facts;
   for (const ItemPlace& item : items) {
-    absl::StatusOr<ItemLengths> lengths = measurer_.Measure(item.facts);
-    if (!lengths.ok()) {
-      if (IsPermanent(lengths.status())) {
-        refusal.reason =
-            absl::StrCat(std::string(MediumName(item.facts.medium)), " refused by the processor");
-        refusal.status = AddContext(lengths.status(), absl::StrCat("'", item.suffix, "'"));
+    const Medium medium = item.facts.medium;
+    const uint8_t num_towers =
+        std::max<uint8_t>(1, measurer_.num_towers(medium));  // with none, it is refused
+    for (uint8_t tower = 0; tower < num_towers; ++tower) {
+      absl::StatusOr<ItemLengths> lengths = measurer_.MeasureIn(tower, item.facts);
+      if (!lengths.ok()) {
+        if (IsPermanent(lengths.status())) {
+          refusal.reason = absl::StrCat(std::string(MediumName(medium)), " refused by the processor");
+          refusal.status = AddContext(lengths.status(), absl::StrCat("'", item.suffix, "'"));
+        }
+        return lengths.status();
       }
-      return lengths.status();
+      out.items.push_back({medium, *lengths, tower});
+      if (tower == 0) in_sequence.push_back(out.items.back());
     }
-    out.items.push_back({item.facts.medium, *lengths});
     facts.push_back(item.facts);
   }
-  absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, out.items, facts);
+  absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, in_sequence, facts);
   if (sequence.ok() && sequence->llm_length > limits_.max_llm_length) {
     sequence = absl::ResourceExhaustedError(
         absl::StrCat(sequence->llm_length, " tokens; limits.max_llm_length is ", limits_.max_llm_length));

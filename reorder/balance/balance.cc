@@ -6,19 +6,41 @@
 #include <numeric>
 #include <utility>
 
+#include "reorder/by_name.h"
+
 namespace evenkeel::reorder {
 
-std::span<const Balancer* const> Balancers() {
-  static const Balancer* const kBalancers[] = {&BalanceWithoutMoving(),
-                                               &GreedyPacked(),
-                                               &GreedyPadded(),
-                                               &GreedyQuadratic(),
-                                               &GreedyPaddedAttention(),
-                                               &IntraMicrobatch(),
-                                               &KarmarkarKarp(),
-                                               &NodeWise(),
-                                               &None()};
+std::span<const NamedBalancer> BalancersByName() {
+  static const NamedBalancer kBalancers[] = {
+      {"balance_without_moving", &BalanceWithoutMoving()},
+      {"greedy_packed", &GreedyPacked()},
+      {"greedy_padded", &GreedyPadded()},
+      {"binary_search_padded", &GreedyPadded()},  // another name of the same
+      {"greedy_quadratic", &GreedyQuadratic()},
+      {"greedy_padded_attention", &GreedyPaddedAttention()},
+      {"intra_microbatch", &IntraMicrobatch()},
+      {"karmarkar_karp", &KarmarkarKarp()},
+      {"node_wise", &NodeWise()},
+      {"none", &None()}};
   return kBalancers;
+}
+
+std::string BalancerNames() { return NamesOf(BalancersByName()); }
+
+const Balancer* FindBalancer(std::string_view name) {
+  const NamedBalancer* const found = FindByName(BalancersByName(), name);
+  return found == nullptr ? nullptr : found->balancer;
+}
+
+std::span<const Balancer* const> Balancers() {
+  static const std::vector<const Balancer*>* const kOnce = [] {
+    auto* balancers = new std::vector<const Balancer*>();
+    for (const NamedBalancer& named : BalancersByName()) {
+      if (named.name == named.balancer->name()) balancers->push_back(named.balancer);
+    }
+    return balancers;
+  }();
+  return *kOnce;
 }
 
 Scale::Scale(double total) {
@@ -26,14 +48,6 @@ Scale::Scale(double total) {
   int exponent = 0;
   std::frexp(total, &exponent);  // total < 2^exponent
   factor_ = std::ldexp(1.0, 51 - exponent);
-}
-
-const Balancer* FindBalancer(std::string_view name) {
-  if (name == "binary_search_padded") return &GreedyPadded();  // another name of the same
-  for (const Balancer* balancer : Balancers()) {
-    if (balancer->name() == name) return balancer;
-  }
-  return nullptr;
 }
 
 Load MinHeaviestRank(std::span<const Load> cost, size_t ranks, double tolerance) {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -100,8 +101,16 @@ class Balancer {
   virtual std::vector<uint32_t> Assign(const BalanceProblem& problem) const = 0;
 };
 
-// The balancer of that name, one of kAlgorithms (core/job.h), valid for ever; null where there is none.
+// The balancer of that name, valid for ever; null where there is none.
 const Balancer* FindBalancer(std::string_view name);
+// The names that a phase's `algorithm` may have, and what each means: the one list of balancers.
+struct NamedBalancer {
+  std::string_view name;
+  const Balancer* balancer;
+};
+std::span<const NamedBalancer> BalancersByName();
+// "a, b, c", for messages.
+std::string BalancerNames();
 // Each once, by its first name.
 std::span<const Balancer* const> Balancers();
 

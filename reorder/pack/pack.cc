@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "reorder/by_name.h"
 #include "reorder/pack/pack_problem.h"
 
@@ -34,9 +35,9 @@ const PackAlgorithm* FindAlgorithm(std::string_view name) { return FindByName(kA
 
 absl::Status CheckInput(const PackInput& input) {
   if (input.phases.empty()) return absl::InvalidArgumentError("pack: no phase; give at least the llm");
-  bool seen[kNumPhases] = {};
+  bool seen[kNumUsualPhases] = {};
   for (const PackPhase& phase : input.phases) {
-    if (std::exchange(seen[static_cast<size_t>(phase.phase)], true)) {
+    if (std::exchange(seen[phase.phase.number()], true)) {
       return absl::InvalidArgumentError(
           absl::StrCat("pack: phase ", std::string(PhaseName(phase.phase)), " is listed twice"));
     }
@@ -125,7 +126,7 @@ absl::StatusOr<Packing> Pack(const PackInput& input) {
   }
   PackProblem problem = MakePackProblem(input, capacities);
   for (size_t p = 0; p < capacities.size(); ++p) {
-    problem.target[static_cast<size_t>(input.phases[p].phase)] =
+    problem.target[input.phases[p].phase.number()] =
         static_cast<double>(Target(input.phases[p], capacities[p]));
   }
   Bins bins = FindAlgorithm(input.algorithm)->pack(problem);

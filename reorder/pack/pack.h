@@ -7,7 +7,7 @@
 //
 //   PackInput input;
 //   input.phases = {{.phase = Phase::kLlm, .capacity = 4096, .lengths = {...}},
-//                   {.phase = Phase::kVision, .capacity = 9216, .lengths = {...}}};
+//                   {.phase = kVisionPhase, .capacity = 9216, .lengths = {...}}};
 //   EVENKEEL_ASSIGN_OR_RETURN(const Packing packing, Pack(input));
 //   packing.bin[sample];                               // the bin of every sample
 //   const PackFigures figures = MeasurePack(input, packing);
@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/usual_phases.h"
 #include "core/words.h"
 
 namespace evenkeel::reorder {

@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/usual_phases.h"
 #include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
@@ -23,7 +24,7 @@ constexpr int kSteps = 8;
 class BestFit {
  public:
   BestFit(const PackProblem& problem, Bins& bins) : problem_(problem), bins_(bins), load_(bins.size()) {
-    for (int p = 0; p < kNumPhases; ++p) {
+    for (int p = 0; p < kNumUsualPhases; ++p) {
       if (problem.capacity[p] > 0) to_share_[p] = 1 / problem.capacity[p];
     }
     std::vector<Room> rooms;
@@ -55,7 +56,7 @@ class BestFit {
 
   Room RoomOf(uint32_t bin) const {
     Room room{1, 0, bin};
-    for (int p = 0; p < kNumPhases; ++p) {
+    for (int p = 0; p < kNumUsualPhases; ++p) {
       if (to_share_[p] == 0) continue;
       const double share = (problem_.capacity[p] - load_[bin][p]) * to_share_[p];
       room.least = std::min(room.least, share), room.sum += share;
@@ -66,7 +67,7 @@ class BestFit {
   uint32_t Find(const PhaseLengths& sample) {
     constexpr double kRounding = 1e-12;  // a bin with exactly the room must not be skipped
     double least = 1, largest = 0;
-    for (int p = 0; p < kNumPhases; ++p) {
+    for (int p = 0; p < kNumUsualPhases; ++p) {
       if (to_share_[p] == 0) continue;
       least = std::min(least, sample[p] * to_share_[p] - kRounding);
       largest = std::max(largest, sample[p] * to_share_[p] - kRounding);

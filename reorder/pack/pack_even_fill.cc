@@ -22,6 +22,7 @@
 #include <span>
 #include <utility>
 
+#include "core/usual_phases.h"
 #include "reorder/pack/pack_exchange.h"
 #include "reorder/pack/pack_problem.h"
 
@@ -52,7 +53,7 @@ bool IsCoarse(const PackProblem& problem, int phase, double bins) {
 // Of the fullest phase.
 double Fill(const PackProblem& problem, double bins) {
   double fill = 0;
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (problem.total[p] > 0) fill = std::max(fill, problem.total[p] / bins / problem.capacity[p]);
   }
   return fill;
@@ -61,7 +62,7 @@ double Fill(const PackProblem& problem, double bins) {
 // What steps wait for with `bins` bins that are as even as their units allow.
 double Unevenness(const PackProblem& problem, double bins) {
   double uneven = 0;
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (problem.total[p] == 0 || !IsCoarse(problem, p, bins)) continue;
     const double units = problem.total[p] / bins / problem.unit[p];
     uneven += 1 - units / std::ceil(units);
@@ -79,12 +80,12 @@ size_t NumBins(const PackProblem& problem, double fewest) {
       kSlackPerPhase * static_cast<double>(std::count_if(problem.total.begin(), problem.total.end(),
                                                          [](double total) { return total > 0; }));
   double best = std::ceil(fewest);
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (problem.total[p] == 0 || IsCoarse(problem, p, fewest)) continue;
     best = std::max(best, std::ceil(problem.total[p] / problem.capacity[p] * (1 + slack)));
   }
   const double least = best;
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (problem.total[p] == 0 || !IsCoarse(problem, p, fewest)) continue;
     const double units = problem.total[p] / problem.unit[p];
     const double bins = std::ceil(units / std::floor(units / least));
@@ -101,7 +102,7 @@ constexpr Direction kAxes[] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
 constexpr Direction kDiagonals[] = {{1, 1, 1}, {1, -1, 0}, {-1, 0, 1}, {0, 1, -1}};
 
 bool IsPresent(const PackProblem& problem, const Direction& direction) {
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (direction[p] != 0 && direction != kDiagonals[0] && problem.total[p] == 0) return false;
   }
   return true;
@@ -129,7 +130,7 @@ constexpr double kWorthARound = 0.001;
 // Up to which loads, in means, bins of a phase are as even as they can be.
 PhaseLoads Levels(const PackProblem& problem, double bins) {
   PhaseLoads level{1, 1, 1};
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (!IsCoarse(problem, p, bins)) continue;
     const double units = problem.total[p] / bins / problem.unit[p];
     level[p] = std::ceil(units) / units;
@@ -141,11 +142,11 @@ PhaseLoads Levels(const PackProblem& problem, double bins) {
 void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins& exchanging) {
   constexpr int kRounds = 3;
   ExchangingBins::Aim aim{.level = Levels(problem, bins), .keep_capacities = false};
-  for (int p = 0; p < kNumPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 1 : 0.05;
+  for (int p = 0; p < kNumUsualPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 1 : 0.05;
   for (int round = 0; round < kRounds; ++round) {
     aim.pairs = round > 0;
     double exchanged = 0;
-    for (int p = 0; p < kNumPhases; ++p) {
+    for (int p = 0; p < kNumUsualPhases; ++p) {
       if (IsCoarse(problem, p, bins)) exchanged += exchanging.Pass(kAxes[p], 0.5, aim);
     }
     if (exchanged < kWorthARound * bins) return;
@@ -175,7 +176,7 @@ constexpr Round kAfterAdding[] = {
 void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rounds,
              ExchangingBins& exchanging) {
   ExchangingBins::Aim aim{.level = Levels(problem, bins)};
-  for (int p = 0; p < kNumPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 2 : 1;
+  for (int p = 0; p < kNumUsualPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 2 : 1;
   const double phases = static_cast<double>(
       std::count_if(problem.total.begin(), problem.total.end(), [](double total) { return total > 0; }));
   for (const Round& round : rounds) {
@@ -198,7 +199,7 @@ void KeepCapacities(const PackProblem& problem, double bins, ExchangingBins& exc
   constexpr int kRounds = 16;
   if (Fill(problem, bins) < kFullEnough) return;
   ExchangingBins::Aim aim;
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (problem.total[p] == 0) continue;
     aim.weight[p] = 1;
     aim.level[p] = kWithinCapacity * problem.capacity[p] * bins / problem.total[p];
@@ -241,7 +242,7 @@ Bins Exchanged(const PackProblem& problem, const Bins& bins) {
 
 struct Judged {
   Bins bins;
-  std::array<PackedPhase, kNumPhases> measured;
+  std::array<PackedPhase, kNumUsualPhases> measured;
   double loss = 0;  // empty room in the fullest phase, and what steps wait for beyond what they must
 
   Judged(const PackProblem& problem, Bins judged) : bins(std::move(judged)) {
@@ -256,7 +257,7 @@ struct Judged {
   bool Beats(const Judged& other, double margin) const {
     if (static_cast<double>(bins.size()) > static_cast<double>(other.bins.size()) * (1 - margin))
       return false;
-    for (int p = 0; p < kNumPhases; ++p) {
+    for (int p = 0; p < kNumUsualPhases; ++p) {
       if (measured[p].distribution_ratio > std::max(0.0, other.measured[p].distribution_ratio - margin)) {
         return false;
       }
@@ -268,7 +269,7 @@ struct Judged {
 bool IsUnevenWhereCoarse(const PackProblem& problem, const Judged& judged) {
   const double bins = static_cast<double>(judged.bins.size());
   const PhaseLoads level = Levels(problem, bins);
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     const double reachable = std::max(1 - 1 / level[p], judged.measured[p].distribution_ratio_floor);
     if (IsCoarse(problem, p, bins) && judged.measured[p].distribution_ratio > reachable + kWorthTrying) {
       return true;
@@ -283,7 +284,7 @@ PackProblem PartOf(const PackProblem& problem, size_t every) {
   std::vector<uint64_t> by_size(problem.lengths.size());
   for (uint32_t s = 0; s < by_size.size(); ++s) {
     double size = 0;
-    for (int p = 0; p < kNumPhases; ++p) {
+    for (int p = 0; p < kNumUsualPhases; ++p) {
       if (problem.total[p] > 0) size += problem.lengths[s][p] / problem.total[p];
     }
     by_size[s] = Keyed(OrderedBits(static_cast<float>(size)), s);

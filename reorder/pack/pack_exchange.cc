@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/usual_phases.h"
+
 namespace evenkeel::reorder {
 namespace {
 
@@ -39,11 +41,11 @@ float Loss(float off, float middle, float half) {
 // In each phase that the problem has, what one of two bins should give the other, and the two other arguments
 // of Loss.
 struct Wish {
-  std::array<float, kNumPhases> left{}, middle{}, half{};
+  std::array<float, kNumUsualPhases> left{}, middle{}, half{};
 };
 
 // Shares of bundles, in columns: one per phase that the problem has.
-using Columns = float[kNumPhases][kMostBundles];
+using Columns = float[kNumUsualPhases][kMostBundles];
 
 // The losses of an exchange, summed over the phases, of every bundle that is given for every one that is
 // taken; and the least of each that is given.
@@ -77,7 +79,7 @@ constexpr uint32_t kNone = 0xffffffffu;
 
 double LargestShare(const PhaseLoads& load, const PhaseLoads& to_share) {
   double share = 0;
-  for (int p = 0; p < kNumPhases; ++p) share = std::max(share, load[p] * to_share[p]);
+  for (int p = 0; p < kNumUsualPhases; ++p) share = std::max(share, load[p] * to_share[p]);
   return share;
 }
 
@@ -119,7 +121,7 @@ struct ExchangingBins::Gap {
 
 ExchangingBins::ExchangingBins(const PackProblem& problem, size_t num_bins) : problem_(problem) {
   bins_.resize(num_bins);
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (problem.total[p] == 0) continue;
     to_share_[p] = static_cast<double>(num_bins) / problem.total[p];
     present_[num_present_++] = p;
@@ -153,7 +155,7 @@ void ExchangingBins::Put(Bin& bin, const Slot& slot) {
 
 void ExchangingBins::Deal() {
   PhaseLoads mean{};
-  for (int p = 0; p < kNumPhases; ++p) mean[p] = to_share_[p] > 0 ? 1 / to_share_[p] : 0;
+  for (int p = 0; p < kNumUsualPhases; ++p) mean[p] = to_share_[p] > 0 ? 1 / to_share_[p] : 0;
   const std::vector<uint32_t> order = LargestShareFirst(problem_, mean);
   const size_t round = std::max<size_t>(1, bins_.size() / kRoundsPerBins);
   std::vector<uint64_t> all(bins_.size()), takers, samples;
@@ -165,7 +167,7 @@ void ExchangingBins::Deal() {
     }
     if (count < bins_.size()) SortByLoad(all);
     // Much of this phase and little of the next goes to the bin that has it the other way round.
-    const int first = phase, second = (phase + 1) % kNumPhases;
+    const int first = phase, second = (phase + 1) % kNumUsualPhases;
     phase = second;
     takers.resize(count), samples.resize(count);
     for (size_t i = 0; i < count; ++i) {
@@ -186,7 +188,7 @@ void ExchangingBins::Deal() {
 }
 
 void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) const {
-  std::array<float, kNumPhases> scale{};
+  std::array<float, kNumUsualPhases> scale{};
   for (int c = 0; c < num_present_; ++c) {
     bundles.share[c][0] = 0;
     scale[c] = static_cast<float>(aim.weight[present_[c]] * to_share_[present_[c]]);
@@ -216,7 +218,7 @@ void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) co
 }
 
 bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (added[p] > 0 && bin.load[p] + added[p] > problem_.capacity[p]) return false;
   }
   return true;
@@ -225,7 +227,7 @@ bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
 PhaseLengths ExchangingBins::LongestOf(const Bin& bin) const {
   PhaseLengths longest{};
   for (const Slot& slot : SlotsOf(bin)) {
-    for (int p = 0; p < kNumPhases; ++p) longest[p] = std::max(longest[p], slot.length[p]);
+    for (int p = 0; p < kNumUsualPhases; ++p) longest[p] = std::max(longest[p], slot.length[p]);
   }
   return longest;
 }
@@ -266,12 +268,12 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
     PhaseLoads added{}, removed{};
     for (int k = 0; k < 2; ++k) {
       const uint32_t given = from_a.slot[i][k], taken = from_b.slot[j][k];
-      for (int p = 0; p < kNumPhases; ++p) {
+      for (int p = 0; p < kNumUsualPhases; ++p) {
         if (given != kNone) added[p] += SlotsOf(a)[given].length[p];
         if (taken != kNone) added[p] -= SlotsOf(b)[taken].length[p];
       }
     }
-    for (int p = 0; p < kNumPhases; ++p) removed[p] = -added[p];
+    for (int p = 0; p < kNumUsualPhases; ++p) removed[p] = -added[p];
     return Keeps(b, added) && Keeps(a, removed);
   };
   int give = -1, take = -1;
@@ -296,7 +298,7 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
       if (numbers[k] == kNone) continue;
       const Slot slot = slots[numbers[k]];
       out.slot[out.count++] = slot;
-      for (int p = 0; p < kNumPhases; ++p) bin.load[p] -= slot.length[p];
+      for (int p = 0; p < kNumUsualPhases; ++p) bin.load[p] -= slot.length[p];
       slots[numbers[k]] = slots[--bin.size];
     }
     return out;
@@ -311,7 +313,7 @@ size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim&
   order_.resize(bins_.size());
   for (uint32_t b = 0; b < bins_.size(); ++b) {
     double key = 0;
-    for (int p = 0; p < kNumPhases; ++p) key -= direction[p] * to_share_[p] * bins_[b].load[p];
+    for (int p = 0; p < kNumUsualPhases; ++p) key -= direction[p] * to_share_[p] * bins_[b].load[p];
     order_[b] = KeyedByLoad(key, b);
   }
   SortByLoad(order_);
@@ -353,7 +355,7 @@ size_t ExchangingBins::PassByRoom(const Aim& aim) {
 std::vector<uint32_t> ExchangingBins::TakeExcess() {
   std::vector<uint32_t> taken;
   for (Bin& bin : bins_) {
-    for (int p = 0; p < kNumPhases; ++p) {
+    for (int p = 0; p < kNumUsualPhases; ++p) {
       while (bin.load[p] > problem_.capacity[p]) {
         // The smallest that suffices, else the largest.
         const double excess = bin.load[p] - problem_.capacity[p];
@@ -364,7 +366,7 @@ std::vector<uint32_t> ExchangingBins::TakeExcess() {
         };
         Slot* const begin = slots_.data() + bin.begin;
         Slot* const out = std::min_element(begin, begin + bin.size, better);
-        for (int q = 0; q < kNumPhases; ++q) bin.load[q] -= out->length[q];
+        for (int q = 0; q < kNumUsualPhases; ++q) bin.load[q] -= out->length[q];
         taken.push_back(out->sample);
         std::copy(out + 1, begin + bin.size, out);
         --bin.size;

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "core/usual_phases.h"
 #include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
@@ -34,7 +35,7 @@ class ExchangingBins {
   };
   // A direction in which bins are compared: the sum over the phases of load times factor, loads being shares
   // of the mean.
-  using Direction = std::array<double, kNumPhases>;
+  using Direction = std::array<double, kNumUsualPhases>;
   // The first and last `share` of the bins by `direction` meet. Returns how many pairs exchanged something.
   size_t Pass(const Direction& direction, double share, const Aim& aim);
 
@@ -72,8 +73,8 @@ class ExchangingBins {
   size_t Meet(size_t pairs, const Aim& aim);
 
   const PackProblem& problem_;
-  PhaseLoads to_share_{};                  // 1 / mean load of a bin
-  std::array<int, kNumPhases> present_{};  // phases that the problem has, first
+  PhaseLoads to_share_{};                       // 1 / mean load of a bin
+  std::array<int, kNumUsualPhases> present_{};  // phases that the problem has, first
   int num_present_ = 0;
   std::vector<Bin> bins_;
   std::vector<Slot> slots_;      // of all bins, each with room for more

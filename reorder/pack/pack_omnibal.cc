@@ -9,6 +9,7 @@
 // is filtered like any other.
 #include <algorithm>
 
+#include "core/usual_phases.h"
 #include "reorder/keyed_shuffle.h"
 #include "reorder/pack/pack_problem.h"
 
@@ -38,7 +39,7 @@ std::vector<Group> SamplingStage(const PackProblem& problem, const std::vector<u
 }
 
 bool ReachesATarget(const PackProblem& problem, const PhaseLoads& load) {
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (problem.total[p] > 0 && load[p] >= problem.target[p]) return true;
   }
   return false;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/usual_phases.h"
 #include "core/words.h"
 #include "reorder/pack/pack.h"
 
@@ -14,8 +15,8 @@ namespace evenkeel::reorder {
 
 // Lengths or loads of all phases; those that a problem does not have are 0. A load is a sum of 32-bit
 // lengths, exact in a double up to 2^53.
-using PhaseLengths = std::array<uint32_t, kNumPhases>;
-using PhaseLoads = std::array<double, kNumPhases>;
+using PhaseLengths = std::array<uint32_t, kNumUsualPhases>;
+using PhaseLoads = std::array<double, kNumUsualPhases>;
 
 struct PackProblem {
   std::vector<PhaseLengths> lengths;  // [samples]
@@ -57,14 +58,14 @@ inline uint32_t OrderedBits(float value) {
 
 // Whether `load` with `sample` keeps all capacities.
 inline bool Fits(const PackProblem& problem, const PhaseLoads& load, const PhaseLengths& sample) {
-  for (int p = 0; p < kNumPhases; ++p) {
+  for (int p = 0; p < kNumUsualPhases; ++p) {
     if (load[p] + sample[p] > problem.capacity[p]) return false;
   }
   return true;
 }
 
 inline void Add(PhaseLoads& load, const PhaseLengths& sample) {
-  for (int p = 0; p < kNumPhases; ++p) load[p] += sample[p];
+  for (int p = 0; p < kNumUsualPhases; ++p) load[p] += sample[p];
 }
 
 // The bin of every sample, in bins numbered from 0 without gaps.
@@ -78,7 +79,7 @@ Bins PackEvenFill(const PackProblem& problem);
 std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed);
 
 // distribution_ratio, its floor and max_over_mean of bins in that order.
-std::array<PackedPhase, kNumPhases> MeasureBins(const PackProblem& problem, const Bins& bins);
+std::array<PackedPhase, kNumUsualPhases> MeasureBins(const PackProblem& problem, const Bins& bins);
 
 // The same of one phase, of the loads and longest samples of bins in the order of the steps. Loads are
 // multiples of `unit`; `least` is what LeastFullest says of every step, or nothing.

@@ -57,9 +57,8 @@ MicrobatchCosts CostsOf(const Layout& layout, const std::vector<EncoderUnits>& e
                         uint32_t num_microbatches) {
   const size_t ranks = layout.llm_ranks.size();
   const auto batch = [&](uint32_t s) { return size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s]; };
-  BatchCosts of_llm(layout.llm->batching, ranks * num_microbatches);
-  for (uint32_t s = 0; s < llm.rank.size(); ++s)
-    of_llm.Add(batch(s), CleanCost(layout.llm->cost, llm.tokens[s]));
+  BatchCosts of_llm(*layout.llm, ranks * num_microbatches);
+  for (uint32_t s = 0; s < llm.rank.size(); ++s) of_llm.Add(batch(s), llm.tokens[s]);
   MicrobatchCosts costs{of_llm.PerRank(1), std::vector<double>(ranks * num_microbatches, 0)};
   for (size_t e = 0; e < encoders.size(); ++e) {
     if (layout.encoders[e]->runs != Runs::kOncePerMicrobatch) continue;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "reorder/problem/balance_problem.h"
 #include "reorder/problem/kinds.h"
 
@@ -49,7 +50,7 @@ absl::Status ReadBatching(const pb::BalancePhase& message, const std::string& fi
 
 absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const std::string& field) {
   BalancePhaseInput phase;
-  const std::optional<Phase> named = PhaseFromName(message.name());
+  const std::optional<Phase> named = UsualPhase(message.name());
   if (!named)
     return BadField(field + ".name", absl::StrCat("'", message.name(), "' is none of llm, vision, audio"));
   phase.spec.phase = *named;
@@ -86,8 +87,8 @@ absl::Status CheckSize(const BalanceInput& input) {
 // Errors that the planner would report in terms of steps and datasets.
 absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sample,
                          const std::string& field) {
-  const std::pair<Phase, int> items[] = {{Phase::kVision, sample.vision_size()},
-                                         {Phase::kAudio, sample.audio_size()}};
+  const std::pair<Phase, int> items[] = {{kVisionPhase, sample.vision_size()},
+                                         {kAudioPhase, sample.audio_size()}};
   for (const auto& [phase, count] : items) {
     const bool has = std::any_of(input.phases.begin(), input.phases.end(),
                                  [sought = phase](const auto& given) { return given.spec.phase == sought; });
@@ -120,10 +121,10 @@ void Assign(const T& values, Field* field) {
   field->Assign(values.begin(), values.end());
 }
 
-void AddRanks(Phase phase, const Plan& plan, pb::BalancedPhase& message) {
+void AddRanks(const Phase& phase, const Plan& plan, pb::BalancedPhase& message) {
   if (phase == Phase::kLlm) return;  // in BalanceSolution.llm_rank
   for (const PlannedItem& item : plan.items) {
-    if (item.sample != kDummy && PhaseOf(item.medium) == phase) message.add_rank(item.place.rank);
+    if (item.sample != kDummy && plan.phases[item.phase].phase == phase) message.add_rank(item.place.rank);
   }
 }
 

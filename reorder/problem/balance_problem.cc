@@ -17,9 +17,7 @@
 namespace evenkeel::reorder {
 namespace {
 
-using reorder::CleanCost;
-
-std::string NameOf(Phase phase) { return std::string(PhaseName(phase)); }
+std::string NameOf(const Phase& phase) { return std::string(PhaseName(phase)); }
 
 // Global ranks such that the node of each is that of the input: node * stride + slot, equal ranks alike.
 absl::Status NumberByNode(const BalanceInput& input, Job& job) {
@@ -91,33 +89,16 @@ std::vector<Unit> UnitsOf(const PhaseSpec& spec, const Plan& plan) {
     return units;
   }
   for (const PlannedItem& item : plan.items) {
-    if (item.sample == kDummy || PhaseOf(item.medium) != spec.phase) continue;
+    if (item.sample == kDummy || plan.phases[item.phase].phase != spec.phase) continue;
     units.push_back({item.sample, item.lengths.cost_length, item.lengths.output_rows, item.place.rank,
                      CleanCost(spec.cost, item.lengths.cost_length)});
   }
   return units;
 }
 
-// Loads where attention alone is padded: the rest is summed, the quadratic term is the count times the
-// longest squared.
-std::vector<double> PaddedAttentionLoads(const PhaseSpec& spec, const std::vector<Unit>& units) {
-  std::vector<double> load(spec.ranks.size(), 0), count(load), longest(load);
-  const double factor = 1 + spec.cost.mask_factor;
-  for (const Unit& unit : units) {
-    load[unit.rank] += (spec.cost.constant + spec.cost.linear * unit.length) * factor;
-    count[unit.rank] += 1;
-    longest[unit.rank] = std::max<double>(longest[unit.rank], unit.length);
-  }
-  for (size_t r = 0; r < load.size(); ++r) {
-    load[r] += spec.cost.quadratic * count[r] * longest[r] * longest[r] * factor;
-  }
-  return load;
-}
-
 void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units, const Plan& plan,
                   BalancedPhase& result) {
-  const PhasePlan& planned = *plan.phase(result.phase);
-  result.load = input.spec.padded_attention ? PaddedAttentionLoads(input.spec, units) : planned.load_after;
+  result.load = plan.phase(result.phase)->load_after;
   const double ranks = static_cast<double>(result.load.size());
   const double sum = std::accumulate(result.load.begin(), result.load.end(), 0.0);
   if (!(sum > 0)) return;
@@ -273,7 +254,9 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
   EVENKEEL_ASSIGN_OR_RETURN(outcome.job, MakeJob(input));
   const PlanOptions options{.llm_rank = input.llm_rank};
   DummyItems dummies;  // of no length
-  dummies[static_cast<size_t>(Phase::kAudio)].medium = Medium::kAudio;
+  for (const PhaseSpec& spec : outcome.job.phases) {
+    if (!spec.phase.encodes(Medium::kImage)) dummies[spec.phase.number()].medium = Medium::kAudio;
+  }
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
   for (int attempt = 0; attempt < kTighterAttempts; ++attempt) {
     bool over = false;
@@ -314,7 +297,7 @@ absl::StatusOr<BalanceOutcome> SolveBalance(const BalanceInput& input) {
 }
 
 std::vector<RouteRun> RunsOf(const Plan& plan, const Route& route) {
-  const auto rank_in = [&](Phase phase) {  // by index into route.ranks
+  const auto rank_in = [&](const Phase& phase) {  // by index into route.ranks
     std::vector<uint32_t> rank(route.ranks.size(), 0);
     const std::vector<uint32_t>& globals = plan.phase(phase)->ranks;
     for (uint32_t r = 0; r < globals.size(); ++r) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "reorder/problem/kinds.h"
 
 namespace evenkeel::reorder {
@@ -18,7 +19,7 @@ absl::StatusOr<PackInput> ToPackInput(const pb::PackProblem& problem) {
   if (problem.iterations() > 0) input.iterations = problem.iterations();
   for (int p = 0; p < problem.phases_size(); ++p) {
     const pb::PackPhase& message = problem.phases(p);
-    const std::optional<Phase> named = PhaseFromName(message.name());
+    const std::optional<Phase> named = UsualPhase(message.name());
     if (!named) {
       return BadField(absl::StrCat("pack.phases[", p, "].name"),
                       absl::StrCat("'", message.name(), "' is unknown; expected llm, vision or audio"));

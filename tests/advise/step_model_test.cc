@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "advise/policies.h"
+#include "core/usual_phases.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/source_dir.h"
 
@@ -35,12 +36,12 @@ Job MakeJob(const Scene& scene) {
   job.virtual_stages = scene.virtual_stages;
   job.microbatch.capacity_tokens = scene.microbatch_tokens;
   job.microbatch.count_multiple = scene.virtual_stages > 1 ? scene.stages : 1;
-  for (Phase phase : kAllPhases) {
-    if (phase == Phase::kAudio && !scene.has_audio) continue;
+  for (Phase phase : kUsualPhases) {
+    if (phase == kAudioPhase && !scene.has_audio) continue;
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
     for (uint32_t r = 0; r < scene.ranks; ++r) spec.ranks.push_back(r);
-    if (phase == Phase::kAudio && scene.audio_padded) spec.batching = Batching::kPadded;
+    if (phase == kAudioPhase && scene.audio_padded) spec.batching = Batching::kPadded;
     if (scene.stages > 1) spec.runs = Runs::kOncePerMicrobatch;
   }
   return *WithCostsOf(*FindTrainingModel(scene.model), job);

@@ -13,6 +13,7 @@
 #include "client/worker_standing.h"
 #include "core/failure.h"
 #include "core/steady_time.h"
+#include "core/usual_phases.h"
 #include "tests/client/fake_worker.h"
 
 namespace evenkeel::client {
@@ -178,7 +179,7 @@ TEST(ConsumerFaults, DuplicatesStayBelowFivePerCentAndTheLoserIsCancelled) {
   FakeWorkerOptions made;
   made.behave = [&](const PartName& name, uint32_t) {
     std::lock_guard<std::mutex> lock(mutex);
-    bool first = name.step % 3 == 0 && name.phase == Phase::kVision && stuck.insert(name).second;
+    bool first = name.step % 3 == 0 && name.phase == kVisionPhase && stuck.insert(name).second;
     return Behaviour{first ? Kind::kStuck : Kind::kSlow, absl::Milliseconds(30)};
   };
   FakeWorker a(made), b(made);
@@ -291,7 +292,7 @@ TEST(ConsumerFaults, ASingleWorkerThatStandsStillIsNeverGivenUp) {
 TEST(ConsumerFaults, FailuresOnThreeWorkersNameTheSampleAndTheExcludeLine) {
   FakeWorkerOptions failing;
   failing.behave = [](const PartName& name, uint32_t) {
-    if (name.step != 2 || name.phase != Phase::kVision) return Behaviour();
+    if (name.step != 2 || name.phase != kVisionPhase) return Behaviour();
     return Behaviour{Kind::kFail, {}, 13, "photos/a.tar/000123: the decoder crashed", "photos/a.tar/000123"};
   };
   FakeWorker a(failing), b(failing), c(failing), d(failing);
@@ -311,7 +312,7 @@ TEST(ConsumerFaults, FailuresOnThreeWorkersNameTheSampleAndTheExcludeLine) {
 FakeWorkerOptions OutageUntil(absl::Time until, std::string message) {
   FakeWorkerOptions options;
   options.behave = [until, message](const PartName& name, uint32_t) {
-    if (name.phase != Phase::kVision || SteadyNow() >= until) return Behaviour();
+    if (name.phase != kVisionPhase || SteadyNow() >= until) return Behaviour();
     return Behaviour{Kind::kFail, {}, 5, message, "photos/a.tar/000123", FailureKind::kMachine};
   };
   return options;
@@ -370,7 +371,7 @@ TEST(ConsumerFaults, FailuresOfMachinesCountTowardsNoVerdictOnTheData) {
   std::atomic<int> asked = 0;
   FakeWorkerOptions mixed;  // five failures of the machine and two of the attempt, then sound
   mixed.behave = [&](const PartName& name, uint32_t) {
-    if (name.phase != Phase::kVision || name.step != 0 || name.microbatch != 0 || name.piece != 0)
+    if (name.phase != kVisionPhase || name.step != 0 || name.microbatch != 0 || name.piece != 0)
       return Behaviour();
     const int number = asked++;
     if (number >= 7) return Behaviour();
@@ -421,8 +422,8 @@ TEST(ConsumerFaults, ThreeFailuresAreEnoughWhereThereIsOneWorker) {
   std::atomic<int> asked = 0;
   FakeWorkerOptions failing;
   failing.behave = [&](const PartName& name, uint32_t) {
-    if (name.phase == Phase::kVision && name.step == 0) ++asked;
-    return Behaviour{name.phase == Phase::kVision ? Kind::kFail : Kind::kServe};
+    if (name.phase == kVisionPhase && name.step == 0) ++asked;
+    return Behaviour{name.phase == kVisionPhase ? Kind::kFail : Kind::kServe};
   };
   FakeWorker only(failing);
   std::unique_ptr<Consumer> consumer = MustConnect(OptionsFor({only.endpoint()}));
@@ -444,7 +445,7 @@ TEST(ConsumerFaults, BytesDamagedOnTheWayAreCountedAndAskedOfAnother) {
 TEST(ConsumerFaults, DeadlineExceededSaysWhatWasAwaited) {
   FakeWorkerOptions silent;
   silent.behave = [](const PartName& name, uint32_t) {
-    return Behaviour{name.phase == Phase::kVision ? Kind::kStuck : Kind::kServe};
+    return Behaviour{name.phase == kVisionPhase ? Kind::kStuck : Kind::kServe};
   };
   FakeWorker worker(silent);
   ConsumerOptions options = OptionsFor({worker.endpoint()});
@@ -464,7 +465,7 @@ TEST(ConsumerFaults, AWaitThatDoesNotEndIsReportedWhileItGoesOn) {
   std::atomic<bool> reported = false;
   FakeWorkerOptions holding;
   holding.behave = [&](const PartName& name, uint32_t) {
-    while (name.phase == Phase::kVision && !reported) absl::SleepFor(absl::Milliseconds(5));
+    while (name.phase == kVisionPhase && !reported) absl::SleepFor(absl::Milliseconds(5));
     return Behaviour{};
   };
   FakeWorker a(holding), b(holding), c(holding);

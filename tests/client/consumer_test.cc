@@ -74,7 +74,7 @@ TEST(Consumer, OrderOfArrivalNeverChangesTheOrderOfParts) {
   FakeWorkerOptions made;
   made.behave = [](const PartName& name, uint32_t) {
     uint64_t mixed =
-        (name.step * 2654435761u + name.microbatch * 40503u + static_cast<uint64_t>(name.phase) * 977u) >> 7;
+        (name.step * 2654435761u + name.microbatch * 40503u + uint64_t{name.phase.number()} * 977u) >> 7;
     return Behaviour{.kind = Behaviour::Kind::kSlow, .duration = absl::Milliseconds(mixed % 40)};
   };
   FakeWorker a(made), b(made);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/digest.h"
+#include "core/usual_phases.h"
 #include "proto/service.grpc.pb.h"
 #include "transport/credentials.h"
 #include "transport/factory.h"
@@ -23,7 +24,7 @@ constexpr absl::Duration kHeartbeat = absl::Milliseconds(20);
 
 PartLayout LayoutOf(const PartName& name, uint64_t part_bytes) {
   uint64_t elements =
-      part_bytes / 8 + (name.step * 7 + static_cast<uint64_t>(name.phase) * 3 + name.microbatch) % 16;
+      part_bytes / 8 + (name.step * 7 + uint64_t{name.phase.number()} * 3 + name.microbatch) % 16;
   return PartLayout(name, 1, {{.name = "values", .dtype = DType::kI64, .shape = {elements}}}, {});
 }
 
@@ -40,8 +41,7 @@ void Raise(std::atomic<int>& value, int to) {
 }  // namespace
 
 std::vector<PartName> FakeParts(uint64_t step, uint32_t rank) {
-  return {
-      {Phase::kLlm, step, rank, 0, 0}, {Phase::kLlm, step, rank, 1, 0}, {Phase::kVision, step, rank, 0, 0}};
+  return {{Phase::kLlm, step, rank, 0, 0}, {Phase::kLlm, step, rank, 1, 0}, {kVisionPhase, step, rank, 0, 0}};
 }
 
 std::vector<std::byte> FakePart(const PartName& name, uint64_t part_bytes) {
@@ -49,7 +49,7 @@ std::vector<std::byte> FakePart(const PartName& name, uint64_t part_bytes) {
   std::vector<std::byte> part(layout.total_bytes());
   layout.WriteHeader(part);
   std::minstd_rand random(static_cast<uint32_t>(name.step * 1000 + name.rank * 100 + name.microbatch * 10) +
-                          static_cast<uint32_t>(name.phase));
+                          name.phase.number());
   std::span<std::byte> values = layout.tensor(part, 0);
   for (std::byte& value : values) value = static_cast<std::byte>(random());
   return part;
@@ -144,6 +144,7 @@ class FakeWorker::Service : public pb::Worker::Service {
       part->set_piece(name.piece);
       part->set_bytes(FakePartBytes(name, options_.part_bytes));
     }
+    for (const Phase& phase : kUsualPhases) reply->add_loads()->set_phase(std::string(PhaseName(phase)));
     return grpc::Status::OK;
   }
 
@@ -152,7 +153,7 @@ class FakeWorker::Service : public pb::Worker::Service {
     ++requests_;
     Raise(max_attempt_, static_cast<int>(request->attempt()));
     TakeWait(request->session_id(), request->consumer_wait_seconds());
-    PartName name{*PhaseFromName(request->phase()), request->step(), request->phase_rank(),
+    PartName name{*UsualPhase(request->phase()), request->step(), request->phase_rank(),
                   request->microbatch(), request->piece()};
     Behaviour behaviour =
         options_.behave == nullptr ? Behaviour() : options_.behave(name, request->attempt());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/usual_phases.h"
 #include "proto/service.pb.h"
 
 namespace evenkeel::client {
@@ -33,6 +34,7 @@ pb::DescribeStepReply Good() {
   }
   route->add_receive()->set_rows(3);
   for (uint64_t offset : {0, 1, 3}) route->add_microbatch_offsets(offset);
+  for (const char* phase : {"llm", "vision"}) reply.add_loads()->set_phase(phase);
   return reply;
 }
 
@@ -40,31 +42,31 @@ TEST(StepDescription, TakesWhatTheContractAllows) {
   auto out = CheckDescription(Good(), 4);
   ASSERT_TRUE(out.ok()) << out.status();
   ASSERT_EQ(out->parts.size(), 4);
-  EXPECT_EQ(out->parts[3].name, (PartName{Phase::kVision, 4, 0, 0, 1}));
+  EXPECT_EQ(out->parts[3].name, (PartName{kVisionPhase, 4, 0, 0, 1}));
+  EXPECT_EQ(out->parts[3].name.phase.number(), 1) << "as in the list of loads";
   ASSERT_EQ(out->routes.size(), 1);
   EXPECT_EQ(out->routes[0].route.send[1], (RouteSegment{1, 3, 2}));
 }
 
 TEST(StepDescription, TakesTheSpreadOfLoadsWithAndWithoutThoseOfAllRanks) {
   pb::DescribeStepReply reply = Good();
-  pb::PhaseLoads* loads = reply.add_loads();
-  loads->set_phase("vision");
+  pb::PhaseLoads* loads = reply.mutable_loads(1);
   loads->set_num_ranks(2);
   loads->mutable_before_spread()->set_max(7);
   loads->mutable_before_spread()->set_mean(4);
   loads->mutable_tokens_after_spread()->set_own(9);
   auto out = CheckDescription(reply, 4);
   ASSERT_TRUE(out.ok()) << out.status();
-  EXPECT_EQ(out->loads[0].num_ranks, 2);
-  EXPECT_EQ(out->loads[0].before.max, 7);
-  EXPECT_EQ(out->loads[0].before.mean, 4);
-  EXPECT_FALSE(out->loads[0].before.own.has_value()) << "the phase may not run on this rank";
-  EXPECT_EQ(out->loads[0].tokens_after.own, 9);
-  EXPECT_TRUE(out->loads[0].before.all.empty());
+  EXPECT_EQ(out->loads[1].num_ranks, 2);
+  EXPECT_EQ(out->loads[1].before.max, 7);
+  EXPECT_EQ(out->loads[1].before.mean, 4);
+  EXPECT_FALSE(out->loads[1].before.own.has_value()) << "the phase may not run on this rank";
+  EXPECT_EQ(out->loads[1].tokens_after.own, 9);
+  EXPECT_TRUE(out->loads[1].before.all.empty());
   for (double load : {1, 7}) loads->add_before(load);
   out = CheckDescription(reply, 4);
   ASSERT_TRUE(out.ok()) << out.status();
-  EXPECT_EQ(out->loads[0].before.all, (std::vector<double>{1, 7}));
+  EXPECT_EQ(out->loads[1].before.all, (std::vector<double>{1, 7}));
 }
 
 TEST(StepDescription, RefusesEverythingElse) {
@@ -83,10 +85,12 @@ TEST(StepDescription, RefusesEverythingElse) {
       [](auto& r) { r.mutable_routes(0)->set_microbatch_offsets(1, 4); },
       [](auto& r) { r.mutable_routes(0)->set_microbatch_offsets(2, 0); },
       [](auto& r) { r.mutable_routes(0)->set_num_ranks(1); },
-      [](auto& r) { r.add_loads()->set_phase("taste"); },
+      [](auto& r) { r.add_loads()->set_phase("Taste"); },
+      [](auto& r) { r.add_loads()->set_phase("llm"); },
+      [](auto& r) { r.mutable_loads()->SwapElements(0, 1); },
+      [](auto& r) { r.mutable_loads(1)->set_phase("audio"); },
       [](auto& r) {
-        pb::PhaseLoads* loads = r.add_loads();
-        loads->set_phase("llm");
+        pb::PhaseLoads* loads = r.mutable_loads(0);
         loads->set_num_ranks(3);
         loads->add_before(1.5);
       },

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "client/consumer.h"
 #include "core/steady_time.h"
+#include "core/usual_phases.h"
 #include "tests/client/fake_worker.h"
 
 namespace evenkeel::client {
@@ -82,7 +83,7 @@ TEST_F(Trials, AWorkerThatStandsStillAgainIsAskedLaterEachTime) {
   std::vector<absl::Time> asked;
   ASSERT_NO_FATAL_FAILURE(Connect([&](const PartName& name) {
     std::lock_guard<std::mutex> lock(mutex);
-    if (name.phase != Phase::kVision) return Behaviour{Kind::kSlow, kPartTime};
+    if (name.phase != kVisionPhase) return Behaviour{Kind::kSlow, kPartTime};
     asked.push_back(SteadyNow());
     return Behaviour{Kind::kStuck};
   }));

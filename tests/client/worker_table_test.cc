@@ -7,6 +7,7 @@
 
 #include "client/part_fetch.h"
 #include "client/worker_ring.h"
+#include "core/usual_phases.h"
 
 namespace evenkeel::client {
 namespace {
@@ -50,7 +51,7 @@ class Table : public testing::Test {
   }
   std::string Ask(uint64_t step = 0, std::set<std::string> excluded = {}, Dislikes disliked = {},
                   absl::Time now = kNow) {
-    Choice choice = table_.Choose(0, step, 0, Phase::kVision, excluded, disliked, now);
+    Choice choice = table_.Choose(0, step, 0, kVisionPhase, excluded, disliked, now);
     return choice.ask == nullptr ? "" : choice.ask->endpoint;
   }
   WorkerTable table_;
@@ -99,42 +100,42 @@ TEST_F(Table, DislikedWorkersAreAskedOnlyWhereNobodyElseIsAlive) {
 
 TEST_F(Table, AGreyWorkerIsAskedLastAndTheLeastGreyFirst) {
   Worker& a = *table_.Find("a:1");
-  a.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
+  a.standing.Stall(kVisionPhase, kNow, kNow, kNow, absl::Seconds(10));
   EXPECT_EQ(Ask(), "b:1");
   EXPECT_EQ(Ask(0, {"b:1", "c:1"}), "a:1") << "but asked where nobody else is";
   Worker& b = *table_.Find("b:1");
   Worker& c = *table_.Find("c:1");
-  b.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
+  b.standing.Stall(kVisionPhase, kNow, kNow, kNow, absl::Seconds(10));
   EXPECT_EQ(Ask(), "c:1");
   c.busy_until = kNow + absl::Seconds(1);
   EXPECT_EQ(Ask(), "") << "the third is only busy";
   c.state = Worker::State::kAway;
   c.until = c.alone_until = kNow + absl::Seconds(1);
-  a.standing.Stall(Phase::kVision, kNow + absl::Seconds(1), kNow, kNow, absl::Seconds(10));
+  a.standing.Stall(kVisionPhase, kNow + absl::Seconds(1), kNow, kNow, absl::Seconds(10));
   EXPECT_EQ(Ask(), "b:1");
   EXPECT_EQ(Ask(1), "b:1");
 }
 
 TEST_F(Table, AWorkerOnTrialHasOneRequestAtATime) {
   Worker& a = *table_.Find("a:1");
-  a.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
+  a.standing.Stall(kVisionPhase, kNow, kNow, kNow, absl::Seconds(10));
   absl::Time later = kNow + absl::Seconds(11);
   EXPECT_EQ(Ask(0, {}, {}, later), "a:1");
-  a.standing.Ask(Phase::kVision);
+  a.standing.Ask(kVisionPhase);
   EXPECT_EQ(Ask(0, {}, {}, later), "b:1");
-  a.standing.End(Phase::kVision);
+  a.standing.End(kVisionPhase);
   EXPECT_EQ(Ask(0, {}, {}, later), "a:1");
 }
 
 TEST_F(Table, NoSessionIsOpenedWithAGreyWorkerWhileAnotherServes) {
   Worker& a = *table_.Find("a:1");
   a.state = Worker::State::kAway;
-  a.standing.Stall(Phase::kVision, kNow, kNow, kNow, absl::Seconds(10));
-  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow).open, nullptr);
+  a.standing.Stall(kVisionPhase, kNow, kNow, kNow, absl::Seconds(10));
+  EXPECT_EQ(table_.Choose(0, 0, 0, kVisionPhase, {}, {}, kNow).open, nullptr);
   table_.Find("b:1")->state = table_.Find("c:1")->state = Worker::State::kAway;
   table_.Find("b:1")->until = table_.Find("c:1")->until = kNow + absl::Hours(1);
   table_.Find("b:1")->alone_until = table_.Find("c:1")->alone_until = kNow + absl::Hours(1);
-  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow).open, &a);
+  EXPECT_EQ(table_.Choose(0, 0, 0, kVisionPhase, {}, {}, kNow).open, &a);
 }
 
 // A worker that was restarted alone must not be waited for longer than about a second.
@@ -146,21 +147,21 @@ TEST_F(Table, WhereNobodyElseIsReadyALostWorkerIsTriedSoon) {
     worker.alone_until = kNow + absl::Seconds(1);
   }
   const absl::Time later = kNow + absl::Seconds(2);
-  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow).open, nullptr);
-  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, later).open, table_.Find("a:1"));
+  EXPECT_EQ(table_.Choose(0, 0, 0, kVisionPhase, {}, {}, kNow).open, nullptr);
+  EXPECT_EQ(table_.Choose(0, 0, 0, kVisionPhase, {}, {}, later).open, table_.Find("a:1"));
   table_.Find("c:1")->state = Worker::State::kReady;
-  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, later).open, nullptr)
+  EXPECT_EQ(table_.Choose(0, 0, 0, kVisionPhase, {}, {}, later).open, nullptr)
       << "another is ready: the long back-off holds";
   EXPECT_EQ(Ask(0, {}, {}, later), "c:1");
-  table_.Find("c:1")->standing.Stall(Phase::kVision, kNow, kNow, later, absl::Seconds(10));
-  EXPECT_EQ(table_.Choose(0, 0, 0, Phase::kVision, {}, {}, later).open, table_.Find("a:1"))
+  table_.Find("c:1")->standing.Stall(kVisionPhase, kNow, kNow, later, absl::Seconds(10));
+  EXPECT_EQ(table_.Choose(0, 0, 0, kVisionPhase, {}, {}, later).open, table_.Find("a:1"))
       << "a grey one is none";
 }
 
 TEST_F(Table, OpensSessionsLazilyAndWaitsAMomentForThePreferred) {
   Worker& a = *table_.Find("a:1");
   a.state = Worker::State::kIdle;
-  Choice choice = table_.Choose(0, 0, 0, Phase::kVision, {}, {}, kNow);
+  Choice choice = table_.Choose(0, 0, 0, kVisionPhase, {}, {}, kNow);
   EXPECT_EQ(choice.open, &a);
   EXPECT_TRUE(choice.wait);
   a.state = Worker::State::kOpening;

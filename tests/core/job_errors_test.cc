@@ -200,9 +200,23 @@ TEST(JobErrors, Phases) {
   ExpectMessages({
       {"name: llm", "name: audio", "job.yaml:8: phases: exactly one phase must be named llm; there is none"},
       {"name: vision", "name: llm", "job.yaml:10: phases[1].name: two phases are named 'llm'"},
-      {"name: vision", "name: video",
-       "job.yaml:10: phases[1].name: 'video' is not one of llm, vision, audio"},
-      {"name: llm, ", "", "job.yaml:9: phases[0].name: missing; one of llm, vision, audio"},
+      {"name: vision", "name: Video",
+       "job.yaml:10: phases[1].name: 'Video' must be a lower-case letter, then at most 27 lower-case "
+       "letters, "
+       "digits, '_' or '-'"},
+      {"name: vision", "name: tower",
+       "job.yaml:10: phases[1].media: missing; phase 'tower' encodes some of image, video, audio: write "
+       "media: "
+       "[image]"},
+      {"name: vision", "name: tower, media: [image, text]",
+       "job.yaml:10: phases[1].media[1]: 'text' is not one of image, video, audio"},
+      {"name: vision", "name: vision, media: [image, image]",
+       "job.yaml:10: phases[1].media[1]: image is listed twice"},
+      {"name: llm, ", "name: llm, media: [image], ",
+       "job.yaml:9: phases[0].media: belongs to encoder phases"},
+      {"name: llm, ", "name: llm, processor: x, ",
+       "job.yaml:9: phases[0].processor: belongs to encoder phases; the llm's is processor.tokenizer"},
+      {"name: llm, ", "", "job.yaml:9: phases[0].name: missing; llm, vision, audio, or a name of your own"},
       {", ranks: 0-7}", "}", "job.yaml:9: phases[0].ranks: missing; a list of ranks looks like \"0-3,8\""},
       {"ranks: 0-7}", "ranks: \"0-7,3\"}", "job.yaml:9: phases[0].ranks: rank 3 is given twice"},
       {"ranks: 0-7}", "ranks: 7-0}", "job.yaml:9: phases[0].ranks: the ranks 7-0 run backwards"},
@@ -216,12 +230,6 @@ TEST(JobErrors, Phases) {
       {"", "    batching: stacked",
        "job.yaml:12: phases[1].batching: 'stacked' is not one of packed, padded, "
        "padded_attention"},
-      {"", "    algorithm: magic",
-       "job.yaml:12: phases[1].algorithm: 'magic' is not one of balance_without_moving, greedy_packed, "
-       "greedy_padded, binary_search_padded, greedy_quadratic, greedy_padded_attention, intra_microbatch, "
-       "karmarkar_karp, node_wise, none"},
-      {"", "    algorithm: greedy_quadratic\n    equal_counts: true",
-       "job.yaml:13: phases[1].equal_counts: algorithm greedy_quadratic does not keep counts equal"},
       {"", "    batching: padded_attention\n    equal_counts: true",
        "job.yaml:13: phases[1].equal_counts: belongs to batching: packed"},
       {"", "    tolerance: 1", "job.yaml:12: phases[1].tolerance: must be in [0, 1)"},

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/source_dir.h"
@@ -37,7 +38,7 @@ Job Parsed(const std::string& yaml, const std::string& path = "jobs/captions.yam
 absl::StatusOr<uint32_t> NodeOfFourthVisionRank(const std::string& path) {
   absl::StatusOr<Job> job = LoadJob(path);
   if (!job.ok()) return job.status();
-  uint32_t node = job->NodeOf(job->phase(Phase::kVision)->ranks[3]);
+  uint32_t node = job->NodeOf(job->phase(kVisionPhase)->ranks[3]);
   return node;
 }
 
@@ -74,10 +75,10 @@ TEST(Job, FillsEveryDefault) {
   EXPECT_EQ(job.limits.max_llm_length, 131072u);
   ASSERT_EQ(job.phases.size(), 2u);
   EXPECT_EQ(job.phases[0].phase, Phase::kLlm);  // sorted, though written second
-  EXPECT_EQ(job.phases[1].phase, Phase::kVision);
+  EXPECT_EQ(job.phases[1].phase, kVisionPhase);
   EXPECT_EQ(job.phases[1].algorithm, "balance_without_moving");
   EXPECT_EQ(job.phases[1].cost.linear, 1);
-  EXPECT_EQ(job.phase(Phase::kAudio), nullptr);
+  EXPECT_EQ(job.phase(kAudioPhase), nullptr);
   EXPECT_EQ(job.NodeOf(5), 0u);
 }
 
@@ -152,7 +153,12 @@ stream_version: 1
   EXPECT_EQ(job.NodeOf(8), 2u);
   EXPECT_EQ(job.pipeline_stages, 2u);
   EXPECT_EQ(job.virtual_stages, 3u);
-  const PhaseSpec* audio = job.phase(Phase::kAudio);
+  EXPECT_EQ(job.phases[1].phase, kVisionPhase) << "audio comes last, wherever the file has it";
+  EXPECT_EQ(job.phases[2].phase.number(), 2);
+  EXPECT_EQ(MediaNames(job.phases[1].phase), "image,video");
+  ASSERT_EQ(job.processor.encoders.size(), 2u);
+  EXPECT_EQ(job.processor.encoders[1].folder, "jobs/a");
+  const PhaseSpec* audio = job.phase(kAudioPhase);
   ASSERT_NE(audio, nullptr);
   EXPECT_EQ(audio->batching, Batching::kPadded);
   EXPECT_EQ(audio->runs, Runs::kOncePerMicrobatch);
@@ -165,7 +171,7 @@ stream_version: 1
   EXPECT_EQ(llm->algorithm, "karmarkar_karp");
   EXPECT_TRUE(llm->equal_counts);
   EXPECT_EQ(llm->tolerance, 0);
-  const PhaseSpec* vision = job.phase(Phase::kVision);
+  const PhaseSpec* vision = job.phase(kVisionPhase);
   ASSERT_NE(vision, nullptr);
   EXPECT_THAT(vision->ranks, ElementsAre(3, 0, 1));
   EXPECT_TRUE(vision->node_wise);
@@ -239,6 +245,40 @@ TEST(Job, TheExamplesOfTheDocumentationParse) {
     ++examples;
   }
   EXPECT_EQ(examples, 2);
+}
+
+TEST(Job, NamesAsManyEncodersAsItLikes) {
+  const absl::StatusOr<Job> job = ParseJob(R"(
+index: index
+datasets: [{name: a, shards: [a.tar]}]
+processor: {vision: v, folder: f}
+batch: {samples: 4}
+phases:
+  - {name: ears, ranks: 0-1, media: [audio]}
+  - {name: dino, ranks: 0-1, media: [image], processor: d}
+  - {name: llm, ranks: 0-1}
+  - {name: vision, ranks: 2-3}
+  - {name: omni, ranks: 0-1, media: [audio, video]}
+)",
+                                           "jobs/job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  std::vector<std::string> phases;
+  for (const PhaseSpec& spec : job->phases) {
+    EXPECT_EQ(spec.phase.number(), phases.size());
+    phases.push_back(std::string(spec.phase.name()) + ":" + MediaNames(spec.phase));
+  }
+  EXPECT_THAT(phases,
+              ElementsAre("llm:", "dino:image", "vision:image,video", "omni:video,audio", "ears:audio"));
+  std::vector<std::string> folders;
+  for (const EncoderSpec& encoder : job->processor.encoders) folders.push_back(encoder.folder);
+  EXPECT_THAT(folders, ElementsAre("jobs/d", "jobs/v", "jobs/f", "jobs/f"));
+  EXPECT_EQ(job->TowerOf(job->FindPhase("vision")->phase, Medium::kImage), 1);
+  EXPECT_EQ(job->TowerOf(job->FindPhase("vision")->phase, Medium::kVideo), 0);
+  EXPECT_EQ(job->TowerOf(job->FindPhase("ears")->phase, Medium::kAudio), 1);
+  EXPECT_EQ(job->FindPhase("audio"), nullptr);
+  const std::string layout = LayoutCanonicalText(*job);
+  EXPECT_NE(layout.find("phase.name=dino\nphase.media=image\n"), std::string::npos) << layout;
+  EXPECT_EQ(layout.find("phase.name=vision\nphase.media"), std::string::npos) << layout;
 }
 
 }  // namespace

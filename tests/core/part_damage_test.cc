@@ -67,7 +67,7 @@ TEST(PartReader, RefusesEverythingTheGrammarDoesNotAllow) {
   };
   constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
   const std::vector<Case> cases = {
-      {[](auto& h) { h.set_phase("text"); }, "phase 'text' is none of llm, vision, audio"},
+      {[](auto& h) { h.set_phase("A tower"); }, "'A tower' is not a phase's name"},
       {[](auto& h) { h.set_num_pieces(0); }, "piece 0 of 0 does not exist"},
       {[](auto& h) { h.set_piece(1); }, "piece 1 of 1 does not exist"},
       {[](auto& h) { h.set_payload_bytes(64); }, "announces a payload of 64 bytes, 128 are there"},
@@ -156,7 +156,7 @@ TEST(PartReader, RefusesDamagedPrefixesAndPadding) {
   ExpectDataLoss(Assemble(std::string("\xd0\x0f\x01", 3), ""), "unknown field 250");
   ExpectDataLoss(Assemble(std::string("\x0a\xff\xff\xff\xff\x0f", 6), ""), "field 1 is damaged");
   ExpectDataLoss(Assemble(std::string("\x3a\x01\xff", 3), ""), "not a PartHeader message");
-  ExpectDataLoss(Assemble(std::string("\x0a\x02\xff\xfe", 4), ""), "is none of llm, vision, audio");
+  ExpectDataLoss(Assemble(std::string("\x0a\x02\xff\xfe", 4), ""), "is not a phase's name");
 }
 
 void ReadAnything(const std::vector<std::byte>& part) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "core/usual_phases.h"
 #include "gtest/gtest.h"
 
 namespace evenkeel {
@@ -47,7 +48,7 @@ TEST(Part, RoundTripsWhateverTheShapes) {
   std::mt19937 random(3);
   for (uint32_t round = 0; round < 500; ++round) {
     std::vector<TensorSpec> tensors = RandomTensors(random);
-    PartName name{Phase(random() % 3), random(), static_cast<uint32_t>(random() % 9),
+    PartName name{kUsualPhases[random() % 3], random(), static_cast<uint32_t>(random() % 9),
                   static_cast<uint32_t>(random() % 9), static_cast<uint32_t>(random() % 3)};
     std::vector<std::string> keys = {"photos/a.tar/1", "", "bytes that are not UTF-8: \xff\xfe"};
     PartLayout layout(name, 3, tensors, keys);
@@ -78,7 +79,7 @@ TEST(Part, RoundTripsWhateverTheShapes) {
 TEST(Part, PatchesThatAreNoSquaresHaveTheirOwnColumns) {
   for (auto [width, columns, fits] :
        {std::tuple(5u, 30u, true), {5u, 12u, false}, {0u, 30u, false}, {1025u, 6150u, false}}) {
-    PartLayout layout({Phase::kVision, 1, 2, 3, 0}, 1,
+    PartLayout layout({kVisionPhase, 1, 2, 3, 0}, 1,
                       {{"pixel_values", DType::kU8, {1, columns}, SmallExpansion(width)}}, {"k"});
     const std::vector<std::byte> part = Filled(layout, 1);
     EXPECT_EQ(ReadPart(part).ok(), fits) << width << " " << columns;
@@ -101,9 +102,9 @@ TEST(Part, PatchesThatAreNoSquaresHaveTheirOwnColumns) {
 }
 
 TEST(Part, IsTheSameBytesForTheSameInput) {
-  PartLayout layout({Phase::kVision, 1, 2, 3, 0}, 1,
-                    {{"pixel_values", DType::kU8, {2, 12}, SmallExpansion()}}, {"k"});
-  PartLayout again({Phase::kVision, 1, 2, 3, 0}, 1, {{"pixel_values", DType::kU8, {2, 12}, SmallExpansion()}},
+  PartLayout layout({kVisionPhase, 1, 2, 3, 0}, 1, {{"pixel_values", DType::kU8, {2, 12}, SmallExpansion()}},
+                    {"k"});
+  PartLayout again({kVisionPhase, 1, 2, 3, 0}, 1, {{"pixel_values", DType::kU8, {2, 12}, SmallExpansion()}},
                    {"k"});
   EXPECT_EQ(Filled(layout, 1), Filled(again, 1));
 }
@@ -141,7 +142,7 @@ TEST(Part, LongKeysAreDroppedRatherThanMakingThePartUnreadable) {
 }
 
 TEST(Part, NamesItselfForMessages) {
-  EXPECT_EQ(DescribePart({Phase::kVision, 12, 3, 0, 1}), "step 12 vision rank 3 microbatch 0 piece 1");
+  EXPECT_EQ(DescribePart({kVisionPhase, 12, 3, 0, 1}), "step 12 vision rank 3 microbatch 0 piece 1");
 }
 
 TEST(Part, DTypesHaveNamesAndSizes) {

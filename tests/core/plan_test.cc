@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/max_over_mean.h"
+#include "core/usual_phases.h"
 #include "gtest/gtest.h"
 
 namespace evenkeel {
@@ -11,18 +12,18 @@ namespace {
 TEST(Plan, FindsPhasesAndRoutesThatItHasAndNoOthers) {
   Plan plan;
   plan.phases.resize(2);
-  plan.phases[1].phase = Phase::kAudio;
+  plan.phases[1].phase = kAudioPhase;
   plan.routes.resize(3);
   for (uint32_t i = 0; i < 3; ++i) {
-    plan.routes[i].from = Phase::kAudio;
+    plan.routes[i].from = kAudioPhase;
     plan.routes[i].microbatch = i;
   }
   EXPECT_EQ(plan.phase(Phase::kLlm), &plan.phases[0]);
-  EXPECT_EQ(plan.phase(Phase::kAudio), &plan.phases[1]);
-  EXPECT_EQ(plan.phase(Phase::kVision), nullptr);
-  EXPECT_EQ(plan.route(Phase::kAudio, 2), &plan.routes[2]);
-  EXPECT_EQ(plan.route(Phase::kAudio, 3), nullptr);
-  EXPECT_EQ(plan.route(Phase::kVision, 0), nullptr);
+  EXPECT_EQ(plan.phase(kAudioPhase), &plan.phases[1]);
+  EXPECT_EQ(plan.phase(kVisionPhase), nullptr);
+  EXPECT_EQ(plan.route(kAudioPhase, 2), &plan.routes[2]);
+  EXPECT_EQ(plan.route(kAudioPhase, 3), nullptr);
+  EXPECT_EQ(plan.route(kVisionPhase, 0), nullptr);
 }
 
 TEST(MaxOverMean, IsOneWhereLoadsAreAlikeOrNone) {

@@ -129,6 +129,30 @@ TEST(Columns, SurviveEveryMutationOfTheirContent) {
   }
 }
 
+TEST(Columns, KeepFurtherTowersOfAnItemWithoutAColumnForThem) {
+  const SampleLengths towers{7,
+                             3,
+                             {{Medium::kImage, {4, 4, 1}},
+                              {Medium::kImage, {9, 1, 9}, 1},
+                              {Medium::kImage, {5, 1, 5}, 2},
+                              {Medium::kAudio, {30, 30, 15}},
+                              {Medium::kImage, {8, 8, 2}},
+                              {Medium::kImage, {9, 1, 9}, 1},
+                              {Medium::kImage, {5, 1, 5}, 2}}};
+  LengthsWriter lengths;
+  ASSERT_TRUE(lengths.Add(0, towers).ok());
+  LengthsTotals totals;
+  MemorySource source;
+  source.objects["f"] = lengths.Finish({}, &totals);
+  EXPECT_EQ(totals.items, 7u);
+  PageCache cache(1 << 20);
+  const auto reader = LengthsReader::Open(source, cache, "f");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto row = reader->Read(0);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(*row, towers);
+}
+
 TEST(Columns, RefuseWhatHasNoRoomInARow) {
   LengthsWriter lengths;
   EXPECT_FALSE(lengths.Add(0, SampleLengths{1, 1, {{Medium::kImage, {1, 1, 1u << 30}}}}).ok());

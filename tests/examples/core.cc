@@ -16,6 +16,7 @@
 #include "core/job_where.h"
 #include "core/max_over_mean.h"
 #include "core/steady_time.h"
+#include "core/words.h"
 
 namespace evenkeel {
 
@@ -58,6 +59,10 @@ void Compare(const PhaseLoad& phase) {
 void WaitForSome(bool done, CondVar& changed, Mutex& mutex, absl::Duration timeout)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
 #include "examples/core/steady_time.h.inc"
+}
+
+void Encode() {
+#include "examples/core/words.h.inc"
 }
 
 }  // namespace evenkeel

@@ -73,7 +73,7 @@ class HostileProcessor final : public preprocess::Processor {
                            std::span<const std::span<std::byte>>) const override {
     return absl::OkStatus();
   }
-  MediaFacts DummyFacts(Phase) const override { return {}; }
+  MediaFacts DummyFacts(const Phase&) const override { return {}; }
   absl::Status BuildSequence(const Conversation&, std::span<const SampleItem>, std::span<const MediaFacts>,
                              preprocess::Sequence& out) const override {
     out = preprocess::Sequence{};

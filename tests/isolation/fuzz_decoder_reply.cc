@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/usual_phases.h"
 #include "isolation/decoder_message.h"
 #include "preprocess/processor.h"
 #include "tests/source_dir.h"
@@ -20,16 +21,16 @@ struct Family {
   const char* folder;
 };
 constexpr Family kFamilies[] = {
-    {Phase::kVision, "qwen2-vl"},   {Phase::kVision, "qwen2_5-vl"},  {Phase::kVision, "qwen3-vl"},
-    {Phase::kVision, "internvl"},   {Phase::kVision, "llava"},       {Phase::kVision, "llava-pad"},
-    {Phase::kVision, "clip"},       {Phase::kVision, "siglip"},      {Phase::kAudio, "whisper"},
-    {Phase::kAudio, "qwen2-audio"}, {Phase::kAudio, "qwen2_5-omni"}, {Phase::kAudio, "qwen3-omni"}};
+    {kVisionPhase, "qwen2-vl"},   {kVisionPhase, "qwen2_5-vl"},  {kVisionPhase, "qwen3-vl"},
+    {kVisionPhase, "internvl"},   {kVisionPhase, "llava"},       {kVisionPhase, "llava-pad"},
+    {kVisionPhase, "clip"},       {kVisionPhase, "siglip"},      {kAudioPhase, "whisper"},
+    {kAudioPhase, "qwen2-audio"}, {kAudioPhase, "qwen2_5-omni"}, {kAudioPhase, "qwen3-omni"}};
 
 std::vector<std::unique_ptr<preprocess::Processor>> LoadAll() {
   std::vector<std::unique_ptr<preprocess::Processor>> processors;
   for (const Family& family : kFamilies) {
     ProcessorSpec spec;
-    (family.phase == Phase::kVision ? spec.vision : spec.audio) =
+    (family.phase == kVisionPhase ? spec.vision : spec.audio) =
         SourceDir() + "/tests/golden/data/processors/" + family.folder;
     auto processor = preprocess::Processor::LoadMedia(spec, Limits{});
     if (!processor.ok()) std::abort();

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "core/usual_phases.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
@@ -21,6 +22,7 @@
 namespace evenkeel::reorder {
 namespace {
 
+// Changed once: loads of phases with padded attention are the padded ones, and pipelines are ordered by them.
 TEST(GoldenSolutions, OfEveryAlgorithmThatBalances) {
   SolutionDigest digest;
   int planned = 0;
@@ -34,7 +36,7 @@ TEST(GoldenSolutions, OfEveryAlgorithmThatBalances) {
     digest.Add(*plan);
   }
   EXPECT_GT(planned, 250);
-  EXPECT_EQ(digest.value(), 5385630961148168743ull);
+  EXPECT_EQ(digest.value(), 13906823718295389457ull);
 }
 
 TEST(GoldenSolutions, OfOrders) {
@@ -82,7 +84,7 @@ TEST(GoldenSolutions, OfStepsDrawnFromATrace) {
     PackInput pack{.devices = 8, .seed = seed};
     ContextParallelInput groups{.ranks = 64, .memory_per_rank = 8192, .memory_per_token = 1};
     groups.cost = {.attention = 1.0 / 4096, .linear = 1, .constant = 15, .ring = 0.3, .ring_constant = 30};
-    for (Phase phase : kAllPhases) {
+    for (Phase phase : kUsualPhases) {
       PhaseSpec& spec = problem.job.phases.emplace_back();
       spec.phase = phase;
       for (uint32_t r = 0; r < 64; ++r) spec.ranks.push_back(r);
@@ -96,7 +98,7 @@ TEST(GoldenSolutions, OfStepsDrawnFromATrace) {
       groups.sequences.push_back({.tokens = trace[s].llm_length});
       for (const SampleItem& item : trace[s].items) {
         drawn.Add(item.lengths.cost_length);
-        pack.phases[static_cast<size_t>(PhaseOf(item.medium))].lengths[s] += item.lengths.cost_length;
+        pack.phases[UsualPhaseOf(item.medium).number()].lengths[s] += item.lengths.cost_length;
       }
     }
     balanced.Add(*MakePlan(problem.job, problem.step, problem.dummies));

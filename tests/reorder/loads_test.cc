@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/usual_phases.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -57,7 +58,7 @@ TEST(LoadsOf, AreWhatScaleMakesOfEveryCost) {
 
 TEST(MeasureLoads, CostsThatAreLengthsAndCostsThatAreTwiceThemDifferByTwo) {
   Job job;
-  for (Phase phase : kAllPhases) job.phases.push_back({.phase = phase, .ranks = {0, 1, 2}});
+  for (Phase phase : kUsualPhases) job.phases.push_back({.phase = phase, .ranks = {0, 1, 2}});
   StepSamples step{.lengths = DrawOmniTrace(7, 100)};
   for (size_t s = 0; s < step.lengths.size(); ++s) step.refs.push_back({0, 0, s});
   const auto once = MakePlan(job, step, {});
@@ -73,6 +74,21 @@ TEST(MeasureLoads, CostsThatAreLengthsAndCostsThatAreTwiceThemDifferByTwo) {
       EXPECT_GT(one.load_after[r], 0);
     }
   }
+}
+
+// Three items of 2, 3 and 5 in one batch: 1 + 4n each, and 3 times 10 * 5 squared; half as much again for masks.
+TEST(MeasureLoads, PaddedAttentionCountsTheLongestForEveryUnit) {
+  Job job;
+  job.phases.push_back({.phase = Phase::kLlm, .ranks = {0}});
+  job.phases.push_back({.phase = kVisionPhase, .ranks = {0}, .padded_attention = true});
+  job.phases[1].cost = {.constant = 1, .linear = 4, .quadratic = 10, .mask_factor = 0.5};
+  StepSamples step{.refs = {{}}, .lengths = {{.llm_length = 9}}};
+  for (uint32_t n : {2u, 5u, 3u}) step.lengths[0].items.push_back({Medium::kImage, {n, n, 1}});
+  const auto plan = MakePlan(job, step, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->phases[1].load_after, (std::vector<double>{1.5 * (3 + 4 * 10) + 1.5 * 3 * 10 * 25}));
+  EXPECT_EQ(plan->phases[1].load_before, plan->phases[1].load_after);
+  EXPECT_TRUE(PlanCheck(job, step, *plan).ok()) << PlanCheck(job, step, *plan);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "reorder/plan_phases.h"
 #include "tests/reorder/omni_trace.h"
 
@@ -40,7 +41,7 @@ inline ManyPhases PhasesOn(uint32_t ranks, size_t num_encoders) {
     spec.ranks.resize(ranks);
     std::iota(spec.ranks.begin(), spec.ranks.end(), 0u);
   }
-  for (size_t p = 1; p < step.spec.size(); ++p) step.spec[p].phase = Phase::kVision;  // for messages only
+  for (size_t p = 1; p < step.spec.size(); ++p) step.spec[p].phase = kVisionPhase;  // for messages only
   step.encoders.resize(num_encoders);
   return step;
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "core/usual_phases.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/reorder/random_problem.h"
 
@@ -17,7 +18,7 @@ namespace {
 Job MakeJob(uint32_t ranks, const std::string& algorithm = "balance_without_moving") {
   Job job;
   job.ranks_per_node = 8;
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kUsualPhases) {
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
     spec.algorithm = algorithm;
@@ -140,7 +141,7 @@ void ExpectRoutesDeliver(const Plan& plan) {
         for (uint32_t k = llm.begin[b]; k < llm.begin[b + 1]; ++k) {
           const PlannedSample& sample = plan.samples[llm.order[k]];
           for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
-            if (PhaseOf(plan.items[i].medium) == route.from) append(expected[at(llm.ranks[r])], i);
+            if (UsualPhaseOf(plan.items[i].medium) == route.from) append(expected[at(llm.ranks[r])], i);
           }
         }
       }
@@ -228,7 +229,7 @@ TEST(PlanCheck, FindsEveryKindOfDamage) {
   job.phases[2].runs = Runs::kOncePerMicrobatch;
   job.phases[1].min_items = 40;
   DummyItems dummies;
-  dummies[static_cast<size_t>(Phase::kVision)] = Image(4, 1);
+  dummies[kVisionPhase.number()] = Image(4, 1);
   Random random(3);
   std::vector<SampleLengths> lengths;
   for (int i = 0; i < 60; ++i) {
@@ -267,7 +268,7 @@ TEST(PlanCheck, FindsEveryKindOfDamage) {
       {"tokens before", [](Plan& p) { ++p.phases[1].tokens_before[2]; }},
       {"a lost route", [](Plan& p) { p.routes.pop_back(); }},
       {"a route's group", [](Plan& p) { p.routes[0].ranks[1] = 9; }},
-      {"a route's phase", [](Plan& p) { p.routes[0].from = Phase::kAudio; }},
+      {"a route's phase", [](Plan& p) { p.routes[0].from = kAudioPhase; }},
       {"rows in", [](Plan& p) { ++p.routes[0].per_rank[1].rows_in; }},
       {"rows out", [](Plan& p) { ++p.routes[0].per_rank[1].rows_out; }},
       {"offsets", [](Plan& p) { ++p.routes[0].per_rank[1].microbatch_offsets[1]; }},
@@ -314,8 +315,8 @@ TEST(Planner, FillsShortRanksWithDummiesThatAreNeverRouted) {
   job.phases[1].min_items = 1;
   job.phases[2].min_items = 2;
   DummyItems dummies;
-  dummies[static_cast<size_t>(Phase::kVision)] = Image(16, 4);
-  dummies[static_cast<size_t>(Phase::kAudio)] = {Medium::kAudio, {10, 10, 5}};
+  dummies[kVisionPhase.number()] = Image(16, 4);
+  dummies[kAudioPhase.number()] = {Medium::kAudio, {10, 10, 5}};
   SampleLengths only = TextOf(10);
   only.items = {Image(100, 25)};
   const auto plan = MakePlan(job, MakeStep({only}), dummies);
@@ -334,12 +335,88 @@ TEST(Planner, FillsShortRanksWithDummiesThatAreNeverRouted) {
   EXPECT_EQ(sent, 25u);
 }
 
+// Two towers for images, one for sound, one for sound and videos: five phases on four ranks.
+Job FivePhases() {
+  Job job;
+  job.ranks_per_node = 2;
+  for (const Phase& phase :
+       {Phase::kLlm, Phase("vision", 1, {Medium::kImage}), Phase("tower", 2, {Medium::kImage}),
+        Phase("omni", 3, {Medium::kVideo, Medium::kAudio}), Phase("audio", 4, {Medium::kAudio})}) {
+    job.phases.push_back({.phase = phase, .ranks = {0, 1, 2, 3}});
+  }
+  return job;
+}
+
+StepSamples StepOfTowers() {
+  Random random(8);
+  std::vector<SampleLengths> lengths;
+  for (int s = 0; s < 40; ++s) {
+    SampleLengths sample = TextOf(static_cast<uint32_t>(50 + random.Below(300)));
+    for (uint64_t image = random.Below(3); image > 0; --image) {
+      const auto patches = static_cast<uint32_t>(4 + random.Below(400));
+      sample.items.push_back({Medium::kImage, {patches, patches, patches / 4}});
+      sample.items.push_back({Medium::kImage, {100, 1, 16}, /*tower=*/1});
+    }
+    sample.items.push_back({Medium::kAudio, {30, 30, 15}});
+    sample.items.push_back({Medium::kAudio, {50, 30, 50}, /*tower=*/1});
+    if (s % 5 == 0) sample.items.push_back({Medium::kVideo, {80, 80, 20}});
+    lengths.push_back(sample);
+  }
+  return MakeStep(lengths);
+}
+
+TEST(Planner, PlansEveryTowerOfAnItemInAPhaseOfItsOwn) {
+  const StepSamples step = StepOfTowers();
+  for (Runs runs : {Runs::kOncePerStep, Runs::kOncePerMicrobatch}) {
+    Job job = FivePhases();
+    job.microbatch.capacity_tokens = 900;
+    for (size_t p = 1; p < job.phases.size(); ++p) job.phases[p].runs = runs;
+    const auto plan = MakePlan(job, step, {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(PlanCheck(job, step, *plan).ok()) << PlanCheck(job, step, *plan);
+    std::map<std::pair<uint32_t, uint32_t>, std::vector<uint8_t>> phases;  // of each sample's medium
+    for (const PlannedItem& item : plan->items) phases[{item.sample, item.ordinal}].push_back(item.phase);
+    for (const auto& [item, of] : phases) {
+      EXPECT_TRUE(of == (std::vector<uint8_t>{1, 2}) || of == (std::vector<uint8_t>{3, 4}) ||
+                  of == (std::vector<uint8_t>{3}))
+          << "images in both towers, sound in omni and audio, videos in omni";
+    }
+    EXPECT_EQ(plan->routes.size(), runs == Runs::kOncePerStep ? 4u : 4u * plan->num_microbatches);
+  }
+}
+
+TEST(Planner, RefusesATowerThatNoPhaseIs) {
+  SampleLengths sample = TextOf(10);
+  sample.items = {Image(40, 10), {Medium::kImage, {40, 40, 10}, /*tower=*/1}};
+  const absl::Status refused = MakePlan(MakeJob(2), MakeStep({sample}), {}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("no phase of the job encodes image items as tower 1"), std::string::npos)
+      << refused;
+}
+
+TEST(CheckJob, FindsAlgorithmsThatDoNotExistAndOptionsThatTheyCannotKeep) {
+  Job job = FivePhases();
+  EXPECT_TRUE(CheckJob(job).ok()) << CheckJob(job);
+  job.phases[2].algorithm = "magic";
+  EXPECT_EQ(
+      CheckJob(job).message(),
+      "phase tower: unknown algorithm 'magic'; known are balance_without_moving, greedy_packed, "
+      "greedy_padded, binary_search_padded, greedy_quadratic, greedy_padded_attention, intra_microbatch, "
+      "karmarkar_karp, node_wise, none");
+  job.phases[2].algorithm = "greedy_quadratic";
+  job.phases[2].equal_counts = true;
+  EXPECT_EQ(CheckJob(job).message(),
+            "phase tower: algorithm greedy_quadratic cannot keep counts equal; take one of "
+            "balance_without_moving, greedy_packed, intra_microbatch, karmarkar_karp, node_wise, or leave "
+            "equal_counts out");
+}
+
 TEST(Planner, MergesNeighbouringRowsIntoOneSegment) {
   std::vector<SampleLengths> lengths(6, TextOf(10));
   for (SampleLengths& sample : lengths) sample.items = {Image(40, 10), Image(40, 10)};
   const auto plan = MakePlan(MakeJob(1), MakeStep(lengths), {});
   ASSERT_TRUE(plan.ok());
-  const RankRoute& rank = plan->route(Phase::kVision, 0)->per_rank[0];
+  const RankRoute& rank = plan->route(kVisionPhase, 0)->per_rank[0];
   ASSERT_EQ(rank.send.size(), 1u);
   EXPECT_EQ(rank.send[0], (RouteSegment{0, 0, 120}));
   EXPECT_EQ(rank.receive[0], (RouteSegment{0, 0, 120}));
@@ -404,7 +481,7 @@ TEST(Planner, BalancesEncodersWithinEachMicrobatchIndex) {
   const auto plan = MakePlan(job, MakeStep(DrawOmniTrace(21, 64 * 100)), {});
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(plan->num_microbatches, 4u);
-  for (Phase phase : kEncoderPhases) {
+  for (const Phase& phase : {kVisionPhase, kAudioPhase}) {
     const PhasePlan& encoder = *plan->phase(phase);
     std::vector<double> per_index(4, 0);
     for (uint32_t m = 0; m < 4; ++m) {
@@ -417,7 +494,7 @@ TEST(Planner, BalancesEncodersWithinEachMicrobatchIndex) {
       }
       double longest = 0;
       for (const PlannedItem& item : plan->items) {
-        if (PhaseOf(item.medium) == phase && item.place.microbatch == m) {
+        if (UsualPhaseOf(item.medium) == phase && item.place.microbatch == m) {
           longest = std::max<double>(longest, item.lengths.cost_length);
         }
       }
@@ -442,7 +519,7 @@ TEST(Planner, PlacesItemsOfRankSetsThatDifferNearTheirSample) {
   for (const PhasePlan& phase : plan->phases) EXPECT_LE(Imbalance(phase.load_after), 1.005);
   uint64_t far = 0, all = 0;
   for (const PlannedItem& item : plan->items) {
-    if (PhaseOf(item.medium) != Phase::kVision) continue;
+    if (UsualPhaseOf(item.medium) != kVisionPhase) continue;
     const uint32_t from = job.NodeOf(item.place.rank);
     const uint32_t to = job.NodeOf(job.phases[0].ranks[plan->samples[item.sample].place.rank]);
     all += item.lengths.output_rows;

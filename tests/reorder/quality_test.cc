@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/usual_phases.h"
 #include "reorder/balance/balance.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
@@ -22,7 +23,7 @@ namespace {
 Job MakeJob(uint32_t ranks) {
   Job job;
   job.ranks_per_node = 8;
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kUsualPhases) {
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
     for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(r);
@@ -48,7 +49,7 @@ double AboveReachable(const Plan& plan, Phase phase) {
     for (const PlannedSample& sample : plan.samples) longest = std::max<double>(longest, sample.llm_length);
   } else {
     for (const PlannedItem& item : plan.items) {
-      if (PhaseOf(item.medium) == phase) longest = std::max<double>(longest, item.lengths.cost_length);
+      if (UsualPhaseOf(item.medium) == phase) longest = std::max<double>(longest, item.lengths.cost_length);
     }
   }
   return largest / std::max(sum / static_cast<double>(loads.size()), longest);
@@ -69,7 +70,7 @@ void ExpectBalanced(uint32_t ranks, const StepSamples& step, bool without_moving
   const auto plan = MakePlan(job, step, {});
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_TRUE(PlanCheck(job, step, *plan).ok());
-  for (Phase phase : kAllPhases) EXPECT_LE(AboveReachable(*plan, phase), 1.005) << PhaseName(phase);
+  for (Phase phase : kUsualPhases) EXPECT_LE(AboveReachable(*plan, phase), 1.005) << PhaseName(phase);
   if (without_moving) {
     EXPECT_EQ(RowsBetweenNodes(job, *plan), 0u);
   }
@@ -96,7 +97,7 @@ TEST(BalanceWithoutMoving, EvensOutTilesWithoutMovingOne) {
     ASSERT_TRUE(PlanCheck(job, step, *plan).ok());
     uint64_t tiles = 0;
     for (const PlannedItem& item : plan->items) tiles += item.lengths.cost_length / kTile;
-    const std::vector<double>& loads = plan->phase(Phase::kVision)->load_after;
+    const std::vector<double>& loads = plan->phase(kVisionPhase)->load_after;
     EXPECT_EQ(*std::max_element(loads.begin(), loads.end()), (tiles + kRanks - 1) / kRanks * kTile);
     EXPECT_EQ(RowsBetweenNodes(job, *plan), 0u);
   }

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/usual_phases.h"
+#include "reorder/balance/balance.h"
 #include "reorder/keyed_shuffle.h"
 #include "reorder/planner.h"
 
@@ -101,7 +103,7 @@ inline Job DrawJob(const Below& below) {
   Job job;
   job.ranks_per_node = static_cast<uint32_t>(below(5));
   std::vector<uint32_t> llm;
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kUsualPhases) {
     PhaseSpec spec;
     spec.phase = phase;
     spec.ranks = DrawRanks(below, llm);
@@ -120,7 +122,8 @@ inline Job DrawJob(const Below& below) {
 
 // Any algorithm for every phase, also those that no job of the golden plans has.
 inline void DrawAlgorithms(const Below& below, Job& job) {
-  for (PhaseSpec& spec : job.phases) spec.algorithm = kAlgorithms[below(kAlgorithms.size())].name;
+  const std::span<const NamedBalancer> balancers = BalancersByName();
+  for (PhaseSpec& spec : job.phases) spec.algorithm = balancers[below(balancers.size())].name;
 }
 
 // Options that the job's algorithms can keep; `llm_rank` holds the placement where one is given.
@@ -130,8 +133,8 @@ inline PlanOptions DrawOptions(const Below& below, RandomProblem& problem, std::
     if (below(2) == 0) spec.tolerance = below(2) == 0 ? 0 : 0.01 * static_cast<double>(below(50));
     spec.node_wise = below(3) == 0;
     spec.padded_attention = below(4) == 0;
-    spec.equal_counts = KeepsCountsEqual(spec.algorithm) && spec.batching == Batching::kPacked &&
-                        !spec.padded_attention && below(2) == 0;
+    spec.equal_counts = FindBalancer(spec.algorithm)->KeepsCountsEqual() &&
+                        spec.batching == Batching::kPacked && !spec.padded_attention && below(2) == 0;
   }
   if (below(3) == 0) {
     const size_t ranks = problem.job.phase(Phase::kLlm)->ranks.size();
@@ -166,9 +169,8 @@ inline RandomProblem DrawProblem(const Below& below) {
   problem.step.step = below(1000);
   DrawSamples(below, problem);
   const Medium vision_dummy = below(2) == 0 ? Medium::kImage : Medium::kVideo;
-  problem.dummies[static_cast<size_t>(Phase::kVision)] = {vision_dummy, {4, 4, 1}};
-  problem.dummies[static_cast<size_t>(Phase::kAudio)] = {Medium::kAudio,
-                                                         {2, 2, static_cast<uint32_t>(below(2))}};
+  problem.dummies[kVisionPhase.number()] = {vision_dummy, {4, 4, 1}};
+  problem.dummies[kAudioPhase.number()] = {Medium::kAudio, {2, 2, static_cast<uint32_t>(below(2))}};
   uint64_t longest = 1;
   const uint64_t align = std::max(1u, problem.job.microbatch.align);
   for (const SampleLengths& lengths : problem.step.lengths) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/usual_phases.h"
 #include "server/bad_data.h"
 #include "server/metrics_page.h"
 #include "telemetry/metrics.h"
@@ -37,7 +38,7 @@ TEST(PartMetrics, CountWhatHappensToParts) {
   telemetry::Metrics metrics;
   PartMetrics events(&metrics);
   events.OnBad("image", "a/b/c", absl::DataLossError("no picture"));
-  events.OnItem(Phase::kVision, false, 8);
+  events.OnItem(kVisionPhase, false, 8);
   events.OnSequence(true, 5, absl::ZeroDuration());
   events.OnProduced(absl::ZeroDuration(), absl::ZeroDuration(), {.frames_repeated = 2});
   const std::string text = metrics.Text();

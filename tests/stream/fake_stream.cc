@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 
 namespace evenkeel::stream {
 namespace {
@@ -177,8 +178,8 @@ absl::Status FakeProcessor::FillInvalid(const preprocess::ItemRequest&,
   return absl::OkStatus();
 }
 
-MediaFacts FakeProcessor::DummyFacts(Phase phase) const {
-  return FactsOf({.medium = phase == Phase::kVision ? Medium::kImage : Medium::kAudio, .rows = 4});
+MediaFacts FakeProcessor::DummyFacts(const Phase& phase) const {
+  return FactsOf({.medium = phase == kVisionPhase ? Medium::kImage : Medium::kAudio, .rows = 4});
 }
 
 absl::Status FakeProcessor::BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
@@ -213,7 +214,7 @@ Job FakeJob(uint32_t ranks, uint64_t samples) {
   job.name = "fake";
   job.datasets = {{.name = "a"}};
   job.batch.samples = samples;
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kUsualPhases) {
     PhaseSpec spec{.phase = phase};
     for (uint32_t rank = 0; rank < ranks; ++rank) spec.ranks.push_back(rank);
     job.phases.push_back(spec);

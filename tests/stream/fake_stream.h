@@ -45,7 +45,7 @@ class FakeProcessor : public preprocess::Processor {
                        std::span<const std::span<std::byte>> fields) const override;
   absl::Status FillInvalid(const preprocess::ItemRequest& request,
                            std::span<const std::span<std::byte>> fields) const override;
-  MediaFacts DummyFacts(Phase phase) const override;
+  MediaFacts DummyFacts(const Phase& phase) const override;
   absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
                              std::span<const MediaFacts> facts, preprocess::Sequence& out) const override;
   int64_t pad_token() const override { return kFakePad; }

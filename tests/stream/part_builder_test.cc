@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/failure.h"
+#include "core/usual_phases.h"
 #include "stream/encoder_part.h"
 #include "tests/stream/fake_stream.h"
 
@@ -39,7 +40,7 @@ struct Made {
 class Verdicts : public PartEvents {
  public:
   void OnProduced(absl::Duration, absl::Duration, const preprocess::ItemNotes&) override {}
-  void OnItem(Phase, bool, uint64_t) override {}
+  void OnItem(const Phase&, bool, uint64_t) override {}
   void OnSequence(bool, uint64_t, absl::Duration) override {}
   void OnBad(std::string_view what, const std::string& sample, const absl::Status& why) override {
     texts.push_back(std::string(what) + " " + sample + " " + absl::StatusCodeToString(why.code()));
@@ -150,7 +151,8 @@ TEST_P(PartBuilderShapes, DeliversEverySampleAndItemOnce) {
   EXPECT_EQ(samples.size(), 14);
   for (const auto& [sample, times] : samples) EXPECT_EQ(times, 1);
   std::map<Phase, int> planned;
-  for (const PlannedItem& item : plan->plan.items) planned[PhaseOf(item.medium)] += item.sample != kDummy;
+  for (const PlannedItem& item : plan->plan.items)
+    planned[UsualPhaseOf(item.medium)] += item.sample != kDummy;
   EXPECT_EQ(items, planned);
   EXPECT_EQ(rows, 0) << "as many rows as placeholders";
   EXPECT_EQ(loss_tokens, plan->plan.loss_tokens);
@@ -408,7 +410,7 @@ TEST(EncoderPart, PutsImagesBeforeVideosAndFlagsWhatIsInvalid) {
                                                       {.medium = Medium::kImage, .rows = 4, .bytes = "i"}}}});
   Verdicts verdicts;
   const PlanPtr plan = PlanOf(*stream, 0);
-  const Made made = Make(*stream, plan, {.phase = Phase::kVision}, 0xAB, &verdicts);
+  const Made made = Make(*stream, plan, {.phase = kVisionPhase}, 0xAB, &verdicts);
   EXPECT_THAT(Bytes(made.view, "item_valid"), ElementsAre(0, 1, 1));
   EXPECT_THAT(Ints(made.view, "item_rows"), ElementsAre(2, 1, 1));
   EXPECT_THAT(made.view.tensor("pixel_values")->spec.shape, ElementsAre(12, 6));
@@ -486,14 +488,14 @@ TEST(EncoderPart, HasTheSameSizeWithAndWithoutABadItem) {
   uint64_t sizes[2];
   for (int bad : {0, 1}) {
     const auto stream = MakeFakeStream(OneRank(1), {{.text = "t", .items = {{.bytes = bad ? "R" : "g"}}}});
-    sizes[bad] = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kVision}).bytes.size();
+    sizes[bad] = Make(*stream, PlanOf(*stream, 0), {.phase = kVisionPhase}).bytes.size();
   }
   EXPECT_EQ(sizes[0], sizes[1]);
 }
 
 TEST(EncoderPart, FailsTheAttemptWhereNothingIsKnownOfTheData) {
   const auto stream = MakeFakeStream(OneRank(1), {{.text = "t", .items = {{.bytes = "U"}}}});
-  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kVision});
+  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = kVisionPhase});
   EXPECT_EQ(made.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(made.status.message()),
               HasSubstr("a/shard-0.tar/key-0, image 0, step 0 vision rank 0"));
@@ -507,14 +509,14 @@ TEST(EncoderPart, IsCutIntoPiecesBetweenItems) {
   for (int i = 0; i < 10; ++i) sample.items.push_back({.rows = 2796160});
   const auto stream = MakeFakeStream(OneRank(1), {sample});
   const PlanPtr plan = PlanOf(*stream, 0);
-  const auto pieces = CutPieces(*stream->processor, plan->plan, plan->plan.phase(Phase::kVision)->order);
+  const auto pieces = CutPieces(*stream->processor, plan->plan, plan->plan.phase(kVisionPhase)->order);
   EXPECT_THAT(pieces, ElementsAre(std::pair(0, 4), std::pair(4, 8), std::pair(8, 10)));
   PartBuilder builder(*stream, nullptr);
   uint64_t items = 0;
   for (const PartName& name : builder.PartsOf(*plan, 0)) {
     const auto task = builder.Prepare(plan, name);
     ASSERT_TRUE(task.ok());
-    if (name.phase != Phase::kVision) continue;
+    if (name.phase != kVisionPhase) continue;
     EXPECT_LE((*task)->num_bytes(), kMaxPieceBytes + (1 << 16));
     items += (*task)->num_units();
   }
@@ -527,7 +529,7 @@ TEST(PartBuilder, KnowsOnlyThePartsOfThePlan) {
   PartBuilder builder(*stream, nullptr);
   for (const PartName& name :
        {PartName{.phase = Phase::kLlm, .rank = 2}, PartName{.phase = Phase::kLlm, .microbatch = 1},
-        PartName{.phase = Phase::kLlm, .piece = 1}, PartName{.phase = Phase::kVision}}) {
+        PartName{.phase = Phase::kLlm, .piece = 1}, PartName{.phase = kVisionPhase}}) {
     EXPECT_EQ(builder.Prepare(plan, name).status().code(), absl::StatusCode::kNotFound) << DescribePart(name);
   }
   EXPECT_EQ(builder.PartsOf(*plan, 1).size(), 1) << "no item, no part";

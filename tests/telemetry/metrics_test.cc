@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/usual_phases.h"
 #include "telemetry/event_log.h"
 #include "tests/source_dir.h"
 
@@ -40,8 +41,9 @@ TEST(Metrics, CountEachLimitOfTheJobAndBothDocumentsNameIt) {
 
 TEST(Metrics, AreAllInTheDocument) {
   Metrics metrics;
+  metrics.BeginPhases(kUsualPhases);
   metrics.CountSample(true);
-  metrics.CountItem(Phase::kVision, false);
+  metrics.CountItem(kVisionPhase, false);
   metrics.CountError("DATA_LOSS");
   metrics.CountAdjusted("frames_repeated", 3);
   metrics.CountSent("ucx", 5);
@@ -63,6 +65,7 @@ TEST(Metrics, AreAllInTheDocument) {
 
 TEST(Metrics, HaveEveryReasonAtZeroFromTheStart) {
   Metrics metrics;
+  metrics.BeginPhases(kUsualPhases);
   metrics.SetTransport("ucx", "tcp/lo", false);
   const std::string text = metrics.Text();
   for (const char* series :
@@ -82,7 +85,7 @@ TEST(Metrics, HaveEveryReasonAtZeroFromTheStart) {
   }
   // What is counted later is one of them, not one beside them.
   metrics.CountError("DATA_LOSS");
-  metrics.CountItem(Phase::kAudio, false);
+  metrics.CountItem(kAudioPhase, false);
   metrics.CountLimit("max_streams");
   metrics.CountAdjusted("frames_repeated", 2);
   metrics.CountDecoderRestart("cpu");

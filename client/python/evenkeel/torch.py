@@ -11,7 +11,8 @@ from evenkeel.route import Route
 from evenkeel.step import Fields, Microbatch
 
 IGNORED = -100  # a label that counts for nothing
-_TYPES = {"vision": (1, 2), "audio": (3,)}  # mm_token_type_ids of a phase's placeholders
+_TYPES = {"image": 1, "video": 2, "audio": 3}  # mm_token_type_ids of a medium's placeholders
+_MEDIA = {"vision": ("image", "video"), "audio": ("audio",)}  # of phases whose name implies them
 
 
 def tensor(fields, name, device=None):
@@ -234,9 +235,18 @@ def _any_requires_grad(inputs, route, group):
 
 
 def placeholders(microbatch, phase):
-    """int64: positions, in the flattened sequence, of the tokens that stand for the phase's rows, in their order."""
+    """int64: positions, in the flattened sequence, of the tokens that stand for the phase's rows, in their order.
+
+    phase   "vision", "audio", or, for a phase of another name, the media that it encodes: ("image",). A sequence has
+            placeholders for the first phase of the job that encodes a medium: the number of rows of another one may
+            differ.
+    """
+    media = _MEDIA.get(phase) if isinstance(phase, str) else tuple(phase)
+    if media is None or not set(media) <= set(_TYPES):
+        raise ValueError(f"placeholders: phase {phase!r} is none of {', '.join(_MEDIA)}; for a phase of another name "
+                         "give the media that it encodes, as in ('image', 'video')")
     types = np.asarray(microbatch["mm_token_type_ids"]).reshape(-1)
-    return np.flatnonzero(np.isin(types, _TYPES[phase]))
+    return np.flatnonzero(np.isin(types, [_TYPES[medium] for medium in media]))
 
 
 def scatter_rows(hidden, microbatch, phase, rows):

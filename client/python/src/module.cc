@@ -200,9 +200,7 @@ class PyConsumer {
 
   // Global ranks that take part in the exchange between two phases.
   std::vector<uint32_t> Group(const std::string& from, const std::string& to) {
-    const std::optional<Phase> source = PhaseFromName(from), destination = PhaseFromName(to);
-    if (!source.has_value() || !destination.has_value()) throw py::value_error("no such phase");
-    return client::RouteGroup(Open().phases(), *source, *destination);
+    return client::RouteGroup(Open().phases(), Find(from), Find(to));
   }
 
   // {phase: (global ranks, once_per_microbatch)}
@@ -216,6 +214,14 @@ class PyConsumer {
   }
 
  private:
+  const Phase& Find(const std::string& name) {
+    std::string known;
+    for (const client::PhaseInfo& phase : Open().phases()) {
+      if (PhaseName(phase.phase) == name) return phase.phase;
+      known += (known.empty() ? "" : ", ") + std::string(PhaseName(phase.phase));
+    }
+    throw py::value_error("the job has no phase '" + name + "'; it has " + known);
+  }
   client::Consumer& Open() {
     if (consumer_ == nullptr) throw py::value_error("the loader was closed");
     return *consumer_;

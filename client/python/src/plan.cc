@@ -10,6 +10,7 @@
 #include "client/python/src/arrays.h"
 #include "client/python/src/status.h"
 #include "core/status.h"
+#include "core/usual_phases.h"
 #include "reorder/problem/balance_problem.h"
 #include "reorder/problem/solve.h"
 
@@ -60,7 +61,7 @@ absl::StatusOr<reorder::BalanceOutcome> SolveArrays(const std::string& problem, 
   return reorder::SolveBalance(input);
 }
 
-py::list WrapRoutes(const Plan& plan, Phase phase) {
+py::list WrapRoutes(const Plan& plan, const Phase& phase) {
   py::list routes;
   for (const Route& route : plan.routes) {
     if (route.from != phase) continue;
@@ -84,7 +85,8 @@ py::dict WrapPhase(const reorder::BalancedPhase& phase, const Plan& plan) {
     for (const PlannedSample& sample : plan.samples) rank.push_back(sample.place.rank);
   } else {
     for (const PlannedItem& item : plan.items) {
-      if (item.sample != kDummy && PhaseOf(item.medium) == phase.phase) rank.push_back(item.place.rank);
+      if (item.sample != kDummy && plan.phases[item.phase].phase == phase.phase)
+        rank.push_back(item.place.rank);
     }
   }
   py::dict out;

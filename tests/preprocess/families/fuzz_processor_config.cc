@@ -5,6 +5,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "core/usual_phases.h"
 #include "preprocess/processor.h"
 #include "tests/fuzz_folder.h"
 
@@ -34,9 +35,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   folder.Write(kFiles[0], R"({"image_processor_type": "Qwen2VLImageProcessor"})");
   for (size_t i = 1; i < 4; ++i) folder.Write(kFiles[i], "{}");
   folder.Write(kFiles[which], text);
-  for (const Phase phase : {Phase::kVision, Phase::kAudio}) {
+  for (const Phase phase : {kVisionPhase, kAudioPhase}) {
     ProcessorSpec spec;
-    (phase == Phase::kVision ? spec.vision : spec.audio) = folder.path();
+    (phase == kVisionPhase ? spec.vision : spec.audio) = folder.path();
     const auto processor = Processor::LoadMedia(spec, Limits{});
     if (processor.ok()) {
       Measure(**processor, phase);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "core/usual_phases.h"
 #include "preprocess/families/family.h"
 #include "preprocess/text/positions.h"
 #include "tests/preprocess/items.h"
@@ -55,7 +56,7 @@ inline void ExpectOneNumber(const MediaFamily& family, const MediaFacts& facts) 
   for (const FieldSpec& field : family.fields(facts.medium)) fields.emplace_back(field.num_bytes(*lengths));
   std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
   ASSERT_TRUE(family.FillInvalid({facts.medium, "", {}, facts, *lengths}, spans).ok());
-  if (PhaseOf(facts.medium) != Phase::kVision || fields.size() < 2) return;
+  if (UsualPhaseOf(facts.medium) != kVisionPhase || fields.size() < 2) return;
   if (family.fields(facts.medium)[1].name == "image_sizes") return;  // not the grid
   int64_t grid[3];
   ASSERT_EQ(fields[1].size(), sizeof(grid));

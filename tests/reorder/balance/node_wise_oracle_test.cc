@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/usual_phases.h"
 #include "tests/reorder/balance/node_wise_programme.h"
 
 namespace evenkeel::reorder {
@@ -23,8 +24,7 @@ TEST(NodeWise, IsWithinFivePerCentOfTheIntegerProgrammeWhereThatIsSolved) {
   double ratio = 0;
   int proven = 0;
   for (uint64_t seed = 0; seed < 6; ++seed) {
-    const NodeWiseProblem problem =
-        DrawNodeWiseStep(seed, 4, 4, seed % 2 == 0 ? Phase::kAudio : Phase::kVision);
+    const NodeWiseProblem problem = DrawNodeWiseStep(seed, 4, 4, seed % 2 == 0 ? kAudioPhase : kVisionPhase);
     const Proof proof = Cbc(problem, "sec 10 solve");
     ASSERT_GT(proof.objective, 0) << "cbc has found nothing; is it coinor-cbc?";
     if (proof.bound < proof.objective) continue;  // not proven in time
@@ -48,7 +48,7 @@ TEST(NodeWise, IsWithinFivePerCentAtSixtyFourRanksOfEightPerNode) {
   constexpr int kProblems = 12;
   for (int i = 0; i < kProblems; ++i) {
     const NodeWiseProblem problem =
-        DrawNodeWiseStep(400 + static_cast<uint64_t>(i), 8, 8, i % 2 == 0 ? Phase::kAudio : Phase::kVision);
+        DrawNodeWiseStep(400 + static_cast<uint64_t>(i), 8, 8, i % 2 == 0 ? kAudioPhase : kVisionPhase);
     const Proof proof = Cbc(problem, commands);
     ASSERT_GT(proof.bound, 0) << "cbc has proven nothing; is it coinor-cbc?";
     const double ours = Egress(problem);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/usual_phases.h"
 #include "reorder/balance/balance.h"
 #include "reorder/balance/node_wise.h"
 #include "tests/reorder/balance/make_ranks.h"
@@ -31,7 +32,7 @@ inline NodeWiseProblem DrawNodeWiseStep(uint64_t seed, uint32_t nodes, uint32_t 
   std::vector<uint32_t> sample, rows;
   for (const SampleLengths& lengths : DrawOmniTrace(seed, ranks * kSamplesPerRank)) {
     for (const SampleItem& item : lengths.items) {
-      if (PhaseOf(item.medium) != phase) continue;
+      if (UsualPhaseOf(item.medium) != phase) continue;
       sample.push_back(static_cast<uint32_t>(llm.size()));
       cost.push_back(item.lengths.cost_length);
       rows.push_back(item.lengths.output_rows);

@@ -101,7 +101,7 @@ TEST(EqualCounts, AreKeptByEveryAlgorithmThatClaimsTo) {
     const BalanceProblem problem{.ranks = &where, .cost = cost, .equal_counts = true};
     for (const char* name :
          {"karmarkar_karp", "intra_microbatch", "greedy_packed", "balance_without_moving", "node_wise"}) {
-      ASSERT_TRUE(KeepsCountsEqual(name));
+      ASSERT_TRUE(FindBalancer(name)->KeepsCountsEqual());
       const std::vector<uint32_t> counts = CountsOf(FindBalancer(name)->Assign(problem), ranks);
       const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
       EXPECT_LE(*most - *least, 1u) << name << " " << i;
@@ -238,12 +238,12 @@ TEST(NodeWise, ChangesNoLoadAndSendsLessAway) {
 
 TEST(Balancers, AreWhatAJobMayName) {
   std::set<std::string_view> names, found;
-  for (const AlgorithmName& algorithm : kAlgorithms) {
-    names.insert(algorithm.name);
-    const Balancer* balancer = FindBalancer(algorithm.name);
-    ASSERT_NE(balancer, nullptr) << algorithm.name;
-    EXPECT_EQ(balancer->KeepsCountsEqual(), algorithm.keeps_counts_equal) << algorithm.name;
+  for (const NamedBalancer& named : BalancersByName()) {
+    names.insert(named.name);
+    EXPECT_EQ(FindBalancer(named.name), named.balancer) << named.name;
+    EXPECT_NE(BalancerNames().find(named.name), std::string::npos) << named.name;
   }
+  EXPECT_NE(FindBalancer(kDefaultAlgorithm), nullptr) << "what a job has that names none";
   for (const Balancer* balancer : Balancers()) found.insert(balancer->name());
   EXPECT_EQ(FindBalancer("binary_search_padded"), &GreedyPadded());
   found.insert("binary_search_padded");  // another name of the same

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/usual_phases.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/reorder/pack/random_packing.h"
 
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 PackInput DrawTiles(uint64_t seed, size_t samples, const std::vector<uint32_t>& tiles, double per_bin) {
   Random random(seed);
   PackInput input;
-  input.phases = {{.phase = Phase::kLlm}, {.phase = Phase::kVision}};
+  input.phases = {{.phase = Phase::kLlm}, {.phase = kVisionPhase}};
   for (size_t s = 0; s < samples; ++s) {
     const uint32_t images = tiles[random.Below(tiles.size())];
     input.phases[0].lengths.push_back(images * 256 + random.Length(4.4, 0.5, 20, 600));
@@ -59,7 +60,7 @@ TEST(Pack, KeepsEveryInvariantOnRandomProblems) {
 TEST(Pack, NamesASampleThatNoBinHolds) {
   PackInput input;
   input.phases = {{.phase = Phase::kLlm, .lengths = {5, 6, 7}},
-                  {.phase = Phase::kVision, .capacity = 4096, .lengths = {1024, 5120, 0}}};
+                  {.phase = kVisionPhase, .capacity = 4096, .lengths = {1024, 5120, 0}}};
   const auto packing = Pack(input);
   EXPECT_EQ(packing.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(packing.status().message()), HasSubstr("sample 1 has 5120 in phase vision"));
@@ -70,7 +71,7 @@ TEST(Pack, RefusesWhatIsNoProblem) {
   EXPECT_EQ(Pack(input).status().code(), absl::StatusCode::kInvalidArgument);
   input.phases = {{.lengths = {1}}, {.lengths = {1}}};
   EXPECT_THAT(std::string(Pack(input).status().message()), HasSubstr("twice"));
-  input.phases = {{.lengths = {1}}, {.phase = Phase::kAudio, .lengths = {}}};
+  input.phases = {{.lengths = {1}}, {.phase = kAudioPhase, .lengths = {}}};
   EXPECT_THAT(std::string(Pack(input).status().message()), HasSubstr("has 0 lengths"));
   input.phases.resize(1);
   input.algorithm = "best";
@@ -94,7 +95,7 @@ TEST(Pack, IsTheSameForTheSameSeedAndOrdersBinsByIt) {
 TEST(Pack, TakesCapacitiesFromTheDataAsThePaperDoes) {
   PackInput input;
   input.phases = {{.phase = Phase::kLlm, .lengths = {4000, 1000, 1000}},
-                  {.phase = Phase::kVision, .lengths = {4, 5, 6}}};
+                  {.phase = kVisionPhase, .lengths = {4, 5, 6}}};
   // 400 tokens per image: ten images in 4,000 tokens.
   EXPECT_EQ(Pack(input)->capacities, (std::vector<uint64_t>{4000, 10}));
   input.phases[1].lengths = {0, 0, 12};  // one sample alone has more
@@ -160,7 +161,7 @@ TEST(Pack, FloorsOfAStepAreNoMoreThanItsOptimum) {
     Random random(seed);
     const uint32_t bins = 2 + static_cast<uint32_t>(random.Below(2));
     PackInput input{.devices = bins};
-    input.phases = {{.phase = Phase::kVision, .capacity = 100 * 1024}};
+    input.phases = {{.phase = kVisionPhase, .capacity = 100 * 1024}};
     for (size_t s = 0; s < bins + random.Below(6); ++s) {
       input.phases[0].lengths.push_back(1024 *
                                         static_cast<uint32_t>(1 + random.Below(2) * 4 + random.Below(2)));
@@ -184,7 +185,7 @@ TEST(Pack, FloorsOfAStepAreNoMoreThanItsOptimum) {
 // Nineteen in twenty have five tiles, the others three: eight fives and a three are 43, and threes are few.
 TEST(Pack, ProvesWhatCoarseLengthsKeepUneven) {
   PackInput input{.devices = 16};
-  input.phases = {{.phase = Phase::kVision, .capacity = 44 * 1024}};
+  input.phases = {{.phase = kVisionPhase, .capacity = 44 * 1024}};
   for (uint32_t s = 0; s < 16000; ++s) input.phases[0].lengths.push_back((s % 20 == 0 ? 3 : 5) * 1024);
   const PackFigures figures = FiguresOf(input, "even_fill");
   EXPECT_GT(figures.phases[0].distribution_ratio, 0.02) << "more than is asked, and";
@@ -213,7 +214,7 @@ TEST(Pack, BoundsBinsByNoMoreThanTheOptimum) {
 TEST(Pack, ProvesWhatCoarseLengthsCannotFill) {
   // Eight of five units in 42: a bin and a twentieth of its room stays empty, whatever is done.
   PackInput input;
-  input.phases = {{.phase = Phase::kVision, .capacity = 42 * 1024 + 700}};
+  input.phases = {{.phase = kVisionPhase, .capacity = 42 * 1024 + 700}};
   input.phases[0].lengths.assign(8000, 5 * 1024);
   input.phases[0].lengths.push_back(1024);
   const Packing packing = *Pack(input);
@@ -224,7 +225,7 @@ TEST(Pack, ProvesWhatCoarseLengthsCannotFill) {
 // Of either phase alone, the short ones go in pairs.
 TEST(Pack, ProvesWhatTwoPhasesTogetherCannotFill) {
   PackInput input;
-  input.phases = {{.phase = Phase::kLlm, .capacity = 100}, {.phase = Phase::kVision, .capacity = 100}};
+  input.phases = {{.phase = Phase::kLlm, .capacity = 100}, {.phase = kVisionPhase, .capacity = 100}};
   for (uint32_t s = 0; s < 1200; ++s) {
     input.phases[0].lengths.push_back(s % 2 == 0 ? 70 : 35);
     input.phases[1].lengths.push_back(s % 2 == 0 ? 35 : 70);
@@ -311,7 +312,7 @@ TEST(EvenFill, FillsBinsWhosePhasesGoAgainstEachOther) {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     Random random(seed);
     PackInput input;
-    input.phases = {{.phase = Phase::kLlm}, {.phase = Phase::kVision}};
+    input.phases = {{.phase = Phase::kLlm}, {.phase = kVisionPhase}};
     for (int s = 0; s < 40000; ++s) {
       const double images = random.Uniform();
       input.phases[0].lengths.push_back(static_cast<uint32_t>(3000 - 1400 * images) +
@@ -332,12 +333,12 @@ TEST(EvenFill, FillsBinsWhosePhasesGoAgainstEachOther) {
 
 TEST(EvenFill, IsAsEvenAsGiantSamplesAllow) {
   PackInput input;
-  for (Phase phase : kAllPhases) input.phases.push_back({.phase = phase});
+  for (Phase phase : kUsualPhases) input.phases.push_back({.phase = phase});
   for (const SampleLengths& sample : DrawOmniTrace(5, 20000)) {
     input.phases[0].lengths.push_back(sample.llm_length);
     for (size_t p : {1, 2}) input.phases[p].lengths.push_back(0);
     for (const SampleItem& item : sample.items) {
-      input.phases[static_cast<size_t>(PhaseOf(item.medium))].lengths.back() += item.lengths.cost_length;
+      input.phases[UsualPhaseOf(item.medium).number()].lengths.back() += item.lengths.cost_length;
     }
   }
   for (size_t p : {0, 1, 2}) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/usual_phases.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/pack/pack.h"
 #include "tests/reorder/random_problem.h"
@@ -19,7 +20,7 @@ inline PackInput DrawPackInput(const Below& below) {
   input.seed = below(1000);
   input.iterations = static_cast<uint32_t>(below(4));
   const uint64_t samples = below(below(3) == 0 ? 4 : 80);
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kUsualPhases) {
     if (phase != Phase::kLlm && below(2) == 0) continue;
     PackPhase& drawn = input.phases.emplace_back();
     drawn.phase = phase;
