@@ -245,6 +245,14 @@ def processors():
     yield "pad-beyond-a-byte", b"\0" + json.dumps({**padded, "image_mean": [5.5, -1, 0.5]}).encode()
 
 
+def templates():
+    """Those of the goldens, each with one of their conversations."""
+    golden = json.loads((HERE / "golden" / "text" / "templates.json").read_text())
+    for i, case in enumerate(golden["cases"]):
+        chat = golden["chats"][i % len(golden["chats"])]
+        yield f"{i:02}", case["template"].encode() + b"\0" + json.dumps(chat).encode()
+
+
 def tokenizers():
     vocabulary = {c: i for i, c in enumerate("abcdeilnoprsw")} | {"in": 13, "<|im_end|>": 14}
     made = {
@@ -336,6 +344,7 @@ SEEDS = {
     "fuzz_webp": lambda: media("images", {"webp"}),
     "fuzz_picture": pictures,
     "fuzz_processor_config": processors,
+    "fuzz_template": templates,
     "fuzz_tokenizer": tokenizers,
     "fuzz_audio": lambda: chosen_media("audio", AUDIO, SOUND_CONTAINER),
     "fuzz_video": lambda: chosen_media("video", VIDEO, SAME_CONTAINER),

@@ -1,18 +1,24 @@
-//! The C interface that rust/tokenizer.h declares, over the `tokenizers` crate.
+//! The C interface that rust/tokenizer.h declares, over the `tokenizers` crate; that of rust/template.h is in template.rs.
 //!
 //! Nothing unwinds out of here: a panic (the regular expression engine panics when it reaches its retry limit)
 //! becomes an error of that call. A loaded tokenizer is immutable but for the model's own locked cache, so that
 //! shared references may be used from many threads.
 
+mod checkpoint;
+mod json;
+mod python;
+mod template;
+
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::slice;
 
 use tokenizers::pre_tokenizers::metaspace::PrependScheme;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::{AddedToken, ModelWrapper, Tokenizer};
+use tokenizers::{AddedToken, Encoding, ModelWrapper, Tokenizer};
 
 /// Codes of tokenizer.h.
 const OK: i32 = 0;
@@ -29,8 +35,12 @@ pub struct EvenkeelTokenizer {
     trusting: Tokenizer,
     /// The same, but takes special tokens for the letters they consist of.
     untrusting: Tokenizer,
-    /// The same for a text that does not begin a sequence, where that makes a difference.
+    /// Both for a text that does not begin a sequence, where that makes a difference.
+    trusting_continuing: Option<Tokenizer>,
     continuing: Option<Tokenizer>,
+    special_tokens: Vec<String>,
+    special_ids: HashSet<u32>,
+    of_checkpoint: checkpoint::SpecialTokens,
 }
 
 #[repr(C)]
@@ -43,15 +53,26 @@ pub struct EvenkeelText {
 #[repr(C)]
 pub struct EvenkeelIds {
     ids: *const u32,
+    begins: *const u64,
     ends: *const u64,
     num_ids: usize,
 }
 
-const NO_IDS: EvenkeelIds = EvenkeelIds { ids: ptr::null(), ends: ptr::null(), num_ids: 0 };
+const NO_IDS: EvenkeelIds = EvenkeelIds { ids: ptr::null(), begins: ptr::null(), ends: ptr::null(), num_ids: 0 };
+
+/// Texts of a checkpoint's files beside tokenizer.json; empty: there is none.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EvenkeelTokenizerFiles {
+    tokenizer_config: EvenkeelText,
+    special_tokens_map: EvenkeelText,
+    generation_config: EvenkeelText,
+}
 
 /// What the last call of encode on this thread found.
 struct Found {
     ids: Vec<u32>,
+    begins: Vec<u64>,
     ends: Vec<u64>,
 }
 
@@ -60,7 +81,7 @@ const KEPT_IDS: usize = 1 << 16;
 
 thread_local! {
     static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
-    static FOUND: RefCell<Found> = const { RefCell::new(Found { ids: Vec::new(), ends: Vec::new() }) };
+    static FOUND: RefCell<Found> = const { RefCell::new(Found { ids: Vec::new(), begins: Vec::new(), ends: Vec::new() }) };
 }
 
 fn remember(message: String) {
@@ -123,7 +144,12 @@ fn without_first_prefix(wrapper: &mut PreTokenizerWrapper) -> bool {
     }
 }
 
-unsafe fn load(json: EvenkeelText, added: *const EvenkeelText, num_added: usize) -> Result<Box<EvenkeelTokenizer>, String> {
+unsafe fn load(
+    json: EvenkeelText,
+    files: EvenkeelTokenizerFiles,
+    added: *const EvenkeelText,
+    num_added: usize,
+) -> Result<Box<EvenkeelTokenizer>, String> {
     tokenizers::utils::parallelism::set_parallelism(false);
     let mut trusting = Tokenizer::from_bytes(bytes_of(json)).map_err(|error| error.to_string())?;
     if let ModelWrapper::BPE(model) = trusting.get_model() {
@@ -134,20 +160,43 @@ unsafe fn load(json: EvenkeelText, added: *const EvenkeelText, num_added: usize)
     // A checkpoint's file may ask for truncation or padding; both would change ids behind our back.
     trusting.with_truncation(None).map_err(|error| error.to_string())?;
     trusting.with_padding(None);
+    let mut of_checkpoint = checkpoint::add_special_tokens(
+        &mut trusting,
+        str_of(files.tokenizer_config)?,
+        str_of(files.special_tokens_map)?,
+    )?;
     let mut tokens = Vec::with_capacity(num_added);
     for i in 0..num_added {
         tokens.push(AddedToken::from(str_of(*added.add(i))?, true));
     }
     trusting.add_special_tokens(tokens).map_err(|error| error.to_string())?;
+    of_checkpoint.find_ends(&trusting, str_of(files.generation_config)?)?;
+    let mut special: Vec<(u32, String)> = trusting
+        .get_added_tokens_decoder()
+        .into_iter()
+        .filter(|(_, token)| token.special)
+        .map(|(id, token)| (id, token.content))
+        .collect();
+    special.sort();
+    let continued = |of: &Tokenizer| {
+        let mut pre_tokenizer = of.get_pre_tokenizer().cloned();
+        pre_tokenizer.as_mut().is_some_and(without_first_prefix).then(|| {
+            let mut continuing = of.clone();
+            continuing.with_pre_tokenizer(pre_tokenizer);
+            continuing
+        })
+    };
     let mut untrusting = trusting.clone();
     untrusting.set_encode_special_tokens(true);
-    let mut pre_tokenizer = untrusting.get_pre_tokenizer().cloned();
-    let continuing = pre_tokenizer.as_mut().is_some_and(without_first_prefix).then(|| {
-        let mut continuing = untrusting.clone();
-        continuing.with_pre_tokenizer(pre_tokenizer);
-        continuing
-    });
-    Ok(Box::new(EvenkeelTokenizer { trusting, untrusting, continuing }))
+    Ok(Box::new(EvenkeelTokenizer {
+        trusting_continuing: continued(&trusting),
+        continuing: continued(&untrusting),
+        special_ids: special.iter().map(|(id, _)| *id).collect(),
+        special_tokens: special.into_iter().map(|(_, token)| token).collect(),
+        trusting,
+        untrusting,
+        of_checkpoint,
+    }))
 }
 
 /// # Safety
@@ -155,13 +204,14 @@ unsafe fn load(json: EvenkeelText, added: *const EvenkeelText, num_added: usize)
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_tokenizer_load(
     json: EvenkeelText,
+    files: EvenkeelTokenizerFiles,
     added: *const EvenkeelText,
     num_added: usize,
     out: *mut *mut EvenkeelTokenizer,
 ) -> i32 {
     *out = ptr::null_mut();
     guarded(|| {
-        *out = Box::into_raw(load(json, added, num_added)?);
+        *out = Box::into_raw(load(json, files, added, num_added)?);
         Ok(())
     })
 }
@@ -178,32 +228,96 @@ pub unsafe extern "C" fn evenkeel_tokenizer_free(tokenizer: *mut EvenkeelTokeniz
     }
 }
 
-unsafe fn encode(tokenizer: &EvenkeelTokenizer, text: EvenkeelText, flags: u32) -> Result<EvenkeelIds, String> {
-    let text = str_of(text)?;
-    let chosen = match &tokenizer.continuing {
-        _ if flags & UNTRUSTED == 0 => &tokenizer.trusting,
-        Some(continuing) if flags & CONTINUES != 0 => continuing,
-        _ => &tokenizer.untrusting,
-    };
-    let add_special_tokens = flags & ADD_SPECIAL_TOKENS != 0;
-    let with_ends = flags & WITH_ENDS != 0;
-    // Offsets cost time; without them the ids are the same.
-    let encoding = if with_ends {
-        chosen.encode(text, add_special_tokens)
-    } else {
-        chosen.encode_fast(text, add_special_tokens)
+impl EvenkeelTokenizer {
+    fn chosen(&self, flags: u32) -> &Tokenizer {
+        let (plain, continuing) = if flags & UNTRUSTED == 0 {
+            (&self.trusting, &self.trusting_continuing)
+        } else {
+            (&self.untrusting, &self.continuing)
+        };
+        continuing.as_ref().filter(|_| flags & CONTINUES != 0).unwrap_or(plain)
     }
-    .map_err(|error| error.to_string())?;
+}
+
+fn encoded(tokenizer: &EvenkeelTokenizer, text: &str, flags: u32) -> Result<Encoding, String> {
+    let chosen = tokenizer.chosen(flags);
+    let add_special_tokens = flags & ADD_SPECIAL_TOKENS != 0;
+    // Offsets cost time; without them the ids are the same.
+    if flags & WITH_ENDS != 0 { chosen.encode(text, add_special_tokens) } else { chosen.encode_fast(text, add_special_tokens) }
+        .map_err(|error| error.to_string())
+}
+
+/// The ids of a trusted text in which some special tokens, at the bytes `spelled`, are the letters that they consist
+/// of: the other special tokens cut it, and what is between them is untrusted.
+fn encode_spelled(tokenizer: &EvenkeelTokenizer, text: &str, spelled: &[u64], flags: u32, found: &mut Found) -> Result<(), String> {
+    let hidden = json::hide(text, spelled);
+    let cuts = tokenizer.chosen(flags & !UNTRUSTED).encode(hidden.as_str(), false).map_err(|error| error.to_string())?;
+    // A hidden character takes four bytes; what precedes it takes fewer in the text.
+    let widths: Vec<usize> = spelled.iter().map(|at| text[*at as usize..].chars().next().map_or(1, char::len_utf8)).collect();
+    let in_text = |at: usize| {
+        let mut moved = 0;
+        for (begin, width) in spelled.iter().zip(&widths) {
+            if *begin as usize + moved >= at {
+                break;
+            }
+            moved += 4 - width;
+        }
+        at - moved
+    };
+    let mut add = |id: u32, begin: usize, end: usize| {
+        found.ids.push(id);
+        found.begins.push(begin as u64);
+        found.ends.push(end as u64);
+    };
+    let mut done = 0;
+    let letters = |done: usize, end: usize, add: &mut dyn FnMut(u32, usize, usize)| -> Result<(), String> {
+        if done == end {
+            return Ok(());
+        }
+        let place = if done > 0 { CONTINUES } else { flags & CONTINUES };
+        let piece = encoded(tokenizer, &text[done..end], UNTRUSTED | WITH_ENDS | place)?;
+        for (id, (from, to)) in piece.get_ids().iter().zip(piece.get_offsets()) {
+            add(*id, done + from, done + to);
+        }
+        Ok(())
+    };
+    for (id, (from, to)) in cuts.get_ids().iter().zip(cuts.get_offsets()) {
+        if !tokenizer.special_ids.contains(id) {
+            continue;
+        }
+        let (from, to) = (in_text(*from), in_text(*to));
+        letters(done, from, &mut add)?;
+        add(*id, from, to);
+        done = to;
+    }
+    letters(done, text.len(), &mut add)
+}
+
+unsafe fn encode(tokenizer: &EvenkeelTokenizer, text: EvenkeelText, spelled: &[u64], flags: u32) -> Result<EvenkeelIds, String> {
+    let text = str_of(text)?;
     FOUND.with(|slot| {
         let found = &mut *slot.borrow_mut();
-        refill(&mut found.ids, encoding.get_ids().iter().copied());
-        let mut ends = ptr::null();
+        let with_ends = flags & WITH_ENDS != 0;
+        if spelled.is_empty() {
+            let encoding = encoded(tokenizer, text, flags)?;
+            refill(&mut found.ids, encoding.get_ids().iter().copied());
+            if with_ends {
+                refill(&mut found.begins, encoding.get_offsets().iter().map(|(begin, _)| *begin as u64));
+                refill(&mut found.ends, encoding.get_offsets().iter().map(|(_, end)| *end as u64));
+            }
+        } else {
+            refill(&mut found.ids, std::iter::empty());
+            refill(&mut found.begins, std::iter::empty());
+            refill(&mut found.ends, std::iter::empty());
+            encode_spelled(tokenizer, text, spelled, flags, found)?;
+        }
+        let (mut begins, mut ends) = (ptr::null(), ptr::null());
         if with_ends {
-            refill(&mut found.ends, encoding.get_offsets().iter().map(|(_, end)| *end as u64));
             assert_eq!(found.ends.len(), found.ids.len());
+            begins = found.begins.as_ptr();
             ends = found.ends.as_ptr();
         }
-        Ok(EvenkeelIds { ids: found.ids.as_ptr(), ends, num_ids: found.ids.len() })
+        Ok(EvenkeelIds { ids: found.ids.as_ptr(), begins, ends, num_ids: found.ids.len() })
     })
 }
 
@@ -226,9 +340,81 @@ pub unsafe extern "C" fn evenkeel_tokenizer_encode(
 ) -> i32 {
     *out = NO_IDS;
     guarded(|| {
-        *out = encode(&*tokenizer, text, flags)?;
+        *out = encode(&*tokenizer, text, &[], flags)?;
         Ok(())
     })
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_encode_spelled(
+    tokenizer: *const EvenkeelTokenizer,
+    text: EvenkeelText,
+    spelled: *const u64,
+    num_spelled: usize,
+    flags: u32,
+    out: *mut EvenkeelIds,
+) -> i32 {
+    *out = NO_IDS;
+    guarded(|| {
+        let spelled = if num_spelled == 0 { &[] } else { slice::from_raw_parts(spelled, num_spelled) };
+        *out = encode(&*tokenizer, text, spelled, flags)?;
+        Ok(())
+    })
+}
+
+fn text_view(text: &str) -> EvenkeelText {
+    EvenkeelText { bytes: text.as_ptr(), num_bytes: text.len() }
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_num_special_tokens(tokenizer: *const EvenkeelTokenizer) -> usize {
+    (*tokenizer).special_tokens.len()
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_special_token(tokenizer: *const EvenkeelTokenizer, i: usize) -> EvenkeelText {
+    text_view((&(*tokenizer).special_tokens).get(i).map_or("", String::as_str))
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_variables(tokenizer: *const EvenkeelTokenizer) -> EvenkeelText {
+    text_view(&(*tokenizer).of_checkpoint.variables)
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_chat_template(tokenizer: *const EvenkeelTokenizer, name: EvenkeelText) -> EvenkeelText {
+    text_view(str_of(name).ok().and_then(|name| (&(*tokenizer).of_checkpoint).template(name)).unwrap_or(""))
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_bos_token(tokenizer: *const EvenkeelTokenizer) -> EvenkeelText {
+    text_view((&(*tokenizer).of_checkpoint).named("bos_token").unwrap_or(""))
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_text_end(tokenizer: *const EvenkeelTokenizer) -> i64 {
+    (*tokenizer).of_checkpoint.text_end.map_or(-1, i64::from)
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_pad(tokenizer: *const EvenkeelTokenizer) -> i64 {
+    (*tokenizer).of_checkpoint.pad.map_or(-1, i64::from)
 }
 
 /// # Safety
@@ -255,10 +441,14 @@ pub unsafe extern "C" fn evenkeel_tokenizer_vocab_size(tokenizer: *const Evenkee
     size
 }
 
-#[no_mangle]
-pub extern "C" fn evenkeel_tokenizer_last_error() -> EvenkeelText {
+fn last_error() -> EvenkeelText {
     LAST_ERROR.with(|slot| {
         let text = slot.borrow();
         EvenkeelText { bytes: text.as_ptr(), num_bytes: text.len() }
     })
+}
+
+#[no_mangle]
+pub extern "C" fn evenkeel_tokenizer_last_error() -> EvenkeelText {
+    last_error()
 }

@@ -1,0 +1,44 @@
+// A call into the Rust library, as ThreadSanitizer must see it: it sees the library's memory copies but not the locks
+// that order them, because the Rust side is not instrumented. Inside a call it does not look.
+//
+// Thread safety: none; an object of one scope.
+#pragma once
+
+#if defined(__SANITIZE_THREAD__)
+#define EVENKEEL_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define EVENKEEL_TSAN 1
+#endif
+#endif
+
+#ifdef EVENKEEL_TSAN
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+#endif
+
+namespace evenkeel::preprocess {
+
+class ForeignCall {
+ public:
+#ifdef EVENKEEL_TSAN
+  ForeignCall() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~ForeignCall() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+#else
+  ForeignCall() {}  // not defaulted: an unused variable otherwise
+#endif
+  ForeignCall(const ForeignCall&) = delete;
+  ForeignCall& operator=(const ForeignCall&) = delete;
+};
+
+}  // namespace evenkeel::preprocess
