@@ -7,7 +7,10 @@
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,8 +32,9 @@ struct MediumStyle {
   bool wraps_runs = false;  // begin and end stand around all runs of an item, too
   std::string before;       // ordinary text before and behind all of an item: "\n\n"
   std::string after;
-  std::string last_end;    // in place of `end` behind an item's last run: "[IMG_END]"; empty: `end`
-  std::string behind_all;  // a token behind the last item of a sample: "<bos>"; empty: none
+  std::string last_end;             // in place of `end` behind an item's last run: "[IMG_END]"; empty: `end`
+  std::string behind_all;           // a token behind the last item of a sample: "<bos>"; empty: none
+  std::vector<std::string> tokens;  // special tokens that its runs name by their place here
 };
 
 // The grid that M-RoPE positions and placeholders count on.
@@ -41,13 +45,19 @@ struct VisionGrid {
   float second_per_grid = 0;  // video
 };
 
-// Placeholders that follow each other. An item is one such run, or, where its text tells times or frames, one
-// for each of them.
+// Placeholders that follow each other. An item is one such run, or, where its text has times or frames, one
+// for each of them. Runs without rows are pieces between them: text, or a special token.
 struct PlaceholderRun {
   std::string text;   // ordinary text before the style's begin: "<0.5 seconds>"
   uint32_t rows = 0;  // the runs of an item add up to its output_rows
   VisionGrid grid;    // media with `mrope` only
+  // A piece without rows: the text, and after it this one of the style's `tokens`, neither begin nor end.
+  std::optional<uint32_t> token;
 };
+
+// Pictures of the sample that a picture is in; 1 where that is unknown. The index counts them into num_frames
+// (dataset/format/items_of_sample.h).
+inline uint32_t PicturesOfSample(const MediaFacts& facts) { return std::max(facts.num_frames, 1u); }
 
 class MediaFamily {
  public:

@@ -31,6 +31,7 @@ struct MediumMarks {
   std::string before, after;
   std::optional<int64_t> begin, end, last_end, behind_all;
   int64_t placeholder = 0;
+  std::vector<int64_t> tokens;  // that runs name
 };
 
 struct Marks {
@@ -207,6 +208,10 @@ absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const st
     if (token.empty()) continue;
     EVENKEEL_ASSIGN_OR_RETURN(id, MarkId(tokenizer, folder, token));
   }
+  for (const std::string& token : style.tokens) {
+    EVENKEEL_ASSIGN_OR_RETURN(const int64_t id, MarkId(tokenizer, folder, token));
+    out.tokens.push_back(id);
+  }
   return out;
 }
 
@@ -296,6 +301,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
                                        {".behind_all", &medium.behind_all}}) {
         if (!value->empty()) text.Add(absl::StrCat(MediumName(medium.medium).data(), key), *value);
       }
+      for (const std::string& token : medium.tokens) {
+        text.Add(absl::StrCat(MediumName(medium.medium).data(), ".token"), token);
+      }
     }
     text.Add("merge_size", uint64_t{style_.merge_size});
     text.Add("tokens_per_second", uint64_t{style_.tokens_per_second});
@@ -363,15 +371,22 @@ class ChatSequenceBuilder : public SequenceBuilder {
   }
 
   // Before any memory is taken: the runs of every item are what was planned for it.
-  static absl::Status CheckRuns(std::span<const SampleItem> items,
-                                std::span<const ItemPlaceholders> placeholders) {
+  absl::Status CheckRuns(std::span<const SampleItem> items,
+                         std::span<const ItemPlaceholders> placeholders) const {
     if (placeholders.size() != items.size()) {
       return absl::InternalError(
           absl::StrCat("placeholders of ", placeholders.size(), " items for ", items.size(), " items"));
     }
     for (size_t i = 0; i < items.size(); ++i) {
       uint64_t rows = 0;
-      for (const PlaceholderRun& run : placeholders[i]) rows += run.rows;
+      for (const PlaceholderRun& run : placeholders[i]) {
+        rows += run.rows;
+        if (!run.token.has_value()) continue;
+        if (run.rows != 0 || *run.token >= marks_.of(items[i].medium).tokens.size()) {
+          return absl::InternalError(
+              absl::StrCat("item ", i, " has a piece that names no token of its style"));
+        }
+      }
       if (rows != items[i].lengths.output_rows) {
         return absl::InternalError(absl::StrCat("item ", i, " has runs of ", rows, " placeholders and ",
                                                 items[i].lengths.output_rows, " rows"));
@@ -401,7 +416,12 @@ class ChatSequenceBuilder : public SequenceBuilder {
     }
     for (const PlaceholderRun& run : placeholders) {
       text.Append(run.text, /*trained=*/false);
+      if (run.rows == 0 && !run.token.has_value()) continue;  // text alone, which joins what follows
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
+      if (run.token.has_value()) {
+        out.Add(marks.tokens[*run.token], false);
+        continue;
+      }
       mark(marks.begin);
       out.runs.push_back({out.ids.size(), medium, &run});
       out.AddPlaceholders(marks.placeholder, run.rows, medium);

@@ -129,6 +129,32 @@ TEST(SequenceBuilder, WritesTextAroundItemsAndTokensAfterTheirLastRuns) {
   EXPECT_NE(digest(style), digest(other));
 }
 
+TEST(SequenceBuilder, WritesThePiecesOfAnItemAsTextTokensAndPlaceholders) {
+  MediumStyle style{.placeholder = "<|image_pad|>", .tokens = {"<|vision_start|>", "<|vision_end|>"}};
+  const auto builder = Builder(Spec("plain"), Limits{}, {.media = {style}});
+  const ItemPlaceholders pieces = {{.token = 0}, {.rows = 2},   {.text = "\n"}, {.text = "\n1", .token = 1},
+                                   {.rows = 1},  {.text = "\n"}};
+  absl::StatusOr<Sequence> sequence = BuildWith(
+      *builder, Chat({Text("A"), Item(Medium::kImage, 0)}, {Text("\nboat")}), {Image(3)}, {{pieces}});
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_EQ(sequence->input_ids,
+            *builder->tokenizer().Encode("A<|vision_start|><|image_pad|><|image_pad|>\n\n1<|vision_end|>"
+                                         "<|image_pad|>\n\nboat<|endoftext|>"));
+  for (const PlaceholderRun& wrong : {PlaceholderRun{.token = 2}, PlaceholderRun{.rows = 3, .token = 0}}) {
+    const absl::Status status =
+        BuildWith(*builder, Chat({Item(Medium::kImage, 0)}, {}), {Image(wrong.rows)}, {{wrong}}).status();
+    EXPECT_TRUE(absl::IsInternal(status)) << status;
+  }
+  const auto digest = [](const MediumStyle& of) {
+    CanonicalText text("test");
+    Builder(Spec("plain"), Limits{}, {.media = {of}})->AddTo(text);
+    return text.digest();
+  };
+  MediumStyle other = style;
+  other.tokens.pop_back();
+  EXPECT_NE(digest(style), digest(other));
+}
+
 TEST(SequenceBuilder, NeverTrainsTheFirstToken) {
   auto builder = Builder(Spec());
   absl::StatusOr<Sequence> sequence = BuildWith(*builder, Plain({Text("boat")}), {}, {});
