@@ -31,6 +31,7 @@ struct Options {
   std::string wire = "f32";
   std::string out;
   bool json = false;
+  bool one_sample = false;
   std::vector<std::string> media;
 };
 
@@ -38,6 +39,7 @@ struct MediaFile {
   std::string path;
   std::string suffix;
   Medium medium = Medium::kImage;
+  uint32_t pictures_of_sample = 0;  // where the files are of one sample
 };
 
 // A tensor to which items are appended.
@@ -98,6 +100,7 @@ Field& FieldOf(std::vector<Field>& fields, const preprocess::FieldSpec& spec) {
 absl::StatusOr<ItemLengths> AddItem(const preprocess::Processor& processor, const MediaFile& file,
                                     std::span<const std::byte> bytes, std::vector<Field>& fields) {
   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor.Probe(file.medium, file.suffix, bytes));
+  if (file.medium == Medium::kImage) facts.num_frames = file.pictures_of_sample;
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor.Measure(facts));
   const std::vector<preprocess::FieldSpec>& specs = processor.fields(file.medium);
   for (const preprocess::FieldSpec& spec : specs) {
@@ -146,6 +149,11 @@ absl::Status Run(const Options& options) {
   std::vector<Field> fields;
   std::vector<ItemLengths> lengths;
   const std::unique_ptr<dataset::ByteSource> source = dataset::MakeFileSource();
+  if (options.one_sample) {
+    const auto pictures = std::count_if(files.begin(), files.end(),
+                                        [](const MediaFile& file) { return file.medium == Medium::kImage; });
+    for (MediaFile& file : files) file.pictures_of_sample = static_cast<uint32_t>(pictures);
+  }
   for (const MediaFile& file : files) {
     EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source->Size(file.path));
     std::vector<std::byte> bytes(size);
@@ -203,6 +211,8 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
                    "What rotation metadata does: apply (turn frames) | ignore")
       ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"apply", true}, {"ignore", false}}))
       ->default_str("apply");
+  command->add_flag("--one-sample", options->one_sample,
+                    "The files are media of one sample, on whose number some processors' cuts depend");
   command->add_option("--wire", options->wire, "Form of the pixels: f32 | bf16 | u8")
       ->check(CLI::IsMember({"f32", "bf16", "u8"}))
       ->capture_default_str();

@@ -15,6 +15,7 @@
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
+#include "dataset/format/items_of_sample.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/index/columns.h"
 #include "dataset/index/excluded_rows.h"
@@ -349,6 +350,7 @@ absl::StatusOr<SamplePlaces> StoredIndex::places(uint32_t dataset, uint64_t inde
       return absl::DataLossError(absl::StrCat(folder_, ": a usable sample without facts; remove the index"));
     out.items[i].facts = *item;
   }
+  CountPicturesOfSample(out.items);
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "core/failure.h"
 #include "core/status.h"
 #include "core/utf8.h"
+#include "dataset/format/items_of_sample.h"
 #include "dataset/format/sample_parser.h"
 
 namespace evenkeel::dataset {
@@ -258,6 +259,7 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
     columns.facts.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
   }
+  CountPicturesOfSample(place.items);
   absl::StatusOr<SampleLengths> lengths = Measure(*text.conversation, place.items, refusal);
   if (lengths.ok()) return columns.lengths.Add(columns.places.num_places() - 1, *lengths);
   if (refusal.reason.empty())
@@ -313,7 +315,8 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
       if (item) place.items[j].facts = *item;
       usable = usable && item.has_value();
     }
-    if (!usable) continue;  // excluded because of its facts, for every processor
+    if (!usable) continue;  // excluded by the facts, whatever the processor
+    CountPicturesOfSample(place.items);
     const SamplePlaces sample{.key = place.key,
                               .shard_path = path,
                               .text_form = place.text_form,

@@ -13,16 +13,6 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// int(mean * 255), as the original project writes it, and clipped to a byte, as Pillow takes it.
-Colour MeanColour(const PixelSettings& pixels) {
-  Colour out{};
-  for (size_t c = 0; c < out.size(); ++c) {
-    const double value = pixels.mean[c] * 255;
-    out[c] = value >= 255 ? 255 : value > 0 ? static_cast<uint8_t>(value) : 0;
-  }
-  return out;
-}
-
 absl::StatusOr<std::vector<TileCut>> Cut(const FixedSize& fixed, ImageSize picture) {
   PictureTarget target;
   target.filter = fixed.pixels.filter;
@@ -43,6 +33,15 @@ absl::StatusOr<std::vector<TileCut>> Cut(const FixedSize& fixed, ImageSize pictu
 }
 
 }  // namespace
+
+Colour MeanColour(const PixelSettings& pixels) {
+  Colour out{};
+  for (size_t c = 0; c < out.size(); ++c) {
+    const double value = pixels.mean[c] * 255;
+    out[c] = value >= 255 ? 255 : value > 0 ? static_cast<uint8_t>(value) : 0;
+  }
+  return out;
+}
 
 absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
                                         const FixedSizeClass& usual, bool pad_to_square) {

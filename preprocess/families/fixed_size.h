@@ -34,6 +34,9 @@ struct FixedSize {
   uint32_t said_tokens = 0;  // image_seq_length of the file; 0: it says none
 };
 
+// int(mean * 255), as the original projects write it, clipped to a byte, as Pillow takes it.
+Colour MeanColour(const PixelSettings& pixels);
+
 // What stands for a picture in a sequence.
 struct PictureTokens {
   uint32_t count = 0;

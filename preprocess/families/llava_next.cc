@@ -30,26 +30,6 @@ uint32_t TruncatedAt7(double value) {
   return static_cast<uint32_t>(below + 1 - value < 5e-8 ? below + 1 : below);
 }
 
-// The resolutions that the file lists, {height, width} each, in whole tiles.
-absl::StatusOr<std::vector<ImageSize>> ResolutionsOf(const ConfigFile& config,
-                                                     std::span<const std::pair<uint64_t, uint64_t>> pairs,
-                                                     ImageSize tile) {
-  std::vector<ImageSize> out;
-  for (const auto& [height, width] : pairs) {
-    out.push_back({static_cast<uint32_t>(width), static_cast<uint32_t>(height)});
-  }
-  if (!config.Has(kKey)) out = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};  // its class's
-  if (out.empty() || out.size() > kMostResolutions) {
-    return config.Error(kKey, absl::StrCat("has ", out.size(), " resolutions"));
-  }
-  for (const ImageSize& size : out) {
-    if (size.width % tile.width == 0 && size.height % tile.height == 0) continue;
-    return config.Error(kKey, absl::StrCat("has [", size.height, ", ", size.width,
-                                           "], which is no multiple of a tile's ", tile.width, " pixels"));
-  }
-  return out;
-}
-
 // The square that size and crop agree on. What transformers makes of others is a tile resized and cropped a
 // second time.
 absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, SideSizes size, SideSizes crop) {
@@ -66,6 +46,25 @@ absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, SideSizes size, SideS
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config, std::string_view key,
+                                                       std::span<const std::pair<uint64_t, uint64_t>> pairs,
+                                                       ImageSize tile, const std::vector<ImageSize>& usual) {
+  std::vector<ImageSize> out;
+  for (const auto& [height, width] : pairs) {
+    out.push_back({static_cast<uint32_t>(width), static_cast<uint32_t>(height)});
+  }
+  if (!config.Has(key)) out = usual;
+  if (out.empty() || out.size() > kMostResolutions) {
+    return config.Error(key, absl::StrCat("has ", out.size(), " resolutions"));
+  }
+  for (const ImageSize& size : out) {
+    if (size.width % tile.width == 0 && size.height % tile.height == 0) continue;
+    return config.Error(key, absl::StrCat("has [", size.height, ", ", size.width,
+                                          "], which is no multiple of a tile's ", tile.width, " pixels"));
+  }
+  return out;
+}
 
 ImageSize BestResolution(ImageSize picture, std::span<const ImageSize> resolutions) {
   const double width = picture.width, height = picture.height;
@@ -91,7 +90,7 @@ ImageSize FittingSize(ImageSize picture, ImageSize resolution) {
   return {within(picture.width * down, resolution.width), resolution.height};
 }
 
-uint64_t TiledTokens(ImageSize picture, ImageSize tiles, ImageSize patches) {
+ImageSize ShownPatches(ImageSize picture, ImageSize tiles, ImageSize patches) {
   uint32_t height = patches.height * tiles.height, width = patches.width * tiles.width;
   const double shape = static_cast<double>(picture.width) / picture.height;
   if (shape > static_cast<double>(width) / height) {
@@ -101,7 +100,17 @@ uint64_t TiledTokens(ImageSize picture, ImageSize tiles, ImageSize patches) {
     const uint32_t shown = TruncatedAt7(picture.width * (static_cast<double>(height) / picture.height));
     width -= (width - shown) / 2 * 2;
   }
-  return uint64_t{height} * width + height;
+  return {width, height};
+}
+
+TileCut FittingTiles(ImageSize picture, ImageSize resolution, ImageSize tile, ResizeFilter filter) {
+  TileCut tiles{{.resized = FittingSize(picture, resolution), .filter = filter, .window = resolution},
+                resolution.width / tile.width,
+                resolution.height / tile.height,
+                {}};
+  tiles.target.left = -static_cast<int32_t>((resolution.width - tiles.target.resized.width) / 2);
+  tiles.target.top = -static_cast<int32_t>((resolution.height - tiles.target.resized.height) / 2);
+  return tiles;
 }
 
 MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
@@ -116,7 +125,9 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size", "crop_size", kKey});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_ASSIGN_OR_RETURN(const ImageSize tile, TileOf(config, size, crop));
-  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions, ResolutionsOf(config, pairs, tile));
+  const std::vector<ImageSize> usual = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions,
+                            TileResolutions(config, kKey, pairs, tile, usual));
 
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
@@ -130,20 +141,17 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   settings.tile = tile;
   settings.patches_per_tile = patches.width * patches.height;
   settings.style = {Medium::kImage, "", tokens.placeholder, "", /*mrope=*/false};
-  settings.image_sizes = true;
+  settings.numbers = {ImageSizes()};
 
   settings.tokens = [=](ImageSize picture) {
     const ImageSize best = BestResolution(picture, resolutions);
-    return whole + TiledTokens(picture, {best.width / tile.width, best.height / tile.height}, patches);
+    const ImageSize tiles{best.width / tile.width, best.height / tile.height};
+    const ImageSize shown = ShownPatches(picture, tiles, patches);
+    return whole + uint64_t{shown.height} * shown.width + shown.height;  // one behind every row
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
-    const ImageSize best = BestResolution(picture, resolutions);
-    TileCut tiles{{.resized = FittingSize(picture, best), .filter = filter, .window = best},
-                  best.width / tile.width,
-                  best.height / tile.height};
-    tiles.target.left = -static_cast<int32_t>((best.width - tiles.target.resized.width) / 2);
-    tiles.target.top = -static_cast<int32_t>((best.height - tiles.target.resized.height) / 2);
-    return std::vector<TileCut>{{{.resized = tile, .filter = filter}, 1, 1}, tiles};
+    return std::vector<TileCut>{{{.resized = tile, .filter = filter}, 1, 1, {}},
+                                FittingTiles(picture, BestResolution(picture, resolutions), tile, filter)};
   };
   settings.add_to = [=](CanonicalText& text) {
     text.Add("vision.whole_tokens", static_cast<uint64_t>(whole));

@@ -1,9 +1,15 @@
-// LLaVA-NeXT: which resolution a picture is given, and how many placeholders stand for it.
+// LLaVA-NeXT: which resolution a picture is given, and what it is there. LLaVA-OneVision has the same rules.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "preprocess/families/config_file.h"
+#include "preprocess/families/tiles.h"
 #include "preprocess/resize/resize.h"
 
 namespace evenkeel::preprocess {
@@ -15,8 +21,17 @@ ImageSize BestResolution(ImageSize picture, std::span<const ImageSize> resolutio
 // The largest size of the picture's shape within `resolution`.
 ImageSize FittingSize(ImageSize picture, ImageSize resolution);
 
-// Placeholders of the tiles, without those for the whole picture: the grid's patches, `patches` of them to a
-// side of a tile, without rows or columns of nothing but padding, and one behind every row.
-uint64_t TiledTokens(ImageSize picture, ImageSize tiles, ImageSize patches);
+// The grid of patches of all tiles, `patches` of them to a side of a tile, without rows or columns of nothing
+// but padding.
+ImageSize ShownPatches(ImageSize picture, ImageSize tiles, ImageSize patches);
+
+// The picture in the middle of `resolution`, black around it, as tiles.
+TileCut FittingTiles(ImageSize picture, ImageSize resolution, ImageSize tile, ResizeFilter filter);
+
+// The resolutions that the file lists under `key`, {height, width} each, or `usual` where it lists none.
+// InvalidArgument: one that is not in whole tiles.
+absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config, std::string_view key,
+                                                       std::span<const std::pair<uint64_t, uint64_t>> pairs,
+                                                       ImageSize tile, const std::vector<ImageSize>& usual);
 
 }  // namespace evenkeel::preprocess

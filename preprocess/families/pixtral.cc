@@ -97,7 +97,7 @@ MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
   settings.tile = {tokens.patch, tokens.patch};
   settings.patches_per_tile = 1;
   settings.style = tokens.style;
-  settings.image_sizes = settings.resized_sizes = true;
+  settings.numbers = {ResizedSizes()};
   const auto sized = [=, resized = settings.pixels.resized](ImageSize picture) {
     return resized ? PixtralSize(picture, most, step) : picture;
   };

@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/patches.h"
+#include "preprocess/resize/row_resizer.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -19,6 +20,51 @@ uint32_t NumTiles(const std::vector<TileCut>& cuts) {
   return tiles;
 }
 
+// A resized picture that is resized once more: planes in memory that a thread keeps.
+class PlanarPicture final : public RowSink {
+ public:
+  void Start(ImageSize size) {
+    size_ = size;
+    planes_.resize(size.rgb_bytes());
+    taken_ = 0;
+  }
+  void Take(const PlanarRow& row) override {
+    for (size_t c = 0; c < 3; ++c) {
+      std::memcpy(planes_.data() + plane() * c + size_t{taken_} * size_.width, row.plane[c], size_.width);
+    }
+    ++taken_;
+  }
+  ImageSize size() const { return size_; }
+  void FeedTo(RowResizer& resizer) const {
+    const uint8_t* first = planes_.data();
+    const PixelBand whole{
+        {first, first + plane(), first + 2 * plane()}, size_.width, size_.height, /*step=*/1};
+    for (uint32_t row = 0; row < size_.height; row += kBandRows) {
+      resizer.Feed(whole.From(row, std::min(kBandRows, size_.height - row)));
+    }
+  }
+
+ private:
+  size_t plane() const { return size_t{size_.width} * size_.height; }
+
+  ImageSize size_;
+  std::vector<uint8_t> planes_;
+  uint32_t taken_ = 0;
+};
+
+const std::vector<ImageSize>& LongestStages(const std::vector<TileCut>& cuts) {
+  const TileCut* longest = &cuts.front();
+  for (const TileCut& cut : cuts) {
+    if (cut.stages.size() > longest->stages.size()) longest = &cut;
+  }
+  return longest->stages;
+}
+
+void WriteSides(ImageSize size, std::span<int64_t> out) {
+  out[0] = size.height;
+  out[1] = size.width;
+}
+
 class Tiles final : public MediaFamily {
  public:
   Tiles(TileSettings settings, const Limits& limits)
@@ -26,7 +72,9 @@ class Tiles final : public MediaFamily {
         limits_(limits),
         table_(settings_.pixels.Table()),
         fields_{TileField("pixel_values", settings_.pixels, settings_.tile)} {
-    if (settings_.image_sizes) fields_.push_back({"image_sizes", DType::kI64, false, {2}, nullptr});
+    for (const TileNumbers& numbers : settings_.numbers) {
+      fields_.push_back({numbers.name, DType::kI64, false, numbers.shape, nullptr});
+    }
   }
 
   std::vector<MediumStyle> styles() const override { return {settings_.style}; }
@@ -39,7 +87,7 @@ class Tiles final : public MediaFamily {
     if (!settings_.runs) return MediaFamily::Placeholders(facts, runs);
     EVENKEEL_RETURN_IF_ERROR(Measure(facts).status());
     runs.clear();
-    settings_.runs(PictureSize(facts, settings_.pixels.picture), runs);
+    settings_.runs(PictureOf(facts), runs);
     return absl::OkStatus();
   }
 
@@ -56,18 +104,36 @@ class Tiles final : public MediaFamily {
                                                                            limits_, options, request.facts));
     const size_t tile_bytes = field_bytes[0].size() / request.planned.input_rows;
     std::vector<PatchWriter> writers;
-    std::vector<PictureTarget> targets;
+    std::vector<PictureTarget> targets;  // of the picture itself
     writers.reserve(cuts.size());
     size_t done = 0;
     for (const TileCut& cut : cuts) {
       const size_t bytes = tile_bytes * cut.columns * cut.rows;
       writers.emplace_back(TileShape(settings_.tile), settings_.tile.width * cut.columns,
                            settings_.pixels.wire, 1, table_, field_bytes[0].subspan(done, bytes));
+      done += bytes;
+      if (!cut.stages.empty()) continue;
       targets.push_back(cut.target);
       targets.back().sink = &writers.back();
-      done += bytes;
     }
-    return DecodePicture(request.suffix, request.bytes, limits_, options, header, targets);
+    const std::vector<ImageSize>& stages = LongestStages(cuts);
+    static thread_local PlanarPicture stage;
+    if (!stages.empty()) {
+      stage.Start(stages.front());
+      targets.push_back({.resized = stages.front(), .filter = settings_.pixels.filter, .sink = &stage});
+    }
+    EVENKEEL_RETURN_IF_ERROR(DecodePicture(request.suffix, request.bytes, limits_, options, header, targets));
+    for (size_t level = 0; level < stages.size(); ++level) {
+      for (size_t i = 0; i < cuts.size(); ++i) {
+        if (cuts[i].stages.size() == level + 1) ResizeStage(stage, cuts[i].target.resized, writers[i]);
+      }
+      if (level + 1 == stages.size()) break;
+      static thread_local PlanarPicture next;
+      next.Start(stages[level + 1]);
+      ResizeStage(stage, stages[level + 1], next);
+      std::swap(stage, next);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status FillInvalid(const ItemRequest& request,
@@ -95,17 +161,33 @@ class Tiles final : public MediaFamily {
   }
 
  private:
+  TiledPicture PictureOf(const MediaFacts& facts) const {
+    return {PictureSize(facts, settings_.pixels.picture), PicturesOfSample(facts)};
+  }
+  void ResizeStage(const PlanarPicture& from, ImageSize to, RowSink& out) const {
+    static thread_local RowResizer resizer;
+    resizer.Start({.in = from.size(),
+                   .out = to,
+                   .filter = settings_.pixels.filter,
+                   .resampler = settings_.pixels.picture.resampler},
+                  &out);
+    from.FeedTo(resizer);
+  }
+
   absl::StatusOr<std::vector<TileCut>> CutsOf(const MediaFacts& facts) const {
     if (facts.medium != Medium::kImage) {
       return absl::UnimplementedError(absl::StrCat("video of the family ", settings_.family));
     }
-    const ImageSize size = PictureSize(facts, settings_.pixels.picture);
+    const TiledPicture size = PictureOf(facts);
     if (size.width == 0 || size.height == 0) return absl::InvalidArgumentError("no pixels");
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, settings_.cuts(size));
     for (const TileCut& cut : cuts) {
       const ImageSize resized = cut.target.resized;
       const ImageSize canvas = cut.target.window;
-      const ImageSize largest = canvas.rgb_bytes() > resized.rgb_bytes() ? canvas : resized;
+      ImageSize largest = canvas.rgb_bytes() > resized.rgb_bytes() ? canvas : resized;
+      for (const ImageSize& stage : cut.stages) {
+        if (stage.rgb_bytes() > largest.rgb_bytes()) largest = stage;
+      }
       if (resized.width == 0 || resized.height == 0 || largest.rgb_bytes() > 3 * limits_.max_image_pixels) {
         return absl::InvalidArgumentError(absl::StrCat("image of ", size.width, "x", size.height,
                                                        " pixels, which the processor makes ", largest.width,
@@ -118,7 +200,7 @@ class Tiles final : public MediaFamily {
   absl::StatusOr<ItemLengths> LengthsOf(const std::vector<TileCut>& cuts, const MediaFacts& facts) const {
     const uint32_t tiles = NumTiles(cuts);
     uint64_t tokens = uint64_t{tiles} * settings_.tokens_per_tile;
-    if (settings_.tokens) tokens = settings_.tokens(PictureSize(facts, settings_.pixels.picture));
+    if (settings_.tokens) tokens = settings_.tokens(PictureOf(facts));
     const uint64_t patches = uint64_t{tiles} * settings_.patches_per_tile;
     if (std::max(tokens, patches) > std::numeric_limits<uint32_t>::max()) {
       return absl::InvalidArgumentError(absl::StrCat("image of ", tokens, " tokens"));
@@ -135,11 +217,10 @@ class Tiles final : public MediaFamily {
                                               request.planned.input_rows));
     }
     EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
-    if (settings_.image_sizes) {
-      const ImageSize size = settings_.resized_sizes ? cuts.front().target.resized
-                                                     : PictureSize(request.facts, settings_.pixels.picture);
-      const int64_t sides[2] = {size.height, size.width};
-      std::memcpy(field_bytes[1].data(), sides, sizeof(sides));
+    for (size_t i = 0; i < settings_.numbers.size(); ++i) {
+      const std::span<std::byte> bytes = field_bytes[1 + i];
+      settings_.numbers[i].write(PictureOf(request.facts), cuts,
+                                 {reinterpret_cast<int64_t*>(bytes.data()), bytes.size() / sizeof(int64_t)});
     }
     return cuts;
   }
@@ -156,6 +237,18 @@ absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile)
   return absl::InvalidArgumentError(absl::StrCat(std::string(what), " of ", size.width, "x", size.height,
                                                  " pixels, where do_resize is false and size says ",
                                                  tile.width, "x", tile.height));
+}
+
+TileNumbers ImageSizes() {
+  return {"image_sizes", {2}, [](const TiledPicture& picture, const auto&, std::span<int64_t> out) {
+            WriteSides(picture, out);
+          }};
+}
+
+TileNumbers ResizedSizes() {
+  return {"image_sizes", {2}, [](const auto&, const std::vector<TileCut>& cuts, std::span<int64_t> out) {
+            WriteSides(cuts.front().target.resized, out);
+          }};
 }
 
 absl::StatusOr<std::unique_ptr<MediaFamily>> MakeTiles(TileSettings settings, const Limits& limits) {

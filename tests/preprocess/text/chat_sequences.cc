@@ -27,6 +27,7 @@ absl::StatusOr<Loaded> Load(const Json& of) {
   spec.audio = of.value("audio", "");
   spec.tokenizer = of.at("tokenizer");
   spec.chat = of.at("chat");
+  spec.resampler = of.value("resampler", spec.resampler);
   spec.system = of.value("system", "");
   spec.added_tokens = of.value("added_tokens", std::vector<std::string>());
   spec.truncate = of.value("truncate", spec.truncate);
@@ -61,6 +62,11 @@ absl::StatusOr<Json> SequenceOf(const Loaded& loaded, const Json& request) {
   std::vector<SampleItem> items;
   for (const dataset::MediaReference& reference : (*parsed)->references) {
     facts.push_back(FactsOf(reference.medium, request.at("facts").at(facts.size())));
+    if (reference.medium == Medium::kImage) {  // as the index counts
+      for (const dataset::MediaReference& other : (*parsed)->references) {
+        facts.back().num_frames += other.medium == Medium::kImage;
+      }
+    }
     absl::StatusOr<ItemLengths> lengths = loaded.processor->Measure(facts.back());
     if (!lengths.ok()) return lengths.status();
     items.push_back({reference.medium, *lengths});
