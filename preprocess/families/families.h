@@ -24,16 +24,24 @@ struct FamilySource {
 using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
 // `config`: the image processor's or feature extractor's configuration; each reads the other files it needs.
+MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source);        // aya_vision.cc
 MadeFamily MakeBlip(ConfigFile config, const FamilySource& source);             // blip.cc
 MadeFamily MakeClip(ConfigFile config, const FamilySource& source);             // clip.cc
+MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source);    // cohere2_vision.cc
 MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source);         // convnext.cc
 MadeFamily MakeDeit(ConfigFile config, const FamilySource& source);             // deit.cc
 MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source);           // gemma3.cc
+MadeFamily MakeGemma3n(ConfigFile config, const FamilySource& source);          // gemma3n.cc
 MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source);            // glm4v.cc
+MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source);         // idefics3.cc
 MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);         // internvl.cc
+MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source);           // llama4.cc
 MadeFamily MakeLlava(ConfigFile config, const FamilySource& source);            // llava.cc
 MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source);        // llava_next.cc
+MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source);   // llava_onevision.cc
+MadeFamily MakeMllama(ConfigFile config, const FamilySource& source);           // mllama.cc
 MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source);        // paligemma.cc
+MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source);     // perception_lm.cc
 MadeFamily MakePixtral(ConfigFile config, const FamilySource& source);          // pixtral.cc
 MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source);          // qwen2_vl.cc
 MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source);          // qwen3_vl.cc

@@ -1,6 +1,7 @@
 #include "preprocess/families/pixel_settings.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,7 +68,19 @@ std::array<double, 3> ReadThree(ConfigFile& config, std::string_view key,
 
 }  // namespace
 
+float PixelSettings::InBf16(size_t c, int byte) const {
+  const auto rounded = [](float value) { return std::bit_cast<float>(uint32_t{ToBf16(value)} << 16); };
+  const float scaled = rounded(static_cast<float>(byte) * static_cast<float>(rescale));
+  const float centred = rounded(scaled - rounded(static_cast<float>(mean[c])));
+  return rounded(centred / rounded(static_cast<float>(std[c])));
+}
+
 std::vector<float> PixelSettings::Table() const {
+  if (in_bf16) {
+    std::vector<float> table(3 * 256);
+    for (size_t i = 0; i < table.size(); ++i) table[i] = InBf16(i / 256, static_cast<int>(i % 256));
+    return table;
+  }
   if (picture.resampler != Resampler::kAtenU8) {
     return normalized ? NormalizationTable(rescale, mean, std)
                       : NormalizationTable(rescale, {0, 0, 0}, {1, 1, 1});
@@ -92,7 +105,7 @@ std::vector<float> PixelSettings::Table() const {
 
 bool PixelSettings::SameValues(const PixelSettings& other) const {
   return rescale == other.rescale && normalized == other.normalized && resized == other.resized &&
-         mean == other.mean && std == other.std && filter == other.filter;
+         in_bf16 == other.in_bf16 && mean == other.mean && std == other.std && filter == other.filter;
 }
 
 void PixelSettings::AddTo(CanonicalText& text) const {
@@ -105,6 +118,7 @@ void PixelSettings::AddValuesTo(CanonicalText& text) const {
   text.Add("vision.rescale_factor", rescale);
   if (!normalized) text.Add("vision.normalized", uint64_t{0});
   if (!resized) text.Add("vision.resized", uint64_t{0});
+  if (in_bf16) text.Add("vision.in_bf16", uint64_t{1});
   for (double value : mean) text.Add("vision.image_mean", value);
   for (double value : std) text.Add("vision.image_std", value);
 }
@@ -142,6 +156,12 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   // A file of both, also where transformers wrote what it read of one into the image processor's own object.
   if (config.Has("feature_extractor_type") || config.Has("feature_size")) IgnoreFeatureExtractor(config);
   return out;
+}
+
+absl::Status NeedsTorchvision(const PixelSettings& settings) {
+  if (settings.picture.resampler == Resampler::kAtenU8) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "processor.resampler: transformers has this image processor for torchvision only; write aten_u8");
 }
 
 void IgnoreFeatureExtractor(ConfigFile& config) {

@@ -26,6 +26,7 @@ struct PixelSettings {
   double rescale = 0;      // 1 where do_rescale is false
   bool normalized = true;  // else the rescaled values are the final ones; bytes, where those are not rescaled
   bool resized = true;     // else pictures keep their size
+  bool in_bf16 = false;    // scaled, then normalised, each step rounded to bfloat16
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
   ResizeFilter filter = ResizeFilter::kBicubic;
@@ -35,6 +36,8 @@ struct PixelSettings {
   // The final value of every byte, [3 * 256], rounded as the chosen resampler's path rounds: PIL scales, then
   // normalises; torchvision folds the scale into mean and deviation.
   std::vector<float> Table() const;
+  // The value of one byte of channel `c` where every step is rounded to bfloat16.
+  float InBf16(size_t c, int byte) const;
   bool SameValues(const PixelSettings& other) const;  // so that AddValuesTo() writes the same
   void AddTo(CanonicalText& text) const;
   void AddValuesTo(CanonicalText& text) const;  // all but the picture's options
@@ -46,6 +49,10 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
                                                 const std::array<double, 3>& mean,
                                                 const std::array<double, 3>& std,
                                                 ResizeFilter filter = ResizeFilter::kBicubic);
+
+// InvalidArgument where the job asks for Pillow's path of an image processor that transformers has for
+// torchvision only.
+absl::Status NeedsTorchvision(const PixelSettings& settings);
 
 // The keys of a feature extractor, which a file that holds both processors has beside the image processor's.
 void IgnoreFeatureExtractor(ConfigFile& config);

@@ -18,8 +18,10 @@ import sys
 import tempfile
 
 import numpy as np
+import torch
 from PIL import Image
 from transformers import WhisperFeatureExtractor
+from transformers.image_utils import SizeDict
 from transformers.image_transforms import get_resize_output_image_size
 from transformers.models.blip.image_processing_blip import BlipImageProcessor
 from transformers.models.blip.image_processing_pil_blip import BlipImageProcessorPil
@@ -31,6 +33,16 @@ from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
 from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProcessor
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.idefics3.image_processing_idefics3 import Idefics3ImageProcessor
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.llama4.image_processing_llama4 import (
+    Llama4ImageProcessor, find_supported_resolutions, get_best_fit, get_max_res_without_distortion)
+from transformers.models.llava_onevision.image_processing_llava_onevision import LlavaOnevisionImageProcessor
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
+from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
+from transformers.models.mllama.image_processing_mllama import (
+    MllamaImageProcessor, get_image_size_fit_to_canvas, get_optimal_tiled_canvas)
+from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
 from transformers.models.glm4v.image_processing_glm4v import Glm4vImageProcessor
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
@@ -65,12 +77,17 @@ CLASSES = {
     "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
     "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
     "gemma3": (Gemma3ImageProcessor, Gemma3ImageProcessorPil),
+    "gemma3n": (SiglipImageProcessor, SiglipImageProcessorPil),
     "glm4v": (Glm4vImageProcessor, Glm4vImageProcessorPil),
+    "idefics3": (Idefics3ImageProcessor, Idefics3ImageProcessorPil),
     "internvl": (GotOcr2ImageProcessor, GotOcr2ImageProcessorPil),
+    "llama4": (Llama4ImageProcessor,),
     "llava": (CLIPImageProcessor, CLIPImageProcessorPil),
     "llava-next": (LlavaNextImageProcessor, LlavaNextImageProcessorPil),
+    "llava-onevision": (LlavaOnevisionImageProcessor, LlavaOnevisionImageProcessorPil),
     "llava-pad": (LlavaImageProcessor, LlavaImageProcessorPil),
     "mistral3": (PixtralImageProcessor, PixtralImageProcessorPil),
+    "mllama": (MllamaImageProcessor, MllamaImageProcessorPil),
     "paligemma": (SiglipImageProcessor, SiglipImageProcessorPil),
     "pixtral": (PixtralImageProcessor, PixtralImageProcessorPil),
     "qwen2-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
@@ -117,8 +134,11 @@ def pixels():
         for resampler, make in zip(("aten_u8", "pil13"), classes):
             processor = make(**config(name))
             for picture, image in pictures.items():
-                values = processor(image, return_tensors="np")["pixel_values"]
-                values = values[0] if values.ndim == 5 else values  # LLaVA-NeXT's, by picture and tile
+                theirs = processor(image, return_tensors="pt")
+                values = theirs["pixel_values"].float().numpy()
+                values = values.reshape(-1, *values.shape[-3:]) if values.ndim > 4 else values  # by sample, picture, tile
+                if "aspect_ratio_mask" in theirs:  # fills up to the most tiles
+                    values = values[: int(theirs["aspect_ratio_mask"].sum())]
                 if name in PATCHED:
                     values = in_patches(values, PATCHED[name][0])
                 cases.append({"processor": name, "resampler": resampler, "picture": picture,
@@ -158,7 +178,24 @@ def canvas():
             rows, columns = pixtral_size(np.broadcast_to(np.zeros((1, 1, 1), np.uint8), (3, height, width)), most, step,
                                          input_data_format="channels_first")
             steps.append([width, height, most, step, columns, rows])
-    return {"internvl": internvl, "shortest_edge_336": shortest, "glm4v": patches, "llava_next": tokens, "pixtral": steps}
+    counted = LlavaOnevisionProcessor.__new__(LlavaOnevisionProcessor)
+    counted.image_processor = LlavaOnevisionImageProcessor(**config("llava-onevision"))
+    counted.num_image_tokens, counted.vision_aspect_ratio = 16, "anyres_max_9"
+    idefics = Idefics3ImageProcessor(**config("idefics3"))
+    grids = torch.tensor(find_supported_resolutions(16, SizeDict(height=336, width=336)))
+    onevision, splits, llama4, mllama = [], [], [], []
+    for width, height in sizes(300, 3000):
+        onevision.append([width, height, counted._get_number_of_features(height, width, 56, 56)])
+        splits.append([width, height, max(idefics.get_number_of_image_patches(height, width)[0], 1)])
+        for largest in (False, True):
+            canvas = get_best_fit((height, width), grids, resize_to_max_canvas=largest)
+            within = canvas if largest else [min(max(side, 336), most) for side, most in zip((height, width), canvas)]
+            size = get_max_res_without_distortion((height, width), within)
+            llama4.append([width, height, int(largest), int(canvas[1]), int(canvas[0]), max(int(size[1]), 1), max(int(size[0]), 1)])
+        canvas = [int(side) for side in get_optimal_tiled_canvas(height, width, 4, 560)]
+        size = get_image_size_fit_to_canvas(height, width, *canvas, 560)
+        mllama.append([width, height, canvas[1], canvas[0], int(size[1]), int(size[0])])
+    return {"llava_onevision": onevision, "idefics3": splits, "llama4": llama4, "mllama": mllama, "internvl": internvl, "shortest_edge_336": shortest, "glm4v": patches, "llava_next": tokens, "pixtral": steps}
 
 
 def video():

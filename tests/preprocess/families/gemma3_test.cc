@@ -11,6 +11,7 @@ using ::testing::HasSubstr;
 
 TEST(Gemma3, PixelsAreThoseOfTransformers) { ExpectPixelsOf("gemma3"); }
 TEST(Gemma3, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("gemma3"); }
+TEST(Gemma3n, PixelsAreThoseOfTransformers) { ExpectPixelsOf("gemma3n"); }
 TEST(PaliGemma, PixelsAreThoseOfTransformers) { ExpectPixelsOf("paligemma"); }
 TEST(PaliGemma, EveryWireFormSaysTheSame) { ExpectWireFormsAgree("paligemma"); }
 

@@ -9,18 +9,21 @@ namespace {
 
 TEST(Lengths, OfHeadersFieldsAndPlaceholdersAreOneForEveryFamily) {
   Dice dice(11);
-  for (const char* name : {"blip", "clip", "convnext", "deit", "gemma3", "glm4v", "internvl", "llava",
-                           "llava-next", "llava-pad", "mistral3", "paligemma", "pixtral", "qwen2-vl",
-                           "qwen2_5-omni", "qwen2_5-vl", "qwen3-omni", "qwen3-vl", "siglip"}) {
+  for (const char* name :
+       {"blip",       "clip",     "convnext",  "deit",    "gemma3",     "gemma3n",         "glm4v",
+        "idefics3",   "internvl", "llama4",    "llava",   "llava-next", "llava-onevision", "llava-pad",
+        "mistral3",   "mllama",   "paligemma", "pixtral", "qwen2-vl",   "qwen2_5-omni",    "qwen2_5-vl",
+        "qwen3-omni", "qwen3-vl", "siglip"}) {
     SCOPED_TRACE(name);
-    const ProcessorSpec spec = VisionSpec(name);
+    const ProcessorSpec spec = VisionSpec(name, "aten_u8");
     auto family = LoadVisionFamily(spec.vision, spec, Limits{});
     ASSERT_TRUE(family.ok()) << family.status();
     for (int i = 0; i < 1500; ++i) {
       ExpectOneNumber(**family, RandomFacts(i % 2 == 0 ? Medium::kImage : Medium::kVideo, dice));
     }
   }
-  for (const char* name : {"qwen2-audio", "qwen2_5-omni", "qwen3-omni", "whisper"}) {
+  for (const char* name : {"audioflamingo3", "glmasr", "qwen2-audio", "qwen2_5-omni", "qwen3-asr",
+                           "qwen3-omni", "voxtral", "whisper"}) {
     SCOPED_TRACE(name);
     ProcessorSpec spec;
     spec.audio = GoldenPath(std::string("processors/") + name);
@@ -32,10 +35,12 @@ TEST(Lengths, OfHeadersFieldsAndPlaceholdersAreOneForEveryFamily) {
 
 TEST(Lengths, OfDecodedItemsAreThoseOfTheirHeaders) {
   for (const char* name :
-       {"blip", "clip", "convnext", "deit", "gemma3", "glm4v", "internvl", "llava-next", "llava-pad",
-        "mistral3", "paligemma", "pixtral", "qwen2-vl", "qwen3-vl", "siglip"}) {
+       {"blip",     "clip",      "convnext", "deit",       "gemma3",          "gemma3n",   "glm4v",
+        "idefics3", "internvl",  "llama4",   "llava-next", "llava-onevision", "llava-pad", "mistral3",
+        "mllama",   "paligemma", "pixtral",  "qwen2-vl",   "qwen3-vl",        "siglip"}) {
     for (const char* picture : {"dot", "high", "scene", "square", "wide"}) {
-      Item item = Make(VisionSpec(name), Medium::kImage, std::string("pictures/") + picture + ".png");
+      Item item =
+          Make(VisionSpec(name, "aten_u8"), Medium::kImage, std::string("pictures/") + picture + ".png");
       EXPECT_TRUE(item.status.ok()) << name << " " << picture << " " << item.status;
     }
   }

@@ -1,0 +1,103 @@
+// Cohere's Command A Vision: a picture in the grid of tiles that enlarges it least, without its shape, and the
+// whole picture as the last tile where there are several.
+//
+// The rules are those of transformers' models/cohere2_vision/{image_processing,processing}_cohere2_vision.py,
+// whose only image processor is torchvision's.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/tiles.h"
+
+namespace evenkeel::preprocess {
+namespace {
+
+constexpr uint32_t kMostTiles = 64;
+// Places in MediumStyle::tokens.
+constexpr uint32_t kBegin = 0, kTileEnd = 1, kEnd = 2;
+
+// By area, of equals the narrower first.
+std::vector<ImageSize> GridsByArea(uint32_t max_tiles) {
+  std::vector<ImageSize> out;
+  for (uint32_t columns = 1; columns <= max_tiles; ++columns) {
+    for (uint32_t rows = 1; columns * rows <= max_tiles; ++rows) out.push_back({columns, rows});
+  }
+  std::stable_sort(out.begin(), out.end(), [](const ImageSize& a, const ImageSize& b) {
+    return a.width * a.height < b.width * b.height;
+  });
+  return out;
+}
+
+// The first grid that enlarges the picture least; where all reduce it, the first that reduces it least.
+ImageSize GridOf(ImageSize picture, const std::vector<ImageSize>& grids, uint32_t tile) {
+  ImageSize reduced, enlarged;
+  double most_reduced = -1, least_enlarged = INFINITY;
+  for (const ImageSize& grid : grids) {
+    const double scale = std::min(static_cast<double>(grid.width * tile) / picture.width,
+                                  static_cast<double>(grid.height * tile) / picture.height);
+    if (scale < 1 && scale > most_reduced) most_reduced = scale, reduced = grid;
+    if (scale >= 1 && scale < least_enlarged) least_enlarged = scale, enlarged = grid;
+  }
+  return enlarged.width != 0 ? enlarged : reduced;
+}
+
+}  // namespace
+
+MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
+  TileSettings settings;
+  settings.family = "cohere2_vision";
+  EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const bool tiled = config.Flag("crop_to_patches", true);
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMostTiles));
+  const auto side_tokens = static_cast<uint32_t>(config.Uint("patch_size", 16, 1, 256));
+  config.Pin("do_resize", true);
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  config.NotNull({"size", "crop_to_patches", "max_patches", "patch_size"});
+  config.Inert({"crop_size", "min_patches"});  // the least number of tiles has no effect in the original
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(NeedsTorchvision(settings.pixels));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  const uint32_t tile = size.given() ? size.width : 512;
+  if (size.given() && size != SideSizes{.height = tile, .width = tile}) {
+    return config.Error("size", "is not a square of {height, width}");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 16));
+  if (tile < patch) return config.Error("size", "is less than one patch of the model");
+  const uint32_t tokens = side_tokens * side_tokens;
+  settings.tile = {tile, tile};
+  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  settings.tokens_per_tile = tokens;
+  settings.style = {.placeholder = "<|IMG_PATCH|>",
+                    .tokens = {"<|START_OF_IMG|>", "<|IMG_LINE_BREAK|>", "<|END_OF_IMG|>"}};
+  const auto grid_of = [=, grids = GridsByArea(max_tiles)](ImageSize picture) {
+    return tiled ? GridOf(picture, grids, tile) : ImageSize{1, 1};
+  };
+  settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
+    const ImageSize grid = grid_of(picture);
+    const uint32_t tiles = grid.width * grid.height;
+    runs.push_back({.token = kBegin});
+    for (uint32_t i = 0; i < tiles + (tiles > 1 ? 1 : 0); ++i) {
+      runs.push_back({.rows = tokens});
+      runs.push_back({.token = kTileEnd});
+    }
+    runs.push_back({.token = kEnd});
+  };
+  settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
+    const ImageSize grid = grid_of(picture), one{tile, tile};
+    const ImageSize canvas{grid.width * tile, grid.height * tile};
+    std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.width, grid.height, {}}};
+    if (canvas != one) cuts.push_back({{.resized = one, .filter = filter}, 1, 1, {}});
+    return cuts;
+  };
+  settings.add_to = [=](CanonicalText& text) {
+    text.Add("vision.max_tiles", uint64_t{tiled ? max_tiles : 1});
+  };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel::preprocess

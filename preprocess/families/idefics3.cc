@@ -1,0 +1,148 @@
+// Idefics3, SmolVLM and SmolVLM2: a picture is resized to a longest edge, that to whole tiles, and that once
+// more to one tile, the whole picture, which comes last; every tile has special tokens of its place around it.
+//
+// The rules are those of transformers' models/idefics3/{image_processing,processing}_idefics3.py, of which
+// models/smolvlm has copies.
+#include "preprocess/families/idefics3.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/tiles.h"
+
+namespace evenkeel::preprocess {
+namespace {
+
+constexpr uint32_t kLargestEdge = 4096;  // MAX_IMAGE_SIZE
+constexpr uint32_t kMostRows = 6;        // of tiles that the models' tokenizers have tokens for
+// Places in MediumStyle::tokens.
+constexpr uint32_t kAround = 0, kWhole = 1, kFirstTile = 2;
+
+// A side by Python's int() of a quotient or product of doubles.
+uint32_t Truncated(double side) { return static_cast<uint32_t>(std::max(side, 0.0)); }
+
+uint32_t WholeTiles(uint32_t side, uint32_t tile) { return (side + tile - 1) / tile * tile; }
+
+absl::StatusOr<uint32_t> LongestEdge(ConfigFile& config, std::string_view key, uint32_t fallback) {
+  const SideSizes sizes = ReadSideSizes(config, key, NumberIs::kSquare);
+  if (!sizes.given()) return fallback;
+  if (sizes == SideSizes{.longest_edge = sizes.longest_edge}) return sizes.longest_edge;
+  return config.Error(key, "is not {longest_edge}, which alone is implemented");
+}
+
+MediumStyle StyleOf(uint32_t rows) {
+  MediumStyle style{.placeholder = "<image>", .tokens = {"<fake_token_around_image>", "<global-img>"}};
+  for (uint32_t row = 1; row <= rows; ++row) {
+    for (uint32_t column = 1; column <= rows; ++column) {
+      style.tokens.push_back(absl::StrCat("<row_", row, "_col_", column, ">"));
+    }
+  }
+  return style;
+}
+
+// `most`: rows and columns of tiles that the style has tokens for.
+void WriteRuns(ImageSize tiles, uint32_t most, uint32_t tokens, std::vector<PlaceholderRun>& runs) {
+  const bool split = tiles.width * tiles.height > 1;
+  for (uint32_t row = 0; split && row < tiles.height; ++row) {
+    for (uint32_t column = 0; column < tiles.width; ++column) {
+      runs.push_back({.token = kAround});
+      runs.push_back({.token = kFirstTile + row * most + column});
+      runs.push_back({.rows = tokens});
+    }
+    runs.push_back({.text = "\n"});
+  }
+  runs.push_back({.text = split ? "\n" : "", .token = kAround});
+  runs.push_back({.token = kWhole});
+  runs.push_back({.rows = tokens});
+  runs.push_back({.token = kAround});
+}
+
+}  // namespace
+
+ImageSize Idefics3Size(ImageSize picture, uint32_t longest) {
+  const auto scaled = [](ImageSize size, uint32_t edge, bool even) {
+    const double shape = static_cast<double>(size.width) / size.height;
+    const bool wide = size.width >= size.height;
+    uint32_t other = Truncated(wide ? edge / shape : edge * shape);
+    if (even && other % 2 != 0) ++other;
+    other = std::max(other, 1u);
+    return wide ? ImageSize{edge, other} : ImageSize{other, edge};
+  };
+  const ImageSize size = scaled(picture, longest, /*even=*/true);
+  return std::max(size.width, size.height) > kLargestEdge ? scaled(size, kLargestEdge, false) : size;
+}
+
+ImageSize Idefics3Canvas(ImageSize resized, uint32_t tile) {
+  const double shape = static_cast<double>(resized.width) / resized.height;
+  if (resized.width >= resized.height) {
+    const uint32_t width = WholeTiles(resized.width, tile);
+    return {width, WholeTiles(Truncated(width / shape), tile)};
+  }
+  const uint32_t height = WholeTiles(resized.height, tile);
+  return {WholeTiles(Truncated(height * shape), tile), height};
+}
+
+MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
+  constexpr uint32_t kUsualTile = 364;
+  TileSettings settings;
+  settings.family = "idefics3";
+  EVENKEEL_ASSIGN_OR_RETURN(settings.pixels,
+                            ReadPixelSettings(config, source.spec, kHalves, kHalves, ResizeFilter::kLanczos));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t longest, LongestEdge(config, "size", 4 * kUsualTile));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, LongestEdge(config, "max_image_size", kUsualTile));
+  const bool splits = config.Flag("do_image_splitting", true);
+  config.NotNull({"size", "max_image_size", "do_image_splitting"});
+  config.Pin("do_center_crop", false);
+  // Batches alone are padded. Videos are SmolVLM's, and refused.
+  config.Inert({"do_pad", "crop_size", "return_row_col_info", "video_sampling"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
+      source.folder, {"max_image_size", "video_sampling", "max_frames", "do_image_splitting", "resample"}));
+  if (!settings.pixels.resized) return config.Error("do_resize", "only true is implemented");
+
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  const auto tokens = static_cast<uint32_t>(outer.Uint("image_seq_len", 169, 1, 1 << 16));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  const uint32_t most = splits ? WholeTiles(std::min(longest, kLargestEdge), tile) / tile : 0;
+  if (most > kMostRows) {
+    return config.Error("size", absl::StrCat("makes ", most, " rows of tiles of ", tile, " pixels; at most ",
+                                             kMostRows, " have tokens"));
+  }
+  settings.tile = {tile, tile};
+  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  settings.tokens_per_tile = tokens;
+  if (settings.patches_per_tile == 0) {
+    return config.Error("max_image_size", absl::StrCat("is no patch of ", patch, " pixels"));
+  }
+  settings.style = StyleOf(most);
+  const auto tiles_of = [=](ImageSize picture) {
+    const ImageSize canvas = Idefics3Canvas(Idefics3Size(picture, longest), tile);
+    return splits ? ImageSize{canvas.width / tile, canvas.height / tile} : ImageSize{1, 1};
+  };
+  settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
+    WriteRuns(tiles_of(picture), most, tokens, runs);
+  };
+  settings.cuts = [=](ImageSize picture) {
+    const ImageSize resized = Idefics3Size(picture, longest), one{tile, tile}, tiles = tiles_of(picture);
+    const ImageSize canvas{tiles.width * tile, tiles.height * tile};
+    std::vector<TileCut> cuts;
+    if (canvas != one) cuts.push_back({{.resized = canvas}, tiles.width, tiles.height, {resized}});
+    cuts.push_back({{.resized = one}, 1, 1, {resized}});
+    if (canvas != one) cuts.back().stages.push_back(canvas);
+    return cuts;
+  };
+  settings.add_to = [=](CanonicalText& text) {
+    text.Add("vision.longest_edge", uint64_t{longest});
+    text.Add("vision.splits", uint64_t{splits});
+  };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel::preprocess

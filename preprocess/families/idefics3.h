@@ -1,0 +1,16 @@
+// Idefics3 and SmolVLM: the sizes that a picture is resized to, one after the other.
+#pragma once
+
+#include <cstdint>
+
+#include "preprocess/resize/resize.h"
+
+namespace evenkeel::preprocess {
+
+// The picture's shape with a longest side of `longest`, at most 4096; the other side is made even.
+ImageSize Idefics3Size(ImageSize picture, uint32_t longest);
+
+// The size in whole tiles that `resized` is resized to.
+ImageSize Idefics3Canvas(ImageSize resized, uint32_t tile);
+
+}  // namespace evenkeel::preprocess

@@ -1,0 +1,201 @@
+// Llama 4: a picture in the grid of tiles that scales it least, black to the right and below, and the whole
+// picture as one more tile where there are several. Values are rounded to bfloat16 after every step.
+//
+// The rules are those of transformers' models/llama4/{image_processing,processing}_llama4.py, whose only image
+// processor is torchvision's.
+#include "preprocess/families/llama4.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/tiles.h"
+
+namespace evenkeel::preprocess {
+namespace {
+
+constexpr uint32_t kMostTiles = 64;
+// Places in MediumStyle::tokens.
+constexpr uint32_t kBegin = 0, kWhole = 1, kEnd = 2, kBetween = 3, kRowEnd = 4;
+
+// A number that is a Python float, or, where `single`, a tensor of float32 that Python's operators keep so.
+struct Scale {
+  double value = 0;
+  bool single = false;
+
+  Scale(uint32_t to, uint32_t from, bool is_single) : single(is_single) {
+    value = single ? static_cast<double>(static_cast<float>(to) / static_cast<float>(from))
+                   : static_cast<double>(to) / from;
+  }
+  bool operator<(const Scale& other) const {
+    if (!single && !other.single) return value < other.value;
+    return static_cast<float>(value) < static_cast<float>(other.value);
+  }
+  uint32_t Of(uint32_t side) const {
+    const double product =
+        single ? static_cast<double>(static_cast<float>(side) * static_cast<float>(value)) : side * value;
+    return static_cast<uint32_t>(std::floor(product));
+  }
+};
+
+void WriteRuns(ImageSize tiles, uint32_t tokens, std::vector<PlaceholderRun>& runs) {
+  runs.push_back({.token = kBegin});
+  for (uint32_t row = 0; tiles.width * tiles.height > 1 && row < tiles.height; ++row) {
+    for (uint32_t column = 0; column < tiles.width; ++column) {
+      if (column != 0) runs.push_back({.token = kBetween});
+      runs.push_back({.rows = tokens});
+    }
+    runs.push_back({.token = kRowEnd});
+  }
+  runs.push_back({.token = kWhole});
+  runs.push_back({.rows = tokens});
+  runs.push_back({.token = kEnd});
+}
+
+// What the processor's own file has of tokens.
+struct Llama4Tokens {
+  uint32_t patch = 14;
+  uint32_t per_tile = 0;
+};
+
+absl::StatusOr<Llama4Tokens> ReadTokens(const FamilySource& source, uint32_t tile) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  Llama4Tokens out;
+  out.patch = static_cast<uint32_t>(outer.Uint("patch_size", 14, 1, 256));
+  const double ratio = outer.Real("pixel_shuffle_ratio", 0.5);
+  outer.NotNull({"patch_size", "pixel_shuffle_ratio"});
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer, {{"fake_image_token", "<|image|>"},
+                                               {"image_token", "<|image|>"},
+                                               {"start_of_image_token", "<|image_start|>"},
+                                               {"end_of_image_token", "<|image_end|>"},
+                                               {"patch_token", "<|patch|>"},
+                                               {"tile_x_separator_token", "<|tile_x_separator|>"},
+                                               {"tile_y_separator_token", "<|tile_y_separator|>"}}));
+  if (!(ratio > 0 && ratio <= 1)) return outer.Error("pixel_shuffle_ratio", "is not between 0 and 1");
+  const double fewer = std::nearbyint(1.0 / (ratio * ratio));
+  out.per_tile = static_cast<uint32_t>(
+      std::floor(double{static_cast<double>(tile / out.patch)} * (tile / out.patch) / fewer));
+  if (out.per_tile == 0)
+    return outer.Error("patch_size", absl::StrCat("makes no token of ", tile, " pixels"));
+  return out;
+}
+
+}  // namespace
+
+std::vector<ImageSize> Llama4Grids(uint32_t max_tiles) {
+  // By shape in the order in which shapes first occur; it decides between grids that are as good.
+  std::vector<std::pair<double, std::vector<ImageSize>>> by_shape;
+  for (uint32_t tiles = max_tiles; tiles > 0; --tiles) {
+    for (uint32_t rows = 1; rows <= tiles; ++rows) {
+      if (tiles % rows != 0) continue;
+      const ImageSize grid{tiles / rows, rows};
+      const double shape = static_cast<double>(grid.height) / grid.width;
+      auto found =
+          std::find_if(by_shape.begin(), by_shape.end(), [&](const auto& one) { return one.first == shape; });
+      if (found == by_shape.end()) found = by_shape.insert(by_shape.end(), {shape, {}});
+      found->second.push_back(grid);
+    }
+  }
+  std::vector<ImageSize> out;
+  for (const auto& [shape, grids] : by_shape) out.insert(out.end(), grids.begin(), grids.end());
+  return out;
+}
+
+ImageSize Llama4Grid(ImageSize picture, std::span<const ImageSize> grids, uint32_t tile, bool to_largest) {
+  // Scales are float32, as the tensors of the original are.
+  const auto scale_of = [&](ImageSize grid) {
+    const float across = static_cast<float>(grid.width * tile) / static_cast<float>(picture.width);
+    const float down = static_cast<float>(grid.height * tile) / static_cast<float>(picture.height);
+    return down > across ? across : down;
+  };
+  float most_reduced = 0, least_enlarged = INFINITY, most_enlarged = 0;
+  for (const ImageSize& grid : grids) {
+    const float scale = scale_of(grid);
+    if (scale >= 1) {
+      least_enlarged = std::min(least_enlarged, scale);
+      most_enlarged = std::max(most_enlarged, scale);
+    } else {
+      most_reduced = std::max(most_reduced, scale);
+    }
+  }
+  const float chosen = most_enlarged == 0 ? most_reduced : to_largest ? most_enlarged : least_enlarged;
+  ImageSize best;
+  for (const ImageSize& grid : grids) {
+    if (scale_of(grid) != chosen) continue;
+    if (best.width == 0 || grid.width * grid.height < best.width * best.height) best = grid;
+  }
+  return best;
+}
+
+ImageSize Llama4Size(ImageSize picture, ImageSize canvas, uint32_t tile, bool to_largest) {
+  // A side of the canvas is a tensor in the original, and one of the picture is not.
+  const auto limited = [&](uint32_t side, uint32_t of_canvas) {
+    const uint32_t wanted = std::max(side, tile);
+    const bool tensor = to_largest || of_canvas < wanted;
+    return std::pair(tensor ? of_canvas : wanted, tensor);
+  };
+  const auto [height, height_is_tensor] = limited(picture.height, canvas.height);
+  const auto [width, width_is_tensor] = limited(picture.width, canvas.width);
+  const Scale across(width, picture.width, width_is_tensor), down(height, picture.height, height_is_tensor);
+  const ImageSize size = across < down ? ImageSize{width, std::min(across.Of(picture.height), height)}
+                                       : ImageSize{std::min(down.Of(picture.width), width), height};
+  return {std::max(size.width, 1u), std::max(size.height, 1u)};
+}
+
+MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
+  TileSettings settings;
+  settings.family = "llama4";
+  EVENKEEL_ASSIGN_OR_RETURN(
+      settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves, ResizeFilter::kBilinear));
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 16, 1, kMostTiles));
+  const bool to_largest = config.Flag("resize_to_max_canvas", false);
+  for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) config.Pin(key, true);
+  for (const char* key : {"do_center_crop", "do_pad"}) config.Pin(key, false);
+  config.NotNull({"size", "max_patches", "resize_to_max_canvas"});
+  config.Inert({"crop_size"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(NeedsTorchvision(settings.pixels));
+  const uint32_t tile = size.given() ? size.width : 336;
+  if (size.given() && size != SideSizes{.height = tile, .width = tile}) {
+    return config.Error("size", "is not a square of {height, width}");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const Llama4Tokens tokens, ReadTokens(source, tile));
+
+  settings.pixels.in_bf16 = true;
+  settings.tile = {tile, tile};
+  settings.patches_per_tile = (tile / tokens.patch) * (tile / tokens.patch);
+  settings.tokens_per_tile = tokens.per_tile;
+  settings.style = {.placeholder = "<|patch|>",
+                    .tokens = {"<|image_start|>", "<|image|>", "<|image_end|>", "<|tile_x_separator|>",
+                               "<|tile_y_separator|>"}};
+  const std::vector<ImageSize> grids = Llama4Grids(max_tiles);
+  settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
+    WriteRuns(Llama4Grid(picture, grids, tile, to_largest), tokens.per_tile, runs);
+  };
+  settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
+    const ImageSize grid = Llama4Grid(picture, grids, tile, to_largest);
+    const ImageSize canvas{grid.width * tile, grid.height * tile};
+    std::vector<TileCut> cuts = {
+        {{.resized = Llama4Size(picture, canvas, tile, to_largest), .filter = filter, .window = canvas},
+         grid.width,
+         grid.height,
+         {}}};
+    if (canvas != ImageSize{tile, tile}) {
+      cuts.push_back({{.resized = {tile, tile}, .filter = filter}, 1, 1, {}});
+    }
+    return cuts;
+  };
+  settings.add_to = [=](CanonicalText& text) {
+    text.Add("vision.max_tiles", uint64_t{max_tiles});
+    text.Add("vision.to_largest", uint64_t{to_largest});
+  };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel::preprocess

@@ -1,0 +1,139 @@
+// LLaVA-OneVision: a sample's only picture as LLaVA-NeXT's, whose placeholders have a bound; of several each
+// as one tile, padded to a square with the mean colour. Its videos are not implemented.
+//
+// The rules are those of transformers' models/llava_onevision/{image_processing,processing}_llava_onevision.py
+// for the pictures of a sample as its chat template hands them over, a list for each sample.
+#include "preprocess/families/llava_onevision.h"
+
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/fixed_size.h"
+#include "preprocess/families/llava_next.h"
+#include "preprocess/families/tiles.h"
+
+namespace evenkeel::preprocess {
+namespace {
+
+constexpr uint64_t kMostSide = 16384;
+constexpr std::string_view kKey = "image_grid_pinpoints";
+
+// a // b of Python's floats, both positive.
+double FloorOfQuotient(double a, double b) {
+  const double whole = (a - std::fmod(a, b)) / b;
+  const double below = std::floor(whole);
+  return whole - below > 0.5 ? below + 1 : below;
+}
+
+absl::StatusOr<OneVisionTokens> ReadTokens(const FamilySource& source) {
+  OneVisionTokens out;
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+  out.whole = static_cast<uint32_t>(outer.Uint("num_image_tokens", 0, 1, 1 << 16));
+  std::string strategy = model.Text("vision_feature_select_strategy", "full");
+  strategy = outer.Text("vision_feature_select_strategy", strategy);
+  out.image = outer.Text("image_token", out.image);
+  outer.Inert({"video_token"});
+  const std::string bound = outer.Text("vision_aspect_ratio", "anyres_max_9");
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  if (out.whole == 0) {
+    return outer.Error("num_image_tokens",
+                       "is missing; the processor takes a tile's number of tokens from it");
+  }
+  if (strategy != "full" && strategy != "default") {
+    return outer.Error("vision_feature_select_strategy",
+                       absl::StrCat("'", strategy, "' is not implemented; full and default are"));
+  }
+  out.fewer = strategy == "default" ? 1 : 0;
+  constexpr std::string_view kPrefix = "anyres_max_";
+  const std::string_view number =
+      bound.starts_with(kPrefix) ? std::string_view(bound).substr(kPrefix.size()) : "";
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), out.most_tiles);
+  if (number.empty() || error != std::errc() || end != number.data() + number.size() || out.most_tiles == 0) {
+    return outer.Error("vision_aspect_ratio", absl::StrCat("'", bound, "' is not anyres_max_ and a number"));
+  }
+  return out;
+}
+
+}  // namespace
+
+uint64_t OneVisionTiledTokens(ImageSize shown, uint32_t patches, uint32_t most_tiles) {
+  const double ratio = std::sqrt(static_cast<double>(shown.height) * shown.width /
+                                 (static_cast<double>(most_tiles) * patches * patches));
+  if (ratio <= 1.1) return uint64_t{shown.height} * shown.width + shown.height;
+  const auto rows = static_cast<uint64_t>(FloorOfQuotient(shown.height, ratio));
+  const auto columns = static_cast<uint64_t>(FloorOfQuotient(shown.width, ratio));
+  return rows * columns + rows;
+}
+
+MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
+  TileSettings settings;
+  settings.family = "llava_onevision";
+  EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
+  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMostSide);
+  config.Pin("do_resize", true);
+  config.Pin("do_center_crop", false);
+  // Batches alone are padded, and nothing is cropped.
+  config.Inert({"do_pad", "crop_size"});
+  config.NotNull({"size", kKey});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  const uint32_t side = !size.given() ? 384 : size.shortest_edge != 0 ? size.shortest_edge : size.height;
+  if (size.given() && size != SideSizes{.shortest_edge = side} && size != SideSizes{side, side}) {
+    return config.Error("size", "is neither {shortest_edge} nor a square");
+  }
+  const ImageSize tile{side, side};
+  std::vector<ImageSize> usual;  // its class's
+  for (uint32_t height = 1; height <= 6; ++height) {
+    for (uint32_t width = 1; width <= 6; ++width) usual.push_back({384 * width, 384 * height});
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions,
+                            TileResolutions(config, kKey, pairs, tile, usual));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {"image_grid_pinpoints"}));
+  EVENKEEL_ASSIGN_OR_RETURN(const OneVisionTokens tokens, ReadTokens(source));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  const auto patches = static_cast<uint32_t>(std::sqrt(static_cast<double>(tokens.whole)));
+  settings.tile = tile;
+  settings.patches_per_tile = (side / patch) * (side / patch);
+  if (settings.patches_per_tile == 0) {
+    return config.Error("size", absl::StrCat("is no patch of ", patch, " pixels"));
+  }
+  settings.style = {.placeholder = tokens.image};
+  settings.numbers = {ImageSizes()};
+
+  settings.tokens = [=](const TiledPicture& picture) {
+    if (picture.of_sample > 1) return uint64_t{tokens.whole} + 1 - tokens.fewer;  // one ends its rows
+    const ImageSize best = BestResolution(picture, resolutions);
+    const ImageSize tiles{best.width / side, best.height / side};
+    return tokens.whole - tokens.fewer +
+           OneVisionTiledTokens(ShownPatches(picture, tiles, {patches, patches}), patches, tokens.most_tiles);
+  };
+  settings.cuts = [=, filter = settings.pixels.filter,
+                   mean = MeanColour(settings.pixels)](const TiledPicture& picture) {
+    TileCut whole{{.resized = tile, .filter = filter}, 1, 1, {}};
+    if (picture.of_sample > 1) {
+      whole.target.square = mean;
+      return std::vector<TileCut>{whole};
+    }
+    return std::vector<TileCut>{whole,
+                                FittingTiles(picture, BestResolution(picture, resolutions), tile, filter)};
+  };
+  settings.add_to = [=](CanonicalText& text) {
+    text.Add("vision.whole_tokens", uint64_t{tokens.whole} - tokens.fewer);
+    text.Add("vision.most_tiles", uint64_t{tokens.most_tiles});
+    for (const ImageSize& resolution : resolutions) {
+      text.Add("vision.resolution_height", uint64_t{resolution.height});
+      text.Add("vision.resolution_width", uint64_t{resolution.width});
+    }
+  };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel::preprocess

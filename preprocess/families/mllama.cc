@@ -1,0 +1,120 @@
+// Llama 3.2 Vision: a picture in the grid of tiles that scales it least, black to the right and below. The
+// text reads it by cross attention, so that one token stands for it however many tiles it has.
+//
+// The rules are those of transformers' models/mllama/{image_processing,processing}_mllama.py. Tiles are not
+// padded to max_image_tiles here; aspect_ratio_mask has their number, from which a trainer also makes the
+// model's cross_attention_mask.
+#include "preprocess/families/mllama.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/tiles.h"
+
+namespace evenkeel::preprocess {
+namespace {
+
+constexpr uint32_t kMostTiles = 16;
+
+// Every grid of at most `max_tiles` tiles, in the order that the model numbers them by, from 1.
+std::vector<ImageSize> Grids(uint32_t max_tiles) {
+  std::vector<ImageSize> out;
+  for (uint32_t rows = 1; rows <= max_tiles; ++rows) {
+    for (uint32_t columns = 1; columns * rows <= max_tiles; ++columns) out.push_back({columns, rows});
+  }
+  return out;
+}
+
+}  // namespace
+
+ImageSize MllamaGrid(ImageSize picture, uint32_t max_tiles, uint32_t tile) {
+  const std::vector<ImageSize> grids = Grids(max_tiles);
+  const auto scale_of = [&](ImageSize grid) {
+    return std::min(static_cast<double>(grid.height * tile) / picture.height,
+                    static_cast<double>(grid.width * tile) / picture.width);
+  };
+  double most_reduced = 0, least_enlarged = INFINITY;
+  for (const ImageSize& grid : grids) {
+    const double scale = scale_of(grid);
+    if (scale >= 1) least_enlarged = std::min(least_enlarged, scale);
+    if (scale < 1) most_reduced = std::max(most_reduced, scale);
+  }
+  const double chosen = std::isinf(least_enlarged) ? most_reduced : least_enlarged;
+  ImageSize best;
+  for (const ImageSize& grid : grids) {
+    if (scale_of(grid) != chosen) continue;
+    if (best.width == 0 || grid.width * grid.height < best.width * best.height) best = grid;
+  }
+  return best;
+}
+
+ImageSize MllamaSize(ImageSize picture, ImageSize canvas, uint32_t tile) {
+  const uint32_t width = std::clamp(picture.width, tile, canvas.width);
+  const uint32_t height = std::clamp(picture.height, tile, canvas.height);
+  const double across = static_cast<double>(width) / picture.width;
+  const double down = static_cast<double>(height) / picture.height;
+  const auto within = [](double side, uint32_t most) {
+    return std::min(std::max(static_cast<uint32_t>(std::floor(side)), 1u), most);
+  };
+  if (across < down) return {width, within(picture.height * across, height)};
+  return {within(picture.width * down, width), height};
+}
+
+MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
+  TileSettings settings;
+  settings.family = "mllama";
+  EVENKEEL_ASSIGN_OR_RETURN(
+      settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves, ResizeFilter::kBilinear));
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_image_tiles", 4, 1, kMostTiles));
+  config.Pin("do_pad", true);
+  config.Pin("do_resize", true);
+  config.Pin("do_center_crop", false);
+  config.NotNull({"size", "max_image_tiles"});
+  config.Inert({"crop_size"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  const uint32_t tile = size.given() ? size.width : 224;
+  if (size.given() && size != SideSizes{.height = tile, .width = tile}) {
+    return config.Error("size", "is not a square of {height, width}");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  settings.tile = {tile, tile};
+  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  if (settings.patches_per_tile == 0) {
+    return config.Error("size", absl::StrCat("is no patch of ", patch, " pixels"));
+  }
+  settings.tokens = [](const TiledPicture&) { return uint64_t{1}; };
+  settings.style = {.placeholder = "<|image|>"};
+  settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
+    const ImageSize grid = MllamaGrid(picture, max_tiles, tile);
+    const ImageSize canvas{grid.width * tile, grid.height * tile};
+    return std::vector<TileCut>{
+        {{.resized = MllamaSize(picture, canvas, tile), .filter = filter, .window = canvas},
+         grid.width,
+         grid.height,
+         {}}};
+  };
+  settings.numbers = {{"aspect_ratio_ids",
+                       {},
+                       [=](const TiledPicture& picture, const auto&, std::span<int64_t> out) {
+                         const std::vector<ImageSize> grids = Grids(max_tiles);
+                         const auto found =
+                             std::find(grids.begin(), grids.end(), MllamaGrid(picture, max_tiles, tile));
+                         out[0] = found - grids.begin() + 1;
+                       }},
+                      {"aspect_ratio_mask",
+                       {max_tiles},
+                       [=](const TiledPicture&, const std::vector<TileCut>& cuts, std::span<int64_t> out) {
+                         const uint32_t tiles = cuts.front().columns * cuts.front().rows;
+                         for (uint32_t i = 0; i < out.size(); ++i) out[i] = i < tiles ? 1 : 0;
+                       }}};
+  settings.add_to = [=](CanonicalText& text) { text.Add("vision.max_tiles", uint64_t{max_tiles}); };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel::preprocess

@@ -1,0 +1,125 @@
+// Perception-LM: the whole picture as one tile, then the picture, without its shape, in the grid that it fits
+// best. Its videos are not implemented.
+//
+// The rules are those of transformers' models/perception_lm/{image_processing,processing}_perception_lm.py,
+// whose only image processor is torchvision's.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/llama4.h"
+#include "preprocess/families/tiles.h"
+
+namespace evenkeel::preprocess {
+namespace {
+
+constexpr uint32_t kMostTiles = 64;
+
+// Grids of columns and rows in the original's order, by shape; of ties there the latter wins.
+std::vector<ImageSize> Grids(uint32_t max_tiles) {
+  std::vector<ImageSize> out = Llama4Grids(max_tiles);
+  for (ImageSize& grid : out) std::swap(grid.width, grid.height);  // which begins with columns
+  return out;
+}
+
+// The picture's size in a canvas with its shape kept, of which one side alone is rounded down.
+std::pair<double, double> SizeWithin(ImageSize picture, double width, double height) {
+  const double shape = static_cast<double>(picture.width) / picture.height;
+  const double scale = std::min(width / picture.width, height / picture.height);
+  if (shape > 1) {
+    const double wide = scale * picture.width;
+    return {wide, std::floor(wide / shape)};
+  }
+  const double high = scale * picture.height;
+  return {std::floor(high * shape), high};
+}
+
+// The grid that holds the picture and in which its shorter side is longest; nothing where none holds it.
+std::optional<ImageSize> GridAround(ImageSize picture, const std::vector<ImageSize>& grids, uint32_t tile) {
+  const bool high = static_cast<double>(picture.width) / picture.height < 1;
+  std::optional<ImageSize> best;
+  double longest = 0;
+  for (const ImageSize& grid : grids) {
+    const uint32_t width = grid.width * tile, height = grid.height * tile;
+    if (width < picture.width || height < picture.height) continue;
+    const auto [wide, tall] = SizeWithin(picture, width, height);
+    const double shorter = high ? wide : tall;
+    if (best.has_value() && shorter < longest) continue;
+    best = grid;
+    longest = shorter;
+  }
+  return best;
+}
+
+// The largest grid of the shape nearest the picture's, on the side of the square that the picture is on.
+ImageSize GridOfShape(ImageSize picture, const std::vector<ImageSize>& grids) {
+  const double shape = static_cast<double>(picture.width) / picture.height;
+  ImageSize best;
+  double nearest = INFINITY;
+  for (const ImageSize& grid : grids) {
+    const double own = static_cast<double>(grid.width) / grid.height;
+    if (shape >= 1 ? own > shape : own <= shape) continue;
+    const double away = shape >= 1 ? std::abs(own - shape) : std::abs(1 / own - 1 / shape);
+    const double best_shape = best.width == 0 ? 0 : static_cast<double>(best.width) / best.height;
+    const bool larger =
+        own == best_shape && (shape >= 1 ? grid.width > best.width : grid.height > best.height);
+    if (away < nearest || larger) best = grid, nearest = away;
+  }
+  return best;
+}
+
+}  // namespace
+
+MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source) {
+  TileSettings settings;
+  settings.family = "perception_lm";
+  EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves));
+  const auto tile = static_cast<uint32_t>(config.Uint("tile_size", 448, 1, 16384));
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_num_tiles", 36, 1, kMostTiles));
+  const bool tiled = config.Text("vision_input_type", "thumb+tile") == "thumb+tile";
+  config.Pin("do_resize", true);
+  config.Pin("do_center_crop", false);
+  config.Pin("do_pad", false);
+  config.NotNull({"tile_size", "max_num_tiles"});
+  config.Inert({"size", "crop_size"});
+  EVENKEEL_RETURN_IF_ERROR(config.Finish());
+  EVENKEEL_RETURN_IF_ERROR(NeedsTorchvision(settings.pixels));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {}));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
+  patch = static_cast<uint32_t>(outer.Uint("patch_size", patch, 1, 256));
+  const auto pool = static_cast<uint32_t>(outer.Uint("pooling_ratio", 2, 1, 64));
+  outer.NotNull({"pooling_ratio"});
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  const uint32_t side = tile / patch / pool;
+  if (side == 0) return config.Error("tile_size", absl::StrCat("makes no token of ", tile, " pixels"));
+  settings.tile = {tile, tile};
+  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  settings.tokens_per_tile = side * side;
+  settings.style = {.placeholder = "<|image|>"};
+  settings.cuts = [=, filter = settings.pixels.filter, grids = Grids(max_tiles)](ImageSize picture) {
+    std::vector<TileCut> cuts = {{{.resized = {tile, tile}, .filter = filter}, 1, 1, {}}};
+    if (!tiled) return cuts;
+    const ImageSize grid = max_tiles == 1
+                               ? ImageSize{1, 1}
+                               : GridAround(picture, grids, tile).value_or(GridOfShape(picture, grids));
+    cuts.push_back({{.resized = {grid.width * tile, grid.height * tile}, .filter = filter},
+                    grid.width,
+                    grid.height,
+                    {}});
+    return cuts;
+  };
+  settings.add_to = [=](CanonicalText& text) {
+    text.Add("vision.max_tiles", uint64_t{tiled ? max_tiles : 0});
+  };
+  return MakeTiles(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel::preprocess
