@@ -24,6 +24,7 @@ struct FamilySource {
 using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
 // `config`: the image processor's or feature extractor's configuration; each reads the other files it needs.
+MadeFamily MakeAudioFlamingo3(ConfigFile config, const FamilySource& source);   // windowed_speech.cc
 MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source);        // aya_vision.cc
 MadeFamily MakeBlip(ConfigFile config, const FamilySource& source);             // blip.cc
 MadeFamily MakeClip(ConfigFile config, const FamilySource& source);             // clip.cc
@@ -33,6 +34,7 @@ MadeFamily MakeDeit(ConfigFile config, const FamilySource& source);             
 MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source);           // gemma3.cc
 MadeFamily MakeGemma3n(ConfigFile config, const FamilySource& source);          // gemma3n.cc
 MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source);            // glm4v.cc
+MadeFamily MakeGlmAsr(ConfigFile config, const FamilySource& source);           // windowed_speech.cc
 MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source);         // idefics3.cc
 MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);         // internvl.cc
 MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source);           // llama4.cc
@@ -49,9 +51,11 @@ MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source);           
 MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source);       // qwen2_audio.cc
 MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source);        // qwen_omni.cc
 MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source);        // qwen_omni.cc
+MadeFamily MakeQwen3Asr(ConfigFile config, const FamilySource& source);         // qwen3_asr.cc
 MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
 MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
 MadeFamily MakeVit(ConfigFile config, const FamilySource& source);              // vit.cc
+MadeFamily MakeVoxtral(ConfigFile config, const FamilySource& source);          // windowed_speech.cc
 MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source);          // whisper.cc
 
 // The end of reading processor_config.json: what the family did not ask for must mean nothing here. `tokens`

@@ -51,9 +51,13 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"ViTImageProcessor", "", MakeVit},
 };
 constexpr NamedFamily kAudioFamilies[] = {
+    {"Qwen3ASRFeatureExtractor", "Qwen3ASRProcessor", MakeQwen3Asr},
+    {"WhisperFeatureExtractor", "AudioFlamingo3Processor", MakeAudioFlamingo3},
+    {"WhisperFeatureExtractor", "GlmAsrProcessor", MakeGlmAsr},
     {"WhisperFeatureExtractor", "Qwen2AudioProcessor", MakeQwen2Audio},
     {"WhisperFeatureExtractor", "Qwen2_5OmniProcessor", MakeQwen2Omni},
     {"WhisperFeatureExtractor", "Qwen3OmniMoeProcessor", MakeQwen3Omni},
+    {"WhisperFeatureExtractor", "VoxtralProcessor", MakeVoxtral},
     {"WhisperFeatureExtractor", "WhisperProcessor", MakeWhisper},
 };
 

@@ -73,6 +73,7 @@ MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source) {
 
 MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
+  settings.shape = ClipShape::kUnpadded;
   settings.padded_samples = 0;
   settings.tokens = Qwen3OmniTokens;
   settings.encodes_padding = false;

@@ -26,9 +26,11 @@ class Speech final : public MediaFamily {
       : settings_(std::move(settings)), limits_(limits), log_mel_(settings_.num_mels) {
     const uint64_t num_mels = settings_.num_mels;
     if (padded()) {
-      const uint64_t frames = settings_.padded_samples / LogMel::kHop;
-      fields_ = {FieldSpec{"input_features", DType::kF32, false, {num_mels, frames}, nullptr},
-                 FieldSpec{"feature_attention_mask", DType::kI64, false, {frames}, nullptr}};
+      const uint64_t frames = window_frames();
+      fields_ = {FieldSpec{"input_features", DType::kF32, windows(), {num_mels, frames}, nullptr}};
+      if (!settings_.mask.empty()) {
+        fields_.push_back({settings_.mask, DType::kI64, windows(), {frames}, nullptr});
+      }
     } else {
       fields_ = {FieldSpec{"input_features", DType::kF32, true, {num_mels}, nullptr},
                  FieldSpec{"audio_feature_lengths", DType::kI64, false, {}, nullptr}};
@@ -42,21 +44,24 @@ class Speech final : public MediaFamily {
   const std::vector<FieldSpec>& fields(Medium) const override { return fields_; }
 
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
-    const uint32_t frames = FramesOf(SpeechSamples(facts));
+    const uint32_t frames = FramesOf(SamplesOf(facts));
     const uint32_t tokens = frames == 0 ? 0 : settings_.tokens(frames);
     if (tokens == 0 || facts.num_samples == 0) {
       return absl::InvalidArgumentError(absl::StrCat("clip of ", facts.num_samples, " samples at ",
                                                      facts.sample_rate, " Hz is too short for a token"));
     }
-    const uint32_t rows = padded() ? settings_.padded_samples / LogMel::kHop : frames;
+    if (windows()) {
+      const uint32_t count = WindowsOf(facts);
+      return ItemLengths{settings_.encodes_padding ? count * window_frames() : frames, count, tokens};
+    }
+    const uint32_t rows = padded() ? window_frames() : frames;
     return ItemLengths{settings_.encodes_padding ? rows : frames, rows, tokens};
   }
 
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
-    uint64_t planned = SpeechSamples(request.facts);
-    if (padded()) planned = std::min<uint64_t>(planned, settings_.padded_samples);
+    const uint64_t planned = SamplesOf(request.facts);
     EVENKEEL_ASSIGN_OR_RETURN(DecodedAudio audio,
                               DecodeSpeech(request.suffix, request.bytes, limits_, request.facts, planned));
     if (audio.samples.size() != planned) {
@@ -85,7 +90,9 @@ class Speech final : public MediaFamily {
     facts.medium = Medium::kAudio;
     facts.sample_rate = kSpeechRate;
     facts.channels = 1;
-    facts.num_samples = 3 * LogMel::kHop;  // the least of which every family makes a token
+    uint32_t frames = 3;  // most families make a token of these
+    while (settings_.tokens(frames) == 0) ++frames;
+    facts.num_samples = uint64_t{frames} * LogMel::kHop;
     facts.duration_us = facts.num_samples * 1000000 / kSpeechRate;
     return facts;
   }
@@ -98,28 +105,80 @@ class Speech final : public MediaFamily {
     if (settings_.padded_samples != LogMel::kSamples) {
       text.Add("audio.padded_samples", uint64_t{settings_.padded_samples});
     }
+    if (windows()) text.Add("audio.shape", static_cast<uint64_t>(settings_.shape));
+    if (settings_.max_windows != 0) text.Add("audio.max_windows", uint64_t{settings_.max_windows});
+    if (settings_.min_samples != 0) text.Add("audio.min_samples", uint64_t{settings_.min_samples});
   }
 
  private:
-  bool padded() const { return settings_.padded_samples != 0; }
+  bool padded() const { return settings_.shape != ClipShape::kUnpadded; }
+  bool windows() const {
+    return settings_.shape == ClipShape::kWindows || settings_.shape == ClipShape::kWhole;
+  }
+  uint32_t window_frames() const { return settings_.padded_samples / LogMel::kHop; }
+
+  // Samples at 16 kHz that are used of a clip.
+  uint64_t SamplesOf(const MediaFacts& facts) const {
+    const uint64_t samples = SpeechSamples(facts);
+    if (settings_.shape == ClipShape::kPadded) return std::min<uint64_t>(samples, settings_.padded_samples);
+    if (settings_.max_windows == 0) return samples;
+    return std::min(samples, uint64_t{settings_.max_windows} * settings_.padded_samples);
+  }
+  uint32_t WindowsOf(const MediaFacts& facts) const {
+    return static_cast<uint32_t>((SamplesOf(facts) + settings_.padded_samples - 1) /
+                                 settings_.padded_samples);
+  }
 
   // Frames that the mask counts. Of a clip that is not padded the extractor drops a begun one.
   uint32_t FramesOf(uint64_t samples) const {
-    if (padded()) return MaskedFrames(samples, settings_.padded_samples);
+    if (padded()) {
+      return MaskedFrames(samples, static_cast<uint32_t>(std::min<uint64_t>(
+                                       std::numeric_limits<uint32_t>::max(),
+                                       std::max<uint64_t>(samples, settings_.padded_samples))));
+    }
+    if (samples != 0) samples = std::max<uint64_t>(samples, settings_.min_samples);
     if (samples < kLeastUnpadded) return 0;
     return static_cast<uint32_t>(std::min<uint64_t>(samples, std::numeric_limits<uint32_t>::max()) /
                                  LogMel::kHop);
   }
 
   bool Features(std::span<const float> samples, std::span<float> out) const {
-    if (padded()) return log_mel_.Compute(samples, out, settings_.padded_samples);
+    if (settings_.shape == ClipShape::kPadded) {
+      return log_mel_.Compute(samples, out, settings_.padded_samples);
+    }
+    if (windows()) return WindowFeatures(samples, out);
     const size_t num_mels = settings_.num_mels;
     const size_t frames = out.size() / num_mels;
     static thread_local ScratchBytes memory;
     const std::span<float> by_mel = memory.GetAs<float>(out.size());
-    if (!log_mel_.Compute(samples, by_mel, static_cast<uint32_t>(samples.size()))) return false;
+    const auto filled = static_cast<uint32_t>(std::max<size_t>(samples.size(), settings_.min_samples));
+    if (!log_mel_.Compute(samples, by_mel, filled)) return false;
     for (size_t frame = 0; frame < frames; ++frame) {
       for (size_t mel = 0; mel < num_mels; ++mel) out[frame * num_mels + mel] = by_mel[mel * frames + frame];
+    }
+    return true;
+  }
+
+  // Window by window, or of the whole clip and cut after that: the loudest value, which all others are
+  // measured by, is that of what is computed at once.
+  bool WindowFeatures(std::span<const float> samples, std::span<float> out) const {
+    const size_t window = settings_.padded_samples, frames = window_frames();
+    const size_t row = settings_.num_mels * frames, count = out.size() / row;
+    if (settings_.shape == ClipShape::kWindows) {
+      for (size_t i = 0; i < count; ++i) {
+        const std::span<const float> rest = samples.subspan(i * window);
+        const std::span<const float> own = rest.first(std::min(rest.size(), window));
+        if (!log_mel_.Compute(own, out.subspan(i * row, row), settings_.padded_samples)) return false;
+      }
+      return true;
+    }
+    static thread_local ScratchBytes memory;
+    const std::span<float> by_mel = memory.GetAs<float>(out.size());
+    if (!log_mel_.Compute(samples, by_mel, static_cast<uint32_t>(count * window))) return false;
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t mel = 0; mel < settings_.num_mels; ++mel) {
+        std::copy_n(&by_mel[(mel * count + i) * frames], frames, &out[i * row + mel * frames]);
+      }
     }
     return true;
   }
@@ -132,9 +191,10 @@ class Speech final : public MediaFamily {
                                               request.planned.output_rows));
     }
     EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
+    if (fields_.size() < 2) return absl::OkStatus();
     std::span<int64_t> counts(reinterpret_cast<int64_t*>(field_bytes[1].data()),
                               field_bytes[1].size() / sizeof(int64_t));
-    const uint32_t frames = FramesOf(SpeechSamples(request.facts));
+    const uint32_t frames = FramesOf(SamplesOf(request.facts));
     if (padded()) {
       for (uint32_t i = 0; i < counts.size(); ++i) counts[i] = i < frames ? 1 : 0;
     } else {

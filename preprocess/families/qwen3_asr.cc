@@ -1,0 +1,35 @@
+// Qwen3-ASR: clips that are neither padded nor cut, but for short ones, which are filled to half a second.
+//
+// The rules are those of transformers' models/qwen3_asr/{feature_extraction,processing}_qwen3_asr.py. What its
+// extractor fills up a call's features with, its mask takes away again.
+#include <utility>
+
+#include "core/status.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/qwen_omni.h"
+#include "preprocess/families/speech.h"
+
+namespace evenkeel::preprocess {
+
+MadeFamily MakeQwen3Asr(ConfigFile config, const FamilySource& source) {
+  const auto min_samples = static_cast<uint32_t>(config.Uint("min_length", 8000, 0, 1 << 20));
+  // The processor asks for this one in every call, whatever the file has.
+  config.Inert({"n_window"});
+  if (!config.Has("feature_size")) {
+    return config.Error("feature_size", "is missing; transformers writes the number of mels");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+  outer.Inert({"timestamp_segment_time"});
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  settings.shape = ClipShape::kUnpadded;
+  settings.padded_samples = 0;
+  settings.min_samples = min_samples;
+  settings.tokens = Qwen3OmniTokens;
+  settings.encodes_padding = false;
+  settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
+  return MakeSpeech(std::move(settings), source.limits);
+}
+
+}  // namespace evenkeel::preprocess

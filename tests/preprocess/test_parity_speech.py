@@ -1,0 +1,124 @@
+"""Families of sound with another processor than Whisper's (Voxtral, Audio Flamingo 3, GLM-ASR, Qwen3-ASR) against the
+processors of the installed `transformers`: features, masks, tokens of clips of many lengths, and what stands in the text."""
+
+import json
+import os
+import pathlib
+import subprocess
+import wave
+
+import numpy as np
+import pytest
+
+from command import BINARY, preprocess, refusal
+from installed import GOLDEN, RELEASE, needed, transformers
+
+pytestmark = [*needed, pytest.mark.skipif(RELEASE == 4, reason="has not all of them")]
+
+TOKENIZER = GOLDEN.parent / "tokenizer"
+PROGRAM = pathlib.Path(os.environ.get("EVENKEEL_CHAT_SEQUENCES",
+                                      BINARY.parents[1] / "tests/preprocess/text/chat_sequences"))
+# name: (processor, its values, extractor's class and values, special tokens, what a template writes for a clip)
+FAMILIES = {
+    "audioflamingo3": ("AudioFlamingo3Processor", {}, ("WhisperFeatureExtractor", {"feature_size": 128}), {"audio": "<sound>"}, "<sound>"),
+    "audioflamingo3-short": ("AudioFlamingo3Processor", {"max_audio_len": 50}, ("WhisperFeatureExtractor", {"feature_size": 80, "chunk_length": 20}),
+                             {"audio": "<sound>"}, "<sound>"),
+    "glmasr": ("GlmAsrProcessor", {}, ("WhisperFeatureExtractor", {"feature_size": 128}),
+               {"audio": "<|pad|>", "begin": "<|begin_of_audio|>", "end": "<|end_of_audio|>"}, "<|begin_of_audio|><|pad|><|end_of_audio|>"),
+    "qwen3-asr": ("Qwen3ASRProcessor", {}, ("Qwen3ASRFeatureExtractor", {}),
+                  {"audio": "<|audio_pad|>", "audio_bos": "<|audio_start|>", "audio_eos": "<|audio_end|>"},
+                  "<|audio_start|><|audio_pad|><|audio_end|>"),
+}
+LENGTHS = [480, 1120, 1121, 7999, 8001, 16000, 124321, 480000, 480001, 700123, 1000160]
+
+
+def clip(tmp_path, count):
+    rng = np.random.default_rng(count)
+    samples = (rng.integers(-9000, 9000, count) * np.sin(np.arange(count) / 9000)).astype("<i2")
+    path = tmp_path / f"{count}.wav"
+    with wave.open(str(path), "wb") as out:
+        out.setparams((1, 2, 16000, 0, "NONE", None))
+        out.writeframes(samples.tobytes())
+    return path, samples.astype(np.float32) / 32768
+
+
+def processor_of(name, folder):
+    kind, told, (extractor, values), tokens, _ = FAMILIES[name]
+    words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER / "tokenizer.json"))
+    words.add_tokens([transformers.AddedToken(token, special=True) for token in tokens.values()], special_tokens=True)
+    words.eos_token = words.pad_token = "<|endoftext|>"
+    for attribute, token in tokens.items():
+        setattr(words, f"{attribute}_token", token)
+    processor = getattr(transformers, kind)(feature_extractor=getattr(transformers, extractor)(**values), tokenizer=words, **told)
+    folder.mkdir()
+    processor.save_pretrained(folder)
+    return processor
+
+
+def by_numpy(monkeypatch):
+    """The extractor's own path in NumPy, whose values are exact to 1e-7; torch's, in single precision, to 1e-4."""
+    module = __import__("transformers.models.whisper.feature_extraction_whisper", fromlist=["is_torch_available"])
+    monkeypatch.setattr(module, "is_torch_available", lambda: False)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_features_are_the_processors(tmp_path, name, monkeypatch):
+    processor = processor_of(name, tmp_path / "folder")
+    if FAMILIES[name][2][0] == "WhisperFeatureExtractor":
+        by_numpy(monkeypatch)
+    most = 0.0
+    for count in LENGTHS:
+        path, samples = clip(tmp_path, count)
+        asked = {"padding": True} if name == "qwen3-asr" else {}  # as its calls do
+        theirs, _ = processor._process_audio([samples], sampling_rate=16000, return_attention_mask=True, return_tensors="pt", **asked)
+        features, mask = np.asarray(theirs["input_features"]), np.asarray(theirs["input_features_mask"])
+        if int(np.asarray(theirs["num_audio_tokens"])[0]) <= 0:
+            assert "is too short for a token" in refusal(tmp_path, tmp_path / "folder", path)
+            continue
+        ours = preprocess(tmp_path, tmp_path / "folder", path)
+        if name == "qwen3-asr":
+            assert ours["audio_feature_lengths"] == mask.sum()
+            features = features[0][:, : mask.sum()].T
+        else:
+            assert np.array_equal(ours["input_features_mask"], mask), count
+        assert ours["input_features"].shape == features.shape, count
+        most = max(most, float(np.abs(ours["input_features"] - features).max()))
+    print(f"{name}: at most {most:.1e} from the extractor over {len(LENGTHS)} clips")
+    assert most <= (1e-4 if name == "qwen3-asr" else 1e-6)
+
+
+def test_voxtral_cuts_the_features_of_the_whole_clip(tmp_path, monkeypatch):
+    extractor = transformers.WhisperFeatureExtractor(feature_size=128)
+    extractor.save_pretrained(tmp_path)
+    path = tmp_path / "preprocessor_config.json"  # without its processor, whose tokenizer is mistral-common's
+    path.write_text(json.dumps({**json.loads(path.read_text()), "processor_class": "VoxtralProcessor"}))
+    by_numpy(monkeypatch)
+    processor = transformers.VoxtralProcessor.__new__(transformers.VoxtralProcessor)
+    processor.feature_extractor = extractor
+    kwargs = {key: value for key, value in transformers.VoxtralProcessor.audio_kwargs.items() if key != "max_source_positions"}
+    for count in LENGTHS:
+        path, samples = clip(tmp_path, count)
+        theirs = processor._retrieve_input_features([samples], 3000, **kwargs).numpy()
+        ours = preprocess(tmp_path, tmp_path, path)
+        assert list(ours) == ["input_features"]
+        assert ours["input_features"].shape == theirs.shape
+        assert np.abs(ours["input_features"] - theirs).max() <= 1e-6, count
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_sequences_are_those_of_the_processor(tmp_path, name):
+    processor, written = processor_of(name, tmp_path / "folder"), FAMILIES[name][4]
+    added = processor.tokenizer.get_added_vocab()
+    told = {"tokenizer": str(TOKENIZER), "audio": str(tmp_path / "folder"), "chat": "plain", "added_tokens": sorted(added, key=added.get)}
+    requests, wanted = [], []
+    for count in LENGTHS[2:]:
+        content = [{"type": "text", "text": "Listen: "}, {"type": "audio"}, {"type": "text", "text": "\nWhat's it?"}]
+        sample = {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": ""}]}
+        requests.append({"processor": told, "sample": json.dumps(sample), "facts": [{"sample_rate": 16000, "samples": count}]})
+        out = processor(text=[f"Listen: {written}\nWhat's it?"], audio=[np.zeros(count, np.float32)])
+        wanted.append([int(token) for token in out["input_ids"][0]] + [processor.tokenizer.eos_token_id])
+    done = subprocess.run([PROGRAM], input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True,
+                          text=True, check=True)
+    for request, line, ids in zip(requests, done.stdout.splitlines(), wanted):
+        assert json.loads(line).get("ids") == ids, (request, line[:300])
