@@ -196,6 +196,11 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   command->add_option("--palette", options->pictures.palette, "convert | refuse");
   command->add_flag("--approximate", options->pictures.approximate, "Scale JPEGs in the DCT domain first");
   command->add_option("--frame-rule", options->pictures.frame_rule, "qwen_vl_utils | transformers | uniform");
+  command
+      ->add_option("--frames", options->pictures.frames,
+                   "Whose frames: torchcodec | pyav | decord | accurate")
+      ->check(CLI::IsMember({"torchcodec", "pyav", "decord", "accurate"}))
+      ->capture_default_str();
   command->add_option("--fps", options->pictures.fps,
                       "Frames of a second of video; else the checkpoint's, else 2");
   command->add_option("--min-frames", options->pictures.min_frames,

@@ -23,7 +23,7 @@
 namespace evenkeel {
 
 // Rises only when golden values change. Covers decoders, tokenizer, sampler, planners' bytes.
-inline constexpr uint32_t kStreamVersion = 1;
+inline constexpr uint32_t kStreamVersion = 2;
 
 enum class Batching : uint8_t { kPacked, kPadded };
 enum class Runs : uint8_t { kOncePerStep, kOncePerMicrobatch };
@@ -93,7 +93,8 @@ struct ProcessorSpec {
   std::optional<uint32_t> max_frames;
   std::optional<uint64_t> video_min_pixels;  // of one frame
   std::optional<uint64_t> video_max_pixels;
-  std::string frame_rule;  // empty: the family's usual one
+  std::string frame_rule;             // empty: the family's usual one
+  std::string frames = "torchcodec";  // whose frames videos have: torchcodec, pyav, decord or accurate
   bool apply_video_rotation = true;
   Wire wire = Wire::kU8;
   std::vector<EncoderSpec> encoders;  // in the order of the job's phases

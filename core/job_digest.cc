@@ -50,6 +50,7 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
             processor.video_min_pixels.value_or(kVideoDefaults.min_pixels));
   AddNumber(text, "processor.video_max_pixels",
             processor.video_max_pixels.value_or(kVideoDefaults.max_pixels));
+  text->Add("processor.frames", std::string_view(processor.frames));
   // Younger than the first release: named only where they are set, so that older jobs keep their digests.
   if (processor.truncate != "none") text->Add("processor.truncate", std::string_view(processor.truncate));
   if (!processor.frame_rule.empty())

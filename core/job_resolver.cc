@@ -343,6 +343,8 @@ class Resolver {
     EVENKEEL_ASSIGN_OR_RETURN(out.wire, Choose("wire", in_.wire(), wires));
     EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.frame_rule", in.frame_rule(),
                                          {"qwen_vl_utils", "transformers", "uniform"}, &out.frame_rule));
+    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.frames", in.frames(),
+                                        {"torchcodec", "pyav", "decord", "accurate"}, &out.frames));
     const Words<bool> rotations = {{"apply", true}, {"ignore", false}};
     EVENKEEL_ASSIGN_OR_RETURN(out.apply_video_rotation,
                               Choose("processor.video_rotation", in.video_rotation(), rotations));

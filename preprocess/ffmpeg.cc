@@ -12,6 +12,7 @@ extern "C" {
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
@@ -169,21 +170,41 @@ absl::StatusOr<const Container*> ContainerOf(std::string_view suffix, std::span<
   return absl::UnimplementedError(absl::StrCat("container '", std::string(type), "'"));
 }
 
-int PickStream(const AVFormatContext& format, AVMediaType type) {
+bool ChoosesBest(StreamChoice choice) {
+  return choice == StreamChoice::kBest || choice == StreamChoice::kBestOfAny;
+}
+
+// -1 where there is none. `of_any`: being a default counts for nothing.
+int BestStream(AVFormatContext& format, AVMediaType type, bool of_any) {
+  std::vector<int> dispositions;
+  for (unsigned i = 0; i < format.nb_streams; ++i) {
+    int& disposition = format.streams[i]->disposition;
+    dispositions.push_back(disposition);
+    if (of_any) disposition &= ~AV_DISPOSITION_DEFAULT;
+  }
+  const AVCodec* decoder = nullptr;  // asked for, so that a stream without one is not picked
+  const int best = av_find_best_stream(&format, type, -1, -1, &decoder, 0);
+  for (unsigned i = 0; i < format.nb_streams; ++i) format.streams[i]->disposition = dispositions[i];
+  return std::max(best, -1);
+}
+
+int PickStream(AVFormatContext& format, AVMediaType type, StreamChoice choice) {
+  if (ChoosesBest(choice)) return BestStream(format, type, choice == StreamChoice::kBestOfAny);
   int first = -1;
   for (unsigned i = 0; i < format.nb_streams; ++i) {
     const AVStream& stream = *format.streams[i];
     if (stream.codecpar->codec_type != type || (stream.disposition & AV_DISPOSITION_ATTACHED_PIC) != 0)
       continue;
-    if ((stream.disposition & AV_DISPOSITION_DEFAULT) != 0) return static_cast<int>(i);
+    const bool is_default = (stream.disposition & AV_DISPOSITION_DEFAULT) != 0;
+    if (is_default || choice == StreamChoice::kFirst) return static_cast<int>(i);
     if (first < 0) first = static_cast<int>(i);
   }
   return first;
 }
 
 // Whether the header says all that a decoder needs (see MediaInput::knows_header_only).
-bool HeaderSuffices(const AVFormatContext& format, AVMediaType type) {
-  const int picked = PickStream(format, type);
+bool HeaderSuffices(AVFormatContext& format, AVMediaType type, StreamChoice choice) {
+  const int picked = PickStream(format, type, choice);
   if (picked < 0 || !std::string_view(format.iformat->name).starts_with("mov")) return false;
   const AVCodecParameters& said = *format.streams[picked]->codecpar;
   const bool has_sets = said.extradata_size > 6 && said.extradata[0] == 1;  // avcC
@@ -226,22 +247,27 @@ int64_t MediaInput::SeekMemory(void* opaque, int64_t offset, int whence) {
 }
 
 absl::Status MediaInput::Open(std::string_view suffix, std::span<const std::byte> bytes, AVMediaType type,
-                              const Limits& limits, Parameters parameters) {
+                              const Limits& limits, Parameters parameters, StreamChoice choice) {
   EVENKEEL_RETURN_IF_ERROR(Prepare());
   EVENKEEL_ASSIGN_OR_RETURN(const Container* container, ContainerOf(suffix, bytes));
   memory_.bytes = bytes;
   demuxer_ = container->demuxer;
   type_ = type;
+  choice_ = choice;
   max_streams_ = limits.max_streams;
   max_pixels_ = limits.max_video_pixels;
   EVENKEEL_RETURN_IF_ERROR(OpenContainer());
-  knows_header_only_ = parameters == Parameters::kOfHeader && HeaderSuffices(*format_, type);
+  knows_header_only_ =
+      parameters == Parameters::kOfHeader && !ChoosesByPackets() && HeaderSuffices(*format_, type, choice);
   if (!knows_header_only_) EVENKEEL_RETURN_IF_ERROR(LearnParameters());
-  stream_ = PickStream(*format_, type);
+  stream_ = PickStream(*format_, type, choice);
   if (stream_ < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(container->demuxer, ": no ", av_get_media_type_string(type), " stream"));
   }
+  const AVCodecParameters& said = *stream().codecpar;
+  if (type == AVMEDIA_TYPE_VIDEO)
+    EVENKEEL_RETURN_IF_ERROR(CheckVideoPixels(said.width, said.height, max_pixels_));
   IgnoreOtherStreams();
   return absl::OkStatus();
 }
@@ -270,7 +296,7 @@ absl::Status MediaInput::OpenContainer() {
     return absl::ResourceExhaustedError(
         absl::StrCat("container of ", format->nb_streams, " streams; limits.max_streams is ", max_streams_));
   }
-  const int picked = PickStream(*format, type_);
+  const int picked = PickStream(*format, type_, choice_);
   if (picked >= 0) {  // before anything is decoded
     const AVCodecParameters& said = *format->streams[picked]->codecpar;
     if (type_ == AVMEDIA_TYPE_VIDEO)
@@ -279,8 +305,16 @@ absl::Status MediaInput::OpenContainer() {
   return absl::OkStatus();
 }
 
+bool MediaInput::ChoosesByPackets() const {
+  int candidates = 0;
+  for (unsigned i = 0; i < format_->nb_streams; ++i)
+    candidates += format_->streams[i]->codecpar->codec_type == type_;
+  return ChoosesBest(choice_) && candidates > 1;
+}
+
 absl::Status MediaInput::LearnParameters() {
-  const int code = ReadParameters(*format_, PickStream(*format_, type_), max_pixels_);
+  if (ChoosesByPackets()) format_->fps_probe_size = -1;  // as many packets as every user of FFmpeg sees
+  const int code = ReadParameters(*format_, PickStream(*format_, type_, choice_), max_pixels_);
   if (code < 0) return absl::InvalidArgumentError(absl::StrCat(demuxer_, ": ", FfmpegMessage(code)));
   return absl::OkStatus();
 }
@@ -317,7 +351,8 @@ absl::Status CheckVideoPixels(int64_t width, int64_t height, uint64_t max_pixels
       absl::StrCat("video of ", width, "x", height, " pixels; limits.max_video_pixels is ", max_pixels));
 }
 
-absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits) {
+absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits,
+                                     InverseTransform transform) {
   const AVCodec* codec = avcodec_find_decoder_by_name(name);
   if (codec == nullptr) return absl::InternalError(absl::StrCat("this FFmpeg has no decoder '", name, "'"));
   CodecPtr context(avcodec_alloc_context3(codec));
@@ -327,7 +362,7 @@ absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const 
   context->pkt_timebase = input.stream().time_base;
   context->thread_count = 1;
   context->flags |= AV_CODEC_FLAG_BITEXACT;
-  context->idct_algo = FF_IDCT_SIMPLE;
+  context->idct_algo = transform == InverseTransform::kSimple ? FF_IDCT_SIMPLE : FF_IDCT_AUTO;
   context->max_pixels = static_cast<int64_t>(limits.max_video_pixels);
   // libopus would be asked for 16 bits.
   if (codec->id == AV_CODEC_ID_OPUS) context->request_sample_fmt = AV_SAMPLE_FMT_FLT;

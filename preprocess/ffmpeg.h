@@ -52,6 +52,15 @@ enum class Parameters : uint8_t {
   kOfHeader,   // the header alone, where a decoder needs no more: see MediaInput::knows_header_only
 };
 
+// Which of a container's streams of one type is read. Pictures that are attached as a cover count for the
+// best ones alone, whose rules nearly always rank them last.
+enum class StreamChoice : uint8_t {
+  kFirstDefault,  // the first one marked default, else the first
+  kBest,       // FFmpeg's: default, then frames found at the beginning, then bit rate (av_find_best_stream)
+  kBestOfAny,  // the same without a preference for default ones, as in FFmpeg 4
+  kFirst,
+};
+
 // A container, one of whose streams is read.
 //
 // Example:
@@ -65,11 +74,12 @@ class MediaInput {
   MediaInput(const MediaInput&) = delete;
   MediaInput& operator=(const MediaInput&) = delete;
 
-  // Once. Opens what `suffix` declares and picks the stream of `type`: the first default one, else the first.
+  // Once. Opens what `suffix` declares and picks the stream of `type` by `choice`.
   // InvalidArgument: not what is declared, damaged, no such stream; Unimplemented: an unknown type;
   // ResourceExhausted: more streams than limits.max_streams.
   absl::Status Open(std::string_view suffix, std::span<const std::byte> bytes, AVMediaType type,
-                    const Limits& limits, Parameters parameters = Parameters::kOfPackets);
+                    const Limits& limits, Parameters parameters = Parameters::kOfPackets,
+                    StreamChoice choice = StreamChoice::kFirstDefault);
 
   AVFormatContext& format() { return *format_; }
   AVStream& stream() { return *format_->streams[stream_]; }
@@ -93,6 +103,8 @@ class MediaInput {
     size_t position = 0;
   };
   absl::Status OpenContainer();
+  // Whether which stream is picked depends on what the first packets have.
+  bool ChoosesByPackets() const;
   absl::Status LearnParameters();
   void IgnoreOtherStreams();
   static int ReadMemory(void* opaque, uint8_t* out, int size);
@@ -103,6 +115,7 @@ class MediaInput {
   FormatPtr format_;  // closed before io_
   const char* demuxer_ = nullptr;
   AVMediaType type_ = AVMEDIA_TYPE_UNKNOWN;
+  StreamChoice choice_ = StreamChoice::kFirstDefault;
   uint32_t max_streams_ = 0;
   uint64_t max_pixels_ = 0;
   int stream_ = 0;
@@ -112,7 +125,14 @@ class MediaInput {
 // ResourceExhausted: a picture larger than `max_pixels`, which is limits.max_video_pixels.
 absl::Status CheckVideoPixels(int64_t width, int64_t height, uint64_t max_pixels);
 
+// The inverse transform of codecs that leave its rounding open (MPEG-4, Motion JPEG).
+enum class InverseTransform : uint8_t {
+  kSimple,    // one for all
+  kEncoders,  // that of the encoder which the stream names (Xvid), as every user of FFmpeg gets it
+};
+
 // A decoder for the stream: one thread, bit-exact. `name`: which of FFmpeg's decoders.
-absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits);
+absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits,
+                                     InverseTransform transform = InverseTransform::kSimple);
 
 }  // namespace evenkeel::preprocess

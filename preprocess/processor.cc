@@ -67,18 +67,23 @@ void AddTo(const Encoder& encoder, CanonicalText& text) {
 class FolderProcessor final : public Processor {
  public:
   FolderProcessor(std::vector<Encoder> encoders, std::unique_ptr<SequenceBuilder> text, const Limits& limits,
-                  const ColourOptions& colour)
-      : encoders_(std::move(encoders)), text_(std::move(text)), limits_(limits), colour_(colour) {
-    CanonicalText canonical("evenkeel processor 1");
-    for (const Encoder& encoder : encoders_) AddTo(encoder, canonical);
-    if (text_ != nullptr) text_->AddTo(canonical);
-    digest_ = canonical.digest();
+                  const ColourOptions& colour, FrameLoader frames)
+      : encoders_(std::move(encoders)),
+        text_(std::move(text)),
+        limits_(limits),
+        colour_(colour),
+        frames_(frames) {
     for (const Encoder& encoder : encoders_) {
       for (Medium medium : kItemMedia) {
         if (!encoder.phase.encodes(medium)) continue;
         towers_[static_cast<size_t>(medium)].push_back(encoder.FamilyOf(medium));
       }
     }
+    CanonicalText canonical("evenkeel processor 1");
+    for (const Encoder& encoder : encoders_) AddTo(encoder, canonical);
+    if (!fields(Medium::kVideo).empty()) canonical.Add("video.frames", FrameLoaderName(frames_));
+    if (text_ != nullptr) text_->AddTo(canonical);
+    digest_ = canonical.digest();
   }
 
   absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,
@@ -87,7 +92,7 @@ class FolderProcessor final : public Processor {
       case Medium::kImage:
         return ProbeImage(suffix, bytes, limits_, colour_);
       case Medium::kVideo:
-        return ProbeVideo(suffix, bytes, limits_);
+        return ProbeVideo(suffix, bytes, limits_, frames_);
       case Medium::kAudio:
         return ProbeAudio(suffix, bytes, limits_);
       case Medium::kText:
@@ -121,8 +126,10 @@ class FolderProcessor final : public Processor {
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(request.medium, request.tower));
+    ItemRequest of_loader = request;
+    of_loader.frames = frames_;
     try {
-      return family->Produce(request, field_bytes);
+      return family->Produce(of_loader, field_bytes);
     } catch (const std::bad_alloc&) {
       return absl::InternalError("no memory for the item");  // of this machine, not of the item
     }
@@ -195,6 +202,7 @@ class FolderProcessor final : public Processor {
   std::unique_ptr<SequenceBuilder> text_;                  // null: loaded without a tokenizer
   Limits limits_;
   ColourOptions colour_;
+  FrameLoader frames_;
   Digest digest_;
 };
 
@@ -264,7 +272,9 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec
     EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(encoders)));
   }
   EVENKEEL_ASSIGN_OR_RETURN(PictureOptions pictures, PictureOptionsOf(spec));
-  return std::make_unique<FolderProcessor>(std::move(encoders), std::move(text), limits, pictures.colour);
+  EVENKEEL_ASSIGN_OR_RETURN(const FrameLoader frames, FrameLoaderOf(spec.frames));
+  return std::make_unique<FolderProcessor>(std::move(encoders), std::move(text), limits, pictures.colour,
+                                           frames);
 }
 
 }  // namespace

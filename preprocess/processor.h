@@ -24,6 +24,7 @@
 #include "core/job.h"
 #include "core/measure.h"
 #include "core/part.h"
+#include "preprocess/video/frame_loader.h"
 
 namespace evenkeel::preprocess {
 
@@ -58,6 +59,8 @@ struct ItemRequest {
   ItemLengths planned;         // what the plan promised
   ItemNotes* notes = nullptr;  // optional
   uint8_t tower = 0;           // which of the phases that encode the medium asks for it
+  // Whose frames a video has; Processor::Produce sets that of its spec.
+  FrameLoader frames = FrameLoader::kTorchcodec;
 };
 
 // A rendered, tokenised and expanded sample. All vectors have the same length, positions three times that.

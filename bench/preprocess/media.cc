@@ -6,7 +6,8 @@
 //
 // Prints for each file: what, file, milliseconds of processor time, and for video the frames. A run is cut
 // into pieces at each packet that goes to a decoder; of every piece the least of TURNS (5) counts. Other
-// users of the machine slow some pieces of every run, but not the same ones.
+// users of the machine slow some pieces of every run, but not the same ones. FRAMES sets
+// processor.frames (torchcodec).
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -160,6 +161,8 @@ class Nowhere final : public preprocess::BandSink {
 absl::Status BenchVideo(const std::string& folder, const File& file) {
   ProcessorSpec spec;
   spec.vision = folder;
+  if (const char* frames = std::getenv("FRAMES")) spec.frames = frames;
+  EVENKEEL_ASSIGN_OR_RETURN(const preprocess::FrameLoader loader, preprocess::FrameLoaderOf(spec.frames));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<preprocess::Processor> processor,
                             preprocess::Processor::LoadMedia(spec, Limits{}));
   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor->Probe(Medium::kVideo, file.suffix, file.bytes));
@@ -177,7 +180,7 @@ absl::Status BenchVideo(const std::string& folder, const File& file) {
     uint64_t repeated = 0;
     Nowhere nowhere;
     auto sink = [&](size_t, preprocess::FrameRows rows) { return rows(nowhere); };
-    return preprocess::DecodeVideo(file.suffix, file.bytes, Limits{}, facts, chosen, sink, &repeated);
+    return preprocess::DecodeVideo(file.suffix, file.bytes, Limits{}, facts, chosen, loader, sink, &repeated);
   };
   auto patches = [&] {
     return processor->Produce({Medium::kVideo, file.suffix, file.bytes, facts, lengths}, spans);

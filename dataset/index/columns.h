@@ -1,7 +1,7 @@
 // The three column sets of a shard, stored in files of paged_file.h. docs/index-format.md has the bytes.
 //
 //   places   where the samples of the shard are: key, text, items
-//   facts    facts of each item, independent of the processor
+//   facts    facts of each item, for any processor that reads videos alike
 //   lengths  for one processor: a row per usable sample (16 bytes) and per item (12 bytes)
 //
 // Writers collect a shard in memory and return the file's bytes. Readers read single rows.

@@ -179,7 +179,7 @@ absl::Status StoredIndex::Load(const Job& job, const Digest& processor, ByteSour
     return absl::NotFoundError(absl::StrCat(folder_, ": no index in this folder; ", RunIndex(job)));
   }
   EVENKEEL_RETURN_IF_ERROR(catalogue.status());
-  const Digest key = LengthsKey(job.limits, processor);
+  const Digest key = LengthsKey(job, processor);
   std::vector<const std::vector<ShardEntry>*> entries;
   datasets_.reserve(job.datasets.size());
   for (const DatasetSpec& dataset : job.datasets) {

@@ -45,8 +45,8 @@ struct IndexBuilder::State {
   const IndexOptions options;
   std::unique_ptr<ByteSource> files = MakeFileSource();
   PageCache cache{kCacheBytes};
-  ShardBuilder builder{job.limits, job.index, measurer, source, *files, cache};
-  Digest lengths_key = LengthsKey(job.limits, measurer.digest());
+  ShardBuilder builder{job, job.index, measurer, source, *files, cache};
+  Digest lengths_key = LengthsKey(job, measurer.digest());
 
   Catalogue catalogue;              // the previous one, then the committed one
   std::string catalogue_text;       // the text of the catalogue file; empty: there is none
@@ -102,7 +102,7 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
     EVENKEEL_ASSIGN_OR_RETURN(entry.content, builder.HashShard(shard.path, entry.size));
   }
   bool same = shard.before && shard.before->content == entry.content &&
-              shard.before->facts_key == FactsKey(job.limits) &&
+              shard.before->facts_key == FactsKey(job) &&
               builder.HasFiles(*shard.before, /*with_lengths=*/false);
   if (same) {
     std::string stamp = std::move(entry.stamp);

@@ -185,8 +185,9 @@ absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text) {
   return catalogue;
 }
 
-Digest FactsKey(const Limits& limits) {
-  CanonicalText text("evenkeel facts 3");
+Digest FactsKey(const Job& job) {
+  const Limits& limits = job.limits;
+  CanonicalText text("evenkeel facts 4");
   text.Add("stream_version", uint64_t{kStreamVersion});
   text.Add("max_image_bytes", limits.max_image_bytes);
   text.Add("max_audio_bytes", limits.max_audio_bytes);
@@ -203,14 +204,15 @@ Digest FactsKey(const Limits& limits) {
   text.Add("max_audio_seconds", limits.max_audio_seconds);
   text.Add("max_json_depth", uint64_t{limits.max_json_depth});
   text.Add("max_items", uint64_t{limits.max_items});
+  text.Add("frames", std::string_view(job.processor.frames));
   return text.digest();
 }
 
-Digest LengthsKey(const Limits& limits, const Digest& processor) {
+Digest LengthsKey(const Job& job, const Digest& processor) {
   CanonicalText text("evenkeel lengths 1");
-  text.Add("facts", FactsKey(limits).Hex());
+  text.Add("facts", FactsKey(job).Hex());
   text.Add("processor", processor.Hex());
-  text.Add("max_llm_length", limits.max_llm_length);
+  text.Add("max_llm_length", job.limits.max_llm_length);
   return text.digest();
 }
 

@@ -51,10 +51,10 @@ std::string WriteCatalogue(const Catalogue& catalogue);
 // DataLoss: not a complete catalogue; names the line.
 absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text);
 
-// Everything that places and facts depend on in addition to the shard: release and limits.
-Digest FactsKey(const Limits& limits);
+// Everything that places and facts depend on in addition to the shard: release, limits, loader of videos.
+Digest FactsKey(const Job& job);
 // Everything that lengths depend on in addition: the processor and the limit on their length.
-Digest LengthsKey(const Limits& limits, const Digest& processor);
+Digest LengthsKey(const Job& job, const Digest& processor);
 // Names the content of the job's datasets: shard contents, lengths and their order; no path or time.
 Digest IndexDigest(const std::vector<const std::vector<ShardEntry>*>& datasets, const Digest& lengths_key);
 

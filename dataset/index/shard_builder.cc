@@ -270,7 +270,7 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
 
 absl::Status ShardBuilder::StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const {
   LengthsEntry stored;
-  stored.key = LengthsKey(limits_, measurer_.digest());
+  stored.key = LengthsKey(job_, measurer_.digest());
   std::string bytes = lengths.Finish(stored.key, &stored.totals);
   EVENKEEL_ASSIGN_OR_RETURN(stored.file, StoreColumn(folder_, FileKind::kLengths, bytes, files_));
   std::erase_if(entry.lengths, [&](const LengthsEntry& old) { return old.key == stored.key; });
@@ -289,7 +289,7 @@ absl::Status ShardBuilder::Read(const std::string& path, ShardEntry& entry) {
   }
   EVENKEEL_ASSIGN_OR_RETURN(entry.content, shard.Finish());
   entry.damaged = scanner.damaged();
-  entry.facts_key = FactsKey(limits_);
+  entry.facts_key = FactsKey(job_);
   entry.lengths.clear();
   EVENKEEL_ASSIGN_OR_RETURN(entry.places_file, StoreColumn(folder_, FileKind::kPlaces,
                                                            columns.places.Finish(entry.facts_key), files_));
@@ -344,7 +344,7 @@ bool ShardBuilder::HasFiles(const ShardEntry& entry, bool with_lengths) const {
   };
   if (!there(FileKind::kPlaces, entry.places_file) || !there(FileKind::kFacts, entry.facts_file))
     return false;
-  const LengthsEntry* lengths = entry.FindLengths(LengthsKey(limits_, measurer_.digest()));
+  const LengthsEntry* lengths = entry.FindLengths(LengthsKey(job_, measurer_.digest()));
   return !with_lengths || (lengths != nullptr && there(FileKind::kLengths, lengths->file));
 }
 

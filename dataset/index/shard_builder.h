@@ -36,9 +36,10 @@ class ByteBudget {
 class ShardBuilder {
  public:
   // All arguments must outlive the builder. `files` reads the index folder, `source` the shards.
-  ShardBuilder(const Limits& limits, const std::string& folder, const Measurer& measurer, ByteSource& source,
+  ShardBuilder(const Job& job, const std::string& folder, const Measurer& measurer, ByteSource& source,
                ByteSource& files, PageCache& cache)
-      : limits_(limits),
+      : job_(job),
+        limits_(job.limits),
         folder_(folder),
         measurer_(measurer),
         source_(source),
@@ -73,6 +74,7 @@ class ShardBuilder {
                                         Refusal& refusal) const;
   absl::Status StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const;
 
+  const Job& job_;
   const Limits& limits_;
   const std::string folder_;
   const Measurer& measurer_;

@@ -28,7 +28,7 @@ absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits
   };
   uint64_t repeated = 0;
   EVENKEEL_RETURN_IF_ERROR(DecodeVideo(request.suffix, request.bytes, limits, request.facts,
-                                       {std::ref(choose), upright}, sink, &repeated));
+                                       {std::ref(choose), upright, request.frames}, sink, &repeated));
   if (request.notes != nullptr) request.notes->frames_repeated += repeated;
   return absl::OkStatus();
 }

@@ -1,3 +1,4 @@
+// Decoded frames to RGB8: which code converts a frame, and the rows of each.
 #include "preprocess/video/frame_rgb.h"
 
 #include <algorithm>
@@ -18,13 +19,26 @@ extern "C" {
 #include "core/cpu.h"
 #include "core/status.h"
 #include "preprocess/scratch.h"
+#include "preprocess/video/repeated_chroma.h"
 
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr int kScalerFlags =
-    SWS_BILINEAR | SWS_ACCURATE_RND | SWS_BITEXACT | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP;
 constexpr int kAlignment = 64;
+
+// torchcodec passes 0, which is bicubic; PyAV and decord pass bilinear.
+int ScalerFlags(FrameLoader loader) {
+  switch (loader) {
+    case FrameLoader::kTorchcodec:
+      return SWS_BICUBIC;
+    case FrameLoader::kPyav:
+    case FrameLoader::kDecord:
+      return SWS_BILINEAR;
+    case FrameLoader::kAccurate:
+      return SWS_BILINEAR | SWS_ACCURATE_RND | SWS_BITEXACT | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP;
+  }
+  return 0;
+}
 
 // swscale's integers (libswscale/yuv2rgb.c): red = (y * (luma - black) + v_red * v ...) >> 22, where luma has
 // 9 bits of fraction and chroma is centred, in 1/128 (or, where two rows are averaged, their sum).
@@ -168,16 +182,83 @@ bool IsPlain420(const AVFrame& frame) {
          frame.width % 2 == 0 && frame.height % 2 == 0 && frame.width >= 8 && frame.height >= 8;
 }
 
+bool Is422(const AVFrame& frame) {
+  return frame.format == AV_PIX_FMT_YUV422P || frame.format == AV_PIX_FMT_YUVJ422P;
+}
+
+// What swscale converts without its filters (ff_get_unscaled_swscale).
+bool HasRepeatedChroma(const AVFrame& frame) {
+  return frame.height % 2 == 0 &&
+         (Is422(frame) || frame.format == AV_PIX_FMT_YUV420P || frame.format == AV_PIX_FMT_YUVJ420P);
+}
+
+// Chroma as wide and as high as luma, or none: filters change nothing, by any loader's flags.
+bool HasFullChroma(const AVFrame& frame) {
+  return frame.format == AV_PIX_FMT_YUV444P || frame.format == AV_PIX_FMT_YUVJ444P ||
+         frame.format == AV_PIX_FMT_GRAY8;
+}
+
+// Formats that swscale takes for full range whatever the frame says (handle_jpeg of libswscale/utils.c).
+bool HasFullRange(int format) {
+  return format == AV_PIX_FMT_YUVJ420P || format == AV_PIX_FMT_YUVJ422P || format == AV_PIX_FMT_YUVJ444P ||
+         format == AV_PIX_FMT_GRAY8;
+}
+
+const uint8_t* RowOf(const AVFrame& frame, int plane, int y) {
+  return frame.data[plane] + ptrdiff_t{y} * frame.linesize[plane];
+}
+
+// Rows of RGB in planes, handed to a sink a band at a time.
+class PlanarBands {
+ public:
+  PlanarBands(const AVFrame& frame, ScratchBytes& memory, BandSink& sink)
+      : height_(frame.height),
+        // An odd number of cache lines: all rows of a band are read side by side.
+        pitch_((static_cast<size_t>(frame.width + kAlignment - 1) / kAlignment * kAlignment) | kAlignment),
+        band_(memory.Get(3 * pitch_ * kBandRows)),
+        sink_(sink) {}
+
+  // Calls `convert(y, planes)` for each row.
+  template <typename Row>
+  void ForEachRow(Row convert) {
+    for (int y = 0; y < height_; ++y) {
+      const uint32_t in_band = static_cast<uint32_t>(y) % kBandRows;
+      uint8_t* const red = band_ + 3 * pitch_ * in_band;
+      RgbRow out = {red, red + pitch_, red + 2 * pitch_};
+      convert(y, out);
+      if (in_band + 1 == kBandRows || y + 1 == height_) {
+        sink_.TakeBand(PixelBand{{band_, band_ + pitch_, band_ + 2 * pitch_}, 3 * pitch_, in_band + 1, 1});
+      }
+    }
+  }
+
+ private:
+  int height_;
+  size_t pitch_;
+  uint8_t* band_;
+  BandSink& sink_;
+};
+
 }  // namespace
 
-absl::Status FrameRgb::Convert(const AVFrame& frame, BandSink& sink) {
-  const bool full = frame.color_range == AVCOL_RANGE_JPEG || frame.format == AV_PIX_FMT_YUVJ420P;
+absl::Status FrameRgb::Convert(const AVFrame& frame, FrameLoader loader, BandSink& sink) {
+  const bool full = frame.color_range == AVCOL_RANGE_JPEG || HasFullRange(frame.format);
   const int space =
       frame.colorspace == AVCOL_SPC_UNSPECIFIED ? SWS_CS_DEFAULT : static_cast<int>(frame.colorspace);
-  if (path_ == RgbPath::kSwscale || !IsPlain420(frame)) return ConvertBySwscale(frame, space, full, sink);
-  ConvertPlanar420(frame, space, full, sink);
+  if (path_ == RgbPath::kSwscale) return ConvertBySwscale(frame, loader, space, full, sink);
+  if (HasFullChroma(frame)) {
+    ConvertFullChroma(frame, space, full, sink);
+  } else if (loader == FrameLoader::kAccurate && IsPlain420(frame)) {
+    ConvertPlanar420(frame, space, full, sink);
+  } else if (loader != FrameLoader::kAccurate && HasRepeatedChroma(frame)) {
+    ConvertRepeatedChroma(frame, space, full, sink);
+  } else {
+    return ConvertBySwscale(frame, loader, space, full, sink);
+  }
   return absl::OkStatus();
 }
+
+bool FrameRgb::may_use_vectors() const { return path_ == RgbPath::kFastest && MayUseAvx2(); }
 
 void FrameRgb::ForgetLarge() {
   if (padded_.capacity() <= kKeptScratchBytes) return;
@@ -185,53 +266,72 @@ void FrameRgb::ForgetLarge() {
   Emptied(padded_);
 }
 
+void FrameRgb::ConvertRepeatedChroma(const AVFrame& frame, int space, bool full, BandSink& sink) {
+  const RepeatedChroma c = RepeatedChromaOf(sws_getCoefficients(space), full);
+  const bool vectors = may_use_vectors();
+  const int shift = Is422(frame) ? 0 : 1;
+  PlanarBands(frame, band_, sink).ForEachRow([&](int y, RgbRow& out) {
+    ConvertRepeated(c, RowOf(frame, 0, y), RowOf(frame, 1, y >> shift), RowOf(frame, 2, y >> shift),
+                    frame.width, vectors, out);
+  });
+}
+
+void FrameRgb::ConvertFullChroma(const AVFrame& frame, int space, bool full, BandSink& sink) {
+  const int width = frame.width;
+  const bool has_chroma = frame.format != AV_PIX_FMT_GRAY8;
+  const Coefficients c = CoefficientsOf(space, full);
+  const bool vectors = may_use_vectors();
+  chroma_.assign(size_t{2} * width, 1 << 14);  // no colour
+  int16_t* const u = chroma_.data();
+  int16_t* const v = u + width;
+  PlanarBands(frame, band_, sink).ForEachRow([&](int y, RgbRow& out) {
+    for (int x = 0; has_chroma && x < width; ++x) {
+      u[x] = static_cast<int16_t>(RowOf(frame, 1, y)[x] << 7);
+      v[x] = static_cast<int16_t>(RowOf(frame, 2, y)[x] << 7);
+    }
+    const RowOf420 row = {RowOf(frame, 0, y), {u, nullptr}, {v, nullptr}};
+    (vectors ? Avx2Row : PortableRow)(row, c, width, out);
+  });
+}
+
 void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full, BandSink& sink) {
   const int width = frame.width, height = frame.height, last = height / 2 - 1;
   const Coefficients c = CoefficientsOf(space, full);
   chroma_.resize(size_t{4} * width);
-  // An odd number of cache lines: all rows of a band are read side by side.
-  const size_t pitch = (static_cast<size_t>(width + kAlignment - 1) / kAlignment * kAlignment) | kAlignment;
-  uint8_t* const band = band_.Get(3 * pitch * kBandRows);
-  const bool vectors = path_ == RgbPath::kFastest && MayUseAvx2();
+  const bool vectors = may_use_vectors();
   int held[2] = {-1, -1};  // chroma rows whose u and v lie in the slots
   auto widened = [&](int row) {
     const int slot = row % 2;
     int16_t* u = chroma_.data() + size_t{2} * width * slot;
     if (held[slot] != row) {
-      WidenChroma(frame.data[1] + ptrdiff_t{row} * frame.linesize[1], width, u);
-      WidenChroma(frame.data[2] + ptrdiff_t{row} * frame.linesize[2], width, u + width);
+      WidenChroma(RowOf(frame, 1, row), width, u);
+      WidenChroma(RowOf(frame, 2, row), width, u + width);
       held[slot] = row;
     }
     return u;
   };
-  for (int y = 0; y < height; ++y) {
+  PlanarBands(frame, band_, sink).ForEachRow([&](int y, RgbRow& out) {
     // Odd rows take the nearest chroma row, even ones the sum of the two around them; so does the last one.
     const int lower = std::min((y + 1) / 2, last);
     const bool two = (y % 2 == 0 && y > 0) || y == height - 1;
     const int16_t* first = widened(two ? lower - 1 : y / 2);
     const int16_t* second = two ? widened(lower) : nullptr;
-    const RowOf420 row = {frame.data[0] + ptrdiff_t{y} * frame.linesize[0],
-                          {first, second},
-                          {first + width, two ? second + width : nullptr}};
-    const uint32_t in_band = static_cast<uint32_t>(y) % kBandRows;
-    uint8_t* const red = band + 3 * pitch * in_band;
-    RgbRow out = {red, red + pitch, red + 2 * pitch};
+    const RowOf420 row = {
+        RowOf(frame, 0, y), {first, second}, {first + width, two ? second + width : nullptr}};
     (vectors ? Avx2Row : PortableRow)(row, c, width, out);
-    if (in_band + 1 == kBandRows || y + 1 == height) {
-      sink.TakeBand(PixelBand{{band, band + pitch, band + 2 * pitch}, 3 * pitch, in_band + 1, 1});
-    }
-  }
+  });
 }
 
 void FrameRgb::ScalerFree::operator()(SwsContext* scaler) const { sws_freeContext(scaler); }
 
-absl::Status FrameRgb::PrepareScaler(const AVFrame& frame, int space, bool full) {
+absl::Status FrameRgb::PrepareScaler(const AVFrame& frame, FrameLoader loader, int space, bool full) {
+  const int flags = ScalerFlags(loader);
   if (scaler_ != nullptr && frame.width == width_ && frame.height == height_ && frame.format == format_ &&
-      full == full_ && space == space_) {
+      full == full_ && space == space_ && flags == flags_) {
     return absl::OkStatus();
   }
   scaler_.reset(sws_getContext(frame.width, frame.height, static_cast<AVPixelFormat>(frame.format),
-                               frame.width, frame.height, AV_PIX_FMT_RGB24, kScalerFlags, nullptr, nullptr,
+                               frame.width, frame.height, AV_PIX_FMT_RGB24, flags, nullptr, nullptr,
                                nullptr));
   if (scaler_ == nullptr) return absl::UnimplementedError(absl::StrCat("pixel format ", frame.format));
   sws_setColorspaceDetails(scaler_.get(), sws_getCoefficients(space), full,
@@ -245,11 +345,13 @@ absl::Status FrameRgb::PrepareScaler(const AVFrame& frame, int space, bool full)
   format_ = frame.format;
   full_ = full;
   space_ = space;
+  flags_ = flags;
   return absl::OkStatus();
 }
 
-absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, int space, bool full, BandSink& sink) {
-  EVENKEEL_RETURN_IF_ERROR(PrepareScaler(frame, space, full));
+absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, FrameLoader loader, int space, bool full,
+                                        BandSink& sink) {
+  EVENKEEL_RETURN_IF_ERROR(PrepareScaler(frame, loader, space, full));
   uint8_t* planes[4] = {padded_.data() + offset_, nullptr, nullptr, nullptr};
   int strides[4] = {stride_, 0, 0, 0};
   if (sws_scale(scaler_.get(), frame.data, frame.linesize, 0, frame.height, planes, strides) !=

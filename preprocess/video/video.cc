@@ -1,3 +1,4 @@
+// Facts of videos, and their chosen frames: one pass over the packets, then one decode.
 #include "preprocess/video/video.h"
 
 #include <algorithm>
@@ -61,29 +62,74 @@ uint32_t RotationOf(AVStream& stream) {
   return along < 0 ? 180 : 0;
 }
 
-// Frames over their span; 0/1 where that is not known.
-AVRational MeasuredRate(const AVStream& stream, const VideoIndex& index) {
+// `frames` over `span` of the stream's units; 0/1 where that is no rate.
+AVRational RateOver(const AVStream& stream, uint64_t frames, int64_t span) {
   const AVRational unit = stream.time_base;
   AVRational rate{0, 1};
-  int64_t span = 0;
   if (unit.num <= 0 || unit.den <= 0) return rate;
-  if (__builtin_mul_overflow(index.span, int64_t{unit.num}, &span)) return rate;
-  if (span > 0) av_reduce(&rate.num, &rate.den, int64_t{index.num_frames} * unit.den, span, 1 << 30);
+  if (__builtin_mul_overflow(span, int64_t{unit.num}, &span)) return rate;
+  if (span > 0) av_reduce(&rate.num, &rate.den, static_cast<int64_t>(frames) * unit.den, span, 1 << 30);
   return rate.num > 0 && rate.den > 0 ? rate : AVRational{0, 1};
 }
 
+AVRational MeasuredRate(const AVStream& stream, const VideoIndex& index) {
+  return RateOver(stream, index.num_frames, index.span);
+}
+
+bool IsRate(AVRational rate) { return rate.num > 0 && rate.den > 0; }
+
 // The container's average rate, unless the span of the frames says otherwise by more than a fiftieth: a
 // variable rate, a wrong header, or AVI with empty places, as FFmpeg writes H.264 into it.
-AVRational RateOf(const AVStream& stream, const VideoIndex& index) {
+AVRational PlausibleRate(const AVStream& stream, const VideoIndex& index) {
   const AVRational said = stream.avg_frame_rate, measured = MeasuredRate(stream, index);
-  if (said.num <= 0 || said.den <= 0) {
+  if (!IsRate(said)) {
     if (measured.num > 0) return measured;
     const AVRational guess = stream.r_frame_rate;
-    return guess.num > 0 && guess.den > 0 ? guess : AVRational{0, 1};
+    return IsRate(guess) ? guess : AVRational{0, 1};
   }
   if (measured.num == 0 || index.num_frames < 2) return said;
   const double ratio = av_q2d(measured) / av_q2d(said);
   return ratio > 0.98 && ratio < 1.02 ? said : measured;
+}
+
+// torchcodec's: packets over their span. It divides doubles, which may differ in the last bit.
+AVRational TorchcodecRate(const AVStream& stream, const VideoIndex& index) {
+  if (index.packet_times.empty()) return {0, 1};
+  return RateOver(stream, index.packet_times.size(), index.packets_end - index.packet_times.front());
+}
+
+AVRational RateOf(FrameLoader loader, const AVStream& stream, const VideoIndex& index) {
+  AVRational rate{0, 1};
+  if (loader == FrameLoader::kTorchcodec) rate = TorchcodecRate(stream, index);
+  if (loader == FrameLoader::kPyav || loader == FrameLoader::kDecord) rate = stream.avg_frame_rate;
+  return IsRate(rate) ? rate : PlausibleRate(stream, index);
+}
+
+// PyAV's count is the header's, where it has one; more than can be decoded are not counted.
+uint32_t FramesOf(FrameLoader loader, const AVStream& stream, const VideoIndex& index) {
+  if (loader == FrameLoader::kTorchcodec && !index.times.empty())
+    return static_cast<uint32_t>(index.packet_times.size());
+  if (loader == FrameLoader::kPyav && stream.nb_frames > 0)
+    return static_cast<uint32_t>(std::min<int64_t>(stream.nb_frames, index.num_frames));
+  return index.num_frames;
+}
+
+InverseTransform TransformOf(FrameLoader loader) {
+  return loader == FrameLoader::kAccurate ? InverseTransform::kSimple : InverseTransform::kEncoders;
+}
+
+StreamChoice StreamOf(FrameLoader loader) {
+  switch (loader) {
+    case FrameLoader::kTorchcodec:
+      return StreamChoice::kBest;
+    case FrameLoader::kDecord:
+      return StreamChoice::kBestOfAny;
+    case FrameLoader::kPyav:
+      return StreamChoice::kFirst;
+    case FrameLoader::kAccurate:
+      return StreamChoice::kFirstDefault;
+  }
+  return StreamChoice::kFirstDefault;
 }
 
 absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
@@ -109,11 +155,12 @@ VideoScratch& KeptScratch() {
 // Knows frames as they leave the decoder and hands out the chosen ones.
 class FramePicker {
  public:
-  FramePicker(const MediaFacts& facts, VideoScratch& scratch, bool upright, const FrameSink& sink)
+  FramePicker(const MediaFacts& facts, VideoScratch& scratch, const VideoWish& wish, const FrameSink& sink)
       : facts_(facts),
         index_(scratch.index),
         chosen_(scratch.chosen),
-        turn_(upright ? facts.rotation : 0),
+        turn_(wish.upright ? facts.rotation : 0),
+        loader_(wish.loader),
         sink_(sink),
         rgb_(scratch.rgb),
         turned_(scratch.turned) {}
@@ -184,9 +231,9 @@ class FramePicker {
   // For all positions that want the frame `number`.
   absl::Status HandOut(const AVFrame& frame, uint64_t number, bool stands_in) {
     auto rows = [&](BandSink& sink) -> absl::Status {
-      if (turn_ == 0) return rgb_.Convert(frame, sink);
+      if (turn_ == 0) return rgb_.Convert(frame, loader_, sink);
       turned_.Start({facts_.width, facts_.height});
-      EVENKEEL_RETURN_IF_ERROR(rgb_.Convert(frame, turned_));
+      EVENKEEL_RETURN_IF_ERROR(rgb_.Convert(frame, loader_, turned_));
       turned_.Deliver(OrientationOf(turn_), sink);
       return absl::OkStatus();
     };
@@ -202,6 +249,7 @@ class FramePicker {
   const VideoIndex& index_;
   std::span<const uint32_t> chosen_;
   uint32_t turn_;
+  FrameLoader loader_;
   const FrameSink& sink_;
   FrameRgb& rgb_;
   TurnedPicture& turned_;
@@ -257,11 +305,13 @@ absl::Status SendPackets(MediaInput& input, AVCodecContext& decoder, std::span<c
 // file was cut out of a longer one. 0 where it is not found among as many pixels as the limits allow a few
 // frames.
 absl::StatusOr<uint32_t> FirstDecoded(std::string_view suffix, std::span<const std::byte> bytes,
-                                      const Limits& limits, const char* name, const VideoIndex& index) {
+                                      const Limits& limits, FrameLoader loader, const char* name,
+                                      const VideoIndex& index) {
   constexpr uint64_t kFrames = 4;
   MediaInput input;
-  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
-  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits));
+  EVENKEEL_RETURN_IF_ERROR(
+      input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, Parameters::kOfPackets, StreamOf(loader)));
+  EVENKEEL_ASSIGN_OR_RETURN(CodecPtr decoder, OpenDecoder(input, name, limits, TransformOf(loader)));
   const AVCodecParameters& said = *input.stream().codecpar;
   const uint64_t pixels = std::max<uint64_t>(1, uint64_t{1} * said.width * said.height);
   const uint64_t most = std::min<uint64_t>(index.packets.size(), kFrames * limits.max_video_pixels / pixels);
@@ -283,14 +333,15 @@ absl::StatusOr<uint32_t> FirstDecoded(std::string_view suffix, std::span<const s
 
 // The index of the frames that a decode delivers.
 absl::Status IndexFrames(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                         const char* name, MediaInput& input, VideoIndex& index) {
+                         FrameLoader loader, const char* name, MediaInput& input, VideoIndex& index) {
   EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index, Untimed::kLead));
   const VideoPacket& front = index.packets.front();
   if (index.times.empty() || (front.starts && front.frame == 0)) return absl::OkStatus();
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t first, FirstDecoded(suffix, bytes, limits, name, index));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t first, FirstDecoded(suffix, bytes, limits, loader, name, index));
   if (first < index.num_untimed) {  // some of these do come
     MediaInput again;               // the caller goes on with the stream of `input`
-    EVENKEEL_RETURN_IF_ERROR(again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
+    EVENKEEL_RETURN_IF_ERROR(
+        again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, Parameters::kOfPackets, StreamOf(loader)));
     return IndexVideo(again, limits, index);
   }
   DropFramesBefore(first, index);
@@ -305,21 +356,23 @@ struct Source {
 };
 
 absl::Status OpenSource(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                        Parameters parameters, Source& source, VideoIndex& index) {
+                        Parameters parameters, FrameLoader loader, Source& source, VideoIndex& index) {
   MediaInput& input = source.input;
-  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, parameters));
+  EVENKEEL_RETURN_IF_ERROR(
+      input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, parameters, StreamOf(loader)));
   EVENKEEL_ASSIGN_OR_RETURN(source.name, DecoderOf(input.stream().codecpar->codec_id));
-  EVENKEEL_ASSIGN_OR_RETURN(source.decoder, OpenDecoder(input, source.name, limits));
-  return IndexFrames(suffix, bytes, limits, source.name, input, index);
+  EVENKEEL_ASSIGN_OR_RETURN(source.decoder, OpenDecoder(input, source.name, limits, TransformOf(loader)));
+  return IndexFrames(suffix, bytes, limits, loader, source.name, input, index);
 }
 
 }  // namespace
 
 absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const std::byte> bytes,
-                                      const Limits& limits) {
+                                      const Limits& limits, FrameLoader loader) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
   MediaInput input;
-  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
+  EVENKEEL_RETURN_IF_ERROR(
+      input.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, Parameters::kOfPackets, StreamOf(loader)));
   AVStream& stream = input.stream();
   EVENKEEL_ASSIGN_OR_RETURN(const char* name, DecoderOf(stream.codecpar->codec_id));
   MediaFacts facts;
@@ -330,11 +383,11 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
   facts.width = static_cast<uint32_t>(stream.codecpar->width);
   facts.height = static_cast<uint32_t>(stream.codecpar->height);
   EVENKEEL_RETURN_IF_ERROR(CheckVideoPixels(facts.width, facts.height, limits.max_video_pixels));
-  facts.rotation = RotationOf(stream);
+  facts.rotation = loader == FrameLoader::kPyav ? 0 : RotationOf(stream);
   VideoIndex& index = KeptScratch().index;
-  EVENKEEL_RETURN_IF_ERROR(IndexFrames(suffix, bytes, limits, name, input, index));
-  facts.num_frames = index.num_frames;
-  AVRational rate = RateOf(stream, index);
+  EVENKEEL_RETURN_IF_ERROR(IndexFrames(suffix, bytes, limits, loader, name, input, index));
+  facts.num_frames = FramesOf(loader, stream, index);
+  AVRational rate = RateOf(loader, stream, index);
   if (rate.num <= 0) return absl::InvalidArgumentError("video without a frame rate");
   facts.fps_num = static_cast<uint32_t>(rate.num);
   facts.fps_den = static_cast<uint32_t>(rate.den);
@@ -356,18 +409,21 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
   VideoScratch& scratch = KeptScratch();
   auto& [index, chosen, uses, rgb, turned] = scratch;
+  const FrameLoader loader = wish.loader;
   // What would be decoded only to learn parameters is a key frame, which takes as long as several others.
   std::optional<Source> source(std::in_place);
-  EVENKEEL_RETURN_IF_ERROR(OpenSource(suffix, bytes, limits, Parameters::kOfHeader, *source, index));
+  EVENKEEL_RETURN_IF_ERROR(OpenSource(suffix, bytes, limits, Parameters::kOfHeader, loader, *source, index));
   if (source->input.knows_header_only() && !(index.divisible && ShowsInOrder(index))) {
     source.emplace();
-    EVENKEEL_RETURN_IF_ERROR(OpenSource(suffix, bytes, limits, Parameters::kOfPackets, *source, index));
+    EVENKEEL_RETURN_IF_ERROR(
+        OpenSource(suffix, bytes, limits, Parameters::kOfPackets, loader, *source, index));
   }
   auto& [input, name, decoder] = *source;
   wish.choose(index.times, Emptied(chosen));
+  if (loader == FrameLoader::kTorchcodec) FramesOfPackets(index, chosen);
   PacketsFor(index, chosen, Emptied(uses));
   rgb.ForgetLarge();
-  FramePicker picker(facts, scratch, wish.upright, sink);
+  FramePicker picker(facts, scratch, wish, sink);
   if (index.divisible) {
     EVENKEEL_RETURN_IF_ERROR(input.Rewind());
     picker.Begin(/*strict=*/true);
@@ -375,8 +431,9 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
     EVENKEEL_RETURN_IF_ERROR(picker.refused());
     if (!picker.done()) {  // from the beginning with a new decoder, whose parameters `input` may have lost
       MediaInput again;
-      EVENKEEL_RETURN_IF_ERROR(again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits));
-      EVENKEEL_ASSIGN_OR_RETURN(decoder, OpenDecoder(again, name, limits));
+      EVENKEEL_RETURN_IF_ERROR(
+          again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, Parameters::kOfPackets, StreamOf(loader)));
+      EVENKEEL_ASSIGN_OR_RETURN(decoder, OpenDecoder(again, name, limits, TransformOf(loader)));
       uses.assign(index.packets.size(), PacketUse::kSend);
     }
   }
@@ -391,11 +448,11 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
 }
 
 absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                         const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink,
-                         uint64_t* repeated) {
-  VideoWish wish{[&](std::span<const int64_t>, std::vector<uint32_t>& out) {
-    out.assign(chosen.begin(), chosen.end());
-  }};
+                         const MediaFacts& facts, std::span<const uint32_t> chosen, FrameLoader loader,
+                         const FrameSink& sink, uint64_t* repeated) {
+  VideoWish wish{.choose = [&](std::span<const int64_t>,
+                               std::vector<uint32_t>& out) { out.assign(chosen.begin(), chosen.end()); },
+                 .loader = loader};
   return DecodeVideo(suffix, bytes, limits, facts, wish, sink, repeated);
 }
 

@@ -21,12 +21,14 @@
 #include "core/job.h"
 #include "core/words.h"
 #include "preprocess/image/image.h"
+#include "preprocess/video/frame_loader.h"
 
 namespace evenkeel::preprocess {
 
-// Facts of a video: dimensions, rotation, frames, average rate, duration. Errors as Measurer::Probe.
+// Facts of a video as `loader` has them: dimensions, rotation, frames, average rate, duration. Errors as
+// Measurer::Probe.
 absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const std::byte> bytes,
-                                      const Limits& limits);
+                                      const Limits& limits, FrameLoader loader);
 
 // The facts of frames that rotation metadata has been applied to: sides swapped by a quarter turn, no
 // rotation left.
@@ -45,6 +47,7 @@ using FrameChooser = std::function<void(std::span<const int64_t> times, std::vec
 struct VideoWish {
   FrameChooser choose;
   bool upright = false;  // apply rotation metadata; the sink's frames have the sides of Upright(facts)
+  FrameLoader loader = FrameLoader::kTorchcodec;  // that of the facts
 };
 
 // Decodes and hands out the chosen frames. Where the stream does not deliver one, the frame before it (else
@@ -55,7 +58,7 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
                          uint64_t* repeated);
 // The same for frames that are known already, as they are stored.
 absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
-                         const MediaFacts& facts, std::span<const uint32_t> chosen, const FrameSink& sink,
-                         uint64_t* repeated);
+                         const MediaFacts& facts, std::span<const uint32_t> chosen, FrameLoader loader,
+                         const FrameSink& sink, uint64_t* repeated);
 
 }  // namespace evenkeel::preprocess

@@ -1,3 +1,4 @@
+// Reads all packets of a video once, and says which of them a choice of frames needs.
 #include "preprocess/video/video_index.h"
 
 #include <algorithm>
@@ -57,7 +58,8 @@ struct Gatherer {
   void Add(const AVPacket& packet) {
     const PictureKind kind = parser.Parse({packet.data, static_cast<size_t>(packet.size)});
     VideoPacket entry;
-    entry.shows = (packet.flags & AV_PKT_FLAG_DISCARD) == 0 && kind.shows;
+    entry.discarded = (packet.flags & AV_PKT_FLAG_DISCARD) != 0;
+    entry.shows = !entry.discarded && kind.shows;
     entry.starts = kind.starts;
     entry.pts = packet.pts;
     const bool sane = packet.pts > -kSaneTime && packet.pts < kSaneTime;
@@ -73,6 +75,13 @@ struct Gatherer {
       first_place = std::min(first_place, packet.dts);
       end_of_places =
           std::max(end_of_places, packet.dts + std::clamp<int64_t>(packet.duration, 0, kSaneTime));
+    }
+    if (!entry.discarded) {
+      const int64_t time =
+          std::clamp(packet.pts == AV_NOPTS_VALUE ? packet.dts : packet.pts, -kSaneTime, kSaneTime);
+      index.packet_times.push_back(time);
+      index.packets_end =
+          std::max(index.packets_end, time + std::clamp<int64_t>(packet.duration, 0, kSaneTime));
     }
     plain &= kind.known && sane;
     if (kind.starts && !has_start) {
@@ -128,7 +137,10 @@ struct Gatherer {
 }  // namespace
 
 absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index, Untimed untimed) {
-  index = VideoIndex{.packets = std::move(Emptied(index.packets)), .times = std::move(Emptied(index.times))};
+  index = VideoIndex{.packets = std::move(Emptied(index.packets)),
+                     .times = std::move(Emptied(index.times)),
+                     .packet_times = std::move(Emptied(index.packet_times)),
+                     .packets_end = -kSaneTime};
   Lists& lists = KeptLists();
   Gatherer gatherer{PictureParser(*input.stream().codecpar), index, Emptied(lists.layers),
                     Emptied(lists.shown), untimed};
@@ -144,6 +156,7 @@ absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& ind
   }
   if (index.num_frames == 0) return absl::InvalidArgumentError("video without frames");
   gatherer.Finish(HasTimes(input));
+  std::sort(index.packet_times.begin(), index.packet_times.end());
   return absl::OkStatus();
 }
 
@@ -164,6 +177,24 @@ void DropFramesBefore(uint32_t first, VideoIndex& index) {
   if (index.times.empty()) return;
   index.times.erase(index.times.begin(), index.times.begin() + first);
   index.span = index.times.back() - index.times.front();
+}
+
+void FramesOfPackets(const VideoIndex& index, std::span<uint32_t> chosen) {
+  // Without times frames count as they leave the decoder.
+  if (index.times.empty() || index.packet_times.size() == index.num_frames) return;
+  const auto shown = std::span(index.times).first(index.num_frames);
+  uint32_t packet = 0, frame = 0;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const uint32_t before = std::exchange(packet, chosen[i]);
+    if (packet >= index.packet_times.size()) continue;  // no such packet: what never comes
+    if (i > 0 && packet == before + 1) {
+      ++frame;
+    } else if (i == 0 || packet != before) {
+      const auto at = std::lower_bound(shown.begin(), shown.end(), index.packet_times[packet]);
+      frame = static_cast<uint32_t>(at - shown.begin());
+    }
+    chosen[i] = std::min(frame, index.num_frames - 1);
+  }
 }
 
 void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::vector<PacketUse>& uses) {

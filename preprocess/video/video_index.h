@@ -22,6 +22,7 @@ struct VideoPacket {
   int64_t pts = 0;
   uint32_t frame = 0;      // number of the frame that it shows, in the order of presentation
   bool shows = true;       // carries a frame to show
+  bool discarded = false;  // the container says that it is only decoded
   bool starts = false;     // what a decoder that starts here gives from `pts` on is what it would give anyway
   bool referenced = true;  // other frames may need it
 };
@@ -43,6 +44,10 @@ struct VideoIndex {
   // Frames at the beginning whose packets, right behind the first, have no time: Matroska cannot tell times
   // before zero. Their order is not known.
   uint32_t num_untimed = 0;
+  // Of the packets that are not discarded, hidden ones included: when each is shown, else decoded, and when
+  // the last one ends, in the stream's time base. What torchcodec counts.
+  std::vector<int64_t> packet_times;
+  int64_t packets_end = 0;
 };
 
 enum class Untimed : uint8_t {
@@ -60,6 +65,10 @@ bool ShowsInOrder(const VideoIndex& index);
 // What a decoder does not give: the frames before `first` are no frames, and those from it on count from 0.
 // `first` is one of them.
 void DropFramesBefore(uint32_t first, VideoIndex& index);
+
+// Makes `chosen`, ascending numbers of the packets of `packet_times`, the frames that torchcodec gives for
+// them: for a packet after the previous one the next frame, else the first one that is not shown earlier.
+void FramesOfPackets(const VideoIndex& index, std::span<uint32_t> chosen);
 
 enum class PacketUse : uint8_t {
   kSkip,

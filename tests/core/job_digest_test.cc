@@ -37,7 +37,7 @@ Digest Stream(const Job& job) { return StreamDigest(job, DigestOf("index"), Dige
 TEST(StreamDigest, HasTheDocumentedTextAndVector) {
   Job job = Parsed(kJob);
   EXPECT_EQ(StreamCanonicalText(job, DigestOf("index"), DigestOf("processor")), R"(evenkeel stream
-stream_version=1
+stream_version=2
 index=801d9f0bdea1c760ce2022399b066389
 processor=ff6b69bd2466e7b5d1ca4fbace4801ba
 seed=7
@@ -61,6 +61,7 @@ processor.min_frames=4
 processor.max_frames=768
 processor.video_min_pixels=100352
 processor.video_max_pixels=602112
+processor.frames=torchcodec
 limits.max_image_bytes=67108864
 limits.max_audio_bytes=536870912
 limits.max_video_bytes=4294967296
@@ -78,7 +79,7 @@ limits.max_json_depth=64
 limits.max_items=1024
 exclude=photos/a.tar/17
 )");
-  EXPECT_EQ(Stream(job).Hex(), "97c11b1448ff46e06bbf4b013b4da0b3");
+  EXPECT_EQ(Stream(job).Hex(), "9362b26b7a5a6d9f15ac63ca60a562b3");
   EXPECT_EQ(Stream(job), DigestOf(StreamCanonicalText(job, DigestOf("index"), DigestOf("processor"))));
 }
 
@@ -166,6 +167,7 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_max_pixels: 1m"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, frame_rule: uniform"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, video_rotation: ignore"},
+      {"folder: ./qwen2-vl", "folder: ./qwen2-vl, frames: accurate"},
       {"photos/a.tar/17", "photos/a.tar/18"},
       {"", "order: {shuffle: blocked}"},
       {"", "order: {shuffle: none}"},

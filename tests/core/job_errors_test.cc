@@ -189,7 +189,7 @@ TEST(JobErrors, BatchOrderAndTopology) {
       {"", "topology: {virtual_stages: 2}",
        "job.yaml:12: topology.virtual_stages: 2 virtual stages need pipeline_stages above 1"},
       {"", "stream_version: 9",
-       "job.yaml:12: stream_version: the job wants version 9, this release makes version 1; run the release "
+       "job.yaml:12: stream_version: the job wants version 9, this release makes version 2; run the release "
        "that the "
        "job was started with, or remove the line to start anew"},
       {"", "wire: u16", "job.yaml:12: wire: 'u16' is not one of u8, bf16, f32"},
@@ -267,6 +267,8 @@ TEST(JobErrors, Processor) {
        "job.yaml:6: processor.min_frames: 9 is above max_frames, 8"},
       {"{folder: ./qwen2-vl}", "{folder: f, frame_rule: random}",
        "job.yaml:6: processor.frame_rule: 'random' is not one of qwen_vl_utils, transformers, uniform"},
+      {"{folder: ./qwen2-vl}", "{folder: f, frames: opencv}",
+       "job.yaml:6: processor.frames: 'opencv' is not one of torchcodec, pyav, decord, accurate"},
       {"{folder: ./qwen2-vl}", "{folder: f, video_rotation: maybe}",
        "job.yaml:6: processor.video_rotation: 'maybe' is not one of apply, ignore"},
       {"{folder: ./qwen2-vl}", "{folder: f, video_max_pixels: 1}",

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Makes tests/golden/data/video: small videos and the frames that FFmpeg's own command decodes from them.
 
-    python3 tests/golden/make_video_goldens.py      (Debian: ffmpeg)
+    python3 tests/golden/make_video_goldens.py             (Debian: ffmpeg)
+    python3 tests/golden/make_video_goldens.py --loader    (torchcodec 0.17.0)
 
-For NAME.EXT: NAME.EXT.rgb holds frames 0, 5, 11 and 23 as RGB8, converted by FFmpeg with the flags that make its
-scaler the same on every CPU.
+For NAME.EXT: NAME.EXT.rgb holds frames 0, 5, 11 and 23 as RGB8, converted by FFmpeg with the flags of the accurate
+conversion. NAME.EXT.torchcodec.rgb has the same frames of torchcodec; --loader writes these alone, of the videos that
+are there.
 """
 
 import pathlib
 import subprocess
+import sys
 
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "video"
 SOURCE = ["-f", "lavfi", "-i", "testsrc2=size=50x38:rate=12:duration=2"]
@@ -41,6 +44,14 @@ FRAMES = "+".join(f"eq(n\\,{n})" for n in (0, 5, 11, 23))
 
 def ffmpeg(*arguments):
     subprocess.run(["ffmpeg", "-v", "error", "-y", *map(str, arguments)], check=True)
+
+
+def by_torchcodec():
+    from torchcodec.decoders import VideoDecoder
+
+    for name in CODECS:
+        frames = VideoDecoder(OUT / name, seek_mode="exact").get_frames_at([0, 5, 11, 23]).data
+        (OUT / f"{name}.torchcodec.rgb").write_bytes(frames.permute(0, 2, 3, 1).contiguous().numpy().tobytes())
 
 
 def main():
@@ -77,4 +88,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    by_torchcodec() if sys.argv[1:] == ["--loader"] else main()

@@ -51,7 +51,7 @@ def videos():
 
 
 ODD = ["of-2", "of-3", "of-5", "odd-sides", "wide", "variable", "turned"]
-ATEN = ("--resampler", "aten_u8")
+ATEN = ("--resampler", "aten_u8", "--frames", "accurate")  # frames.py has the accurate conversion
 BOUNDED = {"shortest_edge": 4096, "longest_edge": 4 * 200704}  # so that all frames of the longest fit in memory
 
 

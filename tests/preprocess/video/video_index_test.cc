@@ -46,7 +46,7 @@ std::vector<std::vector<uint8_t>> AllFrames(const std::string& name, const Bytes
   auto drain = [&] {
     while (avcodec_receive_frame(decoder->get(), frame.get()) >= 0) {
       AppendedRgb rgb(static_cast<uint32_t>(frame->width), frames.emplace_back());
-      EXPECT_TRUE(converter.Convert(*frame, rgb).ok());
+      EXPECT_TRUE(converter.Convert(*frame, FrameLoader::kAccurate, rgb).ok());
       av_frame_unref(frame.get());
     }
   };
@@ -64,7 +64,7 @@ TEST(VideoIndex, WhatIsLeftOutChangesNoFrame) {
   for (const std::string& name : Files()) {
     SCOPED_TRACE(name);
     const Bytes bytes = Golden("video/" + name);
-    const MediaFacts facts = *ProbeVideo(SuffixOf(name), bytes, Limits{});
+    const MediaFacts facts = *ProbeVideo(SuffixOf(name), bytes, Limits{}, FrameLoader::kAccurate);
     const std::vector<std::vector<uint8_t>> frames = AllFrames(name, bytes);
     ASSERT_EQ(frames.size(), facts.num_frames);
     Dice dice(5);
@@ -82,7 +82,9 @@ TEST(VideoIndex, WhatIsLeftOutChangesNoFrame) {
         EXPECT_EQ(rgb, frames[chosen[position]]) << "frame " << chosen[position];
         return status;
       };
-      ASSERT_TRUE(DecodeVideo(SuffixOf(name), bytes, Limits{}, facts, chosen, sink, &repeated).ok());
+      ASSERT_TRUE(
+          DecodeVideo(SuffixOf(name), bytes, Limits{}, facts, chosen, FrameLoader::kAccurate, sink, &repeated)
+              .ok());
       EXPECT_EQ(delivered, chosen.size());
       EXPECT_EQ(repeated, 0u);
     }
@@ -159,7 +161,7 @@ TEST(VideoIndex, FramesAreNumberedInTheOrderOfPresentation) {
 
 TEST(VideoIndex, UniformFramesFollowTheTimesOfAVariableRate) {
   const Bytes bytes = Golden("video/h264-variable.mkv");  // frame n is shown at n * n / 12 seconds
-  const MediaFacts facts = *ProbeVideo("mkv", bytes, Limits{});
+  const MediaFacts facts = *ProbeVideo("mkv", bytes, Limits{}, FrameLoader::kAccurate);
   const FrameChoice choice{FrameRule::kUniform, 2, 4, 4};
   std::vector<uint32_t> chosen;
   VideoWish wish{[&](std::span<const int64_t> times, std::vector<uint32_t>& wanted) {
@@ -168,6 +170,7 @@ TEST(VideoIndex, UniformFramesFollowTheTimesOfAVariableRate) {
   }};
   uint64_t repeated = 0;
   auto sink = [](size_t, FrameRows) { return absl::OkStatus(); };
+  wish.loader = FrameLoader::kAccurate;
   ASSERT_TRUE(DecodeVideo("mkv", bytes, Limits{}, facts, wish, sink, &repeated).ok());
   EXPECT_EQ(chosen, (std::vector<uint32_t>{8, 14, 18, 21}));  // sqrt(1/8, 3/8, 5/8, 7/8 of 44.2 * 12)
 }

@@ -41,14 +41,15 @@ Packets PacketsOf(const std::string& name) {
 
 // All frames that the facts count, in the order of presentation; those that others stood for are missing.
 absl::StatusOr<Frames> AllFrames(const std::string& suffix, const Bytes& bytes) {
-  const absl::StatusOr<MediaFacts> facts = ProbeVideo(suffix, bytes, Limits{});
+  const absl::StatusOr<MediaFacts> facts = ProbeVideo(suffix, bytes, Limits{}, FrameLoader::kAccurate);
   if (!facts.ok()) return facts.status();
   std::vector<uint32_t> chosen(facts->num_frames);
   std::iota(chosen.begin(), chosen.end(), 0u);
   Frames frames;
   uint64_t repeated = 0;
   auto sink = [&](size_t, FrameRows rows) { return AppendRgb(rows, facts->width, frames.emplace_back()); };
-  absl::Status status = DecodeVideo(suffix, bytes, Limits{}, *facts, chosen, sink, &repeated);
+  absl::Status status =
+      DecodeVideo(suffix, bytes, Limits{}, *facts, chosen, FrameLoader::kAccurate, sink, &repeated);
   if (!status.ok()) return status;
   if (repeated != 0 || frames.size() != facts->num_frames) {
     return absl::InternalError(std::to_string(repeated) + " of " + std::to_string(facts->num_frames) +

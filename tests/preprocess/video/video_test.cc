@@ -43,15 +43,17 @@ struct Decoded {
 };
 
 absl::StatusOr<Decoded> Decode(const std::string& name, const Bytes& bytes,
-                               const std::vector<uint32_t>& chosen) {
+                               const std::vector<uint32_t>& chosen,
+                               FrameLoader loader = FrameLoader::kAccurate) {
   Limits limits;
   limits.max_video_pixels = 1 << 18;
   limits.max_video_frames = 200;
-  absl::StatusOr<MediaFacts> facts = ProbeVideo(SuffixOf(name), bytes, limits);
+  absl::StatusOr<MediaFacts> facts = ProbeVideo(SuffixOf(name), bytes, limits, loader);
   if (!facts.ok()) return facts.status();
   Decoded decoded;
   auto sink = [&](size_t, FrameRows rows) { return AppendRgb(rows, facts->width, decoded.rgb); };
-  absl::Status status = DecodeVideo(SuffixOf(name), bytes, limits, *facts, chosen, sink, &decoded.repeated);
+  absl::Status status =
+      DecodeVideo(SuffixOf(name), bytes, limits, *facts, chosen, loader, sink, &decoded.repeated);
   if (!status.ok()) return status;
   return decoded;
 }
@@ -59,7 +61,7 @@ absl::StatusOr<Decoded> Decode(const std::string& name, const Bytes& bytes,
 #ifdef __x86_64__
 // Of damaged media, other instructions give other pixels.
 TEST(Video, IsDecodedByTheSameInstructionsOnEveryProcessor) {
-  ASSERT_TRUE(ProbeVideo("mp4", Golden("video/av1.mp4"), Limits{}).ok());
+  ASSERT_TRUE(ProbeVideo("mp4", Golden("video/av1.mp4"), Limits{}, FrameLoader::kAccurate).ok());
   EXPECT_EQ(av_get_cpu_flags(), kX8664V2);
   EXPECT_EQ(dav1d_flags, ForcedDav1dFlags::kUsual);
 }
@@ -68,7 +70,8 @@ TEST(Video, IsDecodedByTheSameInstructionsOnEveryProcessor) {
 TEST(Video, FactsCountTheFramesThatADecodeDelivers) {
   for (const std::string& name : Files()) {
     SCOPED_TRACE(name);
-    absl::StatusOr<MediaFacts> facts = ProbeVideo(SuffixOf(name), Golden("video/" + name), Limits{});
+    absl::StatusOr<MediaFacts> facts =
+        ProbeVideo(SuffixOf(name), Golden("video/" + name), Limits{}, FrameLoader::kAccurate);
     ASSERT_TRUE(facts.ok()) << facts.status();
     EXPECT_EQ(facts->width, name == "cinepak.avi" ? 52u : 50u);
     EXPECT_EQ(facts->height, name == "cinepak.avi" ? 40u : 38u);
@@ -90,16 +93,32 @@ TEST(Video, ChosenFramesEqualThoseOfTheFfmpegCommand) {
   }
 }
 
+TEST(Video, ChosenFramesEqualThoseOfTorchcodec) {
+  for (const std::string& name : Files()) {
+    SCOPED_TRACE(name);
+    absl::StatusOr<Decoded> decoded =
+        Decode(name, Golden("video/" + name), {0, 5, 11, 23}, FrameLoader::kTorchcodec);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->repeated, 0u);
+    Bytes expected = Golden("video/" + name + ".torchcodec.rgb");
+    ASSERT_EQ(decoded->rgb.size(), expected.size());
+    EXPECT_EQ(std::memcmp(decoded->rgb.data(), expected.data(), expected.size()), 0);
+  }
+}
+
+// Frames of loaders that libswscale's other code would convert otherwise come from code of ours.
 TEST(Video, EverySetOfCpuFeaturesGivesTheSameBytesOfWholeFiles) {
   for (const std::string& name : Files()) {
     Bytes bytes = Golden("video/" + name);
-    absl::StatusOr<Decoded> usual = Decode(name, bytes, {0, 3, 9, 10, 23});
-    ASSERT_TRUE(usual.ok()) << usual.status();
-    for (int flags : {0, -1}) {
-      const ForcedCpuFlags forced(flags);
-      absl::StatusOr<Decoded> other = Decode(name, bytes, {0, 3, 9, 10, 23});
-      ASSERT_TRUE(other.ok()) << other.status();
-      EXPECT_EQ(other->rgb, usual->rgb) << name << " with flags " << flags;
+    for (FrameLoader loader : {FrameLoader::kTorchcodec, FrameLoader::kAccurate}) {
+      absl::StatusOr<Decoded> usual = Decode(name, bytes, {0, 3, 9, 10, 23}, loader);
+      ASSERT_TRUE(usual.ok()) << usual.status();
+      for (int flags : {0, -1}) {
+        const ForcedCpuFlags forced(flags);
+        absl::StatusOr<Decoded> other = Decode(name, bytes, {0, 3, 9, 10, 23}, loader);
+        ASSERT_TRUE(other.ok()) << other.status();
+        EXPECT_TRUE(other->rgb == usual->rgb) << name << " with flags " << flags;
+      }
     }
   }
 }
@@ -139,14 +158,14 @@ TEST(Video, AFrameChosenTwiceIsHandedOutTwice) {
 TEST(Video, ARateIsWhatTheTimesOfTheFramesSay) {
   // Its header says 12 a second; frame n is shown at n * n / 12 seconds, the last one to the end of its
   // packet.
-  MediaFacts facts = *ProbeVideo("mkv", Golden("video/h264-variable.mkv"), Limits{});
+  MediaFacts facts = *ProbeVideo("mkv", Golden("video/h264-variable.mkv"), Limits{}, FrameLoader::kAccurate);
   EXPECT_EQ(facts.num_frames, 24u);
   EXPECT_NEAR(static_cast<double>(facts.fps_num) / facts.fps_den, 24 / 44.1, 0.01);
   EXPECT_NEAR(static_cast<double>(facts.duration_us), 44.1e6, 1e5);
 }
 
 TEST(Video, FramesThatAnEditListCutsOffAreNotCounted) {
-  MediaFacts facts = *ProbeVideo("mp4", Golden("video/h264-cut.mp4"), Limits{});
+  MediaFacts facts = *ProbeVideo("mp4", Golden("video/h264-cut.mp4"), Limits{}, FrameLoader::kAccurate);
   EXPECT_EQ(facts.num_frames, 18u);
   std::vector<uint32_t> all(24), cut(18);
   std::iota(all.begin(), all.end(), 0);
@@ -165,7 +184,7 @@ TEST(Video, FramesThatLeadACutAreNotCountedWhereTheyHaveNoTimes) {
     SCOPED_TRACE(codec);
     const std::string open = absl::StrCat("video/", codec, "-open.mp4"),
                       cut = absl::StrCat("video/", codec, "-cut.mkv");
-    MediaFacts facts = *ProbeVideo("mkv", Golden(cut), Limits{});
+    MediaFacts facts = *ProbeVideo("mkv", Golden(cut), Limits{}, FrameLoader::kAccurate);
     EXPECT_EQ(facts.num_frames, 16u);
     EXPECT_EQ(facts.fps_num, 12 * facts.fps_den);
     std::vector<uint32_t> all(24), shown(16);
@@ -185,7 +204,7 @@ TEST(Video, FramesThatLeadACutAreNotCountedWhereTheyHaveNoTimes) {
 
 TEST(Video, FramesThatLeadACutAreCountedWhereTheyCanBeDecoded) {
   const Bytes bytes = Golden("video/hevc-cut-radl.mkv");
-  EXPECT_EQ(ProbeVideo("mkv", bytes, Limits{})->num_frames, 18u);
+  EXPECT_EQ(ProbeVideo("mkv", bytes, Limits{}, FrameLoader::kAccurate)->num_frames, 18u);
   std::vector<uint32_t> all(18);
   std::iota(all.begin(), all.end(), 0);
   absl::StatusOr<Decoded> decoded = Decode("cut.mkv", bytes, all);
@@ -195,7 +214,7 @@ TEST(Video, FramesThatLeadACutAreCountedWhereTheyCanBeDecoded) {
 
 TEST(Video, RotationIsAppliedWhereItIsAskedFor) {
   Bytes bytes = Golden("video/h264-rotated.mp4");
-  MediaFacts facts = *ProbeVideo("mp4", bytes, Limits{});
+  MediaFacts facts = *ProbeVideo("mp4", bytes, Limits{}, FrameLoader::kAccurate);
   EXPECT_EQ(facts.rotation, 270u);
   const MediaFacts upright = Upright(facts);
   EXPECT_EQ(upright.width, facts.height);
@@ -209,6 +228,7 @@ TEST(Video, RotationIsAppliedWhereItIsAskedFor) {
       return [&out, width](size_t, FrameRows rows) { return AppendRgb(rows, width, out); };
     };
     VideoWish wish{[](std::span<const int64_t>, std::vector<uint32_t>& chosen) { chosen = {7}; }};
+    wish.loader = FrameLoader::kAccurate;
     ASSERT_TRUE(DecodeVideo("mp4", bytes, Limits{}, facts, wish, into(stored, facts.width), &repeated).ok());
     wish.upright = true;
     ASSERT_TRUE(
@@ -262,14 +282,15 @@ TEST(Video, RotationIsTheNearestQuarterOfTheDisplayMatrix) {
       {{2 * kOne, 0, 0, kOne}, 0},
   };
   for (const auto& [matrix, quarter] : kMatrices) {
-    EXPECT_EQ(ProbeVideo("mp4", WithMatrix(bytes, matrix), Limits{})->rotation, quarter)
+    EXPECT_EQ(ProbeVideo("mp4", WithMatrix(bytes, matrix), Limits{}, FrameLoader::kAccurate)->rotation,
+              quarter)
         << matrix[0] << " " << matrix[1];
   }
 }
 
 TEST(Video, EmptyPlacesOfAnAviAreTimeButNoFrames) {
   const Bytes bytes = Golden("video/h264-slots.avi");
-  absl::StatusOr<MediaFacts> facts = ProbeVideo("avi", bytes, Limits{});
+  absl::StatusOr<MediaFacts> facts = ProbeVideo("avi", bytes, Limits{}, FrameLoader::kAccurate);
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->num_frames, 24u);
   EXPECT_NEAR(static_cast<double>(facts->fps_num) / facts->fps_den, 12, 0.5);
@@ -277,33 +298,38 @@ TEST(Video, EmptyPlacesOfAnAviAreTimeButNoFrames) {
 }
 
 TEST(Video, RefusesWhatHasNoPromiseAndWhatHasNoFrames) {
-  EXPECT_TRUE(absl::IsUnimplemented(ProbeVideo("mkv", Golden("video/refused.mkv"), Limits{}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(ProbeVideo("mp4", Golden("video/no-video.mp4"), Limits{}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(ProbeVideo("mp4", Golden("video/mpeg4.avi"), Limits{}).status()));
-  EXPECT_TRUE(absl::IsUnimplemented(ProbeVideo("gif", Golden("video/mpeg4.avi"), Limits{}).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      ProbeVideo("mkv", Golden("video/refused.mkv"), Limits{}, FrameLoader::kAccurate).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ProbeVideo("mp4", Golden("video/no-video.mp4"), Limits{}, FrameLoader::kAccurate).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ProbeVideo("mp4", Golden("video/mpeg4.avi"), Limits{}, FrameLoader::kAccurate).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      ProbeVideo("gif", Golden("video/mpeg4.avi"), Limits{}, FrameLoader::kAccurate).status()));
 }
 
 TEST(Video, LimitsAreEnforced) {
   Bytes bytes = Golden("video/h264.mp4");
   Limits limits;
   limits.max_video_bytes = 100;
-  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits, FrameLoader::kAccurate).status()));
   limits = Limits{};
   limits.max_video_pixels = 100;
-  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits, FrameLoader::kAccurate).status()));
   limits = Limits{};
   limits.max_video_frames = 10;
-  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(ProbeVideo("mp4", bytes, limits, FrameLoader::kAccurate).status()));
 }
 
 TEST(Video, OtherDimensionsThanTheIndexSaysAreDataLoss) {
   Bytes bytes = Golden("video/h264.mp4");
-  MediaFacts facts = *ProbeVideo("mp4", bytes, Limits{});
+  MediaFacts facts = *ProbeVideo("mp4", bytes, Limits{}, FrameLoader::kAccurate);
   facts.width = 64;
   uint64_t repeated = 0;
   std::vector<uint32_t> chosen = {0};
   auto sink = [](size_t, FrameRows) { return absl::OkStatus(); };
-  EXPECT_TRUE(absl::IsDataLoss(DecodeVideo("mp4", bytes, Limits{}, facts, chosen, sink, &repeated)));
+  EXPECT_TRUE(absl::IsDataLoss(
+      DecodeVideo("mp4", bytes, Limits{}, facts, chosen, FrameLoader::kAccurate, sink, &repeated)));
 }
 
 TEST(Video, MutationsGiveErrorsOfATypeAndTheSameVerdictTwice) {
