@@ -332,10 +332,12 @@ class Resolver {
     ProcessorSpec& out = job_.processor;
     EVENKEEL_RETURN_IF_ERROR(EncoderFolders(in));
     EVENKEEL_RETURN_IF_ERROR(Folder("processor.tokenizer", in.tokenizer(), &out.tokenizer));
+    out.chat = "template";
     EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.chat", in.chat(),
-                                        {"chatml", "gemma", "internvl", "llama3", "llava", "mistral",
-                                         "pixtral", "plain", "qwen2_audio", "vicuna"},
+                                        {"template", "chatml", "gemma", "internvl", "llama3", "llava",
+                                         "mistral", "pixtral", "plain", "qwen2_audio", "vicuna"},
                                         &out.chat));
+    EVENKEEL_RETURN_IF_ERROR(TemplateWords(in));
     EVENKEEL_RETURN_IF_ERROR(
         ChooseWord("processor.truncate", in.truncate(), {"none", "text"}, &out.truncate));
     EVENKEEL_RETURN_IF_ERROR(Pictures(in));
@@ -358,6 +360,25 @@ class Resolver {
         return Error(absl::StrCat("processor.added_tokens[", i, "]"), "an empty token");
     }
     return Frames(in);
+  }
+
+  // What the checkpoint's template is asked for, after the word itself: "template labels=all date=2026-11-24".
+  absl::Status TemplateWords(const pb::Processor& in) {
+    std::string& chat = job_.processor.chat;
+    const bool is_template = chat == "template";
+    std::string labels = "assistant";
+    EVENKEEL_RETURN_IF_ERROR(
+        ChooseWord("processor.labels", in.labels(), {"assistant", "last_assistant", "all"}, &labels));
+    if (labels != "assistant") {
+      if (!is_template) return Error("processor.labels", "needs chat: template");
+      absl::StrAppend(&chat, " labels=", labels);
+    }
+    if (in.date().empty()) return absl::OkStatus();
+    if (!is_template) return Error("processor.date", "needs chat: template");
+    if (in.date().find_first_not_of("0123456789-") != std::string::npos)
+      return Error("processor.date", absl::StrCat("'", in.date(), "' is not a day of the form YYYY-MM-DD"));
+    absl::StrAppend(&chat, " date=", in.date());
+    return absl::OkStatus();
   }
 
   absl::Status Pictures(const pb::Processor& in) {

@@ -35,6 +35,9 @@ struct MediumStyle {
   std::string last_end;             // in place of `end` behind an item's last run: "[IMG_END]"; empty: `end`
   std::string behind_all;           // a token behind the last item of a sample: "<bos>"; empty: none
   std::vector<std::string> tokens;  // special tokens that its runs name by their place here
+  // The token that the checkpoint's chat template writes for an item, and its processor replaces; empty: `placeholder`.
+  std::string in_template = {};
+  bool template_has_ends = false;  // the template writes begin and end itself, around all of an item
 };
 
 // The grid that M-RoPE positions and placeholders count on.

@@ -47,7 +47,8 @@ MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source) {
                           .placeholder = "<image_soft_token>",
                           .end = "<end_of_image>",
                           .before = "\n\n",
-                          .after = "\n\n"};
+                          .after = "\n\n",
+                          .in_template = "<start_of_image>"};
   return MakeFixedSize("gemma3", fixed, patch, {tokens, style}, source);
 }
 

@@ -55,6 +55,7 @@ class InternVl final : public MediaFamily {
     if (!video_) return styles;
     styles.push_back(styles.front());
     styles.back().medium = Medium::kVideo;
+    styles.back().in_template = "<video>";
     return styles;
   }
   absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override;

@@ -19,6 +19,7 @@ MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
   settings.tokens = Qwen2AudioTokens;
   settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
+  settings.style->template_has_ends = true;
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder, {{"audio_token", "<|AUDIO|>"},
                                                        {"audio_bos_token", "<|audio_bos|>"},
                                                        {"audio_eos_token", "<|audio_eos|>"}}));

@@ -67,6 +67,7 @@ MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source) {
   settings.tokens = Qwen2AudioTokens;
   settings.encodes_padding = false;
   settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
+  settings.style->template_has_ends = true;
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   return MakeSpeech(std::move(settings), source.limits);
 }
@@ -78,6 +79,7 @@ MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
   settings.tokens = Qwen3OmniTokens;
   settings.encodes_padding = false;
   settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
+  settings.style->template_has_ends = true;
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   return MakeSpeech(std::move(settings), source.limits);
 }

@@ -105,7 +105,9 @@ ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
 
 std::vector<MediumStyle> ImagesAndVideo::styles() const {
   auto style = [&](Medium medium, const std::string& token) {
-    return MediumStyle{medium, settings_.vision_begin, token, settings_.vision_end, /*mrope=*/true};
+    MediumStyle style{medium, settings_.vision_begin, token, settings_.vision_end, /*mrope=*/true};
+    style.template_has_ends = true;
+    return style;
   };
   std::vector<MediumStyle> styles = {style(Medium::kImage, settings_.image_token)};
   if (settings_.video) {

@@ -14,14 +14,13 @@
 #include "core/status.h"
 #include "preprocess/text/positions.h"
 #include "preprocess/text/rendering.h"
+#include "preprocess/text/templated_chat.h"
 
 namespace evenkeel::preprocess {
 namespace {
 
 constexpr int64_t kNoLoss = -100;
-// Ends of a text, of which a tokenizer has one; the first that it has is meant. Gemma's has "</s>", too, for
-// HTML.
-constexpr const char* kTextEnds[] = {"<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>"};
+constexpr std::string_view kTemplate = "template";  // of processor.chat
 constexpr size_t kNumMedia = 4;
 
 struct MediumMarks {
@@ -32,12 +31,16 @@ struct MediumMarks {
   std::optional<int64_t> begin, end, last_end, behind_all;
   int64_t placeholder = 0;
   std::vector<int64_t> tokens;  // that runs name
+  std::string in_template;
+  bool template_has_ends = false;
 };
 
 struct Marks {
   std::map<std::string, int64_t, std::less<>> of_style;
-  std::optional<int64_t> text_begin;
-  int64_t text_end = 0;
+  std::optional<int64_t> text_begin, text_end;
+  int64_t pad = 0;
+  // What the tokenizer adds around a text, where a processor leaves that to it.
+  std::vector<int64_t> added_before, added_after;
   std::array<MediumMarks, kNumMedia> media;  // by Medium
 
   const MediumMarks& of(Medium medium) const { return media[static_cast<size_t>(medium)]; }
@@ -140,9 +143,85 @@ class TextRun {
   std::vector<End> ends_;  // ascending; neighbours differ in `trained`
 };
 
+// Text that a template wrote, or a family between its items: one text for the tokenizer, special tokens and all.
+class WrittenRun {
+ public:
+  void Clear() {
+    text_.clear();
+    spelled_.clear();
+    trained_.clear();
+  }
+  // The bytes [begin, end) of `of`.
+  void Append(const TemplatedText& of, uint64_t begin, uint64_t end) {
+    const uint64_t at = text_.size();
+    text_.append(of.text, begin, end - begin);
+    for (auto it = std::lower_bound(of.spelled.begin(), of.spelled.end(), begin);
+         it != of.spelled.end() && *it < end; ++it)
+      spelled_.push_back(*it - begin + at);
+    for (const TextRange& range : of.trained) {
+      // Empty ones, too: see IsTrained.
+      if (range.end < begin || range.begin > end) continue;
+      trained_.push_back({std::max(range.begin, begin) - begin + at, std::min(range.end, end) - begin + at});
+    }
+  }
+  void Append(std::string_view text) { text_ += text; }
+
+  // Tokenises what was appended, adds it to `out`, and is empty again. `whole`: it is all of the text.
+  absl::Status Flush(const Tokenizer& tokenizer, bool whole, Tokens& out) {
+    const TextPlace place = out.begun ? TextPlace::kBehindAMark : TextPlace::kFirst;
+    out.begun = true;
+    if (text_.empty()) return absl::OkStatus();
+    EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeWritten(text_, spelled_, place));
+    const size_t first = out.ids.size();
+    for (uint32_t id : encoded.ids) out.Add(id, false);
+    const std::span<uint8_t> trained = std::span(out.trained).subspan(first);
+    for (const TextRange& range : trained_) {
+      if (whole) {
+        MarkAsTokenizerDoes(range, encoded, trained);
+      } else {
+        MarkAsProcessorDoes(range, encoded, trained);
+      }
+    }
+    Clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  // Every token that has a byte in the range: `ProcessorMixin.apply_chat_template`.
+  static void MarkAsProcessorDoes(const TextRange& range, const EncodedText& encoded,
+                                  std::span<uint8_t> trained) {
+    for (size_t i = 0; i < trained.size(); ++i) {
+      if (encoded.begins[i] < range.end && encoded.ends[i] > range.begin) trained[i] = 1;
+    }
+  }
+
+  // From the first token of the first byte to the first token of the last: `apply_chat_template` of tokenizers. That
+  // differs where several tokens share the last character; and where no token has it (the normaliser dropped it), or
+  // the first token of all has it, everything that follows is trained.
+  static void MarkAsTokenizerDoes(const TextRange& range, const EncodedText& encoded,
+                                  std::span<uint8_t> trained) {
+    const auto token_of = [&](uint64_t byte) {
+      size_t i = 0;
+      while (i < trained.size() && !(encoded.begins[i] <= byte && byte < encoded.ends[i])) ++i;
+      return i;
+    };
+    const size_t first = token_of(range.begin);
+    if (first == trained.size()) return;
+    size_t last = range.end == 0 ? trained.size() : token_of(range.end - 1);
+    if (last == 0 || last == trained.size()) last = trained.size() - 1;
+    for (size_t i = first; i <= last; ++i) trained[i] = 1;
+  }
+
+  std::string text_;
+  std::vector<uint64_t> spelled_;
+  std::vector<TextRange> trained_;
+};
+
 // What a thread keeps from one conversation to the next.
 struct Scratch {
   Rendering rendering;
+  TemplatedText templated;
+  WrittenRun written;
   TextRun text;
   Tokens tokens;
   std::vector<GridSpan> grids;
@@ -162,12 +241,11 @@ absl::StatusOr<std::vector<int64_t>> IdsOfText(const Tokenizer& tokenizer, std::
 // The id of a mark. It must be a special token, or a sample's text could spell it; and it must cut the text
 // in two, or a sequence tokenised in pieces would differ from the same sequence tokenised as a whole.
 absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& folder,
-                               const std::string& token) {
+                               const std::string& token, absl::string_view advice) {
   std::optional<int64_t> id = tokenizer.TokenToId(token);
   if (!id.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(folder, "/tokenizer.json: has no token '", token,
-                     "'; name it in processor.added_tokens of the job to add it"));
+        absl::StrCat(folder, "/tokenizer.json: has no token '", token, "'", advice));
   }
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> spelt, IdsOfText(tokenizer, token, TextPlace::kFirst));
   if (std::find(spelt.begin(), spelt.end(), *id) != spelt.end()) {
@@ -197,8 +275,13 @@ absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const st
                   .mrope = style.mrope,
                   .wraps_runs = style.wraps_runs,
                   .before = style.before,
-                  .after = style.after};
-  EVENKEEL_ASSIGN_OR_RETURN(out.placeholder, MarkId(tokenizer, folder, style.placeholder));
+                  .after = style.after,
+                  .in_template = style.in_template.empty() ? style.placeholder : style.in_template,
+                  .template_has_ends = style.template_has_ends};
+  constexpr char kAdvice[] =
+      ", which the processor's media need; if the model has it under another id, name it in "
+      "processor.added_tokens";
+  EVENKEEL_ASSIGN_OR_RETURN(out.placeholder, MarkId(tokenizer, folder, style.placeholder, kAdvice));
   const std::pair<std::optional<int64_t>&, const std::string&> marks[] = {
       {out.begin, style.begin},
       {out.end, style.end},
@@ -206,32 +289,52 @@ absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const st
       {out.behind_all, style.behind_all}};
   for (const auto& [id, token] : marks) {
     if (token.empty()) continue;
-    EVENKEEL_ASSIGN_OR_RETURN(id, MarkId(tokenizer, folder, token));
+    EVENKEEL_ASSIGN_OR_RETURN(id, MarkId(tokenizer, folder, token, kAdvice));
   }
   for (const std::string& token : style.tokens) {
-    EVENKEEL_ASSIGN_OR_RETURN(const int64_t id, MarkId(tokenizer, folder, token));
+    EVENKEEL_ASSIGN_OR_RETURN(const int64_t id, MarkId(tokenizer, folder, token, kAdvice));
     out.tokens.push_back(id);
   }
   return out;
 }
 
-absl::StatusOr<int64_t> TextEndId(const Tokenizer& tokenizer, const std::string& folder) {
-  for (const char* token : kTextEnds) {
-    if (tokenizer.TokenToId(token).has_value()) return MarkId(tokenizer, folder, token);
-  }
-  return MarkId(tokenizer, folder, kTextEnds[0]);  // says that it is missing
+// Ids that the tokenizer puts around a text: those of an empty text.
+absl::Status ReadAdded(const Tokenizer& tokenizer, Marks& out) {
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<int64_t> plain,
+                            tokenizer.Encode("a", /*add_special_tokens=*/false));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<int64_t> added,
+                            tokenizer.Encode("a", /*add_special_tokens=*/true));
+  const auto at = std::search(added.begin(), added.end(), plain.begin(), plain.end());
+  if (at == added.end()) return absl::OkStatus();
+  out.added_before.assign(added.begin(), at);
+  out.added_after.assign(at + static_cast<ptrdiff_t>(plain.size()), added.end());
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const std::string& folder, const ChatStyle& chat,
+absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const ProcessorSpec& spec, const ChatStyle& chat,
                                 const SequenceStyle& style) {
+  const std::string& folder = spec.tokenizer;
+  const std::string advice = absl::StrCat(
+      ", which chats of style ", std::string(chat.name),
+      " are written with; processor.chat: template writes them as the checkpoint's own template does");
   Marks out;
   for (std::string_view mark : chat.marks) {
-    EVENKEEL_ASSIGN_OR_RETURN(out.of_style[std::string(mark)], MarkId(tokenizer, folder, std::string(mark)));
+    EVENKEEL_ASSIGN_OR_RETURN(out.of_style[std::string(mark)],
+                              MarkId(tokenizer, folder, std::string(mark), advice));
   }
   if (!chat.text_begin.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(out.text_begin, MarkId(tokenizer, folder, std::string(chat.text_begin)));
+    EVENKEEL_ASSIGN_OR_RETURN(out.text_begin,
+                              MarkId(tokenizer, folder, std::string(chat.text_begin), advice));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(out.text_end, TextEndId(tokenizer, folder));
+  out.text_end = tokenizer.text_end();
+  if (!tokenizer.pad().has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder,
+        ": no file names the token that ends or pads a text; tokenizer_config.json has it in transformers as "
+        "'eos_token' and 'pad_token', generation_config.json as 'eos_token_id'"));
+  }
+  out.pad = *tokenizer.pad();
+  if (!style.media.empty()) EVENKEEL_RETURN_IF_ERROR(ReadAdded(tokenizer, out));
   for (const MediumStyle& medium : style.media) {
     MediumMarks& of = out.media[static_cast<size_t>(medium.medium)];
     if (medium.medium == Medium::kText || of.known) {
@@ -244,11 +347,16 @@ absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const std::string& f
 
 class ChatSequenceBuilder : public SequenceBuilder {
  public:
+  // `templated`: null where chats are of the style `chat`; else that is for texts without turns.
   ChatSequenceBuilder(std::unique_ptr<Tokenizer> tokenizer, Marks marks, const ChatStyle& chat,
-                      const ProcessorSpec& spec, const Limits& limits, SequenceStyle style)
+                      std::unique_ptr<TemplatedChat> templated, const ProcessorSpec& spec,
+                      const Limits& limits, SequenceStyle style)
       : tokenizer_(std::move(tokenizer)),
         marks_(std::move(marks)),
         chat_(chat),
+        templated_(std::move(templated)),
+        chat_words_(spec.chat),
+        bos_token_(tokenizer_->bos_token()),
         system_(spec.system),
         truncates_(spec.truncate == "text"),
         max_text_bytes_(limits.max_text_bytes),
@@ -279,14 +387,15 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
-  int64_t pad_token() const override { return marks_.text_end; }
+  int64_t pad_token() const override { return marks_.pad; }
   bool has_grid_positions(Medium medium) const override { return marks_.of(medium).mrope; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
 
   void AddTo(CanonicalText& text) const override {
     text.Add("tokenizer", tokenizer_->digest().Hex());
-    text.Add("chat", chat_.name);
+    text.Add("chat", chat_words_);
     text.Add("system", system_);
+    if (templated_ != nullptr) templated_->AddTo(text);
     if (truncates_) text.Add("truncate", std::string_view("text"));
     for (const MediumStyle& medium : style_.media) {
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".begin"), medium.begin);
@@ -367,7 +476,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
             ? absl::StrCat("turn ", calling - conversation.turns.begin(), " has 'tool_calls'")
             : "the chat has 'tools'",
         ", which chats of style ", std::string(chat_.name),
-        " do not write; write what the model's template makes of them into 'content', or leave them out"));
+        " do not write; write what the model's template makes of them into 'content', leave them out, or use "
+        "processor.chat: template"));
   }
 
   // Before any memory is taken: the runs of every item are what was planned for it.
@@ -436,6 +546,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
   absl::Status Tokenise(const Conversation& conversation, std::span<const SampleItem> items,
                         std::span<const ItemPlaceholders> placeholders, Tokens& out) const {
+    if (templated_ != nullptr && !conversation.plain)
+      return TokeniseTemplated(conversation, items, placeholders, out);
     EVENKEEL_RETURN_IF_ERROR(CheckTools(conversation));
     EVENKEEL_RETURN_IF_ERROR(CheckTurns(conversation));
     Rendering& rendering = ThreadScratch().rendering;
@@ -458,11 +570,120 @@ class ChatSequenceBuilder : public SequenceBuilder {
       }
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
       const bool is_mark = stretch.kind == Stretch::Kind::kMark;
-      out.Add(is_mark ? marks_.of_style.find(stretch.text)->second : marks_.text_end, stretch.trained);
+      if (!is_mark && !marks_.text_end.has_value()) {
+        return absl::InvalidArgumentError(
+            "a text without turns ends with the tokenizer's 'eos_token', which no file of the checkpoint "
+            "names");
+      }
+      out.Add(is_mark ? marks_.of_style.find(stretch.text)->second : *marks_.text_end, stretch.trained);
     }
     EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
     EVENKEEL_RETURN_IF_ERROR(Cut(out));
     return CheckPlaceholders(out);
+  }
+
+  // An item in a text that the template wrote, in the place of what its processor replaces there.
+  absl::Status AddWrittenItem(Medium medium, const ItemPlaceholders& placeholders, bool last_item,
+                              WrittenRun& text, Tokens& out) const {
+    const MediumMarks& marks = marks_.of(medium);
+    const auto mark = [&](const std::optional<int64_t>& id) {
+      if (id.has_value()) out.Add(*id, false);
+    };
+    // The template's own ends stand around the item; those of its runs are the family's where it has several.
+    const bool has_ends = marks.template_has_ends;
+    const bool runs_have_ends = !has_ends || marks.wraps_runs;
+    text.Append(marks.before);
+    if (marks.wraps_runs && !has_ends) {
+      EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, /*whole=*/false, out));
+      mark(marks.begin);
+    }
+    for (const PlaceholderRun& run : placeholders) {
+      text.Append(run.text);
+      EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, /*whole=*/false, out));
+      if (runs_have_ends) mark(marks.begin);
+      out.runs.push_back({out.ids.size(), medium, &run});
+      out.AddPlaceholders(marks.placeholder, run.rows, medium);
+      if (runs_have_ends) mark(&run == &placeholders.back() ? marks.last_end : marks.end);
+    }
+    if (marks.wraps_runs && !has_ends) mark(marks.end);
+    if (last_item) mark(marks.behind_all);
+    out.media_end = out.ids.size();
+    text.Append(marks.after);
+    return absl::OkStatus();
+  }
+
+  // The first token of a medium at or after `at` that the template wrote, and its medium.
+  std::pair<size_t, Medium> NextMedium(const TemplatedText& of, size_t at) const {
+    std::pair<size_t, Medium> next = {std::string::npos, Medium::kText};
+    for (size_t i = 0; i < kNumMedia; ++i) {
+      const MediumMarks& marks = marks_.media[i];
+      if (!marks.known) continue;
+      size_t found = of.text.find(marks.in_template, at);
+      while (found != std::string::npos && std::binary_search(of.spelled.begin(), of.spelled.end(), found))
+        found = of.text.find(marks.in_template, found + 1);
+      if (found < next.first) next = {found, static_cast<Medium>(i)};
+    }
+    return next;
+  }
+
+  absl::Status TokeniseTemplated(const Conversation& conversation, std::span<const SampleItem> items,
+                                 std::span<const ItemPlaceholders> placeholders, Tokens& out) const {
+    EVENKEEL_RETURN_IF_ERROR(CheckRuns(items, placeholders));
+    EVENKEEL_RETURN_IF_ERROR(CheckMedia(items));
+    TemplatedText& templated = ThreadScratch().templated;
+    EVENKEEL_RETURN_IF_ERROR(templated_->Write(conversation, templated));
+    if (templated.text.size() > max_text_bytes_) {
+      return absl::ResourceExhaustedError(absl::StrCat("rendered text of ", templated.text.size(),
+                                                       " bytes; limits.max_text_bytes is ", max_text_bytes_));
+    }
+    out.Clear();
+    WrittenRun& text = ThreadScratch().written;
+    text.Clear();
+    // A processor lets the tokenizer add what the template does not write itself; a tokenizer never does.
+    const bool adds =
+        !style_.media.empty() && (bos_token_.empty() || !templated.text.starts_with(bos_token_));
+    if (adds) {
+      for (int64_t id : marks_.added_before) out.Add(id, false);
+    }
+    size_t done = 0, next_item = 0;
+    for (;;) {
+      const auto [at, medium] = NextMedium(templated, done);
+      if (at == std::string::npos) break;
+      if (next_item == items.size() || items[next_item].medium != medium) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the chat template writes ", MediumName(medium).data(), " as medium ", next_item,
+            ", which the sample ", next_item < items.size() ? "has another medium for" : "does not have"));
+      }
+      text.Append(templated, done, at);
+      EVENKEEL_RETURN_IF_ERROR(
+          AddWrittenItem(medium, placeholders[next_item], next_item + 1 == items.size(), text, out));
+      ++next_item;
+      done = at + marks_.of(medium).in_template.size();
+    }
+    if (next_item != items.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the chat template writes ", next_item, " of the sample's ", items.size(), " media"));
+    }
+    text.Append(templated, done, templated.text.size());
+    const bool whole = templated.by_blocks && style_.media.empty() && templated.spelled.empty();
+    EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, whole, out));
+    if (adds) {
+      for (int64_t id : marks_.added_after) out.Add(id, false);
+    }
+    EVENKEEL_RETURN_IF_ERROR(Cut(out));
+    return CheckPlaceholders(out);
+  }
+
+  absl::Status CheckMedia(std::span<const SampleItem> items) const {
+    uint64_t rows = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (!marks_.of(items[i].medium).known) {
+        return absl::InvalidArgumentError(absl::StrCat("item ", i, " is ", MediumName(items[i].medium).data(),
+                                                       "; the processor has no such medium"));
+      }
+      rows += items[i].lengths.output_rows;
+    }
+    return CheckLength(rows);
   }
 
   // To the limit, where the job wants that and no medium stands beyond it.
@@ -510,6 +731,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
   const std::unique_ptr<Tokenizer> tokenizer_;
   const Marks marks_;
   const ChatStyle& chat_;
+  const std::unique_ptr<TemplatedChat> templated_;
+  const std::string chat_words_;
+  const std::string bos_token_;
   const std::string system_;
   const bool truncates_;
   const uint64_t max_text_bytes_;
@@ -522,16 +746,22 @@ class ChatSequenceBuilder : public SequenceBuilder {
 absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const ProcessorSpec& spec,
                                                                        const Limits& limits,
                                                                        const SequenceStyle& style) {
-  EVENKEEL_ASSIGN_OR_RETURN(const ChatStyle* chat, ChatStyleFromName(spec.chat));
-  if (!chat->has_system && !spec.system.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "processor.system: a chat of style ", std::string(chat->name), " has no system prompt; use chatml"));
+  const bool is_templated = spec.chat.starts_with(kTemplate);
+  EVENKEEL_ASSIGN_OR_RETURN(const ChatStyle* chat, ChatStyleFromName(is_templated ? kPlain.name : spec.chat));
+  if (!is_templated && !chat->has_system && !spec.system.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("processor.system: a chat of style ",
+                                                   std::string(chat->name),
+                                                   " has no system prompt; leave it out"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
                             Tokenizer::Load(spec.tokenizer, spec.added_tokens, limits.max_text_bytes));
-  EVENKEEL_ASSIGN_OR_RETURN(Marks marks, LoadMarks(*tokenizer, spec.tokenizer, *chat, style));
-  return std::unique_ptr<SequenceBuilder>(
-      new ChatSequenceBuilder(std::move(tokenizer), std::move(marks), *chat, spec, limits, style));
+  EVENKEEL_ASSIGN_OR_RETURN(Marks marks, LoadMarks(*tokenizer, spec, *chat, style));
+  std::unique_ptr<TemplatedChat> templated;
+  if (is_templated) {
+    EVENKEEL_ASSIGN_OR_RETURN(templated, TemplatedChat::Load(spec, *tokenizer, style.media, limits));
+  }
+  return std::unique_ptr<SequenceBuilder>(new ChatSequenceBuilder(
+      std::move(tokenizer), std::move(marks), *chat, std::move(templated), spec, limits, style));
 }
 
 }  // namespace evenkeel::preprocess

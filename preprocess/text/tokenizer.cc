@@ -6,49 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "core/read_file.h"
 #include "core/status.h"
+#include "preprocess/text/foreign_call.h"
 #include "rust/tokenizer.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define EVENKEEL_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define EVENKEEL_TSAN 1
-#endif
-#endif
-
-#ifdef EVENKEEL_TSAN
-extern "C" {
-void AnnotateIgnoreReadsBegin(const char* file, int line);
-void AnnotateIgnoreReadsEnd(const char* file, int line);
-void AnnotateIgnoreWritesBegin(const char* file, int line);
-void AnnotateIgnoreWritesEnd(const char* file, int line);
-}
-#endif
 
 namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 256ull << 20;
-
-// ThreadSanitizer sees the library's memory copies but not the locks that order them, as the Rust side is not
-// instrumented; inside a call it must not look.
-class ForeignCall {
- public:
-#ifdef EVENKEEL_TSAN
-  ForeignCall() {
-    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
-    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
-  }
-  ~ForeignCall() {
-    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
-    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
-  }
-#else
-  ForeignCall() {}  // not defaulted: an unused variable otherwise
-#endif
-  ForeignCall(const ForeignCall&) = delete;
-  ForeignCall& operator=(const ForeignCall&) = delete;
-};
 
 EvenkeelText TextOf(std::string_view text) {
   return EvenkeelText{reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -75,15 +39,23 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return bytes;
 }
 
-Digest DigestOfTokenizer(std::string_view json, const std::vector<std::string>& added_tokens) {
-  Digester digester;
-  digester.UpdateU64(json.size());
-  digester.Update(json);
-  for (const std::string& token : added_tokens) {
-    digester.UpdateU64(token.size());
-    digester.Update(token);
-  }
-  return digester.Finish();
+// Of the files next to tokenizer.json, in the order in which the library takes them.
+constexpr const char* kOtherFiles[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                       "generation_config.json"};
+
+absl::StatusOr<std::string> ReadIfThere(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) return std::string();
+  return text;
+}
+
+std::string_view ViewOf(EvenkeelText text) {
+  return {reinterpret_cast<const char*>(text.bytes), text.num_bytes};
+}
+
+void Add(std::string_view text, Digester& digester) {
+  digester.UpdateU64(text.size());
+  digester.Update(text);
 }
 
 }  // namespace
@@ -114,13 +86,61 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fo
     if (token.empty()) return absl::InvalidArgumentError("processor.added_tokens: an empty token");
     added.push_back(TextOf(token));
   }
+  std::string others[3];
+  for (size_t i = 0; i < 3; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(others[i], ReadIfThere(absl::StrCat(folder, "/", kOtherFiles[i])));
+  }
   ForeignCall call;
   EvenkeelTokenizer* loaded = nullptr;
-  int32_t code = evenkeel_tokenizer_load(TextOf(*json), added.data(), added.size(), &loaded);
+  const EvenkeelTokenizerFiles files{TextOf(others[0]), TextOf(others[1]), TextOf(others[2])};
+  int32_t code = evenkeel_tokenizer_load(TextOf(*json), files, added.data(), added.size(), &loaded);
   std::unique_ptr<EvenkeelTokenizer, Free> handle(loaded);
   if (code != EVENKEEL_TOKENIZER_OK) return LastError(code, path);
-  return std::unique_ptr<Tokenizer>(
-      new Tokenizer(std::move(handle), max_text_bytes, DigestOfTokenizer(*json, added_tokens)));
+  Digester digester;
+  Add(*json, digester);
+  for (const std::string& token : added_tokens) Add(token, digester);
+  // Of the other files what counts, and nothing where they add nothing.
+  const std::string_view variables = ViewOf(evenkeel_tokenizer_variables(loaded));
+  if (variables != "{}") Add(variables, digester);
+  const size_t num_special = evenkeel_tokenizer_num_special_tokens(loaded);
+  if (!others[0].empty() || !others[1].empty()) {
+    for (size_t i = 0; i < num_special; ++i)
+      Add(ViewOf(evenkeel_tokenizer_special_token(loaded, i)), digester);
+  }
+  digester.UpdateU64(static_cast<uint64_t>(evenkeel_tokenizer_text_end(loaded)));
+  digester.UpdateU64(static_cast<uint64_t>(evenkeel_tokenizer_pad(loaded)));
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(handle), max_text_bytes, digester.Finish()));
+}
+
+std::vector<std::string> Tokenizer::special_tokens() const {
+  ForeignCall call;
+  std::vector<std::string> out;
+  const size_t count = evenkeel_tokenizer_num_special_tokens(handle_.get());
+  for (size_t i = 0; i < count; ++i)
+    out.emplace_back(ViewOf(evenkeel_tokenizer_special_token(handle_.get(), i)));
+  return out;
+}
+
+std::string Tokenizer::variables() const {
+  return std::string(ViewOf(evenkeel_tokenizer_variables(handle_.get())));
+}
+
+std::string Tokenizer::bos_token() const {
+  return std::string(ViewOf(evenkeel_tokenizer_bos_token(handle_.get())));
+}
+
+std::optional<int64_t> Tokenizer::text_end() const {
+  const int64_t id = evenkeel_tokenizer_text_end(handle_.get());
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+std::optional<int64_t> Tokenizer::pad() const {
+  const int64_t id = evenkeel_tokenizer_pad(handle_.get());
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+std::string Tokenizer::chat_template(std::string_view name) const {
+  return std::string(ViewOf(evenkeel_tokenizer_chat_template(handle_.get(), TextOf(name))));
 }
 
 absl::StatusOr<std::vector<int64_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
@@ -137,7 +157,15 @@ absl::StatusOr<EncodedText> Tokenizer::EncodeUntrustedWithEnds(std::string_view 
   return EncodeWith(text, FlagsOfUntrusted(place) | EVENKEEL_TOKENIZER_WITH_ENDS);
 }
 
-absl::StatusOr<EncodedText> Tokenizer::EncodeWith(std::string_view text, uint32_t flags) const {
+absl::StatusOr<EncodedText> Tokenizer::EncodeWritten(std::string_view text, std::span<const uint64_t> spelled,
+                                                     TextPlace place) const {
+  return EncodeWith(
+      text, EVENKEEL_TOKENIZER_WITH_ENDS | (place == TextPlace::kFirst ? 0 : EVENKEEL_TOKENIZER_CONTINUES),
+      spelled);
+}
+
+absl::StatusOr<EncodedText> Tokenizer::EncodeWith(std::string_view text, uint32_t flags,
+                                                  std::span<const uint64_t> spelled) const {
   if (text.size() > max_text_bytes_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("text of ", text.size(), " bytes; limits.max_text_bytes is ", max_text_bytes_));
@@ -146,11 +174,13 @@ absl::StatusOr<EncodedText> Tokenizer::EncodeWith(std::string_view text, uint32_
   int32_t code;
   {
     ForeignCall call;
-    code = evenkeel_tokenizer_encode(handle_.get(), TextOf(text), flags, &found);
+    code = evenkeel_tokenizer_encode_spelled(handle_.get(), TextOf(text), spelled.data(), spelled.size(),
+                                             flags, &found);
   }
   if (code != EVENKEEL_TOKENIZER_OK) return LastError(code, "text");
-  return EncodedText{.ids = {found.ids, found.num_ids},
-                     .ends = {found.ends, found.ends != nullptr ? found.num_ids : 0}};
+  const size_t num_ends = found.ends != nullptr ? found.num_ids : 0;
+  return EncodedText{
+      .ids = {found.ids, found.num_ids}, .begins = {found.begins, num_ends}, .ends = {found.ends, num_ends}};
 }
 
 std::optional<int64_t> Tokenizer::TokenToId(std::string_view token) const {

@@ -33,6 +33,7 @@ enum class TextPlace : uint8_t { kFirst, kBehindAMark };
 // A tokenised text: memory that the thread keeps, valid until its next call of an encode.
 struct EncodedText {
   std::span<const uint32_t> ids;
+  std::span<const uint64_t> begins;  // the byte of the text where each token begins; empty unless asked for
   // The byte of the text where each token ends; empty unless asked for. Tokens that share a character all end
   // with it; letters that the normaliser composes end with the first.
   std::span<const uint64_t> ends;
@@ -40,8 +41,9 @@ struct EncodedText {
 
 class Tokenizer {
  public:
-  // Reads `folder`/tokenizer.json and adds `added_tokens` as special tokens, in order, each at the next free
-  // id; one that the tokenizer has already keeps its id. Texts longer than `max_text_bytes` are refused.
+  // Reads `folder`/tokenizer.json, adds the special tokens that tokenizer_config.json (else
+  // special_tokens_map.json) names, as transformers does, and then `added_tokens`, as special tokens, in order,
+  // each at the next free id; one that the tokenizer has already keeps its id. Texts longer than `max_text_bytes` are refused.
   // NotFound: no such file; InvalidArgument: the file is no tokenizer, with its path and what is wrong.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& folder,
                                                          const std::vector<std::string>& added_tokens,
@@ -63,11 +65,24 @@ class Tokenizer {
   absl::StatusOr<EncodedText> EncodeUntrustedWithEnds(std::string_view text,
                                                       TextPlace place = TextPlace::kFirst) const;
 
+  // For text that a chat template wrote, which may have special tokens: the ids of Encode, with begins and ends.
+  // Those that begin at the bytes `spelled` (ascending) are letters, and so is what they consist of.
+  absl::StatusOr<EncodedText> EncodeWritten(std::string_view text, std::span<const uint64_t> spelled,
+                                            TextPlace place) const;
+
+  // What the checkpoint's files say next to tokenizer.json.
+  std::vector<std::string> special_tokens() const;  // of all tokens that are special
+  std::string variables() const;            // those with names, as a JSON object: {"eos_token": "</s>"}
+  std::string bos_token() const;            // empty: none
+  std::optional<int64_t> text_end() const;  // eos_token, else the first id that ends a generation
+  std::optional<int64_t> pad() const;       // pad_token, else text_end
+  std::string chat_template(std::string_view name) const;  // of tokenizer_config.json; empty: none
+
   // The id of a whole token, added or not; nothing where there is none.
   std::optional<int64_t> TokenToId(std::string_view token) const;
   uint32_t vocab_size() const;  // added tokens included
 
-  // Of the bytes of tokenizer.json and of the added tokens in order.
+  // Of the bytes of tokenizer.json, of the added tokens in order, and of what other files add to them.
   const Digest& digest() const { return digest_; }
 
  private:
@@ -75,7 +90,8 @@ class Tokenizer {
     void operator()(EvenkeelTokenizer* handle) const;
   };
   Tokenizer(std::unique_ptr<EvenkeelTokenizer, Free> handle, uint64_t max_text_bytes, Digest digest);
-  absl::StatusOr<EncodedText> EncodeWith(std::string_view text, uint32_t flags) const;
+  absl::StatusOr<EncodedText> EncodeWith(std::string_view text, uint32_t flags,
+                                         std::span<const uint64_t> spelled = {}) const;
 
   // Immutable behind the interface but for its own cache.
   const std::unique_ptr<EvenkeelTokenizer, Free> handle_;

@@ -17,7 +17,7 @@ index: ./index
 datasets:
   - {name: photos, shards: [a.tar]}
   - {name: speech, shards: [b.tar], weight: 0.5}
-processor: {folder: ./qwen2-vl, system: "Be\nterse."}
+processor: {folder: ./qwen2-vl, chat: chatml, system: "Be\nterse."}
 batch: {samples: 64}
 topology: {ranks_per_node: 8}
 phases:
@@ -156,7 +156,10 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
       {"weight: 0.5", "weight: 0.25"},
       {"name: speech", "name: talk"},
       {"terse", "brief"},
-      {"folder: ./qwen2-vl", "folder: ./qwen2-vl, chat: plain"},
+      {"chat: chatml", "chat: plain"},
+      {"chat: chatml", "chat: template"},
+      {"chat: chatml", "labels: all"},
+      {"chat: chatml", "date: 2026-11-24"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, added_tokens: [a]"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, max_pixels: 1m"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, min_pixels: 1k"},

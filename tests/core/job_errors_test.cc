@@ -254,8 +254,14 @@ TEST(JobErrors, Processor) {
       {"{folder: ./qwen2-vl}", "{folder: f, audio: a}",
        "job.yaml:6: processor.audio: the job has no phase that uses it"},
       {"{folder: ./qwen2-vl}", "{folder: f, chat: llama}",
-       "job.yaml:6: processor.chat: 'llama' is not one of chatml, gemma, internvl, llama3, llava, "
+       "job.yaml:6: processor.chat: 'llama' is not one of template, chatml, gemma, internvl, llama3, llava, "
        "mistral, pixtral, plain, qwen2_audio, vicuna"},
+      {"{folder: ./qwen2-vl}", "{folder: f, labels: users}",
+       "job.yaml:6: processor.labels: 'users' is not one of assistant, last_assistant, all"},
+      {"{folder: ./qwen2-vl}", "{folder: f, chat: plain, labels: all}",
+       "job.yaml:6: processor.labels: needs chat: template"},
+      {"{folder: ./qwen2-vl}", "{folder: f, date: today}",
+       "job.yaml:6: processor.date: 'today' is not a day of the form YYYY-MM-DD"},
       {"{folder: ./qwen2-vl}", "{folder: f, resampler: fast}",
        "job.yaml:6: processor.resampler: 'fast' is not one of pil, pil13, aten_u8"},
       {"{folder: ./qwen2-vl}", "{folder: f, fps: -1}", "job.yaml:6: processor.fps: must not be negative"},

@@ -56,7 +56,7 @@ TEST(Job, FillsEveryDefault) {
   EXPECT_EQ(job.processor.vision, "jobs/qwen2-vl");
   EXPECT_EQ(job.processor.audio, "");
   EXPECT_EQ(job.processor.tokenizer, "jobs/qwen2-vl");
-  EXPECT_EQ(job.processor.chat, "chatml");
+  EXPECT_EQ(job.processor.chat, "template");
   EXPECT_EQ(job.processor.resampler, "pil");
   EXPECT_EQ(job.processor.fps, std::nullopt);
   EXPECT_EQ(job.processor.min_frames, std::nullopt);

@@ -134,6 +134,7 @@ TEST(Allocations, SequencesMakeNoneOnceAThreadHasItsScratch) {
       ProcessorSpec spec = GoldenSpec();
       spec.vision = GoldenPath("processors/" + vision);
       spec.tokenizer = SourceDir() + "/tests/golden/tokenizer";
+      spec.chat = "chatml";  // templates allocate
       spec.chat = style;
       if (style == "llava") spec.added_tokens = {"<s>"};
       if (style == "llama3") {

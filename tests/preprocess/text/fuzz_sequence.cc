@@ -42,7 +42,7 @@ std::unique_ptr<SequenceBuilder> LoadBuilder(const char* chat) {
 std::vector<std::unique_ptr<SequenceBuilder>> LoadBuilders() {
   std::vector<std::unique_ptr<SequenceBuilder>> out;
   for (const char* chat : {"chatml", "gemma", "internvl", "llama3", "llava", "mistral", "pixtral", "plain",
-                           "qwen2_audio", "vicuna"}) {
+                           "qwen2_audio", "template", "vicuna"}) {
     out.push_back(LoadBuilder(chat));
   }
   return out;

@@ -41,6 +41,8 @@ std::string PatchedTokenizer(const std::string& from, const nlohmann::json& patc
   EXPECT_TRUE(json.is_object()) << from;
   json.merge_patch(patch);
   std::ofstream(folder + "/tokenizer.json") << json;
+  std::filesystem::copy_file(GoldenFolder() + "/" + from + "/tokenizer_config.json",
+                             folder + "/tokenizer_config.json");
   return folder;
 }
 

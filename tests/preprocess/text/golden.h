@@ -15,7 +15,7 @@ nlohmann::json ReadGolden(const std::string& name);  // tests/golden/text/name
 nlohmann::json GoldenCases(const std::string& name);  // its "cases", a list that is not empty
 
 // A folder of the test's own with tokenizer.json of the folder `from` of tests/golden, changed by `patch`
-// (RFC 7386: a null takes a key away).
+// (RFC 7386: a null takes a key away), and its tokenizer_config.json.
 std::string PatchedTokenizer(const std::string& from, const nlohmann::json& patch);
 
 // FNV-1a over the numbers as 8 little-endian bytes: how goldens name lists that are too long to be written

@@ -1,0 +1,349 @@
+// Conversations as JSON for the template, and the parts of its text that are trained.
+#include "preprocess/text/templated_chat.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/read_file.h"
+#include "core/status.h"
+#include "preprocess/families/config_file.h"
+
+namespace evenkeel::preprocess {
+namespace {
+
+constexpr uint64_t kMaxTemplateBytes = 4ull << 20;
+constexpr std::string_view kProbe = "evenkeel";
+
+absl::StatusOr<std::string> ReadIfThere(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadAtMost(path, kMaxTemplateBytes + 1);
+  if (absl::IsNotFound(text.status())) return std::string();
+  if (!text.ok()) return AddContext(text.status(), path);
+  if (text->size() > kMaxTemplateBytes)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 4 MiB"));
+  return text;
+}
+
+absl::StatusOr<std::string> TemplateIn(const std::string& folder, std::string_view file) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadIfThere(folder, file));
+  return config.Text("chat_template", "");
+}
+
+// The default template, in the order of AutoProcessor where the model has media, else of AutoTokenizer.
+absl::StatusOr<std::string> DefaultTemplate(const std::string& folder, const Tokenizer& tokenizer,
+                                            bool has_media) {
+  if (has_media) {
+    for (const char* file : {"processor_config.json", "chat_template.json"}) {
+      EVENKEEL_ASSIGN_OR_RETURN(std::string source, TemplateIn(folder, file));
+      if (!source.empty()) return source;
+    }
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(std::string source, ReadIfThere(folder + "/chat_template.jinja"));
+  if (source.empty()) source = tokenizer.chat_template("default");
+  if (!source.empty() || has_media) return source;
+  for (const char* file : {"chat_template.json", "processor_config.json"}) {
+    EVENKEEL_ASSIGN_OR_RETURN(source, TemplateIn(folder, file));
+    if (!source.empty()) return source;
+  }
+  return source;
+}
+
+void AppendString(std::string_view text, std::string& out) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20) {
+      out += "\\u00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+std::string_view RoleName(Role role) {
+  constexpr std::string_view kNames[] = {"system", "user", "assistant", "tool"};
+  return kNames[static_cast<size_t>(role)];
+}
+
+bool HasMedia(const Turn& turn) {
+  return std::any_of(turn.spans.begin(), turn.spans.end(),
+                     [](const Span& span) { return span.medium != Medium::kText; });
+}
+
+void AppendCalls(std::span<const ToolCall> calls, std::string& out) {
+  const char* separator = R"(, "tool_calls": [)";
+  for (const ToolCall& call : calls) {
+    out += separator;
+    separator = ", ";
+    out += R"({"type": "function", "function": {"name": )";
+    AppendString(call.name, out);
+    out += R"(, "arguments": )";
+    out += call.arguments;
+    out += "}}";
+  }
+  out += "]";
+}
+
+// The word after `key` in processor.chat; empty: there is none.
+std::string WordOf(std::string_view chat, std::string_view key) {
+  const size_t at = chat.find(key);
+  if (at == std::string_view::npos) return "";
+  const std::string_view rest = chat.substr(at + key.size());
+  return std::string(rest.substr(0, rest.find(' ')));
+}
+
+std::string_view WithoutTrailingSpace(std::string_view text) {
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const ProcessorSpec& spec,
+                                                                   const Tokenizer& tokenizer,
+                                                                   std::span<const MediumStyle> media,
+                                                                   const Limits& limits) {
+  std::unique_ptr<TemplatedChat> out(new TemplatedChat);
+  EVENKEEL_ASSIGN_OR_RETURN(out->source_, DefaultTemplate(spec.tokenizer, tokenizer, !media.empty()));
+  if (out->source_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(spec.tokenizer,
+                     ": has no chat template (chat_template.jinja, chat_template.json, or chat_template in "
+                     "tokenizer_config.json); "
+                     "put the template there that the model is to be trained with, or name a style in "
+                     "processor.chat of the job: "
+                     "plain for texts without turns, or chatml, gemma, internvl, llama3, llava, mistral, "
+                     "pixtral, qwen2_audio, "
+                     "vicuna"));
+  }
+  out->special_tokens_ = tokenizer.special_tokens();
+  const ChatTemplateSettings settings{.variables = tokenizer.variables(),
+                                      .date = WordOf(spec.chat, " date="),
+                                      .special_tokens = out->special_tokens_,
+                                      .max_string_bytes = 8 * limits.max_text_bytes,
+                                      .max_output_bytes = limits.max_text_bytes};
+  const auto load = [&](std::string_view source) {
+    auto loaded = ChatTemplate::Load(source, settings);
+    if (!loaded.ok()) loaded = AddContext(loaded.status(), spec.tokenizer);
+    return loaded;
+  };
+  EVENKEEL_ASSIGN_OR_RETURN(out->default_, load(out->source_));
+  if (media.empty()) {
+    EVENKEEL_ASSIGN_OR_RETURN(out->source_tool_use_,
+                              ReadIfThere(spec.tokenizer + "/chat_templates/tool_use.jinja"));
+    if (out->source_tool_use_.empty()) out->source_tool_use_ = tokenizer.chat_template("tool_use");
+    if (!out->source_tool_use_.empty()) {
+      EVENKEEL_ASSIGN_OR_RETURN(out->tool_use_, load(out->source_tool_use_));
+    }
+  }
+  out->media_.assign(media.begin(), media.end());
+  out->system_ = spec.system;
+  out->labels_ = WordOf(spec.chat, " labels=");
+  const absl::Status probed = out->Probe();
+  if (!probed.ok()) return AddContext(probed, spec.tokenizer);
+  return out;
+}
+
+// Whether the template writes a content that is a text, and one that is a list of parts. One that fails on both is
+// taken to write both: its errors are the samples'.
+absl::Status TemplatedChat::Probe() {
+  const auto writes = [&](std::string_view content) -> absl::StatusOr<bool> {
+    const std::string json =
+        absl::StrCat(R"({"messages": [{"role": "user", "content": )", std::string(content), "}]}");
+    EVENKEEL_ASSIGN_OR_RETURN(const ChatTemplate::Chat chat, default_->Parse(json));
+    RenderedChat out;
+    const absl::Status status = default_->Render(*chat, 1, /*add_generation_prompt=*/false, out);
+    if (absl::IsFailedPrecondition(status)) return status;
+    return status.ok() && out.text.find(kProbe) != std::string::npos &&
+           out.text.find("'type'") == std::string::npos && out.text.find("\"type\"") == std::string::npos;
+  };
+  EVENKEEL_ASSIGN_OR_RETURN(takes_texts_, writes(absl::StrCat("\"", std::string(kProbe), "\"")));
+  EVENKEEL_ASSIGN_OR_RETURN(
+      takes_parts_, writes(absl::StrCat(R"([{"type": "text", "text": ")", std::string(kProbe), "\"}]")));
+  if (!takes_texts_ && !takes_parts_) takes_texts_ = takes_parts_ = true;
+  return absl::OkStatus();
+}
+
+void TemplatedChat::AppendContent(const Turn& turn, std::string& out) const {
+  if (HasMedia(turn) ? takes_parts_ : !takes_texts_) {
+    const char* separator = "[";
+    for (const Span& span : turn.spans) {
+      out += separator;
+      separator = ", ";
+      if (span.medium == Medium::kText) {
+        out += R"({"type": "text", "text": )";
+        AppendString(span.text, out);
+      } else {
+        absl::StrAppend(&out, R"({"type": ")", MediumName(span.medium).data(), "\"");
+      }
+      out += "}";
+    }
+    out += turn.spans.empty() ? "[]" : "]";
+    return;
+  }
+  std::string text;
+  for (const Span& span : turn.spans) text += span.text;
+  AppendString(text, out);
+}
+
+void TemplatedChat::AppendMessages(const Conversation& conversation, bool with_system,
+                                   std::string& out) const {
+  const char* separator = "";
+  if (with_system) {
+    const Span span{.text = system_};
+    out += R"({"role": "system", "content": )";
+    AppendContent(Turn{.role = Role::kSystem, .spans = {span}}, out);
+    out += "}";
+    separator = ", ";
+  }
+  std::span<const ToolCall> calls = conversation.calls;
+  for (const Turn& turn : conversation.turns) {
+    out += separator;
+    separator = ", ";
+    out += R"({"role": )";
+    AppendString(RoleName(turn.role), out);
+    if (turn.calls == 0 || !turn.spans.empty()) {
+      out += R"(, "content": )";
+      AppendContent(turn, out);
+    }
+    if (turn.calls != 0) AppendCalls(calls.first(turn.calls), out);
+    calls = calls.subspan(turn.calls);
+    out += "}";
+  }
+}
+
+absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedText& out) const {
+  const bool with_system =
+      !system_.empty() && (conversation.turns.empty() || conversation.turns[0].role != Role::kSystem);
+  std::string json = R"({"messages": [)";
+  AppendMessages(conversation, with_system, json);
+  json += "]";
+  const char* separator = R"(, "tools": [)";
+  for (std::string_view tool : conversation.tools) {
+    json += separator;
+    json += tool;
+    separator = ", ";
+  }
+  if (!conversation.tools.empty()) json += "]";
+  json += "}";
+  const ChatTemplate& chat_template =
+      tool_use_ != nullptr && !conversation.tools.empty() ? *tool_use_ : *default_;
+  EVENKEEL_ASSIGN_OR_RETURN(const ChatTemplate::Chat chat, chat_template.Parse(json));
+  const size_t turns_before = with_system ? 1 : 0;
+  RenderedChat rendered;
+  EVENKEEL_RETURN_IF_ERROR(chat_template.Render(*chat, conversation.turns.size() + turns_before,
+                                                /*add_generation_prompt=*/false, rendered));
+  out.text = std::move(rendered.text);
+  out.spelled = std::move(rendered.spelled);
+  out.trained = std::move(rendered.generated);
+  out.by_blocks = chat_template.has_generation() && labels_.empty();
+  if (out.by_blocks) return absl::OkStatus();
+  return FindTrained(chat_template, *chat, conversation, turns_before, out);
+}
+
+absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const EvenkeelChat& chat,
+                                        const Conversation& conversation, size_t turns_before,
+                                        TemplatedText& out) const {
+  const std::vector<TextRange> blocks = std::move(out.trained);
+  out.trained.clear();
+  if (labels_ == "all") {
+    out.trained.push_back({0, out.text.size()});
+    return absl::OkStatus();
+  }
+  const std::vector<Turn>& turns = conversation.turns;
+  size_t last = turns.size();
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i].role == Role::kAssistant) last = i;
+  }
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i].role != Role::kAssistant || (labels_ == "last_assistant" && i != last)) continue;
+    const size_t message = i + turns_before;
+    absl::StatusOr<TextRange> range =
+        RangeOfTurn(chat_template, chat, message, turns.size() + turns_before, out);
+    if (!range.ok()) return AddContext(range.status(), absl::StrCat("turn ", i));
+    if (!chat_template.has_generation()) {
+      out.trained.push_back(*range);
+      continue;
+    }
+    for (const TextRange& block : blocks) {
+      const TextRange both{std::max(block.begin, range->begin), std::min(block.end, range->end)};
+      if (both.begin < both.end) out.trained.push_back(both);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The end of the last special token of `within` that the template wrote and that only white space follows; else of
+// `within`. The white space is the template's, not the model's.
+uint64_t TemplatedChat::LastSpecialEnd(std::string_view text, std::span<const uint64_t> spelled,
+                                       TextRange within) const {
+  const std::string_view part = WithoutTrailingSpace(text.substr(within.begin, within.end - within.begin));
+  for (const std::string& token : special_tokens_) {
+    if (token.empty() || !part.ends_with(token)) continue;
+    const uint64_t begin = within.begin + part.size() - token.size();
+    if (!std::binary_search(spelled.begin(), spelled.end(), begin)) return within.begin + part.size();
+  }
+  return within.end;
+}
+
+absl::StatusOr<TextRange> TemplatedChat::RangeOfTurn(const ChatTemplate& chat_template,
+                                                     const EvenkeelChat& chat, size_t message,
+                                                     size_t num_messages, const TemplatedText& whole) const {
+  constexpr char kAdvice[] =
+      "so that it does not say what is trained; use processor.labels: last_assistant or all, or a template "
+      "with "
+      "{% generation %} blocks";
+  RenderedChat before, through;
+  EVENKEEL_RETURN_IF_ERROR(chat_template.Render(chat, message, /*add_generation_prompt=*/true, before));
+  if (!whole.text.starts_with(before.text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the chat template writes the turns before it otherwise once it follows, ", kAdvice));
+  }
+  const uint64_t begin = before.text.size();
+  if (message + 1 == num_messages) {
+    const uint64_t end = whole.text.size();
+    return TextRange{begin, LastSpecialEnd(whole.text, whole.spelled, {begin, end})};
+  }
+  EVENKEEL_RETURN_IF_ERROR(chat_template.Render(chat, message + 1, /*add_generation_prompt=*/false, through));
+  if (whole.text.starts_with(through.text) && through.text.size() >= begin)
+    return TextRange{begin, LastSpecialEnd(whole.text, whole.spelled, {begin, through.text.size()})};
+  // The turn lost its beginning once others followed it. What is left ends as it did: with the same special token, of
+  // which the first counts behind which the whole text is an end of the turn's own.
+  if (through.text.starts_with(before.text)) {
+    const uint64_t through_end = LastSpecialEnd(through.text, through.spelled, {begin, through.text.size()});
+    const std::string_view own = std::string_view(through.text).substr(begin, through_end - begin);
+    for (const std::string& token : special_tokens_) {
+      if (token.empty() || !own.ends_with(token)) continue;
+      for (size_t at = whole.text.find(token, begin); at != std::string::npos;
+           at = whole.text.find(token, at + 1)) {
+        if (std::binary_search(whole.spelled.begin(), whole.spelled.end(), at)) continue;
+        const std::string_view left = std::string_view(whole.text).substr(begin, at + token.size() - begin);
+        if (left.size() > own.size()) break;
+        if (own.ends_with(left)) return TextRange{begin, begin + left.size()};
+      }
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the chat template writes it otherwise once turns follow it, ", kAdvice));
+}
+
+void TemplatedChat::AddTo(CanonicalText& text) const {
+  const auto digest = [](std::string_view of) {
+    Digester digester;
+    digester.Update(of);
+    return digester.Finish().Hex();
+  };
+  text.Add("template", digest(source_));
+  if (!source_tool_use_.empty()) text.Add("template.tool_use", digest(source_tool_use_));
+}
+
+}  // namespace evenkeel::preprocess

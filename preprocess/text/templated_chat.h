@@ -1,0 +1,79 @@
+// A conversation as the checkpoint's own template writes it, and which parts of the text are trained.
+//
+// The template sees roles, contents and calls of tools as the sample has them, with `{"type": "image"}` where a medium stands; what it writes
+// there is found again by the token that its processor replaces (MediumStyle::in_template). A template that takes texts
+// alone gets that token in the text.
+//
+// What is trained (processor.labels): the template's generation blocks, where it has them. Else what an assistant says
+// is what follows the text of the turns before it with a generation prompt, up to the last special token of the turn:
+// the rendering of the first turns must begin the rendering of more. A turn from which the template later takes away
+// its beginning (reasoning) may end like it.
+//
+// It does not know tokens (sequence_builder.h).
+//
+// Thread safety: all members are const and may be called from many threads.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/conversation.h"
+#include "core/digest.h"
+#include "core/job.h"
+#include "preprocess/families/family.h"
+#include "preprocess/text/chat_template.h"
+#include "preprocess/text/tokenizer.h"
+
+namespace evenkeel::preprocess {
+
+struct TemplatedText {
+  std::string text;
+  std::vector<uint64_t> spelled;   // ascending: where the sample's own text spells a special token
+  std::vector<TextRange> trained;  // as the template or the turns give them, in order
+  bool by_blocks = false;          // `trained` are generation blocks, as they are
+};
+
+class TemplatedChat {
+ public:
+  // Reads the template of spec.tokenizer; uses spec.system and what spec.chat says after "template": " labels=last_assistant" or
+  // "all", " date=YYYY-MM-DD". InvalidArgument: there is none, or it is
+  // wrong; FailedPrecondition: it writes the date, and there is none.
+  static absl::StatusOr<std::unique_ptr<TemplatedChat>> Load(const ProcessorSpec& spec,
+                                                             const Tokenizer& tokenizer,
+                                                             std::span<const MediumStyle> media,
+                                                             const Limits& limits);
+
+  // InvalidArgument: the template fails, with the turn where that is known; or it does not say what is trained.
+  // ResourceExhausted: the template exceeds its limits.
+  absl::Status Write(const Conversation& conversation, TemplatedText& out) const;
+
+  void AddTo(CanonicalText& text) const;
+
+ private:
+  TemplatedChat() = default;
+  absl::Status Probe();
+  void AppendContent(const Turn& turn, std::string& out) const;
+  void AppendMessages(const Conversation& conversation, bool with_system, std::string& out) const;
+  absl::Status FindTrained(const ChatTemplate& chat_template, const EvenkeelChat& chat,
+                           const Conversation& conversation, size_t turns_before, TemplatedText& out) const;
+  absl::StatusOr<TextRange> RangeOfTurn(const ChatTemplate& chat_template, const EvenkeelChat& chat,
+                                        size_t message, size_t num_messages,
+                                        const TemplatedText& whole) const;
+  uint64_t LastSpecialEnd(std::string_view text, std::span<const uint64_t> spelled, TextRange within) const;
+
+  std::string source_, source_tool_use_;
+  std::unique_ptr<ChatTemplate> default_;
+  std::unique_ptr<ChatTemplate> tool_use_;  // null: none of that name
+  std::vector<std::string> special_tokens_;
+  std::vector<MediumStyle> media_;
+  std::string system_, labels_;  // labels_: empty: of assistants
+  bool takes_texts_ = true;      // as a message's content
+  bool takes_parts_ = true;
+};
+
+}  // namespace evenkeel::preprocess

@@ -1,0 +1,150 @@
+"""Public chat templates as a worker renders and tokenises them, against `apply_chat_template` of the installed `transformers`:
+random conversations, with tools and odd texts; ids, and masks where the template has generation blocks.
+
+The templates are those that the package `trl` carries (tests/preprocess/parity/install puts them into the environment), the
+tokenizer is the one beside the tree (EVENKEEL_SHARED, or ../shared); without either there is nothing to compare.
+EVENKEEL_CHAT_TEMPLATES names another folder of *.jinja files, EVENKEEL_PARITY_CHATS how many chats each template gets (30).
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+from command import BINARY, SHARED
+from installed import RELEASE, transformers
+
+PROGRAM = pathlib.Path(os.environ.get("EVENKEEL_CHAT_SEQUENCES",
+                                      BINARY.parents[1] / "tests/preprocess/text/chat_sequences"))
+TOKENIZER = SHARED / "tokenizers/qwen2_5"
+TEMPLATES = sorted(pathlib.Path(os.environ.get("EVENKEEL_CHAT_TEMPLATES", pathlib.Path(sys.prefix) / "templates")).rglob("*.jinja"))
+CHATS = int(os.environ.get("EVENKEEL_PARITY_CHATS", "30"))
+DAY = datetime.datetime(2026, 11, 24)
+
+pytestmark = [
+    pytest.mark.skipif(RELEASE == 4, reason="templates follow release 5"),
+    pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}"),
+    pytest.mark.skipif(not TOKENIZER.exists(), reason=f"no tokenizer at {TOKENIZER}: no chat was compared"),
+    pytest.mark.skipif(not TEMPLATES, reason="no templates: no chat was compared"),
+]
+
+WORDS = ["Hello", " world", "\n", "  ", "\t", "船", "é", "e\u0301", "\u0301", "😀", "</think>", "<think>", "x\n\ny", "  lead", "tail  ", "{\"a\": 1}", "'q'",
+         "\"dq\"", "<b>&amp;", "0.5", "\u3000", "\x1f", "\u200b", "\\n", "final", "I'm", "a" * 30, "👩‍👩‍👧", "<tool_call>", "हिन्दी"]
+
+
+class PinnedDay(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return DAY
+
+
+def draw_text(generator, most=6):
+    return "".join(generator.choice(WORDS) for _ in range(generator.randrange(most + 1)))
+
+
+def draw_json(generator, depth=0):
+    kind = generator.randrange(8 if depth < 3 else 6)
+    if kind == 6:
+        return [draw_json(generator, depth + 1) for _ in range(generator.randrange(3))]
+    if kind == 7:
+        return {generator.choice(["a", "type", "items", "name", "ключ"]): draw_json(generator, depth + 1) for _ in range(generator.randrange(3))}
+    return [None, True, False, generator.randrange(-9, 10**6), generator.choice([1.5, 1e20, -0.0, 1e-7, 3.0]), draw_text(generator, 3)][kind]
+
+
+def draw_tool(generator):
+    types = [{"type": "string", "description": draw_text(generator, 3)}, {"type": "integer"}, {"type": "array", "items": {"type": "string"}},
+             {"type": "object", "properties": {"z": {"type": "number"}}}, {"type": ["string", "null"], "enum": ["a", "b"]}]
+    properties = {generator.choice(["city", "unit", "items", "options"]): generator.choice(types) for _ in range(generator.randrange(3))}
+    function = {"name": f"f{generator.randrange(5)}", "description": draw_text(generator, 4),
+                "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]}}
+    if generator.random() < 0.3:
+        function["return"] = {"type": "string"}
+    return {"type": "function", "function": function}
+
+
+def draw_call(generator):
+    function = {"name": "f1", "arguments": generator.choice([{"city": draw_text(generator, 3), "n": draw_json(generator)}, {}])}
+    return {"type": "function", "function": function}
+
+
+def draw_message(generator, role):
+    message = {"role": role, "content": draw_text(generator, 8)}
+    if role == "assistant" and generator.random() < 0.25:
+        message["tool_calls"] = [draw_call(generator) for _ in range(generator.randrange(1, 3))]
+        if message["content"] == "":
+            message["content"] = None  # as such a turn is taken
+    return message
+
+
+def draw_chat(generator):
+    """Of the roles that every template takes, in turns or in any order."""
+    messages = [draw_message(generator, "system")] if generator.random() < 0.5 else []
+    in_turns = generator.random() < 0.6
+    for i in range(generator.randrange(1, 7)):
+        role = ["user", "assistant"][i % 2] if in_turns else generator.choice(["user", "assistant", "tool", "user", "assistant"])
+        messages.append(draw_message(generator, role))
+    chat = {"messages": messages}
+    if generator.random() < 0.35:
+        chat["tools"] = [draw_tool(generator) for _ in range(generator.randrange(1, 3))]
+    return chat
+
+
+def made_folder(template, folder):
+    """The tokenizer with this template."""
+    (folder / "tokenizer.json").symlink_to(TOKENIZER / "tokenizer.json")
+    config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").write_bytes(template.read_bytes())
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def takes(loaded, content):
+    try:
+        out = loaded.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
+    except Exception:  # whatever a template does with what it does not take
+        return False
+    return "probe" in out and "'type'" not in out and '"type"' not in out
+
+
+def theirs(loaded, chat, with_masks):
+    """The ids and the mask, or the error."""
+    try:
+        out = loaded.apply_chat_template(chat["messages"], tools=chat.get("tools"), return_dict=True,
+                                         return_assistant_tokens_mask=with_masks)
+    except Exception as error:  # jinja2's, and those of Python that a template runs into
+        return f"{type(error).__name__}: {error}"
+    return out["input_ids"], out.get("assistant_masks")
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=[path.stem for path in TEMPLATES])
+def test_chats_are_those_of_transformers(template, tmp_path, monkeypatch):
+    monkeypatch.setattr(transformers.utils.chat_template_utils, "datetime", PinnedDay)
+    loaded = made_folder(template, tmp_path)
+    blocks = "endgeneration" in template.read_text()
+    processor = {"tokenizer": str(tmp_path), "chat": f"template{'' if blocks else ' labels=all'} date={DAY.date()}"}
+    generator = random.Random(template.stem)
+    texts, parts = takes(loaded, "probe"), takes(loaded, [{"type": "text", "text": "probe"}])
+    chats = [draw_chat(generator) for _ in range(CHATS)] if texts or not parts else []
+    lines = "".join(json.dumps({"processor": processor, "sample": json.dumps(chat, ensure_ascii=generator.random() < 0.5)}) + "\n" for chat in chats)
+    done = subprocess.run([PROGRAM], input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(chats)
+    for chat, answer in zip(chats, answers):
+        wanted = theirs(loaded, chat, blocks)
+        if isinstance(wanted, str):
+            assert "error" in answer, (wanted, chat)
+            # What a template raises is told in its words.
+            assert not wanted.startswith("TemplateError: ") or wanted.removeprefix("TemplateError: ") in answer["error"], (wanted, answer)
+            continue
+        ids, mask = wanted
+        assert "error" not in answer, (answer, chat)
+        assert answer["ids"] == list(ids), (loaded.decode(answer["ids"]), loaded.decode(ids))
+        if blocks:
+            assert [int(label != -100) for label in answer["labels"][1:]] == list(mask)[1:], chat
