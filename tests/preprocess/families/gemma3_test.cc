@@ -75,10 +75,8 @@ TEST(PaliGemma, IsNeverTakenForAnEncoderWithOtherTokens) {
   const auto alone =
       LoadOrFail(EditedSpec("paligemma", {{"processor_class", nullptr}, {"image_seq_length", 77}}));
   EXPECT_EQ(alone->Measure(facts)->output_rows, 77u);
-  for (const char* other : {"ColPaliProcessor", "Gemma3nProcessor"}) {
-    EXPECT_THAT(RefusalOf("paligemma", {{"processor_class", other}}),
-                HasSubstr(std::string("image_seq_length: is there for ") + other));
-  }
+  EXPECT_THAT(RefusalOf("paligemma", {{"processor_class", "ColPaliProcessor"}}),
+              HasSubstr("image_seq_length: is there for ColPaliProcessor"));
   // 28 patches of 16 pixels a side.
   EXPECT_THAT(RefusalOf("paligemma", {{"processor_class", "SiglipProcessor"}}),
               HasSubstr("image_seq_length: is 1024 where pictures of 448x448 pixels have 784 tokens"));
