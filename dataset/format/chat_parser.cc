@@ -97,8 +97,8 @@ class TextParser::ChatParser {
     for (size_t i = 0; i < kMedia.size(); ++i) {
       const size_t named = fields_[i].names->size();
       if (fields_[i].used < named && !(fields_[i].used == 0 && named_[i])) {
-        return Wrong(std::string(kMedia[i].fields),
-                     absl::StrCat(named, " named, but the text has ", fields_[i].used, " placeholders for them"));
+        return Wrong(std::string(kMedia[i].fields), absl::StrCat(named, " named, but the text has ",
+                                                                 fields_[i].used, " placeholders for them"));
       }
     }
     return absl::OkStatus();
