@@ -174,17 +174,17 @@ bool ChoosesBest(StreamChoice choice) {
   return choice == StreamChoice::kBest || choice == StreamChoice::kBestOfAny;
 }
 
-// -1 where there is none. `of_any`: being a default counts for nothing.
+// -1 where there is none. `of_any`: a stream's being a default is ignored.
 int BestStream(AVFormatContext& format, AVMediaType type, bool of_any) {
   std::vector<int> dispositions;
-  for (unsigned i = 0; i < format.nb_streams; ++i) {
+  for (unsigned i = 0; of_any && i < format.nb_streams; ++i) {
     int& disposition = format.streams[i]->disposition;
     dispositions.push_back(disposition);
-    if (of_any) disposition &= ~AV_DISPOSITION_DEFAULT;
+    disposition &= ~AV_DISPOSITION_DEFAULT;
   }
   const AVCodec* decoder = nullptr;  // asked for, so that a stream without one is not picked
   const int best = av_find_best_stream(&format, type, -1, -1, &decoder, 0);
-  for (unsigned i = 0; i < format.nb_streams; ++i) format.streams[i]->disposition = dispositions[i];
+  for (size_t i = 0; i < dispositions.size(); ++i) format.streams[i]->disposition = dispositions[i];
   return std::max(best, -1);
 }
 

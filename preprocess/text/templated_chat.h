@@ -1,13 +1,13 @@
 // A conversation as the checkpoint's own template writes it, and which parts of the text are trained.
 //
-// The template sees roles, contents and calls of tools as the sample has them, with `{"type": "image"}` where a medium stands; what it writes
-// there is found again by the token that its processor replaces (MediumStyle::in_template). A template that takes texts
-// alone gets that token in the text.
+// The template gets roles, contents and calls of tools as the sample has them, with `{"type": "image"}` in place
+// of a medium. What it writes there is found again by the token that its processor replaces
+// (MediumStyle::in_template). A template that takes texts alone gets that token in the text.
 //
-// What is trained (processor.labels): the template's generation blocks, where it has them. Else what an assistant says
-// is what follows the text of the turns before it with a generation prompt, up to the last special token of the turn:
-// the rendering of the first turns must begin the rendering of more. A turn from which the template later takes away
-// its beginning (reasoning) may end like it.
+// What is trained (processor.labels): the template's generation blocks, if it has them. Otherwise an assistant's
+// turn is what follows the rendering of the turns before it with a generation prompt, up to the last special
+// token of the turn: the rendering of the first turns must be a prefix of the rendering of more. A turn whose
+// beginning (reasoning) the template removes later may end like it.
 //
 // It does not know tokens (sequence_builder.h).
 //
@@ -40,9 +40,9 @@ struct TemplatedText {
 
 class TemplatedChat {
  public:
-  // Reads the template of spec.tokenizer; uses spec.system and what spec.chat says after "template": " labels=last_assistant" or
-  // "all", " date=YYYY-MM-DD". InvalidArgument: there is none, or it is
-  // wrong; FailedPrecondition: it writes the date, and there is none.
+  // Reads the template of spec.tokenizer; uses spec.system and the options after "template" in spec.chat:
+  // " labels=last_assistant" or " labels=all", and " date=YYYY-MM-DD". InvalidArgument: there is no template, or
+  // it is wrong; FailedPrecondition: it writes the date, and the job has none.
   static absl::StatusOr<std::unique_ptr<TemplatedChat>> Load(const ProcessorSpec& spec,
                                                              const Tokenizer& tokenizer,
                                                              std::span<const MediumStyle> media,

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/failure.h"
+#include "core/job.h"
 #include "core/part.h"
 
 namespace evenkeel::client {
@@ -46,7 +47,7 @@ struct FakeWorkerOptions {
   std::string transport = "grpc";
   std::string stream_digest = "00000000000000000000000000000001";
   std::string layout_digest = "00000000000000000000000000000002";
-  uint32_t stream_version = 1;
+  uint32_t stream_version = kStreamVersion;
   bool draining = false;
   uint32_t part_format = kPartFormatVersion;
   uint64_t part_bytes = 4096;  // about

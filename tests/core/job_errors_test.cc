@@ -208,10 +208,9 @@ TEST(JobErrors, Phases) {
        "job.yaml:10: phases[1].media: missing; phase 'tower' encodes some of image, video, audio: write "
        "media: "
        "[image]"},
-      {"name: vision", "name: tower, media: [image, text]",
-       "job.yaml:10: phases[1].media[1]: 'text' is not one of image, video, audio"},
-      {"name: vision", "name: vision, media: [image, image]",
-       "job.yaml:10: phases[1].media[1]: image is listed twice"},
+      {"", "    media: [image, text]",
+       "job.yaml:12: phases[1].media[1]: 'text' is not one of image, video, audio"},
+      {"", "    media: [image, image]", "job.yaml:12: phases[1].media[1]: image is listed twice"},
       {"name: llm, ", "name: llm, media: [image], ",
        "job.yaml:9: phases[0].media: belongs to encoder phases"},
       {"name: llm, ", "name: llm, processor: x, ",
