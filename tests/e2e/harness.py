@@ -71,6 +71,16 @@ class Worker:
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
         return json.loads(line)
 
+    def logged(self, text, timeout=DEADLINE_SECONDS):
+        """The first line of the log with `text`, as JSON; waits for it."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            for line in list(self.log):
+                if text in line:
+                    return json.loads(line)
+            time.sleep(0.01)
+        raise AssertionError(f"the worker did not log {text}:\n" + "".join(self.log))
+
     def signal(self, number):
         self.process.send_signal(number)
 

@@ -110,7 +110,7 @@ def test_the_soft_limit_of_file_handles_is_raised(mixed):
     try:
         limits = pathlib.Path(f"/proc/{worker.process.pid}/limits").read_text()
         assert re.search(r"Max open files +3000 +3000", limits), limits
-        listening = next(json.loads(line) for line in worker.log if '"listening"' in line)
+        listening = worker.logged('"listening"')
         assert listening["file_handles"] == 3000 and listening["max_sessions"] > 100
     finally:
         worker.kill()
@@ -284,4 +284,4 @@ def test_a_worker_without_decoders_ends_with_an_error(mixed):
         assert worker.process.wait(harness.DEADLINE_SECONDS) == 1
     finally:
         worker.kill()
-    assert any('"worker_failed"' in line and "decoder processes" in line for line in worker.log)
+    assert "forks decoders" in str(worker.logged('"worker_failed"'))
