@@ -226,7 +226,7 @@ class _Supervisor:
 
     def run(self):
         worker, said = self._serve()
-        if worker is None and "no index there" in said:
+        if worker is None and "no index in this folder" in said:
             said = self._index()
             if not said:
                 worker, said = self._serve()
