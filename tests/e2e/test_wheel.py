@@ -18,9 +18,9 @@ WHEELS = harness.ROOT / "build" / "wheels"
 SYSTEMS = {"bookworm": "cp311", "trixie": "cp313"}  # the Python of each
 READS_ONE_STEP = """
 import evenkeel
-step = next(evenkeel.Loader({endpoint!r}, rank=0, num_steps=1))
+step = next(evenkeel.Loader({source!r}, rank=0, num_steps=1))
 print(step.digest())
-"""
+"""  # source: endpoints, or a job, for which the wheel's own program is started
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(
     os.environ.get("EVENKEEL_SLOW") != "1" or os.geteuid() != 0 or not shutil.which("debootstrap"),
@@ -97,10 +97,11 @@ def test_the_whole_wheel_makes_the_same_stream(system, mixed):
         endpoint = json.loads(serve.stdout.readline())["address"]
         served = harness.fetch(endpoint, mixed / "job.yaml", "--ranks", "0-3", "--steps", 6)
         assert served.steps == expected.steps
-        program = READS_ONE_STEP.format(endpoint=endpoint)
-        out = subprocess.run(inside(root, f"{environment}/bin/python", "-c", program), check=True,
-                             capture_output=True, text=True).stdout.split()
-        assert f"0 0 {out[0]}" in expected.steps
+        for source in (endpoint, str(mixed / "job.yaml")):
+            program = READS_ONE_STEP.format(source=source)
+            out = subprocess.run(inside(root, f"{environment}/bin/python", "-c", program), check=True,
+                                 capture_output=True, text=True).stdout.split()
+            assert f"0 0 {out[-1]}" in expected.steps, source
     finally:
         serve.kill()
         serve.wait(30)
@@ -111,7 +112,7 @@ def test_the_client_wheel_reads_from_a_worker_elsewhere(system, mixed):
     environment = install(root, tag, wheel("evenkeel_client", tag))
     assert not (root / environment.lstrip("/") / "bin" / "evenkeel").exists()
     with harness.Fleet(mixed / "job.yaml", 1) as fleet:
-        program = READS_ONE_STEP.format(endpoint=fleet.endpoints)
+        program = READS_ONE_STEP.format(source=fleet.endpoints)
         out = subprocess.run(inside(root, f"{environment}/bin/python", "-c", program), check=True,
                              capture_output=True, text=True).stdout.split()
         expected = harness.fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", "0", "--steps", 1)

@@ -81,7 +81,8 @@ def write(folder, family):
     model, processor = FAMILIES[family]()
     folder.mkdir(parents=True)
     model.save_pretrained(folder)
-    shutil.copy(jobs.GOLDEN / "tokenizer" / "tokenizer.json", folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(jobs.GOLDEN / "tokenizer" / name, folder)
     if processor is not None:
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
         video = {"qwen3_vl": "Qwen3VLVideoProcessor"}.get(family, "Qwen2VLVideoProcessor")
