@@ -110,7 +110,8 @@ class RealStream : public testing::Test {
     const std::string yaml = absl::StrCat(
         "seed: 7\nindex: index\ndatasets: [{name: a, shards: [\"a.tar\"]}]\nprocessor:\n  vision: ", golden,
         "/processor/qwen2-vl\n  audio: ", golden, "/processor/qwen2-audio\n  tokenizer: ", golden,
-        "/tokenizer\n  chat: chatml\nbatch: {samples: 9}\nmicrobatch: {capacity_tokens: 600, align: 8}\nphases:\n"
+        "/tokenizer\n  chat: chatml\nbatch: {samples: 9}\nmicrobatch: {capacity_tokens: 600, align: "
+        "8}\nphases:\n"
         "  - {name: llm, ranks: 0-1}\n  - {name: vision, ranks: 0-1}\n  - {name: audio, ranks: 0-1}\n");
     absl::StatusOr<Job> job = ParseJob(yaml, (folder_ / "job.yaml").string());
     ASSERT_TRUE(job.ok()) << job.status();
