@@ -48,9 +48,9 @@ def system(request, tmp_path_factory):
 
 
 def inside(root, *command):
-    """The arguments that run `command` in `root`, with a /proc of its own."""
+    """The arguments that run `command` in `root`, with a /proc and an environment of its own."""
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc", "chroot", str(root),
-            *map(str, command)]
+            "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", *map(str, command)]
 
 
 def install(root, tag, *wheels):
