@@ -18,6 +18,8 @@
 #include "dataset/order/mixture.h"
 #include "dataset/order/permutation.h"
 #include "dataset/order/step_table.h"
+#include "dataset/source/little_endian.h"
+#include "dataset/source/paged_file.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {
@@ -427,6 +429,41 @@ TEST_F(FarSteps, AreCompiledOnceForAllWhoShareTheFolder) {
   watched_.compiled = 0;
   EXPECT_EQ(*behind->Extend(2 * kFar), true);
   EXPECT_LE(watched_.compiled, kAtOnceDraws / 8) << "all but the last windows";
+}
+
+// Steps of each window, as the one file of the table stores them.
+std::vector<uint64_t> StoredCounts(const std::string& path) {
+  std::unique_ptr<ByteSource> files = MakeFileSource();
+  PageCache cache(1 << 20);
+  auto file = PagedFile::Open(*files, cache, path, FileKind::kSteps);
+  EXPECT_TRUE(file.ok()) << file.status();
+  std::vector<uint64_t> counts;
+  for (uint64_t at = 0; file.ok() && at < (*file)->section_bytes(0); at += 4) {
+    std::array<std::byte, 4> count;
+    EXPECT_TRUE((*file)->Read(0, at, count).ok());
+    counts.push_back(GetLittle(reinterpret_cast<const char*>(count.data()), 4));
+  }
+  return counts;
+}
+
+TEST_F(FarSteps, CompileAndStoreNoWindowAfterTheirOwn) {
+  for (uint64_t step : {0u, 1u, 999u, 40000u}) {
+    TempFolder folder;
+    job_.index = folder.path();
+    watched_.compiled = 0;
+    auto sampler = MakeWatched();
+    for (absl::StatusOr<bool> reached = false; !*reached;) {
+      reached = sampler->Extend(step);
+      ASSERT_TRUE(reached.ok()) << reached.status();
+    }
+    const std::vector<std::string> files = folder.Files();
+    ASSERT_EQ(files.size(), 1u);
+    const std::vector<uint64_t> counts = StoredCounts(folder.path() + "/" + files[0]);
+    const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+    EXPECT_GT(total, step);
+    EXPECT_LE(total - counts.back(), step) << "the last window is the step's own";
+    EXPECT_EQ(watched_.compiled, counts.size() * job_.batch.window_samples);
+  }
 }
 
 TEST_F(FarSteps, KeepFewFiles) {
