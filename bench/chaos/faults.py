@@ -309,15 +309,17 @@ def certificate_damaged(world):
     world.certificates_disturbed.add(role)
     paths = [world.certificates / f"{role}.pem", world.certificates / f"{role}.key"]
     good = [path.read_bytes() for path in paths]
-    path = world.rng.choice(paths)
-    how = world.rng.choice(["empty", "half", "junk", "gone", "other"])
+    path, whole = world.rng.choice(list(zip(paths, good)))
+    other = "trainer" if role == "worker" else "worker"
+    # Another such fault may have taken away the other role's file.
+    ways = ["empty", "half", "junk", "gone"] + ["other"] * (other not in world.certificates_disturbed)
+    how = world.rng.choice(ways)
     if how == "gone":
         path.unlink()
+    elif how == "other":
+        replace_in_place(path, (world.certificates / f"{other}{path.suffix}").read_bytes())
     else:
-        other = "trainer" if role == "worker" else "worker"
-        whole = path.read_bytes()
-        replace_in_place(path, {"empty": b"", "half": whole[:len(whole) // 2], "junk": os.urandom(300),
-                                "other": (world.certificates / f"{other}{path.suffix}").read_bytes()}[how])
+        replace_in_place(path, {"empty": b"", "half": whole[:len(whole) // 2], "junk": os.urandom(300)}[how])
     yield world.rng.uniform(3, 7)
     for path, data in zip(paths, good):
         replace_in_place(path, data)
