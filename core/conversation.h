@@ -21,16 +21,25 @@ struct Span {
 
 enum class Role : uint8_t { kSystem = 0, kUser = 1, kAssistant = 2, kTool = 3 };
 
+// What the data say of training on a turn, by `weight` (0 or 1) or `loss` (true or false).
+enum class TrainedByData : uint8_t { kNotSaid = 0, kNo = 1, kYes = 2, kUnclear = 3 };
+
 struct Turn {
   Role role = Role::kUser;
   std::vector<Span> spans = {};
   uint32_t calls = 0;  // of Conversation::calls, behind those of the turns before
+  TrainedByData trained = TrainedByData::kNotSaid;
+  // The message's other members (reasoning_content, name, tool_call_id, …) as JSON, each after a comma. Only the
+  // checkpoint's own template writes them.
+  std::string_view members = {};
+  std::string_view unwritten = {};  // the one of these that changes the text of most templates; empty: none
 };
 
-// What an assistant's turn asks a tool for. `arguments` is JSON as templates write it.
+// What an assistant's turn asks a tool for.
 struct ToolCall {
   std::string_view name;
-  std::string_view arguments;
+  std::string_view arguments;  // an object, JSON as templates write it; empty: the sample has a text instead
+  std::string_view element;    // the whole element of `tool_calls`, JSON
 };
 
 // A plain sample (image+txt, text only) has no chat turns: one kAssistant turn with `plain` set, whose text
@@ -41,6 +50,7 @@ struct Conversation {
   std::vector<std::string_view> tools =
       {};                            // the descriptions of those offered, each JSON as templates write it
   std::vector<ToolCall> calls = {};  // of all turns, in order
+  std::string_view documents = {};   // a list, JSON; empty: none
 };
 
 }  // namespace evenkeel

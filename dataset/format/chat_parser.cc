@@ -53,17 +53,27 @@ bool SaysNothing(const JsonValue& value) {
   return value.is_null() || (value.text.empty() && value.values().empty());
 }
 
-// Refuses keys that templates write into the text in addition to a turn's content and that would be ignored here.
-absl::Status RefuseWritten(const JsonValue& value, std::initializer_list<std::string_view> keys,
-                           const std::string& where) {
-  for (std::string_view key : keys) {
-    const JsonValue* said = value.Find(key);
-    if (said == nullptr || SaysNothing(*said)) continue;
-    return Wrong(where, absl::StrCat("'", std::string(key),
-                                     "' is not rendered; write what the model's template makes of it into "
-                                     "'content', or leave it out"));
+// The member that most templates write into the text in addition to a turn's content; empty: there is none.
+std::string_view WrittenMember(const JsonValue& message) {
+  for (std::string_view key : {"reasoning_content", "function_call"}) {
+    const JsonValue* said = message.Find(key);
+    if (said != nullptr && !SaysNothing(*said)) return key;
   }
-  return absl::OkStatus();
+  return "";
+}
+
+// `weight`: 0 or 1, as OpenAI's fine-tuning data have it; `loss`: true or false, as ms-swift's.
+TrainedByData ReadTrained(const JsonValue& turn) {
+  TrainedByData out = TrainedByData::kNotSaid;
+  for (std::string_view key : {"weight", "loss"}) {
+    const JsonValue* said = turn.Find(key);
+    if (said == nullptr || said->is_null()) continue;
+    const bool yes = !said->is_string() && (said->text == "true" || said->text == "1" || said->text == "1.0");
+    const bool no = !said->is_string() && (said->text == "false" || said->text == "0" || said->text == "0.0");
+    const TrainedByData one = yes ? TrainedByData::kYes : no ? TrainedByData::kNo : TrainedByData::kUnclear;
+    out = out == TrainedByData::kNotSaid || out == one ? one : TrainedByData::kUnclear;
+  }
+  return out;
 }
 
 }  // namespace
@@ -81,6 +91,7 @@ class TextParser::ChatParser {
       return absl::NotFoundError("JSON without 'messages', 'conversations' or a list of turns");
     }
     EVENKEEL_RETURN_IF_ERROR(ReadTools(root));
+    EVENKEEL_RETURN_IF_ERROR(ReadDocuments(root));
     for (size_t i = 0; i < kMedia.size(); ++i)
       EVENKEEL_RETURN_IF_ERROR(ReadField(root, kMedia[i], fields_[i]));
     if (!turns->is_array() || turns->values().empty())
@@ -166,6 +177,34 @@ class TextParser::ChatParser {
     return text;
   }
 
+  // Everything of a message that is not read here, for templates.
+  absl::Status ReadMembers(const JsonValue& message, const Place& where, Turn& turn) {
+    std::string* text = nullptr;
+    for (const JsonValue& member : message.values()) {
+      bool is_read = false;
+      for (std::string_view key : {"role", "content", "tool_calls", "weight", "loss"})
+        is_read |= member.key == key;
+      if (is_read || member.is_null()) continue;
+      if (text == nullptr) text = &into_.AddWritten();
+      text->append(", ");
+      AppendStringAsPython(member.key, *text);
+      text->append(": ");
+      const absl::Status written = AppendAsPython(member, *text);
+      if (!written.ok())
+        return AddContext(written, absl::StrCat(where.Text(), ": '", Printable(member.key), "'"));
+    }
+    if (text != nullptr) turn.members = *text;
+    return absl::OkStatus();
+  }
+
+  // A list of objects, for templates that write what the answer is to be found in.
+  absl::Status ReadDocuments(const JsonValue& root) {
+    const JsonValue* documents = root.Find("documents");
+    if (documents == nullptr || !documents->is_array() || SaysNothing(*documents)) return absl::OkStatus();
+    EVENKEEL_ASSIGN_OR_RETURN(into_.parsed_.conversation.documents, Written(*documents));
+    return absl::OkStatus();
+  }
+
   // {"function": {"name": "f", "arguments": {}}}, or only the inner object.
   absl::Status ReadCalls(const JsonValue& message, const Place& where, Turn& turn) {
     const JsonValue* calls = message.Find("tool_calls");
@@ -180,16 +219,13 @@ class TextParser::ChatParser {
       const JsonValue* arguments = call.Find("arguments");
       const auto which = [&] { return absl::StrCat("'tool_calls'[", turn.calls, "]"); };
       if (name == nullptr || !name->is_string()) return Wrong(where, which() + " has no text 'name'");
-      if (arguments == nullptr || !arguments->is_object()) {
-        return Wrong(where,
-                     which() + (arguments != nullptr && arguments->is_string()
-                                    ? " has 'arguments' in a string, which templates write in different "
-                                      "ways; write the object itself"
-                                    : " has no object 'arguments'"));
-      }
-      const absl::StatusOr<std::string_view> written = Written(*arguments);
-      if (!written.ok()) return AddContext(written.status(), where.Text() + ": " + which());
-      into_.parsed_.conversation.calls.push_back({name->text, *written});
+      if (arguments == nullptr || !(arguments->is_object() || arguments->is_string()))
+        return Wrong(where, which() + " has no object 'arguments'");
+      absl::StatusOr<std::string_view> written = std::string_view();
+      if (arguments->is_object()) written = Written(*arguments);
+      const absl::StatusOr<std::string_view> whole = written.ok() ? Written(element) : written;
+      if (!whole.ok()) return AddContext(whole.status(), where.Text() + ": " + which());
+      into_.parsed_.conversation.calls.push_back({name->text, *written, *whole});
       ++turn.calls;
     }
     return absl::OkStatus();
@@ -318,14 +354,18 @@ class TextParser::ChatParser {
     EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(value, "from", where));
     const JsonValue* text = value.Find("value");
     if (text == nullptr || !text->is_string()) return Wrong(where, "no text 'value'");
-    return AddMarkedText(text->text, /*only_fields=*/false, where, into_.AddTurn(role));
+    Turn& turn = into_.AddTurn(role);
+    turn.trained = ReadTrained(value);
+    return AddMarkedText(text->text, /*only_fields=*/false, where, turn);
   }
 
   absl::Status ReadMessage(const JsonValue& message, const Place& where) {
     EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(message, "role", where));
-    EVENKEEL_RETURN_IF_ERROR(RefuseWritten(message, {"function_call", "reasoning_content"}, where.Text()));
     const JsonValue* content = message.Find("content");
     Turn& turn = into_.AddTurn(role);
+    turn.trained = ReadTrained(message);
+    turn.unwritten = WrittenMember(message);
+    EVENKEEL_RETURN_IF_ERROR(ReadMembers(message, where, turn));
     EVENKEEL_RETURN_IF_ERROR(ReadCalls(message, where, turn));
     if (turn.calls != 0 && (content == nullptr || content->is_null())) return absl::OkStatus();
     if (content == nullptr) return Wrong(where, "no 'content'");

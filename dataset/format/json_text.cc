@@ -69,7 +69,9 @@ absl::Status AppendNumber(std::string_view text, std::string& out) {
   return absl::OkStatus();
 }
 
-void AppendString(std::string_view text, std::string& out) {
+}  // namespace
+
+void AppendStringAsPython(std::string_view text, std::string& out) {
   static constexpr std::string_view kValues = "\"\\\b\f\n\r\t", kNames = "\"\\bfnrt";
   static constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';
@@ -85,8 +87,6 @@ void AppendString(std::string_view text, std::string& out) {
   out += '"';
 }
 
-}  // namespace
-
 absl::Status AppendAsPython(const JsonValue& value, std::string& out) {
   switch (value.kind) {
     case JsonValue::Kind::kNull:
@@ -98,7 +98,7 @@ absl::Status AppendAsPython(const JsonValue& value, std::string& out) {
     case JsonValue::Kind::kNumber:
       return AppendNumber(value.text, out);
     case JsonValue::Kind::kString:
-      AppendString(value.text, out);
+      AppendStringAsPython(value.text, out);
       return absl::OkStatus();
     case JsonValue::Kind::kArray:
     case JsonValue::Kind::kObject:
@@ -110,7 +110,7 @@ absl::Status AppendAsPython(const JsonValue& value, std::string& out) {
     if (!first) out += ", ";
     first = false;
     if (value.is_object()) {
-      AppendString(inner.key, out);
+      AppendStringAsPython(inner.key, out);
       out += ": ";
     }
     EVENKEEL_RETURN_IF_ERROR(AppendAsPython(inner, out));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "dataset/format/json.h"
@@ -14,5 +15,6 @@ namespace evenkeel::dataset {
 
 // Appends to `out`. InvalidArgument: an integer with more digits than Python reads (4,300).
 absl::Status AppendAsPython(const JsonValue& value, std::string& out);
+void AppendStringAsPython(std::string_view text, std::string& out);
 
 }  // namespace evenkeel::dataset

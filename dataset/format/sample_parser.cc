@@ -149,6 +149,7 @@ void TextParser::Clear() {
   Emptied(turns);
   Emptied(parsed_.conversation.tools);
   Emptied(parsed_.conversation.calls);
+  parsed_.conversation.documents = {};
   Emptied(parsed_.references);
   uint64_t written_bytes = 0;
   for (const std::string& text : written_) written_bytes += sizeof(std::string) + text.capacity();

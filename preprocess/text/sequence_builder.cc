@@ -467,6 +467,20 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
   // What templates write into the text is never left out of it without a word.
   absl::Status CheckTools(const Conversation& conversation) const {
+    for (size_t i = 0; i < conversation.turns.size(); ++i) {
+      const std::string_view member = conversation.turns[i].unwritten;
+      if (member.empty()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "turn ", i, " has '", std::string(member), "', which chats of style ", std::string(chat_.name),
+          " do not write; write what the model's template makes of it into 'content', leave it out, or use "
+          "processor.chat: template"));
+    }
+    for (size_t i = 0; i < conversation.calls.size(); ++i) {
+      if (!conversation.calls[i].arguments.empty()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("call ", i, " of a tool has 'arguments' in a text, which chats of style ",
+                       std::string(chat_.name), " do not write; write the object itself"));
+    }
     if (chat_.has_tools || (conversation.tools.empty() && conversation.calls.empty()))
       return absl::OkStatus();
     const auto calling = std::find_if(conversation.turns.begin(), conversation.turns.end(),

@@ -84,13 +84,24 @@ void AppendCalls(std::span<const ToolCall> calls, std::string& out) {
   for (const ToolCall& call : calls) {
     out += separator;
     separator = ", ";
-    out += R"({"type": "function", "function": {"name": )";
-    AppendString(call.name, out);
-    out += R"(, "arguments": )";
-    out += call.arguments;
-    out += "}}";
+    out += call.element;
   }
   out += "]";
+}
+
+// Whether an assistant's turn is trained by what the data say of it; a turn that they say nothing of is. Turns of
+// others never are.
+absl::StatusOr<bool> TrainedBy(const Turn& turn) {
+  if (turn.trained == TrainedByData::kUnclear) {
+    return absl::InvalidArgumentError(
+        "'weight' is neither 0 nor 1, 'loss' neither true nor false, or they contradict each other");
+  }
+  if (turn.role == Role::kAssistant) return turn.trained != TrainedByData::kNo;
+  if (turn.trained == TrainedByData::kYes) {
+    return absl::InvalidArgumentError(
+        "the data ask to train on it ('weight' or 'loss'), and only turns of the assistant can be trained");
+  }
+  return false;
 }
 
 // The word after `key` in processor.chat; empty: there is none.
@@ -217,6 +228,7 @@ void TemplatedChat::AppendMessages(const Conversation& conversation, bool with_s
     }
     if (turn.calls != 0) AppendCalls(calls.first(turn.calls), out);
     calls = calls.subspan(turn.calls);
+    out += turn.members;
     out += "}";
   }
 }
@@ -234,6 +246,7 @@ absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedTex
     separator = ", ";
   }
   if (!conversation.tools.empty()) json += "]";
+  if (!conversation.documents.empty()) json += R"(, "documents": )" + std::string(conversation.documents);
   json += "}";
   const ChatTemplate& chat_template =
       tool_use_ != nullptr && !conversation.tools.empty() ? *tool_use_ : *default_;
@@ -265,7 +278,13 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
     if (turns[i].role == Role::kAssistant) last = i;
   }
   for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i].role != Role::kAssistant || (labels_ == "last_assistant" && i != last)) continue;
+    if (labels_ == "data") {
+      const absl::StatusOr<bool> trained = TrainedBy(turns[i]);
+      if (!trained.ok()) return AddContext(trained.status(), absl::StrCat("turn ", i));
+      if (!*trained) continue;
+    } else if (turns[i].role != Role::kAssistant || (labels_ == "last_assistant" && i != last)) {
+      continue;
+    }
     const size_t message = i + turns_before;
     absl::StatusOr<TextRange> range =
         RangeOfTurn(chat_template, chat, message, turns.size() + turns_before, out);

@@ -41,7 +41,7 @@ struct TemplatedText {
 class TemplatedChat {
  public:
   // Reads the template of spec.tokenizer; uses spec.system and the options after "template" in spec.chat:
-  // " labels=last_assistant" or " labels=all", and " date=YYYY-MM-DD". InvalidArgument: there is no template, or
+  // " labels=last_assistant", " labels=all" or " labels=data", and " date=YYYY-MM-DD". InvalidArgument: there is no template, or
   // it is wrong; FailedPrecondition: it writes the date, and the job has none.
   static absl::StatusOr<std::unique_ptr<TemplatedChat>> Load(const ProcessorSpec& spec,
                                                              const Tokenizer& tokenizer,

@@ -303,21 +303,63 @@ TEST(ParseChat, SaysWhatIsWrong) {
             absl::ResourceExhaustedError("11 bytes of text; limits.max_text_bytes is 10"));
 }
 
-// Templates write these into the text, so that a chat without them would be another one.
-TEST(ParseChat, RefusesWhatItWouldLeaveOutOfTheText) {
-  const std::string advice =
-      "' is not rendered; write what the model's template makes of it into 'content', or leave it out";
-  auto message = [](const std::string& member) {
-    return R"({"messages":[{"role":"assistant","content":"",)" + member + "}]}";
-  };
+// The only turn of a chat whose message has these members.
+Turn TurnWith(TextParser& parser, const std::string& members) {
+  auto parsed =
+      parser.ParseChat(R"({"messages":[{"role":"assistant","content":"",)" + members + "}]}", Limits());
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.ok() ? (*parsed)->conversation.turns[0] : Turn();
+}
+
+TEST(ParseChat, KeepsOtherMembersOfAMessageForTemplates) {
+  TextParser parser;
+  EXPECT_EQ(TurnWith(parser, R"("name":"\u00e9","weight":1,"audio":null,"x":[1E1,{"y":true}])").members,
+            ", \"name\": \"\u00e9\", \"x\": [10.0, {\"y\": true}]");
+  EXPECT_EQ(TurnWith(parser, R"("loss":false)").members, "");
+  EXPECT_EQ(Parse(R"({"messages":[{"role":"user","content":"","n":)" + std::string(4301, '1') + "}]}", {}),
+            "messages[0]: 'n': a whole number of more than 4300 digits");
+}
+
+TEST(ParseChat, NamesTheMemberThatStylesOfChatsDoNotWrite) {
+  TextParser parser;
   for (const char* key : {"function_call", "reasoning_content"}) {
     const std::string quoted = std::string("\"") + key + "\":";
-    for (const char* value : {"[{\"name\":\"f\"}]", "{\"name\":\"f\"}", "\"because\""}) {
-      EXPECT_EQ(Parse(message(quoted + value), {}), std::string("messages[0]: '") + key + advice);
-    }
-    for (const char* nothing : {"null", "[]", "{}", "\"\""}) {
-      EXPECT_EQ(Parse(message(quoted + nothing), {}), "assistant[] |");
-    }
+    for (const char* value : {"[{\"name\":\"f\"}]", "{\"name\":\"f\"}", "\"because\""})
+      EXPECT_EQ(TurnWith(parser, quoted + value).unwritten, key);
+    for (const char* nothing : {"null", "[]", "{}", "\"\""})
+      EXPECT_EQ(TurnWith(parser, quoted + nothing).unwritten, "");
+  }
+}
+
+TEST(ParseChat, ReadsWhatTheDataSayOfTraining) {
+  TextParser parser;
+  for (const auto& [members, trained] : {std::pair(R"("weight":0)", TrainedByData::kNo),
+                                         {R"("weight":1.0)", TrainedByData::kYes},
+                                         {R"("loss":true)", TrainedByData::kYes},
+                                         {R"("loss":false,"weight":0)", TrainedByData::kNo},
+                                         {R"("loss":null)", TrainedByData::kNotSaid},
+                                         {R"("weight":0.5)", TrainedByData::kUnclear},
+                                         {R"("loss":"true")", TrainedByData::kUnclear},
+                                         {R"("loss":false,"weight":1)", TrainedByData::kUnclear}}) {
+    EXPECT_EQ(TurnWith(parser, members).trained, trained) << members;
+  }
+  const Limits limits;
+  auto llava =
+      parser.ParseChat(R"([{"from":"human","value":"?"},{"from":"gpt","value":"x","loss":false}])", limits);
+  ASSERT_TRUE(llava.ok()) << llava.status();
+  EXPECT_EQ((*llava)->conversation.turns[1].trained, TrainedByData::kNo);
+}
+
+TEST(ParseChat, ReadsDocumentsForTemplates) {
+  TextParser parser;
+  const Limits limits;
+  for (const auto& [documents, kept] :
+       {std::pair(R"([{"text":"a"}])", R"([{"text": "a"}])"), {"[]", ""}, {"7", ""}}) {
+    auto parsed = parser.ParseChat(
+        absl::StrCat(R"({"documents":)", documents, R"(,"messages":[{"role":"user","content":"x"}]})"),
+        limits);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ((*parsed)->conversation.documents, kept);
   }
 }
 
@@ -337,6 +379,9 @@ TEST(ParseChat, ReadsToolsAndTheirCallsAsTemplatesWriteThem) {
   ASSERT_EQ(chat.calls.size(), 3u);
   EXPECT_EQ(chat.calls[0].name, "f");
   EXPECT_EQ(chat.calls[0].arguments, "{\"\u00e9\u2028/\": \"\\u0001\"}");
+  EXPECT_EQ(chat.calls[0].element,
+            "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"\u00e9\u2028/\": "
+            "\"\\u0001\"}}}");
   EXPECT_EQ(chat.calls[1].name, "g");
   EXPECT_EQ(chat.calls[2].name, "h");
   EXPECT_EQ(chat.turns[1].calls, 2u);
@@ -347,7 +392,7 @@ TEST(ParseChat, ReadsToolsAndTheirCallsAsTemplatesWriteThem) {
   EXPECT_TRUE(chat.tools.empty() && chat.calls.empty());
 }
 
-TEST(ParseChat, RefusesToolsThatTemplatesWriteInDifferentWays) {
+TEST(ParseChat, RefusesToolsThatNoTemplateCanWrite) {
   auto calling = [](const std::string& calls) {
     return Parse(R"({"messages":[{"role":"assistant","content":"","tool_calls":)" + calls + "}]}", {});
   };
@@ -355,10 +400,6 @@ TEST(ParseChat, RefusesToolsThatTemplatesWriteInDifferentWays) {
   EXPECT_EQ(calling(R"([{"name":"f","arguments":{}},{}])"),
             "messages[0]: 'tool_calls'[1] has no text 'name'");
   EXPECT_EQ(calling(R"([{"name":"f"}])"), "messages[0]: 'tool_calls'[0] has no object 'arguments'");
-  EXPECT_EQ(
-      calling(R"([{"function":{"name":"f","arguments":"{}"}}])"),
-      "messages[0]: 'tool_calls'[0] has 'arguments' in a string, which templates write in different ways; "
-      "write the object itself");
   EXPECT_EQ(Parse(R"({"messages":[{"role":"user","content":"x","tool_calls":[{}]}]})", {}),
             "messages[0]: 'tool_calls' in a turn that is not the assistant's");
   EXPECT_EQ(Parse(R"({"messages":[{"role":"assistant","content":null,"tool_calls":[]}]})", {}),

@@ -69,7 +69,14 @@ def draw_tool(generator):
 
 def draw_call(generator):
     function = {"name": "f1", "arguments": generator.choice([{"city": draw_text(generator, 3), "n": draw_json(generator)}, {}])}
-    return {"type": "function", "function": function}
+    if generator.random() < 0.15:
+        function["arguments"] = json.dumps(function["arguments"])
+    if generator.random() < 0.15:
+        return function
+    call = {"type": "function", "function": function}
+    if generator.random() < 0.5:
+        call["id"] = "".join(generator.choice("abc123XYZ") for _ in range(9))
+    return call
 
 
 def draw_message(generator, role):
@@ -78,6 +85,12 @@ def draw_message(generator, role):
         message["tool_calls"] = [draw_call(generator) for _ in range(generator.randrange(1, 3))]
         if message["content"] == "":
             message["content"] = None  # as such a turn is taken
+    if role == "assistant" and generator.random() < 0.3:
+        message[generator.choice(["reasoning_content", "reasoning_content", "reasoning", "thinking"])] = draw_text(generator, 5)
+    if role == "tool" and generator.random() < 0.5:
+        message["tool_call_id"] = "abc123XYZ"
+    if generator.random() < 0.1:
+        message["name"] = generator.choice(["Ada", "f1", ""])
     return message
 
 
@@ -91,6 +104,8 @@ def draw_chat(generator):
     chat = {"messages": messages}
     if generator.random() < 0.35:
         chat["tools"] = [draw_tool(generator) for _ in range(generator.randrange(1, 3))]
+    if generator.random() < 0.1:
+        chat["documents"] = [{"title": draw_text(generator, 2), "text": draw_text(generator)} for _ in range(generator.randrange(1, 3))]
     return chat
 
 
@@ -115,7 +130,7 @@ def takes(loaded, content):
 def theirs(loaded, chat, with_masks):
     """The ids and the mask, or the error."""
     try:
-        out = loaded.apply_chat_template(chat["messages"], tools=chat.get("tools"), return_dict=True,
+        out = loaded.apply_chat_template(chat["messages"], tools=chat.get("tools"), documents=chat.get("documents"), return_dict=True,
                                          return_assistant_tokens_mask=with_masks)
     except Exception as error:  # jinja2's, and those of Python that a template runs into
         return f"{type(error).__name__}: {error}"

@@ -82,10 +82,25 @@ TEST(ChatStyles, ToolsAndTheirCallsAreWrittenAsQwensTemplatesWriteThem) {
   }
 }
 
+TEST(ChatStyles, RefuseWhatOnlyTemplatesWrite) {
+  auto builder = Load(SpecOf("chatml"));
+  Conversation chat = Chat({Text("How warm is it?")}, {Text("I look.")});
+  chat.turns[1].members = R"(, "name": "Ada")";
+  EXPECT_TRUE(BuildWith(*builder, chat, {}, {}).ok()) << "a name changes no text";
+  chat.turns[1].unwritten = "reasoning_content";
+  EXPECT_THAT(std::string(BuildWith(*builder, chat, {}, {}).status().message()),
+              testing::HasSubstr("turn 1 has 'reasoning_content', which chats of style chatml do not write"));
+  chat.turns[1].unwritten = "";
+  chat.turns[1].calls = 1;
+  chat.calls = {CallOf("weather", "")};
+  EXPECT_THAT(std::string(BuildWith(*builder, chat, {}, {}).status().message()),
+              testing::HasSubstr("call 0 of a tool has 'arguments' in a text"));
+}
+
 TEST(ChatStyles, ThatDoNotWriteToolsRefuseThem) {
   auto builder = Load(SpecOf("plain"));
   Conversation chat = Chat({Text("How warm is it?")}, {Text("I look.")});
-  chat.calls = {{"weather", "{}"}};
+  chat.calls = {CallOf("weather", "{}")};
   chat.turns[1].calls = 1;
   absl::Status status = BuildWith(*builder, chat, {}, {}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

@@ -18,6 +18,11 @@ inline Span Text(std::string text) {
   return {.medium = Medium::kText, .text = kept->emplace_back(std::move(text))};
 }
 inline Span Item(Medium medium, uint32_t item) { return {.medium = medium, .item = item}; }
+inline ToolCall CallOf(const std::string& name, const std::string& arguments) {
+  const std::string element = R"({"type": "function", "function": {"name": ")" + name +
+                              R"(", "arguments": )" + (arguments.empty() ? R"("")" : arguments) + "}}";
+  return {Text(name).text, Text(arguments).text, Text(element).text};
+}
 inline SampleItem Image(uint32_t rows) { return {Medium::kImage, {4 * rows, 4 * rows, rows}}; }
 inline SampleItem Audio(uint32_t rows) { return {Medium::kAudio, {3000, 3000, rows}}; }
 // One run an item, on these grids.
@@ -61,7 +66,7 @@ inline Sample SampleOf(const nlohmann::json& example) {
     Turn& into = out.conversation.turns.emplace_back();
     into.role = RoleOf(turn["role"]);
     for (const nlohmann::json& call : turn.value("calls", nlohmann::json::array())) {
-      out.conversation.calls.push_back({Text(call[0]).text, Text(call[1]).text});
+      out.conversation.calls.push_back(CallOf(call[0], call[1]));
       ++into.calls;
     }
     for (const nlohmann::json& part : turn["content"]) {

@@ -325,7 +325,7 @@ TEST(TemplatedChat, PassesToolsAndTheirCalls) {
   Conversation chat = TwoRounds();
   chat.turns[1].spans.clear();
   chat.turns[1].calls = 1;
-  chat.calls = {{"f", R"({"a": "é"})"}};
+  chat.calls = {CallOf("f", R"({"a": "é"})")};
   chat.turns[2].role = Role::kTool;
   chat.tools = {R"({"a": 1.0})", "{}"};
   EXPECT_EQ(
@@ -333,6 +333,53 @@ TEST(TemplatedChat, PassesToolsAndTheirCalls) {
       IdsOf(
           **builder,
           R"(userHiassistant[{"type": "function", "function": {"name": "f", "arguments": {"a": "é"}}}]toolAnd?assistantBoats.[{"a": 1.0}, {}])"));
+}
+
+TEST(TemplatedChat, PassesEverythingElseThatAMessageHas) {
+  const std::string source =
+      "{% for d in documents %}[{{ d.text }}]{% endfor %}{% for m in messages %}{{ m.name }}"
+      "{{ m.reasoning_content }}>{{ m.content }};{% endfor %}";
+  auto builder = Load(SpecOf(Folder({{"chat_template.jinja", source}}), "all"));
+  ASSERT_TRUE(builder.ok()) << builder.status();
+  Conversation chat = TwoRounds();
+  chat.documents = R"([{"text": "A book."}])";
+  chat.turns[0].members = R"(, "name": "Ada")";
+  chat.turns[1].members = R"(, "reasoning_content": "A greeting.")";
+  chat.turns[1].unwritten = "reasoning_content";
+  EXPECT_EQ(BuildWith(**builder, chat, {}, {})->input_ids,
+            IdsOf(**builder, "[A book.]Ada>Hi;A greeting.>Hello.;>And?;>Boats.;"));
+}
+
+TEST(TemplatedChat, TrainsOnTheTurnsThatTheDataName) {
+  const std::string generation = "{% for m in messages %}<|im_start|>{{ m.role }}
+  {
+    % if m.role == 'assistant' %
+  }
+  { % generation % } {
+    { m.content }
+  }
+  "
+  "<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}
+  {
+    % endfor %
+  }
+  ";
+      for (const std::string& source : {std::string(kChatMl), generation}) {
+    const ProcessorSpec spec = SpecOf(Folder({{"chat_template.jinja", source}}), "data");
+    auto builder = Load(spec);
+    ASSERT_TRUE(builder.ok()) << builder.status();
+    Conversation chat = TwoRounds();
+    const auto trained = [&] { return Trained(*Built(spec, chat)); };
+    EXPECT_EQ(trained(), IdsOf(**builder, "Hello.<|im_end|>Boats.<|im_end|>"));
+    chat.turns[0].trained = TrainedByData::kNo;
+    chat.turns[1].trained = TrainedByData::kNo;
+    chat.turns[3].trained = TrainedByData::kYes;
+    EXPECT_EQ(trained(), IdsOf(**builder, "Boats.<|im_end|>"));
+    chat.turns[2].trained = TrainedByData::kYes;
+    EXPECT_THAT(MessageOf(Built(spec, chat).status()), HasSubstr("turn 2: the data ask to train on it"));
+    chat.turns[2].trained = TrainedByData::kUnclear;
+    EXPECT_THAT(MessageOf(Built(spec, chat).status()), HasSubstr("turn 2: 'weight' is neither 0 nor 1"));
+  }
 }
 
 TEST(TemplatedChat, DigestFollowsTheTemplateTheDateAndTheLabels) {
