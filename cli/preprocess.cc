@@ -26,7 +26,6 @@ namespace {
 struct Options {
   std::string processor;
   std::string audio_processor;
-  std::string resampler = "pil";
   ProcessorSpec pictures;  // only its options for images and video frames
   std::string wire = "f32";
   std::string out;
@@ -77,7 +76,6 @@ absl::StatusOr<std::vector<MediaFile>> ListMedia(const Options& options) {
 absl::StatusOr<std::unique_ptr<preprocess::Processor>> LoadProcessor(const Options& options,
                                                                      const std::vector<MediaFile>& files) {
   ProcessorSpec spec = options.pictures;
-  spec.resampler = options.resampler;
   spec.wire = options.wire == "f32" ? Wire::kF32 : options.wire == "bf16" ? Wire::kBf16 : Wire::kU8;
   for (const MediaFile& file : files) {
     if (file.medium == Medium::kAudio) {
@@ -183,11 +181,16 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   command->add_option("--audio-processor", options->audio_processor,
                       "Folder with the feature extractor's configuration; else --processor");
   command
-      ->add_option("--resampler", options->resampler,
-                   "Whose resize, bit for bit: pil (Pillow's) | pil13 (since its release 13) | aten_u8 "
-                   "(torchvision's)")
+      ->add_option("--like", options->pictures.like,
+                   "Whose choice of image processors: transformers-5.23 (default) | transformers-4.57 | slow")
+      ->check(CLI::IsMember({"transformers-5.23", "transformers-4.57", "slow"}));
+  command
+      ->add_option(
+          "--resampler", options->pictures.resampler,
+          "Instead of --like: whose resize, bit for bit: pil (Pillow's) | pil13 (since its release 13) | "
+          "aten_u8 (torchvision's)")
       ->check(CLI::IsMember({"pil", "pil13", "aten_u8"}))
-      ->capture_default_str();
+      ->excludes("--like");
   command->add_option("--alpha", options->pictures.alpha, "Transparency: drop | white | r,g,b");
   command->add_option("--exif-orientation", options->pictures.exif_orientation, "ignore | apply");
   command->add_option("--sixteen-bit", options->pictures.sixteen_bit,

@@ -62,6 +62,9 @@ struct VideoDefaults {
 };
 inline constexpr VideoDefaults kVideoDefaults;
 
+// Its AutoProcessor chooses image processors where the job gives neither `like` nor `resampler`.
+inline constexpr std::string_view kFollowedRelease = "transformers-5.23";
+
 // The processor of one encoder phase.
 struct EncoderSpec {
   Phase phase;         // with the media that it encodes
@@ -79,8 +82,9 @@ struct ProcessorSpec {
   std::string system;
   std::string truncate = "none";
   std::vector<std::string> added_tokens;
-  std::string resampler = "pil";
-  std::string alpha;  // this and the next four: empty where the job leaves it to the family
+  std::string like;       // the release whose choice of image processors counts; empty: `resampler` says it
+  std::string resampler;  // empty: `like` says it; both empty: the followed release does
+  std::string alpha;      // this and the next four: empty where the job leaves it to the family
   std::string exif_orientation;
   std::string sixteen_bit;
   std::string cmyk;

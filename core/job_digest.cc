@@ -37,7 +37,8 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   for (const std::string& token : processor.added_tokens) {
     text->Add("processor.added_token", std::string_view(token));
   }
-  text->Add("processor.resampler", std::string_view(processor.resampler));
+  AddGiven(text, "processor.like", processor.like);
+  AddGiven(text, "processor.resampler", processor.resampler);
   // A key that is not given and one that is given with the default's value read alike here. Where they yield
   // other bytes (the checkpoint has another value), the processor's own text, which is part of the stream,
   // differs.

@@ -368,7 +368,7 @@ class Resolver {
     const bool is_template = chat == "template";
     std::string labels = "assistant";
     EVENKEEL_RETURN_IF_ERROR(
-        ChooseWord("processor.labels", in.labels(), {"assistant", "last_assistant", "all"}, &labels));
+        ChooseWord("processor.labels", in.labels(), {"assistant", "last_assistant", "all", "data"}, &labels));
     if (labels != "assistant") {
       if (!is_template) return Error("processor.labels", "needs chat: template");
       absl::StrAppend(&chat, " labels=", labels);
@@ -384,7 +384,14 @@ class Resolver {
   absl::Status Pictures(const pb::Processor& in) {
     ProcessorSpec& out = job_.processor;
     EVENKEEL_RETURN_IF_ERROR(
-        ChooseWord("processor.resampler", in.resampler(), {"pil", "pil13", "aten_u8"}, &out.resampler));
+        ChooseGiven("processor.resampler", in.resampler(), {"pil", "pil13", "aten_u8"}, &out.resampler));
+    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.like", in.like(),
+                                         {"transformers-5.23", "transformers-4.57", "slow"}, &out.like));
+    if (!out.like.empty() && !out.resampler.empty()) {
+      return Error("processor.like",
+                   "chooses the resampler, which processor.resampler does too; remove one of them");
+    }
+    if (out.like.empty() && out.resampler.empty()) out.like = kFollowedRelease;
     EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.exif_orientation", in.exif_orientation(),
                                          {"ignore", "apply"}, &out.exif_orientation));
     EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.sixteen_bit", in.sixteen_bit(),

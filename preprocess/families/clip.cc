@@ -66,6 +66,8 @@ int32_t CropBegin(uint32_t side, uint32_t crop, Resampler resampler) {
 }
 
 MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_RETURN_IF_ERROR(CheckEncoderClass(
+      config, {"CLIPProcessor", "AltCLIPProcessor", "CLIPSegProcessor", "VisionTextDualEncoderProcessor"}));
   config.Pin("do_pad", false);
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kClipPictures));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));

@@ -60,7 +60,6 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size", "crop_to_patches", "max_patches", "patch_size"});
   config.Inert({"crop_size", "min_patches"});  // the least number of tiles has no effect in the original
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(NeedsTorchvision(settings.pixels));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   const uint32_t tile = size.given() ? size.width : 512;
   if (size.given() && size != SideSizes{.height = tile, .width = tile}) {

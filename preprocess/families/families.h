@@ -15,11 +15,19 @@
 
 namespace evenkeel::preprocess {
 
-// Where a family comes from: the checkpoint's folder, and what the job says.
+// Where a family comes from: the checkpoint's folder, and what the job says, with the resampler and the
+// treatment of transparency that follow from `like`.
 struct FamilySource {
   std::string folder;
   const ProcessorSpec& spec;
   const Limits& limits;
+
+  // For frames of videos. Where a release decides, they are torchvision's: transformers has no other class.
+  ProcessorSpec ForFrames() const {
+    ProcessorSpec out = spec;
+    if (!out.like.empty()) out.resampler = "aten_u8";
+    return out;
+  }
 };
 using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 

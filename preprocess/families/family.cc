@@ -16,6 +16,7 @@ struct NamedFamily {
   std::string_view type;             // without Fast or Pil at its end
   std::string_view processor_class;  // empty: any other
   MadeFamily (*make)(ConfigFile, const FamilySource&);
+  bool torchvision_only = false;  // transformers has no class of it that works through Pillow
 };
 
 constexpr NamedFamily kVisionFamilies[] = {
@@ -23,7 +24,7 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"BlipImageProcessor", "", MakeBlip},
     {"CLIPImageProcessor", "LlavaProcessor", MakeLlava},
     {"CLIPImageProcessor", "", MakeClip},
-    {"Cohere2VisionImageProcessor", "", MakeCohere2Vision},
+    {"Cohere2VisionImageProcessor", "", MakeCohere2Vision, true},
     {"ConvNextImageProcessor", "", MakeConvNext},
     {"DeiTImageProcessor", "", MakeDeit},
     {"Gemma3ImageProcessor", "Gemma3Processor", MakeGemma3},
@@ -32,12 +33,12 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"GotOcr2ImageProcessor", "InternVLProcessor", MakeInternVl},
     {"GotOcr2ImageProcessor", "AyaVisionProcessor", MakeAyaVision},
     {"Idefics3ImageProcessor", "Idefics3Processor", MakeIdefics3},
-    {"Llama4ImageProcessor", "", MakeLlama4},
+    {"Llama4ImageProcessor", "", MakeLlama4, true},
     {"LlavaImageProcessor", "", MakeLlava},
     {"LlavaNextImageProcessor", "", MakeLlavaNext},
     {"LlavaOnevisionImageProcessor", "", MakeLlavaOneVision},
     {"MllamaImageProcessor", "", MakeMllama},
-    {"PerceptionLMImageProcessor", "", MakePerceptionLm},
+    {"PerceptionLMImageProcessor", "", MakePerceptionLm, true},
     {"PixtralImageProcessor", "PixtralProcessor", MakePixtral},
     {"Qwen2VLImageProcessor", "Qwen2_5OmniProcessor", MakeQwen2OmniVision},
     {"Qwen2VLImageProcessor", "Qwen3OmniMoeProcessor", MakeQwen3OmniVision},
@@ -128,6 +129,41 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::st
   return "";
 }
 
+// Whether AutoProcessor of transformers 4.57 takes the class of torchvision, which it calls fast: where the file
+// names it, and for Qwen2-VL's always. The processors of the list name their class of Pillow themselves.
+bool IsFastIn457(const std::string& type, const std::string& processor_class) {
+  constexpr std::string_view kOwnChoice[] = {"BlipProcessor",      "Blip2Processor",
+                                             "CLIPProcessor",      "InstructBlipProcessor",
+                                             "PaliGemmaProcessor", "SiglipProcessor"};
+  if (std::find(std::begin(kOwnChoice), std::end(kOwnChoice), processor_class) != std::end(kOwnChoice))
+    return false;
+  return type.ends_with("Fast") || type == "Qwen2VLImageProcessor";
+}
+
+// The job's settings, with the resampler and the transparency of the class that AutoProcessor of the release
+// `like` takes; `slow` is the followed release's class of Pillow. A job that names its resampler keeps it.
+absl::StatusOr<ProcessorSpec> Chosen(const NamedFamily& family, const std::string& type,
+                                     const std::string& processor_class, const ProcessorSpec& spec) {
+  ProcessorSpec out = spec;
+  if (!spec.resampler.empty()) {
+    if (!family.torchvision_only || spec.resampler == "aten_u8") return out;
+    return absl::InvalidArgumentError(
+        "processor.resampler: transformers has this image processor for torchvision only; write aten_u8");
+  }
+  if (out.like.empty()) out.like = kFollowedRelease;
+  const bool is_457 = out.like == "transformers-4.57";
+  const bool pillow = out.like == "slow" || (is_457 && !IsFastIn457(type, processor_class));
+  out.resampler = pillow && !family.torchvision_only ? "pil13" : "aten_u8";
+  if (is_457 && out.alpha.empty()) out.alpha = "drop";  // docs/decisions/0008
+  return out;
+}
+
+MadeFamily Make(const NamedFamily& family, ConfigFile config, const std::string& type,
+                const std::string& processor_class, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(const ProcessorSpec spec, Chosen(family, type, processor_class, source.spec));
+  return family.make(std::move(config), {source.folder, spec, source.limits});
+}
+
 MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, std::string_view key,
                       const std::string& type, std::string_view usual_class, const FamilySource& source) {
   if (type.empty()) return config.Error(key, "is missing; it names the processor");
@@ -136,12 +172,12 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
   for (const NamedFamily& family : families) {
     if (family.type != WithoutVariant(type)) continue;
     const bool same_class = family.processor_class.empty() || family.processor_class == processor_class;
-    if (same_class) return family.make(std::move(config), source);
+    if (same_class) return Make(family, std::move(config), type, processor_class, source);
     if (of_this_type == nullptr) of_this_type = &family;
   }
   // transformers leaves the class out where it saves a part alone.
   if (processor_class.empty() && of_this_type != nullptr)
-    return of_this_type->make(std::move(config), source);
+    return Make(*of_this_type, std::move(config), type, processor_class, source);
   return config.Error(key,
                       absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ", processor_class,
                                    " is not implemented; these are: ", Listed(families)));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/status.h"
 #include "preprocess/families/clip.h"
 #include "preprocess/families/tiles.h"
@@ -76,6 +77,17 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
   const SideSizes& result = out.cropped ? crop : whole;
   out.result = {result.width, result.height};
   return out;
+}
+
+absl::Status CheckEncoderClass(ConfigFile& config, std::initializer_list<std::string_view> classes) {
+  const std::string of = config.Text("processor_class", "");
+  if (of.empty() || std::find(classes.begin(), classes.end(), of) != classes.end()) return absl::OkStatus();
+  return config.Error(
+      "processor_class",
+      absl::StrCat("'", of,
+                   "' writes tokens of its own around pictures, which is not implemented; pictures of an "
+                   "encoder alone are those of no class or of ",
+                   absl::StrJoin(classes, ", ")));
 }
 
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,

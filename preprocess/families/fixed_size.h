@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -47,6 +48,10 @@ struct PictureTokens {
 // `pad_to_square` as above. InvalidArgument.
 absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
                                         const FixedSizeClass& usual, bool pad_to_square = false);
+
+// InvalidArgument where the file's processor_class is none of `classes`: its processor writes other tokens around
+// pictures than those of the encoder alone (Florence-2's, whose image processor is CLIP's).
+absl::Status CheckEncoderClass(ConfigFile& config, std::initializer_list<std::string_view> classes);
 
 // One tile a picture.
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,

@@ -150,6 +150,7 @@ void InternVl::AddTo(CanonicalText& text) const {
   if (!video_) return;
   const FrameChoice& frames = video_->frames;
   video_->pixels.AddValuesTo(text);
+  text.Add("video.of_torchvision", uint64_t{video_->pixels.picture.resampler == Resampler::kAtenU8});
   text.Add("video.side", uint64_t{video_->tile.width});
   if (video_->tile.height != video_->tile.width) text.Add("video.height", uint64_t{video_->tile.height});
   text.Add("video.tokens_per_frame", uint64_t{video_->tokens_per_frame});
@@ -235,7 +236,7 @@ absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, 
   if (absl::IsNotFound(config.status())) return std::nullopt;
   if (!config.ok()) return config.status();
   FrameTiles out;
-  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(*config, source.spec, kClipMean, kClipStd));
+  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(*config, source.ForFrames(), kClipMean, kClipStd));
   EVENKEEL_ASSIGN_OR_RETURN(out.frames, ReadFrames(*config, source.spec));
   SideSizes size = ReadSideSizes(*config, "size", NumberIs::kSquare);
   if (!size.given()) size.height = size.width = 384;

@@ -160,7 +160,6 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size", "max_patches", "resize_to_max_canvas"});
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(NeedsTorchvision(settings.pixels));
   const uint32_t tile = size.given() ? size.width : 336;
   if (size.given() && size != SideSizes{.height = tile, .width = tile}) {
     return config.Error("size", "is not a square of {height, width}");

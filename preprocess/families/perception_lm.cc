@@ -89,7 +89,6 @@ MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source) {
   config.NotNull({"tile_size", "max_num_tiles"});
   config.Inert({"size", "crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(NeedsTorchvision(settings.pixels));
   EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {}));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));

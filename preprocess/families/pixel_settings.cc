@@ -105,7 +105,8 @@ std::vector<float> PixelSettings::Table() const {
 
 bool PixelSettings::SameValues(const PixelSettings& other) const {
   return rescale == other.rescale && normalized == other.normalized && resized == other.resized &&
-         in_bf16 == other.in_bf16 && mean == other.mean && std == other.std && filter == other.filter;
+         in_bf16 == other.in_bf16 && mean == other.mean && std == other.std && filter == other.filter &&
+         picture.resampler == other.picture.resampler;
 }
 
 void PixelSettings::AddTo(CanonicalText& text) const {
@@ -156,12 +157,6 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   // A file of both, also where transformers wrote what it read of one into the image processor's own object.
   if (config.Has("feature_extractor_type") || config.Has("feature_size")) IgnoreFeatureExtractor(config);
   return out;
-}
-
-absl::Status NeedsTorchvision(const PixelSettings& settings) {
-  if (settings.picture.resampler == Resampler::kAtenU8) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "processor.resampler: transformers has this image processor for torchvision only; write aten_u8");
 }
 
 void IgnoreFeatureExtractor(ConfigFile& config) {

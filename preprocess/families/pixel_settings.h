@@ -50,10 +50,6 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
                                                 const std::array<double, 3>& std,
                                                 ResizeFilter filter = ResizeFilter::kBicubic);
 
-// InvalidArgument where the job asks for Pillow's path of an image processor that transformers has for
-// torchvision only.
-absl::Status NeedsTorchvision(const PixelSettings& settings);
-
 // The keys of a feature extractor, which a file that holds both processors has beside the image processor's.
 void IgnoreFeatureExtractor(ConfigFile& config);
 // The other way round.

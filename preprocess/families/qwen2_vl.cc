@@ -118,7 +118,7 @@ absl::StatusOr<ImageSize> UnchangedSize(ImageSize size, uint32_t factor) {
 }
 
 absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixels, QwenVision& vision) {
-  const ProcessorSpec& spec = source.spec;
+  const ProcessorSpec spec = source.ForFrames();
   EVENKEEL_ASSIGN_OR_RETURN(
       FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> config,

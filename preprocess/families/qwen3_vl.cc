@@ -116,7 +116,7 @@ MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> video,
                             FindQwenVideo(source.folder, kQwen3VlVideo, vision));
   if (video) {
-    EVENKEEL_ASSIGN_OR_RETURN(vision.video, ReadVideo(*std::move(video), source.spec, vision));
+    EVENKEEL_ASSIGN_OR_RETURN(vision.video, ReadVideo(*std::move(video), source.ForFrames(), vision));
   }
   return MakeQwenVision(std::move(vision), source.limits);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/fixed_size.h"
 
@@ -21,6 +22,7 @@ MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
                                      ", which writes what is not known here around "
                                      "pictures; of such, PaliGemmaProcessor is implemented"));
   }
+  EVENKEEL_RETURN_IF_ERROR(CheckEncoderClass(config, {"SiglipProcessor", "VisionTextDualEncoderProcessor"}));
   return MakeEncoder("siglip", kSiglipPictures, std::move(config), source);
 }
 

@@ -57,7 +57,8 @@ TEST(Job, FillsEveryDefault) {
   EXPECT_EQ(job.processor.audio, "");
   EXPECT_EQ(job.processor.tokenizer, "jobs/qwen2-vl");
   EXPECT_EQ(job.processor.chat, "template");
-  EXPECT_EQ(job.processor.resampler, "pil");
+  EXPECT_EQ(job.processor.like, "transformers-5.23");
+  EXPECT_EQ(job.processor.resampler, "");
   EXPECT_EQ(job.processor.fps, std::nullopt);
   EXPECT_EQ(job.processor.min_frames, std::nullopt);
   EXPECT_EQ(job.processor.max_frames, std::nullopt);

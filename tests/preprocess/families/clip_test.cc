@@ -1,6 +1,7 @@
 // The families of one picture of a fixed size: CLIP, SigLIP, ViT, BLIP, DeiT, ConvNeXT, LLaVA.
 #include "preprocess/families/clip.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,6 +13,8 @@
 
 namespace evenkeel::preprocess {
 namespace {
+
+using testing::HasSubstr;
 
 // A checkpoint of these files, for the test that runs.
 ProcessorSpec Checkpoint(const std::string& image_processor, const std::string& outer = "{}",
@@ -235,6 +238,14 @@ TEST(Llava, PicturesOfSiglipHaveAPlaceholderForEachPatch) {
   for (const ProcessorSpec& spec : {Checkpoint(images, outer), Checkpoint(images, "{}", model)}) {
     EXPECT_EQ(*LoadOrFail(spec)->Measure(facts), (ItemLengths{27 * 27, 1, 27 * 27}));
     EXPECT_TRUE(Make(spec, Medium::kImage, "images/scene.png").status.ok());
+  }
+}
+
+TEST(Clip, AnotherModelsProcessorIsRefusedByName) {
+  for (const auto& [folder, of] : {std::pair("clip", "Florence2Processor"), {"siglip", "ColPaliProcessor"}}) {
+    EXPECT_THAT(
+        RefusalOf(folder, {{"processor_class", of}}),
+        HasSubstr(absl::StrCat("processor_class: '", of, "' writes tokens of its own around pictures")));
   }
 }
 
