@@ -22,7 +22,7 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr uint32_t kMostPrefetchSteps = 1024;  // each is described, whether there is memory for it or not
+constexpr uint32_t kMaxPrefetchSteps = 1024;  // each is described, whether there is memory for it or not
 
 absl::Status CheckOptions(const ConsumerOptions& options) {
   if (options.transport != "auto" && options.transport != "ucx" && options.transport != "grpc") {
@@ -30,8 +30,8 @@ absl::Status CheckOptions(const ConsumerOptions& options) {
         absl::StrCat("transport '", options.transport, "' is not one of auto, ucx, grpc"));
   }
   if (options.prefetch_bytes == 0) return absl::InvalidArgumentError("prefetch_bytes is 0");
-  if (options.prefetch_steps > kMostPrefetchSteps) {
-    return absl::InvalidArgumentError(absl::StrCat("prefetch_steps must be at most ", kMostPrefetchSteps,
+  if (options.prefetch_steps > kMaxPrefetchSteps) {
+    return absl::InvalidArgumentError(absl::StrCat("prefetch_steps must be at most ", kMaxPrefetchSteps,
                                                    ", is ", options.prefetch_steps,
                                                    "; prefetch_bytes bounds what is fetched"));
   }

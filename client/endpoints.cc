@@ -20,7 +20,7 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr absl::Duration kLeastPause = absl::Seconds(1);
+constexpr absl::Duration kMinPause = absl::Seconds(1);
 
 absl::Status CheckHostPort(absl::string_view text) {
   size_t colon = text.rfind(':');
@@ -176,7 +176,7 @@ bool EndpointWatch::State::Look() {
 bool EndpointWatch::State::WaitUntilDue() {
   absl::Time begin = SteadyNow();
   absl::Time due = begin + Jittered(interval);
-  absl::Time soonest = begin + std::min(Jittered(kLeastPause), interval);
+  absl::Time soonest = begin + std::min(Jittered(kMinPause), interval);
   MutexLock lock(mutex);
   while (!stop && changed.WaitUntil(mutex, again ? soonest : due)) continue;
   return !stop;

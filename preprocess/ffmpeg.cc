@@ -24,7 +24,7 @@ namespace {
 constexpr int kIoBufferBytes = 64 << 10;
 constexpr int64_t kHeaderProbeBytes = 8 << 20;
 constexpr size_t kMaxAllocation = 1 << 30;  // of any one block inside FFmpeg
-constexpr int kMostCountedStreams = 1000;
+constexpr int kMaxCountedStreams = 1000;
 
 bool StartsWith(std::span<const std::byte> bytes, size_t offset, std::string_view magic) {
   return bytes.size() >= offset + magic.size() &&
@@ -283,7 +283,7 @@ absl::Status MediaInput::OpenContainer() {
   format->io_open = RefuseToOpen;
   format->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_BITEXACT;
   // More than are allowed, so that they can be counted and refused by name.
-  format->max_streams = std::max(kMostCountedStreams, static_cast<int>(max_streams_) + 1);
+  format->max_streams = std::max(kMaxCountedStreams, static_cast<int>(max_streams_) + 1);
   format->probesize = kHeaderProbeBytes;
   format->fps_probe_size = 0;
   format->codec_whitelist = av_strdup(kProbeCodecs);

@@ -41,9 +41,9 @@ constexpr absl::Duration kHousekeeping = absl::Seconds(1);
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 constexpr absl::Duration kLongestPause = absl::Minutes(2);  // of the housekeeping thread
 // Of what the options may ask for: far above what is of use.
-constexpr uint32_t kMostThreads = 4096;
-constexpr uint64_t kMostBytes = 1ull << 50;
-constexpr uint32_t kMostStepsAhead = 256;
+constexpr uint32_t kMaxThreads = 4096;
+constexpr uint64_t kMaxBytes = 1ull << 50;
+constexpr uint32_t kMaxStepsAhead = 256;
 // Failed tests of the control plane in a row. A process that was stopped for a while fails one.
 constexpr uint32_t kFailuresToUnready = 3, kFailuresToEnd = 6;
 constexpr absl::Duration kLongestIdle = absl::Hours(24);
@@ -70,17 +70,17 @@ PartPool::Options PoolOptions(const WorkerOptions& options) {
 // that never ends.
 absl::Status CheckOptions(const WorkerOptions& options) {
   const auto refuse = [](const auto&... why) { return absl::InvalidArgumentError(absl::StrCat(why...)); };
-  if (options.threads > kMostThreads) {
-    return refuse("--threads must be at most ", kMostThreads, ", is ", options.threads);
+  if (options.threads > kMaxThreads) {
+    return refuse("--threads must be at most ", kMaxThreads, ", is ", options.threads);
   }
-  if (options.memory_bytes > kMostBytes) {
+  if (options.memory_bytes > kMaxBytes) {
     return refuse("--memory must be at most 1 PiB, is ", options.memory_bytes, " bytes");
   }
-  if (options.plan_bytes > kMostBytes) {
+  if (options.plan_bytes > kMaxBytes) {
     return refuse("--plan-memory must be at most 1 PiB, is ", options.plan_bytes, " bytes");
   }
-  if (options.steps_ahead > kMostStepsAhead) {
-    return refuse("--steps-ahead must be at most ", kMostStepsAhead, ", is ", options.steps_ahead);
+  if (options.steps_ahead > kMaxStepsAhead) {
+    return refuse("--steps-ahead must be at most ", kMaxStepsAhead, ", is ", options.steps_ahead);
   }
   if (!(options.send_timeout >= absl::Seconds(1) && options.send_timeout <= kLongestSend)) {
     return refuse("--send-timeout must be from 1 s to ", absl::FormatDuration(kLongestSend), ", is ",

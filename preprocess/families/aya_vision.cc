@@ -16,7 +16,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostTiles = 64;
+constexpr uint32_t kMaxTiles = 64;
 // Places in MediumStyle::tokens; the tiles' follow.
 constexpr uint32_t kBegin = 0, kWhole = 1, kEnd = 2, kFirstTile = 3;
 
@@ -47,8 +47,8 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   settings.family = "aya_vision";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
-  const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMostTiles));
-  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMostTiles));
+  const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMaxTiles));
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMaxTiles));
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);

@@ -15,7 +15,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostTiles = 64;
+constexpr uint32_t kMaxTiles = 64;
 // Places in MediumStyle::tokens.
 constexpr uint32_t kBegin = 0, kTileEnd = 1, kEnd = 2;
 
@@ -52,7 +52,7 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
   const bool tiled = config.Flag("crop_to_patches", true);
-  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMostTiles));
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMaxTiles));
   const auto side_tokens = static_cast<uint32_t>(config.Uint("patch_size", 16, 1, 256));
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);

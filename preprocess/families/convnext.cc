@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kWhole = 384;  // edges from here on are not cropped
 constexpr uint32_t kStride = 32;  // pixels of a side that a place of the last stage stands for
-constexpr double kMostEdge = 16384;
+constexpr double kMaxEdge = 16384;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source) {
   if (fixed.cropped) {
     if (config.IsNull("crop_pct")) return config.Error("crop_pct", "is null");
     const double resized = edge / kept;
-    if (!(resized >= 1 && resized <= kMostEdge)) {
+    if (!(resized >= 1 && resized <= kMaxEdge)) {
       return config.Error("crop_pct", absl::StrCat("makes edges of ", resized, " pixels"));
     }
     fixed.size.shortest_edge = static_cast<uint32_t>(resized);

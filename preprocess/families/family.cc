@@ -234,9 +234,9 @@ absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<
 }
 
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback) {
-  constexpr uint64_t kMostPatch = 256;
-  uint64_t patch = model.UintIn("vision_config", "patch_size", 1, kMostPatch);
-  if (patch == 0) patch = model.Uint("patch_size", fallback, 1, kMostPatch);
+  constexpr uint64_t kMaxPatch = 256;
+  uint64_t patch = model.UintIn("vision_config", "patch_size", 1, kMaxPatch);
+  if (patch == 0) patch = model.Uint("patch_size", fallback, 1, kMaxPatch);
   return static_cast<uint32_t>(patch);
 }
 

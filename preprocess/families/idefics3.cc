@@ -19,7 +19,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kLargestEdge = 4096;  // MAX_IMAGE_SIZE
-constexpr uint32_t kMostRows = 6;        // of tiles that the models' tokenizers have tokens for
+constexpr uint32_t kMaxRows = 6;         // of tiles that the models' tokenizers have tokens for
 // Places in MediumStyle::tokens.
 constexpr uint32_t kAround = 0, kWhole = 1, kFirstTile = 2;
 
@@ -111,9 +111,9 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
   const uint32_t most = splits ? WholeTiles(std::min(longest, kLargestEdge), tile) / tile : 0;
-  if (most > kMostRows) {
+  if (most > kMaxRows) {
     return config.Error("size", absl::StrCat("makes ", most, " rows of tiles of ", tile, " pixels; at most ",
-                                             kMostRows, " have tokens"));
+                                             kMaxRows, " have tokens"));
   }
   settings.tile = {tile, tile};
   settings.patches_per_tile = (tile / patch) * (tile / patch);

@@ -27,7 +27,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostTiles = 64;
+constexpr uint32_t kMaxTiles = 64;
 
 struct FrameTiles {
   PixelSettings pixels;
@@ -186,9 +186,9 @@ absl::StatusOr<std::optional<double>> ReadFirst(ConfigFile& config) {
 // Which frames: what the processor's file says is asked of it by each call, unless the job asks for other
 // ones, as a caller may.
 absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& spec) {
-  constexpr uint32_t kMostFrames = 1 << 20;
+  constexpr uint32_t kMaxFrames = 1 << 20;
   const bool samples = config.Flag("do_sample_frames", false);
-  const auto num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMostFrames));
+  const auto num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMaxFrames));
   const double fps = config.Real("fps", 0);
   EVENKEEL_ASSIGN_OR_RETURN(const std::optional<double> first, ReadFirst(config));
   if (config.Has("fps") && !(fps > 0)) return config.Error("fps", "is not positive");
@@ -293,8 +293,8 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   // InternVLProcessor asks its image processor for tiles, whatever that one's file says.
   const bool asked = config.Text("processor_class", "") == "InternVLProcessor";
   const bool tiled = config.Flag("crop_to_patches", false) || asked;
-  const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMostTiles));
-  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMostTiles));
+  const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMaxTiles));
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMaxTiles));
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
   config.NotNull({"size", "min_patches", "max_patches"});

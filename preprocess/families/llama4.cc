@@ -18,7 +18,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostTiles = 64;
+constexpr uint32_t kMaxTiles = 64;
 // Places in MediumStyle::tokens.
 constexpr uint32_t kBegin = 0, kWhole = 1, kEnd = 2, kBetween = 3, kRowEnd = 4;
 
@@ -153,7 +153,7 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(
       settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves, ResizeFilter::kBilinear));
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
-  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 16, 1, kMostTiles));
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 16, 1, kMaxTiles));
   const bool to_largest = config.Flag("resize_to_max_canvas", false);
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) config.Pin(key, true);
   for (const char* key : {"do_center_crop", "do_pad"}) config.Pin(key, false);

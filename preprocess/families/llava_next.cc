@@ -20,8 +20,8 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint64_t kMostSide = 16384;
-constexpr size_t kMostResolutions = 1024;
+constexpr uint64_t kMaxSide = 16384;
+constexpr size_t kMaxResolutions = 1024;
 constexpr std::string_view kKey = "image_grid_pinpoints";
 
 // int(round(value, 7)): a whole number that is missed by less than that is meant.
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config,
     out.push_back({static_cast<uint32_t>(width), static_cast<uint32_t>(height)});
   }
   if (!config.Has(key)) out = usual;
-  if (out.empty() || out.size() > kMostResolutions) {
+  if (out.empty() || out.size() > kMaxResolutions) {
     return config.Error(key, absl::StrCat("has ", out.size(), " resolutions"));
   }
   for (const ImageSize& size : out) {
@@ -119,7 +119,7 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
   const SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
-  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMostSide);
+  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMaxSide);
   // Tiles that have their size already are neither resized nor cropped by these; batches alone are padded.
   config.Inert({"do_center_crop", "do_pad", "aspect_ratio_setting"});
   config.NotNull({"size", "crop_size", kKey});

@@ -21,7 +21,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint64_t kMostSide = 16384;
+constexpr uint64_t kMaxSide = 16384;
 constexpr std::string_view kKey = "image_grid_pinpoints";
 
 // a // b of Python's floats, both positive.
@@ -78,7 +78,7 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
   settings.family = "llava_onevision";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
-  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMostSide);
+  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMaxSide);
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);
   // Batches alone are padded, and nothing is cropped.

@@ -18,7 +18,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostTiles = 16;
+constexpr uint32_t kMaxTiles = 16;
 
 // Every grid of at most `max_tiles` tiles, in the order that the model numbers them by, from 1.
 std::vector<ImageSize> Grids(uint32_t max_tiles) {
@@ -70,7 +70,7 @@ MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(
       settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves, ResizeFilter::kBilinear));
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
-  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_image_tiles", 4, 1, kMostTiles));
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_image_tiles", 4, 1, kMaxTiles));
   config.Pin("do_pad", true);
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);

@@ -19,7 +19,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kMostTiles = 64;
+constexpr uint32_t kMaxTiles = 64;
 
 // Grids of columns and rows in the original's order, by shape; of ties there the latter wins.
 std::vector<ImageSize> Grids(uint32_t max_tiles) {
@@ -81,7 +81,7 @@ MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source) {
   settings.family = "perception_lm";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves));
   const auto tile = static_cast<uint32_t>(config.Uint("tile_size", 448, 1, 16384));
-  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_num_tiles", 36, 1, kMostTiles));
+  const auto max_tiles = static_cast<uint32_t>(config.Uint("max_num_tiles", 36, 1, kMaxTiles));
   const bool tiled = config.Text("vision_input_type", "thumb+tile") == "thumb+tile";
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);

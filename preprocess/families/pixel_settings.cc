@@ -14,7 +14,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint64_t kMostSide = 16384;
+constexpr uint64_t kMaxSide = 16384;
 
 // torchvision's names of filters. transformers' path for Pillow knows numbers only: release 4 fails there,
 // and release 5 takes every name for bilinear.
@@ -197,7 +197,7 @@ SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs numbe
   bool square = number_is == NumberIs::kSquare;
   if (key == "size") square = config.Flag("default_to_square", square && !config.IsNull("default_to_square"));
   if (config.IsNumber(key)) {
-    auto side = static_cast<uint32_t>(config.Uint(key, 0, 1, kMostSide));
+    auto side = static_cast<uint32_t>(config.Uint(key, 0, 1, kMaxSide));
     if (square) {
       out.height = out.width = side;
     } else {
@@ -206,17 +206,17 @@ SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs numbe
     return out;
   }
   if (config.IsList(key)) {
-    const std::vector<uint64_t> sides = config.Uints(key, 2, 1, kMostSide);
+    const std::vector<uint64_t> sides = config.Uints(key, 2, 1, kMaxSide);
     out.height = static_cast<uint32_t>(sides[0]);
     out.width = static_cast<uint32_t>(sides[1]);
     return out;
   }
-  out.height = static_cast<uint32_t>(config.UintIn(key, "height", 1, kMostSide));
-  out.width = static_cast<uint32_t>(config.UintIn(key, "width", 1, kMostSide));
-  out.shortest_edge = static_cast<uint32_t>(config.UintIn(key, "shortest_edge", 1, kMostSide));
-  out.longest_edge = static_cast<uint32_t>(config.UintIn(key, "longest_edge", 1, kMostSide));
-  out.max_height = static_cast<uint32_t>(config.UintIn(key, "max_height", 1, kMostSide));
-  out.max_width = static_cast<uint32_t>(config.UintIn(key, "max_width", 1, kMostSide));
+  out.height = static_cast<uint32_t>(config.UintIn(key, "height", 1, kMaxSide));
+  out.width = static_cast<uint32_t>(config.UintIn(key, "width", 1, kMaxSide));
+  out.shortest_edge = static_cast<uint32_t>(config.UintIn(key, "shortest_edge", 1, kMaxSide));
+  out.longest_edge = static_cast<uint32_t>(config.UintIn(key, "longest_edge", 1, kMaxSide));
+  out.max_height = static_cast<uint32_t>(config.UintIn(key, "max_height", 1, kMaxSide));
+  out.max_width = static_cast<uint32_t>(config.UintIn(key, "max_width", 1, kMaxSide));
   return out;
 }
 

@@ -19,7 +19,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint64_t kMostPatch = 256;
+constexpr uint64_t kMaxPatch = 256;
 
 // The side of a square of patches that the image processor counts in by itself, without its processor, which
 // puts its own in this place.
@@ -27,7 +27,7 @@ absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config, bool asked) {
   const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare);
   if (!asked) config.NotNull({"patch_size"});
   if (!patch.given()) return 16;
-  if (patch.fixed() && patch.width == patch.height && patch.width <= kMostPatch) return patch.width;
+  if (patch.fixed() && patch.width == patch.height && patch.width <= kMaxPatch) return patch.width;
   return config.Error("patch_size", "is no square of at most 256 pixels, which alone is implemented");
 }
 
@@ -53,7 +53,7 @@ absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked,
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
   PixtralTokens out;
-  out.patch = static_cast<uint32_t>(outer.Uint("patch_size", asked ? 16 : own_patch, 1, kMostPatch));
+  out.patch = static_cast<uint32_t>(outer.Uint("patch_size", asked ? 16 : own_patch, 1, kMaxPatch));
   out.merge = static_cast<uint32_t>(outer.Uint("spatial_merge_size", 1, 1, 16));
   out.style = {.placeholder = outer.Text("image_token", "[IMG]"),
                .end = outer.Text("image_break_token", "[IMG_BREAK]"),

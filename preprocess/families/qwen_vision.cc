@@ -282,14 +282,14 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   out.shape.patch = static_cast<uint32_t>(config.Uint("patch_size", 14, 1, 256));
   out.shape.frames = static_cast<uint32_t>(config.Uint("temporal_patch_size", 2, 1, 16));
   out.shape.merge = static_cast<uint32_t>(config.Uint("merge_size", 2, 1, 16));
-  constexpr uint64_t kMostPixels = 1ull << 32;
-  uint64_t min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
-  uint64_t max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
+  constexpr uint64_t kMaxPixels = 1ull << 32;
+  uint64_t min_pixels = config.UintIn("size", "shortest_edge", 1, kMaxPixels);
+  uint64_t max_pixels = config.UintIn("size", "longest_edge", 1, kMaxPixels);
   if (min_pixels == 0) min_pixels = usual.min_pixels;
   if (max_pixels == 0) max_pixels = usual.max_pixels;
   if (usual.pixel_keys) {
-    min_pixels = config.Uint("min_pixels", min_pixels, 1, kMostPixels);
-    max_pixels = config.Uint("max_pixels", max_pixels, 1, kMostPixels);
+    min_pixels = config.Uint("min_pixels", min_pixels, 1, kMaxPixels);
+    max_pixels = config.Uint("max_pixels", max_pixels, 1, kMaxPixels);
   } else {
     config.Inert({"min_pixels", "max_pixels"});
   }
@@ -353,19 +353,19 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   config.Pin("do_pad", false);
   // do_sample_frames: the job's frame_rule says it, unless the family looks at it.
   config.Inert({"default_to_square", "crop_size"});
-  constexpr uint64_t kMostPixels = 1ull << 40;
-  constexpr uint32_t kMostFrames = 1 << 20;
-  file.min_pixels = config.UintIn("size", "shortest_edge", 1, kMostPixels);
-  file.max_pixels = config.UintIn("size", "longest_edge", 1, kMostPixels);
+  constexpr uint64_t kMaxPixels = 1ull << 40;
+  constexpr uint32_t kMaxFrames = 1 << 20;
+  file.min_pixels = config.UintIn("size", "shortest_edge", 1, kMaxPixels);
+  file.max_pixels = config.UintIn("size", "longest_edge", 1, kMaxPixels);
   if (usual.pixel_keys) {
-    file.min_pixels = config.Uint("min_pixels", file.min_pixels, 1, kMostPixels);
-    file.max_pixels = config.Uint("max_pixels", file.max_pixels, 1, kMostPixels);
+    file.min_pixels = config.Uint("min_pixels", file.min_pixels, 1, kMaxPixels);
+    file.max_pixels = config.Uint("max_pixels", file.max_pixels, 1, kMaxPixels);
   } else {
     config.Inert({"min_pixels", "max_pixels"});
   }
-  file.min_frames = static_cast<uint32_t>(config.Uint("min_frames", 0, 1, kMostFrames));
-  file.max_frames = static_cast<uint32_t>(config.Uint("max_frames", 0, 1, kMostFrames));
-  file.num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMostFrames));
+  file.min_frames = static_cast<uint32_t>(config.Uint("min_frames", 0, 1, kMaxFrames));
+  file.max_frames = static_cast<uint32_t>(config.Uint("max_frames", 0, 1, kMaxFrames));
+  file.num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMaxFrames));
   file.fps = config.Real("fps", 0);
   file.cap_pixels_per_frame = config.Flag("cap_pixels_per_frame", false);
   file.max_video_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 0, 1, 1 << 24));

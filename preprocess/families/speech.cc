@@ -18,7 +18,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kUsualChunk = LogMel::kSamples / kSpeechRate;  // seconds
-constexpr uint32_t kLeastUnpadded = LogMel::kWindow / 2 + 1;      // samples, or the ends cannot be reflected
+constexpr uint32_t kMinUnpadded = LogMel::kWindow / 2 + 1;        // samples, or the ends cannot be reflected
 
 class Speech final : public MediaFamily {
  public:
@@ -137,7 +137,7 @@ class Speech final : public MediaFamily {
                                        std::max<uint64_t>(samples, settings_.padded_samples))));
     }
     if (samples != 0) samples = std::max<uint64_t>(samples, settings_.min_samples);
-    if (samples < kLeastUnpadded) return 0;
+    if (samples < kMinUnpadded) return 0;
     return static_cast<uint32_t>(std::min<uint64_t>(samples, std::numeric_limits<uint32_t>::max()) /
                                  LogMel::kHop);
   }

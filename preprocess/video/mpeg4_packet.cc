@@ -16,7 +16,7 @@ constexpr int kIntra = 0, kBidirectional = 2;
 constexpr uint8_t kSequence = 0xb0, kUserData = 0xb2, kVop = 0xb6;
 // FFmpeg takes a packet of at most so many bytes for one that shows a kept picture, and keeps none from
 // fewer.
-constexpr size_t kMostOfPlaceholder = 19, kLeastOfPicture = 8;
+constexpr size_t kMaxPlaceholderBytes = 19, kMinPictureBytes = 8;
 
 // One past the next start code, whose last byte is at the place before; the size of `bytes` where there is
 // none.
@@ -130,7 +130,7 @@ bool Mpeg4Packets::Shows(const Vop& vop) {
 
 // The picture behind the one that was decoded, where it is an I or a B picture.
 void Mpeg4Packets::Keep(std::span<const uint8_t> packet, size_t from) {
-  if (!is_packed_ || packet.size() - from < kLeastOfPicture) return;
+  if (!is_packed_ || packet.size() - from < kMinPictureBytes) return;
   const std::span<const uint8_t> rest = packet.subspan(from);
   const size_t at = NextVop(rest, 0);
   if (at >= rest.size() || (rest[at] & 0x40) != 0) return;
@@ -143,7 +143,7 @@ PictureKind Mpeg4Packets::Parse(std::span<const uint8_t> packet) {
   const bool begins_anew = first < packet.size() && packet[first - 1] == kSequence;
   if (is_packed_ && begins_anew) kept_.reset();
   PictureKind kind;
-  if (kept_.has_value() && (is_packed_ || packet.size() <= kMostOfPlaceholder)) {
+  if (kept_.has_value() && (is_packed_ || packet.size() <= kMaxPlaceholderBytes)) {
     kind.shows = Shows(*std::exchange(kept_, std::nullopt));
     if (kind.shows) Keep(packet, 0);
     return kind;

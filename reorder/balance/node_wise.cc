@@ -23,9 +23,9 @@ namespace {
 constexpr uint32_t kNoNode = 0xffffffffu;
 constexpr int kPasses = 12;        // over all batches, with exchanges by the power sum
 constexpr size_t kNodesTried = 8;  // nodes that an exchange may bring a batch to: those with most of its rows
-constexpr uint64_t kMostTried = 1 << 18;  // exchanges looked at in all passes
-constexpr uint32_t kDescentSteps = 512;   // exchanges for the busiest source
-constexpr int kRounds = 32;  // of all this, each from the best so far with some batches exchanged
+constexpr uint64_t kMaxTried = 1 << 18;  // exchanges looked at in all passes
+constexpr uint32_t kDescentSteps = 512;  // exchanges for the busiest source
+constexpr int kRounds = 32;              // of all this, each from the best so far with some batches exchanged
 constexpr int kShaken = 4;
 
 class Assignment {
@@ -47,7 +47,7 @@ class Assignment {
 
   std::vector<uint32_t> Run() {
     MostRowsFirst();
-    uint64_t left = kMostTried;
+    uint64_t left = kMaxTried;
     Improve(left);
     std::vector<uint32_t> best = node_;
     Load least = Busiest();

@@ -64,19 +64,19 @@ struct Class {
 };
 
 // The programme's tables stay small: so many lengths at most, and lengths times capacity in units.
-constexpr size_t kMostClasses = 64;
-constexpr size_t kMostSteps = size_t{1} << 16;
-constexpr int kMostPatterns = 400;
+constexpr size_t kMaxClasses = 64;
+constexpr size_t kMaxSteps = size_t{1} << 16;
+constexpr int kMaxPatterns = 400;
 // Of lengths that are rounded: units of the capacity, patterns, and samples of mean length that a bin may
 // hold; shorter ones lose more by rounding than a bound by classes gains. Nor is the programme worth its time
 // where samples are few.
 constexpr size_t kUnitsRoundedTo = 1024;
-constexpr int kMostPatternsOfRounded = 160;
-constexpr double kMostSamplesOfRounded = 32;
+constexpr int kMaxPatternsOfRounded = 160;
+constexpr double kMaxSamplesOfRounded = 32;
 constexpr double kFewestSamplesOfRounded = 1000;
 // Of a step's fullest device, which asks for a programme each.
-constexpr size_t kMostLevels = 4;
-constexpr size_t kMostStepsOfALevel = size_t{1} << 12;
+constexpr size_t kMaxLevels = 4;
+constexpr size_t kMaxStepsOfALevel = size_t{1} << 12;
 
 // Shortest first; empty where there are too many of them.
 std::vector<Class> ClassesOf(const std::vector<uint32_t>& lengths, uint64_t unit) {
@@ -90,7 +90,7 @@ std::vector<Class> ClassesOf(const std::vector<uint32_t>& lengths, uint64_t unit
       ++*of_class;
       continue;
     }
-    if (found.size() == kMostClasses) return {};
+    if (found.size() == kMaxClasses) return {};
     samples.insert(of_class, 1);
     found.insert(at, length);
   }
@@ -115,7 +115,7 @@ std::vector<Class> Rounded(const std::vector<Class>& exact) {
            (samples[end] - samples[begin]) * static_cast<double>(exact[begin].units);
   };
   std::vector<size_t> begins = {0, exact.size()};  // of the classes, and the end
-  while (begins.size() <= kMostClasses && begins.size() <= exact.size()) {
+  while (begins.size() <= kMaxClasses && begins.size() <= exact.size()) {
     size_t worst = 0;
     for (size_t i = 0; i + 1 < begins.size(); ++i) {
       if (loss(begins[i], begins[i + 1]) > loss(begins[worst], begins[worst + 1])) worst = i;
@@ -221,7 +221,7 @@ struct WholeWeights {
   uint64_t heaviest = 0;
 };
 WholeWeights RoundedWeights(const std::vector<Class>& classes, size_t capacity,
-                            const Effort& effort = {.most_patterns = kMostPatterns}) {
+                            const Effort& effort = {.most_patterns = kMaxPatterns}) {
   constexpr double kWhole = 1 << 20;
   WholeWeights whole;
   for (double weight : Weights(classes, capacity, effort)) {
@@ -252,9 +252,9 @@ uint64_t ByClasses(const std::vector<uint64_t>& samples_of, uint64_t known_bins)
     units += static_cast<double>(samples_of[length] * length);
   }
   if (samples < kFewestSamplesOfRounded) return 0;
-  if (samples * kUnitsRoundedTo > kMostSamplesOfRounded * units) return 0;
+  if (samples * kUnitsRoundedTo > kMaxSamplesOfRounded * units) return 0;
   return GilmoreGomory(Rounded(exact), kUnitsRoundedTo,
-                       {.most_patterns = kMostPatternsOfRounded, .known_bins = known_bins});
+                       {.most_patterns = kMaxPatternsOfRounded, .known_bins = known_bins});
 }
 
 // Units, of `capacity`, that are in `length`, rounded down whatever the division did.
@@ -267,9 +267,9 @@ size_t UnitsIn(double length, double capacity) {
 
 std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uint32_t>& lengths,
                                    uint64_t capacity, uint64_t unit, size_t devices, size_t steps) {
-  const size_t units = static_cast<size_t>(std::min<uint64_t>(capacity / unit, kMostSteps + 1));
+  const size_t units = static_cast<size_t>(std::min<uint64_t>(capacity / unit, kMaxSteps + 1));
   const std::vector<Class> classes = ClassesOf(lengths, unit);
-  if (classes.empty() || classes.size() * units > kMostStepsOfALevel) return {};
+  if (classes.empty() || classes.size() * units > kMaxStepsOfALevel) return {};
   std::vector<uint64_t> sum(steps, 0);  // units of a step
   const auto each = [&](const auto& take) {
     for (size_t s = 0; s < lengths.size(); ++s) {
@@ -286,7 +286,7 @@ std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uin
   const uint64_t lowest = steps == 0 ? 0 : *std::min_element(least.begin(), least.end());
   const size_t first = std::max<size_t>(lowest, classes.back().units);
   std::vector<uint64_t> weight_of(units + 1, 0), weight(steps);
-  for (size_t most = first; most < std::min(units, first + kMostLevels); ++most) {
+  for (size_t most = first; most < std::min(units, first + kMaxLevels); ++most) {
     const WholeWeights whole = RoundedWeights(classes, most);
     for (size_t k = 0; k < classes.size(); ++k) weight_of[classes[k].units] = whole.of_class[k];
     std::fill(weight.begin(), weight.end(), 0);
@@ -312,9 +312,9 @@ uint64_t FewestBins(const PackProblem& problem) {
     for (size_t s = 0; s < lengths.size(); ++s) lengths[s] = problem.lengths[s][p];
     fewest = std::max(fewest, MartelloToth(lengths, capacity));
     const std::vector<Class> classes = ClassesOf(lengths, static_cast<uint64_t>(problem.unit[p]));
-    if (!classes.empty() && static_cast<double>(classes.size()) * units <= kMostSteps) {
+    if (!classes.empty() && static_cast<double>(classes.size()) * units <= kMaxSteps) {
       fewest = std::max(fewest, GilmoreGomory(classes, static_cast<size_t>(units),
-                                              {.most_patterns = kMostPatterns, .known_bins = fewest}));
+                                              {.most_patterns = kMaxPatterns, .known_bins = fewest}));
       continue;
     }
     std::vector<uint64_t> samples_of(kUnitsRoundedTo + 1, 0);

@@ -36,7 +36,7 @@ constexpr double kSlackPerPhase = 0.005;
 // were more uneven than this, and at most this share of the fewest.
 constexpr double kFullEnough = 0.975;
 constexpr double kEvenEnough = 0.015;
-constexpr double kMostForEvenness = 0.015;
+constexpr double kMaxForEvenness = 0.015;
 
 // A phase is coarse where one unit is this share of a bin's mean load.
 constexpr double kCoarse = 0.002;
@@ -44,7 +44,7 @@ constexpr double kCoarse = 0.002;
 // With so many more bins than planned, as a share, or so much more uneven, other ways are tried; and the
 // number of bins is searched to this precision, in so many steps.
 constexpr double kWorthTrying = 0.005;
-constexpr int kMostSteps = 3;
+constexpr int kMaxSteps = 3;
 
 bool IsCoarse(const PackProblem& problem, int phase, double bins) {
   return problem.total[phase] > 0 && problem.unit[phase] * bins > kCoarse * problem.total[phase];
@@ -90,7 +90,7 @@ size_t NumBins(const PackProblem& problem, double fewest) {
     const double units = problem.total[p] / problem.unit[p];
     const double bins = std::ceil(units / std::floor(units / least));
     const bool full = Fill(problem, bins) >= kFullEnough;
-    const bool few = bins <= fewest * (1 + kMostForEvenness) && Fill(problem, fewest) < kFullEnough &&
+    const bool few = bins <= fewest * (1 + kMaxForEvenness) && Fill(problem, fewest) < kFullEnough &&
                      Unevenness(problem, best) > kEvenEnough;
     if (bins >= least && (full || few) && Loss(problem, bins) < Loss(problem, best)) best = bins;
   }
@@ -328,7 +328,7 @@ Judged FindWay(const PackProblem& problem, Way& way) {
   }
   // The least number that leaves no excess is between what was planned and what it came to.
   size_t low = planned, high = best.bins.size();
-  for (int step = 0; step<kMostSteps&& static_cast<double>(high - low)> worth_it; ++step) {
+  for (int step = 0; step<kMaxSteps&& static_cast<double>(high - low)> worth_it; ++step) {
     const size_t middle = low + (high - low) / 2;
     (deal(middle) > middle ? low : high) = middle;
   }

@@ -26,7 +26,7 @@ constexpr float kNearer = 0.999f;
 constexpr size_t kMoreThanMean = 4;
 
 // What two bins may offer each other.
-constexpr int kMostBundles = 48;
+constexpr int kMaxBundles = 48;
 
 // What a load off the middle counts where it is above no level.
 constexpr float kSoft = 0.002f;
@@ -45,13 +45,13 @@ struct Wish {
 };
 
 // Shares of bundles, in columns: one per phase that the problem has.
-using Columns = float[kNumUsualPhases][kMostBundles];
+using Columns = float[kNumUsualPhases][kMaxBundles];
 
 // The losses of an exchange, summed over the phases, of every bundle that is given for every one that is
 // taken; and the least of each that is given.
 struct Losses {
-  float loss[kMostBundles][kMostBundles];
-  float least[kMostBundles];
+  float loss[kMaxBundles][kMaxBundles];
+  float least[kMaxBundles];
 };
 
 // Returns the least of all. The inner loops are over the bundles that are taken, so that the compiler makes
@@ -105,7 +105,7 @@ void SortByLoad(std::vector<uint64_t>& keyed) {
 // with many. The first is the empty bundle. A bin with many samples offers the first ones.
 struct ExchangingBins::Bundles {
   Columns share;  // of the phases that the problem has
-  uint32_t slot[kMostBundles][2];
+  uint32_t slot[kMaxBundles][2];
   int size = 0;
 };
 
@@ -195,7 +195,7 @@ void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) co
   }
   bundles.slot[0][0] = bundles.slot[0][1] = kNone;
   const std::span<const Slot> slots = SlotsOf(bin);
-  const int singles = static_cast<int>(std::min<size_t>(slots.size(), kMostBundles - 1));
+  const int singles = static_cast<int>(std::min<size_t>(slots.size(), kMaxBundles - 1));
   for (int i = 1; i <= singles; ++i) {
     const uint32_t slot = static_cast<uint32_t>(i - 1);
     for (int c = 0; c < num_present_; ++c) {
@@ -206,7 +206,7 @@ void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) co
   }
   bundles.size = singles + 1;
   for (int i = 1; aim.pairs && i <= singles; ++i) {
-    for (int j = i + 1; j <= singles && bundles.size < kMostBundles; ++j) {
+    for (int j = i + 1; j <= singles && bundles.size < kMaxBundles; ++j) {
       const int pair = bundles.size++;
       for (int c = 0; c < num_present_; ++c) {
         bundles.share[c][pair] = bundles.share[c][i] + bundles.share[c][j];
