@@ -1,5 +1,5 @@
-// Puts the pieces together: endpoints, control plane, data plane, receive memory, and the loop that uses
-// them.
+// Implements Consumer: creates endpoints, control plane, data plane, receive memory and the fetch loop, and
+// destroys them in the order that their threads require.
 #include "client/consumer.h"
 
 #include <unistd.h>
@@ -22,7 +22,8 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr uint32_t kMaxPrefetchSteps = 1024;  // each is described, whether there is memory for it or not
+constexpr uint32_t kMaxPrefetchSteps =
+    1024;  // every step in the window costs a description, also without memory
 
 absl::Status CheckOptions(const ConsumerOptions& options) {
   if (options.transport != "auto" && options.transport != "ucx" && options.transport != "grpc") {
@@ -51,6 +52,8 @@ class FetchingConsumer final : public Consumer {
     if (options_.log == nullptr) options_.log = LogToStandardError;
   }
 
+  // The loop ends first, since it uses everything else. Memory is deregistered before its sink is destroyed;
+  // steps that the trainer still holds keep the memory itself alive.
   ~FetchingConsumer() override {
     if (getpid() != process_) {
       Abandon();
@@ -59,7 +62,8 @@ class FetchingConsumer final : public Consumer {
     if (loop_ != nullptr) {
       loop_->Stop();
       thread_.join();
-      control_->Settle(absl::Seconds(1));  // the sessions' goodbyes; a dead worker needs none
+      control_->Settle(
+          absl::Seconds(1));  // lets CloseSession calls end; a dead worker cannot delay it further
     }
     if (memory_ != nullptr) memory_->OnFreed(nullptr);
     watch_.reset();
@@ -75,22 +79,26 @@ class FetchingConsumer final : public Consumer {
     EVENKEEL_ASSIGN_OR_RETURN(EndpointSpec spec, ParseEndpoints(options_.endpoints));
     const transport::TlsFiles& tls = options_.tls;
     may_dial_ = [tls](const std::string& endpoint) { return transport::CheckAddress(tls, endpoint); };
-    // Once a process: it may hold a consumer per rank.
+    // Warn once per process: it may hold one consumer per rank.
     static std::atomic<bool> warned = false;
     if (!tls.given() && !warned.exchange(true)) options_.log(std::string(transport::kInsecureWarning));
     EVENKEEL_ASSIGN_OR_RETURN(certificates_,
                               transport::OpenCertificates(tls, [log = options_.log](const auto& notice) {
                                 log(absl::StrCat("certificates: ", notice.message));
                               }));
+    // All producers of events post into the inbox, so it exists before them. The control plane dials nobody
+    // yet.
     control_ = ControlPlane::Make(certificates_, spec.name, inbox_.get());
     watch_ = std::make_unique<EndpointWatch>(spec, [this](absl::StatusOr<std::vector<std::string>> found) {
       inbox_->Post({0, found.ok() ? EndpointsChanged{absl::OkStatus(), *found}
                                   : EndpointsChanged{found.status(), {}}});
     });
-    // What this machine cannot do is said before anybody is asked.
+    // Missing RDMA hardware is reported before any worker is contacted.
     if (options_.require_rdma) {
       EVENKEEL_ASSIGN_OR_RETURN(sink_, MakeSink(options_, certificates_, {"ucx", "grpc"}, spec.name, {}));
     }
+    // From the first contact on, the digests of its answer are fixed: a worker that serves another stream is
+    // refused for the life of this consumer.
     Pinned pinned{kStreamVersion, options_.expect_stream_digest, options_.expect_layout_digest};
     EVENKEEL_ASSIGN_OR_RETURN(FirstContact contact,
                               MakeFirstContact(options_, pinned, *inbox_, *control_, may_dial_));
@@ -102,8 +110,12 @@ class FetchingConsumer final : public Consumer {
       EVENKEEL_ASSIGN_OR_RETURN(
           sink_, MakeSink(options_, certificates_, contact.worker.transports, spec.name, contact.endpoints));
     }
+    // Registered memory is faster, not required: without it the transport registers each part's buffer by
+    // itself.
     if (absl::Status registered = sink_->RegisterMemory(memory_->arena()); !registered.ok()) {
-      options_.log(absl::StrCat("receive memory is not registered, parts will be: ", registered.message()));
+      options_.log(absl::StrCat(
+          "the receive memory is not registered in advance (every part registers its own, which is slower): ",
+          registered.message()));
     }
     StartLoop(std::move(pinned), contact.endpoints);
     return absl::OkStatus();
@@ -129,9 +141,10 @@ class FetchingConsumer final : public Consumer {
   const std::vector<PhaseInfo>& phases() const override { return phases_; }
 
  private:
+  // Freed receive memory wakes the loop, because a step may be waiting for a grant.
   void StartLoop(Pinned pinned, const std::vector<std::string>& endpoints) {
     pinned_ = pinned;
-    // The first contact has taken the list out of the inbox.
+    // The first contact has taken the list out of the inbox; the loop needs it again.
     inbox_->Post({0, EndpointsChanged{absl::OkStatus(), endpoints}});
     FetchLoop::Uses uses{inbox_.get(), control_.get(), sink_.get(), memory_, [this] { watch_->LookAgain(); },
                          options_.log, may_dial_};
@@ -147,16 +160,18 @@ class FetchingConsumer final : public Consumer {
                                                       "; connect after the fork"));
   }
 
-  // In a forked child the threads do not exist and the connections are the parent's: nothing may be touched.
+  // A forked child has none of the threads, and the connections are the parent's. Destroying any of these
+  // objects would join threads that do not exist or close sessions of the parent, so they are leaked.
   void Abandon() {
     if (thread_.joinable()) thread_.detach();
     (void)loop_.release();
     (void)watch_.release();
     (void)control_.release();
-    // Has a thread, too, and what is shared cannot be released.
+    // It has a thread, too. A shared_ptr has no release(), so a leaked copy keeps it alive.
     (void)std::make_unique<std::shared_ptr<transport::Certificates>>(std::move(certificates_)).release();
     (void)sink_.release();
-    (void)inbox_.release();  // destroying a condition variable waits for its waiters
+    (void)
+        inbox_.release();  // destroying its condition variable would wait for waiters that do not exist here
   }
 
   ConsumerOptions options_;

@@ -36,19 +36,20 @@ struct ConsumerOptions {
   bool require_rdma = false;
   bool shared_memory = false;
   std::string devices;
-  // Allows UCX over TCP. Whoever reaches its ports can then read and write this process's memory.
+  // Allows UCX over TCP. Every process that reaches its ports can then read and write this process's memory.
   bool trusted_data_network = false;
   uint64_t prefetch_bytes = 1ull << 30;  // receive memory; the head step is reserved
   uint32_t prefetch_steps = 4;
-  absl::Duration connect_timeout = absl::Seconds(30);   // Connect: until one worker answered
+  absl::Duration connect_timeout = absl::Seconds(30);   // Connect: until the first worker answers
   absl::Duration step_timeout = absl::Minutes(5);       // Next: errors well before a collective's watchdog
-  absl::Duration progress_timeout = absl::Seconds(10);  // a worker silent this long is replaced
-  std::string expect_stream_digest;                     // empty: the first worker's
+  absl::Duration progress_timeout = absl::Seconds(10);  // a worker that is silent this long is replaced
+  std::string expect_stream_digest;                     // empty: the one that the workers serve
+  // A worker with another digest is refused (FailedPrecondition).
   std::string expect_layout_digest;
   bool all_loads = false;   // StepData::loads of every rank: bytes and time grow with the number of ranks
   transport::TlsFiles tls;  // all three or none
-  // One line each: workers lost, refused or replaced. Called from the consumer's threads; unset: standard
-  // error.
+  // One line per event: workers lost, refused or replaced. Called from the consumer's threads. Default:
+  // standard error.
   std::function<void(const std::string&)> log;
 };
 
@@ -56,7 +57,7 @@ struct ConsumerOptions {
 struct PhaseInfo {
   Phase phase = Phase::kLlm;
   std::vector<uint32_t> ranks;       // global rank of each replica
-  bool once_per_microbatch = false;  // the llm: true
+  bool once_per_microbatch = false;  // else once per step; always true for the llm
 };
 
 struct PartData {
@@ -64,21 +65,21 @@ struct PartData {
   PartView view;  // views into memory owned by the StepData
 };
 
-// A figure over the ranks of a phase.
+// One quantity over the ranks of a phase.
 struct LoadSpread {
   double max = 0;
   double mean = 0;
-  std::optional<double> own;  // of this rank; none where the phase does not run on it
+  std::optional<double> own;  // of this rank; nullopt if the phase does not run on it
   std::vector<double> all;    // per phase rank; empty without ConsumerOptions::all_loads
 };
 
-// What the ranks of a phase compute: by the job's cost, and in tokens (llm) or input rows (encoders); before
-// balancing and as planned.
+// What the ranks of a phase compute, before balancing and as planned. The loads are in the units of the job's
+// cost; tokens are counted for the llm, input rows for encoders.
 struct PhaseLoads {
   Phase phase = Phase::kLlm;
   uint32_t num_ranks = 0;
   LoadSpread before, after;
-  LoadSpread tokens_before, tokens_after;  // whole numbers, but for the mean
+  LoadSpread tokens_before, tokens_after;  // integers, except the mean
 };
 
 // This rank's side of one exchange.
@@ -90,7 +91,8 @@ struct LocalRoute {
   RankRoute route;
 };
 
-// The global ranks of both phases, ascending, each once: who takes part in the exchanges between them.
+// The global ranks of both phases, ascending and distinct: the ranks that take part in the exchanges between
+// them.
 std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, const Phase& from, const Phase& to);
 
 struct StepData {
@@ -105,7 +107,8 @@ struct StepData {
   virtual ~StepData() = default;  // releases the receive memory
 };
 
-// Digest of what one rank received in a step: over its parts in canonical order (core/part.h: DigestPart).
+// Digest of everything that one rank received in a step: its parts in canonical order (core/part.h:
+// DigestPart).
 Digest DigestStep(const StepData& step);
 
 struct ConsumerState {
@@ -117,8 +120,8 @@ struct ConsumerState {
 struct ConsumerStats {
   uint64_t steps = 0, parts = 0, bytes = 0;
   uint64_t requests = 0, duplicate_requests = 0, replaced_workers = 0, refused = 0, hash_failures = 0;
-  uint64_t grey_workers = 0;  // that stood still lately and are asked last, now
-  double wait_seconds = 0;    // spent inside Next and Wait, with what goes on now
+  uint64_t grey_workers = 0;  // workers without progress, which are asked last (worker_standing.h)
+  double wait_seconds = 0;    // spent inside Next and Wait, including a wait in progress
   std::string transport;      // "ucx tcp/lo"
 };
 
@@ -126,19 +129,19 @@ class Consumer {
  public:
   virtual ~Consumer() = default;
 
-  // Unavailable: no worker answered in time; FailedPrecondition: digests or stream version differ (names
-  // both); InvalidArgument: the options; PermissionDenied: TLS.
+  // Blocks for at most connect_timeout. Unavailable: no worker answered in time. FailedPrecondition: digests
+  // or stream version differ (names both). InvalidArgument: a bad option. PermissionDenied: TLS.
   static absl::StatusOr<std::unique_ptr<Consumer>> Connect(ConsumerOptions options);
 
-  // The next step, waiting at most step_timeout. DeadlineExceeded (with what was being waited for),
-  // OutOfRange after num_steps, DataLoss after attempts on three distinct workers (names the sample and the
-  // job's exclude line), FailedPrecondition in a forked child.
+  // The next step, after at most step_timeout. DeadlineExceeded: it did not arrive (names what is missing).
+  // OutOfRange: after num_steps. DataLoss: attempts failed on three distinct workers (names the sample and
+  // the line for the job's `exclude`). FailedPrecondition: called in a forked child.
   virtual absl::StatusOr<std::shared_ptr<const StepData>> Next() = 0;
-  // Waits at most `at_most` for the next step. True where Next() would return at once, with the step or an
-  // error. For callers that must do something while they wait (a Python signal); the time counts towards
-  // step_timeout.
+  // Waits at most `at_most` for the next step. Returns true if Next() would return at once, with the step or
+  // an error. For callers that must do something while they wait, such as handling a Python signal. The time
+  // counts towards step_timeout.
   virtual bool Wait(absl::Duration at_most) = 0;
-  // Drops what was prefetched; the next Next() returns `step`.
+  // Drops all prefetched steps; the next Next() returns `step`.
   virtual absl::Status Seek(uint64_t step) = 0;
 
   virtual ConsumerState state() const = 0;

@@ -1,3 +1,5 @@
+// Asynchronous gRPC calls over one completion queue: one thread takes completed operations and turns them
+// into events of the inbox.
 #include "client/control_plane.h"
 
 #include <grpcpp/grpcpp.h>
@@ -17,7 +19,7 @@
 namespace evenkeel::client {
 namespace {
 
-// With the kind of the failure, where the worker gave one.
+// Keeps the FailureKind that the worker attaches to its status, if there is one.
 absl::Status ToAbsl(const grpc::Status& status) {
   absl::Status out(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   pb::FailureDetail detail;
@@ -37,7 +39,7 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
   out.draining = reply.draining();
   for (const pb::PhaseRanks& ranks : reply.phases()) {
     const size_t number = out.phases.size();
-    // Of a later release; its parts would be refused by name.
+    // Skip what a later release may send: its parts are refused by name.
     if (!IsPhaseName(ranks.phase()) || number >= kMaxPhases) continue;
     Phase phase(ranks.phase(), static_cast<uint8_t>(number));
     for (Medium medium : kItemMedia) {
@@ -54,10 +56,10 @@ OpenedSession FromMessage(const pb::OpenSessionReply& reply) {
   return {reply.session_id(), reply.address(), reply.transport_detail(), FromMessage(reply.worker())};
 }
 
-// The answer to a call that nobody waits for.
+// Translates the answer to a fire-and-forget call.
 constexpr auto kAcknowledged = [](const auto&) -> absl::StatusOr<Woken> { return Woken(); };
 
-// What a worker said last, or nothing where the event is of a kind that this release does not know.
+// Returns nullopt for an event kind of a later release.
 std::optional<PartEvent> FromMessage(const pb::PartEvent& message) {
   PartEvent out;
   switch (message.event_case()) {
@@ -95,13 +97,15 @@ std::optional<PartEvent> FromMessage(const pb::PartEvent& message) {
 
 using Stub = pb::Worker::Stub;
 
-// A member of the stub that prepares a call of one answer.
+// The type of the stub's members that prepare a unary call.
 template <typename Request, typename Reply>
+// The type of the stub's members that prepare a unary call.
 using Prepare = std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> (Stub::*)(grpc::ClientContext*,
                                                                                   const Request&,
                                                                                   grpc::CompletionQueue*);
 
-// One call in flight. At most one operation is with the completion queue, so the call itself is the tag.
+// One call in flight. It has at most one operation in the completion queue at a time, so that its address
+// serves as the tag.
 class Call {
  public:
   Call(CallId id, Inbox* inbox, absl::Duration timeout) : id_(id), inbox_(inbox) {
@@ -109,7 +113,7 @@ class Call {
   }
   virtual ~Call() = default;
 
-  // An operation completed. False where the call is over.
+  // Handles a completed operation. Returns false if the call has ended and can be destroyed.
   virtual bool Proceed(bool ok) = 0;
   void Cancel() { context_.TryCancel(); }
   CallId id() const { return id_; }
@@ -126,7 +130,7 @@ class Call {
   grpc::Status status_;
 };
 
-// `Translate` turns the reply into a status or into what is posted.
+// `Translate` converts the reply into the event's content, or into a status if the reply is invalid.
 template <typename Reply, typename Translate>
 class UnaryCall : public Call {
  public:
@@ -160,6 +164,8 @@ class UnaryCall : public Call {
   std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader_;
 };
 
+// A stream of events for one part. After each message it starts the next read; when reads end, Finish gives
+// the final status.
 class PartCall : public Call {
  public:
   using Call::Call;
@@ -204,7 +210,8 @@ class GrpcControlPlane : public ControlPlane {
     {
       MutexLock lock(mutex_);
       for (auto& [id, call] : calls_) call->Cancel();
-      while (!calls_.empty()) ended_.Wait(mutex_);  // a cancelled call ends at once, whatever its peer does
+      // Tags are pointers to calls, so the queue must be empty before they are destroyed.
+      while (!calls_.empty()) ended_.Wait(mutex_);  // a cancelled call ends at once, also if its peer hangs
     }
     queue_.Shutdown();
     thread_.join();
@@ -294,6 +301,7 @@ class GrpcControlPlane : public ControlPlane {
   }
 
  private:
+  // One channel per endpoint, created on first use and shared by all its calls until Forget.
   Stub& StubFor(const std::string& endpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::unique_ptr<Stub>& stub = stubs_[endpoint];
     if (stub == nullptr) {
@@ -319,6 +327,8 @@ class GrpcControlPlane : public ControlPlane {
     return id;
   }
 
+  // The completion thread. It holds the mutex while a call proceeds, so that Cancel never meets a destroyed
+  // call.
   void Complete() {
     void* tag = nullptr;
     bool ok = false;
@@ -336,7 +346,7 @@ class GrpcControlPlane : public ControlPlane {
   Inbox* const inbox_;
   grpc::CompletionQueue queue_;
 
-  Mutex mutex_;  // taken before the inbox's
+  Mutex mutex_;  // lock order: before the inbox's
   CondVar ended_;
   CallId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, std::unique_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);

@@ -1,10 +1,9 @@
-// The control plane as the consumer's loop sees it: calls go out, events come into the inbox. gRPC is in the
-// .cc.
+// Calls to workers over gRPC, asynchronous: the consumer's loop starts calls here, and their events arrive in
+// its inbox.
 //
-// Only translation: no decision is made here. Every call has a deadline. A unary call posts one event (its
-// answer, or CallEnded); RequestPart posts a PartEvent for each of the worker's, then CallEnded. After Cancel
-// or the destructor events of that call may still be in the inbox: the reader ignores numbers it does not
-// know.
+// It translates and decides nothing. Every call has a deadline. A unary call posts one event: its answer, or
+// CallEnded on failure. RequestPart posts a PartEvent for each message of the worker, then CallEnded. Events
+// of a call may still be in the inbox after Cancel or the destructor; readers ignore unknown call numbers.
 //
 // Thread safety: all members may be called from many threads. The destructor cancels all calls and waits for
 // them.
@@ -30,7 +29,7 @@ struct SessionRequest {
   uint32_t stream_version = 0;
   uint32_t rank = 0;
   std::string transport;
-  std::string address;  // of this process's data plane
+  std::string address;  // of this process's data plane, opaque (transport/transport.h)
   transport::Secret secret = {};
 };
 
@@ -46,8 +45,8 @@ class ControlPlane {
  public:
   virtual ~ControlPlane() = default;
 
-  // `certified_name`: the name that the workers' certificates bear, where endpoints are addresses; or empty.
-  // `certificates`: null where there are none; then only loopback may be dialled.
+  // `certified_name`: the name in the workers' certificates if endpoints are IP addresses; else empty.
+  // `certificates`: null for insecure channels, which may dial loopback alone. `inbox` must outlive this.
   static std::unique_ptr<ControlPlane> Make(const std::shared_ptr<transport::Certificates>& certificates,
                                             const std::string& certified_name, Inbox* inbox);
 
@@ -59,13 +58,14 @@ class ControlPlane {
                               bool all_loads, absl::Duration timeout) = 0;
   virtual CallId RequestPart(const std::string& endpoint, const PartRequest& request,
                              absl::Duration timeout) = 0;
-  // Nobody waits for its answer.
+  // Fire and forget: its answer carries no information.
   virtual CallId ReportWait(const std::string& endpoint, uint64_t session, double wait_seconds,
                             absl::Duration timeout) = 0;
   virtual void Cancel(CallId call) = 0;
-  // Drops the connection; calls in flight end.
+  // Drops the connection to the endpoint; its calls in flight end.
   virtual void Forget(const std::string& endpoint) = 0;
-  // Waits until all calls ended, at most `timeout`. For a polite end: CloseSession, then this.
+  // Waits until all calls have ended, at most `timeout`. Call it after CloseSession, so that workers hear of
+  // the end.
   virtual void Settle(absl::Duration timeout) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Hashes a step part by part in its canonical order.
+// Implements DigestStep: hashes a step's parts in their canonical order.
 #include "client/consumer.h"
 
 namespace evenkeel::client {

@@ -1,4 +1,4 @@
-// Resolves worker names on a thread of its own, again and again with jitter, and publishes the sorted list.
+// Parses endpoints, resolves a name with getaddrinfo on a thread of its own, and publishes the sorted list.
 #include "client/endpoints.h"
 
 #include <netdb.h>
@@ -20,7 +20,7 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr absl::Duration kMinPause = absl::Seconds(1);
+constexpr absl::Duration kMinPause = absl::Seconds(1);  // between two lookups
 
 absl::Status CheckHostPort(absl::string_view text) {
   size_t colon = text.rfind(':');
@@ -34,6 +34,7 @@ absl::Status CheckHostPort(absl::string_view text) {
   return absl::OkStatus();
 }
 
+// Multiplies by 0.75 to 1.25.
 absl::Duration Jittered(absl::Duration duration) {
   thread_local std::minstd_rand random{std::random_device{}()};
   return duration * std::uniform_real_distribution<double>(0.75, 1.25)(random);
@@ -69,6 +70,7 @@ absl::StatusOr<EndpointSpec> ParseEndpoints(const std::string& text) {
   return spec;
 }
 
+// A std::set sorts and deduplicates: getaddrinfo returns an address once per socket type and in any order.
 absl::StatusOr<std::vector<std::string>> LookUp(const std::string& name, const std::string& port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -110,7 +112,7 @@ struct EndpointWatch::State {
   CondVar changed;
   bool stop ABSL_GUARDED_BY(mutex) = false;
   bool again ABSL_GUARDED_BY(mutex) = false;
-  bool looking ABSL_GUARDED_BY(mutex) = false;  // a lookup goes on, or has not noticed `stop` yet
+  bool looking ABSL_GUARDED_BY(mutex) = false;  // a lookup is in progress, or has not seen `stop` yet
 };
 
 EndpointWatch::EndpointWatch(EndpointSpec spec, Listener listener, absl::Duration interval, Lookup lookup)
@@ -131,6 +133,7 @@ EndpointWatch::~EndpointWatch() {
     state_->changed.NotifyAll();
     looking = state_->looking;
   }
+  // getaddrinfo cannot be interrupted. The thread owns its State and ends by itself when the lookup returns.
   if (looking) {
     thread_.detach();
   } else {
@@ -150,12 +153,13 @@ void EndpointWatch::State::Watch() {
   while (Look() && WaitUntilDue()) continue;
 }
 
-// False where the watch has ended meanwhile.
+// One lookup. Returns false if the watch ended meanwhile.
 bool EndpointWatch::State::Look() {
   {
     MutexLock lock(mutex);
     if (stop) return false;
-    // Before, not after: what is asked for meanwhile is asked of the next one.
+    // Cleared before the lookup, not after it: a request that arrives during the lookup asks for the next
+    // one.
     again = false;
     looking = true;
   }
@@ -165,14 +169,14 @@ bool EndpointWatch::State::Look() {
     looking = false;
     if (stop) return false;
   }
-  // From here on the destructor waits.
+  // Not stopped: the destructor joins this thread from here on, so the listener runs before it returns.
   bool failed = !found.ok();
   listener(std::move(found));
-  if (failed) LookAgain();  // a name that did not resolve is tried again soon
+  if (failed) LookAgain();  // retries a failed name soon
   return true;
 }
 
-// False where the watch ends.
+// Waits for the next lookup: a full interval, or kMinPause after LookAgain. Returns false if the watch ends.
 bool EndpointWatch::State::WaitUntilDue() {
   absl::Time begin = SteadyNow();
   absl::Time due = begin + Jittered(interval);

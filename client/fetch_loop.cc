@@ -1,4 +1,4 @@
-// Locks, waits and deadlines; all decisions are the fetcher's.
+// Locks, waits and deadlines of the consumer; the Fetcher makes all decisions.
 #include "client/fetch_loop.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(50);
+constexpr absl::Duration kTick = absl::Milliseconds(50);  // without events: the resolution of all timeouts
 
 }  // namespace
 
@@ -21,6 +21,8 @@ FetchLoop::FetchLoop(const ConsumerOptions& options, Pinned pinned, Uses uses)
 
 void FetchLoop::Run() {
   for (;;) {
+    // The inbox is emptied without the lock, so that posting threads and the trainer never wait for each
+    // other.
     std::vector<Event> events = inbox_->Take(kTick);
     MutexLock lock(mutex_);
     const absl::Time now = SteadyNow();
@@ -43,6 +45,7 @@ void FetchLoop::Stop() {
 
 bool FetchLoop::WaitForHead(absl::Time until) {
   const absl::Time begin = SteadyNow();
+  // Repeated Waits for one step share one deadline: a caller that polls cannot extend step_timeout.
   if (wait_deadline_ == absl::InfiniteFuture()) wait_deadline_ = begin + step_timeout_;
   fetcher_.wait().Begin(begin);
   while (!stop_ && !fetcher_.HeadIsDecided() && decided_.WaitUntil(mutex_, std::min(until, wait_deadline_))) {

@@ -1,9 +1,9 @@
-// The thread and the lock of the consumer: one thread runs the Fetcher, the trainer's thread waits in Next.
-// Everything that happens elsewhere arrives through the inbox.
+// The consumer's thread and lock: one thread runs the Fetcher, and the trainer's thread waits in Next. All
+// events reach the Fetcher through the inbox.
 //
-// Lock order: the loop's mutex before those of the control plane, the transport, the receive memory and the
-// inbox. Thread safety: Next, Wait, Seek, next_step, stats and Stop from any thread but one at a time; Run
-// from the loop's own.
+// Lock order: the loop's mutex comes before those of the control plane, the transport, the receive memory and
+// the inbox. Thread safety: Next, Wait, Seek, next_step, stats and Stop may be called from any thread, but
+// one at a time; Run is called from the loop's own thread.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class FetchLoop {
   FetchLoop(const FetchLoop&) = delete;
   FetchLoop& operator=(const FetchLoop&) = delete;
 
-  // The loop; returns after Stop, with every request ended and every session closed.
+  // Runs the loop; returns after Stop, when every request has ended and every session is closed.
   void Run();
   void Stop();
 
@@ -35,17 +35,17 @@ class FetchLoop {
   ConsumerStats stats() const;
 
  private:
-  // Waits for the head step until `until`, counted as the trainer's wait. True if Next has its answer, which
-  // may be that step_timeout has passed.
+  // Waits for the head step until `until`, counted as the trainer's wait. Returns true if Next has its
+  // answer, which includes that step_timeout has passed.
   bool WaitForHead(absl::Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration step_timeout_;
   Inbox* const inbox_;
 
   mutable Mutex mutex_;
-  CondVar decided_;  // the head step, or the end
+  CondVar decided_;  // signalled when the head step is decided, and on Stop
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the head step; set by the first wait for it.
+  // Deadline for the head step; set by the first wait for it.
   absl::Time wait_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   Fetcher fetcher_ ABSL_GUARDED_BY(mutex_);
 };

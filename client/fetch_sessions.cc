@@ -1,4 +1,5 @@
-// Sessions and attempts begin and end here.
+// Opens and closes sessions with workers, and ends attempts. A session is one rank's registration with one
+// worker; it carries the secret that both sides check on the data plane.
 #include <sys/random.h>
 
 #include <algorithm>
@@ -14,8 +15,9 @@ namespace {
 
 constexpr absl::Duration kOpenTimeout = absl::Seconds(5);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(1);
-constexpr absl::Duration kIdleSession = absl::Seconds(60);
+constexpr absl::Duration kIdleSession = absl::Seconds(60);  // a session unused for so long is closed
 
+// getrandom may be interrupted or return fewer bytes than asked for; it never fails for these sizes.
 transport::Secret FreshSecret() {
   transport::Secret secret = {};
   size_t filled = 0;
@@ -30,11 +32,14 @@ std::string OrNone(const std::string& text) { return text.empty() ? "(none)" : t
 
 }  // namespace
 
+// Compared from the widest difference to the narrowest, so that the error names the cause and not a
+// consequence.
 absl::Status CheckPinned(const WorkerDescription& worker, const Pinned& pinned) {
   if (worker.stream_version != pinned.stream_version) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "stream version ", worker.stream_version, ", this consumer needs ", pinned.stream_version,
-        "; release ", OrNone(worker.release), " must run beside the old one, not among its workers"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("stream version ", worker.stream_version, ", this consumer needs ",
+                     pinned.stream_version, "; run release ", OrNone(worker.release),
+                     " as a deployment of its own, not among the workers of this one"));
   }
   if (worker.part_format != kPartFormatVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -44,12 +49,12 @@ absl::Status CheckPinned(const WorkerDescription& worker, const Pinned& pinned) 
   if (!pinned.stream_digest.empty() && worker.stream_digest != pinned.stream_digest) {
     return absl::FailedPreconditionError(
         absl::StrCat("stream digest ", OrNone(worker.stream_digest), ", expected ", pinned.stream_digest,
-                     ": it serves other data, another seed, batch size or processor"));
+                     ": the worker's data, seed, batch size or processor differs from this run's"));
   }
   if (!pinned.layout_digest.empty() && worker.layout_digest != pinned.layout_digest) {
     return absl::FailedPreconditionError(
         absl::StrCat("layout digest ", OrNone(worker.layout_digest), ", expected ", pinned.layout_digest,
-                     ": its job has another topology, cost, algorithm or wire form"));
+                     ": the worker's topology, costs, algorithms or wire form differ from this run's"));
   }
   return absl::OkStatus();
 }
@@ -72,6 +77,7 @@ void Fetcher::OpenSession(Worker& worker, absl::Time now) {
       now);
 }
 
+// Attempts end before the session: ending one cancels its receive, and Disconnect must find none pending.
 void Fetcher::EndSession(Worker& worker) {
   if (worker.state == Worker::State::kOpening) uses_.control->Cancel(worker.open_call);
   if (worker.state != Worker::State::kReady) return;
@@ -90,12 +96,12 @@ void Fetcher::EndSession(Worker& worker) {
 void Fetcher::LoseWorker(Worker& worker, const std::string& reason, absl::Time now) {
   bool was_ready = worker.state == Worker::State::kReady;
   EndSession(worker);
-  // Its channel has a back-off of its own between connections; this one decides alone.
+  // gRPC would apply a backoff of its own between connections. A new channel has none, so only ours counts.
   if (!was_ready) uses_.control->Forget(worker.endpoint);
   if (was_ready) {
     ++stats_.replaced_workers;
-    uses_.log(
-        absl::StrCat("worker ", worker.endpoint, " is lost: ", reason, "; its parts are asked of others"));
+    uses_.log(absl::StrCat("worker ", worker.endpoint, " is lost: ", reason,
+                           "; its parts are requested from other workers"));
   }
   SendAway(worker, AfterLoss(worker.failures), reason, now);
   uses_.look_for_workers();
@@ -110,6 +116,7 @@ void Fetcher::SendAway(Worker& worker, Backoff backoff, const std::string& reaso
   worker.SendAway({jitter_(backoff.among_others), jitter_(backoff.alone)}, reason, now);
 }
 
+// Logged when the reason changes, not at every retry.
 void Fetcher::RejectWorker(Worker& worker, const std::string& reason, absl::Time now) {
   if (worker.trouble != reason) uses_.log(absl::StrCat("worker ", worker.endpoint, " is refused: ", reason));
   EndSession(worker);
@@ -120,13 +127,13 @@ void Fetcher::EndAttempt(PartFetch& part, size_t index) {
   Attempt attempt = part.Remove(index);
   --num_attempts_;
   uses_.control->Cancel(attempt.call);
-  uses_.sink->Cancel(attempt.session, attempt.request);  // from here on nothing writes into the buffer
+  uses_.sink->Cancel(attempt.session, attempt.request);  // nothing writes into the buffer after this
   if (!part.KeepMemory(attempt)) {
-    // The transport keeps the buffer, with its memory. It counts as the trainer's, which also may never come
-    // back, so that the head step still gets its own.
+    // The transport could not confirm the end of the receive and keeps the buffer with its memory. It counts
+    // as delivered to the trainer, since it may never come back either: the head step can still get memory.
     attempt.buffer->MarkDelivered();
     if (auto step = steps_.find(part.name.step); step != steps_.end()) step->second.granted = false;
-    uses_.log(absl::StrCat(DescribePart(part.name), ": ", uses_.sink->info().detail, " did not give back ",
+    uses_.log(absl::StrCat(DescribePart(part.name), ": ", uses_.sink->info().detail, " did not release ",
                            part.bytes, " bytes of receive memory, which are lost until this process ends (",
                            uses_.sink->buffers_abandoned(),
                            " buffers so far); check the network card and its driver"));
@@ -137,6 +144,7 @@ void Fetcher::EndAttempt(PartFetch& part, size_t index) {
   }
 }
 
+// Rotation over workers leaves sessions behind that cost the worker memory and a connection.
 void Fetcher::CloseIdleSessions(absl::Time now) {
   for (auto& [endpoint, worker] : workers_.all()) {
     bool idle = worker.state == Worker::State::kReady && worker.in_flight == 0 &&
@@ -146,6 +154,7 @@ void Fetcher::CloseIdleSessions(absl::Time now) {
   Release(workers_.TakeFinished());
 }
 
+// Workers that left the list: their last part has arrived, so sessions and channels can go.
 void Fetcher::Release(const std::vector<Worker>& finished) {
   for (const Worker& worker : finished) {
     if (worker.state == Worker::State::kReady) {

@@ -1,4 +1,5 @@
-// Requests that do not move, and the workers that stand still.
+// Finds requests without progress and replaces them, and demotes the workers that caused them
+// (worker_standing.h).
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -6,7 +7,7 @@
 
 namespace evenkeel::client {
 
-// Bytes that arrive are a worker's progress, whichever of its parts they belong to: they share its link.
+// Arriving bytes are a worker's progress for all of its parts, because the parts share its link.
 void Fetcher::LookForBytes(absl::Time now) {
   for (auto& [endpoint, worker] : workers_.all()) {
     if (worker.state != Worker::State::kReady || worker.in_flight == 0) continue;
@@ -17,7 +18,7 @@ void Fetcher::LookForBytes(absl::Time now) {
   }
 }
 
-// Those on trial, and those with a request that has not moved for half of what makes it stale.
+// Workers that are not trusted, and workers with a request that has been still for half of progress_timeout.
 std::set<std::string> Fetcher::DoubtfulWorkers(Work work, absl::Time now) {
   std::set<std::string> doubtful;
   for (const auto& [endpoint, worker] : workers_.all()) {
@@ -43,13 +44,13 @@ void Fetcher::ReplaceStale(absl::Time now) {
         const Attempt& attempt = part.attempts[i];
         const Worker* worker = workers_.Find(attempt.endpoint);
         if (!part.IsStale(attempt, worker, options_.progress_timeout, now)) continue;
-        if (ReplaceStaleAttempt(step, part, i, now)) break;  // the list has changed
+        if (ReplaceStaleAttempt(step, part, i, now)) break;  // `attempts` has changed
       }
     }
   }
 }
 
-// False where nothing changed: a copy that moves was asked for already.
+// Returns false if nothing changed because a second copy that makes progress exists already.
 bool Fetcher::ReplaceStaleAttempt(StepFetch& step, PartFetch& part, size_t index, absl::Time now) {
   Attempt& attempt = part.attempts[index];
   Worker* worker = workers_.Find(attempt.endpoint);
@@ -61,26 +62,27 @@ bool Fetcher::ReplaceStaleAttempt(StepFetch& step, PartFetch& part, size_t index
     MarkStall(*worker, part.name.phase, attempt.asked, attempt.advanced, now);
   }
   if (now - worker->last_heard >= options_.progress_timeout || attempt.on_its_way()) {
-    // Nothing at all is heard from it, or its bytes do not get through: not only this part is stuck.
+    // The worker is silent, or its bytes do not get through: all of its parts are stuck, not just this one.
     LoseWorker(*worker, absl::StrCat("no progress for ", absl::FormatDuration(options_.progress_timeout)),
                now);
     return true;
   }
-  // The worker is alive and this part does not move.
+  // The worker is alive, but this part makes no progress: another worker gets the request, too.
   if (part.attempts.size() < kMaxCopies) {
     ++stats_.replaced_workers;
     AskElsewhere(step, part, now);
     return true;
   }
-  // One of two copies. Where the other does not move either, this one makes room for a third worker's.
+  // Both copies exist. If the other one is stale as well, this one is cancelled to make room for a third
+  // worker.
   const Attempt& other = part.attempts[1 - index];
   if (!part.IsStale(other, workers_.Find(other.endpoint), options_.progress_timeout, now)) return false;
   EndAttempt(part, index);
   return true;
 }
 
-// Asks another worker for the part, whose only copy does not move: for a second copy, while duplicates are
-// within their budget; beyond that the first is given up before another is asked for.
+// Requests the part from another worker, as a second copy while duplicates are within their budget
+// (MayDuplicate). Over budget, the first copy is cancelled before another is requested.
 void Fetcher::AskElsewhere(StepFetch& step, PartFetch& part, absl::Time now) {
   const bool may_double = MayDuplicate(stats_.duplicate_requests, stats_.requests);
   if (may_double && !part.spare.has_value())
@@ -93,9 +95,9 @@ void Fetcher::AskElsewhere(StepFetch& step, PartFetch& part, absl::Time now) {
   EndAttempt(part, 0);
 }
 
-// The only copy is with a worker on trial, which has not moved it for longer than it is waited for: as long as
-// parts take of late, and longer each time (TrialPatience). Half of `progress_timeout` is enough for two
-// reports of progress.
+// True if the only copy is with a worker on trial and has exceeded its patience: the mean time of a part
+// lately, doubled with each stall (TrialPatience). At most half of progress_timeout, which is enough for two
+// progress reports.
 bool Fetcher::WaitsForTrial(const PartFetch& part, absl::Time now) {
   if (part.attempts.size() != 1) return false;
   const Attempt& attempt = part.attempts.front();
@@ -107,8 +109,8 @@ bool Fetcher::WaitsForTrial(const PartFetch& part, absl::Time now) {
   return now - attempt.asked >= patience;
 }
 
-// A worker on trial is hardly waited for: where the head step lacks nothing but parts that such workers have
-// not moved for long enough, trusted ones are asked.
+// Workers on trial must not delay the trainer: if the head step waits for nothing but parts that such workers
+// hold beyond their patience, trusted workers get the requests, too.
 void Fetcher::PassOverTrials(absl::Time now) {
   auto head = steps_.find(head_);
   if (head == steps_.end() || !head->second.description.has_value()) return;
@@ -133,7 +135,8 @@ void Fetcher::MarkStall(Worker& worker, Work work, absl::Time asked, absl::Time 
   bool was_grey = worker.standing.IsGrey(now);
   worker.standing.Stall(work, asked, still_since, now, jitter_(options_.progress_timeout));
   if (was_grey || !worker.standing.IsGrey(now)) return;
-  uses_.log(absl::StrCat("worker ", worker.endpoint, " stands still; it is asked last until it moves again"));
+  uses_.log(absl::StrCat("worker ", worker.endpoint,
+                         " makes no progress; other workers are preferred until it does"));
 }
 
 }  // namespace evenkeel::client

@@ -1,4 +1,4 @@
-// What to do next: the window of steps, descriptions, memory and requests.
+// The fetcher's tick: extends the window of steps, asks for descriptions, grants memory and sends requests.
 #include "client/fetcher.h"
 
 #include <algorithm>
@@ -9,11 +9,13 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr absl::Duration kPartDeadline = absl::Hours(1);  // of the call; progress decides long before
-constexpr double kReportWaitSeconds = 1;                  // of waiting that was not reported
+constexpr absl::Duration kPartDeadline =
+    absl::Hours(1);                       // of the gRPC call; progress_timeout acts long before
+constexpr double kReportWaitSeconds = 1;  // unreported wait that is worth a call of its own
 constexpr absl::string_view kCheckTheMachines =
-    "; no data is at fault: check on the workers named that the shards and the index can be read, and that "
-    "open files, memory and decoder processes suffice; or raise the step timeout";
+    "; the data is not at fault: check on the workers above that the shards and the index can be read, and "
+    "that "
+    "limits of open files, memory and decoder processes suffice; or raise the step timeout";
 
 uint64_t SaturatingAdd(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
@@ -33,7 +35,8 @@ void Fetcher::Tick(absl::Time now) {
   ReplaceStale(now);
   PassOverTrials(now);
   ExtendWindow();
-  bool room = true;  // memory is granted in step order: if a step waits for it, later ones wait after it
+  bool room =
+      true;  // memory is granted in step order: later steps must not overtake one that waits for memory
   for (auto& [number, step] : steps_) {
     if (!step.error.ok()) continue;
     if (!step.description.has_value()) {
@@ -48,6 +51,7 @@ void Fetcher::Tick(absl::Time now) {
   CloseIdleSessions(now);
 }
 
+// The window always contains the head step, even with prefetch_steps = 0.
 void Fetcher::ExtendWindow() {
   uint64_t end = std::min(end_step_, SaturatingAdd(head_, std::max(1u, options_.prefetch_steps)));
   for (uint64_t step = head_; step < end; ++step) {
@@ -59,7 +63,8 @@ void Fetcher::AskForDescription(StepFetch& step, absl::Time now) {
   DescriptionFetch& asking = step.asking;
   if (!asking.MayAsk(now)) return;
   const Dislikes avoided = asking.Avoided(now);
-  // A busy worker still describes: planning is not what it is busy with. So the step counts as the lowest.
+  // A worker that is busy with parts can still describe a step, since planning runs on another thread. If the
+  // choice finds no worker, the loop below takes any that is ready and not grey.
   Choice choice = workers_.Choose(options_.rank, step.step, 0, kDescriptions, {}, avoided, now);
   if (choice.open != nullptr) OpenSession(*choice.open, now);
   Worker* worker = choice.ask;
@@ -73,7 +78,7 @@ void Fetcher::AskForDescription(StepFetch& step, absl::Time now) {
   }
   if (worker == nullptr) return;
   worker->last_used = now;
-  // The next worker is asked soon if this one is not trusted.
+  // An untrusted worker gets less time before the next one is asked.
   bool trusted = worker->standing.TrustIn(kDescriptions, now) == WorkerStanding::Trust::kTrusted;
   absl::Duration patience =
       trusted || choice.ask_last
@@ -123,6 +128,7 @@ void Fetcher::SendRequest(PartFetch& part, Worker& worker, absl::Time now) {
   ++num_attempts_;
   Inbox* inbox = uses_.inbox;
   uint64_t request = attempt.request;
+  // The receive is posted before the request is sent: the bytes may arrive before the call's first event.
   uses_.sink->Expect(worker.session, request, attempt.buffer->bytes(),
                      [inbox, request, buffer = attempt.buffer](absl::Status status) {
                        inbox->Post({0, Received{request, std::move(status)}});
@@ -139,7 +145,7 @@ double Fetcher::WaitFor(Worker& worker, absl::Time now) {
 
 void Fetcher::ReportWait(absl::Time now) {
   if (wait_.Unreported(now) < kReportWaitSeconds) return;
-  Worker* latest = nullptr;  // who was heard last is most likely to hear
+  Worker* latest = nullptr;  // the last one heard is the most likely to be alive
   for (auto& [endpoint, worker] : workers_.all()) {
     if (worker.state != Worker::State::kReady) continue;
     if (latest == nullptr || worker.last_heard > latest->last_heard) latest = &worker;
@@ -171,10 +177,11 @@ std::shared_ptr<const StepData> Fetcher::Deliver(StepFetch& step) {
   ++stats_.steps;
   std::shared_ptr<const StepData> out = step.Deliver();
   steps_.erase(head_++);
-  uses_.inbox->Post({0, Woken()});  // the window moved
+  uses_.inbox->Post({0, Woken()});  // the window moved: there is a new step to ask for
   return out;
 }
 
+// The text of the step timeout: what is missing, what each worker does, and what to check.
 std::string Fetcher::WhatIsAwaited(absl::Time now) const {
   std::string text =
       absl::StrCat("step ", head_, " did not arrive within ", absl::FormatDuration(options_.step_timeout));

@@ -1,10 +1,11 @@
-// What the fetch loop decides: describes the next steps, takes receive memory in step order, asks workers for
-// parts, and replaces workers that refuse, fail, disconnect or stop making progress.
+// Decides what the consumer does next: asks for descriptions of the coming steps, takes receive memory in
+// step order, requests parts from workers, and replaces workers that refuse, fail, disconnect or stop making
+// progress.
 //
-// Events go in (Take), calls of the control plane and the transport come out, by the clock that the caller
-// passes in. A step and a part keep their own books (StepFetch, PartFetch), as a worker does (Worker); pauses
-// and budgets are retry_policy.h's. Clocks and random jitter decide whom to ask and when, never what a step
-// contains: parts are in the description's order, whatever the order of their arrival.
+// Events go in (Take) and calls to the control plane and the transport come out; time is an argument. Steps,
+// parts and workers keep their own state (StepFetch, PartFetch, Worker); retry_policy.h has all pauses and
+// budgets. Clocks and random jitter influence which worker is asked and when, never what a step contains:
+// parts keep the description's order, whatever their order of arrival.
 //
 // Thread safety: none; the fetch loop owns it under its mutex.
 #pragma once
@@ -41,12 +42,12 @@ struct Pinned {
   std::string layout_digest;
 };
 
-// Why a worker may not serve this run, or OK. FailedPrecondition names both values.
+// OK, or FailedPrecondition with both values if the worker may not serve this run.
 absl::Status CheckPinned(const WorkerDescription& worker, const Pinned& pinned);
 
 class Fetcher {
  public:
-  // What it uses; all outlive it.
+  // The fetcher's collaborators; all outlive it.
   struct Uses {
     Inbox* inbox = nullptr;
     ControlPlane* control = nullptr;
@@ -54,13 +55,13 @@ class Fetcher {
     std::shared_ptr<ReceiveMemory> memory;
     std::function<void()> look_for_workers;  // asks for a new list of endpoints, soon
     std::function<void(const std::string&)> log;
-    std::function<absl::Status(const std::string&)> may_dial;  // an endpoint, before it is connected
+    std::function<absl::Status(const std::string&)> may_dial;  // checks an endpoint before it is dialled
   };
   Fetcher(const ConsumerOptions& options, Pinned pinned, Uses uses);
 
-  // An event of the inbox (fetch_events.cc).
+  // Handles an event of the inbox (fetch_events.cc).
   void Take(Event event, absl::Time now);
-  // What to do next. Called at least every 50 ms, and after events.
+  // Acts on the current state. Called at least every 50 ms, and after events.
   void Tick(absl::Time now);
   // Drops all steps and continues from this one.
   void Seek(uint64_t step);
@@ -68,10 +69,10 @@ class Fetcher {
   void Close();
 
   uint64_t head() const { return head_; }
-  // The head step is complete, has failed for good, or is past the last one.
+  // True if the head step is complete, has failed for good, or is past the last one.
   bool HeadIsDecided() const;
-  // Hands the head step over. OutOfRange past the last one; the error of a step that failed for good;
-  // DeadlineExceeded, naming what is awaited, if it is not decided.
+  // Hands the head step over and advances. OutOfRange: past the last step. DeadlineExceeded: not decided yet
+  // (names what is missing). Else the error of a step that failed for good.
   absl::StatusOr<std::shared_ptr<const StepData>> TakeHead(absl::Time now);
 
   TrainerWait& wait() { return wait_; }
@@ -85,14 +86,15 @@ class Fetcher {
   void ExtendWindow();
   void AskForDescription(StepFetch& step, absl::Time now);
   void AskForParts(StepFetch& step, absl::Time now);
-  // Asks the next worker for the part, into its spare memory. False if none takes it now.
+  // Sends a request for the part to the best worker, into its spare memory. Returns false if no worker can
+  // take it now.
   bool AskForCopy(StepFetch& step, PartFetch& part, absl::Time now);
   void SendRequest(PartFetch& part, Worker& worker, absl::Time now);
-  // `carefully`: workers that may not get on with it are asked last, too.
+  // `carefully`: workers that may be stuck are asked last, too.
   Choice ChooseFor(const StepFetch& step, const PartFetch& part, bool carefully, absl::Time now);
-  // Reports the wait with a call of its own, if requests do not carry it because there is nothing to ask for.
+  // Reports the trainer's wait in a call of its own if no request carries it.
   void ReportWait(absl::Time now);
-  // The wait that was reported to this worker's session, with what was reported to nobody yet.
+  // The wait reported to this worker's session so far, plus everything that no worker has been told yet.
   double WaitFor(Worker& worker, absl::Time now);
   std::string WhatIsAwaited(absl::Time now) const;
   std::shared_ptr<const StepData> Deliver(StepFetch& step);
@@ -114,7 +116,7 @@ class Fetcher {
   void TakePartEvent(AttemptRef ref, const PartEvent& event, absl::Time now);
   void TakeRefusal(AttemptRef ref, double retry_after_seconds, const std::string& reason, absl::Time now);
   void TakeFailure(AttemptRef ref, const std::string& message, const std::string& exclude, absl::Time now);
-  // The worker's machine failed, not the data: the part is asked of others, and of this one after a pause.
+  // The worker's machine failed, not the data: others get the request, and this worker again after a pause.
   void TakeTrouble(AttemptRef ref, const std::string& message, absl::Time now);
   void TakeCallEnded(CallId call, const absl::Status& status, absl::Time now);
   void TakeStreamEnded(AttemptRef ref, const absl::Status& status, absl::Time now);
@@ -126,15 +128,15 @@ class Fetcher {
 
   // fetch_sessions.cc: sessions and attempts begin and end.
   void OpenSession(Worker& worker, absl::Time now);
-  // Ends the worker's session and all its attempts. A lost worker is counted and left alone for a while.
+  // Ends the worker's session and all its attempts, counts the loss, and leaves the worker alone for a while.
   void LoseWorker(Worker& worker, const std::string& reason, absl::Time now);
   void RejectWorker(Worker& worker, const std::string& reason, absl::Time now);
-  // Without blame: the worker was restarted, or the session was idle for too long.
+  // For a restarted worker or an idle session: no failure is counted.
   void ReopenSession(Worker& worker, const std::string& reason, absl::Time now);
   void SendAway(Worker& worker, Backoff backoff, const std::string& reason, absl::Time now);
   void EndSession(Worker& worker);
   void CloseIdleSessions(absl::Time now);
-  // Cancels a copy; its memory becomes the part's spare, or is given back if it has one.
+  // Cancels a copy. Its memory becomes the part's spare, or is released if the part has one.
   void EndAttempt(PartFetch& part, size_t index);
   void Release(const std::vector<Worker>& finished);
 
@@ -149,7 +151,7 @@ class Fetcher {
   absl::Status endpoints_error_;
   uint64_t last_request_ = 0;
   size_t num_attempts_ = 0;
-  // From the request to the last byte, per phase: a moving mean.
+  // Moving mean per phase of the time from request to last byte.
   std::array<absl::Duration, kMaxPhases> part_time_ = {};
   TrainerWait wait_;
   ConsumerStats stats_;

@@ -1,4 +1,4 @@
-// Collects the answers of all workers and decides which stream and layout the consumer follows.
+// Collects the answers of the workers and decides which stream and layout the consumer follows.
 #include "client/first_contact.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr size_t kFirstContacts = 16;
+constexpr size_t kFirstContacts = 16;  // bounds the connections that all ranks open when a run starts
 constexpr absl::Duration kOthersMayAnswer = absl::Seconds(3);
 constexpr absl::Duration kDescribeTimeout = absl::Seconds(5);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(300);
@@ -24,11 +24,11 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 struct Asked {
   CallId call = 0;
   absl::Time not_before = absl::InfinitePast();
-  absl::Status answer;                      // why it is not acceptable; OK while it is not known
+  absl::Status answer;                      // why it is not acceptable; OK while unknown
   std::optional<WorkerDescription> worker;  // acceptable
 };
 
-// "stream digest X by a:7000, b:7000 and stream digest Y by c:7000", or empty where all agree.
+// "stream digest X by a:7000, b:7000 and stream digest Y by c:7000"; empty if all agree.
 std::string Differences(const char* what, std::string WorkerDescription::*digest,
                         const std::map<std::string, const WorkerDescription*>& workers) {
   std::map<std::string, std::vector<std::string>> served_by;
@@ -77,7 +77,7 @@ class Contact {
 
   bool found_one() const { return decide_at_ != absl::InfiniteFuture(); }
 
-  // Whether an acceptable worker answered and no other answer is worth waiting for.
+  // True if an acceptable worker answered and no other answer is worth waiting for.
   bool Decided(absl::Time now) const {
     if (!found_one()) return false;
     bool all_named = !wanted_.stream_digest.empty() && !wanted_.layout_digest.empty();
@@ -98,13 +98,13 @@ class Contact {
       std::string differences = Differences(what, digest, voters);
       if (differences.empty()) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "workers serve different ", what, "s: ", differences, ". Say which one is wanted (expect_", what,
-          "_digest of the Loader, --job of fetch, or resume from a state), give the endpoints of one job "
+          "workers serve different ", what, "s: ", differences, ". Name the wanted one (expect_", what,
+          "_digest of the Loader, --job of fetch, or resume from a state), list the endpoints of one job "
           "only, or "
           "wait until the workers of the other are gone"));
     }
-    // The connections of those that are not needed now go back: the others are dialled again when they are
-    // asked.
+    // Close the connections that are not needed now; a worker is dialled again when it is first asked for a
+    // part.
     for (const auto& [endpoint, asked] : asked_) {
       if (asked.call != 0) control_.Cancel(asked.call);
       if (endpoint != voters.begin()->first) control_.Forget(endpoint);
@@ -113,7 +113,7 @@ class Contact {
     return std::move(found_);
   }
 
-  // Whether waiting longer is of no use: everyone answered and nobody fits.
+  // True if every worker answered with an error that a retry cannot mend.
   bool Hopeless() const {
     return !asked_.empty() && std::all_of(asked_.begin(), asked_.end(), [](const auto& entry) {
       absl::StatusCode code = entry.second.answer.code();
@@ -122,7 +122,8 @@ class Contact {
     });
   }
 
-  // gRPC says no more than that the connection ended where the worker did not accept our certificate.
+  // If a worker rejects our certificate, gRPC reports no more than a closed connection. The hint lists what
+  // to check.
   std::string TlsHint(const absl::Status& answer) const {
     bool certificates = absl::StrContains(answer.message(), "handshake failed") ||
                         absl::StrContains(answer.message(), "Hostname Verification");
@@ -130,7 +131,7 @@ class Contact {
                   absl::StrContains(answer.message(), "Connection reset");
     if (!certificates && !closed) return "";
     if (options_.tls.certificate.empty()) {
-      return " (a worker that was started with certificates needs --tls-cert, --tls-key and --tls-ca here, "
+      return " (a worker with certificates needs --tls-cert, --tls-key and --tls-ca on this side, "
              "too)";
     }
     return absl::StrCat(
@@ -163,6 +164,7 @@ class Contact {
     lookup_ = changed.status;
     if (!changed.status.ok()) return;
     found_.endpoints = changed.sorted;
+    // Each rank starts at another place of the list, so that ranks spread over the workers.
     size_t count = changed.sorted.size();
     size_t asked = std::min(count, kFirstContacts);
     for (size_t i = 0; i < asked; ++i) {

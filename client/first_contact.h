@@ -1,10 +1,9 @@
-// The first contact: asks the workers what they serve, and pins it.
+// The first contact: asks the workers which stream and layout they serve, and pins both.
 //
-// What the caller does not name (the stream digest, the layout digest) must be the same on all workers that
-// answer, or ranks would follow whichever worker answered each of them first. Draining workers have no say
-// where others answer.
+// Digests that the caller does not give must be equal on all workers that answer; otherwise each rank would
+// follow the worker that answered it first. Draining workers are ignored if others answer.
 //
-// Thread safety: a function; it reads the inbox until it returns, so nothing else may.
+// Thread safety: a function; it is the only reader of the inbox until it returns.
 #pragma once
 
 #include <functional>
@@ -19,15 +18,15 @@
 namespace evenkeel::client {
 
 struct FirstContact {
-  WorkerDescription worker;            // one that is acceptable, and that the others agree with
-  std::vector<std::string> endpoints;  // the last list that was seen
+  WorkerDescription worker;            // an acceptable one; the others agree with it
+  std::vector<std::string> endpoints;  // the most recent list
 };
 
-// Asks kFirstContacts of the known workers at once, spread over the list, and those that do not answer again.
-// Once an acceptable one has answered, the others have kOthersMayAnswer where a digest is not in `wanted`.
-// FailedPrecondition: every worker that answered serves something else than `wanted`, or they serve different
-// things (names both); Unavailable: none answered within the timeout (names each one's last error);
-// PermissionDenied: certificates or addresses.
+// Asks up to kFirstContacts workers at once, spread over the list, and repeats failed calls. After the first
+// acceptable answer the others get kOthersMayAnswer if a digest is missing in `wanted`. FailedPrecondition:
+// every worker that answered serves something other than `wanted`, or they differ (names both). Unavailable:
+// none answered within connect_timeout (names each one's last error). PermissionDenied: certificates or
+// addresses.
 absl::StatusOr<FirstContact> MakeFirstContact(
     const ConsumerOptions& options, const Pinned& wanted, Inbox& inbox, ControlPlane& control,
     const std::function<absl::Status(const std::string&)>& may_dial);

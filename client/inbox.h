@@ -1,7 +1,7 @@
-// What happened, in the order in which it did: the one way into the consumer's loop.
+// The queue of events through which everything reaches the consumer's loop, in the order of arrival.
 //
-// The control plane's thread, the transport's threads, the endpoint watch and the trainer's threads post; the
-// loop takes. Posting never blocks and takes no other lock, so that a transport's callback may do it.
+// The threads of the control plane, the transport, the endpoint watch and the trainer post; the loop takes.
+// Posting never waits for work and takes no other lock, so that a transport may post from its callback.
 //
 // Thread safety: Post from any thread; Take from the loop's thread.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace evenkeel::client {
 
-// A worker's word about itself.
+// What a worker reports about itself and its job.
 struct WorkerDescription {
   std::string job_name;
   std::string release;
@@ -40,7 +40,7 @@ struct OpenedSession {
   WorkerDescription worker;
 };
 
-// One event of a part's request, as in proto/service.proto.
+// One event of a part's request; proto/service.proto defines their legal order.
 struct PartEvent {
   enum class Kind { kAccepted, kRefused, kProgress, kSent, kFailed };
   Kind kind = Kind::kAccepted;
@@ -54,11 +54,11 @@ struct PartEvent {
   FailureKind failure = FailureKind::kAttempt;  // failed
 };
 
-// The end of a call: of a unary one that failed, or of a part's stream.
+// A unary call failed, or a part's stream of events ended.
 struct CallEnded {
   absl::Status status;
 };
-// The data plane is done with a request's buffer.
+// The data plane no longer writes into a request's buffer. OK: all bytes are there and their hash matches.
 struct Received {
   uint64_t request = 0;
   absl::Status status;
@@ -70,7 +70,7 @@ struct EndpointsChanged {
 struct Woken {};
 
 struct Event {
-  uint64_t call = 0;  // of the control plane; 0 where it is none's
+  uint64_t call = 0;  // number of the control plane's call; 0 for events that belong to no call
   std::variant<Woken, WorkerDescription, OpenedSession, StepDescription, PartEvent, CallEnded, Received,
                EndpointsChanged>
       what;
@@ -83,7 +83,7 @@ class Inbox {
     events_.push_back(std::move(event));
     posted_.NotifyOne();
   }
-  // Everything posted, after at most `timeout`; possibly nothing.
+  // Waits at most `timeout` for the first event; returns all of them, possibly none.
   std::vector<Event> Take(absl::Duration timeout) {
     MutexLock lock(mutex_);
     if (events_.empty()) posted_.WaitFor(mutex_, timeout);

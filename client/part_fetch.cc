@@ -26,7 +26,7 @@ std::string DescribeAttempt(const Attempt& attempt, absl::Time now) {
       }
       break;
     case Attempt::State::kSent:
-      absl::StrAppend(&text, "sent, bytes not here yet");
+      absl::StrAppend(&text, "sent, bytes have not arrived");
       break;
   }
   absl::Duration quiet = absl::Trunc(now - attempt.advanced, absl::Milliseconds(100));
@@ -51,7 +51,7 @@ std::string DescribeTroubles(const MachineTroubles& troubles, absl::Time now) {
   size_t named = 0;
   for (const auto& [endpoint, trouble] : troubles) {
     if (++named > kTroublesNamed) {
-      absl::StrAppend(&text, "; and on ", troubles.size() - kTroublesNamed, " workers more");
+      absl::StrAppend(&text, "; and on ", troubles.size() - kTroublesNamed, " more workers");
       break;
     }
     absl::StrAppend(&text, "; failed on ", endpoint, ": ", trouble.Describe(now));
@@ -71,6 +71,8 @@ bool PartFetch::Accept(size_t index, absl::Time now) {
 bool PartFetch::Advance(size_t index, const PartEvent& event, absl::Time now) {
   Attempt& attempt = attempts[index];
   const bool same_stage = event.text == attempt.stage;
+  // A new stage counts as an advance of the clock but not as movement: a stuck worker may still report
+  // stages.
   const bool grew = event.text != kSendingStage && event.done > attempt.done;
   if (!same_stage || grew) attempt.advanced = now;
   if (same_stage && grew) attempt.moved = true;
@@ -105,6 +107,7 @@ Attempt PartFetch::Remove(size_t index) {
 }
 
 bool PartFetch::KeepMemory(Attempt& attempt) {
+  // The transport's callback owns the other reference; while it does, the network may still write.
   if (attempt.buffer.use_count() > 1) return false;
   if (!complete && !spare.has_value()) spare = std::move(*attempt.buffer);
   return true;
@@ -156,11 +159,13 @@ Dislikes PartFetch::Disliked() const {
 
 absl::Status PartFetch::Verdict(size_t num_workers) const {
   if (damaged >= kMaxDamagedArrivals) {
-    return absl::DataLossError(absl::StrCat(DescribePart(name), " arrived damaged ", damaged,
-                                            " times (its hash is not the sender's); look at the network"));
+    return absl::DataLossError(
+        absl::StrCat(DescribePart(name), " arrived damaged ", damaged,
+                     " times (its hash differs from the sender's); check the network"));
   }
   size_t distinct = FailedOn().size();
   if (!DataIsAtFault(failed.size(), distinct, num_workers)) return absl::OkStatus();
+  // Sets, so that the text is the same whatever the order of the failures.
   std::set<std::string> causes;
   std::set<std::string> excludes;
   for (const FailedAttempt& attempt : failed) {
@@ -170,7 +175,7 @@ absl::Status PartFetch::Verdict(size_t num_workers) const {
   std::string message = absl::StrCat(DescribePart(name), ": ", failed.size(), " attempts on ", distinct,
                                      " workers failed: ", absl::StrJoin(causes, "; "));
   if (!excludes.empty()) {
-    absl::StrAppend(&message, ". To go on without the data at fault, add to the job's exclude list: ",
+    absl::StrAppend(&message, ". To continue without this data, add to the job's exclude list: ",
                     absl::StrJoin(excludes, ", ", [](std::string* out, const std::string& line) {
                       absl::StrAppend(out, "\"", line, "\"");
                     }));
@@ -182,7 +187,7 @@ std::string PartFetch::Describe(absl::Time now) const {
   std::string text = DescribePart(name);
   if (attempts.empty()) {
     absl::StrAppend(
-        &text, spare.has_value() ? ": no worker takes it now" : ": waits for receive memory or a worker");
+        &text, spare.has_value() ? ": no worker can take it now" : ": waits for receive memory or a worker");
   } else {
     absl::StrAppend(&text, ": asked ");
     for (const Attempt& attempt : attempts) {

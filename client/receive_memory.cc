@@ -1,4 +1,4 @@
-// Maps the arena, gives buffers to parts in step order, and counts memory that the trainer still holds.
+// Maps the arena, grants buffers from it by first fit, and accounts for what the trainer still holds.
 #include "client/receive_memory.h"
 
 #include <sys/mman.h>
@@ -13,12 +13,13 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// Pages are taken from the system when they are first written, and stay: first fit writes to warm ones again.
+// The kernel provides pages when they are first written. They are never returned to it: first fit reuses low
+// addresses, so that most buffers are in memory that is already mapped and warm.
 std::byte* MapPages(uint64_t bytes) {
   void* data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return nullptr;
-  madvise(data, bytes, MADV_HUGEPAGE);  // fewer faults; a refusal changes nothing
+  madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults; only a hint, so a failure is ignored
   return static_cast<std::byte*>(data);
 }
 
@@ -73,6 +74,7 @@ std::optional<ReceiveBuffer> ReceiveMemory::TryTake(uint64_t bytes, bool head) {
   ReceiveBuffer buffer;
   {
     MutexLock lock(mutex_);
+    // The head step does not count what the trainer holds, so that it always gets memory in the end.
     uint64_t counted = head ? in_use_ - delivered_ : in_use_;
     if (reserved > budget_bytes_ || counted > budget_bytes_ - reserved) return std::nullopt;
     std::byte* data = TakeFromArena(reserved);
@@ -98,6 +100,7 @@ std::byte* ReceiveMemory::TakeFromArena(uint64_t bytes) {
 }
 
 void ReceiveMemory::ReturnToArena(uint64_t offset, uint64_t bytes) {
+  // Merges the range with its free neighbours, so that `free_` never has two adjacent ranges.
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && offset + bytes == next->first) {
     bytes += next->second;
@@ -118,6 +121,7 @@ bool ReceiveMemory::InArena(const std::byte* data) const {
 }
 
 void ReceiveMemory::Return(std::span<std::byte> bytes, uint64_t reserved_bytes, bool delivered) {
+  // Buffers of the head step may have pages of their own, which go back to the kernel.
   bool in_arena = InArena(bytes.data());
   if (!in_arena) munmap(bytes.data(), reserved_bytes);
   {

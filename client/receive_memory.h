@@ -1,8 +1,8 @@
-// Receive memory: one arena, mapped once, from which buffers for parts are taken and to which they return.
+// Receive memory: one arena, mapped once; parts take buffers from it and return them.
 //
-// What it is: an accountant in bytes. Memory that was handed to the trainer is counted apart from memory that
-// is being filled, because the trainer decides how long it keeps a step and must not starve the next one.
-// What it is not: a queue. Who asks first is decided by the caller (in step order).
+// It accounts in bytes. Memory handed to the trainer is counted separately from memory being filled, because
+// the trainer decides how long it keeps a step, and must not starve the next one. It is not a queue: the
+// caller decides the order of grants (step order).
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<ReceiveMemory> memory, ReceiveMemory::Create(1 << 30));
@@ -10,10 +10,10 @@
 //     if (buffer) Fill(buffer->bytes());
 //
 // Grants:
-//   prefetch  all bytes in use, the trainer's included, stay within the budget
-//   head      bytes in use without the trainer's stay within the budget; if the arena has no room because the
-//             trainer holds it, the buffer is mapped in addition to it. So memory is bounded by the budget
-//             plus what the trainer holds on to.
+//   prefetch  all bytes in use, including the trainer's, stay within the budget
+//   head      bytes in use without the trainer's stay within the budget; if the arena is full because the
+//             trainer holds it, the buffer gets pages of its own. So memory is bounded by the budget plus
+//             what the trainer holds.
 //
 // Thread safety: all members may be called from many threads. Buffers keep the memory alive.
 #pragma once
@@ -33,7 +33,8 @@ namespace evenkeel::client {
 
 class ReceiveMemory;
 
-// Owns a stretch of receive memory, aligned to 4096. Movable; gives it back when destroyed, from any thread.
+// Owns a range of receive memory, aligned to 4096 bytes. Movable; returns the range when destroyed, from any
+// thread.
 class ReceiveBuffer {
  public:
   ReceiveBuffer() = default;
@@ -42,14 +43,14 @@ class ReceiveBuffer {
   ~ReceiveBuffer() { Release(); }
 
   std::span<std::byte> bytes() const { return bytes_; }
-  // From here on the trainer's.
+  // The trainer owns the bytes from now on.
   void MarkDelivered();
   void Release();
 
  private:
   friend class ReceiveMemory;
   std::shared_ptr<ReceiveMemory> memory_;
-  std::span<std::byte> bytes_;   // as asked for
+  std::span<std::byte> bytes_;   // the requested size
   uint64_t reserved_bytes_ = 0;  // rounded up
   bool delivered_ = false;
 };
@@ -62,15 +63,15 @@ class ReceiveMemory : public std::enable_shared_from_this<ReceiveMemory> {
   ReceiveMemory(const ReceiveMemory&) = delete;
   ReceiveMemory& operator=(const ReceiveMemory&) = delete;
 
-  // Empty where the budget has no room now.
+  // Never blocks; nullopt if the budget has no room now.
   std::optional<ReceiveBuffer> TryTake(uint64_t bytes, bool head);
-  // Whether a buffer of this size could ever be granted.
+  // True if a buffer of this size could ever be granted.
   bool CanHold(uint64_t bytes) const { return RoundUp(bytes) <= budget_bytes_; }
-  // What a buffer of this size takes of the budget: whole pages.
+  // What a buffer of this size takes of the budget, in bytes: whole pages.
   static uint64_t RoundUp(uint64_t bytes);
 
-  // Called (from any thread, without locks held) after memory came back. Null ends it: no call runs
-  // afterwards.
+  // `callback` runs after memory was returned, on the returning thread, without the arena's lock. Null
+  // removes it: no call runs after that returns.
   void OnFreed(std::function<void()> callback);
 
   std::span<std::byte> arena() const { return arena_; }

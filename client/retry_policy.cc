@@ -21,7 +21,7 @@ constexpr absl::Duration kMaxTrouble = absl::Milliseconds(700);
 constexpr double kMinRetrySeconds = 0.01;
 constexpr double kMaxRetrySeconds = 30;
 
-// `first` after none, twice as long after each one more.
+// first * 2^min(times, max_doublings): the bound also keeps the shift from overflowing.
 absl::Duration Doubled(absl::Duration first, size_t times, size_t max_doublings) {
   return first * (int64_t{1} << std::min(times, max_doublings));
 }
@@ -39,6 +39,7 @@ bool MayDuplicate(uint64_t duplicates, uint64_t requests) {
   return (duplicates + 1) * kRequestsPerDuplicate <= requests;
 }
 
+// The third condition ends a run in which the same one or two workers fail again and again.
 bool DataIsAtFault(size_t failures, size_t distinct_workers, size_t num_workers) {
   const bool few_workers = num_workers < kDistinctWorkers && failures >= kDistinctWorkers;
   return distinct_workers >= kDistinctWorkers || few_workers || failures >= kMaxFailedAttempts;

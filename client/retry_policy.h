@@ -1,8 +1,8 @@
-// When and how often the consumer asks again: every pause, every budget and the share of duplicates.
+// When and how often the consumer retries: every pause, every budget and the share of duplicates.
 //
-// Only decisions, as functions of counts: who is asked is WorkerTable's, what happened is PartFetch's and
-// StepFetch's. Pauses double with every failure in a row up to a maximum, and the fetch loop multiplies them
-// by a random factor, so that the ranks of a run do not ask in unison.
+// Decisions only, as functions of counts; WorkerTable chooses whom to ask, PartFetch and StepFetch record
+// what happened. Pauses double with each consecutive failure up to a maximum. The fetch loop multiplies them
+// by a random factor, so that the ranks of a run do not retry in unison.
 //
 // Thread safety: functions without state; Jitter belongs to one thread.
 #pragma once
@@ -17,7 +17,7 @@ namespace evenkeel::client {
 
 // ---- Budgets
 
-inline constexpr size_t kMaxCopies = 2;           // of one part, in flight at the same time
+inline constexpr size_t kMaxCopies = 2;           // of one part, at the same time
 inline constexpr size_t kDistinctWorkers = 3;     // failures on this many workers mean bad data
 inline constexpr size_t kMaxFailedAttempts = 12;  // the same, if three distinct workers are never reached
 inline constexpr size_t kMaxDamagedArrivals = 6;  // wrong hashes of one part
@@ -25,41 +25,41 @@ inline constexpr size_t kMaxDamagedArrivals = 6;  // wrong hashes of one part
 // Copies in flight over all workers. The last quarter is reserved for the head step.
 size_t MaxInFlight(bool is_head);
 
-// True while a second copy of a part that does not move keeps duplicates within 5 % of all requests.
+// True while one more duplicate request keeps duplicates within 5 % of all requests.
 bool MayDuplicate(uint64_t duplicates, uint64_t requests);
 
-// True if failures are attributed to the data and no longer to workers: kDistinctWorkers of them failed, or,
-// of a smaller list, this many attempts did. `num_workers`: listed workers.
+// True if failures are attributed to the data rather than to workers: attempts failed on kDistinctWorkers of
+// them, or kDistinctWorkers attempts if fewer workers are listed (`num_workers`).
 bool DataIsAtFault(size_t failures, size_t distinct_workers, size_t num_workers);
 
-// ---- Pauses of a worker, before its session is opened again
+// ---- Pauses of a worker, before another session is opened
 
 struct Backoff {
   absl::Duration among_others;
-  absl::Duration alone;  // no other worker is ready: a restarted worker is found soon
+  absl::Duration alone;  // if no other worker is ready: short, to find a restarted worker soon
 };
-// It was lost or cannot be reached; `failures`: in a row, before this one.
+// The worker was lost or cannot be reached; `failures`: consecutive ones before this one.
 Backoff AfterLoss(int failures);
-// It ended an idle session, or was restarted: no blame.
+// The worker ended an idle session or was restarted, which is not its failure.
 Backoff AfterEndOfSession(int failures);
 
-inline constexpr absl::Duration kRejectedFor = absl::Seconds(30);  // it serves another stream
-// How long a worker without progress is asked last; `stalls`: in a row, before this one.
+inline constexpr absl::Duration kRejectedFor = absl::Seconds(30);  // the worker serves another stream
+// How long a worker without progress is asked last. `stalls`: consecutive ones before this one.
 absl::Duration GreyTime(absl::Duration first, int stalls, absl::Duration max);
-// How long a request to a worker on trial is waited for: `first` after its first stall, twice as long after
-// each one more, so that a worker that is merely slow comes to its end sooner or later.
+// How long to wait for a worker on trial: `first` after its first stall, doubled with each further one, so
+// that a worker that is only slow finishes a request eventually.
 absl::Duration TrialPatience(absl::Duration first, int stalls, absl::Duration max);
 
 // ---- Pauses of a part
 
-// An attempt failed; `failures`: with this one.
+// An attempt failed. `failures`: including this one.
 absl::Duration AfterFailure(size_t failures);
-// The worker's machine failed; `times`: before this one. For that worker alone.
+// The worker's machine failed; pauses that worker alone. `times`: before this failure.
 absl::Duration AfterTrouble(size_t times);
-// The worker refused it and named a time; at least 10 ms (also for NaN), at most 30 s.
+// The worker refused the request and gave a retry time, which is clamped to 10 ms (also for NaN) .. 30 s.
 absl::Duration AfterRefusal(double retry_after_seconds);
 
-inline constexpr double kRefusedStreamSeconds = 0.2;  // refused by the RPC's status, which names no time
+inline constexpr double kRefusedStreamSeconds = 0.2;  // refused by the RPC's status, which gives no time
 inline constexpr absl::Duration kAfterDamage = absl::Seconds(2);  // for the worker that sent it
 
 // ---- Pauses of a step's description
@@ -69,7 +69,7 @@ inline constexpr absl::Duration kAvoidAfterDescribeFailed = absl::Seconds(1);  /
 inline constexpr absl::Duration kAfterDescribeNotYet = absl::Milliseconds(400);
 inline constexpr absl::Duration kAfterDescribeBusy = absl::Milliseconds(200);
 inline constexpr absl::Duration kFirstTrialPatience = absl::Seconds(1);
-// Planning may take its time: the next worker gets twice as much.
+// Planning may be slow: the next worker gets twice the time, up to `step_timeout`.
 absl::Duration NextPatience(absl::Duration patience, absl::Duration step_timeout);
 
 // Multiplies a pause by 1 to 1.5.

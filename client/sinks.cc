@@ -21,14 +21,15 @@ absl::StatusOr<std::unique_ptr<transport::Sink>> MakeNamed(
                           .shared_memory = options.shared_memory,
                           .devices = options.devices,
                           .towards = endpoints,
-                          // Without certificates nothing may be reached from other machines.
+                          // Without certificates other machines must not reach this process.
                           .loopback_only = !options.tls.given(),
                           .certified_name = certified_name};
   if (name == "ucx") return transport::MakeUcxSink(made);
   if (name == "grpc") {
     return transport::MakeGrpcSink(made, transport::MakeChannelCredentials(certificates));
   }
-  return absl::UnimplementedError(absl::StrCat("transport '", name, "' is not known to this release"));
+  return absl::UnimplementedError(absl::StrCat(
+      "transport '", name, "' is unknown to this release; run workers and consumers of one release"));
 }
 
 }  // namespace
@@ -38,14 +39,14 @@ absl::StatusOr<std::unique_ptr<transport::Sink>> MakeSink(
     const std::vector<std::string>& offered, const std::string& certified_name,
     const std::vector<std::string>& endpoints) {
   absl::Status last = absl::FailedPreconditionError(
-      absl::StrCat("the workers offer the transports [", absl::StrJoin(offered, ", "), "], asked for is '",
-                   options.transport, "'"));
+      absl::StrCat("the workers offer the transports [", absl::StrJoin(offered, ", "),
+                   "], not the requested '", options.transport, "'"));
   for (const std::string& name : offered) {
     if (options.transport != "auto" && options.transport != name) continue;
     auto sink = MakeNamed(options, certificates, name, certified_name, endpoints);
     if (sink.ok()) return sink;
     last = AddContext(sink.status(), absl::StrCat("transport ", name));
-    // A promise that cannot be kept is no reason to quietly take another transport.
+    // The user requires a property that another transport lacks, so falling back would break the promise.
     if (options.require_rdma || options.shared_memory) return last;
   }
   return last;

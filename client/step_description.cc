@@ -1,3 +1,5 @@
+// Validates a worker's description of a step. A worker of another build, or a broken one, must not make the
+// consumer allocate wrongly or index out of bounds later.
 #include "client/step_description.h"
 
 #include <string>
@@ -10,7 +12,8 @@
 namespace evenkeel::client {
 namespace {
 
-// The phases of the job, numbered by the order of the loads, which are those of all phases.
+// The job's phases. The reply has loads of every phase, in the job's order, which gives the phases their
+// numbers.
 class Phases {
  public:
   static absl::StatusOr<Phases> Make(const pb::DescribeStepReply& reply) {
@@ -22,7 +25,7 @@ class Phases {
     for (const pb::PhaseLoads& loads : reply.loads()) {
       if (!IsPhaseName(loads.phase()) || phases.Find(loads.phase()).ok()) {
         return absl::InvalidArgumentError(
-            absl::StrCat("loads of phase '", loads.phase(), "', which is not a name or there twice"));
+            absl::StrCat("loads of phase '", loads.phase(), "': the name is invalid or occurs twice"));
       }
       phases.known_.emplace_back(loads.phase(), static_cast<uint8_t>(phases.known_.size()));
     }
@@ -34,13 +37,14 @@ class Phases {
       if (phase.name() == name) return phase;
     }
     return absl::InvalidArgumentError(
-        absl::StrCat("phase '", name, "' is not known: the step has no loads of it"));
+        absl::StrCat("phase '", name, "' is unknown: the step has no loads of it"));
   }
 
  private:
   std::vector<Phase> known_;
 };
 
+// The order of the parts of one rank, which is also the order in which they are hashed and delivered.
 auto CanonicalKey(const PartName& name) {
   return std::make_tuple(name.phase.number(), name.microbatch, name.piece);
 }
@@ -64,6 +68,8 @@ absl::StatusOr<std::vector<PlannedPart>> CheckParts(const pb::DescribeStepReply&
   return parts;
 }
 
+// Segments must be ascending by peer and inside the route's rows. The comparison with `rows - row` cannot
+// overflow.
 absl::StatusOr<std::vector<RouteSegment>> CheckSegments(
     const google::protobuf::RepeatedPtrField<pb::RouteSegment>& segments, uint64_t rows, size_t num_ranks,
     const char* side) {
@@ -106,7 +112,7 @@ absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice, const Phases&
   return local;
 }
 
-// `all`: per phase rank; empty where they were not asked for.
+// `all`: one value per phase rank; empty unless requested.
 template <typename T>
 LoadSpread SpreadOf(const pb::PhaseLoads::Spread& spread, const google::protobuf::RepeatedField<T>& all) {
   LoadSpread out{.max = spread.max(), .mean = spread.mean()};

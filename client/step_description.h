@@ -1,4 +1,4 @@
-// What one rank receives for one step, checked: the plain form of DescribeStepReply.
+// What one rank receives in one step, validated: the plain form of DescribeStepReply.
 //
 // Thread safety: plain values.
 #pragma once
@@ -30,9 +30,9 @@ struct StepDescription {
   std::vector<PhaseLoads> loads;
 };
 
-// InvalidArgument where the reply is for another step, names an unknown phase, is out of canonical order, or
-// has a route that points outside its own rows or ranks. A worker's word is checked before memory is taken
-// for it.
+// Validates a worker's reply before any memory is taken for it. InvalidArgument if the reply is for another
+// step, names an unknown phase, is out of canonical order, or has a route that points outside its own rows or
+// ranks.
 absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& reply, uint64_t step);
 
 }  // namespace evenkeel::client

@@ -1,4 +1,4 @@
-// The bookkeeping of one step: answers in, decisions out.
+// The transitions of one step: descriptions and parts come in, verdicts and the delivered step come out.
 #include "client/step_fetch.h"
 
 #include <algorithm>
@@ -14,11 +14,13 @@ namespace {
 
 constexpr size_t kAwaitedPartsNamed = 4;
 
-// Owns its buffers; the base's views point into them.
+// Owns the buffers that the views of the base class point into.
 struct ReceivedStep : StepData {
   std::vector<ReceiveBuffer> buffers;
 };
 
+// The kind that the worker attached decides; the status code alone is ambiguous, since gRPC uses the same
+// codes.
 DescriptionFetch::Failure Classify(const absl::Status& status, bool is_known) {
   using Failure = DescriptionFetch::Failure;
   if (status.code() == absl::StatusCode::kDeadlineExceeded) return Failure::kLate;
@@ -66,7 +68,7 @@ DescriptionFetch::Failure DescriptionFetch::Fail(const absl::Status& status, boo
       if (now - asked_ >= patience_) patience_ = NextPatience(patience_, max_patience);
       break;
     case Failure::kNotYet:
-      // The same worker is asked again, so that others need not do the same work.
+      // The same worker is asked again, so that no other one plans the step as well.
       avoid_.erase(endpoint_);
       not_before_ = now + jitter(kAfterDescribeNotYet);
       progress_ = absl::StrCat("; ", message, ", or raise the step timeout");
@@ -112,8 +114,8 @@ void StepFetch::Describe(StepDescription answer, const ReceiveMemory& memory) {
   asking.Finish();
   uint64_t total = 0;
   for (const PlannedPart& planned : answer.parts) {
-    // Each size is checked before it is added, so the sum cannot overflow: it stops at the first one too
-    // many.
+    // A size above the budget ends the loop at once, so that the sum cannot overflow: it never exceeds twice
+    // the budget.
     total = memory.CanHold(planned.bytes) ? total + ReceiveMemory::RoundUp(planned.bytes) : UINT64_MAX;
     if (!memory.CanHold(total)) {
       error = absl::InvalidArgumentError(absl::StrCat(
@@ -160,7 +162,7 @@ std::string StepFetch::DescribeMissing(absl::Time now) const {
   const size_t more = awaited.size() > kAwaitedPartsNamed ? awaited.size() - kAwaitedPartsNamed : 0;
   awaited.resize(awaited.size() - more);
   std::string text = absl::StrCat("; awaited: ", absl::StrJoin(awaited, "; "));
-  if (more > 0) absl::StrAppend(&text, "; and ", more, " parts more");
+  if (more > 0) absl::StrAppend(&text, "; and ", more, " more parts");
   return text;
 }
 

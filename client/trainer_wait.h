@@ -1,6 +1,6 @@
-// How long the trainer has waited for steps, and how much of it was reported to workers.
+// How long the trainer has waited for steps, and how much of that was reported to workers.
 //
-// Each second is reported to one worker, so that the sum over all workers is the consumer's waiting.
+// Each second is reported to exactly one worker, so that the sum over all workers is the consumer's wait.
 //
 // Thread safety: none; the fetch loop owns it under its mutex.
 #pragma once
@@ -23,7 +23,7 @@ class TrainerWait {
     return seconds_ + std::max(0.0, absl::ToDoubleSeconds(now - std::min(now, began_)));
   }
   double Unreported(absl::Time now) const { return std::max(0.0, Seconds(now) - reported_); }
-  // The seconds that were not reported yet; they count as reported from now on.
+  // The seconds not reported so far; they count as reported from now on.
   double Report(absl::Time now) {
     const double seconds = Unreported(now);
     reported_ += seconds;

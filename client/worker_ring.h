@@ -1,9 +1,9 @@
 // The order in which a rank asks the workers of the sorted ready list.
 //
-// Rotated by rank, step and the part's position, so that all workers are asked alike; within a subset of
-// kHomeWorkers that depends on the rank alone, so that a rank holds few sessions however many workers there
-// are. Where the home workers are busy or gone, the others follow in order. Disagreement on membership
-// between ranks costs balance, never bytes.
+// The order is rotated by rank, step and the part's position, so that all workers get equal shares. It starts
+// with a subset of kHomeWorkers that depends on the rank alone, so that a rank holds few sessions in a large
+// fleet; if these are busy or gone, the others follow. Ranks that disagree on the list lose balance, never
+// correctness.
 //
 // Thread safety: a pure function.
 #pragma once
@@ -16,7 +16,7 @@ namespace evenkeel::client {
 
 inline constexpr size_t kHomeWorkers = 4;
 
-// Positions in the sorted list, each exactly once.
+// A permutation of the positions in the sorted list.
 inline std::vector<size_t> AskOrder(size_t num_workers, uint32_t rank, uint64_t step, uint32_t position) {
   std::vector<size_t> order;
   order.reserve(num_workers);

@@ -1,3 +1,4 @@
+// Transitions of a worker's record, and the search along the ring for the worker to ask next.
 #include "client/worker_table.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ const char* StateName(Worker::State state) {
   return "";
 }
 
-// Above 0: asked last, the lowest first.
+// 0: asked in its turn. Above 0: asked last, in ascending order.
 int Doubts(const Worker& worker, WorkerStanding::Work work, const Dislikes& disliked, absl::Time now) {
   auto found = disliked.find(worker.endpoint);
   int doubts = found == disliked.end() ? 0 : found->second;
@@ -43,7 +44,7 @@ int Doubts(const Worker& worker, WorkerStanding::Work work, const Dislikes& disl
   return doubts;
 }
 
-// The least doubted of the workers that are asked last.
+// The least doubted workers, used if no other one is alive.
 struct LastResort {
   Worker* ask = nullptr;
   Worker* open = nullptr;
@@ -114,6 +115,7 @@ void Worker::Accept() {
 }
 
 void Worker::Refuse(uint64_t step, absl::Time busy, const std::string& reason, absl::Time now) {
+  // A refusal while the worker is still busy may lower the step from which it is avoided, never raise it.
   busy_step = now < busy_until ? std::min(busy_step, step) : step;
   busy_until = std::max(busy_until, busy);
   refused_last = true;
@@ -169,6 +171,8 @@ Choice WorkerTable::Choose(uint32_t rank, uint64_t step, uint32_t position, Work
   for (auto& [endpoint, worker] : workers_) {
     if (worker.listed) ring.push_back(&worker);
   }
+  // One pass over the ring: the first worker that can take the request wins; a session is opened with the
+  // first one before it that has none. Doubted workers are collected on the way for the last resort.
   const bool alone = NobodyServes(work, now);
   Choice choice;
   LastResort last_resort;
@@ -184,7 +188,7 @@ Choice WorkerTable::Choose(uint32_t rank, uint64_t step, uint32_t position, Work
     another_is_alive |= worker.state == Worker::State::kReady;
     if (worker.CanOpen(now, alone)) {
       if (choice.open == nullptr) choice.open = &worker;
-      // A worker that was lost is no reason to wait; one that was never tried is.
+      // Waiting is worth it for a worker that was never tried, not for one that was lost.
       choice.wait |= preferred && worker.state == Worker::State::kIdle;
     } else if (worker.state == Worker::State::kOpening) {
       another_is_alive |= worker.failures == 0;

@@ -1,5 +1,5 @@
-// What the consumer knows of each worker, and which one to ask next. Bookkeeping only: no calls are made
-// here.
+// The consumer's record of each worker, and the choice of the next one to ask. Bookkeeping only: no calls are
+// made here.
 //
 // Thread safety: none; the fetch loop owns it.
 #pragma once
@@ -22,33 +22,34 @@ namespace evenkeel::client {
 struct Worker {
   enum class State {
     kIdle,      // no session
-    kOpening,   // OpenSession is on its way
-    kReady,     // may be asked
-    kAway,      // lost or unreachable; tried again after `until`
-    kRejected,  // of another stream, layout or version; tried again after `until`, it may have been replaced
+    kOpening,   // OpenSession is in flight
+    kReady,     // has a session
+    kAway,      // lost or unreachable; retried after `until`
+    kRejected,  // serves another stream, layout or version; retried after `until`, as it may be replaced
   };
 
   std::string endpoint;
   State state = State::kIdle;
-  bool listed = true;  // false: finishes what it started, is asked for nothing new
+  bool listed = true;  // false: finishes its requests and gets no new ones
   absl::Time since;    // of the state
   absl::Time until = absl::InfinitePast();
-  absl::Time alone_until = absl::InfinitePast();  // instead of `until` where no other worker can be asked
-  int failures = 0;                               // in a row
-  std::string trouble;                            // the last one, for messages
+  absl::Time alone_until = absl::InfinitePast();  // instead of `until` if no other worker can be asked
+  int failures = 0;                               // consecutive
+  std::string trouble;                            // the latest one, for messages
   CallId open_call = 0;
   transport::Secret secret = {};
   uint64_t session = 0;
   absl::Time last_heard;  // any event of any of its calls
   absl::Time last_used;
   absl::Time bytes_moved = absl::InfinitePast();  // when payload last arrived from it
-  uint64_t bytes_arrived = 0;                     // of its session, when last looked at
-  int in_flight = 0;                              // parts asked of it
+  uint64_t bytes_arrived = 0;                     // of its session, at the last look
+  int in_flight = 0;                              // parts requested from it
   WorkerStanding standing;                        // outlives sessions
-  double told_wait_seconds = 0;                   // of the consumer's waiting, what this session was told
+  double told_wait_seconds = 0;                   // the consumer's wait, as reported to this session
 
-  // Refusals: until `busy_until` steps from `busy_step` on are not asked of it, and then one at a time until
-  // one is accepted, so that a full worker is not asked for everything again and again.
+  // Refusals: until `busy_until` the worker gets no requests for steps from `busy_step` on. After that it
+  // gets one at a time until it accepts one, so that a full worker does not receive everything again and
+  // again.
   absl::Time busy_until = absl::InfinitePast();
   uint64_t busy_step = 0;
   bool refused_last = false;
@@ -70,48 +71,49 @@ struct Worker {
 
   void BeginOpening(CallId call, absl::Time now);
   void BeginSession(absl::Time now);
-  // Its attempts have ended before.
+  // All its attempts must have ended.
   void EndSession();
-  // Lost, unreachable or restarted: not asked before `pause.among_others` (or `alone`) has passed.
+  // The worker is lost, unreachable or restarted: not asked before `pause.among_others` (or `pause.alone`)
+  // has passed.
   void SendAway(Backoff pause, const std::string& reason, absl::Time now);
   void Reject(absl::Duration pause, const std::string& reason, absl::Time now);
 
   // ---- Transitions of its requests for parts
 
   void Ask(const Phase& phase, absl::Time now);
-  // The first answer to a request, and not a refusal.
+  // The first answer to a request that is not a refusal.
   void Accept();
-  // Steps from `step` on are not asked of it before `busy`.
+  // The worker gets no requests for steps from `step` on before `busy`.
   void Refuse(uint64_t step, absl::Time busy, const std::string& reason, absl::Time now);
-  // `accepted`: Accept came before.
+  // `accepted`: Accept was called for this request.
   void End(const Phase& phase, bool accepted);
-  // A part of a request made at `asked` is complete. Called after End.
+  // The part requested at `asked` is complete. Called after End.
   void Finish(const Phase& phase, absl::Time asked, absl::Time now);
 
   // "10.0.0.1:7000 (away: connection refused)".
   std::string Describe() const;
 };
 
-// How often a worker disappointed with one request, by endpoint.
+// Failures and stalls of one request, by the worker's endpoint.
 using Dislikes = std::map<std::string, int>;
 
-// The answer to "whom to ask".
+// The result of WorkerTable::Choose.
 struct Choice {
   Worker* ask = nullptr;   // ready: ask it
-  bool ask_last = false;   // `ask` is disliked, grey or has its trial: asked because nobody else can be
-  Worker* open = nullptr;  // first open a session with this one; may be set beside `ask`
+  bool ask_last = false;   // `ask` is disliked, grey or on trial, and is asked because no other worker can be
+  Worker* open = nullptr;  // open a session with this one; may be set in addition to `ask`
   bool wait = false;       // the preferred worker is about to be ready
 };
 
 class WorkerTable {
  public:
-  // Keeps what is known of workers that stay listed; forgotten ones without work are returned and removed.
+  // Keeps the records of workers that stay listed; removes and returns unlisted ones without requests.
   std::vector<Worker> SetListed(const std::vector<std::string>& sorted);
   std::vector<Worker> TakeFinished();
 
-  // In the order of the ring. `excluded` are not asked at all. Asked last, and only where no other worker is
-  // alive: those in `disliked`, grey ones, and those on trial that have a request already; of these the one
-  // with the fewest dislikes and stalls.
+  // The first worker of the ring (AskOrder) that can take the request. `excluded` are never asked. Asked only
+  // if no other worker is alive: those in `disliked`, grey ones, and those on trial that have a request
+  // already; among these, the one with the fewest dislikes and stalls.
   Choice Choose(uint32_t rank, uint64_t step, uint32_t position, WorkerStanding::Work work,
                 const std::set<std::string>& excluded, const Dislikes& disliked, absl::Time now);
 
@@ -124,7 +126,7 @@ class WorkerTable {
   std::string Describe() const;
 
  private:
-  // No listed worker is ready for this work but grey ones.
+  // True if no listed worker is ready for this work, or only grey ones are.
   bool NobodyServes(WorkerStanding::Work work, absl::Time now) const;
 
   std::map<std::string, Worker> workers_;  // sorted: the ring's order

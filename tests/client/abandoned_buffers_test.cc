@@ -122,7 +122,7 @@ TEST(AbandonedBuffers, AreCountedAndNamedAndStepsGoOnWithoutThem) {
   EXPECT_GT(sink.bytes_kept(), kBudget) << "more was lost than there was";
   EXPECT_EQ((*memory)->bytes_delivered(), sink.bytes_kept());
   EXPECT_EQ((*memory)->bytes_in_use(), sink.bytes_kept()) << "no more than that is missing";
-  std::erase_if(lines, [](const std::string& line) { return line.find("did not give back") == line.npos; });
+  std::erase_if(lines, [](const std::string& line) { return line.find("did not release") == line.npos; });
   EXPECT_EQ(lines.size(), sink.buffers_abandoned());
   EXPECT_THAT(lines, Each(HasSubstr("check the network card")));
   EXPECT_THAT(lines, Each(Not(HasSubstr(" 0 bytes"))));

@@ -84,7 +84,7 @@ def test_work_on_a_far_step_ends_with_caller_or_worker(budget):
         done = harness.run("fetch", "--endpoints", fleet.endpoints, "--from", far, "--steps", 1,
                            "--step-timeout", 5, check=False)
         assert done.returncode == 4 and "is being compiled" in done.stderr, done.stderr
-        assert "no data is at fault" not in done.stderr
+        assert "the data is not at fault" not in done.stderr
         near = harness.fetch(fleet.endpoints, job, "--steps", 10)
         assert len(near.steps) == 10
         asking = harness.Fetch(fleet.endpoints, job, "--from", far, "--steps", 1)

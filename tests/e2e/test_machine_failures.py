@@ -92,7 +92,7 @@ def test_broken_storage_ends_the_stream_at_its_deadline(stream, outage, cause):
     assert cause in last and re.search(r"a-00[01]\.tar", last), last
     assert any(worker.address + ": " in last for worker in fleet.workers), "which machine"
     assert re.search(r"\(\d+ times in [\d.]+m?s\)", last) and "did not arrive within 8s" in last, last
-    assert "no data is at fault" in last and "exclude" not in done.stderr, last
+    assert "the data is not at fault" in last and "exclude" not in done.stderr, last
 
 
 def limit_files(worker, soft):

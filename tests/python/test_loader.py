@@ -145,7 +145,7 @@ def test_the_length_is_that_of_the_iteration(endpoint):
 
 
 def test_a_rank_that_the_job_does_not_have_is_named(endpoint):
-    with pytest.raises(evenkeel.InvalidArgument, match="rank 7 is none of the job's: its phases run on ranks 0-1"):
+    with pytest.raises(evenkeel.InvalidArgument, match="rank 7 is not in the job: its phases run on ranks 0-1"):
         next(evenkeel.Loader(endpoint, rank=7))
 
 

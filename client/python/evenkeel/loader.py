@@ -233,7 +233,7 @@ class Loader:
         if self.rank in ranks:
             return
         self.close()
-        raise InvalidArgument(f"rank {self.rank} is none of the job's: its phases run on "
+        raise InvalidArgument(f"rank {self.rank} is not in the job: its phases run on "
                               f"{name_ranks(ranks)}", "INVALID_ARGUMENT")
 
     def _forget_done(self):

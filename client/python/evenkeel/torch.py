@@ -243,7 +243,7 @@ def placeholders(microbatch, phase):
     """
     media = _MEDIA.get(phase) if isinstance(phase, str) else tuple(phase)
     if media is None or not set(media) <= set(_TYPES):
-        raise ValueError(f"placeholders: phase {phase!r} is none of {', '.join(_MEDIA)}; for a phase of another name "
+        raise ValueError(f"placeholders: phase {phase!r} is not one of {', '.join(_MEDIA)}; for a phase of another name "
                          "give the media that it encodes, as in ('image', 'video')")
     types = np.asarray(microbatch["mm_token_type_ids"]).reshape(-1)
     return np.flatnonzero(np.isin(types, [_TYPES[medium] for medium in media]))

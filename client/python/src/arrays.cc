@@ -27,21 +27,21 @@ py::dtype NumpyType(DType dtype) {
   throw py::value_error("unknown dtype");
 }
 
-// Owned by the array: releases the step when the last array (or tensor over it) is gone.
+// The array's base object: releases the step when the last array, or torch tensor over it, is gone.
 py::capsule KeepAlive(const std::shared_ptr<const client::StepData>& step) {
   auto owner = std::make_unique<std::shared_ptr<const client::StepData>>(step);
   py::capsule capsule(owner.get(), [](void* pointer) {
     std::unique_ptr<std::shared_ptr<const client::StepData>> released(
         static_cast<std::shared_ptr<const client::StepData>*>(pointer));
   });
-  (void)owner.release();  // the capsule's from here on
+  (void)owner.release();  // now owned by the capsule
   return capsule;
 }
 
 py::array WrapArray(const std::shared_ptr<const client::StepData>& step, const TensorView& tensor) {
   if (tensor.tokens != nullptr) {
     py::gil_scoped_release released;
-    tensor.bytes();  // kept
+    tensor.bytes();  // computes the field; the result is cached in the tensor
   }
   const std::vector<py::ssize_t> shape(tensor.spec.shape.begin(), tensor.spec.shape.end());
   return py::array(NumpyType(tensor.spec.dtype), shape, DenseStrides(shape, DTypeBytes(tensor.spec.dtype)),
@@ -69,7 +69,9 @@ py::tuple WrapTensor(const std::shared_ptr<const client::StepData>& step, const 
   if (tensor.tokens == nullptr) {
     array = WrapArray(step, tensor);
   } else {
-    array = py::cpp_function([step, &tensor] { return WrapArray(step, tensor); });  // the step owns `tensor`
+    array = py::cpp_function([step, &tensor] {
+      return WrapArray(step, tensor);
+    });  // the step owns `tensor` and is kept alive here
   }
   return py::make_tuple(std::move(array), std::string(DTypeName(tensor.spec.dtype)),
                         WrapExpansion(tensor.spec));

@@ -1,6 +1,6 @@
-// Tensors of a received step as numpy arrays that keep the step alive. Tensors that lie in the receive memory
-// are not copied; token fields (core/token_fields.h) are computed when they are first asked for. NumPy 1
-// and 2. Thread safety: call with the GIL held.
+// Tensors of a received step as numpy arrays that keep the step alive. Tensors in the receive memory are not
+// copied; token fields (core/token_fields.h) are computed on first use. Works with NumPy 1 and 2. Thread
+// safety: call with the GIL held.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -13,15 +13,13 @@
 
 namespace evenkeel::python {
 
-// Bytes from one element to the next along each axis of a dense array in C order. They are given to every
-// array that is made: pybind11 before 2.12 looks for the size of an element where NumPy 1 has it, and with
-// NumPy 2 makes arrays that repeat their first element.
+// The strides in bytes of a dense array in C order. Every array is made with explicit strides: pybind11
+// before 2.12 reads the element size where NumPy 1 stores it, and with NumPy 2 computes strides of 0.
 std::vector<pybind11::ssize_t> DenseStrides(const std::vector<pybind11::ssize_t>& shape, size_t item_bytes);
 
-// bf16 has no numpy type: its array is uint16, and `dtype` of the tuple says "bf16".
-// (array, dtype, expansion or None) where expansion is (channels, frames, frames_on_wire, patch, table). For
-// a token field a function that returns the array stands in the array's place; it releases the GIL while the
-// field is computed.
+// Returns (array, dtype, expansion or None), where expansion is (channels, frames, frames_on_wire, patch,
+// table, patch_width). numpy has no bf16: such an array is uint16 and `dtype` is "bf16". For a token field
+// the first element is a function that returns the array; it releases the GIL while it computes.
 pybind11::tuple WrapTensor(const std::shared_ptr<const client::StepData>& step, const TensorView& tensor);
 
 }  // namespace evenkeel::python

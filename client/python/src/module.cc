@@ -1,5 +1,5 @@
-// The extension module `evenkeel._evenkeel`: the consumer and the planner for Python. What users see is in
-// the package's .py files.
+// The extension module `evenkeel._evenkeel`: binds the consumer and the planner. The package's .py files are
+// the public interface.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -18,8 +18,9 @@ namespace evenkeel::python {
 namespace py = pybind11;
 namespace {
 
-constexpr absl::Duration kSignalCheck = absl::Milliseconds(100);
+constexpr absl::Duration kSignalCheck = absl::Milliseconds(100);  // how late Ctrl-C may be noticed
 
+// int64 [num_segments, 3]: peer, first row, number of rows.
 py::array WrapSegments(const std::vector<RouteSegment>& segments) {
   py::array_t<int64_t> out({static_cast<py::ssize_t>(segments.size()), py::ssize_t{3}});
   auto rows = out.mutable_unchecked<2>();
@@ -45,7 +46,7 @@ py::dict WrapRoute(const client::LocalRoute& route) {
   return out;
 }
 
-// A received step. Its members are read once by the Python side; the arrays share its memory.
+// A received step. The Python side reads its members once; the arrays share its memory.
 class Step {
  public:
   explicit Step(std::shared_ptr<const client::StepData> data) : data_(std::move(data)) {}
@@ -138,7 +139,7 @@ class PyConsumer {
     }
     Check(status);
   }
-  // pybind11 throws only where it makes its internals, and those are there since the module was loaded.
+  // pybind11 throws here only if it creates its internals, which exist since the module was loaded.
   ~PyConsumer() { Close(); }  // NOLINT(bugprone-exception-escape)
 
   void Close() {
@@ -146,7 +147,8 @@ class PyConsumer {
     consumer_.reset();
   }
 
-  // None past the last step. Signals (an interrupt) end the wait.
+  // Returns None past the last step. A signal (Ctrl-C) ends the wait: it is cut into short pieces, and
+  // Python's handlers run between them.
   py::object Next() {
     client::Consumer& consumer = Open();
     for (bool decided = false; !decided;) {
@@ -156,7 +158,8 @@ class PyConsumer {
       }
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
-    absl::StatusOr<std::shared_ptr<const client::StepData>> step = consumer.Next();  // decided: does not wait
+    absl::StatusOr<std::shared_ptr<const client::StepData>> step =
+        consumer.Next();  // decided, so this returns at once
     if (step.status().code() == absl::StatusCode::kOutOfRange) return py::none();
     Check(step.status());
     return py::cast(Step(*std::move(step)));
@@ -198,7 +201,7 @@ class PyConsumer {
     return out;
   }
 
-  // Global ranks that take part in the exchange between two phases.
+  // Global ranks that take part in the exchange between the two phases.
   std::vector<uint32_t> Group(const std::string& from, const std::string& to) {
     return client::RouteGroup(Open().phases(), Find(from), Find(to));
   }
@@ -230,8 +233,8 @@ class PyConsumer {
   std::unique_ptr<client::Consumer> consumer_;
 };
 
-// u8 patches -> f32, as core defines it: into `out`, float32 [rows, columns], or a new array where it is
-// None.
+// Expands u8 patches to f32 (core's ExpandPixels). Writes into `into`, float32 [rows, columns], or into a new
+// array if it is None.
 py::array_t<float> PyExpandPixels(
     const py::array_t<uint8_t, py::array::c_style | py::array::forcecast>& patches, uint32_t channels,
     uint32_t frames, uint32_t frames_on_wire, uint32_t patch, const std::vector<float>& table,

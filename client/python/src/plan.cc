@@ -1,3 +1,4 @@
+// Binds the planner to Python: numpy arrays of lengths in, ranks, loads and routes as numpy arrays out.
 #include "client/python/src/plan.h"
 
 #include <pybind11/numpy.h>
@@ -18,7 +19,7 @@ namespace evenkeel::python {
 namespace py = pybind11;
 namespace {
 
-// plan.py has made them so: one dimension, nothing that does not fit.
+// plan.py has checked and converted these: one dimension, values that fit into 32 bits.
 using Numbers = py::array_t<uint32_t, py::array::c_style>;
 
 std::span<const uint32_t> View(const Numbers& array) {
@@ -31,12 +32,14 @@ py::array_t<T> Wrap(const std::vector<T>& values) {
   return py::array_t<T>(shape, DenseStrides(shape, sizeof(T)), values.data());
 }
 
-// The items of one encoder phase, by sample.
+// The items of one encoder phase: parallel arrays, one element per item.
 struct ItemArrays {
   Medium medium = Medium::kImage;
   std::span<const uint32_t> sample, cost_length, output_rows;
 };
 
+// Builds a step of the lengths alone. A sample's index is its position, and an item computes what it outputs
+// to the encoder's cost: cost_length serves as input_rows, too.
 StepSamples MakeStep(std::span<const uint32_t> llm, const std::vector<ItemArrays>& phases) {
   StepSamples step;
   step.refs.resize(llm.size());
@@ -61,6 +64,7 @@ absl::StatusOr<reorder::BalanceOutcome> SolveArrays(const std::string& problem, 
   return reorder::SolveBalance(input);
 }
 
+// Per route five arrays of equal length, one element per run of rows: from, to, from_row, to_row, rows.
 py::list WrapRoutes(const Plan& plan, const Phase& phase) {
   py::list routes;
   for (const Route& route : plan.routes) {
@@ -79,6 +83,7 @@ py::list WrapRoutes(const Plan& plan, const Phase& phase) {
   return routes;
 }
 
+// Ranks in the order of the caller's samples or items; the planner's dummies are skipped.
 py::dict WrapPhase(const reorder::BalancedPhase& phase, const Plan& plan) {
   std::vector<uint32_t> rank;
   if (phase.phase == Phase::kLlm) {
@@ -103,7 +108,7 @@ py::dict WrapPhase(const reorder::BalancedPhase& phase, const Plan& plan) {
 
 using PhaseItems = std::tuple<std::string, Numbers, Numbers, Numbers>;  // name, sample, cost_length, rows
 
-// (num_microbatches, microbatch of every sample, {phase: figures and arrays})
+// Returns (num_microbatches, microbatch of every sample, {phase: figures and arrays}).
 py::tuple BalanceArrays(const std::string& problem, const Numbers& llm,
                         const std::vector<PhaseItems>& encoders) {
   std::vector<ItemArrays> phases;

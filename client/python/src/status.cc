@@ -1,4 +1,5 @@
-// Translates statuses to the exception classes of the Python package.
+// Maps a status to an exception class by asking evenkeel/errors.py, so that the classes are defined once, in
+// Python.
 #include "client/python/src/status.h"
 
 #include <pybind11/pybind11.h>

@@ -1,12 +1,12 @@
-// Statuses of the C++ libraries as exceptions of the Python package.
-// Thread safety: call with the GIL held.
+// Converts statuses of the C++ libraries to exceptions of the Python package. Thread safety: call with the
+// GIL held.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace evenkeel::python {
 
-// Raises the exception of evenkeel/errors.py that fits; returns where the status is OK.
+// Raises the exception of evenkeel/errors.py for the status; returns if the status is OK.
 void Check(const absl::Status& status);
 
 }  // namespace evenkeel::python
