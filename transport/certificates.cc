@@ -1,5 +1,6 @@
-// Why gRPC does not watch the files itself: its watcher takes whatever it can read, and an empty certificate
-// or key ends the process by an assertion. Here it watches files in memory that only good contents reach.
+// Watches certificate files and passes valid contents on to gRPC. gRPC could watch the files itself, but its
+// watcher adopts whatever it can read, and an empty certificate or key ends the process by an assertion. Here
+// gRPC watches files in memory that only validated contents reach.
 #include "transport/certificates.h"
 
 #include <grpcpp/security/tls_certificate_provider.h>
@@ -16,12 +17,13 @@ namespace evenkeel::transport {
 namespace {
 
 constexpr absl::Duration kLook = absl::Seconds(1);
-constexpr unsigned kGrpcLookSeconds = 1;
-// Files that were bad for one look may just be written.
+constexpr unsigned kGrpcLookSeconds = 1;  // how often gRPC looks at the files in memory
+// Files that are bad at one look may be half written; only the second bad look in a row is reported.
 constexpr int kBadLooks = 2;
 constexpr absl::Duration kRepeat = absl::Hours(1);
 
-// gRPC finds the certificates and the key in one file by their PEM headers.
+// Chain and key go into one file, so that gRPC never pairs a new certificate with an old key. It finds both
+// by their PEM headers.
 std::string Identity(const TlsContents& contents) {
   return absl::StrCat(contents.certificate, "\n", contents.key);
 }
@@ -100,7 +102,8 @@ void Certificates::Look() {
     const absl::StatusOr<CertificateValidity> own = CheckTlsContents(files_, *seen);
     if (!own.ok()) return Refuse(own.status());
     if (*seen != candidate_) {
-      candidate_ = *std::move(seen);  // a list of certificates that was cut at a boundary looks complete
+      // Adopted if the next look sees the same: a bundle that is cut between two certificates looks complete.
+      candidate_ = *std::move(seen);
       return;
     }
     if (absl::Status taken = TakeUp(candidate_, *own); !taken.ok()) return Refuse(taken);
@@ -113,7 +116,7 @@ void Certificates::Look() {
 }
 
 absl::Status Certificates::TakeUp(const TlsContents& contents, const CertificateValidity& own) {
-  // Either order is harmless: each of the two is good by itself.
+  // The order does not matter: each of the two is valid by itself.
   EVENKEEL_RETURN_IF_ERROR(ca_.Replace(contents.ca));
   EVENKEEL_RETURN_IF_ERROR(identity_.Replace(Identity(contents)));
   contents_ = contents;
@@ -122,7 +125,7 @@ absl::Status Certificates::TakeUp(const TlsContents& contents, const Certificate
   {
     MutexLock lock(mutex_);
     state_.own = own;
-    state_.files = absl::OkStatus();  // before anybody reads of the replacement
+    state_.files = absl::OkStatus();  // before the counter shows the replacement
     ++state_.replacements;
   }
   log_({CertificateNotice::Level::kInfo, "certificates_replaced",
@@ -142,7 +145,7 @@ void Certificates::Refuse(const absl::Status& why) {
   if (SteadyNow() < next_refusal_) return;
   next_refusal_ = SteadyNow() + kRepeat;
   log_({CertificateNotice::Level::kWarning, "certificates_refused",
-        absl::StrCat(why.message(), "; connections go on with the certificates read before (", own.subject,
+        absl::StrCat(why.message(), "; connections keep using the certificates read before (", own.subject,
                      ", valid until ", Utc(own.not_after), ")")});
 }
 
@@ -156,13 +159,13 @@ void Certificates::LogLifetime() {
     log_({CertificateNotice::Level::kWarning, "certificate_expires",
           absl::StrCat(Named(files_, own), " expires on ", Utc(own.not_after), ", in ",
                        absl::FormatDuration(absl::Trunc(own.not_after - absl::Now(), absl::Minutes(1))),
-                       "; replace it: from then on nobody accepts new connections of this process")});
+                       "; replace it: after that no peer accepts new connections of this process")});
   } else {
-    log_(
-        {CertificateNotice::Level::kError, "certificate_expired",
-         absl::StrCat(Named(files_, own), " expired on ", Utc(own.not_after),
-                      "; new connections of this process are refused until its file is replaced (or is this ",
-                      "machine's clock wrong?)")});
+    log_({CertificateNotice::Level::kError, "certificate_expired",
+          absl::StrCat(
+              Named(files_, own), " expired on ", Utc(own.not_after),
+              "; peers refuse new connections of this process until the file is replaced (or is this ",
+              "machine's clock wrong?)")});
   }
 }
 

@@ -1,17 +1,17 @@
-// The certificate, key and authority that a process uses, kept good while their files are replaced.
+// The certificate, key and authority of a process, kept valid while their files are replaced.
 //
-// The files are read every second. New contents are taken up when they are complete: all three can be read,
-// belong together, are valid now (transport/tls_files.h) and were the same a second before. They then count
-// for every connection that is made from then on. Until then, and whatever happens to the files meanwhile
-// (empty, half written, junk, missing, a key of another certificate), the last good contents stay in use.
+// The files are read every second. New contents are adopted when they are complete: all three can be read,
+// belong together, are valid now (transport/tls_files.h) and were the same one second before. They then apply
+// to every connection made from that moment on. Until then, and whatever state the files are in meanwhile
+// (empty, half written, garbage, missing, a key of another certificate), the last good contents stay in use.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(auto certificates, Certificates::Open(files, log));
 //     std::shared_ptr<grpc::ServerCredentials> credentials = MakeServerCredentials(certificates);
 //
-// It is not what checks a peer; that is the TLS library's part. No key is written to disk: gRPC reads files
-// in memory (transport/memory_file.h). Costs two file handles and two threads that sleep. Credentials made of
-// it keep the last contents when it is destroyed.
+// It does not verify peers; the TLS library does. No key is written to disk: gRPC reads files in memory
+// (transport/memory_file.h). Costs two file handles and two threads that sleep. Credentials made from it keep
+// the last contents after it is destroyed.
 //
 // Thread safety: all members may be called from many threads.
 #pragma once
@@ -35,22 +35,23 @@ class CertificateProviderInterface;
 
 namespace evenkeel::transport {
 
-// How a certificate stands at a time: kEnding within 7 days of its end, or in the last tenth of its validity
-// where that is shorter.
+// The state of a certificate at a time. kEnding: within 7 days of its end, or within the last tenth of its
+// validity if that is shorter.
 enum class Lifetime : uint8_t { kGood, kEnding, kOver };
 Lifetime LifetimeAt(const CertificateValidity& validity, absl::Time now);
 
 class Certificates {
  public:
-  // `log` is called from a thread of this object, never after the destructor returned; it must not block or
-  // destroy the object. Errors: as ReadTlsFiles and CheckTlsContents; ResourceExhausted: no file handle left.
+  // `log` is called from a thread of this object, never after the destructor has returned; it must not block
+  // or destroy the object. Errors: as ReadTlsFiles and CheckTlsContents; ResourceExhausted: no file handle
+  // left.
   static absl::StatusOr<std::shared_ptr<Certificates>> Open(const TlsFiles& files, CertificateLog log);
   ~Certificates();
   Certificates(const Certificates&) = delete;
   Certificates& operator=(const Certificates&) = delete;
 
   CertificateState state() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // What gRPC takes certificates from. Lives as long as this object at least.
+  // The source that gRPC reads certificates from. Lives at least as long as this object.
   const std::shared_ptr<grpc::experimental::CertificateProviderInterface>& provider() const {
     return provider_;
   }
@@ -67,13 +68,13 @@ class Certificates {
 
   const TlsFiles files_;
   const CertificateLog log_;
-  // Of the thread alone.
+  // Used by the thread alone.
   TlsContents contents_;   // in use
-  TlsContents candidate_;  // good ones that were seen once
+  TlsContents candidate_;  // valid contents that were seen once
   MemoryFile identity_;    // certificate chain and key in one file, so that they are replaced together
   MemoryFile ca_;
   int bad_looks_ = 0;
-  // By SteadyNow(): before it a condition that lasts is not logged again.
+  // By SteadyNow(): a lasting condition is not logged again before this time.
   absl::Time next_refusal_;
   absl::Time next_lifetime_;
   Lifetime logged_ = Lifetime::kGood;

@@ -1,4 +1,5 @@
-// The head is written and parsed by protobuf's own primitives; only the place of `data` is ours.
+// Encodes and parses chunks with protobuf's own primitives; only the position of `data` is fixed by us, so
+// that gRPC can send the data from where they lie.
 #include "transport/chunk.h"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -19,6 +20,7 @@ constexpr uint32_t kDataTag =
     WireFormatLite::MakeTag(pb::Chunk::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 template <typename Bytes>
+// Reads a bytes field of exactly the size of `out`, which has a fixed size.
 bool ReadBytes(CodedInputStream& in, Bytes* out) {
   uint32_t size = 0;
   return in.ReadVarint32(&size) && size == out->size() && in.ReadRaw(out->data(), static_cast<int>(size));
@@ -36,7 +38,7 @@ std::string EncodeChunkHead(const ChunkHead& head) {
     chunk.set_secret(head.secret.data(), head.secret.size());
   }
   std::string bytes = chunk.SerializeAsString();
-  if (head.data_bytes == 0) return bytes;  // as protobuf, which leaves out what is empty
+  if (head.data_bytes == 0) return bytes;  // like protobuf, which omits an empty field
   std::array<uint8_t, 16> data{};
   uint8_t* end = CodedOutputStream::WriteVarint32ToArray(kDataTag, data.data());
   end = CodedOutputStream::WriteVarint64ToArray(head.data_bytes, end);
@@ -49,7 +51,7 @@ ChunkReader::ChunkReader(grpc::ByteBuffer* message) : message_bytes_(message->Le
 bool ChunkReader::ReadHead(ChunkHead* head) {
   *head = {};
   if (!slices_.status().ok()) return false;
-  CodedInputStream in(&slices_);  // its end gives back what it has not used
+  CodedInputStream in(&slices_);  // its destructor returns the bytes that it has buffered but not parsed
   bool hash = false, secret = false;
   for (uint32_t tag = in.ReadTag(); tag != 0; tag = in.ReadTag()) {
     bool good = false;

@@ -1,6 +1,8 @@
-// The messages of DataPlane.Deliver as bytes: pb::Chunk, written and read without a copy of its data.
+// Messages of DataPlane.Deliver as bytes: pb::Chunk, written and read without a copy of its data.
 //
-// A chunk is a valid pb::Chunk whose last field is `data`, so the data follow all other bytes of the message.
+// A chunk is a valid pb::Chunk whose last field is `data`, so that the data follow all other bytes of the
+// message.
+//
 // Example:
 //     std::string bytes = EncodeChunkHead(head);  // the worker sends these bytes, then the data
 //     ChunkReader reader(&message);               // the consumer reads both
@@ -31,7 +33,7 @@ struct ChunkHead {
   uint64_t offset = 0;      // of the data in the payload
   uint64_t length = 0;      // of the whole payload
   uint64_t data_bytes = 0;  // in this chunk
-  bool first = false;       // has hash and secret
+  bool first = false;       // the first chunk of a payload has hash and secret
   Digest hash;              // of the whole payload
   Secret secret{};
 };
@@ -39,12 +41,13 @@ struct ChunkHead {
 // The bytes of the message before its data.
 std::string EncodeChunkHead(const ChunkHead& head);
 
-// Reads one message, which must stay alive and is used up.
+// Reads one message, which must stay alive and is consumed.
 class ChunkReader {
  public:
   explicit ChunkReader(grpc::ByteBuffer* message);
 
-  // False where the message is no chunk, its data are not last, or not as many as it says.
+  // False if the message is not a chunk, or its data are not its last field or have another size than the
+  // field states.
   bool ReadHead(ChunkHead* head);
   // The next piece of the data, valid until the next call. False at the end.
   bool Next(std::span<const std::byte>* data);

@@ -1,4 +1,4 @@
-// Copies cache lines with non-temporal stores, which do not displace what the cache has.
+// Copies whole cache lines with non-temporal stores (SSE2), which bypass the caches.
 #include "transport/copy.h"
 
 #include <algorithm>
@@ -30,6 +30,7 @@ void CopyLine(std::byte* to, const std::byte* from) {
 
 void CopyPastCaches(std::span<std::byte> to, std::span<const std::byte> from) {
   if (from.empty()) return;
+  // Bytes up to the first line boundary and after the last one go by memcpy.
   size_t past_a_line = reinterpret_cast<uintptr_t>(to.data()) % kLineBytes;
   size_t done = past_a_line == 0 ? 0 : std::min(kLineBytes - past_a_line, from.size());
   std::memcpy(to.data(), from.data(), done);
@@ -37,7 +38,7 @@ void CopyPastCaches(std::span<std::byte> to, std::span<const std::byte> from) {
     CopyLine(to.data() + done, from.data() + done);
   }
   std::memcpy(to.data() + done, from.data() + done, from.size() - done);
-  _mm_sfence();
+  _mm_sfence();  // non-temporal stores are weakly ordered; later stores must not become visible before them
 }
 
 #else

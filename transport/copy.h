@@ -3,11 +3,12 @@
 // Example:
 //     CopyPastCaches(part.subspan(offset, chunk.size()), chunk);
 //
-// What is not there: a faster memcpy. Ordinary stores first fetch each line that they overwrite and then push
-// others out of the caches; these do neither, which halves the traffic to memory. Worth it where much more is
-// written than the caches hold, and a loss where it is read again at once.
+// It is not a faster memcpy. Ordinary stores first read each cache line that they overwrite, and evict other
+// lines; these stores do neither, which halves the traffic to memory. That pays if much more is written than
+// the caches hold, and costs time if the target is read soon.
 //
-// Thread safety: functions without state. Ordered before whatever the caller does next, as memcpy is.
+// Thread safety: functions without state. The stores are ordered before whatever the caller does next, as
+// with memcpy.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Makes gRPC credentials and channel arguments, and checks addresses that have no certificates.
+// Makes gRPC credentials and channel arguments, and restricts processes without certificates to loopback.
 #include "transport/credentials.h"
 
 #include <grpcpp/grpcpp.h>
@@ -15,8 +15,8 @@
 namespace evenkeel::transport {
 namespace {
 
-// The client pings an idle connection this often, so that a partition is noticed between requests too; the
-// server must tolerate it, or it answers with "too many pings" and closes.
+// The client pings an idle connection at this interval, so that a partition is also noticed between requests.
+// The server must tolerate that, or it closes the connection with "too many pings".
 constexpr int kPingMillis = 15'000;
 constexpr int kPingTimeoutMillis = 5'000;
 constexpr int kToleratedPingMillis = 10'000;
@@ -24,10 +24,11 @@ constexpr int kMaxStreamsPerConnection = 256;  // one per part in flight, Delive
 constexpr int kMaxConnectionAgeMillis = 30 * 60'000;
 constexpr int kHandshakeTimeoutMillis = 20'000;  // of TLS, and until HTTP/2's settings are there
 constexpr size_t kServerMemoryBytes = 512u << 20;
-// A call holds one while it lasts. Far above what sessions need, and an end to what connections can cost.
+// A synchronous call occupies one thread while it lasts. Far above what sessions need; a bound on what
+// connections can cost.
 constexpr int kServerThreads = 4096;
 
-// "127.0.0.0/8" without names that merely begin like it ("127.evil.example").
+// 127.0.0.0/8, but not names that merely begin like it ("127.evil.example").
 bool IsLoopbackIpv4(std::string_view host) {
   std::vector<std::string> parts = absl::StrSplit(absl::string_view(host.data(), host.size()), '.');
   if (parts.size() != 4 || parts[0] != "127") return false;
@@ -42,7 +43,7 @@ bool IsLoopbackHost(std::string_view host) {
   return host == "localhost" || host == "::1" || IsLoopbackIpv4(host);
 }
 
-// "host:port", "[v6]:port" or "host" without its port.
+// The host of "host:port", "[v6]:port" or "host".
 std::string_view HostOf(std::string_view address) {
   if (!address.empty() && address.front() == '[') {
     size_t end = address.find(']');
@@ -60,7 +61,7 @@ bool TakePrefix(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
-// Every handshake uses the own certificate and the authority that `certificates` has then.
+// Every handshake uses the certificate and authority that `certificates` has at that moment.
 void Follow(const Certificates& certificates, grpc::experimental::TlsCredentialsOptions& options) {
   options.set_certificate_provider(certificates.provider());
   options.watch_root_certs();
@@ -93,7 +94,7 @@ std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
   if (certificates == nullptr) return grpc::InsecureChannelCredentials();
   grpc::experimental::TlsChannelCredentialsOptions options;
   Follow(*certificates, options);
-  // Said although it is the library's default: the server's certificate must carry the name that was dialled.
+  // Explicit, although it is the default: the server's certificate must be valid for the dialled name.
   options.set_verify_server_certs(true);
   options.set_certificate_verifier(std::make_shared<grpc::experimental::HostNameCertificateVerifier>());
   return grpc::experimental::TlsCredentials(options);
@@ -114,7 +115,7 @@ bool IsLoopback(std::string_view address) {
   if (TakePrefix(&address, "unix:")) return true;
   if (TakePrefix(&address, "dns:///") || TakePrefix(&address, "dns:") || TakePrefix(&address, "ipv4:") ||
       TakePrefix(&address, "ipv6:")) {
-    // gRPC takes several addresses in one target; all must be local.
+    // gRPC accepts several addresses in one target; all of them must be local.
     for (absl::string_view one : absl::StrSplit(absl::string_view(address.data(), address.size()), ',')) {
       if (!IsLoopbackHost(HostOf(std::string_view(one.data(), one.size())))) return false;
     }
@@ -140,11 +141,11 @@ void ConfigureServer(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kToleratedPingMillis);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  // No grace period: an old connection takes no new calls and ends with its last stream, so that Deliver is
-  // not cut.
+  // No grace period: an old connection takes no new calls and ends with its last stream, so that a Deliver
+  // stream is never cut.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMillis);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
-                             0);  // a second worker on the port is an error, not a share
+                             0);  // a second worker on the same port is an error
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMillis);
   grpc::ResourceQuota quota("evenkeel");
   quota.Resize(kServerMemoryBytes);

@@ -1,7 +1,7 @@
-// Who may speak on the control plane, and the gRPC settings that both sides must agree on.
+// Authentication of the control plane, and the gRPC settings that both sides must agree on.
 //
-// Either all three files are given, and every connection is mutually authenticated TLS; or none is, and only
-// loopback addresses may be used, with a warning that contains INSECURE.
+// Either all three certificate files are given, and every connection is mutually authenticated TLS; or none
+// is, and only loopback addresses may be used, with a warning that contains INSECURE.
 //
 // Example:
 //     EVENKEEL_RETURN_IF_ERROR(CheckAddress(tls, listen));  // PermissionDenied: no loopback, no certificate
@@ -36,8 +36,8 @@ class ServerCredentials;
 
 namespace evenkeel::transport {
 
-// Paths of PEM files: this process's certificate chain and private key, and the authority that signs its
-// peers'.
+// Paths of PEM files: this process's certificate chain, its private key, and the authority that signs its
+// peers' certificates.
 struct TlsFiles {
   std::string certificate;
   std::string key;
@@ -53,8 +53,8 @@ inline constexpr std::string_view kInsecureWarning =
 
 // No message on the control plane is larger.
 inline constexpr int kMaxControlMessageBytes = 4 << 20;
-// Parts travel in chunks of at most kChunkBytes: gRPC encrypts one before it writes it and decrypts one
-// before it delivers it, so both fit into a core's second cache.
+// Parts travel in chunks of at most kChunkBytes. gRPC encrypts a whole chunk before it writes it and decrypts
+// a whole one before it delivers it, so a chunk should fit into a core's L2 cache.
 inline constexpr int kChunkBytes = 256 << 10;
 inline constexpr int kMaxChunkHeadBytes = 1 << 10;
 
@@ -65,14 +65,14 @@ struct CertificateValidity {
   absl::Time not_after;
 };
 
-// What a process's certificate files and what it uses of them are like now.
+// The state of a process's certificates: what is in use, and what is wrong with the files.
 struct CertificateState {
   CertificateValidity own;    // the first certificate of this process's chain, as in use
-  uint64_t replacements = 0;  // times that other contents were taken up
-  absl::Status files;         // not OK: why the files as they are now are not in use
+  uint64_t replacements = 0;  // times that new contents were adopted
+  absl::Status files;         // not OK: why the present contents of the files are not in use
 };
 
-// Something about the certificates that somebody should see. A condition that lasts is repeated every hour.
+// An event for the operator. A lasting condition is repeated every hour.
 struct CertificateNotice {
   enum class Level : uint8_t { kInfo, kWarning, kError };
   Level level;
@@ -84,43 +84,43 @@ using CertificateLog = std::function<void(const CertificateNotice&)>;
 
 class Certificates;  // transport/certificates.h
 
-// Reads and checks the files, and follows their changes as long as the result exists: new contents that are
-// good count within seconds for every connection made from then on; while the files are not good the last
-// good contents stay in use. Connections that stand keep what they began with, half an hour at most.
+// Reads and checks the files, and follows their changes for the life of the result: valid new contents apply
+// within seconds to every connection made from then on; while the files are invalid, the last good contents
+// stay in use. Existing connections keep their certificates, for at most half an hour.
 //
-// Null where no files are given. InvalidArgument: some but not all three files, or files that no connection
+// Returns null without files. InvalidArgument: some but not all three files, or files that no connection
 // could be made with (transport/tls_files.h); NotFound: a file that cannot be read. `log`: see Certificates;
 // may be null.
 absl::StatusOr<std::shared_ptr<Certificates>> OpenCertificates(const TlsFiles& files, CertificateLog log);
-// All zero for null.
+// All fields are empty for null.
 CertificateState StateOf(const std::shared_ptr<Certificates>& certificates);
 
-// Null: insecure ones, for loopback only (CheckAddress). They may outlive `certificates`, and then keep its
-// last contents.
+// For null: insecure credentials, for loopback only (CheckAddress). Credentials may outlive `certificates`,
+// and then keep its last contents.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
     const std::shared_ptr<Certificates>& certificates);
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
     const std::shared_ptr<Certificates>& certificates);
-// For a process that dials itself: its own certificate, shown to a server whose name and certificate are not
-// checked.
+// For a process that dials itself: presents its own certificate and does not check the server's name or
+// certificate.
 std::shared_ptr<grpc::ChannelCredentials> MakeOwnCredentials(
     const std::shared_ptr<Certificates>& certificates);
 
-// For a hint after a failed handshake, which does not tell whose certificate was at fault: "FILE (CN = rank)
-// from DATE until DATE; CA-FILE (CN = ours) from DATE until DATE", or what is wrong with the files.
+// A hint for a failed handshake, which does not reveal whose certificate is at fault: "FILE (CN = rank) from
+// DATE until DATE; CA-FILE (CN = ours) from DATE until DATE", or what is wrong with the files.
 std::string DescribeDates(const TlsFiles& files);
 
-// Whether a gRPC address ("127.0.0.1:7000", "[::1]:0", "localhost:7000", "unix:/path",
-// "dns:///localhost:7000") names this machine alone. Names other than "localhost" are not resolved: false.
+// True if a gRPC address ("127.0.0.1:7000", "[::1]:0", "localhost:7000", "unix:/path",
+// "dns:///localhost:7000") can only reach this machine. Names other than "localhost" are not resolved: false.
 bool IsLoopback(std::string_view address);
-// PermissionDenied where there are no certificates and `address` (to bind or to dial) is not loopback.
+// PermissionDenied if there are no certificates and `address` (to bind or to dial) is not loopback.
 absl::Status CheckAddress(const TlsFiles& files, std::string_view address);
 
-// Message sizes, keepalive (the server tolerates what our client sends), streams per connection, memory
-// quota.
+// Sets message sizes, keepalive (the server tolerates our client's pings), streams per connection, and the
+// memory quota.
 void ConfigureServer(grpc::ServerBuilder& builder);
-// The client's half. A channel made with them has its own connection: it shares none with other channels.
-// `max_receive_bytes`: of one message.
+// The client's counterpart. A channel with these arguments has a connection of its own, shared with no other
+// channel. `max_receive_bytes`: of one message.
 grpc::ChannelArguments ClientArguments(int max_receive_bytes = kMaxControlMessageBytes);
 
 }  // namespace evenkeel::transport

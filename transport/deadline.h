@@ -1,4 +1,4 @@
-// The clock that transports wait by, which nobody sets, and deadlines by it.
+// The monotonic clock that transports use, and deadlines by it.
 //
 // Thread safety: a function without state.
 #pragma once
@@ -12,7 +12,7 @@ namespace evenkeel::transport {
 
 using Clock = std::chrono::steady_clock;
 
-// Clock::now() + timeout. A day is for ever here, and far from overflow; a negative timeout has passed.
+// Clock::now() + timeout, clamped to a day, far from overflow; a negative timeout has passed already.
 inline Clock::time_point DeadlineAfter(absl::Duration timeout) {
   return Clock::now() + absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24)));
 }

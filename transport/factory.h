@@ -1,4 +1,4 @@
-// Makes the transports. Does not choose between them: who calls knows what its peer speaks.
+// Creates the transports. The caller chooses between them, since it knows what its peer supports.
 //
 //   worker                                               consumer
 //   source = MakeUcxSource({})                           sink = MakeUcxSink({})
@@ -6,8 +6,10 @@
 //   builder.RegisterService(grpc->service())
 //
 // Errors of all: FailedPrecondition: require_rdma cannot be met, there is no RDMA and the network is not
-// trusted, or shared memory was asked for and cannot work here (says why and what to do); Unavailable: the
-// library found no usable device.
+// trusted, or shared memory was requested and cannot work here (the message has the reason and the remedy);
+// Unavailable: the library found no usable device.
+//
+// Thread safety: functions without state; for the transports see transport/transport.h.
 #pragma once
 
 #include <memory>
@@ -25,19 +27,18 @@ namespace evenkeel::transport {
 absl::StatusOr<std::unique_ptr<Source>> MakeUcxSource(const Options& options);
 absl::StatusOr<std::unique_ptr<Sink>> MakeUcxSink(const Options& options);
 
-// Sends through the control plane's own server: serves DataPlane.Deliver.
+// Sends through the control plane's server, by serving DataPlane.Deliver.
 class GrpcSource : public Source {
  public:
-  // Owned by the source. Register it with the server's builder. Shut the server down, then destroy it, before
-  // the source; Stop() first, so that no open stream holds the shutdown up.
+  // Owned by the source. Register it with the server's builder. Shut down and destroy the server before the
+  // source; call Stop() before that, since an open stream would delay the shutdown.
   virtual grpc::Service* service() = 0;
-  // Ends every session and refuses new ones. Pending sends have been completed with Cancelled when it
-  // returns.
+  // Ends every session and refuses new ones. When it returns, pending sends have completed with Cancelled.
   virtual void Stop() = 0;
 };
 
 absl::StatusOr<std::unique_ptr<GrpcSource>> MakeGrpcSource(const Options& options);
-// One stream per session, on a channel of its own to the `endpoint` given to Connect.
+// Opens one stream per session, on a channel of its own to the `endpoint` given to Connect.
 absl::StatusOr<std::unique_ptr<Sink>> MakeGrpcSink(const Options& options,
                                                    std::shared_ptr<grpc::ChannelCredentials> credentials);
 

@@ -1,4 +1,4 @@
-// Counts this process's file handles in /proc.
+// Counts this process's file handles in /proc/self/fd.
 #include "transport/file_handles.h"
 
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ absl::Status CheckFileHandles(int handles, std::string_view what) {
   uint64_t open = 0;
   std::error_code error;
   std::filesystem::directory_iterator entry("/proc/self/fd", error);
-  // Without /proc nothing can be said; without a handle to look there, none is left.
+  // Without /proc the count is unknown. Any other error means that no handle was left to open the directory.
   if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
   if (error) {
     open = allowed;

@@ -1,7 +1,7 @@
-// Whether the process has file handles left for what is about to be opened.
+// Checks that the process has enough file handles left for what it is about to open.
 //
-// For libraries that end the process when they get none (UCX), or stop listening for ever (UCX, gRPC): what
-// they need is asked for before.
+// Some libraries end the process when they get no handle (UCX), or stop listening permanently (UCX, gRPC). So
+// their need is checked in advance.
 //
 // Thread safety: a function without state. Other threads may open handles at the same time, so ask for more
 // than is needed.
@@ -13,8 +13,8 @@
 
 namespace evenkeel::transport {
 
-// ResourceExhausted: fewer than `handles` are left below the limit (RLIMIT_NOFILE). The message begins with
-// `what` and says how many are needed and how to raise the limit.
+// ResourceExhausted if fewer than `handles` are left below the limit (RLIMIT_NOFILE). The message begins with
+// `what` and contains the number needed and how to raise the limit.
 absl::Status CheckFileHandles(int handles, std::string_view what);
 
 }  // namespace evenkeel::transport

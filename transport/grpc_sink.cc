@@ -1,10 +1,10 @@
 // The receiving side over gRPC: one channel, one Deliver stream and one reading thread per session.
 //
-// Chunks are copied into the expected buffer under the session's lock, so a request can be given up at any
+// Chunks are copied into the expected buffer under the session's lock. So a request can be cancelled at any
 // time without closing the session: once it is no longer expected, nothing writes into its buffer.
 //
-// Who protects what: `sessions_` the sink's mutex, everything inside a session the session's. Lock order:
-// sink's before session's. Callbacks run on the task thread, without locks.
+// Locking: the sink's mutex guards `sessions_`; a session's mutex guards its contents. Lock order: the sink's
+// before a session's. Callbacks run on the task thread, without locks.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -26,9 +26,9 @@
 namespace evenkeel::transport {
 namespace {
 
-// What may be under way on a session's stream: a core's worth of bytes over 2 ms.
+// Bytes in flight on a session's stream: what one core processes in about 2 ms.
 constexpr int kWindowBytes = 4 << 20;
-// Smaller parts are likely read while they are still in the caches.
+// Smaller parts are likely to be read while they are still in the caches.
 constexpr size_t kPastCachesBytes = 1 << 20;
 
 struct Expectation {
@@ -37,7 +37,7 @@ struct Expectation {
   bool started = false;
   size_t received = 0;
   Digest hash;
-  Digester digester;  // of what arrived so far: the chunk is still in the cache
+  Digester digester;  // of what arrived so far; hashed per chunk, while the chunk is in the cache
 };
 
 struct SinkSession {
@@ -54,7 +54,7 @@ struct SinkSession {
   std::map<RequestId, Expectation> expected ABSL_GUARDED_BY(mutex);
   bool opened ABSL_GUARDED_BY(mutex) = false;
   RequestId skipping ABSL_GUARDED_BY(mutex) =
-      0;  // the request whose further chunks are dropped, counted once
+      0;  // the request whose chunks are being dropped, which counts as one dropped message
   bool skips ABSL_GUARDED_BY(mutex) = false;
   absl::Status failure ABSL_GUARDED_BY(mutex);  // not OK: dead
 };
@@ -131,8 +131,8 @@ absl::Status StreamingSink::Connect(SessionId id, const std::string& endpoint, c
   session->secret = secret;
   session->endpoint = endpoint;
   session->deadline = DeadlineAfter(options_.connect_timeout);
-  // The largest message that a worker of this release sends. With the window, which is not adapted, it bounds
-  // what a worker can make this process keep.
+  // The largest message of a worker of this release. Together with the window, which is fixed, it bounds the
+  // memory that a worker can occupy in this process.
   grpc::ChannelArguments arguments = ClientArguments(kChunkBytes + kMaxChunkHeadBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -145,10 +145,12 @@ absl::Status StreamingSink::Connect(SessionId id, const std::string& endpoint, c
     }
     session->reader = std::thread([this, session] { ReadAll(*session); });
   }
-  tasks_.Post([] {});  // the deadline is new
+  tasks_.Post([] {});  // wakes the thread, which computes its next deadline
   return absl::OkStatus();
 }
 
+// The reading thread of one session. The call is made with gRPC's internals because the generated stub would
+// parse pb::Chunk and copy its data.
 void StreamingSink::ReadAll(SinkSession& session) {
   bool malformed = false;
   pb::DeliverRequest request;
@@ -176,11 +178,11 @@ void StreamingSink::ReadAll(SinkSession& session) {
     if (!session.failure.ok()) break;
     Take(session, head, chunk);
   }
-  session.context.TryCancel();  // no effect where the worker ended the stream
+  session.context.TryCancel();  // no effect if the worker ended the stream
   grpc::Status status = reader->Finish();
   Kill(session, absl::UnavailableError(absl::StrCat(
                     Where(session), " ended: ",
-                    malformed ? "the worker sent a message that is no chunk" : status.error_message())));
+                    malformed ? "the worker sent a message that is not a chunk" : status.error_message())));
 }
 
 void StreamingSink::Take(SinkSession& session, const ChunkHead& head, ChunkReader& chunk) {
@@ -190,17 +192,19 @@ void StreamingSink::Take(SinkSession& session, const ChunkHead& head, ChunkReade
   Expectation& expectation = found->second;
   const bool known = head.first ? Begin(session, expectation, head) : expectation.started;
   if (!known) return Drop(session, head.request);
+  // Chunks of one part arrive in order on one stream, so any gap, overlap or excess is an error of the
+  // sender.
   if (head.length != expectation.buffer.size() || head.offset != expectation.received ||
       head.data_bytes > expectation.buffer.size() - expectation.received) {
     Drop(session, head.request);
-    return End(
-        session, head.request,
-        absl::DataLossError(absl::StrCat(Where(session), ": request ", head.request, " brought ", head.length,
-                                         " bytes from offset ", head.offset, ", not what was announced")));
+    return End(session, head.request,
+               absl::DataLossError(absl::StrCat(Where(session), ": request ", head.request, " brought ",
+                                                head.length, " bytes from offset ", head.offset,
+                                                ", which does not continue the announced part")));
   }
   const bool past_caches = expectation.buffer.size() >= kPastCachesBytes;
   for (std::span<const std::byte> data; chunk.Next(&data);) {
-    expectation.digester.Update(data);  // while it is in the core's cache
+    expectation.digester.Update(data);  // before the copy, while the data are in the core's cache
     const std::span<std::byte> to = expectation.buffer.subspan(expectation.received, data.size());
     if (past_caches) {
       CopyPastCaches(to, data);
@@ -216,9 +220,10 @@ void StreamingSink::Take(SinkSession& session, const ChunkHead& head, ChunkReade
   End(session, head.request,
       good ? absl::OkStatus()
            : absl::DataLossError(absl::StrCat(Where(session), ": request ", head.request, ": ", head.length,
-                                              " bytes arrived with another hash")));
+                                              " bytes arrived, but their hash differs from the sender's")));
 }
 
+// The first chunk of a part authenticates it: the secret is the session's, and a part cannot begin twice.
 bool StreamingSink::Begin(SinkSession& session, Expectation& expectation, const ChunkHead& head) {
   if (expectation.started || !SameSecret(head.secret, session.secret)) return false;
   expectation.hash = head.hash;
@@ -226,6 +231,7 @@ bool StreamingSink::Begin(SinkSession& session, Expectation& expectation, const 
   return true;
 }
 
+// Counts one dropped message per part, not per chunk.
 void StreamingSink::Drop(SinkSession& session, RequestId request) {
   if (!session.skips || session.skipping != request) ++messages_dropped_;
   session.skips = true;
@@ -258,6 +264,7 @@ void StreamingSink::Expect(SessionId id, RequestId request, std::span<std::byte>
   expectation.done = std::move(done);
 }
 
+// Flush waits until `done` has run, as Sink promises.
 void StreamingSink::Cancel(SessionId id, RequestId request) {
   if (SessionPtr session = Find(id); session != nullptr) {
     MutexLock lock(session->mutex);
@@ -295,6 +302,7 @@ void StreamingSink::Disconnect(SessionId id) {
   tasks_.Flush();
 }
 
+// Ends sessions whose stream was not opened in time. Returns the next deadline.
 Clock::time_point StreamingSink::Tick(Clock::time_point now) {
   std::vector<SessionPtr> late;
   Clock::time_point next = Clock::time_point::max();
@@ -324,7 +332,8 @@ absl::StatusOr<std::unique_ptr<Sink>> MakeGrpcSink(const Options& options,
                                                    std::shared_ptr<grpc::ChannelCredentials> credentials) {
   if (options.require_rdma) {
     return absl::FailedPreconditionError(
-        "require_rdma is set, but the transport grpc is TCP; use the transport ucx, or set require_rdma: "
+        "require_rdma is set, but the transport grpc runs over TCP; use the transport ucx, or set "
+        "require_rdma: "
         "false");
   }
   return std::make_unique<StreamingSink>(options, std::move(credentials));

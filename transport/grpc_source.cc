@@ -1,12 +1,12 @@
 // The sending side over gRPC: one Deliver stream per session, opened by the consumer.
 //
-// gRPC takes the bytes where the caller has them: a chunk is a slice that refers to them, and a loan
-// (transport/loan.h) calls `done` when gRPC has let go of all slices of a send. A send that ends early waits
-// for that, too: a stream that was cancelled is let go at once, a connection whose consumer does not read
-// when the system closes it, within seconds (keepalive, TCP_USER_TIMEOUT).
+// gRPC sends the bytes from the caller's memory: a chunk is a slice that refers to them, and a loan
+// (transport/loan.h) calls `done` when gRPC has released all slices of a send. A send that ends early waits
+// for that, too. gRPC releases a cancelled stream's slices at once. If a consumer does not read, it releases
+// them when the kernel closes the connection, within seconds (keepalive, TCP_USER_TIMEOUT).
 //
-// Who protects what: `sessions_` the source's mutex, everything inside a session the session's. Lock order:
-// source's before session's. Callbacks run on the task thread, without locks.
+// Locking: the source's mutex guards `sessions_`; a session's mutex guards its contents. Lock order: the
+// source's before a session's. Callbacks run on the task thread, without locks.
 #include <grpcpp/grpcpp.h>
 
 #include <array>
@@ -27,7 +27,7 @@
 namespace evenkeel::transport {
 namespace {
 
-// How often an idle stream looks whether its consumer is still there.
+// How often the handler of an idle stream checks that its consumer is connected.
 constexpr absl::Duration kIdleCheck = absl::Milliseconds(200);
 
 using Writer = grpc::ServerWriter<grpc::ByteBuffer>;
@@ -39,7 +39,7 @@ struct PendingSend {
   Clock::time_point deadline;
   std::shared_ptr<Loan> loan;  // of `bytes`, with `done`
   size_t offset = 0;           // of the next chunk
-  bool started = false;        // false: not even an empty chunk was made
+  bool started = false;        // the first chunk was made, which may be empty
 };
 
 struct SourceSession {
@@ -50,11 +50,11 @@ struct SourceSession {
 
   Mutex mutex;
   CondVar changed;
-  std::deque<PendingSend> queue ABSL_GUARDED_BY(mutex);  // the first is on its way
+  std::deque<PendingSend> queue ABSL_GUARDED_BY(mutex);  // the first is being sent
   grpc::ServerContext* stream ABSL_GUARDED_BY(mutex) = nullptr;
   bool opened ABSL_GUARDED_BY(mutex) = false;
   absl::Status failure ABSL_GUARDED_BY(mutex);          // not OK: dead
-  Clock::time_point settled_by ABSL_GUARDED_BY(mutex);  // where dead: when loans are given up
+  Clock::time_point settled_by ABSL_GUARDED_BY(mutex);  // if dead: when outstanding loans are abandoned
 };
 using SessionPtr = std::shared_ptr<SourceSession>;
 
@@ -64,8 +64,8 @@ class StreamingSource final : public GrpcSource, private grpc::Service {
       : options_(options), tasks_("evenkeel-grpc", [this](Clock::time_point now) { return Tick(now); }) {
     using Handler =
         grpc::internal::ServerStreamingHandler<StreamingSource, pb::DeliverRequest, grpc::ByteBuffer>;
-    // As protoc's generated code registers a method, but with bytes for a response: pb::Chunk would copy
-    // them.
+    // Registers the method as protoc's generated code does, but with bytes for a response: pb::Chunk would
+    // copy the data.
     auto handler = std::make_unique<Handler>(
         [](StreamingSource* self, grpc::ServerContext* context, const pb::DeliverRequest* request,
            Writer* writer) { return self->Deliver(context, request, writer); },
@@ -91,16 +91,17 @@ class StreamingSource final : public GrpcSource, private grpc::Service {
   grpc::Status Deliver(grpc::ServerContext* context, const pb::DeliverRequest* request, Writer* writer);
   SessionPtr Find(SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Attach(SourceSession& session, grpc::ServerContext* context);
-  // Fills `chunk` with the next one. False: the session ended. Waits while there is nothing to send.
+  // Builds the next chunk. Waits while there is nothing to send. Returns false if the session ended.
   bool NextChunk(SourceSession& session, grpc::ByteBuffer* message, ChunkHead* head);
   static void FillChunk(const SourceSession& session, PendingSend& send, grpc::ByteBuffer* message,
                         ChunkHead* head);
-  // Waits until gRPC reads nothing of the session's sends any more, at most until the deadline.
+  // Waits until gRPC no longer reads any bytes of the session, at most until the deadline.
   void Settle(const SourceSession& session, Clock::time_point deadline);
   void End(const std::vector<SessionPtr>& sessions);
-  // After `chunk` was handed to the library.
+  // Call after the chunk was handed to the library.
   void Written(SourceSession& session, const ChunkHead& head);
-  // Ends the session; all its sends with `status`, or `late` with DeadlineExceeded.
+  // Ends the session. Its sends complete with `status`; those with a deadline before `late_before` complete
+  // with DeadlineExceeded.
   void Kill(SourceSession& session, const absl::Status& status, Clock::time_point late_before);
   void Finish(Done done, absl::Status status);
   Clock::time_point Tick(Clock::time_point now);
@@ -162,7 +163,7 @@ absl::Status StreamingSource::Attach(SourceSession& session, grpc::ServerContext
   MutexLock lock(session.mutex);
   if (!session.failure.ok()) return session.failure;
   if (session.opened)
-    return absl::AlreadyExistsError(absl::StrCat("session ", session.id, " has its stream"));
+    return absl::AlreadyExistsError(absl::StrCat("session ", session.id, " already has a stream"));
   session.opened = true;
   session.stream = context;
   return absl::OkStatus();
@@ -177,11 +178,11 @@ grpc::Status StreamingSource::Deliver(grpc::ServerContext* context, const pb::De
   }
   if (session == nullptr || !SameSecret(secret, session->secret)) {
     ++messages_dropped_;
-    return {grpc::StatusCode::PERMISSION_DENIED, "no such session, or not its secret"};
+    return {grpc::StatusCode::PERMISSION_DENIED, "unknown session or wrong secret"};
   }
   absl::Status attached = Attach(*session, context);
   if (!attached.ok()) return {grpc::StatusCode::FAILED_PRECONDITION, std::string(attached.message())};
-  writer->SendInitialMetadata();  // tells the consumer that its session is open
+  writer->SendInitialMetadata();  // the consumer takes this as the opening of its session
   grpc::ByteBuffer message;
   ChunkHead head;
   bool open = true;
@@ -251,7 +252,7 @@ void StreamingSource::Kill(SourceSession& session, const absl::Status& status,
                                                                     " bytes were not taken in time")));
   }
   session.queue.clear();
-  // Wakes a handler that waits in Write for a consumer that does not read.
+  // Wakes the handler if it blocks in Write because the consumer does not read.
   if (session.stream != nullptr) session.stream->TryCancel();
   session.changed.NotifyAll();
   tasks_.Post([] {});  // the deadline is new
@@ -288,6 +289,8 @@ void StreamingSource::Stop() {
   End(sessions);
 }
 
+// All sessions are cancelled first and waited for afterwards, so that many stuck ones take no longer than
+// one.
 void StreamingSource::End(const std::vector<SessionPtr>& sessions) {
   for (const SessionPtr& session : sessions) {
     Kill(*session, absl::CancelledError(absl::StrCat("session ", session->id, " was disconnected")),
@@ -298,6 +301,8 @@ void StreamingSource::End(const std::vector<SessionPtr>& sessions) {
   tasks_.Flush();
 }
 
+// Checks three deadlines per session: to open the stream, of each send, and of the loans of a dead session.
+// Returns the next one.
 Clock::time_point StreamingSource::Tick(Clock::time_point now) {
   std::vector<SessionPtr> sessions;
   {
@@ -342,7 +347,8 @@ Clock::time_point StreamingSource::Tick(Clock::time_point now) {
 absl::StatusOr<std::unique_ptr<GrpcSource>> MakeGrpcSource(const Options& options) {
   if (options.require_rdma) {
     return absl::FailedPreconditionError(
-        "require_rdma is set, but the transport grpc is TCP; use the transport ucx, or set require_rdma: "
+        "require_rdma is set, but the transport grpc runs over TCP; use the transport ucx, or set "
+        "require_rdma: "
         "false");
   }
   return std::make_unique<StreamingSource>(options);

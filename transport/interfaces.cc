@@ -1,4 +1,4 @@
-// Asks the kernel's routes by connecting sockets that send nothing.
+// Asks the kernel for routes by connecting UDP sockets, which sends nothing.
 #include "transport/interfaces.h"
 
 #include <ifaddrs.h>
@@ -16,7 +16,7 @@
 namespace evenkeel::transport {
 namespace {
 
-// A look-up of hundreds of names would hold up the start, and a handful tells the interfaces.
+// Resolving hundreds of names would delay the start, and a few endpoints are enough to find the interfaces.
 constexpr size_t kMaxEndpoints = 64;
 
 struct FreeAddresses {
@@ -35,7 +35,7 @@ bool SameHost(const sockaddr* a, const sockaddr* b) {
                      &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
 }
 
-// The interface that has the address; empty: none.
+// The interface that has the address; empty if there is none.
 std::string InterfaceOf(const sockaddr* address) {
   ifaddrs* raw = nullptr;
   if (getifaddrs(&raw) != 0) return "";
@@ -46,7 +46,7 @@ std::string InterfaceOf(const sockaddr* address) {
   return "";
 }
 
-// This machine's own address on the way to `there`, as its interface; empty: no route.
+// The interface of this machine's own address on the route to `there`; empty without a route.
 std::string RouteTo(const addrinfo& there) {
   const int descriptor = socket(there.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return "";

@@ -1,6 +1,6 @@
-// Which network interfaces of this machine lead to others, and which RDMA ports it has.
+// Finds the network interfaces of this machine that lead to given endpoints, and its RDMA ports.
 //
-// Thread safety: functions without state. They may wait for a name look-up.
+// Thread safety: functions without state. They may wait for a name lookup.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace evenkeel::transport {
 
-// The names of the interfaces whose address this machine would use to reach these ("host:port", numbers or
-// names), sorted, each once. Endpoints that cannot be looked up or have no route are left out. Nothing is
+// The names of the interfaces that this machine would use to reach the endpoints ("host:port", addresses or
+// names), sorted and distinct. Endpoints that cannot be resolved or have no route are skipped. Nothing is
 // sent.
 std::vector<std::string> InterfacesTowards(const std::vector<std::string>& endpoints);
 
-// "mlx5_0:1", as UCX names them, sorted.
+// UCX's names of the RDMA ports ("mlx5_0:1"), sorted.
 std::vector<std::string> RdmaPorts();
 
 }  // namespace evenkeel::transport

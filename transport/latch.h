@@ -1,6 +1,6 @@
-// Waits until a number of things happened. Starts at one. Not std::latch, which cannot count up.
-// Thread safety: all members may be called from many threads; the waiter may destroy it as soon as Wait
-// returned.
+// Waits until a number of events has happened. The count starts at one and can be raised, unlike
+// std::latch's. Thread safety: all members may be called from many threads; the waiter may destroy the latch
+// as soon as Wait has returned.
 #pragma once
 
 #include <cstddef>

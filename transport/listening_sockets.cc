@@ -1,4 +1,4 @@
-// Finds listening sockets among the handles of the process, and looks at each again by number and inode.
+// Finds listening sockets among the process's handles, and checks them later by handle and inode.
 #include "transport/listening_sockets.h"
 
 #include <arpa/inet.h>
@@ -24,7 +24,7 @@ std::optional<ino_t> InodeOf(int handle) {
   return status.st_ino;
 }
 
-// Nullopt where the handle is no listening TCP socket.
+// Returns nullopt if the handle is not a listening TCP socket.
 std::optional<uint16_t> ListeningPort(int handle) {
   int listens = 0;
   socklen_t length = sizeof(listens);
@@ -72,7 +72,7 @@ absl::Status ListeningSockets::CheckOpen() const {
   for (const Socket& socket : sockets_) {
     if (InodeOf(socket.handle) == socket.inode) continue;
     return absl::UnavailableError(
-        absl::StrCat("the socket that listens at port ", socket.port, " was closed"));
+        absl::StrCat("the socket that listens on port ", socket.port, " was closed"));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// The TCP sockets at which this process listens, to notice that a library closed one of its own.
+// The TCP sockets that this process listens on, to notice when a library has closed one of its own.
 //
 // Example:
 //     const ListeningSockets others = ListeningSockets::OfProcess();
@@ -6,7 +6,7 @@
 //     const ListeningSockets own = ListeningSockets::OfProcess().Without(others);
 //     if (absl::Status open = own.CheckOpen(); !open.ok()) return open;  // one of them was closed
 //
-// Thread safety: immutable. What another thread opens meanwhile is taken for the library's.
+// Thread safety: immutable. A socket that another thread opens between the two calls counts as the library's.
 #pragma once
 
 #include <sys/types.h>
@@ -22,19 +22,19 @@ namespace evenkeel::transport {
 
 class ListeningSockets {
  public:
-  // Those that are open now.
+  // The sockets that are open now.
   static ListeningSockets OfProcess();
   ListeningSockets Without(const ListeningSockets& others) const;
 
   size_t size() const { return sockets_.size(); }
   std::set<uint16_t> ports() const;
-  // Unavailable, with the port, where one of them is closed. Needs no file handle.
+  // Unavailable, with the port, if one of them is closed. Needs no file handle.
   absl::Status CheckOpen() const;
 
  private:
   struct Socket {
     int handle;
-    ino_t inode;  // a handle's number is used again
+    ino_t inode;  // the kernel reuses a handle's number, not its inode
     uint16_t port;
     auto operator<=>(const Socket&) const = default;
   };

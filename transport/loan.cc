@@ -1,4 +1,5 @@
-// Every slice owns a reference to its loan; gRPC calls Release when it lets go of one, on any thread.
+// Implements loans: every slice owns a reference to its loan, and gRPC calls Release on some thread when it
+// is done with a slice.
 #include "transport/loan.h"
 
 #include <utility>
@@ -10,8 +11,8 @@
 namespace evenkeel::transport {
 namespace {
 
-// gRPC's locks order Lend before Release. Debian's gRPC is not instrumented, so ThreadSanitizer sees that order
-// only if it is stated here.
+// gRPC's locks order Lend before Release. Debian's gRPC is not instrumented, so ThreadSanitizer sees that
+// order only if it is stated here.
 void StateLent([[maybe_unused]] void* reference) {
 #ifdef __SANITIZE_THREAD__
   __tsan_release(reference);
@@ -56,6 +57,7 @@ size_t Lender::Abandon() {
       continue;
     }
     ++abandoned;
+    // Leaked on purpose: the callback may own the buffer, which gRPC or the card may still read.
     Done* const kept = std::make_unique<Done>(std::exchange(loan.done_, nullptr)).release();
     tasks_->Post([kept, status = loan.status_] { (*kept)(status); });
     it = loans_.erase(it);
@@ -71,7 +73,7 @@ Loan::Loan(std::shared_ptr<Lender> lender, Done done) : lender_(std::move(lender
 
 Loan::~Loan() {
   MutexLock lock(lender_->mutex_);
-  if (done_ == nullptr) return;  // abandoned
+  if (done_ == nullptr) return;  // the loan was abandoned
   lender_->tasks_->Post([done = std::move(done_), status = std::move(status_)] { done(status); });
   lender_->loans_.erase(this);
   lender_->changed_.NotifyAll();
@@ -80,7 +82,7 @@ Loan::~Loan() {
 grpc::Slice Loan::Lend(const std::shared_ptr<Loan>& loan, std::span<const std::byte> bytes) {
   void* const reference = std::make_unique<std::shared_ptr<Loan>>(loan).release();
   StateLent(reference);
-  // gRPC only reads.
+  // gRPC only reads the bytes, but its interface takes a mutable pointer.
   return grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), Release, reference);
 }
 

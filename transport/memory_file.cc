@@ -1,4 +1,5 @@
-// Memory files by memfd_create. dup3 replaces what a descriptor stands for in one step.
+// Memory files by memfd_create. Replace swaps the content with dup3, which redirects a descriptor in one
+// step.
 #include "transport/memory_file.h"
 
 #include <fcntl.h>
@@ -31,7 +32,7 @@ absl::Status Error(const std::string& name, const char* call) {
              : absl::FailedPreconditionError(text);
 }
 
-// Handles without an object, with the number of the content that they had last.
+// Handles without an object, with the number of their last content.
 struct Unused {
   Mutex mutex;
   std::vector<std::pair<int, int>> handles ABSL_GUARDED_BY(mutex);
@@ -83,6 +84,7 @@ MemoryFile::~MemoryFile() {
 absl::Status MemoryFile::Replace(std::string_view content) {
   const int fresh = memfd_create(name_.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fresh < 0) return Error(name_, "memfd_create");
+  // The content's number becomes the file's modification time; the seals make the content immutable.
   timespec number{};
   number.tv_sec = version_ + 1;
   const std::array<timespec, 2> times = {number, number};

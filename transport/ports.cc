@@ -1,4 +1,4 @@
-// Which ports the data plane may take, and whether it can.
+// Parses the data plane's port range and checks that UCX can bind in it.
 #include "transport/ports.h"
 
 #include <netinet/in.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kFirstUserPort = 1024, kLastPort = 65535;
 
-// As UCX does: without SO_REUSEADDR.
+// Binds as UCX does: without SO_REUSEADDR.
 bool CanListenAt(uint16_t port) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return false;
@@ -52,7 +52,7 @@ absl::Status CheckFreePorts(uint16_t first, uint16_t last) {
   if (free >= 2) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("UCX needs two free ports of ", first, " to ", last, ", and ", free,
-                   " can be listened at (those of connections that ended in the last minute cannot); give a "
+                   " can be bound (ports of connections that ended in the last minute cannot); give a "
                    "larger range with --data-ports"));
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No port has more GIDs (the InfiniBand specification's table length is 16 bits; cards have 256).
+// A bound for the loop: the InfiniBand specification's table length has 16 bits, and cards have 256 entries.
 constexpr int kMaxGids = 1024;
 
 std::string FirstLine(const fs::path& path) {
@@ -63,7 +63,7 @@ std::vector<Gid> GidsOf(const RdmaPort& port, std::string_view sysfs) {
     if (text.empty()) break;
     in6_addr address;
     if (inet_pton(AF_INET6, text.c_str(), &address) != 1 || IN6_IS_ADDR_UNSPECIFIED(&address)) continue;
-    // An entry without a type is not in use: reading its type fails.
+    // The type of an unused entry cannot be read.
     const std::string type = FirstLine(folder / "gid_attrs" / "types" / std::to_string(index));
     if (type.empty()) continue;
     std::array<char, INET6_ADDRSTRLEN> written;

@@ -1,13 +1,13 @@
-// What the kernel tells about RDMA devices, for messages that name a device and what to set.
+// What the kernel reports about RDMA devices, for messages that name a device and what to set.
 //
-// UCX 1.13 chooses the GID (the address) of a RoCE port by itself and reports it nowhere. So its rule is
-// repeated here, over the same files of sysfs:
+// UCX 1.13 chooses the GID (the address) of a RoCE port by itself and does not report it. So its rule is
+// repeated here, on the same files in sysfs:
 //
 //   DescribeRdmaLane("rc_verbs/rxe0:1")
 //   -> device rxe0, port 1, GID index 1 (::ffff:10.9.0.1, RoCE v2); its other
 //      GIDs: 0 (fe80::5054:..., RoCE v2)
 //
-// Reads only; whatever is missing or malformed is left out of the text. `sysfs` is for tests.
+// Reads only; missing or malformed entries are left out of the text. `sysfs` is for tests.
 //
 // Thread safety: functions without state.
 #pragma once
@@ -33,20 +33,20 @@ struct RdmaPort {
   int port = 1;
 };
 
-// The port of one of UCX's lanes, "rc_verbs/rxe0:1"; nothing if the lane is not on an RDMA device.
+// The port of a UCX lane such as "rc_verbs/rxe0:1"; nullopt if the lane is not on an RDMA device.
 std::optional<RdmaPort> RdmaPortOfLane(std::string_view lane);
 
-// The port's GIDs that are in use, in the order of their indices.
+// The port's GIDs in use, in ascending order of their indices.
 std::vector<Gid> GidsOf(const RdmaPort& port, std::string_view sysfs = kRdmaSysfs);
 
-// The GID that UCX takes of `gids` for a RoCE port: UCX_IB_GID_INDEX if set to a number (`wanted`, may be
-// null), else RoCE v2 before v1, then IPv4 before IPv6, then the lowest index. Nothing if none fits.
+// The GID that UCX chooses for a RoCE port: UCX_IB_GID_INDEX if that is a number (`wanted`, may be null),
+// else RoCE v2 before v1, then IPv4 before IPv6, then the lowest index. nullopt if none fits.
 std::optional<Gid> ChosenGid(const std::vector<Gid>& gids, const char* wanted);
 
 // Names device, port and, for RoCE, the GID in use and the others.
 std::string DescribeRdmaLane(std::string_view lane, std::string_view sysfs = kRdmaSysfs);
 
-// Whether every RDMA device of this machine is driven by mlx5. False if there is none.
+// True if the driver of every RDMA device of this machine is mlx5. False if there is no device.
 bool OnlyMlx5Devices(std::string_view sysfs = kRdmaSysfs);
 
 }  // namespace evenkeel::transport

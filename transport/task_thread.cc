@@ -42,6 +42,7 @@ void TaskThread::Loop() {
     {
       MutexLock lock(mutex_);
       while (tasks_.empty() && !stopping_) {
+        // Sleeps are cut to one second: a bound on the delay if a deadline was computed wrongly.
         Clock::duration left = deadline - Clock::now();
         if (left <= Clock::duration::zero()) break;
         changed_.WaitFor(mutex_, absl::FromChrono(std::min<Clock::duration>(left, std::chrono::seconds(1))));
@@ -51,7 +52,7 @@ void TaskThread::Loop() {
     }
     for (Task& task : tasks) {
       task();
-      task = nullptr;  // what it holds is gone before the next one runs, which may be Flush's
+      task = nullptr;  // destroys what it owns before the next task, which may be Flush's
     }
     deadline = tick_(Clock::now());
   }

@@ -1,5 +1,5 @@
-// A thread that runs posted tasks in order and looks at deadlines: where the gRPC transports call back from.
-// Thread safety: all members may be called from many threads.
+// A thread that runs posted tasks in order and checks deadlines: the gRPC transports run their callbacks on
+// it. Thread safety: all members may be called from many threads.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,17 @@ namespace evenkeel::transport {
 class TaskThread {
  public:
   using Task = std::function<void()>;
-  // Called after every round of tasks and at the deadline that it returned last.
+  // Called after every round of tasks, and at the deadline that its last call returned.
   using Tick = std::function<Clock::time_point(Clock::time_point now)>;
 
   TaskThread(const char* name, Tick tick);
-  // Runs what was posted, then ends.
+  // Runs all posted tasks, then ends the thread.
   ~TaskThread();
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
 
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns when everything posted before has run. Not from a task.
+  // Returns when every task posted before has run. Must not be called from a task.
   void Flush();
 
  private:

@@ -1,4 +1,4 @@
-// Reads and checks the certificate files: dates, keys, chains, names.
+// Parses the certificate files with OpenSSL and checks dates, keys and chains.
 #include "transport/tls_files.h"
 
 #include <openssl/asn1.h>
@@ -26,7 +26,7 @@
 namespace evenkeel::transport {
 namespace {
 
-constexpr size_t kMaxPemBytes = 4 << 20;  // a bundle of every public authority takes a twentieth of it
+constexpr size_t kMaxPemBytes = 4 << 20;  // 20 times a bundle of all public authorities
 
 template <auto Free>
 struct Freed {
@@ -49,7 +49,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* what) {
   const auto type = std::filesystem::status(path, ignored).type();
   if (type == std::filesystem::file_type::fifo || type == std::filesystem::file_type::socket ||
       type == std::filesystem::file_type::character) {
-    // Reading one may block for ever, and gives nothing the second time.
+    // Reading one may block forever, and a second read returns nothing.
     return Invalid(path, ": a pipe, socket or device, expected a file with the ", what);
   }
   absl::StatusOr<std::string> text = ReadAtMost(path, kMaxPemBytes);
@@ -77,14 +77,16 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& pa
   ERR_clear_error();
   while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr))
     certificates.emplace_back(next);
+  // The loop ends at the first block that is not a certificate; only "no start line" means the end of the
+  // file.
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (!at_end) {
     return Invalid(path, ": certificate ", certificates.size() + 1, " of the ", what,
-                   " is damaged; look at it with openssl x509 -in ", path, " -noout -text");
+                   " is damaged; inspect it with openssl x509 -in ", path, " -noout -text");
   }
   if (certificates.empty()) {
-    return Invalid(path, ": holds no certificate", HoldsPrivateKey(text) ? ", but a private key" : "",
+    return Invalid(path, ": contains no certificate", HoldsPrivateKey(text) ? ", but a private key" : "",
                    "; expected the ", what);
   }
   return certificates;
@@ -92,10 +94,11 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& pa
 
 absl::StatusOr<Key> ParseKey(const std::string& path, const std::string& text) {
   if (!HoldsPrivateKey(text)) {
-    return Invalid(path, ": holds no private key",
+    return Invalid(path, ": contains no private key",
                    absl::StrContains(text, "CERTIFICATE-----") ? ", but a certificate" : "",
                    "; expected the private key");
   }
+  // OpenSSL would ask the terminal for a passphrase; this callback only records that it wanted to.
   bool asked = false;
   const auto ask = [](char*, int, int, void* asked_for) {
     *static_cast<bool*>(asked_for) = true;
@@ -105,14 +108,13 @@ absl::StatusOr<Key> ParseKey(const std::string& path, const std::string& text) {
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, ask, &asked));
   ERR_clear_error();
   if (asked) {
-    return Invalid(path,
-                   ": the private key is encrypted, and nobody is there to be asked for its passphrase; ",
-                   "write it without: openssl pkey -in ", path, " -out FILE");
+    return Invalid(path, ": the private key is encrypted, and a service cannot ask for its passphrase; ",
+                   "decrypt it: openssl pkey -in ", path, " -out FILE");
   }
   if (key == nullptr) {
-    return Invalid(path,
-                   ": the private key is damaged, or of a kind that OpenSSL does not know; look at it with ",
-                   "openssl pkey -in ", path, " -noout -text");
+    return Invalid(
+        path, ": the private key is damaged, or of a kind that OpenSSL does not support; inspect it with ",
+        "openssl pkey -in ", path, " -noout -text");
   }
   return key;
 }
@@ -157,15 +159,15 @@ absl::Status CheckKeyBelongs(const TlsFiles& files, const std::vector<Certificat
     if (belongs && i == 0) return absl::OkStatus();
     if (belongs) {
       return Invalid(files.certificate, ": certificate ", i + 1, " (", SubjectOf(chain[i]),
-                     ") is the one that the private key ", files.key,
-                     " belongs to; it must be the first, followed by those that signed it");
+                     ") is the one that matches the private key ", files.key,
+                     "; it must come first, followed by the certificates that signed it");
     }
   }
   return Invalid(files.key, ": this private key does not belong to the certificate ", files.certificate, " (",
-                 SubjectOf(chain[0]), "); give a certificate and a key that were made together");
+                 SubjectOf(chain[0]), "); use a certificate and a key that were created together");
 }
 
-// A bundle may have old authorities next to new ones.
+// One valid authority is enough: a bundle may contain old ones next to new ones.
 absl::Status CheckAuthorities(const std::string& path, const std::string& text) {
   EVENKEEL_ASSIGN_OR_RETURN(const auto authorities, ParseCertificates(path, text, "CA"));
   absl::Status last;

@@ -1,10 +1,12 @@
-// Parts between machines: the data plane. One interface, UCX and gRPC behind it, one conformance suite.
+// Parts between machines: the data plane. One interface, implementations over UCX and gRPC, one conformance
+// suite.
 //
-// The sender describes (over the control plane: request id, length, hash), the receiver allocates, then bytes
-// move once, into the receiver's memory. The control plane (proto/service.proto) carries addresses and
-// secrets; nothing here opens a port by itself except through the control plane's server.
+// The sender describes (over the control plane: request id, length, hash), the receiver allocates, then the
+// bytes move once, into the receiver's memory. The control plane (proto/service.proto) carries addresses and
+// secrets.
 //
-// Our deadlines decide death, not the transport's: a late receive is cancelled by closing its peer.
+// Our deadlines decide that a peer is dead, not the transport's: a late receive is cancelled by closing its
+// peer.
 //
 //   consumer                                      worker
 //   sink = MakeSink(...)                          source = MakeSource(...)
@@ -15,10 +17,10 @@
 //   done(OK)  <=========== bytes ==============   sent(OK)
 //
 // Thread safety: all members may be called from many threads. Callbacks run on the transport's own threads,
-// never inside Expect or Send: they must not block and must not call back into the transport except
-// Expect/Send. They hold no lock of the transport. Sink::Connect, Expect and Send may be called with the
-// caller's locks held; Source::Connect, Cancel and Disconnect (and the destructors) wait for callbacks, so
-// never with a lock that a callback takes.
+// without its locks and never inside Expect or Send; they must not block, and may call nothing of the
+// transport but Expect and Send. Sink::Connect, Expect and Send may be called while the caller holds locks.
+// Source::Connect, Cancel, Disconnect and the destructors wait for callbacks, so never call them with a lock
+// that a callback takes.
 #pragma once
 
 #include <array>
@@ -42,33 +44,32 @@ using RequestId = uint64_t;
 using Secret = std::array<uint8_t, 16>;
 // Called exactly once, then destroyed. After it ran, the transport does not touch the buffer again.
 //
-// But where a network card does not give a buffer back within `completion_timeout` of its session's end, even
-// though the connection was closed by force, `done` runs with the session's error and is never destroyed. So
-// let it own the buffer: what it owns stays until the process ends, and whatever the card still does to it
-// harms nothing. Counted by buffers_abandoned.
+// One exception: if a network card does not release a buffer within `completion_timeout` of its session's
+// end, although the connection was closed by force, `done` runs with the session's error and is never
+// destroyed. So let it own the buffer: the buffer then lives until the process ends, and late writes of the
+// card do no harm. Counted by buffers_abandoned.
 using Done = std::function<void(absl::Status)>;
 
 struct Options {
   std::string name = "ucx";   // "ucx" | "grpc"
-  bool require_rdma = false;  // FailedPrecondition at Make* where the transport would not be RDMA
-  // ucx: everybody who reaches the data network may read and write this process's memory. Without it UCX uses
-  // RDMA alone, since its TCP transport serves writes to any address from anyone who connects
-  // (docs/security.md). Never set it for the user.
+  bool require_rdma = false;  // FailedPrecondition at Make* if the transport would not be RDMA
+  // ucx: permits TCP. Its TCP transport serves writes to any address from any process that connects
+  // (docs/security.md), so without this flag UCX uses RDMA alone. Only the user may set it.
   bool trusted_network = false;
   bool shared_memory = false;  // ucx: opt-in for one host; peers are not watched, see docs/transport.md
   std::string devices;         // ucx: UCX_NET_DEVICES; empty: the library's choice
-  // ucx over TCP, without `devices`: "host:port" of the others; it listens at the interfaces that lead there
-  // and at no other. Empty: at all.
+  // ucx over TCP without `devices`: "host:port" of the peers; it listens on the interfaces that lead to them
+  // and on no other. Empty: on all.
   std::vector<std::string> towards;
-  // ucx over TCP: the ports that it may listen at, first and last; 0: any free one. Some to spare: a port
-  // whose connections ended lately cannot be taken. A sink needs none, since nobody connects to it.
+  // ucx over TCP: the range of ports that it may listen on; 0: any free one. Leave room: a port whose
+  // connections ended recently cannot be bound. A sink needs none, since nobody connects to it.
   uint16_t first_port = 0, last_port = 0;
-  bool loopback_only = false;  // ucx: binds to "lo" alone; set it wherever there are no certificates
-  // grpc sinks: the name that the workers' certificates carry, where endpoints are the addresses that it was
-  // looked up to; empty: each endpoint's own host.
+  bool loopback_only = false;  // ucx: binds to "lo" alone; set it if there are no certificates
+  // grpc sinks: the name in the workers' certificates, if endpoints are addresses resolved from it; empty:
+  // each endpoint's own host.
   std::string certified_name;
   absl::Duration connect_timeout = absl::Seconds(5);
-  // ucx: how long after a session's end its buffers are waited for. Milliseconds are usual; past this it is a
+  // ucx: how long after a session's end its buffers are waited for. Milliseconds are normal; a timeout is a
   // fault of the card, its driver or UCX.
   absl::Duration completion_timeout = absl::Seconds(10);
   uint64_t max_message_bytes = 512ull << 20;
@@ -86,29 +87,29 @@ class Source {
   virtual ~Source() = default;
   virtual Info info() const = 0;
   virtual std::string address() const = 0;  // opaque bytes for the control plane; empty for grpc
-  // What a session's sink connects to, after Connect. The same for all, except in shared memory.
+  // The address for this session's sink, after Connect. The same for all sessions, except in shared memory.
   virtual std::string address(SessionId session) const {
     (void)session;
     return address();
   }
 
-  // Prepares to send to a consumer. Does not block on the network.
-  // InvalidArgument: not an address; AlreadyExists: the session is known.
+  // Prepares to send to a consumer, without waiting for the network.
+  // InvalidArgument: not an address; AlreadyExists: the session exists.
   virtual absl::Status Connect(SessionId session, const std::string& peer_address, const Secret& secret) = 0;
   // Sends one part. `bytes` must stay valid and unchanged until `done`. `done`: OK when the bytes were handed
-  // over (locally complete); Unavailable: the peer is gone; DeadlineExceeded: no completion in time (the peer
-  // is closed).
+  // over (locally complete); Unavailable: the peer is gone; DeadlineExceeded: no completion within `timeout`
+  // (the peer is closed).
   virtual void Send(SessionId session, RequestId request, std::span<const std::byte> bytes,
                     const Digest& hash, absl::Duration timeout, Done done) = 0;
-  // Ends a session: pending sends are completed with Cancelled before it returns. Unknown sessions are
+  // Ends a session; its pending sends have completed with Cancelled when this returns. Unknown sessions are
   // ignored.
   virtual void Disconnect(SessionId session) = 0;
 
-  // Not OK: no consumer can connect any more, and only a new source, in a new process, can be reached.
+  // Not OK: no consumer can connect any longer; only a new process can mend that.
   virtual absl::Status health() const { return absl::OkStatus(); }
-  // What a peer sent that names no session, or carries the wrong secret.
+  // Messages that name no session, or have the wrong secret.
   virtual uint64_t messages_dropped() const { return 0; }
-  // Of Send, never given back (see Done).
+  // Buffers of Send that were never released (see Done).
   virtual uint64_t buffers_abandoned() const { return 0; }
 };
 
@@ -119,24 +120,23 @@ class Sink {
   virtual Info info() const = 0;
   virtual std::string address() const = 0;
 
-  // `endpoint` is the worker's control-plane address ("host:port"), which grpc uses; `peer_address` what the
-  // worker answered in OpenSession, which ucx uses.
+  // `endpoint`: the worker's control-plane address ("host:port"), which grpc uses. `peer_address`: what the
+  // worker returned from OpenSession, which ucx uses.
   virtual absl::Status Connect(SessionId session, const std::string& endpoint,
                                const std::string& peer_address, const Secret& secret) = 0;
-  // Announces memory for a request before it is made. `buffer` belongs to the transport until `done`.
-  // `done`: OK when `buffer` is full and its hash is the sender's; DataLoss: wrong hash or length;
-  // Unavailable: the peer is gone; Cancelled; a message that fits no outstanding request is dropped and
+  // Announces memory for a request before the request is made. `buffer` belongs to the transport until
+  // `done`. `done`: OK when `buffer` is full and its hash is the sender's; DataLoss: wrong hash or length;
+  // Unavailable: the peer is gone; Cancelled. A message that matches no outstanding request is dropped and
   // counted.
   virtual void Expect(SessionId session, RequestId request, std::span<std::byte> buffer, Done done) = 0;
-  // Gives up one request. If bytes are already on their way into the buffer, the session's peer is closed by
-  // force so that nothing can write later; then all its requests end with Unavailable. `done` has run when
-  // this returns, after little more than `completion_timeout` at the latest.
+  // Cancels one request. If its bytes are already arriving, the session's peer is closed by force so that
+  // nothing can write later; then all requests of the session end with Unavailable. When this returns, `done`
+  // has run; that takes little more than `completion_timeout` at most.
   virtual void Cancel(SessionId session, RequestId request) = 0;
   virtual void Disconnect(SessionId session) = 0;
 
-  // Optional, for speed: tells the transport that buffers of Expect will lie in `memory`, so that it is
-  // registered with the network card once, not per part. Keep it mapped until UnregisterMemory(memory) or the
-  // sink's end.
+  // Optional, for speed: buffers of Expect will lie in `memory`, so it is registered with the network card
+  // once instead of per part. Keep it mapped until UnregisterMemory(memory) or the sink's end.
   virtual absl::Status RegisterMemory(std::span<std::byte> memory) {
     (void)memory;
     return absl::OkStatus();
@@ -144,11 +144,11 @@ class Sink {
   virtual void UnregisterMemory(std::span<std::byte> memory) { (void)memory; }
 
   virtual uint64_t bytes_received() const = 0;
-  // Payload that arrived on a session so far, of parts that are not complete, too; 0 for unknown sessions.
-  // Only grows. What a network card writes by itself is counted once its part is complete.
+  // Payload bytes received on a session so far, including incomplete parts; 0 for unknown sessions. Never
+  // decreases. What a network card writes by itself is counted when its part is complete.
   virtual uint64_t bytes_arrived(SessionId session) const = 0;
   virtual uint64_t messages_dropped() const = 0;  // wrong secret, unknown request, wrong length
-  // Of Expect, never given back (see Done).
+  // Buffers of Expect that were never released (see Done).
   virtual uint64_t buffers_abandoned() const { return 0; }
 };
 

@@ -1,4 +1,4 @@
-// Wraps UCX worker addresses with length and digest, and checks them before UCX sees them.
+// Wraps UCX worker addresses with a length and a digest, and checks both before UCX sees the bytes.
 #include "transport/ucx_address.h"
 
 #include <sys/stat.h>
@@ -41,7 +41,7 @@ T Load(std::string_view bytes, size_t offset) {
 absl::Status Refuse(std::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat("not a transport address: ", std::string(why),
-                   "; it must be passed on as the peer gave it, and both sides must be of the same release"));
+                   "; it must be passed on unchanged, and both sides must run the same release"));
 }
 
 }  // namespace
@@ -85,6 +85,8 @@ absl::StatusOr<Address> UnwrapAddress(std::string_view wrapped) {
   return address;
 }
 
+// The boot id identifies the machine; the namespaces identify the container, since shared memory works only
+// inside one.
 uint64_t ThisHost() {
   std::string name;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> name;

@@ -1,6 +1,5 @@
-// How UCX is configured. Through its own configuration object, never through the process's environment, which
-// belongs to the trainer; what the environment says about devices and transports is kept where the job says
-// nothing.
+// Configures UCX through its configuration object, never through the process's environment, which belongs to
+// the trainer. The environment's choice of devices and transports is respected if the job makes none.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -23,8 +22,8 @@ namespace evenkeel::transport {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// What a context, UCX's own threads and the first workers on it take: about 20, and some on top for other
-// threads that open handles meanwhile. Without them UCX ends the process.
+// A context, UCX's own threads and the first workers take about 20 handles; the rest is a margin for other
+// threads that open handles meanwhile. UCX ends the process if it gets none.
 constexpr int kContextHandles = 40;
 
 struct ConfigDeleter {
@@ -43,7 +42,7 @@ absl::Status Set(ucp_config_t* config, const char* name, const std::string& valu
 
 bool RdmaOnly(const Options& options) { return options.require_rdma || !options.trusted_network; }
 
-// Whether UCX_TLS of the environment names RDMA transports and nothing else. "^tcp" and "all" do not.
+// True if UCX_TLS in the environment lists RDMA transports and nothing else. "^tcp" and "all" do not.
 bool NamesRdmaAlone(std::string_view transports) {
   const std::vector<std::string> names = absl::StrSplit(std::string(transports), ',');
   return std::all_of(names.begin(), names.end(), [](const std::string& name) {
@@ -52,15 +51,15 @@ bool NamesRdmaAlone(std::string_view transports) {
   });
 }
 
-// The environment's choice where it is within what the options allow. Only transports whose endpoints can
-// fail: shared memory is left out on purpose, it would be refused, or silently replaced by TCP.
+// The environment's choice if the options allow it. Only transports whose endpoints can report a failure:
+// shared memory is left out on purpose, because UCX would refuse it, or replace it by TCP silently.
 std::string WatchedTransports(const Options& options) {
   const char* chosen = std::getenv("UCX_TLS");
   if (!RdmaOnly(options)) return chosen != nullptr ? chosen : "ib,tcp";
   return !options.require_rdma && chosen != nullptr && NamesRdmaAlone(chosen) ? chosen : "ib";
 }
 
-// From sysfs, so that a machine without RDMA does not start UCX at all.
+// Read from sysfs, so that UCX is not even started on a machine without RDMA.
 bool HasRdmaDevice() {
   std::error_code error;
   const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
@@ -70,7 +69,8 @@ bool HasRdmaDevice() {
 absl::Status NeedsTrust(std::string_view why_no_rdma) {
   return absl::FailedPreconditionError(absl::StrCat(
       std::string(why_no_rdma),
-      "; UCX without RDMA is TCP, where everybody who reaches its ports can read and write the memory of "
+      "; UCX without RDMA uses TCP, where every process that reaches its ports can read and write the memory "
+      "of "
       "this "
       "process, also with certificates. Use gRPC (--transport auto or grpc). If every host and every user "
       "that reaches the data network is trusted, give --trusted-data-network (Python: "
@@ -85,26 +85,26 @@ absl::Status CheckDevices(const Options& options) {
         "require_rdma is set, but without certificates only loopback is used, which has no RDMA; give the "
         "certificate, its key and the authority, or set require_rdma: false");
   }
-  if (options.require_rdma) return absl::OkStatus();  // UCX says which devices it sees
+  if (options.require_rdma) return absl::OkStatus();  // UCX's own error will list the devices
   if (options.loopback_only)
     return NeedsTrust("without certificates only loopback is used, which has no RDMA");
   if (!HasRdmaDevice()) return NeedsTrust("there is no InfiniBand or RoCE device (/sys/class/infiniband)");
   return absl::OkStatus();
 }
 
-// A transport's own keys go without its prefix: UCX 1.13 offers them to every transport's table, in which
-// they stand bare. UCX_TCP_... of the environment are read before and lose.
+// The keys have no prefix of their transport: UCX 1.13 looks them up in every transport's table, where they
+// have none. Values set here override UCX_TCP_... of the environment.
 absl::Status ConfigureTcp(const Options& options, ucp_config_t* config) {
-  // A connect to an address that does not answer must not hold up the thread that serves all the others.
+  // A connect to an address that does not answer must not block the thread that serves all sessions.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "CONN_NB", "y"));
-  // Our own peers make no one-sided writes: with them a peer names the address that it writes to. Without
-  // them data finds its buffer through a request of ours, which is gone once the endpoint was closed. This
-  // protects from late peers, not from strangers: UCX 1.13 serves such writes whatever this says, which is
-  // why TCP needs Options::trusted_network.
+  // Our own peers then make no one-sided writes, in which a peer names the address that it writes to. Without
+  // them data finds its buffer through a request of ours, which no longer exists once the endpoint was
+  // closed. This protects against late peers, not against strangers: UCX 1.13 serves such writes whatever
+  // this setting is, which is why TCP requires Options::trusted_network.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "PUT_ENABLE", "n"));
-  // No zero-copy sends: when a connection is reset under one, UCX 1.13 completes it twice and aborts the
-  // process ("comp->count > 0"). Parts go as short messages, which the kernel takes from the caller's memory
-  // too and which leave nothing to complete. RDMA is not concerned: its rendezvous reads the caller's memory
+  // No zero-copy sends: if a connection is reset during one, UCX 1.13 completes it twice and aborts the
+  // process ("comp->count > 0"). Parts go as short messages, which the kernel also reads from the caller's
+  // memory and which leave nothing to complete. RDMA is unaffected: its rendezvous reads the caller's memory
   // by other means.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "ZCOPY_THRESH", "inf"));
   if (options.first_port != 0) {
@@ -118,19 +118,19 @@ absl::Status ConfigureTcp(const Options& options, ucp_config_t* config) {
   return Set(config, "RX_SEG_SIZE", segment);
 }
 
-// Keys of one transport family keep their family's prefix (UD_), since RC has a TIMEOUT of its own.
-// Not set where no RDMA transport is opened, since UCX warns of settings that nothing reads.
+// Keys of one transport family keep the family's prefix (UD_), since RC has a TIMEOUT of its own. They are
+// not set if no RDMA transport is opened, because UCX warns of settings that nothing reads.
 absl::Status ConfigureRdma(const std::string& devices, ucp_config_t* config) {
   const bool named = devices.empty() || absl::StrContains(devices, ":");  // "mlx5_0:1", not "eth0"
   if (!named || !HasRdmaDevice()) return absl::OkStatus();
-  // RDMA connections are made over UD datagrams. When UD itself gives a peer up, after 30 seconds, UCX 1.13
-  // aborts the process ("got REQ message"). Our deadlines, which are shorter, close the endpoint instead,
-  // which it survives.
+  // RDMA connections are established over UD datagrams. When UD itself gives up a peer, after 30 seconds, UCX
+  // 1.13 aborts the process ("got REQ message"). Our shorter deadlines close the endpoint before that, which
+  // UCX survives.
   if (!InEnvironment("UCX_UD_TIMEOUT")) EVENKEEL_RETURN_IF_ERROR(Set(config, "UD_TIMEOUT", "10m"));
-  // UCX 1.13 compares the destination of every datagram with the port's addresses, and learns whether it is
-  // an IPv4 or an IPv6 address from a field that only mlx5 fills in. With other drivers it reads IPv4 headers
-  // as IPv6, drops every datagram, and no connection comes about. The check guards against nothing of ours:
-  // sessions are known by their secret.
+  // UCX 1.13 compares the destination of every datagram with the port's addresses, and takes the address
+  // family from a field that only mlx5 fills in. With other drivers it reads IPv4 headers as IPv6, drops
+  // every datagram, and no connection is established. We do not need the check: sessions are authenticated by
+  // their secret.
   if (!OnlyMlx5Devices() && !InEnvironment("UCX_UD_ETH_DGID_CHECK") &&
       !InEnvironment("UCX_UD_VERBS_ETH_DGID_CHECK")) {
     return Set(config, "UD_ETH_DGID_CHECK", "n");
@@ -138,7 +138,7 @@ absl::Status ConfigureRdma(const std::string& devices, ucp_config_t* config) {
   return absl::OkStatus();
 }
 
-// Empty: the environment's choice, or all.
+// Empty: UCX uses the environment's choice, or all devices.
 std::string DevicesFor(const Options& options) {
   if (options.loopback_only) return "lo";
   if (!options.devices.empty() || RdmaOnly(options) || std::getenv("UCX_NET_DEVICES") != nullptr) {
@@ -146,7 +146,7 @@ std::string DevicesFor(const Options& options) {
   }
   std::vector<std::string> names = InterfacesTowards(options.towards);
   if (names.empty()) return "";
-  // UCX has one list for both kinds of devices.
+  // UCX has one list for network interfaces and RDMA ports.
   for (std::string& port : RdmaPorts()) names.push_back(std::move(port));
   return absl::StrJoin(names, ",");
 }
@@ -155,8 +155,8 @@ absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
   EVENKEEL_RETURN_IF_ERROR(Set(config, "TLS", WatchedTransports(options)));
   std::string devices = DevicesFor(options);
   if (!devices.empty()) EVENKEEL_RETURN_IF_ERROR(Set(config, "NET_DEVICES", devices));
-  // Our deadlines decide death. With keepalive on, every endpoint begins with an exchange that can abort the
-  // process (ucx_engine.h: Greet).
+  // Our deadlines detect dead peers. With keepalive on, every endpoint begins with an exchange that can abort
+  // the process (ucx_engine.h: Greet).
   EVENKEEL_RETURN_IF_ERROR(Set(config, "KEEPALIVE_INTERVAL", "inf"));
   EVENKEEL_RETURN_IF_ERROR(ConfigureRdma(devices, config));
   return RdmaOnly(options) ? absl::OkStatus() : ConfigureTcp(options, config);
@@ -164,7 +164,7 @@ absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
 
 absl::Status ConfigureSharedMemory(ucp_config_t* config) {
   EVENKEEL_RETURN_IF_ERROR(Set(config, "TLS", "posix,sysv,cma"));
-  // The receiver fetches: a stopped sender that wakes has nothing to write into.
+  // The receiver fetches, so that a stopped sender that resumes cannot write into reused memory.
   return Set(config, "RNDV_SCHEME", "get_zcopy");
 }
 
@@ -192,7 +192,7 @@ absl::StatusOr<std::shared_ptr<UcxContext>> UcxContext::Create(const Options& op
   ucs_status_t status = Ucx().ucp_config_read(nullptr, nullptr, &raw);
   if (status != UCS_OK) return StatusFromUcx(status, "cannot read UCX's configuration");
   Config config(raw);
-  // A machine without InfiniBand is no reason for a warning.
+  // UCX would warn of RDMA settings on a machine without RDMA.
   EVENKEEL_RETURN_IF_ERROR(Set(raw, "WARN_INVALID_CONFIG", "n"));
   EVENKEEL_RETURN_IF_ERROR(options.shared_memory ? ConfigureSharedMemory(raw)
                                                  : ConfigureWatched(options, raw));

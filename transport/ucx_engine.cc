@@ -1,4 +1,5 @@
-// The loop that drives UCX: tasks, progress, the wake-up descriptor, deadlines.
+// The loop that drives UCX: tasks, progress, the wake-up descriptor, deadlines. At the start it probes which
+// devices UCX chose and whether they work.
 #include "transport/ucx_engine.h"
 
 #include <poll.h>
@@ -20,14 +21,14 @@
 namespace evenkeel::transport {
 namespace {
 
-// Calls of Progress on one worker before the next one's turn.
+// Calls of Progress on one worker before the next worker's turn.
 constexpr int kProgressBurst = 64;
-// Milliseconds where the device works; long, since a busy machine at its start may take a while.
+// A working device takes milliseconds; long, because a machine may be busy when it starts.
 constexpr absl::Duration kSelfCheckTimeout = absl::Seconds(10);
 constexpr Clock::duration kLongestSleep = std::chrono::seconds(1);
-// Long enough for some hundred kilobytes to arrive on a fast link, far from filling a socket's buffer.
+// Long enough for some hundred kilobytes to arrive on a fast link, which is far below a socket's buffer.
 constexpr Clock::duration kNap = std::chrono::microseconds(20);
-// Without a byte for so long, nothing is on its way.
+// After this time without progress the engine sleeps on the descriptors instead of napping.
 constexpr Clock::duration kNapsAfterProgress = std::chrono::milliseconds(1);
 
 bool IsRdmaLane(const std::string& lane) {
@@ -42,8 +43,8 @@ std::string CapabilitiesLine() {
   return "";
 }
 
-// Whether this process may read its peers' memory (process_vm_readv), which shared memory needs to move large
-// parts.
+// Shared memory moves large parts by reading the peer's memory (process_vm_readv); checks that this process
+// may do so.
 absl::Status CheckCrossMemoryAttach(const std::vector<std::string>& lanes) {
   constexpr uint64_t kSysPtrace = 1ull << 19;
   int scope = 0;
@@ -100,7 +101,7 @@ absl::Status UcxEngine::Open(const Options& options, UcxEvents* events) {
 }
 
 absl::Status UcxEngine::OpenMain(UcxEvents* events) {
-  static Mutex& one_at_a_time = *new Mutex;  // so that no engine takes another's sockets for its own
+  static Mutex& one_at_a_time = *new Mutex;  // else an engine could take another engine's sockets for its own
   MutexLock lock(one_at_a_time);
   const ListeningSockets others = ListeningSockets::OfProcess();
   EVENKEEL_ASSIGN_OR_RETURN(main_, UcxWorker::Create(context_, events));
@@ -110,7 +111,7 @@ absl::Status UcxEngine::OpenMain(UcxEvents* events) {
   return absl::OkStatus();
 }
 
-// This release of UCX tells what it chose only of an endpoint, so one is made to the process itself.
+// UCX 1.13 reports its choice of devices only for an endpoint, so one is made to this process.
 absl::StatusOr<std::vector<std::string>> UcxEngine::ProbeLanes(const std::shared_ptr<UcxContext>& context) {
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(context, nullptr));
   EVENKEEL_ASSIGN_OR_RETURN(std::string address, worker->address());
@@ -122,6 +123,7 @@ absl::StatusOr<std::vector<std::string>> UcxEngine::ProbeLanes(const std::shared
   return lanes;
 }
 
+// Checks the chosen lanes against what the options require: UCX may silently fall back to TCP.
 absl::Status UcxEngine::Probe(const Options& options) {
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::string> lanes, ProbeLanes(context_));
   only_tcp_ = std::all_of(lanes.begin(), lanes.end(),
@@ -172,7 +174,7 @@ absl::StatusOr<bool> UcxEngine::Greet(UcxWorker& worker, ucp_ep_h endpoint, Mess
                                   std::unique_ptr<Letter>(static_cast<Letter*>(argument)).reset();
                                 },
                                 letter.get()));
-  if (under_way) (void)letter.release();  // the completion takes it back
+  if (under_way) (void)letter.release();  // the completion callback owns and deletes it
   return true;
 }
 
@@ -181,6 +183,7 @@ void UcxEngine::Post(Task task) {
     MutexLock lock(mutex_);
     tasks_.push_back(std::move(task));
   }
+  // The engine's own thread checks for tasks before it sleeps (Sleep).
   if (std::this_thread::get_id() == thread_.get_id()) return;
   uint64_t one = 1;
   (void)!write(wake_descriptor_, &one, sizeof(one));
@@ -218,6 +221,8 @@ absl::StatusOr<std::string> UcxEngine::WrapWorkerAddress(AddressRole role, const
 
 bool UcxEngine::Retire(std::unique_ptr<UcxWorker> worker, Task abandoned) {
   worker->Close();
+  // A watched worker's operations complete with an error after its endpoints are closed; those of shared
+  // memory do not.
   if (worker->watched()) {
     retired_.push_back({std::move(worker), DeadlineAfter(completion_timeout_), std::move(abandoned)});
     return true;
@@ -241,6 +246,8 @@ void UcxEngine::UnregisterMemory(std::span<std::byte> memory) {
   registered_.erase(found);
 }
 
+// One round: tasks, deadlines, progress. It sleeps only after a round in which nothing moved, and only if
+// every worker could be armed, which UCX refuses while an event is pending.
 void UcxEngine::Loop() {
   bool stopping = false;
   Clock::time_point last_progress;
@@ -298,7 +305,7 @@ Clock::time_point UcxEngine::SweepRetired(Clock::time_point now) {
     }
     std::erase(active_, one.worker.get());
     if (one.worker->operations() > 0) {
-      // Leaking it is better than the abort that destroying it would be.
+      // UCX aborts the process if a worker with operations is destroyed, so it is leaked.
       UcxWorker::Abandon(std::move(one.worker));
       abandoned.push_back(std::move(one.abandoned));
     }
@@ -318,7 +325,7 @@ void UcxEngine::Sleep(Clock::duration longest, bool for_events) {
     for (UcxWorker* worker : active_) descriptors.push_back({worker->descriptor(), POLLIN, 0});
   }
   {
-    // This thread posts without waking itself.
+    // Post does not signal the descriptor when it is called on this thread.
     MutexLock lock(mutex_);
     if (!tasks_.empty()) return;
   }

@@ -1,10 +1,11 @@
 // The thread that drives UCX for one source or one sink, with the main worker that sessions begin on.
 //
-// Every UCX call happens on this thread, outside of UCX's own callbacks (receives excepted). It sleeps on the
-// workers' wake-up descriptors instead of spinning, and wakes for posted tasks and for the next deadline.
+// Every UCX call is made on this thread, outside of UCX's own callbacks (except receives). The thread sleeps
+// on the workers' wake-up descriptors instead of spinning, and wakes for posted tasks and for the next
+// deadline.
 //
-// A receiver naps first: for a moment after bytes arrived it sleeps by the clock, so that the next ones pile
-// up meanwhile. To be woken for each segment costs both sides more than to carry it: the sender's core sends
+// A receiver naps first: for a moment after bytes arrived it sleeps by the clock, so that more bytes collect
+// meanwhile. A wake-up per segment would cost both sides more than the transfer: the sender's core would send
 // an interrupt to a core that is about to halt.
 //
 // Thread safety: Post, Run and info may be called from any thread; the rest belongs to the engine's thread.
@@ -29,57 +30,60 @@ namespace evenkeel::transport {
 class UcxEngine {
  public:
   using Task = std::function<void()>;
-  // Looks at deadlines; returns the next one.
+  // Checks deadlines; returns the next one.
   using Tick = std::function<Clock::time_point(Clock::time_point now)>;
 
   enum class Role { kSends, kReceives };
 
-  // Starts the thread. A source gets its main worker, whose events go to `events`. Errors as in
+  // Starts the thread. A source gets a main worker, whose events go to `events`. Errors as in
   // transport/factory.h.
   static absl::StatusOr<std::unique_ptr<UcxEngine>> Start(const Options& options, Role role,
                                                           UcxEvents* events, Tick tick);
-  // Ends when every retired worker is gone, one way or the other.
+  // Returns when every retired worker was destroyed or abandoned.
   ~UcxEngine();
   UcxEngine(const UcxEngine&) = delete;
   UcxEngine& operator=(const UcxEngine&) = delete;
 
   // Runs `task` soon, in the order of posting, never inside Post.
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same and waits until it ran. Not from the engine's thread.
+  // As Post, and waits until the task has run. Must not be called from the engine's thread.
   void Run(Task task);
 
   const Info& info() const { return info_; }
-  // Over RDMA: the device, its port and its GIDs, and what to set where they do not reach the peer; for
-  // messages. Empty over anything else.
+  // For messages over RDMA: the device, its port and its GIDs, and what to set if they do not reach the peer.
+  // Empty over other transports.
   const std::string& rdma_hint() const { return rdma_hint_; }
   bool shared_memory() const { return shared_memory_; }
-  // Unavailable where peers can no longer connect to the main worker: UCX closes the socket at which it
-  // listens when a connection cannot be accepted, e.g. for want of file handles, and never opens it again.
+  // Unavailable if peers can no longer connect to the main worker: UCX closes its listening socket if a
+  // connection cannot be accepted, for example without file handles, and never opens it again.
   absl::Status CheckListening() const { return listening_.CheckOpen(); }
-  // Whether parts travel over TCP alone: then in chunks, as messages that need nothing of the receiver;
-  // otherwise by rendezvous.
+  // True if parts travel over TCP alone. Then they go in chunks, as messages that require nothing of the
+  // receiver; otherwise by rendezvous.
   bool sends_chunks() const { return only_tcp_ && !shared_memory_; }
-  // What this side is, with the main worker's address (of a source; a sink has none), wrapped.
+  // This side's wrapped address, with the main worker's of a source (a sink has none).
   std::string WrappedAddress() const;
 
-  // A source's, which all its watched sessions share: a connection on it ends by itself.
+  // A source's main worker, shared by all its watched sessions: a failed connection of one does not affect
+  // the others.
   UcxWorker& main() { return *main_; }
-  // A worker for one session, progressed until it is retired.
+  // A worker for one session; it makes progress until it is retired.
   absl::StatusOr<std::unique_ptr<UcxWorker>> OpenSessionWorker(UcxEvents* events);
-  // An address that a session worker's peer can use, wrapped.
+  // The wrapped address of a session worker, for its peer.
   absl::StatusOr<std::string> WrapWorkerAddress(AddressRole role, const UcxWorker& worker) const;
-  // Closes the worker and destroys it once nothing is under way on it. Completions still arrive; where some
-  // do not within Options::completion_timeout the worker is abandoned (UcxWorker::Abandon), and `abandoned`
-  // runs: no completion arrives any more, and the buffers under way are lost. In shared memory none arrives
-  // from the beginning, and no buffer is lost, since only this side's progress moves bytes: returns false,
-  // and the caller completes what was under way.
+  // Closes the worker and destroys it when no operation is in flight on it. Completions still arrive. If some
+  // do not within Options::completion_timeout, the worker is abandoned (UcxWorker::Abandon), and `abandoned`
+  // runs: no completion arrives after that, and the buffers in flight are lost. In shared memory no
+  // completion arrives at all and no buffer is lost, since only this side's progress moves bytes: then it
+  // returns false, and the caller completes what is in flight.
   bool Retire(std::unique_ptr<UcxWorker> worker, Task abandoned);
 
-  // Sends a greeting with a copy of `address`. False: the connection is not ready; try again from the tick.
+  // Sends a greeting with a copy of `address`. Returns false if the connection is not ready; try again in the
+  // tick.
   //
-  // Over TCP only as a short message on a ready connection, which needs no endpoint on the other side.
-  // Anything else makes the peer's UCX answer with a wire-up reply, and UCX 1.13 aborts the process ("got REP
-  // message") when it has to give up an endpoint on which such a reply still waits for its connection.
+  // Over TCP it goes only as a short message on a ready connection, which requires no endpoint on the other
+  // side. Anything else makes the peer's UCX answer with a wire-up reply, and UCX 1.13 aborts the process
+  // ("got REP message") if it has to give up an endpoint on which such a reply still waits for its
+  // connection.
   absl::StatusOr<bool> Greet(UcxWorker& worker, ucp_ep_h endpoint, MessageId id,
                              const GreetingBytes& greeting, const std::string& address);
 
@@ -105,10 +109,10 @@ class UcxEngine {
   void Loop();
   bool RunTasks();
   bool ProgressAll();
-  // Returns when the next one is abandoned.
+  // Returns the time when the next one will be abandoned.
   Clock::time_point SweepRetired(Clock::time_point now);
   bool ArmAll();
-  // Until there is a task, or, if `for_events`, something happens to a worker.
+  // Sleeps until there is a task, `longest` has passed, or, if `for_events`, a worker has an event.
   void Sleep(Clock::duration longest, bool for_events);
   void CloseEverything();
 
@@ -117,7 +121,7 @@ class UcxEngine {
   int wake_descriptor_ = -1;
   std::thread thread_;
 
-  // Written before the thread's first task, read by anyone.
+  // Written by the first task (Open); read by any thread afterwards.
   Info info_;
   std::string rdma_hint_;
   bool shared_memory_ = false;
@@ -127,11 +131,11 @@ class UcxEngine {
   std::string main_address_;
   ListeningSockets listening_;  // the main worker's
 
-  // The engine's thread.
+  // Used by the engine's thread alone.
   absl::Duration completion_timeout_;
   std::shared_ptr<UcxContext> context_;
-  std::unique_ptr<UcxWorker> main_;  // nullptr: of a sink, in shared memory, at the end
-  std::vector<UcxWorker*> active_;   // all that are progressed
+  std::unique_ptr<UcxWorker> main_;  // null: in a sink, in shared memory, after the end
+  std::vector<UcxWorker*> active_;   // the workers that Loop progresses
   std::vector<Retired> retired_;
   std::vector<Registered> registered_;
 

@@ -1,4 +1,4 @@
-// How UCX is loaded, and what its constructor does to signals undone.
+// Loads UCX with dlopen and undoes its constructor's changes to signal handlers.
 #include "transport/ucx_library.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ std::atomic<bool> log_to_standard_error = false;
 const char* const* log_level_names = nullptr;
 std::atomic<void (*)(const UcxLine&)> line_taker = nullptr;
 
-// The dispositions of all signals, put back by the destructor where they changed meanwhile.
+// Saves the dispositions of all signals; the destructor restores those that changed.
 class KeptSignals {
  public:
   KeptSignals() {
@@ -64,13 +64,14 @@ ucs_log_func_rc_t Print(const char* file, unsigned line, const char*, ucs_log_le
   return UCS_LOG_FUNC_RC_STOP;
 }
 
-// The first function that the library lacks; empty: none.
+// Looks a function up; `missing` keeps the name of the first one that the library lacks.
 template <typename Function>
 void Find(void* library, const char* name, Function* function, std::string* missing) {
   *function = reinterpret_cast<Function>(dlsym(library, name));
   if (*function == nullptr && missing->empty()) *missing = name;
 }
 
+// Optional: without these two symbols UCX keeps logging in its own way.
 void PrintTo(void* library) {
   auto push = reinterpret_cast<decltype(&::ucs_log_push_handler)>(dlsym(library, "ucs_log_push_handler"));
   log_level_names = static_cast<const char* const*>(dlsym(library, "ucs_log_level_names"));

@@ -1,10 +1,10 @@
-// UCX, loaded when it is first used. A process that only uses gRPC never loads it.
+// UCX, loaded on first use. A process that only uses gRPC never loads it.
 //
-// Loading UCX runs its constructor, which replaces the process's handlers of SIGSEGV, SIGHUP and others: they
-// are put back, since they belong to the program (a trainer's fault handler, a worker's default). Where the
-// process has loaded UCX already, for MPI say, that one is used as it is.
+// Loading UCX runs its constructor, which replaces the process's handlers of SIGSEGV, SIGHUP and others. They
+// are restored, because they belong to the program (a trainer's fault handler, a worker's defaults). If the
+// process has loaded UCX already, for example for MPI, that copy is used as it is.
 //
-// Thread safety: any thread. The signal handlers are UCX's for the moment of loading.
+// Thread safety: any thread. While UCX is being loaded, its signal handlers are installed.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -13,7 +13,7 @@
 
 namespace evenkeel::transport {
 
-// UCX's functions by their own names. Filled by LoadUcx; tests may replace entries afterwards.
+// UCX's functions under their own names. Filled by LoadUcx; tests may replace entries afterwards.
 struct UcxFunctions {
   decltype(&::ucp_init_version) ucp_init_version = nullptr;
   decltype(&::ucp_cleanup) ucp_cleanup = nullptr;
@@ -39,24 +39,24 @@ struct UcxFunctions {
   decltype(&::ucs_status_string) ucs_status_string = nullptr;
 };
 
-// Unavailable: it is not installed, or lacks a function (names it).
+// Unavailable: UCX is not installed, or lacks a function (names it).
 absl::Status LoadUcx();
 
 // Only after LoadUcx returned OK.
 UcxFunctions& Ucx();
 
-// Lets UCX log to standard error, once it is loaded: to standard output it would spoil what a program prints
-// there. Nothing where UCX_LOG_FILE of the environment says where to. For programs of ours, before LoadUcx;
-// a trainer's UCX is the trainer's.
+// Makes UCX log to standard error once it is loaded; its default, standard output, would corrupt a program's
+// output. Has no effect if UCX_LOG_FILE is set in the environment. For our own programs, before LoadUcx; in a
+// trainer the trainer decides.
 void LogUcxToStandardError();
 
 struct UcxLine {
-  bool is_error = false, is_warning = false;  // neither: less than that
+  bool is_error = false, is_warning = false;  // neither: a less severe level
   const char* message = "";
   const char* file = "";
   unsigned line = 0;
 };
-// The lines of LogUcxToStandardError go to `take` instead, from any thread of UCX.
+// Passes the lines of LogUcxToStandardError to `take` instead, from any thread of UCX.
 void LogUcxTo(void (*take)(const UcxLine& line));
 
 }  // namespace evenkeel::transport

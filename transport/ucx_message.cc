@@ -1,4 +1,5 @@
-// Encodes and parses the headers of our active messages.
+// Encodes and parses the headers of our active messages, field by field, so that padding and alignment do not
+// matter.
 #include "transport/ucx_message.h"
 
 #include <bit>

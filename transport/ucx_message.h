@@ -1,4 +1,4 @@
-// What our active messages carry in their headers, as bytes. Parsing only: knows nothing of UCX.
+// The headers of our UCX active messages, as bytes. Parsing only; independent of UCX.
 //
 //   sink -> source   kHello   Greeting; data: the wrapped address of the sink's worker for this session
 //   source -> sink   kReady   Greeting; parts may follow
@@ -8,8 +8,8 @@
 //   greeting := "EVKS" u32:version(=1) u64:session 16:secret
 //   part     := "EVKD" u32:version(=1) u64:session u64:request u64:length u64:offset 16:hash 16:secret
 //
-// Little-endian. A part is one message (by rendezvous, or when it is short), or several in the order of their
-// offsets; each names the whole part's length and hash.
+// Little-endian. A part is one message (by rendezvous, or if it is short), or several in ascending order of
+// their offsets; each contains the whole part's length and hash.
 //
 // Thread safety: functions without state.
 #pragma once
@@ -48,7 +48,7 @@ using PartMessageBytes = std::array<std::byte, kPartMessageBytes>;
 
 GreetingBytes Pack(const Greeting& greeting);
 PartMessageBytes Pack(const PartMessage& message);
-// Nothing where the bytes are anything else.
+// nullopt if the size, the magic or the version is wrong.
 std::optional<Greeting> UnpackGreeting(std::span<const std::byte> bytes);
 std::optional<PartMessage> UnpackPartMessage(std::span<const std::byte> bytes);
 

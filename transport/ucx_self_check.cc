@@ -1,4 +1,4 @@
-// One message from a worker of this process to another, within a deadline.
+// Sends one message from a worker of this process to another one, within a deadline.
 #include "transport/ucx_self_check.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 // Long enough to travel by rendezvous.
 constexpr size_t kBytes = 64 << 10;
 constexpr auto kNap = std::chrono::milliseconds(1);
-// Within which UCX completes what was closed; otherwise it is abandoned.
+// UCX gets this long to complete operations after the close; then they are abandoned.
 constexpr absl::Duration kClosing = absl::Seconds(2);
 
 class Receiver : public UcxEvents {
@@ -58,7 +58,7 @@ class Receiver : public UcxEvents {
   std::optional<ucs_status_t> failed_;
 };
 
-// Outlives the check where UCX does not let go of it.
+// Owns all that UCX may still access; outlives the check if UCX does not complete its operations.
 struct Check {
   Receiver events;
   std::vector<std::byte> bytes = std::vector<std::byte>(kBytes, std::byte{0x5a});
@@ -90,20 +90,20 @@ absl::Status Run(const std::shared_ptr<UcxContext>& context, absl::Duration time
                             check.sender->Send(
                                 endpoint, static_cast<unsigned>(MessageId::kPart), {}, check.bytes,
                                 /*rendezvous=*/true, [](void*, ucs_status_t) {}, nullptr));
-  (void)under_way;  // the receiver's end decides
+  (void)under_way;  // the receiving side decides
   ProgressUntil(check, timeout, [&] { return check.events.ended().has_value(); });
   const std::optional<ucs_status_t> ended = check.events.ended();
   if (!ended) {
     return absl::UnavailableError(absl::StrCat(
         "a message to this process itself did not arrive within ", absl::FormatDuration(timeout), ": ",
-        check.events.announced() ? "its header did, but its bytes could not be fetched"
-                                 : "no connection came about"));
+        check.events.announced() ? "its header arrived, but its bytes could not be fetched"
+                                 : "no connection was established"));
   }
   if (*ended != UCS_OK) return StatusFromUcx(*ended, "a message to this process itself failed");
   if (check.events.buffer() != check.bytes) {
     return absl::UnavailableError("a message to this process itself arrived with other bytes");
   }
-  // The sender learns that its bytes were fetched.
+  // Lets the acknowledgement reach the sender, so that both workers can be destroyed.
   ProgressUntil(check, kClosing, [&] { return check.operations() == 0; });
   return absl::OkStatus();
 }

@@ -1,11 +1,11 @@
-// Finds out at start whether a device carries messages, by sending one to this process itself.
+// Checks at the start whether a device delivers messages, by sending one to this process.
 //
-// A device that UCX lists need not work: a GID without a route, a firewall, a driver that UCX misreads. UCX
-// 1.13 notices nothing, or aborts the process after 30 seconds. The check makes two workers, as a session has
-// them, connects them through the device and moves some bytes the way parts travel: wire-up, then a
-// rendezvous, which the receiver fetches. Milliseconds on a device that works.
+// A device that UCX lists may still not work: a GID without a route, a firewall, a driver that UCX misreads.
+// UCX 1.13 does not notice, or aborts the process after 30 seconds. The check creates two workers, as a
+// session does, connects them through the device and moves some bytes the way parts travel: wire-up, then a
+// rendezvous, which the receiver fetches. Takes milliseconds on a working device.
 //
-// Thread safety: belongs to the engine's thread; blocks it until the check ends.
+// Thread safety: belongs to the engine's thread, which it blocks until the check ends.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,9 @@
 
 namespace evenkeel::transport {
 
-// OK: the bytes arrived. Unavailable: they did not within `timeout`, or an endpoint failed; says how far it
-// came. What UCX does not complete after that is abandoned (UcxWorker::Abandon), never destroyed.
+// OK: the bytes arrived. Unavailable: they did not arrive within `timeout`, or an endpoint failed (the
+// message has the stage that was reached). Operations that UCX does not complete are abandoned
+// (UcxWorker::Abandon), never destroyed.
 absl::Status CheckSelfDelivery(const std::shared_ptr<UcxContext>& context, absl::Duration timeout);
 
 }  // namespace evenkeel::transport

@@ -1,10 +1,11 @@
 // The receiving side over UCX.
 //
-// A session has a worker of its own here. It connects to the source, greets it (kHello) and names itself; the
-// source answers on the same connection (kReady). A worker with one peer has one pair of endpoints, so
-// closing the one that was made here ends every receive of the session, and of no other.
+// A session has a worker of its own here. It connects to the source and sends a greeting with the session's
+// id (kHello); the source answers on the same connection (kReady). A worker with one peer has one pair of
+// endpoints, so closing the endpoint made here ends every receive of this session and of no other.
 //
-// Who protects what: `sessions_` and `announced_` the mutex; everything inside a session the engine's thread.
+// Locking: the mutex guards `sessions_` and `announced_`; all that is inside a session belongs to the
+// engine's thread.
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -23,24 +24,24 @@ namespace {
 
 class UcxSink;
 
-// How soon a greeting is tried again whose connection was not ready.
+// Pause before a greeting is repeated because its connection was not ready.
 constexpr auto kGreetAgain = std::chrono::milliseconds(2);
 
-// Parts of this size and more are not read before much else has gone through the caches.
+// Parts of this size and more leave the caches before they are read, so they are copied past them.
 constexpr size_t kLargePartBytes = 1 << 20;
 
-// Memory that waits for one request's bytes.
+// The memory for one request's bytes, and how much of it has arrived.
 struct Expectation {
   RequestId request = 0;
   std::span<std::byte> buffer;
   Done done;
   Digest hash;                                  // the sender's, of the whole part
-  size_t received = 0;                          // bytes that messages brought
-  Digester digester;                            // of these
+  size_t received = 0;                          // bytes of messages (TCP); rendezvous does not count here
+  Digester digester;                            // of those bytes
   bool receiving = false;                       // UCX writes into `buffer`
-  absl::Status fate;                            // not OK: what to say instead of the receive's own end
+  absl::Status fate;                            // not OK: replaces the receive's own status
   std::vector<Latch*> waiting;                  // counted down after `done` ran
-  std::shared_ptr<struct SinkSession> session;  // while receiving, so that the completion finds it
+  std::shared_ptr<struct SinkSession> session;  // while receiving, for the completion callback
 };
 
 struct SinkSession final : UcxEvents, std::enable_shared_from_this<SinkSession> {
@@ -58,7 +59,7 @@ struct SinkSession final : UcxEvents, std::enable_shared_from_this<SinkSession> 
   ucp_ep_h data = nullptr;  // on `worker`, to the source
   GreetingBytes greeting{};
   std::string own_address;
-  bool greeting_due = false;  // the next greeting could not be sent yet
+  bool greeting_due = false;  // the greeting could not be sent yet
   std::map<RequestId, std::unique_ptr<Expectation>> expected;
   std::atomic<uint64_t> arrived{0};  // bytes; may be read by any thread
 
@@ -110,10 +111,10 @@ class UcxSink final : public Sink {
   void TakeAnnounced() ABSL_LOCKS_EXCLUDED(mutex_);
   void Kill(const SessionPtr& session, const absl::Status& status);
   void AbandonReceives(const SessionPtr& session);
-  // Ends what is expected of the sessions and waits for it.
+  // Ends the sessions and all their requests, and waits until `done` of each has run.
   void EndSessions(const std::vector<SessionId>& ids);
   void Fail(const SessionPtr& session, absl::Status status);
-  // Runs `done` from a task of its own, and destroys it there unless its buffer was abandoned.
+  // Runs `done` from a task, and destroys it there unless its buffer was abandoned.
   void Finish(std::shared_ptr<Expectation> expectation, absl::Status status, bool abandoned = false);
   ucs_status_t OnReady(const SessionPtr& session, std::span<const std::byte> header);
   ucs_status_t OnBye(const SessionPtr& session, std::span<const std::byte> header);
@@ -174,7 +175,7 @@ UcxSink::~UcxSink() {
   }
   EndSessions(ids);
   engine_->Run([this] { TakeAnnounced(); });
-  engine_->Run([] {});  // what the last task posted
+  engine_->Run([] {});  // waits for the callbacks that the last task posted
   engine_.reset();
 }
 
@@ -190,12 +191,12 @@ absl::Status UcxSink::Connect(SessionId id, const std::string& endpoint, const s
   absl::StatusOr<Address> peer = UnwrapAddress(peer_address);
   if (!peer.ok()) return AddContext(peer.status(), endpoint);
   if (peer->role != AddressRole::kSource || peer->worker.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(endpoint, ": not the address of a source"));
+    return absl::InvalidArgumentError(absl::StrCat(endpoint, ": the address is not that of a source"));
   }
   if (peer->shared_memory != options_.shared_memory) {
     return absl::FailedPreconditionError(
         absl::StrCat(endpoint, ": shared_memory is ", peer->shared_memory ? "on" : "off", " there and ",
-                     options_.shared_memory ? "on" : "off", " here; set it alike on both sides"));
+                     options_.shared_memory ? "on" : "off", " here; set it to the same value on both sides"));
   }
   if (peer->shared_memory && peer->host != ThisHost()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -205,7 +206,7 @@ absl::Status UcxSink::Connect(SessionId id, const std::string& endpoint, const s
     return absl::FailedPreconditionError(
         absl::StrCat(endpoint,
                      ": the worker's UCX uses TCP, which needs --trusted-data-network (Python: "
-                     "trusted_data_network=True) here too; or take --transport grpc"));
+                     "trusted_data_network=True) here too; or use --transport grpc"));
   }
   session->sink = this;
   session->id = id;
@@ -278,8 +279,8 @@ void UcxSink::Expect(SessionId session, RequestId request, std::span<std::byte> 
   engine_->Post([this] { TakeAnnounced(); });
 }
 
-// Also called when a part arrives that nobody waits for: its announcement may be newer than this round's
-// tasks.
+// Moves announcements into their sessions. Also called when a part arrives that is not expected: its
+// announcement may be newer than the tasks of this round.
 void UcxSink::TakeAnnounced() {
   std::vector<Announcement> announced;
   {
@@ -314,13 +315,14 @@ ucs_status_t UcxSink::OnPart(const SessionPtr& session, std::span<const std::byt
       session->state == SinkSession::State::kDead) {
     return Drop();
   }
-  session->state = SinkSession::State::kReady;  // a part with the secret says as much as kReady
+  session->state =
+      SinkSession::State::kReady;  // a part with the secret implies kReady, which may arrive later
   auto found = session->expected.find(message->request);
   if (found == session->expected.end()) {
     TakeAnnounced();
     found = session->expected.find(message->request);
   }
-  // What follows a message that was dropped is dropped with it, and was counted with it.
+  // A dropped part counts once: its later messages are dropped without being counted.
   if (found == session->expected.end()) return message->offset == 0 ? Drop() : UCS_OK;
   Expectation* expectation = found->second.get();
   if (expectation->receiving) return Drop();
@@ -338,12 +340,12 @@ ucs_status_t UcxSink::Mismatch(const SessionPtr& session, const PartMessage& mes
   Finish(std::move(found->second),
          absl::DataLossError(absl::StrCat(Where(*session), ": request ", message.request, " brought ", length,
                                           " bytes of ", message.length, " from offset ", message.offset,
-                                          ", not what was announced")));
+                                          ", which does not continue the announced part")));
   session->expected.erase(found);
   return Drop();
 }
 
-// The bytes lie in UCX's own buffer and in this core's cache, where they are hashed.
+// Copies a message's data out of UCX's buffer. They are in this core's cache, so they are hashed at once.
 ucs_status_t UcxSink::Take(const SessionPtr& session, Expectation* expectation,
                            std::span<const std::byte> data) {
   expectation->digester.Update(data);
@@ -372,7 +374,7 @@ ucs_status_t UcxSink::Receive(const SessionPtr& session, Expectation* expectatio
   } else if (!*started) {
     Settle(expectation, absl::OkStatus());
   }
-  // UCX owns the descriptor now and must be told so.
+  // By this status UCX keeps the descriptor until the receive completes.
   return UCS_INPROGRESS;
 }
 
@@ -381,12 +383,13 @@ void UcxSink::Received(void* argument, ucs_status_t status) {
   expectation->session->sink->Settle(expectation, StatusFromUcx(status, Where(*expectation->session)));
 }
 
-// The transport is done with the buffer.
+// The transport no longer uses the buffer: removes the expectation and posts `done`.
 void UcxSink::Settle(Expectation* expectation, const absl::Status& status) {
   SessionPtr session = std::move(expectation->session);
   auto found = session->expected.find(expectation->request);
   std::unique_ptr<Expectation> owned = std::move(found->second);
   session->expected.erase(found);
+  // A cancelled request reports its cancellation, also if its last bytes arrived in time.
   if (!owned->fate.ok()) {
     absl::Status fate = owned->fate;
     return Finish(std::move(owned), std::move(fate));
@@ -400,8 +403,8 @@ void UcxSink::Settle(Expectation* expectation, const absl::Status& status) {
   Finish(std::move(owned), absl::OkStatus());
 }
 
-// What came by rendezvous is hashed here, on the engine's thread but outside of UCX's callback: a card that
-// writes memory goes on meanwhile.
+// Hashes data that came by rendezvous. This runs on the engine's thread but outside of UCX's callback, so
+// that a card goes on writing other parts meanwhile.
 bool HasItsHash(Expectation& expectation) {
   expectation.digester.Update(expectation.buffer.subspan(expectation.received));
   return expectation.digester.Finish() == expectation.hash;
@@ -411,7 +414,7 @@ void UcxSink::Finish(std::shared_ptr<Expectation> shared, absl::Status status, b
   engine_->Post([shared = std::move(shared), status = std::move(status), abandoned]() mutable {
     if (status.ok() && !HasItsHash(*shared)) {
       status = absl::DataLossError(absl::StrCat("request ", shared->request, ": ", shared->buffer.size(),
-                                                " bytes arrived with another hash"));
+                                                " bytes arrived, but their hash differs from the sender's"));
     }
     shared->done(std::move(status));
     if (!abandoned) shared->done = nullptr;
@@ -429,7 +432,7 @@ void UcxSink::Kill(const SessionPtr& session, const absl::Status& status) {
   if (session->state == SinkSession::State::kDead) return;
   session->state = SinkSession::State::kDead;
   session->failure = status;
-  // Receives under way end in their completion, which later rounds bring.
+  // Receives in flight end with their completion, in a later round.
   bool completions_come =
       session->worker != nullptr &&
       engine_->Retire(std::move(session->worker), [this, session] { AbandonReceives(session); });
@@ -444,7 +447,7 @@ void UcxSink::Kill(const SessionPtr& session, const absl::Status& status) {
   }
 }
 
-// What is expected still is what UCX was to complete.
+// The remaining expectations are those whose receives UCX did not complete.
 void UcxSink::AbandonReceives(const SessionPtr& session) {
   for (auto& [request, expectation] : session->expected) {
     ++buffers_abandoned_;
@@ -467,20 +470,21 @@ void UcxSink::Cancel(SessionId id, RequestId request) {
     found->second->waiting.push_back(&latch);
     found->second->fate = absl::CancelledError(absl::StrCat("request ", request, " was cancelled"));
     if (found->second->receiving || found->second->received > 0) {
-      return Kill(session, absl::UnavailableError(absl::StrCat(Where(*session), " was closed: request ",
-                                                               request, " was given up on its way")));
+      return Kill(session,
+                  absl::UnavailableError(absl::StrCat(Where(*session), " was closed: request ", request,
+                                                      " was cancelled while its bytes were arriving")));
     }
     absl::Status fate = found->second->fate;
     Finish(std::move(found->second), std::move(fate));
     session->expected.erase(found);
   });
   latch.Wait();
-  engine_->Run([] {});  // a completion that was already posted has run too
+  engine_->Run([] {});  // a `done` that was posted before has run, too
 }
 
 void UcxSink::Disconnect(SessionId id) { EndSessions({id}); }
 
-// All at once, so that several which do not end take no longer than one.
+// All sessions are ended first and waited for together, so that several stuck ones take no longer than one.
 void UcxSink::EndSessions(const std::vector<SessionId>& ids) {
   Latch latch;
   engine_->Post([&, this] {

@@ -1,13 +1,13 @@
 // The sending side over UCX. See ucx_sink.cc for how a session begins.
 //
 // All sessions share the engine's main worker: each is an endpoint to a sink's worker that serves nothing
-// else, so that the endpoint made here is the one that the greeting came over. Ending a session closes that
-// endpoint alone. UCX only reads memory of this side, so a send that does not complete takes its own bytes
-// out of use and nothing else. Over TCP UCX keeps the receiving half of a connection whose endpoint was
-// closed, so the sink is told that the session is over (kBye), and closes it. In shared memory a session has
-// a worker of its own, which can be left alone whole.
+// else, so that the endpoint made here belongs to the connection that the greeting came over. Ending a
+// session closes that endpoint alone. UCX only reads memory on this side, so a send that never completes
+// keeps its own bytes in use and nothing else. Over TCP UCX keeps the receiving half of a connection whose
+// endpoint was closed, so the sink gets a message that the session is over (kBye), and closes it. In shared
+// memory a session has a worker of its own, which can be abandoned as a whole.
 //
-// Who protects what: `sessions_` the mutex; everything inside a session the engine's thread.
+// Locking: the mutex guards `sessions_`; all that is inside a session belongs to the engine's thread.
 #include <atomic>
 #include <deque>
 #include <list>
@@ -24,18 +24,19 @@
 namespace evenkeel::transport {
 namespace {
 
-// Parts of one session that share the wire by rendezvous. More would only make all of them late together. In
-// chunks parts go one after the other.
+// Parts of one session that are sent at the same time by rendezvous. More would only delay all of them. In
+// chunks, parts go one after the other.
 constexpr size_t kMaxInFlight = 4;
-// Below, one message; above, the receiver is told first and fetches into its own memory.
+// Smaller parts go as one message; for larger ones the receiver gets the header first and fetches the data
+// into its own memory.
 constexpr size_t kRendezvousBytes = 16 << 10;
-// Messages of one session before it is another's turn: a few milliseconds' worth.
+// Messages of one session before another session's turn: a few milliseconds of work.
 constexpr int kSendBurst = 16;
 
-// How soon a greeting is tried again whose connection was not ready.
+// Pause before a greeting is repeated because its connection was not ready.
 constexpr auto kGreetAgain = std::chrono::milliseconds(2);
 
-// Left free for connections that are on their way while sessions begin.
+// Handles to keep free for connections that arrive while sessions begin.
 constexpr int kSpareHandles = 32;
 
 class UcxSource;
@@ -43,12 +44,12 @@ class UcxSource;
 struct PendingSend {
   PartMessage message;  // `offset`: of the next message's data
   std::span<const std::byte> bytes;
-  PartMessageBytes header{};  // while under way
+  PartMessageBytes header{};  // valid while under_way
   bool under_way = false;     // UCX holds `header` and `bytes`
-  bool abandoned = false;     // given up for lost; UCX may still complete it
+  bool abandoned = false;     // UCX did not complete it in time, but still may
   Clock::time_point deadline;
   Done done;
-  absl::Status fate;                              // not OK: what to say instead of the send's own end
+  absl::Status fate;                              // not OK: replaces the send's own status
   std::shared_ptr<struct SourceSession> session;  // while in flight
 };
 
@@ -66,7 +67,7 @@ struct SourceSession {
   ucp_ep_h endpoint = nullptr;            // on `own_worker` or the main worker
   GreetingBytes greeting{};
   bool greeting_due = false;  // kReady could not be sent yet
-  bool pump_due = false;      // a task that pumps is posted
+  bool pump_due = false;      // a task that calls Pump is posted
   std::deque<std::unique_ptr<PendingSend>> queue;
   std::list<std::unique_ptr<PendingSend>> in_flight;
   std::vector<Latch*> waiting;  // until nothing is in flight
@@ -90,7 +91,7 @@ class UcxSource final : public Source, public UcxEvents {
   uint64_t messages_dropped() const override { return messages_dropped_; }
   uint64_t buffers_abandoned() const override { return buffers_abandoned_; }
 
-  // Of every worker here: greetings.
+  // The only message that a source accepts, on any of its workers, is kHello.
   ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
                          bool rendezvous) override;
   void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) override;
@@ -121,18 +122,17 @@ class UcxSource final : public Source, public UcxEvents {
   void ReleaseWaiting(const SessionPtr& session);
   void Kill(const SessionPtr& session, const absl::Status& status);
   void AbandonSends(const SessionPtr& session);
-  // Says good-bye and closes the endpoint, at once or soon.
+  // Sends kBye and closes the endpoint, at once or as soon as possible.
   void Leave(const SessionPtr& session);
-  // True: it was said, or nobody is there any more.
+  // Sends kBye. Returns true if it was sent, or if the peer is gone.
   bool SayBye(ucp_ep_h endpoint, const GreetingBytes& greeting);
-  // Returns when it is to be called again.
+  // Returns the time of its next call.
   Clock::time_point SweepFarewells(Clock::time_point now);
-  // Gives up what UCX has not completed in time of sessions that ended. Returns when it is the next one's
-  // time.
+  // Abandons sends of ended sessions that UCX has not completed in time. Returns the next deadline.
   Clock::time_point SweepEnding(Clock::time_point now);
-  // Ends what is sent to the sessions and waits for it.
+  // Ends the sessions and their sends, and waits until no send is in flight.
   void EndSessions(const std::vector<SessionId>& ids);
-  // Runs `done` from a task of its own, and destroys it there unless its bytes were abandoned.
+  // Runs `done` from a task, and destroys it there unless its bytes were abandoned.
   void Finish(std::shared_ptr<PendingSend> send, absl::Status status, bool abandoned = false);
 
   const Options options_;
@@ -144,14 +144,14 @@ class UcxSource final : public Source, public UcxEvents {
     SessionPtr session;
     Clock::time_point until;
   };
-  // kBye that could not be sent yet.
+  // A kBye that could not be sent yet.
   struct Farewell {
     ucp_ep_h endpoint;
     GreetingBytes greeting;
     Clock::time_point until;
   };
-  // The engine's thread.
-  std::vector<Ending> ending_;  // ended, with something under way
+  // Used by the engine's thread alone.
+  std::vector<Ending> ending_;  // ended sessions with sends in flight
   std::vector<Farewell> farewells_;
 
   mutable Mutex mutex_;
@@ -183,7 +183,7 @@ UcxSource::~UcxSource() {
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
   EndSessions(ids);
-  engine_->Run([this] { farewells_.clear(); });  // the engine closes what is left
+  engine_->Run([this] { farewells_.clear(); });  // the engine closes the remaining endpoints
   engine_.reset();
 }
 
@@ -207,18 +207,20 @@ std::string UcxSource::address(SessionId id) const {
 
 absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, const Secret& secret) {
   EVENKEEL_ASSIGN_OR_RETURN(Address peer, UnwrapAddress(peer_address));
-  if (peer.role != AddressRole::kSink) return absl::InvalidArgumentError("not the address of a sink");
+  if (peer.role != AddressRole::kSink)
+    return absl::InvalidArgumentError("the consumer's address is not that of a sink");
   if (peer.shared_memory != options_.shared_memory) {
     return absl::FailedPreconditionError(
         absl::StrCat("shared_memory is ", peer.shared_memory ? "on" : "off", " at the consumer and ",
-                     options_.shared_memory ? "on" : "off", " here; set it alike on both sides"));
+                     options_.shared_memory ? "on" : "off", " here; set it to the same value on both sides"));
   }
   if (!peer.shared_memory && !peer.rdma && !options_.trusted_network) {
     return absl::FailedPreconditionError(
-        "the consumer's UCX uses TCP, which needs serve --trusted-data-network too; or let it take "
+        "the consumer's UCX uses TCP, which needs serve --trusted-data-network here too; or let the consumer "
+        "use "
         "--transport grpc");
   }
-  // UCX closes its listening socket for ever when it cannot accept a connection.
+  // UCX closes its listening socket permanently if it cannot accept a connection.
   EVENKEEL_RETURN_IF_ERROR(CheckFileHandles(kSpareHandles, "another session over UCX"));
   auto session = std::make_shared<SourceSession>();
   session->source = this;
@@ -232,7 +234,7 @@ absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, c
     }
   }
   if (!options_.shared_memory) {
-    engine_->Post([] {});  // the deadline is new
+    engine_->Post([] {});  // wakes the thread, which computes its next deadline
     return absl::OkStatus();
   }
   absl::Status opened;
@@ -325,6 +327,7 @@ void UcxSource::PumpSoon(const SessionPtr& session) {
   });
 }
 
+// Sends until the session has nothing to send, the socket is full, or its turn is over.
 void UcxSource::Pump(const SessionPtr& session) {
   for (int i = 0; i < kSendBurst; ++i) {
     PendingSend* send = NextToSend(session);
@@ -347,7 +350,7 @@ PendingSend* UcxSource::NextToSend(const SessionPtr& session) {
   return session->in_flight.back().get();
 }
 
-// All at once. False: failed.
+// Sends a whole part as one message. Returns false on failure.
 bool UcxSource::SendMessage(PendingSend* send) {
   SourceSession& session = *send->session;
   send->header = Pack(send->message);
@@ -359,9 +362,10 @@ bool UcxSource::SendMessage(PendingSend* send) {
   return started.ok();
 }
 
-// Now or not at all, as greetings are sent (UcxEngine::Greet): what UCX would keep for later begins with a
-// wire-up message behind it, and UCX 1.13 aborts the process when the connection is reset before that left
-// ("pending_count == 0"). False: the socket is full, and Tick tries again after each progress; or failed.
+// Sends the next chunk at once or not at all, as greetings are sent (UcxEngine::Greet). UCX would queue it
+// behind a wire-up message, and UCX 1.13 aborts the process if the connection is reset before that has left
+// ("pending_count == 0"). Returns false if the socket is full, in which case Tick tries again after each
+// progress, or on failure.
 bool UcxSource::SendChunk(PendingSend* send) {
   SourceSession& session = *send->session;
   std::span<const std::byte> data = send->bytes.subspan(send->message.offset);
@@ -386,7 +390,7 @@ void UcxSource::Sent(void* argument, ucs_status_t status) {
   self->PumpSoon(session);
 }
 
-// The transport is done with the bytes. Called from a completion, too.
+// The transport no longer uses the bytes: removes the send and posts `done`. Also called from a completion.
 void UcxSource::Settle(PendingSend* send, const absl::Status& status) {
   SessionPtr session = std::move(send->session);
   auto found = std::find_if(session->in_flight.begin(), session->in_flight.end(),
@@ -406,7 +410,7 @@ void UcxSource::Settle(PendingSend* send, const absl::Status& status) {
   if (session->in_flight.empty()) ReleaseWaiting(session);
 }
 
-// After what was posted before.
+// Posted, so that the latches count down after the callbacks posted before.
 void UcxSource::ReleaseWaiting(const SessionPtr& session) {
   for (Latch* latch : session->waiting) engine_->Post([latch] { latch->CountDown(); });
   session->waiting.clear();
@@ -451,7 +455,7 @@ bool UcxSource::SayBye(ucp_ep_h endpoint, const GreetingBytes& greeting) {
 }
 
 void UcxSource::Leave(const SessionPtr& session) {
-  // What is under way by rendezvous ends only with the endpoint. In chunks nothing is.
+  // A rendezvous in flight ends only when the endpoint is closed. In chunks nothing is in flight.
   if (SayBye(session->endpoint, session->greeting) || !engine_->sends_chunks()) {
     engine_->main().CloseByForce(session->endpoint);
   } else {
@@ -482,7 +486,7 @@ Clock::time_point UcxSource::SweepEnding(Clock::time_point now) {
   return next;
 }
 
-// What is in flight still is what UCX was to complete.
+// The remaining sends in flight are those that UCX did not complete.
 void UcxSource::AbandonSends(const SessionPtr& session) {
   for (std::unique_ptr<PendingSend>& send : session->in_flight) {
     ++buffers_abandoned_;
@@ -498,7 +502,7 @@ void UcxSource::AbandonSends(const SessionPtr& session) {
 
 void UcxSource::Disconnect(SessionId id) { EndSessions({id}); }
 
-// All at once, so that several which do not end take no longer than one.
+// All sessions are ended first and waited for together, so that several stuck ones take no longer than one.
 void UcxSource::EndSessions(const std::vector<SessionId>& ids) {
   Latch latch;
   engine_->Post([&, this] {

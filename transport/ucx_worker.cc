@@ -1,4 +1,4 @@
-// Creates and destroys UCX contexts, workers and endpoints in the order that UCX needs.
+// Creates and destroys UCX workers and endpoints in the order that UCX requires, and counts their operations.
 #include "transport/ucx_worker.h"
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 namespace evenkeel::transport {
 namespace {
 
-// A UCX worker takes 3, and 2 for each network device that it uses; and some on top, as for a context.
+// A UCX worker takes 3, and 2 for each network device that it uses; the rest is a margin, as for a context.
 constexpr int kWorkerHandles = 20;
 
 }  // namespace
 
-// One send or receive that UCX has not completed.
+// One send or receive that UCX has not completed. UCX holds the pointer as user data; Complete deletes it.
 struct UcxWorker::Operation {
   UcxWorker* worker;
   void (*completed)(void*, ucs_status_t);
@@ -105,7 +105,7 @@ void UcxWorker::CloseByForce(ucp_ep_h endpoint) {
   auto found = std::find(endpoints_.begin(), endpoints_.end(), endpoint);
   if (found == endpoints_.end()) return;
   endpoints_.erase(found);
-  if (!watched()) return;  // UCX refuses; destroying the worker closes it
+  if (!watched()) return;  // UCX refuses a forced close; destroying the worker closes the endpoint
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -114,7 +114,7 @@ void UcxWorker::CloseByForce(ucp_ep_h endpoint) {
   auto operation = std::make_unique<Operation>(Operation{this, [](void*, ucs_status_t) {}, nullptr});
   parameters.user_data = operation.get();
   ucs_status_ptr_t request = Ucx().ucp_ep_close_nbx(endpoint, &parameters);
-  (void)Started(request, std::move(operation), "close");  // an error leaves nothing to wait for either
+  (void)Started(request, std::move(operation), "close");  // after an error there is nothing to wait for
 }
 
 void UcxWorker::Close() {
@@ -138,7 +138,7 @@ absl::StatusOr<bool> UcxWorker::Started(ucs_status_ptr_t request, std::unique_pt
   if (request == nullptr) return false;
   if (UCS_PTR_IS_ERR(request)) return StatusFromUcx(UCS_PTR_STATUS(request), what);
   ++operations_;
-  (void)operation.release();  // Complete takes it back
+  (void)operation.release();  // Complete deletes it
   return true;
 }
 
@@ -190,7 +190,7 @@ ucs_status_t UcxWorker::ReceivedAs(void* argument, const void* header, size_t he
 
 ucs_status_t UcxWorker::Dispatch(unsigned id, const void* header, size_t header_bytes, void* data,
                                  size_t length, const ucp_am_recv_param_t* parameters) {
-  if (events_ == nullptr) return UCS_OK;  // closed: whatever still arrives is dropped
+  if (events_ == nullptr) return UCS_OK;  // closed: later messages are dropped
   bool rendezvous = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   return events_->OnMessage(id, {static_cast<const std::byte*>(header), header_bytes}, data, length,
                             rendezvous);
@@ -210,14 +210,14 @@ std::vector<std::string> UcxWorker::Lanes(ucp_ep_h endpoint) {
   fclose(stream);
   std::string info(text, length);
   free(text);
-  // "lane[0]:  0:tcp/lo.0 md[0] -> ...": the only place where this release tells.
+  // UCX 1.13 reports lanes only in this text: "lane[0]:  0:tcp/lo.0 md[0] -> ...".
   std::vector<std::string> lanes;
   for (size_t at = info.find("lane["); at != std::string::npos; at = info.find("lane[", at + 1)) {
     size_t begin = info.find(':', info.find(':', at) + 1) + 1;
     size_t end = info.find(" md[", begin);
     if (begin == 0 || end == std::string::npos) continue;
     std::string lane = info.substr(begin, end - begin);
-    lanes.push_back(lane.substr(0, lane.rfind('.')));  // without the path index
+    lanes.push_back(lane.substr(0, lane.rfind('.')));  // removes the path index
   }
   return lanes;
 }

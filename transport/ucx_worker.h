@@ -1,4 +1,4 @@
-// The handles of UCX: context, worker, endpoint. No naked init, create or destroy elsewhere.
+// Owners of UCX's handles: context, worker, endpoint. No other file initialises, creates or destroys them.
 //
 // Thread safety: a UcxContext may be shared; a UcxWorker belongs to the engine's thread.
 #pragma once
@@ -19,25 +19,26 @@
 
 namespace evenkeel::transport {
 
-// The size of the messages in which parts travel over TCP. Large enough that few of them find the socket
-// full, small enough that what was just received is still in the core's own cache when it is copied and
+// The size of the messages in which parts travel over TCP. Large enough that few of them find the socket's
+// buffer full, small enough that received bytes are still in the core's cache when they are copied and
 // hashed.
 inline constexpr size_t kTcpChunkBytes = 512 << 10;
 
+// `what`: the beginning of the message. UCX's status text follows it.
 absl::Status StatusFromUcx(ucs_status_t status, std::string_view what);
 
-// Process-wide state of UCX for one choice of transports.
+// UCX's process-wide state for one selection of transports and devices.
 class UcxContext {
  public:
   // Unavailable: no usable device; FailedPrecondition: no RDMA device although it is required, or the network
-  // is not trusted.
+  // is not trusted; ResourceExhausted: too few file handles.
   static absl::StatusOr<std::shared_ptr<UcxContext>> Create(const Options& options);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
 
   ucp_context_h handle() const { return handle_; }
-  // RDMA and TCP: endpoints notice that their peer is gone. In shared memory nothing is noticed.
+  // True for RDMA and TCP, whose endpoints notice that their peer is gone. Shared memory notices nothing.
   bool watched() const { return watched_; }
   absl::StatusOr<ucp_mem_h> Register(std::span<std::byte> memory);
   void Unregister(ucp_mem_h memory);
@@ -48,14 +49,14 @@ class UcxContext {
   const bool watched_;
 };
 
-// Never destroys it: what UCX, or a network card, may still use.
+// Leaks `used` on purpose, because UCX or a network card may still access it.
 void KeepForever(std::shared_ptr<void> used);
 
-// Who is told of a worker's events, on the engine's thread, from inside Progress: no UCX call may be made in
-// them except to receive.
+// Receives a worker's events, on the engine's thread, from inside Progress. Implementations may make no UCX
+// call except to receive.
 class UcxEvents {
  public:
-  // `header` is valid during the call only. Returns what UCX wants of a receive callback.
+  // `header` is valid only during the call. Returns the status that UCX requires of a receive callback.
   virtual ucs_status_t OnMessage(unsigned id, std::span<const std::byte> header, void* data, size_t length,
                                  bool rendezvous) = 0;
   virtual void OnEndpointError(ucp_ep_h endpoint, ucs_status_t status) = 0;
@@ -64,13 +65,13 @@ class UcxEvents {
   ~UcxEvents() = default;
 };
 
-// A worker with its endpoints and the number of operations that UCX has not completed yet.
+// A worker with its endpoints and the number of operations that UCX has not completed.
 class UcxWorker {
  public:
-  // `events` must outlive the worker, or what comes before its Close.
+  // `events` must stay valid until Close or the destructor.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(std::shared_ptr<UcxContext> context,
                                                            UcxEvents* events);
-  // Only with operations() == 0, after Close: UCX aborts on a worker with a receive under way.
+  // Requires operations() == 0, after Close: UCX aborts the process if a receive is in flight.
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
@@ -81,34 +82,35 @@ class UcxWorker {
   absl::StatusOr<std::string> address() const;
 
   bool Progress() { return Ucx().ucp_worker_progress(handle_) != 0; }
-  // True where the descriptor will become readable on the next event; false: progress again.
+  // True if the descriptor will become readable on the next event; false: call Progress again.
   bool Arm();
 
-  // `address` must have come whole from a peer (transport/ucx_address.h).
+  // `address` must be complete and undamaged (transport/ucx_address.h): UCX does not check it.
   absl::StatusOr<ucp_ep_h> Connect(const std::string& address);
-  // Ends everything under way on the endpoint; the completions arrive in later calls of Progress.
+  // Ends all operations on the endpoint; their completions arrive in later calls of Progress.
   void CloseByForce(ucp_ep_h endpoint);
-  // No more events. Closes all endpoints by force where they are watched.
+  // Delivers no more events, and closes all endpoints by force if they are watched.
   void Close();
-  // Never progressed nor destroyed again: for workers whose operations under way do not end. Those of shared
-  // memory, where nothing moves unless this side progresses, and nothing can be cancelled; and others that
-  // UCX does not complete although they were closed.
+  // Leaks the worker without progressing it again. For workers whose operations do not end: those of shared
+  // memory, where nothing moves unless this side progresses and nothing can be cancelled, and others that UCX
+  // does not complete although their endpoints were closed.
   static void Abandon(std::unique_ptr<UcxWorker> worker);
 
-  // Sends `header` and `data`; both must stay until `completed` ran, which happens in a later Progress.
-  // OK and false: already complete, `completed` will not run.
+  // Sends `header` and `data`; both must stay valid until `completed` has run, in a later Progress. Returns
+  // false if the send is complete already; then `completed` will not run.
   absl::StatusOr<bool> Send(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> header,
                             std::span<const std::byte> data, bool rendezvous,
                             void (*completed)(void* argument, ucs_status_t status), void* argument);
-  // Sends a short message now or not at all: false where the connection is not ready for it yet; try again.
+  // Sends a short message at once or not at all: returns false if the connection is not ready for it; try
+  // again.
   absl::StatusOr<bool> SendImmediately(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> header,
                                        std::span<const std::byte> data);
-  // Receives what OnMessage announced as rendezvous. As Send.
+  // Receives data that OnMessage announced as rendezvous. Returns as Send does.
   absl::StatusOr<bool> Receive(void* descriptor, std::span<std::byte> buffer,
                                void (*completed)(void* argument, ucs_status_t status), void* argument);
   int operations() const { return operations_; }
 
-  // The lanes that the library chose for an endpoint: "rc_mlx5/mlx5_0:1", "tcp/eth0".
+  // The lanes that UCX chose for an endpoint: "rc_mlx5/mlx5_0:1", "tcp/eth0".
   static std::vector<std::string> Lanes(ucp_ep_h endpoint);
 
  private:

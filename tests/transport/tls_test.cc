@@ -425,9 +425,9 @@ TEST_F(TlsFilesError, OfFilesThatAreMissingSwappedDamagedOrEncryptedSaysSo) {
   expect([&](TlsFiles& files) { files.key = folder_; }, absl::StatusCode::kNotFound,
          {folder_ + ": cannot read the private key", "Is a directory"});
   expect([&](TlsFiles& files) { std::swap(files.key, files.certificate); }, kInvalid,
-         {Path("worker.key") + ": holds no certificate, but a private key"});
+         {Path("worker.key") + ": contains no certificate, but a private key"});
   expect([&](TlsFiles& files) { files.key = files.certificate; }, kInvalid,
-         {Path("worker.pem") + ": holds no private key, but a certificate"});
+         {Path("worker.pem") + ": contains no private key, but a certificate"});
   std::ofstream(Path("text")) << "hello";
   expect([&](TlsFiles& files) { files.certificate = Path("text"); }, kInvalid,
          {Path("text") + ": not a PEM file, expected the certificate"});
