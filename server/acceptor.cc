@@ -1,4 +1,4 @@
-// The accept loop: one thread, one poll over the listener and the connections that have sent nothing yet.
+// The accept loop: one thread and one poll over the listener and the connections that have sent nothing yet.
 #include "server/acceptor.h"
 
 #include <netinet/in.h>
@@ -23,10 +23,10 @@
 namespace evenkeel::server {
 namespace {
 
-constexpr absl::Duration kLook = absl::Seconds(1);         // at which connections are still open
+constexpr absl::Duration kLook = absl::Seconds(1);         // between checks for closed connections
 constexpr absl::Duration kLog = absl::Seconds(10);         // between lines about refused connections
-constexpr absl::Duration kPause = absl::Milliseconds(50);  // where nothing can be done now
-// No connection is closed for others' sake while it is younger: its first bytes are on the way.
+constexpr absl::Duration kPause = absl::Milliseconds(50);  // before a retry when accept fails
+// A connection younger than this is not closed to make room: its first bytes may be arriving.
 constexpr absl::Duration kGrace = absl::Milliseconds(100);
 constexpr int kAcceptsAtATime = 64;
 
@@ -37,7 +37,7 @@ constexpr size_t kMaxTlsRecord = 1 << 14;
 
 enum class Beginning { kMissing, kPartial, kGood, kWrong, kEnded };
 
-// Whether the first bytes that wait in `socket` begin a connection of ours. They stay there.
+// Classifies the first bytes that have arrived at `socket`, without taking them out of it.
 Beginning Look(int socket, bool tls) {
   std::array<char, kTlsHeaderBytes + kMaxTlsRecord> bytes;
   const size_t wanted = tls ? bytes.size() : kHttp2Preface.size();
@@ -49,7 +49,7 @@ Beginning Look(int socket, bool tls) {
     if (text != kHttp2Preface.substr(0, text.size())) return Beginning::kWrong;
     return text.size() == kHttp2Preface.size() ? Beginning::kGood : Beginning::kPartial;
   }
-  // The whole first record: a handshake that stops inside of it is as idle as one that did not begin.
+  // Requires the whole first record: a handshake that stops inside it is as idle as one that never began.
   if (static_cast<uint8_t>(text[0]) != kTlsHandshake) return Beginning::kWrong;
   if (text.size() < kTlsHeaderBytes) return Beginning::kPartial;
   const size_t record = static_cast<uint8_t>(text[3]) * 256 + static_cast<uint8_t>(text[4]);
@@ -57,8 +57,9 @@ Beginning Look(int socket, bool tls) {
   return text.size() >= kTlsHeaderBytes + record ? Beginning::kGood : Beginning::kPartial;
 }
 
-// The peer's address without its port, as bytes; empty for loopback and Unix sockets, which are not counted
-// apart. IPv4 inside IPv6 is itself; of IPv6 the network's half, of which every host has as many as it likes.
+// The peer's address without its port, as bytes; empty for loopback and Unix sockets, which are exempt from
+// the limit per address. An IPv4 address inside IPv6 counts as the IPv4 address. Of other IPv6 addresses only
+// the first 8 bytes count, the network's half, since a host can have any number of addresses in its network.
 std::string PeerOf(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
     const auto& four = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
@@ -73,7 +74,7 @@ std::string PeerOf(const sockaddr_storage& address) {
   return {bytes, 8};
 }
 
-// The kernel's own number of a socket: no other has it while this one is open.
+// The kernel's number of a socket, unique while the socket is open.
 ino_t SocketNumber(int fd) {
   struct stat status {};
   return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
@@ -81,7 +82,7 @@ ino_t SocketNumber(int fd) {
 
 }  // namespace
 
-// The thread's own state. Needs no lock: no other thread sees it.
+// The thread's own state. It needs no lock, because no other thread accesses it.
 class Acceptor::Loop {
  public:
   Loop(Acceptor& acceptor, Listener listener, const Options& options, Take take)
@@ -106,7 +107,7 @@ class Acceptor::Loop {
     Handle socket;
     std::string peer;
     absl::Time since;
-    bool partial = false;  // has bytes, and not enough: poll would not wait for more
+    bool partial = false;  // some bytes have arrived, so poll cannot wait for more: looked at every kPause
   };
   struct Taken {
     ino_t number = 0;
@@ -135,7 +136,7 @@ class Acceptor::Loop {
     (void)poll(polled_.data(), polled_.size(), static_cast<int>(std::clamp<int64_t>(wait, 0, 1000)));
   }
 
-  // What has begun is handed over, what has waited too long is closed.
+  // Hands over the connections that began correctly; closes those that waited too long or began wrongly.
   void HandOver() {
     const absl::Time now = SteadyNow();
     for (auto one = waiting_.begin(); one != waiting_.end();) {
@@ -158,7 +159,7 @@ class Acceptor::Loop {
     if (taken_.size() >= options_.max_connections) return Count(telemetry::Refusal::kPlaces);
     if (IsFull(one.peer)) return Count(telemetry::Refusal::kAddress);
     const int fd = one.socket.get();
-    Forget(fd);  // an earlier connection with this handle is closed, or the handle were not free
+    Forget(fd);  // the number was free, so an earlier connection with it has been closed
     if (!one.peer.empty()) ++of_peer_[one.peer];
     taken_[fd] = {SocketNumber(fd), std::move(one.peer)};
     take_(std::move(one.socket));
@@ -178,7 +179,7 @@ class Acceptor::Loop {
     taken_.erase(found);
   }
 
-  // Forgets the connections that were closed by who took them.
+  // Forgets the connections that their receiver has closed.
   void Sweep() {
     gone_.clear();
     for (const auto& [fd, taken] : taken_) {
@@ -197,7 +198,7 @@ class Acceptor::Loop {
     }
   }
 
-  // Closes the oldest connection without a word, of the address that has most of them.
+  // Closes the oldest silent connection of the address that has the most of them.
   bool MakeRoom() {
     std::map<std::string_view, size_t> counts;
     for (const Waiting& one : waiting_) ++counts[one.peer];
@@ -214,7 +215,7 @@ class Acceptor::Loop {
     return true;
   }
 
-  // False: there is none now.
+  // Returns false if no connection is waiting to be accepted.
   bool AcceptOne(int listening) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
@@ -229,6 +230,7 @@ class Acceptor::Loop {
     return true;
   }
 
+  // accept reports pending network errors of the new connection (accept(2)); those concern that one only.
   bool Failed(int listening, int error) {
     switch (error) {
       case EAGAIN:
@@ -246,8 +248,8 @@ class Acceptor::Loop {
       case EHOSTUNREACH:
       case EOPNOTSUPP:
       case ENETUNREACH:
-        return true;  // of one connection: the next
-      default:        // ENOBUFS, ENOMEM, and what is not known
+        return true;  // an error of one connection: try the next
+      default:        // ENOBUFS, ENOMEM and unknown errors
         telemetry::LogEvent(telemetry::LogLevel::kError, "accept_failed",
                             {{"message", std::strerror(error)}});
         accept_from_ = SteadyNow() + kPause;
@@ -262,7 +264,8 @@ class Acceptor::Loop {
     if (accepted) {
       Count(telemetry::Refusal::kHandles);
     } else {
-      accept_from_ = SteadyNow() + kPause;  // another thread was faster, or the whole machine has none
+      accept_from_ =
+          SteadyNow() + kPause;  // another thread took the freed handle, or the whole machine has none
     }
     return accepted;
   }

@@ -1,19 +1,17 @@
-// Accepts connections for a server, within bounds, and continues after the process ran out of file handles.
+// Accepts connections for a server, within bounds, and keeps accepting after the process ran out of file
+// handles.
 //
 // Example:
 //     Acceptor acceptor(std::move(listener), {.max_connections = 4096},
 //                       [&](Handle connection) { server.TakeOver(std::move(connection)); });
 //     acceptor.Stop();  // before the server that takes the connections ends
 //
-// gRPC's own listener stops accepting for ever after the process ran out of file handles once
+// gRPC's own listener stops accepting permanently once the process has run out of file handles
 // (CVE-2023-4785), and accepts any connection until then. This one:
 //
-// - holds a connection back until its first bytes have
-//   arrived and begin like TLS or HTTP/2, so that idle
-//   connections and other protocols reach nothing.
-//   `max_silent` of them wait at the same time, each for at
-//   most `silence`; if more come, the oldest of the address
-//   with the most is closed;
+// - holds a connection back until its first bytes have arrived and begin like TLS or HTTP/2, so that idle
+//   connections and other protocols never reach the server. `max_silent` of them wait at the same time, each
+//   for at most `silence`; if more come, the oldest one of the address with the most is closed;
 // - bounds the open connections that it handed over, in total and per address. The receiver closes them
 //   without notice, so the kernel's number of each socket is compared to see whether its handle is still the
 //   same;
@@ -46,16 +44,16 @@ class Acceptor {
     uint32_t max_silent = 64;
     absl::Duration silence = absl::Seconds(10);
     int reserved_from = 1 << 20;  // connections with this number or a higher one are closed
-    bool tls = false;             // what connections begin with: TLS, or else HTTP/2 itself
+    bool tls = false;             // connections must begin with TLS; else with the HTTP/2 preface
   };
   using Take = std::function<void(Handle connection)>;
 
-  // `take` gets connections that do not block, and must not block.
+  // `take` gets non-blocking sockets and must not block.
   Acceptor(Listener listener, const Options& options, Take take);
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Closes the listener and what was not handed over; `take` is not called after it returns.
+  // Closes the listener and the connections that still wait; `take` is not called after it returns.
   void Stop() { thread_.Stop(); }
 
   const std::string& address() const { return address_; }
@@ -63,7 +61,7 @@ class Acceptor {
   uint64_t connections() const { return connections_; }  // handed over and open, as of the last second
   uint64_t refused(telemetry::Refusal refusal) const { return refused_[static_cast<size_t>(refusal)]; }
 
-  // For tests: stops accepting, as a listener that has lost its way does.
+  // For tests: stops accepting, like a listener that has failed silently.
   void GoDeaf() { deaf_ = true; }
 
  private:

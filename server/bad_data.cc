@@ -10,8 +10,8 @@
 namespace evenkeel::server {
 namespace {
 
-// The limit that a status names, as every message about one does ("...; limits.max_streams is 16"). Empty:
-// none.
+// The limit that a status names; every message about a limit ends with one ("...; limits.max_streams is 16").
+// Empty if it names none.
 std::string_view LimitOf(const absl::Status& status) {
   constexpr std::string_view kPrefix = "limits.";
   if (!absl::IsResourceExhausted(status)) return "";
@@ -20,7 +20,7 @@ std::string_view LimitOf(const absl::Status& status) {
   if (begin == text.npos) return "";
   text = text.substr(begin + kPrefix.size());
   text = text.substr(0, text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"));
-  // Labels of metrics are bounded: only fields of the job's limits.
+  // The number of metric labels is bounded: only names of the job's limits are accepted.
   const std::vector<std::string> limits = LimitNames();
   return std::find(limits.begin(), limits.end(), text) == limits.end() ? std::string_view() : text;
 }

@@ -1,4 +1,4 @@
-// Keeps track of samples and items that turned out bad: each is counted by reason and logged once by name.
+// Counts bad samples and items by reason, and logs each one once by name.
 //
 // Thread safety: may be used from many threads.
 #pragma once

@@ -1,4 +1,4 @@
-// Handles are counted before the first consumer comes: what cannot fit is an error at start.
+// Plans the file handles before the first consumer connects, so that a shortage is an error at the start.
 #include "server/handle_plan.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace evenkeel::server {
 namespace {
 
-// Of the worker itself: its index, event loops, metrics, UCX's own.
+// The worker's own handles: its index, event loops, metrics, UCX.
 constexpr uint64_t kOwnHandles = 80;
 constexpr uint64_t kMinSilent = 8, kMaxSilent = 256;
 
@@ -16,6 +16,7 @@ constexpr uint64_t kMinSilent = 8, kMaxSilent = 256;
 
 absl::StatusOr<HandlePlan> PlanHandles(uint64_t limit, uint32_t wanted_sessions, bool ucx) {
   const uint64_t per_session = ucx ? kHandlesOfUcxSession : kHandlesOfGrpcSession;
+  // per_session * sessions + own <= half; the other half of the handles is not for connections.
   const uint64_t half = limit / 2;
   const uint64_t silent = std::clamp(half / 8, kMinSilent, kMaxSilent);
   const uint64_t own = kOwnHandles + silent;
@@ -32,7 +33,7 @@ absl::StatusOr<HandlePlan> PlanHandles(uint64_t limit, uint32_t wanted_sessions,
         "systemd: LimitNOFILE=), or ask for fewer sessions"));
   }
   return HandlePlan{.max_sessions = static_cast<uint32_t>(wanted),
-                    // While connections are replaced, a session has two of each.
+                    // A session has two connections per plane while they are being replaced.
                     .max_connections = static_cast<uint32_t>(std::min(half - own, 4 * wanted + 16)),
                     .max_silent = static_cast<uint32_t>(silent),
                     .reserved_from = static_cast<int>(half)};

@@ -1,4 +1,4 @@
-// One poll loop; a connection reads its request, is given its reply, writes it, and is closed.
+// One poll loop: each connection reads a request, gets a reply, writes it, and is closed.
 #include "server/http_responder.h"
 
 #include <poll.h>
@@ -60,7 +60,7 @@ std::string Respond(std::string_view request, const HttpResponder::Answer& answe
 
 }  // namespace
 
-// The thread's own state. Needs no lock: no other thread sees it.
+// The thread's own state. It needs no lock, because no other thread accesses it.
 class HttpResponder::Loop {
  public:
   Loop(HttpResponder& responder, Listener listener, Answer answer)
@@ -84,7 +84,7 @@ class HttpResponder::Loop {
     Handle socket;
     absl::Time deadline;
     std::string request;
-    std::string reply;  // empty: the request is not there yet
+    std::string reply;  // empty until the request is complete
     size_t written = 0;
   };
 
@@ -106,7 +106,7 @@ class HttpResponder::Loop {
     (void)poll(polled_.data(), polled_.size(), static_cast<int>(std::clamp<int64_t>(wait, 0, 5000)));
   }
 
-  // False: the connection is done.
+  // Returns false if the connection is finished.
   bool Read(Connection& one) {
     char bytes[2048];
     for (;;) {
@@ -143,7 +143,7 @@ class HttpResponder::Loop {
         }
         if (connections_.size() >= kMaxConnections) MakeRoom();
         connections_.push_back({std::move(connection), SteadyNow() + kPatience});
-        // Most have sent their request by now.
+        // Most clients have sent their request by now, which saves a round of poll.
         if (!Read(connections_.back())) connections_.pop_back();
       }
     }
@@ -155,14 +155,13 @@ class HttpResponder::Loop {
     connections_.erase(oldest != connections_.end() ? oldest : connections_.begin());
   }
 
-  // Without a handle, accept does not tell whether there is somebody to accept.
+  // accept fails with EMFILE whether or not a connection is waiting, so poll has to answer that.
   static bool Waits(const Handle& listening) {
     pollfd one{listening.get(), POLLIN, 0};
     return poll(&one, 1, 0) == 1;
   }
 
-  // No handle is left. The reserve serves one connection, then the place of the oldest does. False: neither
-  // is there, for now.
+  // No handle is left: frees the reserve, or else the oldest connection's. Returns false if there is neither.
   bool FindHandle() {
     if (reserve_.get() >= 0) {
       reserve_ = Handle();

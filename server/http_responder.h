@@ -1,4 +1,4 @@
-// Answers GET requests that need only a moment: probes and metrics. It is no web server.
+// Answers short GET requests: probes and metrics. It is not a web server.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(
@@ -6,9 +6,9 @@
 //           return HttpResponder::Reply{.code = path == "/healthz" ? 200 : 404};
 //         }));
 //
-// One thread polls all connections, so that none can block another: at most 64, each with five seconds for its
-// request and five for its reply. If more come, the oldest one without a request is closed. One request a
-// connection, of at most 8 KiB. A handle in reserve lets it answer when the process has none left.
+// One thread polls all connections, so that none can block another: at most 64, each with five seconds for
+// its request and five for its reply. If more come, the oldest one without a request is closed. A connection
+// serves one request of at most 8 KiB. A handle in reserve lets it answer when the process has none left.
 //
 // Thread safety: all members may be called from many threads; `answer` runs on the responder's own thread.
 #pragma once
@@ -33,14 +33,14 @@ class HttpResponder {
   };
   using Answer = std::function<Reply(std::string_view path)>;  // without the query
 
-  // Listens when it returns. Errors of Listen.
+  // When it returns, connections are accepted. Errors: as Listen (server/listener.h).
   static absl::StatusOr<std::unique_ptr<HttpResponder>> Start(const std::string& option,
                                                               const std::string& address, Answer answer);
   HttpResponder(const HttpResponder&) = delete;
   HttpResponder& operator=(const HttpResponder&) = delete;
 
-  const std::string& address() const { return address_; }  // with the port that was really taken
-  // Closes everything; `answer` is not called after it returns.
+  const std::string& address() const { return address_; }  // with the actual port
+  // Closes all connections; `answer` is not called after it returns.
   void Stop() { thread_.Stop(); }
 
  private:

@@ -1,4 +1,4 @@
-// A list in the order of use, and a hash table of its places.
+// An LRU cache: a list in the order of use, and a hash table of its iterators.
 #include "server/kept_parts.h"
 
 #include <iterator>
@@ -7,8 +7,8 @@
 namespace evenkeel::server {
 
 size_t KeptParts::HashName::operator()(const PartName& name) const {
-  // Steps count up and the other fields are small: each word is mixed by an odd multiplier and a shift, so
-  // that neighbours do not share a bucket.
+  // Steps are consecutive and the other fields are small, so each word is mixed by an odd multiplier (2^64
+  // divided by the golden ratio) and a shift; otherwise neighbours would share a bucket.
   uint64_t hash = 0;
   const auto mix = [&hash](uint64_t word) {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;

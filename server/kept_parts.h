@@ -1,9 +1,10 @@
-// Ready parts that nobody waits for, kept for those who ask again, least recently used first to go.
+// A cache of ready parts without a waiting request, for consumers that ask again; evicts the least recently
+// used.
 //
-// Every call takes constant time, whatever the number of parts kept: the pool makes them under its lock, and
-// a job of small parts keeps tens of thousands.
+// Every call takes constant time, whatever the number of parts: the pool calls it under its lock, and a job
+// of small parts keeps tens of thousands.
 //
-// Bytes are those that parts really hold (ReadyPart::held_bytes), not those of their payload.
+// Bytes are what parts occupy in memory (ReadyPart::held_bytes), not the size of their payload.
 //
 // Thread safety: none; the pool's lock protects it.
 #pragma once
@@ -25,12 +26,12 @@ class KeptParts {
   // `max_bytes`: 0 keeps nothing.
   explicit KeptParts(uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Null where the part is not kept. Otherwise it becomes the most recently used.
+  // Returns null if the part is not kept. Otherwise it becomes the most recently used.
   PartPtr Find(const PartName& name);
-  // Keeps the part in place of one of the same name and forgets the least recently used until the limit
-  // holds. A part larger than the limit is not kept, and nothing is forgotten for it.
+  // Keeps the part, replacing one of the same name, and evicts the least recently used until the limit holds.
+  // A part larger than the limit is not kept, and evicts nothing.
   void Keep(PartPtr part);
-  // Nothing where it is empty.
+  // Does nothing if the cache is empty.
   void ForgetLeastRecent();
   void Clear();
 

@@ -1,4 +1,4 @@
-// Two callbacks that translate a library's line into an event.
+// Two callbacks that translate a library's log line into an event.
 #include "server/library_log.h"
 
 #include <grpc/support/log.h>

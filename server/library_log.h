@@ -1,13 +1,13 @@
-// What libraries log becomes events of ours: {"event":"grpc","message":...,"where":"file:line"}, and "ucx"
-// alike.
+// Turns log lines of libraries into our events: {"event":"grpc","message":...,"where":"file:line"}; "ucx"
+// likewise.
 //
 // Thread safety: call it before other threads use these libraries.
 #pragma once
 
 namespace evenkeel::server {
 
-// For programs whose log is LogEvent's. Where the environment names a file for UCX's messages (UCX_LOG_FILE)
-// they stay there. GRPC_VERBOSITY and UCX_LOG_LEVEL decide how much there is.
+// For programs that log with LogEvent. If UCX_LOG_FILE is set, UCX's messages stay in that file.
+// GRPC_VERBOSITY and UCX_LOG_LEVEL set the amount.
 void LogLibraries();
 
 }  // namespace evenkeel::server

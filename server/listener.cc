@@ -1,4 +1,4 @@
-// Binds and listens: getaddrinfo for names, both families for wildcards, stale Unix sockets replaced.
+// Binds and listens: getaddrinfo for names, both IP families for wildcards, stale Unix sockets replaced.
 #include "server/listener.h"
 
 #include <arpa/inet.h>
@@ -24,8 +24,8 @@
 namespace evenkeel::server {
 namespace {
 
-constexpr int kBacklog = 4096;  // the kernel takes the lesser of it and net.core.somaxconn
-// As long may sent bytes wait for their acknowledgement. Equal to the keepalive's own timeout.
+constexpr int kBacklog = 4096;  // the kernel reduces it to net.core.somaxconn
+// How long sent bytes may wait for their acknowledgement. Equal to the timeout of gRPC's keepalive.
 constexpr unsigned kUserTimeoutMillis = 5'000;
 
 struct HostPort {
@@ -46,18 +46,18 @@ absl::StatusOr<HostPort> Split(const std::string& address) {
 }
 
 absl::Status CannotListen(const std::string& address, int error) {
-  const std::string what = absl::StrCat("cannot listen at ", address, ": ");
+  const std::string what = absl::StrCat("cannot listen on ", address, ": ");
   switch (error) {
     case EADDRINUSE:
       return absl::AlreadyExistsError(absl::StrCat(
-          what, "address already in use; end the process that listens there, or take another port"));
+          what, "address already in use; stop the process that listens there, or use another port"));
     case EADDRNOTAVAIL:
-      return absl::InvalidArgumentError(absl::StrCat(what, "this machine has no such address"));
+      return absl::InvalidArgumentError(absl::StrCat(what, "this machine does not have this address"));
     case EACCES:
     case EPERM:
       return absl::PermissionDeniedError(
           absl::StrCat(what, std::strerror(error),
-                       "; ports below 1024 and folders of others need rights that this user lacks"));
+                       "; this user lacks the permission for ports below 1024 or for this folder"));
     default:
       return absl::UnavailableError(absl::StrCat(what, std::strerror(error)));
   }
@@ -81,11 +81,11 @@ struct Bound {
 Bound BindTcp(const sockaddr* address, socklen_t size, bool both_families) {
   Handle socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return {.error = errno};
-  SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // what waits in TIME_WAIT holds no port up
+  SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // connections in TIME_WAIT do not block the port
   if (address->sa_family == AF_INET6) {
     SetOption(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, both_families ? 0 : 1);
   }
-  // Connections inherit both.
+  // Accepted connections inherit both options.
   SetOption(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMillis);
   if (const int error = BindAndListen(socket.get(), address, size); error != 0) return {.error = error};
@@ -115,7 +115,7 @@ bool IsWildcard(const sockaddr* address) {
   return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
-// How this machine reaches what listens at `address`.
+// The gRPC target by which this machine reaches a listener on `address`.
 std::string DialTarget(const sockaddr* address, uint16_t port) {
   if (IsWildcard(address)) return absl::StrCat("ipv4:127.0.0.1:", port);
   char text[INET6_ADDRSTRLEN] = "";
@@ -127,7 +127,7 @@ std::string DialTarget(const sockaddr* address, uint16_t port) {
   return absl::StrCat("ipv4:", text, ":", port);
 }
 
-// [::] takes connections of IPv4, too, unless the machine forbids it; one without IPv6 takes 0.0.0.0.
+// [::] accepts IPv4, too, unless the machine forbids it. A machine without IPv6 gets 0.0.0.0.
 Bound BindWildcard(uint16_t port) {
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
@@ -148,7 +148,7 @@ absl::StatusOr<Listener> ListenTcp(const std::string& address) {
   addrinfo* found = nullptr;
   if (const int code = getaddrinfo(place.host.c_str(), place.port.c_str(), &hints, &found); code != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot listen at ", address, ": '", place.host, "': ", gai_strerror(code)));
+        absl::StrCat("cannot listen on ", address, ": '", place.host, "': ", gai_strerror(code)));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
   Listener listener;
@@ -156,7 +156,7 @@ absl::StatusOr<Listener> ListenTcp(const std::string& address) {
   int error = EADDRNOTAVAIL;
   for (addrinfo* one = found; one != nullptr; one = one->ai_next) {
     if (one->ai_family != AF_INET && one->ai_family != AF_INET6) continue;
-    if (port != 0) SetPort(one->ai_addr, port);  // all of them at one port
+    if (port != 0) SetPort(one->ai_addr, port);  // all addresses share the port that the first one got
     const bool wildcard = IsWildcard(one->ai_addr);
     Bound bound = wildcard ? BindWildcard(ntohs(reinterpret_cast<sockaddr_in*>(one->ai_addr)->sin_port))
                            : BindTcp(one->ai_addr, one->ai_addrlen, false);
@@ -175,7 +175,7 @@ absl::StatusOr<Listener> ListenTcp(const std::string& address) {
   return listener;
 }
 
-// Whether a socket's file lies there on which nobody listens, as one that was killed leaves it.
+// True if the path is a Unix socket without a listener, as a killed process leaves it.
 bool IsStale(const sockaddr_un& address) {
   struct stat status {};
   if (lstat(address.sun_path, &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
@@ -190,14 +190,14 @@ absl::StatusOr<Listener> ListenUnix(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot listen at ", name, ": the path must have from 1 to ",
-                     sizeof(address.sun_path) - 1, " bytes, has ", path.size()));
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", name, ": the path must have 1 to ",
+                                                   sizeof(address.sun_path) - 1, " bytes, has ",
+                                                   path.size()));
   }
   path.copy(address.sun_path, path.size());
   Handle socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return CannotListen(name, errno);
-  // The file gets these rights when it is made: nobody but this user connects, whatever the umask is.
+  // bind gives the file these permissions: only this user can connect, whatever the umask is.
   if (fchmod(socket.get(), 0600) != 0) return CannotListen(name, errno);
   const auto* any = reinterpret_cast<const sockaddr*>(&address);
   int error = BindAndListen(socket.get(), any, sizeof(address));

@@ -1,4 +1,6 @@
-// Sockets that listen at one address, made here and not by a library, so that errors have their cause.
+// Sockets that listen on one address. They are created here and not by a library, so that errors name their
+// cause.
+//
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(Listener listener, Listen("--listen", "0.0.0.0:7000"));
 //     accept4(listener.sockets[0].get(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -26,22 +28,21 @@ struct Listener {
   // Removes the file of a Unix socket.
   ~Listener();
 
-  std::vector<Handle> sockets;  // not blocking; several where a name has several addresses
-  std::string address;          // as asked for, with the port that was really taken
+  std::vector<Handle> sockets;  // non-blocking; several if a name has several addresses
+  std::string address;          // as given, with the actual port
   std::string dial;             // a gRPC target on this machine: "ipv4:127.0.0.1:7000", "unix:/path"
   std::string unix_path;        // empty: TCP
 };
 
 // `address`: "host:port", "[v6]:port", or "unix:/path". Port 0 takes a free one. 0.0.0.0 and [::] listen on
-// IPv4 and IPv6 where the machine has both. No port is shared with another process. The file of a Unix socket
-// on which nobody listens is replaced. `option`: what messages call it.
+// IPv4 and IPv6 if the machine has both. The port is not shared with another process. A Unix socket's file
+// without a listener is replaced. `option`: its name in messages.
 //
-// InvalidArgument: not an address, a name that is not known, or not an address of this machine;
-// AlreadyExists: in use; PermissionDenied: the port or path is not this user's to take; Unavailable: anything
-// else.
+// InvalidArgument: not an address, an unknown name, or not an address of this machine; AlreadyExists: in use;
+// PermissionDenied: this user may not use the port or path; Unavailable: any other failure.
 absl::StatusOr<Listener> Listen(const std::string& option, const std::string& address);
 
-// A handle of no other use, for an accept loop to give up when the process has none left to accept with.
+// A handle that serves no purpose, for an accept loop to close when the process has none left to accept with.
 Handle OpenReserve();
 
 }  // namespace evenkeel::server

@@ -1,4 +1,4 @@
-// Adds and subtracts bytes against a budget; reservations never block.
+// Adds and subtracts bytes against a budget, under a lock.
 #include "server/memory_account.h"
 
 namespace evenkeel::server {

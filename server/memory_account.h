@@ -1,10 +1,11 @@
-// Memory in bytes: what is committed, against a budget. Nobody waits for memory; who gets none is told so.
+// Accounts for committed memory in bytes, against a budget. TryReserve never blocks; it returns nullopt when
+// the budget is used up.
 //
 // Example:
 //     std::optional<Reservation> memory = account->TryReserve(1 << 20);  // freed by its destructor
 //
-// Ownership: reservations keep their account alive.
-// Thread safety: an account may be used from many threads; a Reservation from one.
+// Ownership: reservations keep their account alive. Thread safety: an account may be used from many threads;
+// a Reservation from one.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class Reservation {
   ~Reservation();
 
   uint64_t bytes() const { return bytes_; }
-  // Gives back what is above `bytes`.
+  // Releases what exceeds `bytes`.
   void ShrinkTo(uint64_t bytes);
 
  private:

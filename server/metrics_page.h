@@ -1,6 +1,6 @@
-// The worker's metrics as a page for Prometheus.
+// Serves the worker's metrics as a page for Prometheus.
 //
-// Thread safety: as of HttpResponder.
+// Thread safety: as HttpResponder.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,5 @@
+// One RequestPart call: its way from the plan to the last byte sent, and the queue of its events. gRPC allows
+// one write at a time, so events from several threads are queued and written one after the other.
 #include "server/part_call.h"
 
 #include <algorithm>
@@ -12,7 +14,7 @@
 namespace evenkeel::server {
 namespace {
 
-constexpr absl::Duration kNotYetRetry = absl::Seconds(1);
+constexpr absl::Duration kNotYetRetry = absl::Seconds(1);  // while the sampler works towards a far step
 
 pb::PartEvent ProgressEvent(std::string_view stage, uint64_t done, uint64_t total) {
   pb::PartEvent event;
@@ -41,7 +43,7 @@ void CallRegister::Add(std::shared_ptr<PartCall> call) {
 }
 
 void CallRegister::Remove(PartCall* call) {
-  std::shared_ptr<PartCall> last;  // destroyed without the lock
+  std::shared_ptr<PartCall> last;  // its destructor runs after the lock is released
   MutexLock lock(mutex_);
   const auto found = calls_.find(call);
   if (found == calls_.end()) return;
@@ -71,6 +73,7 @@ bool CallRegister::WaitUntilEmpty(absl::Duration timeout) {
 
 PartCall* PartCall::Start(const WorkerService::Uses& uses, CallRegister& calls, bool draining,
                           grpc::CallbackServerContext& context, const pb::RequestPartRequest& request) {
+  // gRPC's deadline is wall-clock time; it is converted to the steady clock, which nobody sets.
   const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now();
   auto call = std::make_shared<PartCall>(uses, calls, SteadyNow() + left, request);
   PartCall* raw = call.get();
@@ -83,7 +86,7 @@ PartCall::PartCall(const WorkerService::Uses& uses, CallRegister& calls, absl::T
                    const pb::RequestPartRequest& request)
     : uses_(uses), calls_(calls), deadline_(deadline), request_(request) {}
 
-// ---- The way of a request
+// ---- The stages of a request: session, plan, pool, transport
 
 void PartCall::Begin(bool draining) {
   if (absl::Status entered = Enter(); !entered.ok()) {
@@ -128,6 +131,7 @@ void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> 
     MutexLock lock(mutex_);
     if (cancelled_) return;
   }
+  // The pool may call back before this returns; events wait until Answer has queued the first one.
   PartPool::Answer answer = uses_.pool.Request(*std::move(task), shared_from_this());
   if (!answer.accepted && answer.ready == nullptr) {
     return Refuse(answer.retry_after, answer.why, telemetry::Outcome::kRefused, /*is_answer=*/true);
@@ -142,6 +146,7 @@ void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> 
     ticket_ = answer.ticket;
     cancelled = cancelled_;
   }
+  // OnCancel ran before the ticket was known, so the request is cancelled here.
   if (cancelled) uses_.pool.Cancel(answer.ticket);
 }
 
@@ -176,11 +181,11 @@ void PartCall::Send(std::shared_ptr<const ReadyPart> part) {
 void PartCall::TakeSent(const ReadyPart& part, absl::Time begin, const absl::Status& status) {
   if (!status.ok()) {
     if (absl::IsCancelled(status)) {
-      // The consumer closed its session: it has what it wants, or will ask elsewhere.
+      // The consumer closed its session: it has all it needs, or will ask another worker.
       return Finally(std::nullopt, {telemetry::Outcome::kCancelled,
                                     grpc::Status(grpc::StatusCode::CANCELLED, "session closed")});
     }
-    // The transport has closed the peer; the session is of no use any more.
+    // The transport has closed the peer, so the session cannot be used any longer.
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) open_->session().dead = true;
     return Fail(
         absl::UnavailableError(absl::StrCat("sending ", DescribePart(name_), ": ", status.message())));
@@ -200,7 +205,7 @@ void PartCall::Tick() {
     if (!sending_ || end_.has_value()) return;
     ticks = ++send_ticks_;
   }
-  // The time that a send may take has its own limit.
+  // Reports only that the send continues; send_timeout bounds its time.
   Post(ProgressEvent("sending", ticks, ticks));
 }
 
@@ -242,6 +247,7 @@ void PartCall::Finally(std::optional<pb::PartEvent> event, End end, bool is_answ
 }
 
 void PartCall::Fail(const absl::Status& status, bool is_answer) {
+  // Lack of memory is a refusal: the consumer asks again or elsewhere, and nothing counts against the data.
   if (absl::IsResourceExhausted(status)) {
     return Refuse(absl::Milliseconds(200), std::string(status.message()), telemetry::Outcome::kRefused,
                   is_answer);
@@ -259,7 +265,7 @@ void PartCall::Fail(const absl::Status& status, bool is_answer) {
   event.mutable_failed()->set_message(std::string(status.message()));
   event.mutable_failed()->set_exclude(exclude);
   event.mutable_failed()->set_kind(static_cast<pb::FailureKind>(kind));
-  // A failed attempt is an answer of the worker, not an error of the call.
+  // A failed attempt is a regular answer, so the call itself ends with OK.
   Finally(std::move(event), {telemetry::Outcome::kFailed, grpc::Status::OK}, is_answer);
 }
 
@@ -287,7 +293,7 @@ void PartCall::Advance() {
       writing_ = true;
       act = Act::kWrite;
       if (events_.empty() && end_.has_value()) {
-        // The last event and the status travel together: one message and one wake-up less.
+        // The last event and the status travel together, which saves a message and a wake-up.
         finished_ = true;
         act = Act::kWriteLast;
         status = end_->status;
@@ -298,7 +304,7 @@ void PartCall::Advance() {
       status = end_->status;
     }
   }
-  // Only one thread gets here at a time: a write is under way, or the call is finished.
+  // Only one thread gets here at a time: the flags set above keep all others out.
   if (act == Act::kWrite) StartWrite(&written_);
   if (act == Act::kWriteLast) StartWriteAndFinish(&written_, grpc::WriteOptions(), status);
   if (act == Act::kFinish) Finish(status);

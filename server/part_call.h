@@ -25,7 +25,7 @@ class PartCall;
 // The same code, message and kind of failure for the control plane.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// The calls that are open, and those whose part is on the wire.
+// The open RequestPart calls, including those whose part is being sent.
 class CallRegister {
  public:
   void Add(std::shared_ptr<PartCall> call);
@@ -44,7 +44,7 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
                  public PartListener,
                  public std::enable_shared_from_this<PartCall> {
  public:
-  // The register keeps the call alive until gRPC is done with it.
+  // The register keeps the call alive until gRPC no longer uses it.
   static PartCall* Start(const WorkerService::Uses& uses, CallRegister& calls, bool draining,
                          grpc::CallbackServerContext& context, const pb::RequestPartRequest& request);
 
@@ -65,27 +65,27 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
   void Tick();
 
  private:
-  // What ends a call.
+  // How a call ends: for the metrics, and for gRPC.
   struct End {
     telemetry::Outcome outcome = telemetry::Outcome::kFailed;
     grpc::Status status;
   };
 
   void Begin(bool draining);
-  absl::Status Enter();  // session and name
+  absl::Status Enter();  // checks the session and the part's name
   void TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> plan);
   void Send(std::shared_ptr<const ReadyPart> part);
   void TakeSent(const ReadyPart& part, absl::Time begin, const absl::Status& status);
 
-  void Answer(pb::PartEvent event);  // the first event
-  void Post(pb::PartEvent event);    // progress; older progress not yet written is replaced
-  // `is_answer`: the pool was not asked, so that no other first event comes. Without it the last event waits
-  // for it.
+  void Answer(pb::PartEvent event);  // queues the first event
+  void Post(pb::PartEvent event);    // queues progress; it replaces progress that is not written yet
+  // Queues the last event and the end. `is_answer`: the pool was not asked, so no other first event will
+  // come. Without it the last event waits for the first one.
   void Finally(std::optional<pb::PartEvent> event, End end, bool is_answer = false);
   void Fail(const absl::Status& status, bool is_answer = false);
   void Refuse(absl::Duration retry_after, const std::string& why, telemetry::Outcome outcome,
               bool is_answer = false);
-  // Writes or finishes what is next, if it may.
+  // Starts the next write, or finishes the call, unless a write is in progress.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const WorkerService::Uses& uses_;
@@ -98,15 +98,15 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
 
   Mutex mutex_;
   std::deque<pb::PartEvent> events_ ABSL_GUARDED_BY(mutex_);
-  std::optional<End> end_ ABSL_GUARDED_BY(mutex_);  // set once; after the events
-  bool answered_ ABSL_GUARDED_BY(mutex_) = false;   // the first event is in the queue
+  std::optional<End> end_ ABSL_GUARDED_BY(mutex_);  // set once; takes effect after the queued events
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;   // the first event was queued
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t send_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   PartPool::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = 0;
-  pb::PartEvent written_;  // stays unchanged while gRPC writes it
+  pb::PartEvent written_;  // must not change while gRPC writes it
 };
 
 }  // namespace evenkeel::server

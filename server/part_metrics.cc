@@ -1,3 +1,4 @@
+// Translates events of parts into metrics.
 #include "server/part_metrics.h"
 
 namespace evenkeel::server {

@@ -1,4 +1,4 @@
-// Threads that take units of parts in step order, and the bookkeeping of their memory.
+// The pool's threads, which take units of parts in step order, and the accounting of their memory.
 #include "server/part_pool.h"
 
 #include <pthread.h>
@@ -20,14 +20,16 @@
 namespace evenkeel::server {
 namespace {
 
-// A thread that used this much CPU time since the last report has worked.
+// A thread counts as active if it used this much CPU time since the last report.
 constexpr uint64_t kBusyNanoseconds = 5'000'000;
 
-// The CPU time of a thread, and of the processes that work for it.
+// The CPU time of a thread and of the processes that work for it. Finished units alone are too coarse a
+// measure of progress: a ten-minute video is one unit.
 struct WorkClock {
   clockid_t clock = CLOCK_REALTIME;
-  const std::atomic<uint64_t>* remote = nullptr;  // of the thread, and lives as long as it does
-  uint64_t seen = 0;                              // nanoseconds
+  const std::atomic<uint64_t>* remote =
+      nullptr;        // nanoseconds of its decoder processes; lives as long as the thread
+  uint64_t seen = 0;  // nanoseconds
 
   static WorkClock OfThisThread() {
     WorkClock out{.remote = &isolation::RemoteWork()};
@@ -41,7 +43,7 @@ struct WorkClock {
     return uint64_t{1000000000} * static_cast<uint64_t>(time.tv_sec) + static_cast<uint64_t>(time.tv_nsec) +
            *remote;
   }
-  // Whether it has worked since it was last seen to.
+  // True if the thread has worked since the last call that returned true.
   bool HasMoved() {
     const uint64_t now = Now();
     if (now < seen + kBusyNanoseconds) return false;
@@ -52,7 +54,8 @@ struct WorkClock {
 
 }  // namespace
 
-// One part on its way. Guarded by the pool's mutex, but for what running units read.
+// One part in production. The pool's mutex guards it, except `task` and `part` while units run: these read
+// them without the lock.
 struct PartPool::Production {
   struct Waiter {
     Ticket ticket = 0;
@@ -67,18 +70,17 @@ struct PartPool::Production {
   std::shared_ptr<ReadyPart> part;    // from Begin on
   std::vector<Waiter> waiters;
   bool begun = false;
-  bool abandoned = false;  // nobody waits; ends when its last unit has
-  bool finishing = false;  // its last unit has ended
-  bool whole =
-      false;  // finishing: all units succeeded and a request waits; set before Finish, which reads it
+  bool abandoned = false;  // no request is left; ends with its last running unit
+  bool finishing = false;  // its last unit has ended; Finish runs
+  bool whole = false;  // finishing: all units succeeded and a request waits; read by Finish without the lock
   absl::Status error;
   size_t next_unit = 0;
   size_t running = 0;
   size_t units_done = 0;
-  // Progress: `done` = credit + own units + what the worker did since `mark` while none of its units ran.
+  // Progress: `done` = credit + own units + units of the whole worker since `mark` while none of its own ran.
   uint64_t credit = 0;
   uint64_t mark = 0;
-  std::map<size_t, WorkClock> busy;  // pool thread -> what it works with, when last looked at
+  std::map<size_t, WorkClock> busy;  // clocks of the pool threads that work on it
 
   bool HasUnits() const { return begun && !abandoned && error.ok() && next_unit < task->num_units(); }
 };
@@ -172,7 +174,7 @@ PartPool::Answer PartPool::Join(const ProductionPtr& production, std::shared_ptr
 }
 
 PartPool::Answer PartPool::Refuse(std::string why) const {
-  // About the time in which parts of a quarter of the budget are made.
+  // The estimated time to produce a quarter of the bytes in use.
   const double seconds = static_cast<double>(memory_->used_bytes()) / 4 / std::max(1e6, bytes_per_second_);
   Answer answer;
   answer.retry_after = absl::Seconds(std::clamp(seconds, 0.05, 2.0));
@@ -187,10 +189,10 @@ std::optional<Reservation> PartPool::MakeRoom(uint64_t bytes, uint64_t step, Cal
     memory = memory_->TryReserve(bytes);
   }
   while (!memory.has_value()) {
-    // The highest step that was not begun; of one step the latest to arrive.
+    // The highest step that has not begun; within a step the latest arrival.
     const auto last = queued_.rbegin();
     if (last == queued_.rend() || (*last)->name.step <= step) return std::nullopt;
-    // Drop takes away the original.
+    // A copy, because Drop removes the original.
     const ProductionPtr victim = *last;  // NOLINT(performance-unnecessary-copy-initialization)
     Drop(victim, calls);
     memory = memory_->TryReserve(bytes);
@@ -230,11 +232,11 @@ void PartPool::Cancel(Ticket ticket) {
       same != productions_.end() && same->second == production) {
     productions_.erase(same);
   }
-  // Where units still run, the last of them lets go of the memory.
+  // If units still run, the last one releases the memory.
   if (production->running == 0) production->memory.reset();
 }
 
-// ---- Work
+// ---- Work: a thread takes a turn under the lock and does it without the lock
 
 void PartPool::Run(size_t thread) {
   while (const std::optional<Turn> turn = NextTurn(thread)) {
@@ -293,6 +295,8 @@ absl::Status PartPool::MakePart(Production& production) const {
   return absl::OkStatus();
 }
 
+// Several short units in a row, such as texts, because taking the lock for each would cost more than the
+// unit.
 size_t PartPool::UnitsAtOnce(const Production& production) const {
   const size_t left = production.task->num_units() - production.next_unit;
   if (options_.fault_unit_delay > absl::ZeroDuration()) return 1;
@@ -310,13 +314,14 @@ absl::Status PartPool::RunGuarded(const ProductionPtr& production, size_t unit) 
   const absl::Time begin = SteadyNow();
   const uint64_t number = ++units_started_;
   if (options_.fault_fail_every != 0 && number % options_.fault_fail_every == 0) {
-    return absl::UnavailableError("a fault was asked for with --fault-fail-every");
+    return absl::UnavailableError("a fault was requested with --fault-fail-every");
   }
   absl::Status status;
   try {
     status = production->task->RunUnit(unit, production->part->writable());
   } catch (const std::exception& error) {
-    // Memory that ran out or a decoder that threw says nothing about the data: the attempt failed.
+    // Lack of memory or an exception of a decoder does not show that the data is bad: only the attempt
+    // failed.
     status = AddContext(ExceptionStatus(error), DescribePart(production->name));
   }
   const absl::Duration left = options_.fault_unit_delay - (SteadyNow() - begin);
@@ -348,11 +353,13 @@ bool PartPool::EndTurn(const Turn& turn, size_t thread, const absl::Status& stat
 
 void PartPool::Offer(const ProductionPtr& production) {
   runnable_.insert(production);
-  // The calling thread takes the part up itself, unless a part of a lower step waits.
+  // If this is the only part and one thread takes all its units, the calling thread does it: no wake-up
+  // needed.
   const bool is_all = UnitsAtOnce(*production) == production->task->num_units();
   if (runnable_.size() > 1 || !is_all) work_.NotifyAll();
 }
 
+// The hash is computed without the lock: the part is complete and no other thread writes it.
 void PartPool::Finish(const ProductionPtr& production) {
   if (production->whole) {
     const absl::Time begin = SteadyNow();
@@ -370,6 +377,8 @@ void PartPool::Finish(const ProductionPtr& production) {
   Make(calls);
 }
 
+// Removes the production, queues the calls to its listeners and keeps the part. The part's memory shrinks to
+// what it occupies: the scratch memory of its units is free again.
 void PartPool::EndProduction(const ProductionPtr& production, Calls& calls) {
   if (const auto same = productions_.find(production->name);
       same != productions_.end() && same->second == production) {
@@ -391,6 +400,7 @@ void PartPool::EndProduction(const ProductionPtr& production, Calls& calls) {
   if (part == nullptr || !production->error.ok() || production->abandoned) return;
   ++parts_made_;
   const absl::Time now = SteadyNow();
+  // A moving mean with weight 0.1; the bounds keep a single fast or slow part from dominating it.
   const double seconds = std::max(1e-3, absl::ToDoubleSeconds(now - last_made_));
   bytes_per_second_ +=
       0.1 * (std::min(static_cast<double>(part->num_bytes_) / seconds, 20e9) - bytes_per_second_);

@@ -1,25 +1,25 @@
-// Makes parts on a fixed number of threads within a budget of bytes, the lowest step first.
+// Produces parts on a fixed number of threads within a budget of bytes, the lowest step first.
 //
 // Example:
 //     PartPool pool({.num_threads = 8, .budget_bytes = 8ull << 30}, &metrics);
 //     PartPool::Answer answer = pool.Request(std::move(task), listener);  // accepted, refused or ready
-//     pool.Cancel(answer.ticket);  // work that nobody waits for is dropped
+//     pool.Cancel(answer.ticket);  // work without a waiting request is dropped
 //
-// Order: the lowest step first, then the order of arrival; threads that finish a unit, or a row of short
-// ones, always turn to the first part that has units left, so several threads share a large part. Requests
-// for the same part share one production, and ready parts are kept for a while for those who ask again.
+// Order: the lowest step first, then the order of arrival. A thread that has finished a unit, or a series of
+// short ones, takes the first part that has units left, so that several threads share a large part. Requests
+// for the same part share one production, and ready parts are kept for a while for later requests.
 //
-// Memory: a request is accepted when its bytes fit into the budget beside everything accepted, being made,
-// ready or still in somebody's hands. Counted is what parts hold (ReadyPart::HeldBytes), not their payload
-// alone. To make room the pool forgets ready parts that nobody waits for, then drops requests of higher steps
-// that were not begun, the highest first: those can be made again.
+// Memory: a request is accepted if its bytes fit into the budget in addition to everything accepted, in
+// production, ready, or still referenced. The count is what parts occupy (ReadyPart::HeldBytes), not their
+// payload alone. To make room the pool evicts ready parts without a request, then drops requests of higher
+// steps that have not begun, the highest first: those can be produced again.
 //
-// Progress: listeners hear of their request every `progress_interval`. `done` grows while the request's own
-// units are worked on (measured by the CPU time of its threads), or, while it waits, while the worker does
-// any work at all.
+// Progress: listeners are called every `progress_interval`. `done` grows while the request's own units are
+// worked on (measured by the CPU time of its threads), or, while it waits, while the worker does any work at
+// all.
 //
 // Thread safety: all members may be called from many threads. Listeners are called from the pool's threads,
-// with no lock of the pool held; they must not block.
+// without a lock of the pool; they must not block.
 #pragma once
 
 #include <atomic>
@@ -45,8 +45,9 @@
 
 namespace evenkeel::server {
 
-// Who waits for a part. One of OnReady, OnDropped and OnFailed is called at most once; none after Cancel has
-// returned, but for a call that was already on its way, as a last OnProgress may be.
+// The receiver of a request's events. At most one of OnReady, OnDropped and OnFailed is called, once. None is
+// called after Cancel has returned, except a call that was already in progress, which may also be an
+// OnProgress.
 class PartListener {
  public:
   virtual ~PartListener() = default;
@@ -60,7 +61,7 @@ class PartListener {
 class PartPool {
  public:
   using Ticket = uint64_t;
-  // A request takes the same time however many wait, so the queue is not counted further.
+  // Counting stops here, so that a request takes bounded time however many wait.
   static constexpr uint32_t kMaxQueueCounted = 256;
 
   struct Options {
@@ -74,7 +75,7 @@ class PartPool {
     uint32_t fault_fail_every = 0;    // for tests: every n-th unit fails its attempt
   };
 
-  // What Request answers at once. Exactly one of: ready is set; accepted; refused (neither).
+  // The immediate answer to a request. Exactly one of: `ready` is set; `accepted`; refused (neither).
   struct Answer {
     std::shared_ptr<const ReadyPart> ready;
     bool accepted = false;
@@ -96,14 +97,15 @@ class PartPool {
   // As Stop.
   ~PartPool();
 
-  // FailedPrecondition where `task` can never fit into the budget: names both sizes and what to change.
+  // FailedPrecondition if `task` can never fit into the budget; the message has both sizes and what to
+  // change.
   absl::Status CheckFits(const stream::PartTask& task) const;
 
   Answer Request(std::unique_ptr<stream::PartTask> task, std::shared_ptr<PartListener> listener);
-  // Does nothing where the ticket's request has ended.
+  // Does nothing if the ticket's request has ended.
   void Cancel(Ticket ticket);
 
-  // Refuses new requests and waits until those accepted have ended. False where `timeout` passed first.
+  // Refuses new requests and waits until the accepted ones have ended. Returns false after `timeout`.
   bool Drain(absl::Duration timeout);
   // Ends the threads after their current units; requests left get OnFailed(Cancelled).
   void Stop();
@@ -150,7 +152,8 @@ class PartPool {
   // Runs the turn's units; stops at the first error.
   absl::Status RunUnits(const Turn& turn) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status RunGuarded(const ProductionPtr& production, size_t unit) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Records the outcome. True when no work is left, exactly once for a production: the caller calls Finish.
+  // Records the outcome of a turn. Returns true when no work is left, exactly once for a production; then the
+  // caller calls Finish.
   bool EndTurn(const Turn& turn, size_t thread, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes the production's units available to all threads.
   void Offer(const ProductionPtr& production) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -177,11 +180,12 @@ class PartPool {
   uint64_t units_done_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t parts_made_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<PartName, ProductionPtr> productions_ ABSL_GUARDED_BY(mutex_);  // accepted and not ready
-  std::set<ProductionPtr, Earlier> runnable_ ABSL_GUARDED_BY(mutex_);  // those with units that nobody took
-  std::set<ProductionPtr, Earlier> queued_ ABSL_GUARDED_BY(mutex_);  // those of runnable_ that were not begun
+  std::set<ProductionPtr, Earlier> runnable_ ABSL_GUARDED_BY(mutex_);      // those with units left to take
+  std::set<ProductionPtr, Earlier> queued_
+      ABSL_GUARDED_BY(mutex_);  // the subset of runnable_ that has not begun
   std::map<Ticket, ProductionPtr> tickets_ ABSL_GUARDED_BY(mutex_);
   KeptParts kept_ ABSL_GUARDED_BY(mutex_);
-  double bytes_per_second_ ABSL_GUARDED_BY(mutex_) = 100e6;  // made lately; for retry times only
+  double bytes_per_second_ ABSL_GUARDED_BY(mutex_) = 100e6;  // recent throughput; for retry times only
   absl::Time last_made_ ABSL_GUARDED_BY(mutex_);
 
   std::vector<std::thread> threads_;

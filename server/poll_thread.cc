@@ -1,4 +1,4 @@
-// Stop raises the flag, then wakes the poll.
+// Starts and stops the thread: Stop sets the flag, then wakes the poll through an eventfd.
 #include "server/poll_thread.h"
 
 #include <sys/eventfd.h>

@@ -7,7 +7,7 @@
 //     // until thread.stopping().
 //     thread.Stop();
 //
-// Thread safety: stopping and wake may be called from any thread; Start and Stop from one at a time.
+// Thread safety: stopping and wake may be called from any thread; Start and Stop from one thread at a time.
 #pragma once
 
 #include <poll.h>
@@ -28,16 +28,16 @@ class PollThread {
   PollThread(const PollThread&) = delete;
   PollThread& operator=(const PollThread&) = delete;
 
-  // Runs `loop` on a new thread, which destroys it at its end. Once.
+  // Runs `loop` on a new thread, which destroys it at its end. Call it once.
   template <typename Loop>
   void Start(std::unique_ptr<Loop> loop) {
     thread_ = std::thread([loop = std::move(loop)] { loop->Run(); });
   }
-  // Returns when the loop has ended and is destroyed. Also before Start, and more than once.
+  // Returns when the loop has ended and is destroyed. May be called before Start, and more than once.
   void Stop();
 
   bool stopping() const { return stopping_; }
-  // For poll: readable from Stop on.
+  // An entry for poll, readable after Stop was called.
   pollfd wake() const { return {wake_.get(), POLLIN, 0}; }
 
  private:

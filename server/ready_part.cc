@@ -1,4 +1,4 @@
-// Allocation of a part's memory.
+// Allocates a part's memory, and computes what it really occupies.
 #include "server/ready_part.h"
 
 #include <algorithm>
@@ -9,19 +9,19 @@
 namespace evenkeel::server {
 namespace {
 
-// What a block takes beside its bytes: malloc's header, and what the part's begin is moved by.
+// What a block takes in addition to its bytes: malloc's header, and the padding for the alignment.
 constexpr uint64_t kBlockOverhead = 16 + kPartAlignment;
-// Above this malloc may map the block by itself, in whole pages.
+// Above this size malloc may map the block separately, in whole pages.
 constexpr uint64_t kMappedBytes = 128 << 10;
-// The object, its reference counts, and its places in the pool's tables.
+// The object, its reference counts, and its entries in the pool's tables.
 constexpr uint64_t kRecordBytes = 384;
 
 constexpr uint64_t RoundUpToAlignment(uint64_t bytes) {
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-// Not aligned_alloc: up to glibc 2.37 it cuts an aligned block out of a larger one, so that a freed block is
-// too small for the next part of the same size, and the heap grows to twice what is held.
+// Not aligned_alloc: glibc up to 2.37 cuts an aligned block out of a larger one, so a freed block is too
+// small for the next part of the same size, and the heap grows to twice the memory in use.
 std::byte* Allocate(uint64_t num_bytes) {
   void* memory = std::malloc(RoundUpToAlignment(num_bytes) + kPartAlignment);
   if (memory == nullptr) throw std::bad_alloc();

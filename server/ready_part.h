@@ -1,7 +1,7 @@
-// A part that is ready: its bytes and their hash.
+// A finished part: its bytes and their hash.
 //
-// Ownership: its memory counts against the worker's budget until the last owner lets go.
-// Thread safety: the pool writes it on its own threads; from OnReady on it is constant.
+// Ownership: its memory counts against the worker's budget until its last owner is gone. Thread safety: the
+// pool's threads write it; from OnReady on it is constant.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ namespace evenkeel::server {
 
 class ReadyPart {
  public:
-  // `shared`: where decoder processes write into the part; none: ordinary memory.
+  // `shared`: shared memory that decoder processes write into; empty: ordinary memory.
   ReadyPart(PartName name, uint64_t num_bytes, Reservation memory, isolation::SharedMemory::Block shared);
 
-  // Memory that a part of `num_bytes` takes: what the allocator rounds up to and keeps for itself included,
-  // and the part's own record. Known before it is made, so that a budget can be asked for it. `is_shared`: in
-  // shared memory.
+  // The memory that a part of `num_bytes` occupies, including what the allocator rounds up to and keeps for
+  // itself, and the part's own record. Known in advance, so that the budget can be asked for it. `is_shared`:
+  // in shared memory.
   static uint64_t HeldBytes(uint64_t num_bytes, bool is_shared);
 
   const PartName& name() const { return name_; }
@@ -40,10 +40,10 @@ class ReadyPart {
 
   const PartName name_;
   const uint64_t num_bytes_;
-  // One of the two.
+  // Exactly one of the two holds the bytes.
   const isolation::SharedMemory::Block shared_;
   const std::unique_ptr<std::byte[], Free> own_;
-  std::byte* const begin_;  // in one of them, a multiple of kPartAlignment
+  std::byte* const begin_;  // the first byte, aligned to kPartAlignment
   Digest hash_;
   Reservation memory_;
 };

@@ -1,4 +1,4 @@
-// One call of Describe at a time over a new channel; with TLS, a bare handshake where the certificate is
+// One call of Describe at a time over a new channel; with TLS, a bare handshake if the certificate is
 // refused.
 #include "server/self_test.h"
 
@@ -51,7 +51,7 @@ absl::StatusOr<Handle> ConnectUnix(const std::string& path) {
   return socket;
 }
 
-// A connection that is under way.
+// Starts to connect; the socket becomes writable when the connection is established.
 absl::StatusOr<Handle> Connect(absl::string_view target) {
   if (absl::ConsumePrefix(&target, "unix:")) return ConnectUnix(std::string(target));
   target = target.substr(std::strlen("ipv4:"));
@@ -79,7 +79,7 @@ bool WaitFor(const Handle& socket, short what, absl::Time deadline) {
   return left > 0 && poll(&one, 1, static_cast<int>(left)) == 1;
 }
 
-// Sends a record of a handshake whose content is none. A server that lives answers with an alert, or closes.
+// Sends an empty handshake record. A working server answers with an alert, or closes the connection.
 absl::Status BeginHandshake(const std::string& target, absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   EVENKEEL_ASSIGN_OR_RETURN(const Handle socket, Connect(target));

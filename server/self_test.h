@@ -1,13 +1,13 @@
-// Regularly dials the worker's own control plane, as a consumer would: a worker that answers /metrics and no
+// Regularly calls the worker's own control plane as a consumer would: a worker that answers /metrics but no
 // longer accepts consumers must not look healthy.
 //
 // Example:
 //     SelfTest test({.target = "ipv4:127.0.0.1:7000", .credentials = credentials});
-//     test.failures();  // in a row, up to now
+//     test.failures();  // consecutive failures so far
 //
-// A test is a connection of its own and one call of Describe. With TLS it presents the worker's own
-// certificate. Not every certificate may be a consumer's too, and one may expire: where the connection was
-// refused, the control plane still passes if it reads and answers the beginning of a handshake.
+// A test makes a new connection and one call of Describe. With TLS it presents the worker's own certificate.
+// Not every certificate is valid for a client, and it may expire: if the connection is refused, the control
+// plane still passes if it reads and answers the beginning of a handshake.
 //
 // Thread safety: all members may be called from many threads. It has a thread of its own.
 #pragma once
@@ -43,12 +43,12 @@ class SelfTest {
   SelfTest(const SelfTest&) = delete;
   SelfTest& operator=(const SelfTest&) = delete;
 
-  // Waits for a test that is under way: for `deadline` at most.
+  // Waits for a running test, for `deadline` at most.
   void Stop();
 
-  uint32_t failures() const { return failures_; }     // in a row
+  uint32_t failures() const { return failures_; }     // consecutive
   uint64_t total_failures() const { return total_; }  // since the start
-  std::string last_error() const;                     // why the latest failed
+  std::string last_error() const;                     // of the latest failure
 
  private:
   void Run();

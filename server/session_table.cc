@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLongestWaitSeconds = 1e9;
 
-// From the system's random source: ids of a restarted worker are never those of its predecessor.
+// From the system's random source, so that a restarted worker does not reuse its predecessor's ids.
 uint64_t RandomId() {
   std::random_device random;
   const uint64_t id = uint64_t{random()} << 32 | random();
@@ -25,6 +25,7 @@ uint64_t RandomId() {
 double Session::TakeWait(double total_seconds) {
   if (!(total_seconds > 0)) return 0;
   const int64_t total = static_cast<int64_t>(std::min(total_seconds, kLongestWaitSeconds) * 1e6);
+  // Raises the stored total to this one, unless a later report has raised it further already.
   int64_t before = wait_us_.load();
   while (before < total && !wait_us_.compare_exchange_weak(before, total)) {
   }
@@ -43,7 +44,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::Open(uint32_t rank, trans
     MutexLock lock(mutex_);
     if (sessions_.size() >= options_.max_sessions) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("this worker has ", sessions_.size(), " sessions, as many as it takes; ask another"));
+          absl::StrCat("this worker has its maximum of ", sessions_.size(), " sessions; ask another"));
     }
     do {
       session->id = RandomId();
@@ -63,7 +64,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::Find(uint64_t id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end() || found->second->dead) {
     return absl::NotFoundError(
-        "no such session: it was closed or idle, or the worker was restarted; open another");
+        "unknown session: it was closed or idle, or the worker was restarted; open another");
   }
   found->second->heard_ns = absl::ToUnixNanos(SteadyNow());
   return found->second;

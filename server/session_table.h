@@ -1,8 +1,8 @@
-// Who is connected: sessions of consumers, each with its data plane, bounded in number, ended when idle.
+// The sessions of consumers, each with its data plane: bounded in number, ended when idle.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, table.Open(rank, source, address, secret));
-//     EVENKEEL_ASSIGN_OR_RETURN(session, table.Find(id));  // also records that the session was heard
+//     EVENKEEL_ASSIGN_OR_RETURN(session, table.Find(id));  // also records the time of the call
 //     table.Sweep();  // regularly: disconnects sessions that are idle or whose peer is gone
 //
 // Thread safety: all members may be called from many threads. The table's lock is taken before a transport's.
@@ -27,19 +27,19 @@ struct Session {
   uint32_t rank = 0;                    // global, for logs
   transport::Source* source = nullptr;  // outlives the session
   std::string transport;                // its name
-  std::atomic<int64_t> heard_ns{0};     // by the steady clock
+  std::atomic<int64_t> heard_ns{0};     // time of the last call, by the steady clock
   std::atomic<uint32_t> open_requests{0};
-  std::atomic<bool> dead{false};  // its peer is gone; swept next
+  std::atomic<bool> dead{false};  // its peer is gone; the next Sweep removes it
 
-  // What is new, in seconds, in a consumer's word on how long it has waited. Reports may overtake each other;
-  // what is no number is nothing.
+  // The consumer reports its total wait so far. Returns the seconds that are new in this report. Reports may
+  // overtake each other; invalid numbers count as 0.
   double TakeWait(double total_seconds);
 
  private:
   std::atomic<int64_t> wait_us_{0};
 };
 
-// Counts a request of a session as long as it lives.
+// Counts as an open request of its session during its lifetime.
 class OpenRequest {
  public:
   explicit OpenRequest(std::shared_ptr<Session> session) : session_(std::move(session)) {
@@ -69,11 +69,11 @@ class SessionTable {
   // ResourceExhausted: too many sessions; otherwise errors of Source::Connect.
   absl::StatusOr<std::shared_ptr<Session>> Open(uint32_t rank, transport::Source& source,
                                                 const std::string& address, const transport::Secret& secret);
-  // NotFound: no such session, or it ended.
+  // NotFound: the session does not exist, or has ended.
   absl::StatusOr<std::shared_ptr<Session>> Find(uint64_t id);
   void Close(uint64_t id);
   void CloseAll();
-  // Ends what is dead, or idle without an open request. Returns how many.
+  // Ends sessions that are dead, or idle without an open request. Returns their number.
   size_t Sweep();
 
   size_t size() const;

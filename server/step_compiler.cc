@@ -1,4 +1,4 @@
-// One thread, one slice at a time; nothing is done that nobody asked for lately.
+// One thread that does one slice of work at a time, for steps that were requested recently.
 #include "server/step_compiler.h"
 
 #include <utility>

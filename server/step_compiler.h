@@ -1,11 +1,11 @@
-// Extends the sampler's table towards far steps, on a thread of its own, while somebody asks for them.
+// Extends the sampler's table towards far steps, on a thread of its own, while they are requested.
 //
 // Example:
 //     StepCompiler compiler([&](uint64_t step) { return sampler.Extend(step); });
-//     absl::Status failed = compiler.Want(5'000'000);  // at once; asked again, it goes on
+//     absl::Status failed = compiler.Want(5'000'000);  // returns at once; repeat it to keep the work going
 //
-// A step is worked on for `lease` after it was last asked for, so that work ends with its callers. The lowest
-// step comes first; all share one table. Between two slices, about 0.2 s, it looks for the end.
+// Work on a step continues for `lease` after its last request, so that it ends when its callers are gone. The
+// lowest step comes first; all steps share one table. It checks for Stop between two slices of about 0.2 s.
 //
 // Thread safety: all members may be called from many threads.
 #pragma once
@@ -24,17 +24,17 @@ namespace evenkeel::server {
 
 class StepCompiler {
  public:
-  // A bounded slice of work; true when the step is reached.
+  // Does a bounded slice of work; returns true when the step is reached.
   using Extend = std::function<absl::StatusOr<bool>(uint64_t step)>;
 
   explicit StepCompiler(Extend extend, absl::Duration lease = absl::Seconds(10));
   // As Stop.
   ~StepCompiler() { Stop(); }
 
-  // Starts or prolongs the work on a step. At most kMaxWanted steps; of more, the highest are forgotten.
-  // Returns the error, if any, that ended the work on this step since it was last asked for.
+  // Starts or prolongs the work on a step. At most kMaxWanted steps; if there are more, the highest are
+  // dropped. Returns the error that ended the work on this step since its last request, if any.
   absl::Status Want(uint64_t step);
-  // Waits for the slice that is running. Nothing is worked on afterwards.
+  // Waits for the running slice; no work is done afterwards.
   void Stop();
 
  private:
@@ -49,7 +49,7 @@ class StepCompiler {
   std::optional<uint64_t> TakeNext() ABSL_LOCKS_EXCLUDED(mutex_);
   // The outcome of one slice of work on `step`.
   void Record(uint64_t step, const absl::StatusOr<bool>& reached) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drops what nobody asks for any more; the lowest step that is left to work on.
+  // Drops steps whose lease has expired; returns the lowest step that is left to work on.
   std::map<uint64_t, Wanted>::iterator Next(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Extend extend_;

@@ -1,4 +1,4 @@
-// Computes plans once for all threads that ask, and the next steps in advance.
+// Computes each plan once for all threads that request it, and the next steps in advance.
 #include "server/step_planner.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace evenkeel::server {
 namespace {
 
-// More plans ahead of need than this are forgotten, the lowest steps first: they were passed by.
+// At most this many plans are queued ahead; the lowest steps are dropped first, since consumers have passed
+// them.
 constexpr size_t kMaxAhead = 256;
 
 }  // namespace
@@ -143,6 +144,7 @@ void StepPlanner::Keep(uint64_t step, PlanPtr plan) {
   recent_.push_front(step);
   kept_.emplace(step, Kept{.plan = std::move(plan), .bytes = bytes, .recent = recent_.begin()});
   kept_bytes_ += bytes;
+  // Evicts the least recently used plans, but never the one just added.
   const size_t max_plans = size_t{options_.max_plans} + 2 * size_t{options_.steps_ahead};
   while ((kept_bytes_ > options_.cache_bytes || recent_.size() > max_plans) && recent_.size() > 1) {
     auto oldest = kept_.find(recent_.back());
@@ -155,7 +157,7 @@ void StepPlanner::Keep(uint64_t step, PlanPtr plan) {
 void StepPlanner::PlanAhead(uint64_t step) {
   for (uint64_t ahead = 1; ahead <= options_.steps_ahead; ++ahead) {
     const uint64_t next = step + ahead;
-    if (next < step) return;  // the last step there can be
+    if (next < step) return;  // the sum has overflowed
     if (kept_.count(next) == 0 && running_.count(next) == 0 && waiting_.count(next) == 0) ahead_.insert(next);
   }
   while (ahead_.size() > kMaxAhead) ahead_.erase(ahead_.begin());

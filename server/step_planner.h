@@ -1,15 +1,15 @@
-// Plans of steps for many threads: each computed once, kept while memory allows, and the next steps ahead of
-// need.
+// Plans of steps for many threads: each computed once, cached within a budget, and the next steps planned
+// ahead.
 //
 // Example:
 //     StepPlanner planner(source, {.cache_bytes = 256 << 20, .steps_ahead = 4}, nullptr);
 //     planner.Get(12, [](absl::StatusOr<StepPlanner::PlanPtr> plan) { /* on a thread of the planner */ });
 //
-// A request in want of a plan comes before any plan ahead of need, and the lowest step before higher ones.
-// Errors are handed to all who wait and are not kept.
+// A plan that a request waits for comes before plans made ahead, and the lowest step before higher ones.
+// Errors are passed to all waiting requests and are not cached.
 //
-// Thread safety: all members may be called from many threads. Callbacks run on the caller's thread where the
-// plan is there, else on a planning thread; they must not block for long, and no lock of the planner is held.
+// Thread safety: all members may be called from many threads. Callbacks run on the caller's thread if the
+// plan is cached, else on a planning thread, without a lock of the planner; they must not block for long.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ class StepPlanner {
   using Source = std::function<absl::StatusOr<stream::StepPlan>(uint64_t step)>;
 
   struct Options {
-    uint64_t cache_bytes = 256ull << 20;  // the plan asked for last is kept whatever its size
-    // Consumers are within a few steps of one another, and a plan costs milliseconds. Without this bound
-    // small plans fill cache_bytes over hours, though nobody asks for them again.
-    uint32_t max_plans = 128;  // and twice steps_ahead
+    uint64_t cache_bytes = 256ull << 20;  // the latest plan is kept whatever its size
+    // Consumers are within a few steps of one another, and a plan takes milliseconds to compute. Without this
+    // bound, small plans would fill cache_bytes over hours, although they are never requested again.
+    uint32_t max_plans = 128;  // plus twice steps_ahead
     uint32_t steps_ahead = 4;
     uint32_t num_threads = 1;
     uint32_t max_waiting = 4096;  // callbacks
@@ -50,14 +50,14 @@ class StepPlanner {
   // As Stop.
   ~StepPlanner() { Stop(); }
 
-  // Hands Cancelled to all who wait, at once, and to all who ask from then on; then waits for the plan that
-  // is being computed.
+  // Passes Cancelled to all waiting requests at once, and to all later ones; then waits for the plan that is
+  // being computed.
   void Stop();
 
-  // Calls `ready` once. ResourceExhausted: too many wait; Cancelled: the planner ends; else the source's
-  // errors.
+  // Calls `ready` once. ResourceExhausted: too many requests wait; Cancelled: the planner is stopping; else
+  // the source's errors.
   void Get(uint64_t step, Ready ready);
-  // The same, waiting for it. Not from a callback.
+  // As Get, but blocks until the plan is there. Must not be called from a callback.
   absl::StatusOr<PlanPtr> Wait(uint64_t step);
 
   uint64_t cached_bytes() const;
@@ -87,8 +87,8 @@ class StepPlanner {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint64_t, std::vector<Ready>> waiting_ ABSL_GUARDED_BY(mutex_);  // queued or being computed
   size_t num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::set<uint64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // not begun
-  std::set<uint64_t> ahead_ ABSL_GUARDED_BY(mutex_);   // not begun, nobody waits
+  std::set<uint64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // not begun, a request waits
+  std::set<uint64_t> ahead_ ABSL_GUARDED_BY(mutex_);   // not begun, no request waits
   std::set<uint64_t> running_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Kept> kept_ ABSL_GUARDED_BY(mutex_);
   std::list<uint64_t> recent_ ABSL_GUARDED_BY(mutex_);  // most recently used first

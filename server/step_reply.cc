@@ -1,4 +1,4 @@
-// Descriptions of steps and streams as messages.
+// Converts plans and streams to messages of the control plane.
 #include "server/step_reply.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void AddRoute(const Route& route, const RankRoute& local, pb::RouteSlice& out) {
   out.mutable_microbatch_offsets()->Add(local.microbatch_offsets.begin(), local.microbatch_offsets.end());
 }
 
-// `values`: per phase rank.
+// `values`: one per phase rank; `own`: this rank's index, if the phase runs on it.
 template <typename T>
 void SetSpread(const stream::Spread& spread, const std::vector<T>& values, std::optional<uint32_t> own,
                pb::PhaseLoads::Spread& out) {
@@ -72,8 +72,8 @@ absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, 
     EVENKEEL_RETURN_IF_ERROR(pool.CheckFits(*task));
     if (task->num_bytes() > max_part_bytes) {
       return absl::FailedPreconditionError(absl::StrCat(
-          DescribePart(name), " has ", task->num_bytes(), " bytes, a message at most ", max_part_bytes,
-          ": lower the job's microbatch.capacity_tokens or the pixels and frames per item"));
+          DescribePart(name), " has ", task->num_bytes(), " bytes, but a message has at most ",
+          max_part_bytes, ": lower the job's microbatch.capacity_tokens or the pixels and frames per item"));
     }
     pb::PartDescription& part = *reply.add_parts();
     part.set_phase(std::string(PhaseName(name.phase)));
@@ -100,6 +100,7 @@ absl::Status DescribeStep(const stream::Stream& stream, const stream::PartBuilde
   reply.set_loss_tokens(plan->plan.loss_tokens);
   reply.set_num_samples(plan->plan.samples.size());
   EVENKEEL_RETURN_IF_ERROR(AddParts(builder, pool, max_part_bytes, plan, global_rank, reply));
+  // Only the rank's own side of each route: its size does not grow with the number of ranks.
   for (const Route& route : plan->plan.routes) {
     const auto found = std::lower_bound(route.ranks.begin(), route.ranks.end(), global_rank);
     if (found == route.ranks.end() || *found != global_rank) continue;

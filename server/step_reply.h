@@ -1,6 +1,6 @@
-// A plan as one global rank sees it, in the words of the control plane. Translation only.
+// Describes a plan from one global rank's point of view, as messages of the control plane. Translation only.
 //
-// A reply takes time and bytes for the rank's own parts and routes; what all ranks share is computed once
+// A reply's time and size depend on the rank's own parts and routes; what all ranks share is computed once
 // with the plan.
 //
 // Thread safety: pure functions.
@@ -20,13 +20,13 @@ class DescribeStepRequest;
 namespace evenkeel::server {
 
 // Fills the reply. InvalidArgument: the job has no such rank; FailedPrecondition: a part does not fit into
-// the worker's budget or into a message of `max_part_bytes`, with sizes.
+// the worker's budget or into a message of `max_part_bytes` (with sizes).
 absl::Status DescribeStep(const stream::Stream& stream, const stream::PartBuilder& builder,
                           const PartPool& pool, uint64_t max_part_bytes,
                           const std::shared_ptr<const stream::StepPlan>& plan,
                           const pb::DescribeStepRequest& request, pb::DescribeStepReply& reply);
 
-// The stream's half of a reply: job, digests, phases.
+// Fills the fields that describe the stream: job, digests, phases.
 void DescribeStream(const stream::Stream& stream, pb::DescribeReply& reply);
 
 }  // namespace evenkeel::server

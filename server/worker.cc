@@ -1,3 +1,5 @@
+// Puts a worker together: stream, planner, pool, sessions, transports, gRPC server, probes and metrics; and
+// one housekeeping thread that measures, sweeps, and notices when the process cannot serve any longer.
 #include "server/worker.h"
 
 #include <grpcpp/grpcpp.h>
@@ -39,12 +41,13 @@ namespace {
 
 constexpr absl::Duration kHousekeeping = absl::Seconds(1);
 constexpr absl::Duration kShutdown = absl::Seconds(2);
-constexpr absl::Duration kLongestPause = absl::Minutes(2);  // of the housekeeping thread
-// Of what the options may ask for: far above what is of use.
+constexpr absl::Duration kLongestPause =
+    absl::Minutes(2);  // of the housekeeping thread, before /healthz fails
+// Upper bounds of options, far above useful values: they catch negative numbers and wrong units.
 constexpr uint32_t kMaxThreads = 4096;
 constexpr uint64_t kMaxBytes = 1ull << 50;
 constexpr uint32_t kMaxStepsAhead = 256;
-// Failed tests of the control plane in a row. A process that was stopped for a while fails one.
+// Consecutive failed self-tests. A process that was stopped for a while fails one.
 constexpr uint32_t kFailuresToUnready = 3, kFailuresToEnd = 6;
 constexpr absl::Duration kLongestIdle = absl::Hours(24);
 constexpr absl::Duration kLongestSend = absl::Hours(1);
@@ -66,8 +69,8 @@ PartPool::Options PoolOptions(const WorkerOptions& options) {
   return pool;
 }
 
-// What would not fail but do something else: a number of steps or bytes that was meant to be negative, a time
-// that never ends.
+// Refuses values that would not fail later but do something unintended: a number that was meant to be
+// negative, or a timeout that never passes.
 absl::Status CheckOptions(const WorkerOptions& options) {
   const auto refuse = [](const auto&... why) { return absl::InvalidArgumentError(absl::StrCat(why...)); };
   if (options.threads > kMaxThreads) {
@@ -100,7 +103,7 @@ std::set<uint32_t> RanksOf(const Job& job) {
   return ranks;
 }
 
-// What probes ask, answered from what the worker last noted about itself.
+// Answers the probes from flags that the worker keeps up to date.
 class Probes {
  public:
   // Errors of Listen.
@@ -114,11 +117,11 @@ class Probes {
   std::string address() const { return responder_ == nullptr ? "" : responder_->address(); }
 
   std::atomic<bool> serving{false}, reachable{true}, draining{false}, failed{false};
-  std::atomic<int64_t> beat_ns{0};  // of the housekeeping thread, by the steady clock
+  std::atomic<int64_t> beat_ns{0};  // last round of the housekeeping thread, by the steady clock
 
  private:
   HttpResponder::Reply Answer(std::string_view path) const {
-    if (path == "/healthz") return Say(failed ? "failed" : Stands() ? "stands still" : "");
+    if (path == "/healthz") return Say(failed ? "failed" : Stands() ? "stalled" : "");
     if (path != "/readyz") return {.code = 404, .body = "see /healthz and /readyz\n"};
     return Say(!serving     ? "starting"
                : failed     ? "failed"
@@ -234,7 +237,7 @@ class ServingWorker final : public Worker {
     return made && sent;
   }
 
-  // The order matters: who calls ends before who is called.
+  // The order matters: callers end before what they call.
   void Stop() override {
     if (stopped_) return;
     stopped_ = true;
@@ -248,7 +251,7 @@ class ServingWorker final : public Worker {
     }
     if (self_test_ != nullptr) self_test_->Stop();
     if (acceptor_ != nullptr) acceptor_->Stop();
-    planner_->Stop();  // calls that wait for plans would hold up the server's end
+    planner_->Stop();  // calls that wait for plans would delay the server's shutdown
     compiler_.Stop();
     if (grpc_source_ != nullptr) grpc_source_->Stop();
     if (server_ != nullptr)
@@ -262,15 +265,15 @@ class ServingWorker final : public Worker {
   }
 
  private:
-  // The plan, or what prevents it. A step that the sampler cannot reach yet is worked on meanwhile.
+  // Plans a step. If the sampler cannot reach it yet, this fails with kNotYet and starts the work towards it.
   absl::StatusOr<stream::StepPlan> PlanNow(uint64_t step) {
     absl::StatusOr<stream::StepPlan> plan = stream::PlanStep(*stream_, step);
     if (KindOf(plan.status()) == FailureKind::kNotYet) EVENKEEL_RETURN_IF_ERROR(compiler_.Want(step));
     return plan;
   }
 
-  // Finds now what would else be found by the first consumer: an index without shards, parts beyond the
-  // memory.
+  // Finds errors now that the first consumer would find otherwise: an index without its shards, parts that
+  // exceed the memory.
   absl::Status CheckFirstStep() {
     EVENKEEL_ASSIGN_OR_RETURN(const std::shared_ptr<const stream::StepPlan> plan, planner_->Wait(0));
     for (uint32_t rank : RanksOf(stream_->job)) {
@@ -293,7 +296,7 @@ class ServingWorker final : public Worker {
       EVENKEEL_ASSIGN_OR_RETURN(std::tie(options.first_port, options.last_port),
                                 transport::ParsePorts(options_.data_ports));
     }
-    // An address that was chosen for the control plane is chosen for parts, too.
+    // The address that was chosen for the control plane also selects the interface for parts.
     if (!IsWildcard(options_.listen)) options.towards = {options_.listen};
     const std::string& wanted = options_.transport;
     if (wanted != "auto" && wanted != "ucx" && wanted != "grpc") {
@@ -301,7 +304,7 @@ class ServingWorker final : public Worker {
     }
     if (wanted == "grpc" && options_.require_rdma) {
       return absl::InvalidArgumentError(
-          "--transport grpc is TCP, which --require-rdma excludes; take --transport ucx or auto");
+          "--transport grpc is TCP, which --require-rdma excludes; use --transport ucx or auto");
     }
     if (wanted != "grpc") {
       absl::StatusOr<std::unique_ptr<transport::Source>> ucx = transport::MakeUcxSource(options);
@@ -338,7 +341,7 @@ class ServingWorker final : public Worker {
     return absl::OkStatus();
   }
 
-  // gRPC serves the connections that our own acceptor accepts.
+  // gRPC serves the connections that our own acceptor hands over (acceptor.h has the reason).
   absl::Status Serve() {
     EVENKEEL_ASSIGN_OR_RETURN(Listener listener, Listen("--listen", options_.listen));
     EVENKEEL_ASSIGN_OR_RETURN(certificates_, transport::OpenCertificates(options_.tls, LogCertificates));
@@ -431,25 +434,26 @@ class ServingWorker final : public Worker {
                                           std::exchange(certificate_replacements_, state.replacements));
   }
 
-  // Without them every sound and video fails; only a new process has them again.
+  // Without decoder processes every audio clip and video fails, and only a new process can start them.
   void LookAtDecoders() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (options_.isolated == nullptr) return;
     if (absl::Status status = options_.isolated->decoders().health(); !status.ok()) {
       SetReachable(false);
-      Fail(absl::InternalError(absl::StrCat(status.message(), "; the worker ends, to be started again")));
+      Fail(absl::InternalError(
+          absl::StrCat(status.message(), "; the worker ends so that it can be restarted")));
     }
   }
 
-  // A source that no consumer can connect to would leave those that chose it without data, one after another.
+  // If no consumer can connect to a source, every consumer that chose it would get no data.
   void LookAtSources() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const transport::Source* source : all_sources_) {
       const absl::Status status = source->health();
       if (status.ok()) continue;
       SetReachable(false);
       Fail(absl::InternalError(absl::StrCat("the data plane over ", source->info().name,
-                                            " cannot be reached any more: ", status.message(),
-                                            ". Its process may have had no file handle left (ulimit -n); the "
-                                            "worker ends, to be started again")));
+                                            " can no longer be reached: ", status.message(),
+                                            ". The process may have run out of file handles (ulimit -n); the "
+                                            "worker ends so that it can be restarted")));
     }
   }
 
@@ -468,7 +472,7 @@ class ServingWorker final : public Worker {
     }
   }
 
-  // A worker that nobody can reach becomes unready, and after a while asks to be ended.
+  // A worker that fails its self-tests becomes unready, and after more failures asks to be ended.
   void LookAtSelfTest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (self_test_ == nullptr || failed_) return;
     const uint64_t total = self_test_->total_failures();
@@ -477,8 +481,8 @@ class ServingWorker final : public Worker {
     SetReachable(failures < kFailuresToUnready);
     if (failures >= kFailuresToEnd) {
       Fail(absl::InternalError(absl::StrCat(
-          "the control plane at ", address_, " does not answer this process itself, ", failures,
-          " times in a row: ", self_test_->last_error(), "; the worker ends, to be started again")));
+          "the control plane at ", address_, " does not answer calls of its own process, ", failures,
+          " times in a row: ", self_test_->last_error(), "; the worker ends so that it can be restarted")));
     }
   }
 
@@ -510,7 +514,8 @@ class ServingWorker final : public Worker {
         telemetry::LogLevel::kError, "buffers_abandoned",
         {{"count", fresh},
          {"message",
-          "parts were not given back when their session was closed by force; their memory is lost to "
+          "the transport did not release parts after their session was closed by force; their memory counts "
+          "against "
           "--memory until this process ends. Check the network card and its driver, then restart"}});
   }
 
@@ -538,7 +543,7 @@ class ServingWorker final : public Worker {
   std::unique_ptr<SelfTest> self_test_;
   std::string address_;
   bool stopped_ = false;
-  // What was counted; of the housekeeping thread.
+  // Counter values at the last report; used by the housekeeping thread alone.
   uint64_t buffers_abandoned_ = 0;
   uint64_t certificate_replacements_ = 0;
   uint64_t self_test_failures_ = 0;

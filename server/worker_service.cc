@@ -21,9 +21,9 @@ bool HasDeadline(const grpc::CallbackServerContext& context) {
   return context.deadline() != std::chrono::system_clock::time_point::max();
 }
 
-absl::Status NoDeadline() { return absl::InvalidArgumentError("every call must carry a deadline"); }
+absl::Status NoDeadline() { return absl::InvalidArgumentError("every call must have a deadline"); }
 
-// FailedPrecondition that names both sides, where they differ.
+// FailedPrecondition with both values if they differ.
 absl::Status CheckSame(std::string_view what, std::string_view theirs, std::string_view ours,
                        std::string_view hint) {
   if (theirs == ours) return absl::OkStatus();
@@ -42,16 +42,16 @@ absl::Status CheckStream(const stream::Stream& stream, const pb::OpenSessionRequ
                                      "run workers and consumers of one release"));
   if (!request.stream_digest().empty()) {
     EVENKEEL_RETURN_IF_ERROR(CheckSame("stream digest", request.stream_digest(), stream.stream_digest.Hex(),
-                                       "another index, seed, batch size or processor"));
+                                       "their index, seed, batch size or processor differs"));
   }
   if (!request.layout_digest().empty()) {
     EVENKEEL_RETURN_IF_ERROR(CheckSame("layout digest", request.layout_digest(), stream.layout_digest.Hex(),
-                                       "another topology, cost, algorithm or wire form"));
+                                       "their topology, costs, algorithms or wire form differ"));
   }
   return absl::OkStatus();
 }
 
-// A call that ends before it began.
+// A call that is rejected before it begins.
 class Rejection : public grpc::ServerWriteReactor<pb::PartEvent> {
  public:
   explicit Rejection(const absl::Status& status) { Finish(ToGrpc(status)); }
@@ -97,7 +97,7 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
         status = evenkeel::server::DescribeStep(uses_.stream, uses_.builder, uses_.pool, uses_.max_part_bytes,
                                                 *std::move(plan), *request, *reply);
       }
-      // Of this call, NOT_FOUND speaks of the session.
+      // For this call NOT_FOUND means an unknown session, so other causes get another code.
       if (absl::IsNotFound(status)) {
         status = WithKind(absl::InternalError(status.message()), KindOf(status));
       }

@@ -1,5 +1,5 @@
-// The control plane of a worker: proto/service.proto over gRPC. Calls are translated and nothing else; what
-// they mean is decided by the planner, the builder, the pool and the session table.
+// The control plane of a worker: proto/service.proto over gRPC. It only translates calls; the planner, the
+// builder, the pool and the session table do the work.
 //
 // Example:
 //     WorkerService service({.stream = stream, .planner = planner, .builder = parts, .pool = pool,
@@ -8,8 +8,8 @@
 //     service.SetDraining();          // new sessions and parts are refused from now on
 //     service.WaitForCalls(timeout);  // until those accepted have ended
 //
-// Ownership: everything in Uses must outlive the service; the gRPC server and the transports must have ended
-// before. Thread safety: all members may be called from many threads. gRPC is confined to the .cc files.
+// Ownership: everything in Uses must outlive the service; the gRPC server and the transports must end before
+// it. Thread safety: all members may be called from many threads. gRPC is confined to the .cc files.
 #pragma once
 
 #include <memory>
@@ -49,9 +49,9 @@ class WorkerService {
 
   grpc::Service* service();
   void SetDraining();
-  // False where calls for parts are still open after `timeout`.
+  // Returns false if calls for parts are still open after `timeout`.
   bool WaitForCalls(absl::Duration timeout);
-  // Regularly: tells consumers whose parts are on the wire that this takes its time.
+  // Call it regularly: it reports progress to consumers whose parts are being sent.
   void Tick();
   size_t open_calls() const;
 

@@ -129,7 +129,7 @@ def test_a_port_that_is_taken_is_one_clear_error(mixed, option):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = harness.run("serve", "--job", mixed / "job.yaml", option, address, check=False)
     assert done.returncode == 1 and done.stdout == "", done.stderr
-    assert f"cannot listen at {address}: address already in use" in done.stderr.splitlines()[-1]
+    assert f"cannot listen on {address}: address already in use" in done.stderr.splitlines()[-1]
 
 
 def test_a_unix_socket_serves(mixed, tmp_path):

@@ -179,7 +179,7 @@ TEST(Listen, SaysWhatIsWrongWithAnAddress) {
   ASSERT_TRUE(first.ok()) << first.status();
   const absl::Status taken = Listen("--listen", first->address).status();
   EXPECT_EQ(taken.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(std::string(taken.message()), testing::StartsWith("--listen: cannot listen at " +
+  EXPECT_THAT(std::string(taken.message()), testing::StartsWith("--listen: cannot listen on " +
                                                                 first->address + ": address already in use"));
 }
 
