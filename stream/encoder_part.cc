@@ -1,3 +1,5 @@
+// Builds encoder parts: computes where every item's fields go, then reads and decodes each item into its
+// place.
 #include "stream/encoder_part.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ namespace evenkeel::stream {
 namespace {
 
 constexpr int kNumMedia = 4;
-// Bytes between the tensors of a part, at most.
+// An upper bound on the alignment gaps between the tensors of a part, in bytes.
 constexpr uint64_t kMaxGaps = 16 * kPartAlignment;
 
 uint64_t ItemBytes(const preprocess::Processor& processor, const PlannedItem& item) {
@@ -23,20 +25,21 @@ uint64_t ItemBytes(const preprocess::Processor& processor, const PlannedItem& it
   return bytes;
 }
 
-// One item of the part, and where its bytes go.
+// One item of the part, and where its fields go.
 struct Unit {
   const PlannedItem* item = nullptr;
-  std::optional<dataset::ItemPlace> place;  // none for a dummy
+  std::optional<dataset::ItemPlace> place;  // nullopt for a dummy
   std::string shard;
   std::string sample;                 // the exclude line; empty for a dummy
-  std::vector<uint64_t> field_begin;  // bytes from the begin of each field's tensor
+  std::vector<uint64_t> field_begin;  // byte offset into each field's tensor
 };
 
-// The tensors of one medium: tensor `first_tensor + i` is its field i.
+// The tensors of one medium: its field i is the part's tensor `first_tensor + i`. Items are concatenated
+// along axis 0.
 struct Column {
   size_t first_tensor = 0;
-  std::vector<uint64_t> extent;  // of axis 0, of each field, so far
-  std::vector<uint64_t> bytes;   // of each field, so far
+  std::vector<uint64_t> extent;  // per field: length of axis 0 so far
+  std::vector<uint64_t> bytes;   // per field: bytes so far
   bool used = false;
   uint8_t tower = 0;  // the same for all items of a medium in one phase
 };
@@ -47,6 +50,8 @@ class EncoderTask : public PartTask {
               PartEvents* events)
       : stream_(stream), plan_(std::move(plan)), name_(name), events_(events) {}
 
+  // First pass: assigns offsets in the order of the items. Second pass: declares the tensors, media in the
+  // order of their numbers, then item_valid and item_rows.
   absl::Status Lay(uint32_t num_pieces, std::span<const uint32_t> items) {
     std::vector<std::string> keys;
     for (uint32_t item : items) {
@@ -100,7 +105,9 @@ class EncoderTask : public PartTask {
                            .subspan(unit.field_begin[i], specs[i].num_bytes(unit.item->lengths)));
     }
     bool valid = false;
-    const absl::Status made = Attempt([&] { return Make(unit, fields, &valid); });  // so that it is named
+    const absl::Status made = Attempt([&] {
+      return Make(unit, fields, &valid);
+    });  // an exception becomes a status, which gets the sample's name
     if (!made.ok()) {
       const std::string place = absl::StrCat(unit.sample, ", ", std::string(MediumName(unit.item->medium)),
                                              " ", unit.item->ordinal, ", ", DescribePart(name_));
@@ -119,8 +126,8 @@ class EncoderTask : public PartTask {
       EVENKEEL_ASSIGN_OR_RETURN(dataset::SamplePlaces places, stream_.index->places(ref.dataset, ref.index));
       unit.sample = dataset::SampleName(stream_.job, places);
       if (item.ordinal >= places.items.size()) {
-        return absl::InternalError(absl::StrCat("the index knows ", places.items.size(), " items of ",
-                                                unit.sample, ", the plan asks for number ", item.ordinal));
+        return absl::InternalError(absl::StrCat("the index has ", places.items.size(), " items of ",
+                                                unit.sample, ", but the plan has item ", item.ordinal));
       }
       unit.shard = std::move(places.shard_path);
       unit.place = std::move(places.items[item.ordinal]);
@@ -146,6 +153,8 @@ class EncoderTask : public PartTask {
   }
   bool IsIsolated(const Unit& unit) const { return stream_.processor->is_isolated(unit.item->medium); }
 
+  // Reads the item's stored bytes and decodes them into `fields`. Bad data fills the fields with zeros and is
+  // not an error; failures of the machine are errors.
   absl::Status Make(const Unit& unit, std::span<const std::span<std::byte>> fields, bool* valid) {
     const preprocess::Processor& processor = *stream_.processor;
     preprocess::ItemNotes notes;

@@ -1,8 +1,8 @@
-// Parts of an encoder phase: items of one rank and microbatch, field by field.
+// Builds parts of an encoder phase: the items of one rank and microbatch, field by field.
 //
 // Per medium of the phase that has items in the part (images, then videos; or audio): the processor's fields,
 // items concatenated along axis 0 in the order of their positions. Then, for all items of the part:
-//   item_valid u8  [n]   0: the item could not be decoded, or is a dummy; its rows are zero
+//   item_valid u8  [n]   0: the item could not be decoded, or is a dummy; its rows are all zero
 //   item_rows  i64 [n]   output_rows of each item
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace evenkeel::stream {
 
-// Where `items` (indices into plan.items) are cut so that no piece is larger than kMaxPieceBytes, unless one
-// item is: [begin, end) of each. Empty where there are no items.
+// Cuts `items` (indices into plan.items) so that no piece is larger than kMaxPieceBytes, unless a single item
+// is: [begin, end) of each piece. Empty if there are no items.
 std::vector<std::pair<size_t, size_t>> CutPieces(const preprocess::Processor& processor, const Plan& plan,
                                                  std::span<const uint32_t> items);
 

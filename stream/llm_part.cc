@@ -1,3 +1,5 @@
+// Builds llm parts: computes where each sample's tokens go, then tokenizes every sample into its place,
+// padding included.
 #include "stream/llm_part.h"
 
 #include <algorithm>
@@ -19,20 +21,20 @@ struct Unit {
   dataset::SamplePlaces places;
   std::string sample;  // the exclude line
   uint64_t begin = 0;  // its first token, counted over rows
-  uint64_t room = 0;   // tokens it may write: the aligned length (packed), the row (padded)
-  // Tokens whose positions travel, from its first one: none where they count from 0 by themselves.
+  uint64_t room = 0;   // tokens that it owns: its aligned length (packed), the whole row (padded)
+  // Number of tokens, from its first one, with explicit positions; 0 if its positions simply count from 0.
   uint64_t positions = 0;
-  uint64_t positions_begin = 0;  // among those of the part
+  uint64_t positions_begin = 0;  // index of its first explicit position in the part
 };
 
-// What a thread keeps from one sample to the next.
-// Samples up to this are tokenised by one thread in a row: about two milliseconds.
+// What a thread keeps from one sample to the next: memory that would otherwise be allocated per sample.
+// One thread tokenizes samples up to this many tokens in a row: about two milliseconds.
 constexpr uint64_t kTokensAtOnce = 1024;
 
 struct Scratch {
   dataset::ConversationReader reader;
   std::vector<MediaFacts> facts;
-  std::vector<SampleItem> items;  // those that have rows in the sequence
+  std::vector<SampleItem> items;  // the items of the first tower, which have placeholders in the sequence
   preprocess::Sequence sequence;
 };
 
@@ -41,7 +43,7 @@ Scratch& ThreadScratch() {
   return scratch;
 }
 
-// Views of the tensors that hold a value for every token; rows follow one another.
+// Views of the tensors with a value per token; rows follow one another.
 struct Tokens {
   std::span<uint32_t> words;
   std::span<int32_t> positions;  // [3][explicit ones]
@@ -52,7 +54,7 @@ std::span<T> As(std::span<std::byte> bytes) {
   return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-constexpr int64_t kMaxPosition = 1 << 30;  // of a sample; leaves room for the padding that counts on
+constexpr int64_t kMaxPosition = 1 << 30;  // of a sample; leaves room for padding that continues to count
 
 class LlmTask : public PartTask {
  public:
@@ -101,7 +103,7 @@ class LlmTask : public PartTask {
       ids[3 * i + 1] = static_cast<int64_t>(ref.epoch);
       ids[3 * i + 2] = static_cast<int64_t>(ref.index);
     }
-    // What no sample owns: the segment of padding, or the one row of an empty microbatch.
+    // Tokens that no sample owns: the segment of padding, or the only row of an empty microbatch.
     const uint64_t owned = units_.empty() ? 0 : units_.back().begin + units_.back().room;
     PadWords(TokensOf(part), owned, rows_ * length_, /*real=*/owned);
   }
@@ -112,7 +114,9 @@ class LlmTask : public PartTask {
     bool valid = true;
     Scratch& scratch = ThreadScratch();
     const preprocess::Sequence& sequence = scratch.sequence;
-    const absl::Status built = Attempt([&] { return Build(unit, scratch, &valid); });  // so that it is named
+    const absl::Status built = Attempt([&] {
+      return Build(unit, scratch, &valid);
+    });  // an exception becomes a status, which gets the sample's name
     if (!built.ok()) {
       const absl::Status where = AddContext(built, absl::StrCat(unit.sample, ", ", DescribePart(name_)));
       return WithExcludeLine(where, unit.sample);
@@ -139,8 +143,8 @@ class LlmTask : public PartTask {
 
   uint64_t Length(const Unit& unit) const { return plan_->plan.samples[unit.number].llm_length; }
 
-  // Whether the sample's positions do not simply count from 0. Decided by the plan alone, so that the part's
-  // size is known before a text is read.
+  // True if the sample's positions do not simply count from 0. Depends on the plan alone, so that the part's
+  // size is known before any text is read.
   bool HasGrids(const Unit& unit) const {
     const std::vector<SampleItem>& items = plan_->samples.lengths[unit.number].items;
     return std::any_of(items.begin(), items.end(), [this](const SampleItem& item) {
@@ -148,7 +152,8 @@ class LlmTask : public PartTask {
     });
   }
 
-  // Positions of padding are implied where it is masked; elsewhere it goes on counting after the sample.
+  // Masked padding has implied positions; unmasked padding continues to count after the sample, so it needs
+  // explicit ones.
   void PlaceExplicitPositions() {
     for (Unit& unit : units_) {
       if (!HasGrids(unit)) continue;
@@ -160,6 +165,7 @@ class LlmTask : public PartTask {
     }
   }
 
+  // One row: samples follow one another. Padding up to pad_to is a segment of its own.
   void ShapePacked(const MicrobatchSpec& spec) {
     uint64_t tokens = 0;
     cu_seqlens_ = {0};
@@ -174,6 +180,7 @@ class LlmTask : public PartTask {
     if (length_ > tokens) cu_seqlens_.push_back(static_cast<int32_t>(length_));
   }
 
+  // One row per sample. pad_to is the total of all rows, rounded down to the alignment per row.
   void ShapePadded(const MicrobatchSpec& spec) {
     rows_ = std::max<uint64_t>(1, units_.size());
     length_ = units_.empty() ? spec.align : 0;
@@ -209,8 +216,8 @@ class LlmTask : public PartTask {
             .positions = As<int32_t>(layout_->tensor(part, tensor_.positions))};
   }
 
-  // Makes scratch.sequence the sample's; where its text is not what the index saw, a stand-in, and `valid`
-  // becomes false.
+  // Makes scratch.sequence the sample's. If its text is not what the index saw, builds a stand-in and sets
+  // `valid` to false.
   absl::Status Build(const Unit& unit, Scratch& scratch, bool* valid) const {
     const SampleLengths& lengths = plan_->samples.lengths[unit.number];
     Emptied(scratch.facts);
@@ -234,6 +241,7 @@ class LlmTask : public PartTask {
     return stream_.processor->BuildSequence(*conversation, scratch.items, scratch.facts, scratch.sequence);
   }
 
+  // The lengths must be the planned ones: other ranks have computed their routes and loss from the same plan.
   static absl::Status CheckAgainstPlan(const preprocess::Sequence& sequence, const SampleLengths& lengths) {
     if (sequence.input_ids.size() != lengths.llm_length) {
       return absl::InvalidArgumentError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
@@ -253,7 +261,8 @@ class LlmTask : public PartTask {
     return absl::OkStatus();
   }
 
-  // The sample's media alone, so that encoder outputs still find their placeholders. Never trained.
+  // Builds a sequence of the sample's media alone, so that encoder outputs still find their placeholders. It
+  // has no trained labels.
   absl::Status StandIn(const SampleLengths& lengths, Scratch& scratch) const {
     preprocess::Sequence& sequence = scratch.sequence;
     sequence = preprocess::Sequence();
@@ -266,7 +275,7 @@ class LlmTask : public PartTask {
         stream_.processor->BuildSequence(media, scratch.items, scratch.facts, sequence);
     if (!built.ok() || sequence.input_ids.size() > lengths.llm_length) {
       return absl::InternalError(
-          absl::StrCat("the text is not what the index saw, and there is no room for its "
+          absl::StrCat("the text differs from what the index saw, and the planned length has no room for its "
                        "media alone: ",
                        built.message()));
     }
@@ -277,11 +286,11 @@ class LlmTask : public PartTask {
     return absl::OkStatus();
   }
 
-  // Internal where the wire form cannot hold the sequence: a family broke its own rules.
+  // Internal if the wire form cannot hold the sequence: then the family broke its own rules.
   absl::Status Write(const preprocess::Sequence& sequence, const Unit& unit, const Tokens& out) const {
     const uint64_t length = sequence.input_ids.size();
     EVENKEEL_RETURN_IF_ERROR(WriteWords(sequence, out.words.subspan(unit.begin, length)));
-    // The planned tokens of a stand-in count as tokens of the sample.
+    // The planned tokens of a stand-in count as the sample's, although they are padding.
     const uint64_t real = plan_->samples.lengths[unit.number].llm_length;
     PadWords(out, unit.begin + length, unit.begin + unit.room, unit.begin + real);
     if (unit.positions == 0) return CheckCounted(sequence.positions, length);
@@ -297,6 +306,8 @@ class LlmTask : public PartTask {
     return absl::OkStatus();
   }
 
+  // Packs id, type and label of each token into one word (core/token_fields.h). The checks are accumulated,
+  // not branched on, to keep the loop fast.
   static absl::Status WriteWords(const preprocess::Sequence& sequence, std::span<uint32_t> words) {
     uint64_t ids = 0, types = 0;
     bool labelled = true;
@@ -313,7 +324,7 @@ class LlmTask : public PartTask {
                                             " or labels other than the token's own id and ", kNoLossLabel));
   }
 
-  // Positions of a sample that has none of its own on the wire are its tokens' numbers, on every axis.
+  // A sample without explicit positions must have positions 0, 1, 2, ... on every axis.
   static absl::Status CheckCounted(std::span<const int64_t> positions, uint64_t length) {
     bool counted = true;
     for (uint64_t axis = 0; axis < 3; ++axis) {
@@ -324,7 +335,7 @@ class LlmTask : public PartTask {
     return absl::InternalError("a sample without media on a grid has positions that do not count its tokens");
   }
 
-  // Padding from token `begin` to `end`. Before `real` it still belongs to a sample.
+  // Padding from token `begin` to `end`. Tokens before `real` still belong to a sample.
   void PadWords(const Tokens& out, uint64_t begin, uint64_t end, uint64_t real) const {
     const auto pad = static_cast<uint32_t>(stream_.processor->pad_token());
     for (uint64_t i = begin; i < end; ++i) {
@@ -347,8 +358,8 @@ class LlmTask : public PartTask {
   uint64_t rows_ = 1;
   uint64_t length_ = 0;  // tokens of a row
   std::vector<int32_t> cu_seqlens_;
-  std::vector<int32_t> spans_;  // [n][2], of explicit positions
-  uint64_t num_positions_ = 0;  // explicit ones of an axis
+  std::vector<int32_t> spans_;  // [n][2]: first token and number of explicit positions
+  uint64_t num_positions_ = 0;  // explicit positions per axis
   uint64_t loss_tokens_ = 0;
   uint64_t scratch_bytes_ = 0;
   TensorNumbers tensor_;

@@ -1,3 +1,4 @@
+// Lists the parts of a rank and prepares their tasks from the plan.
 #include "stream/part_builder.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr absl::string_view kExcludeUrl = "evenkeel/exclude";
 
-// The units of (rank, microbatch) in the order of their positions.
+// The units (samples or items) of (rank, microbatch), in the order of their positions.
 std::span<const uint32_t> UnitsOf(const PhasePlan& phase, uint32_t rank, uint32_t microbatch) {
   const size_t bucket = size_t{rank} * phase.num_microbatches + microbatch;
   return std::span(phase.order).subspan(phase.begin[bucket], phase.begin[bucket + 1] - phase.begin[bucket]);

@@ -6,10 +6,10 @@
 //       std::vector<std::byte> part(task->num_bytes());  // exact
 //     }
 //
-// Sizes are functions of the plan and of the processor's fields: nothing is read or decoded for them but the
-// index. docs/worker.md lists the tensors of every part.
+// Sizes are functions of the plan and of the processor's fields: they need the index, but no data is read or
+// decoded. docs/worker.md lists the tensors of every part.
 //
-// Thread safety: all members are const and may be called from many threads; the tasks, too.
+// Thread safety: all members are const and may be called from many threads; so may the tasks'.
 #pragma once
 
 #include <array>
@@ -29,17 +29,17 @@ class PartBuilder {
  public:
   using PlanPtr = std::shared_ptr<const StepPlan>;
 
-  // `stream` must outlive the builder and its tasks, and so must `events` where it is not null.
+  // `stream` must outlive the builder and its tasks, and so must `events` unless it is null.
   PartBuilder(const Stream& stream, PartEvents* events);
 
   const Job& job() const { return stream_.job; }
 
-  // The rank of the phase that is `global_rank`; nullopt where the phase does not run on it. Takes the
-  // logarithm of the number of ranks.
+  // The phase rank of `global_rank`; nullopt if the phase does not run on it. Logarithmic in the number of
+  // ranks.
   std::optional<uint32_t> RankIn(const Phase& phase, uint32_t global_rank) const;
 
-  // The parts of one global rank in canonical order: phase, microbatch, piece. Ranks and microbatches of an
-  // encoder that have no item have no part; those of the llm always have one.
+  // The parts of one global rank in canonical order: phase, microbatch, piece. An encoder's rank and
+  // microbatch without items has no part; the llm's always has one.
   std::vector<PartName> PartsOf(const StepPlan& plan, uint32_t global_rank) const;
 
   // NotFound: the plan has no such part; otherwise errors of Index::places.

@@ -1,4 +1,4 @@
-// The work that makes one part, cut into units that may run on different threads.
+// The work that makes one part, divided into units that may run on different threads.
 //
 // The caller allocates num_bytes() once and passes the same memory to every call.
 //
@@ -9,6 +9,8 @@
 //     }
 //
 // After all units every byte of the part is written. The bytes depend on (index, job, step, part) alone.
+//
+// Thread safety: different units may run at the same time, after Begin has returned.
 #pragma once
 
 #include <cstddef>
@@ -27,31 +29,30 @@ class PartTask {
   virtual ~PartTask() = default;
 
   virtual const PartName& name() const = 0;
-  // Exact; known before any byte is made.
+  // Exact; known before anything is read.
   virtual uint64_t num_bytes() const = 0;
   virtual size_t num_units() const = 0;
-  // Memory that one running unit takes beside the part: the largest medium as stored.
+  // Memory that one running unit takes in addition to the part: the largest medium as stored.
   virtual uint64_t scratch_bytes() const = 0;
 
-  // Whether decoder processes write into the part: then its memory must be the stream's shared memory.
+  // True if decoder processes write into the part: then its memory must be the stream's shared memory.
   virtual bool is_shared() const { return false; }
 
   virtual void Begin(std::span<std::byte> part) = 0;
-  // How many units from `first` on one thread runs without a look at what else there is: more than one where
-  // they are so short that handing each to a thread costs more than its work. At least 1, at most what is
-  // left.
+  // How many units from `first` on one thread should run in a row: more than one if units are so short that
+  // handing out each costs more than its work. At least 1, at most the units left.
   virtual size_t units_at_once(size_t first) const {
     (void)first;
     return 1;
   }
-  // An error is one of the attempt: another worker may succeed. Bad data is no error but an invalid item.
-  // The status names the sample; ExcludeLine() gives the job's line where leaving the sample out would help.
+  // An error concerns the attempt: another worker may succeed. Bad data is not an error but an invalid item.
+  // The status names the sample; ExcludeLine() gives the job's line if leaving the sample out would help.
   virtual absl::Status RunUnit(size_t unit, std::span<std::byte> part) = 0;
 };
 
-// A line of the job's `exclude` list that travels with a status, unless the failure is the machine's: leaving
-// data out would not help.
+// Attaches a line of the job's `exclude` list to a status, unless the machine failed: leaving data out would
+// not help then.
 absl::Status WithExcludeLine(absl::Status status, const std::string& line);
-std::string ExcludeLine(const absl::Status& status);  // empty where there is none
+std::string ExcludeLine(const absl::Status& status);  // empty if the status has none
 
 }  // namespace evenkeel::stream

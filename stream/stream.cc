@@ -1,4 +1,4 @@
-// Opening a stream, and its plans.
+// Opens a stream and plans its steps.
 #include "stream/stream.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace evenkeel::stream {
 namespace {
 
-// What the allocator takes for a block beside its bytes: its header, rounded up.
+// What the allocator takes for a block in addition to its bytes: its header, rounded up.
 constexpr uint64_t kBlockOverhead = 24;
 
 template <typename T>
@@ -18,6 +18,7 @@ uint64_t BytesOf(const std::vector<T>& values) {
   return values.capacity() == 0 ? 0 : values.capacity() * sizeof(T) + kBlockOverhead;
 }
 
+// A dummy stands in if a rank must run a phase without an item; its size depends on the processor alone.
 absl::Status MeasureDummies(Stream& stream) {
   for (const PhaseSpec& spec : stream.job.phases) {
     if (spec.phase == Phase::kLlm) continue;

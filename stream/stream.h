@@ -1,5 +1,5 @@
-// Everything a worker knows: a job with its processor, index and sampler, opened and checked against one
-// another.
+// The stream: a job with its processor, index and sampler, opened and checked against one another. It is
+// everything that plan(step) and part(step) depend on.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob("job.yaml"));
@@ -23,7 +23,7 @@
 
 namespace evenkeel::stream {
 
-// Members in the order of their lifetimes: what comes later uses what comes before.
+// Members in the order of their lifetimes: later members use earlier ones.
 struct Stream {
   Job job;
   std::unique_ptr<dataset::ByteSource> source;
@@ -36,7 +36,7 @@ struct Stream {
   Digest layout_digest;
 };
 
-// The largest and the mean of a figure over the ranks of a phase.
+// The maximum and the mean of a quantity over the ranks of a phase.
 struct Spread {
   double max = 0;
   double mean = 0;
@@ -50,24 +50,24 @@ struct LoadSpreads {
 struct StepPlan {
   StepSamples samples;
   Plan plan;
-  std::vector<LoadSpreads> spreads;  // parallel to plan.phases: what all ranks are told, computed once
+  std::vector<LoadSpreads> spreads;  // parallel to plan.phases; part of every rank's reply, so computed once
 };
 
 // Errors of Processor::Load, Index::Open and Sampler::Make.
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job);
 
-// Fills what follows from the other members: dummies and digests.
+// Computes the members that follow from the others: dummies and digests.
 absl::Status FinishStream(Stream& stream);
 
-// The sampler's answer, however long it takes: for commands that somebody watches. `report` is called before
-// every slice of work, about every 0.2 s, with what is left to do.
+// As Sampler::Samples, but works until the step is reached, however long that takes: for interactive
+// commands. `report` is called before every slice of work, about every 0.2 s, with what is left to do.
 absl::StatusOr<StepSamples> ReachSamples(const Stream& stream, uint64_t step,
                                          const std::function<void(const absl::Status& not_yet)>& report);
 
 // Samples and plans one step. In debug builds every plan is checked. Errors of Sampler::Samples and MakePlan.
 absl::StatusOr<StepPlan> PlanStep(const Stream& stream, uint64_t step);
 
-// Memory that a plan holds, what the allocator takes for its blocks included.
+// Memory that a plan occupies in bytes, including the allocator's overhead.
 uint64_t StepPlanBytes(const StepPlan& plan);
 
 }  // namespace evenkeel::stream
