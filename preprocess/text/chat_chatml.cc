@@ -1,5 +1,5 @@
-// ChatML as the Qwen2 templates write it: <|im_start|>role\ncontent<|im_end|>\n for every turn. Tools stand
-// behind the system prompt, calls of them behind what the assistant says, as Qwen2.5 and Qwen3 have it.
+// ChatML as the Qwen2 templates write it: <|im_start|>role\ncontent<|im_end|>\n for every turn. Tools follow
+// the system prompt, and calls follow the assistant's text, as in Qwen2.5 and Qwen3.
 //
 // Trained: the content of assistant turns, their calls, and the <|im_end|> that closes them.
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr std::string_view kBehindTools =
     "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
     "<args-json-object>}\n</tool_call>";
 
-// What the variants write around the media of a turn.
+// How a variant writes a medium. `clip`: the number of audio clips so far, this one included.
 using WriteMedium = void (*)(const Span& span, uint32_t clip, Rendering& out);
 
 void Bare(const Span& span, uint32_t, Rendering& out) { out.Item(span); }
@@ -78,7 +78,7 @@ class ChatMl {
     out_.Text(role);
     out_.Text("\n");
   }
-  // The mark is how the model says that it has finished, the line break is never its own.
+  // The model must learn to produce the end token; the line break after it is the template's.
   void Footer(bool trained) {
     out_.Mark(kEnd, trained);
     out_.Text("\n");
@@ -116,7 +116,7 @@ class ChatMl {
       out_.Text("}\n</tool_call>", true);
     }
   }
-  // Results of tools that follow each other share one turn of the user, as in the Qwen2.5 template.
+  // Consecutive results of tools share one user turn, as in the Qwen2.5 template.
   void Tool(const std::vector<Turn>& turns, size_t i) {
     if (i == 0 || turns[i - 1].role != Role::kTool) {
       out_.Mark(kBegin);
@@ -129,7 +129,7 @@ class ChatMl {
   }
 
   const WriteMedium write_medium_;
-  uint32_t clips_ = 0;  // so far, of the whole chat
+  uint32_t clips_ = 0;  // audio clips so far in the whole chat
   Rendering& out_;
 };
 

@@ -1,6 +1,6 @@
-// Gemma's template: <bos>, then <start_of_turn>role\ncontent<end_of_turn>\n for every turn. An assistant is
-// called "model"; what the system says stands as it is before the first user's content, with an empty line
-// between. Every text of users and assistants is without white space at its ends, also those between media.
+// Gemma's template: <bos>, then <start_of_turn>role\ncontent<end_of_turn>\n for every turn. The assistant's
+// role is "model". The system prompt stands unchanged before the first user's content, followed by an empty
+// line. Every text of users and assistants is stripped of white space at both ends, also texts between media.
 //
 // Trained: the content of assistant turns and the <end_of_turn> that closes them.
 #include <array>

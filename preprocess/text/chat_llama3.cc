@@ -1,6 +1,6 @@
 // Llama-3's template: <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|>
-// for every turn, the content without white space at its ends. (Llama-3.1's own template also writes today's
-// date; a stream that depends on the day cannot be repeated, so give that text as the system prompt.)
+// for every turn, the content stripped of white space. (Llama-3.1's own template also writes today's date. A
+// stream that depends on the day cannot be repeated, so put that text into the system prompt.)
 //
 // Trained: the content of assistant turns and the <|eot_id|> that closes them.
 #include <array>

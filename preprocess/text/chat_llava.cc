@@ -1,9 +1,9 @@
 // LLaVA-1.5, whose language model is Vicuna: "USER: <image>\nquestion ASSISTANT: answer".
 //
-// llava    The template of the model's own processor: every turn's media first, each with a line break,
-//          then its texts, each with a space behind. The system's turn has no name. Trained: texts of
-//          assistant turns with their space. It writes no </s>, so that a model trained on it does not
-//          learn to stop.
+// llava    The template of the model's own processor: every turn's media first, each followed by a line
+//          break, then its texts, each followed by a space. The system's turn has no name. Trained: texts of
+//          assistant turns with their space. It writes no </s>, so a model trained on it does not learn to
+//          stop.
 // vicuna   As the model was trained: one space after the system prompt and questions, </s> after answers.
 //          Trained: answers and their </s>.
 #include <array>

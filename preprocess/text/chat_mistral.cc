@@ -1,8 +1,8 @@
-// Mistral's chats: <s>, then [INST]question[/INST]answer</s>, nothing between.
+// Mistral's chats: <s>, then [INST]question[/INST]answer</s>, without separators.
 //
-// mistral   From Mistral Small 3 on: what the system says is [SYSTEM_PROMPT]...[/SYSTEM_PROMPT].
-// pixtral   Pixtral: what the system says stands in the last turn where that is a user's, with an empty line
-//           behind; a chat that ends with an answer has nothing of it.
+// mistral   From Mistral Small 3 on: the system prompt is [SYSTEM_PROMPT]...[/SYSTEM_PROMPT].
+// pixtral   Pixtral: the system prompt stands in the last turn, followed by an empty line, if that turn is a
+//           user's; a chat that ends with an answer does not contain it.
 //
 // Trained: the content of assistant turns and the </s> that closes them.
 #include <array>

@@ -1,4 +1,4 @@
-// Calls of the template engine, and its codes as statuses.
+// Calls the template engine of rust/ and translates its codes to statuses.
 #include "preprocess/text/chat_template.h"
 
 #include <utility>
@@ -23,11 +23,11 @@ absl::Status LastError(int32_t code) {
     case EVENKEEL_TEMPLATE_NO_DATE:
       return absl::FailedPreconditionError(
           "the chat template writes today's date, which would make the stream depend on the day; set "
-          "processor.date of the job to the day that it should write, as YYYY-MM-DD");
+          "processor.date of the job to the date that it should write, as YYYY-MM-DD");
     case EVENKEEL_TEMPLATE_LIMIT:
       return absl::ResourceExhaustedError(absl::StrCat("the chat template: ", message));
     case EVENKEEL_TEMPLATE_PANICKED:
-      return absl::InvalidArgumentError(absl::StrCat("the template engine gave up: ", message));
+      return absl::InvalidArgumentError(absl::StrCat("the template engine failed: ", message));
     default:
       return absl::InvalidArgumentError(absl::StrCat("the chat template: ", message));
   }

@@ -1,8 +1,9 @@
-// A checkpoint's chat template: JSON of a conversation -> text, as transformers' `apply_chat_template` renders it.
+// A checkpoint's chat template: renders the JSON of a conversation to text, as transformers'
+// `apply_chat_template` does.
 //
-// It is a thin face of the template engine in rust/, behind a C interface that no panic crosses. It does not know
-// tokenizers, media or labels (templated_chat.h). What a template can do is limited by counted work, so that one that
-// never ends fails alike on every machine.
+// A thin wrapper of the template engine in rust/, behind a C interface that no panic crosses. It has no
+// notion of tokenizers, media or labels (templated_chat.h). A template's work is limited by counts, not by
+// time, so that a template that never ends fails in the same way on every machine.
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
@@ -23,15 +24,15 @@ struct EvenkeelChat;
 namespace evenkeel::preprocess {
 
 struct ChatTemplateSettings {
-  std::string variables;  // a JSON object of what the template sees by name: the special tokens
+  std::string variables;  // a JSON object with the template's global variables: the special tokens
   std::string date;       // YYYY-MM-DD, for strftime_now; empty: a template that calls it fails
   std::vector<std::string> special_tokens;
   uint64_t max_work = 4'000'000;            // instructions of one rendering
-  uint64_t max_string_bytes = 64ull << 20;  // of all strings that it makes
+  uint64_t max_string_bytes = 64ull << 20;  // of all strings that it creates
   uint64_t max_output_bytes = 16ull << 20;
 };
 
-// A part of a text, in bytes.
+// A byte range of a text.
 struct TextRange {
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -40,7 +41,8 @@ struct TextRange {
 
 struct RenderedChat {
   std::string text;
-  std::vector<uint64_t> spelled;     // ascending: where the conversation's own text spells a special token
+  // Ascending offsets where the conversation's own text spells a special token.
+  std::vector<uint64_t> spelled;
   std::vector<TextRange> generated;  // the template's generation blocks
 };
 
@@ -51,7 +53,7 @@ class ChatTemplate {
   };
   using Chat = std::unique_ptr<EvenkeelChat, FreeChat>;
 
-  // InvalidArgument: not a template, with the line; or `variables` or `date` are not what they should be.
+  // InvalidArgument: not a template (with the line), or `variables` or `date` are malformed.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Load(std::string_view source,
                                                             const ChatTemplateSettings& settings);
   ~ChatTemplate();
@@ -60,11 +62,13 @@ class ChatTemplate {
 
   bool has_generation() const { return has_generation_; }
 
-  // An object of `messages`, and maybe `tools` and `documents`, as JSON. InvalidArgument: it is not that.
+  // Parses a JSON object with `messages` and optional `tools` and `documents`. InvalidArgument: anything
+  // else.
   absl::StatusOr<Chat> Parse(std::string_view json) const;
 
-  // The first `num_messages` messages. InvalidArgument: the template fails, or raises: with its message.
-  // FailedPrecondition: it asks for the date, and there is none. ResourceExhausted: it exceeds its limits.
+  // Renders the first `num_messages` messages. InvalidArgument: the template fails or raises (with its
+  // message). FailedPrecondition: it asks for the date, and none is set. ResourceExhausted: it exceeds its
+  // limits.
   absl::Status Render(const EvenkeelChat& chat, size_t num_messages, bool add_generation_prompt,
                       RenderedChat& out) const;
 

@@ -1,5 +1,6 @@
-// A call into the Rust library, as ThreadSanitizer must see it: it sees the library's memory copies but not the locks
-// that order them, because the Rust side is not instrumented. Inside a call it does not look.
+// A scope around a call into the Rust library, for ThreadSanitizer: it sees the library's memory copies but
+// not the locks that order them, because the Rust code is not instrumented. Inside the scope it ignores
+// memory accesses.
 //
 // Thread safety: none; an object of one scope.
 #pragma once
@@ -35,7 +36,7 @@ class ForeignCall {
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
   }
 #else
-  ForeignCall() {}  // not defaulted: an unused variable otherwise
+  ForeignCall() {}  // not defaulted, which would cause warnings of unused variables
 #endif
   ForeignCall(const ForeignCall&) = delete;
   ForeignCall& operator=(const ForeignCall&) = delete;

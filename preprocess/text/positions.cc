@@ -1,4 +1,4 @@
-// Numbers the tokens of a sequence in time, height and width for M-RoPE.
+// Computes M-RoPE positions: text counts up, grids get a position per axis.
 #include "preprocess/text/positions.h"
 
 #include <algorithm>
@@ -16,8 +16,9 @@ struct Rows {
   }
 };
 
-// Of grid `t`, from the item's first position. Products and truncation in single precision, in the order in
-// which torch computes them; still grids have no extent in time.
+// The position of grid `t` relative to the item's first one. Products and truncation are in single precision
+// and in the order in which torch computes them, since another order gives other integers. Images have no
+// extent in time.
 int64_t TimeOf(const GridSpan& span, uint32_t t, uint32_t tokens_per_second, bool seconds_first) {
   if (tokens_per_second == 0 || span.medium != Medium::kVideo) return t;
   const auto per_second = static_cast<float>(tokens_per_second);
@@ -44,6 +45,7 @@ void WritePositions(std::span<const GridSpan> spans, uint32_t merge_size, uint32
             positions.subspan(2 * length, length)};
   uint64_t token = 0;
   int64_t next = 0;
+  // For each grid: first the text before it, then its patches in row-major order per time step.
   for (const GridSpan& span : spans) {
     rows.Text(token, span.begin, next);
     next += static_cast<int64_t>(span.begin - token);

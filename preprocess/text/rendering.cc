@@ -1,4 +1,4 @@
-// Lays out a conversation as segments of text, special tokens and media before it is tokenised.
+// Renders a conversation as segments of text, special tokens and items, and lists the chat styles.
 #include "preprocess/text/rendering.h"
 
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 
 using Kind = Stretch::Kind;
 
-// The turns' contents one after another, then the end of the text.
+// The turns' contents one after another, then the end-of-text token.
 void RenderPlain(const std::vector<Turn>& turns, bool all_trained, Rendering& out) {
   bool trained = all_trained;
   for (const Turn& turn : turns) {
@@ -68,6 +68,7 @@ void Rendering::Content(std::span<const Span> spans, bool trained) {
   }
 }
 
+// Skips spans of white space at both ends, then strips the first and the last text that is left.
 void Rendering::TrimmedContent(std::span<const Span> spans, bool trained) {
   const auto shows = [](const Span& span) {
     return span.medium != Medium::kText || !WithoutLeading(span.text).empty();
@@ -97,7 +98,7 @@ absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(style->name));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("processor.chat: '", std::string(name), "'; there are ", known));
+      absl::StrCat("processor.chat: '", std::string(name), "' is unknown; expected one of ", known));
 }
 
 void Render(const Conversation& conversation, const ChatStyle& style, std::string_view system,

@@ -1,8 +1,8 @@
-// Conversation -> stretches: what stands where, before anything is tokenised. Pure.
+// Conversation -> segments of text, special tokens and items, before anything is tokenized. Pure.
 //
-// Adjacent text stretches are one text to the tokenizer; they are apart only where training begins or ends.
-// Texts are views: of the conversation, of the style and of the job's system prompt.
-// Thread safety: none; a rendering belongs to one thread.
+// Adjacent text segments are one text to the tokenizer; they are separate only where training begins or ends.
+// Texts are views: of the conversation, of the style and of the job's system prompt. Thread safety: none; a
+// rendering belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace evenkeel::preprocess {
 
 struct Stretch {
-  // kMark: a special token that the style writes. kTextEnd: the tokenizer's own end of a text.
+  // kMark: a special token of the style. kTextEnd: the tokenizer's end-of-text token.
   enum class Kind : uint8_t { kText, kMark, kTextEnd, kItem };
   Kind kind = Kind::kText;
   bool trained = false;
@@ -25,17 +25,17 @@ struct Stretch {
   Medium medium = Medium::kText;
 };
 
-// Collects stretches; its memory is kept from one conversation to the next.
+// Collects segments; keeps its memory from one conversation to the next.
 class Rendering {
  public:
   void Clear();
   void Mark(std::string_view token, bool trained = false);
   void TextEnd(bool trained);
-  void Text(std::string_view text, bool trained = false);  // nothing where it is empty
+  void Text(std::string_view text, bool trained = false);  // ignores an empty text
   void Number(uint32_t number);                            // as decimal digits
   void Item(const Span& span);
   void Content(std::span<const Span> spans, bool trained);  // in order
-  // The same without white space at the ends of the whole: what `str.strip` takes away.
+  // As Content, without the white space at both ends of the whole (Python's `str.strip`).
   void TrimmedContent(std::span<const Span> spans, bool trained);
   std::span<const Stretch> stretches() const { return stretches_; }
 
@@ -43,21 +43,21 @@ class Rendering {
   std::vector<Stretch> stretches_;
 };
 
-// A way to write the turns of a chat. One style, one file, one golden; named in rendering.cc.
+// A hand-written chat format. Each style is one file with one golden test; rendering.cc has the list.
 struct ChatStyle {
-  std::string_view name;                    // of processor.chat
-  std::string_view text_begin;              // the token before all that is rendered; empty: none
-  std::span<const std::string_view> marks;  // the other tokens that `render` writes
-  bool has_system = true;                   // whether it can write a system prompt
-  bool has_tools = false;                   // whether it can write tools, and what turns ask of them
-  // Why the template fails on a turn, to be read behind "turn 3 "; empty: it does not. Nothing: on none.
+  std::string_view name;                    // the value of processor.chat
+  std::string_view text_begin;              // the token at the beginning of the sequence; empty: none
+  std::span<const std::string_view> marks;  // the other special tokens that `render` writes
+  bool has_system = true;                   // it can write a system prompt
+  bool has_tools = false;                   // it can write tools and calls of tools
+  // Why the template fails on a turn, as text after "turn 3 "; empty if it does not. Null: it never fails.
   std::string_view (*refusal)(std::span<const Turn> turns, size_t turn) = nullptr;
   void (*render)(const Conversation& chat, std::string_view system, Rendering& out);
 };
 
 extern const ChatStyle kChatMl;      // chat_chatml.cc: Qwen2, Qwen2.5, Qwen3
-extern const ChatStyle kQwen2Audio;  // chat_chatml.cc: the same with numbered clips
-extern const ChatStyle kInternVl;    // chat_chatml.cc: the same with a line break after every medium
+extern const ChatStyle kQwen2Audio;  // chat_chatml.cc: with numbered audio clips
+extern const ChatStyle kInternVl;    // chat_chatml.cc: with a line break after every medium
 extern const ChatStyle kLlama3;      // chat_llama3.cc
 extern const ChatStyle kGemma;       // chat_gemma.cc
 extern const ChatStyle kMistral;     // chat_mistral.cc: from Mistral Small 3 on
@@ -66,14 +66,14 @@ extern const ChatStyle kLlava;       // chat_llava.cc: the template of LLaVA-1.5
 extern const ChatStyle kVicuna;      // chat_llava.cc: as LLaVA-1.5 was trained
 extern const ChatStyle kPlain;       // rendering.cc
 
-// A refusal: behind what a system may say first, users and assistants take turns, a user first.
+// A `refusal`: after an optional system turn, users and assistants must alternate, a user first.
 std::string_view MustAlternate(std::span<const Turn> turns, size_t turn);
 
-// InvalidArgument: no such style; names processor.chat.
+// InvalidArgument: unknown style; the message names processor.chat and the known styles.
 absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name);
 
-// Makes `out` the rendering of a conversation. One that is plain is rendered so in any style. `system`: the
-// job's, where the conversation does not begin with one of its own.
+// Renders a conversation into `out`. A conversation marked plain is rendered in the plain style, whatever
+// `style` is. `system`: the job's system prompt, used if the conversation does not begin with one of its own.
 void Render(const Conversation& conversation, const ChatStyle& style, std::string_view system,
             Rendering& out);
 

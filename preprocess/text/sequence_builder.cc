@@ -1,3 +1,6 @@
+// Builds sequences: tokenizes the rendered text in pieces between special tokens and media, and keeps for
+// every token whether it is trained. Pieces may be tokenized separately because special tokens split the text
+// for the tokenizer in any case (MarkId checks that).
 #include "preprocess/text/sequence_builder.h"
 
 #include <algorithm>
@@ -20,9 +23,11 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr int64_t kNoLoss = -100;
-constexpr std::string_view kTemplate = "template";  // of processor.chat
+// The value of processor.chat for the checkpoint's own template.
+constexpr std::string_view kTemplate = "template";
 constexpr size_t kNumMedia = 4;
 
+// The special tokens of one medium as ids, from its MediumStyle.
 struct MediumMarks {
   bool known = false;
   bool mrope = false;
@@ -30,7 +35,7 @@ struct MediumMarks {
   std::string before, after;
   std::optional<int64_t> begin, end, last_end, behind_all;
   int64_t placeholder = 0;
-  std::vector<int64_t> tokens;  // that runs name
+  std::vector<int64_t> tokens;  // ids that runs refer to by index
   std::string in_template;
   bool template_has_ends = false;
 };
@@ -39,7 +44,7 @@ struct Marks {
   std::map<std::string, int64_t, std::less<>> of_style;
   std::optional<int64_t> text_begin, text_end;
   int64_t pad = 0;
-  // What the tokenizer adds around a text, where a processor leaves that to it.
+  // Tokens that the tokenizer adds around a text, for processors that rely on it.
   std::vector<int64_t> added_before, added_after;
   std::array<MediumMarks, kNumMedia> media;  // by Medium
 
@@ -58,8 +63,8 @@ struct Tokens {
   std::vector<uint8_t> trained;
   std::vector<uint8_t> types;
   std::vector<Run> runs;
-  uint64_t media_end = 0;  // behind the last mark of the last medium
-  bool begun = false;      // something stands before the next text, the style's text_begin aside
+  uint64_t media_end = 0;  // one past the last token of the last medium
+  bool begun = false;      // something precedes the next text, apart from the style's text_begin
 
   void Clear() {
     Emptied(ids);
@@ -86,7 +91,7 @@ struct Tokens {
   }
 };
 
-// Adjacent text stretches: one text for the tokenizer.
+// Adjacent text segments: one text for the tokenizer.
 class TextRun {
  public:
   void Clear() {
@@ -103,7 +108,8 @@ class TextRun {
     }
   }
 
-  // Tokenises what was appended, adds it to `out`, and is empty again. A mark or an item follows, or the end.
+  // Tokenizes the text, adds its tokens to `out`, and clears it. Called before a special token, an item, or
+  // the end.
   absl::Status Flush(const Tokenizer& tokenizer, Tokens& out) {
     const TextPlace place = out.begun ? TextPlace::kBehindAMark : TextPlace::kFirst;
     out.begun = true;
@@ -129,13 +135,13 @@ class TextRun {
     uint64_t end = 0;
     bool trained = false;
   };
-  // Whether a token has a byte in a trained stretch, as the masks of apply_chat_template count it. Several
-  // tokens of one character all end with it, and are where it is.
+  // True if the token has a byte in a trained segment, as the masks of apply_chat_template count it. If
+  // several tokens share one character, all of them end with it and belong to its segment.
   bool TouchesTrained(uint64_t begin, uint64_t end) const {
     begin = std::min(begin, end == 0 ? 0 : end - 1);
     auto it = std::upper_bound(ends_.begin(), ends_.end(), begin,
                                [](uint64_t byte, const End& stretch) { return byte < stretch.end; });
-    // Neighbours differ, so that of two stretches that a token lies in one is trained.
+    // Neighbouring segments differ in `trained`, so one of two that a token overlaps is trained.
     return it != ends_.end() && (it->trained || it->end < end);
   }
 
@@ -143,7 +149,7 @@ class TextRun {
   std::vector<End> ends_;  // ascending; neighbours differ in `trained`
 };
 
-// Text that a template wrote, or a family between its items: one text for the tokenizer, special tokens and all.
+// Text from a template, or from a family between its items: one text for the tokenizer, with special tokens.
 class WrittenRun {
  public:
   void Clear() {
@@ -159,14 +165,14 @@ class WrittenRun {
          it != of.spelled.end() && *it < end; ++it)
       spelled_.push_back(*it - begin + at);
     for (const TextRange& range : of.trained) {
-      // Empty ones, too: see IsTrained.
+      // Keeps empty ranges, too: MarkAsTokenizerDoes treats them as transformers does.
       if (range.end < begin || range.begin > end) continue;
       trained_.push_back({std::max(range.begin, begin) - begin + at, std::min(range.end, end) - begin + at});
     }
   }
   void Append(std::string_view text) { text_ += text; }
 
-  // Tokenises what was appended, adds it to `out`, and is empty again. `whole`: it is all of the text.
+  // Tokenizes the text, adds its tokens to `out`, and clears it. `whole`: this is the complete text.
   absl::Status Flush(const Tokenizer& tokenizer, bool whole, Tokens& out) {
     const TextPlace place = out.begun ? TextPlace::kBehindAMark : TextPlace::kFirst;
     out.begun = true;
@@ -187,7 +193,7 @@ class WrittenRun {
   }
 
  private:
-  // Every token that has a byte in the range: `ProcessorMixin.apply_chat_template`.
+  // Marks every token that has a byte in the range, as `ProcessorMixin.apply_chat_template` does.
   static void MarkAsProcessorDoes(const TextRange& range, const EncodedText& encoded,
                                   std::span<uint8_t> trained) {
     for (size_t i = 0; i < trained.size(); ++i) {
@@ -195,9 +201,10 @@ class WrittenRun {
     }
   }
 
-  // From the first token of the first byte to the first token of the last: `apply_chat_template` of tokenizers. That
-  // differs where several tokens share the last character; and where no token has it (the normaliser dropped it), or
-  // the first token of all has it, everything that follows is trained.
+  // Marks from the first token of the first byte to the first token of the last byte, as the tokenizers'
+  // `apply_chat_template` does. This differs if several tokens share the last character. If no token has the
+  // last byte (the normalizer dropped it), or the first token of all has it, everything that follows is
+  // trained.
   static void MarkAsTokenizerDoes(const TextRange& range, const EncodedText& encoded,
                                   std::span<uint8_t> trained) {
     const auto token_of = [&](uint64_t byte) {
@@ -217,7 +224,7 @@ class WrittenRun {
   std::vector<TextRange> trained_;
 };
 
-// What a thread keeps from one conversation to the next.
+// Memory that a thread keeps from one conversation to the next.
 struct Scratch {
   Rendering rendering;
   TemplatedText templated;
@@ -238,8 +245,9 @@ absl::StatusOr<std::vector<int64_t>> IdsOfText(const Tokenizer& tokenizer, std::
   return std::vector<int64_t>(encoded.ids.begin(), encoded.ids.end());
 }
 
-// The id of a mark. It must be a special token, or a sample's text could spell it; and it must cut the text
-// in two, or a sequence tokenised in pieces would differ from the same sequence tokenised as a whole.
+// The id of a special token. It must be marked special in the tokenizer, else the text of a sample could
+// spell it. It must also split the text: if a sequence tokenized in pieces differed from the same sequence
+// tokenized as a whole, the ids would not be the processor's.
 absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& folder,
                                const std::string& token, absl::string_view advice) {
   std::optional<int64_t> id = tokenizer.TokenToId(token);
@@ -251,7 +259,7 @@ absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& fo
   if (std::find(spelt.begin(), spelt.end(), *id) != spelt.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, "/tokenizer.json: token '", token,
-                     "' is not marked special, so that a sample's text could spell it; name it in "
+                     "' is not marked special, so a sample's text could spell it; list it in "
                      "processor.added_tokens of the job to make it special"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<int64_t> before, IdsOfText(tokenizer, "a \n", TextPlace::kFirst));
@@ -264,7 +272,7 @@ absl::StatusOr<int64_t> MarkId(const Tokenizer& tokenizer, const std::string& fo
   if (before != whole) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder, "/tokenizer.json: token '", token,
-        "' changes how its neighbours are tokenised (lstrip, rstrip, single_word); this is not implemented"));
+        "' changes how its neighbours are tokenized (lstrip, rstrip, single_word); this is not implemented"));
   }
   return *id;
 }
@@ -279,7 +287,7 @@ absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const st
                   .in_template = style.in_template.empty() ? style.placeholder : style.in_template,
                   .template_has_ends = style.template_has_ends};
   constexpr char kAdvice[] =
-      ", which the processor's media need; if the model has it under another id, name it in "
+      ", which the processor's media need; if the model has it under another id, list it in "
       "processor.added_tokens";
   EVENKEEL_ASSIGN_OR_RETURN(out.placeholder, MarkId(tokenizer, folder, style.placeholder, kAdvice));
   const std::pair<std::optional<int64_t>&, const std::string&> marks[] = {
@@ -298,7 +306,7 @@ absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const st
   return out;
 }
 
-// Ids that the tokenizer puts around a text: those of an empty text.
+// The ids that the tokenizer adds before and after a text, found by encoding a text with and without them.
 absl::Status ReadAdded(const Tokenizer& tokenizer, Marks& out) {
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<int64_t> plain,
                             tokenizer.Encode("a", /*add_special_tokens=*/false));
@@ -314,9 +322,9 @@ absl::Status ReadAdded(const Tokenizer& tokenizer, Marks& out) {
 absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const ProcessorSpec& spec, const ChatStyle& chat,
                                 const SequenceStyle& style) {
   const std::string& folder = spec.tokenizer;
-  const std::string advice = absl::StrCat(
-      ", which chats of style ", std::string(chat.name),
-      " are written with; processor.chat: template writes them as the checkpoint's own template does");
+  const std::string advice =
+      absl::StrCat(", which chats of style ", std::string(chat.name),
+                   " need; with processor.chat: template they are written by the checkpoint's own template");
   Marks out;
   for (std::string_view mark : chat.marks) {
     EVENKEEL_ASSIGN_OR_RETURN(out.of_style[std::string(mark)],
@@ -330,7 +338,7 @@ absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const ProcessorSpec&
   if (!tokenizer.pad().has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder,
-        ": no file names the token that ends or pads a text; tokenizer_config.json has it in transformers as "
+        ": no file names the token that ends or pads a text; transformers has it in tokenizer_config.json as "
         "'eos_token' and 'pad_token', generation_config.json as 'eos_token_id'"));
   }
   out.pad = *tokenizer.pad();
@@ -347,7 +355,7 @@ absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const ProcessorSpec&
 
 class ChatSequenceBuilder : public SequenceBuilder {
  public:
-  // `templated`: null where chats are of the style `chat`; else that is for texts without turns.
+  // `templated`: null if chats are of the style `chat`; else `chat` is for texts without turns.
   ChatSequenceBuilder(std::unique_ptr<Tokenizer> tokenizer, Marks marks, const ChatStyle& chat,
                       std::unique_ptr<TemplatedChat> templated, const ProcessorSpec& spec,
                       const Limits& limits, SequenceStyle style)
@@ -369,6 +377,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     EVENKEEL_RETURN_IF_ERROR(Tokenise(conversation, items, placeholders, tokens));
     SequenceLengths out;
     out.llm_length = static_cast<uint32_t>(tokens.ids.size());
+    // From 1: the model predicts a token from the ones before it, so the first token has no loss.
     for (size_t i = 1; i < tokens.trained.size(); ++i) out.loss_tokens += tokens.trained[i];
     return out;
   }
@@ -420,7 +429,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
   }
 
  private:
-  // Every item exactly once and in order, as it was declared; and what they alone would make of the limits.
+  // Checks that every item occurs exactly once, in order and with its medium, and that text and items fit the
+  // limits.
   absl::Status Check(std::span<const Stretch> stretches, std::span<const SampleItem> items) const {
     uint64_t text_bytes = 0;
     uint64_t rows = 0;
@@ -429,21 +439,21 @@ class ChatSequenceBuilder : public SequenceBuilder {
       if (stretch.kind == Stretch::Kind::kText) text_bytes += stretch.text.size();
       if (stretch.kind != Stretch::Kind::kItem) continue;
       if (stretch.item != next_item || stretch.item >= items.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("the conversation names item ", stretch.item, " of ",
-                                                       items.size(), " where item ", next_item, " is next"));
+        return absl::InvalidArgumentError(absl::StrCat("the conversation has item ", stretch.item, " of ",
+                                                       items.size(), ", expected item ", next_item));
       }
       const SampleItem& item = items[next_item++];
       if (item.medium != stretch.medium || !marks_.of(item.medium).known) {
         return absl::InvalidArgumentError(
             absl::StrCat("item ", stretch.item, " is ", MediumName(item.medium).data(),
-                         "; the conversation says ", MediumName(stretch.medium).data(),
+                         "; the conversation has ", MediumName(stretch.medium).data(),
                          marks_.of(item.medium).known ? "" : "; the processor has no such medium"));
       }
       rows += item.lengths.output_rows;
     }
     if (next_item != items.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the conversation names ", next_item, " of ", items.size(), " items"));
+          absl::StrCat("the conversation has ", next_item, " of ", items.size(), " items"));
     }
     if (text_bytes > max_text_bytes_) {
       return absl::ResourceExhaustedError(absl::StrCat("rendered text of ", text_bytes,
@@ -452,7 +462,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return CheckLength(rows);
   }
 
-  // Turns that the style's template fails on.
+  // Refuses turns that the style's own template fails on.
   absl::Status CheckTurns(const Conversation& conversation) const {
     if (chat_.refusal == nullptr || conversation.plain) return absl::OkStatus();
     for (size_t i = 0; i < conversation.turns.size(); ++i) {
@@ -460,12 +470,12 @@ class ChatSequenceBuilder : public SequenceBuilder {
       if (why.empty()) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("turn ", i, " ", std::string(why), ", and chats of style ", std::string(chat_.name),
-                       " cannot be written so: the model's own template fails on it"));
+                       " do not allow that: the model's own template fails on it"));
     }
     return absl::OkStatus();
   }
 
-  // What templates write into the text is never left out of it without a word.
+  // Refuses tools if the style cannot write them: leaving them out would train on an incomplete text.
   absl::Status CheckTools(const Conversation& conversation) const {
     for (size_t i = 0; i < conversation.turns.size(); ++i) {
       const std::string_view member = conversation.turns[i].unwritten;
@@ -494,12 +504,12 @@ class ChatSequenceBuilder : public SequenceBuilder {
         "processor.chat: template"));
   }
 
-  // Before any memory is taken: the runs of every item are what was planned for it.
+  // Checks, before memory is allocated, that every item's runs are what was planned for it.
   absl::Status CheckRuns(std::span<const SampleItem> items,
                          std::span<const ItemPlaceholders> placeholders) const {
     if (placeholders.size() != items.size()) {
       return absl::InternalError(
-          absl::StrCat("placeholders of ", placeholders.size(), " items for ", items.size(), " items"));
+          absl::StrCat("expected placeholders of ", items.size(), " items, got ", placeholders.size()));
     }
     for (size_t i = 0; i < items.size(); ++i) {
       uint64_t rows = 0;
@@ -508,7 +518,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
         if (!run.token.has_value()) continue;
         if (run.rows != 0 || *run.token >= marks_.of(items[i].medium).tokens.size()) {
           return absl::InternalError(
-              absl::StrCat("item ", i, " has a piece that names no token of its style"));
+              absl::StrCat("item ", i, " has a piece whose token is not in its style"));
         }
       }
       if (rows != items[i].lengths.output_rows) {
@@ -596,14 +606,14 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return CheckPlaceholders(out);
   }
 
-  // An item in a text that the template wrote, in the place of what its processor replaces there.
+  // Adds an item to a text from the template, in place of the token that its processor replaces.
   absl::Status AddWrittenItem(Medium medium, const ItemPlaceholders& placeholders, bool last_item,
                               WrittenRun& text, Tokens& out) const {
     const MediumMarks& marks = marks_.of(medium);
     const auto mark = [&](const std::optional<int64_t>& id) {
       if (id.has_value()) out.Add(*id, false);
     };
-    // The template's own ends stand around the item; those of its runs are the family's where it has several.
+    // If the template writes begin and end around the item, an item of one run has them already.
     const bool has_ends = marks.template_has_ends;
     const bool runs_have_ends = !has_ends || marks.wraps_runs;
     text.Append(marks.before);
@@ -626,7 +636,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
-  // The first token of a medium at or after `at` that the template wrote, and its medium.
+  // The position and medium of the next media token at or after `at`, ignoring those that the sample's text
+  // spells.
   std::pair<size_t, Medium> NextMedium(const TemplatedText& of, size_t at) const {
     std::pair<size_t, Medium> next = {std::string::npos, Medium::kText};
     for (size_t i = 0; i < kNumMedia; ++i) {
@@ -653,7 +664,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
     out.Clear();
     WrittenRun& text = ThreadScratch().written;
     text.Clear();
-    // A processor lets the tokenizer add what the template does not write itself; a tokenizer never does.
+    // A processor lets the tokenizer add BOS unless the template wrote it; a tokenizer alone never adds it to
+    // a chat.
     const bool adds =
         !style_.media.empty() && (bos_token_.empty() || !templated.text.starts_with(bos_token_));
     if (adds) {
@@ -666,7 +678,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
       if (next_item == items.size() || items[next_item].medium != medium) {
         return absl::InvalidArgumentError(absl::StrCat(
             "the chat template writes ", MediumName(medium).data(), " as medium ", next_item,
-            ", which the sample ", next_item < items.size() ? "has another medium for" : "does not have"));
+            ", but the sample has ", next_item < items.size() ? "another medium there" : "no more media"));
       }
       text.Append(templated, done, at);
       EVENKEEL_RETURN_IF_ERROR(
@@ -700,7 +712,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return CheckLength(rows);
   }
 
-  // To the limit, where the job wants that and no medium stands beyond it.
+  // Cuts the sequence to the limit if the job allows it and no medium would lose a token.
   absl::Status Cut(Tokens& tokens) const {
     if (!truncates_ || tokens.ids.size() <= max_llm_length_) return CheckLength(tokens.ids.size());
     if (tokens.media_end > max_llm_length_) {
@@ -712,7 +724,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
-  // Placeholders stand where items are and nowhere else.
+  // Checks that no text token is a placeholder: the model would take it for a row of an item.
   absl::Status CheckPlaceholders(const Tokens& tokens) const {
     for (size_t i = 0; i < tokens.ids.size(); ++i) {
       Medium medium = static_cast<Medium>(tokens.types[i]);
@@ -726,6 +738,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
+  // Each run on a grid must have as many placeholders as its merged grid has cells.
   absl::Status Positions(const Tokens& tokens, std::vector<int64_t>& out) const {
     std::vector<GridSpan>& spans = Emptied(ThreadScratch().grids);
     for (const Tokens::Run& run : tokens.runs) {

@@ -1,4 +1,4 @@
-// Conversations as JSON for the template, and the parts of its text that are trained.
+// Writes conversations as JSON for the template, and finds the parts of the rendered text that are trained.
 #include "preprocess/text/templated_chat.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kMaxTemplateBytes = 4ull << 20;
-constexpr std::string_view kProbe = "evenkeel";
+constexpr std::string_view kProbe = "evenkeel";  // a content that a template must reproduce
 
 absl::StatusOr<std::string> ReadIfThere(const std::string& path) {
   absl::StatusOr<std::string> text = ReadAtMost(path, kMaxTemplateBytes + 1);
@@ -31,7 +31,7 @@ absl::StatusOr<std::string> TemplateIn(const std::string& folder, std::string_vi
   return config.Text("chat_template", "");
 }
 
-// The default template, in the order of AutoProcessor where the model has media, else of AutoTokenizer.
+// The default template, searched in the order of AutoProcessor if the model has media, else of AutoTokenizer.
 absl::StatusOr<std::string> DefaultTemplate(const std::string& folder, const Tokenizer& tokenizer,
                                             bool has_media) {
   if (has_media) {
@@ -50,6 +50,8 @@ absl::StatusOr<std::string> DefaultTemplate(const std::string& folder, const Tok
   return source;
 }
 
+// Appends a JSON string. The text is valid UTF-8, so only quotes, backslashes and control characters are
+// escaped.
 void AppendString(std::string_view text, std::string& out) {
   static constexpr char kHex[] = "0123456789abcdef";
   out += '"';
@@ -104,7 +106,7 @@ absl::StatusOr<bool> TrainedBy(const Turn& turn) {
   return false;
 }
 
-// The word after `key` in processor.chat; empty: there is none.
+// The word after `key` in processor.chat; empty if the key does not occur.
 std::string WordOf(std::string_view chat, std::string_view key) {
   const size_t at = chat.find(key);
   if (at == std::string_view::npos) return "";
@@ -128,9 +130,9 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
   if (out->source_.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(spec.tokenizer,
-                     ": has no chat template (chat_template.jinja, chat_template.json, or chat_template in "
+                     ": no chat template (chat_template.jinja, chat_template.json, or chat_template in "
                      "tokenizer_config.json); "
-                     "put the template there that the model is to be trained with, or name a style in "
+                     "add the template that the model is to be trained with, or name a style in "
                      "processor.chat of the job: "
                      "plain for texts without turns, or chatml, gemma, internvl, llama3, llava, mistral, "
                      "pixtral, qwen2_audio, "
@@ -164,8 +166,9 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
   return out;
 }
 
-// Whether the template writes a content that is a text, and one that is a list of parts. One that fails on both is
-// taken to write both: its errors are the samples'.
+// Finds out whether the template accepts a content that is a string, and one that is a list of parts, by
+// rendering a probe. A template that fails on both is assumed to accept both, so that its errors appear with
+// the samples.
 absl::Status TemplatedChat::Probe() {
   const auto writes = [&](std::string_view content) -> absl::StatusOr<bool> {
     const std::string json =
@@ -301,8 +304,8 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
   return absl::OkStatus();
 }
 
-// The end of the last special token of `within` that the template wrote and that only white space follows; else of
-// `within`. The white space is the template's, not the model's.
+// The end of the last special token in `within` that the template wrote and that only white space follows;
+// else the end of `within`. The white space is not trained: the template writes it, not the model.
 uint64_t TemplatedChat::LastSpecialEnd(std::string_view text, std::span<const uint64_t> spelled,
                                        TextRange within) const {
   const std::string_view part = WithoutTrailingSpace(text.substr(within.begin, within.end - within.begin));
@@ -314,18 +317,20 @@ uint64_t TemplatedChat::LastSpecialEnd(std::string_view text, std::span<const ui
   return within.end;
 }
 
+// The assistant's turn in the whole text: rendered once up to this turn with a generation prompt, which gives
+// its beginning, and once including it, which gives its end.
 absl::StatusOr<TextRange> TemplatedChat::RangeOfTurn(const ChatTemplate& chat_template,
                                                      const EvenkeelChat& chat, size_t message,
                                                      size_t num_messages, const TemplatedText& whole) const {
   constexpr char kAdvice[] =
-      "so that it does not say what is trained; use processor.labels: last_assistant or all, or a template "
-      "with "
+      "so it cannot be determined what is trained; use processor.labels: last_assistant or all, or a "
+      "template with "
       "{% generation %} blocks";
   RenderedChat before, through;
   EVENKEEL_RETURN_IF_ERROR(chat_template.Render(chat, message, /*add_generation_prompt=*/true, before));
   if (!whole.text.starts_with(before.text)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the chat template writes the turns before it otherwise once it follows, ", kAdvice));
+        absl::StrCat("the chat template changes the turns before this one once it follows, ", kAdvice));
   }
   const uint64_t begin = before.text.size();
   if (message + 1 == num_messages) {
@@ -335,8 +340,8 @@ absl::StatusOr<TextRange> TemplatedChat::RangeOfTurn(const ChatTemplate& chat_te
   EVENKEEL_RETURN_IF_ERROR(chat_template.Render(chat, message + 1, /*add_generation_prompt=*/false, through));
   if (whole.text.starts_with(through.text) && through.text.size() >= begin)
     return TextRange{begin, LastSpecialEnd(whole.text, whole.spelled, {begin, through.text.size()})};
-  // The turn lost its beginning once others followed it. What is left ends as it did: with the same special token, of
-  // which the first counts behind which the whole text is an end of the turn's own.
+  // The turn lost its beginning once others followed it. The rest ends with the same special token as before.
+  // Take the first occurrence for which the whole text up to it is a suffix of the turn as rendered alone.
   if (through.text.starts_with(before.text)) {
     const uint64_t through_end = LastSpecialEnd(through.text, through.spelled, {begin, through.text.size()});
     const std::string_view own = std::string_view(through.text).substr(begin, through_end - begin);
@@ -352,7 +357,7 @@ absl::StatusOr<TextRange> TemplatedChat::RangeOfTurn(const ChatTemplate& chat_te
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the chat template writes it otherwise once turns follow it, ", kAdvice));
+      absl::StrCat("the chat template changes this turn once others follow it, ", kAdvice));
 }
 
 void TemplatedChat::AddTo(CanonicalText& text) const {

@@ -1,15 +1,16 @@
 // A conversation as the checkpoint's own template writes it, and which parts of the text are trained.
 //
-// The template gets roles, contents and calls of tools as the sample has them, with `{"type": "image"}` in place
-// of a medium. What it writes there is found again by the token that its processor replaces
-// (MediumStyle::in_template). A template that takes texts alone gets that token in the text.
+// The template gets roles, contents and calls of tools as the sample has them, with `{"type": "image"}` in
+// place of a medium. The medium's position in the text is then found by the token that its processor replaces
+// (MediumStyle::in_template). A template that accepts only texts gets that token in the text.
 //
-// What is trained (processor.labels): the template's generation blocks, if it has them. Otherwise an assistant's
-// turn is what follows the rendering of the turns before it with a generation prompt, up to the last special
-// token of the turn: the rendering of the first turns must be a prefix of the rendering of more. A turn whose
-// beginning (reasoning) the template removes later may end like it.
+// What is trained (processor.labels): the template's generation blocks, if it has them. Otherwise an
+// assistant's turn begins where the rendering of the turns before it, with a generation prompt, ends, and
+// extends to the last special token of the turn; this requires that the rendering of the first turns is a
+// prefix of the rendering of more turns. If the template removes the beginning of a turn (reasoning) once
+// others follow it, the rest of the turn is found by its end.
 //
-// It does not know tokens (sequence_builder.h).
+// It has no notion of tokens (sequence_builder.h).
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
@@ -33,23 +34,23 @@ namespace evenkeel::preprocess {
 
 struct TemplatedText {
   std::string text;
-  std::vector<uint64_t> spelled;   // ascending: where the sample's own text spells a special token
-  std::vector<TextRange> trained;  // as the template or the turns give them, in order
-  bool by_blocks = false;          // `trained` are generation blocks, as they are
+  std::vector<uint64_t> spelled;   // ascending offsets where the sample's own text spells a special token
+  std::vector<TextRange> trained;  // in ascending order
+  bool by_blocks = false;          // `trained` are the template's generation blocks
 };
 
 class TemplatedChat {
  public:
   // Reads the template of spec.tokenizer; uses spec.system and the options after "template" in spec.chat:
-  // " labels=last_assistant", " labels=all" or " labels=data", and " date=YYYY-MM-DD". InvalidArgument: there is no template, or
-  // it is wrong; FailedPrecondition: it writes the date, and the job has none.
+  // " labels=" with last_assistant, all or data, and " date=YYYY-MM-DD". InvalidArgument: there is no template,
+  // or it is invalid; FailedPrecondition: it writes the date, and the job gives none.
   static absl::StatusOr<std::unique_ptr<TemplatedChat>> Load(const ProcessorSpec& spec,
                                                              const Tokenizer& tokenizer,
                                                              std::span<const MediumStyle> media,
                                                              const Limits& limits);
 
-  // InvalidArgument: the template fails, with the turn where that is known; or it does not say what is trained.
-  // ResourceExhausted: the template exceeds its limits.
+  // InvalidArgument: the template fails (with the turn if it is known), or does not determine what is
+  // trained. ResourceExhausted: the template exceeds its limits.
   absl::Status Write(const Conversation& conversation, TemplatedText& out) const;
 
   void AddTo(CanonicalText& text) const;
@@ -68,12 +69,12 @@ class TemplatedChat {
 
   std::string source_, source_tool_use_;
   std::unique_ptr<ChatTemplate> default_;
-  std::unique_ptr<ChatTemplate> tool_use_;  // null: none of that name
+  std::unique_ptr<ChatTemplate> tool_use_;  // the template named tool_use; null if there is none
   std::vector<std::string> special_tokens_;
   std::vector<MediumStyle> media_;
-  std::string system_, labels_;  // labels_: empty: of assistants
-  bool takes_texts_ = true;      // as a message's content
-  bool takes_parts_ = true;
+  std::string system_, labels_;  // labels_: empty for assistants
+  bool takes_texts_ = true;      // the template accepts a content that is a string
+  bool takes_parts_ = true;      // ... that is a list of parts
 };
 
 }  // namespace evenkeel::preprocess

@@ -1,3 +1,4 @@
+// Calls the tokenizer of rust/ and translates its codes to statuses.
 #include "preprocess/text/tokenizer.h"
 
 #include <utility>
@@ -26,7 +27,7 @@ absl::Status LastError(int32_t code, absl::string_view what) {
   EvenkeelText text = evenkeel_tokenizer_last_error();
   absl::string_view message(reinterpret_cast<const char*>(text.bytes), text.num_bytes);
   if (code == EVENKEEL_TOKENIZER_PANICKED) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": the tokenizer gave up: ", message));
+    return absl::InvalidArgumentError(absl::StrCat(what, ": the tokenizer failed: ", message));
   }
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", message));
 }
@@ -39,7 +40,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return bytes;
 }
 
-// Of the files next to tokenizer.json, in the order in which the library takes them.
+// The files next to tokenizer.json, in the order of EvenkeelTokenizerFiles.
 constexpr const char* kOtherFiles[] = {"tokenizer_config.json", "special_tokens_map.json",
                                        "generation_config.json"};
 
@@ -77,13 +78,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fo
   absl::StatusOr<std::string> json = ReadFile(path);
   if (absl::IsNotFound(json.status())) {
     return absl::NotFoundError(absl::StrCat(
-        path, ": no such file; set processor.tokenizer to the folder of the checkpoint that has it"));
+        path, ": no such file; set processor.tokenizer to the checkpoint's folder with this file"));
   }
   EVENKEEL_RETURN_IF_ERROR(json.status());
   std::vector<EvenkeelText> added;
   added.reserve(added_tokens.size());
   for (const std::string& token : added_tokens) {
-    if (token.empty()) return absl::InvalidArgumentError("processor.added_tokens: an empty token");
+    if (token.empty()) return absl::InvalidArgumentError("processor.added_tokens: a token is empty");
     added.push_back(TextOf(token));
   }
   std::string others[3];
@@ -99,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fo
   Digester digester;
   Add(*json, digester);
   for (const std::string& token : added_tokens) Add(token, digester);
-  // Of the other files what counts, and nothing where they add nothing.
+  // From the other files only what has an effect, so that a file without effect does not change the digest.
   const std::string_view variables = ViewOf(evenkeel_tokenizer_variables(loaded));
   if (variables != "{}") Add(variables, digester);
   const size_t num_special = evenkeel_tokenizer_num_special_tokens(loaded);

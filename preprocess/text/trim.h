@@ -1,5 +1,5 @@
-// White space at the ends of a text, as `str.strip` of Python takes it away. Bytes that are not UTF-8 are
-// none. Pure functions; what they return is a view of `text`.
+// Removes the white space that Python's `str.strip` removes, at one end of a text. Bytes that are not valid
+// UTF-8 are not white space. Pure functions; the result is a view of `text`.
 #pragma once
 
 #include <string_view>

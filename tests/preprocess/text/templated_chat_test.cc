@@ -117,8 +117,8 @@ TEST(TemplatedChat, GivesWhatTheStyleOfTheSameFormGives) {
         BuildWith(**builder, sample.conversation, sample.items, OnGrids(sample.items, sample.grids));
     ASSERT_TRUE(sequence.ok()) << sequence.status();
     EXPECT_EQ(sequence->input_ids, example["ids"].get<Ids>());
-    // The template writes the marks around media itself, so within an answer its generation block trains them;
-    // the style, which adds them, does not.
+    // The template writes the marks around media itself, so within an answer its generation block trains
+    // them; the style, which adds them, does not.
     Ids labels = sequence->labels;
     for (size_t i = 0; i < labels.size(); ++i) {
       if (marks.contains(labels[i])) labels[i] = kNotTrained;
@@ -178,14 +178,14 @@ TEST(TemplatedChat, NamesTheTurnOfWhichItCannotSayWhatIsTrained) {
                "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
                "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"}});
   EXPECT_THAT(MessageOf(Built(SpecOf(prompt_differs), TwoRounds()).status()),
-              HasSubstr("turn 1: the chat template writes the turns before it otherwise"));
+              HasSubstr("turn 1: the chat template changes the turns before this one"));
   const std::string counts =
       Folder({{"chat_template.jinja",
                "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ messages | length if "
                "loop.index == 2 }}"
                "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"}});
   EXPECT_THAT(MessageOf(Built(SpecOf(counts), TwoRounds()).status()),
-              HasSubstr("turn 1: the chat template writes it otherwise once turns follow it"));
+              HasSubstr("turn 1: the chat template changes this turn once others follow it"));
 }
 
 TEST(TemplatedChat, RefusesAFolderWithoutATemplateAndSaysWhatToWrite) {
@@ -453,8 +453,7 @@ TEST(ChatStyles, DoNotAdviseToAddTheirTokens) {
   ProcessorSpec spec = SpecOf(GoldenFolder() + "/tokenizer-llama");
   spec.chat = "chatml";
   const std::string message = MessageOf(Load(spec).status());
-  EXPECT_THAT(message,
-              HasSubstr("has no token '<|im_start|>', which chats of style chatml are written with"));
+  EXPECT_THAT(message, HasSubstr("has no token '<|im_start|>', which chats of style chatml need"));
   EXPECT_THAT(message, HasSubstr("processor.chat: template"));
   EXPECT_THAT(message, testing::Not(HasSubstr("added_tokens")));
 }
