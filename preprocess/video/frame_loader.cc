@@ -1,4 +1,4 @@
-// The words of processor.frames.
+// The values of the job key processor.frames.
 #include "preprocess/video/frame_loader.h"
 
 #include <string>

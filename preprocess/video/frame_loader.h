@@ -1,10 +1,10 @@
-// Whose frames a job's videos are: the loaders that training code reads videos with. They agree on most
-// pixels and differ in the stream they take, the frames they count, the rate they give and the filter with
-// which they enlarge chroma.
+// The loader whose frames a job's videos have: one of those that training code reads videos with. They agree
+// on most pixels, but differ in the stream they choose, the frames they count, the frame rate they report and
+// the filter with which they enlarge chroma.
 //
-//   torchcodec  0.17, which transformers 5 uses. FFmpeg's best stream; every packet that is not discarded
-//               counts as a frame; the rate is frames over their span
-//   pyav        18. The first video stream; the container's average rate; frames are not turned
+//   torchcodec  0.17, used by transformers 5. FFmpeg's best stream; every packet that is not discarded
+//               counts as a frame; the rate is the number of frames over their span
+//   pyav        18. The first video stream; the container's average rate; rotation is not applied
 //   decord      0.6. FFmpeg's best stream; the container's average rate
 //   accurate    none of them: swscale's accurate conversion; the first default stream; frames that are
 //               shown; the container's rate unless the frames' times contradict it
@@ -21,7 +21,7 @@ namespace evenkeel::preprocess {
 
 enum class FrameLoader : uint8_t { kTorchcodec, kPyav, kDecord, kAccurate };
 
-// The loader of a job's word; empty: torchcodec. InvalidArgument: another word.
+// Parses a value of processor.frames; empty: torchcodec. InvalidArgument: an unknown value.
 absl::StatusOr<FrameLoader> FrameLoaderOf(std::string_view word);
 std::string_view FrameLoaderName(FrameLoader loader);
 

@@ -1,4 +1,5 @@
-// Decoded frames to RGB8: which code converts a frame, and the rows of each.
+// Converts decoded frames to RGB8: selects the code for a frame's format, and converts row by row. The
+// integer arithmetic repeats libswscale's, so that the pixels equal those of the loaders.
 #include "preprocess/video/frame_rgb.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ namespace {
 
 constexpr int kAlignment = 64;
 
-// torchcodec passes 0, which is bicubic; PyAV and decord pass bilinear.
+// torchcodec passes 0, which means bicubic; PyAV and decord pass bilinear.
 int ScalerFlags(FrameLoader loader) {
   switch (loader) {
     case FrameLoader::kTorchcodec:
@@ -40,13 +41,16 @@ int ScalerFlags(FrameLoader loader) {
   return 0;
 }
 
-// swscale's integers (libswscale/yuv2rgb.c): red = (y * (luma - black) + v_red * v ...) >> 22, where luma has
-// 9 bits of fraction and chroma is centred, in 1/128 (or, where two rows are averaged, their sum).
+// libswscale's integers (libswscale/yuv2rgb.c): red = (y * (luma - black) + v_red * v) >> 22, and likewise
+// for the other colours. Luma has 9 bits of fraction here; chroma is centred, in units of 1/128 (or the sum
+// of two such values if two rows are averaged).
 struct Coefficients {
   int16_t black;  // luma of black
   int16_t y, v_red, v_green, u_green, u_blue;
 };
 
+// The table has 16 bits of fraction for limited range. Full range scales chroma by 224/255; limited range
+// scales luma by 255/219 (ff_yuv2rgb_c_init_tables). Results have 13 bits of fraction.
 Coefficients CoefficientsOf(int space, bool full) {
   const int* table = sws_getCoefficients(space);
   int64_t v_red = table[0], u_blue = table[1], u_green = -table[2], v_green = -table[3];
@@ -65,7 +69,8 @@ Coefficients CoefficientsOf(int space, bool full) {
           rounded(u_blue)};
 }
 
-// A chroma row at twice its width, in 1/128: three quarters of the nearest value, a quarter of the next one.
+// Doubles the width of a chroma row, in units of 1/128: three quarters of the nearest value plus a quarter of
+// the next one, which is swscale's bilinear filter for chroma centred between two pixels.
 void WidenChroma(const uint8_t* in, int width, int16_t* out) {
   const int last = width / 2 - 1;
   out[0] = static_cast<int16_t>(128 * in[0]);
@@ -76,21 +81,23 @@ void WidenChroma(const uint8_t* in, int width, int16_t* out) {
   out[2 * last + 1] = static_cast<int16_t>(128 * in[last]);
 }
 
-// One row of pixels: luma, and one chroma row or the two whose sum counts.
+// One row of pixels: luma, and one chroma row, or two whose sum is used.
 struct RowOf420 {
   const uint8_t* luma;
-  const int16_t* u[2];  // the second is null where one counts
+  const int16_t* u[2];  // the second is null if one row is used
   const int16_t* v[2];
 };
 
-// Sums wrap like swscale's.
+// Takes the integer part, clamped to a byte. Sums are unsigned so that they wrap as in swscale.
 uint8_t Byte(uint32_t value) {
   return static_cast<uint8_t>(std::clamp(static_cast<int32_t>(value) >> 22, 0, 255));
 }
 
-// The planes of a row.
+// Pointers to a row's red, green and blue bytes.
 using RgbRow = uint8_t* const[3];
 
+// With one chroma row its values have 7 bits of fraction, with two their sum has 8; the shift brings both to
+// the same scale, and 1 << 21 rounds to nearest.
 void PortableRow(const RowOf420& row, const Coefficients& c, int width, RgbRow& out) {
   const bool two = row.u[1] != nullptr;
   const int shift = two ? 1 : 2, centre = two ? 1 << 15 : 1 << 14;
@@ -116,14 +123,14 @@ EVENKEEL_AVX2 inline __m256i Load(const int16_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// What every colour of 16 pixels needs: luma, in its 32 bits, and chroma in pairs of words; of each the
-// pixels that unpacklo takes, then unpackhi's.
+// The inputs of all colours for 16 pixels: luma in 32 bits, and chroma as pairs of words (u, v). Index 0 has
+// the pixels that unpacklo selects, index 1 those of unpackhi.
 struct Pixels420 {
   __m256i luma[2];
   __m256i uv[2];
 };
 
-// 16 values of a colour as words: (luma + (u * first + v * second << shift)) >> 22.
+// One colour of 16 pixels, as words: (luma + ((u * first + v * second) << shift)) >> 22.
 EVENKEEL_AVX2 inline __m256i Colour(const Pixels420& pixels, __m256i coefficients, __m128i shift) {
   __m256i sums[2];
   for (int i = 0; i < 2; ++i) {
@@ -133,7 +140,7 @@ EVENKEEL_AVX2 inline __m256i Colour(const Pixels420& pixels, __m256i coefficient
   return _mm256_packs_epi32(sums[0], sums[1]);
 }
 
-constexpr int kBlock = 32;  // pixels of a step
+constexpr int kBlock = 32;  // pixels per iteration
 
 EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width, RgbRow& out) {
   if (width < kBlock) return PortableRow(row, c, width, out);
@@ -149,7 +156,7 @@ EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width
       u = _mm256_add_epi16(u, Load(row.u[1] + x));
       v = _mm256_add_epi16(v, Load(row.v[1] + x));
     }
-    u = _mm256_sub_epi16(u, centre);  // modulo 2^16: the difference fits, whether or not the sum did
+    u = _mm256_sub_epi16(u, centre);  // modulo 2^16: the difference fits even if the sum overflowed
     v = _mm256_sub_epi16(v, centre);
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.luma + x));
     const __m256i luma = _mm256_sub_epi16(_mm256_cvtepu8_epi16(bytes), black);
@@ -160,7 +167,7 @@ EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width
                      {_mm256_unpacklo_epi16(u, v), _mm256_unpackhi_epi16(u, v)}};
   };
   for (int next = 0; next < width; next += kBlock) {
-    const int x = std::min(next, width - kBlock);  // the last block may have some pixels again
+    const int x = std::min(next, width - kBlock);  // the last block may overlap the one before
     const Pixels420 left = load(x), right = load(x + kBlock / 2);
     for (int i = 0; i < 3; ++i) {
       const __m256i bytes =
@@ -176,7 +183,7 @@ void Avx2Row(const RowOf420& row, const Coefficients& c, int width, RgbRow& out)
 }
 #endif
 
-// swscale's own filters have other positions where a side is odd or tiny.
+// swscale's filters have other positions if a side is odd or tiny.
 bool IsPlain420(const AVFrame& frame) {
   return (frame.format == AV_PIX_FMT_YUV420P || frame.format == AV_PIX_FMT_YUVJ420P) &&
          frame.width % 2 == 0 && frame.height % 2 == 0 && frame.width >= 8 && frame.height >= 8;
@@ -186,19 +193,20 @@ bool Is422(const AVFrame& frame) {
   return frame.format == AV_PIX_FMT_YUV422P || frame.format == AV_PIX_FMT_YUVJ422P;
 }
 
-// What swscale converts without its filters (ff_get_unscaled_swscale).
+// Formats that swscale converts without its filters (ff_get_unscaled_swscale).
 bool HasRepeatedChroma(const AVFrame& frame) {
   return frame.height % 2 == 0 &&
          (Is422(frame) || frame.format == AV_PIX_FMT_YUV420P || frame.format == AV_PIX_FMT_YUVJ420P);
 }
 
-// Chroma as wide and as high as luma, or none: filters change nothing, by any loader's flags.
+// Chroma has luma's size, or there is none: no filter is applied, whatever the loader's flags are.
 bool HasFullChroma(const AVFrame& frame) {
   return frame.format == AV_PIX_FMT_YUV444P || frame.format == AV_PIX_FMT_YUVJ444P ||
          frame.format == AV_PIX_FMT_GRAY8;
 }
 
-// Formats that swscale takes for full range whatever the frame says (handle_jpeg of libswscale/utils.c).
+// Formats that swscale treats as full range whatever the frame's range is (handle_jpeg in
+// libswscale/utils.c).
 bool HasFullRange(int format) {
   return format == AV_PIX_FMT_YUVJ420P || format == AV_PIX_FMT_YUVJ422P || format == AV_PIX_FMT_YUVJ444P ||
          format == AV_PIX_FMT_GRAY8;
@@ -208,12 +216,13 @@ const uint8_t* RowOf(const AVFrame& frame, int plane, int y) {
   return frame.data[plane] + ptrdiff_t{y} * frame.linesize[plane];
 }
 
-// Rows of RGB in planes, handed to a sink a band at a time.
+// Planar rows of RGB, passed to a sink one band at a time.
 class PlanarBands {
  public:
   PlanarBands(const AVFrame& frame, ScratchBytes& memory, BandSink& sink)
       : height_(frame.height),
-        // An odd number of cache lines: all rows of a band are read side by side.
+        // An odd number of cache lines, so that the rows of a band, which are read together, use different
+        // cache sets.
         pitch_((static_cast<size_t>(frame.width + kAlignment - 1) / kAlignment * kAlignment) | kAlignment),
         band_(memory.Get(3 * pitch_ * kBandRows)),
         sink_(sink) {}
@@ -299,7 +308,7 @@ void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full, Band
   const Coefficients c = CoefficientsOf(space, full);
   chroma_.resize(size_t{4} * width);
   const bool vectors = may_use_vectors();
-  int held[2] = {-1, -1};  // chroma rows whose u and v lie in the slots
+  int held[2] = {-1, -1};  // the chroma rows whose widened u and v are in the two slots
   auto widened = [&](int row) {
     const int slot = row % 2;
     int16_t* u = chroma_.data() + size_t{2} * width * slot;
@@ -311,7 +320,8 @@ void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full, Band
     return u;
   };
   PlanarBands(frame, band_, sink).ForEachRow([&](int y, RgbRow& out) {
-    // Odd rows take the nearest chroma row, even ones the sum of the two around them; so does the last one.
+    // Odd rows use the nearest chroma row; even rows and the last one use the sum of the two rows around
+    // them.
     const int lower = std::min((y + 1) / 2, last);
     const bool two = (y % 2 == 0 && y > 0) || y == height - 1;
     const int16_t* first = widened(two ? lower - 1 : y / 2);
@@ -333,10 +343,12 @@ absl::Status FrameRgb::PrepareScaler(const AVFrame& frame, FrameLoader loader, i
   scaler_.reset(sws_getContext(frame.width, frame.height, static_cast<AVPixelFormat>(frame.format),
                                frame.width, frame.height, AV_PIX_FMT_RGB24, flags, nullptr, nullptr,
                                nullptr));
-  if (scaler_ == nullptr) return absl::UnimplementedError(absl::StrCat("pixel format ", frame.format));
+  if (scaler_ == nullptr)
+    return absl::UnimplementedError(
+        absl::StrCat("pixel format ", frame.format, " cannot be converted by libswscale"));
   sws_setColorspaceDetails(scaler_.get(), sws_getCoefficients(space), full,
                            sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
-  // The scaler writes whole vectors: rows and the whole are padded.
+  // The scaler writes whole vectors past the end of a row, so rows and the buffer are padded.
   stride_ = (3 * frame.width + 2 * kAlignment - 1) / kAlignment * kAlignment;
   padded_.assign(static_cast<size_t>(stride_) * (frame.height + 1) + kAlignment, 0);
   offset_ = (kAlignment - reinterpret_cast<uintptr_t>(padded_.data()) % kAlignment) % kAlignment;
@@ -356,7 +368,7 @@ absl::Status FrameRgb::ConvertBySwscale(const AVFrame& frame, FrameLoader loader
   int strides[4] = {stride_, 0, 0, 0};
   if (sws_scale(scaler_.get(), frame.data, frame.linesize, 0, frame.height, planes, strides) !=
       frame.height) {
-    return absl::DataLossError("frame cannot be converted to RGB");
+    return absl::DataLossError("libswscale failed to convert a frame to RGB");
   }
   sink.TakeBand(planes[0], static_cast<size_t>(stride_), static_cast<uint32_t>(frame.height));
   return absl::OkStatus();

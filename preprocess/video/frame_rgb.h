@@ -1,6 +1,6 @@
-// Decoded video frames to RGB8, by libswscale's arithmetic with the flags of a loader. 8-bit YUV, which is
-// nearly all video, goes through code of our own that gives the same bytes several times as fast; the rest
-// goes through swscale itself:
+// Converts decoded video frames to RGB8, with libswscale's arithmetic and a loader's flags. 8-bit YUV, which
+// is nearly all video, is converted by code of our own, which gives the same bytes several times as fast;
+// other formats go through swscale itself:
 //
 //   loader      8-bit 4:2:0 and 4:2:2 of even height   8-bit 4:4:4 and grey   others, enlarging chroma by
 //   torchcodec  repeated_chroma.h                      ours                   swscale's bicubic filter
@@ -8,8 +8,8 @@
 //   decord      repeated_chroma.h                      ours                   its bilinear one
 //   accurate    ours (4:2:0, even sides)               ours                   its bilinear one, at full width
 //
-// swscale runs with the same instructions everywhere (preprocess/ffmpeg.cc), so its bytes do not depend on
-// the CPU either. The frame's own matrix and range are used; rotation and cropping are not its business.
+// swscale uses the same instructions on every CPU (preprocess/ffmpeg.cc), so its bytes do not depend on the
+// CPU either. The frame's own matrix and range are used; rotation and cropping are done elsewhere.
 //
 // Thread safety: an object belongs to one thread. It keeps its buffers between frames.
 #pragma once
@@ -29,8 +29,8 @@ struct SwsContext;
 namespace evenkeel::preprocess {
 
 enum class RgbPath : uint8_t {
-  kFastest,   // of those below that this CPU and the frame allow
-  kPortable,  // ours, without vector code
+  kFastest,   // the fastest that this CPU and the frame allow
+  kPortable,  // our code, without vector instructions
   kSwscale,
 };
 
@@ -38,10 +38,10 @@ class FrameRgb {
  public:
   explicit FrameRgb(RgbPath path = RgbPath::kFastest) : path_(path) {}
 
-  // All rows of the frame, a few at a time or at once, to `sink`, as `loader` has them. Unimplemented: a pixel
-  // format that swscale does not read.
+  // Writes all rows of the frame to `sink`, in one or more bands, as `loader` has them. Unimplemented: a
+  // pixel format that swscale cannot read; DataLoss: swscale failed.
   absl::Status Convert(const AVFrame& frame, FrameLoader loader, BandSink& sink);
-  // Gives back what frames before were larger than is worth keeping.
+  // Releases buffers of earlier frames that are too large to keep.
   void ForgetLarge();
 
  private:
@@ -58,8 +58,8 @@ class FrameRgb {
 
   RgbPath path_;
   ScratchBytes band_;            // kBandRows rows of planes
-  std::vector<int16_t> chroma_;  // rows of chroma at full width
-  // swscale's, for frames of one kind:
+  std::vector<int16_t> chroma_;  // rows of chroma at full width, in units of 1/128
+  // swscale's context, and the kind of frames that it was made for:
   std::unique_ptr<SwsContext, ScalerFree> scaler_;
   int width_ = 0, height_ = 0, format_ = -1, space_ = -1, flags_ = -1;
   bool full_ = false;

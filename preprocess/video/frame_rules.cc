@@ -1,4 +1,5 @@
-// Computes how many frames each rule takes of a video, and which.
+// Computes how many frames each rule takes from a video, and which. Formulas and their precision follow the
+// sources named in the header.
 #include "preprocess/video/frame_rules.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ double Clamp(double wanted, double least, double most, double total) {
   return std::min(std::min(std::max(wanted, least), most), total);
 }
 
-// The count that a rule aims at; 0 where it finds none.
+// The count before rounding by arange; 0 or less if the rule finds no frame.
 double WantedCount(const FrameChoice& choice, double total, double video_fps) {
   const double wanted = total / video_fps * choice.fps;
   const double multiple = choice.multiple;
@@ -43,6 +44,7 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
   return 0;
 }
 
+// Frames per second; 0 if unknown.
 double RateOf(const MediaFacts& facts) {
   return facts.fps_den == 0 ? 0 : static_cast<double>(facts.fps_num) / facts.fps_den;
 }
@@ -55,11 +57,12 @@ void Linspace(uint32_t total, std::span<uint32_t> chosen) {
   if (count > 1) chosen.back() = total - 1;
 }
 
-// How many elements torch.arange(first, total, step) has.
+// The number of elements of torch.arange(first, total, step).
 double ArangeCount(double first, double total, double step) { return std::ceil((total - first) / step); }
 
-// torch.arange(begin, total, step).int(), whose elements are f32: lanes of eight count on from their rounded
-// first element, in pairs of blocks; what is left counts from `begin`. (Compared with torch 1.13 and 2.15.)
+// torch.arange(begin, total, step).int(), whose elements are f32. torch computes blocks of two vectors of
+// eight lanes: each vector counts up from its own first element, rounded to f32; the elements after the last
+// block count up from `begin`. (Compared with torch 1.13 and 2.15.)
 void Arange(double begin, uint32_t total, double step, std::span<uint32_t> chosen) {
   constexpr uint32_t kLanes = 8;
   const auto count = static_cast<uint32_t>(chosen.size());
@@ -72,12 +75,13 @@ void Arange(double begin, uint32_t total, double step, std::span<uint32_t> chose
   }
 }
 
-// Where kInternVlProcessor begins, of a video of `total` frames of which it aims at `wanted`.
+// The first frame of kInternVlProcessor, for a video of `total` frames of which it wants `wanted`.
 double FirstOf(const FrameChoice& choice, double total, double wanted) {
   return choice.first ? *choice.first : total / wanted / 2;
 }
 
-// The frames shown in the middle of `count` equal spans.
+// The frames shown at the middles of `count` equal spans. With times: of the time span, in 128-bit integers
+// because a product of two 64-bit times may overflow.
 void Middles(uint32_t total, std::span<const int64_t> times, std::span<uint32_t> chosen) {
   const auto count = static_cast<uint32_t>(chosen.size());
   if (times.size() != size_t{total} + 1) {
@@ -128,7 +132,7 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
   const double video_fps = RateOf(facts);
   if (facts.num_frames == 0 || !(video_fps > 0)) {
     return absl::InvalidArgumentError(absl::StrCat("video of ", facts.num_frames, " frames at ", video_fps,
-                                                   " a second; frames and a rate are needed to choose from"));
+                                                   " per second; sampling needs frames and a frame rate"));
   }
   double wanted = WantedCount(choice, total, video_fps);
   if (!(wanted >= 1)) {
@@ -137,16 +141,16 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
                                                    std::string(FrameRuleName(choice.rule))));
   }
   if (wanted > total) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(wanted, " frames of a video of ", facts.num_frames, " are asked for"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a video of ", facts.num_frames, " frames has fewer than the ", wanted, " that num_frames asks for"));
   }
-  // Quotients may round so that torch.arange has one element more than was aimed at.
+  // The quotient may be rounded so that torch.arange has one more element than wanted.
   if (choice.rule == FrameRule::kQwen2VlProcessor) wanted = ArangeCount(0, total, total / wanted);
   if (choice.rule == FrameRule::kInternVlProcessor) {
     wanted = ArangeCount(FirstOf(choice, total, wanted), total, total / wanted);
     if (!(wanted >= 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the first frame to choose lies beyond a video of ", facts.num_frames, " frames"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the first frame to choose is beyond the end of a video of ", facts.num_frames, " frames"));
     }
   }
   return static_cast<uint32_t>(wanted);

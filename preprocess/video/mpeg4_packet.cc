@@ -1,4 +1,4 @@
-// Finds the pictures in packets of MPEG-4 part 2, including packed B pictures of AVI.
+// Parses picture headers of MPEG-4 part 2 (ISO/IEC 14496-2), including packed B pictures in AVI.
 #include "preprocess/video/mpeg4_packet.h"
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace {
 // Types of pictures, ISO/IEC 14496-2 6.3.5.
 constexpr int kIntra = 0, kBidirectional = 2;
 constexpr uint8_t kSequence = 0xb0, kUserData = 0xb2, kVop = 0xb6;
-// FFmpeg takes a packet of at most so many bytes for one that shows a kept picture, and keeps none from
-// fewer.
+// FFmpeg's own limits: it treats a packet of at most 19 bytes as the placeholder of a kept picture, and keeps
+// no picture of fewer than 8 bytes.
 constexpr size_t kMaxPlaceholderBytes = 19, kMinPictureBytes = 8;
 
-// One past the next start code, whose last byte is at the place before; the size of `bytes` where there is
-// none.
+// The offset after the next start code (00 00 01 xx), or the size of `bytes` if there is none. The code's
+// last byte, its type, is just before that offset.
 size_t NextStartCode(std::span<const uint8_t> bytes, size_t from) {
   for (size_t at = from; at + 4 <= bytes.size(); ++at) {
     if (bytes[at] == 0 && bytes[at + 1] == 0 && bytes[at + 2] == 1) return at + 4;
@@ -27,14 +27,14 @@ size_t NextStartCode(std::span<const uint8_t> bytes, size_t from) {
   return bytes.size();
 }
 
-// The same for the next picture's.
+// The same for the next start code of a picture (VOP).
 size_t NextVop(std::span<const uint8_t> bytes, size_t from) {
   size_t at = NextStartCode(bytes, from);
   while (at < bytes.size() && bytes[at - 1] != kVop) at = NextStartCode(bytes, at);
   return at;
 }
 
-// Bits from the front; zeros behind the end.
+// Reads bits from the front, most significant first; zeros after the end.
 class Bits {
  public:
   explicit Bits(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -58,7 +58,7 @@ class Bits {
 
 Mpeg4Packets::Mpeg4Packets(std::span<const uint8_t> extradata) { (void)Read(extradata); }
 
-// ISO/IEC 14496-2, 6.2.3, up to the resolution of times.
+// Video object layer header, ISO/IEC 14496-2, 6.2.3, up to vop_time_increment_resolution.
 void Mpeg4Packets::ReadLayer(std::span<const uint8_t> bytes) {
   constexpr uint32_t kExtendedAspect = 15, kGrayscale = 3;
   Bits bits(bytes);
@@ -79,7 +79,7 @@ void Mpeg4Packets::ReadLayer(std::span<const uint8_t> bytes) {
   if (resolution > 0) time_bits_ = std::max(1, static_cast<int>(std::bit_width(resolution - 1)));
 }
 
-// "DivX503b1393p" and "DivX503Build1393p", where the last letter says that pictures are packed.
+// "DivX503b1393p" or "DivX503Build1393p": a trailing p means that pictures are packed.
 void Mpeg4Packets::ReadUserData(std::span<const uint8_t> bytes) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   auto take = [&](std::string_view word) {
@@ -128,7 +128,7 @@ bool Mpeg4Packets::Shows(const Vop& vop) {
   return true;
 }
 
-// The picture behind the one that was decoded, where it is an I or a B picture.
+// Keeps the picture after the decoded one if it is an I or a B picture.
 void Mpeg4Packets::Keep(std::span<const uint8_t> packet, size_t from) {
   if (!is_packed_ || packet.size() - from < kMinPictureBytes) return;
   const std::span<const uint8_t> rest = packet.subspan(from);

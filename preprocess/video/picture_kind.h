@@ -1,4 +1,6 @@
-// What the first bytes of a video packet say about its picture.
+// The kind of a video packet's picture, from its first bytes.
+//
+// Thread safety: plain values, and a pure function.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +9,16 @@
 namespace evenkeel::preprocess {
 
 struct PictureKind {
-  bool known = false;           // the packet could be read, and holds one picture
+  bool known = false;           // the packet was parsed, and contains one picture
   bool shows = true;            // not hidden
-  bool irap = false;            // of HEVC: an access point, also where `starts` is not
+  bool irap = false;            // HEVC: an access point, even if decoding may not start here
   bool starts = false;          // decoding may start here: IDR, IRAP, a key frame that is shown, an I-VOP
   bool disposable = false;      // no other picture of its temporal layer refers to it
   uint32_t layer = 0;           // temporal layer
-  uint64_t parameter_sets = 0;  // hash of those inside; 0: none
+  uint64_t parameter_sets = 0;  // hash of the parameter sets inside; 0: none
 };
 
-// Of parameter sets; only compared within one video. `hash`: of those before them, 0 where there are none.
+// Hashes parameter sets; hashes are only compared within one video. `hash`: of the previous ones, or 0.
 uint64_t HashParameterSets(std::span<const uint8_t> bytes, uint64_t hash);
 
 }  // namespace evenkeel::preprocess

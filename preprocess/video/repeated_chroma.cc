@@ -1,4 +1,4 @@
-// libswscale's default YUV to RGB conversion in integers, portable and in vectors.
+// libswscale's default YUV to RGB conversion in integers, as portable code and with AVX2.
 #include "preprocess/video/repeated_chroma.h"
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr int kBits = 3;               // of fraction, of luma and chroma
-constexpr int kCentre = 128 << kBits;  // of chroma
+constexpr int kBits = 3;               // fraction bits of luma and chroma
+constexpr int kCentre = 128 << kBits;  // the chroma value of grey
 
-// The upper 16 bits of a product, rounded down. Arguments have at most 12 and 16 bits.
+// The upper 16 bits of a product, rounded down (pmulhw). Arguments have at most 12 and 16 bits.
 int Upper(int value, int16_t coefficient) { return value * coefficient >> 16; }
 
 uint8_t Byte(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
-// Pixels from `first`, which is even, to `width`.
+// Converts the pixels from `first`, which is even, to `width`.
 void PortableRow(const RepeatedChroma& c, const uint8_t* luma, const uint8_t* u, const uint8_t* v, int first,
                  int width, uint8_t* const out[3]) {
   for (int x = first; x < width; ++x) {
@@ -34,10 +34,10 @@ void PortableRow(const RepeatedChroma& c, const uint8_t* luma, const uint8_t* u,
 #ifdef __x86_64__
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
 
-constexpr int kBlock = 32;  // pixels of a step
+constexpr int kBlock = 32;  // pixels per iteration
 
-// 32 sums of luma and a chroma term, as bytes. unpacklo and unpackhi of one register have the pixels of the
-// same halves as those of luma, so that packing restores their order.
+// Adds luma and a chroma term for 32 pixels, as bytes. unpacklo and unpackhi duplicate each chroma value, and
+// select the same halves as the unpacking of luma did, so that packing restores the order of the pixels.
 EVENKEEL_AVX2 inline __m256i Sums(const __m256i luma[2], __m256i chroma) {
   return _mm256_packus_epi16(_mm256_adds_epi16(luma[0], _mm256_unpacklo_epi16(chroma, chroma)),
                              _mm256_adds_epi16(luma[1], _mm256_unpackhi_epi16(chroma, chroma)));
@@ -60,7 +60,7 @@ EVENKEEL_AVX2 void Avx2Row(const RepeatedChroma& c, const uint8_t* luma, const u
   const __m256i u_blue = _mm256_set1_epi16(c.u_blue);
   const int even = width & ~1;
   for (int next = 0; next < even; next += kBlock) {
-    const int x = std::min(next, even - kBlock);  // the last block may have some pixels again
+    const int x = std::min(next, even - kBlock);  // the last block may overlap the one before
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(luma + x));
     __m256i sums[2] = {_mm256_unpacklo_epi8(bytes, zero), _mm256_unpackhi_epi8(bytes, zero)};
     for (__m256i& sum : sums)
@@ -79,6 +79,7 @@ EVENKEEL_AVX2 void Avx2Row(const RepeatedChroma& c, const uint8_t* luma, const u
 
 }  // namespace
 
+// As CoefficientsOf in frame_rgb.cc, but clamped to 16 bits, and with another fraction of black.
 RepeatedChroma RepeatedChromaOf(const int* table, bool full_range) {
   int64_t v_red = table[0], u_blue = table[1], u_green = -table[2], v_green = -table[3];
   int64_t y = 1 << 16;

@@ -1,4 +1,5 @@
-// Facts of videos, and their chosen frames: one pass over the packets, then one decode.
+// Probes videos and decodes their chosen frames: one pass over the packets for the index, then one decode of
+// the packets that the chosen frames need. If that shortcut fails, everything is decoded.
 #include "preprocess/video/video.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ extern "C" {
 namespace evenkeel::preprocess {
 namespace {
 
-// Decoders that give the same bytes on every CPU (docs/safety.md has how that is made sure).
+// Decoders that give the same bytes on every CPU (docs/safety.md explains how that is ensured).
 absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
   switch (id) {
     case AV_CODEC_ID_H264:
@@ -43,9 +44,9 @@ absl::StatusOr<const char*> DecoderOf(AVCodecID id) {
     case AV_CODEC_ID_CINEPAK:
       return "cinepak";
     default:
-      return absl::UnimplementedError(
-          absl::StrCat("video codec '", avcodec_get_name(id),
-                       "': its decoder is not known to give the same bytes everywhere"));
+      return absl::UnimplementedError(absl::StrCat("video codec '", avcodec_get_name(id),
+                                                   "' is not supported: its decoder is not known to give the "
+                                                   "same bytes on every CPU; re-encode the video as H.264"));
   }
 }
 
@@ -55,14 +56,14 @@ uint32_t RotationOf(AVStream& stream) {
   if (matrix == nullptr || size < 9 * sizeof(int32_t)) return 0;
   int32_t values[9];
   std::memcpy(values, matrix, sizeof(values));
-  // The first row is where the horizontal goes; its larger part tells the nearest quarter. torchcodec and
-  // decord look at no more of it: what mirrors is not mirrored.
+  // The matrix's first row is the image of the horizontal axis; its larger component gives the nearest
+  // quarter turn. torchcodec and decord use no more of it, so a mirroring is ignored.
   const int64_t along = values[0], across = values[1];
   if (std::abs(across) > std::abs(along)) return across > 0 ? 90 : 270;
   return along < 0 ? 180 : 0;
 }
 
-// `frames` over `span` of the stream's units; 0/1 where that is no rate.
+// `frames` divided by `span`, in the stream's time base; 0/1 if that is not a valid rate.
 AVRational RateOver(const AVStream& stream, uint64_t frames, int64_t span) {
   const AVRational unit = stream.time_base;
   AVRational rate{0, 1};
@@ -78,8 +79,8 @@ AVRational MeasuredRate(const AVStream& stream, const VideoIndex& index) {
 
 bool IsRate(AVRational rate) { return rate.num > 0 && rate.den > 0; }
 
-// The container's average rate, unless the span of the frames says otherwise by more than a fiftieth: a
-// variable rate, a wrong header, or AVI with empty places, as FFmpeg writes H.264 into it.
+// The container's average rate, unless the frames' times differ from it by more than 2 %: then the rate is
+// variable, the header is wrong, or the AVI has empty slots, as FFmpeg writes them for H.264.
 AVRational PlausibleRate(const AVStream& stream, const VideoIndex& index) {
   const AVRational said = stream.avg_frame_rate, measured = MeasuredRate(stream, index);
   if (!IsRate(said)) {
@@ -92,7 +93,7 @@ AVRational PlausibleRate(const AVStream& stream, const VideoIndex& index) {
   return ratio > 0.98 && ratio < 1.02 ? said : measured;
 }
 
-// torchcodec's: packets over their span. It divides doubles, which may differ in the last bit.
+// torchcodec's rate: packets over their span. torchcodec divides doubles, which may differ in the last bit.
 AVRational TorchcodecRate(const AVStream& stream, const VideoIndex& index) {
   if (index.packet_times.empty()) return {0, 1};
   return RateOver(stream, index.packet_times.size(), index.packets_end - index.packet_times.front());
@@ -105,7 +106,7 @@ AVRational RateOf(FrameLoader loader, const AVStream& stream, const VideoIndex& 
   return IsRate(rate) ? rate : PlausibleRate(stream, index);
 }
 
-// PyAV's count is the header's, where it has one; more than can be decoded are not counted.
+// PyAV's count is the header's, if there is one, bounded here by the frames that can be decoded.
 uint32_t FramesOf(FrameLoader loader, const AVStream& stream, const VideoIndex& index) {
   if (loader == FrameLoader::kTorchcodec && !index.times.empty())
     return static_cast<uint32_t>(index.packet_times.size());
@@ -138,7 +139,7 @@ absl::Status CheckSize(std::span<const std::byte> bytes, const Limits& limits) {
       absl::StrCat("video of ", bytes.size(), " bytes; limits.max_video_bytes is ", limits.max_video_bytes));
 }
 
-// What a thread keeps from one video to the next.
+// Memory that a thread keeps from one video to the next.
 struct VideoScratch {
   VideoIndex index;
   std::vector<uint32_t> chosen;
@@ -152,7 +153,7 @@ VideoScratch& KeptScratch() {
   return scratch;
 }
 
-// Knows frames as they leave the decoder and hands out the chosen ones.
+// Identifies the frames that leave the decoder and passes the chosen ones to the sink.
 class FramePicker {
  public:
   FramePicker(const MediaFacts& facts, VideoScratch& scratch, const VideoWish& wish, const FrameSink& sink)
@@ -166,11 +167,11 @@ class FramePicker {
         turned_(scratch.turned) {}
 
   bool done() const { return position_ == chosen_.size(); }
-  // A frame cannot be handed out: no other decode would mend it.
+  // The error of a frame or of the sink; decoding again would not help.
   const absl::Status& refused() const { return refused_; }
   uint64_t repeated() const { return repeated_; }
 
-  // `strict`: a chosen frame that does not come is an error, not stood for.
+  // `strict`: a missing chosen frame is an error instead of being replaced.
   void Begin(bool strict) {
     strict_ = strict;
     count_ = 0;
@@ -181,7 +182,7 @@ class FramePicker {
     const uint64_t number = NumberOf(frame);
     if (number == kNoFrame || done()) return absl::OkStatus();
     EVENKEEL_RETURN_IF_ERROR(Check(frame, number));
-    while (!done() && chosen_[position_] < number) {  // it has not come
+    while (!done() && chosen_[position_] < number) {  // this chosen frame is missing
       if (strict_)
         return absl::DataLossError(absl::StrCat("video frame ", chosen_[position_], " is missing"));
       EVENKEEL_RETURN_IF_ERROR(
@@ -190,15 +191,15 @@ class FramePicker {
     if (!done() && chosen_[position_] == number) {
       EVENKEEL_RETURN_IF_ERROR(HandOut(frame, number, /*stands_in=*/false));
     }
-    // It may stand for others that never come.
+    // It may have to replace later frames that are missing.
     if (!strict_ && !done()) last_.reset(av_frame_clone(&frame));
     return absl::OkStatus();
   }
 
-  // The decode has ended: the last frame stands for all that are missing.
+  // After the decode: the last frame replaces all that are missing.
   absl::Status Finish() {
     while (!done()) {
-      if (last_ == nullptr) return absl::DataLossError("video of which no frame can be decoded");
+      if (last_ == nullptr) return absl::DataLossError("no frame of the video can be decoded");
       EVENKEEL_RETURN_IF_ERROR(HandOut(*last_, chosen_[position_], /*stands_in=*/true));
     }
     return absl::OkStatus();
@@ -207,8 +208,8 @@ class FramePicker {
  private:
   static constexpr uint64_t kNoFrame = ~uint64_t{0};
 
-  // Packets were numbered in the place of their times. Frames of packets that show none, and of none at all,
-  // are what a decoder makes up.
+  // The number of a decoded frame. SendPackets put the packet's index into its time. Frames of hidden
+  // packets, or of no packet, are made up by the decoder and ignored.
   uint64_t NumberOf(const AVFrame& frame) {
     if (frame.pts < 0 || frame.pts >= static_cast<int64_t>(index_.packets.size())) return kNoFrame;
     const VideoPacket& packet = index_.packets[frame.pts];
@@ -223,12 +224,12 @@ class FramePicker {
     }
     if (frame.width != static_cast<int>(facts_.width) || frame.height != static_cast<int>(facts_.height)) {
       return absl::DataLossError(absl::StrCat("video frame ", number, " is ", frame.width, "x", frame.height,
-                                              " where the index says ", facts_.width, "x", facts_.height));
+                                              ", but the index has ", facts_.width, "x", facts_.height));
     }
     return absl::OkStatus();
   }
 
-  // For all positions that want the frame `number`.
+  // Passes the frame to the sink for every position of the list that has `number`.
   absl::Status HandOut(const AVFrame& frame, uint64_t number, bool stands_in) {
     auto rows = [&](BandSink& sink) -> absl::Status {
       if (turn_ == 0) return rgb_.Convert(frame, loader_, sink);
@@ -253,7 +254,7 @@ class FramePicker {
   const FrameSink& sink_;
   FrameRgb& rgb_;
   TurnedPicture& turned_;
-  FramePtr last_;  // the one before
+  FramePtr last_;  // the previous frame
   bool strict_ = false;
   absl::Status refused_;
   uint64_t count_ = 0;
@@ -273,7 +274,8 @@ absl::Status Drain(AVCodecContext& decoder, AVFrame& frame, FramePicker& picker)
   return absl::OkStatus();
 }
 
-// Sends the packets that `uses` tells to, and a null packet at the end, until the picker has what it wants.
+// Sends the packets that `uses` selects, and a null packet at the end, until the picker has all chosen
+// frames.
 absl::Status SendPackets(MediaInput& input, AVCodecContext& decoder, std::span<const PacketUse> uses,
                          FramePicker& picker) {
   PacketPtr packet(av_packet_alloc());
@@ -288,7 +290,7 @@ absl::Status SendPackets(MediaInput& input, AVCodecContext& decoder, std::span<c
       EVENKEEL_RETURN_IF_ERROR(Drain(decoder, *frame, picker));
       avcodec_flush_buffers(&decoder);
     }
-    packet->pts = static_cast<int64_t>(i);  // by which the picker knows the frame
+    packet->pts = static_cast<int64_t>(i);  // identifies the frame (FramePicker::NumberOf)
     int code = avcodec_send_packet(&decoder, packet.get());
     av_packet_unref(packet.get());
     if (code < 0 && code != AVERROR(EAGAIN)) {
@@ -301,9 +303,9 @@ absl::Status SendPackets(MediaInput& input, AVCodecContext& decoder, std::span<c
   return Drain(decoder, *frame, picker);
 }
 
-// The first frame that a decoder gives: those before it need pictures from before the beginning, where the
-// file was cut out of a longer one. 0 where it is not found among as many pixels as the limits allow a few
-// frames.
+// The number of the first frame that a decoder delivers. If the file was cut out of a longer video, frames
+// before it refer to pictures from before the cut. 0 if it is not found within as many pixels as the limits
+// allow for a few frames.
 absl::StatusOr<uint32_t> FirstDecoded(std::string_view suffix, std::span<const std::byte> bytes,
                                       const Limits& limits, FrameLoader loader, const char* name,
                                       const VideoIndex& index) {
@@ -331,15 +333,16 @@ absl::StatusOr<uint32_t> FirstDecoded(std::string_view suffix, std::span<const s
   return 0;
 }
 
-// The index of the frames that a decode delivers.
+// Indexes the frames that a decode delivers, which may exclude some at the beginning.
 absl::Status IndexFrames(std::string_view suffix, std::span<const std::byte> bytes, const Limits& limits,
                          FrameLoader loader, const char* name, MediaInput& input, VideoIndex& index) {
   EVENKEEL_RETURN_IF_ERROR(IndexVideo(input, limits, index, Untimed::kLead));
   const VideoPacket& front = index.packets.front();
   if (index.times.empty() || (front.starts && front.frame == 0)) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t first, FirstDecoded(suffix, bytes, limits, loader, name, index));
-  if (first < index.num_untimed) {  // some of these do come
-    MediaInput again;               // the caller goes on with the stream of `input`
+  // The decoder delivers some of them, so their order matters and is unknown.
+  if (first < index.num_untimed) {
+    MediaInput again;  // the caller continues to use the stream of `input`
     EVENKEEL_RETURN_IF_ERROR(
         again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, Parameters::kOfPackets, StreamOf(loader)));
     return IndexVideo(again, limits, index);
@@ -348,7 +351,7 @@ absl::Status IndexFrames(std::string_view suffix, std::span<const std::byte> byt
   return absl::OkStatus();
 }
 
-// What a decode starts from.
+// An opened video with its decoder.
 struct Source {
   MediaInput input;
   const char* name = nullptr;
@@ -378,7 +381,7 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
   MediaFacts facts;
   facts.medium = Medium::kVideo;
   if (stream.codecpar->width <= 0 || stream.codecpar->height <= 0) {
-    return absl::InvalidArgumentError("video without dimensions");
+    return absl::InvalidArgumentError("the video's header has no width and height");
   }
   facts.width = static_cast<uint32_t>(stream.codecpar->width);
   facts.height = static_cast<uint32_t>(stream.codecpar->height);
@@ -388,7 +391,9 @@ absl::StatusOr<MediaFacts> ProbeVideo(std::string_view suffix, std::span<const s
   EVENKEEL_RETURN_IF_ERROR(IndexFrames(suffix, bytes, limits, loader, name, input, index));
   facts.num_frames = FramesOf(loader, stream, index);
   AVRational rate = RateOf(loader, stream, index);
-  if (rate.num <= 0) return absl::InvalidArgumentError("video without a frame rate");
+  if (rate.num <= 0)
+    return absl::InvalidArgumentError(
+        "the video has no frame rate: neither its header nor its frames' times give one");
   facts.fps_num = static_cast<uint32_t>(rate.num);
   facts.fps_den = static_cast<uint32_t>(rate.den);
   facts.duration_us =
@@ -410,7 +415,8 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
   VideoScratch& scratch = KeptScratch();
   auto& [index, chosen, uses, rgb, turned] = scratch;
   const FrameLoader loader = wish.loader;
-  // What would be decoded only to learn parameters is a key frame, which takes as long as several others.
+  // Reading parameters from packets decodes a key frame, which costs as much as several other frames, so the
+  // header is tried first.
   std::optional<Source> source(std::in_place);
   EVENKEEL_RETURN_IF_ERROR(OpenSource(suffix, bytes, limits, Parameters::kOfHeader, loader, *source, index));
   if (source->input.knows_header_only() && !(index.divisible && ShowsInOrder(index))) {
@@ -429,7 +435,8 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
     picker.Begin(/*strict=*/true);
     (void)SendPackets(input, *decoder, uses, picker);
     EVENKEEL_RETURN_IF_ERROR(picker.refused());
-    if (!picker.done()) {  // from the beginning with a new decoder, whose parameters `input` may have lost
+    // Decode everything, with a new decoder: rewinding may have lost `input`'s parameters.
+    if (!picker.done()) {
       MediaInput again;
       EVENKEEL_RETURN_IF_ERROR(
           again.Open(suffix, bytes, AVMEDIA_TYPE_VIDEO, limits, Parameters::kOfPackets, StreamOf(loader)));
@@ -437,7 +444,7 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
       uses.assign(index.packets.size(), PacketUse::kSend);
     }
   }
-  if (!picker.done()) {  // what is wrong, a decode of everything tells
+  if (!picker.done()) {  // a decode of everything delivers the frames, or the error
     EVENKEEL_RETURN_IF_ERROR(input.Rewind());
     picker.Begin(/*strict=*/false);
     EVENKEEL_RETURN_IF_ERROR(SendPackets(input, *decoder, uses, picker));

@@ -1,4 +1,4 @@
-// Reads all packets of a video once, and says which of them a choice of frames needs.
+// Reads all packets of a video once, and computes which of them a choice of frames needs.
 #include "preprocess/video/video_index.h"
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr int64_t kSaneTime = int64_t{1} << 60;
+constexpr int64_t kSaneTime = int64_t{1} << 60;  // times beyond it are damage; sums of two still fit
 
-// Containers whose packets carry the time at which their frame is shown.
+// Containers whose packets have presentation times.
 bool HasTimes(MediaInput& input) {
   const std::string_view name = input.format().iformat->name;
   return name.starts_with("mov") || name.starts_with("matroska");
@@ -23,11 +23,12 @@ bool HasTimes(MediaInput& input) {
 
 // Lists that a thread keeps from one video to the next.
 struct Lists {
-  std::vector<std::pair<uint32_t, bool>> layers;  // of each packet, and whether it is disposable
-  std::vector<uint32_t> shown;                    // packets that show a frame, in the order of presentation
-  std::vector<bool> is_chosen;                    // packets
-  std::vector<size_t> last_needed;  // at starts: one past the last chosen packet decoded from it; 0: no start
-  std::vector<bool> wanted;         // frames
+  // Per packet: its temporal layer, and whether it is disposable.
+  std::vector<std::pair<uint32_t, bool>> layers;
+  std::vector<uint32_t> shown;      // packets that show a frame, in presentation order
+  std::vector<bool> is_chosen;      // per packet
+  std::vector<size_t> last_needed;  // per start: one past the last chosen packet decoded from it; else 0
+  std::vector<bool> wanted;         // per frame
 };
 
 Lists& KeptLists() {
@@ -35,24 +36,24 @@ Lists& KeptLists() {
   return lists;
 }
 
-// Gathers what the index says about packets while they are read.
+// Builds the index while packets are read.
 struct Gatherer {
   PictureParser parser;
   VideoIndex& index;
   std::vector<std::pair<uint32_t, bool>>& layers;
   std::vector<uint32_t>& shown;
   Untimed untimed;
-  bool timed = true;            // every frame has a time, and another one than the others
-  uint32_t num_untimed = 0;     // frames that have none
-  uint32_t num_leading = 0;     // those of the packets right behind the first
-  int64_t begin = kSaneTime;    // of the times
-  bool plain = true;            // all packets are of a known kind
-  uint64_t parameter_sets = 0;  // of the first start
-  bool same_parameters = true;  // ... and of all others, and nowhere else
+  bool timed = true;            // every frame has a time, and the times are distinct
+  uint32_t num_untimed = 0;     // frames without a time
+  uint32_t num_leading = 0;     // those in the packets right after the first
+  int64_t begin = kSaneTime;    // the earliest time
+  bool plain = true;            // every packet's kind is known
+  uint64_t parameter_sets = 0;  // hash of the first start's
+  bool same_parameters = true;  // all starts have that hash, and other packets have no parameter sets
   bool has_start = false;
   uint32_t top_layer = 0;
   int64_t end = -kSaneTime;
-  int64_t first_place = kSaneTime;  // the times of decoding
+  int64_t first_place = kSaneTime;  // by decoding times
   int64_t end_of_places = -kSaneTime;
 
   void Add(const AVPacket& packet) {
@@ -95,6 +96,8 @@ struct Gatherer {
     index.packets.push_back(entry);
   }
 
+  // Orders the frames by time if every frame has a distinct one, numbers them, and derives what the index has
+  // of all packets together.
   void Finish(bool container_has_times) {
     timed &= container_has_times && !parser.displaces();
     if (timed && untimed == Untimed::kLead && num_untimed == num_leading) {
@@ -118,7 +121,8 @@ struct Gatherer {
     }
     index.ordered = timed || parser.in_order();
     if (!timed) {
-      // Frames count as they are decoded; so do the places to start from.
+      // Frames are counted in decoding order; packets get their index for a time, which makes starts
+      // comparable.
       for (uint32_t i = 0; i < index.packets.size(); ++i) index.packets[i].pts = i;
     }
     for (uint32_t number = 0; number < shown.size(); ++number) index.packets[shown[number]].frame = number;
@@ -180,13 +184,13 @@ void DropFramesBefore(uint32_t first, VideoIndex& index) {
 }
 
 void FramesOfPackets(const VideoIndex& index, std::span<uint32_t> chosen) {
-  // Without times frames count as they leave the decoder.
+  // Without times, frames are counted as they leave the decoder.
   if (index.times.empty() || index.packet_times.size() == index.num_frames) return;
   const auto shown = std::span(index.times).first(index.num_frames);
   uint32_t packet = 0, frame = 0;
   for (size_t i = 0; i < chosen.size(); ++i) {
     const uint32_t before = std::exchange(packet, chosen[i]);
-    if (packet >= index.packet_times.size()) continue;  // no such packet: what never comes
+    if (packet >= index.packet_times.size()) continue;  // there is no such packet, so its frame is missing
     if (i > 0 && packet == before + 1) {
       ++frame;
     } else if (i == 0 || packet != before) {
@@ -211,7 +215,7 @@ void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::
     const VideoPacket& packet = index.packets[i];
     if (!packet.shows || !wanted[packet.frame]) continue;
     is_chosen[i] = true;
-    size_t start = i;  // the nearest place to start from; leading pictures need the one before
+    size_t start = i;  // the nearest start at or before it; a leading picture needs the start before that
     while (start > 0 && !(index.packets[start].starts && index.packets[start].pts <= packet.pts)) --start;
     last_needed[start] = std::max(last_needed[start], i + 1);
   }
@@ -228,7 +232,7 @@ void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::
       continue;
     }
     if (i >= end) continue;
-    // Pictures that lead a start after a gap cannot be decoded, and nothing that follows needs them.
+    // Pictures shown before a start that follows a gap cannot be decoded, and no later picture needs them.
     const bool leads = packet.pts < first_pts;
     if (!leads && (packet.referenced || is_chosen[i])) uses[i] = PacketUse::kSend;
   }

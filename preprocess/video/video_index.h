@@ -1,9 +1,9 @@
-// One pass over a video's packets: which frame each shows and when, where a decoder may start, and which
-// packets no other needs. From that, the packets that a choice of frames needs.
+// One pass over a video's packets: which frame each packet shows and when, where a decoder may start, and
+// which packets no other packet needs. From that follow the packets that a choice of frames needs.
 //
-// A packet is told apart by its own bits (the kind of picture in its first bytes), never by what the
-// container says about key frames: a recovery point that the container calls a key is not a place to start
-// from.
+// Packets are classified by their own bits (the kind of picture in their first bytes), never by the
+// container's key-frame flags: a recovery point that the container marks as a key frame is not a place to
+// start from.
 //
 // Thread safety: plain values.
 #pragma once
@@ -20,63 +20,64 @@ namespace evenkeel::preprocess {
 
 struct VideoPacket {
   int64_t pts = 0;
-  uint32_t frame = 0;      // number of the frame that it shows, in the order of presentation
-  bool shows = true;       // carries a frame to show
-  bool discarded = false;  // the container says that it is only decoded
-  bool starts = false;     // what a decoder that starts here gives from `pts` on is what it would give anyway
-  bool referenced = true;  // other frames may need it
+  uint32_t frame = 0;      // number of the frame that it shows, in presentation order
+  bool shows = true;       // its frame is shown
+  bool discarded = false;  // the container marks it as decoded but not shown
+  bool starts = false;     // a decoder that starts here delivers the same frames from `pts` on
+  bool referenced = true;  // other frames may refer to it
 };
 
 struct VideoIndex {
-  std::vector<VideoPacket> packets;  // in the order of decoding
+  std::vector<VideoPacket> packets;  // in decoding order
   uint32_t num_frames = 0;
-  // Presentation is known from the packets, so that `frame` counts; else frames count as they leave the
-  // decoder.
+  // The presentation order is known from the packets, so `frame` is valid; else frames are counted as they
+  // leave the decoder.
   bool ordered = false;
-  // Packets may be left out: every start has the same parameter sets, and nothing else has any.
+  // Packets may be skipped: all starts have the same parameter sets, and no other packet has any.
   bool divisible = false;
   // When each frame is shown and when the last one ends, in the stream's time base. Empty if not `ordered` or
   // not timed.
   std::vector<int64_t> times;
   // From the first frame to the end of the last one, in the stream's time base: by `times`, else by the
-  // places that the container has for frames (AVI's may be empty). 0: not known.
+  // container's slots for frames (AVI's may be empty). 0: unknown.
   int64_t span = 0;
-  // Frames at the beginning whose packets, right behind the first, have no time: Matroska cannot tell times
-  // before zero. Their order is not known.
+  // The number of frames at the beginning, right after the first packet, without a time: Matroska cannot
+  // store times before zero. Their order is unknown.
   uint32_t num_untimed = 0;
-  // Of the packets that are not discarded, hidden ones included: when each is shown, else decoded, and when
-  // the last one ends, in the stream's time base. What torchcodec counts.
+  // For each packet that is not discarded, including hidden ones: its presentation time, else its decoding
+  // time; and the end of the last one, in the stream's time base. torchcodec counts these.
   std::vector<int64_t> packet_times;
   int64_t packets_end = 0;
 };
 
 enum class Untimed : uint8_t {
-  kLead,     // stand before the others, for a caller who finds that a decoder gives none of them
-  kNoTimes,  // then no frame has a time
+  kLead,     // untimed frames precede the others; for a caller that checks whether a decoder delivers them
+  kNoTimes,  // if there are untimed frames, no frame has a time
 };
-// Reads all packets into `index`, whose memory is used again. InvalidArgument: no frames; ResourceExhausted:
-// more than limits.max_video_frames.
+// Reads all packets into `index`, whose memory is reused. InvalidArgument: no frames; ResourceExhausted: more
+// than limits.max_video_frames.
 absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& index,
                         Untimed untimed = Untimed::kNoTimes);
 
-// Whether frames are shown in the order of decoding.
+// True if frames are shown in decoding order.
 bool ShowsInOrder(const VideoIndex& index);
 
-// What a decoder does not give: the frames before `first` are no frames, and those from it on count from 0.
-// `first` is one of them.
+// Removes frames that a decoder does not deliver: those before `first`. The numbers of the rest start at 0.
+// `first` must be a frame.
 void DropFramesBefore(uint32_t first, VideoIndex& index);
 
-// Makes `chosen`, ascending numbers of the packets of `packet_times`, the frames that torchcodec gives for
-// them: for a packet after the previous one the next frame, else the first one that is not shown earlier.
+// Replaces `chosen`, ascending indices into `packet_times`, by the frames that torchcodec delivers for them:
+// for a packet right after the previous one the next frame, else the first frame that is not shown earlier
+// than the packet.
 void FramesOfPackets(const VideoIndex& index, std::span<uint32_t> chosen);
 
 enum class PacketUse : uint8_t {
   kSkip,
   kSend,
-  kRestart,  // send, after the decoder was drained and flushed
+  kRestart,  // drain and flush the decoder, then send
 };
-// What a decode of the frames `chosen` (ascending) does with each packet, into `uses`; cut off after the last
-// one needed.
+// Computes what to do with each packet to decode the frames `chosen` (ascending); `uses` ends after the last
+// packet needed.
 void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::vector<PacketUse>& uses);
 
 }  // namespace evenkeel::preprocess

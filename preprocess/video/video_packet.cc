@@ -1,4 +1,5 @@
-// Reads picture types from packet headers, codec by codec.
+// Reads picture types from packet headers, codec by codec. Only the bits that decide about showing and
+// referencing are read; section numbers refer to the codec's specification.
 #include "preprocess/video/video_packet.h"
 
 #include <algorithm>
@@ -42,8 +43,8 @@ PictureKind ParseVp8(std::span<const uint8_t> packet) {
 // VP9 bitstream specification, 6.2 and annex B.
 PictureKind ParseVp9(std::span<const uint8_t> packet) {
   if (packet[0] >> 6 != 2) return {};
-  const bool several = (packet.back() & 0xe0) == 0xc0;   // a superframe: what it shows comes last
-  const int shift = (packet[0] & 0x30) == 0x30 ? 1 : 0;  // profile 3 has a bit more
+  const bool several = (packet.back() & 0xe0) == 0xc0;   // a superframe: its last frame is shown
+  const int shift = (packet[0] & 0x30) == 0x30 ? 1 : 0;  // profile 3 has an additional bit
   const int bits = packet[0] << shift;
   const bool again = (bits & 8) != 0, key = (bits & 4) == 0;
   const bool shown = shift == 0 ? (bits & 2) != 0 : packet.size() > 1 && (packet[0] & 1) != 0;
@@ -79,7 +80,7 @@ PictureKind ParseAv1(std::span<const uint8_t> packet) {
 
 }  // namespace
 
-// FNV-1a.
+// 64-bit FNV-1a.
 uint64_t HashParameterSets(std::span<const uint8_t> bytes, uint64_t hash) {
   if (hash == 0) hash = 14695981039346656037u;
   for (uint8_t byte : bytes) hash = (hash ^ byte) * 1099511628211u;
@@ -119,7 +120,8 @@ PictureKind PictureParser::ParseNalUnits(std::span<const uint8_t> packet) {
     packet = packet.subspan(size);
   }
   kind.known = !first;
-  // FFmpeg 5 decodes what comes before, of grey in place of what it refers to; later releases leave it out.
+  // Pictures before the first access point refer to missing ones: FFmpeg 5 decodes them with grey references,
+  // later releases skip them.
   has_access_point_ |= kind.irap || codec_ == AV_CODEC_ID_H264;
   kind.shows = has_access_point_;
   return kind;

@@ -1,4 +1,4 @@
-// Tells the kinds of a video's pictures from the first bytes of its packets.
+// Classifies a video's pictures by the first bytes of their packets.
 //
 // Thread safety: an object belongs to one thread.
 #pragma once
@@ -19,19 +19,19 @@ namespace evenkeel::preprocess {
 class PictureParser {
  public:
   explicit PictureParser(const AVCodecParameters& parameters);
-  // The next packet, in the order of decoding.
+  // Parses the next packet, in decoding order.
   PictureKind Parse(std::span<const uint8_t> packet);
 
-  // Pictures are presented in the order of decoding.
+  // True if the codec presents pictures in decoding order.
   bool in_order() const;
-  // Packets showed pictures of packets before them: the container's times are not theirs.
+  // True if packets showed pictures of earlier packets, so that the container's times are not theirs.
   bool displaces() const { return mpeg4_.has_value() && mpeg4_->displaces(); }
 
  private:
   PictureKind ParseNalUnits(std::span<const uint8_t> packet);
 
   AVCodecID codec_;
-  uint32_t nal_length_bytes_ = 0;  // 0: not length-prefixed, as in AVI
+  uint32_t nal_length_bytes_ = 0;  // size of a NAL unit's length prefix; 0: none, as in AVI
   bool has_access_point_ = false;
   std::optional<Mpeg4Packets> mpeg4_;
 };
