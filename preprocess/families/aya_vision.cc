@@ -1,8 +1,8 @@
-// Aya Vision: InternVL's tiles, a numbered token before each, and one before the whole picture, which comes
-// last.
+// Aya Vision: InternVL's tiles with a numbered token before each, and a token before the whole picture, which
+// is last.
 //
 // The rules are those of transformers' models/aya_vision/processing_aya_vision.py, which asks
-// GotOcr2ImageProcessor for tiles whatever its file has.
+// GotOcr2ImageProcessor for tiles, whatever its file has.
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +17,10 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kMaxTiles = 64;
-// Places in MediumStyle::tokens; the tiles' follow.
+// Indices into MediumStyle::tokens; the tiles' tokens follow.
 constexpr uint32_t kBegin = 0, kWhole = 1, kEnd = 2, kFirstTile = 3;
 
-// Placeholders of a tile, by the processor's own file.
+// The number of placeholders per tile, from the processor's own file.
 absl::StatusOr<uint32_t> ReadTokens(const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
@@ -36,7 +36,7 @@ absl::StatusOr<uint32_t> ReadTokens(const FamilySource& source) {
                                                {"tile_token", "TILE"},
                                                {"tile_global_token", "TILE_GLOBAL"}}));
   const uint32_t tokens = side / (patch * fewer);
-  if (tokens == 0) return outer.Error("img_size", "makes no token");
+  if (tokens == 0) return outer.Error("img_size", "is smaller than one token");
   return tokens * tokens;
 }
 

@@ -1,4 +1,4 @@
-// BLIP: every picture becomes one size, whatever its shape; also BLIP-2's and InstructBLIP's.
+// BLIP, BLIP-2 and InstructBLIP: every picture is stretched to one size.
 //
 // The rules are those of transformers' models/blip/image_processing_blip.py.
 #include <utility>

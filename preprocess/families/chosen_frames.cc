@@ -1,3 +1,4 @@
+// Decodes and resizes the chosen frames of a video item, without a copy between decoder and resizer.
 #include "preprocess/families/chosen_frames.h"
 
 #include <functional>

@@ -1,5 +1,5 @@
-// The frames of a video item that a rule chooses, decoded and resized: where frame_rules meets the decoder,
-// and that the resizer.
+// Decodes and resizes the frames of a video item that a rule chooses: connects frame_rules, the decoder and
+// the resizer.
 //
 // Thread safety: functions without state.
 #pragma once
@@ -16,12 +16,12 @@
 
 namespace evenkeel::preprocess {
 
-// Hands `count` (of NumChosenFrames) frames to `sink`, turned as rotation metadata says where `upright`.
-// Frames that stand for others are added to the request's notes. Errors are those of DecodeVideo.
+// Passes `count` (from NumChosenFrames) frames to `sink`; `upright` applies rotation metadata. Frames that
+// replace missing ones are added to the request's notes. Errors: of DecodeVideo.
 absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits, const FrameChoice& frames,
                                 uint32_t count, bool upright, const FrameSink& sink);
-// Resizes a frame of `native` pixels to `size` while its rows arrive, as `values` say. Errors are the
-// frame's.
+// Resizes a frame of `native` pixels to `size` while its rows arrive, with the filter of `values`. Errors: of
+// the frame.
 absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values, ImageSize size,
                          RowSink& out);
 

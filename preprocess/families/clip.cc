@@ -17,15 +17,15 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// As Python's int().
+// Truncates as Python's int() does.
 uint32_t Truncated(double exact) { return static_cast<uint32_t>(std::min<double>(exact, UINT32_MAX)); }
 
-// get_size_with_aspect_ratio: the shorter side becomes `shortest`, or less, so that the longer one does not
-// exceed `longest`.
+// transformers' get_size_with_aspect_ratio: the shorter side becomes `shortest`, or less if the longer one
+// would otherwise exceed `longest`.
 ImageSize EdgesSize(ImageSize picture, uint32_t shortest, uint32_t longest) {
   const double shorter = std::min(picture.width, picture.height);
   const double longer = std::max(picture.width, picture.height);
-  double exact = shortest;  // of the shorter side
+  double exact = shortest;  // the shorter side, before rounding
   if (longer / shorter * shortest > longest) exact = longest * shorter / longer;
   const double edge = std::nearbyint(exact);  // half to even, as Python's round()
   if (shorter == edge) return picture;
@@ -34,7 +34,7 @@ ImageSize EdgesSize(ImageSize picture, uint32_t shortest, uint32_t longest) {
   return {Truncated(exact * picture.width / picture.height), Truncated(edge)};
 }
 
-// get_image_size_for_max_height_width.
+// transformers' get_image_size_for_max_height_width.
 ImageSize WithinSize(ImageSize picture, uint32_t max_height, uint32_t max_width) {
   const double scale = std::min(static_cast<double>(max_height) / picture.height,
                                 static_cast<double>(max_width) / picture.width);
@@ -47,7 +47,7 @@ ImageSize ShortestEdgeSize(ImageSize picture, uint32_t edge) {
   const bool upright = picture.width <= picture.height;
   const uint64_t shorter = upright ? picture.width : picture.height;
   const uint64_t longer = upright ? picture.height : picture.width;
-  // Python divides two whole numbers, as doubles, and truncates.
+  // Python divides two integers as doubles and truncates.
   const uint32_t other = Truncated(static_cast<double>(edge * longer) / static_cast<double>(shorter));
   return upright ? ImageSize{edge, other} : ImageSize{other, edge};
 }
@@ -72,7 +72,7 @@ MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kClipPictures));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
-  // Its file says CLIP; the tiles that the model is trained on are cut by code of its repository.
+  // This model's file names CLIP, but the tiles that it is trained on are cut by code in its own repository.
   if (model.Text("model_type", "") == "internvl_chat") {
     return model.Error("model_type",
                        "'internvl_chat' cuts its tiles by code of its own, not by the image processor that "

@@ -1,5 +1,5 @@
-// Cohere's Command A Vision: a picture in the grid of tiles that enlarges it least, without its shape, and the
-// whole picture as the last tile where there are several.
+// Cohere's Command A Vision: the picture is stretched to the grid of tiles that enlarges it least; the whole
+// picture is added as the last tile if there are several.
 //
 // The rules are those of transformers' models/cohere2_vision/{image_processing,processing}_cohere2_vision.py,
 // whose only image processor is torchvision's.
@@ -16,10 +16,10 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kMaxTiles = 64;
-// Places in MediumStyle::tokens.
+// Indices into MediumStyle::tokens.
 constexpr uint32_t kBegin = 0, kTileEnd = 1, kEnd = 2;
 
-// By area, of equals the narrower first.
+// All grids by ascending area; narrower ones first among equals.
 std::vector<ImageSize> GridsByArea(uint32_t max_tiles) {
   std::vector<ImageSize> out;
   for (uint32_t columns = 1; columns <= max_tiles; ++columns) {
@@ -31,7 +31,7 @@ std::vector<ImageSize> GridsByArea(uint32_t max_tiles) {
   return out;
 }
 
-// The first grid that enlarges the picture least; where all reduce it, the first that reduces it least.
+// The first grid that enlarges the picture least; if all reduce it, the first one that reduces it least.
 ImageSize GridOf(ImageSize picture, const std::vector<ImageSize>& grids, uint32_t tile) {
   ImageSize reduced, enlarged;
   double most_reduced = -1, least_enlarged = INFINITY;
@@ -58,7 +58,7 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
   config.NotNull({"size", "crop_to_patches", "max_patches", "patch_size"});
-  config.Inert({"crop_size", "min_patches"});  // the least number of tiles has no effect in the original
+  config.Inert({"crop_size", "min_patches"});  // the minimum number of tiles has no effect in the original
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
   const uint32_t tile = size.given() ? size.width : 512;

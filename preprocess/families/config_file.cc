@@ -1,4 +1,4 @@
-// Reads keys of a JSON configuration and remembers which were used, so that the rest can be refused.
+// Reads keys of a JSON configuration and remembers which were used, so that Finish can refuse the rest.
 #include "preprocess/families/config_file.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ absl::StatusOr<Json> ReadJson(const std::string& path) {
   return json;
 }
 
-// A part that names no processor is of the one that the whole file names.
+// A part without a processor class gets the one of the whole file.
 void TakeClassOf(const Json& outer, Json& part) {
   constexpr char kKey[] = "processor_class";
   if (!part.contains(kKey) && outer.contains(kKey)) part[kKey] = outer[kKey];
@@ -53,12 +53,13 @@ struct ConfigFile::State {
   std::set<std::string> known_inner;  // "key.inner"
   absl::Status first_error;
 
-  // Null where the key is absent or null.
+  // Marks the key as known. Returns null if it is absent or null.
   const Json* Find(std::string_view key) {
     known.emplace(key);
     auto it = json.find(std::string(key));
     return it == json.end() || it->is_null() ? nullptr : &*it;
   }
+  // Keeps the first error, which Finish returns: readers can go on without checking each value.
   void Wrong(std::string_view key, std::string_view message) {
     if (first_error.ok()) {
       first_error =
@@ -300,7 +301,10 @@ void ConfigFile::Inert(std::initializer_list<std::string_view> keys) {
 
 void ConfigFile::NotNull(std::initializer_list<std::string_view> keys) {
   for (std::string_view key : keys) {
-    if (IsNull(key)) state_->Wrong(key, "is null, which is not the same as absent, and not implemented");
+    if (IsNull(key))
+      state_->Wrong(key,
+                    "is null, which transformers treats differently from an absent key, and is not "
+                    "implemented; remove the key");
   }
 }
 
@@ -324,8 +328,7 @@ absl::Status ConfigFile::Finish() const {
   EVENKEEL_RETURN_IF_ERROR(state_->first_error);
   for (const auto& [key, value] : state_->json.items()) {
     if (!state_->known.contains(key)) {
-      return Error(
-          key, "unknown key: what it does is not implemented here, and ignoring it could change the data");
+      return Error(key, "unknown key: its effect is not implemented, and ignoring it could change the data");
     }
     if (!value.is_object()) continue;
     const std::string prefix = key + ".";
@@ -334,7 +337,7 @@ absl::Status ConfigFile::Finish() const {
     for (const auto& [inner, unused] : value.items()) {
       const std::string path = absl::StrCat(prefix, inner);
       if (asked && !state_->known_inner.contains(path)) {
-        return Error(path, "unknown key: what it does is not implemented here");
+        return Error(path, "unknown key: its effect is not implemented");
       }
     }
   }

@@ -1,5 +1,5 @@
-// A model's configuration file, read key by key: every key is consumed, pinned to its only implemented value,
-// or known to be inert. Any other is an error that names file and key, never an approximation.
+// A model's configuration file, read key by key. Every key is consumed, pinned to its only implemented value,
+// or known to have no effect. Any other key is an error that names file and key, never an approximation.
 //
 // Example:
 //     EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
@@ -28,62 +28,61 @@ namespace evenkeel::preprocess {
 
 class ConfigFile {
  public:
-  // The configuration of a part of the checkpoint's processor, from where transformers takes it: its object
-  // in `folder`/processor_config.json ("image_processor", ...) if that is there, else the first of its own
-  // files: preprocessor_config.json, for video video_preprocessor_config.json before that. NotFound: none is
-  // there; InvalidArgument: not JSON, or not an object.
+  // The configuration of a part of the checkpoint's processor, from where transformers reads it: the part's
+  // object in `folder`/processor_config.json ("image_processor", ...) if there is one, else the first of its
+  // own files: preprocessor_config.json; for video video_preprocessor_config.json before that. NotFound: none
+  // of them exists; InvalidArgument: not JSON, or not an object.
   static absl::StatusOr<ConfigFile> ReadImageProcessor(const std::string& folder);
   static absl::StatusOr<ConfigFile> ReadVideoProcessor(const std::string& folder);
   static absl::StatusOr<ConfigFile> ReadFeatureExtractor(const std::string& folder);
-  // The video processor's, empty where only the image processor's is there to stand for it.
+  // The video processor's own file; empty if transformers would use the image processor's file instead.
   static absl::StatusOr<ConfigFile> ReadOwnVideoProcessor(const std::string& folder);
-  // A whole file of the folder, empty where there is none. InvalidArgument as above.
+  // A file of the folder; empty if it does not exist. InvalidArgument as above.
   static absl::StatusOr<ConfigFile> ReadIfThere(const std::string& folder, std::string_view file);
 
   ConfigFile(ConfigFile&&) noexcept;
   ConfigFile& operator=(ConfigFile&&) noexcept;
   ~ConfigFile();
 
-  bool Has(std::string_view key) const;       // and it is not null
-  bool IsNull(std::string_view key) const;    // there, as null
-  bool IsNumber(std::string_view key) const;  // not an object, say
+  bool Has(std::string_view key) const;     // present and not null
+  bool IsNull(std::string_view key) const;  // present and null
+  bool IsNumber(std::string_view key) const;
   bool IsList(std::string_view key) const;
   bool IsText(std::string_view key) const;
 
-  // Each of these marks its key as known. A null or absent key is the fallback (see NotNull()); a value of
-  // another type or outside [min, max] is remembered for Finish().
+  // Each of these marks its key as known. A null or absent key gives the fallback (see NotNull()). A value of
+  // another type or outside [min, max] also gives the fallback, and Finish() reports it.
   uint64_t Uint(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
   double Real(std::string_view key, double fallback);
   bool Flag(std::string_view key, bool fallback);
   std::string Text(std::string_view key, std::string_view fallback);
   std::vector<double> Reals(std::string_view key,
-                            std::vector<double> fallback);  // as many as the fallback has
-  // As many as `count`; zeroes where there is none.
+                            std::vector<double> fallback);  // exactly as many as the fallback has
+  // Exactly `count` numbers; zeros if the key is absent.
   std::vector<uint64_t> Uints(std::string_view key, size_t count, uint64_t min, uint64_t max);
-  // A list of lists of two; empty where there is none.
+  // A list of pairs; empty if the key is absent.
   std::vector<std::pair<uint64_t, uint64_t>> UintPairs(std::string_view key, uint64_t min, uint64_t max);
-  // The unsigned member `inner` of the object `key`, a number or a list of equal ones; 0 where there is none.
-  // Other members than those asked for of the same object are unknown keys.
+  // The unsigned member `inner` of the object `key`: a number, or a list of equal ones; 0 if absent. Once one
+  // member of an object was asked for, all members that are not asked for are unknown keys.
   uint64_t UintIn(std::string_view key, std::string_view inner, uint64_t min, uint64_t max);
 
-  // The only value that is implemented; absent counts as that value.
+  // Accepts only `value`; an absent key counts as that value.
   void Pin(std::string_view key, bool value);
   void Pin(std::string_view key, double value);
   void Pin(std::string_view key, std::string_view value);
   void Inert(std::initializer_list<std::string_view> keys);
-  // A null of one of these is an error: transformers puts it in the place of its own default, which then is
-  // "no" or makes its calls fail.
+  // A null for one of these keys is an error: transformers uses the null instead of its default, which then
+  // means "no" or makes its calls fail.
   void NotNull(std::initializer_list<std::string_view> keys);
-  // Numbers of these keys, and members of their objects, that are whole although they are written with a
-  // point (3136.0) are whole numbers from now on: where transformers only compares with them, that is what
-  // they are.
+  // Numbers of these keys, and members of their objects, that are integers written as floats (3136.0) are
+  // integers from now on: transformers only compares with them, so the two are equivalent.
   void Whole(std::initializer_list<std::string_view> keys);
-  // That only one of `values` is implemented, the first where the key is absent.
+  // Accepts only one of `values`; the first if the key is absent.
   std::string OneOf(std::string_view key, std::initializer_list<std::string_view> values);
 
-  // InvalidArgument with file and key: the first wrong value or unknown key.
+  // InvalidArgument with file and key for the first wrong value or unknown key.
   absl::Status Finish() const;
-  // InvalidArgument "file: key: message".
+  // Returns InvalidArgument "file: key: message".
   absl::Status Error(std::string_view key, std::string_view message) const;
 
  private:

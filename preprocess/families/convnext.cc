@@ -1,5 +1,5 @@
-// ConvNeXT, ResNet and RegNet: small pictures are the middle of ones that are larger by `crop_pct`, others
-// are resized to a square, whatever their shape.
+// ConvNeXT, ResNet and RegNet: for a small size, the picture is resized larger by `crop_pct` and its centre
+// is cropped; for others it is resized to a square, whatever its shape.
 //
 // The rules are those of transformers' models/convnext/image_processing_convnext.py.
 #include <utility>
@@ -13,7 +13,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kWhole = 384;  // edges from here on are not cropped
-constexpr uint32_t kStride = 32;  // pixels of a side that a place of the last stage stands for
+constexpr uint32_t kStride = 32;  // pixels per side of a position of the encoder's last stage
 constexpr double kMaxEdge = 16384;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// DeiT: every picture becomes one size, whatever its shape, then the centre is cropped.
+// DeiT: every picture is stretched to one size, then its centre is cropped.
 //
 // The rules are those of transformers' models/deit/image_processing_deit.py.
 #include <utility>

@@ -1,4 +1,5 @@
-// The families, and what they share. One line here, one line in family.cc, one file, one test for each.
+// The list of families, and functions that they share. A new family is one line here, one line in family.cc,
+// one file and one test.
 #pragma once
 
 #include <initializer_list>
@@ -15,8 +16,8 @@
 
 namespace evenkeel::preprocess {
 
-// Where a family comes from: the checkpoint's folder, and what the job says, with the resampler and the
-// treatment of transparency that follow from `like`.
+// What a family is made from: the checkpoint's folder and the job's settings, with the resampler and the
+// transparency that follow from `like`.
 struct FamilySource {
   std::string folder;
   const ProcessorSpec& spec;
@@ -31,7 +32,8 @@ struct FamilySource {
 };
 using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
-// `config`: the image processor's or feature extractor's configuration; each reads the other files it needs.
+// `config`: the image processor's or feature extractor's configuration; each family reads other files as
+// needed.
 MadeFamily MakeAudioFlamingo3(ConfigFile config, const FamilySource& source);   // windowed_speech.cc
 MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source);        // aya_vision.cc
 MadeFamily MakeBlip(ConfigFile config, const FamilySource& source);             // blip.cc
@@ -66,26 +68,26 @@ MadeFamily MakeVit(ConfigFile config, const FamilySource& source);              
 MadeFamily MakeVoxtral(ConfigFile config, const FamilySource& source);          // windowed_speech.cc
 MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source);          // whisper.cc
 
-// The end of reading processor_config.json: what the family did not ask for must mean nothing here. `tokens`
-// are keys that name the text of a token ("image_token"), with their only implemented values.
+// Finishes processor_config.json: keys that the family did not read must have no effect here. `tokens`: keys
+// that name a token ("image_token"), with their only implemented values.
 struct NamedToken {
   std::string_view key;
   std::string_view token;
 };
 absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> tokens = {});
-// The same for a family that asks nothing of the file, which need not be there.
+// The same for a family that reads nothing from the file, which need not exist.
 absl::Status FinishOuter(const std::string& folder, std::initializer_list<NamedToken> tokens = {});
 
-// For a family whose videos are refused: what the folder says of them must be known all the same, since it is
-// the checkpoint's. `keys`: those that this family's video processor has beside the common ones.
+// For a family that refuses videos: the keys of the folder's video processor must be known nevertheless.
+// `keys`: those that this family's video processor has in addition to the common ones.
 absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<std::string_view> keys);
 
-// The side of the vision encoder's patches by the model's own config.json, or `fallback`: what the encoder
-// computes.
+// The side of the vision encoder's patches in pixels from the model's config.json, or `fallback`; used for
+// the encoder's cost.
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback);
 absl::StatusOr<uint32_t> VisionPatchSize(const std::string& folder, uint32_t fallback);
 
-// Internal where the caller's spans do not have the sizes of the fields.
+// Internal if the caller's spans do not have the sizes of the fields.
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,
                              std::span<const std::span<std::byte>> field_bytes);
 

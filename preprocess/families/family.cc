@@ -1,3 +1,5 @@
+// Selects the family of a checkpoint by the class names in its configuration, and implements what families
+// share.
 #include "preprocess/families/family.h"
 
 #include <algorithm>
@@ -13,8 +15,8 @@ namespace evenkeel::preprocess {
 namespace {
 
 struct NamedFamily {
-  std::string_view type;             // without Fast or Pil at its end
-  std::string_view processor_class;  // empty: any other
+  std::string_view type;             // without the suffix Fast or Pil
+  std::string_view processor_class;  // empty: any class that has no entry of its own
   MadeFamily (*make)(ConfigFile, const FamilySource&);
   bool torchvision_only = false;  // transformers has no class of it that works through Pillow
 };
@@ -62,7 +64,7 @@ constexpr NamedFamily kAudioFamilies[] = {
     {"WhisperFeatureExtractor", "WhisperProcessor", MakeWhisper},
 };
 
-// transformers' releases name the same processor with and without these; the job's resampler decides.
+// transformers has the same processor with these suffixes; here the job's resampler selects the arithmetic.
 std::string_view WithoutVariant(std::string_view type) {
   for (std::string_view variant : {"Fast", "Pil"}) {
     if (type.ends_with(variant)) type.remove_suffix(variant.size());
@@ -70,8 +72,8 @@ std::string_view WithoutVariant(std::string_view type) {
   return type;
 }
 
-// The image processors that transformers takes by config.json's `model_type` where their own file names none,
-// as the first checkpoints of ViT have none.
+// The image processors that transformers selects by `model_type` in config.json if their own file names none,
+// as in the first checkpoints of ViT.
 constexpr std::pair<std::string_view, std::string_view> kOfModels[] = {
     {"blip", "BlipImageProcessor"},
     {"blip-2", "BlipImageProcessor"},
@@ -102,8 +104,8 @@ std::string Listed(std::span<const NamedFamily> families) {
   return out;
 }
 
-// The name of an image processor. Before transformers had image processors they were called feature
-// extractors, as CLIP's first checkpoints call theirs to this day. Empty: the folder has none.
+// The name of an image processor; empty if the folder names none. Before transformers had image processors it
+// called them feature extractors, and CLIP's first checkpoints still do.
 absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::string& folder) {
   constexpr std::string_view kBefore = "FeatureExtractor";
   std::string type = config.Text("image_processor_type", "");
@@ -119,7 +121,7 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::st
     return config.Error(
         "feature_extractor_type",
         absl::StrCat("'", before,
-                     "' names no image processor that is implemented; these are: ", Listed(kVisionFamilies)));
+                     "' is not an implemented image processor; implemented are: ", Listed(kVisionFamilies)));
   }
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(folder, "config.json"));
   const std::string model_type = model.Text("model_type", "");
@@ -148,7 +150,7 @@ absl::StatusOr<ProcessorSpec> Chosen(const NamedFamily& family, const std::strin
   if (!spec.resampler.empty()) {
     if (!family.torchvision_only || spec.resampler == "aten_u8") return out;
     return absl::InvalidArgumentError(
-        "processor.resampler: transformers has this image processor for torchvision only; write aten_u8");
+        "processor.resampler: transformers has this image processor for torchvision only; set it to aten_u8");
   }
   if (out.like.empty()) out.like = kFollowedRelease;
   const bool is_457 = out.like == "transformers-4.57";
@@ -166,7 +168,7 @@ MadeFamily Make(const NamedFamily& family, ConfigFile config, const std::string&
 
 MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, std::string_view key,
                       const std::string& type, std::string_view usual_class, const FamilySource& source) {
-  if (type.empty()) return config.Error(key, "is missing; it names the processor");
+  if (type.empty()) return config.Error(key, "is missing; it must name the processor's class");
   const std::string processor_class = config.Text("processor_class", usual_class);
   const NamedFamily* of_this_type = nullptr;
   for (const NamedFamily& family : families) {
@@ -175,7 +177,7 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
     if (same_class) return Make(family, std::move(config), type, processor_class, source);
     if (of_this_type == nullptr) of_this_type = &family;
   }
-  // transformers leaves the class out where it saves a part alone.
+  // transformers omits the class when it saves a part alone.
   if (processor_class.empty() && of_this_type != nullptr)
     return Make(*of_this_type, std::move(config), type, processor_class, source);
   return config.Error(key,
@@ -212,7 +214,7 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& 
 
 absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> tokens) {
   for (const NamedToken& token : tokens) outer.Pin(token.key, token.token);
-  // The parts of a processor have objects of their own; a template is what processor.chat stands for.
+  // The parts of a processor are read from their own objects; processor.chat decides about the template.
   outer.Inert({"image_processor", "video_processor", "feature_extractor", "audio_processor", "tokenizer",
                "processor_class", "auto_map", "chat_template", "transformers_version", "_name_or_path"});
   return outer.Finish();
@@ -248,11 +250,12 @@ absl::StatusOr<uint32_t> VisionPatchSize(const std::string& folder, uint32_t fal
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,
                              std::span<const std::span<std::byte>> field_bytes) {
   if (field_bytes.size() != fields.size())
-    return absl::InternalError("another number of fields than the processor has");
+    return absl::InternalError(
+        absl::StrCat("expected ", fields.size(), " field buffers, got ", field_bytes.size()));
   for (size_t i = 0; i < fields.size(); ++i) {
     if (field_bytes[i].size() != fields[i].num_bytes(lengths)) {
-      return absl::InternalError(absl::StrCat(fields[i].name, ": ", field_bytes[i].size(), " bytes given, ",
-                                              fields[i].num_bytes(lengths), " needed"));
+      return absl::InternalError(absl::StrCat(fields[i].name, ": got ", field_bytes[i].size(),
+                                              " bytes, expected ", fields[i].num_bytes(lengths)));
     }
   }
   return absl::OkStatus();

@@ -1,7 +1,7 @@
-// A family of model processors: what its media become. One family, one file, one test.
+// A family of model processors: the fields, lengths and values of its media. One family, one file, one test.
 //
-// A family knows fields, lengths and values of the items of its media. It does not know containers and codecs
-// (preprocess/image/image.h, audio.h, video.h) nor text (preprocess/text/).
+// A family turns decoded pixels and samples into tensors. Containers and codecs are elsewhere
+// (preprocess/image/image.h, audio.h, video.h), and so is text (preprocess/text/).
 // To add a family: write it, and name its `image_processor_type` or `feature_extractor_type` in family.cc.
 //
 // Thread safety: all members are const and may be called from many threads.
@@ -22,25 +22,26 @@
 
 namespace evenkeel::preprocess {
 
-// How a family's media look inside a sequence; the texts are tokens of the tokenizer.
+// How a medium of a family appears in a sequence; the strings are tokens of the tokenizer.
 struct MediumStyle {
   Medium medium = Medium::kImage;
   std::string begin;        // "<|vision_start|>"; empty: none
   std::string placeholder;  // "<|image_pad|>", repeated output_rows times
   std::string end;          // "<|vision_end|>"; empty: none
   bool mrope = false;       // positions on the grid
-  bool wraps_runs = false;  // begin and end stand around all runs of an item, too
-  std::string before;       // ordinary text before and behind all of an item: "\n\n"
+  bool wraps_runs = false;  // begin and end also surround all runs of an item together
+  std::string before;       // ordinary text before and after the whole item: "\n\n"
   std::string after;
-  std::string last_end;             // in place of `end` behind an item's last run: "[IMG_END]"; empty: `end`
-  std::string behind_all;           // a token behind the last item of a sample: "<bos>"; empty: none
-  std::vector<std::string> tokens;  // special tokens that its runs name by their place here
-  // The token that the checkpoint's chat template writes for an item, and its processor replaces; empty: `placeholder`.
+  std::string last_end;             // replaces `end` after an item's last run: "[IMG_END]"; empty: `end`
+  std::string behind_all;           // a token after the last item of a sample: "<bos>"; empty: none
+  std::vector<std::string> tokens;  // special tokens that runs refer to by index
+  // The token that the checkpoint's chat template writes for an item, and that its processor replaces; empty:
+  // `placeholder`.
   std::string in_template = {};
-  bool template_has_ends = false;  // the template writes begin and end itself, around all of an item
+  bool template_has_ends = false;  // the template writes begin and end itself, around the whole item
 };
 
-// The grid that M-RoPE positions and placeholders count on.
+// The grid of an item's patches, from which M-RoPE positions and placeholders are computed.
 struct VisionGrid {
   uint32_t t = 0;
   uint32_t h = 0;  // in patches, before the merge
@@ -48,31 +49,31 @@ struct VisionGrid {
   float second_per_grid = 0;  // video
 };
 
-// Placeholders that follow each other. An item is one such run, or, where its text has times or frames, one
-// for each of them. Runs without rows are pieces between them: text, or a special token.
+// Consecutive placeholders. An item is one such run, or, if its text has times or frames, one run for each of
+// them. Runs without rows are pieces between them: text, or a special token.
 struct PlaceholderRun {
   std::string text;   // ordinary text before the style's begin: "<0.5 seconds>"
   uint32_t rows = 0;  // the runs of an item add up to its output_rows
   VisionGrid grid;    // media with `mrope` only
-  // A piece without rows: the text, and after it this one of the style's `tokens`, neither begin nor end.
+  // A piece without rows: the text, then the style's token with this index, without begin and end.
   std::optional<uint32_t> token;
 };
 
-// Pictures of the sample that a picture is in; 1 where that is unknown. The index counts them into num_frames
-// (dataset/format/items_of_sample.h).
+// The number of pictures in the sample that a picture belongs to; 1 if unknown. The index stores it in
+// num_frames (dataset/format/items_of_sample.h).
 inline uint32_t PicturesOfSample(const MediaFacts& facts) { return std::max(facts.num_frames, 1u); }
 
 class MediaFamily {
  public:
   virtual ~MediaFamily() = default;
 
-  virtual std::vector<MediumStyle> styles() const = 0;  // one for each medium that it takes
+  virtual std::vector<MediumStyle> styles() const = 0;  // one per medium that it accepts
   virtual uint32_t merge_size() const { return 1; }
-  // Positions a second of video, in time; 0: grids are 1 apart.
+  // Positions in time per second of video; 0: grids are 1 apart.
   virtual uint32_t tokens_per_second() const { return 0; }
-  // What follows a video has later positions than its last grid in time.
+  // True if the text after a video has later positions than the video's last grid in time.
   virtual bool after_time() const { return false; }
-  // Makes `runs` say how an item stands in the sequence. Here: one run of all its rows, without a grid.
+  // Fills `runs` with the item's placeholders. Default: one run of all its rows, without a grid.
   // Errors as Measure.
   virtual absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const;
 
@@ -85,7 +86,7 @@ class MediaFamily {
                                    std::span<const std::span<std::byte>> field_bytes) const = 0;
   virtual MediaFacts DummyFacts() const = 0;
 
-  // Every value that was consumed from the configuration or from the job.
+  // Adds every value that was consumed from the configuration or from the job.
   virtual void AddTo(CanonicalText& text) const = 0;
 };
 

@@ -1,3 +1,5 @@
+// Families whose pictures all get the same size: reads size and crop, and computes where the resized picture
+// is cut.
 #include "preprocess/families/fixed_size.h"
 
 #include <algorithm>
@@ -61,9 +63,9 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
   if (!crop.given()) crop.height = crop.width = usual.crop;
   EVENKEEL_RETURN_IF_ERROR(CheckSideSizes(config, "size", out.size));
   if (out.cropped && !crop.given())
-    return config.Error("do_center_crop", "is true, and crop_size is missing");
+    return config.Error("do_center_crop", "is true, but crop_size is missing");
   if (out.cropped && !crop.fixed()) return config.Error("crop_size", "is not {height, width}");
-  // A square whose sides become an edge is the same square whatever it was.
+  // A padded picture is a square, so resizing its shortest edge gives a square of fixed size.
   SideSizes whole = out.size;
   if (pad_to_square && whole.shortest_edge != 0) {
     const ImageSize square = ResizedBy(whole, {whole.shortest_edge, whole.shortest_edge});
@@ -71,7 +73,7 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
   }
   if (!out.cropped && !whole.fixed()) {
     return config.Error("do_center_crop",
-                        "is false, and size is not {height, width}, so that pictures would have different "
+                        "is false, and size is not {height, width}, so pictures would have different "
                         "sizes");
   }
   const SideSizes& result = out.cropped ? crop : whole;
@@ -96,15 +98,15 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
   const int64_t patches = int64_t{result.width / patch} * (result.height / patch);
   const int64_t tokens = patches + extra_tokens;
   if (tokens <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat(source.folder, ": pictures of ", result.width, "x",
-                                                   result.height, " pixels make no token of patches of ",
-                                                   patch));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.folder, ": pictures of ", result.width, "x", result.height,
+                     " pixels are smaller than one patch; the side of a patch is ", patch));
   }
   if (fixed.said_tokens != 0 && fixed.said_tokens != tokens) {
     return absl::InvalidArgumentError(absl::StrCat(
-        source.folder, ": image_seq_length: is ", fixed.said_tokens, " where pictures of ", result.width, "x",
+        source.folder, ": image_seq_length is ", fixed.said_tokens, ", but pictures of ", result.width, "x",
         result.height, " pixels have ", tokens, " tokens of patches of ", patch,
-        ": it is of a processor that counts otherwise, which is not implemented, or of a model whose "
+        "; the file is of a processor that counts differently, which is not implemented, or the model's "
         "config.json is missing"));
   }
   return MakeFixedSize(family, fixed, patch,
@@ -122,7 +124,8 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
   settings.patches_per_tile = (result.width / patch) * (result.height / patch);
   if (settings.patches_per_tile == 0) {
     return absl::InvalidArgumentError(absl::StrCat(source.folder, ": pictures of ", result.width, "x",
-                                                   result.height, " pixels are no patch of ", patch));
+                                                   result.height, " pixels are smaller than one patch of ",
+                                                   patch, " pixels"));
   }
   settings.style = tokens.style;
   settings.cuts = [fixed](ImageSize picture) { return Cut(fixed, picture); };

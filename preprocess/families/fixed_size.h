@@ -1,4 +1,4 @@
-// What CLIP, SigLIP, ViT and LLaVA share: every picture becomes one of the same size.
+// What CLIP, SigLIP, ViT and LLaVA share: every picture is resized to the same size.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace evenkeel::preprocess {
 
-// What transformers' class of an image processor takes where its file says nothing.
+// The defaults of one of transformers' image processor classes.
 struct FixedSizeClass {
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
   SideSizes size;
-  uint32_t crop = 0;  // side; 0: its pictures are cropped where the file says so, to a size that it says
+  uint32_t crop = 0;  // side; 0: cropped only if the file asks for it, to the file's size
   ResizeFilter filter = ResizeFilter::kBicubic;
-  NumberIs number_is = NumberIs::kShortestEdge;  // as the size
+  NumberIs number_is = NumberIs::kShortestEdge;  // what a single number for the size means
 };
 inline constexpr FixedSizeClass kClipPictures = {kClipMean, kClipStd, {.shortest_edge = 224}, 224};
 inline constexpr FixedSizeClass kSiglipPictures = {kHalves, kHalves, {.height = 224, .width = 224}, 0};
@@ -28,24 +28,24 @@ inline constexpr FixedSizeClass kSiglipPictures = {kHalves, kHalves, {.height = 
 struct FixedSize {
   PixelSettings pixels;
   SideSizes size;              // before the crop
-  bool cropped = false;        // to the middle of what was resized, black around where that is smaller
+  bool cropped = false;        // to the centre of the resized picture, with black borders if that is smaller
   ImageSize result;            // of every picture
   bool pad_to_square = false;  // before the resize, with the mean colour
   std::string placeholder = "<image>";
-  uint32_t said_tokens = 0;  // image_seq_length of the file; 0: it says none
+  uint32_t said_tokens = 0;  // image_seq_length of the file; 0: absent
 };
 
-// int(mean * 255), as the original projects write it, clipped to a byte, as Pillow takes it.
+// int(mean * 255), as in the original projects, clamped to a byte, as Pillow does.
 Colour MeanColour(const PixelSettings& pixels);
 
-// What stands for a picture in a sequence.
+// The placeholders of a picture in a sequence.
 struct PictureTokens {
   uint32_t count = 0;
   MediumStyle style;
 };
 
-// Reads the keys of colours, size and crop to the end of the file, whose other keys are known by then;
-// `pad_to_square` as above. InvalidArgument.
+// Reads the keys of colours, size and crop, and finishes the file, whose other keys must be known by then.
+// `pad_to_square` as above. InvalidArgument: a wrong value or an unknown key.
 absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
                                         const FixedSizeClass& usual, bool pad_to_square = false);
 
@@ -53,16 +53,16 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
 // pictures than those of the encoder alone (Florence-2's, whose image processor is CLIP's).
 absl::Status CheckEncoderClass(ConfigFile& config, std::initializer_list<std::string_view> classes);
 
-// One tile a picture.
+// A family with one tile per picture.
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          const PictureTokens& tokens, const FamilySource& source);
-// The same with (height / patch) * (width / patch) + extra_tokens placeholders. InvalidArgument: the file
-// says another number.
+// The same with (height / patch) * (width / patch) + extra_tokens placeholders. InvalidArgument: the file has
+// another number.
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
                          int32_t extra_tokens, const FamilySource& source);
 
-// A vision encoder alone, whose files say nothing beyond that: a token for every patch, of 16 pixels where
-// config.json says nothing.
+// A vision encoder alone, whose files have nothing else: one token per patch, of 16 pixels unless config.json
+// has another size.
 MadeFamily MakeEncoder(std::string_view family, const FixedSizeClass& usual, ConfigFile config,
                        const FamilySource& source);
 

@@ -13,8 +13,9 @@ namespace {
 constexpr FixedSizeClass kGemma3Pictures = {
     kHalves, kHalves, {.height = 224, .width = 224}, 0, ResizeFilter::kBilinear, NumberIs::kSquare};
 
-// What cuts pictures of other shapes into several. Gemma3Processor says no in every call that does not ask
-// for it, whatever the image processor's file says; the image processor alone does what its file says.
+// Keys of pan-and-scan, which cuts elongated pictures into several. Gemma3Processor disables it in every call
+// that does not ask for it, whatever the image processor's file has; the image processor alone follows its
+// file.
 void ReadPanAndScan(ConfigFile& config, bool asked) {
   if (asked) {
     config.Inert({"do_pan_and_scan"});
@@ -33,7 +34,7 @@ MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source) {
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kGemma3Pictures));
-  // Its processor converts, whatever the file says.
+  // Its processor converts to RGB, whatever the file has.
   if (asked) {
     EVENKEEL_ASSIGN_OR_RETURN(fixed.pixels.picture, PictureOptionsOf(source.spec));
   }

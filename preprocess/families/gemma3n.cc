@@ -1,4 +1,4 @@
-// Gemma 3n: SigLIP's picture, and a fixed number of tokens between line breaks. Its audio is not implemented.
+// Gemma 3n: SigLIP's picture with a fixed number of tokens between line breaks. Its audio is not implemented.
 //
 // The rules are those of transformers' models/gemma3n/processing_gemma3n.py.
 #include <utility>

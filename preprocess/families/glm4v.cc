@@ -1,5 +1,5 @@
-// GLM-4V (4.1V, 4.5V, 4.6V): pictures as patches on a grid, as the Qwen-VL families have them, in sizes that
-// count a still as the frames of a temporal patch.
+// GLM-4V (4.1V, 4.5V, 4.6V): pictures as patches on a grid, as in the Qwen-VL families. Their sizes are
+// computed as if a picture were the frames of one temporal patch.
 //
 // The rules are those of transformers' models/glm4v/{image_processing,processing}_glm4v.py.
 #include <utility>

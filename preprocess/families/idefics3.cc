@@ -1,8 +1,9 @@
-// Idefics3, SmolVLM and SmolVLM2: a picture is resized to a longest edge, that to whole tiles, and that once
-// more to one tile, the whole picture, which comes last; every tile has special tokens of its place around it.
+// Idefics3, SmolVLM and SmolVLM2: a picture is resized to a longest edge, then stretched to whole tiles, and
+// that again to one tile, the whole picture, which comes last. Special tokens around every tile give its row
+// and column.
 //
-// The rules are those of transformers' models/idefics3/{image_processing,processing}_idefics3.py, of which
-// models/smolvlm has copies.
+// The rules are those of transformers' models/idefics3/{image_processing,processing}_idefics3.py, which
+// models/smolvlm copies.
 #include "preprocess/families/idefics3.h"
 
 #include <algorithm>
@@ -19,11 +20,11 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kLargestEdge = 4096;  // MAX_IMAGE_SIZE
-constexpr uint32_t kMaxRows = 6;         // of tiles that the models' tokenizers have tokens for
-// Places in MediumStyle::tokens.
+constexpr uint32_t kMaxRows = 6;         // rows of tiles for which the models' tokenizers have tokens
+// Indices into MediumStyle::tokens.
 constexpr uint32_t kAround = 0, kWhole = 1, kFirstTile = 2;
 
-// A side by Python's int() of a quotient or product of doubles.
+// A side in pixels: Python's int() of a quotient or product of doubles.
 uint32_t Truncated(double side) { return static_cast<uint32_t>(std::max(side, 0.0)); }
 
 uint32_t WholeTiles(uint32_t side, uint32_t tile) { return (side + tile - 1) / tile * tile; }
@@ -45,7 +46,7 @@ MediumStyle StyleOf(uint32_t rows) {
   return style;
 }
 
-// `most`: rows and columns of tiles that the style has tokens for.
+// `most`: the rows and columns of tiles for which the style has tokens.
 void WriteRuns(ImageSize tiles, uint32_t most, uint32_t tokens, std::vector<PlaceholderRun>& runs) {
   const bool split = tiles.width * tiles.height > 1;
   for (uint32_t row = 0; split && row < tiles.height; ++row) {
@@ -98,7 +99,7 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
   const bool splits = config.Flag("do_image_splitting", true);
   config.NotNull({"size", "max_image_size", "do_image_splitting"});
   config.Pin("do_center_crop", false);
-  // Batches alone are padded. Videos are SmolVLM's, and refused.
+  // Padding concerns batches of several pictures only. Video keys are SmolVLM's, whose videos are refused.
   config.Inert({"do_pad", "crop_size", "return_row_col_info", "video_sampling"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(

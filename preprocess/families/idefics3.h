@@ -1,4 +1,4 @@
-// Idefics3 and SmolVLM: the sizes that a picture is resized to, one after the other.
+// Idefics3 and SmolVLM: the successive sizes that a picture is resized to.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace evenkeel::preprocess {
 
-// The picture's shape with a longest side of `longest`, at most 4096; the other side is made even.
+// The picture's shape with a longest side of `longest` pixels, at most 4096; the other side is made even.
 ImageSize Idefics3Size(ImageSize picture, uint32_t longest);
 
-// The size in whole tiles that `resized` is resized to.
+// The size in whole tiles of `tile` pixels that the resized picture is stretched to.
 ImageSize Idefics3Canvas(ImageSize resized, uint32_t tile);
 
 }  // namespace evenkeel::preprocess

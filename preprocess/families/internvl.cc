@@ -1,8 +1,8 @@
-// InternVL: pictures as dynamic tiles in the grid whose shape is nearest the picture's, and a thumbnail where
-// there are several; videos as frames, a tile each.
+// InternVL: pictures as dynamic tiles in the grid whose shape is nearest to the picture's, and a thumbnail if
+// there are several tiles; videos as frames, one tile each.
 //
 // The rules are those of transformers' models/got_ocr2/image_processing_got_ocr2.py (candidates sorted by
-// area; the original project leaves the order of ties to a hash table), and of
+// area; in the original project the order of ties depends on a hash table), and of
 // models/internvl/processing_internvl.py and video_processing_internvl.py.
 #include "preprocess/families/internvl.h"
 
@@ -31,18 +31,18 @@ constexpr uint32_t kMaxTiles = 64;
 
 struct FrameTiles {
   PixelSettings pixels;
-  ImageSize tile;                 // a frame once it is resized
-  uint32_t tokens_per_frame = 0;  // placeholders
+  ImageSize tile;                 // the size of a resized frame
+  uint32_t tokens_per_frame = 0;  // placeholders per frame
   uint32_t patches_per_frame = 0;
   FrameChoice frames;
-  bool upright = false;  // frames are turned as rotation metadata says
+  bool upright = false;  // rotation metadata is applied to frames
 };
 
-// Pictures as `pictures` makes them, and videos: pixel_values_videos [frames, 3, height, width]; as u8
-// [frames, 3 * height * width]. input_rows of a video are frames.
+// Pictures by the family `pictures`, and videos: pixel_values_videos [frames, 3, height, width]; as u8
+// [frames, 3 * height * width]. A video's input_rows are its frames.
 class InternVl final : public MediaFamily {
  public:
-  // Without `video` videos are refused.
+  // Videos are refused if `video` is empty.
   InternVl(std::unique_ptr<MediaFamily> pictures, std::optional<FrameTiles> video, const Limits& limits)
       : pictures_(std::move(pictures)), video_(video), limits_(limits) {
     if (!video_) return;
@@ -71,12 +71,12 @@ class InternVl final : public MediaFamily {
   void AddTo(CanonicalText& text) const override;
 
  private:
-  // Of frames that are resized.
+  // The size of frames before the resize.
   ImageSize NativeSize(const MediaFacts& facts) const {
     const MediaFacts seen = video_->upright ? Upright(facts) : facts;
     return {seen.width, seen.height};
   }
-  // The number of frames, with what was planned and what the caller gives checked.
+  // The number of frames, after checking the planned lengths and the caller's buffers.
   absl::StatusOr<uint32_t> Prepare(const ItemRequest& request,
                                    std::span<const std::span<std::byte>> field_bytes) const;
 
@@ -116,7 +116,7 @@ absl::StatusOr<uint32_t> InternVl::Prepare(const ItemRequest& request,
                                            std::span<const std::span<std::byte>> field_bytes) const {
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(request.facts));
   if (lengths != request.planned) {
-    return absl::DataLossError(absl::StrCat("video of ", lengths.input_rows, " frames where the plan says ",
+    return absl::DataLossError(absl::StrCat("got a video of ", lengths.input_rows, " frames, the plan has ",
                                             request.planned.input_rows));
   }
   EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(video_fields_, lengths, field_bytes));
@@ -165,14 +165,14 @@ void InternVl::AddTo(CanonicalText& text) const {
   text.Add("video.first", frames.first.value_or(0));
 }
 
-// The size of a tile, by what the file says of it.
+// The size of a tile, from the file.
 absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, const SideSizes& size) {
   EVENKEEL_RETURN_IF_ERROR(CheckSideSizes(config, "size", size));
   if (!size.fixed()) return config.Error("size", "is not {height, width}");
   return ImageSize{size.width, size.height};
 }
 
-// Where its processor begins to choose: initial_shift.
+// The first frame that its processor chooses: initial_shift.
 absl::StatusOr<std::optional<double>> ReadFirst(ConfigFile& config) {
   if (!config.IsNumber("initial_shift")) {
     if (config.Flag("initial_shift", true)) return std::nullopt;
@@ -183,8 +183,8 @@ absl::StatusOr<std::optional<double>> ReadFirst(ConfigFile& config) {
   return config.Error("initial_shift", "is negative, so that frames would be counted from the end");
 }
 
-// Which frames: what the processor's file says is asked of it by each call, unless the job asks for other
-// ones, as a caller may.
+// Which frames are chosen: the values of the processor's file, unless the job has others, as a caller of the
+// processor could.
 absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& spec) {
   constexpr uint32_t kMaxFrames = 1 << 20;
   const bool samples = config.Flag("do_sample_frames", false);
@@ -229,7 +229,7 @@ absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& 
   return out;
 }
 
-// What the folder says of videos; nothing where no file of it does.
+// The folder's settings of videos; nullopt if it has none.
 absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, uint32_t patch,
                                                     uint32_t tokens_per_frame) {
   absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(source.folder);
@@ -243,7 +243,8 @@ absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, 
   config->Pin("do_center_crop", false);
   config->Pin("do_pad", false);
   config->NotNull({"size", "initial_shift"});
-  // A frame is one tile, whatever the image processor's file, which may stand for this one, says of tiles.
+  // A frame is one tile. The image processor's file, which may replace the video processor's, can have other
+  // keys of tiles.
   config->Inert(
       {"crop_size", "crop_to_patches", "min_patches", "max_patches", "video_metadata", "return_metadata"});
   EVENKEEL_RETURN_IF_ERROR(config->Finish());
@@ -274,7 +275,7 @@ TileGrid NearestTileGrid(ImageSize picture, ImageSize tile, uint32_t min_tiles, 
   double best_difference = INFINITY;
   for (const TileGrid& grid : candidates) {
     const double difference = std::abs(aspect - static_cast<double>(grid.columns) / grid.rows);
-    // Of two that are as near, the larger, unless its tiles cover more than twice the picture's area.
+    // Of two equally near grids the larger, unless its tiles cover more than twice the picture's area.
     const bool larger = difference == best_difference && area > 0.5 * tile_area * grid.columns * grid.rows;
     if (difference < best_difference || larger) {
       best_difference = difference;
@@ -290,7 +291,7 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
   SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
   if (!size.given()) size.height = size.width = 384;
-  // InternVLProcessor asks its image processor for tiles, whatever that one's file says.
+  // InternVLProcessor requests tiles from its image processor, whatever the image processor's file has.
   const bool asked = config.Text("processor_class", "") == "InternVLProcessor";
   const bool tiled = config.Flag("crop_to_patches", false) || asked;
   const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMaxTiles));
@@ -315,7 +316,7 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
                             ReadVideo(source, patch, settings.tokens_per_tile));
 
   const ResizeFilter filter = settings.pixels.filter;
-  // Tiles are resized all the same; Pillow's path makes none where there may be one only.
+  // Tiles are resized even without do_resize; Pillow's path makes no tiles if only one is allowed.
   const bool of_torch = settings.pixels.picture.resampler == Resampler::kAtenU8;
   const bool resized = settings.pixels.resized || (tiled && (of_torch || max_tiles > 1));
   settings.cuts = [=](ImageSize picture) -> absl::StatusOr<std::vector<TileCut>> {

@@ -13,8 +13,8 @@ struct TileGrid {
   friend bool operator==(const TileGrid&, const TileGrid&) = default;
 };
 
-// The grid of min_tiles to max_tiles tiles whose aspect ratio is nearest the picture's; of several as near,
-// the last in order of area whose tiles cover at most twice the picture.
+// The grid of min_tiles to max_tiles tiles whose aspect ratio is nearest to the picture's. Among equally near
+// ones, the last one by area whose tiles cover at most twice the picture's area.
 TileGrid NearestTileGrid(ImageSize picture, ImageSize tile, uint32_t min_tiles, uint32_t max_tiles);
 
 }  // namespace evenkeel::preprocess

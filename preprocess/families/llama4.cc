@@ -1,8 +1,8 @@
-// Llama 4: a picture in the grid of tiles that scales it least, black to the right and below, and the whole
-// picture as one more tile where there are several. Values are rounded to bfloat16 after every step.
+// Llama 4: the picture in the grid of tiles that scales it least, with black to the right and below, and the
+// whole picture as an additional tile if there are several. Values are rounded to bfloat16 after every step.
 //
-// The rules are those of transformers' models/llama4/{image_processing,processing}_llama4.py, whose only image
-// processor is torchvision's.
+// The rules are those of transformers' models/llama4/{image_processing,processing}_llama4.py, whose only
+// image processor is torchvision's.
 #include "preprocess/families/llama4.h"
 
 #include <algorithm>
@@ -19,10 +19,11 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kMaxTiles = 64;
-// Places in MediumStyle::tokens.
+// Indices into MediumStyle::tokens.
 constexpr uint32_t kBegin = 0, kWhole = 1, kEnd = 2, kBetween = 3, kRowEnd = 4;
 
-// A number that is a Python float, or, where `single`, a tensor of float32 that Python's operators keep so.
+// A scale factor as the original computes it: a Python float, or, if `single`, a float32 tensor, which
+// Python's operators keep in float32. The two differ in the last bits, which can change a size by a pixel.
 struct Scale {
   double value = 0;
   bool single = false;
@@ -56,7 +57,7 @@ void WriteRuns(ImageSize tiles, uint32_t tokens, std::vector<PlaceholderRun>& ru
   runs.push_back({.token = kEnd});
 }
 
-// What the processor's own file has of tokens.
+// The token settings of the processor's own file.
 struct Llama4Tokens {
   uint32_t patch = 14;
   uint32_t per_tile = 0;
@@ -81,14 +82,15 @@ absl::StatusOr<Llama4Tokens> ReadTokens(const FamilySource& source, uint32_t til
   out.per_tile = static_cast<uint32_t>(
       std::floor(double{static_cast<double>(tile / out.patch)} * (tile / out.patch) / fewer));
   if (out.per_tile == 0)
-    return outer.Error("patch_size", absl::StrCat("makes no token of ", tile, " pixels"));
+    return outer.Error("patch_size",
+                       absl::StrCat("is too large: a tile of ", tile, " pixels would have no token"));
   return out;
 }
 
 }  // namespace
 
 std::vector<ImageSize> Llama4Grids(uint32_t max_tiles) {
-  // By shape in the order in which shapes first occur; it decides between grids that are as good.
+  // Grouped by shape, in the order in which shapes first occur; that order breaks ties between grids.
   std::vector<std::pair<double, std::vector<ImageSize>>> by_shape;
   for (uint32_t tiles = max_tiles; tiles > 0; --tiles) {
     for (uint32_t rows = 1; rows <= tiles; ++rows) {
@@ -107,7 +109,7 @@ std::vector<ImageSize> Llama4Grids(uint32_t max_tiles) {
 }
 
 ImageSize Llama4Grid(ImageSize picture, std::span<const ImageSize> grids, uint32_t tile, bool to_largest) {
-  // Scales are float32, as the tensors of the original are.
+  // Scales are float32, as the original's tensors.
   const auto scale_of = [&](ImageSize grid) {
     const float across = static_cast<float>(grid.width * tile) / static_cast<float>(picture.width);
     const float down = static_cast<float>(grid.height * tile) / static_cast<float>(picture.height);
@@ -133,7 +135,7 @@ ImageSize Llama4Grid(ImageSize picture, std::span<const ImageSize> grids, uint32
 }
 
 ImageSize Llama4Size(ImageSize picture, ImageSize canvas, uint32_t tile, bool to_largest) {
-  // A side of the canvas is a tensor in the original, and one of the picture is not.
+  // In the original, a side of the canvas is a tensor, and a side of the picture is a Python number.
   const auto limited = [&](uint32_t side, uint32_t of_canvas) {
     const uint32_t wanted = std::max(side, tile);
     const bool tensor = to_largest || of_canvas < wanted;

@@ -1,4 +1,4 @@
-// Llama 4: the grid of tiles that a picture is put in, and its size there.
+// Llama 4: the grid of tiles that a picture is placed in, and its size there.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace evenkeel::preprocess {
 
-// Every grid of at most `max_tiles` tiles, columns and rows, in the order that decides between equals.
+// All grids of at most `max_tiles` tiles, as columns x rows, in the order that breaks ties.
 std::vector<ImageSize> Llama4Grids(uint32_t max_tiles);
 
-// The grid that enlarges the picture least, or most where `to_largest`; where all reduce it, the one that
-// reduces it least. Of equals the smallest.
+// The grid that enlarges the picture least, or most if `to_largest`; if all reduce it, the one that reduces
+// it least. The smallest among equals.
 ImageSize Llama4Grid(ImageSize picture, std::span<const ImageSize> grids, uint32_t tile, bool to_largest);
 
-// The picture's size within `canvas`, in pixels: enlarged to a tile at most, unless `to_largest`.
+// The picture's size within `canvas`, in pixels: enlarged at most to one tile, unless `to_largest`.
 ImageSize Llama4Size(ImageSize picture, ImageSize canvas, uint32_t tile, bool to_largest);
 
 }  // namespace evenkeel::preprocess

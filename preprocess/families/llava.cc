@@ -1,4 +1,4 @@
-// LLaVA-1.5: CLIP's picture, cropped at the centre as the published processor does, or padded to a square
+// LLaVA-1.5: CLIP's picture, cropped at the centre as in the published processor, or padded to a square
 // with the mean colour as the model was trained (`do_pad` of LlavaImageProcessor, or the original
 // checkpoint's `image_aspect_ratio`). Checkpoints with SigLIP's encoder (llava-interleave) have SigLIP's
 // picture.
@@ -16,7 +16,7 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// To the end of the file of the image processor that it names.
+// Reads and finishes the file as the image processor that it names would.
 absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, ConfigFile& model, const ProcessorSpec& spec,
                                        bool of_siglip) {
   bool pads = model.Text("image_aspect_ratio", "") == "pad";
@@ -55,7 +55,7 @@ MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, of_siglip ? 0 : 1));
   fixed.placeholder = tokens.placeholder;
-  fixed.said_tokens = 0;  // its processor counts by itself
+  fixed.said_tokens = 0;  // the processor computes the number itself
   return MakeFixedSize("llava", fixed, tokens.patch, tokens.extra, source);
 }
 

@@ -1,4 +1,4 @@
-// What LLaVA-1.5 and LLaVA-NeXT share of their processors' files.
+// What LLaVA-1.5 and LLaVA-NeXT share of their processors' configuration.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace evenkeel::preprocess {
 
-// What a processor says of placeholders.
+// A processor's settings of placeholders.
 struct LlavaTokens {
   uint32_t patch = 14;
-  int32_t extra = 0;  // beyond the patches: the encoder's class tokens, unless the model leaves one out
+  int32_t extra = 0;  // in addition to the patches: the encoder's class tokens, unless the model drops one
   std::string placeholder = "<image>";
 };
 
-// Reads `outer`, the processor's own file, to its end; what that leaves out `model`, the model's config.json,
-// says, or it is `class_tokens`. InvalidArgument.
+// Reads and finishes `outer`, the processor's own file. Values that it lacks come from `model`, the model's
+// config.json, else the extra tokens are `class_tokens`. InvalidArgument: a wrong value or an unknown key.
 absl::StatusOr<LlavaTokens> ReadLlavaTokens(ConfigFile& outer, ConfigFile& model, uint32_t class_tokens);
 
 }  // namespace evenkeel::preprocess

@@ -1,5 +1,5 @@
-// LLaVA-NeXT: the whole picture as one tile, then the picture in the one of several resolutions that suits it
-// best, as tiles, black around it where its shape is another.
+// LLaVA-NeXT: the whole picture as one tile, then the picture in the most suitable of several resolutions,
+// as tiles, with black around it if its shape differs.
 //
 // The rules are those of transformers' models/llava_next/{image_processing,processing}_llava_next.py.
 #include "preprocess/families/llava_next.h"
@@ -24,13 +24,13 @@ constexpr uint64_t kMaxSide = 16384;
 constexpr size_t kMaxResolutions = 1024;
 constexpr std::string_view kKey = "image_grid_pinpoints";
 
-// int(round(value, 7)): a whole number that is missed by less than that is meant.
+// int(round(value, 7)): undoes rounding errors below 1e-7 of what should be an integer.
 uint32_t TruncatedAt7(double value) {
   const double below = std::floor(value);
   return static_cast<uint32_t>(below + 1 - value < 5e-8 ? below + 1 : below);
 }
 
-// The square that size and crop agree on. What transformers makes of others is a tile resized and cropped a
+// The square that size and crop agree on. With other values transformers resizes and crops a tile a
 // second time.
 absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, SideSizes size, SideSizes crop) {
   constexpr uint32_t kUsual = 224;
@@ -120,7 +120,7 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
   const SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
   const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMaxSide);
-  // Tiles that have their size already are neither resized nor cropped by these; batches alone are padded.
+  // Tiles already have their size, so these keys do not change them; padding concerns batches only.
   config.Inert({"do_center_crop", "do_pad", "aspect_ratio_setting"});
   config.NotNull({"size", "crop_size", kKey});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
@@ -147,7 +147,7 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
     const ImageSize best = BestResolution(picture, resolutions);
     const ImageSize tiles{best.width / tile.width, best.height / tile.height};
     const ImageSize shown = ShownPatches(picture, tiles, patches);
-    return whole + uint64_t{shown.height} * shown.width + shown.height;  // one behind every row
+    return whole + uint64_t{shown.height} * shown.width + shown.height;  // one after every row
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
     return std::vector<TileCut>{{{.resized = tile, .filter = filter}, 1, 1, {}},

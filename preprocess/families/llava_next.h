@@ -1,4 +1,5 @@
-// LLaVA-NeXT: which resolution a picture is given, and what it is there. LLaVA-OneVision has the same rules.
+// LLaVA-NeXT: the resolution that is chosen for a picture, and the picture's size in it. LLaVA-OneVision has
+// the same rules.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +15,21 @@
 
 namespace evenkeel::preprocess {
 
-// The one of `resolutions`, of which there is one, that keeps most of the picture's pixels; of those the one
+// The one of `resolutions`, which is not empty, that keeps most of the picture's pixels; among equals the one
 // that wastes the fewest.
 ImageSize BestResolution(ImageSize picture, std::span<const ImageSize> resolutions);
 
-// The largest size of the picture's shape within `resolution`.
+// The largest size with the picture's shape within `resolution`.
 ImageSize FittingSize(ImageSize picture, ImageSize resolution);
 
-// The grid of patches of all tiles, `patches` of them to a side of a tile, without rows or columns of nothing
-// but padding.
+// The grid of patches of all tiles, `patches` per side of a tile, without rows or columns of padding.
 ImageSize ShownPatches(ImageSize picture, ImageSize tiles, ImageSize patches);
 
-// The picture in the middle of `resolution`, black around it, as tiles.
+// The picture centred in `resolution`, with black around it, as tiles.
 TileCut FittingTiles(ImageSize picture, ImageSize resolution, ImageSize tile, ResizeFilter filter);
 
-// The resolutions that the file lists under `key`, {height, width} each, or `usual` where it lists none.
-// InvalidArgument: one that is not in whole tiles.
+// The resolutions that the file lists under `key`, {height, width} each, or `usual` if it lists none.
+// InvalidArgument: a resolution that is not a multiple of the tile.
 absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config, std::string_view key,
                                                        std::span<const std::pair<uint64_t, uint64_t>> pairs,
                                                        ImageSize tile, const std::vector<ImageSize>& usual);

@@ -1,8 +1,9 @@
-// LLaVA-OneVision: a sample's only picture as LLaVA-NeXT's, whose placeholders have a bound; of several each
-// as one tile, padded to a square with the mean colour. Its videos are not implemented.
+// LLaVA-OneVision: a sample's only picture as in LLaVA-NeXT, with a bound on its placeholders; each of
+// several pictures as one tile, padded to a square with the mean colour. Its videos are not implemented.
 //
-// The rules are those of transformers' models/llava_onevision/{image_processing,processing}_llava_onevision.py
-// for the pictures of a sample as its chat template hands them over, a list for each sample.
+// The rules are those of transformers'
+// models/llava_onevision/{image_processing,processing}_llava_onevision.py for the pictures of a sample as its
+// chat template passes them: one list per sample.
 #include "preprocess/families/llava_onevision.h"
 
 #include <charconv>
@@ -24,7 +25,7 @@ namespace {
 constexpr uint64_t kMaxSide = 16384;
 constexpr std::string_view kKey = "image_grid_pinpoints";
 
-// a // b of Python's floats, both positive.
+// a // b of two positive Python floats.
 double FloorOfQuotient(double a, double b) {
   const double whole = (a - std::fmod(a, b)) / b;
   const double below = std::floor(whole);
@@ -81,7 +82,7 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
   const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMaxSide);
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);
-  // Batches alone are padded, and nothing is cropped.
+  // Padding concerns batches only, and nothing is cropped.
   config.Inert({"do_pad", "crop_size"});
   config.NotNull({"size", kKey});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
@@ -90,7 +91,7 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
     return config.Error("size", "is neither {shortest_edge} nor a square");
   }
   const ImageSize tile{side, side};
-  std::vector<ImageSize> usual;  // its class's
+  std::vector<ImageSize> usual;  // the class's default resolutions
   for (uint32_t height = 1; height <= 6; ++height) {
     for (uint32_t width = 1; width <= 6; ++width) usual.push_back({384 * width, 384 * height});
   }
@@ -109,7 +110,7 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
   settings.numbers = {ImageSizes()};
 
   settings.tokens = [=](const TiledPicture& picture) {
-    if (picture.of_sample > 1) return uint64_t{tokens.whole} + 1 - tokens.fewer;  // one ends its rows
+    if (picture.of_sample > 1) return uint64_t{tokens.whole} + 1 - tokens.fewer;  // one after its rows
     const ImageSize best = BestResolution(picture, resolutions);
     const ImageSize tiles{best.width / side, best.height / side};
     return tokens.whole - tokens.fewer +

@@ -1,4 +1,4 @@
-// LLaVA-OneVision: how many placeholders stand for a picture.
+// LLaVA-OneVision: the number of placeholders of a picture.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace evenkeel::preprocess {
 
-// What its processor's own file has of placeholders.
+// The placeholder settings of its processor's own file.
 struct OneVisionTokens {
-  uint32_t whole = 0;       // of one tile
-  uint32_t fewer = 0;       // taken from each picture's
-  uint32_t most_tiles = 0;  // beyond so many the model makes its grid of patches smaller
+  uint32_t whole = 0;       // placeholders of one tile
+  uint32_t fewer = 0;       // subtracted from each picture's
+  uint32_t most_tiles = 0;  // for more tiles the model shrinks its grid of patches
   std::string image = "<image>";
 };
 
-// Placeholders of a grid of patches without padding, and one behind every row; `patches` to a side of a tile.
+// Placeholders of a grid of patches without padding, plus one after every row; `patches` per side of a tile.
 uint64_t OneVisionTiledTokens(ImageSize shown, uint32_t patches, uint32_t most_tiles);
 
 }  // namespace evenkeel::preprocess

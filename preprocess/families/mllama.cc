@@ -1,8 +1,8 @@
-// Llama 3.2 Vision: a picture in the grid of tiles that scales it least, black to the right and below. The
-// text reads it by cross attention, so that one token stands for it however many tiles it has.
+// Llama 3.2 Vision: the picture in the grid of tiles that scales it least, with black to the right and below.
+// The text attends to it by cross attention, so it has one token, whatever the number of its tiles.
 //
 // The rules are those of transformers' models/mllama/{image_processing,processing}_mllama.py. Tiles are not
-// padded to max_image_tiles here; aspect_ratio_mask has their number, from which a trainer also makes the
+// padded to max_image_tiles here; aspect_ratio_mask gives their number, from which a trainer also builds the
 // model's cross_attention_mask.
 #include "preprocess/families/mllama.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint32_t kMaxTiles = 16;
 
-// Every grid of at most `max_tiles` tiles, in the order that the model numbers them by, from 1.
+// All grids of at most `max_tiles` tiles, in the order of the model's aspect ratio ids, which begin at 1.
 std::vector<ImageSize> Grids(uint32_t max_tiles) {
   std::vector<ImageSize> out;
   for (uint32_t rows = 1; rows <= max_tiles; ++rows) {

@@ -1,4 +1,4 @@
-// Llama 3.2 Vision: the grid of tiles that a picture is put in, and its size there.
+// Llama 3.2 Vision: the grid of tiles that a picture is placed in, and its size there.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace evenkeel::preprocess {
 
-// Columns and rows of the grid that enlarges the picture least; where all reduce it, of the one that reduces
-// it least. Of equals the smallest.
+// Columns and rows of the grid that enlarges the picture least; if all reduce it, of the one that reduces it
+// least. The smallest among equals.
 ImageSize MllamaGrid(ImageSize picture, uint32_t max_tiles, uint32_t tile);
 
-// The picture's size within `canvas`, in pixels; enlarged to a tile at most.
+// The picture's size within `canvas`, in pixels; enlarged at most to one tile.
 ImageSize MllamaSize(ImageSize picture, ImageSize canvas, uint32_t tile);
 
 }  // namespace evenkeel::preprocess

@@ -1,5 +1,5 @@
-// PaliGemma: SigLIP's picture, as many tokens as the image processor's file says, and the beginning of the
-// text behind the last of a sample's pictures.
+// PaliGemma: SigLIP's picture with the number of tokens in the image processor's file; the text's BOS token
+// follows the last of a sample's pictures.
 //
 // The rules are those of transformers' models/paligemma/processing_paligemma.py.
 #include <utility>

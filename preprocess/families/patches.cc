@@ -12,28 +12,29 @@ namespace {
 constexpr uint32_t kLargestWaitingPatch = 32;
 constexpr size_t kWideCopy = 16;
 constexpr size_t kCacheLine = 64;
-constexpr uint32_t kBlocksAhead = 3;  // whose memory is fetched before they are written
+constexpr uint32_t kBlocksAhead = 3;  // how far ahead the target memory is prefetched
 
-// What writers that are gone have left to those to come.
+// Memory that a thread keeps from one writer to the next.
 std::vector<std::vector<uint8_t>>& SpareOfThread() {
   static thread_local std::vector<std::vector<uint8_t>> spare;
   return spare;
 }
 
-// Of `count` values that are written soon, the cache lines. Patches lie apart in a way that no prefetcher of
-// the processor follows.
+// Prefetches the cache lines of `count` values that are written soon. The hardware prefetcher cannot follow
+// the distances between patches.
 template <typename T>
 void FetchToWrite(const T* values, size_t count) {
   const char* const bytes = reinterpret_cast<const char*>(values);
   for (size_t i = 0; i < count * sizeof(T) + kCacheLine; i += kCacheLine) __builtin_prefetch(bytes + i, 1);
 }
 
-// `count` lines of a patch, one after another.
+// Copies `count` lines of a patch, one after another.
 template <uint32_t kLine>
 void CopyLines(const uint8_t* in, size_t stride, uint32_t count, uint32_t line_bytes, uint8_t* out) {
   const uint32_t bytes = kLine != 0 ? kLine : line_bytes;
   uint32_t l = 0;
-  if constexpr (kLine != 0 && kLine < kWideCopy) {  // the next line is written over what is too much
+  // Copies more than a line; the next line overwrites the excess.
+  if constexpr (kLine != 0 && kLine < kWideCopy) {
     for (; l + 1 < count; ++l) std::memcpy(out + bytes * l, in + stride * l, kWideCopy);
   }
   for (; l < count; ++l) std::memcpy(out + bytes * l, in + stride * l, bytes);
@@ -89,8 +90,8 @@ PatchWriter::~PatchWriter() {
   if (!waiting_.empty()) SpareOfThread().push_back(std::move(waiting_));
 }
 
-// For each patch and channel its lines, one after another. kPatch is the side of a square patch where the
-// compiler should know it, else 0.
+// Writes the lines of each patch and channel. kPatch: the side of a square patch, for sizes that the compiler
+// should unroll; else 0.
 template <uint32_t kPatch, typename T, typename Convert>
 void PatchWriter::PutPatches(const Lines& lines, Convert convert) {
   const uint32_t patch = kPatch != 0 ? kPatch : shape_.width(), merge = shape_.merge;
@@ -98,7 +99,7 @@ void PatchWriter::PutPatches(const Lines& lines, Convert convert) {
   const uint32_t patch_y = y_ / height, num_patches = width_ / patch;
   const size_t area = size_t{patch} * height;
   const size_t row_values = 3 * area * frames_;
-  // A block of merge x merge patches follows the one to its left, and those above.
+  // Blocks of merge x merge patches are stored in row-major order.
   const size_t first_row = (size_t{patch_y / merge} * num_patches + patch_y % merge) * merge;
   T* block = reinterpret_cast<T*>(out_.data()) + first_row * row_values + size_t{lines.first} * patch;
   const size_t values = size_t{patch} * lines.count, block_values = row_values * merge * merge;

@@ -1,5 +1,5 @@
-// Perception-LM: the whole picture as one tile, then the picture, without its shape, in the grid that it fits
-// best. Its videos are not implemented.
+// Perception-LM: the whole picture as one tile, then the picture stretched to the grid that fits
+// it best. Its videos are not implemented.
 //
 // The rules are those of transformers' models/perception_lm/{image_processing,processing}_perception_lm.py,
 // whose only image processor is torchvision's.
@@ -21,14 +21,14 @@ namespace {
 
 constexpr uint32_t kMaxTiles = 64;
 
-// Grids of columns and rows in the original's order, by shape; of ties there the latter wins.
+// Grids as columns x rows in the original's order, by shape; there the later one wins a tie.
 std::vector<ImageSize> Grids(uint32_t max_tiles) {
   std::vector<ImageSize> out = Llama4Grids(max_tiles);
-  for (ImageSize& grid : out) std::swap(grid.width, grid.height);  // which begins with columns
+  for (ImageSize& grid : out) std::swap(grid.width, grid.height);  // the original's order begins with columns
   return out;
 }
 
-// The picture's size in a canvas with its shape kept, of which one side alone is rounded down.
+// The picture's size in a canvas, keeping its shape; only one side is rounded down.
 std::pair<double, double> SizeWithin(ImageSize picture, double width, double height) {
   const double shape = static_cast<double>(picture.width) / picture.height;
   const double scale = std::min(width / picture.width, height / picture.height);
@@ -40,7 +40,7 @@ std::pair<double, double> SizeWithin(ImageSize picture, double width, double hei
   return {std::floor(high * shape), high};
 }
 
-// The grid that holds the picture and in which its shorter side is longest; nothing where none holds it.
+// The grid that contains the picture and in which its shorter side is longest; nullopt if none contains it.
 std::optional<ImageSize> GridAround(ImageSize picture, const std::vector<ImageSize>& grids, uint32_t tile) {
   const bool high = static_cast<double>(picture.width) / picture.height < 1;
   std::optional<ImageSize> best;
@@ -57,7 +57,7 @@ std::optional<ImageSize> GridAround(ImageSize picture, const std::vector<ImageSi
   return best;
 }
 
-// The largest grid of the shape nearest the picture's, on the side of the square that the picture is on.
+// The largest grid of the shape nearest to the picture's, wide for wide pictures and high for high ones.
 ImageSize GridOfShape(ImageSize picture, const std::vector<ImageSize>& grids) {
   const double shape = static_cast<double>(picture.width) / picture.height;
   ImageSize best;
@@ -98,7 +98,9 @@ MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source) {
   outer.NotNull({"pooling_ratio"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   const uint32_t side = tile / patch / pool;
-  if (side == 0) return config.Error("tile_size", absl::StrCat("makes no token of ", tile, " pixels"));
+  if (side == 0)
+    return config.Error("tile_size",
+                        absl::StrCat("is too small: a tile of ", tile, " pixels would have no token"));
   settings.tile = {tile, tile};
   settings.patches_per_tile = (tile / patch) * (tile / patch);
   settings.tokens_per_tile = side * side;

@@ -1,3 +1,4 @@
+// Reads the settings of pixels from a configuration, and computes the table of final values per byte.
 #include "preprocess/families/pixel_settings.h"
 
 #include <algorithm>
@@ -16,8 +17,8 @@ namespace {
 
 constexpr uint64_t kMaxSide = 16384;
 
-// torchvision's names of filters. transformers' path for Pillow knows numbers only: release 4 fails there,
-// and release 5 takes every name for bilinear.
+// torchvision's names of filters. transformers' path for Pillow accepts numbers only: release 4 fails on
+// names, and release 5 treats every name as bilinear.
 absl::StatusOr<ResizeFilter> ReadNamedFilter(ConfigFile& config, Resampler resampler) {
   constexpr std::pair<std::string_view, ResizeFilter> kNames[] = {{"lanczos", ResizeFilter::kLanczos},
                                                                   {"bilinear", ResizeFilter::kBilinear},
@@ -26,18 +27,19 @@ absl::StatusOr<ResizeFilter> ReadNamedFilter(ConfigFile& config, Resampler resam
   for (const auto& [known, filter] : kNames) {
     if (name != known) continue;
     if (resampler == Resampler::kAtenU8 || filter == ResizeFilter::kBilinear) return filter;
-    return config.Error("resample", absl::StrCat("'", name,
-                                                 "' is a name of torchvision's, which only the resampler "
-                                                 "aten_u8 follows; Pillow's path wants PIL's number"));
+    return config.Error("resample",
+                        absl::StrCat("'", name,
+                                     "' is torchvision's name of a filter, which only the resampler "
+                                     "aten_u8 supports; Pillow's path requires PIL's number"));
   }
   return config.Error("resample",
                       absl::StrCat("'", name, "' is not implemented; lanczos, bilinear and bicubic are"));
 }
 
-// PIL's numbers of filters.
+// PIL's filter numbers.
 absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
   constexpr uint64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
-  if (!config.Has("resample")) {  // NotNull() has the null
+  if (!config.Has("resample")) {  // NotNull() reports a null
     config.Inert({"resample"});
     return usual;
   }
@@ -57,7 +59,7 @@ absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler,
 std::array<double, 3> ReadThree(ConfigFile& config, std::string_view key,
                                 const std::array<double, 3>& fallback) {
   std::array<double, 3> out{};
-  if (config.IsNumber(key)) {  // of every channel
+  if (config.IsNumber(key)) {  // one value for all channels
     out.fill(config.Real(key, 0));
     return out;
   }
@@ -68,6 +70,7 @@ std::array<double, 3> ReadThree(ConfigFile& config, std::string_view key,
 
 }  // namespace
 
+// Each step is computed in f32 and rounded to bfloat16, as torch does for a bfloat16 tensor.
 float PixelSettings::InBf16(size_t c, int byte) const {
   const auto rounded = [](float value) { return std::bit_cast<float>(uint32_t{ToBf16(value)} << 16); };
   const float scaled = rounded(static_cast<float>(byte) * static_cast<float>(rescale));
@@ -92,6 +95,8 @@ std::vector<float> PixelSettings::Table() const {
     }
     return table;
   }
+  // torchvision's path: (byte - mean * 255) / (std * 255), in f32; mean and std are scaled first, as in
+  // `_fuse_mean_std_and_rescale_factor`.
   const float scale = static_cast<float>(1.0 / rescale);
   for (int c = 0; c < 3; ++c) {
     const float scaled_mean = static_cast<float>(mean[c]) * scale;
@@ -141,7 +146,8 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   for (double deviation : out.std) {
     if (static_cast<float>(deviation) == 0) return config.Error("image_std", "has a zero");
   }
-  // A caller who is left to convert to RGB drops transparency, unless the job says otherwise.
+  // If the processor does not convert to RGB, the caller does, and drops transparency unless the job has
+  // `alpha`.
   const bool converts = config.Flag("do_convert_rgb", true) && !config.IsNull("do_convert_rgb");
   if (!converts && spec.alpha.empty()) out.picture.colour.background.reset();
   config.NotNull(
@@ -151,10 +157,10 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
                 "_valid_processor_keys", "_valid_kwargs_names", "model_valid_processing_keys", "device",
                 "return_tensors", "input_data_format", "disable_grouping", "_name_or_path",
                 "transformers_version", "pad_size", "size_divisor", "image_seq_length", "backend"});
-  // Videos are chosen and told by their own processor; one that reads this file consumes them.
+  // Keys of videos: a video processor that reads this file consumes them itself.
   config.Inert({"fps", "num_frames", "min_frames", "max_frames", "do_sample_frames", "video_metadata",
                 "return_metadata"});
-  // A file of both, also where transformers wrote what it read of one into the image processor's own object.
+  // The file may contain both processors, also if transformers saved the image processor's object alone.
   if (config.Has("feature_extractor_type") || config.Has("feature_size")) IgnoreFeatureExtractor(config);
   return out;
 }
@@ -227,7 +233,7 @@ absl::Status CheckSideSizes(const ConfigFile& config, std::string_view key, cons
   if (sizes == edges && sizes.shortest_edge != 0) return absl::OkStatus();
   if (sizes == most && sizes.max_height != 0 && sizes.max_width != 0) return absl::OkStatus();
   return config.Error(key,
-                      "is none of {height, width}, {shortest_edge}, {shortest_edge, longest_edge} and "
+                      "must be {height, width}, {shortest_edge}, {shortest_edge, longest_edge} or "
                       "{max_height, max_width}");
 }
 
@@ -265,12 +271,12 @@ FieldSpec TileField(std::string_view name, const PixelSettings& settings, ImageS
 
 absl::Status CheckTile(const PixelSettings& settings, ImageSize tile) {
   if (settings.wire != Wire::kU8) return absl::OkStatus();
-  // No pixels at all: the form alone is looked at.
+  // Expands zero pixels, to check the form alone.
   if (ExpandPixels(*TileField("", settings, tile).expansion, {}, {}).ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("pictures of ", tile.width, "x", tile.height,
-                   " pixels cannot travel as bytes, whose sides have a bound; processor.wire: f32 and bf16 "
-                   "have none"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "pictures of ", tile.width, "x", tile.height,
+      " pixels are too large for the u8 wire form; set processor.wire to f32 or bf16, which have "
+      "no such bound"));
 }
 
 }  // namespace evenkeel::preprocess

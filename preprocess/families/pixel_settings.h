@@ -1,5 +1,5 @@
-// What every image processor's configuration says of pixels: colours, resampling, normalisation; read once,
-// here.
+// The settings of pixels that every image processor's configuration has: colours, resampling, normalization.
+// They are read here only.
 //
 // Thread safety: plain values; needs none.
 #pragma once
@@ -23,40 +23,40 @@ inline constexpr std::array<double, 3> kClipStd = {0.26862954, 0.26130258, 0.275
 inline constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
 
 struct PixelSettings {
-  double rescale = 0;      // 1 where do_rescale is false
-  bool normalized = true;  // else the rescaled values are the final ones; bytes, where those are not rescaled
+  double rescale = 0;      // 1 if do_rescale is false
+  bool normalized = true;  // else the rescaled values are final
   bool resized = true;     // else pictures keep their size
-  bool in_bf16 = false;    // scaled, then normalised, each step rounded to bfloat16
+  bool in_bf16 = false;    // scaled, then normalized, with each step rounded to bfloat16
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
   ResizeFilter filter = ResizeFilter::kBicubic;
   PictureOptions picture;
   Wire wire = Wire::kU8;
 
-  // The final value of every byte, [3 * 256], rounded as the chosen resampler's path rounds: PIL scales, then
-  // normalises; torchvision folds the scale into mean and deviation.
+  // The final value of every byte, [3 * 256], rounded as in the chosen resampler's path: PIL scales, then
+  // normalizes; torchvision folds the scale into mean and deviation.
   std::vector<float> Table() const;
-  // The value of one byte of channel `c` where every step is rounded to bfloat16.
+  // The value of one byte of channel `c` if every step is rounded to bfloat16.
   float InBf16(size_t c, int byte) const;
-  bool SameValues(const PixelSettings& other) const;  // so that AddValuesTo() writes the same
+  bool SameValues(const PixelSettings& other) const;  // true if AddValuesTo() writes the same
   void AddTo(CanonicalText& text) const;
-  void AddValuesTo(CanonicalText& text) const;  // all but the picture's options
+  void AddValuesTo(CanonicalText& text) const;  // all except the picture's options
 };
 
-// Consumes the keys of colours, resampling, rescaling and normalisation, and knows the keys that mean nothing
-// here. Sizes, crops and patches are the family's. Without keys: `mean`, `std`, `filter`.
+// Consumes the keys of colours, resampling, rescaling and normalization, and marks keys without effect as
+// known. Sizes, crops and patches are left to the family. Defaults: `mean`, `std`, `filter`.
 absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
                                                 const std::array<double, 3>& mean,
                                                 const std::array<double, 3>& std,
                                                 ResizeFilter filter = ResizeFilter::kBicubic);
 
-// The keys of a feature extractor, which a file that holds both processors has beside the image processor's.
+// Ignores the keys of a feature extractor, for a file that contains both processors.
 void IgnoreFeatureExtractor(ConfigFile& config);
-// The other way round.
+// Ignores the keys of an image processor.
 void IgnoreImageProcessor(ConfigFile& config);
 
 // Sizes as transformers writes them: {"height", "width"}, {"shortest_edge"}, that with "longest_edge",
-// {"max_height", "max_width"}, a list of height and width, or a number. 0: not given.
+// {"max_height", "max_width"}, a list of height and width, or a number. 0: absent.
 struct SideSizes {
   uint32_t height = 0;
   uint32_t width = 0;
@@ -66,25 +66,25 @@ struct SideSizes {
   uint32_t max_width = 0;
 
   bool given() const { return *this != SideSizes{}; }
-  // The same size whatever the picture's is.
+  // True if the result does not depend on the picture's size.
   bool fixed() const { return height != 0 && *this == SideSizes{.height = height, .width = width}; }
   friend bool operator==(const SideSizes&, const SideSizes&) = default;
 };
-// A number is `number_is` of them: the height and width, or the shortest edge; for the key "size",
-// "default_to_square" says which, where it is there.
+// What a single number means: height and width, or the shortest edge. For the key "size", "default_to_square"
+// overrides it if present.
 enum class NumberIs : uint8_t { kSquare, kShortestEdge };
 SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is);
-// InvalidArgument: members that are not one of the sets above. Nothing given is no error.
+// InvalidArgument: members that are not one of the sets above. An empty size is not an error.
 absl::Status CheckSideSizes(const ConfigFile& config, std::string_view key, const SideSizes& sizes);
 
-// A field of pixels in rows of [3, frames, patch, patch], in the wire form; `frames_on_wire` of its frames
-// travel.
+// A field of pixels with rows of [3, frames, patch, patch], in the wire form; `frames_on_wire` of the frames
+// are sent.
 FieldSpec PixelField(std::string_view name, const PixelSettings& settings, uint32_t frames, uint32_t patch,
                      uint32_t frames_on_wire);
-// A field of tiles, [3, height, width] each; as bytes 3 * height * width, which is what their expansion
-// reads.
+// A field of tiles, [3, height, width] each; as bytes 3 * height * width, which is the input of their
+// expansion.
 FieldSpec TileField(std::string_view name, const PixelSettings& settings, ImageSize tile);
-// InvalidArgument: a tile that is larger than the wire form carries.
+// InvalidArgument: a tile that is too large for the wire form.
 absl::Status CheckTile(const PixelSettings& settings, ImageSize tile);
 
 }  // namespace evenkeel::preprocess

@@ -1,6 +1,6 @@
-// Pixtral, Mistral Small 3.1 and later: pictures of their own shape, within a longest side, as patches; a
-// placeholder for each, or for each square of several where the model merges them, and a mark behind every
-// row of these.
+// Pixtral, Mistral Small 3.1 and later: pictures keep their shape, within a longest side, as patches; one
+// placeholder per patch, or per square of patches if the model merges them, and a special token after every
+// row of placeholders.
 //
 // The rules are those of transformers' models/pixtral/{image_processing,processing}_pixtral.py.
 #include "preprocess/families/pixtral.h"
@@ -21,8 +21,8 @@ namespace {
 
 constexpr uint64_t kMaxPatch = 256;
 
-// The side of a square of patches that the image processor counts in by itself, without its processor, which
-// puts its own in this place.
+// The side of a merged square of patches that the image processor uses on its own; its processor overrides
+// it. Without a processor this value counts.
 absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config, bool asked) {
   const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare);
   if (!asked) config.NotNull({"patch_size"});
@@ -31,7 +31,7 @@ absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config, bool asked) {
   return config.Error("patch_size", "is no square of at most 256 pixels, which alone is implemented");
 }
 
-// The largest height and width.
+// The maximum height and width.
 absl::StatusOr<ImageSize> ReadMost(const ConfigFile& config, const SideSizes& size) {
   constexpr uint32_t kUsual = 1024;
   if (!size.given()) return ImageSize{kUsual, kUsual};
@@ -41,14 +41,14 @@ absl::StatusOr<ImageSize> ReadMost(const ConfigFile& config, const SideSizes& si
   return config.Error("size", "is neither {longest_edge} nor {height, width}");
 }
 
-// What the processor says of placeholders.
+// The processor's settings of placeholders.
 struct PixtralTokens {
   uint32_t patch = 16;
   uint32_t merge = 1;
   MediumStyle style;
 };
 
-// To the end of the processor's own file. `own_patch`: the image processor's, where there is no processor.
+// Reads and finishes the processor's own file. `own_patch`: the image processor's, used without a processor.
 absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked, uint32_t own_patch) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
@@ -62,7 +62,7 @@ absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked,
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t of_model, VisionPatchSize(source.folder, out.patch));
   if (of_model == out.patch) return out;
-  return outer.Error("patch_size", absl::StrCat("is ", out.patch, " where config.json says ", of_model,
+  return outer.Error("patch_size", absl::StrCat("is ", out.patch, ", but config.json has ", of_model,
                                                 ", so that pictures would be cut otherwise than the model "
                                                 "cuts them"));
 }
@@ -88,7 +88,7 @@ MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
   config.Pin("do_center_crop", false);
   config.NotNull({"size"});
-  config.Inert({"do_pad", "crop_size"});  // batches alone are padded
+  config.Inert({"do_pad", "crop_size"});  // padding concerns batches only
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_ASSIGN_OR_RETURN(const ImageSize most, ReadMost(config, size));
   EVENKEEL_ASSIGN_OR_RETURN(const PixtralTokens tokens, ReadTokens(source, asked, own_patch));
@@ -101,7 +101,7 @@ MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
   const auto sized = [=, resized = settings.pixels.resized](ImageSize picture) {
     return resized ? PixtralSize(picture, most, step) : picture;
   };
-  // In squares of patches that are one token.
+  // The picture's size in squares of patches, each of which is one token.
   const auto grid = [=, side = tokens.patch * tokens.merge](ImageSize picture) {
     const ImageSize whole = sized(picture);
     return ImageSize{whole.width / side, whole.height / side};

@@ -1,4 +1,4 @@
-// Pixtral: how large a picture becomes.
+// Pixtral: the size of a resized picture.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace evenkeel::preprocess {
 
-// The picture within `most`, then enlarged to whole steps. A side may be 0, which a caller refuses.
+// The picture reduced to fit into `most`, then rounded up to multiples of `step`. A side may be 0, which the
+// caller must refuse.
 ImageSize PixtralSize(ImageSize picture, ImageSize most, uint32_t step);
 
 }  // namespace evenkeel::preprocess

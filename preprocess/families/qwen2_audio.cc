@@ -1,3 +1,6 @@
+// Qwen2-Audio: Whisper's features, padded to 30 seconds, and the encoder's tokens.
+//
+// The rules are those of transformers' models/qwen2_audio/processing_qwen2_audio.py.
 #include "preprocess/families/qwen2_audio.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Computes sizes of Qwen2-VL's pictures and frames, and reads the options of its video processor.
+// Computes the sizes of Qwen2-VL's pictures and frames, and reads the options of its video processor.
 #include "preprocess/families/qwen2_vl.h"
 
 #include <algorithm>
@@ -21,9 +21,9 @@ double RoundTo(double value, double factor) { return std::nearbyint(value / fact
 double FloorTo(double value, double factor) { return std::floor(value / factor) * factor; }
 double CeilTo(double value, double factor) { return std::ceil(value / factor) * factor; }
 
-// What the video processor itself bounds: every frame, and with a cap its share of a video's total.
+// The video processor's own bounds: of every frame, and with a cap of its share of a video's total.
 struct ProcessorBounds {
-  uint64_t min_pixels = 128 * 28 * 28;  // the class's own, where nothing is said
+  uint64_t min_pixels = 128 * 28 * 28;  // the class's default
   uint64_t max_pixels = 28 * 28 * 768;
   uint64_t capped_tokens = 0;  // 0: no cap
   bool resized = true;         // else frames keep their size
@@ -43,14 +43,14 @@ absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, c
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/false);
 }
 
-// The job's bounds of a frame; qwen-vl-utils' own where they are empty.
+// The job's bounds of a frame; qwen-vl-utils' defaults if they are empty.
 struct UtilsBounds {
   std::optional<uint64_t> min_pixels;
   std::optional<uint64_t> max_pixels;
 };
 
-// The rule of qwen-vl-utils: every frame within bounds, and within its share of a video's total. What is said
-// of the most only lowers it.
+// The rule of qwen-vl-utils: every frame is within bounds, and within its share of a video's total. An
+// explicit maximum can only lower that share.
 absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint32_t factor,
                                     const UtilsBounds& bounds) {
   const auto token_pixels = static_cast<double>(uint64_t{factor} * factor);
@@ -62,12 +62,12 @@ absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint3
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/true);
 }
 
-// A file's `num_frames` in whole temporal patches, as its processor rounds it.
+// A file's `num_frames`, rounded to whole temporal patches as its processor does.
 uint32_t FixedCount(uint32_t num_frames, uint32_t patch) {
   return static_cast<uint32_t>(RoundTo(num_frames, patch));
 }
 
-// Positions that a second of video spans: Qwen2.5-VL's config.json says; 2 where there is none, as in every
+// Positions per second of video, from Qwen2.5-VL's config.json; 2 without that file, as in every
 // published checkpoint. Qwen2-VL has none.
 absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const std::string& folder) {
   if (vision.processor_class != "Qwen2_5_VLProcessor") return 0;
@@ -132,9 +132,9 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
     frames.num_frames = FixedCount(file.num_frames, vision.shape.frames);
     const bool also_fps = file.fps != 0 || spec.fps;
     if (also_fps || frames.num_frames == 0) {
-      vision.RefuseVideos(config->Error("num_frames", also_fps
-                                                          ? "stands beside fps, which fails in transformers"
-                                                          : "is no more than half of a temporal patch"));
+      vision.RefuseVideos(
+          config->Error("num_frames", also_fps ? "is given together with fps, which fails in transformers"
+                                               : "is no more than half of a temporal patch"));
       return absl::OkStatus();
     }
   }
@@ -172,8 +172,8 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
     if (frames.num_frames != 0) text.Add("video.num_frames", uint64_t{frames.num_frames});
     const auto add_bound = [&text](const char* key, std::optional<uint64_t> given, uint64_t unset) {
       text.Add(key, given.value_or(unset));
-      // Without a bound of the job qwen-vl-utils takes one of the model's patch; the number alone does not
-      // tell.
+      // Without a bound in the job, qwen-vl-utils computes one from the model's patch size, so the digest
+      // must contain which of the two it was.
       if (given == unset) text.Add(absl::StrCat(key, ".given"), uint64_t{1});
     };
     add_bound("video.min_pixels", utils.min_pixels, kVideoDefaults.min_pixels);

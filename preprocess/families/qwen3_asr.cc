@@ -1,7 +1,7 @@
-// Qwen3-ASR: clips that are neither padded nor cut, but for short ones, which are filled to half a second.
+// Qwen3-ASR: clips are neither padded nor cut, except short ones, which are padded to half a second.
 //
-// The rules are those of transformers' models/qwen3_asr/{feature_extraction,processing}_qwen3_asr.py. What its
-// extractor fills up a call's features with, its mask takes away again.
+// The rules are those of transformers' models/qwen3_asr/{feature_extraction,processing}_qwen3_asr.py. The
+// padding that its extractor adds within a call is removed again by its mask.
 #include <utility>
 
 #include "core/status.h"
@@ -13,7 +13,7 @@ namespace evenkeel::preprocess {
 
 MadeFamily MakeQwen3Asr(ConfigFile config, const FamilySource& source) {
   const auto min_samples = static_cast<uint32_t>(config.Uint("min_length", 8000, 0, 1 << 20));
-  // The processor asks for this one in every call, whatever the file has.
+  // The processor requests this in every call, whatever the file has.
   config.Inert({"n_window"});
   if (!config.Has("feature_size")) {
     return config.Error("feature_size", "is missing; transformers writes the number of mels");

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMaxAspectRatio = 200;
 
-// Nothing, and why, where the file asks for other frames than are implemented.
+// nullopt, and the reason in `vision`, if the file needs frames that are not implemented.
 absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const ProcessorSpec& spec,
                                                    QwenVision& vision) {
   const bool samples = config.Flag("do_sample_frames", true);

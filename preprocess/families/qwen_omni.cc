@@ -3,8 +3,8 @@
 //
 // The rules are those of transformers' models/{qwen2_5_omni,qwen3_omni_moe}/processing_*.py. Qwen2.5-Omni
 // pads clips to the extractor's chunk_length (300 s) and masks; Qwen3-Omni pads to the longest clip of a call
-// and cuts nothing. A call's composition means nothing here: every clip is what it is in a call of its own.
-// Pictures and videos are Qwen2-VL's, with frames of 128 to 768 tokens whatever the file of video says;
+// and cuts nothing. Here every clip is processed as in a call of its own.
+// Pictures and videos are Qwen2-VL's, with frames of 128 to 768 tokens, whatever the video file has;
 // positions in time count seconds (get_rope_index of their modeling_*.py).
 #include "preprocess/families/qwen_omni.h"
 
@@ -21,10 +21,10 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// What the models number positions by, where config.json does not say.
+// Settings of positions in time; the models' defaults if config.json has none.
 struct OmniTimes {
   uint32_t positions_per_second = 0;
-  bool fractions = false;  // a position is what is left of a product; else the product, a float, itself
+  bool fractions = false;  // positions are truncated products; else the float products themselves
 };
 
 MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const FamilySource& source) {

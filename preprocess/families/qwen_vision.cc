@@ -1,3 +1,5 @@
+// The Qwen-VL families' media: measures pictures and videos on a grid, decodes them into patches, and reads
+// the configuration that the families share.
 #include "preprocess/families/qwen_vision.h"
 
 #include <algorithm>
@@ -18,10 +20,10 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// What an item becomes.
+// The shape of an item after the processor.
 struct ItemShape {
   ImageSize size;           // after the resize
-  uint32_t num_frames = 1;  // chosen
+  uint32_t num_frames = 1;  // chosen frames
   VisionGrid grid;
 };
 
@@ -58,7 +60,7 @@ class ImagesAndVideo final : public MediaFamily {
   uint32_t frames_on_wire(Medium medium) const {
     return settings_.pixels.wire == Wire::kU8 && medium == Medium::kImage ? 1 : settings_.shape.frames;
   }
-  // Of the frames that are resized.
+  // The size of frames before the resize.
   ImageSize FrameSize(const MediaFacts& facts) const {
     const MediaFacts seen = settings_.video->upright ? Upright(facts) : facts;
     return {seen.width, seen.height};
@@ -71,7 +73,7 @@ class ImagesAndVideo final : public MediaFamily {
   }
   absl::StatusOr<ItemShape> ShapeOf(const MediaFacts& facts) const;
   absl::StatusOr<ItemLengths> LengthsOf(const VisionGrid& grid) const;
-  // Checks the planned lengths and the spans, writes everything but the pixels.
+  // Checks the planned lengths and the buffers, and writes all fields except the pixels.
   absl::StatusOr<ItemShape> Prepare(const ItemRequest& request,
                                     std::span<const std::span<std::byte>> field_bytes) const;
   absl::Status ProduceImage(const ItemRequest& request, const ItemShape& shape,
@@ -144,7 +146,7 @@ absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const
 absl::StatusOr<ItemLengths> ImagesAndVideo::LengthsOf(const VisionGrid& grid) const {
   uint64_t rows = uint64_t{grid.t} * grid.h * grid.w;
   if (rows > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("item of ", rows, " patches"));
+    return absl::InvalidArgumentError(absl::StrCat("item of ", rows, " patches, more than 2^32 - 1"));
   }
   auto patches = static_cast<uint32_t>(rows);
   return ItemLengths{patches, patches, patches / (settings_.shape.merge * settings_.shape.merge)};
@@ -175,7 +177,7 @@ absl::StatusOr<ItemShape> ImagesAndVideo::Prepare(const ItemRequest& request,
   EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(request.facts));
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(shape.grid));
   if (lengths != request.planned) {
-    return absl::DataLossError(absl::StrCat("item of ", lengths.input_rows, " patches where the plan says ",
+    return absl::DataLossError(absl::StrCat("got an item of ", lengths.input_rows, " patches, the plan has ",
                                             request.planned.input_rows));
   }
   EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields(request.medium), lengths, field_bytes));
@@ -192,7 +194,7 @@ absl::Status ImagesAndVideo::ProduceImage(const ItemRequest& request, const Item
   const PictureOptions& options = settings_.pixels.picture;
   EVENKEEL_ASSIGN_OR_RETURN(PictureHeader header, ReadKnownPictureHeader(request.suffix, request.bytes,
                                                                          limits_, options, request.facts));
-  // A still stands for every frame of its patch.
+  // A picture is repeated for every frame of its temporal patch; the u8 wire form carries it once.
   const uint32_t copies = settings_.pixels.wire == Wire::kU8 ? 1 : settings_.shape.frames;
   PatchWriter writer(settings_.shape, shape.size.width, settings_.pixels.wire, copies, table_, pixels);
   PictureTarget target{.resized = shape.size, .filter = settings_.pixels.filter, .sink = &writer};
@@ -207,7 +209,7 @@ absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const Item
   const PixelSettings& values = settings_.video->pixels;
   auto sink = [&](size_t position, FrameRows rows) {
     const auto in_group = static_cast<uint32_t>(position % group_frames);
-    const bool last = position + 1 == shape.num_frames;  // fills its group
+    const bool last = position + 1 == shape.num_frames;  // repeated to fill its group
     PatchWriter writer(settings_.shape, shape.size.width, values.wire, group_frames,
                        {in_group, last ? group_frames - in_group : 1}, video_table_,
                        pixels.subspan(group_bytes * (position / group_frames), group_bytes));
@@ -251,8 +253,8 @@ void ImagesAndVideo::AddTo(CanonicalText& text) const {
   if (settings_.video && settings_.video->upright) text.Add("video.rotation", std::string_view("apply"));
 }
 
-// Where there is a "size", transformers takes both bounds from it, unless they stand beside it as min_pixels
-// and max_pixels (with `pixel_keys`), which releases before 4.49 wrote within it, too.
+// If there is a "size", transformers takes both bounds from it, unless the file also has min_pixels
+// and max_pixels (with `pixel_keys`), which releases before 4.49 also wrote inside "size".
 absl::Status CheckSize(ConfigFile& config, bool pixel_keys) {
   constexpr uint64_t kMost = 1ull << 40;
   constexpr std::pair<std::string_view, std::string_view> kBounds[] = {{"shortest_edge", "min_pixels"},
@@ -264,12 +266,12 @@ absl::Status CheckSize(ConfigFile& config, bool pixel_keys) {
     if (!config.Has("size") || !status.ok() || (pixel_keys && config.Has(pixels))) continue;
     const std::string key = absl::StrCat("size.", std::string(edge));
     if (!has_edge) status = config.Error(key, "is missing");
-    if (has_inner) status = config.Error(key, absl::StrCat("stands beside ", std::string(pixels)));
+    if (has_inner) status = config.Error(key, absl::StrCat("is given together with ", std::string(pixels)));
   }
   return status;
 }
 
-// 3136.0 bounds pixels as 3136 does: transformers compares areas with it, and counts nothing by it.
+// 3136.0 is the same bound as 3136: transformers only compares areas with it.
 void TakeWholeBounds(ConfigFile& config) { config.Whole({"min_pixels", "max_pixels", "size"}); }
 
 }  // namespace
@@ -303,11 +305,11 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   const absl::Status size = CheckSize(config, usual.pixel_keys);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(size);
-  // A file whose least is above its most is read as transformers reads it: the most counts where both do.
+  // A file with min_pixels above max_pixels is accepted, as in transformers, where the maximum wins.
   const bool of_job = spec.min_pixels || spec.max_pixels;
   if (of_job && out.min_pixels > out.max_pixels) {
-    return config.Error("min_pixels", absl::StrCat("the least, ", out.min_pixels, ", is above max_pixels, ",
-                                                   out.max_pixels, ", with what the job says of them"));
+    return config.Error("min_pixels", absl::StrCat("min_pixels, ", out.min_pixels, ", is above max_pixels, ",
+                                                   out.max_pixels, ", after applying the job's values"));
   }
   return out;
 }
@@ -317,12 +319,12 @@ absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folde
   absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(folder);
   if (config.ok()) {
     std::string name = config->Text("video_processor_type", "");
-    // Of a file that names none, transformers' class of images tells the one of videos, where one is called
-    // so; else (of ...Fast, say) the model does.
+    // If the file names no video class, transformers derives it from the class of images, if it has a
+    // matching name; else (for ...Fast) from the model.
     if (name.empty() && config->Text("image_processor_type", "") == "Qwen2VLImageProcessor")
       name = kQwen2VlVideo.name;
     if (name.empty() || name == usual.name) return std::optional<ConfigFile>(*std::move(config));
-    vision.no_video = absl::StrCat(folder, ": transformers takes ", name, " for its videos, where ",
+    vision.no_video = absl::StrCat(folder, ": transformers uses ", name, " for its videos, but only ",
                                    std::string(usual.name),
                                    " is implemented; add the model's video_preprocessor_config.json");
     return std::optional<ConfigFile>();
@@ -346,12 +348,12 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
     config.Pin(key, double(of_images));
     if (said || of_images == of_class || !patches.ok()) continue;
     patches = config.Error(
-        key, absl::StrCat("is missing, so that videos have ", of_class, "; the image processor's is ",
-                          of_images, ", and only the same for both is implemented"));
+        key, absl::StrCat("is missing, so videos have ", of_class, ", but the image processor has ",
+                          of_images, "; only equal values are implemented"));
   }
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
-  // do_sample_frames: the job's frame_rule says it, unless the family looks at it.
+  // do_sample_frames: the job's frame_rule decides, unless the family reads the key.
   config.Inert({"default_to_square", "crop_size"});
   constexpr uint64_t kMaxPixels = 1ull << 40;
   constexpr uint32_t kMaxFrames = 1 << 20;

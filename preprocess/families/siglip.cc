@@ -1,4 +1,4 @@
-// SigLIP: every picture becomes one size, whatever its shape; a square in the published files.
+// SigLIP: every picture is stretched to one size, a square in the published files.
 //
 // The rules are those of transformers' models/siglip/image_processing_siglip.py.
 #include <string>
@@ -12,15 +12,14 @@
 namespace evenkeel::preprocess {
 
 MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source) {
-  // Processors that write tokens of their own number say it here; a part that was saved alone is of the one
-  // that is known.
+  // image_seq_length marks processors with a fixed number of tokens; without processor_class it is PaliGemma,
+  // the only such processor that is implemented.
   const std::string of = config.Text("processor_class", "");
   if (config.Has("image_seq_length") && of != "SiglipProcessor") {
     if (of.empty()) return MakePaliGemma(std::move(config), source);
-    return config.Error("image_seq_length",
-                        absl::StrCat("is there for ", of,
-                                     ", which writes what is not known here around "
-                                     "pictures; of such, PaliGemmaProcessor is implemented"));
+    return config.Error("image_seq_length", absl::StrCat("is set for ", of,
+                                                         ", which is not supported; of the processors "
+                                                         "with image_seq_length only PaliGemmaProcessor is"));
   }
   EVENKEEL_RETURN_IF_ERROR(CheckEncoderClass(config, {"SiglipProcessor", "VisionTextDualEncoderProcessor"}));
   return MakeEncoder("siglip", kSiglipPictures, std::move(config), source);

@@ -1,3 +1,5 @@
+// The audio families' media: measures clips, decodes them and computes log-mel features, padded, cut into
+// windows or as they are.
 #include "preprocess/families/speech.h"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kUsualChunk = LogMel::kSamples / kSpeechRate;  // seconds
-constexpr uint32_t kMinUnpadded = LogMel::kWindow / 2 + 1;        // samples, or the ends cannot be reflected
+constexpr uint32_t kMinUnpadded = LogMel::kWindow / 2 + 1;        // samples; the transform reflects the ends
 
 class Speech final : public MediaFamily {
  public:
@@ -48,7 +50,7 @@ class Speech final : public MediaFamily {
     const uint32_t tokens = frames == 0 ? 0 : settings_.tokens(frames);
     if (tokens == 0 || facts.num_samples == 0) {
       return absl::InvalidArgumentError(absl::StrCat("clip of ", facts.num_samples, " samples at ",
-                                                     facts.sample_rate, " Hz is too short for a token"));
+                                                     facts.sample_rate, " Hz is too short for one token"));
     }
     if (windows()) {
       const uint32_t count = WindowsOf(facts);
@@ -66,7 +68,7 @@ class Speech final : public MediaFamily {
                               DecodeSpeech(request.suffix, request.bytes, limits_, request.facts, planned));
     if (audio.samples.size() != planned) {
       return absl::DataLossError(
-          absl::StrCat("clip of ", audio.samples.size(), " samples at 16 kHz where the plan says ", planned));
+          absl::StrCat("got a clip of ", audio.samples.size(), " samples at 16 kHz, the plan has ", planned));
     }
     if (request.notes != nullptr) {
       request.notes->samples_filled += audio.filled;
@@ -74,7 +76,8 @@ class Speech final : public MediaFamily {
     }
     std::span<float> features(reinterpret_cast<float*>(field_bytes[0].data()),
                               field_bytes[0].size() / sizeof(float));
-    if (!Features(audio.samples, features)) return absl::DataLossError("audio whose samples are not finite");
+    if (!Features(audio.samples, features))
+      return absl::DataLossError("audio contains NaN or infinite samples");
     return absl::OkStatus();
   }
 
@@ -90,7 +93,7 @@ class Speech final : public MediaFamily {
     facts.medium = Medium::kAudio;
     facts.sample_rate = kSpeechRate;
     facts.channels = 1;
-    uint32_t frames = 3;  // most families make a token of these
+    uint32_t frames = 3;  // enough for one token in most families
     while (settings_.tokens(frames) == 0) ++frames;
     facts.num_samples = uint64_t{frames} * LogMel::kHop;
     facts.duration_us = facts.num_samples * 1000000 / kSpeechRate;
@@ -117,7 +120,7 @@ class Speech final : public MediaFamily {
   }
   uint32_t window_frames() const { return settings_.padded_samples / LogMel::kHop; }
 
-  // Samples at 16 kHz that are used of a clip.
+  // The number of samples at 16 kHz that are used of a clip.
   uint64_t SamplesOf(const MediaFacts& facts) const {
     const uint64_t samples = SpeechSamples(facts);
     if (settings_.shape == ClipShape::kPadded) return std::min<uint64_t>(samples, settings_.padded_samples);
@@ -129,7 +132,7 @@ class Speech final : public MediaFamily {
                                  settings_.padded_samples);
   }
 
-  // Frames that the mask counts. Of a clip that is not padded the extractor drops a begun one.
+  // Frames that the mask marks. For an unpadded clip the extractor drops an incomplete frame.
   uint32_t FramesOf(uint64_t samples) const {
     if (padded()) {
       return MaskedFrames(samples, static_cast<uint32_t>(std::min<uint64_t>(
@@ -159,8 +162,8 @@ class Speech final : public MediaFamily {
     return true;
   }
 
-  // Window by window, or of the whole clip and cut after that: the loudest value, which all others are
-  // measured by, is that of what is computed at once.
+  // Features per window, or of the whole clip and cut afterwards. The results differ, because values are
+  // clamped relative to the loudest value of what is computed at once.
   bool WindowFeatures(std::span<const float> samples, std::span<float> out) const {
     const size_t window = settings_.padded_samples, frames = window_frames();
     const size_t row = settings_.num_mels * frames, count = out.size() / row;
@@ -183,11 +186,11 @@ class Speech final : public MediaFamily {
     return true;
   }
 
-  // Checks the planned lengths and the spans, writes all but the features.
+  // Checks the planned lengths and the buffers, and writes all fields except the features.
   absl::Status Prepare(const ItemRequest& request, std::span<const std::span<std::byte>> field_bytes) const {
     EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(request.facts));
     if (lengths != request.planned) {
-      return absl::DataLossError(absl::StrCat("clip of ", lengths.output_rows, " tokens where the plan says ",
+      return absl::DataLossError(absl::StrCat("got a clip of ", lengths.output_rows, " tokens, the plan has ",
                                               request.planned.output_rows));
     }
     EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
@@ -231,7 +234,7 @@ absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config) {
   config.Pin("padding_side", std::string_view("right"));
   config.Pin("padding_value", 0.0);
   config.Pin("dither", 0.0);
-  // mel_filters: older checkpoints carry the matrix that the extractor computes anew.
+  // mel_filters: older checkpoints contain the matrix, which the extractor computes in any case.
   config.Inert({"feature_extractor_type", "return_attention_mask", "mel_filters", "auto_map",
                 "return_tensors", "_name_or_path", "transformers_version"});
   if (config.Has("image_processor_type")) {

@@ -1,3 +1,5 @@
+// Cuts pictures into tiles: decodes once, resizes for every cut while rows arrive, and writes tiles in the
+// model's order.
 #include "preprocess/families/tiles.h"
 
 #include <algorithm>
@@ -20,7 +22,7 @@ uint32_t NumTiles(const std::vector<TileCut>& cuts) {
   return tiles;
 }
 
-// A resized picture that is resized once more: planes in memory that a thread keeps.
+// A resized picture that is resized again: its planes, in memory that a thread keeps.
 class PlanarPicture final : public RowSink {
  public:
   void Start(ImageSize size) {
@@ -104,7 +106,7 @@ class Tiles final : public MediaFamily {
                                                                            limits_, options, request.facts));
     const size_t tile_bytes = field_bytes[0].size() / request.planned.input_rows;
     std::vector<PatchWriter> writers;
-    std::vector<PictureTarget> targets;  // of the picture itself
+    std::vector<PictureTarget> targets;  // resizes of the decoded picture; cuts with stages come later
     writers.reserve(cuts.size());
     size_t done = 0;
     for (const TileCut& cut : cuts) {
@@ -179,7 +181,8 @@ class Tiles final : public MediaFamily {
       return absl::UnimplementedError(absl::StrCat("video of the family ", settings_.family));
     }
     const TiledPicture size = PictureOf(facts);
-    if (size.width == 0 || size.height == 0) return absl::InvalidArgumentError("no pixels");
+    if (size.width == 0 || size.height == 0)
+      return absl::InvalidArgumentError("image without pixels: its width or height is 0");
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, settings_.cuts(size));
     for (const TileCut& cut : cuts) {
       const ImageSize resized = cut.target.resized;
@@ -189,9 +192,9 @@ class Tiles final : public MediaFamily {
         if (stage.rgb_bytes() > largest.rgb_bytes()) largest = stage;
       }
       if (resized.width == 0 || resized.height == 0 || largest.rgb_bytes() > 3 * limits_.max_image_pixels) {
-        return absl::InvalidArgumentError(absl::StrCat("image of ", size.width, "x", size.height,
-                                                       " pixels, which the processor makes ", largest.width,
-                                                       "x", largest.height));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "image of ", size.width, "x", size.height, " pixels, which the processor would resize to ",
+            largest.width, "x", largest.height, ", more than limits.max_image_pixels allows"));
       }
     }
     return cuts;
@@ -213,7 +216,7 @@ class Tiles final : public MediaFamily {
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, CutsOf(request.facts));
     EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, LengthsOf(cuts, request.facts));
     if (lengths != request.planned) {
-      return absl::DataLossError(absl::StrCat("item of ", lengths.input_rows, " tiles where the plan says ",
+      return absl::DataLossError(absl::StrCat("got an item of ", lengths.input_rows, " tiles, the plan has ",
                                               request.planned.input_rows));
     }
     EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
@@ -235,8 +238,8 @@ class Tiles final : public MediaFamily {
 
 absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(what), " of ", size.width, "x", size.height,
-                                                 " pixels, where do_resize is false and size says ",
-                                                 tile.width, "x", tile.height));
+                                                 " pixels, but do_resize is false and size is ", tile.width,
+                                                 "x", tile.height));
 }
 
 TileNumbers ImageSizes() {

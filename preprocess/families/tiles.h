@@ -1,5 +1,5 @@
-// Families whose pictures become tiles of one size, [tiles, 3, height, width]: one for CLIP, SigLIP and
-// LLaVA, several for InternVL. A family says how a picture is cut; the rest is here.
+// Families whose pictures become tiles of one size, [tiles, 3, height, width]: one tile for CLIP, SigLIP and
+// LLaVA, several for InternVL. A family defines how a picture is cut; everything else is here.
 //
 // Thread safety: as MediaFamily.
 #pragma once
@@ -18,29 +18,29 @@
 
 namespace evenkeel::preprocess {
 
-// A picture and what its sample is.
+// A picture's size, and the number of pictures in its sample.
 struct TiledPicture : ImageSize {
   uint32_t of_sample = 1;  // pictures in its sample
 };
 
-// A resized picture (`sink` is not looked at), whose window's tiles follow in rows from the left.
+// A resized picture (`sink` is ignored), whose window is divided into tiles, row by row from the left.
 struct TileCut {
   PictureTarget target;
   uint32_t columns = 1;
   uint32_t rows = 1;
-  // Sizes that the picture is resized to, one after the other, before the target's; the rule that a processor
-  // resizes what it has resized. Of several cuts the shorter list begins the longer; then the target has
-  // neither a square nor a window.
+  // Sizes that the picture is resized to one after the other, before the target's, for processors that resize
+  // what they have resized. If several cuts have stages, the shorter list must be a prefix of the longer one;
+  // then the target has neither a square nor a window.
   std::vector<ImageSize> stages;
 };
 
-// Whole numbers of an item that the model asks for with its tiles.
+// A field of integers per item that the model needs in addition to the tiles.
 struct TileNumbers {
   std::string name;
-  std::vector<uint64_t> shape;  // of an item's; empty: one number
+  std::vector<uint64_t> shape;  // per item; empty: one number
   std::function<void(const TiledPicture&, const std::vector<TileCut>&, std::span<int64_t>)> write;
 };
-// image_sizes [2]: the picture's height and width, or those of what its first cut resizes it to.
+// image_sizes [2]: the picture's height and width, or those after the first cut's resize.
 TileNumbers ImageSizes();
 TileNumbers ResizedSizes();
 
@@ -48,25 +48,24 @@ struct TileSettings {
   std::string family;  // for the digest
   PixelSettings pixels;
   ImageSize tile;                // in pixels
-  uint32_t tokens_per_tile = 0;  // placeholders, where these are not of the picture:
+  uint32_t tokens_per_tile = 0;  // placeholders per tile, unless `tokens` computes them from the picture:
   std::function<uint64_t(const TiledPicture&)> tokens;
-  uint32_t patches_per_tile = 0;     // what the encoder computes
+  uint32_t patches_per_tile = 0;     // the encoder's cost per tile
   MediumStyle style;                 // of images
-  std::vector<TileNumbers> numbers;  // fields after the pixels'
-  // How its placeholders stand in the sequence; nothing: one run of all of them.
+  std::vector<TileNumbers> numbers;  // fields after the pixels
+  // The placeholders' runs in the sequence; empty: one run.
   std::function<void(const TiledPicture&, std::vector<PlaceholderRun>&)> runs;
-  // How a picture of this size is cut; tiles in the order of the cuts. Pure. InvalidArgument: it is refused.
+  // How a picture is cut; tiles are in the order of the cuts. Pure. InvalidArgument: the picture is refused.
   std::function<absl::StatusOr<std::vector<TileCut>>(const TiledPicture&)> cuts;
-  // What `cuts` depends on, for the digest.
+  // Adds what `cuts` depends on to the digest.
   std::function<void(CanonicalText&)> add_to;
 };
 
-// InvalidArgument of an item that is not resized and does not have the size of a tile.
+// The error for an item that is not resized and does not have the size of a tile.
 absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile);
 
-// Fields: pixel_values [tiles, 3, height, width]; as u8 [tiles, 3 * height * width], also once it is
-// expanded; then the numbers that are asked for. input_rows are tiles. InvalidArgument: tiles that the wire
-// form cannot carry.
+// Fields: pixel_values [tiles, 3, height, width], as u8 [tiles, 3 * height * width], also after expansion;
+// then `numbers`. input_rows are tiles. InvalidArgument: a tile is too large for the wire form.
 absl::StatusOr<std::unique_ptr<MediaFamily>> MakeTiles(TileSettings settings, const Limits& limits);
 
 }  // namespace evenkeel::preprocess

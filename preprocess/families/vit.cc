@@ -1,4 +1,4 @@
-// ViT: every picture becomes one size, whatever its shape. The image processor of vision encoders that are
+// ViT: every picture is stretched to one size. The image processor of vision encoders that are
 // trained alone: ViT, DINO, MAE, I-JEPA, Swin.
 //
 // The rules are those of transformers' models/vit/image_processing_vit.py.

@@ -1,4 +1,4 @@
-// Whisper itself: 30 seconds, of which its encoder makes half as many rows as there are frames, whatever the
+// Whisper itself: clips padded to 30 seconds. The encoder makes one row of two frames, whatever the
 // clip's length.
 #include <utility>
 

@@ -1,8 +1,8 @@
-// Voxtral, Audio Flamingo 3 and GLM-ASR: clips as windows of 30 seconds, each as Whisper's encoder takes it.
+// Voxtral, Audio Flamingo 3 and GLM-ASR: clips as windows of 30 seconds, the input of Whisper's encoder.
 //
-// The rules are those of transformers' models/{voxtral,audioflamingo3,glmasr}/processing_*.py. Voxtral computes
-// the features of the whole clip and cuts those; the others cut the clip. What Voxtral's tokens are is
-// mistral-common's rule: a window is padded, and 8 frames are a token.
+// The rules are those of transformers' models/{voxtral,audioflamingo3,glmasr}/processing_*.py. Voxtral
+// computes the features of the whole clip and cuts those; the others cut the clip. Voxtral's tokens follow
+// mistral-common's rule: a window is padded, and 8 frames make a token.
 #include <algorithm>
 #include <utility>
 
@@ -21,13 +21,13 @@ uint32_t VoxtralTokens(uint32_t frames) {
   return (frames + LogMel::kFrames - 1) / LogMel::kFrames * kOfWindow;
 }
 
-// A convolution that halves, and four rows that become one.
+// A convolution that halves the frames, then four rows merged into one.
 uint32_t GlmAsrTokens(uint32_t frames) {
   const int64_t convolved = FloorDiv(int64_t{frames} - 1, 2) + 1;
   return static_cast<uint32_t>(std::max<int64_t>(FloorDiv(convolved - 4, 4) + 1, 0));
 }
 
-// The extractor's file, and the most seconds of a clip by the processor's own.
+// Reads the extractor's file, and the maximum length of a clip in seconds from the processor's own.
 absl::StatusOr<SpeechSettings> ReadWindows(ConfigFile& config, const FamilySource& source,
                                            uint64_t usual_seconds, const NamedToken& token) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));

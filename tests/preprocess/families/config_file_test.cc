@@ -235,7 +235,7 @@ TEST_F(ConfigFileTest, SizesAreOneOfTheSetsThatTransformersKnows) {
   auto size = [&](const std::string& members, const std::string& more = "") {
     return Refusal("\"size\": {" + members + "}" + more, "CLIPImageProcessor");
   };
-  const std::string none = "size: is none of {height, width}, {shortest_edge}";
+  const std::string none = "size: must be {height, width}, {shortest_edge}";
   EXPECT_EQ(size(R"("shortest_edge": 64, "longest_edge": 100)"), "");
   EXPECT_EQ(size(R"("shortest_edge": 64, "longest_edge": null)"), "");
   EXPECT_EQ(size(R"("max_height": 64, "max_width": 100)"), "");
@@ -249,7 +249,7 @@ TEST_F(ConfigFileTest, SizesAreOneOfTheSetsThatTransformersKnows) {
   EXPECT_THAT(size(R"("shortest_edge": 64)", R"(, "crop_size": {"shortest_edge": 64})"),
               HasSubstr("crop_size: is not {height, width}"));
   EXPECT_THAT(Refusal(R"("do_center_crop": true)", "SiglipImageProcessor"),
-              HasSubstr("do_center_crop: is true, and crop_size is missing"));
+              HasSubstr("do_center_crop: is true, but crop_size is missing"));
   EXPECT_EQ(Refusal(R"("size": [64, 100], "do_center_crop": false)", "CLIPImageProcessor"), "");
   EXPECT_THAT(Refusal(R"("size": [64])", "CLIPImageProcessor"),
               HasSubstr("size: is not a list of 2 whole numbers"));
@@ -299,7 +299,7 @@ TEST_F(ConfigFileTest, WhatIsNotResizedMustFit) {
   status = (*processor)->Measure(facts).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("a picture of 64x96 pixels, where do_resize is false and size says 96x64"));
+              HasSubstr("a picture of 64x96 pixels, but do_resize is false and size is 96x64"));
 }
 
 TEST_F(ConfigFileTest, TheProcessorOfInternVlAsksForTilesWhateverTheFileSays) {
@@ -332,9 +332,10 @@ TEST_F(ConfigFileTest, AnUnknownProcessorIsNamed) {
   Write("{\"feature_extractor_type\": \"FlavaFeatureExtractor\"}");
   status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("feature_extractor_type: 'FlavaFeatureExtractor' names no image processor that is "
-                        "implemented; these are: BitImageProcessor, BlipImageProcessor, "));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("feature_extractor_type: 'FlavaFeatureExtractor' is not an implemented image processor; "
+                "implemented are: BitImageProcessor, BlipImageProcessor, "));
   spec = ProcessorSpec{};
   spec.audio = folder_;
   EXPECT_TRUE(absl::IsInvalidArgument(Processor::LoadMedia(spec, Limits{}).status()));
@@ -358,7 +359,7 @@ TEST_F(ConfigFileTest, AFileThatNamesNoProcessorIsReadAsItsModels) {
             (*load(", \"feature_extractor_type\": \"CLIPFeatureExtractor\"", "{}"))->digest());
   for (const char* unknown : {"{\"model_type\": \"fuyu\"}", "{}"}) {
     EXPECT_THAT(std::string(load("", unknown).status().message()),
-                HasSubstr("image_processor_type: is missing; it names the processor"));
+                HasSubstr("image_processor_type: is missing; it must name the processor's class"));
   }
 }
 
@@ -401,8 +402,9 @@ TEST_F(ConfigFileTest, AnImageProcessorThatIsStillCalledAFeatureExtractorIsRead)
               HasSubstr("config.json: model_type: 'internvl_chat' cuts its tiles by code of its own"));
 
   Write("{\"feature_extractor_type\": \"WhisperFeatureExtractor\"}");
-  EXPECT_THAT(std::string(Processor::LoadMedia(spec, Limits{}).status().message()),
-              HasSubstr("feature_extractor_type: 'WhisperFeatureExtractor' names no image processor"));
+  EXPECT_THAT(
+      std::string(Processor::LoadMedia(spec, Limits{}).status().message()),
+      HasSubstr("feature_extractor_type: 'WhisperFeatureExtractor' is not an implemented image processor"));
 }
 
 TEST_F(ConfigFileTest, WhatIsNotAJsonObjectIsAnError) {

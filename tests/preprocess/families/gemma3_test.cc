@@ -76,10 +76,10 @@ TEST(PaliGemma, IsNeverTakenForAnEncoderWithOtherTokens) {
       LoadOrFail(EditedSpec("paligemma", {{"processor_class", nullptr}, {"image_seq_length", 77}}));
   EXPECT_EQ(alone->Measure(facts)->output_rows, 77u);
   EXPECT_THAT(RefusalOf("paligemma", {{"processor_class", "ColPaliProcessor"}}),
-              HasSubstr("image_seq_length: is there for ColPaliProcessor"));
+              HasSubstr("image_seq_length: is set for ColPaliProcessor"));
   // 28 patches of 16 pixels a side.
   EXPECT_THAT(RefusalOf("paligemma", {{"processor_class", "SiglipProcessor"}}),
-              HasSubstr("image_seq_length: is 1024 where pictures of 448x448 pixels have 784 tokens"));
+              HasSubstr("image_seq_length is 1024, but pictures of 448x448 pixels have 784 tokens"));
   EXPECT_EQ(RefusalOf("paligemma", {{"processor_class", "SiglipProcessor"}, {"image_seq_length", 784}}), "");
 }
 

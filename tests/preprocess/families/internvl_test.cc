@@ -219,7 +219,7 @@ TEST_F(InternVlVideo, FramesThatAreNotResizedHaveTheSizeOfTheFile) {
   facts.width = 240, facts.height = 320;
   const absl::Status turned = processor->Measure(facts).status();
   EXPECT_TRUE(absl::IsInvalidArgument(turned));
-  EXPECT_THAT(std::string(turned.message()), HasSubstr("frames of 240x320 pixels, where do_resize is false"));
+  EXPECT_THAT(std::string(turned.message()), HasSubstr("frames of 240x320 pixels, but do_resize is false"));
 }
 
 TEST_F(InternVlVideo, IsRefusedWhereTheFolderSaysNothingOfIt) {

@@ -70,7 +70,7 @@ TEST(Pixtral, RefusesWhatThePublishedProcessorsDoNotDo) {
   EXPECT_THAT(RefusalOf("pixtral", {{"processor_class", "LightOnOcrProcessor"}}),
               HasSubstr("of LightOnOcrProcessor is not implemented"));
   EXPECT_THAT(RefusalOf("mistral3", {{"patch_size", 16}}, "processor_config.json"),
-              HasSubstr("patch_size: is 16 where config.json says 14"));
+              HasSubstr("patch_size: is 16, but config.json has 14"));
   EXPECT_THAT(RefusalOf("mistral3", {{"num_tokens", 16}}, "processor_config.json"),
               HasSubstr("num_tokens: unknown key"));
 }

@@ -193,10 +193,11 @@ TEST_F(QwenVideoFile, ThatAsksForFramesOfAnotherKindLeavesThePictures) {
     const char* file;
     const char* named;
   };
-  for (const Asked& asked : {Asked{"qwen2-vl", R"({"num_frames": 8, "fps": 2})", "num_frames: stands beside"},
-                             {"qwen2-vl", R"({"num_frames": 1})", "num_frames: is no more than half"},
-                             {"qwen3-vl", R"({"num_frames": 8})", "num_frames: a fixed number"},
-                             {"qwen3-vl", R"({"do_sample_frames": false})", "do_sample_frames: is false"}}) {
+  for (const Asked& asked :
+       {Asked{"qwen2-vl", R"({"num_frames": 8, "fps": 2})", "num_frames: is given together"},
+        {"qwen2-vl", R"({"num_frames": 1})", "num_frames: is no more than half"},
+        {"qwen3-vl", R"({"num_frames": 8})", "num_frames: a fixed number"},
+        {"qwen3-vl", R"({"do_sample_frames": false})", "do_sample_frames: is false"}}) {
     SCOPED_TRACE(asked.file);
     auto family = LoadVisionFamily(folder_, Checkpoint(asked.processor, asked.file), Limits{});
     ASSERT_TRUE(family.ok()) << family.status();
