@@ -190,6 +190,11 @@ class Loader:
         self._next, self._resumed = int(state["step"]), dict(state)
         self._compare_layout()
 
+    def wait_for_done(self):
+        """From here on steps count as consumed when step.done() is called, as with the option of this name."""
+        if not self._waits_for_done:
+            self._waits_for_done, self._not_done = True, self._next
+
     def stats(self):
         """Counters since the connection: steps, parts, bytes, requests, wait_seconds, transport and others; and
         grey_workers, how many workers stood still lately and are asked last now."""

@@ -1,0 +1,34 @@
+"""Trains a model with the Trainer of transformers.
+
+    torchrun --nproc_per_node 2 train_hf.py JOB CHECKPOINT STEPS       saves after every second step and goes on from there
+"""
+import os
+import sys
+
+import transformers
+from transformers.trainer_utils import get_last_checkpoint
+
+import evenkeel
+import evenkeel.hf
+
+
+class Trainer(evenkeel.hf.TrainerMixin, transformers.Trainer):
+    pass
+
+
+def main(job, checkpoint, steps):
+    args = transformers.TrainingArguments(
+        "out", max_steps=int(steps), learning_rate=1e-3, lr_scheduler_type="constant", max_grad_norm=0, logging_steps=1,
+        save_steps=2, gradient_accumulation_steps=1, ignore_data_skip=True, report_to=[], disable_tqdm=True, use_cpu=True)
+    model = transformers.AutoModelForImageTextToText.from_pretrained(checkpoint, dtype="float32")
+    trainer = Trainer(model, args, data=evenkeel.Loader(job, rank=int(os.environ.get("RANK", 0))))
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train(resume_from_checkpoint=get_last_checkpoint("out") if os.path.isdir("out") else None)
+    if trainer.is_world_process_zero():
+        for entry in trainer.state.log_history:
+            if "loss" in entry:
+                print(entry["step"] - 1, f"{float(entry['loss']):.6f}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

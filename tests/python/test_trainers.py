@@ -1,0 +1,148 @@
+"""The examples of trainers, each with a small random model on two gloo ranks: the plain loop's losses, and the same steps
+after a checkpoint of the trainer's own kind. Frameworks that are not installed are skipped."""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import evenkeel
+import jobs
+
+torch = pytest.importorskip("torch", minversion="2.6")
+transformers = pytest.importorskip("transformers", minversion="5")
+
+import checkpoints  # noqa: E402
+import launch  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
+EXAMPLES = jobs.ROOT / "examples" / "trainers"
+STEPS = 4
+ADAPTERS = ("hf", "lightning", "loop")
+# Modules that an example needs in addition to torch and transformers.
+NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
+         "train_lightning": ("pytorch_lightning",)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trainers")
+    checkpoints.write(folder / "model", "qwen2_vl")
+    checkpoints.write_shard(folder / "all.tar", 24, ("image", "text", "images", "text"), folder)
+    for ranks in (1, 2):
+        job = checkpoints.write_job(folder / f"ranks-{ranks}.yaml", folder / "model", str(folder / "all.tar"), ranks, 8,
+                                    encoder="{algorithm: none, runs: once_per_microbatch, min_items: 1}",
+                                    microbatch="{capacity_tokens: 200}")
+        jobs.make_index(job)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def template(folder):
+    package = str(pathlib.Path(evenkeel.__file__).absolute().parents[1])
+    template = launch.Template(
+        ["torch", "torch.distributed", "torch.distributed.fsdp", "transformers", "transformers.models.qwen2_vl.modeling_qwen2_vl"],
+        [package, *filter(None, [os.environ.get("PYTHONPATH")])],
+        {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime")})
+    yield template
+    template.close()
+
+
+def losses(lines):
+    """[(step, loss)] of the lines that an example prints."""
+    return [(int(line.split()[0]), float(line.split()[1])) for line in lines if line[:1].isdigit()]
+
+
+def run(template, folder, ranks, place, example, steps):
+    return losses(template.run(ranks, folder / place, EXAMPLES / f"{example}.py", folder / f"ranks-{ranks}.yaml",
+                               folder / "model", steps))
+
+
+@pytest.fixture(scope="module")
+def plain(template, folder):
+    """One rank, one process, no framework."""
+    return run(template, folder, 1, "plain", "train_plain", STEPS)
+
+
+def test_the_plain_loop_learns_and_resumes(template, folder, plain):
+    assert [step for step, _ in plain] == list(range(STEPS)) and plain[-1][1] < plain[0][1]
+    parts = [run(template, folder, 1, "plain-parts", "train_plain", steps) for steps in (STEPS // 2, STEPS)]
+    assert parts[0] + parts[1] == plain
+
+
+@pytest.mark.parametrize("example", list(NEEDS))
+def test_a_trainer_has_the_plain_losses_and_resumes(template, folder, plain, example):
+    missing = [name for name in NEEDS[example] if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    whole = run(template, folder, 2, example, example, STEPS)
+    assert [step for step, _ in whole] == list(range(STEPS))
+    assert [loss for _, loss in whole] == pytest.approx([loss for _, loss in plain], rel=2e-4)
+    first = run(template, folder, 2, f"{example}-parts", example, STEPS // 2)
+    assert first == whole[:STEPS // 2]
+    second = run(template, folder, 2, f"{example}-parts", example, STEPS)
+    assert second[-(STEPS // 2):] == whole[STEPS // 2:] and second[:-(STEPS // 2)] in ([], first)
+
+
+def of_the_job(folder):
+    """{pid: command line} of workers, their decoders and supervisors."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (path / "cmdline").read_bytes().decode().replace("\0", " ")
+            if str(folder) in words and (" serve " in words or "embedded.py" in words):
+                found[int(path.name)] = words
+    return found
+
+
+def shared_memory_of(pids):
+    """Files of /dev/shm that the processes map or have open."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            maps = pathlib.Path(f"/proc/{pid}/maps").read_text().split()
+            links = [os.readlink(one) for one in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+            found |= {word for word in maps + links if word.startswith("/dev/shm/")}
+    return found
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_nothing_is_left_of_a_killed_trainer(template, folder):
+    place = folder / "killed"
+    ranks = template.start(2, place, EXAMPLES / "train_ddp.py", folder / "ranks-2.yaml", folder / "model", 100000)
+    try:
+        wait_until(lambda: (place / "0.out").exists() and len((place / "0.out").read_text().splitlines()) > 2)
+        workers = of_the_job(folder)
+        assert len(workers) >= 2, "a worker and its supervisor"
+        memory = shared_memory_of([*ranks, *workers])
+    finally:
+        for rank in ranks:
+            os.kill(rank, signal.SIGKILL)
+    wait_until(lambda: not of_the_job(folder))
+    assert not [one for one in memory if os.path.exists(one)]
+    segments = [line.split() for line in pathlib.Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+    assert not [words for words in segments if int(words[4]) in {*ranks, *workers}], "of System V"
+
+
+def test_no_file_of_a_trainer_is_imported_by_the_package():
+    package = pathlib.Path(evenkeel.__file__).absolute().parent
+    lazy = [path.stem for path in package.glob("*.py") if path.stem in ADAPTERS]
+    assert sorted(lazy) == sorted(ADAPTERS)
+    for name in ADAPTERS:
+        assert len((package / f"{name}.py").read_text().splitlines()) <= 100, name
+    code = f"import evenkeel, sys; print([n for n in {[f'evenkeel.{name}' for name in ADAPTERS] + ['torch']} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(package.parent)})
+    assert done.stdout == "[]\n", done.stdout + done.stderr
