@@ -24,7 +24,7 @@ import launch  # noqa: E402
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 EXAMPLES = jobs.ROOT / "examples" / "trainers"
 STEPS = 4
-ADAPTERS = ("hf", "lightning", "loop")
+ADAPTERS = ("hf", "lightning", "loop", "megatron")
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
          "train_lightning": ("pytorch_lightning",)}
@@ -88,6 +88,25 @@ def test_a_trainer_has_the_plain_losses_and_resumes(template, folder, plain, exa
     assert first == whole[:STEPS // 2]
     second = run(template, folder, 2, f"{example}-parts", example, STEPS)
     assert second[-(STEPS // 2):] == whole[STEPS // 2:] and second[:-(STEPS // 2)] in ([], first)
+
+
+def text_job(folder, ranks, microbatch):
+    path = folder / f"text-{ranks}.yaml"
+    checkpoints.write_job(path, folder / "model", str(folder / "text.tar"), ranks, 8, phases=("llm",), microbatch=microbatch)
+    jobs.make_index(path)
+    return path
+
+
+def test_megatron_core_trains_and_resumes(template, folder):
+    pytest.importorskip("megatron.core")
+    checkpoints.write_shard(folder / "text.tar", 24, ("text",), folder, seed=5)
+    job = {ranks: text_job(folder, ranks, "{capacity_tokens: 300, count_multiple: 2}") for ranks in (1, 2)}
+
+    def train(place, ranks, steps):
+        return losses(template.run(ranks, folder / place, EXAMPLES / "train_megatron.py", job[ranks], jobs.vocabulary(), steps))
+    whole, one = train("megatron", 2, STEPS), train("megatron-one", 1, STEPS)
+    assert [loss for _, loss in whole] == pytest.approx([loss for _, loss in one], rel=2e-4) and whole[-1][1] < whole[0][1]
+    assert train("megatron-parts", 2, STEPS // 2) + train("megatron-parts", 2, STEPS) == whole
 
 
 def of_the_job(folder):
