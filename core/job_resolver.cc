@@ -212,12 +212,16 @@ class Resolver {
 
   absl::Status Phases() {
     std::set<std::string> seen;
+    EVENKEEL_ASSIGN_OR_RETURN(
+        const bool drop_in,
+        Choose("balance", in_.balance(), Words<bool>{{"move_excess", false}, {"drop_in", true}}));
     if (in_.phases_size() > static_cast<int>(kMaxPhases)) {
       return Error("phases", in_.phases_size(), " phases; at most ", kMaxPhases, " are supported");
     }
     for (int i = 0; i < in_.phases_size(); ++i) {
       std::string path = absl::StrCat("phases[", i, "]");
       EVENKEEL_ASSIGN_OR_RETURN(PhaseSpec phase, OnePhase(in_.phases(i), path));
+      if (drop_in) EVENKEEL_RETURN_IF_ERROR(DropIn(in_.phases(i), path, phase));
       if (!seen.insert(in_.phases(i).name()).second) {
         return Error(path + ".name", "two phases are named '", in_.phases(i).name(), "'");
       }
@@ -225,7 +229,47 @@ class Resolver {
     }
     if (!seen.contains(std::string(Phase::kLlm.name())))
       return Error("phases", "exactly one phase must be named llm; there is none");
+    if (drop_in) EVENKEEL_RETURN_IF_ERROR(DropInRanks());
     NumberPhases();
+    return absl::OkStatus();
+  }
+
+  // `balance: drop_in` sets what keeps items in the rank and microbatch of their sample, and refuses what would
+  // move them. The llm's default algorithm places samples with all such phases considered.
+  absl::Status DropIn(const pb::Phase& in, const std::string& path, PhaseSpec& out) const {
+    const bool is_llm = out.phase == Phase::kLlm;
+    const std::string_view algorithm = is_llm ? kDefaultAlgorithm : "none";
+    const std::pair<const char*, bool> contradictions[] = {
+        {".algorithm", !in.algorithm().empty() && in.algorithm() != algorithm},
+        {".runs", in.runs() == "once_per_step"},
+        {".tolerance", !is_llm && in.has_tolerance()},
+        {".equal_counts", !is_llm && in.equal_counts()},
+        {".node_wise", in.node_wise()},
+    };
+    for (const auto& [key, contradicts] : contradictions) {
+      if (!contradicts) continue;
+      return Error(path + key, "contradicts balance: drop_in, which ",
+                   is_llm ? "places samples with all phases considered" : "keeps items with their samples",
+                   "; remove one of the two");
+    }
+    if (is_llm) return absl::OkStatus();
+    out.algorithm = algorithm;
+    out.runs = Runs::kOncePerMicrobatch;
+    if (!in.has_min_items())
+      out.min_items = 1;  // models that encode in forward need the encoder on every rank
+    return absl::OkStatus();
+  }
+
+  // Before the phases are numbered: they are in the order of the file.
+  absl::Status DropInRanks() const {
+    const auto is_llm = [](const PhaseSpec& spec) { return spec.phase == Phase::kLlm; };
+    const PhaseSpec& llm = *std::find_if(job_.phases.begin(), job_.phases.end(), is_llm);
+    for (size_t i = 0; i < job_.phases.size(); ++i) {
+      if (job_.phases[i].ranks == llm.ranks) continue;
+      return Error(
+          absl::StrCat("phases[", i, "].ranks"),
+          "differ from the llm's; with balance: drop_in every phase runs on the llm's ranks, in its order");
+    }
     return absl::OkStatus();
   }
 

@@ -46,6 +46,32 @@ void ExpectMessages(const std::vector<Case>& cases) {
   }
 }
 
+TEST(JobErrors, DropInRefusesWhatWouldMoveItems) {
+  const std::string items =
+      " contradicts balance: drop_in, which keeps items with their samples; remove one of the two";
+  const auto drop_in = [](const std::string& of_vision) {
+    return "    ranks: 0-7\n" + of_vision + "balance: drop_in\n";
+  };
+  ExpectMessages({
+      {"    ranks: 0-7\n", drop_in("    algorithm: greedy_packed\n"),
+       "job.yaml:12: phases[1].algorithm:" + items},
+      {"    ranks: 0-7\n", drop_in("    runs: once_per_step\n"), "job.yaml:12: phases[1].runs:" + items},
+      {"    ranks: 0-7\n", drop_in("    tolerance: 0.1\n"), "job.yaml:12: phases[1].tolerance:" + items},
+      {"    ranks: 0-7\n", drop_in("    equal_counts: true\n"),
+       "job.yaml:12: phases[1].equal_counts:" + items},
+      {"    ranks: 0-7\n", drop_in("    node_wise: true\n"), "job.yaml:12: phases[1].node_wise:" + items},
+      {"    ranks: 0-7\n", "    ranks: 0-3\nbalance: drop_in\n",
+       "job.yaml:11: phases[1].ranks: differ from the llm's; with balance: drop_in every phase runs on the "
+       "llm's "
+       "ranks, in its order"},
+      {"phases:\n  - {name: llm, ranks: 0-7}",
+       "balance: drop_in\nphases:\n  - {name: llm, ranks: 0-7, algorithm: karmarkar_karp}",
+       "job.yaml:10: phases[0].algorithm: contradicts balance: drop_in, which places samples with all phases "
+       "considered; remove one of the two"},
+      {"seed: 7", "balance: drop", "job.yaml:1: balance: 'drop' is not one of move_excess, drop_in"},
+  });
+}
+
 TEST(JobErrors, UnknownKeysNameTheNearest) {
   ExpectMessages({
       {"datasets:", "datset:", "job.yaml:3: unknown key 'datset' in job; nearest is 'datasets'"},

@@ -248,6 +248,26 @@ TEST(Job, TheExamplesOfTheDocumentationParse) {
   EXPECT_EQ(examples, 2);
 }
 
+TEST(Job, DropInStandsForWhatKeepsItemsWithTheirSamples) {
+  const std::string head =
+      "index: i\ndatasets: [{name: a, shards: [a.tar]}]\nprocessor: {folder: f}\nbatch: {samples: 4}\n";
+  const auto job = ParseJob(head +
+                                "balance: drop_in\n"
+                                "phases: [{name: llm, ranks: 0-3}, {name: vision, ranks: 0-3}, "
+                                "{name: audio, ranks: 0-3, min_items: 0}]\n",
+                            "job.yaml");
+  const auto written =
+      ParseJob(head +
+                   "phases: [{name: llm, ranks: 0-3}, "
+                   "{name: vision, ranks: 0-3, algorithm: none, runs: once_per_microbatch, min_items: 1}, "
+                   "{name: audio, ranks: 0-3, algorithm: none, runs: once_per_microbatch}]\n",
+               "job.yaml");
+  ASSERT_TRUE(job.ok() && written.ok()) << job.status() << written.status();
+  EXPECT_EQ(job->phases[0].algorithm, kDefaultAlgorithm);
+  EXPECT_EQ(job->phases[1].algorithm, "none");
+  EXPECT_EQ(LayoutDigest(*job), LayoutDigest(*written));
+}
+
 TEST(Job, NamesAsManyEncodersAsItLikes) {
   const absl::StatusOr<Job> job = ParseJob(R"(
 index: index

@@ -112,8 +112,8 @@ def write_shard(path, count, kinds, folder, seed=3):
     shard.close()
 
 
-def write_job(path, checkpoint, shards, ranks, samples, encoder="{algorithm: none, runs: once_per_microbatch}",
-              microbatch="{capacity_tokens: 700}", phases=("llm", "vision"), more=""):
+def write_job(path, checkpoint, shards, ranks, samples, encoder="{min_items: 0}", microbatch="{capacity_tokens: 700}",
+              phases=("llm", "vision"), more="balance: drop_in\n"):
     names = f"0-{ranks - 1}" if ranks > 1 else "0"
     lines = [f'  - {{name: llm, ranks: "{names}"}}\n']
     lines += [f'  - {{name: {name}, ranks: "{names}", {encoder[1:]}\n' for name in phases if name != "llm"]

@@ -37,8 +37,7 @@ def folder(tmp_path_factory):
     checkpoints.write_shard(folder / "all.tar", 24, ("image", "text", "images", "text"), folder)
     for ranks in (1, 2):
         job = checkpoints.write_job(folder / f"ranks-{ranks}.yaml", folder / "model", str(folder / "all.tar"), ranks, 8,
-                                    encoder="{algorithm: none, runs: once_per_microbatch, min_items: 1}",
-                                    microbatch="{capacity_tokens: 200}")
+                                    encoder="{}", microbatch="{capacity_tokens: 200}")
         jobs.make_index(job)
     return folder
 

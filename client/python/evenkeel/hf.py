@@ -6,8 +6,8 @@
     trainer = Trainer(model, args, data=evenkeel.Loader("job.yaml", rank=int(os.environ.get("RANK", 0))))
     trainer.train(resume_from_checkpoint=...)
 
-`args`: max_steps, gradient_accumulation_steps=1, ignore_data_skip=True (the loader resumes by itself). The job keeps
-items with their samples, as evenkeel.inputs says. Checkpoints contain evenkeel.json, the state of the loader.
+`args`: max_steps, gradient_accumulation_steps=1, ignore_data_skip=True (the loader resumes by itself). The job has
+`balance: drop_in`. Checkpoints contain evenkeel.json, the state of the loader.
 """
 
 import functools

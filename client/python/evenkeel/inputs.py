@@ -3,8 +3,8 @@
     for number in range(len(step.microbatches)):
         loss = model(**inputs.of(step, number, model), num_items_in_batch=step.loss_tokens).loss
 
-For models that run their encoders inside forward. The job keeps the items of a sample in the rank and microbatch of
-the sample: `algorithm: none` and `runs: once_per_microbatch` for every encoder phase.
+For models that run their encoders inside forward. The job has `balance: drop_in`: the items of a sample are in the rank
+and microbatch of the sample.
 """
 
 import inspect
@@ -84,13 +84,13 @@ def _local_encoders(step, number):
     encoders = dict(step.microbatches[number].encoders)
     if step.encoders and len(step.microbatches) > 1:
         raise ValueError(f"step {step.index} has {len(step.microbatches)} microbatches, and phase {next(iter(step.encoders))} "
-                         "runs once per step; set `runs: once_per_microbatch` for the phase in the job")
+                         "runs once per step; set `balance: drop_in` in the job")
     encoders.update(step.encoders)
     for phase, route in step.routes.items():
         route = route[number] if isinstance(route, list) else route
         if not route.stays:
             raise ValueError(f"step {step.index}: rows of phase {phase} move between ranks, and a model's own forward cannot "
-                             "exchange them; set `algorithm: none` for the phase in the job, or use evenkeel.torch.exchange")
+                             "exchange them; set `balance: drop_in` in the job, or use evenkeel.torch.exchange")
         _check_order(step, phase, route, step.microbatches[number])
     return encoders
 

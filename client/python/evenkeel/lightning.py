@@ -8,8 +8,7 @@
     Trainer(max_steps=1000, strategy="ddp", use_distributed_sampler=False).fit(Training(model), loader, ckpt_path=...)
 
 Lightning saves and restores the loader by itself, since it has state_dict and load_state_dict. `wait_for_done=True` makes
-that state the first step that is not trained: Lightning fetches one step ahead. The job keeps items with their samples,
-as evenkeel.inputs says.
+that state the first step that is not trained: Lightning fetches one step ahead. The job has `balance: drop_in`.
 """
 
 import contextlib

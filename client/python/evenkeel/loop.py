@@ -6,8 +6,7 @@
         optimizer.zero_grad()
         step.done()
 
-For models of transformers, in jobs that keep items with their samples as evenkeel.inputs says. The other trainers' files
-use it too.
+For models of transformers, in jobs with `balance: drop_in`. The other trainers' files use it too.
 """
 
 import contextlib

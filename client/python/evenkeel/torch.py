@@ -269,7 +269,7 @@ def mask_labels(step, group=None, local=False):
     An item that could not be decoded is only known where it was to be encoded; its flag travels along the phase's
     route to the rank that holds the sample's text. `group`: as for `exchange`, or {phase: group}.
 
-    local   no collective, for jobs that keep all items with their samples (`algorithm: none`); ValueError where a row
+    local   no collective, for jobs that keep all items with their samples (`balance: drop_in`); ValueError where a row
             comes from another rank
     """
     labels = [torch.from_numpy(np.array(m["labels"])) if "labels" in m else None for m in step.microbatches]
