@@ -1,8 +1,16 @@
 """Batches as trainers' own code makes and reads them, from microbatches made by hand."""
 
+import dataclasses
+import importlib
+import importlib.util
+import os
+import sys
+import types
+
 import numpy as np
 import pytest
 
+import jobs
 import made
 
 torch = pytest.importorskip("torch")
@@ -95,3 +103,134 @@ def test_megatrons_state_is_saved_between_steps(megatron):
     iterator.restore_state({"step": 0})
     next(iterator), next(iterator)
     assert iterator.save_state() == {"step": 1}
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory):
+    """Steps of a real worker: pictures, videos and texts of a Qwen2-VL."""
+    pytest.importorskip("transformers", minversion="4.57")
+    if not os.path.exists(jobs.BINARY):
+        pytest.skip(f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
+    import checkpoints
+    import evenkeel
+    folder = tmp_path_factory.mktemp("batches")
+    checkpoints.write(folder / "model", "qwen2_vl")
+    checkpoints.write_shard(folder / "all.tar", 12, ("image", "text", "video", "images", "damaged"), folder)
+    job = checkpoints.write_job(folder / "job.yaml", folder / "model", str(folder / "all.tar"), 1, 6,
+                                microbatch="{capacity_tokens: 400}")
+    jobs.make_index(job)
+    with jobs.worker(job) as endpoint:
+        return list(evenkeel.Loader(endpoint, rank=0, num_steps=2))
+
+
+def veomni_collator():
+    """VeOmni's own, of the installed package, without what its packages import at once (kernels for GPUs)."""
+    spec = importlib.util.find_spec("veomni")
+    if spec is None:
+        pytest.skip("veomni is not installed")
+    for name in ("veomni", "veomni.data", "veomni.ops", "veomni.distributed"):
+        bare = types.ModuleType(name)
+        bare.__path__ = [os.path.join(spec.submodule_search_locations[0], *name.split(".")[1:])]
+        sys.modules.setdefault(name, bare)
+    return importlib.import_module("veomni.data.data_collator").MainCollator()
+
+
+def documents_of(step, number):
+    """What VeOmni's transform makes of each document, from fields that test_inputs compares with one sample at a time."""
+    from evenkeel import inputs
+    microbatch, documents = step.microbatches[number], []
+    bounds = microbatch["cu_seqlens"].tolist()
+    labels, fields = inputs.media_fields(step, number)
+    for begin, end in zip(bounds, bounds[1:]):
+        kinds = torch.from_numpy(microbatch["mm_token_type_ids"][0, begin:end])
+        ids = torch.from_numpy(np.array(microbatch["input_ids"][0, begin:end]))
+        ids[kinds > 0] = 0
+        documents.append({"input_ids": ids, "labels": torch.from_numpy(labels[0, begin:end].copy()),
+                          "attention_mask": torch.ones_like(ids), "image_mask": kinds == 1, "video_mask": kinds == 2,
+                          "position_ids": torch.from_numpy(microbatch["position_ids"][1:, 0, begin:end])})
+    documents[0].update({name: value for name, value in fields.items() if "pixel" in name or "grid_thw" in name})
+    return documents
+
+
+def test_veomnis_batch_is_that_of_its_own_collator(worked):
+    collator = veomni_collator()
+    import evenkeel.veomni
+    compared = set()
+    for step in worked:
+        batches = next(evenkeel.veomni.DataLoader(iter([step])))
+        assert len(batches) == len(step.microbatches)
+        for number, ours in enumerate(batches):
+            theirs = collator(documents_of(step, number))
+            assert set(theirs) - set(ours) <= {"image_mask", "video_mask"}, "masks of what there is none of"
+            for name in set(theirs) & set(ours):
+                compared.add(name)
+                if isinstance(ours[name], int):
+                    assert ours[name] == theirs[name], name
+                else:
+                    assert ours[name].dtype == theirs[name].dtype and torch.equal(ours[name], theirs[name]), name
+    assert {"input_ids", "labels", "position_ids", "cu_seq_lens_q", "max_length_q", "image_mask", "pixel_values"} <= compared
+
+
+def test_media_of_a_dummy_are_refused():
+    from evenkeel import Fields, inputs
+    one = microbatch()
+    one.encoders = {"vision": Fields.of(pixel_values=np.zeros((4, 4), np.float32), image_grid_thw=np.array([[1, 2, 2]]),
+                                        item_rows=np.array([1]))}
+    with pytest.raises(ValueError, match="phase vision has a dummy.*min_items: 0"):
+        inputs.media_fields(step_of(one), 0)
+
+
+@pytest.fixture
+def torchtitan():
+    pytest.importorskip("torchdata")
+    pytest.importorskip("torchtitan.components.dataloader")
+    import evenkeel.torchtitan
+    return evenkeel.torchtitan
+
+
+def build_titan(torchtitan, counts, microbatches=2, seq_len=8, local_batch_size=1):
+    config = torchtitan.DataLoader.Config(source="job.yaml", microbatches=microbatches)
+    return config.build(dp_world_size=2, dp_rank=1, tokenizer=None, seq_len=seq_len, local_batch_size=local_batch_size,
+                        snapshot_every_n_steps=None, loader=Loader(*counts))
+
+
+def test_torchtitans_batches_are_tokens_positions_and_labels(torchtitan):
+    loader = build_titan(torchtitan, (2, 2))
+    batches = iter(loader)
+    given, labels = next(batches)
+    assert given["input"].shape == (1, 8) and given["positions"].tolist() == [[0, 1, 2, 0, 0, 1, 2, 3]]
+    assert labels.tolist() == [[11, 12, -100, -100, -100, 22, 23, -100]]
+    with pytest.raises(ValueError, match="1 microbatches of the step are left"):
+        loader.state_dict()
+    next(batches)
+    assert loader.state_dict() == {"step": 1} and len(list(batches)) == 2
+
+
+def test_torchtitans_fixed_shapes_are_checked(torchtitan):
+    with pytest.raises(ValueError, match="step 0 has 3 microbatches, TorchTitan runs 2: set microbatch.count_multiple: 2"):
+        next(iter(build_titan(torchtitan, (3,))))
+    with pytest.raises(ValueError, match="has 8 tokens, training.seq_len is 16: set microbatch.pad_to: 16"):
+        next(iter(build_titan(torchtitan, (2,), seq_len=16)))
+    with pytest.raises(ValueError, match="local_batch_size is 4; give 1"):
+        build_titan(torchtitan, (2,), local_batch_size=4)
+
+
+def test_bridges_batch_has_what_vlm_step_reads(worked, megatron):
+    import evenkeel.megatron_bridge
+    from evenkeel import inputs
+
+    @dataclasses.dataclass
+    class VisualInputs:  # as GenericVisualInputs, whose package needs Transformer Engine
+        pixel_values: torch.Tensor = None
+        image_grid_thw: torch.Tensor = None
+
+    step = worked[0]
+    iterator = evenkeel.megatron_bridge.DataIterator(iter([step]), len(step.microbatches), VisualInputs)
+    batches = list(iterator)
+    assert len(batches) == len(step.microbatches) and any(one["visual_inputs"].pixel_values is not None for one in batches)
+    for number, one in enumerate(batches):
+        given = inputs.labels_of(step, number)
+        assert one["labels"].tolist() == [given[0, 1:].tolist() + [-100]] and one["labels"].shape == one["tokens"].shape
+        assert torch.equal(one["loss_mask"], (one["labels"] != -100).float()) and one["total_tokens"] == given.shape[1]
+        assert one["position_ids"].shape == (3, *one["tokens"].shape) and one["tokens"] is one["input_ids"]
+        assert one["cu_seqlens_q"].dtype == one["max_seqlen_kv"].dtype == torch.int32 and one["max_seqlen_q"].ndim == 0

@@ -24,7 +24,7 @@ import launch  # noqa: E402
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 EXAMPLES = jobs.ROOT / "examples" / "trainers"
 STEPS = 4
-ADAPTERS = ("hf", "lightning", "loop", "megatron")
+ADAPTERS = ("hf", "lightning", "loop", "megatron", "megatron_bridge", "torchtitan", "veomni")
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
          "train_lightning": ("pytorch_lightning",)}

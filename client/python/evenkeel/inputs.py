@@ -42,7 +42,7 @@ def of(step, number, model, device=None, varlen=None):
     microbatch = step.microbatches[number]
     encoders = _local_encoders(step, number)
     llm = {name: np.asarray(microbatch[name]) for name in microbatch if name not in _NEVER}
-    llm["labels"] = _labels(step)[number].numpy()
+    llm["labels"] = labels_of(step, number)
     cu_seqlens = np.asarray(microbatch["cu_seqlens"]) if "cu_seqlens" in microbatch else None
     if cu_seqlens is not None:
         cu_seqlens = _add_dummies(llm, cu_seqlens, encoders, model.config)
@@ -60,6 +60,23 @@ def of(step, number, model, device=None, varlen=None):
         longest = int(np.diff(cu_seqlens).max())
         out.update(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest)
     return out
+
+
+def media_fields(step, number):
+    """(labels, {name: tensor}) of microbatch `number`, for trainers whose batches are not a forward's arguments: labels as
+    `of` makes them, in numpy, and the fields of all encoders. ValueError for dummies, which have no placeholders."""
+    fields = {}
+    for phase, one in _local_encoders(step, number).items():
+        if any(_dummy_rows(step.microbatches[number], one).values()):
+            raise ValueError(f"step {step.index}: phase {phase} has a dummy, and this trainer runs its encoder without one; set "
+                             "min_items: 0 for the phase in the job")
+        fields.update({name: evenkeel.torch.tensor(one, name) for name in set(one) - _NEVER})
+    return labels_of(step, number), fields
+
+
+def labels_of(step, number):
+    """Labels of microbatch `number` in numpy, those of damaged samples -100. No collective."""
+    return _labels(step)[number].numpy()
 
 
 def has_mrope(config):

@@ -13,7 +13,7 @@ import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 
 import evenkeel.torch
-from evenkeel import packing
+from evenkeel import inputs, packing
 
 
 class DataIterator:
@@ -21,7 +21,7 @@ class DataIterator:
 
     def __init__(self, loader, num_microbatches):
         self._loader, self._count = loader, num_microbatches
-        self._step, self._next, self._labels = None, num_microbatches, None
+        self._step, self._next = None, num_microbatches
 
     def __iter__(self):
         return self
@@ -34,9 +34,12 @@ class DataIterator:
                                  f"microbatch.count_multiple: {self._count} in the job, and raise microbatch.capacity_tokens "
                                  "or lower the batch if a step needs more")
             self._step, self._next = step, 0
-            self._labels = evenkeel.torch.mask_labels(step, local=True)
         number, self._next = self._next, self._next + 1
-        return batch(self._step.microbatches[number], self._labels[number].numpy())
+        return self.make_batch(self._step, number)
+
+    def make_batch(self, step, number):
+        """What `next` gives for a microbatch."""
+        return batch(step.microbatches[number], inputs.labels_of(step, number))
 
     @property
     def loss_tokens(self):
