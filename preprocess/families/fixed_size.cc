@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/status.h"
 #include "preprocess/families/clip.h"
 #include "preprocess/families/tiles.h"
@@ -83,13 +82,16 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
 
 absl::Status CheckEncoderClass(ConfigFile& config, std::initializer_list<std::string_view> classes) {
   const std::string of = config.Text("processor_class", "");
-  if (of.empty() || std::find(classes.begin(), classes.end(), of) != classes.end()) return absl::OkStatus();
-  return config.Error(
-      "processor_class",
-      absl::StrCat("'", of,
-                   "' writes tokens of its own around pictures, which is not implemented; pictures of an "
-                   "encoder alone are those of no class or of ",
-                   absl::StrJoin(classes, ", ")));
+  std::string known;
+  for (std::string_view name : classes) {
+    if (of.empty() || of == name) return absl::OkStatus();
+    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(name));
+  }
+  return config.Error("processor_class",
+                      absl::StrCat("'", of,
+                                   "' writes tokens of its own around pictures, which is not implemented; "
+                                   "pictures of an encoder alone have no class, or one of ",
+                                   known));
 }
 
 MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32_t patch,
