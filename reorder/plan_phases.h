@@ -1,13 +1,15 @@
-// The planner's core, for any number of encoder phases: samples to llm ranks, microbatches, their order,
-// items to encoder ranks, positions and routes. An encoder is known by its number in the layout, not by its
-// name; planner.cc translates between this and the structs of core/.
+// The planner's core, for any number of encoder phases: assigns samples to llm ranks and microbatches, orders
+// them, assigns items to encoder ranks, and composes positions and routes. An encoder is identified by its
+// index in the layout, not by its name; planner.cc translates between this and the structs of core/.
 //
-//   EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job, llm_spec, encoder_specs));
-//   LlmUnits llm{.tokens = ...};
-//   std::vector<EncoderUnits> encoders(layout.encoders.size());
-//   encoders[4].Append(item, sample, {...});
-//   EVENKEEL_ASSIGN_OR_RETURN(PlannedPhases planned, PlanPhases(job, layout, step, options, llm, encoders));
-//   encoders[4].rank;   // [items of the phase]
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job, llm_spec, {&encoder_spec}));
+//     LlmUnits llm{.tokens = {512, 320}};  // two samples
+//     std::vector<EncoderUnits> encoders(layout.encoders.size());
+//     encoders[0].Append(/*item_number=*/0, /*of_sample=*/1, image);
+//     EVENKEEL_ASSIGN_OR_RETURN(PlannedPhases planned,
+//                               PlanPhases(job, layout, /*step=*/12, options, llm, encoders));
+//     const std::vector<uint32_t>& rank = encoders[0].rank;  // [items of the phase]
 //
 // Thread safety: a pure function of its input.
 #pragma once
@@ -24,20 +26,20 @@
 
 namespace evenkeel::reorder {
 
-// What is not in the units. `PhasePlan::phase`, `Route::from` and `Route::to` are left to the caller.
+// The results that are not in the units. The caller fills `PhasePlan::phase`, `Route::from` and `Route::to`.
 struct PlannedPhases {
-  uint32_t num_microbatches = 1;  // of the llm
+  uint32_t num_microbatches = 1;  // per llm rank
   PhasePlan llm;
   std::vector<PhasePlan> encoders;         // in the order of the layout
   std::vector<std::vector<Route>> routes;  // of every encoder, one per exchange
 };
 
-// InvalidArgument: an option that the phase's algorithm cannot keep. The algorithm is one of reorder/.
+// InvalidArgument: the phase has an option that its algorithm does not support. The algorithm must exist.
 absl::Status CheckOptions(const PhaseSpec& spec);
 
-// Fills the columns of the units that the caller has not. Of the job everything except `phases` is read;
-// `step` goes into the seed of the order of microbatches. InvalidArgument: an option of a phase that its
-// algorithm cannot keep; a given rank that the llm does not have; an unknown order.
+// Fills the columns of the units that the caller has left empty. Uses all of the job except `phases`; `step`
+// is part of the seed of the order of microbatches. InvalidArgument: a phase has an option that its algorithm
+// does not support; a given rank does not exist in the llm; an unknown order.
 absl::StatusOr<PlannedPhases> PlanPhases(const Job& job, const Layout& layout, uint64_t step,
                                          const PlanOptions& options, LlmUnits& llm,
                                          std::vector<EncoderUnits>& encoders);

@@ -1,13 +1,13 @@
-// The interface behind which every algorithm lives: units to ranks, so that no rank has much more to do than
-// another.
+// The interface of all balancing algorithms: they assign units to ranks so that no rank has much more to do
+// than another.
 //
-// A unit is a sample (llm) or an item (encoders). A balancer neither forms microbatches nor orders anything,
-// and it knows nothing of what a unit is beyond its cost and, where there is one, its home: the rank or node
-// that holds the llm part of its sample. One algorithm is one file; see docs/planner.md for what each is good
-// for.
+// A unit is a sample (llm) or an item (encoders). A balancer neither forms microbatches nor orders anything.
+// All it has of a unit is its cost and, for items, its home: the rank or node with the llm part of the item's
+// sample. One algorithm is one file; docs/planner.md explains what each is good for.
 //
-//   const Balancer* balancer = FindBalancer("greedy_packed");   // null where no algorithm has the name
-//   std::vector<uint32_t> rank_of_unit = balancer->Assign(problem);
+// Example:
+//     const Balancer* balancer = FindBalancer("greedy_packed");  // null if no algorithm has the name
+//     std::vector<uint32_t> rank_of_unit = balancer->Assign(problem);
 //
 // Thread safety: balancers have no state; call from any thread.
 #pragma once
@@ -26,17 +26,17 @@ namespace evenkeel::reorder {
 // Cost in integers, so that sums are exact in any order. See Scale.
 using Load = int64_t;
 
-// How far above the mean a rank may be before work is moved: 1 + 1/512.
+// How far above the mean load a rank may be before work is moved, as a fraction of the mean.
 inline constexpr double kTolerance = 1.0 / 512;
 
-// The same for items of a given placement, where what moves costs rows: more is left where it is.
+// The same for items of a given placement, where moving costs rows: more imbalance is tolerated.
 inline constexpr double kToleranceOfGiven = 0.0049;
 
-// Turns costs into integers: a power of two is chosen such that `total` becomes at most 2^51.
+// Converts costs to integers: scales by the power of two that makes `total` at most 2^51.
 class Scale {
  public:
   explicit Scale(double total);
-  // Costs are not negative, and lround would be a call for each of them.
+  // Rounds half up, which suffices because costs are not negative; lround would be a function call per unit.
   Load operator()(double cost) const {
     return static_cast<Load>(cost * factor_ + 0.5);  // NOLINT(bugprone-incorrect-roundings)
   }
@@ -46,9 +46,10 @@ class Scale {
   double factor_ = 1;
 };
 
-// The job's cost of a length, cleaned of what is no number: negative and NaN count as 0, at most 1e200.
+// The job's cost of a length, with negative values and NaN replaced by 0, and at most 1e200.
 inline double CleanCost(const Cost& cost, uint32_t length) {
-  // Written as minimum and maximum of the processor, which need no branch and mend what is no number.
+  // These comparisons compile to the CPU's min and max instructions, without branches; they are false for
+  // NaN.
   const double value = cost(static_cast<double>(length));
   const double positive = value > 0 ? value : 0;
   return positive < 1e200 ? positive : 1e200;
@@ -57,33 +58,35 @@ inline double CleanCost(const Cost& cost, uint32_t length) {
 struct BalanceProblem {
   const PhaseRanks* ranks = nullptr;
   Batching batching = Batching::kPacked;
-  // Padded: how many batches a rank runs; a batch costs its count times its heaviest unit.
+  // Padded: the number of batches per rank; a batch costs its count times its heaviest unit.
   uint32_t batches_per_rank = 1;
   std::span<const Load> cost;  // [units]
-  // Costs of the same units in other phases that a placement on these ranks also decides. [phases][units]
+  // Costs of the same units in other phases whose placement follows from this one. [phases][units]
   std::vector<std::span<const Load>> co_balanced;
-  // Items have homes, where the llm part of their sample lives; where samples go is free, and this is null.
+  // For items: the home ranks and nodes, by llm rank. For samples, which can be placed anywhere: null.
   const Neighbours* neighbours = nullptr;
-  std::span<const uint32_t> home;  // [items] the llm rank of their sample
-  // The homes were not chosen for balance, much must leave, and what leaves its node is chosen for few rows.
+  std::span<const uint32_t> home;  // [items] the llm rank of the item's sample
+  // True if the homes were not chosen for balance: then much must move, and rows that leave a node are
+  // minimized.
   bool homes_are_given = false;
-  std::span<const uint32_t> length;  // [units] what the cost was computed from
-  std::span<const uint32_t> rows;    // [units] output rows; what node_wise counts
-  // How far above the mean a rank may be; 0: as even as greedy_packed and karmarkar_karp can, whatever moves.
+  std::span<const uint32_t> length;  // [units] the length that the cost was computed from
+  std::span<const uint32_t> rows;    // [units] output rows, which node_wise counts
+  // How far above the mean a rank may be; 0: as even as greedy_packed and karmarkar_karp allow, whatever must
+  // move.
   double tolerance = kTolerance;
-  // Every rank takes as many units as any other, or one more. Packed only.
+  // Counts of units per rank differ by at most one. Packed only.
   bool equal_counts = false;
-  // A batch costs its sum and, for attention, its count times the square of its longest.
+  // A batch costs its sum plus, for attention, its count times the square of its longest unit.
   bool padded_attention = false;
 
   bool ItemsHaveHomes() const { return neighbours != nullptr; }
-  // The rank on the same global rank as the llm part of item i, and its node; each kNowhere where this phase
-  // has none there.
+  // The phase's rank on the global rank of item i's llm part, and its node; kNowhere if this phase has none
+  // there.
   uint32_t HomeRank(size_t i) const { return neighbours->rank[home[i]]; }
   uint32_t HomeNode(size_t i) const { return neighbours->node[home[i]]; }
-  // Where the item goes if nothing is balanced: its home rank, or if it has none another; never kNowhere.
+  // The item's rank without balancing: its home rank, or another if it has no home rank; never kNowhere.
   uint32_t DefaultRank(size_t i) const { return neighbours->default_rank[home[i]]; }
-  // The same for every item.
+  // DefaultRank of every item.
   std::vector<uint32_t> DefaultRanks() const;
 };
 
@@ -91,19 +94,19 @@ class Balancer {
  public:
   virtual ~Balancer() = default;
   virtual std::string_view name() const = 0;
-  // Packed items stay on their home ranks unless these have too much: samples can be placed for them, too.
+  // Packed items stay on their home rank unless it has too much, so that samples can be placed for them, too.
   virtual bool KeepsItemsOnHomeRank() const { return false; }
-  // Chooses the node of a batch; which rank of the node has it does not matter.
+  // Chooses the node of a batch; the rank within the node does not matter.
   virtual bool KeepsBatchesOnNode() const { return false; }
-  // Can give every rank as many units as any other, or one more.
+  // Supports BalanceProblem::equal_counts.
   virtual bool KeepsCountsEqual() const { return false; }
   // The rank of every unit. Any problem with at least one rank has a solution.
   virtual std::vector<uint32_t> Assign(const BalanceProblem& problem) const = 0;
 };
 
-// The balancer of that name, valid for ever; null where there is none.
+// The balancer with this name, which lives until the process ends; null if there is none.
 const Balancer* FindBalancer(std::string_view name);
-// The names that a phase's `algorithm` may have, and what each means: the one list of balancers.
+// The values of a phase's `algorithm` with their balancers. This is the only list of balancers.
 struct NamedBalancer {
   std::string_view name;
   const Balancer* balancer;
@@ -111,10 +114,10 @@ struct NamedBalancer {
 std::span<const NamedBalancer> BalancersByName();
 // "a, b, c", for messages.
 std::string BalancerNames();
-// Each once, by its first name.
+// All balancers, each once, in the order of their first names.
 std::span<const Balancer* const> Balancers();
 
-// One file each; balance.cc lists them.
+// One file per algorithm; balance.cc lists them.
 const Balancer& None();
 const Balancer& GreedyPacked();
 const Balancer& GreedyPadded();
@@ -125,31 +128,31 @@ const Balancer& GreedyPaddedAttention();
 const Balancer& IntraMicrobatch();
 const Balancer& NodeWise();
 
-// Heaviest first, each to the rank that has least of those with room for one more; counts are equal.
+// Assigns units, heaviest first, to the least loaded rank with room for one more; counts per rank are equal.
 std::vector<uint32_t> GreedyWithEqualCounts(const BalanceProblem& problem);
 
-// The same batches on other ranks: a permutation that keeps rows on their node. See node_wise.cc.
+// Permutes the batches over ranks so that rows stay on their node. See node_wise.cc.
 std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::vector<uint32_t>& rank);
 
-// The same batches on other ranks: pairs of batch and rank with most cost already on that rank first.
+// Permutes the batches over ranks: pairs of batch and rank with the most cost already on the rank come first.
 std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch);
 
-// No placement, packed, has a heaviest rank below this: the mean, or the heaviest unit, or the mean rounded
-// up to the unit that all costs are multiples of, where that is more than the tolerance allows: tiles that
-// are all alike, say.
+// A lower bound of the heaviest rank of any packed placement: the mean, or the heaviest unit, or, if all
+// costs are multiples of one number (tiles, for example), the mean rounded up to a multiple of it, if that
+// exceeds the tolerance.
 Load MinHeaviestRank(std::span<const Load> cost, size_t ranks, double tolerance);
 
-// The load of the heaviest rank, packed.
+// The load of the heaviest rank of a packed placement.
 Load HeaviestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
 
-// Cuts units into at most `batches` padded batches such that the heaviest batch is as light as can be; the
-// batch of every unit, light units in low batches.
+// Partitions units into at most `batches` padded batches such that the heaviest one is as light as possible.
+// Returns the batch of every unit; light units are in low batches.
 std::vector<uint32_t> CutIntoBatches(std::span<const Load> cost, uint64_t batches);
 
-// The fewest padded batches of at most `bound`, which is not below the heaviest unit.
+// The minimum number of padded batches of at most `bound`, which must be at least the heaviest unit.
 uint64_t LeastPaddedBatches(std::span<const uint32_t> lengths, uint64_t bound);
 
-// Indices of `key`, none of them negative, heaviest first, equal ones by index.
+// The indices of `key`, whose values are not negative: heaviest first, equal ones by index.
 std::vector<uint32_t> HeaviestFirst(std::span<const Load> key);
 
 }  // namespace evenkeel::reorder

@@ -1,10 +1,12 @@
 // The ranks of a phase as a tree of small groups, in which a unit finds a rank in O(log ranks).
 //
-//   RankTree tree(ranks, /*num_phases=*/3);
-//   const std::vector<uint32_t> rank = tree.Place(shares);   // [units]
-//   tree.Loads().row(rank[0]);
+// Example:
+//     RankTree tree(ranks, /*num_phases=*/3);
+//     const std::vector<uint32_t> rank = tree.Place(shares);  // [units]
+//     const ShareTable loads = tree.Loads();                  // [ranks, phases]
 //
-// A phase is a column of numbers here: the first one is the llm, then the encoders in any number.
+// Phases are columns of numbers here: the first one is the llm, followed by any number of encoders.
+//
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -17,7 +19,7 @@
 
 namespace evenkeel::reorder {
 
-// What every unit adds to each phase, or what every rank has of it, as a share of the mean load of a rank: 1
+// The share of every unit, or the load of every rank, in each phase, relative to the mean load of a rank: 1
 // is the mean. [rows, phases], row-major; the llm is phase 0.
 class ShareTable {
  public:
@@ -35,32 +37,32 @@ class ShareTable {
   std::vector<float> values_;
 };
 
-// The llm weighs more: its excess cannot be moved by item afterwards.
+// The llm's weight: its excess cannot be moved item by item afterwards, unlike an encoder's.
 inline constexpr float kLlmWeight = 2;
 
 class RankTree {
  public:
   static constexpr uint32_t kMaxChildren = 16;
 
-  // A leaf group has a node's ranks, or an even part of a node of more than 16, or several nodes of few.
+  // A leaf group has the ranks of a node, an even part of a node with more than 16, or several small nodes.
   RankTree(const PhaseRanks& ranks, size_t num_phases);
 
-  // Takes every unit, in order, from the root to the child where it adds least to the sum over the phases of
-  // squared loads: the least sum of share * load, the llm's times its weight, the first of equals. Returns
-  // the rank of each.
+  // Places the units in order and returns the rank of each. A unit descends from the root to the child where
+  // it adds least to the sum over the phases of weighted squared loads: where the sum of weight * share *
+  // load is smallest, the first among equals.
   std::vector<uint32_t> Place(const ShareTable& units);
 
   // The ranks of every leaf group.
   std::vector<std::vector<uint32_t>> LeafGroups() const;
-  // [ranks] what was placed on each, summed in the order of the units.
+  // [ranks] The load of each rank, summed in the order of the units.
   ShareTable Loads() const;
 
  private:
   struct Group {
     float per_rank[kMaxChildren] = {};  // 1 / ranks below the child
-    uint32_t child[kMaxChildren] = {};  // a group of the level below, or a rank
-    uint32_t size = 0;                  // children
-    uint32_t num_ranks = 0;             // below it
+    uint32_t child[kMaxChildren] = {};  // the index of a group in the level below, or a rank
+    uint32_t size = 0;                  // number of children
+    uint32_t num_ranks = 0;             // number of ranks below it
   };
   struct Level {
     std::vector<Group> groups;

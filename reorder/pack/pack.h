@@ -1,17 +1,18 @@
-// Sequences into bins: what one device runs at once, so that no bin exceeds its capacity in any phase, no
-// sequence is dropped, bins are full, and all bins are alike in every phase.
+// Packs sequences into bins, each of which one device runs at once, so that no bin exceeds its capacity in
+// any phase, no sequence is dropped, bins are full, and all bins are alike in every phase.
 //
-// A bin is one device's share of a step; a step is as many bins as there are devices, in a keyed shuffle of
-// all bins. Steps are not balanced after the fact: bins that are alike make every step even, whatever the
-// order. This plans a data set or a window of it; what a rank of one step computes is `balance_problem.h`.
+// A bin is one device's share of a step; a step has one bin per device, in a keyed shuffle of all bins. Steps
+// are not balanced afterwards: bins that are alike make every step even, whatever the order. This plans a
+// whole data set or a window of it; what a rank of one step computes is planned by `balance_problem.h`.
 //
-//   PackInput input;
-//   input.phases = {{.phase = Phase::kLlm, .capacity = 4096, .lengths = {...}},
-//                   {.phase = kVisionPhase, .capacity = 9216, .lengths = {...}}};
-//   EVENKEEL_ASSIGN_OR_RETURN(const Packing packing, Pack(input));
-//   packing.bin[sample];                               // the bin of every sample
-//   const PackFigures figures = MeasurePack(input, packing);
-//   figures.phases[1].distribution_ratio;
+// Example:
+//     PackInput input;
+//     input.phases = {{.phase = Phase::kLlm, .capacity = 4096, .lengths = {900, 2100, 1800}},
+//                     {.phase = vision, .capacity = 9216, .lengths = {4096, 1024, 5120}}};
+//     EVENKEEL_ASSIGN_OR_RETURN(const Packing packing, Pack(input));
+//     uint32_t bin_of_the_first_sample = packing.bin[0];
+//     const PackFigures figures = MeasurePack(input, packing);
+//     double ratio = figures.phases[1].distribution_ratio;
 //
 // Thread safety: pure functions of their input.
 #pragma once

@@ -5,13 +5,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/status.h"
+#include "reorder/balance/balance.h"
+#include "reorder/balance/node_wise.h"
+#include "reorder/balance/rank_tree.h"
 #include "reorder/by_name.h"
 #include "reorder/by_rank.h"
 #include "reorder/compose.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/keyed_shuffle.h"
+#include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
 #include "reorder/pipeline/pipeline_schedule.h"
+#include "reorder/plan_phases.h"
+#include "reorder/planner.h"
 #include "reorder/problem/balance_problem.h"
 #include "reorder/problem/solve.h"
 
@@ -23,6 +29,18 @@ struct Named {
 constexpr Named kPolicies[] = {{"random"}, {"none"}};
 
 void Use(uint32_t) {}
+
+void Balance(const BalanceProblem& problem) {
+#include "examples/reorder/balance/balance.h.inc"
+}
+
+void ChooseNodes(const NodeWiseProblem& problem) {
+#include "examples/reorder/balance/node_wise.h.inc"
+}
+
+void DescendTree(const PhaseRanks& ranks, const ShareTable& shares) {
+#include "examples/reorder/balance/rank_tree.h.inc"
+}
 
 void Find() {
 #include "examples/reorder/by_name.h.inc"
@@ -46,6 +64,11 @@ void Shuffled(uint64_t seed, uint32_t bins){
 #include "examples/reorder/keyed_shuffle.h.inc"
 }
 
+absl::Status PackSamples(const Phase& vision) {
+#include "examples/reorder/pack/pack.h.inc"
+  return absl::OkStatus();
+}
+
 absl::Status Order() {
 #include "examples/reorder/pipeline/microbatch_order.h.inc"
   return absl::OkStatus();
@@ -53,6 +76,17 @@ absl::Status Order() {
 
 absl::Status Schedule() {
 #include "examples/reorder/pipeline/pipeline_schedule.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status PlanAnyPhases(const Job& job, const PhaseSpec& llm_spec, const PhaseSpec& encoder_spec,
+                           const SampleItem& image, const PlanOptions& options) {
+#include "examples/reorder/plan_phases.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status PlanAStep(const Job& job, const StepSamples& step_samples, const DummyItems& dummy_items) {
+#include "examples/reorder/planner.h.inc"
   return absl::OkStatus();
 }
 

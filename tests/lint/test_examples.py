@@ -11,11 +11,6 @@ from sources import ROOMS, ROOT, cpp_files, read
 INCLUDED = re.compile(r'^#include "examples/(\S+)\.inc"$', re.MULTILINE)
 # A line of an indented block that is C++ and no table, diagram or grammar.
 CODE = re.compile(r"^\s*//\s{2,}(?:EVENKEEL_\w+\(.*|(?:if|for|while) \(.*|return \S+;|\S.*[)}];)\s*(?://.*)?$")
-# These are still to be converted.
-NOT_YET = {
-    "reorder/balance/balance.h", "reorder/balance/node_wise.h", "reorder/balance/rank_tree.h",
-    "reorder/pack/pack.h", "reorder/plan_phases.h", "reorder/planner.h",
-}
 
 
 def extract():
@@ -43,18 +38,11 @@ def test_every_room_with_examples_is_built():
 def test_code_in_a_headers_comment_is_an_example():
     found = []
     for path in headers():
-        if path in NOT_YET:
-            continue
         text = read(path).splitlines()
         marked = {first + i for first, code in extract().examples("\n".join(text)) for i in range(len(code))}
         found += [f"{path}:{number}: {line.strip()}" for number, line in enumerate(text, 1)
                   if CODE.match(line) and number not in marked]
     assert not found, "write `// Example:` and indent by four spaces:\n" + "\n".join(found)
-
-
-def test_the_exceptions_have_code():
-    assert not [path for path in NOT_YET if not os.path.isfile(os.path.join(ROOT, path))
-                or not any(CODE.match(line) for line in read(path).splitlines())], "remove them from NOT_YET"
 
 
 def test_an_example_ends_where_its_lines_are_not_indented():
