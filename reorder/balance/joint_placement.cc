@@ -1,9 +1,10 @@
-// Ours. The samples in descending order of their largest share of any phase, each to the rank where it adds
-// least to the sum over the phases of squared loads: a sample rich in what a rank lacks goes there. A rank
-// that is balanced in all phases at once is what lets items stay on the rank of their sample.
+// Our own method for samples: in descending order of their largest share of any phase, each goes to the rank
+// where it adds least to the sum over the phases of squared loads, so that a sample with much of one phase
+// goes where that phase has room. If ranks are balanced in all phases at once, items can stay on the rank of
+// their sample.
 //
-// The ranks are the leaves of a tree of small groups, and a sample descends from the root to the best child:
-// O(log ranks) a sample. What remains above the tolerance is repaired by exchanges between two ranks.
+// Ranks are the leaves of a tree of small groups, and a sample descends from the root to the best child:
+// O(log ranks) per sample. Excess above the tolerance is then repaired by exchanges between two ranks.
 #include "reorder/balance/joint_placement.h"
 
 #include <algorithm>
@@ -16,10 +17,10 @@
 namespace evenkeel::reorder {
 namespace {
 
-// The costs of one phase, and how they become shares of the mean load of a rank.
+// The costs of one phase, and their conversion to shares of a rank's mean load.
 struct Column {
   std::span<const Load> cost;  // [units]
-  double added = 0;  // to every cost: units without cost then count a little, so that they spread too
+  double added = 0;            // added to every cost, so that units without cost are spread, too
   double factor = 0;
   Load sum = 0;
   Load heaviest = 0;
@@ -33,10 +34,10 @@ struct Column {
   float ShareOf(Load load) const { return static_cast<float>((static_cast<double>(load) + added) * factor); }
 };
 
-// Where a unit is in the order, by its largest share: floats that are not negative order as the integers of
-// their bits, and two decimal digits of them are order enough. The largest has the lowest key.
+// The sort key of a unit, by its largest share. Non-negative floats have the same order as the integers of
+// their bits, and about two decimal digits are precise enough. The largest share has the lowest key.
 constexpr uint32_t kKeys = 1 << 14;
-constexpr int kDroppedBits = 17;  // of the 31
+constexpr int kDroppedBits = 17;  // of the 31 bits without the sign: 14 are left
 uint32_t KeyOf(std::span<const float> shares) {
   const float largest = *std::max_element(shares.begin(), shares.end());
   return kKeys - 1 - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
@@ -56,8 +57,8 @@ class JointPlacement {
     for (size_t i = 0; i < order.size(); ++i) FillShares(order[i], units.row(i));
     RankTree tree(*problem_.ranks, columns_.size());
     std::vector<uint32_t> rank = tree.Place(units);
-    // With few samples a rank not every phase can be met. An encoder's excess can still be moved by item, the
-    // llm's cannot: the later passes trade the one for the other.
+    // With few samples per rank not every phase can be balanced. An encoder's excess can still be moved item
+    // by item, the llm's cannot, so the later passes reduce the llm's excess at the encoders' expense.
     const ShareTable load = tree.Loads();
     const std::vector<std::vector<uint32_t>> groups = tree.LeafGroups();
     RepairBySwaps({.units = units,
@@ -78,7 +79,7 @@ class JointPlacement {
     for (size_t p = 0; p < columns_.size(); ++p) shares[p] = columns_[p].ShareOf(columns_[p].cost[unit]);
   }
 
-  // Units by their key, equal ones by number: sorted by counting.
+  // The units in ascending order of their key, equal ones by number: a counting sort.
   std::vector<uint32_t> LargestFirst() const {
     std::vector<uint32_t> key(problem_.cost.size()), order(key.size()), next(kKeys + 1, 0);
     std::vector<float> shares(columns_.size());
@@ -92,8 +93,8 @@ class JointPlacement {
     return order;
   }
 
-  // The least that the most loaded rank can have, and somewhat less than the tolerance: above the tolerance
-  // in exact numbers items move, and these are floats.
+  // The load that a rank may have: a lower bound of the heaviest rank plus somewhat less than the tolerance.
+  // Items move as soon as the exact tolerance is exceeded, and these are rounded floats.
   std::vector<float> Caps() const {
     const size_t ranks = problem_.ranks->size();
     std::vector<float> caps;

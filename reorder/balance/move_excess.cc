@@ -1,6 +1,9 @@
-// Ours. Balancing costs rows on the way from the encoder to the llm only where an item leaves its home rank,
-// so as little as possible leaves: ranks above the cap give, ranks below it take up to the cap, first among
-// the ranks of a node, then between nodes. Where no item fits, two items change places.
+// Our own method. A row travels from the encoder to the llm only if its item leaves its home rank, so as
+// little as possible leaves: ranks above a cap give items, ranks below it take them, first within a node,
+// then between nodes. If no item fits, two items are exchanged.
+//
+// All costs are integers (Scale in balance.h), so sums are exact and the result does not depend on the order
+// of additions.
 #include "reorder/balance/move_excess.h"
 
 #include <algorithm>
@@ -13,12 +16,12 @@
 namespace evenkeel::reorder {
 namespace {
 
-constexpr uint32_t kTakers = 64;            // ranks of other nodes that are tried for one move
-constexpr uint32_t kStepsPerRank = 64;      // moves that one rank may ask for on its node, and again far away
+constexpr uint32_t kTakers = 64;            // ranks of other nodes tried per move
+constexpr uint32_t kStepsPerRank = 64;      // moves per rank within its node, and again between nodes
 constexpr uint32_t kMaxRegrouped = 32;      // ranks whose items are assigned again together
-constexpr size_t kMaxReassigned = 1 << 15;  // items of all such attempts; few steps need any
+constexpr size_t kMaxReassigned = 1 << 15;  // items of all such attempts together; few steps need any
 
-// An item on a rank; or none, which costs nothing.
+// An item on a rank, or no item (kNowhere), which costs nothing.
 struct Held {
   Load cost = 0;
   uint32_t item = kNowhere;
@@ -34,13 +37,13 @@ struct List {
   std::vector<Held> items;
   bool is_filled = false;
 
-  // The first that costs at most `limit`; or none.
+  // The heaviest item that costs at most `limit`, or no item.
   Held HeaviestUpTo(Load limit) const {
     const auto it =
         std::partition_point(items.begin(), items.end(), [&](const Held& held) { return held.cost > limit; });
     return it == items.end() ? Held() : *it;
   }
-  // The last that costs at least `limit`; or none.
+  // The lightest item that costs at least `limit`, or no item.
   Held LightestFrom(Load limit) const {
     const auto it = std::partition_point(items.begin(), items.end(),
                                          [&](const Held& held) { return held.cost >= limit; });
@@ -50,7 +53,7 @@ struct List {
   void Add(const Held& held) { items.insert(std::lower_bound(items.begin(), items.end(), held), held); }
 };
 
-// What leaves a rank, and what comes back for it.
+// An item that leaves a rank, the item that comes back for it, and the difference of their costs.
 struct Move {
   Held give;
   Held get;
@@ -70,8 +73,8 @@ class Excess {
   std::vector<uint32_t> Run() {
     PlaceOnHomeRanks();
     if (without_home_ > 0) PlaceWithoutHomeRank();
-    // Items may be too coarse for the tolerance: what it could not settle is settled at somewhat more, and so
-    // on. The fewer the ranks, the coarser the steps.
+    // Items may be too large for the tolerance: ranks that stay above the cap are treated again with a higher
+    // tolerance, and so on. With few ranks the steps are coarser.
     const double growth = ranks_.size() > kMaxRegrouped ? 1.25 : 2;
     double tolerance = problem_.tolerance;
     while (tolerance < 1) {
@@ -100,7 +103,8 @@ class Excess {
     }
   }
 
-  // Heaviest first, each to the rank of its node that has least; those of no node then over all ranks.
+  // Places items without a home rank, heaviest first: on the least loaded rank of their node; items without a
+  // node afterwards, on the least loaded rank of all.
   void PlaceWithoutHomeRank() {
     const std::vector<uint32_t> order = HeaviestFirst(problem_.cost);
     std::vector<uint32_t> units(ranks_.size(), 0);
@@ -128,7 +132,7 @@ class Excess {
     }
   }
 
-  // The items of a rank, sorted when they are first looked at: most ranks neither give nor take.
+  // The items of a rank, sorted on first use: most ranks neither give nor take.
   List& Items(uint32_t rank) {
     List& list = lists_[rank];
     if (std::exchange(list.is_filled, true)) return list;
@@ -137,7 +141,7 @@ class Excess {
     return list;
   }
 
-  // The best move of at most `room`, for a rank that is `excess` too much: just enough, else as much as
+  // The best move of at most `room` for a rank that is `excess` above the cap: just enough, else as much as
   // possible.
   std::optional<Move> BestMove(uint32_t giver, uint32_t taker, Load excess, Load room) {
     const Load part = std::min(excess, room);
@@ -154,9 +158,9 @@ class Excess {
     consider(Items(giver).LightestFrom(excess), Held());
     consider(Items(giver).HeaviestUpTo(part), Held());
     if (best.amount >= excess && best.amount <= 2 * excess) return best;
-    // An exchange only where no single item is about right. The lighter what is given, the lighter what comes
-    // back for it: both lists are walked once. Sought are the least amount that is enough, and the largest
-    // that is not more than the part.
+    // An exchange, since no single item is about right. Both lists are sorted by descending cost, and a
+    // lighter given item requires a lighter one in return, so two pointers walk both lists once. They find
+    // the smallest amount that is enough, and the largest amount of at most `part`.
     const std::vector<Held>& theirs = Items(taker).items;
     auto enough = theirs.begin(), less = theirs.begin();
     Move least{.amount = room + 1}, most;
@@ -188,7 +192,7 @@ class Excess {
     rank_[held.item] = to;
   }
 
-  // Levels one node's ranks as far as their own room allows.
+  // Moves items among the ranks of one node, as far as these have room.
   void MoveWithin(std::span<const uint32_t> here) {
     std::vector<uint32_t> open(here.begin(), here.end());
     for (size_t steps = kStepsPerRank * here.size(); steps > 0 && !open.empty(); --steps) {
@@ -200,7 +204,7 @@ class Excess {
     }
   }
 
-  // The rank that takes something, or kNowhere.
+  // Moves one item or exchange within a node. Returns the taker, or kNowhere if there is none.
   uint32_t GiveWithin(uint32_t giver, std::span<const uint32_t> here) {
     std::vector<std::pair<Load, uint32_t>> takers;  // (load, rank)
     for (uint32_t r : here) {
@@ -216,7 +220,7 @@ class Excess {
     return kNowhere;
   }
 
-  // What a whole node has too much goes to the ranks with most room, in pieces that add up to the excess.
+  // Moves the excess of ranks whose node has no room left to the ranks with the most room, in several pieces.
   void MoveBetweenNodes() {
     std::vector<uint32_t> givers;
     for (uint32_t r = 0; r < ranks_.size(); ++r) {
@@ -235,7 +239,7 @@ class Excess {
     }
   }
 
-  // A neighbour of the giver gave too much and has room now: that is nearer than another node.
+  // Tries the giver's own node again: a rank there may have given more than its excess and have room now.
   bool GiveToNode(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
     const Load before = load_[giver];
     const uint32_t taker = GiveWithin(giver, ranks_.OnNode(ranks_.node[giver]));
@@ -247,6 +251,8 @@ class Excess {
     return true;
   }
 
+  // Moves one item or exchange to another rank, trying those with the most room first. Returns false if none
+  // fits.
   bool GiveFar(uint32_t giver, std::set<std::pair<Load, uint32_t>>& takers) {
     uint32_t tries = kTakers;
     for (auto it = takers.begin(); it != takers.end() && tries > 0; ++it, --tries) {
@@ -258,7 +264,8 @@ class Excess {
       if (part.cost > 0) {
         move = Move{part, Held(), part.cost};
       } else if (problem_.homes_are_given && more.item != kNowhere && more.cost <= room) {
-        // Somewhat too much, but one small item: an exchange sends two, and often large ones.
+        // A single item that is somewhat more than the excess: an exchange would send two, which are often
+        // large.
         move = Move{more, Held(), more.cost};
       } else {
         move = BestMove(giver, taker, excess, room);
@@ -272,8 +279,9 @@ class Excess {
     return false;
   }
 
-  // Where neither a move nor an exchange is left: the items of the rank and of those with most room are
-  // assigned again, among as few ranks as will do. With no more ranks than that it would be all of them.
+  // The last resort, without a move or exchange left: the items of the rank and of the ranks with the most
+  // room are assigned again, with as few ranks as suffice. With kMaxRegrouped ranks or fewer that would be
+  // all of them.
   void Regroup(uint32_t giver) {
     if (ranks_.size() <= kMaxRegrouped || reassigned_ >= kMaxReassigned) return;
     std::vector<uint32_t> others;
@@ -290,7 +298,8 @@ class Excess {
     }
   }
 
-  // True where all of the group are then within the cap; else nothing changes.
+  // Assigns the group's items again. Returns true if all ranks of the group are then within the cap;
+  // otherwise nothing changes.
   bool Reassign(const std::vector<uint32_t>& group) {
     std::vector<Held> items;
     std::vector<uint32_t> home;  // number in the group
@@ -319,8 +328,8 @@ class Excess {
   const PhaseRanks& ranks_;
   std::vector<Load> load_;      // [ranks]
   std::vector<uint32_t> rank_;  // [items]
-  const Load least_;            // that the most loaded rank can have
-  Load cap_ = 0;                // up to which a rank is left alone
+  const Load least_;            // a lower bound of the heaviest rank's load
+  Load cap_ = 0;                // ranks up to this load are left unchanged
   size_t without_home_ = 0;
   size_t reassigned_ = 0;
   std::vector<List> lists_;                           // of every rank; see Items

@@ -1,12 +1,13 @@
-// Node-wise rearrangement: OrchMLLM, algorithm 3. A balancer's batches may change places without changing any
-// load; the permutation is sought that minimises the rows which the busiest source sends to other nodes.
+// Node-wise rearrangement: OrchMLLM, algorithm 3. A balancer's batches can be permuted over ranks without
+// changing any load; this looks for the permutation that minimizes the rows which the busiest source sends to
+// other nodes.
 //
-// The paper solves an integer programme, x[batch, node], with a solver. Here: pairs of batch and node, most
-// rows first; then exchanges of two batches, at first with the power sum of all egresses as the objective
-// (it has a slope where the maximum has none), then of the busiest source's own batches; and again from the
-// best so far with a few batches exchanged at random, as long as effort is left. An exchange touches the
-// sources of two nodes only, so it is weighed without being made. The bound that the gap is measured with
-// is in EgressBound.
+// The paper solves an integer programme, x[batch, node], with a solver. Here: first, pairs of batch and node
+// are assigned by the most rows. Then batches are exchanged, at first with the power sum of all egresses as
+// the objective (it has a slope where the maximum has none), then those of the busiest source. This is
+// repeated from the best assignment so far with a few random exchanges, as long as effort is left. An
+// exchange changes the egress of the sources of two nodes only, so it is evaluated without being made.
+// EgressBound is the lower bound for the optimality gap.
 #include "reorder/balance/node_wise.h"
 
 #include <algorithm>
@@ -21,12 +22,12 @@ namespace evenkeel::reorder {
 namespace {
 
 constexpr uint32_t kNoNode = 0xffffffffu;
-constexpr int kPasses = 12;        // over all batches, with exchanges by the power sum
-constexpr size_t kNodesTried = 8;  // nodes that an exchange may bring a batch to: those with most of its rows
-constexpr uint64_t kMaxTried = 1 << 18;  // exchanges looked at in all passes
-constexpr uint32_t kDescentSteps = 512;  // exchanges for the busiest source
-constexpr int kRounds = 32;              // of all this, each from the best so far with some batches exchanged
-constexpr int kShaken = 4;
+constexpr int kPasses = 12;              // passes over all batches with exchanges by the power sum
+constexpr size_t kNodesTried = 8;        // candidate nodes per batch: those with most of its rows
+constexpr uint64_t kMaxTried = 1 << 18;  // exchanges evaluated in all passes together
+constexpr uint32_t kDescentSteps = 512;  // exchanges for the busiest source, per round
+constexpr int kRounds = 32;              // restarts from the best assignment with random exchanges
+constexpr int kShaken = 4;               // random exchanges per restart
 
 class Assignment {
  public:
@@ -66,7 +67,7 @@ class Assignment {
   }
 
  private:
-  // The volumes of one batch whose sources are on one node.
+  // The volumes of one batch from the sources of one node.
   struct Group {
     uint32_t node;
     uint32_t begin;  // into volumes_
@@ -86,7 +87,7 @@ class Assignment {
     }
   }
 
-  // A few exchanges of any batches, to leave a local optimum.
+  // Makes a few random exchanges, to leave a local optimum.
   void Shake(KeyedNumbers& numbers) {
     for (int i = 0; i < kShaken; ++i) {
       const uint32_t a = numbers.Below(problem_.num_batches), b = numbers.Below(problem_.num_batches);
@@ -125,8 +126,8 @@ class Assignment {
     }
   }
 
-  // Every pair of batch and node, most rows first, as long as the node has a slot; then what is left in
-  // order.
+  // Assigns pairs of batch and node by descending rows while the node has a slot; then the remaining batches
+  // in order.
   void MostRowsFirst() {
     std::vector<Load> rows(groups_.size());
     std::vector<uint32_t> batch(groups_.size());
@@ -154,7 +155,7 @@ class Assignment {
     Apply();
   }
 
-  // Notes sign * rows of the batch as a change of what the node's sources send away.
+  // Adds sign * rows of the batch to the pending changes of the egress of the node's sources.
   void AddKept(uint32_t batch, uint32_t n, Load sign) {
     const auto begin = groups_.begin() + group_begin_[batch], end = groups_.begin() + group_begin_[batch + 1];
     const auto group =
@@ -189,13 +190,15 @@ class Assignment {
     std::swap(node_[a], node_[b]);
   }
 
+  // x^32 of the egress relative to the busiest one: large enough to approximate the maximum, and still
+  // smooth.
   double Power(Load egress) const {
     double x = static_cast<double>(egress) / scale_;
     x *= x, x *= x, x *= x;  // 8th power
     return x * x * x * x;    // 32nd
   }
 
-  // By how much an exchange would lessen the power sum.
+  // How much an exchange would reduce the power sum.
   double Gain(uint32_t a, uint32_t b) {
     NoteExchange(a, b);
     double gain = 0;
@@ -208,7 +211,8 @@ class Assignment {
     return gain;
   }
 
-  // Every batch once: the best exchange with a batch of a node that many of its rows come from.
+  // For every batch, makes the best exchange with a batch on one of the nodes that most of its rows come
+  // from.
   bool ImprovePowerSum(uint64_t& left) {
     bool improved = false;
     std::vector<Group> nodes;
@@ -237,8 +241,8 @@ class Assignment {
     return improved;
   }
 
-  // Brings a batch of the busiest source to its node for one that leaves, so that all whom it touches then
-  // have less than the busiest had.
+  // Exchanges a batch of the busiest source for one on its node, such that all affected sources then send
+  // less than the busiest one did.
   bool RelieveBusiest() {
     const uint32_t s =
         static_cast<uint32_t>(std::max_element(egress_.begin(), egress_.end()) - egress_.begin());
@@ -270,11 +274,11 @@ class Assignment {
   std::vector<Group> groups_;                     // by batch, then node
   std::vector<uint32_t> group_begin_;             // [batches + 1]
   std::vector<Load> egress_;                      // [sources]
-  std::vector<Load> change_;                      // [sources] of an exchange that is looked at
-  std::vector<uint32_t> changed_;                 // the sources that it touches
+  std::vector<Load> change_;                      // [sources] pending changes of the egress
+  std::vector<uint32_t> changed_;                 // sources with a pending change
 };
 
-// The rows of every pair of home and batch, by home and then batch.
+// Appends the rows of every pair of home and batch, sorted by home and then batch.
 void AddVolumes(const BalanceProblem& problem, const std::vector<uint32_t>& rank,
                 std::vector<NodeWiseProblem::Volume>& volumes) {
   std::vector<std::vector<uint32_t>> of_home(problem.ranks->size());  // items
@@ -347,7 +351,8 @@ uint64_t EgressBound(const NodeWiseProblem& problem) {
     total_of_node[n] += sum;
     total += sum;
   }
-  // The sources of a node together, and all: the mean is at most the largest. A batch is kept on one node.
+  // Bounds by means, over the sources of a node and over all sources: the maximum is at least the mean. A
+  // batch is kept on one node.
   std::vector<uint64_t> best_of_batch(problem.num_batches, 0);
   uint64_t kept = 0;
   for (size_t n = 0; n < nodes; ++n) {

@@ -1,5 +1,5 @@
-// No balancing: samples are dealt out in order, items stay with their sample. What the others are measured
-// against.
+// No balancing: samples are assigned in turn, items stay with their sample. The baseline of the other
+// algorithms.
 #include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {

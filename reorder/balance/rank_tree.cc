@@ -18,6 +18,8 @@ void RankTree::Append(uint32_t child, uint32_t num_ranks, Group& group) {
   group.num_ranks += num_ranks;
 }
 
+// Groups never cross a node, except that small nodes share one: placing a unit in a group then also chooses
+// its node.
 std::vector<RankTree::Group> RankTree::GroupsOfRanks(const PhaseRanks& ranks) {
   std::vector<Group> groups;
   for (uint32_t n = 0; n + 1 < ranks.on_node_begin.size(); ++n) {
@@ -64,7 +66,7 @@ RankTree::RankTree(const PhaseRanks& ranks, size_t num_phases)
 uint32_t RankTree::PlaceAmongChildren(std::span<const float> share, Level& level, uint32_t number) const {
   const Group& group = level.groups[number];
   float* const load = level.load.data() + number * num_phases_ * kMaxChildren;
-  // Half the growth of the sum of squared loads, but for the squares of the unit's own shares, which are the
+  // Half the growth of the sum of squared loads, except the squares of the unit's own shares, which are the
   // same for every child.
   float growth[kMaxChildren] = {};
   for (size_t p = 0; p < num_phases_; ++p) {

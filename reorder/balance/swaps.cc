@@ -1,5 +1,5 @@
-// Two ranks exchange the pair of units, one of each, whose difference comes nearest to half the difference of
-// the ranks' loads in all phases; or a unit moves, which is an exchange for no unit.
+// Repairs a placement: two ranks exchange the pair of units, one of each, whose difference is nearest to half
+// the difference of the ranks' loads in all phases; or one unit moves, which is an exchange for no unit.
 #include "reorder/balance/swaps.h"
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 namespace evenkeel::reorder {
 namespace {
 
-constexpr uint32_t kMaxUnits = 127;  // of a rank that are looked at; with more, little needs repair
+constexpr uint32_t kMaxUnits = 127;  // units of a rank considered; with more units, repairs are rarely needed
 constexpr uint32_t kPartners = 6;    // ranks tried per repair in the same group
 constexpr uint32_t kRepairsPerRank = 8;
 constexpr uint32_t kNone = 0xffffffffu;  // no unit
 
-// The units of a rank that are looked at, in columns by phase; the last one is "no unit".
+// The units of a rank that are considered, in columns by phase; the last one is "no unit".
 struct Candidates {
   std::vector<uint32_t> unit;
   std::vector<float> share;  // [phases, unit.size()]
@@ -42,7 +42,7 @@ Candidates CandidatesOf(const std::vector<uint32_t>& from, const ShareTable& uni
 struct Exchange {
   uint32_t give = kNone;
   uint32_t get = kNone;
-  std::vector<float> delta;  // [phases] that leaves the giver
+  std::vector<float> delta;  // [phases] the load that leaves the giver
 };
 
 class Repair {
@@ -73,7 +73,7 @@ class Repair {
     }
   }
 
-  // How urgently a rank wants repair; 0: not at all.
+  // The weighted excess of a rank; 0: it needs no repair.
   float Needs(uint32_t rank) const {
     const std::span<const float> load = load_.row(rank);
     return pass_.llm_only && !(load[0] > problem_.cap[0]) ? 0 : Excess(load);
@@ -88,7 +88,7 @@ class Repair {
     return excess;
   }
 
-  // Repairs the ranks, worst first; those that stay above a cap are appended to `stuck`.
+  // Repairs the ranks, the worst first; ranks that stay above a cap are appended to `stuck`.
   void RepairAmong(const std::vector<uint32_t>& ranks, std::vector<uint32_t>& stuck) {
     std::vector<uint32_t> open = ranks;
     for (size_t tries = kRepairsPerRank * ranks.size(); tries > 0 && !open.empty(); --tries) {
@@ -105,7 +105,8 @@ class Repair {
     }
   }
 
-  // One exchange that lessens the excess of `giver` and a partner together; false where none was found.
+  // Makes the exchange that reduces the excess of `giver` and a partner together the most. Returns false if
+  // there is none.
   bool RepairOne(uint32_t giver, const std::vector<uint32_t>& ranks, size_t max_partners) {
     if (units_.empty()) units_ = UnitsByRank(rank_, load_.num_rows());
     const Candidates gives = CandidatesOf(units_[giver], problem_.units);
@@ -136,7 +137,7 @@ class Repair {
     return true;
   }
 
-  // The ranks with most room where the giver has too much.
+  // The ranks with the lowest load in the phases in which the giver is above the cap.
   std::vector<uint32_t> PartnersFor(uint32_t giver, const std::vector<uint32_t>& ranks,
                                     size_t max_partners) const {
     std::vector<float> direction(num_phases_);
@@ -166,7 +167,7 @@ class Repair {
     for (size_t p = 0; p < num_phases_; ++p) wanted[p] = 0.5f * (load_.row(giver)[p] - load_.row(taker)[p]);
     float distance[kMaxUnits + 1];
     const size_t size = takes.size();
-    // Distances are not negative, and so order as the integers of their bits.
+    // Distances are not negative, so they have the same order as the integers of their bits.
     int32_t nearest = std::numeric_limits<int32_t>::max();
     size_t best_give = gives.size() - 1, best_take = size - 1;
     for (size_t i = 0; i < gives.size(); ++i) {
@@ -215,7 +216,7 @@ class Repair {
   SwapPass pass_;
   const std::span<uint32_t> rank_;
   ShareTable load_;                           // of every rank
-  std::vector<std::vector<uint32_t>> units_;  // of every rank, large ones first; filled by the first repair
+  std::vector<std::vector<uint32_t>> units_;  // per rank, large ones first; filled by the first repair
 };
 
 }  // namespace

@@ -119,27 +119,27 @@ absl::Status CheckMemory(const ContextParallelProblem& problem) {
   return absl::OkStatus();
 }
 
-// No plan is faster than all work spread over all ranks, nor than the heaviest sequence at its best degree.
-// Every microbatch, of which memory requires a certain number, adds a group's constant.
+// A lower bound of any plan's time: all work spread over all ranks, or the heaviest sequence at its best
+// degree. Memory requires a certain number of microbatches, and each adds a group's constant.
 double Bound(const ContextParallelProblem& problem) {
-  double work = 0, dearest = 0;
+  double work = 0, heaviest = 0;
   uint64_t tokens = 0;
   for (const GroupLoad& sequence : problem.sequences) {
     work += (sequence.attention + sequence.linear) / problem.ranks;
     tokens += sequence.tokens;
     uint32_t degree = problem.LeastDegree(sequence.tokens);
     double best = problem.Time(sequence, degree);
-    for (; best > dearest && degree <= problem.ranks; degree = problem.NextDegree(degree)) {
+    for (; best > heaviest && degree <= problem.ranks; degree = problem.NextDegree(degree)) {
       best = std::min(best, problem.Time(sequence, degree));
     }
-    dearest = std::max(dearest, best);
+    heaviest = std::max(heaviest, best);
   }
   if (problem.sequences.empty()) return 0;
   const uint64_t holds = problem.ranks * problem.tokens_per_rank;
   const uint64_t microbatches = std::max<uint64_t>(1, tokens / holds + (tokens % holds != 0));
   // Sums in another order may differ in their last digits.
   constexpr double kRounding = 1 - 1e-9;
-  return std::max(work + static_cast<double>(microbatches) * problem.constant, dearest) * kRounding;
+  return std::max(work + static_cast<double>(microbatches) * problem.constant, heaviest) * kRounding;
 }
 
 ContextParallelPlan ToPlan(const ContextParallelProblem& problem,

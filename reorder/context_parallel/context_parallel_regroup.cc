@@ -14,7 +14,6 @@
 //
 // All of this is done with powers of two first. The starts are the results of DHP and static degrees with
 // their best degrees, so that no plan is slower than theirs, nor than one with powers of two.
-// degrees, so that no plan is slower than theirs, nor than one of powers of two.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -83,15 +82,15 @@ class Grouper {
   }
 
   // False: no groups of these sequences keep `time`.
-  bool Try(std::span<const uint32_t> dearest_first, double time) {
+  bool Try(std::span<const uint32_t> heaviest_first, double time) {
     time_ = time;
     fewest_tokens_ = ~uint64_t{0};
-    for (uint32_t s : dearest_first) {
+    for (uint32_t s : heaviest_first) {
       fewest_tokens_ = std::min(fewest_tokens_, problem_.sequences[s].tokens);
     }
     // First without enlarging groups, which is faster.
     for (bool may_enlarge : {false, true}) {
-      if (TryWith(dearest_first, may_enlarge)) return true;
+      if (TryWith(heaviest_first, may_enlarge)) return true;
     }
     return false;
   }
@@ -102,13 +101,13 @@ class Grouper {
     for (const Open& group : groups_) time = std::max(time, problem_.Time(group.load, group.degree));
     return time;
   }
-  Microbatch Make(std::span<const uint32_t> dearest_first) const {
+  Microbatch Make(std::span<const uint32_t> heaviest_first) const {
     Microbatch made(groups_.size());
     for (size_t g = 0; g < groups_.size(); ++g) {
       made[g].degree = groups_[g].degree;
       made[g].sequences.reserve(groups_[g].sequences);
     }
-    for (size_t i = 0; i < dearest_first.size(); ++i) made[group_of_[i]].Put(problem_, dearest_first[i]);
+    for (size_t i = 0; i < heaviest_first.size(); ++i) made[group_of_[i]].Put(problem_, heaviest_first[i]);
     return made;
   }
 
@@ -130,12 +129,12 @@ class Grouper {
 
   // Best fit decreasing: each sequence goes to the group with the least work left that still holds it.
   // by_work_ is kept sorted.
-  bool TryWith(std::span<const uint32_t> dearest_first, bool may_enlarge) {
+  bool TryWith(std::span<const uint32_t> heaviest_first, bool may_enlarge) {
     groups_.clear(), by_work_.clear();
     used_ = 0;
-    group_of_.resize(std::max(group_of_.size(), dearest_first.size()));
-    for (size_t i = 0; i < dearest_first.size(); ++i) {
-      const GroupLoad& load = problem_.sequences[dearest_first[i]];
+    group_of_.resize(std::max(group_of_.size(), heaviest_first.size()));
+    for (size_t i = 0; i < heaviest_first.size(); ++i) {
+      const GroupLoad& load = problem_.sequences[heaviest_first[i]];
       const size_t place = BestFit(load);
       const bool fits = place < by_work_.size();
       const uint32_t group = fits ? by_work_[place].group : OpenOrEnlarge(load, may_enlarge);
@@ -366,31 +365,31 @@ std::vector<Microbatch> Improved(const ContextParallelProblem& problem,
 }
 
 // One microbatch of these sequences that takes less than `limit`; empty if no grouping was found.
-Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const uint32_t> dearest_first,
+Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const uint32_t> heaviest_first,
                           double limit, Grouper& grouper) {
   double work = 0;
-  for (uint32_t s : dearest_first) work += problem.sequences[s].attention + problem.sequences[s].linear;
+  for (uint32_t s : heaviest_first) work += problem.sequences[s].attention + problem.sequences[s].linear;
   double low = work / problem.ranks + problem.constant, high = low * (1 + kPrecision);
   bool found = false;
   // Searched from below: with more time, fewer ranks are used where memory requires more.
   for (int step = 0; !found; ++step) {
     if (!(low < limit) || step > kMaxSteps) return {};
     high = step < kMaxSteps ? std::min(high, limit) : limit;
-    found = grouper.Try(dearest_first, high);
+    found = grouper.Try(heaviest_first, high);
     if (!found) low = high, high = high * 1.25 + problem.ring_constant;
   }
   double within = high, tried = high;
   high = std::min(high, grouper.Time());
   for (int step = 0; high > low * (1 + kPrecision) && step < kMaxSteps; ++step) {
     tried = low + (high - low) / 2;
-    if (grouper.Try(dearest_first, tried)) {
+    if (grouper.Try(heaviest_first, tried)) {
       within = tried, high = std::min(tried, grouper.Time());
     } else {
       low = tried;
     }
   }
-  if (tried != within) grouper.Try(dearest_first, within);
-  return grouper.Make(dearest_first);
+  if (tried != within) grouper.Try(heaviest_first, within);
+  return grouper.Make(heaviest_first);
 }
 
 void KeepFaster(const ContextParallelProblem& problem, std::vector<Microbatch> candidate,

@@ -1,5 +1,5 @@
-// Packs every rank's samples into microbatches, and numbers these so that encoders have as much for every
-// index.
+// Packs every rank's samples into microbatches, and numbers these so that encoders have equal work for every
+// index over all ranks.
 #include "reorder/microbatch/microbatches.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 
 using Samples = std::span<const uint32_t>;
 
-// The rank that is being split. Its samples are anywhere in memory and are looked at many times: what matters
-// of them lies here side by side, by their place among the rank's samples.
+// Splits the samples of one rank. The samples are scattered in memory and read many times, so their tokens
+// and shares are copied here, in the order of the rank's samples.
 class RankSplitter {
  public:
   // `phases`: costs of all samples; `per_total`: over the mean load of a rank.
@@ -31,7 +31,7 @@ class RankSplitter {
     }
   }
 
-  // How many microbatches best fit needs, or padded samples at least.
+  // The number of microbatches that best fit needs; for padded samples the minimum.
   uint32_t Count() {
     uint64_t total = 0, longest = 0;
     for (uint32_t tokens : tokens_) total += tokens, longest = std::max<uint64_t>(longest, tokens);
@@ -52,7 +52,7 @@ class RankSplitter {
     return microbatch_;
   }
 
-  // What the microbatches have in the co-balanced encoders; [bins, phases].
+  // The loads of the microbatches in the co-balanced encoders; [bins, phases].
   std::vector<double> EncoderLoads(uint32_t bins) const {
     std::vector<double> load(bins * phases_.size(), 0);
     for (size_t i = 0; i < samples_.size(); ++i) {
@@ -98,7 +98,7 @@ class RankSplitter {
       }
       bin.first -= tokens;
       microbatch_[i] = bin.second;
-      // It has less room now and moves to the front.
+      // The bin has less room now, so it moves towards the front of the ascending list.
       const auto to = std::lower_bound(room_.begin(), it, bin);
       std::move_backward(to, it, it + 1);
       *to = bin;
@@ -106,7 +106,7 @@ class RankSplitter {
     return num_bins;
   }
 
-  // Padded: the fewest batches of at most the capacity.
+  // Padded: cuts the samples, longest first, into the fewest batches within the capacity.
   uint32_t CutLeast() {
     SortLongestFirst();
     uint32_t num_bins = 0;
@@ -123,8 +123,8 @@ class RankSplitter {
     return num_bins;
   }
 
-  // The heaviest sample first, each to the microbatch with room that it fits best: least growth of the sum
-  // over the phases of squared loads. False where that runs out of room.
+  // Assigns samples, heaviest first, to the microbatch with room where the sum over the phases of squared
+  // loads grows least. Returns false if no microbatch has room.
   bool Balance(uint32_t bins) {
     const size_t phases = phases_.size();
     heaviest_first_.clear();
@@ -173,8 +173,8 @@ class RankSplitter {
   std::vector<uint32_t> units_;                      // [bins]
 };
 
-// Numbers the microbatches of every rank, those with most for the encoders first, each to the free index that
-// has least so far over all ranks.
+// Numbers the microbatches of every rank: in descending order of their encoder load, each gets the free index
+// with the lowest load so far over all ranks.
 class IndexSpreader {
  public:
   IndexSpreader(uint32_t bins, size_t phases) : bins_(bins), phases_(phases), total_(bins * phases, 0) {}
@@ -215,7 +215,7 @@ class IndexSpreader {
   std::vector<uint32_t> index_;
 };
 
-// Of each phase's total, the share that makes the mean load of a rank 1.
+// Per phase, the factor that makes the mean load of a rank 1.
 std::vector<double> OverMean(const SplitProblem& problem, const std::vector<std::span<const Load>>& phases) {
   std::vector<double> per_total;
   for (const std::span<const Load> cost : phases) {

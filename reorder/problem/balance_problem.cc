@@ -233,7 +233,7 @@ absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
 }
 
 // What is tried, in order, for a phase that does not keep its capacity: first to move no more than that asks
-// for, at last whatever is most even.
+// for, finally whatever is most even.
 constexpr int kTighterAttempts = 4;
 void MakeTighter(int attempt, const BalancePhaseInput& input, const Plan& plan, PhaseSpec& spec) {
   const std::vector<uint64_t>& tokens = plan.phase(spec.phase)->tokens_after;
