@@ -62,7 +62,8 @@ std::string_view WrittenMember(const JsonValue& message) {
   return "";
 }
 
-// `weight`: 0 or 1, as OpenAI's fine-tuning data have it; `loss`: true or false, as ms-swift's.
+// Whether a turn is trained, as datasets mark it: `weight` 0 or 1 (OpenAI's fine-tuning format) or `loss`
+// true or false (ms-swift).
 TrainedByData ReadTrained(const JsonValue& turn) {
   TrainedByData out = TrainedByData::kNotSaid;
   for (std::string_view key : {"weight", "loss"}) {
@@ -177,7 +178,7 @@ class TextParser::ChatParser {
     return text;
   }
 
-  // Everything of a message that is not read here, for templates.
+  // The members of a message that are not read here are kept as JSON for the checkpoint's template.
   absl::Status ReadMembers(const JsonValue& message, const Place& where, Turn& turn) {
     std::string* text = nullptr;
     for (const JsonValue& member : message.values()) {
@@ -197,7 +198,7 @@ class TextParser::ChatParser {
     return absl::OkStatus();
   }
 
-  // A list of objects, for templates that write what the answer is to be found in.
+  // A list of objects, which templates for retrieval write into the prompt.
   absl::Status ReadDocuments(const JsonValue& root) {
     const JsonValue* documents = root.Find("documents");
     if (documents == nullptr || !documents->is_array() || SaysNothing(*documents)) return absl::OkStatus();

@@ -131,8 +131,8 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::st
   return "";
 }
 
-// Whether AutoProcessor of transformers 4.57 takes the class of torchvision, which it calls fast: where the file
-// names it, and for Qwen2-VL's always. The processors of the list name their class of Pillow themselves.
+// Whether AutoProcessor of transformers 4.57 chooses the torchvision class ("fast"): it does so if the file
+// names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves.
 bool IsFastIn457(const std::string& type, const std::string& processor_class) {
   constexpr std::string_view kOwnChoice[] = {"BlipProcessor",      "Blip2Processor",
                                              "CLIPProcessor",      "InstructBlipProcessor",
@@ -142,8 +142,9 @@ bool IsFastIn457(const std::string& type, const std::string& processor_class) {
   return type.ends_with("Fast") || type == "Qwen2VLImageProcessor";
 }
 
-// The job's settings, with the resampler and the transparency of the class that AutoProcessor of the release
-// `like` takes; `slow` is the followed release's class of Pillow. A job that names its resampler keeps it.
+// The job's settings, with the resampler and the treatment of transparency of the class that AutoProcessor
+// chooses in the release `like`; `slow` means the Pillow class of the followed release. A resampler that the
+// job names is kept.
 absl::StatusOr<ProcessorSpec> Chosen(const NamedFamily& family, const std::string& type,
                                      const std::string& processor_class, const ProcessorSpec& spec) {
   ProcessorSpec out = spec;

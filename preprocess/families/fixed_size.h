@@ -49,8 +49,8 @@ struct PictureTokens {
 absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec& spec,
                                         const FixedSizeClass& usual, bool pad_to_square = false);
 
-// InvalidArgument where the file's processor_class is none of `classes`: its processor writes other tokens around
-// pictures than those of the encoder alone (Florence-2's, whose image processor is CLIP's).
+// Checks that the file's processor_class is one of `classes`. InvalidArgument otherwise: another processor
+// may share the image processor and write different tokens around pictures (Florence-2's uses CLIP's).
 absl::Status CheckEncoderClass(ConfigFile& config, std::initializer_list<std::string_view> classes);
 
 // A family with one tile per picture.

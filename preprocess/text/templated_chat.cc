@@ -91,8 +91,8 @@ void AppendCalls(std::span<const ToolCall> calls, std::string& out) {
   out += "]";
 }
 
-// Whether an assistant's turn is trained by what the data say of it; a turn that they say nothing of is. Turns of
-// others never are.
+// Whether a turn is trained with `labels: data`. The data decide with `weight` or `loss`; an assistant's turn
+// without either is trained. Turns of other roles never are: a mark that asks for it is an error.
 absl::StatusOr<bool> TrainedBy(const Turn& turn) {
   if (turn.trained == TrainedByData::kUnclear) {
     return absl::InvalidArgumentError(
