@@ -13,7 +13,8 @@ namespace {
 
 constexpr CpuLevel kLevels[] = {CpuLevel::kBaseline, CpuLevel::kAvx2, CpuLevel::kFastest};
 
-// What the environment asks for, read once: it must not change under code that has chosen.
+// The level that the environment asks for. It is read once, since code that has chosen its instructions must
+// not see another choice later.
 const absl::StatusOr<CpuLevel>& Asked() {
   static const auto* const asked = [] {
     const char* name = std::getenv("EVENKEEL_CPU");
@@ -52,6 +53,8 @@ bool MayUseAvx2() {
 #endif
 }
 
+// The parts of AVX-512 that the code here uses: foundation, bytes and words, doublewords, and vectors of 128
+// and 256 bits.
 bool MayUseAvx512() {
 #ifdef __x86_64__
   static const bool may = MayUseAvx2() && AllowedCpuLevel() == CpuLevel::kFastest &&

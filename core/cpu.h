@@ -1,6 +1,6 @@
 // Which instructions a process may choose from.
 //
-// Code for faster instruction sets computes the same bytes as the portable code beside it. EVENKEEL_CPU in
+// Code for faster instruction sets computes the same bytes as the portable code next to it. EVENKEEL_CPU in
 // the environment keeps a process to the instructions of an older processor, so that this can be seen:
 // `baseline` to what every processor of its architecture has, `avx2` to that and AVX2; `fastest`, or no word,
 // to nothing.

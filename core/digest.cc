@@ -1,4 +1,5 @@
-// The only file that includes xxhash.
+// Hashes with XXH3-128, and writes the canonical texts whose hashes are the digests of streams and layouts.
+// No other file includes xxhash.
 #include "core/digest.h"
 
 #include <xxhash.h>
@@ -17,8 +18,8 @@
 namespace evenkeel {
 namespace {
 
-// Where the library offers it, with the widest vectors that the processor has: several times as fast, and the
-// same sums by the definition of the hash.
+// Uses the widest vectors of the processor where the library can choose at run time: several times as fast,
+// and the same hash by definition.
 XXH128_hash_t HashOf(const void* bytes, size_t size) {
 #ifdef EVENKEEL_XXHASH_DISPATCH
   if (MayUseFasterInstructions()) return XXH3_128bits_dispatch(bytes, size);
@@ -36,6 +37,7 @@ void UpdateState(XXH3_state_t* state, const void* bytes, size_t size) {
   XXH3_128bits_update(state, bytes, size);
 }
 
+// The bytes of the hash in big-endian order, as xxhsum prints them.
 Digest Canonical(XXH128_hash_t hash) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, hash);
@@ -81,6 +83,7 @@ std::string HexFloat(double value) {
   return absl::StrCat(sign, lead, digits.empty() ? "" : ".", digits, "p", power < 0 ? "" : "+", power);
 }
 
+// A canonical text has one key and value per line, so line breaks in values are escaped.
 void AppendEscaped(std::string_view value, std::string* out) {
   for (char c : value) {
     if (c == '\\') {
@@ -124,6 +127,7 @@ Digest DigestOf(std::span<const std::byte> bytes) { return Canonical(HashOf(byte
 
 Digest DigestOf(std::string_view text) { return Canonical(HashOf(text.data(), text.size())); }
 
+// The first eight bytes of the digest, read as little-endian.
 uint64_t ChecksumOf(std::span<const std::byte> bytes) {
   const Digest digest = DigestOf(bytes);
   uint64_t sum = 0;

@@ -1,4 +1,4 @@
-// The kind of a failure travels as one digit in a payload of its status.
+// Stores the kind of a failure as a payload of one digit in its status, where AddContext keeps it.
 #include "core/failure.h"
 
 #include <string>
@@ -12,6 +12,7 @@ constexpr absl::string_view kKindUrl = "evenkeel/failure";
 
 }  // namespace
 
+// The first kind that is set stays: the code that met the failure knows it best.
 absl::Status WithKind(absl::Status status, FailureKind kind) {
   if (status.ok() || status.GetPayload(kKindUrl).has_value()) return status;
   status.SetPayload(kKindUrl, absl::Cord(std::string(1, static_cast<char>('0' + static_cast<int>(kind)))));
@@ -29,12 +30,15 @@ FailureKind FailureKindFrom(int number) {
   return is_ours ? static_cast<FailureKind>(number) : FailureKind::kAttempt;
 }
 
+// Without a kind, the status code decides: a peer that is unavailable is a failure of the machine, everything
+// else of this attempt.
 FailureKind KindOf(const absl::Status& status) {
   if (const auto known = KnownKind(status); known.has_value()) return *known;
   const bool is_later = absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsCancelled(status);
   return is_later ? FailureKind::kMachine : FailureKind::kAttempt;
 }
 
+// These codes are what processors return for bad data; another code means that the attempt failed.
 bool IsVerdict(const absl::Status& status) {
   if (KindOf(status) != FailureKind::kAttempt) return false;
   switch (status.code()) {

@@ -15,9 +15,8 @@
 namespace evenkeel {
 
 enum class FailureKind {
-  // The attempt to make the data failed, for a reason that may be the data's: a decoder process that ended,
-  // an
-  // exception. Attempts on three distinct workers are a verdict.
+  // The attempt to make the data failed, and the data may be the reason: a decoder process ended, or there
+  // was an exception. Failed attempts on three different workers are a verdict on the data.
   kAttempt = 0,
   // The data is not what the index has: a checksum that differs.
   kData = 1,

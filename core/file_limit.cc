@@ -1,4 +1,5 @@
-// The limit of file handles, read and raised.
+// Reads the limit of open file handles and raises it to the hard limit: sessions, shards and decoder
+// processes need more than the usual 1,024.
 #include "core/file_limit.h"
 
 #include <sys/resource.h>
@@ -8,7 +9,7 @@
 namespace evenkeel {
 namespace {
 
-// Some libraries keep a table with an entry for each handle that there may be.
+// Some libraries allocate a table with an entry per possible handle, so the limit must not be unlimited.
 constexpr rlim_t kMaxFileLimit = 1 << 20;
 
 }  // namespace

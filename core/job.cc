@@ -1,4 +1,4 @@
-// Looks phases up, and loads job files.
+// Loads job files, and finds phases in a job.
 #include "core/job.h"
 
 #include <string>

@@ -119,8 +119,8 @@ struct OrderSpec {
   uint64_t window_blocks = 64;
 };
 
-// Part of the layout's name, also where a job gives no algorithm. reorder/ has the algorithms, and checks what
-// a job names (reorder/planner.h, CheckJob).
+// Part of the layout's name, also where a job gives no algorithm. reorder/ has the algorithms, and checks
+// what a job names (reorder/planner.h, CheckJob).
 inline constexpr std::string_view kDefaultAlgorithm = "balance_without_moving";
 
 struct PhaseSpec {
@@ -207,7 +207,8 @@ absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path);
 // processor's own files.
 Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor);
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);
-// The layout digest names how they are dealt out: topology, phases, costs, algorithms, microbatch, wire form.
+// The layout digest names how samples and items are assigned to ranks: topology, phases, costs, algorithms,
+// microbatch, wire form.
 Digest LayoutDigest(const Job& job);
 std::string LayoutCanonicalText(const Job& job);
 

@@ -1,5 +1,6 @@
-// The canonical texts of a job. docs/digests.md is this file as a document; change both, and the fixed
-// vectors, only together with kStreamVersion.
+// Writes the canonical texts of a job, whose hashes are the stream and layout digests. docs/digests.md
+// specifies the text: change this file, the document and the fixed vectors together, and with them
+// kStreamVersion.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/job.h"

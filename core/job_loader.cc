@@ -1,4 +1,5 @@
-// Reads YAML into the job's message by protobuf reflection; every error has its line.
+// Reads a job's YAML into its protobuf message by reflection, so that proto/job.proto is the only list of
+// keys. Every error names the file, the line and the key.
 #include "core/job_loader.h"
 
 #include <cmath>
@@ -66,6 +67,7 @@ class Filler {
         absl::StrCat(lines_->file(), ":", line, ": ", path, path.empty() ? "" : ": ", why));
   }
 
+  // Finds a key among the fields of the message; an unknown one gives an error with the nearest known key.
   absl::StatusOr<const FieldDescriptor*> FindField(const Message& message, const std::string& key, int line,
                                                    const std::string& path) const {
     const Descriptor& descriptor = *message.GetDescriptor();
@@ -79,6 +81,7 @@ class Filler {
                            "; nearest is '", Nearest(key, known), "'"));
   }
 
+  // Fails if another field of the same oneof has been given.
   absl::StatusOr<const FieldDescriptor*> OneOf(const Message& message, const FieldDescriptor* field, int line,
                                                const std::string& path) const {
     const auto* oneof = field->real_containing_oneof();
@@ -194,6 +197,7 @@ class Filler {
 
 }  // namespace
 
+// Removes parts of the path until one has a line: a missing key is reported at the map that should have it.
 int SourceLines::LineOf(std::string path) const {
   while (true) {
     auto found = lines_.find(path);

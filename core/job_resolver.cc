@@ -1,3 +1,5 @@
+// Turns the message of a job file into a Job: checks every value, sets defaults, and resolves paths relative
+// to the file. Its errors name the file, the line and the key.
 #include "core/job_resolver.h"
 
 #include <algorithm>
@@ -24,7 +26,7 @@ constexpr uint32_t kMaxStages = 4096;
 template <typename Value>
 using Words = std::vector<std::pair<std::string, Value>>;
 
-// Holds the file, its lines and the job that is made of them.
+// Holds the message, the lines of its keys, and the job that is made from them.
 class Resolver {
  public:
   explicit Resolver(const LoadedJobFile& file)
@@ -58,7 +60,7 @@ class Resolver {
     return path.empty() ? path : (folder_ / path).lexically_normal().string();
   }
 
-  // `word` unset: the first of `words`.
+  // Returns the value of `word`; if it is empty, that of the first of `words`.
   template <typename Value>
   absl::StatusOr<Value> Choose(const std::string& path, const std::string& word,
                                const Words<Value>& words) const {
@@ -79,7 +81,7 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // Nothing is chosen where the job says nothing.
+  // As ChooseWord, but leaves `out` empty if the job does not give the key.
   absl::Status ChooseGiven(const std::string& path, const std::string& word,
                            const std::vector<std::string>& allowed, std::string* out) const {
     return word.empty() ? absl::OkStatus() : ChooseWord(path, word, allowed, out);
@@ -90,7 +92,7 @@ class Resolver {
     if (version == 0 || version == kStreamVersion) return absl::OkStatus();
     return Error("stream_version", "the job wants version ", version, ", this release makes version ",
                  kStreamVersion,
-                 "; run the release that the job was started with, or remove the line to start anew");
+                 "; run the release that the job was started with, or remove the line to start a new stream");
   }
 
   absl::Status Index() {
@@ -234,8 +236,8 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // `balance: drop_in` sets what keeps items in the rank and microbatch of their sample, and refuses what would
-  // move them. The llm's default algorithm places samples with all such phases considered.
+  // `balance: drop_in` sets what keeps items in the rank and microbatch of their sample, and refuses what
+  // would move them. The llm's default algorithm places samples with all such phases considered.
   absl::Status DropIn(const pb::Phase& in, const std::string& path, PhaseSpec& out) const {
     const bool is_llm = out.phase == Phase::kLlm;
     const std::string_view algorithm = is_llm ? kDefaultAlgorithm : "none";
@@ -609,7 +611,8 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // A sample that no microbatch, or no step, could hold is excluded by the index, not met half-way.
+  // Lowers max_llm_length to what one microbatch and one step can hold, so that the index excludes longer
+  // samples and no step fails on them.
   void ClipLength() {
     uint64_t& longest = job_.limits.max_llm_length;
     uint64_t align = job_.microbatch.align;
@@ -635,7 +638,7 @@ class Resolver {
       }
       job_.exclude.push_back(line);
     }
-    // A set: neither order nor repetition means anything.
+    // Order and repetition do not matter, so they must not change the digest.
     std::sort(job_.exclude.begin(), job_.exclude.end());
     job_.exclude.erase(std::unique(job_.exclude.begin(), job_.exclude.end()), job_.exclude.end());
     return absl::OkStatus();

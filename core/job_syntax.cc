@@ -1,4 +1,5 @@
-// Parses sizes, rank lists and brace ranges, and finds the nearest known word for a typing error.
+// Parses numbers with suffixes, lists of ranks and brace ranges, and finds the nearest known word for a
+// typing error.
 #include "core/job_syntax.h"
 
 #include <algorithm>
@@ -42,13 +43,14 @@ absl::StatusOr<uint32_t> ParseRank(absl::string_view text) {
   return rank;
 }
 
+// {first..last}; width: digits with leading zeroes, 0 without.
 struct Range {
   uint64_t first = 0;
   uint64_t last = 0;
   size_t width = 0;
 };
 
-// `text` is what stands between the braces.
+// `text` is what the braces enclose.
 absl::StatusOr<Range> ParseRange(std::string_view text) {
   size_t dots = text.find("..");
   std::string_view first = text.substr(0, dots);
@@ -69,7 +71,8 @@ std::string Padded(uint64_t value, size_t width) {
   return digits.size() < width ? std::string(width - digits.size(), '0') + digits : digits;
 }
 
-// `heads` x `range`, with `literal` before the number. `pattern_bytes` bounds the length of a result.
+// Appends `literal` and every number of `range` to every one of `heads`. `pattern_bytes`, the length of the
+// pattern, bounds the length of a result.
 absl::StatusOr<std::vector<std::string>> Multiply(const std::vector<std::string>& heads,
                                                   std::string_view literal, const Range& range,
                                                   size_t pattern_bytes) {
@@ -90,6 +93,8 @@ absl::StatusOr<std::vector<std::string>> Multiply(const std::vector<std::string>
   return out;
 }
 
+// Levenshtein's distance: the fewest insertions, deletions and replacements that turn `a` into `b`. Only the
+// last row of the table is kept.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -175,6 +180,7 @@ std::string ShortText(std::string_view text) {
   constexpr size_t kLongest = 60;
   if (text.size() <= kLongest) return absl::Utf8SafeCHexEscape(View(text));
   size_t end = kLongest;
+  // Does not cut a UTF-8 sequence.
   while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) --end;
   return absl::StrCat(absl::Utf8SafeCHexEscape(View(text.substr(0, end))), "...");
 }

@@ -1,5 +1,5 @@
-// Reads the job file a second time, on the way out with an error: the lines of keys are not kept with the
-// job.
+// Adds the line of the job file to errors of later stages. A Job does not keep the lines of its keys, so the
+// file is read again, only when there is an error.
 #include "core/job_where.h"
 
 #include <string>

@@ -1,4 +1,5 @@
-// Two of glibc's thresholds, fixed at what they rise to by themselves where large blocks are freed.
+// Keeps large freed blocks in the process instead of returning them to the kernel. glibc raises two
+// thresholds when large blocks are freed; here they are fixed at the highest values that they reach.
 #include "core/kept_memory.h"
 
 #include <malloc.h>
@@ -10,6 +11,7 @@ namespace evenkeel {
 
 void KeepFreedMemory() {
 #ifdef __GLIBC__
+  // A user who sets malloc tunables decides.
   const char* tunables = std::getenv("GLIBC_TUNABLES");
   if (tunables != nullptr && std::string_view(tunables).find("glibc.malloc.") != std::string_view::npos)
     return;

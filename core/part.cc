@@ -1,4 +1,5 @@
-// Names and layout of parts, their digest. Reading is in part_reader.cc, pixels in pixel_expansion.cc.
+// Computes the layout of a part, writes its header and digests its tensors. docs/part-format.md defines the
+// bytes. part_reader.cc reads parts, pixel_expansion.cc expands u8 pixels.
 #include "core/part.h"
 
 #include <cassert>
@@ -12,7 +13,8 @@
 namespace evenkeel {
 namespace {
 
-// Keys are for messages only; a header must stay readable however long a shard's member names are.
+// Bytes of all keys of samples in a header. Keys only serve error messages, and the header must stay below
+// its own limit however long the member names of a shard are.
 constexpr uint64_t kMaxKeyBytes = 16ull << 20;
 
 void FillExpansion(const PixelExpansion& from, pb::PixelExpansion* to) {
@@ -33,6 +35,8 @@ void FillTensor(const TensorSpec& from, uint64_t offset, pb::TensorHeader* to) {
   if (from.tokens.has_value()) to->mutable_tokens()->set_padded(from.tokens->padded);
 }
 
+// Copies keys until there are kMaxPartKeys. After kMaxKeyBytes bytes the rest are empty, so that the i-th key
+// still belongs to the i-th sample.
 void FillKeys(std::vector<std::string> keys, pb::PartHeader* header) {
   uint64_t bytes = 0;
   for (std::string& key : keys) {
@@ -42,6 +46,7 @@ void FillKeys(std::vector<std::string> keys, pb::PartHeader* header) {
   }
 }
 
+// Little-endian, on every machine.
 void PutU32(uint32_t value, std::byte* to) {
   for (int i = 0; i < 4; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
 }
@@ -98,6 +103,8 @@ std::string DescribePart(const PartName& name) {
                       name.rank, " microbatch ", name.microbatch, " piece ", name.piece);
 }
 
+// Places the tensors one after another, each at the next multiple of kPartAlignment. The header is serialized
+// last, since it has the offsets and the size of the payload, and decides where the payload begins.
 PartLayout::PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpec> tensors,
                        std::vector<std::string> keys)
     : name_(name), tensors_(std::move(tensors)) {
@@ -120,6 +127,8 @@ PartLayout::PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpe
   payload_begin_ = AlignPart(kPartPrefixBytes + header_.size());
 }
 
+// Writes everything but the tensors' elements: magic, version, sizes, header, and zeroes between and behind
+// tensors. The gaps are set to zero since memory is reused and the hash of the payload covers them.
 void PartLayout::WriteHeader(std::span<std::byte> part) const {
   assert(part.size() == total_bytes());
   std::memcpy(part.data(), kPartMagic.data(), kPartMagic.size());
@@ -147,6 +156,8 @@ const TensorView* PartView::tensor(std::string_view name) const {
   return nullptr;
 }
 
+// Names, shapes and sizes go into the digest with their lengths, so that no two different lists of tensors
+// give the same bytes.
 void DigestPart(const PartView& part, Digester& digester) {
   for (const TensorView& tensor : part.tensors) {
     digester.UpdateU64(tensor.spec.name.size());

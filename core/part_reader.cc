@@ -1,5 +1,6 @@
-// Reads parts without trusting a size: the wire is counted before protobuf allocates anything, every product
-// is checked for overflow, and everything that the writer would not have written is refused.
+// Reads parts without trusting any size in them. Fields are counted before protobuf allocates memory for
+// them, every product is checked for overflow, and every byte that the writer would not have written is an
+// error.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -39,7 +40,8 @@ bool IsPrintable(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
-// Bytes of the header, after the prefix was checked.
+// Checks the prefix (magic, version, size of the header, a reserved word) and returns the bytes of the
+// header.
 absl::StatusOr<std::span<const std::byte>> FindHeader(std::span<const std::byte> part) {
   if (part.size() < kPartPrefixBytes) return Damaged(part.size(), " bytes are shorter than the prefix of 16");
   for (size_t i = 0; i < kPartMagic.size(); ++i) {
@@ -62,8 +64,9 @@ absl::StatusOr<std::span<const std::byte>> FindHeader(std::span<const std::byte>
   return part.subspan(kPartPrefixBytes, header_bytes);
 }
 
-// Refuses what protobuf would spend memory on: too many submessages or keys, fields that the grammar does not
-// have.
+// Walks over the serialized header and counts tensors and keys. protobuf allocates memory for each of them
+// while it parses, so that a damaged header could take many times its own size. Fields that PartHeader does
+// not have are an error.
 absl::Status CountFields(std::span<const std::byte> header) {
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(header.data()),
                                             static_cast<int>(header.size()));
@@ -111,7 +114,8 @@ absl::StatusOr<PartName> NameOf(const pb::PartHeader& header) {
   return PartName{Phase(header.phase()), header.step(), header.rank(), header.microbatch(), header.piece()};
 }
 
-// Dimensions multiplied, zeroes left out, so that no order of multiplication can overflow.
+// Multiplies the dimensions and fails on overflow. Dimensions of zero are left out: otherwise {2^63, 2^63, 0}
+// would pass or fail by the order of its dimensions.
 absl::Status CheckShape(const TensorSpec& spec) {
   if (spec.shape.size() > kMaxTensorRank) {
     return Damaged("tensor '", spec.name, "' has ", spec.shape.size(), " dimensions, at most ",
@@ -126,6 +130,8 @@ absl::Status CheckShape(const TensorSpec& spec) {
   return absl::OkStatus();
 }
 
+// An expansion makes rows of floats from rows of bytes, so its tensor must be u8 with rows of exactly the
+// size that the expansion reads, and every value of the table must be a finite number.
 absl::Status CheckExpansion(const pb::PixelExpansion& e, const TensorSpec& spec) {
   bool sane = e.channels() >= 1 && e.channels() <= kMaxExpansionChannels && e.frames() >= 1 &&
               e.frames() <= kMaxExpansionFrames && e.patch() >= 1 && e.patch() <= kMaxExpansionPatch &&
@@ -171,7 +177,8 @@ absl::StatusOr<TensorSpec> SpecOf(const pb::TensorHeader& header) {
   return spec;
 }
 
-// One tensor after another, each where the previous one ends, rounded up; returns the views.
+// Returns a view of each tensor. A tensor must begin where the previous one ends, rounded up to the
+// alignment, and the bytes between must be zero, so that every byte of the payload is checked.
 absl::StatusOr<std::vector<TensorView>> ReadTensors(const pb::PartHeader& header,
                                                     std::span<const std::byte> payload) {
   std::vector<TensorView> views;

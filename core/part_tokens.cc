@@ -1,4 +1,5 @@
-// Token words among the tensors of a part: found, checked, and replaced by the fields that they stand for.
+// Finds the token words among the tensors of a part, checks them, and replaces them by the fields that they
+// stand for.
 #include "core/part_tokens.h"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ absl::Status Damaged(const Args&... args) {
 
 absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
 
-// The elements of an int32 tensor. Parts are aligned to 64 bytes wherever they are received.
+// The elements of an int32 tensor, as int32 or uint32. Receive buffers are aligned to 64 bytes, but a caller
+// of ReadPart may pass other memory, so the alignment is checked.
 template <typename T>
 absl::StatusOr<std::span<const T>> Elements(const TensorView& tensor) {
   static_assert(sizeof(T) == 4);
@@ -36,7 +38,8 @@ absl::StatusOr<std::span<const T>> Elements(const TensorView& tensor) {
   return std::span<const T>(reinterpret_cast<const T*>(tensor.wire.data()), tensor.wire.size() / sizeof(T));
 }
 
-// The tensor after the words that has this name and two dimensions, of which `axis` has `extent` elements.
+// Returns the elements of tensor `at`, which must be `name` and have two dimensions, `axis` of them with
+// `extent` elements. The words are always followed by their spans and positions.
 absl::StatusOr<std::span<const int32_t>> Companion(const std::vector<TensorView>& tensors, size_t at,
                                                    std::string_view name, size_t axis, uint64_t extent) {
   if (at >= tensors.size() || tensors[at].spec.name != name) {

@@ -1,4 +1,5 @@
-// The consumer's half of the u8 wire form: a table look-up, so that the values are exactly the worker's.
+// Expands u8 pixels to f32 in the consumer. The worker sends bytes and a table with 256 floats per channel,
+// so that the result is a table look-up and equals the worker's values bit for bit.
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,8 @@
 namespace evenkeel {
 namespace {
 
+// A row on the wire has channels x frames_on_wire x area bytes, a row of the result channels x frames x area
+// floats. Both must divide their buffer and give the same number of rows.
 absl::Status Check(const PixelExpansion& e, size_t in_bytes, size_t out_floats) {
   if (e.channels == 0 || e.channels > kMaxExpansionChannels || e.frames == 0 ||
       e.frames > kMaxExpansionFrames || e.frames_on_wire == 0 || e.frames_on_wire > e.frames ||
@@ -33,10 +36,12 @@ absl::Status Check(const PixelExpansion& e, size_t in_bytes, size_t out_floats) 
   return absl::OkStatus();
 }
 
+// out[i] = table[in[i]], for the pixels of one channel.
 void LookUp(const float* table, const std::byte* in, size_t count, float* out) {
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    // One load for eight bytes; the order of bytes in memory is that of a little-endian word.
+    // Eight bytes are loaded at once. On a little-endian machine the byte at the lowest address is the lowest
+    // of the word.
     uint64_t word;
     std::memcpy(&word, in + i, sizeof(word));
     for (int b = 0; b < 8; ++b) out[i + b] = table[(word >> (8 * b)) & 0xff];
@@ -58,7 +63,8 @@ absl::Status ExpandPixels(const PixelExpansion& e, std::span<const std::byte> in
   while (from != end) {
     for (uint32_t c = 0; c < e.channels; ++c) {
       LookUp(e.table.data() + size_t{256} * c, from, wire_channel, to);
-      // Frames that are not on the wire repeat those that are.
+      // A still picture is sent as one frame, and a vision tower with a temporal patch of two expects it
+      // twice.
       for (uint32_t f = e.frames_on_wire; f < e.frames; ++f) {
         std::memcpy(to + f * area, to + (f - e.frames_on_wire) * area, area * sizeof(float));
       }

@@ -1,4 +1,5 @@
-// Looks up the phases and routes of a plan.
+// Finds a phase or a route in a plan. A plan has few of both, so that a search from the beginning is fast
+// enough.
 #include "core/plan.h"
 
 namespace evenkeel {

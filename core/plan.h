@@ -55,8 +55,8 @@ struct PhasePlan {
   // order[begin[rank * num_microbatches + microbatch] .. begin[... + 1]) is the batch of that rank and
   // microbatch.
   std::vector<uint32_t> begin;
-  // Cost per rank under the job's cost and batching: as dealt out in order with items beside their sample; as
-  // planned.
+  // Cost per rank under the job's cost and batching. load_before: with samples in order and each item on the
+  // rank of its sample. load_after: as planned.
   std::vector<double> load_before;
   std::vector<double> load_after;
   std::vector<uint64_t> tokens_before;  // per rank: llm tokens, or encoder cost_length

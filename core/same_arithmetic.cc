@@ -1,4 +1,6 @@
-// Sets the variables that fix the arithmetic of libraries, and executes the program again with them.
+// Fixes the arithmetic of libraries that choose it by the processor, so that all workers make the same bytes.
+// Only the environment with which a process starts decides for them, so the program changes its environment
+// and executes itself again.
 #include "core/same_arithmetic.h"
 
 #ifdef __linux__
@@ -22,10 +24,10 @@
 namespace evenkeel {
 namespace {
 
-// By these, libraries are talked out of the vector code that they use otherwise.
+// Variables with which a user can switch libraries to other code than they use by default.
 constexpr std::array kChoices = {"JSIMD_FORCENONE", "SOXR_USE_SIMD", "SOXR_USE_SIMD32", "SOXR_USE_SIMD64"};
 
-// Takes them out of the environment; false where none was there.
+// Removes them from the environment; returns whether there was one.
 bool Forget() {
   bool found = false;
   for (const char* name : kChoices) {
@@ -39,12 +41,13 @@ bool Forget() {
 constexpr const char* kTunables = "GLIBC_TUNABLES";
 constexpr std::string_view kFeatures = "glibc.cpu.hwcaps=";
 
-// Masks fused multiply-add for the C library; false where it is already.
+// Hides fused multiply-add (FMA) from the C library, whose exp, sin and pow have versions with it that round
+// differently. Returns whether the environment changed.
 bool MaskFusedMultiplyAdd() {
   const char* value = std::getenv(kTunables);
   std::vector<std::string> tunables;
   if (value != nullptr) tunables = absl::StrSplit(value, ':', absl::SkipEmpty());
-  // The last one counts.
+  // glibc uses the last setting of a tunable.
   auto features = std::find_if(tunables.rbegin(), tunables.rend(),
                                [](const std::string& tunable) { return tunable.starts_with(kFeatures); });
   if (features == tunables.rend()) {
@@ -71,7 +74,8 @@ absl::Status KeepArithmeticTheSame(char** argv) {
   const bool forgot = Forget(), masked = MaskFusedMultiplyAdd();
   if (!forgot && !masked) return absl::OkStatus();
 #ifdef __linux__
-  // There the loader takes the tunables out of the environment again, and the program would start for ever.
+  // With AT_SECURE the loader removes the tunables from the environment, so the program would restart itself
+  // without end.
   if (getauxval(AT_SECURE) != 0) {
     return absl::FailedPreconditionError(
         "the program has capabilities or an owner's rights of its own (setcap, set-user-ID), and then the C "

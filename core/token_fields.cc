@@ -1,6 +1,7 @@
-// Token fields: checks of the wire form and the loops that expand it.
+// Checks token words and expands them to the int64 fields that models take (input_ids, labels,
+// attention_mask, position_ids, mm_token_type_ids). docs/part-format.md has the bits of a word.
 //
-// Every loop reads one word and writes one int64 without a branch, so that compilers vectorise it.
+// Every loop reads one word and writes one int64 without a branch, so that compilers vectorize it.
 #include "core/token_fields.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 namespace evenkeel {
 namespace {
 
+// Positions of multimodal rotary embeddings: time, height, width.
 constexpr uint64_t kAxes = 3;
 
 template <typename... Args>
@@ -17,7 +19,8 @@ absl::Status Damaged(const Args&... args) {
   return absl::DataLossError(absl::StrCat("tokens: ", args...));
 }
 
-// Documents begin at 0, ascend and end at the last token.
+// Packed tokens are one row. cu_seqlens bounds its documents: it begins at 0, does not descend, and ends at
+// the number of tokens.
 absl::Status CheckDocuments(const TokenSource& source, uint64_t tokens) {
   if (source.rows != 1) return Damaged(source.rows, " rows; packed tokens are one row");
   const std::span<const int32_t> bounds = source.cu_seqlens;
@@ -29,6 +32,8 @@ absl::Status CheckDocuments(const TokenSource& source, uint64_t tokens) {
   return absl::OkStatus();
 }
 
+// Spans are pairs (first token, length) whose positions are explicit, such as those of pictures. They must
+// ascend without overlap, and `positions` must have one value per axis for each token in a span.
 absl::Status CheckSpans(const TokenSource& source, uint64_t tokens) {
   uint64_t end = 0, covered = 0;
   for (size_t i = 0; i + 1 < source.spans.size(); i += 2) {
@@ -52,7 +57,8 @@ void CountFromZero(std::span<int64_t> out) {
   for (int64_t& value : out) value = next++;
 }
 
-// One axis without the explicit positions: they are the same on all axes.
+// Writes the positions of one axis outside of the spans, which are the same on all axes: they count from 0 in
+// every document (packed) or row (padded).
 void WriteImpliedPositions(const TokenSource& source, std::span<int64_t> out) {
   if (!source.padded) {
     for (size_t i = 0; i + 1 < source.cu_seqlens.size(); ++i) {
@@ -64,9 +70,12 @@ void WriteImpliedPositions(const TokenSource& source, std::span<int64_t> out) {
       CountFromZero(out.subspan(row * source.tokens_per_row, source.tokens_per_row));
     }
   }
+  // Masked tokens have position 1, as transformers' get_rope_index writes them.
   for (size_t i = 0; i < out.size(); ++i) out[i] = (source.words[i] & TokenWord::kMasked) != 0 ? 1 : out[i];
 }
 
+// Writes [3, tokens]: the implied positions on all axes, then the explicit ones over them. `positions` has
+// all values of the first axis, then those of the second and the third.
 void WritePositions(const TokenSource& source, std::span<int64_t> out) {
   const size_t tokens = source.words.size();
   const std::span<int64_t> first = out.first(tokens);

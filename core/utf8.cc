@@ -6,7 +6,8 @@
 namespace evenkeel {
 namespace {
 
-// Length of the valid sequence at the start of `text`, or 0.
+// The length of the UTF-8 sequence with which `text` begins; 0 if it is not valid (table 3-7 of the Unicode
+// standard).
 size_t SequenceLength(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   uint8_t first = byte(0);
@@ -55,6 +56,8 @@ void AppendUtf8(uint32_t scalar, std::string& out) {
   }
 }
 
+// Writes control characters and invalid bytes as \xNN, so that a damaged name cannot change the terminal or
+// split a log line.
 std::string Printable(std::string_view text, size_t limit) {
   std::string out;
   size_t at = 0;

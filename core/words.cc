@@ -1,4 +1,4 @@
-// Names of media.
+// Names of media, and the rules for names of phases.
 #include "core/words.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The only file that includes yaml-cpp. Events instead of YAML::Node, because nodes hide aliases and
-// duplicate keys.
+// Parses YAML into a tree with line numbers. It uses the events of yaml-cpp instead of YAML::Node, which
+// hides aliases and duplicate keys: both are errors here. No other file includes yaml-cpp.
 #include "core/yaml_tree.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -19,6 +19,7 @@
 namespace evenkeel {
 namespace {
 
+// Ends the parse. ParseYaml catches the exception and returns its text and line as an error.
 [[noreturn]] void Refuse(const YAML::Mark& mark, const std::string& why) {
   throw YAML::ParserException(mark, why);
 }
@@ -62,6 +63,8 @@ class TreeBuilder : public YAML::EventHandler {
   void OnMapEnd() override { Close(); }
 
  private:
+  // yaml-cpp gives "?" or nothing to a value without a tag and "!" to a quoted one. All others are tags of
+  // the file.
   static void CheckTag(const YAML::Mark& mark, const std::string& tag) {
     if (tag != "?" && tag != "!" && !tag.empty()) Refuse(mark, "tags are not supported");
   }
@@ -74,6 +77,7 @@ class TreeBuilder : public YAML::EventHandler {
     return node;
   }
 
+  // Whether the next value is a key: the innermost open node is a map with as many values as keys.
   bool ExpectsKey() const {
     return !open_.empty() && open_.back().kind == YamlNode::Kind::kMap &&
            open_.back().keys.size() == open_.back().values.size();
@@ -92,6 +96,7 @@ class TreeBuilder : public YAML::EventHandler {
     Attach(std::move(node));
   }
 
+  // Adds a complete scalar: as the next key of the open map, or as a value.
   void Place(const YAML::Mark& mark, YamlNode node) {
     if (!ExpectsKey()) return Attach(std::move(node));
     if (node.kind != YamlNode::Kind::kScalar) Refuse(mark, "a key must be a text");
@@ -107,6 +112,7 @@ class TreeBuilder : public YAML::EventHandler {
     map.key_lines.push_back(node.line);
   }
 
+  // Adds a complete node as a value of the innermost open node, or as the root.
   void Attach(YamlNode node) {
     if (open_.empty()) {
       root_ = std::move(node);
@@ -130,6 +136,7 @@ absl::Status ErrorAt(const std::string& file, int line, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", why));
 }
 
+// Fails on invalid UTF-8 and NUL before yaml-cpp sees them, so that the error has the position of the byte.
 absl::Status CheckText(const std::string& text, const std::string& file) {
   if (text.size() > kMaxYamlBytes) {
     return ErrorAt(file, 1, absl::StrCat(text.size(), " bytes; at most ", kMaxYamlBytes, " are read"));

@@ -217,7 +217,7 @@ TEST(JobErrors, BatchOrderAndTopology) {
       {"", "stream_version: 9",
        "job.yaml:12: stream_version: the job wants version 9, this release makes version 2; run the release "
        "that the "
-       "job was started with, or remove the line to start anew"},
+       "job was started with, or remove the line to start a new stream"},
       {"", "wire: u16", "job.yaml:12: wire: 'u16' is not one of u8, bf16, f32"},
   });
 }
