@@ -1,3 +1,6 @@
+// Opens media with FFmpeg from memory, with the same code on every machine. It limits what a file can make
+// FFmpeg do: the demuxer follows from the declared type and the magic bytes, no other file is opened, and
+// streams, pixels and allocations are bounded before anything is decoded.
 #include "preprocess/ffmpeg.h"
 
 #include <dlfcn.h>
@@ -23,7 +26,7 @@ namespace {
 
 constexpr int kIoBufferBytes = 64 << 10;
 constexpr int64_t kHeaderProbeBytes = 8 << 20;
-constexpr size_t kMaxAllocation = 1 << 30;  // of any one block inside FFmpeg
+constexpr size_t kMaxAllocation = 1 << 30;  // bytes of one block inside FFmpeg
 constexpr int kMaxCountedStreams = 1000;
 
 bool StartsWith(std::span<const std::byte> bytes, size_t offset, std::string_view magic) {
@@ -31,6 +34,7 @@ bool StartsWith(std::span<const std::byte> bytes, size_t offset, std::string_vie
          std::memcmp(bytes.data() + offset, magic.data(), magic.size()) == 0;
 }
 
+// The first box of a QuickTime or MP4 file: its type follows a length of four bytes.
 bool IsMov(std::span<const std::byte> bytes) {
   for (std::string_view box : {"ftyp", "moov", "mdat", "wide", "free", "skip", "pnot"}) {
     if (StartsWith(bytes, 4, box)) return true;
@@ -84,10 +88,10 @@ constexpr Container kContainers[] = {
     {"avi", "avi", IsAvi},
 };
 
-// The vector code of FFmpeg and of dav1d is the same on every processor, whatever it has, since several
-// codecs give other bytes of damaged media with other code: FLAC, H.264 and VP8 in C, VP9 with SSE2 alone,
-// AV1 with each set. x86-64-v2, for HEVC takes twice the time without it and none of FFmpeg's codecs gains
-// much from more. Elsewhere what these libraries choose from is in the architecture's baseline.
+// FFmpeg and dav1d are limited to the same vector code on every processor. Several codecs decode damaged
+// media to different bytes with different code: FLAC, H.264 and VP8 in C, VP9 with SSE2 alone, AV1 with each
+// set. The level is x86-64-v2: HEVC takes twice the time without it, and no codec gains much from a higher
+// one. On other architectures all code that these libraries choose from is in the baseline.
 #ifdef __x86_64__
 constexpr int kVectorCode = AV_CPU_FLAG_MMX | AV_CPU_FLAG_MMXEXT | AV_CPU_FLAG_CMOV | AV_CPU_FLAG_SSE |
                             AV_CPU_FLAG_SSE2 | AV_CPU_FLAG_SSE3 | AV_CPU_FLAG_SSSE3 | AV_CPU_FLAG_SSE4 |
@@ -98,15 +102,15 @@ constexpr int kVectorCode = 0;
 constexpr unsigned kDav1dVectorCode = 1;  // NEON
 #endif
 
-// What dav1d chooses from; false where its library hides that.
+// Limits the vector code of dav1d. Returns false if FFmpeg is linked with a dav1d whose functions are hidden.
 bool SetDav1dVectorCode(unsigned flags) {
   const auto set = reinterpret_cast<void (*)(unsigned)>(dlsym(RTLD_DEFAULT, "dav1d_set_cpu_flags_mask"));
   if (set != nullptr) set(flags);
   return set != nullptr;
 }
 
-// Once, before anything else of FFmpeg. Internal, which is no verdict: this process cannot decode as others
-// do.
+// Runs once, before any other use of FFmpeg. Its errors are Internal, which is no verdict on the data: this
+// process cannot decode as others do.
 absl::Status Prepare() {
   static const absl::Status prepared = [] {
     av_log_set_level(AV_LOG_QUIET);
@@ -128,7 +132,8 @@ absl::Status Prepare() {
   return prepared;
 }
 
-// Only to learn parameters from the first packets; what is delivered comes from OpenDecoder.
+// Decoders that FFmpeg may use to learn parameters from the first packets. They deliver nothing: frames and
+// samples come from OpenDecoder.
 constexpr char kProbeCodecs[] =
     "h264,hevc,mpeg4,mjpeg,vp8,vp9,libdav1d,cinepak,aac,ac3,mp3float,flac,alac,opus,libopus,vorbis,"
     "pcm_s16le,pcm_s16be,pcm_u8,pcm_s8,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
@@ -136,9 +141,9 @@ constexpr char kProbeCodecs[] =
 
 int RefuseToOpen(AVFormatContext*, AVIOContext**, const char*, int, AVDictionary**) { return AVERROR(EPERM); }
 
-// Decodes the first packets where headers do not say all: no picture of more than `max_pixels` of the stream
-// that is `picked`, and of all other streams together no more either, since each may have a decoder with many
-// frames. A stream that is not picked and has larger ones is not decoded.
+// Decodes the first packets of containers whose headers lack parameters. `max_pixels` bounds the pictures of
+// the stream `picked`, and the sum over all other video streams, since each can have a decoder that holds
+// many frames. Of the others, a stream with larger pictures is not decoded.
 int ReadParameters(AVFormatContext& format, int picked, uint64_t max_pixels) {
   const unsigned count = format.nb_streams;
   auto** options = static_cast<AVDictionary**>(av_calloc(count + 1, sizeof(AVDictionary*)));
@@ -174,7 +179,8 @@ bool ChoosesBest(StreamChoice choice) {
   return choice == StreamChoice::kBest || choice == StreamChoice::kBestOfAny;
 }
 
-// -1 where there is none. `of_any`: a stream's being a default is ignored.
+// FFmpeg's choice of a stream; -1 if there is none. `of_any`: the mark "default" is hidden from it and
+// restored afterwards.
 int BestStream(AVFormatContext& format, AVMediaType type, bool of_any) {
   std::vector<int> dispositions;
   for (unsigned i = 0; of_any && i < format.nb_streams; ++i) {
@@ -202,7 +208,8 @@ int PickStream(AVFormatContext& format, AVMediaType type, StreamChoice choice) {
   return first;
 }
 
-// Whether the header says all that a decoder needs (see MediaInput::knows_header_only).
+// Whether the header has all that a decoder needs (see MediaInput::knows_header_only): H.264 in MP4 with
+// parameter sets, a size, and no reordered frames.
 bool HeaderSuffices(AVFormatContext& format, AVMediaType type, StreamChoice choice) {
   const int picked = PickStream(format, type, choice);
   if (picked < 0 || !std::string_view(format.iformat->name).starts_with("mov")) return false;
@@ -225,6 +232,7 @@ std::string FfmpegMessage(int code) {
   return text;
 }
 
+// Callback of FFmpeg: reads at the position and advances it.
 int MediaInput::ReadMemory(void* opaque, uint8_t* out, int size) {
   auto& memory = *static_cast<Memory*>(opaque);
   size_t left = memory.bytes.size() - memory.position;
@@ -235,6 +243,7 @@ int MediaInput::ReadMemory(void* opaque, uint8_t* out, int size) {
   return static_cast<int>(count);
 }
 
+// Callback of FFmpeg: sets the position, or returns the size for AVSEEK_SIZE.
 int64_t MediaInput::SeekMemory(void* opaque, int64_t offset, int whence) {
   auto& memory = *static_cast<Memory*>(opaque);
   auto size = static_cast<int64_t>(memory.bytes.size());
@@ -282,7 +291,7 @@ absl::Status MediaInput::OpenContainer() {
   format->pb = io_.get();
   format->io_open = RefuseToOpen;
   format->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_BITEXACT;
-  // More than are allowed, so that they can be counted and refused by name.
+  // A higher limit than the job's, so that a file with too many streams gets an error that names the limit.
   format->max_streams = std::max(kMaxCountedStreams, static_cast<int>(max_streams_) + 1);
   format->probesize = kHeaderProbeBytes;
   format->fps_probe_size = 0;
@@ -320,7 +329,7 @@ absl::Status MediaInput::LearnParameters() {
 }
 
 absl::Status MediaInput::Rewind() {
-  // These say in their headers all that their packets need; others learn it by decoding the first ones.
+  // The headers of MP4 and Matroska have all parameters; other demuxers learn them from the first packets.
   const std::string_view demuxer = demuxer_;
   EVENKEEL_RETURN_IF_ERROR(OpenContainer());
   if (demuxer != "mov" && demuxer != "matroska") EVENKEEL_RETURN_IF_ERROR(LearnParameters());
@@ -364,9 +373,9 @@ absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const 
   context->flags |= AV_CODEC_FLAG_BITEXACT;
   context->idct_algo = transform == InverseTransform::kSimple ? FF_IDCT_SIMPLE : FF_IDCT_AUTO;
   context->max_pixels = static_cast<int64_t>(limits.max_video_pixels);
-  // libopus would be asked for 16 bits.
+  // By default libopus decodes to 16 bits.
   if (codec->id == AV_CODEC_ID_OPUS) context->request_sample_fmt = AV_SAMPLE_FMT_FLT;
-  // A frame whose checksum is wrong is damaged, whatever its samples look like.
+  // A frame with a wrong checksum is an error, even if its samples decode.
   if (codec->id == AV_CODEC_ID_FLAC) context->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE;
   code = avcodec_open2(context.get(), codec, nullptr);
   if (code == AVERROR_PATCHWELCOME || code == AVERROR(ENOSYS)) {

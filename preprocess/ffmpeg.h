@@ -1,6 +1,8 @@
-// FFmpeg's objects as unique_ptrs, and a container opened from memory. The only file that frees them.
+// FFmpeg's objects as unique_ptrs, and a container opened from memory. No other file frees FFmpeg's objects.
 //
-// Demuxers are chosen by declared type and magic, never probed; nothing but the given bytes is ever opened.
+// Demuxers are chosen by declared type and magic bytes, never by probing; nothing but the given bytes is ever
+// opened.
+//
 // Thread safety: a MediaInput belongs to one thread.
 #pragma once
 
@@ -43,7 +45,7 @@ using CodecPtr = std::unique_ptr<AVCodecContext, CodecFree>;
 using IoPtr = std::unique_ptr<AVIOContext, IoFree>;
 using FormatPtr = std::unique_ptr<AVFormatContext, FormatFree>;
 
-// "Invalid data found when processing input".
+// The text of an FFmpeg error code, such as "Invalid data found when processing input".
 std::string FfmpegMessage(int code);
 
 // Where the parameters of streams come from.
@@ -52,8 +54,8 @@ enum class Parameters : uint8_t {
   kOfHeader,   // the header alone, where a decoder needs no more: see MediaInput::knows_header_only
 };
 
-// Which of a container's streams of one type is read. Pictures that are attached as a cover count for the
-// best ones alone, whose rules nearly always rank them last.
+// Which of a container's streams of one type is read. Attached pictures (covers) are considered only by kBest
+// and kBestOfAny, which nearly always rank them last.
 enum class StreamChoice : uint8_t {
   kFirstDefault,  // the first one marked default, else the first
   kBest,       // FFmpeg's: default, then frames found at the beginning, then bit rate (av_find_best_stream)
@@ -67,14 +69,14 @@ enum class StreamChoice : uint8_t {
 //     MediaInput input;
 //     EVENKEEL_RETURN_IF_ERROR(input.Open("mp4", bytes, AVMEDIA_TYPE_VIDEO, limits));
 //
-// Stays where it is: FFmpeg holds its address.
+// Cannot be moved: FFmpeg holds its address.
 class MediaInput {
  public:
   MediaInput() = default;
   MediaInput(const MediaInput&) = delete;
   MediaInput& operator=(const MediaInput&) = delete;
 
-  // Once. Opens what `suffix` declares and picks the stream of `type` by `choice`.
+  // Opens the container that `suffix` declares and picks a stream of `type` by `choice`. Call it once.
   // InvalidArgument: not what is declared, damaged, no such stream; Unimplemented: an unknown type;
   // ResourceExhausted: more streams than limits.max_streams.
   absl::Status Open(std::string_view suffix, std::span<const std::byte> bytes, AVMediaType type,
@@ -83,18 +85,18 @@ class MediaInput {
 
   AVFormatContext& format() { return *format_; }
   AVStream& stream() { return *format_->streams[stream_]; }
-  // No packet has been decoded: Parameters::kOfHeader was asked for, and the stream is H.264 of MP4 with its
-  // parameter sets in the header, which says nothing of frames that are shown in another order than that of
-  // decoding. A decoder that learns of such too late may leave frames out.
+  // True if no packet has been decoded: Parameters::kOfHeader was given, and the stream is H.264 in MP4 with
+  // its parameter sets in the header, which does not tell whether frames are shown in another order than they
+  // are decoded. A decoder that meets such frames too late can drop frames.
   bool knows_header_only() const { return knows_header_only_; }
 
-  // Back to the first packet. What was read of the stream's parameters may be missing afterwards: open the
-  // decoder before.
+  // Goes back to the first packet. Parameters that were learned from packets can be missing afterwards, so
+  // open the decoder before.
   absl::Status Rewind();
 
-  // The next whole packet of the stream; false at the end. Damaged and empty packets are passed over, so that
-  // the pass that counts and the pass that decodes see the same ones.
-  // `cut_off`: not those of which the file has only the beginning.
+  // Reads the next whole packet of the stream; false at the end. Damaged and empty packets are skipped, so
+  // that the pass that counts and the pass that decodes see the same ones. `cut_off`: also returns packets of
+  // which the file has only the beginning.
   bool Next(AVPacket& packet, bool cut_off = false);
 
  private:
@@ -103,7 +105,7 @@ class MediaInput {
     size_t position = 0;
   };
   absl::Status OpenContainer();
-  // Whether which stream is picked depends on what the first packets have.
+  // Whether the choice of the stream depends on the first packets.
   bool ChoosesByPackets() const;
   absl::Status LearnParameters();
   void IgnoreOtherStreams();
