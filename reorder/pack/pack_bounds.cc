@@ -26,8 +26,8 @@ namespace {
 
 // L2 of one phase: of the samples longer than capacity - k, none shares a bin with one of at least k; those
 // longer than half the capacity share none with each other; the rest of at least k fills what they leave.
-// With a k that may lie beside every sample that is all samples' total over the capacity, so that only the
-// longer ones need an order.
+// For a k so small that every sample leaves room for it, the bound is the total length over the capacity, so
+// only samples longer than the capacity less the longest one need to be sorted.
 uint64_t MartelloToth(const std::vector<uint32_t>& all, double capacity) {
   double total = 0;
   uint32_t longest = 0;

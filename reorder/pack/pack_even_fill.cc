@@ -350,8 +350,8 @@ Bins PackLikeAPart(const PackProblem& problem, const PackProblem& part) {
 // More samples than these are looked at by a part of about as many.
 constexpr size_t kMany = 60000;
 
-// Whether OmniBal's packing of every so many samples is far worse than `ours` of all. Figures of a part are
-// those of all but for chance, except that there are fewer bins.
+// Whether OmniBal's packing of every so many samples is far worse than `ours` of all. Except for
+// chance, figures of a part equal those of all samples; only the number of bins differs.
 bool IsWellAheadOfOmnibal(const PackProblem& part, size_t every, const Judged& ours) {
   constexpr double kWellAhead = 0.01;
   Judged theirs(part, PackOmnibal(part));
