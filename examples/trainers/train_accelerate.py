@@ -15,11 +15,13 @@ import evenkeel
 import evenkeel.torch
 from evenkeel import loop
 
+LEARNING_RATE = 1e-3  # of a small model with random weights; 1e-5 for a pretrained one
+
 
 def main(job, checkpoint, steps):
     accelerator = Accelerator(cpu=True)
     model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).train()
-    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0))
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0))
     loader = evenkeel.Loader(job, rank=accelerator.process_index, num_steps=int(steps))
     evenkeel.torch.agree(loader)                           # all ranks follow one stream
     accelerator.register_for_checkpointing(loader)         # not prepared: every rank has its own steps already

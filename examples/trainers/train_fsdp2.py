@@ -19,6 +19,8 @@ import evenkeel
 import evenkeel.torch
 from evenkeel import loop
 
+LEARNING_RATE = 1e-3  # of a small model with random weights; 1e-5 for a pretrained one
+
 
 class Training:
     """Weights, optimizer and data, as torch.distributed.checkpoint saves and loads them."""
@@ -41,7 +43,7 @@ def main(job, checkpoint, steps):
     model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).train()
     for layer in [*model.model.language_model.layers, *model.model.visual.blocks, model]:
         fully_shard(layer, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     loader = evenkeel.Loader(job, rank=dist.get_rank(), num_steps=int(steps))
     evenkeel.torch.agree(loader)                           # all ranks follow one stream
     training = Training(model, optimizer, loader)

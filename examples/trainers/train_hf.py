@@ -11,6 +11,8 @@ from transformers.trainer_utils import get_last_checkpoint
 import evenkeel
 import evenkeel.hf
 
+LEARNING_RATE = 1e-3  # of a small model with random weights; 1e-5 for a pretrained one
+
 
 class Trainer(evenkeel.hf.TrainerMixin, transformers.Trainer):
     pass
@@ -18,7 +20,7 @@ class Trainer(evenkeel.hf.TrainerMixin, transformers.Trainer):
 
 def main(job, checkpoint, steps):
     args = transformers.TrainingArguments(
-        "out", max_steps=int(steps), learning_rate=1e-3, lr_scheduler_type="constant", max_grad_norm=0, logging_steps=1,
+        "out", max_steps=int(steps), learning_rate=LEARNING_RATE, lr_scheduler_type="constant", max_grad_norm=0, logging_steps=1,
         save_steps=2, gradient_accumulation_steps=1, ignore_data_skip=True, report_to=[], disable_tqdm=True, use_cpu=True)
     model = transformers.AutoModelForImageTextToText.from_pretrained(checkpoint, dtype="float32")
     trainer = Trainer(model, args, data=evenkeel.Loader(job, rank=int(os.environ.get("RANK", 0))))

@@ -15,10 +15,12 @@ from transformers import AutoModelForImageTextToText
 import evenkeel
 import evenkeel.lightning
 
+LEARNING_RATE = 1e-3  # of a small model with random weights; 1e-5 for a pretrained one
+
 
 class Training(evenkeel.lightning.StepModule):
     def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.0)
+        return torch.optim.AdamW(self.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
 
 
 class PrintLoss(Callback):

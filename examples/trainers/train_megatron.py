@@ -23,7 +23,7 @@ import evenkeel.megatron
 import evenkeel.torch
 
 MICROBATCHES = 2
-
+LEARNING_RATE = 1e-3  # of a small model with random weights; 1e-5 for a pretrained one
 
 if not torch.cuda.is_available():
     torch.cuda.current_device = lambda: "cpu"              # Megatron-Core creates its buffers there
@@ -56,7 +56,7 @@ def main(job, vocabulary, steps):
     dist.init_process_group("gloo")
     parallel_state.initialize_model_parallel()
     model = make_model(int(vocabulary))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     loader = evenkeel.Loader(job, rank=parallel_state.get_data_parallel_rank())
     evenkeel.torch.agree(loader)                           # all ranks follow one stream
     iterator = evenkeel.megatron.DataIterator(loader, MICROBATCHES)

@@ -11,10 +11,12 @@ from transformers import AutoModelForImageTextToText
 import evenkeel
 from evenkeel import loop
 
+LEARNING_RATE = 1e-3  # of a small model with random weights; 1e-5 for a pretrained one
+
 
 def main(job, checkpoint, steps):
     model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     loader = evenkeel.Loader(job, rank=0, num_steps=int(steps))
     if os.path.exists("checkpoint.pt"):
         state = torch.load("checkpoint.pt")

@@ -95,26 +95,49 @@ def folder(tmp_path_factory):
     (folder / "no_cuda" / "sitecustomize.py").write_text(NO_CUDA)
     run(sys.executable, EXAMPLE / "pack.py", "rows.json", "shards", folder=folder)
     assert [path.name for path in (folder / "shards").iterdir()] == ["train-00000.tar"]
-    job = (EXAMPLE / "job.yaml").read_text()
-    assert "{00000..00001}" in job
-    (folder / "job.yaml").write_text(job.replace("{00000..00001}", "00000"))
-    assert f"samples     {NUM_ROWS}\n" in run(jobs.BINARY, "index", "--job", "job.yaml", folder=folder)
+    for name in ("job.yaml", "exchange.yaml"):
+        job = (EXAMPLE / name).read_text()
+        assert "{00000..00001}" in job
+        (folder / name).write_text(job.replace("{00000..00001}", "00000").replace("./index", f"./index-of-{name}"))
+    assert f"samples     {NUM_ROWS}\n" in run(jobs.BINARY, "index", "--job", "exchange.yaml", folder=folder)
     return folder
 
 
 def train(folder, name, endpoint, steps, ranks=2):
-    """The lines `step loss` that train.py prints."""
+    """The lines `step loss` that train_exchange.py prints."""
     place = folder / name
     place.mkdir(exist_ok=True)
     if not (place / "qwen2-vl").exists():
         (place / "qwen2-vl").symlink_to(folder / "qwen2-vl")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", ranks]
-    return run(*launch, EXAMPLE / "train.py", endpoint, steps, folder=place,
+    return run(*launch, EXAMPLE / "train_exchange.py", endpoint, steps, folder=place,
                more_path=[str(folder / "no_cuda")]).splitlines()
 
 
+def first_script(folder, monkeypatch, name, script):
+    """The losses that it prints."""
+    monkeypatch.setenv("EVENKEEL_BIN", jobs.BINARY)
+    monkeypatch.setenv("EVENKEEL_RUNTIME_DIR", str(folder / "runtime"))
+    (folder / name).write_text(script)
+    lines = run(sys.executable, name, folder=folder, more_path=[str(folder / "no_cuda")]).splitlines()
+    assert [line.split()[0] for line in lines] == [str(step) for step in range(20)]
+    return [float(line.split()[1]) for line in lines]
+
+
+def test_ten_lines_train_without_a_server(folder, monkeypatch):
+    script = (EXAMPLE / "train.py").read_text()
+    assert len([line for line in script.splitlines() if line]) <= 10
+    assert not (folder / "index-of-job.yaml").exists()
+    script = script.replace("lr=1e-5", "lr=1e-3")  # a small model of random weights
+    alone = first_script(folder, monkeypatch, "first.py", script)
+    assert sum(alone[-5:]) < sum(alone[:5]) - 1, "it learns"
+    with jobs.worker(folder / "job.yaml") as one, jobs.worker(folder / "job.yaml") as other:
+        fleet = script.replace("num_steps=20", f'num_steps=20, endpoints="{one},{other}"')
+        assert fleet != script and first_script(folder, monkeypatch, "fleet.py", fleet) == alone
+
+
 def test_training_stops_and_goes_on(folder):
-    with jobs.worker(folder / "job.yaml") as endpoint:
+    with jobs.worker(folder / "exchange.yaml") as endpoint:
         whole = train(folder, "whole", endpoint, NUM_STEPS)
         assert [line.split()[0] for line in whole] == [str(step) for step in range(NUM_STEPS)]
         parts = [train(folder, "parts", endpoint, steps) for steps in (NUM_STEPS // 2, NUM_STEPS)]
@@ -122,9 +145,9 @@ def test_training_stops_and_goes_on(folder):
 
 
 def test_one_rank_and_two_have_the_same_losses(folder):
-    (folder / "one.yaml").write_text((folder / "job.yaml").read_text().replace("0-1", "0"))
+    (folder / "one.yaml").write_text((folder / "exchange.yaml").read_text().replace("0-1", "0"))
     losses = []
-    for job, ranks in (("job.yaml", 2), ("one.yaml", 1)):
+    for job, ranks in (("exchange.yaml", 2), ("one.yaml", 1)):
         with jobs.worker(folder / job) as endpoint:
             losses.append([float(line.split()[1]) for line in train(folder, f"ranks-{ranks}", endpoint, 2, ranks)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
