@@ -247,3 +247,29 @@ def test_shifted_labels_are_those_of_the_next_token():
     labels = np.array([[-100, 5, 6, -100, 7]])
     assert packing.shifted(labels).tolist() == [[5, 6, -100, 7, -100]]
     assert packing.shifted(np.zeros((1, 0), np.int64)).shape == (1, 0)
+
+
+def test_a_device_that_is_not_there_is_named():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    fields = Fields.of(image_grid_thw=np.array([[1, 2, 2]]))
+    for call in (evenkeel.torch.tensors, lambda one, device: evenkeel.torch.tensor(one, "image_grid_thw", device)):
+        with pytest.raises(ValueError, match='device cuda:0: this process sees no cuda device; give device="cpu"'):
+            call(fields, "cuda:0")
+    with pytest.raises(ValueError, match="this process sees no cuda device"):
+        evenkeel.torch.Buffer(device="cuda")
+    with pytest.raises(ValueError, match="pin_memory=True, but this process sees no accelerator"):
+        evenkeel.torch.Buffer(pin_memory=True)
+
+
+def test_pin_memory_and_send_to_device_give_plain_dicts():
+    from torch.utils.data._utils.pin_memory import pin_memory
+    microbatch = microbatch_with_encoders()
+    pinned = pin_memory(microbatch)
+    assert type(pinned) is dict and list(pinned) == list(microbatch)
+    assert np.array_equal(pinned["input_ids"], microbatch["input_ids"])
+    operations = pytest.importorskip("accelerate.utils.operations")
+    for moved in (operations.send_to_device(microbatch, "cpu"),
+                  operations.send_to_device(torch.utils.data.default_convert(microbatch), "cpu")):
+        assert type(moved) is dict and list(moved) == list(microbatch)
+        assert as_numbers(moved["encoders"])["vision"]["pixel_values"].shape == (4, 1176)

@@ -38,6 +38,7 @@ def of(step, number, model, device=None, varlen=None):
     """
     model = _unwrap(model)
     parameter = next(model.parameters())
+    evenkeel.torch.check_device(device)
     device = parameter.device if device is None else device
     microbatch = step.microbatches[number]
     encoders = _local_encoders(step, number)

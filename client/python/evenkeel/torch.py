@@ -1,5 +1,7 @@
 """Torch side: tensors over received memory, pixel expansion on any device, and exchanges along routes."""
 
+import functools
+
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -49,6 +51,9 @@ class Buffer:
     """
 
     def __init__(self, device=None, pin_memory=False):
+        check_device(device)
+        if pin_memory and not _can_pin():
+            raise ValueError("Buffer: pin_memory=True, but this process sees no accelerator to pin memory for; leave it out")
         self._options = {"dtype": torch.float32, "device": device, "pin_memory": pin_memory}
         self._memory = torch.empty(0, **self._options)
 
@@ -58,6 +63,24 @@ class Buffer:
             self._memory = None  # before the larger one is made
             self._memory = torch.empty(count, **self._options)
         return self._memory[:count]
+
+
+def check_device(device):
+    """ValueError for a device that this process does not see; what torch says instead depends on how it was built."""
+    if device is not None and not _is_there(torch.device(device).type):
+        raise ValueError(f"device {device}: this process sees no {torch.device(device).type} device; give device=\"cpu\", or check "
+                         "the driver, the build of torch and CUDA_VISIBLE_DEVICES")
+
+
+@functools.lru_cache(None)
+def _is_there(kind):
+    module = getattr(torch, kind, None)
+    return kind in ("cpu", "meta") or not hasattr(module, "is_available") or module.is_available()
+
+
+def _can_pin():
+    accelerator = getattr(torch, "accelerator", None)
+    return accelerator.is_available() if accelerator is not None else torch.cuda.is_available()
 
 
 def pixels(fields, name="pixel_values", device=None, out=None):
@@ -329,5 +352,6 @@ def _mask_samples(microbatch, labels, samples):
 
 def _wrap(array, dtype, device):
     # torch has no uint16: the bits are seen as int16 on the way.
+    check_device(device)
     out = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if dtype == "bf16" else torch.from_numpy(array)
     return out if device is None else out.to(device, non_blocking=True)
