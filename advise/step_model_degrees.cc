@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "reorder/by_name.h"
+#include "reorder/item_phases.h"
 #include "reorder/pipeline/pipeline_order.h"
 
 namespace evenkeel::advise {
@@ -186,18 +186,22 @@ class Step {
   // Encoders are spread evenly over all ranks before the llm begins, for every policy alike.
   void AddEncoders() {
     const double speed = machine_.peak_flops * machine_.gpus_per_stage;
-    std::array<double, kNumUsualPhases> flops = {};
+    std::vector<Phase> phases;
+    for (const PhaseSpec& spec : job_.phases) phases.push_back(spec.phase);
+    const reorder::ItemPhases table(phases);
+    std::vector<double> flops(phases.size(), 0.0);
     for (const SampleLengths& lengths : samples_.lengths) {
       for (const SampleItem& item : lengths.items) {
-        const Phase phase = UsualPhaseOf(item.medium);
-        flops[phase.number()] += ForwardFlops(*model_.phase(phase))(item.lengths.cost_length);
+        const std::optional<size_t> p = table.Find(item);
+        if (p.has_value()) flops[*p] += ForwardFlops(*model_.phase(phases[*p]))(item.lengths.cost_length);
       }
     }
-    for (const PhaseSpec& spec : job_.phases) {
+    for (size_t p = 0; p < phases.size(); ++p) {
+      const PhaseSpec& spec = job_.phases[p];
       PhaseFigures& phase = figures_.phases.emplace_back();
       phase.phase = spec.phase;
       if (spec.phase == Phase::kLlm) continue;
-      const double seconds = Passes(machine_) * flops[spec.phase.number()] / speed / input_.ranks;
+      const double seconds = Passes(machine_) * flops[p] / speed / input_.ranks;
       phase.seconds.assign(input_.ranks, seconds);
       figures_.iteration_seconds += seconds;
       worked_ += seconds * input_.ranks;

@@ -1,7 +1,7 @@
 // The sizes of the papers' models, and the FLOPs of their layers.
 #include "advise/training_model.h"
 
-#include "core/usual_phases.h"
+#include "core/implied_media.h"
 #include "reorder/by_name.h"
 
 namespace evenkeel::advise {
@@ -15,10 +15,10 @@ PhaseModel Llm(double parameters, uint32_t layers, uint32_t hidden, uint32_t hea
           heads};
 }
 PhaseModel Vision(double parameters, uint32_t layers, uint32_t hidden, uint32_t window = 0) {
-  return {kVisionPhase, parameters, layers, hidden, /*causal=*/false, window};
+  return {*PhaseOfImpliedMedia("vision"), parameters, layers, hidden, /*causal=*/false, window};
 }
 PhaseModel Audio(double parameters, uint32_t layers, uint32_t hidden) {
-  return {kAudioPhase, parameters, layers, hidden, /*causal=*/false};
+  return {*PhaseOfImpliedMedia("audio"), parameters, layers, hidden, /*causal=*/false};
 }
 
 // One tile of 448 x 448 pixels in 14-pixel patches: InternVL encodes every tile separately.
@@ -60,6 +60,11 @@ const std::vector<TrainingModel>& Models() {
 const PhaseModel* TrainingModel::phase(const Phase& phase) const {
   for (const PhaseModel& model : phases) {
     if (model.phase == phase) return &model;
+  }
+  for (const PhaseModel& model : phases) {
+    for (Medium medium : kItemMedia) {
+      if (phase.encodes(medium) && model.phase.encodes(medium)) return &model;
+    }
   }
   return nullptr;
 }

@@ -5,7 +5,7 @@
 //
 // Example:
 //     const TrainingModel* model = FindTrainingModel("mllm-10b");
-//     Cost cost = ForwardFlops(*model->phase(kVisionPhase));  // a phase's cost in a job, in FLOPs
+//     Cost cost = ForwardFlops(*model->phase(Phase("vision")));  // a phase's cost in a job, in FLOPs
 //
 // Thread safety: plain values; needs none.
 #pragma once
@@ -40,7 +40,9 @@ struct TrainingModel {
   std::string source;  // the model's name in the paper, and the place
   std::vector<PhaseModel> phases;
 
-  const PhaseModel* phase(const Phase& phase) const;  // null: the model has no such phase
+  // The phase of that name; else, for a further encoder, the one that encodes one of its media, so that it counts
+  // as large. Null: the model has neither.
+  const PhaseModel* phase(const Phase& phase) const;
 };
 
 // The model of that name, valid for the life of the process; null: there is none.

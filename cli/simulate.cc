@@ -19,7 +19,6 @@
 #include "cli/progress.h"
 #include "cli/simulate_report.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "stream/stream.h"
 
 namespace evenkeel::cli {
@@ -59,41 +58,45 @@ absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
                 }};
 }
 
-absl::Status AddPhases(const SimulateArguments& arguments, const std::vector<SampleLengths>& trace,
-                       Job& job) {
-  std::array<bool, kNumUsualPhases> has = {true};
-  for (const SampleLengths& sample : trace) {
-    for (const SampleItem& item : sample.items) has[UsualPhaseOf(item.medium).number()] = true;
-  }
-  std::array<bool, kNumUsualPhases> padded = {};
+// The names of --padded.
+absl::StatusOr<std::vector<Phase>> PaddedPhases(const SimulateArguments& arguments,
+                                                const LengthTrace& trace) {
+  std::vector<Phase> padded;
   for (const std::string& name :
        std::vector<std::string>(absl::StrSplit(arguments.padded, ',', absl::SkipEmpty()))) {
-    const std::optional<Phase> phase = UsualPhase(name);
-    if (!phase)
-      return absl::InvalidArgumentError(
-          absl::StrCat("--padded: '", name, "' is unknown; expected llm, vision or audio"));
-    padded[phase->number()] = true;
+    padded.emplace_back(name);
+    if (std::find(trace.phases.begin(), trace.phases.end(), padded.back()) != trace.phases.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--padded: '", name, "' is unknown; the trace has ",
+                     absl::StrJoin(trace.phases, ", ",
+                                   [](std::string* out, const Phase& phase) { out->append(phase.name()); })));
   }
-  for (Phase phase : kUsualPhases) {
-    if (!has[phase.number()]) continue;
+  return padded;
+}
+
+void AddPhases(const SimulateArguments& arguments, const LengthTrace& trace, const std::vector<Phase>& padded,
+               Job& job) {
+  for (const Phase& phase : trace.phases) {
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
     for (uint32_t r = 0; r < arguments.ranks; ++r) spec.ranks.push_back(r);
-    if (padded[phase.number()]) spec.batching = Batching::kPadded;
+    if (std::find(padded.begin(), padded.end(), phase) != padded.end()) spec.batching = Batching::kPadded;
     if (arguments.pipeline_stages > 1) spec.runs = Runs::kOncePerMicrobatch;
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> trace, ReadLengthTrace(arguments.trace));
-  const size_t all = trace.size();
-  std::erase_if(trace, [&](const SampleLengths& sample) {
+  EVENKEEL_ASSIGN_OR_RETURN(LengthTrace whole, ReadLengthTrace(arguments.trace));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<Phase> padded, PaddedPhases(arguments, whole));
+  const size_t all = whole.samples.size();
+  std::erase_if(whole.samples, [&](const SampleLengths& sample) {
     return arguments.microbatch_tokens > 0 && sample.llm_length > arguments.microbatch_tokens;
   });
-  if (trace.size() < all) {
-    std::cerr << "evenkeel: " << all - trace.size() << " of " << all << " samples exceed --microbatch-tokens "
-              << arguments.microbatch_tokens << " and are left out\n";
+  LengthTrace trace = WithoutEmptyPhases(std::move(whole));
+  if (trace.samples.size() < all) {
+    std::cerr << "evenkeel: " << all - trace.samples.size() << " of " << all
+              << " samples exceed --microbatch-tokens " << arguments.microbatch_tokens
+              << " and are left out\n";
   }
   Source source;
   source.job.ranks_per_node = arguments.ranks_per_node;
@@ -101,14 +104,14 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   source.job.virtual_stages = arguments.virtual_stages;
   source.job.microbatch.capacity_tokens = arguments.microbatch_tokens;
   if (arguments.virtual_stages > 1) source.job.microbatch.count_multiple = arguments.pipeline_stages;
-  EVENKEEL_RETURN_IF_ERROR(AddPhases(arguments, trace, source.job));
-  source.longest = advise::LongestOf(trace);
+  AddPhases(arguments, trace, padded, source.job);
+  source.longest = advise::LongestOf(trace.samples);
   const size_t count = size_t{arguments.ranks} * arguments.per_rank, repeated = arguments.samples;
   const uint64_t seed = arguments.seed;
-  source.samples = [trace = std::move(trace), count, repeated,
+  source.samples = [samples_of_trace = std::move(trace.samples), count, repeated,
                     seed](uint64_t step) -> absl::StatusOr<StepSamples> {
     StepSamples samples{.step = step};
-    EVENKEEL_ASSIGN_OR_RETURN(samples.lengths, DrawStep(trace, count, repeated, seed + step + 1));
+    EVENKEEL_ASSIGN_OR_RETURN(samples.lengths, DrawStep(samples_of_trace, count, repeated, seed + step + 1));
     for (size_t i = 0; i < samples.lengths.size(); ++i) samples.refs.push_back({0, 0, i});
     return samples;
   };
@@ -228,6 +231,7 @@ absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(const Job job, advise::WithCostsOf(*model, source.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, CandidatesOf(arguments, source, job, *model));
   Simulation simulation;
+  for (const PhaseSpec& spec : job.phases) simulation.phases.push_back(spec.phase);
   for (uint64_t step = 0; step < arguments.steps; ++step) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples samples, source.samples(step));
     if (step == 0) simulation.samples = samples.lengths;
@@ -264,8 +268,9 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
       app.add_subcommand("simulate", "Compare policies by the modelled time of training steps");
   auto arguments = std::make_shared<SimulateArguments>();
   command->add_option("--job", arguments->job, "The job file; its index is read, nothing is decoded");
-  CLI::Option* trace = command->add_option("--trace", arguments->trace,
-                                           "Take lengths from this CSV with columns llm, vision, audio");
+  CLI::Option* trace =
+      command->add_option("--trace", arguments->trace,
+                          "Take lengths from this CSV with columns llm, vision, audio or any other phases");
   command->add_option("--steps", arguments->steps, "Steps to simulate (4)")->check(CLI::Range(1, 1 << 20));
   const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
   with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")

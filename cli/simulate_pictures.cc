@@ -11,7 +11,7 @@
 #include "cli/simulate_report.h"
 #include "cli/svg.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
+#include "reorder/item_phases.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -143,7 +143,10 @@ absl::Status DrawDegrees(const PolicyFigures& figures, const std::string& path) 
 }
 
 // The unit of lengths in each phase.
-constexpr std::string_view kUnits[kNumUsualPhases] = {"tokens", "patches", "frames"};
+std::string_view UnitOf(const Phase& phase) {
+  if (phase == Phase::kLlm) return "tokens";
+  return phase.encodes(Medium::kAudio) ? "frames" : "patches";
+}
 
 // The distribution of one phase's lengths over the samples that have any, in bins of powers of two.
 struct Lengths {
@@ -163,19 +166,21 @@ struct Lengths {
   }
 };
 
-absl::Status DrawLengths(const std::vector<SampleLengths>& samples, const std::string& path) {
-  std::array<Lengths, kNumUsualPhases> lengths;
+absl::Status DrawLengths(const std::vector<Phase>& phases, const std::vector<SampleLengths>& samples,
+                         const std::string& path) {
+  const reorder::ItemPhases table(phases);
+  std::vector<Lengths> lengths(phases.size());
   for (const SampleLengths& sample : samples) {
-    std::array<uint64_t, kNumUsualPhases> of_sample = {sample.llm_length};
-    for (const SampleItem& item : sample.items) {
-      of_sample[UsualPhaseOf(item.medium).number()] += item.lengths.cost_length;
+    std::vector<uint64_t> of_sample(phases.size(), 0);
+    for (const SampleItem& item : sample.items) of_sample[*table.Find(item)] += item.lengths.cost_length;
+    for (size_t p = 0; p < phases.size(); ++p) {
+      lengths[p].Add(phases[p] == Phase::kLlm ? sample.llm_length : of_sample[p]);
     }
-    for (size_t p = 0; p < kNumUsualPhases; ++p) lengths[p].Add(of_sample[p]);
   }
-  Svg svg(kWidth, 60 + 190.0 * kNumUsualPhases,
+  Svg svg(kWidth, 60 + 190.0 * phases.size(),
           "Length of a sample in each phase (modality composition incoherence)");
   const double step = (kWidth - kLeft - kRight) / Lengths::kBins;
-  for (size_t p = 0; p < kNumUsualPhases; ++p) {
+  for (size_t p = 0; p < phases.size(); ++p) {
     const Lengths& phase = lengths[p];
     const double top = 74 + 190.0 * p, height = 116;
     const double mean = phase.samples == 0 ? 0 : phase.sum / phase.samples;
@@ -183,14 +188,14 @@ absl::Status DrawLengths(const std::vector<SampleLengths>& samples, const std::s
     svg.Label(
         kLeft, top - 10,
         absl::StrFormat("%s: %s of %d samples, mean %.0f, standard deviation %.0f",
-                        std::string(PhaseName(kUsualPhases[p])),
+                        std::string(PhaseName(phases[p])),
                         Percent(samples.empty() ? 0 : static_cast<double>(phase.samples) / samples.size()),
                         samples.size(), mean, std::sqrt(std::max(0.0, variance))));
     const uint64_t most = *std::max_element(phase.bins.begin(), phase.bins.end());
     svg.Line(kLeft, top + height, kWidth - kRight, top + height, "#999999");
     svg.Label(kLeft - 6, top + 10, absl::StrCat(most), Anchor::kEnd, 11);
     svg.Label(kLeft - 6, top + 22, "samples", Anchor::kEnd, 10);
-    svg.Label(kWidth - kRight, top + height + 14, kUnits[p], Anchor::kEnd, 10);
+    svg.Label(kWidth - kRight, top + height + 14, UnitOf(phases[p]), Anchor::kEnd, 10);
     for (size_t b = 0; b < Lengths::kBins; ++b) {
       const double tall = most == 0 ? 0 : height * phase.bins[b] / most;
       svg.Rectangle(kLeft + b * step, top + height - tall, step * 0.9, tall, Colour(p),
@@ -218,7 +223,7 @@ absl::Status DrawSimulation(const Simulation& simulation, const std::string& fol
       EVENKEEL_RETURN_IF_ERROR(DrawDegrees(figures, absl::StrCat(folder, "/degrees-", name)));
     }
   }
-  return DrawLengths(simulation.samples, absl::StrCat(folder, "/lengths.svg"));
+  return DrawLengths(simulation.phases, simulation.samples, absl::StrCat(folder, "/lengths.svg"));
 }
 
 }  // namespace evenkeel::cli

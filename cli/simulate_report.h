@@ -25,7 +25,8 @@ struct PolicyFigures {
 };
 
 struct Simulation {
-  std::string heading;  // model, ranks, steps
+  std::vector<Phase> phases;  // of the job or the trace
+  std::string heading;        // model, ranks, steps
   std::vector<PolicyFigures> policies;
   std::vector<SampleLengths> samples;  // of the first step
 };

@@ -10,7 +10,7 @@
 #include "cli/length_trace.h"
 #include "cli/trace_problems.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
+#include "reorder/item_phases.h"
 #include "reorder/problem/messages.h"
 
 namespace evenkeel::cli {
@@ -36,12 +36,18 @@ struct SolveArguments {
 
 std::string ReadAll(std::istream& in) { return {std::istreambuf_iterator<char>(in), {}}; }
 
-void AddItems(const SampleLengths& lengths, pb::BalanceSample& sample) {
-  for (const SampleItem& item : lengths.items) {
-    const bool audio = UsualPhaseOf(item.medium) == kAudioPhase;
-    pb::BalanceItem& message = audio ? *sample.add_audio() : *sample.add_vision();
-    message.set_cost_length(item.lengths.cost_length);
-    message.set_output_rows(item.lengths.output_rows);
+// Items by the number of their phase, each phase's in their order.
+void AddItems(const reorder::ItemPhases& table, const SampleLengths& lengths, std::vector<bool>& has_items,
+              pb::BalanceSample& sample) {
+  for (size_t p = 0; p < table.phases().size(); ++p) {
+    for (const SampleItem& item : lengths.items) {
+      if (table.Find(item) != p) continue;
+      has_items[p] = true;
+      pb::PhaseItem& message = *sample.add_items();
+      message.set_phase(std::string(table.phases()[p].name()));
+      message.set_cost_length(item.lengths.cost_length);
+      message.set_output_rows(item.lengths.output_rows);
+    }
   }
 }
 
@@ -67,24 +73,24 @@ absl::Status PlaceLlm(const std::string& algorithm, pb::BalanceProblem& whole) {
 }
 
 absl::StatusOr<pb::Problem> BalanceFromTrace(const SolveArguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> trace, ReadLengthTrace(arguments.trace));
+  EVENKEEL_ASSIGN_OR_RETURN(LengthTrace trace, ReadLengthTrace(arguments.trace));
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<SampleLengths> step,
-                            DrawStep(std::move(trace), size_t{arguments.ranks} * arguments.per_rank,
+                            DrawStep(std::move(trace.samples), size_t{arguments.ranks} * arguments.per_rank,
                                      arguments.samples, arguments.seed));
   pb::Problem problem;
   pb::BalanceProblem& balance = *problem.mutable_balance();
   balance.set_ranks_per_node(arguments.ranks_per_node);
-  bool has_vision = false, has_audio = false;
+  const reorder::ItemPhases table(trace.phases);
+  std::vector<bool> has_items(trace.phases.size(), false);
+  has_items[0] = true;  // the llm
   for (const SampleLengths& lengths : step) {
     pb::BalanceSample& sample = *balance.add_samples();
     sample.set_llm(lengths.llm_length);
-    AddItems(lengths, sample);
-    has_vision |= sample.vision_size() > 0;
-    has_audio |= sample.audio_size() > 0;
+    AddItems(table, lengths, has_items, sample);
   }
-  AddPhase(arguments, "llm", balance);
-  if (has_vision) AddPhase(arguments, "vision", balance);
-  if (has_audio) AddPhase(arguments, "audio", balance);
+  for (size_t p = 0; p < trace.phases.size(); ++p) {
+    if (has_items[p]) AddPhase(arguments, std::string(trace.phases[p].name()), balance);
+  }
   if (!arguments.llm_placement.empty()) {
     EVENKEEL_RETURN_IF_ERROR(PlaceLlm(arguments.llm_placement, balance));
   }
@@ -93,15 +99,16 @@ absl::StatusOr<pb::Problem> BalanceFromTrace(const SolveArguments& arguments) {
 
 absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
   if (arguments.kind == "balance") return BalanceFromTrace(arguments);
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<SampleLengths> samples, ReadLengthTrace(arguments.trace));
+  EVENKEEL_ASSIGN_OR_RETURN(LengthTrace trace, ReadLengthTrace(arguments.trace));
   if (arguments.samples > 0) {
-    EVENKEEL_ASSIGN_OR_RETURN(samples, DrawWithRepetition(samples, arguments.samples, arguments.seed));
+    EVENKEEL_ASSIGN_OR_RETURN(trace.samples,
+                              DrawWithRepetition(trace.samples, arguments.samples, arguments.seed));
   }
   if (arguments.kind == "pack") {
     PackTraceOptions options = arguments.pack;
     options.algorithm = arguments.algorithm;
     options.seed = arguments.seed;
-    return PackFromTrace(samples, options);
+    return PackFromTrace(trace, options);
   }
   ContextParallelTraceOptions options{.algorithm = arguments.algorithm,
                                       .ranks = arguments.ranks,
@@ -111,7 +118,7 @@ absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
   options.cost.set_constant(arguments.constant);
   options.cost.set_ring(arguments.ring);
   options.cost.set_ring_constant(arguments.ring_constant);
-  return ContextParallelFromTrace(samples, options);
+  return ContextParallelFromTrace(trace.samples, options);
 }
 
 absl::Status RunSolve(const SolveArguments& arguments) {
@@ -131,8 +138,9 @@ void AddSolveCommand(CLI::App& app, int* exit_code) {
       "solve",
       "Solve one of the planner's problems: JSON on stdin, or --trace; the solution is JSON on stdout");
   auto arguments = std::make_shared<SolveArguments>();
-  CLI::Option* trace = command->add_option("--trace", arguments->trace,
-                                           "Take samples from this CSV with columns llm, vision, audio");
+  CLI::Option* trace =
+      command->add_option("--trace", arguments->trace,
+                          "Take samples from this CSV with columns llm, vision, audio or any other phases");
   const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
   with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")
                  ->check(CLI::Range(1, 1 << 20)));

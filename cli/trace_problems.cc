@@ -2,30 +2,29 @@
 #include "cli/trace_problems.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 
-#include "core/usual_phases.h"
+#include "reorder/item_phases.h"
 
 namespace evenkeel::cli {
 
-pb::Problem PackFromTrace(const std::vector<SampleLengths>& samples, const PackTraceOptions& options) {
-  std::array<std::vector<uint32_t>, kNumUsualPhases> lengths;
-  for (std::vector<uint32_t>& phase : lengths) phase.assign(samples.size(), 0);
+pb::Problem PackFromTrace(const LengthTrace& trace, const PackTraceOptions& options) {
+  const std::vector<SampleLengths>& samples = trace.samples;
+  const reorder::ItemPhases table(trace.phases);
+  std::vector<std::vector<uint32_t>> lengths(trace.phases.size(), std::vector<uint32_t>(samples.size(), 0));
   for (size_t s = 0; s < samples.size(); ++s) {
-    lengths[Phase::kLlm.number()][s] = samples[s].llm_length;
-    for (const SampleItem& item : samples[s].items) {
-      lengths[UsualPhaseOf(item.medium).number()][s] += item.lengths.cost_length;
-    }
+    lengths[0][s] = samples[s].llm_length;
+    for (const SampleItem& item : samples[s].items) lengths[*table.Find(item)][s] += item.lengths.cost_length;
   }
   pb::Problem problem;
   pb::PackProblem& pack = *problem.mutable_pack();
   pack.set_algorithm(options.algorithm);
   pack.set_devices(options.devices);
   pack.set_seed(options.seed);
-  for (Phase named : kUsualPhases) {
-    const std::vector<uint32_t>& of_phase = lengths[named.number()];
+  for (size_t p = 0; p < trace.phases.size(); ++p) {
+    const Phase& named = trace.phases[p];
+    const std::vector<uint32_t>& of_phase = lengths[p];
     const uint64_t total = std::accumulate(of_phase.begin(), of_phase.end(), uint64_t{0});
     if (total == 0 && named != Phase::kLlm) continue;
     pb::PackPhase& phase = *pack.add_phases();

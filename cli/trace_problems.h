@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/length_trace.h"
 #include "core/words.h"
 #include "proto/problem.pb.h"
 
@@ -17,7 +18,7 @@ struct PackTraceOptions {
   uint64_t seed = 0;
 };
 // All items of a sample in one phase count as one.
-pb::Problem PackFromTrace(const std::vector<SampleLengths>& samples, const PackTraceOptions& options);
+pb::Problem PackFromTrace(const LengthTrace& trace, const PackTraceOptions& options);
 
 struct ContextParallelTraceOptions {
   std::string algorithm;  // empty: the default

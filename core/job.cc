@@ -4,11 +4,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/implied_media.h"
 #include "core/job_loader.h"
 #include "core/job_resolver.h"
 #include "core/read_file.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "core/yaml_tree.h"
 
 namespace evenkeel {
@@ -38,10 +38,10 @@ uint8_t Job::TowerOf(const Phase& phase, Medium medium) const {
 
 std::vector<EncoderSpec> ProcessorSpec::Encoders() const {
   if (!encoders.empty()) return encoders;
-  std::vector<EncoderSpec> usual;
-  if (!vision.empty()) usual.push_back({kVisionPhase, vision, "processor.vision"});
-  if (!audio.empty()) usual.push_back({kAudioPhase, audio, "processor.audio"});
-  return usual;
+  std::vector<EncoderSpec> keyed;
+  if (!vision.empty()) keyed.push_back({*PhaseOfImpliedMedia("vision"), vision, "processor.vision"});
+  if (!audio.empty()) keyed.push_back({*PhaseOfImpliedMedia("audio"), audio, "processor.audio"});
+  return keyed;
 }
 
 absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path) {

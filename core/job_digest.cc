@@ -3,8 +3,8 @@
 // kStreamVersion.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/implied_media.h"
 #include "core/job.h"
-#include "core/usual_phases.h"
 
 namespace evenkeel {
 namespace {
@@ -94,14 +94,14 @@ std::string_view BatchingName(const PhaseSpec& phase) {
 }
 
 // Whether the name implies the media: named only where it does not, so that older jobs keep their digests.
-bool EncodesUsualMedia(const Phase& phase) {
-  const std::optional<Phase> usual = UsualPhase(phase.name());
-  return usual.has_value() && MediaNames(phase) == MediaNames(*usual);
+bool EncodesImpliedMedia(const Phase& phase) {
+  const std::optional<Phase> implied = PhaseOfImpliedMedia(phase.name());
+  return implied.has_value() && MediaNames(phase) == MediaNames(*implied);
 }
 
 void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
   text->Add("phase.name", PhaseName(phase.phase));
-  if (!EncodesUsualMedia(phase.phase)) {
+  if (!EncodesImpliedMedia(phase.phase)) {
     text->Add("phase.media", std::string_view(MediaNames(phase.phase)));
   }
   text->Add("phase.ranks", std::string_view(absl::StrJoin(phase.ranks, ",")));

@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/implied_media.h"
 #include "core/job_syntax.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
 
 namespace evenkeel {
 namespace {
@@ -296,9 +296,9 @@ class Resolver {
       return Error(path + ".name", "'", ShortText(name), "' must be a lower-case letter, then at most ",
                    Phase::kMaxName - 1, " lower-case letters, digits, '_' or '-'");
     }
-    const std::optional<Phase> usual = UsualPhase(name);
+    const std::optional<Phase> implied = PhaseOfImpliedMedia(name);
     if (in.media().empty()) {
-      if (usual.has_value()) return *usual;
+      if (implied.has_value()) return *implied;
       return Error(path + ".media", "missing; phase '", name,
                    "' encodes some of image, video, audio: write media: [image]");
     }
@@ -451,10 +451,11 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // Of every encoder phase: its own, for the usual phases the key of their name, else processor.folder.
+  // Of every encoder phase: its own, for vision and audio the key of their name, else processor.folder.
   absl::Status EncoderFolders(const pb::Processor& in) {
-    const auto usual = {std::pair{kVisionPhase, in.vision()}, std::pair{kAudioPhase, in.audio()}};
-    for (const auto& [phase, folder] : usual) {
+    const Phase vision("vision"), audio("audio");
+    const auto keyed = {std::pair{vision, in.vision()}, std::pair{audio, in.audio()}};
+    for (const auto& [phase, folder] : keyed) {
       if (folder.empty() || job_.phase(phase) != nullptr) continue;
       return Error(absl::StrCat("processor.", std::string(phase.name())),
                    "the job has no phase that uses it");
@@ -463,7 +464,7 @@ class Resolver {
       if (spec.phase == Phase::kLlm) continue;
       EncoderSpec& encoder = job_.processor.encoders.emplace_back(EncoderSpec{.phase = spec.phase});
       EVENKEEL_ASSIGN_OR_RETURN(std::string given, OwnFolder(spec.phase, &encoder.key));
-      for (const auto& [phase, folder] : usual) {
+      for (const auto& [phase, folder] : keyed) {
         if (phase != spec.phase) continue;
         const std::string key = absl::StrCat("processor.", std::string(phase.name()));
         if (!given.empty() && !folder.empty()) {
@@ -472,8 +473,8 @@ class Resolver {
         if (given.empty()) encoder.key = key, given = folder;
       }
       EVENKEEL_RETURN_IF_ERROR(Folder(encoder.key, given, &encoder.folder));
-      if (spec.phase == kVisionPhase) job_.processor.vision = encoder.folder;
-      if (spec.phase == kAudioPhase) job_.processor.audio = encoder.folder;
+      if (spec.phase == vision) job_.processor.vision = encoder.folder;
+      if (spec.phase == audio) job_.processor.audio = encoder.folder;
     }
     return absl::OkStatus();
   }

@@ -1,5 +1,4 @@
-// The two encoder phases of most models, for what has no job to name its phases: problems of lengths, traces,
-// models of time. Where there is a job, its list of phases counts and nothing else.
+// The phases that most tests have: the llm, and the two encoder phases whose names imply their media.
 //
 // Thread safety: constants.
 #pragma once

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "preprocess/audio/audio.h"
 #include "preprocess/families/family.h"
 #include "preprocess/image/picture.h"
@@ -192,7 +191,7 @@ class FolderProcessor final : public Processor {
       return absl::InternalError(
           absl::StrCat(towers.size(), " phases encode ", name, " items, and tower ", tower, " is asked for"));
     }
-    const std::string phase(PhaseName(UsualPhaseOf(medium)));
+    const std::string phase = medium == Medium::kAudio ? "audio" : "vision";
     return absl::InvalidArgumentError(absl::StrCat("no phase of the job takes ", name,
                                                    " items; add a phase '", phase, "' to the job's phases"));
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "reorder/item_phases.h"
 #include "reorder/loads.h"
 #include "reorder/plan_phases.h"
 
@@ -36,25 +37,11 @@ absl::StatusOr<Layout> LayoutOf(const Job& job) {
   return MakeLayout(job, *llm, std::move(encoders));
 }
 
-// The encoder, by its number in the layout, of every item.
-class EncoderTable {
- public:
-  explicit EncoderTable(const Layout& layout) {
-    for (size_t e = 0; e < layout.encoders.size(); ++e) {
-      for (Medium medium : kItemMedia) {
-        if (layout.encoders[e]->phase.encodes(medium)) of_[static_cast<size_t>(medium)].push_back(e);
-      }
-    }
-  }
-  std::optional<size_t> Find(const SampleItem& item) const {
-    const auto medium = static_cast<size_t>(item.medium);
-    if (medium >= of_.size() || item.tower >= of_[medium].size()) return std::nullopt;
-    return of_[medium][item.tower];
-  }
-
- private:
-  std::array<std::vector<size_t>, 4> of_;  // by medium, then tower
-};
+std::vector<Phase> EncodersOf(const Layout& layout) {
+  std::vector<Phase> encoders;
+  for (const PhaseSpec* spec : layout.encoders) encoders.push_back(spec->phase);
+  return encoders;
+}
 
 absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t aligned) {
   const SampleRef& ref = step.refs[s];
@@ -82,7 +69,7 @@ absl::Status CheckSize(const StepSamples& step) {
 absl::Status FillUnits(const Job& job, const StepSamples& step, const Layout& layout, LlmUnits& llm,
                        std::vector<EncoderUnits>& encoders) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(step));
-  const EncoderTable table(layout);
+  const ItemPhases table(EncodersOf(layout));
   const uint64_t align = std::max(1u, job.microbatch.align), capacity = CapacityTokens(job);
   const uint64_t max_tokens = capacity == 0 ? UINT32_MAX : std::min<uint64_t>(capacity, UINT32_MAX);
   uint32_t item = 0;

@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "reorder/by_name.h"
 #include "reorder/pack/pack_problem.h"
 
@@ -35,11 +34,15 @@ const PackAlgorithm* FindAlgorithm(std::string_view name) { return FindByName(kA
 
 absl::Status CheckInput(const PackInput& input) {
   if (input.phases.empty()) return absl::InvalidArgumentError("pack: no phase; give at least the llm");
-  bool seen[kNumUsualPhases] = {};
+  const PackPhase* seen[kMaxPhases] = {};  // by number
   for (const PackPhase& phase : input.phases) {
-    if (std::exchange(seen[phase.phase.number()], true)) {
+    const PackPhase* const other = std::exchange(seen[phase.phase.number()], &phase);
+    if (other != nullptr) {
+      const std::string name(PhaseName(phase.phase)), other_name(PhaseName(other->phase));
       return absl::InvalidArgumentError(
-          absl::StrCat("pack: phase ", std::string(PhaseName(phase.phase)), " is listed twice"));
+          name == other_name ? absl::StrCat("pack: phase ", name, " is listed twice")
+                             : absl::StrCat("pack: phases ", other_name, " and ", name, " both have number ",
+                                            static_cast<int>(phase.phase.number())));
     }
     if (phase.lengths.size() != input.phases.front().lengths.size()) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -23,7 +23,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/usual_phases.h"
 #include "core/words.h"
 
 namespace evenkeel::reorder {
@@ -41,7 +40,7 @@ struct PackPhase {
 };
 
 struct PackInput {
-  std::vector<PackPhase> phases;  // one to three, each phase at most once
+  std::vector<PackPhase> phases;  // each phase and each number at most once; numbers decide ties
   std::string algorithm = "even_fill";
   uint32_t devices = 64;     // bins of a step
   uint64_t seed = 0;         // of the order of the bins, and of what omnibal draws

@@ -6,12 +6,10 @@
 // shares of all phases together. A bin whose room is the sample's smallest share may fit the sample, and one
 // whose room is the sample's largest share always does. So a bounded number of the former is tried, then of
 // bins in between, then the first of the latter is taken.
-// between, then the first of the latter is taken.
 #include <algorithm>
 #include <set>
 #include <tuple>
 
-#include "core/usual_phases.h"
 #include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
@@ -24,13 +22,13 @@ constexpr int kSteps = 8;
 class BestFit {
  public:
   BestFit(const PackProblem& problem, Bins& bins) : problem_(problem), bins_(bins), load_(bins.size()) {
-    for (int p = 0; p < kNumUsualPhases; ++p) {
+    for (int p = 0; p < problem.num_phases; ++p) {
       if (problem.capacity[p] > 0) to_share_[p] = 1 / problem.capacity[p];
     }
     std::vector<Room> rooms;
     rooms.reserve(bins.size());
     for (uint32_t b = 0; b < bins.size(); ++b) {
-      for (uint32_t sample : bins[b]) Add(load_[b], problem.lengths[sample]);
+      for (uint32_t sample : bins[b]) Add(problem, load_[b], problem.lengths[sample]);
       rooms.push_back(RoomOf(b));
     }
     std::sort(rooms.begin(), rooms.end());
@@ -41,7 +39,7 @@ class BestFit {
     const uint32_t bin = Find(problem_.lengths[sample]);
     by_room_.erase(RoomOf(bin));
     bins_[bin].push_back(sample);
-    Add(load_[bin], problem_.lengths[sample]);
+    Add(problem_, load_[bin], problem_.lengths[sample]);
     by_room_.insert(RoomOf(bin));
   }
 
@@ -56,7 +54,7 @@ class BestFit {
 
   Room RoomOf(uint32_t bin) const {
     Room room{1, 0, bin};
-    for (int p = 0; p < kNumUsualPhases; ++p) {
+    for (int p = 0; p < problem_.num_phases; ++p) {
       if (to_share_[p] == 0) continue;
       const double share = (problem_.capacity[p] - load_[bin][p]) * to_share_[p];
       room.least = std::min(room.least, share), room.sum += share;
@@ -64,10 +62,10 @@ class BestFit {
     return room;
   }
 
-  uint32_t Find(const PhaseLengths& sample) {
+  uint32_t Find(const uint32_t* sample) {
     constexpr double kRounding = 1e-12;  // a bin with exactly the room must not be skipped
     double least = 1, largest = 0;
-    for (int p = 0; p < kNumUsualPhases; ++p) {
+    for (int p = 0; p < problem_.num_phases; ++p) {
       if (to_share_[p] == 0) continue;
       least = std::min(least, sample[p] * to_share_[p] - kRounding);
       largest = std::max(largest, sample[p] * to_share_[p] - kRounding);

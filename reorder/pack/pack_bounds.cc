@@ -18,7 +18,6 @@
 #include <numeric>
 #include <utility>
 
-#include "core/usual_phases.h"
 #include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
@@ -305,7 +304,7 @@ std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uin
 uint64_t FewestBins(const PackProblem& problem) {
   uint64_t fewest = problem.lengths.empty() ? 0 : 1;
   std::vector<uint32_t> lengths(problem.lengths.size());
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] == 0) continue;
     const double units = std::floor(problem.capacity[p] / problem.unit[p]);
     const double capacity = units * problem.unit[p];
@@ -327,12 +326,13 @@ uint64_t FewestBins(const PackProblem& problem) {
 uint64_t FewestBinsOfTwoPhases(const PackProblem& problem, uint64_t known_bins) {
   constexpr double kShares[] = {0.25, 0.5, 0.75};
   uint64_t fewest = known_bins;
-  for (int p = 0; p < kNumUsualPhases; ++p) {
-    for (int q = p + 1; q < kNumUsualPhases; ++q) {
+  for (int p = 0; p < problem.num_phases; ++p) {
+    for (int q = p + 1; q < problem.num_phases; ++q) {
       if (problem.total[p] == 0 || problem.total[q] == 0) continue;
       for (const double share : kShares) {
         std::vector<uint64_t> samples_of(kUnitsRoundedTo + 1, 0);
-        for (const PhaseLengths& length : problem.lengths) {
+        for (size_t s = 0; s < problem.lengths.size(); ++s) {
+          const uint32_t* const length = problem.lengths[s];
           const double mean =
               share * length[p] / problem.capacity[p] + (1 - share) * length[q] / problem.capacity[q];
           ++samples_of[UnitsIn(mean, 1)];

@@ -22,7 +22,6 @@
 #include <span>
 #include <utility>
 
-#include "core/usual_phases.h"
 #include "reorder/pack/pack_exchange.h"
 #include "reorder/pack/pack_problem.h"
 
@@ -53,7 +52,7 @@ bool IsCoarse(const PackProblem& problem, int phase, double bins) {
 // Of the fullest phase.
 double Fill(const PackProblem& problem, double bins) {
   double fill = 0;
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] > 0) fill = std::max(fill, problem.total[p] / bins / problem.capacity[p]);
   }
   return fill;
@@ -62,7 +61,7 @@ double Fill(const PackProblem& problem, double bins) {
 // What steps wait for with `bins` bins that are as even as their units allow.
 double Unevenness(const PackProblem& problem, double bins) {
   double uneven = 0;
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] == 0 || !IsCoarse(problem, p, bins)) continue;
     const double units = problem.total[p] / bins / problem.unit[p];
     uneven += 1 - units / std::ceil(units);
@@ -80,12 +79,12 @@ size_t NumBins(const PackProblem& problem, double fewest) {
       kSlackPerPhase * static_cast<double>(std::count_if(problem.total.begin(), problem.total.end(),
                                                          [](double total) { return total > 0; }));
   double best = std::ceil(fewest);
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] == 0 || IsCoarse(problem, p, fewest)) continue;
     best = std::max(best, std::ceil(problem.total[p] / problem.capacity[p] * (1 + slack)));
   }
   const double least = best;
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] == 0 || !IsCoarse(problem, p, fewest)) continue;
     const double units = problem.total[p] / problem.unit[p];
     const double bins = std::ceil(units / std::floor(units / least));
@@ -98,24 +97,37 @@ size_t NumBins(const PackProblem& problem, double fewest) {
 }
 
 using Direction = ExchangingBins::Direction;
-constexpr Direction kAxes[] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
-constexpr Direction kDiagonals[] = {{1, 1, 1}, {1, -1, 0}, {-1, 0, 1}, {0, 1, -1}};
+bool IsPresent(const PackProblem& problem, int phase) { return problem.total[phase] > 0; }
 
-bool IsPresent(const PackProblem& problem, const Direction& direction) {
-  for (int p = 0; p < kNumUsualPhases; ++p) {
-    if (direction[p] != 0 && direction != kDiagonals[0] && problem.total[p] == 0) return false;
-  }
-  return true;
+// One phase by itself.
+Direction Axis(int phase) {
+  Direction axis{};
+  axis[phase] = 1;
+  return axis;
 }
 
-// Passes in all of these directions; how many pairs exchanged something.
-double PassInEach(const PackProblem& problem, std::span<const Direction> directions, double share,
-                  const ExchangingBins::Aim& aim, ExchangingBins& exchanging) {
-  size_t exchanged = 0;
-  for (const Direction& direction : directions) {
-    if (IsPresent(problem, direction)) exchanged += exchanging.Pass(direction, share, aim);
+// Every phase that the problem has.
+std::vector<Direction> Axes(const PackProblem& problem) {
+  std::vector<Direction> axes;
+  for (int p = 0; p < problem.num_phases; ++p) {
+    if (IsPresent(problem, p)) axes.push_back(Axis(p));
   }
-  return static_cast<double>(exchanged);
+  return axes;
+}
+
+// All phases together, then one less another for every two of them. The signs alternate, so that neither end
+// of the order always has much of the same phase.
+std::vector<Direction> Diagonals(const PackProblem& problem) {
+  std::vector<Direction> diagonals = {AllPhases(1)};
+  for (int p = 0; p < problem.num_phases; ++p) {
+    for (int q = p + 1; q < problem.num_phases; ++q) {
+      if (!IsPresent(problem, p) || !IsPresent(problem, q)) continue;
+      Direction& difference = diagonals.emplace_back();
+      difference[p] = (q - p) % 2 == 1 ? 1 : -1;
+      difference[q] = -difference[p];
+    }
+  }
+  return diagonals;
 }
 
 // Exchanges for the sake of capacities go on while they leave no more than this share of the bins that exceed
@@ -129,8 +141,8 @@ constexpr double kWorthARound = 0.001;
 
 // Up to which loads, in means, bins of a phase are as even as they can be.
 PhaseLoads Levels(const PackProblem& problem, double bins) {
-  PhaseLoads level{1, 1, 1};
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  PhaseLoads level = AllPhases(1);
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (!IsCoarse(problem, p, bins)) continue;
     const double units = problem.total[p] / bins / problem.unit[p];
     level[p] = std::ceil(units) / units;
@@ -142,12 +154,12 @@ PhaseLoads Levels(const PackProblem& problem, double bins) {
 void EvenOutCoarsePhases(const PackProblem& problem, double bins, ExchangingBins& exchanging) {
   constexpr int kRounds = 3;
   ExchangingBins::Aim aim{.level = Levels(problem, bins), .keep_capacities = false};
-  for (int p = 0; p < kNumUsualPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 1 : 0.05;
+  for (int p = 0; p < problem.num_phases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 1 : 0.05;
   for (int round = 0; round < kRounds; ++round) {
     aim.pairs = round > 0;
     double exchanged = 0;
-    for (int p = 0; p < kNumUsualPhases; ++p) {
-      if (IsCoarse(problem, p, bins)) exchanged += exchanging.Pass(kAxes[p], 0.5, aim);
+    for (int p = 0; p < problem.num_phases; ++p) {
+      if (IsCoarse(problem, p, bins)) exchanged += exchanging.Pass(Axis(p), 0.5, aim);
     }
     if (exchanged < kWorthARound * bins) return;
   }
@@ -176,18 +188,15 @@ constexpr Round kAfterAdding[] = {
 void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rounds,
              ExchangingBins& exchanging) {
   ExchangingBins::Aim aim{.level = Levels(problem, bins)};
-  for (int p = 0; p < kNumUsualPhases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 2 : 1;
+  for (int p = 0; p < problem.num_phases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 2 : 1;
   const double phases = static_cast<double>(
       std::count_if(problem.total.begin(), problem.total.end(), [](double total) { return total > 0; }));
+  const std::vector<Direction> axes = Axes(problem), diagonals = Diagonals(problem);
   for (const Round& round : rounds) {
-    // With three phases there are more passes in a round, and dearer ones.
+    // With more phases there are more passes in a round, and dearer ones.
     const double share = round.pairs ? std::min(round.share, 1 / phases / phases * 2) : round.share;
     aim.pairs = round.pairs, aim.keep_capacities = round.keep_capacities;
-    if (round.axes) {
-      PassInEach(problem, kAxes, share, aim, exchanging);
-    } else {
-      PassInEach(problem, kDiagonals, share, aim, exchanging);
-    }
+    for (const Direction& direction : round.axes ? axes : diagonals) exchanging.Pass(direction, share, aim);
   }
 }
 
@@ -199,7 +208,7 @@ void KeepCapacities(const PackProblem& problem, double bins, ExchangingBins& exc
   constexpr int kRounds = 16;
   if (Fill(problem, bins) < kFullEnough) return;
   ExchangingBins::Aim aim;
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] == 0) continue;
     aim.weight[p] = 1;
     aim.level[p] = kWithinCapacity * problem.capacity[p] * bins / problem.total[p];
@@ -225,7 +234,11 @@ Bins DealEvenly(const PackProblem& problem, size_t planned) {
   if (excess.empty()) return out;
   // Largest first; their order in LargestShareFirst would cost a sort of all.
   std::sort(excess.begin(), excess.end(), [&](uint32_t a, uint32_t b) {
-    return std::pair(problem.lengths[a], a) > std::pair(problem.lengths[b], b);
+    const uint32_t *of_a = problem.lengths[a], *of_b = problem.lengths[b];
+    for (int p = 0; p < problem.num_phases; ++p) {
+      if (of_a[p] != of_b[p]) return of_a[p] > of_b[p];
+    }
+    return a > b;
   });
   AddBestFit(problem, excess, out);
   ExchangingBins filled(problem, out);
@@ -242,7 +255,7 @@ Bins Exchanged(const PackProblem& problem, const Bins& bins) {
 
 struct Judged {
   Bins bins;
-  std::array<PackedPhase, kNumUsualPhases> measured;
+  std::vector<PackedPhase> measured;  // [num_phases]
   double loss = 0;  // empty room in the fullest phase, and what steps wait for beyond what they must
 
   Judged(const PackProblem& problem, Bins judged) : bins(std::move(judged)) {
@@ -257,7 +270,7 @@ struct Judged {
   bool Beats(const Judged& other, double margin) const {
     if (static_cast<double>(bins.size()) > static_cast<double>(other.bins.size()) * (1 - margin))
       return false;
-    for (int p = 0; p < kNumUsualPhases; ++p) {
+    for (size_t p = 0; p < measured.size(); ++p) {
       if (measured[p].distribution_ratio > std::max(0.0, other.measured[p].distribution_ratio - margin)) {
         return false;
       }
@@ -269,7 +282,7 @@ struct Judged {
 bool IsUnevenWhereCoarse(const PackProblem& problem, const Judged& judged) {
   const double bins = static_cast<double>(judged.bins.size());
   const PhaseLoads level = Levels(problem, bins);
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     const double reachable = std::max(1 - 1 / level[p], judged.measured[p].distribution_ratio_floor);
     if (IsCoarse(problem, p, bins) && judged.measured[p].distribution_ratio > reachable + kWorthTrying) {
       return true;
@@ -284,18 +297,19 @@ PackProblem PartOf(const PackProblem& problem, size_t every) {
   std::vector<uint64_t> by_size(problem.lengths.size());
   for (uint32_t s = 0; s < by_size.size(); ++s) {
     double size = 0;
-    for (int p = 0; p < kNumUsualPhases; ++p) {
+    for (int p = 0; p < problem.num_phases; ++p) {
       if (problem.total[p] > 0) size += problem.lengths[s][p] / problem.total[p];
     }
     by_size[s] = Keyed(OrderedBits(static_cast<float>(size)), s);
   }
   std::sort(by_size.begin(), by_size.end());
   PackProblem part = problem;
-  part.lengths.clear();
+  part.lengths = LengthTable(problem.num_phases);
   part.total = {};
   for (size_t i = every / 2; i < by_size.size(); i += every) {
-    part.lengths.push_back(problem.lengths[NumberOf(by_size[i])]);
-    Add(part.total, part.lengths.back());
+    const uint32_t* const lengths = problem.lengths[NumberOf(by_size[i])];
+    part.lengths.push_back(lengths);
+    Add(problem, part.total, lengths);
   }
   return part;
 }

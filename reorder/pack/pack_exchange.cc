@@ -9,8 +9,6 @@
 #include <limits>
 #include <utility>
 
-#include "core/usual_phases.h"
-
 namespace evenkeel::reorder {
 namespace {
 
@@ -41,11 +39,11 @@ float Loss(float off, float middle, float half) {
 // In each phase that the problem has, what one of two bins should give the other, and the two other arguments
 // of Loss.
 struct Wish {
-  std::array<float, kNumUsualPhases> left{}, middle{}, half{};
+  std::array<float, kMaxPhases> left, middle, half;  // set for as many as there are
 };
 
 // Shares of bundles, in columns: one per phase that the problem has.
-using Columns = float[kNumUsualPhases][kMaxBundles];
+using Columns = float[kMaxPhases][kMaxBundles];
 
 // The losses of an exchange, summed over the phases, of every bundle that is given for every one that is
 // taken; and the least of each that is given.
@@ -77,9 +75,9 @@ float FillLosses(const Wish& wish, int phases, const Columns& given, int gives, 
 
 constexpr uint32_t kNone = 0xffffffffu;
 
-double LargestShare(const PhaseLoads& load, const PhaseLoads& to_share) {
+double LargestShare(int num_phases, const PhaseLoads& load, const PhaseLoads& to_share) {
   double share = 0;
-  for (int p = 0; p < kNumUsualPhases; ++p) share = std::max(share, load[p] * to_share[p]);
+  for (int p = 0; p < num_phases; ++p) share = std::max(share, load[p] * to_share[p]);
   return share;
 }
 
@@ -121,13 +119,14 @@ struct ExchangingBins::Gap {
 
 ExchangingBins::ExchangingBins(const PackProblem& problem, size_t num_bins) : problem_(problem) {
   bins_.resize(num_bins);
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] == 0) continue;
     to_share_[p] = static_cast<double>(num_bins) / problem.total[p];
     present_[num_present_++] = p;
   }
   const size_t expected = num_bins > 0 ? problem.lengths.size() / num_bins + kMoreThanMean : 0;
-  slots_.resize(num_bins * expected);
+  slot_words_ = 1 + static_cast<size_t>(problem.num_phases);
+  slots_.resize(num_bins * expected * slot_words_);
   for (size_t b = 0; b < num_bins; ++b) {
     bins_[b].begin = b * expected, bins_[b].room = static_cast<uint32_t>(expected);
   }
@@ -136,70 +135,85 @@ ExchangingBins::ExchangingBins(const PackProblem& problem, size_t num_bins) : pr
 ExchangingBins::ExchangingBins(const PackProblem& problem, const Bins& bins)
     : ExchangingBins(problem, bins.size()) {
   for (size_t b = 0; b < bins.size(); ++b) {
-    for (uint32_t sample : bins[b]) Put(bins_[b], {problem.lengths[sample], sample});
+    for (uint32_t sample : bins[b]) Put(bins_[b], sample, problem.lengths[sample]);
   }
 }
 
-void ExchangingBins::Put(Bin& bin, const Slot& slot) {
+void ExchangingBins::Put(Bin& bin, uint32_t sample, const uint32_t* length) {
   if (bin.size == bin.room) {
-    // Behind all others, where there is room for twice as many.
-    const size_t begin = slots_.size();
-    slots_.resize(begin + 2 * bin.room);
-    std::copy_n(slots_.begin() + static_cast<ptrdiff_t>(bin.begin), bin.size,
-                slots_.begin() + static_cast<ptrdiff_t>(begin));
+    // After all others, with room for twice as many.
+    const size_t begin = slots_.size() / slot_words_;
+    slots_.resize(slots_.size() + 2 * bin.room * slot_words_);
+    std::copy_n(AtSlot(bin, 0), bin.size * slot_words_, slots_.data() + begin * slot_words_);
     bin.begin = begin, bin.room *= 2;
   }
-  slots_[bin.begin + bin.size++] = slot;
-  Add(bin.load, slot.length);
+  uint32_t* const slot = AtSlot(bin, bin.size++);
+  slot[0] = sample;
+  std::copy_n(length, problem_.num_phases, slot + 1);
+  Add(problem_, bin.load, length);
+}
+
+void ExchangingBins::Remove(Bin& bin, uint32_t slot, Filled filled) {
+  uint32_t *const out = AtSlot(bin, slot), *const end = AtSlot(bin, bin.size);
+  for (int p = 0; p < problem_.num_phases; ++p) bin.load[p] -= out[1 + p];
+  if (filled == Filled::kByTheNext) {
+    std::copy(out + slot_words_, end, out);
+  } else {
+    std::copy_n(end - slot_words_, slot_words_, out);
+  }
+  --bin.size;
 }
 
 void ExchangingBins::Deal() {
   PhaseLoads mean{};
-  for (int p = 0; p < kNumUsualPhases; ++p) mean[p] = to_share_[p] > 0 ? 1 / to_share_[p] : 0;
+  for (int p = 0; p < problem_.num_phases; ++p) mean[p] = to_share_[p] > 0 ? 1 / to_share_[p] : 0;
   const std::vector<uint32_t> order = LargestShareFirst(problem_, mean);
   const size_t round = std::max<size_t>(1, bins_.size() / kRoundsPerBins);
   std::vector<uint64_t> all(bins_.size()), takers, samples;
+  // With one phase or two, its turns are followed by one in which nothing is compared with it.
+  const int turns = std::max(3, problem_.num_phases);
   int phase = 0;
   for (size_t dealt = 0; dealt < order.size(); dealt += samples.size()) {
     const size_t count = std::min(round, order.size() - dealt);
     for (uint32_t b = 0; b < bins_.size(); ++b) {
-      all[b] = KeyedByLoad(LargestShare(bins_[b].load, to_share_), b);
+      all[b] = KeyedByLoad(LargestShare(problem_.num_phases, bins_[b].load, to_share_), b);
     }
     if (count < bins_.size()) SortByLoad(all);
     // Much of this phase and little of the next goes to the bin that has it the other way round.
-    const int first = phase, second = (phase + 1) % kNumUsualPhases;
+    const int first = phase, second = (phase + 1) % turns;
     phase = second;
     takers.resize(count), samples.resize(count);
     for (size_t i = 0; i < count; ++i) {
       const uint32_t bin = NumberOf(all[i]), sample = order[dealt + i];
       const PhaseLoads& load = bins_[bin].load;
-      const PhaseLengths& length = problem_.lengths[sample];
+      const uint32_t* const lengths = problem_.lengths[sample];
+      const auto length = [&](int p) { return p < problem_.num_phases ? to_share_[p] * lengths[p] : 0.0; };
       const double has = to_share_[first] * load[first] - to_share_[second] * load[second];
-      const double brings = to_share_[second] * length[second] - to_share_[first] * length[first];
+      const double brings = length(second) - length(first);
       takers[i] = KeyedByLoad(has, bin);
       samples[i] = KeyedByLoad(brings, sample);
     }
     SortByLoad(takers);
     SortByLoad(samples);
     for (size_t i = 0; i < count; ++i) {
-      Put(bins_[NumberOf(takers[i])], {problem_.lengths[NumberOf(samples[i])], NumberOf(samples[i])});
+      Put(bins_[NumberOf(takers[i])], NumberOf(samples[i]), problem_.lengths[NumberOf(samples[i])]);
     }
   }
 }
 
 void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) const {
-  std::array<float, kNumUsualPhases> scale{};
+  std::array<float, kMaxPhases> scale{};
   for (int c = 0; c < num_present_; ++c) {
     bundles.share[c][0] = 0;
     scale[c] = static_cast<float>(aim.weight[present_[c]] * to_share_[present_[c]]);
   }
   bundles.slot[0][0] = bundles.slot[0][1] = kNone;
-  const std::span<const Slot> slots = SlotsOf(bin);
-  const int singles = static_cast<int>(std::min<size_t>(slots.size(), kMaxBundles - 1));
+  const int singles = static_cast<int>(std::min<size_t>(bin.size, kMaxBundles - 1));
   for (int i = 1; i <= singles; ++i) {
     const uint32_t slot = static_cast<uint32_t>(i - 1);
+    const uint32_t* const length = SlotOf(bin, slot).length();
     for (int c = 0; c < num_present_; ++c) {
-      bundles.share[c][i] = scale[c] * static_cast<float>(slots[slot].length[present_[c]]);
+      bundles.share[c][i] = scale[c] * static_cast<float>(length[present_[c]]);
     }
     bundles.slot[i][0] = slot;
     bundles.slot[i][1] = kNone;
@@ -218,7 +232,7 @@ void ExchangingBins::Gather(const Bin& bin, const Aim& aim, Bundles& bundles) co
 }
 
 bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem_.num_phases; ++p) {
     if (added[p] > 0 && bin.load[p] + added[p] > problem_.capacity[p]) return false;
   }
   return true;
@@ -226,8 +240,9 @@ bool ExchangingBins::Keeps(const Bin& bin, const PhaseLoads& added) const {
 
 PhaseLengths ExchangingBins::LongestOf(const Bin& bin) const {
   PhaseLengths longest{};
-  for (const Slot& slot : SlotsOf(bin)) {
-    for (int p = 0; p < kNumUsualPhases; ++p) longest[p] = std::max(longest[p], slot.length[p]);
+  for (size_t i = 0; i < bin.size; ++i) {
+    const uint32_t* const length = SlotOf(bin, i).length();
+    for (int p = 0; p < problem_.num_phases; ++p) longest[p] = std::max(longest[p], length[p]);
   }
   return longest;
 }
@@ -265,15 +280,16 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
   float best = gap.loss * kNearer;
   if (least >= best) return false;
   const auto keeps_capacities = [&](int i, int j) {
-    PhaseLoads added{}, removed{};
+    PhaseLoads added, removed;  // set for as many phases as there are
+    std::fill_n(added.begin(), problem_.num_phases, 0.0);
     for (int k = 0; k < 2; ++k) {
       const uint32_t given = from_a.slot[i][k], taken = from_b.slot[j][k];
-      for (int p = 0; p < kNumUsualPhases; ++p) {
-        if (given != kNone) added[p] += SlotsOf(a)[given].length[p];
-        if (taken != kNone) added[p] -= SlotsOf(b)[taken].length[p];
+      for (int p = 0; p < problem_.num_phases; ++p) {
+        if (given != kNone) added[p] += SlotOf(a, given).length()[p];
+        if (taken != kNone) added[p] -= SlotOf(b, taken).length()[p];
       }
     }
-    for (int p = 0; p < kNumUsualPhases; ++p) removed[p] = -added[p];
+    for (int p = 0; p < problem_.num_phases; ++p) removed[p] = -added[p];
     return Keeps(b, added) && Keeps(a, removed);
   };
   int give = -1, take = -1;
@@ -287,25 +303,22 @@ bool ExchangingBins::Exchange(Bin& a, Bin& b, const Aim& aim) {
   }
   if (give < 0) return false;
   struct Taken {
-    Slot slot[2];
+    uint32_t sample[2];
     int count = 0;
   };
   // The later slot first, so that the earlier one stays where it is.
   const auto remove = [&](Bin& bin, const uint32_t* numbers) {
     Taken out;
-    Slot* const slots = slots_.data() + bin.begin;
     for (int k = 1; k >= 0; --k) {
       if (numbers[k] == kNone) continue;
-      const Slot slot = slots[numbers[k]];
-      out.slot[out.count++] = slot;
-      for (int p = 0; p < kNumUsualPhases; ++p) bin.load[p] -= slot.length[p];
-      slots[numbers[k]] = slots[--bin.size];
+      out.sample[out.count++] = SlotOf(bin, numbers[k]).sample();
+      Remove(bin, numbers[k], Filled::kByTheLast);
     }
     return out;
   };
   const Taken given = remove(a, from_a.slot[give]), taken = remove(b, from_b.slot[take]);
-  for (int k = 0; k < taken.count; ++k) Put(a, taken.slot[k]);
-  for (int k = 0; k < given.count; ++k) Put(b, given.slot[k]);
+  for (int k = 0; k < taken.count; ++k) Put(a, taken.sample[k], problem_.lengths[taken.sample[k]]);
+  for (int k = 0; k < given.count; ++k) Put(b, given.sample[k], problem_.lengths[given.sample[k]]);
   return true;
 }
 
@@ -313,7 +326,7 @@ size_t ExchangingBins::Pass(const Direction& direction, double share, const Aim&
   order_.resize(bins_.size());
   for (uint32_t b = 0; b < bins_.size(); ++b) {
     double key = 0;
-    for (int p = 0; p < kNumUsualPhases; ++p) key -= direction[p] * to_share_[p] * bins_[b].load[p];
+    for (int p = 0; p < problem_.num_phases; ++p) key -= direction[p] * to_share_[p] * bins_[b].load[p];
     order_[b] = KeyedByLoad(key, b);
   }
   SortByLoad(order_);
@@ -339,7 +352,7 @@ size_t ExchangingBins::PassByRoom(const Aim& aim) {
   order_.resize(bins_.size());
   size_t exceeding = 0;
   for (uint32_t b = 0; b < bins_.size(); ++b) {
-    const double largest = LargestShare(bins_[b].load, to_capacity);
+    const double largest = LargestShare(problem_.num_phases, bins_[b].load, to_capacity);
     double room = 0;
     for (int c = 0; c < num_present_; ++c) {
       room += 1 - bins_[b].load[present_[c]] * to_capacity[present_[c]];
@@ -355,21 +368,21 @@ size_t ExchangingBins::PassByRoom(const Aim& aim) {
 std::vector<uint32_t> ExchangingBins::TakeExcess() {
   std::vector<uint32_t> taken;
   for (Bin& bin : bins_) {
-    for (int p = 0; p < kNumUsualPhases; ++p) {
+    for (int p = 0; p < problem_.num_phases; ++p) {
       while (bin.load[p] > problem_.capacity[p]) {
         // The smallest that suffices, else the largest.
         const double excess = bin.load[p] - problem_.capacity[p];
-        const auto better = [&](const Slot& a, const Slot& b) {
-          const bool suffices_a = a.length[p] >= excess, suffices_b = b.length[p] >= excess;
+        const auto is_better = [&](uint32_t a, uint32_t b) {
+          const bool suffices_a = a >= excess, suffices_b = b >= excess;
           if (suffices_a != suffices_b) return suffices_a;
-          return suffices_a ? a.length[p] < b.length[p] : a.length[p] > b.length[p];
+          return suffices_a ? a < b : a > b;
         };
-        Slot* const begin = slots_.data() + bin.begin;
-        Slot* const out = std::min_element(begin, begin + bin.size, better);
-        for (int q = 0; q < kNumUsualPhases; ++q) bin.load[q] -= out->length[q];
-        taken.push_back(out->sample);
-        std::copy(out + 1, begin + bin.size, out);
-        --bin.size;
+        uint32_t out = 0;
+        for (uint32_t i = 1; i < bin.size; ++i) {
+          if (is_better(SlotOf(bin, i).length()[p], SlotOf(bin, out).length()[p])) out = i;
+        }
+        taken.push_back(SlotOf(bin, out).sample());
+        Remove(bin, out, Filled::kByTheNext);
       }
     }
   }
@@ -380,7 +393,7 @@ Bins ExchangingBins::samples() const {
   Bins samples(bins_.size());
   for (size_t b = 0; b < bins_.size(); ++b) {
     samples[b].reserve(bins_[b].size);
-    for (const Slot& slot : SlotsOf(bins_[b])) samples[b].push_back(slot.sample);
+    for (size_t i = 0; i < bins_[b].size; ++i) samples[b].push_back(SlotOf(bins_[b], i).sample());
   }
   return samples;
 }

@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "reorder/pack/pack_problem.h"
 
 namespace evenkeel::reorder {
@@ -28,14 +27,14 @@ class ExchangingBins {
   void Deal();
 
   struct Aim {
-    PhaseLoads weight{};          // how much evenness of a phase counts
-    PhaseLoads level{1, 1, 1};    // up to which loads are even, in means
-    bool keep_capacities = true;  // no exchange pushes a bin over a capacity, or further over
-    bool pairs = true;            // bundles of two, too
+    PhaseLoads weight{};              // how much evenness of a phase counts
+    PhaseLoads level = AllPhases(1);  // up to which loads are even, in means
+    bool keep_capacities = true;      // no exchange pushes a bin over a capacity, or further over
+    bool pairs = true;                // bundles of two, too
   };
   // A direction in which bins are compared: the sum over the phases of load times factor, loads being shares
   // of the mean.
-  using Direction = std::array<double, kNumUsualPhases>;
+  using Direction = PhaseLoads;
   // The first and last `share` of the bins by `direction` meet. Returns how many pairs exchanged something.
   size_t Pass(const Direction& direction, double share, const Aim& aim);
 
@@ -49,9 +48,16 @@ class ExchangingBins {
   Bins samples() const;
 
  private:
-  struct Slot {
-    PhaseLengths length;
-    uint32_t sample;
+  // A sample of a bin with its lengths, next to each other in slots_: the loops over a bin's samples stay in
+  // one piece of memory.
+  class Slot {
+   public:
+    explicit Slot(const uint32_t* at) : at_(at) {}
+    uint32_t sample() const { return at_[0]; }
+    const uint32_t* length() const { return at_ + 1; }
+
+   private:
+    const uint32_t* at_;
   };
   struct Bin {
     PhaseLoads load{};
@@ -61,8 +67,15 @@ class ExchangingBins {
   struct Bundles;
   struct Gap;
 
-  std::span<const Slot> SlotsOf(const Bin& bin) const { return {slots_.data() + bin.begin, bin.size}; }
-  void Put(Bin& bin, const Slot& slot);
+  uint32_t* AtSlot(const Bin& bin, size_t slot) { return slots_.data() + (bin.begin + slot) * slot_words_; }
+  Slot SlotOf(const Bin& bin, size_t slot) const {
+    return Slot(slots_.data() + (bin.begin + slot) * slot_words_);
+  }
+  // `length` is not in slots_, which may move.
+  void Put(Bin& bin, uint32_t sample, const uint32_t* length);
+  // Takes out a slot, whose place the last one takes, or the next ones by moving up.
+  enum class Filled { kByTheLast, kByTheNext };
+  void Remove(Bin& bin, uint32_t slot, Filled filled);
   PhaseLengths LongestOf(const Bin& bin) const;
   bool Keeps(const Bin& bin, const PhaseLoads& added) const;
   void Gather(const Bin& bin, const Aim& aim, Bundles& bundles) const;
@@ -73,11 +86,12 @@ class ExchangingBins {
   size_t Meet(size_t pairs, const Aim& aim);
 
   const PackProblem& problem_;
-  PhaseLoads to_share_{};                       // 1 / mean load of a bin
-  std::array<int, kNumUsualPhases> present_{};  // phases that the problem has, first
+  PhaseLoads to_share_{};                  // 1 / mean load of a bin
+  std::array<int, kMaxPhases> present_{};  // phases that the problem has, first
   int num_present_ = 0;
   std::vector<Bin> bins_;
-  std::vector<Slot> slots_;      // of all bins, each with room for more
+  size_t slot_words_ = 1;        // a sample's number and its lengths
+  std::vector<uint32_t> slots_;  // of all bins, each with room for more
   std::vector<uint64_t> order_;  // of a pass
 };
 

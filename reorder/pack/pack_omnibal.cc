@@ -9,7 +9,6 @@
 // is filtered like any other.
 #include <algorithm>
 
-#include "core/usual_phases.h"
 #include "reorder/keyed_shuffle.h"
 #include "reorder/pack/pack_problem.h"
 
@@ -26,20 +25,20 @@ std::vector<Group> SamplingStage(const PackProblem& problem, const std::vector<u
   std::vector<Group> groups;
   Group group;
   for (size_t i = 0; i < permutation.size(); ++i) {
-    const PhaseLengths& sample = problem.lengths[permutation[i]];
+    const uint32_t* const sample = problem.lengths[permutation[i]];
     if (group.end > group.begin && !Fits(problem, group.load, sample)) {
       groups.push_back(group);
       group = {.begin = i};
     }
     group.end = i + 1;
-    Add(group.load, sample);
+    Add(problem, group.load, sample);
   }
   if (group.end > group.begin) groups.push_back(group);
   return groups;
 }
 
 bool ReachesATarget(const PackProblem& problem, const PhaseLoads& load) {
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] > 0 && load[p] >= problem.target[p]) return true;
   }
   return false;

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <numeric>
 
-#include "core/usual_phases.h"
 #include "reorder/keyed_shuffle.h"
 
 namespace evenkeel::reorder {
@@ -22,6 +21,10 @@ uint64_t CommonDivisor(const std::vector<uint32_t>& lengths) {
 PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>& capacities) {
   PackProblem problem{
       .seed = input.seed, .iterations = std::max(1u, input.iterations), .devices = input.devices};
+  for (const PackPhase& phase : input.phases) {
+    problem.num_phases = std::max(problem.num_phases, phase.phase.number() + 1);
+  }
+  problem.lengths = LengthTable(problem.num_phases);
   problem.lengths.resize(input.phases.front().lengths.size());
   for (size_t i = 0; i < input.phases.size(); ++i) {
     const std::vector<uint32_t>& lengths = input.phases[i].lengths;
@@ -38,17 +41,17 @@ PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>&
 
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole) {
   PhaseLoads scale{};
-  for (int p = 0; p < kNumUsualPhases; ++p) scale[p] = whole[p] > 0 ? 1 / whole[p] : 0;
+  for (int p = 0; p < problem.num_phases; ++p) scale[p] = whole[p] > 0 ? 1 / whole[p] : 0;
   std::vector<uint64_t> largest(problem.lengths.size());
   for (uint32_t s = 0; s < largest.size(); ++s) {
     double most = 0;
-    for (int p = 0; p < kNumUsualPhases; ++p) most = std::max(most, problem.lengths[s][p] * scale[p]);
+    for (int p = 0; p < problem.num_phases; ++p) most = std::max(most, problem.lengths[s][p] * scale[p]);
     largest[s] = Keyed(~OrderedBits(static_cast<float>(most)), s);
   }
   std::sort(largest.begin(), largest.end());
   const auto by_sum = [&](uint64_t keyed) {
     double sum = 0;
-    for (int p = 0; p < kNumUsualPhases; ++p) sum += problem.lengths[NumberOf(keyed)][p] * scale[p];
+    for (int p = 0; p < problem.num_phases; ++p) sum += problem.lengths[NumberOf(keyed)][p] * scale[p];
     return Keyed(~OrderedBits(static_cast<float>(sum)), NumberOf(keyed));
   };
   std::vector<uint32_t> order;
@@ -83,12 +86,12 @@ std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed) {
   return place;
 }
 
-std::array<PackedPhase, kNumUsualPhases> MeasureBins(const PackProblem& problem, const Bins& bins) {
+std::vector<PackedPhase> MeasureBins(const PackProblem& problem, const Bins& bins) {
   const std::vector<uint32_t> place = PlacesInSteps(bins, problem.seed);
-  std::array<PackedPhase, kNumUsualPhases> measured;
+  std::vector<PackedPhase> measured(static_cast<size_t>(problem.num_phases));
   std::vector<uint64_t> load(bins.size());
   std::vector<uint32_t> longest(bins.size());
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (problem.total[p] == 0) continue;
     for (size_t b = 0; b < bins.size(); ++b) {
       uint64_t sum = 0;

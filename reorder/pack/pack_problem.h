@@ -1,26 +1,55 @@
 // What the packing algorithms see of a problem, and the algorithms: one file each.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "core/words.h"
 #include "reorder/pack/pack.h"
 
 namespace evenkeel::reorder {
 
-// Lengths or loads of all phases; those that a problem does not have are 0. A load is a sum of 32-bit
-// lengths, exact in a double up to 2^53.
-using PhaseLengths = std::array<uint32_t, kNumUsualPhases>;
-using PhaseLoads = std::array<double, kNumUsualPhases>;
+// Lengths or loads by the number of the phase; those that a problem does not have are 0. A load is a sum of
+// 32-bit lengths, exact in a double up to 2^53.
+using PhaseLengths = std::array<uint32_t, kMaxPhases>;
+using PhaseLoads = std::array<double, kMaxPhases>;
+
+constexpr PhaseLoads AllPhases(double value) {
+  PhaseLoads loads{};
+  for (double& load : loads) load = value;
+  return loads;
+}
+
+// The lengths of all samples in one array: a problem has few phases, and kMaxPhases for each sample would
+// waste the cache.
+class LengthTable {
+ public:
+  LengthTable() : LengthTable(0) {}
+  explicit LengthTable(int num_phases) : num_phases_(static_cast<size_t>(num_phases)) {}
+  void resize(size_t samples) { samples_ = samples, values_.resize(samples * num_phases_); }
+  void push_back(const uint32_t* lengths) {
+    values_.insert(values_.end(), lengths, lengths + num_phases_);
+    ++samples_;
+  }
+  size_t size() const { return samples_; }
+  bool empty() const { return samples_ == 0; }
+  // [num_phases] the lengths of one sample.
+  const uint32_t* operator[](size_t sample) const { return values_.data() + sample * num_phases_; }
+  uint32_t* operator[](size_t sample) { return values_.data() + sample * num_phases_; }
+
+ private:
+  size_t num_phases_, samples_ = 0;
+  std::vector<uint32_t> values_;
+};
 
 struct PackProblem {
-  std::vector<PhaseLengths> lengths;  // [samples]
-  PhaseLoads capacity{};              // none exceeded by a sample; 0 where the phase is absent
+  int num_phases = 0;     // one more than the highest number; a number may be unused
+  LengthTable lengths;    // [samples]
+  PhaseLoads capacity{};  // none exceeded by a sample; 0 where the phase is absent
   PhaseLoads target{};
   PhaseLoads total{};
   PhaseLoads unit{};  // the lengths' greatest common divisor: loads are multiples of it
@@ -57,15 +86,15 @@ inline uint32_t OrderedBits(float value) {
 }
 
 // Whether `load` with `sample` keeps all capacities.
-inline bool Fits(const PackProblem& problem, const PhaseLoads& load, const PhaseLengths& sample) {
-  for (int p = 0; p < kNumUsualPhases; ++p) {
+inline bool Fits(const PackProblem& problem, const PhaseLoads& load, const uint32_t* sample) {
+  for (int p = 0; p < problem.num_phases; ++p) {
     if (load[p] + sample[p] > problem.capacity[p]) return false;
   }
   return true;
 }
 
-inline void Add(PhaseLoads& load, const PhaseLengths& sample) {
-  for (int p = 0; p < kNumUsualPhases; ++p) load[p] += sample[p];
+inline void Add(const PackProblem& problem, PhaseLoads& load, const uint32_t* sample) {
+  for (int p = 0; p < problem.num_phases; ++p) load[p] += sample[p];
 }
 
 // The bin of every sample, in bins numbered from 0 without gaps.
@@ -78,8 +107,8 @@ Bins PackEvenFill(const PackProblem& problem);
 // the same for the same bins whatever order they come in. No bin is empty.
 std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed);
 
-// distribution_ratio, its floor and max_over_mean of bins in that order.
-std::array<PackedPhase, kNumUsualPhases> MeasureBins(const PackProblem& problem, const Bins& bins);
+// [num_phases] distribution_ratio, its floor and max_over_mean of bins in that order.
+std::vector<PackedPhase> MeasureBins(const PackProblem& problem, const Bins& bins);
 
 // The same of one phase, of the loads and longest samples of bins in the order of the steps. Loads are
 // multiples of `unit`; `least` is what LeastFullest says of every step, or nothing.

@@ -1,12 +1,12 @@
 // The kind `balance` of problems: reorder/problem/balance_problem.h as messages.
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
+#include "reorder/item_phases.h"
 #include "reorder/problem/balance_problem.h"
 #include "reorder/problem/kinds.h"
 
@@ -48,12 +48,10 @@ absl::Status ReadBatching(const pb::BalancePhase& message, const std::string& fi
   return absl::OkStatus();
 }
 
-absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const std::string& field) {
+absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const Phase& named,
+                                          const std::string& field) {
   BalancePhaseInput phase;
-  const std::optional<Phase> named = UsualPhase(message.name());
-  if (!named)
-    return BadField(field + ".name", absl::StrCat("'", message.name(), "' is none of llm, vision, audio"));
-  phase.spec.phase = *named;
+  phase.spec.phase = named;
   if ((message.num_ranks() > 0) == (message.ranks_size() > 0)) {
     return BadField(field, "give either num_ranks or ranks, of at least one rank");
   }
@@ -84,20 +82,9 @@ absl::Status CheckSize(const BalanceInput& input) {
   return absl::OkStatus();
 }
 
-// Errors that the planner would report in terms of steps and datasets.
-absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sample,
+// An error that the planner would report in terms of steps and datasets.
+absl::Status CheckTokens(const BalanceInput& input, const pb::BalanceSample& sample,
                          const std::string& field) {
-  const std::pair<Phase, int> items[] = {{kVisionPhase, sample.vision_size()},
-                                         {kAudioPhase, sample.audio_size()}};
-  for (const auto& [phase, count] : items) {
-    const bool has = std::any_of(input.phases.begin(), input.phases.end(),
-                                 [sought = phase](const auto& given) { return given.spec.phase == sought; });
-    if (count == 0 || has) continue;
-    const std::string name(PhaseName(phase));
-    return BadField(absl::StrCat(field, ".", name), absl::StrCat("the problem has no phase ", name,
-                                                                 "; add it to balance.phases, or leave the "
-                                                                 "items out"));
-  }
   const MicrobatchSpec& microbatch = input.microbatch;
   const uint64_t align = microbatch.align, aligned = (sample.llm() + align - 1) / align * align;
   if (microbatch.capacity_tokens > 0 && aligned > microbatch.capacity_tokens) {
@@ -109,12 +96,43 @@ absl::Status CheckSample(const BalanceInput& input, const pb::BalanceSample& sam
   return absl::OkStatus();
 }
 
-void AddItems(const google::protobuf::RepeatedPtrField<pb::BalanceItem>& messages, Medium medium,
-              SampleLengths& sample) {
-  for (const pb::BalanceItem& item : messages) {
-    sample.items.push_back({medium, {item.cost_length(), item.cost_length(), item.output_rows()}});
+// Adds the items of a sample, each as an item of its phase.
+class ItemReader {
+ public:
+  explicit ItemReader(const ItemPhases& phases) : phases_(phases) {}
+
+  absl::Status Read(const pb::BalanceSample& message, const std::string& field, SampleLengths& sample) const {
+    for (const pb::BalanceItem& item : message.vision()) {
+      EVENKEEL_RETURN_IF_ERROR(Add("vision", item, field + ".vision", sample));
+    }
+    for (const pb::BalanceItem& item : message.audio()) {
+      EVENKEEL_RETURN_IF_ERROR(Add("audio", item, field + ".audio", sample));
+    }
+    for (int i = 0; i < message.items_size(); ++i) {
+      const pb::PhaseItem& item = message.items(i);
+      EVENKEEL_RETURN_IF_ERROR(Add(item.phase(), item, absl::StrCat(field, ".items[", i, "].phase"), sample));
+    }
+    return absl::OkStatus();
   }
-}
+
+ private:
+  template <typename Item>
+  absl::Status Add(const std::string& phase, const Item& message, const std::string& field,
+                   SampleLengths& sample) const {
+    const std::vector<Phase>& known = phases_.phases();
+    const auto found = std::find(known.begin(), known.end(), Phase(phase));
+    if (found == known.end() || *found == Phase::kLlm) {
+      return BadField(field, absl::StrCat("the problem has no phase ", phase,
+                                          "; add it to balance.phases, or leave the items out"));
+    }
+    SampleItem item = phases_.KindOf(static_cast<size_t>(found - known.begin()));
+    item.lengths = {message.cost_length(), message.cost_length(), message.output_rows()};
+    sample.items.push_back(item);
+    return absl::OkStatus();
+  }
+
+  const ItemPhases& phases_;
+};
 
 template <typename T, typename Field>
 void Assign(const T& values, Field* field) {
@@ -181,9 +199,14 @@ pb::BalanceSolution ToMessage(const BalanceOutcome& outcome) {
 
 absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
   BalanceInput input{.ranks_per_node = problem.ranks_per_node()};
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<Phase> phases, PhasesOf(problem.phases(), "balance.phases"));
+  if (std::find(phases.begin(), phases.end(), Phase::kLlm) == phases.end()) {
+    return BadField("balance.phases", "none is named llm; one must be");
+  }
   for (int p = 0; p < problem.phases_size(); ++p) {
-    EVENKEEL_ASSIGN_OR_RETURN(BalancePhaseInput phase,
-                              ToPhase(problem.phases(p), absl::StrCat("balance.phases[", p, "]")));
+    EVENKEEL_ASSIGN_OR_RETURN(
+        BalancePhaseInput phase,
+        ToPhase(problem.phases(p), phases[static_cast<size_t>(p)], absl::StrCat("balance.phases[", p, "]")));
     input.phases.push_back(std::move(phase));
   }
   input.microbatch = {.capacity_tokens = problem.microbatch().capacity_tokens(),
@@ -191,13 +214,15 @@ absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
                       .align = std::max(1u, problem.microbatch().align()),
                       .count_multiple = std::max(1u, problem.microbatch().count_multiple())};
   EVENKEEL_RETURN_IF_ERROR(CheckSize(input));
+  const ItemPhases item_phases(phases);
+  const ItemReader items(item_phases);
   for (int s = 0; s < problem.samples_size(); ++s) {
     const pb::BalanceSample& message = problem.samples(s);
-    EVENKEEL_RETURN_IF_ERROR(CheckSample(input, message, absl::StrCat("balance.samples[", s, "]")));
+    const std::string field = absl::StrCat("balance.samples[", s, "]");
+    EVENKEEL_RETURN_IF_ERROR(CheckTokens(input, message, field));
     SampleLengths& sample = input.step.lengths.emplace_back();
     sample.llm_length = message.llm();
-    AddItems(message.vision(), Medium::kImage, sample);
-    AddItems(message.audio(), Medium::kAudio, sample);
+    EVENKEEL_RETURN_IF_ERROR(items.Read(message, field, sample));
     input.step.refs.push_back({0, 0, input.step.refs.size()});
   }
   input.llm_rank.assign(problem.llm_rank().begin(), problem.llm_rank().end());

@@ -1,12 +1,11 @@
 // The kind `pack` of problems: reorder/pack/pack.h as messages.
 #include "reorder/pack/pack.h"
 
-#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
+#include "reorder/named_phases.h"
 #include "reorder/problem/kinds.h"
 
 namespace evenkeel::reorder {
@@ -17,14 +16,10 @@ absl::StatusOr<PackInput> ToPackInput(const pb::PackProblem& problem) {
   if (!problem.algorithm().empty()) input.algorithm = problem.algorithm();
   if (problem.devices() > 0) input.devices = problem.devices();
   if (problem.iterations() > 0) input.iterations = problem.iterations();
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<Phase> phases, PhasesOf(problem.phases(), "pack.phases"));
   for (int p = 0; p < problem.phases_size(); ++p) {
     const pb::PackPhase& message = problem.phases(p);
-    const std::optional<Phase> named = UsualPhase(message.name());
-    if (!named) {
-      return BadField(absl::StrCat("pack.phases[", p, "].name"),
-                      absl::StrCat("'", message.name(), "' is unknown; expected llm, vision or audio"));
-    }
-    input.phases.push_back({.phase = *named,
+    input.phases.push_back({.phase = phases[static_cast<size_t>(p)],
                             .capacity = message.capacity(),
                             .target = message.target(),
                             .lengths = {message.length().begin(), message.length().end()}});

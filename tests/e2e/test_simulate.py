@@ -33,6 +33,22 @@ def test_policies_are_compared_and_drawn(tmp_path):
         assert xml.dom.minidom.parse(str(tmp_path / "pictures" / f"{name}.svg"))
 
 
+def test_five_encoders_are_simulated_by_their_columns(tmp_path):
+    names = ("vision", "tower", "audio", "depth", "points")
+    rng = random.Random(4)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join([",".join(("llm", "empty", *names)), *(
+        ",".join(["600", "", *(str(rng.choice([256, 1024])) for _ in names)]) for _ in range(500))]) + "\n")
+    for arguments in ((), ("--context-parallel", "--memory-gb", 800)):
+        done = simulate("--trace", trace, "--steps", 1, "--json", "--padded", "tower", "--svg", tmp_path / "pictures",
+                        *arguments)
+        assert done.returncode == 0, done.stderr
+        for policy in json.loads(done.stdout)["policies"]:
+            assert [phase["phase"] for phase in policy["phases"]] == ["llm", "vision", "audio", "tower", "depth", "points"]
+    lengths = (tmp_path / "pictures" / "lengths.svg").read_text()
+    assert all(f"{name}: 100.0 %" in lengths for name in names) and "empty" not in lengths
+
+
 def write_videos(path):
     """Most videos are short and a few are many times as long, as DHP has them."""
     script = pathlib.Path(__file__).parents[2] / "bench" / "video_trace.py"
@@ -96,7 +112,7 @@ def test_degrees_of_a_job_are_simulated_from_its_index(mixed):
 def test_a_wrong_trace_is_named_with_its_line_and_column(tmp_path):
     trace = tmp_path / "trace.csv"
     for text, why in (("", "not a CSV file with the header"),
-                      ("vision,lmm\n1,2\n", ":1: unknown column 'lmm'; expected llm, vision, audio"),
+                      ("vision,lmm\n1,2\n", ":1: no column 'llm'; the columns are vision, lmm"),
                       ("llm,llm\n1,2\n", ":1: column 'llm' is listed twice"),
                       ("vision\n1\n", ":1: no column 'llm'"),
                       ("vision,llm\n1,2\n\n3,x4\n", ":4: 'x4' in column llm is not a length"),
@@ -104,6 +120,7 @@ def test_a_wrong_trace_is_named_with_its_line_and_column(tmp_path):
                       ("vision,llm\n1,4294967296\n", ":2: '4294967296' in column llm is not a length"),
                       ("vision,llm\n1,2 3\n", ":2: 2 lengths in column llm; expected one"),
                       ("vision,llm\n1\n", ":2: 1 cells for 2 columns"),
+                      ("Vision,llm\n1,2\n", ":1: a column has no phase: 'Vision' is not the name of a phase"),
                       ("vision,llm\n1,2\n", "the trace has 1 samples, but 480 are needed")):
         trace.write_text(text)
         done = simulate("--trace", trace)

@@ -75,6 +75,26 @@ def test_microbatches_are_ordered():
     assert order["bound"] <= order["iteration_time"] < order["given_time"]
 
 
+def test_a_trace_of_five_encoders_becomes_a_problem(tmp_path):
+    names = ("audio", "tower", "vision", "depth", "points")
+    rng = random.Random(11)
+    rows = [",".join(["300", *(" ".join(str(rng.randint(1, 400)) for _ in range(rng.randint(0, 2))) for _ in names)])
+            for _ in range(200)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join([",".join(("llm", *names)), *rows]) + "\n")
+    balance = solution("", "--trace", trace, "--ranks", 4, "--per-rank", 50, "--ranks-per-node", 2)["balance"]
+    phases = {phase["name"]: phase for phase in balance["phases"]}
+    assert list(phases) == ["llm", "vision", "audio", "tower", "depth", "points"]
+    columns = [row.split(",")[1:] for row in rows]
+    for name in names:
+        lengths = [int(word) for row in columns for word in row[names.index(name)].split()]
+        assert sum(phases[name]["load"]) == sum(lengths) and len(phases[name]["rank"]) == len(lengths)
+        per_row = 2 if name == "audio" else 4
+        assert int(phases[name]["rows"]) == sum(-(-length // per_row) for length in lengths)
+    pack = solution("", "--trace", trace, "--kind", "pack", "--devices", 2)["pack"]
+    assert [phase["name"] for phase in pack["phases"]] == list(phases) and len(pack["bin"]) == 200
+
+
 def test_a_trace_becomes_a_problem(tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("vision,audio,llm\n" + "".join(f"{400 + i} 80,,{150 + i}\n,{100 + i},{60 + i}\n" for i in range(100)))

@@ -12,7 +12,9 @@
 #include "reorder/by_rank.h"
 #include "reorder/compose.h"
 #include "reorder/context_parallel/context_parallel.h"
+#include "reorder/item_phases.h"
 #include "reorder/keyed_shuffle.h"
+#include "reorder/named_phases.h"
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
 #include "reorder/pipeline/pipeline_schedule.h"
@@ -58,6 +60,14 @@ absl::Status Route(const Rearrangement& to_encoder, const Rearrangement& to_llm)
 absl::Status PlanGroups() {
 #include "examples/reorder/context_parallel/context_parallel.h.inc"
   return absl::OkStatus();
+}
+
+void PhaseOfAnItem() {
+#include "examples/reorder/item_phases.h.inc"
+}
+
+void PhasesOfNames() {
+#include "examples/reorder/named_phases.h.inc"
 }
 
 void Shuffled(uint64_t seed, uint32_t bins){

@@ -57,6 +57,36 @@ def test_arrays_and_json_give_the_same_plan():
         assert ours.tolist() == theirs
 
 
+def test_any_encoder_phases_have_items():
+    llm, vision, audio = draw()
+    encoders = {"tower": vision, "audio": audio, "depth": vision[::2], "vision": vision[1::2], "points": audio[::3]}
+    balanced = plan.balance(llm, 8, items={name: items(array) for name, array in encoders.items()}, ranks_per_node=4)
+    assert list(balanced.phases) == ["llm", *encoders]
+    samples = [{"llm": int(length), "items": []} for length in llm]
+    for name, array in encoders.items():
+        for sample, cost_length, rows in array.tolist():
+            samples[sample]["items"].append({"phase": name, "cost_length": cost_length, "output_rows": rows})
+    phases = [{"name": name, "num_ranks": 8} for name in ("llm", *encoders)]
+    solved = plan.solve({"balance": {"ranks_per_node": 4, "samples": samples, "phases": phases}})["balance"]
+    assert balanced.rank.tolist() == solved["llm_rank"]
+    for phase in solved["phases"][1:]:
+        ours, array = balanced.phases[phase["name"]], encoders[phase["name"]]
+        assert ours.rank.tolist() == phase["rank"] and len(ours.rank) == len(array)
+        assert np.array_equal(np.bincount(ours.rank, array[:, 1], minlength=8), ours.load)
+
+
+def test_items_of_vision_are_short_for_items_by_name():
+    llm, vision, audio = draw()
+    short = plan.balance(llm, 8, vision=items(vision), audio=items(audio))
+    named = plan.balance(llm, 8, items={"vision": items(vision), "audio": items(audio)})
+    assert short.rank.tolist() == named.rank.tolist()
+    assert short.phases["vision"].rank.tolist() == named.phases["vision"].rank.tolist()
+    with pytest.raises(errors.InvalidArgument, match="vision are given twice"):
+        plan.balance(llm, 8, vision=items(vision), items={"vision": items(vision)})
+    with pytest.raises(errors.InvalidArgument, match="'tower': ranks has no encoder phase of that name"):
+        plan.balance(llm, [{"name": "llm", "num_ranks": 8}], items={"tower": items(vision)})
+
+
 def test_loads_are_the_sums_of_what_the_ranks_got():
     llm, vision, _ = draw()
     balanced = plan.balance(llm, 8, vision=items(vision))
@@ -112,7 +142,7 @@ def test_numbers_of_a_problem_may_be_arrays():
     ({"pack": {"phases": [{"name": "llm", "lengths": [1]}]}},
      "pack.phases[0]: unknown field 'lengths'; nearest is 'length'"),
     ({}, "no kind"),
-    ({"balance": {"phases": [{"name": "lm", "num_ranks": 1}]}}, "balance.phases[0].name"),
+    ({"balance": {"phases": [{"name": "lm", "num_ranks": 1}]}}, "balance.phases: none is named llm"),
     ({"balance": {"phases": [{"name": "llm", "num_ranks": 1, "algorithm": "best"}]}}, "unknown algorithm 'best'"),
     ({"balance": {"phases": [], "sample": []}}, "sample"),
 ])

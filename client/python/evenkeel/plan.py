@@ -9,6 +9,8 @@
     step.phases["vision"].rank                                  # rank of every image
     step.phases["vision"].routes[0].rows                        # the all-to-all of its outputs, as sparse runs
 
+    plan.balance(llm_lengths, 64, items={"tower": plan.Items(...), "depth": plan.Items(...)})   # any encoder phases
+
     solution = plan.solve({"compose": {...}})                   # any kind of problem, as `evenkeel solve` takes it
 
 Everything is a pure function: the same input gives the same answer on every machine. The interpreter's lock is
@@ -101,15 +103,21 @@ class Balanced:
         return self.phases["llm"].rank
 
 
-def balance(llm, ranks, *, vision=None, audio=None, ranks_per_node=0, microbatch=None, llm_rank=None, **options):
+def balance(llm, ranks, *, vision=None, audio=None, items=None, ranks_per_node=0, microbatch=None, llm_rank=None,
+            **options):
     """Places samples and items on ranks. Arrays in, arrays out; no sample becomes a Python object.
 
-    `llm`: lengths of the sequences. `ranks`: how many ranks every phase has, or the phases as a list of dictionaries
+    `llm`: lengths of the sequences. `items`: the `Items` of every encoder phase by its name; `vision` and `audio` are
+    short for those two. `ranks`: how many ranks every phase has, or the phases as a list of dictionaries
     with the fields of `BalancePhase` in proto/problem.proto (`name`, `num_ranks` or `ranks`, `nodes`, `cost`,
     `algorithm`, ...). `options` are such fields for all phases: algorithm="karmarkar_karp", equal_counts=True.
     `llm_rank`: a placement of the samples that is given; without it they are placed too.
     """
-    encoders = {name: items for name, items in (("vision", vision), ("audio", audio)) if items is not None}
+    encoders = {name: given for name, given in (("vision", vision), ("audio", audio)) if given is not None}
+    twice = encoders.keys() & (items or {}).keys()
+    if twice:
+        raise InvalidArgument(f"items of {', '.join(sorted(twice))} are given twice", "INVALID_ARGUMENT")
+    encoders.update(items or {})
     if isinstance(ranks, (int, np.integer)):
         ranks = [{"name": name, "num_ranks": int(ranks)} for name in ("llm", *encoders)]
     problem = {"phases": [{**options, **phase} for phase in ranks], "ranks_per_node": ranks_per_node}
@@ -118,7 +126,7 @@ def balance(llm, ranks, *, vision=None, audio=None, ranks_per_node=0, microbatch
     llm = _numbers(llm, "llm")
     if llm_rank is not None:
         problem["llm_rank"] = _numbers(llm_rank, "llm_rank").tolist()
-    arrays = [(name, *_item_arrays(name, items, len(llm))) for name, items in encoders.items()]
+    arrays = [(name, *_item_arrays(name, given, len(llm))) for name, given in encoders.items()]
     num_microbatches, microbatches, phases = _evenkeel.balance_arrays(json.dumps(problem), llm, arrays)
     return Balanced(num_microbatches, microbatches, {name: _phase(figures) for name, figures in phases.items()})
 

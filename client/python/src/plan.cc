@@ -4,14 +4,16 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/python/src/arrays.h"
 #include "client/python/src/status.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
+#include "reorder/item_phases.h"
 #include "reorder/problem/balance_problem.h"
 #include "reorder/problem/solve.h"
 
@@ -34,13 +36,17 @@ py::array_t<T> Wrap(const std::vector<T>& values) {
 
 // The items of one encoder phase: parallel arrays, one element per item.
 struct ItemArrays {
-  Medium medium = Medium::kImage;
+  std::string phase;
   std::span<const uint32_t> sample, cost_length, output_rows;
 };
 
 // Builds a step of the lengths alone. A sample's index is its position, and an item computes what it outputs
 // to the encoder's cost: cost_length serves as input_rows, too.
-StepSamples MakeStep(std::span<const uint32_t> llm, const std::vector<ItemArrays>& phases) {
+absl::StatusOr<StepSamples> MakeStep(const std::vector<reorder::BalancePhaseInput>& inputs,
+                                     std::span<const uint32_t> llm, const std::vector<ItemArrays>& phases) {
+  std::vector<Phase> known;
+  for (const reorder::BalancePhaseInput& input : inputs) known.push_back(input.spec.phase);
+  const reorder::ItemPhases table(known);
   StepSamples step;
   step.refs.resize(llm.size());
   step.lengths.resize(llm.size());
@@ -49,9 +55,16 @@ StepSamples MakeStep(std::span<const uint32_t> llm, const std::vector<ItemArrays
     step.lengths[s].llm_length = llm[s];
   }
   for (const ItemArrays& items : phases) {
+    const auto found = std::find(known.begin(), known.end(), Phase(items.phase));
+    if (found == known.end() || *found == Phase::kLlm) {
+      return absl::InvalidArgumentError(absl::StrCat("items of '", items.phase,
+                                                     "': ranks has no encoder phase of that name; add it, or "
+                                                     "leave the items out"));
+    }
+    SampleItem item = table.KindOf(static_cast<size_t>(found - known.begin()));
     for (size_t i = 0; i < items.sample.size(); ++i) {
-      step.lengths[items.sample[i]].items.push_back(
-          {items.medium, {items.cost_length[i], items.cost_length[i], items.output_rows[i]}});
+      item.lengths = {items.cost_length[i], items.cost_length[i], items.output_rows[i]};
+      step.lengths[items.sample[i]].items.push_back(item);
     }
   }
   return step;
@@ -60,7 +73,7 @@ StepSamples MakeStep(std::span<const uint32_t> llm, const std::vector<ItemArrays
 absl::StatusOr<reorder::BalanceOutcome> SolveArrays(const std::string& problem, std::span<const uint32_t> llm,
                                                     const std::vector<ItemArrays>& phases) {
   EVENKEEL_ASSIGN_OR_RETURN(reorder::BalanceInput input, reorder::ParseBalanceInput(problem));
-  input.step = MakeStep(llm, phases);
+  EVENKEEL_ASSIGN_OR_RETURN(input.step, MakeStep(input.phases, llm, phases));
   return reorder::SolveBalance(input);
 }
 
@@ -114,8 +127,7 @@ py::tuple BalanceArrays(const std::string& problem, const Numbers& llm,
   std::vector<ItemArrays> phases;
   phases.reserve(encoders.size());
   for (const auto& [name, sample, cost_length, rows] : encoders) {
-    phases.push_back(
-        {name == "audio" ? Medium::kAudio : Medium::kImage, View(sample), View(cost_length), View(rows)});
+    phases.push_back({name, View(sample), View(cost_length), View(rows)});
   }
   absl::StatusOr<reorder::BalanceOutcome> outcome;
   {

@@ -57,6 +57,62 @@ TEST(Pack, KeepsEveryInvariantOnRandomProblems) {
   EXPECT_GT(solved, 9000);
 }
 
+// The llm and five encoders.
+const std::vector<Phase> kManyPhases = {Phase::kLlm,       Phase("vision", 1), Phase("audio", 2),
+                                        Phase("depth", 3), Phase("tower", 4),  Phase("point-cloud", 5)};
+
+TEST(Pack, KeepsEveryInvariantWithFiveEncoders) {
+  int solved = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    const PackInput input = DrawPackInput(BelowFrom(seed), kManyPhases);
+    const auto packing = Pack(input);
+    if (!packing.ok()) {
+      ASSERT_EQ(packing.status().code(), absl::StatusCode::kInvalidArgument) << seed;
+      continue;
+    }
+    ++solved;
+    ASSERT_TRUE(PackCheck(input, *packing).ok()) << seed << ": " << PackCheck(input, *packing);
+    ASSERT_GE(packing->num_bins, MeasurePack(input, *packing).bins_bound) << seed;
+  }
+  EXPECT_GT(solved, 1500);
+}
+
+// Items of one to three of five encoders, and their rows and some text in the llm.
+PackInput DrawManyPhases(uint64_t seed, size_t samples, double per_bin) {
+  Random random(seed);
+  PackInput input;
+  for (const Phase& phase : kManyPhases) {
+    input.phases.push_back({.phase = phase, .lengths = std::vector<uint32_t>(samples)});
+  }
+  for (size_t s = 0; s < samples; ++s) {
+    uint32_t rows = 0;
+    for (uint64_t i = 1 + random.Below(3); i > 0; --i) {
+      const uint32_t length = random.Length(6, 0.6, 40, 4000);
+      input.phases[1 + random.Below(5)].lengths[s] += length;
+      rows += length / 4;
+    }
+    input.phases[0].lengths[s] = rows + random.Length(4.4, 0.5, 20, 600);
+  }
+  for (PackPhase& phase : input.phases) {
+    double total = 0;
+    for (uint32_t length : phase.lengths) total += length;
+    const uint32_t longest = *std::max_element(phase.lengths.begin(), phase.lengths.end());
+    phase.capacity =
+        std::max<uint64_t>(longest, static_cast<uint64_t>(per_bin * total / static_cast<double>(samples)));
+  }
+  return input;
+}
+
+TEST(Pack, EvensOutAllOfFiveEncoders) {
+  const PackInput input = DrawManyPhases(3, 20000, 40);
+  const PackFigures ours = FiguresOf(input, "even_fill"), theirs = FiguresOf(input, "omnibal");
+  EXPECT_GT(ours.fill, theirs.fill);
+  for (size_t p = 0; p < ours.phases.size(); ++p) {
+    EXPECT_EQ(ours.phases[p].phase, kManyPhases[p]);
+    EXPECT_LT(ours.phases[p].distribution_ratio, 0.5 * theirs.phases[p].distribution_ratio) << p;
+  }
+}
+
 TEST(Pack, NamesASampleThatNoBinHolds) {
   PackInput input;
   input.phases = {{.phase = Phase::kLlm, .lengths = {5, 6, 7}},
@@ -73,6 +129,8 @@ TEST(Pack, RefusesWhatIsNoProblem) {
   EXPECT_THAT(std::string(Pack(input).status().message()), HasSubstr("twice"));
   input.phases = {{.lengths = {1}}, {.phase = kAudioPhase, .lengths = {}}};
   EXPECT_THAT(std::string(Pack(input).status().message()), HasSubstr("has 0 lengths"));
+  input.phases = {{.phase = Phase("depth", 3), .lengths = {1}}, {.phase = Phase("tower", 3), .lengths = {1}}};
+  EXPECT_THAT(std::string(Pack(input).status().message()), HasSubstr("depth and tower both have number 3"));
   input.phases.resize(1);
   input.algorithm = "best";
   EXPECT_THAT(std::string(Pack(input).status().message()), HasSubstr("even_fill, omnibal"));

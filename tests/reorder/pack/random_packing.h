@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "core/usual_phases.h"
 #include "reorder/context_parallel/context_parallel.h"
@@ -12,7 +13,7 @@
 
 namespace evenkeel::reorder {
 
-inline PackInput DrawPackInput(const Below& below) {
+inline PackInput DrawPackInput(const Below& below, std::span<const Phase> phases = kUsualPhases) {
   static const char* const kAlgorithms[] = {"even_fill", "omnibal", "best_fit_decreasing"};
   PackInput input;
   input.algorithm = kAlgorithms[below(2) == 0 ? 0 : below(3)];
@@ -20,7 +21,7 @@ inline PackInput DrawPackInput(const Below& below) {
   input.seed = below(1000);
   input.iterations = static_cast<uint32_t>(below(4));
   const uint64_t samples = below(below(3) == 0 ? 4 : 80);
-  for (Phase phase : kUsualPhases) {
+  for (const Phase& phase : phases) {
     if (phase != Phase::kLlm && below(2) == 0) continue;
     PackPhase& drawn = input.phases.emplace_back();
     drawn.phase = phase;
