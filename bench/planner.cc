@@ -36,9 +36,9 @@
 #include "bench/planner_figures.h"
 #include "bench/planner_order.h"
 #include "bench/planner_pack.h"
-#include "core/usual_phases.h"
 #include "reorder/problem/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/usual_phases.h"
 
 namespace {
 

@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/planner_order.h"
-#include "core/usual_phases.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
@@ -30,6 +29,7 @@
 #include "tests/reorder/pipeline/event_simulation.h"
 #include "tests/reorder/pipeline/pipeline_problems.h"
 #include "tests/source_dir.h"
+#include "tests/usual_phases.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 
 #include "bench/planner_figures.h"
 #include "cli/svg.h"
-#include "core/usual_phases.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/usual_phases.h"
 
 namespace {
 

@@ -11,10 +11,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/usual_phases.h"
 #include "reorder/pipeline/microbatch_order.h"
 #include "reorder/planner.h"
 #include "tests/reorder/pipeline/pipeline_problems.h"
+#include "tests/usual_phases.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <ctime>
 #include <iostream>
 
-#include "core/usual_phases.h"
 #include "reorder/pack/pack.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/usual_phases.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include "advise/policies.h"
 #include "advise/step_model.h"
 #include "bench/planner_figures.h"
-#include "core/usual_phases.h"
 #include "tests/advise/video_runs.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/usual_phases.h"
 
 namespace {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "advise/policies.h"
-#include "core/usual_phases.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/source_dir.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::advise {
 namespace {

@@ -13,8 +13,8 @@
 #include "client/worker_standing.h"
 #include "core/failure.h"
 #include "core/steady_time.h"
-#include "core/usual_phases.h"
 #include "tests/client/fake_worker.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::client {
 namespace {

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "core/digest.h"
-#include "core/usual_phases.h"
 #include "proto/service.grpc.pb.h"
+#include "tests/usual_phases.h"
 #include "transport/credentials.h"
 #include "transport/factory.h"
 

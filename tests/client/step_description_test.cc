@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/usual_phases.h"
 #include "proto/service.pb.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::client {
 namespace {

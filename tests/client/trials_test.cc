@@ -9,8 +9,8 @@
 #include "absl/time/clock.h"
 #include "client/consumer.h"
 #include "core/steady_time.h"
-#include "core/usual_phases.h"
 #include "tests/client/fake_worker.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::client {
 namespace {

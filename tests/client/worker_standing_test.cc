@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/usual_phases.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::client {
 namespace {

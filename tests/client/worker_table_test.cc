@@ -7,7 +7,7 @@
 
 #include "client/part_fetch.h"
 #include "client/worker_ring.h"
-#include "core/usual_phases.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::client {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/source_dir.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel {
 namespace {

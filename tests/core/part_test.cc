@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "core/usual_phases.h"
 #include "gtest/gtest.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel {
 namespace {

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/max_over_mean.h"
-#include "core/usual_phases.h"
 #include "gtest/gtest.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel {
 namespace {

@@ -1,7 +1,7 @@
 #include "core/words.h"
 
-#include "core/usual_phases.h"
 #include "gtest/gtest.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel {
 namespace {

@@ -7,7 +7,7 @@
 #include "advise/step_model_degrees.h"
 #include "advise/training_model.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::advise {
 

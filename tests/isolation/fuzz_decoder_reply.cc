@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "isolation/decoder_message.h"
 #include "preprocess/processor.h"
 #include "tests/source_dir.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::isolation {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "tests/preprocess/files.h"
 #include "tests/preprocess/items.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::preprocess {
 namespace {

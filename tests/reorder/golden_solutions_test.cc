@@ -8,7 +8,6 @@
 
 #include <cstdint>
 
-#include "core/usual_phases.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
@@ -18,6 +17,7 @@
 #include "tests/reorder/pipeline/pipeline_problems.h"
 #include "tests/reorder/random_problem.h"
 #include "tests/reorder/solution_digest.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 namespace {

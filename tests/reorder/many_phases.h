@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/status.h"
-#include "core/usual_phases.h"
 #include "reorder/plan_phases.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 

@@ -8,9 +8,9 @@
 #include <map>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/reorder/random_problem.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 namespace {

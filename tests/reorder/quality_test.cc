@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "reorder/balance/balance.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/source_dir.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 namespace {

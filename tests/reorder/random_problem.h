@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "reorder/balance/balance.h"
 #include "reorder/keyed_shuffle.h"
 #include "reorder/planner.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 

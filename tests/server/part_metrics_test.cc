@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "core/usual_phases.h"
 #include "server/bad_data.h"
 #include "server/metrics_page.h"
 #include "telemetry/metrics.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::server {
 namespace {

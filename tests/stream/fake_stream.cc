@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "core/usual_phases.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::stream {
 namespace {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "core/failure.h"
-#include "core/usual_phases.h"
 #include "stream/encoder_part.h"
 #include "tests/stream/fake_stream.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::stream {
 namespace {

@@ -9,9 +9,9 @@
 #include <set>
 #include <sstream>
 
-#include "core/usual_phases.h"
 #include "telemetry/event_log.h"
 #include "tests/source_dir.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::telemetry {
 namespace {

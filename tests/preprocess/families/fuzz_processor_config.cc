@@ -5,9 +5,9 @@
 #include <iostream>
 #include <string_view>
 
-#include "core/usual_phases.h"
 #include "preprocess/processor.h"
 #include "tests/fuzz_folder.h"
+#include "tests/usual_phases.h"
 
 namespace {
 

@@ -7,10 +7,10 @@
 #include <iterator>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "preprocess/families/family.h"
 #include "preprocess/text/positions.h"
 #include "tests/preprocess/items.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::preprocess {
 

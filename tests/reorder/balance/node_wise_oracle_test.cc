@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/usual_phases.h"
 #include "tests/reorder/balance/node_wise_programme.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 namespace {

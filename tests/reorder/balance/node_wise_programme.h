@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/usual_phases.h"
 #include "reorder/balance/balance.h"
 #include "reorder/balance/node_wise.h"
 #include "tests/reorder/balance/make_ranks.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 

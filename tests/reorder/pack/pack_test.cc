@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <map>
 
-#include "core/usual_phases.h"
 #include "tests/reorder/omni_trace.h"
 #include "tests/reorder/pack/random_packing.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 namespace {

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <span>
 
-#include "core/usual_phases.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/pack/pack.h"
 #include "tests/reorder/random_problem.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <vector>
 
-#include "core/usual_phases.h"
 #include "reorder/planner.h"
 #include "tests/reorder/omni_trace.h"
+#include "tests/usual_phases.h"
 
 namespace evenkeel::reorder {
 namespace {
