@@ -74,8 +74,6 @@ class DecoderPool {
   // Sends the call to an idle decoder. Internal or Unavailable: it ended, and was replaced.
   absl::StatusOr<Decoder> Begin(const DecoderCall& call, int input, uint64_t output_bytes,
                                 SharedMemory::Block* output);
-  // Empty: a reply can be read. Otherwise the reason why the decoder was given up.
-  std::string WaitForReply(const Decoder& decoder, absl::Duration cpu_budget) const;
   absl::Status Replace(Decoder decoder, std::string reason);
 
   const Options options_;
