@@ -70,7 +70,7 @@ TEST(HostileStream, WithWhatIsNoChunkEndsTheSession) {
     writer.Write(chunk);
   });
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_NE(status.message().find("no chunk"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("not a chunk"), absl::string_view::npos) << status;
 }
 
 }  // namespace

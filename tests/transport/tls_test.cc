@@ -334,7 +334,7 @@ TEST_F(TlsFilesError, AChainInTheWrongOrderNamesTheCertificateOfTheKey) {
   TlsFiles files = Files("worker");
   files.certificate = Path("chain.pem");
   Expect(files, absl::StatusCode::kInvalidArgument,
-         {files.certificate + ": certificate 2", "must be the first"});
+         {files.certificate + ": certificate 2", "must come first"});
 }
 
 TEST_F(TlsFilesError, OfExpiredAndOfFutureCertificatesNamesTheTime) {

@@ -146,7 +146,7 @@ TEST_F(QwenVideoFile, FixesTheNumberOfFramesByTheProcessorsRuleAlone) {
   EXPECT_EQ(*grids(R"({"num_frames": 9})", "transformers"), 4u);
   EXPECT_EQ(*grids(R"({"num_frames": 12})", "qwen_vl_utils"), 2u) << "which chooses before the processor";
   EXPECT_THAT(std::string(grids(R"({"num_frames": 50})", "transformers").status().message()),
-              HasSubstr("50 frames of a video of 48"));
+              HasSubstr("a video of 48 frames has fewer than the 50"));
 }
 
 // A job's values count also where they equal the defaults: 2 frames a second, from 4 to 768 of them.

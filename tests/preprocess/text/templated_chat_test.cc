@@ -191,7 +191,7 @@ TEST(TemplatedChat, NamesTheTurnOfWhichItCannotSayWhatIsTrained) {
 TEST(TemplatedChat, RefusesAFolderWithoutATemplateAndSaysWhatToWrite) {
   const absl::Status status = Load(SpecOf(Folder({}))).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(MessageOf(status), HasSubstr("has no chat template"));
+  EXPECT_THAT(MessageOf(status), HasSubstr(": no chat template"));
   EXPECT_THAT(MessageOf(status), HasSubstr("plain for texts without turns"));
 }
 
