@@ -113,6 +113,31 @@ fn guarded(body: impl FnOnce() -> Result<(), String>) -> i32 {
     }
 }
 
+/// Gives what `make` returns to the caller of the C interface, who frees it; `out` is null after an error.
+///
+/// # Safety
+/// `out` must be writable.
+unsafe fn give<T>(out: *mut *mut T, make: impl FnOnce() -> Result<Box<T>, String>) -> i32 {
+    *out = ptr::null_mut();
+    guarded(|| {
+        *out = Box::into_raw(make()?);
+        Ok(())
+    })
+}
+
+/// Frees what `give` has given. Null is allowed.
+///
+/// # Safety
+/// `given` must come from `give`, and must not be used afterwards.
+unsafe fn free<T>(given: *mut T) {
+    if !given.is_null() {
+        guarded(|| {
+            drop(Box::from_raw(given));
+            Ok(())
+        });
+    }
+}
+
 /// # Safety
 /// `text` must be readable for the length it states.
 unsafe fn bytes_of<'a>(text: EvenkeelText) -> &'a [u8] {
@@ -209,23 +234,14 @@ pub unsafe extern "C" fn evenkeel_tokenizer_load(
     num_added: usize,
     out: *mut *mut EvenkeelTokenizer,
 ) -> i32 {
-    *out = ptr::null_mut();
-    guarded(|| {
-        *out = Box::into_raw(load(json, files, added, num_added)?);
-        Ok(())
-    })
+    give(out, || load(json, files, added, num_added))
 }
 
 /// # Safety
 /// As tokenizer.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_tokenizer_free(tokenizer: *mut EvenkeelTokenizer) {
-    if !tokenizer.is_null() {
-        guarded(|| {
-            drop(Box::from_raw(tokenizer));
-            Ok(())
-        });
-    }
+    free(tokenizer)
 }
 
 impl EvenkeelTokenizer {

@@ -16,7 +16,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Undefi
 
 use crate::json::{self, Spelled};
 use crate::python::{self, call_method, failed, str_of, Date, JsonStyle, METHODS};
-use crate::{guarded, last_error, panic_text, remember, str_of as text_of, EvenkeelText, OK, PANICKED, REFUSED};
+use crate::{free, give, last_error, panic_text, remember, str_of as text_of, EvenkeelText, OK, PANICKED, REFUSED};
 
 /// Codes of template.h.
 const RAISED: i32 = 3;
@@ -879,23 +879,14 @@ pub unsafe extern "C" fn evenkeel_template_load(
     limits: EvenkeelTemplateLimits,
     out: *mut *mut EvenkeelTemplate,
 ) -> i32 {
-    *out = ptr::null_mut();
-    guarded(|| {
-        *out = Box::into_raw(load(source, variables, date, special_tokens, num_special_tokens, limits)?);
-        Ok(())
-    })
+    give(out, || load(source, variables, date, special_tokens, num_special_tokens, limits))
 }
 
 /// # Safety
 /// As template.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_template_free(loaded: *mut EvenkeelTemplate) {
-    if !loaded.is_null() {
-        guarded(|| {
-            drop(Box::from_raw(loaded));
-            Ok(())
-        });
-    }
+    free(loaded)
 }
 
 /// # Safety
@@ -949,23 +940,14 @@ unsafe fn parse(loaded: &EvenkeelTemplate, text: EvenkeelText) -> Result<Box<Eve
 /// As template.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_chat_parse(loaded: *const EvenkeelTemplate, text: EvenkeelText, out: *mut *mut EvenkeelChat) -> i32 {
-    *out = ptr::null_mut();
-    guarded(|| {
-        *out = Box::into_raw(parse(&*loaded, text)?);
-        Ok(())
-    })
+    give(out, || parse(&*loaded, text))
 }
 
 /// # Safety
 /// As template.h.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_chat_free(chat: *mut EvenkeelChat) {
-    if !chat.is_null() {
-        guarded(|| {
-            drop(Box::from_raw(chat));
-            Ok(())
-        });
-    }
+    free(chat)
 }
 
 /// Positions in characters, ascending or not, as bytes of `text`.
