@@ -1,6 +1,6 @@
 // Reads a trace of lengths: CSV with a header, one row per sample. Column `llm` has the length of the
-// sequence. Every other column is an encoder phase of that name and lists the lengths of the sample's items in it,
-// separated by spaces.
+// sequence. Every other column is an encoder phase of that name and lists the lengths of the sample's items
+// in it, separated by spaces.
 #pragma once
 
 #include <string>
@@ -16,9 +16,10 @@ struct LengthTrace {
   std::vector<SampleLengths> samples;  // items in the order of the columns
 };
 
-// An item has a quarter of its length in output rows, one of a phase that encodes audio a half, rounded up. NotFound:
-// no such file. InvalidArgument, with "file:line: ": no `llm` column, a repeated column or one whose name no phase can
-// have, too many columns, a cell that is not a number, not exactly one number in `llm`.
+// An item has a quarter of its length in output rows, one of a phase that encodes audio a half, rounded up.
+// NotFound: no such file. InvalidArgument, with "file:line: ": no `llm` column, a repeated column or one
+// whose name no phase can have, too many columns, a cell that is not a number, not exactly one number in
+// `llm`.
 absl::StatusOr<LengthTrace> ReadLengthTrace(const std::string& path);
 
 // The same samples, without encoder phases of which no sample has an item.

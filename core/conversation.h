@@ -29,8 +29,8 @@ struct Turn {
   std::vector<Span> spans = {};
   uint32_t calls = 0;  // of Conversation::calls, behind those of the turns before
   TrainedByData trained = TrainedByData::kNotSaid;
-  // The message's other members (reasoning_content, name, tool_call_id, …) as JSON, each after a comma. Only the
-  // checkpoint's own template writes them.
+  // The message's other members (reasoning_content, name, tool_call_id, …) as JSON, each after a comma. Only
+  // the checkpoint's own template writes them.
   std::string_view members = {};
   std::string_view unwritten = {};  // the one of these that changes the text of most templates; empty: none
 };

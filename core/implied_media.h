@@ -1,5 +1,5 @@
-// The media that a phase's name implies: in a job whose phase lists none, and in problems and traces of lengths, which
-// have no lists. Nothing else asks for a name.
+// The media that a phase's name implies: in a job whose phase lists none, and in problems and traces of
+// lengths, which have no lists. Nothing else asks for a name.
 //
 // Thread safety: a pure function.
 #pragma once
@@ -11,7 +11,8 @@
 
 namespace evenkeel {
 
-// The phase with these media, numbered as in a job that has no further phases; nullopt: the name implies none.
+// The phase with these media, numbered as in a job that has no further phases; nullopt: the name implies
+// none.
 constexpr std::optional<Phase> PhaseOfImpliedMedia(std::string_view name) {
   constexpr Phase kPhases[] = {Phase::kLlm, Phase("vision", 1, {Medium::kImage, Medium::kVideo}),
                                Phase("audio", 2, {Medium::kAudio})};

@@ -63,7 +63,7 @@ struct ItemRequest {
   FrameLoader frames = FrameLoader::kTorchcodec;
 };
 
-// A rendered, tokenised and expanded sample. All vectors have the same length, positions three times that.
+// A rendered, tokenized and expanded sample. All vectors have the same length, positions three times that.
 struct Sequence {
   std::vector<int64_t> input_ids;
   std::vector<int64_t> labels;       // -100: no loss. Aligned with input_ids; labels[0] is -100
@@ -108,8 +108,8 @@ class Processor : public Measurer {
   // The smallest item of a phase, for ranks that need one where there is nothing: its facts and lengths.
   virtual MediaFacts DummyFacts(const Phase& phase) const = 0;
 
-  // `items`: those of tower 0. Makes `out` the sample's sequence; its memory is kept. Checks placeholders == output_rows for every item
-  // (Internal where they differ). After an error `out` holds nothing of use.
+  // `items`: those of tower 0. Makes `out` the sample's sequence; its memory is kept. Checks placeholders ==
+  // output_rows for every item (Internal where they differ). After an error `out` holds nothing of use.
   virtual absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
                                      std::span<const MediaFacts> facts, Sequence& out) const = 0;
   // The token that pads sequences.

@@ -1,5 +1,5 @@
-// Which phase computes an item, and how an item says so: by its medium and its tower, its place among the phases that
-// encode the medium.
+// Finds the phase that computes an item. An item names it by its medium and its tower: the phase's position
+// among the phases that encode the medium.
 // Example:
 //     const ItemPhases table(std::vector<Phase>{Phase::kLlm, Phase("tower", 1, {Medium::kImage})});
 //     table.Find({.medium = Medium::kImage});  // 1, the number in the list

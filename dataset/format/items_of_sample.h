@@ -1,4 +1,5 @@
-// What a picture's sample adds to its facts: some processors cut a picture otherwise where a sample has several.
+// Adds to the facts of a picture how many pictures its sample has: some processors cut a picture differently
+// if there are several.
 //
 // Thread safety: a pure function.
 #pragma once

@@ -201,7 +201,8 @@ absl::Status FactsReader::ForEachExclusion(absl::FunctionRef<void(const Exclusio
 
 // ---- lengths: section 0: rows {u32 llm_length, u32 loss_tokens, u40 first_item, u24 place} and a last row
 // that only ends the items; 1: items {u32 cost_length, u32 input_rows, u2 medium << 30 | u30 output_rows}; 2:
-// exclusions. An item of medium 0 is the one before it, as the next of its medium's phases encodes it. numbers: rows, items, llm tokens, loss tokens
+// exclusions. An item of medium 0 is the item before it once more, as the next phase that encodes its medium
+// computes it. numbers: rows, items, llm tokens, loss tokens
 
 absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
   if (place >= kMaxSamplesPerShard || totals_.items + lengths.items.size() >= 1ull << 40) {

@@ -76,7 +76,8 @@ TEST(MeasureLoads, CostsThatAreLengthsAndCostsThatAreTwiceThemDifferByTwo) {
   }
 }
 
-// Three items of 2, 3 and 5 in one batch: 1 + 4n each, and 3 times 10 * 5 squared; half as much again for masks.
+// Three items of 2, 3 and 5 in one batch: 1 + 4n each, and 3 times 10 * 5 squared; half as much again for
+// masks.
 TEST(MeasureLoads, PaddedAttentionCountsTheLongestForEveryUnit) {
   Job job;
   job.phases.push_back({.phase = Phase::kLlm, .ranks = {0}});

@@ -1,5 +1,5 @@
-// Any text as a chat template, before a zero byte; any JSON as its conversation, behind it: an error, or a text within
-// the limits whose positions lie in it.
+// Any text as a chat template, before a zero byte; any JSON as its conversation, behind it: an error, or a
+// text within the limits whose positions lie in it.
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>

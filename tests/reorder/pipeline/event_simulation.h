@@ -1,4 +1,5 @@
-// Pipelines once more, as events, to compare reorder/pipeline/pipeline_schedule.h with: for tests and benchmarks.
+// Pipelines once more, as events, to compare reorder/pipeline/pipeline_schedule.h with: for tests and
+// benchmarks.
 #pragma once
 
 #include <algorithm>

@@ -58,8 +58,8 @@ TEST(ReadableSolutions, PacksFullBinsOfEqualLoad) {
                     HasSubstr(R"("bins_bound":"2")")));
 }
 
-// On two stages the smallest microbatch (1) goes first and the next smallest (3) last; of the others, DistTrain takes 2 before 0.
-// In the given order the step takes 46.
+// On two stages the smallest microbatch (1) goes first and the next smallest (3) last; of the others,
+// DistTrain takes 2 before 0. In the given order the step takes 46.
 TEST(ReadableSolutions, DistTrainStartsWithTheSmallestMicrobatch) {
   EXPECT_THAT(
       Solved(R"({"order": {"stages": 2, "schedule": "1f1b", "algorithm": "disttrain", "microbatches": [
