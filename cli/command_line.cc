@@ -15,6 +15,7 @@
 #include "core/cpu.h"
 #include "core/failure.h"
 #include "core/job_syntax.h"
+#include "core/no_index.h"
 #include "core/same_arithmetic.h"
 
 namespace evenkeel::cli {
@@ -69,6 +70,7 @@ bool DecodesMedia(std::string_view command) {
 int Report(const absl::Status& status) {
   if (status.ok()) return kOk;
   std::cerr << "evenkeel: " << status.message() << "\n";
+  if (IsNoIndex(status)) return kNoIndex;
   // Failures of this machine's storage or memory must not look like a worker that does not answer. A path
   // that is missing or a folder is the caller's mistake.
   const bool is_mistake = absl::IsNotFound(status) || absl::IsInvalidArgument(status);

@@ -16,6 +16,7 @@ enum ExitCode : int {
   kMismatch = 3,     // digests, versions or index do not match
   kUnavailable = 4,  // no worker answered, or a deadline passed
   kBadData = 5,      // items or samples that no worker can deliver
+  kNoIndex = 6,      // the index lacks what `evenkeel index` makes
                      // 130, 143: interrupted (cli/interrupt.h)
 };
 

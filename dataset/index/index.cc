@@ -12,6 +12,7 @@
 #include "core/annotated_mutex.h"
 #include "core/failure.h"
 #include "core/job_syntax.h"
+#include "core/no_index.h"
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
@@ -138,8 +139,8 @@ absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, c
                                       const Digest& key, ByteSource& source) {
   auto found = catalogue.find(spec.name);
   if (found == catalogue.end()) {
-    return absl::NotFoundError(
-        absl::StrCat(folder_, ": the index has no dataset '", spec.name, "'; ", RunIndex(job)));
+    return WithNoIndex(absl::NotFoundError(
+        absl::StrCat(folder_, ": the index has no dataset '", spec.name, "'; ", RunIndex(job))));
   }
   const std::vector<ShardEntry>& entries = found->second;
   auto mismatch = [&](size_t i, const std::string& what) {
@@ -162,8 +163,9 @@ absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, c
     }
     const LengthsEntry* lengths = entry.FindLengths(key);
     if (lengths == nullptr) {
-      return absl::NotFoundError(absl::StrCat(folder_, ": no lengths for this processor and these limits; ",
-                                              RunIndex(job), " (media are not read again)"));
+      return WithNoIndex(
+          absl::NotFoundError(absl::StrCat(folder_, ": no lengths for this processor and these limits; ",
+                                           RunIndex(job), " (media are not read again)")));
     }
     dataset.shards.push_back(
         {spec.shards[i], entry.places_file, entry.facts_file, lengths->file, lengths->totals});
@@ -176,7 +178,8 @@ absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, c
 absl::Status StoredIndex::Load(const Job& job, const Digest& processor, ByteSource& source) {
   absl::StatusOr<Catalogue> catalogue = LoadCatalogue(folder_, *files_);
   if (absl::IsNotFound(catalogue.status())) {
-    return absl::NotFoundError(absl::StrCat(folder_, ": no index in this folder; ", RunIndex(job)));
+    return WithNoIndex(
+        absl::NotFoundError(absl::StrCat(folder_, ": no index in this folder; ", RunIndex(job))));
   }
   EVENKEEL_RETURN_IF_ERROR(catalogue.status());
   const Digest key = LengthsKey(job, processor);

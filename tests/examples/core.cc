@@ -15,6 +15,7 @@
 #include "core/job.h"
 #include "core/job_where.h"
 #include "core/max_over_mean.h"
+#include "core/no_index.h"
 #include "core/steady_time.h"
 #include "core/words.h"
 
@@ -54,6 +55,10 @@ struct PhaseLoad {
 };
 void Compare(const PhaseLoad& phase) {
 #include "examples/core/max_over_mean.h.inc"
+}
+
+void Open(void (*MakeIndex)()) {
+#include "examples/core/no_index.h.inc"
 }
 
 void WaitForSome(bool done, CondVar& changed, Mutex& mutex, absl::Duration timeout)

@@ -161,3 +161,66 @@ def test_the_program_is_the_named_one_or_that_of_the_build(monkeypatch, tmp_path
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match="give endpoints= of workers"):
         embedded.find_program()
+
+
+def workers(job):
+    """Process ids of `evenkeel serve`, not of its decoders."""
+    return [pid for pid in processes(job) if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "evenkeel"
+            and " serve " in processes(job).get(pid, "") and parent_is_supervisor(pid)]
+
+
+def parent_is_supervisor(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    parent = int(next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1])
+    return "embedded.py" in pathlib.Path(f"/proc/{parent}/cmdline").read_text()
+
+
+def test_a_worker_that_ends_is_started_again(job):
+    jobs.make_index(job)
+    with jobs.worker(job) as endpoint:
+        expected = [step.digest() for step in evenkeel.Loader(endpoint, rank=0, num_steps=6)]
+    with evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20, prefetch_steps=1, num_steps=6) as loader:
+        digests = [next(loader).digest()]
+        [first] = workers(job)
+        os.kill(first, signal.SIGKILL)
+        digests += [step.digest() for step in loader]
+        assert digests == expected
+        [second] = workers(job)
+        assert second != first
+    wait_until(lambda: not processes(job))
+
+
+def test_a_worker_that_ends_again_and_again_is_an_error(job):
+    jobs.make_index(job)
+    loader = evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20, prefetch_steps=1, step_timeout=4)
+    next(loader)
+    failed = pathlib.Path(loader._worker._folder) / "failed"
+
+    def kill():
+        for pid in workers(job):
+            os.kill(pid, signal.SIGKILL)
+        return failed.exists()
+    wait_until(kill)
+    with pytest.raises(evenkeel.Unavailable, match="the worker ended with signal 9, after 3 restarts"):
+        for _ in range(10):
+            next(loader)
+    with pytest.raises(evenkeel.Unavailable, match="the worker ended with signal 9, after 3 restarts"):
+        evenkeel.Loader(job, rank=1).connect()
+    loader.close()
+    wait_until(lambda: not processes(job))
+
+
+def test_a_processor_without_lengths_is_indexed_too(job, capfd):
+    jobs.make_index(job)
+    job.write_text(job.read_text().replace("max_pixels: 12544", "max_pixels: 9000"))
+    with evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20) as loader:
+        next(loader)
+    assert "no index for" in capfd.readouterr().err
+    wait_until(lambda: not processes(job))
+
+
+def test_a_rank_that_the_job_does_not_have_is_named(job):
+    jobs.make_index(job)
+    with pytest.raises(evenkeel.InvalidArgument, match="rank 5 is none of the job's: its phases run on ranks 0-1"):
+        next(evenkeel.Loader(job, rank=5))
+    wait_until(lambda: not processes(job))

@@ -5,7 +5,8 @@
 One process of a node, whichever comes first, starts a supervisor (this file, run as a program), which builds the index
 if there is none, runs `evenkeel serve` on a free port of loopback and writes its address into a folder that this user
 alone can enter. Each process holds the writing end of a FIFO there. When the last of them is gone, in whatever way, the
-supervisor reads its end and stops the worker. The worker is stopped by the kernel if the supervisor dies.
+supervisor reads its end and stops the worker. The worker is stopped by the kernel if the supervisor dies, and started
+again on its address if it ends by itself, a few times.
 
 The folder: $EVENKEEL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/evenkeel, else evenkeel-USER in the folder for temporary files.
 """
@@ -17,6 +18,7 @@ import hashlib
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
@@ -29,6 +31,8 @@ _POLL_SECONDS = 0.02
 _LOG_BYTES = 4000  # of the worker's last words in an error
 _STOP_SECONDS = 10
 _PR_SET_PDEATHSIG = 1
+_MAX_RESTARTS = 3
+_NO_INDEX = 6  # exit code of `evenkeel serve` for an index that `evenkeel index` makes (docs/cli.md)
 _held = {}  # (folder, rank): [number of loaders, descriptors]; of this process
 
 
@@ -223,10 +227,11 @@ class _Supervisor:
     def __init__(self, folder, alive):
         self._folder, self._alive = folder, alive
         self._start = json.loads((folder / _START).read_text())
+        self._code, self._address, self._restarts = None, "127.0.0.1:0", 0
 
     def run(self):
         worker, said = self._serve()
-        if worker is None and "no index in this folder" in said:
+        if worker is None and self._code == _NO_INDEX:
             said = self._index()
             if not said:
                 worker, said = self._serve()
@@ -238,16 +243,30 @@ class _Supervisor:
 
     def _serve(self):
         """(process, "") once it listens, or (None, its last words)."""
-        with open(self._folder / _LOG, "wb") as log:
+        with open(self._folder / _LOG, "ab" if self._restarts else "wb") as log:
             worker = subprocess.Popen([self._start["program"], "serve", "--job", self._start["job"], "--listen",
-                                       "127.0.0.1:0", *self._start["options"]], stdout=subprocess.PIPE, stderr=log,
+                                       self._address, *self._start["options"]], stdout=subprocess.PIPE, stderr=log,
                                       stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
         line = worker.stdout.readline()
         if not line:
-            worker.wait()
+            self._code = worker.wait()
             return None, (self._folder / _LOG).read_text(errors="replace")[-_LOG_BYTES:]
-        _write(self._folder / _ENDPOINT, json.loads(line)["address"])
+        self._address = json.loads(line)["address"]
+        _write(self._folder / _ENDPOINT, self._address)
         return worker, ""
+
+    def _restart(self, worker):
+        """Another worker after this one ended, or None: then its end is an error for those who wait and who come."""
+        how = f"signal {-worker.returncode}" if worker.returncode < 0 else f"exit code {worker.returncode}"
+        while self._restarts < _MAX_RESTARTS:
+            self._restarts += 1
+            again, _ = self._serve()
+            if again is not None:
+                return again
+        log = (self._folder / _LOG).read_text(errors="replace")[-_LOG_BYTES:]
+        _write(self._folder / _FAILED, f"{log}\nthe worker ended with {how}, after {self._restarts} restarts")
+        (self._folder / _ENDPOINT).unlink(missing_ok=True)
+        return None
 
     def _index(self):
         """Its last words where it failed. Its progress is on the standard error of the process that came first."""
@@ -266,22 +285,14 @@ class _Supervisor:
         return "" if done.wait() == 0 else words.decode(errors="replace") or "evenkeel index failed"
 
     def _wait_for_the_last(self, worker):
-        """Returns once no process holds the FIFO; the worker has ended then."""
+        """Returns once no process holds the FIFO; the worker has ended then. Until then one that ends is replaced."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())  # whoever reads the trainers' errors to their end must not wait for this one
-        os.set_blocking(self._alive, True)
         while True:
-            while os.read(self._alive, 1):
-                pass
+            worker = self._watch(worker)
             with _locked(self._folder):
                 # A rank that came meanwhile holds the lock until it has opened the FIFO; it reads as open then.
-                os.set_blocking(self._alive, False)
-                try:
-                    gone = os.read(self._alive, 1) == b""
-                except BlockingIOError:
-                    gone = False
-                os.set_blocking(self._alive, True)
-                if gone:
+                if self._nobody_holds():
                     os.close(self._alive)  # who comes now starts another
                     (self._folder / _ENDPOINT).unlink(missing_ok=True)
                     break
@@ -292,6 +303,27 @@ class _Supervisor:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
+
+
+    def _watch(self, worker):
+        """The worker that runs, or None, when the FIFO's last writer is gone."""
+        while True:
+            ended = os.pidfd_open(worker.pid) if worker is not None else None
+            ready, _, _ = select.select([self._alive, *([] if ended is None else [ended])], [], [])
+            if ended is not None:
+                os.close(ended)
+            if self._alive in ready and self._nobody_holds():
+                return worker
+            if ended in ready:
+                worker.wait()
+                worker = self._restart(worker)
+
+    def _nobody_holds(self):
+        os.set_blocking(self._alive, False)
+        try:
+            return os.read(self._alive, 1) == b""
+        except BlockingIOError:
+            return False
 
 
 if __name__ == "__main__":
