@@ -120,6 +120,7 @@ class PhasesPlanner {
         problem.co_balanced.push_back(encoders_[e].load_of_sample);
       }
     }
+    problem.co_balanced_stay = NothingMoves();
     llm_.rank = FindBalancer(layout_.llm->algorithm)->Assign(problem);
   }
 
@@ -144,10 +145,39 @@ class PhasesPlanner {
     for (size_t e = 0; e < encoders_.size(); ++e) {
       if (RunsPerMicrobatch(e)) problem.co_balanced.push_back(encoders_[e].load_of_sample);
     }
+    const std::vector<double> met_cost = IsDropIn() ? CostsOfSamples() : std::vector<double>();
+    problem.met_cost = met_cost;
     reorder::Split split =
         options_.microbatches_in_order ? FillInOrder(problem) : SplitIntoMicrobatches(problem);
     planned_.num_microbatches = split.num_microbatches;
     llm_.microbatch = std::move(split.microbatch);
+  }
+
+  // What `balance: drop_in` of a job stands for, without a pipeline: every encoder runs inside the llm's forward,
+  // microbatch by microbatch.
+  bool IsDropIn() const {
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      if (!RunsPerMicrobatch(e)) return false;
+    }
+    return NothingMoves() && job_.pipeline_stages == 1 && layout_.llm->algorithm == kDefaultAlgorithm;
+  }
+
+  bool NothingMoves() const {
+    const auto stays = [](const PhaseSpec* spec) { return spec->algorithm == "none"; };
+    return !encoders_.empty() && std::all_of(layout_.encoders.begin(), layout_.encoders.end(), stays);
+  }
+
+  // [samples] Added over the phases, in the job's units.
+  std::vector<double> CostsOfSamples() const {
+    std::vector<double> cost;
+    for (uint32_t tokens : llm_.tokens) cost.push_back(CleanCost(layout_.llm->cost, tokens));
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      const EncoderUnits& units = encoders_[e];
+      for (size_t i = 0; i < units.item.size(); ++i) {
+        cost[units.sample[i]] += CleanCost(layout_.encoders[e]->cost, units.length[i]);
+      }
+    }
+    return cost;
   }
 
   absl::Status Order() {

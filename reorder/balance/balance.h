@@ -63,6 +63,8 @@ struct BalanceProblem {
   std::span<const Load> cost;  // [units]
   // Costs of the same units in other phases whose placement follows from this one. [phases][units]
   std::vector<std::span<const Load>> co_balanced;
+  // In those phases nothing can be moved afterwards: they count as much as this one.
+  bool co_balanced_stay = false;
   // For items: the home ranks and nodes, by llm rank. For samples, which can be placed anywhere: null.
   const Neighbours* neighbours = nullptr;
   std::span<const uint32_t> home;  // [items] the llm rank of the item's sample

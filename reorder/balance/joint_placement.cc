@@ -57,17 +57,13 @@ class JointPlacement {
     for (size_t i = 0; i < order.size(); ++i) FillShares(order[i], units.row(i));
     RankTree tree(*problem_.ranks, columns_.size());
     std::vector<uint32_t> rank = tree.Place(units);
-    // With few samples per rank not every phase can be balanced. An encoder's excess can still be moved item
-    // by item, the llm's cannot, so the later passes reduce the llm's excess at the encoders' expense.
     const ShareTable load = tree.Loads();
     const std::vector<std::vector<uint32_t>> groups = tree.LeafGroups();
     RepairBySwaps({.units = units,
                    .load = load,
                    .groups = groups,
                    .cap = Caps(),
-                   .passes = {{.llm_weight = 4},
-                              {.encoder_weight = 1e-2f, .far_partners = 16, .llm_only = true},
-                              {.encoder_weight = 1e-5f, .far_partners = 64, .llm_only = true}}},
+                   .passes = problem_.co_balanced_stay ? AllAlike() : LlmFirst()},
                   rank);
     std::vector<uint32_t> rank_of_unit(order.size());
     for (size_t i = 0; i < order.size(); ++i) rank_of_unit[order[i]] = rank[i];
@@ -75,6 +71,15 @@ class JointPlacement {
   }
 
  private:
+  // With few samples per rank not every phase can be balanced. An encoder's excess can still be moved item by
+  // item, the llm's cannot, so the later passes reduce the llm's excess at the encoders' expense.
+  static std::vector<SwapPass> LlmFirst() {
+    return {{.llm_weight = 4},
+            {.encoder_weight = 1e-2f, .far_partners = 16, .llm_only = true},
+            {.encoder_weight = 1e-5f, .far_partners = 64, .llm_only = true}};
+  }
+  static std::vector<SwapPass> AllAlike() { return {{}, {.far_partners = 16}, {.far_partners = 64}}; }
+
   void FillShares(uint32_t unit, std::span<float> shares) const {
     for (size_t p = 0; p < columns_.size(); ++p) shares[p] = columns_[p].ShareOf(columns_[p].cost[unit]);
   }

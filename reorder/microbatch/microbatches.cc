@@ -215,6 +215,19 @@ class IndexSpreader {
   std::vector<uint32_t> index_;
 };
 
+// [bins] The position of every microbatch of a rank when they are sorted by cost, the heaviest first; equal ones
+// keep their order.
+std::vector<uint32_t> HeaviestFirst(Samples samples, std::span<const double> cost,
+                                    const std::vector<uint32_t>& microbatch, uint32_t bins) {
+  std::vector<double> load(bins, 0);
+  for (size_t i = 0; i < samples.size(); ++i) load[microbatch[i]] += cost[samples[i]];
+  std::vector<uint32_t> order(bins), index(bins);
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return load[a] > load[b]; });
+  for (uint32_t place = 0; place < bins; ++place) index[order[place]] = place;
+  return index;
+}
+
 // Per phase, the factor that makes the mean load of a rank 1.
 std::vector<double> OverMean(const SplitProblem& problem, const std::vector<std::span<const Load>>& phases) {
   std::vector<double> per_total;
@@ -248,6 +261,11 @@ Split SplitIntoMicrobatches(const SplitProblem& problem) {
     const Samples samples = by_rank[r];
     rank.Take(samples);
     const std::vector<uint32_t>& microbatch = rank.Split(bins);
+    if (!problem.met_cost.empty()) {
+      const std::vector<uint32_t> index = HeaviestFirst(samples, problem.met_cost, microbatch, bins);
+      for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = index[microbatch[i]];
+      continue;
+    }
     if (problem.co_balanced.empty()) {
       for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = microbatch[i];
       continue;

@@ -23,6 +23,10 @@ struct SplitProblem {
   uint32_t count_multiple = 1;
   // Costs per sample in the encoder phases that run once per microbatch. [phases][samples]
   std::vector<std::span<const Load>> co_balanced;
+  // Costs per sample, added over all phases, where ranks wait for each other at every microbatch and nothing moves
+  // between them: a rank's microbatches are then numbered by it, the heaviest first, so that the heavy ones of
+  // all ranks meet. [samples], or empty
+  std::span<const double> met_cost;
 };
 
 struct Split {
@@ -33,7 +37,7 @@ struct Split {
 // The number of microbatches is the least multiple of count_multiple with which best-fit decreasing (packed)
 // or the least cut (padded) keeps the capacity on every rank. Within a rank the microbatches are alike in
 // cost; over the ranks, microbatches of one index together have about as much for each co-balanced encoder as
-// those of any other index.
+// those of any other index, unless met_cost numbers them.
 Split SplitIntoMicrobatches(const SplitProblem& problem);
 
 // Where an encoder runs once per microbatch and its algorithm balances every exchange by itself, the rank

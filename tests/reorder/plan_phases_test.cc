@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "tests/reorder/many_phases.h"
@@ -222,6 +223,69 @@ TEST(PlanPhases, RefusesOptionsOfAnyPhase) {
   const std::vector<uint32_t> llm_rank(16, 4);
   EXPECT_EQ(step.Plan({.llm_rank = llm_rank}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(step.Plan().ok());
+}
+
+// What no placement of samples is below: the heaviest sample over the mean of a rank.
+double ForcedBySample(const std::vector<Load>& load, uint32_t ranks) {
+  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  return std::max(1.0, static_cast<double>(*std::max_element(load.begin(), load.end())) * ranks / sum);
+}
+
+// The costs of a step's samples, added over the phases. [ranks][microbatches]
+std::vector<std::vector<double>> CostsByMicrobatch(const ManyPhases& step, uint32_t ranks, uint32_t bins) {
+  std::vector<std::vector<double>> cost(ranks, std::vector<double>(bins, 0));
+  const auto add = [&](uint32_t sample, const Cost& of, uint32_t length) {
+    cost[step.llm.rank[sample]][step.llm.microbatch[sample]] += of(length);
+  };
+  for (uint32_t s = 0; s < step.llm.tokens.size(); ++s) add(s, step.spec[0].cost, step.llm.tokens[s]);
+  for (size_t e = 0; e < step.encoders.size(); ++e) {
+    const EncoderUnits& units = step.encoders[e];
+    for (size_t i = 0; i < units.item.size(); ++i) {
+      EXPECT_EQ(units.rank[i], step.llm.rank[units.sample[i]]) << "it stays with its sample";
+      add(units.sample[i], step.spec[e + 1].cost, units.length[i]);
+    }
+  }
+  return cost;
+}
+
+TEST(PlanPhases, DropInBalancesAllPhasesAndHeavyMicrobatchesMeet) {
+  constexpr uint32_t kRanks = 128;
+  for (uint64_t seed : {1, 2, 3}) {
+    ManyPhases step = DrawManyPhases(seed, kRanks, 60, 2);
+    step.spec[0].cost = {.linear = 1, .quadratic = 2e-5};
+    step.spec[1].cost = {.linear = 0.12, .quadratic = 4e-6};
+    step.spec[2].cost = {.linear = 0.1};
+    for (size_t p : {1, 2}) {
+      step.spec[p].algorithm = "none";
+      step.spec[p].runs = Runs::kOncePerMicrobatch;
+    }
+    const std::vector<uint32_t>& tokens = step.llm.tokens;
+    const uint64_t sum = std::accumulate(tokens.begin(), tokens.end(), uint64_t{0});
+    const uint64_t longest = *std::max_element(tokens.begin(), tokens.end());
+    step.job.microbatch.capacity_tokens = std::max(longest, sum / kRanks * 13 / 80);  // about eight
+    const absl::StatusOr<PlannedPhases> planned = step.Plan();
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    EXPECT_LE(MaxOverMean(planned->llm.load_after), 1.01 * ForcedBySample(step.llm.load, kRanks));
+    for (size_t e = 0; e < 2; ++e) {
+      const double forced = ForcedBySample(step.encoders[e].load_of_sample, kRanks);
+      EXPECT_LE(MaxOverMean(planned->encoders[e].load_after), 1.025 * forced);
+    }
+    const auto cost = CostsByMicrobatch(step, kRanks, planned->num_microbatches);
+    double total = 0, met = 0;
+    for (uint32_t m = 0; m < planned->num_microbatches; ++m) {
+      double heaviest = 0;
+      for (const std::vector<double>& of_rank : cost) {
+        heaviest = std::max(heaviest, of_rank[m]);
+        total += of_rank[m];
+        if (m > 0) {
+          EXPECT_LE(of_rank[m], of_rank[m - 1]);
+        }
+      }
+      met += heaviest;
+    }
+    // No other numbering is better: what meets at an index is the n-th heaviest of every rank.
+    RecordProperty("met_over_mean_" + std::to_string(seed), std::to_string(met / (total / kRanks)));
+  }
 }
 
 }  // namespace
