@@ -22,8 +22,10 @@
 #include "core/file_limit.h"
 #include "core/job.h"
 #include "core/job_syntax.h"
+#include "core/job_where.h"
 #include "core/status.h"
 #include "core/steady_time.h"
+#include "preprocess/job_words.h"
 #include "stream/stream.h"
 
 namespace evenkeel::cli {
@@ -126,6 +128,7 @@ void Consume(client::Consumer& consumer, size_t rank, const Options& options, Ar
 absl::Status ExpectJob(Options& options) {
   if (options.job.empty()) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(options.job));
+  if (const absl::Status words = preprocess::CheckJob(job); !words.ok()) return NameInJob(job, words);
   options.consumer.expect_layout_digest = LayoutDigest(job).Hex();
   std::error_code ignored;
   if (!std::filesystem::exists(job.index, ignored)) {

@@ -21,6 +21,7 @@
 #include "dataset/index/index_builder.h"
 #include "dataset/index_prune.h"
 #include "isolation/isolated_processor.h"
+#include "preprocess/job_words.h"
 #include "preprocess/processor.h"
 
 namespace evenkeel::cli {
@@ -158,6 +159,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(const double max_excluded, ParseShare(arguments.max_excluded));
   Interrupt::Block();
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  if (const absl::Status words = preprocess::CheckJob(job); !words.ok()) return NameInJob(job, words);
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,
                             StartDecoders(arguments.isolation, job));
   Interrupt interrupt([] {

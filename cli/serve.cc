@@ -11,8 +11,10 @@
 #include "cli/isolation.h"
 #include "core/annotated_mutex.h"
 #include "core/file_limit.h"
+#include "core/job_where.h"
 #include "core/kept_memory.h"
 #include "core/status.h"
+#include "preprocess/job_words.h"
 #include "server/library_log.h"
 #include "server/worker.h"
 #include "telemetry/event_log.h"
@@ -128,6 +130,7 @@ absl::Status Serve(const ServeArguments& arguments) {
   KeepFreedMemory();
   RaiseFileLimit();  // before anything is sized by it
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  if (const absl::Status words = preprocess::CheckJob(job); !words.ok()) return NameInJob(job, words);
   const sigset_t blocked = BlockSignals();
   // Decoder processes must be forked before there are threads.
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,

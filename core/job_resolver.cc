@@ -26,6 +26,10 @@ constexpr uint32_t kMaxStages = 4096;
 template <typename Value>
 using Words = std::vector<std::pair<std::string, Value>>;
 
+// The default of processor.chat, and the only one that can have labels and a date. preprocess/ has the styles, and
+// checks what a job names (preprocess/job_words.h).
+constexpr std::string_view kTemplateChat = "template";
+
 // Holds the message, the lines of its keys, and the job that is made from them.
 class Resolver {
  public:
@@ -378,21 +382,15 @@ class Resolver {
     ProcessorSpec& out = job_.processor;
     EVENKEEL_RETURN_IF_ERROR(EncoderFolders(in));
     EVENKEEL_RETURN_IF_ERROR(Folder("processor.tokenizer", in.tokenizer(), &out.tokenizer));
-    out.chat = "template";
-    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.chat", in.chat(),
-                                        {"template", "chatml", "gemma", "internvl", "llama3", "llava",
-                                         "mistral", "pixtral", "plain", "qwen2_audio", "vicuna"},
-                                        &out.chat));
+    out.chat = in.chat().empty() ? std::string(kTemplateChat) : in.chat();
     EVENKEEL_RETURN_IF_ERROR(TemplateWords(in));
     EVENKEEL_RETURN_IF_ERROR(
         ChooseWord("processor.truncate", in.truncate(), {"none", "text"}, &out.truncate));
     EVENKEEL_RETURN_IF_ERROR(Pictures(in));
     const Words<Wire> wires = {{"u8", Wire::kU8}, {"bf16", Wire::kBf16}, {"f32", Wire::kF32}};
     EVENKEEL_ASSIGN_OR_RETURN(out.wire, Choose("wire", in_.wire(), wires));
-    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.frame_rule", in.frame_rule(),
-                                         {"qwen_vl_utils", "transformers", "uniform"}, &out.frame_rule));
-    EVENKEEL_RETURN_IF_ERROR(ChooseWord("processor.frames", in.frames(),
-                                        {"torchcodec", "pyav", "decord", "accurate"}, &out.frames));
+    out.frame_rule = in.frame_rule();
+    if (!in.frames().empty()) out.frames = in.frames();
     const Words<bool> rotations = {{"apply", true}, {"ignore", false}};
     EVENKEEL_ASSIGN_OR_RETURN(out.apply_video_rotation,
                               Choose("processor.video_rotation", in.video_rotation(), rotations));
@@ -411,7 +409,7 @@ class Resolver {
   // What the checkpoint's template is asked for, after the word itself: "template labels=all date=2026-11-24".
   absl::Status TemplateWords(const pb::Processor& in) {
     std::string& chat = job_.processor.chat;
-    const bool is_template = chat == "template";
+    const bool is_template = chat == kTemplateChat;
     std::string labels = "assistant";
     EVENKEEL_RETURN_IF_ERROR(
         ChooseWord("processor.labels", in.labels(), {"assistant", "last_assistant", "all", "data"}, &labels));
@@ -429,10 +427,8 @@ class Resolver {
 
   absl::Status Pictures(const pb::Processor& in) {
     ProcessorSpec& out = job_.processor;
-    EVENKEEL_RETURN_IF_ERROR(
-        ChooseGiven("processor.resampler", in.resampler(), {"pil", "pil13", "aten_u8"}, &out.resampler));
-    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.like", in.like(),
-                                         {"transformers-5.23", "transformers-4.57", "slow"}, &out.like));
+    out.resampler = in.resampler();
+    out.like = in.like();
     if (!out.like.empty() && !out.resampler.empty()) {
       return Error("processor.like",
                    "chooses the resampler, which processor.resampler does too; remove one of them");

@@ -38,17 +38,30 @@ std::string PhaseKeyOf(const pb::JobFile& file, std::string_view message) {
   return "";
 }
 
+// The key of `processor` that `message` begins with; empty: none.
+std::string WordKeyOf(std::string_view message) {
+  constexpr std::string_view kProcessor = "processor.";
+  if (message.substr(0, kProcessor.size()) != kProcessor) return "";
+  const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", kProcessor.size());
+  if (end == std::string_view::npos || message.substr(end, 2) != ": ") return "";
+  return std::string(message.substr(0, end));
+}
+
 }  // namespace
 
 absl::Status NameInJob(const Job& job, const absl::Status& status) {
-  const std::string message(status.message());
-  const std::string folder_key = KeyOf(job.processor, message);
-  if (folder_key.empty() && message.rfind("phase ", 0) != 0) return status;
+  std::string message(status.message());
+  std::string key = KeyOf(job.processor, message);
+  if (key.empty()) {
+    key = WordKeyOf(message);
+    if (!key.empty()) message.erase(0, key.size() + 2);
+  }
+  if (key.empty() && message.rfind("phase ", 0) != 0) return status;
   const absl::StatusOr<std::string> yaml = ReadAtMost(job.path, kMaxYamlBytes + 1);
   if (!yaml.ok()) return status;
   const absl::StatusOr<LoadedJobFile> loaded = LoadJobFile(*yaml, job.path);
   if (!loaded.ok()) return status;
-  const std::string key = folder_key.empty() ? PhaseKeyOf(loaded->message, message) : folder_key;
+  if (key.empty()) key = PhaseKeyOf(loaded->message, message);
   if (key.empty()) return status;
   return absl::Status(status.code(), loaded->lines.Error(key, message).message());
 }

@@ -13,8 +13,8 @@
 
 namespace evenkeel {
 
-// `status` with file, line and key of the processor folder, or of the phase ("phase vision: ..."), that its
-// message begins with. Reads the job file again; returns `status` as it is where the message names neither, or
+// `status` with file, line and key of the processor folder, of the phase ("phase vision: ...") or of the key
+// ("processor.chat: ...") that its message begins with. Reads the job file again; returns `status` as it is where the message names none, or
 // the file has changed and cannot be read any more.
 absl::Status NameInJob(const Job& job, const absl::Status& status);
 

@@ -6,6 +6,7 @@
 #include "core/failure.h"
 #include "core/job_where.h"
 #include "core/status.h"
+#include "preprocess/job_words.h"
 
 namespace evenkeel::stream {
 namespace {
@@ -57,6 +58,8 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job) {
   stream->job = std::move(job);
   if (absl::Status phases = reorder::CheckJob(stream->job); !phases.ok())
     return NameInJob(stream->job, phases);
+  if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
+    return NameInJob(stream->job, words);
   stream->source = dataset::MakeFileSource();
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
       preprocess::Processor::Load(stream->job.processor, stream->job.limits);

@@ -2,12 +2,14 @@
 #include <charconv>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/status.h"
 #include "preprocess/image/picture.h"
+#include "preprocess/unknown_word.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -19,16 +21,15 @@ using Words = std::initializer_list<std::pair<std::string_view, T>>;
 template <typename T>
 absl::Status Choose(std::string_view key, const std::string& word, Words<T> words, T* out) {
   if (word.empty()) return absl::OkStatus();
-  std::string known;
+  std::vector<std::string> known;
   for (const auto& [name, value] : words) {
     if (word == name) {
       *out = value;
       return absl::OkStatus();
     }
-    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(name));
+    known.emplace_back(name);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("processor.", std::string(key), ": '", word, "' is not one of ", known));
+  return UnknownWord(key, word, known);
 }
 
 // `word`: drop, white, or "r,g,b".

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/scratch.h"
 #include "preprocess/text/trim.h"
+#include "preprocess/unknown_word.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -92,13 +93,12 @@ std::string_view MustAlternate(std::span<const Turn> turns, size_t turn) {
 }
 
 absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name) {
-  std::string known;
+  std::vector<std::string> known = {std::string(kTemplateChat)};
   for (const ChatStyle* style : kStyles) {
     if (style->name == name) return style;
-    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(style->name));
+    known.emplace_back(style->name);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("processor.chat: '", std::string(name), "' is unknown; expected one of ", known));
+  return UnknownWord("chat", name, known);
 }
 
 void Render(const Conversation& conversation, const ChatStyle& style, std::string_view system,

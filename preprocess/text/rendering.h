@@ -69,6 +69,9 @@ extern const ChatStyle kPlain;       // rendering.cc
 // A `refusal`: after an optional system turn, users and assistants must alternate, a user first.
 std::string_view MustAlternate(std::span<const Turn> turns, size_t turn);
 
+// The word of processor.chat that stands for the checkpoint's own template; it is no style.
+inline constexpr std::string_view kTemplateChat = "template";
+
 // InvalidArgument: unknown style; the message names processor.chat and the known styles.
 absl::StatusOr<const ChatStyle*> ChatStyleFromName(std::string_view name);
 

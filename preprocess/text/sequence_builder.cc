@@ -23,8 +23,6 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr int64_t kNoLoss = -100;
-// The value of processor.chat for the checkpoint's own template.
-constexpr std::string_view kTemplate = "template";
 constexpr size_t kNumMedia = 4;
 
 // The special tokens of one medium as ids, from its MediumStyle.
@@ -773,7 +771,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
 absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const ProcessorSpec& spec,
                                                                        const Limits& limits,
                                                                        const SequenceStyle& style) {
-  const bool is_templated = spec.chat.starts_with(kTemplate);
+  const bool is_templated = spec.chat.starts_with(kTemplateChat);
   EVENKEEL_ASSIGN_OR_RETURN(const ChatStyle* chat, ChatStyleFromName(is_templated ? kPlain.name : spec.chat));
   if (!is_templated && !chat->has_system && !spec.system.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("processor.system: a chat of style ",

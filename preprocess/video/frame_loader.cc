@@ -2,20 +2,21 @@
 #include "preprocess/video/frame_loader.h"
 
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "preprocess/unknown_word.h"
 
 namespace evenkeel::preprocess {
 
 absl::StatusOr<FrameLoader> FrameLoaderOf(std::string_view word) {
   if (word.empty()) return FrameLoader::kTorchcodec;
+  std::vector<std::string> known;
   for (FrameLoader loader :
        {FrameLoader::kTorchcodec, FrameLoader::kPyav, FrameLoader::kDecord, FrameLoader::kAccurate}) {
     if (word == FrameLoaderName(loader)) return loader;
+    known.emplace_back(FrameLoaderName(loader));
   }
-  return absl::InvalidArgumentError(absl::StrCat("processor.frames: '", std::string(word),
-                                                 "' is not one of torchcodec, pyav, decord, accurate"));
+  return UnknownWord("frames", word, known);
 }
 
 std::string_view FrameLoaderName(FrameLoader loader) {

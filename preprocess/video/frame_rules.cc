@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "preprocess/unknown_word.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -102,11 +106,15 @@ void Middles(uint32_t total, std::span<const int64_t> times, std::span<uint32_t>
 
 absl::StatusOr<FrameRule> FrameRuleOf(std::string_view word, FrameRule transformers, FrameRule usual) {
   if (word.empty()) return usual;
-  if (word == "qwen_vl_utils") return FrameRule::kQwenVlUtils;
-  if (word == "transformers") return transformers;
-  if (word == "uniform") return FrameRule::kUniform;
-  return absl::InvalidArgumentError(absl::StrCat("processor.frame_rule: '", std::string(word),
-                                                 "' is not one of qwen_vl_utils, transformers, uniform"));
+  const std::pair<const char*, FrameRule> rules[] = {{"qwen_vl_utils", FrameRule::kQwenVlUtils},
+                                                     {"transformers", transformers},
+                                                     {"uniform", FrameRule::kUniform}};
+  std::vector<std::string> known;
+  for (const auto& [name, rule] : rules) {
+    if (word == name) return rule;
+    known.emplace_back(name);
+  }
+  return UnknownWord("frame_rule", word, known);
 }
 
 std::string_view FrameRuleName(FrameRule rule) {

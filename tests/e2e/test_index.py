@@ -244,6 +244,21 @@ def test_an_index_that_excludes_most_samples_fails_with_a_hint(tmp_path):
     harness.run("index", "--job", pictures_job(tmp_path, ["llm"]), "--max-excluded", "100%")
 
 
+@pytest.mark.parametrize("command", ["index", "serve"])
+@pytest.mark.parametrize("line,says", [("chat: lama3", "processor.chat: 'lama3' is not one of template, chatml,"),
+                                       ("resampler: fast", "processor.resampler: 'fast' is not one of pil, pil13,"),
+                                       ("frame_rule: unifrom", "'unifrom' is not one of qwen_vl_utils, transformers,")])
+def test_a_word_that_names_nothing_is_an_error_of_the_job(tmp_path, command, line, says):
+    """Found before a shard is read or a decoder is started, with the line of the job."""
+    job = pictures_job(tmp_path, ["llm", "vision"])
+    text = job.read_text().replace("processor: {", f"processor: {{{line}, ")
+    job.write_text(text)
+    number = 1 + text[:text.index("processor:")].count("\n")
+    done = harness.run(command, "--job", job, check=False)
+    assert done.returncode == 2 and f"{job}:{number}: processor." in done.stderr and says in done.stderr, done.stderr
+    assert "; nearest is '" in done.stderr
+
+
 @pytest.mark.parametrize("bad,bound,code", [(2, None, 0), (3, None, 5), (3, "7.5%", 0), (3, "7.4%", 5), (0, "0%", 0),
                                             (1, "0%", 5)])
 def test_the_bound_on_exclusions_is_a_share_of_all_samples(tmp_path, bad, bound, code):

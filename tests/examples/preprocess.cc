@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "core/job.h"
+#include "core/job_where.h"
 #include "core/status.h"
 #include "preprocess/audio/audio.h"
 #include "preprocess/audio/audio_mpeg.h"
@@ -17,6 +18,7 @@
 #include "preprocess/image/picture.h"
 #include "preprocess/image/turned_picture.h"
 #include "preprocess/image/ycc_bands.h"
+#include "preprocess/job_words.h"
 #include "preprocess/processor.h"
 #include "preprocess/resize/row_resizer.h"
 #include "preprocess/text/sequence_builder.h"
@@ -34,6 +36,11 @@ absl::Status Resample(std::span<float> out, const std::vector<std::span<const fl
 
 absl::Status DecodeMp3(std::span<const uint8_t> packet) {
 #include "examples/preprocess/audio/audio_mpeg.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status Words(const Job& job) {
+#include "examples/preprocess/job_words.h.inc"
   return absl::OkStatus();
 }
 

@@ -134,7 +134,7 @@ TEST(FrameRgb, ALoaderIsOneOfFourWords) {
   for (FrameLoader loader : kLoaders) EXPECT_EQ(*FrameLoaderOf(FrameLoaderName(loader)), loader);
   EXPECT_EQ(*FrameLoaderOf(""), FrameLoader::kTorchcodec);
   EXPECT_EQ(FrameLoaderOf("opencv").status().message(),
-            "processor.frames: 'opencv' is not one of torchcodec, pyav, decord, accurate");
+            "processor.frames: 'opencv' is not one of torchcodec, pyav, decord, accurate; nearest is 'pyav'");
 }
 
 }  // namespace
