@@ -13,28 +13,18 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr char kBegin[] =
-    "index: ./index
-    "
-    "datasets: [{name: photos, shards: [a.tar]}]
-    "
-    "batch: {samples: 64}
-    "
-    "phases: [{name: llm, ranks: 0-7}, {name: vision, ranks: 0-7}]
-    "
-    "processor:
-    "
-    "  folder: f
-    ";  // the sixth line
+    "index: ./index\n"
+    "datasets: [{name: photos, shards: [a.tar]}]\n"
+    "batch: {samples: 64}\n"
+    "phases: [{name: llm, ranks: 0-7}, {name: vision, ranks: 0-7}]\n"
+    "processor:\n"
+    "  folder: f\n";  // the sixth line
 
-    // What a command says of a job with this line after those.
-    std::string
-    Answer(const std::string& line) {
+// What a command says of a job with this line after those.
+std::string Answer(const std::string& line) {
   const std::string path = absl::StrCat(::testing::TempDir(), "job_words_test.yaml");
-  std::ofstream(path) << kBegin << "  " << line
-                      << "
-                         ";
-      const absl::StatusOr<Job>
-          job = LoadJob(path);
+  std::ofstream(path) << kBegin << "  " << line << "\n";
+  const absl::StatusOr<Job> job = LoadJob(path);
   EXPECT_TRUE(job.ok()) << job.status();
   const absl::Status status = NameInJob(*job, CheckJob(*job));
   if (status.ok()) return "";
@@ -44,10 +34,9 @@ constexpr char kBegin[] =
 }
 
 TEST(JobWords, ThatNameNothingAreNamedWithTheirLineAndTheNearest) {
-  EXPECT_EQ(
-      Answer("chat: llama"),
-      ":7: processor.chat: 'llama' is not one of template, chatml, gemma, internvl, llama3, llava, mistral, "
-      "pixtral, plain, qwen2_audio, vicuna; nearest is 'llama3'");
+  EXPECT_EQ(Answer("chat: llama"),
+            ":7: processor.chat: 'llama' is not one of template, chatml, gemma, internvl, llama3, llava, "
+            "mistral, pixtral, plain, qwen2_audio, vicuna; nearest is 'llama3'");
   EXPECT_EQ(Answer("resampler: fast"),
             ":7: processor.resampler: 'fast' is not one of pil, pil13, aten_u8; nearest is 'pil'");
   EXPECT_EQ(
@@ -60,17 +49,9 @@ TEST(JobWords, ThatNameNothingAreNamedWithTheirLineAndTheNearest) {
 }
 
 TEST(JobWords, ThatNameSomethingPass) {
-  for (const char* line : {
-         "chat: template",
-         "chat: template
-         labels : all ", " chat : vicuna ", " chat : plain ",
-                                                           "resampler: aten_u8",
-         "resampler: pil13",
-         "frame_rule: uniform",
-         "frame_rule: transformers",
-         "frames: decord",
-         "truncate: text"
-       }) {
+  for (const char* line : {"chat: template", "chat: template\n  labels: all", "chat: vicuna", "chat: plain",
+                           "resampler: aten_u8", "resampler: pil13", "frame_rule: uniform",
+                           "frame_rule: transformers", "frames: decord", "truncate: text"}) {
     EXPECT_EQ(Answer(line), "") << line;
   }
 }
