@@ -1,4 +1,5 @@
 // The examples of preprocess/.
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "preprocess/image/ycc_bands.h"
 #include "preprocess/job_words.h"
 #include "preprocess/processor.h"
+#include "preprocess/resize/float_resizer.h"
 #include "preprocess/resize/row_resizer.h"
 #include "preprocess/text/sequence_builder.h"
 #include "preprocess/text/tokenizer.h"
@@ -80,6 +82,10 @@ void DecodeBands(YccBands& bands, const YccShape& shape, BandSink& sink, bool (*
 absl::Status ProduceItem(const Job& job, Bytes bytes, std::span<const std::span<std::byte>> field_bytes) {
 #include "examples/preprocess/processor.h.inc"
   return absl::OkStatus();
+}
+
+void ResizeFloats(ImageSize size, const std::array<float, 256>& table, std::span<float> values) {
+#include "examples/preprocess/resize/float_resizer.h.inc"
 }
 
 void Resize(RowSink& sink, std::span<const PixelBand> bands){
