@@ -41,6 +41,7 @@ MadeFamily MakeClip(ConfigFile config, const FamilySource& source);             
 MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source);    // cohere2_vision.cc
 MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source);         // convnext.cc
 MadeFamily MakeDeit(ConfigFile config, const FamilySource& source);             // deit.cc
+MadeFamily MakeDinov3(ConfigFile config, const FamilySource& source);           // dinov3.cc
 MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source);           // gemma3.cc
 MadeFamily MakeGemma3n(ConfigFile config, const FamilySource& source);          // gemma3n.cc
 MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source);            // glm4v.cc

@@ -28,6 +28,7 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"CLIPImageProcessor", "", MakeClip},
     {"Cohere2VisionImageProcessor", "", MakeCohere2Vision, true},
     {"ConvNextImageProcessor", "", MakeConvNext},
+    {"DINOv3ViTImageProcessor", "", MakeDinov3},
     {"DeiTImageProcessor", "", MakeDeit},
     {"Gemma3ImageProcessor", "Gemma3Processor", MakeGemma3},
     {"Glm46VImageProcessor", "", MakeGlm4v},

@@ -31,6 +31,7 @@ from transformers.models.convnext.image_processing_convnext import ConvNextImage
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+from transformers.models.dinov3_vit.image_processing_dinov3_vit import DINOv3ViTImageProcessor
 from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProcessor
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_idefics3 import Idefics3ImageProcessor
@@ -76,6 +77,7 @@ CLASSES = {
     "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
     "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
     "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
+    "dinov3": (DINOv3ViTImageProcessor,),
     "gemma3": (Gemma3ImageProcessor, Gemma3ImageProcessorPil),
     "gemma3n": (SiglipImageProcessor, SiglipImageProcessorPil),
     "glm4v": (Glm4vImageProcessor, Glm4vImageProcessorPil),
