@@ -133,7 +133,6 @@ MadeFamily MakeDinov3(ConfigFile config, const FamilySource& source) {
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  EVENKEEL_RETURN_IF_ERROR(NeedsTorchvision(pixels));
   if (pixels.filter != ResizeFilter::kBilinear) return config.Error("resample", "is not bilinear");
   if (!size.given()) size = {.height = kSide, .width = kSide};
   if (!size.fixed()) return config.Error("size", "is not {height, width}");

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/pixel_settings.h"
+#include "preprocess/unknown_word.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -28,7 +30,7 @@ constexpr NamedFamily kVisionFamilies[] = {
     {"CLIPImageProcessor", "", MakeClip},
     {"Cohere2VisionImageProcessor", "", MakeCohere2Vision, true},
     {"ConvNextImageProcessor", "", MakeConvNext},
-    {"DINOv3ViTImageProcessor", "", MakeDinov3},
+    {"DINOv3ViTImageProcessor", "", MakeDinov3, true},
     {"DeiTImageProcessor", "", MakeDeit},
     {"Gemma3ImageProcessor", "Gemma3Processor", MakeGemma3},
     {"Glm46VImageProcessor", "", MakeGlm4v},
@@ -132,6 +134,8 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::st
   return "";
 }
 
+constexpr std::string_view k457 = "transformers-4.57", kSlow = "slow";
+
 // Whether AutoProcessor of transformers 4.57 chooses the torchvision class ("fast"): it does so if the file
 // names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves.
 bool IsFastIn457(const std::string& type, const std::string& processor_class) {
@@ -155,8 +159,9 @@ absl::StatusOr<ProcessorSpec> Chosen(const NamedFamily& family, const std::strin
         "processor.resampler: transformers has this image processor for torchvision only; set it to aten_u8");
   }
   if (out.like.empty()) out.like = kFollowedRelease;
-  const bool is_457 = out.like == "transformers-4.57";
-  const bool pillow = out.like == "slow" || (is_457 && !IsFastIn457(type, processor_class));
+  EVENKEEL_RETURN_IF_ERROR(CheckLike(out.like));
+  const bool is_457 = out.like == k457;
+  const bool pillow = out.like == kSlow || (is_457 && !IsFastIn457(type, processor_class));
   out.resampler = pillow && !family.torchvision_only ? "pil13" : "aten_u8";
   if (is_457 && out.alpha.empty()) out.alpha = "drop";  // docs/decisions/0008
   return out;
@@ -188,6 +193,13 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
 }
 
 }  // namespace
+
+absl::Status CheckLike(const std::string& like) {
+  const std::vector<std::string> known = {std::string(kFollowedRelease), std::string(k457),
+                                          std::string(kSlow)};
+  if (like.empty() || std::find(known.begin(), known.end(), like) != known.end()) return absl::OkStatus();
+  return UnknownWord("like", like, known);
+}
 
 absl::Status MediaFamily::Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const {
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(facts));

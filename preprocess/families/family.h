@@ -90,6 +90,9 @@ class MediaFamily {
   virtual void AddTo(CanonicalText& text) const = 0;
 };
 
+// InvalidArgument if processor.like names no release; empty is fine.
+absl::Status CheckLike(const std::string& like);
+
 // Reads `folder`/preprocessor_config.json, or the nested object of processor_config.json.
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,
                                                               const ProcessorSpec& spec,

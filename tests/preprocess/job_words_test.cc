@@ -37,6 +37,10 @@ TEST(JobWords, ThatNameNothingAreNamedWithTheirLineAndTheNearest) {
   EXPECT_EQ(Answer("chat: llama"),
             ":7: processor.chat: 'llama' is not one of template, chatml, gemma, internvl, llama3, llava, "
             "mistral, pixtral, plain, qwen2_audio, vicuna; nearest is 'llama3'");
+  EXPECT_EQ(Answer("like: transformers-4.75"),
+            ":7: processor.like: 'transformers-4.75' is not one of transformers-5.23, transformers-4.57, "
+            "slow; nearest "
+            "is 'transformers-4.57'");
   EXPECT_EQ(Answer("resampler: fast"),
             ":7: processor.resampler: 'fast' is not one of pil, pil13, aten_u8; nearest is 'pil'");
   EXPECT_EQ(
