@@ -120,7 +120,13 @@ def worked(tmp_path_factory):
                                 microbatch="{capacity_tokens: 400}")
     jobs.make_index(job)
     with jobs.worker(job) as endpoint:
-        return list(evenkeel.Loader(endpoint, rank=0, num_steps=2))
+        return Steps(evenkeel.Loader(endpoint, rank=0, num_steps=2), folder)
+
+
+class Steps(list):
+    def __init__(self, steps, folder):
+        super().__init__(steps)
+        self.folder = folder
 
 
 def veomni_collator():
@@ -234,3 +240,27 @@ def test_bridges_batch_has_what_vlm_step_reads(worked, megatron):
         assert torch.equal(one["loss_mask"], (one["labels"] != -100).float()) and one["total_tokens"] == given.shape[1]
         assert one["position_ids"].shape == (3, *one["tokens"].shape) and one["tokens"] is one["input_ids"]
         assert one["cu_seqlens_q"].dtype == one["max_seqlen_kv"].dtype == torch.int32 and one["max_seqlen_q"].ndim == 0
+
+
+def test_llamafactorys_sum_is_the_loss_of_the_step(worked):
+    """As its trainer computes it: tensors alone are passed on, and the weighted mean of a microbatch counts by its trained
+    tokens among those of the step."""
+    import transformers
+    import evenkeel.llamafactory
+    from evenkeel import loop
+    checkpoint = worked.folder / "model"
+    model = transformers.AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).train()
+    for step in worked:
+        expected = loop.forward_backward(step, model)
+        generator = evenkeel.llamafactory.BatchGenerator(iter([step]), model)
+        batches = next(generator)
+        trained = sum((one["labels"] != -100).sum().item() for one in batches)
+        total = 0.0
+        for one in batches:
+            assert all(isinstance(value, torch.Tensor) for value in one.values())
+            weights = one.pop("loss_weights")[:, 1:]
+            logits = model(**one).logits.float()[0, :-1]
+            losses = torch.nn.functional.cross_entropy(logits, one["labels"][0, 1:], reduction="none", ignore_index=-100)
+            total += (losses * weights[0]).sum() / weights.sum() * (one["labels"] != -100).sum() / trained
+        # The step's own total also counts tokens of damaged samples, which are masked.
+        assert total.item() * trained / step.loss_tokens == pytest.approx(expected.item(), rel=1e-4)

@@ -24,10 +24,14 @@ import launch  # noqa: E402
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 EXAMPLES = jobs.ROOT / "examples" / "trainers"
 STEPS = 4
-ADAPTERS = ("hf", "lightning", "loop", "megatron", "megatron_bridge", "torchtitan", "veomni")
+ADAPTERS = ("hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "torchtitan", "veomni")
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
          "train_lightning": ("pytorch_lightning",)}
+
+
+def is_installed(name):
+    return importlib.util.find_spec(name.split(".")[0]) is not None
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,8 @@ def folder(tmp_path_factory):
 def template(folder):
     package = str(pathlib.Path(evenkeel.__file__).absolute().parents[1])
     template = launch.Template(
-        ["torch", "torch.distributed", "torch.distributed.fsdp", "transformers", "transformers.models.qwen2_vl.modeling_qwen2_vl"],
+        ["torch", "torch.distributed", "torch.distributed.fsdp", "transformers", "transformers.models.qwen2_vl.modeling_qwen2_vl",
+         *filter(is_installed, ("accelerate", "pytorch_lightning", "megatron.core.models.gpt.gpt_model"))],
         [package, *filter(None, [os.environ.get("PYTHONPATH")])],
         {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime")})
     yield template
@@ -77,7 +82,7 @@ def test_the_plain_loop_learns_and_resumes(template, folder, plain):
 
 @pytest.mark.parametrize("example", list(NEEDS))
 def test_a_trainer_has_the_plain_losses_and_resumes(template, folder, plain, example):
-    missing = [name for name in NEEDS[example] if importlib.util.find_spec(name) is None]
+    missing = [name for name in NEEDS[example] if not is_installed(name)]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")
     whole = run(template, folder, 2, example, example, STEPS)
