@@ -55,6 +55,7 @@ struct PlaceholderRun {
   std::string text;   // ordinary text before the style's begin: "<0.5 seconds>"
   uint32_t rows = 0;  // the runs of an item add up to its output_rows
   VisionGrid grid;    // media with `mrope` only
+  std::vector<int64_t> ids;  // token ids, after the text and before the style's begin
   // A piece without rows: the text, then the style's token with this index, without begin and end.
   std::optional<uint32_t> token;
 };

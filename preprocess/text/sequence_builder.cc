@@ -533,6 +533,16 @@ class ChatSequenceBuilder : public SequenceBuilder {
         absl::StrCat("sequence of at least ", tokens, " tokens; limits.max_llm_length is ", max_llm_length_));
   }
 
+  static bool IsTextAlone(const PlaceholderRun& run) {
+    return run.rows == 0 && !run.token.has_value() && run.ids.empty();
+  }
+  // Adds the tokens that a run names. True: it has no rows.
+  static bool AddTokens(const PlaceholderRun& run, const MediumMarks& marks, Tokens& out) {
+    for (int64_t id : run.ids) out.Add(id, false);
+    if (run.token.has_value()) out.Add(marks.tokens[*run.token], false);
+    return run.rows == 0;
+  }
+
   // Text that stands before a run belongs to the text before the item, what stands behind all of them to the
   // text behind it.
   absl::Status AddItem(Medium medium, const ItemPlaceholders& placeholders, bool last_item, TextRun& text,
@@ -548,12 +558,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
     }
     for (const PlaceholderRun& run : placeholders) {
       text.Append(run.text, /*trained=*/false);
-      if (run.rows == 0 && !run.token.has_value()) continue;  // text alone, which joins what follows
+      if (IsTextAlone(run)) continue;  // it joins what follows
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
-      if (run.token.has_value()) {
-        out.Add(marks.tokens[*run.token], false);
-        continue;
-      }
+      if (AddTokens(run, marks, out)) continue;
       mark(marks.begin);
       out.runs.push_back({out.ids.size(), medium, &run});
       out.AddPlaceholders(marks.placeholder, run.rows, medium);
@@ -621,7 +628,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
     }
     for (const PlaceholderRun& run : placeholders) {
       text.Append(run.text);
+      if (IsTextAlone(run)) continue;
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, /*whole=*/false, out));
+      if (AddTokens(run, marks, out)) continue;
       if (runs_have_ends) mark(marks.begin);
       out.runs.push_back({out.ids.size(), medium, &run});
       out.AddPlaceholders(marks.placeholder, run.rows, medium);

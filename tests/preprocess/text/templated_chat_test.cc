@@ -252,6 +252,23 @@ TEST(TemplatedChat, ExpandsMediaWhereTheTemplateWritesThem) {
   EXPECT_EQ(Trained(*sequence), IdsOf(**builder, "Boats.<|im_end|>"));
 }
 
+TEST(TemplatedChat, WritesThePiecesOfAnItemAroundItsPlaceholders) {
+  const MediumStyle style{.placeholder = "<|image_pad|>", .tokens = {"<|AUDIO|>"}};
+  auto builder = Load(SpecOf(Folder({{"chat_template.jinja", kChatMl}})), {.media = {style}});
+  ASSERT_TRUE(builder.ok()) << builder.status();
+  const int64_t video = *(*builder)->tokenizer().TokenToId("<|video_pad|>");
+  const ItemPlaceholders pieces = {
+      {.token = 0}, {.rows = 2}, {.text = "\n"}, {.rows = 1, .ids = {video}}, {.text = "1", .token = 0}};
+  const auto sequence = BuildWith(**builder, Chat({Text("See"), Item(Medium::kImage, 0)}, {Text("Boats.")}),
+                                  {Image(3)}, {{pieces}});
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_EQ(
+      sequence->input_ids,
+      IdsOf(**builder,
+            "<|im_start|>user\nSee<|vision_start|><|AUDIO|><|image_pad|><|image_pad|>\n<|video_pad|>"
+            "<|image_pad|>1<|AUDIO|><|vision_end|><|im_end|>\n<|im_start|>assistant\nBoats.<|im_end|>\n"));
+}
+
 TEST(TemplatedChat, RefusesATemplateThatLeavesMediaOut) {
   auto builder = Load(
       SpecOf(
