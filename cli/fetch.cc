@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/python.h"
 #include "client/consumer.h"
 #include "core/annotated_mutex.h"
 #include "core/file_limit.h"
@@ -45,6 +46,7 @@ struct Options {
   bool json = false;
   bool progress = false;
   std::string chain;
+  PythonArguments python;
 };
 
 // between checks for an interrupt or another rank's error
@@ -136,7 +138,10 @@ absl::Status ExpectJob(Options& options) {
               << ": the stream digest is not compared with the job's\n";
     return absl::OkStatus();
   }
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+                            StartPython(options.python, job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
+                            stream::OpenStream(std::move(job), std::move(python)));
   options.consumer.expect_stream_digest = stream->stream_digest.Hex();
   return absl::OkStatus();
 }
@@ -319,6 +324,7 @@ void AddFetchCommand(CLI::App& app, int* exit_code) {
       ->add_option("--endpoints", consumer.endpoints,
                    "Workers: \"host:port,host:port\" or \"dns:///name:port\"")
       ->required();
+  AddInterpreterOption(*fetch, options->python);
   fetch->add_option("--job", options->job, "Job file: refuse workers of any other job");
   fetch->add_option("--ranks", options->ranks, "Global ranks to consume for, e.g. 0-3,8")
       ->capture_default_str();

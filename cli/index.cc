@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/isolation.h"
 #include "cli/progress.h"
+#include "cli/python.h"
 #include "cli/quoted.h"
 #include "core/job_where.h"
 #include "core/status.h"
@@ -30,6 +31,7 @@ namespace {
 struct IndexArguments {
   std::string job;
   IsolationArguments isolation;
+  PythonArguments python;
   size_t threads = 0;
   bool json = false;
   bool verify = false;
@@ -166,8 +168,10 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
     std::cerr
         << "\nevenkeel: interrupted; finishing the shards in progress (interrupt again to stop at once)\n";
   });
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+                            StartPython(arguments.python, job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> loaded =
-      preprocess::Processor::Load(job.processor, job.limits);
+      preprocess::Processor::Load(job.processor, job.limits, std::move(python));
   if (!loaded.ok()) return NameInJob(job, loaded.status());
   const std::unique_ptr<preprocess::Processor> processor =
       isolation::WithDecoders(*std::move(loaded), std::move(decoders), job);
@@ -214,6 +218,7 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
   command->add_option("--threads", arguments->threads, "Threads that read shards (default: one per core)")
       ->check(CLI::Range(1, 1024));
   AddIsolationOptions(*command, arguments->isolation);
+  AddPythonOptions(*command, arguments->python);
   command->add_flag("--json", arguments->json, "One JSON document, with every exclusion, instead of text");
   command->add_flag(
       "--verify", arguments->verify,

@@ -21,6 +21,11 @@ class DecoderLog final : public isolation::DecoderEvents {
 
 }  // namespace
 
+isolation::DecoderEvents& DecoderLogEvents() {
+  static DecoderLog log;
+  return log;
+}
+
 void AddIsolationOptions(CLI::App& command, IsolationArguments& arguments) {
   command
       .add_option(
@@ -39,9 +44,8 @@ absl::StatusOr<std::unique_ptr<isolation::DecoderPool>> StartDecoders(const Isol
   if (arguments.isolation == "off") job.isolation = Isolation::kOff;
   if (arguments.isolation == "ffmpeg") job.isolation = Isolation::kFfmpeg;
   if (arguments.isolation == "all") job.isolation = Isolation::kAll;
-  static DecoderLog log;
   isolation::DecoderPool::Options options = arguments.decoders;
-  options.events = &log;
+  options.events = &DecoderLogEvents();
   return evenkeel::isolation::StartDecoders(job, options);
 }
 

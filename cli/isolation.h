@@ -15,6 +15,9 @@ struct IsolationArguments {
   isolation::DecoderPool::Options decoders;
 };
 
+// Logs what happens to the processes.
+isolation::DecoderEvents& DecoderLogEvents();
+
 void AddIsolationOptions(CLI::App& command, IsolationArguments& arguments);
 
 // Overrides the job's isolation by the arguments and starts its decoders; null if isolation is off. Call it

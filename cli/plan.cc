@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/plan_report.h"
 #include "cli/progress.h"
+#include "cli/python.h"
 #include "core/status.h"
 #include "reorder/planner.h"
 #include "stream/stream.h"
@@ -17,11 +18,15 @@ struct PlanArguments {
   std::string job;
   uint64_t step = 0;
   bool json = false;
+  PythonArguments python;
 };
 
 absl::Status ShowPlan(const PlanArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
-  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+                            StartPython(arguments.python, job));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream,
+                            stream::OpenStream(std::move(job), std::move(python)));
   EVENKEEL_RETURN_IF_ERROR(stream::ReachSamples(*stream, arguments.step, PrintEveryFewSeconds()).status());
   EVENKEEL_ASSIGN_OR_RETURN(const stream::StepPlan plan, stream::PlanStep(*stream, arguments.step));
   EVENKEEL_RETURN_IF_ERROR(reorder::PlanCheck(stream->job, plan.samples, plan.plan));
@@ -42,6 +47,7 @@ void AddPlanCommand(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<PlanArguments>();
   command->add_option("--job", arguments->job, "The job file")->required();
   command->add_option("--step", arguments->step, "The step")->required();
+  AddInterpreterOption(*command, arguments->python);
   command->add_flag("--json", arguments->json, "One JSON document: samples, items, loads, routes");
   command->callback([arguments, exit_code] { *exit_code = Report(ShowPlan(*arguments)); });
 }

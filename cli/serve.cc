@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/isolation.h"
+#include "cli/python.h"
 #include "core/annotated_mutex.h"
 #include "core/file_limit.h"
 #include "core/job_where.h"
@@ -27,6 +28,7 @@ constexpr absl::Duration kEnd = absl::Seconds(10);  // for stopping after a fail
 struct ServeArguments {
   std::string job;
   IsolationArguments isolation;
+  PythonArguments python;
   server::WorkerOptions options;
   double drain_seconds = 25;
   double idle_seconds = 60;
@@ -138,7 +140,10 @@ absl::Status Serve(const ServeArguments& arguments) {
   telemetry::StartLogWriter();
   server::LogLibraries();
   Signals signals(blocked);
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+                            StartPython(arguments.python, job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
+                            stream::OpenStream(std::move(job), std::move(python)));
   server::WorkerOptions options = arguments.options;
   options.isolated = isolation::Isolate(stream->processor, std::move(decoders), stream->job);
   options.session_idle = absl::Seconds(arguments.idle_seconds);
@@ -197,6 +202,7 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       ->transform(CLI::AsSizeValue(false))
       ->default_str("256MiB");
   AddIsolationOptions(command, arguments.isolation);
+  AddPythonOptions(command, arguments.python);
   command.add_option("--steps-ahead", options.steps_ahead, "Steps planned ahead of need")
       ->capture_default_str();
   command.add_option("--max-sessions", options.max_sessions,

@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/length_trace.h"
 #include "cli/progress.h"
+#include "cli/python.h"
 #include "cli/simulate_report.h"
 #include "core/status.h"
 #include "stream/stream.h"
@@ -37,6 +38,7 @@ struct SimulateArguments {
   double peak_tflops = 989, intra_node_gbs = 450, inter_node_gbs = 50, memory_gb = 80;
   uint32_t tensor_parallel = 1;
   bool context_parallel = false, no_recompute = false, json = false;
+  PythonArguments python;
   std::string svg;
 };
 
@@ -51,7 +53,10 @@ struct Source {
 
 absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> opened, stream::OpenStream(std::move(job)));
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+                            StartPython(arguments.python, job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> opened,
+                            stream::OpenStream(std::move(job), std::move(python)));
   const std::shared_ptr<stream::Stream> stream = std::move(opened);
   return Source{.job = stream->job, .dummies = stream->dummies, .samples = [stream](uint64_t step) {
                   return stream::ReachSamples(*stream, step, PrintEveryFewSeconds());
@@ -267,6 +272,7 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
   CLI::App* command =
       app.add_subcommand("simulate", "Compare policies by the modelled time of training steps");
   auto arguments = std::make_shared<SimulateArguments>();
+  AddInterpreterOption(*command, arguments->python);
   command->add_option("--job", arguments->job, "The job file; its index is read, nothing is decoded");
   CLI::Option* trace =
       command->add_option("--trace", arguments->trace,

@@ -101,6 +101,8 @@ struct ProcessorSpec {
   std::string frames = "torchcodec";  // whose frames videos have: torchcodec, pyav, decord or accurate
   bool apply_video_rotation = true;
   Wire wire = Wire::kU8;
+  // "transformers" or "package.module:Class": Python processes make items and lengths; empty: native code does.
+  std::string python;
   std::vector<EncoderSpec> encoders;  // in the order of the job's phases
 
   // `encoders`, or what `vision` and `audio` stand for.

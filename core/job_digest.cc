@@ -64,6 +64,7 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   AddGiven(text, "processor.cmyk", processor.cmyk);
   AddGiven(text, "processor.palette", processor.palette);
   if (processor.approximate) AddNumber(text, "processor.approximate", 1);
+  AddGiven(text, "processor.python", processor.python);
 }
 
 void AddLimits(const Limits& limits, CanonicalText* text) {

@@ -389,6 +389,7 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Pictures(in));
     const Words<Wire> wires = {{"u8", Wire::kU8}, {"bf16", Wire::kBf16}, {"f32", Wire::kF32}};
     EVENKEEL_ASSIGN_OR_RETURN(out.wire, Choose("wire", in_.wire(), wires));
+    EVENKEEL_RETURN_IF_ERROR(ThroughPython(in));
     out.frame_rule = in.frame_rule();
     if (!in.frames().empty()) out.frames = in.frames();
     const Words<bool> rotations = {{"apply", true}, {"ignore", false}};
@@ -404,6 +405,47 @@ class Resolver {
         return Error(absl::StrCat("processor.added_tokens[", i, "]"), "an empty token");
     }
     return Frames(in);
+  }
+
+  // Options of native processors mean nothing to Python code, which has the checkpoint's own.
+  absl::Status ThroughPython(const pb::Processor& in) {
+    constexpr std::string_view kPath = "processor.python";
+    if (in.python().empty()) return absl::OkStatus();
+    ProcessorSpec& out = job_.processor;
+    out.python = in.python();
+    const size_t colon = out.python.find(':');
+    const bool is_class = colon != std::string::npos && colon != 0 && colon + 1 < out.python.size() &&
+                          out.python.find(':', colon + 1) == std::string::npos;
+    if (out.python != "transformers" && !is_class) {
+      return Error(std::string(kPath), "'", ShortText(out.python),
+                   "' is neither transformers nor package.module:Class");
+    }
+    for (const EncoderSpec& encoder : out.encoders) {
+      if (encoder.folder == out.encoders.front().folder) continue;
+      return Error(encoder.key, "is another folder than that of ", out.encoders.front().key,
+                   "; processor.python loads one processor for all phases");
+    }
+    const std::pair<std::string_view, bool> native[] = {
+        {"processor.like", !in.like().empty()},
+        {"processor.resampler", !in.resampler().empty()},
+        {"processor.alpha", !in.alpha().empty()},
+        {"processor.exif_orientation", !in.exif_orientation().empty()},
+        {"processor.sixteen_bit", !in.sixteen_bit().empty()},
+        {"processor.cmyk", !in.cmyk().empty()},
+        {"processor.palette", !in.palette().empty()},
+        {"processor.approximate", in.approximate()},
+        {"processor.min_pixels", in.min_pixels() != 0},
+        {"processor.max_pixels", in.max_pixels() != 0},
+        {"processor.frame_rule", !in.frame_rule().empty()},
+        {"wire", !in_.wire().empty() && out.wire != Wire::kF32}};
+    for (const auto& [key, given] : native) {
+      if (!given) continue;
+      return Error(std::string(key), "belongs to native processors; with processor.python ",
+                   "items are sent as the Python code makes them: remove the line");
+    }
+    out.wire = Wire::kF32;
+    out.like.clear();
+    return absl::OkStatus();
   }
 
   // What the checkpoint's template is asked for, after the word itself: "template labels=all date=2026-11-24".

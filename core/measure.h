@@ -38,6 +38,14 @@ class Measurer {
     if (tower != 0) return absl::InternalError("there is one phase for the medium, and another is asked for");
     return Measure(facts);
   }
+  // Whether lengths of items of the medium depend on their bytes and not on their facts alone. MeasureStored
+  // then gives them, and Measure those of the smallest item.
+  virtual bool measures_stored(Medium) const { return false; }
+  // Errors as Measure.
+  virtual absl::StatusOr<ItemLengths> MeasureStored(const MediaFacts& facts, std::string_view /*suffix*/,
+                                                    std::span<const std::byte> /*bytes*/) const {
+    return Measure(facts);
+  }
   // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's of tower 0, in order,
   // and `facts` what Probe found of them (the text around a video may give its times).
   // ResourceExhausted: longer than the limit.

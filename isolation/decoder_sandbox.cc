@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
@@ -75,20 +76,65 @@ constexpr int kAllowed[] = {
     SCMP_SYS(restart_syscall), SCMP_SYS(exit),           SCMP_SYS(exit_group),
 };
 
-absl::Status Filter() {
-  const std::unique_ptr<void, void (*)(void*)> filter(seccomp_init(SCMP_ACT_KILL_PROCESS), seccomp_release);
-  if (filter == nullptr) return CanNot("seccomp_init", ENOMEM);
-  for (const int call : kAllowed) {
+// What an interpreter asks in addition while it runs code that is loaded already: of files that it has, of
+// time, of itself. It may not open a file.
+constexpr int kAllowedInPython[] = {
+    SCMP_SYS(lseek),
+    SCMP_SYS(fstat),
+    SCMP_SYS(fcntl),
+    SCMP_SYS(ioctl),
+    SCMP_SYS(poll),
+    SCMP_SYS(pread64),
+    SCMP_SYS(nanosleep),
+    SCMP_SYS(getppid),
+    SCMP_SYS(clock_getres),
+    SCMP_SYS(getrusage),
+    SCMP_SYS(getuid),
+    SCMP_SYS(geteuid),
+    SCMP_SYS(getgid),
+    SCMP_SYS(getegid),
+    SCMP_SYS(uname),
+    SCMP_SYS(getcwd),
+    SCMP_SYS(clock_nanosleep),
+    SCMP_SYS(getcpu),
+    SCMP_SYS(sigaltstack),
+    SCMP_SYS(membarrier),
+    SCMP_SYS(rseq),
+    SCMP_SYS(times),
+    SCMP_SYS(time),
+    SCMP_SYS(set_robust_list),
+};
+
+using SeccompFilter = std::unique_ptr<void, void (*)(void*)>;
+
+absl::Status Allow(const SeccompFilter& filter, std::span<const int> calls) {
+  for (const int call : calls) {
     if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, call, 0); code != 0) {
       return CanNot("seccomp_rule_add", -code);
     }
   }
+  return absl::OkStatus();
+}
+
+// No memory becomes executable, and no mapping grows.
+absl::Status AllowMemory(const SeccompFilter& filter);
+
+absl::Status Filter() {
+  const SeccompFilter filter(seccomp_init(SCMP_ACT_KILL_PROCESS), seccomp_release);
+  if (filter == nullptr) return CanNot("seccomp_init", ENOMEM);
+  EVENKEEL_RETURN_IF_ERROR(Allow(filter, kAllowed));
   // abort() sends itself a signal by tgkill. Only itself: the worker runs as the same user.
   if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                                         SCMP_A0_32(SCMP_CMP_EQ, static_cast<uint32_t>(getpid())));
       code != 0) {
     return CanNot("seccomp_rule_add", -code);
   }
+  EVENKEEL_RETURN_IF_ERROR(AllowMemory(filter));
+  if (const int code = seccomp_load(filter.get()); code != 0) return CanNot("seccomp", -code);
+  return absl::OkStatus();
+}
+
+absl::Status AllowMemory(const SeccompFilter& filter) {
   // A mapping that grows would reach the rest of a part's file without its descriptor. The C library grows
   // large blocks by mremap and copies them if that fails.
   if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(ENOMEM), SCMP_SYS(mremap), 0); code != 0)
@@ -98,11 +144,22 @@ absl::Status Filter() {
         seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, call, 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     if (code != 0) return CanNot("seccomp_rule_add", -code);
   }
-  if (const int code = seccomp_load(filter.get()); code != 0) return CanNot("seccomp", -code);
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status WritePythonFilter(int file) {
+  // Libraries ask for much that they can do without, so a call that is not allowed fails and ends nothing.
+  const SeccompFilter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)), seccomp_release);
+  if (filter == nullptr) return CanNot("seccomp_init", ENOMEM);
+  EVENKEEL_RETURN_IF_ERROR(Allow(filter, kAllowed));
+  EVENKEEL_RETURN_IF_ERROR(Allow(filter, kAllowedInPython));
+  EVENKEEL_RETURN_IF_ERROR(AllowMemory(filter));
+  if (const int code = seccomp_export_bpf(filter.get(), file); code != 0)
+    return CanNot("seccomp_export_bpf", -code);
+  return absl::OkStatus();
+}
 
 absl::Status Confine(uint64_t memory_bytes) {
   OfferToTheOomKiller();

@@ -28,6 +28,10 @@ inline constexpr int kExitNoMemory = 86;
 // cannot be undone. FailedPrecondition: the kernel or the container does not allow it.
 absl::Status Confine(uint64_t memory_bytes);
 
+// Writes the filter of Python processes (python_items.py loads it) to `file`, as the kernel takes it. They may
+// do what a decoder may, and ask about themselves; any other system call fails with EPERM.
+absl::Status WritePythonFilter(int file);
+
 // From now on an allocation that fails ends the process with kExitNoMemory.
 void EndWhereMemoryEnds();
 

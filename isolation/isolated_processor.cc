@@ -72,7 +72,8 @@ absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_v
 
 absl::Status IsolatedProcessor::Produce(const preprocess::ItemRequest& request,
                                         std::span<const std::span<std::byte>> field_bytes) const {
-  if (!is_isolated(request.medium)) return processor_->Produce(request, field_bytes);
+  if (!is_isolated(request.medium) || is_made_by_python(request.medium))
+    return processor_->Produce(request, field_bytes);
   if (field_bytes.empty() || field_bytes.size() > DecoderCall::kMaxFields) {
     return absl::InternalError(
         absl::StrCat("an item has ", field_bytes.size(), " fields; decoder processes accept 1 to 16"));

@@ -48,6 +48,12 @@ class IsolatedProcessor final : public preprocess::Processor {
   absl::StatusOr<ItemLengths> MeasureIn(uint8_t tower, const MediaFacts& facts) const override {
     return processor_->MeasureIn(tower, facts);
   }
+  bool measures_stored(Medium medium) const override { return processor_->measures_stored(medium); }
+  absl::StatusOr<ItemLengths> MeasureStored(const MediaFacts& facts, std::string_view suffix,
+                                            std::span<const std::byte> bytes) const override {
+    return processor_->MeasureStored(facts, suffix, bytes);
+  }
+  bool is_made_by_python(Medium medium) const override { return processor_->is_made_by_python(medium); }
   absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
                                                   std::span<const SampleItem> items,
                                                   std::span<const MediaFacts> facts) const override {

@@ -1,6 +1,7 @@
 // A processor made of the families of the job's encoder phases.
 #include "preprocess/processor.h"
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <string>
@@ -9,6 +10,7 @@
 #include "core/status.h"
 #include "preprocess/audio/audio.h"
 #include "preprocess/families/family.h"
+#include "preprocess/families/python_family.h"
 #include "preprocess/image/picture.h"
 #include "preprocess/text/sequence_builder.h"
 #include "preprocess/video/video.h"
@@ -66,12 +68,13 @@ void AddTo(const Encoder& encoder, CanonicalText& text) {
 class FolderProcessor final : public Processor {
  public:
   FolderProcessor(std::vector<Encoder> encoders, std::unique_ptr<SequenceBuilder> text, const Limits& limits,
-                  const ColourOptions& colour, FrameLoader frames)
+                  const ColourOptions& colour, FrameLoader frames, bool is_python)
       : encoders_(std::move(encoders)),
         text_(std::move(text)),
         limits_(limits),
         colour_(colour),
-        frames_(frames) {
+        frames_(frames),
+        is_python_(is_python) {
     for (const Encoder& encoder : encoders_) {
       for (Medium medium : kItemMedia) {
         if (!encoder.phase.encodes(medium)) continue;
@@ -107,6 +110,15 @@ class FolderProcessor final : public Processor {
     EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(facts.medium, tower));
     return family->Measure(facts);
   }
+  bool measures_stored(Medium medium) const override {
+    absl::StatusOr<const MediaFamily*> family = FamilyOf(medium, 0);
+    return family.ok() && (*family)->measures_stored(medium);
+  }
+  absl::StatusOr<ItemLengths> MeasureStored(const MediaFacts& facts, std::string_view suffix,
+                                            std::span<const std::byte> bytes) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(facts.medium, 0));
+    return family->MeasureStored(facts, suffix, bytes);
+  }
   absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
                                                   std::span<const SampleItem> items,
                                                   std::span<const MediaFacts> facts) const override {
@@ -133,6 +145,7 @@ class FolderProcessor final : public Processor {
       return absl::InternalError("no memory for the item");  // of this machine, not of the item
     }
   }
+  bool is_made_by_python(Medium) const override { return is_python_; }
   absl::Status FillInvalid(const ItemRequest& request,
                            std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(request.medium, request.tower));
@@ -179,7 +192,7 @@ class FolderProcessor final : public Processor {
     if (placeholders.size() < items.size()) placeholders.resize(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium, 0));
-      EVENKEEL_RETURN_IF_ERROR(family->Placeholders(facts[i], placeholders[i]));
+      EVENKEEL_RETURN_IF_ERROR(family->PlannedPlaceholders(facts[i], items[i].lengths, placeholders[i]));
     }
     return std::span<const ItemPlaceholders>(placeholders).first(items.size());
   }
@@ -202,6 +215,7 @@ class FolderProcessor final : public Processor {
   Limits limits_;
   ColourOptions colour_;
   FrameLoader frames_;
+  bool is_python_;  // all items are made by Python processes
   Digest digest_;
 };
 
@@ -245,7 +259,37 @@ ProcessorSpec OfFurtherTower(ProcessorSpec spec) {
   return spec;
 }
 
-absl::StatusOr<std::vector<Encoder>> LoadEncoders(const ProcessorSpec& spec, const Limits& limits) {
+absl::StatusOr<std::vector<Encoder>> MakePythonEncoders(const ProcessorSpec& spec,
+                                                        const std::shared_ptr<PythonProcesses>& python) {
+  std::vector<Encoder> encoders;
+  for (const EncoderSpec& given : spec.Encoders()) {
+    Encoder& encoder = encoders.emplace_back(Encoder{.phase = given.phase});
+    std::vector<Medium> pictures, sound;
+    for (Medium medium : kItemMedia) {
+      if (given.phase.encodes(medium)) (medium == Medium::kAudio ? sound : pictures).push_back(medium);
+    }
+    // A phase may encode videos that neither the data nor the Python code has.
+    if (python != nullptr && pictures.size() == 2) {
+      std::vector<Medium> taken = pictures;
+      std::erase_if(taken, [&](Medium medium) {
+        return std::none_of(python->description().media.begin(), python->description().media.end(),
+                            [&](const PythonMedium& described) { return described.medium == medium; });
+      });
+      if (!taken.empty()) pictures = std::move(taken);
+    }
+    if (given.phase.encodes(Medium::kImage) || given.phase.encodes(Medium::kVideo)) {
+      EVENKEEL_ASSIGN_OR_RETURN(encoder.vision, MakePythonFamily(python, pictures));
+    }
+    if (!sound.empty()) {
+      EVENKEEL_ASSIGN_OR_RETURN(encoder.audio, MakePythonFamily(python, sound));
+    }
+  }
+  return encoders;
+}
+
+absl::StatusOr<std::vector<Encoder>> LoadEncoders(const ProcessorSpec& spec, const Limits& limits,
+                                                  const std::shared_ptr<PythonProcesses>& python) {
+  if (!spec.python.empty()) return MakePythonEncoders(spec, python);
   const ProcessorSpec further = OfFurtherTower(spec);
   std::vector<Encoder> encoders;
   bool first = true;  // that encodes images or videos
@@ -264,8 +308,13 @@ absl::StatusOr<std::vector<Encoder>> LoadEncoders(const ProcessorSpec& spec, con
 }
 
 absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec, const Limits& limits,
+                                                       const std::shared_ptr<PythonProcesses>& python,
                                                        bool with_text) {
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<Encoder> encoders, LoadEncoders(spec, limits));
+  if (with_text && !spec.python.empty() && python == nullptr) {
+    return absl::FailedPreconditionError(
+        "processor.python: this program starts no Python processes, which the job's processor needs");
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<Encoder> encoders, LoadEncoders(spec, limits, python));
   std::unique_ptr<SequenceBuilder> text;
   if (with_text) {
     EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(encoders)));
@@ -273,18 +322,20 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec
   EVENKEEL_ASSIGN_OR_RETURN(PictureOptions pictures, PictureOptionsOf(spec));
   EVENKEEL_ASSIGN_OR_RETURN(const FrameLoader frames, FrameLoaderOf(spec.frames));
   return std::make_unique<FolderProcessor>(std::move(encoders), std::move(text), limits, pictures.colour,
-                                           frames);
+                                           frames, !spec.python.empty());
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Processor>> Processor::LoadMedia(const ProcessorSpec& spec,
-                                                                const Limits& limits) {
-  return LoadFolders(spec, limits, /*with_text=*/false);
+                                                                const Limits& limits,
+                                                                std::shared_ptr<PythonProcesses> python) {
+  return LoadFolders(spec, limits, python, /*with_text=*/false);
 }
 
-absl::StatusOr<std::unique_ptr<Processor>> Processor::Load(const ProcessorSpec& spec, const Limits& limits) {
-  return LoadFolders(spec, limits, /*with_text=*/true);
+absl::StatusOr<std::unique_ptr<Processor>> Processor::Load(const ProcessorSpec& spec, const Limits& limits,
+                                                           std::shared_ptr<PythonProcesses> python) {
+  return LoadFolders(spec, limits, python, /*with_text=*/true);
 }
 
 const std::vector<FieldSpec>& Processor::FieldsIn(uint8_t tower, Medium medium) const {

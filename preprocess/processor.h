@@ -77,15 +77,19 @@ struct StoredBytes {
   std::span<std::byte> bytes;
 };
 
+class PythonProcesses;  // preprocess/python_processes.h
+
 class Processor : public Measurer {
  public:
-  // Reads the folders of `spec`. InvalidArgument: a key that is unknown or has a value that is not
-  // implemented, with file and key; NotFound: a file is missing.
-  static absl::StatusOr<std::unique_ptr<Processor>> Load(const ProcessorSpec& spec, const Limits& limits);
-  // Without a tokenizer: everything but sequences, whose members return FailedPrecondition. For comparison
-  // and debugging of media alone.
-  static absl::StatusOr<std::unique_ptr<Processor>> LoadMedia(const ProcessorSpec& spec,
-                                                              const Limits& limits);
+  // Reads the folders of `spec`. `python` is required if the spec has processor.python, and only then used.
+  // InvalidArgument: a key that is unknown or has a value that is not implemented, with file and key;
+  // NotFound: a file is missing; FailedPrecondition: no `python`.
+  static absl::StatusOr<std::unique_ptr<Processor>> Load(const ProcessorSpec& spec, const Limits& limits,
+                                                         std::shared_ptr<PythonProcesses> python = nullptr);
+  // Without a tokenizer: everything except sequences, whose members return FailedPrecondition. For comparison
+  // and debugging of media alone, and for decoder processes, which need no `python`: they probe only.
+  static absl::StatusOr<std::unique_ptr<Processor>> LoadMedia(
+      const ProcessorSpec& spec, const Limits& limits, std::shared_ptr<PythonProcesses> python = nullptr);
 
   // Fields that items of `medium` fill, in order. Empty where the processor has no such medium.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;
@@ -102,6 +106,8 @@ class Processor : public Measurer {
   virtual absl::StatusOr<StoredBytes> AllocateStored(Medium medium, uint64_t num_bytes) const;
   // Whether other processes write the fields of items of `medium`, which then lie in memory that they share.
   virtual bool is_isolated(Medium) const { return false; }
+  // Whether Python processes produce items of `medium`; decoder processes then only probe them.
+  virtual bool is_made_by_python(Medium) const { return false; }
   // Zero rows of the planned size; grids and other metadata from the facts, as for a good item.
   virtual absl::Status FillInvalid(const ItemRequest& request,
                                    std::span<const std::span<std::byte>> field_bytes) const = 0;

@@ -53,7 +53,8 @@ absl::Status FinishStream(Stream& stream) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job) {
+absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
+                                                   std::shared_ptr<preprocess::PythonProcesses> python) {
   auto stream = std::make_unique<Stream>();
   stream->job = std::move(job);
   if (absl::Status phases = reorder::CheckJob(stream->job); !phases.ok())
@@ -62,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job) {
     return NameInJob(stream->job, words);
   stream->source = dataset::MakeFileSource();
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
-      preprocess::Processor::Load(stream->job.processor, stream->job.limits);
+      preprocess::Processor::Load(stream->job.processor, stream->job.limits, std::move(python));
   if (!processor.ok()) return NameInJob(stream->job, processor.status());
   stream->processor = *std::move(processor);
   EVENKEEL_ASSIGN_OR_RETURN(stream->index,

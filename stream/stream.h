@@ -53,8 +53,9 @@ struct StepPlan {
   std::vector<LoadSpreads> spreads;  // parallel to plan.phases; part of every rank's reply, so computed once
 };
 
-// Errors of Processor::Load, Index::Open and Sampler::Make.
-absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job);
+// Errors of Processor::Load, which takes `python`, Index::Open and Sampler::Make.
+absl::StatusOr<std::unique_ptr<Stream>> OpenStream(
+    Job job, std::shared_ptr<preprocess::PythonProcesses> python = nullptr);
 
 // Computes the members that follow from the others: dummies and digests.
 absl::Status FinishStream(Stream& stream);

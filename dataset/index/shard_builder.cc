@@ -184,7 +184,17 @@ absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(ShardContent& shard, ItemPlac
   return facts;
 }
 
-absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversation,
+absl::StatusOr<ItemLengths> ShardBuilder::MeasureItem(const std::string& shard_path, const ItemPlace& item,
+                                                      uint8_t tower) const {
+  if (tower != 0 || !measurer_.measures_stored(item.facts.medium))
+    return measurer_.MeasureIn(tower, item.facts);
+  std::vector<std::byte> bytes(item.size);
+  EVENKEEL_RETURN_IF_ERROR(ReadItem(shard_path, item, source_, bytes));
+  return measurer_.MeasureStored(item.facts, item.suffix, bytes);
+}
+
+absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_path,
+                                                    const Conversation& conversation,
                                                     const std::vector<ItemPlace>& items,
                                                     Refusal& refusal) const {
   SampleLengths out;
@@ -195,7 +205,7 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const Conversation& conversa
     const uint8_t num_towers =
         std::max<uint8_t>(1, measurer_.num_towers(medium));  // with none, it is refused
     for (uint8_t tower = 0; tower < num_towers; ++tower) {
-      absl::StatusOr<ItemLengths> lengths = measurer_.MeasureIn(tower, item.facts);
+      absl::StatusOr<ItemLengths> lengths = MeasureItem(shard_path, item, tower);
       if (!lengths.ok()) {
         if (IsPermanent(lengths.status())) {
           refusal.reason = absl::StrCat(std::string(MediumName(medium)), " refused by the processor");
@@ -260,7 +270,7 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
     return absl::OkStatus();
   }
   CountPicturesOfSample(place.items);
-  absl::StatusOr<SampleLengths> lengths = Measure(*text.conversation, place.items, refusal);
+  absl::StatusOr<SampleLengths> lengths = Measure(shard.path(), *text.conversation, place.items, refusal);
   if (lengths.ok()) return columns.lengths.Add(columns.places.num_places() - 1, *lengths);
   if (refusal.reason.empty())
     return AddContext(lengths.status(), absl::StrCat(shard.path(), ": sample '", Printable(sample.key), "'"));
@@ -326,7 +336,7 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
                               .items = place.items};
     EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation, reader.Read(sample, limits_, source_));
     Refusal refusal;
-    absl::StatusOr<SampleLengths> lengths = Measure(*conversation, place.items, refusal);
+    absl::StatusOr<SampleLengths> lengths = Measure(path, *conversation, place.items, refusal);
     if (lengths.ok()) {
       EVENKEEL_RETURN_IF_ERROR(writer.Add(i, *lengths));
     } else if (!refusal.reason.empty()) {

@@ -70,8 +70,11 @@ class ShardBuilder {
   absl::Status FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
                          SampleText& text, Refusal& refusal) const;
   absl::StatusOr<MediaFacts> ProbeItem(ShardContent& shard, ItemPlace& item, Refusal& refusal);
-  absl::StatusOr<SampleLengths> Measure(const Conversation& conversation, const std::vector<ItemPlace>& items,
-                                        Refusal& refusal) const;
+  // `shard_path`: where items are read again whose lengths depend on their bytes.
+  absl::StatusOr<SampleLengths> Measure(const std::string& shard_path, const Conversation& conversation,
+                                        const std::vector<ItemPlace>& items, Refusal& refusal) const;
+  absl::StatusOr<ItemLengths> MeasureItem(const std::string& shard_path, const ItemPlace& item,
+                                          uint8_t tower) const;
   absl::Status StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const;
 
   const Job& job_;

@@ -52,9 +52,9 @@ struct VisionGrid {
 // Consecutive placeholders. An item is one such run, or, if its text has times or frames, one run for each of
 // them. Runs without rows are pieces between them: text, or a special token.
 struct PlaceholderRun {
-  std::string text;   // ordinary text before the style's begin: "<0.5 seconds>"
-  uint32_t rows = 0;  // the runs of an item add up to its output_rows
-  VisionGrid grid;    // media with `mrope` only
+  std::string text;          // ordinary text before the style's begin: "<0.5 seconds>"
+  uint32_t rows = 0;         // the runs of an item add up to its output_rows
+  VisionGrid grid;           // media with `mrope` only
   std::vector<int64_t> ids;  // token ids, after the text and before the style's begin
   // A piece without rows: the text, then the style's token with this index, without begin and end.
   std::optional<uint32_t> token;
@@ -77,10 +77,20 @@ class MediaFamily {
   // Fills `runs` with the item's placeholders. Default: one run of all its rows, without a grid.
   // Errors as Measure.
   virtual absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const;
+  // The same for an item whose lengths are known. Here: as its facts say.
+  virtual absl::Status PlannedPlaceholders(const MediaFacts& facts, const ItemLengths& /*planned*/,
+                                           std::vector<PlaceholderRun>& runs) const {
+    return Placeholders(facts, runs);
+  }
 
   // As the members of Processor.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;
   virtual absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const = 0;
+  virtual bool measures_stored(Medium) const { return false; }
+  virtual absl::StatusOr<ItemLengths> MeasureStored(const MediaFacts& facts, std::string_view /*suffix*/,
+                                                    std::span<const std::byte> /*bytes*/) const {
+    return Measure(facts);
+  }
   virtual absl::Status Produce(const ItemRequest& request,
                                std::span<const std::span<std::byte>> field_bytes) const = 0;
   virtual absl::Status FillInvalid(const ItemRequest& request,

@@ -48,6 +48,9 @@ def members(arguments, project, name, tag):
     if arguments.programs:
         for path in sorted(pathlib.Path(arguments.programs).iterdir()):
             out[f"evenkeel/bin/{path.name}"] = (path.read_bytes(), 0o755)
+        # Where the programs look for it: share/evenkeel next to their folder.
+        script = ROOT / "isolation" / "python_items.py"
+        out[f"evenkeel/share/evenkeel/{script.name}"] = (script.read_bytes(), 0o644)
         entries = "[console_scripts]\nevenkeel = evenkeel.program:main\n"
         out[f"{info}/entry_points.txt"] = (entries.encode(), 0o644)
     out[f"{info}/METADATA"] = (metadata(project, name).encode(), 0o644)

@@ -12,6 +12,8 @@
 #include "isolation/decoder_pool.h"
 #include "isolation/decoder_spawner.h"
 #include "isolation/isolated_processor.h"
+#include "isolation/python_pool.h"
+#include "isolation/python_spawner.h"
 #include "isolation/shared_memory.h"
 
 namespace evenkeel::isolation {
@@ -31,6 +33,16 @@ absl::Status SpawnDecoder(const preprocess::Processor* processor) {
 absl::Status Confine(const Job& job, const DecoderPool::Options& options,
                      std::unique_ptr<preprocess::Processor> processor) {
 #include "examples/isolation/isolated_processor.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status LoadThroughPython(const Job& job) {
+#include "examples/isolation/python_pool.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status SpawnPython(const ProcessorSpec& spec, const PythonSpawner::Options& options) {
+#include "examples/isolation/python_spawner.h.inc"
   return absl::OkStatus();
 }
 

@@ -1,0 +1,26 @@
+// The options for Python processes, of a job with processor.python: the interpreter and its limits.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "isolation/python_pool.h"
+
+namespace evenkeel::cli {
+
+struct PythonArguments {
+  isolation::PythonPool::Options pool;
+  double cpu_seconds = 60;
+};
+
+// The interpreter alone, for commands that produce no items.
+void AddInterpreterOption(CLI::App& command, PythonArguments& arguments);
+void AddPythonOptions(CLI::App& command, PythonArguments& arguments);
+
+// Null if the job's processor is native. Errors of PythonPool::Start.
+absl::StatusOr<std::shared_ptr<preprocess::PythonProcesses>> StartPython(const PythonArguments& arguments,
+                                                                         const Job& job);
+
+}  // namespace evenkeel::cli

@@ -1,0 +1,85 @@
+// Confined Python processes that measure and produce items, so that nothing in Python can harm the worker.
+//
+// Example:
+//     EVENKEEL_ASSIGN_OR_RETURN(auto pool, PythonPool::Start(job.processor, {}));
+//     auto processor = preprocess::Processor::Load(job.processor, job.limits, std::move(pool));
+//
+// There are as many processes as threads call at the same time; they are reused. A process that crashes, is
+// killed, exceeds the CPU time of an item, runs out of memory or stands still is ended and replaced at once,
+// and the *attempt* at its item fails: Internal, or Unavailable if the machine killed or stopped it. Verdicts on
+// an item are the Python code's exceptions, and arrays of the wrong shape or type or with values that are not
+// finite. What it prints reaches nobody.
+//
+// Thread safety: all members but Start may be called from many threads.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/annotated_mutex.h"
+#include "isolation/decoder_events.h"
+#include "isolation/python_message.h"
+#include "isolation/python_spawner.h"
+#include "isolation/shared_memory.h"
+
+namespace evenkeel::isolation {
+
+class PythonPool final : public preprocess::PythonProcesses {
+ public:
+  struct Options {
+    PythonSpawner::Options spawner;
+    absl::Duration cpu = absl::Seconds(60);    // that one call may use
+    absl::Duration still = absl::Seconds(60);  // without CPU time before a process counts as hung
+  };
+
+  // InvalidArgument: wrong options. Otherwise as PythonSpawner::Start.
+  static absl::StatusOr<std::shared_ptr<PythonPool>> Start(const ProcessorSpec& spec, const Options& options);
+
+  const preprocess::PythonDescription& description() const override { return spawner_->description(); }
+  absl::StatusOr<preprocess::PythonLengths> Measure(const MediaFacts& facts, std::string_view suffix,
+                                                    std::span<const std::byte> bytes) override;
+  absl::Status Produce(const preprocess::ItemRequest& request,
+                       std::span<const std::span<std::byte>> field_bytes) override;
+  absl::Status ProduceBlank(const preprocess::ItemRequest& request,
+                            std::span<const std::span<std::byte>> field_bytes) override;
+
+  const std::string& interpreter() const { return spawner_->interpreter(); }
+  // Processes replaced since the start.
+  uint64_t num_replaced() const { return num_replaced_; }
+
+ private:
+  struct Process {
+    PythonSpawner::Child child;
+    SharedMemory::Writer writer = 0;
+  };
+
+  PythonPool(const Options& options, std::unique_ptr<PythonSpawner> spawner)
+      : options_(options), spawner_(std::move(spawner)) {}
+
+  absl::StatusOr<Process> Spawn();
+  absl::StatusOr<Process> Take();
+  void GiveBack(Process process);
+  absl::Status Replace(Process process, std::string reason);
+  // Sends a call to an idle process, with an output file of `output_bytes` (0: none).
+  absl::StatusOr<Process> Begin(const std::string& call, int input, uint64_t output_bytes,
+                                SharedMemory::Block* output);
+  absl::StatusOr<PythonReply> Run(const PythonCall& call, int input, uint64_t output_bytes,
+                                  SharedMemory::Block* output);
+  absl::Status Fill(PythonWork work, const preprocess::ItemRequest& request,
+                    std::span<const std::span<std::byte>> field_bytes);
+
+  const Options options_;
+  const std::unique_ptr<PythonSpawner> spawner_;
+  const std::shared_ptr<SharedMemory> memory_ = SharedMemory::Make();
+  std::atomic<uint64_t> num_replaced_{0};
+  std::atomic<uint64_t> last_call_{0};
+  Mutex mutex_;
+  SharedMemory::Writer last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Process> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace evenkeel::isolation

@@ -1,0 +1,165 @@
+"""Families that are not native, through Python processes of a worker (processor.python: transformers), against their
+processors called directly: pixels and other fields, placeholders, whole sequences.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import jobs  # noqa: E402
+from command import BINARY, SHARED
+from installed import GOLDEN, RELEASE, Image, needed, transformers
+
+sys.path.insert(0, str(pathlib.Path(BINARY).parents[1] / "python"))
+evenkeel = pytest.importorskip("evenkeel")
+
+pytestmark = [*needed, pytest.mark.skipif(RELEASE < 5, reason="transformers 4 has other classes")]
+TOKENIZER = GOLDEN.parent / "tokenizer"
+SIZES = [(300, 200), (97, 211), (640, 480), (1200, 500), (40, 900), (56, 56), (801, 803), (31, 33)]
+# Processor, image processor with its values, special tokens, further arguments of the processor.
+FAMILIES = {
+    "janus": ("JanusProcessor", "janus.image_processing_janus", "JanusImageProcessor", {},
+              {"image_token": "<image_placeholder>", "boi_token": "<begin_of_image>", "eoi_token": "<end_of_image>"},
+              {"num_image_tokens": 576}),
+    "deepseek-vl": ("DeepseekVLProcessor", "deepseek_vl.image_processing_deepseek_vl", "DeepseekVLImageProcessor", {},
+                    {"image_token": "<image_placeholder>"}, {"num_image_tokens": 64}),
+    "idefics2": ("Idefics2Processor", "idefics2.image_processing_idefics2", "Idefics2ImageProcessor", {"do_image_splitting": False},
+                 {"image_token": "<image>", "image_boundary_token": "<fake_token_around_image>"}, {"image_seq_len": 64}),
+    "lfm2-vl": ("Lfm2VlProcessor", "lfm2_vl.image_processing_lfm2_vl", "Lfm2VlImageProcessor", {},
+                {"image_token": "<image>", "image_start_token": "<|image_start|>", "image_end_token": "<|image_end|>",
+                 "image_thumbnail_token": "<|img_thumbnail|>",
+                 **{f"tile_{row}_{column}_token": f"<|img_row_{row}_col_{column}|>" for row in range(1, 11) for column in range(1, 11)}}, {}),
+}
+
+
+def processor_of(name, folder):
+    """The family's processor, which writes its files into `folder`."""
+    kind, module, image, values, tokens, told = FAMILIES[name]
+    words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER / "tokenizer.json"), eos_token="<|endoftext|>",
+                                                 pad_token="<|endoftext|>", extra_special_tokens=tokens)
+    for attribute, token in tokens.items():
+        setattr(words, f"{attribute}_id", words.convert_tokens_to_ids(token))
+    pictures = getattr(__import__(f"transformers.models.{module}", fromlist=[image]), image)(**values)
+    processor = getattr(transformers, kind)(pictures, words, **told)
+    processor.save_pretrained(folder)
+    return transformers.AutoProcessor.from_pretrained(folder)
+
+
+def pictures(folder):
+    """[(path, caption)]: of odd sizes, one turned by EXIF, one with transparency."""
+    out, rng = [], np.random.default_rng(3)
+    for i, (width, height) in enumerate(SIZES):
+        path = folder / f"{i:03d}.png"
+        Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).save(path)
+        out.append((path, f" picture {i} of a boat"))
+    photos = sorted((SHARED / "media" / "photos").glob("*.jpg"))[:3] if SHARED.exists() else []
+    for i, photo in enumerate(photos):
+        path = folder / f"1{i:02d}.jpg"
+        shutil.copy(photo, path)
+        out.append((path, " a photograph"))
+    turned = Image.fromarray(rng.integers(0, 256, (60, 110, 3), np.uint8))
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(folder / "200.jpg", exif=exif)
+    Image.fromarray(rng.integers(0, 256, (70, 90, 4), np.uint8)).save(folder / "201.png")
+    return out + [(folder / "200.jpg", " turned"), (folder / "201.png", " seen through")]
+
+
+def write_job(folder, checkpoint, media, phase="vision"):
+    import io
+    import tarfile
+    with tarfile.open(folder / "all.tar", "w") as tar:
+        for path, caption in media:
+            for suffix, content in ((path.suffix[1:], path.read_bytes()), ("txt", caption.encode())):
+                info = tarfile.TarInfo(f"{path.stem}.{suffix}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    job = folder / "job.yaml"
+    job.write_text(f"""\
+seed: 5
+index: index
+datasets: [{{name: all, shards: ["all.tar"]}}]
+processor: {{folder: "{checkpoint}", python: transformers, chat: plain}}
+batch: {{samples: 1}}
+order: {{shuffle: none}}
+phases:
+  - {{name: llm, ranks: "0", algorithm: none}}
+  - {{name: {phase}, ranks: "0", algorithm: none}}
+""")
+    done = subprocess.run([BINARY, "index", "--job", job, "--json", "--python", sys.executable], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["samples"] == len(media), done.stdout
+    return job
+
+
+def load_image(path):
+    return transformers.image_utils.load_image(str(path))
+
+
+def array(value):
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return np.asarray(value)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_items_and_sequences_are_those_of_the_processor(tmp_path, name):
+    processor = processor_of(name, tmp_path / "checkpoint")
+    media = pictures(tmp_path)
+    job = write_job(tmp_path, tmp_path / "checkpoint", media)
+    end = processor.tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    token = processor.image_token
+    with jobs.worker(job, "--python", sys.executable, "--threads", "1") as endpoint:
+        with evenkeel.Loader(endpoint, rank=0, num_steps=len(media)) as loader:
+            for (path, caption), step in zip(media, loader):
+                theirs = processor(text=[token + caption], images=[load_image(path)], return_tensors="pt", add_special_tokens=False)
+                fields = step.encoders["vision"]
+                assert list(fields["item_valid"]) == [1], path
+                ids = np.asarray(theirs["input_ids"][0])
+                [microbatch] = step.microbatches
+                assert np.array_equal(np.asarray(microbatch["input_ids"]).reshape(-1)[: len(ids) + 1], [*ids, end]), path
+                compared = 0
+                for field in theirs.keys():
+                    if field in ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"):
+                        continue
+                    wanted, ours = array(theirs[field]), np.asarray(fields[field])
+                    if f"{field}_shape" in fields:
+                        assert tuple(fields[f"{field}_shape"][0]) == wanted.shape, (path, field)
+                    assert ours.size == wanted.size and np.array_equal(ours.reshape(-1), wanted.astype(ours.dtype).reshape(-1)), (path, field)
+                    compared += 1
+                assert compared >= 1
+
+
+def test_sound_is_that_of_the_processor(tmp_path):
+    pytest.importorskip("torchcodec")
+    from torchcodec.decoders import AudioDecoder
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(TOKENIZER / "tokenizer.json"), eos_token="<|endoftext|>", pad_token="<|endoftext|>",
+        extra_special_tokens={"audio_token": "<|AUDIO|>", "audio_bos_token": "<|audio_bos|>", "audio_eos_token": "<|audio_eos|>"})
+    extractor = transformers.WhisperFeatureExtractor(feature_size=128)
+    transformers.Qwen2AudioProcessor(extractor, words).save_pretrained(tmp_path / "checkpoint")
+    processor = transformers.AutoProcessor.from_pretrained(tmp_path / "checkpoint")
+    import random
+    media = []
+    for i in range(4):
+        path = tmp_path / f"{i:03d}.wav"
+        path.write_bytes(jobs.wav(random.Random(i)))
+        media.append((path, " some words"))
+    job = write_job(tmp_path, tmp_path / "checkpoint", media, phase="audio")
+    with jobs.worker(job, "--python", sys.executable, "--threads", "1") as endpoint:
+        with evenkeel.Loader(endpoint, rank=0, num_steps=len(media)) as loader:
+            for (path, caption), step in zip(media, loader):
+                samples = AudioDecoder(path.read_bytes(), sample_rate=16000, num_channels=1).get_all_samples().data[0].numpy()
+                theirs = processor(text=["<|AUDIO|>" + caption], audio=[samples], sampling_rate=16000, return_tensors="pt",
+                                   add_special_tokens=False)
+                fields, ids = step.encoders["audio"], np.asarray(theirs["input_ids"][0])
+                assert np.array_equal(np.asarray(step.microbatches[0]["input_ids"]).reshape(-1)[: len(ids)], ids)
+                for field in ("input_features", "feature_attention_mask"):
+                    wanted = np.asarray(theirs[field])
+                    assert np.array_equal(np.asarray(fields[field]).reshape(-1), wanted.reshape(-1)), (path, field)

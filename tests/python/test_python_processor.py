@@ -1,0 +1,335 @@
+"""Items that a class of the user makes in Python processes: indexed, planned, served and equal to the class called directly;
+and whatever the class does, only its own items are invalid or tried again."""
+
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import evenkeel
+import jobs
+
+pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
+
+NUM_SAMPLES, BATCH = 12, 4
+# A picture of this width makes its process misbehave.
+WIDTHS = {"good": 100, "crash": 110, "hang": 120, "leak": 130, "shape": 140, "dtype": 150, "nan": 160, "print": 170, "raise": 180,
+          "names": 190, "escape": 200, "sleep": 210}
+SOURCE = textwrap.dedent('''\
+    import os
+    import sys
+    import time
+    import zlib
+
+    import numpy as np
+
+
+    class Squares:
+        media = {"image": {"placeholder": "<|image_pad|>", "begin": "<|vision_start|>", "end": "<|vision_end|>",
+                           "fields": {"pixel_values": ("float32", ("rows", 4)), "crc": ("int64", (1, 1))}}}
+
+        def __init__(self, folder):
+            self.kept = []
+
+        def lengths(self, item):
+            return item.facts["width"] // 10, item.facts["height"] // 10
+
+        def process(self, item):
+            rows, _ = self.lengths(item)
+            values = np.frombuffer(bytes(item.bytes)[: rows * 4], np.uint8).astype(np.float32).reshape(rows, 4)
+            out = {"pixel_values": values, "crc": np.array([[zlib.crc32(item.bytes)]])}
+            return getattr(self, NAMES.get(item.facts["width"], "good"))(out)
+
+        def good(self, out):
+            return out
+
+        def crash(self, out):
+            os._exit(3)
+
+        def hang(self, out):
+            while True:
+                pass
+
+        def sleep(self, out):
+            time.sleep(1000)
+
+        def leak(self, out):
+            while True:
+                self.kept.append(np.ones(1 << 20))
+
+        def shape(self, out):
+            return {**out, "pixel_values": out["pixel_values"][1:]}
+
+        def dtype(self, out):
+            return {**out, "pixel_values": out["pixel_values"].astype(np.float64)}
+
+        def nan(self, out):
+            out["pixel_values"][2, 1] = np.nan
+            return out
+
+        def print(self, out):
+            print("{\\"code\\": 0, \\"lengths\\": [1, 2, 3]}", flush=True)
+            os.write(1, b"x" * 70000)
+            os.write(2, b"x" * 70000)
+            return out
+
+        def names(self, out):
+            return {"pixels": out["pixel_values"]}
+
+        def escape(self, out):
+            """Everything that a confined process may not do."""
+            import socket
+            for forbidden in (lambda: open("/etc/hostname"), lambda: socket.socket(), os.fork, lambda: os.kill(os.getppid(), 9),
+                              lambda: os.execv("/bin/true", ["true"])):
+                try:
+                    forbidden()
+                except PermissionError:
+                    continue
+                return out
+            raise ValueError("all of it was refused")
+
+
+    setattr(Squares, "raise", lambda self, out: out["nothing"])
+
+
+    class Augmented(Squares):
+        """Lengths of the bytes, and values drawn at random."""
+        media = {"image": {**Squares.media["image"], "lengths": "bytes"}}
+
+        def lengths(self, item):
+            return 1 + item.bytes[-5] % 7, 1 + item.bytes[-6] % 5
+
+        def process(self, item):
+            rows, _ = self.lengths(item)
+            return {"pixel_values": np.random.normal(size=(rows, 4)).astype(np.float32), "crc": np.array([[zlib.crc32(item.bytes)]])}
+
+
+''') + f"NAMES = { {width: name for name, width in WIDTHS.items()} }\n"
+
+
+def picture(rng, width, height):
+    pixels = np.random.default_rng(rng.randrange(1 << 30)).integers(0, 256, (height, width, 3), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def write(folder, kinds, name="Squares", more=""):
+    """A job over one shard; {crc: (kind, bytes)} of its pictures."""
+    rng, pictures = random.Random(5), {}
+    (folder / "squares.py").write_text(SOURCE)
+    shutil.copytree(jobs.GOLDEN / "tokenizer", folder / "checkpoint")
+    with tarfile.open(folder / "all.tar", "w") as tar:
+        for i in range(NUM_SAMPLES):
+            kind = kinds[i % len(kinds)]
+            data = picture(rng, WIDTHS[kind], rng.randint(40, 90))
+            pictures[zlib.crc32(data)] = (kind, data)
+            for suffix, content in (("png", data), ("txt", f"picture {i} of a boat".encode())):
+                info = tarfile.TarInfo(f"{i:03d}.{suffix}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    job = folder / "job.yaml"
+    job.write_text(f"""\
+seed: 5
+index: index
+datasets: [{{name: all, shards: ["all.tar"]}}]
+processor: {{folder: "checkpoint", python: "squares:{name}", chat: plain}}
+batch: {{samples: {BATCH}}}
+phases:
+  - {{name: llm, ranks: "0", algorithm: none}}
+  - {{name: vision, ranks: "0", algorithm: none}}
+{more}""")
+    return job, pictures
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+
+
+def run(*arguments, check=True):
+    done = subprocess.run([jobs.BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 or not check, done.stdout + done.stderr
+    return done
+
+
+def index(job, *options):
+    return json.loads(run("index", "--job", job, "--json", "--python", sys.executable, *options).stdout)
+
+
+def items(endpoint, steps=NUM_SAMPLES // BATCH):
+    """(valid, rows, output rows, crc, values) of every item of some steps; the parts are those of one rank."""
+    out = []
+    with evenkeel.Loader(endpoint, rank=0, num_steps=steps) as loader:
+        for step in loader:
+            fields, at = step.encoders["vision"], 0
+            for i, valid in enumerate(fields["item_valid"]):
+                out.append((bool(valid), int(fields["item_rows"][i]), int(fields["crc"][i, 0])))
+            values = fields["pixel_values"]
+            placeholders = sum(int((microbatch["mm_token_type_ids"] == 1).sum()) for microbatch in step.microbatches)
+            out[-1] += (values, placeholders)
+            del at
+    return out
+
+
+def served(job, *options):
+    with jobs.worker(job, "--python", sys.executable, *options) as endpoint:
+        return items(endpoint)
+
+
+def direct(tmp_path, name, data, width, height):
+    """What the class gives where nothing of Evenkeel is around it."""
+    sys.path.insert(0, str(tmp_path))
+    try:
+        sys.modules.pop("squares", None)
+        module = __import__("squares")
+    finally:
+        sys.path.remove(str(tmp_path))
+
+    class Item:
+        bytes, facts = data, {"width": width, "height": height}
+    np.random.seed(zlib.crc32(data))
+    kind = getattr(module, name)("")
+    return kind.process(Item), kind.lengths(Item)
+
+
+def steps_of(made):
+    """Per step the items' (valid, rows, crc), and its values and number of placeholders."""
+    out, now = [], []
+    for item in made:
+        now.append(item[:3])
+        if len(item) == 5:
+            out.append((now, *item[3:]))
+            now = []
+    return out
+
+
+@pytest.mark.parametrize("name", ["Squares", "Augmented"])
+def test_what_is_served_is_what_the_class_makes(tmp_path, name):
+    job, pictures = write(tmp_path, ["good"], name)
+    assert index(job)["samples"] == NUM_SAMPLES
+    seen = set()
+    for step, values, placeholders in steps_of(served(job)):
+        wanted, tokens = [], 0
+        for valid, rows, crc in step:
+            kind, data = pictures[crc]
+            width, height = struct.unpack(">II", data[16:24])
+            out, (_, made_tokens) = direct(tmp_path, name, data, width, height)
+            assert valid and rows == made_tokens
+            wanted.append(out["pixel_values"])
+            tokens += made_tokens
+            seen.add(crc)
+        assert np.array_equal(values, np.concatenate(wanted)) and placeholders == tokens
+    assert seen == set(pictures)
+
+
+def test_an_index_is_kept_until_the_source_of_the_class_changes(tmp_path):
+    job, _ = write(tmp_path, ["good"])
+    first = index(job)
+    again = index(job)
+    assert again["shards"] == {"read": 0, "unchanged": 1, "remeasured": 0, "damaged": 0} and again["digest"] == first["digest"]
+    (tmp_path / "squares.py").write_text(SOURCE + "\n# another release\n")
+    changed = index(job)
+    assert changed["shards"]["remeasured"] == 1
+
+
+BAD = {"shape": "has shape [13, 4], expected [14, 4]", "dtype": "has values of type float64, expected float32",
+       "nan": "1 of 64 values are not finite", "names": "process returned ['pixels']", "raise": "KeyError: 'nothing'",
+       "escape": "all of it was refused"}
+
+
+def test_bad_results_are_verdicts_and_prints_reach_nobody(tmp_path):
+    kinds = [*BAD, "print", "good"]
+    job, pictures = write(tmp_path, kinds)
+    index(job)
+    bad = run("index", "--job", job, "--json", "--verify", "--python", sys.executable, check=False)
+    undeliverable = {entry["sample"]: entry["detail"] for entry in json.loads(bad.stdout)["undeliverable"]}
+    for i in range(NUM_SAMPLES):
+        kind = kinds[i % len(kinds)]
+        detail = undeliverable.get(f"all/all.tar/{i:03d}")
+        assert (detail is not None) == (kind in BAD), (kind, detail)
+        if detail is not None:
+            assert BAD[kind] in detail
+    valid = {True: 0, False: 0}
+    for step, _, _ in steps_of(served(job)):
+        for ok, _, crc in step:
+            valid[ok] += 1
+            assert not ok or pictures[crc][0] not in BAD
+    assert valid[False] == sum(kinds[i % len(kinds)] in BAD for i in range(NUM_SAMPLES))
+
+
+@pytest.mark.parametrize("kind,reason", [("crash", "crash"), ("hang", "cpu"), ("leak", "memory")])
+def test_a_process_that_fails_is_replaced_and_blames_no_data(tmp_path, kind, reason):
+    job, _ = write(tmp_path, [kind])
+    index(job)
+    done = run("index", "--job", job, "--verify", "--json", "--threads", "1", "--python", sys.executable, "--python-memory", "128MiB",
+               "--python-cpu", "1", check=False)
+    assert f'"reason":"{reason}"' in done.stderr.replace(" ", ""), done.stderr[-2000:]
+    assert "Python process was replaced: " + reason in done.stdout + done.stderr
+
+
+def test_kills_change_no_byte(tmp_path):
+    job, _ = write(tmp_path, ["good", "print"])
+    index(job)
+    steps, kills, rng = 16, 0, random.Random(3)
+    with jobs.worker(job, "--python", sys.executable) as endpoint:
+        undisturbed = [values for _, values, _ in steps_of(items(endpoint, steps))]
+    with jobs.worker(job, "--python", sys.executable) as endpoint:
+        with evenkeel.Loader(endpoint, rank=0, num_steps=steps) as loader:
+            for step, values in zip(loader, undisturbed):
+                processes = python_processes(tmp_path)
+                # Now and then the one that forks the others.
+                for pid in rng.sample(processes, min(2, len(processes))):
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+                assert np.array_equal(step.encoders["vision"]["pixel_values"], values)
+                assert step.encoders["vision"]["item_valid"].all()
+    assert kills >= 5, "the steps were made before anything was killed"
+
+
+def python_processes(folder):
+    """Those that run python_items.py for a job in `folder`, the one that forks the others included."""
+    out = []
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                line = file.read()
+        except (OSError, ValueError):
+            continue
+        if b"python_items.py" in line and str(folder).encode() in line:
+            out.append(int(entry))
+    return sorted(out)
+
+
+@pytest.mark.parametrize("change,message", [
+    ('python: "squares"', "processor.python: 'squares' is neither transformers nor package.module:Class"),
+    ('python: "nowhere:Class"', "ModuleNotFoundError: No module named 'nowhere'"),
+    ('python: "squares:Missing"', "has no attribute 'Missing'"),
+    ('python: "squares:Squares", resampler: pil', "processor.resampler: belongs to native processors")])
+def test_wrong_jobs_are_refused(tmp_path, change, message):
+    job, _ = write(tmp_path, ["good"])
+    job.write_text(job.read_text().replace('python: "squares:Squares"', change))
+    done = run("index", "--job", job, "--python", sys.executable, check=False)
+    assert done.returncode != 0 and message in done.stderr
+
+
+def test_an_interpreter_that_cannot_do_it_is_named(tmp_path):
+    job, _ = write(tmp_path, ["good"])
+    done = run("index", "--job", job, "--python", "/nowhere/python", check=False)
+    assert done.returncode != 0 and "--python /nowhere/python: is not a program" in done.stderr
+    (tmp_path / "transformers.py").write_text("raise ImportError('no transformers here')\n")
+    job.write_text(job.read_text().replace("squares:Squares", "transformers"))
+    done = run("index", "--job", job, "--python", sys.executable, check=False)
+    assert done.returncode != 0 and sys.executable in done.stderr and "--python" in done.stderr
