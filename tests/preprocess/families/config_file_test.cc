@@ -124,7 +124,8 @@ TEST_F(ConfigFileTest, FiltersHaveTorchvisionsNamesByItsPathAlone) {
   };
   for (const char* name : {"bicubic", "bilinear", "lanczos"}) EXPECT_EQ(refusal(name, "aten_u8"), "");
   EXPECT_EQ(refusal("bilinear", "pil13"), "");
-  EXPECT_THAT(refusal("bicubic", "pil13"), HasSubstr("resample: 'bicubic' is torchvision's name of a filter"));
+  EXPECT_THAT(refusal("bicubic", "pil13"),
+              HasSubstr("resample: 'bicubic' is torchvision's name of a filter"));
   EXPECT_THAT(refusal("BICUBIC", "aten_u8"), HasSubstr("resample: 'BICUBIC' is not implemented"));
   EXPECT_THAT(refusal("nearest", "aten_u8"), HasSubstr("resample: 'nearest' is not implemented"));
 }
