@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
+#include "cli/preprocess_compare.h"
+#include "cli/python.h"
 #include "cli/quoted.h"
 #include "cli/safetensors.h"
 #include "core/status.h"
@@ -31,6 +33,8 @@ struct Options {
   std::string out;
   bool json = false;
   bool one_sample = false;
+  bool compare = false;
+  PythonArguments python;
   std::vector<std::string> media;
 };
 
@@ -73,10 +77,12 @@ absl::StatusOr<std::vector<MediaFile>> ListMedia(const Options& options) {
   return files;
 }
 
-absl::StatusOr<std::unique_ptr<preprocess::Processor>> LoadProcessor(const Options& options,
-                                                                     const std::vector<MediaFile>& files) {
+ProcessorSpec SpecOf(const Options& options, const std::vector<MediaFile>& files) {
   ProcessorSpec spec = options.pictures;
-  spec.wire = options.wire == "f32" ? Wire::kF32 : options.wire == "bf16" ? Wire::kBf16 : Wire::kU8;
+  spec.wire = options.compare          ? Wire::kF32
+              : options.wire == "f32"  ? Wire::kF32
+              : options.wire == "bf16" ? Wire::kBf16
+                                       : Wire::kU8;
   for (const MediaFile& file : files) {
     if (file.medium == Medium::kAudio) {
       spec.audio = options.audio_processor.empty() ? options.processor : options.audio_processor;
@@ -84,7 +90,7 @@ absl::StatusOr<std::unique_ptr<preprocess::Processor>> LoadProcessor(const Optio
       spec.vision = options.processor;
     }
   }
-  return preprocess::Processor::LoadMedia(spec, Limits{});
+  return spec;
 }
 
 Field& FieldOf(std::vector<Field>& fields, const preprocess::FieldSpec& spec) {
@@ -141,21 +147,59 @@ void PrintSummary(const Options& options, const std::vector<MediaFile>& files,
   }
 }
 
+absl::StatusOr<std::vector<std::byte>> ReadFile(const std::string& path) {
+  const std::unique_ptr<dataset::ByteSource> source = dataset::MakeFileSource();
+  EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source->Size(path));
+  std::vector<std::byte> bytes(size);
+  EVENKEEL_RETURN_IF_ERROR(source->ReadAt(path, 0, bytes));
+  return bytes;
+}
+
+// The fields of one file by one processor.
+absl::StatusOr<std::vector<ComparedField>> FieldsOf(const preprocess::Processor& processor,
+                                                    const MediaFile& file, std::span<const std::byte> bytes) {
+  std::vector<Field> fields;
+  EVENKEEL_RETURN_IF_ERROR(AddItem(processor, file, bytes, fields).status());
+  std::vector<ComparedField> out;
+  for (Field& field : fields) out.push_back({field.spec.name, field.spec.dtype, std::move(field.bytes)});
+  return out;
+}
+
+// Native against transformers, file by file. True: no value differs.
+absl::StatusOr<bool> Compare(const Options& options, const std::vector<MediaFile>& files) {
+  ProcessorSpec spec = SpecOf(options, files);
+  EVENKEEL_ASSIGN_OR_RETURN(const auto native, preprocess::Processor::LoadMedia(spec, Limits{}));
+  Job job;
+  job.processor = spec;
+  job.processor.python = "transformers";
+  EVENKEEL_ASSIGN_OR_RETURN(auto python, StartPython(options.python, job));
+  EVENKEEL_ASSIGN_OR_RETURN(const auto theirs,
+                            preprocess::Processor::LoadMedia(job.processor, Limits{}, std::move(python)));
+  bool equal = true;
+  for (const MediaFile& file : files) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadFile(file.path));
+    const Comparison compared = CompareFields(FieldsOf(*native, file, bytes), FieldsOf(*theirs, file, bytes));
+    equal = equal && compared.equal;
+    for (const std::string& line : compared.lines) std::cout << file.path << ": " << line << "\n";
+  }
+  return equal;
+}
+
 absl::Status Run(const Options& options) {
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<MediaFile> files, ListMedia(options));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<preprocess::Processor> processor, LoadProcessor(options, files));
+  if (options.out.empty())
+    return absl::InvalidArgumentError("--out is missing: the .safetensors file to write");
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<preprocess::Processor> processor,
+                            preprocess::Processor::LoadMedia(SpecOf(options, files), Limits{}));
   std::vector<Field> fields;
   std::vector<ItemLengths> lengths;
-  const std::unique_ptr<dataset::ByteSource> source = dataset::MakeFileSource();
   if (options.one_sample) {
     const auto pictures = std::count_if(files.begin(), files.end(),
                                         [](const MediaFile& file) { return file.medium == Medium::kImage; });
     for (MediaFile& file : files) file.pictures_of_sample = static_cast<uint32_t>(pictures);
   }
   for (const MediaFile& file : files) {
-    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source->Size(file.path));
-    std::vector<std::byte> bytes(size);
-    EVENKEEL_RETURN_IF_ERROR(source->ReadAt(file.path, 0, bytes));
+    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadFile(file.path));
     absl::StatusOr<ItemLengths> item = AddItem(*processor, file, bytes, fields);
     if (!item.ok()) return AddContext(item.status(), file.path);
     lengths.push_back(*item);
@@ -226,10 +270,23 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   command->add_option("--min-pixels", options->pictures.min_pixels, "Override the checkpoint's");
   command->add_option("--max-pixels", options->pictures.max_pixels, "Override the checkpoint's");
-  command->add_option("--out", options->out, "The .safetensors file to write")->required();
+  command->add_option("--out", options->out, "The .safetensors file to write; required without --compare");
+  command->add_flag(
+      "--compare", options->compare,
+      "Compare each file's values with those of the folder's own processor in transformers, which "
+      "--python needs; the exit code is 5 if any differ");
+  AddInterpreterOption(*command, options->python);
   command->add_flag("--json", options->json, "Print the summary as JSON");
   command->add_option("media", options->media, "Images, audio clips, videos")->required();
-  command->callback([options, exit_code] { *exit_code = Report(Run(*options)); });
+  command->callback([options, exit_code] {
+    if (!options->compare) {
+      *exit_code = Report(Run(*options));
+      return;
+    }
+    const absl::StatusOr<std::vector<MediaFile>> files = ListMedia(*options);
+    const absl::StatusOr<bool> equal = files.ok() ? Compare(*options, *files) : files.status();
+    *exit_code = !equal.ok() ? Report(equal.status()) : *equal ? kOk : kBadData;
+  });
 }
 
 }  // namespace evenkeel::cli

@@ -163,3 +163,23 @@ def test_sound_is_that_of_the_processor(tmp_path):
                 for field in ("input_features", "feature_attention_mask"):
                     wanted = np.asarray(theirs[field])
                     assert np.array_equal(np.asarray(fields[field]).reshape(-1), wanted.reshape(-1)), (path, field)
+
+
+def test_native_is_compared_with_the_folders_own_processor(tmp_path):
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+    from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(TOKENIZER / "tokenizer.json"), eos_token="<|endoftext|>", pad_token="<|endoftext|>",
+        extra_special_tokens={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"})
+    transformers.Qwen2VLProcessor(Qwen2VLImageProcessor(), words, Qwen2VLVideoProcessor()).save_pretrained(tmp_path / "checkpoint")
+    picture = tmp_path / "picture.png"
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (120, 200, 3), np.uint8)).save(picture)
+
+    def compare(resampler):
+        return subprocess.run([BINARY, "preprocess", "--processor", tmp_path / "checkpoint", "--compare", "--python", sys.executable,
+                               "--resampler", resampler, picture], capture_output=True, text=True)
+
+    same, other = compare("aten_u8"), compare("pil")
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert f"{picture}: image_grid_thw: 0 of 3 values differ" in same.stdout and "pixel_values: 0 of" in same.stdout
+    assert other.returncode == 5 and "values differ, by at most" in other.stdout
