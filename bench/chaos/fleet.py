@@ -25,6 +25,16 @@ def descendants(pid):
     return found
 
 
+def started_at(pid):
+    """When a process that lives was started, in ticks since boot, else None: with its number, which a later process may
+    have again, it names the process."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
 def is_decoder(pid):
     """Decoders, and nothing else of a worker, are the out-of-memory killer's first choice."""
     try:
@@ -75,7 +85,7 @@ class Slot:
         self.impaired = []
         self.expected_end = False  # a fault ends it, or has ended it
         self.starting = None
-        self.pids = set()  # of every process that it ever had
+        self.processes = set()  # (pid, started_at) of every process that it ever had
         self.failures = []
         self.ended_by_itself = 0
 
@@ -134,7 +144,7 @@ class Slot:
             return
         code = self.worker.process.poll()
         if code is None:
-            self.pids.update([self.pid, *descendants(self.pid)])
+            self.processes.update((pid, started_at(pid)) for pid in [self.pid, *descendants(self.pid)])
         elif not self.expected_end:
             tail = "".join(self.worker.log[-12:])
             if code < 0:

@@ -65,6 +65,10 @@ class World:
         self.certificates = folder / "tls"
         self.clock_file = folder / "clock"
         self.clock_file.write_text("+0")
+        # In a folder of its own, since other processes leave segments behind, too. fetch and serve inherit it.
+        self.shared_memory = folder / "shm"
+        self.shared_memory.mkdir()
+        os.environ["UCX_POSIX_DIR"] = str(self.shared_memory)
         self.has = {"isolation"} | ({"network"} if self.network.can_disturb else set())
         self._make_index_disk()
         self._make_stream()
@@ -215,33 +219,16 @@ class Memory:
                "at the end (medians of quarters)", wrong
 
 
-def shared_things():
-    segments = subprocess.run(["ipcs", "-m"], capture_output=True, text=True).stdout.count("0x")
-    return set(os.listdir("/dev/shm")), segments
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
-def leaks(world, before):
+def leaks(world):
     """What is left after all workers were asked to end."""
     found = []
     for slot in world.slots:
         if slot.running and (code := slot.end(signal.SIGTERM)) != 0:
             found.append(f"worker {slot.number}: exit {code} at the end")
     time.sleep(1)
-    left = [pid for slot in world.slots for pid in slot.pids if alive(pid)]
+    left = [pid for slot in world.slots for pid, start in slot.processes if start and fleet.started_at(pid) == start]
     found += [f"process {pid} is left" for pid in left]
-    after = shared_things()
-    found += [f"/dev/shm/{name} is left" for name in after[0] - before[0] if "evenkeel" in name or "ucx" in name]
-    if after[1] > before[1]:
-        found.append(f"{after[1] - before[1]} shared memory segments are left")
-    return found
+    return found + [f"shared memory {path} is left" for path in world.shared_memory.iterdir()]
 
 
 def parse():
@@ -315,13 +302,12 @@ def main():
         for function, weight, needs in faults.FAULTS:
             print(f"{function.__name__:22} weight {weight}{', needs ' + ', '.join(needs) if needs else ''}")
         return 0
-    before = shared_things()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="evenkeel-chaos-"))
     world = None
     try:
         world = World(folder, arguments.seed)
         chaos, memory = run(world, arguments)
-        left = leaks(world, before)
+        left = leaks(world)
         return report(world, chaos, memory, left, arguments)
     finally:
         if world is not None:
