@@ -104,7 +104,7 @@ Field& FieldOf(std::vector<Field>& fields, const preprocess::FieldSpec& spec) {
 absl::StatusOr<ItemLengths> AddItem(const preprocess::Processor& processor, const MediaFile& file,
                                     std::span<const std::byte> bytes, std::vector<Field>& fields) {
   EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, processor.Probe(file.medium, file.suffix, bytes));
-  if (file.medium == Medium::kImage) facts.num_frames = file.pictures_of_sample;
+  if (file.medium == Medium::kImage) facts.pictures_in_sample = file.pictures_of_sample;
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, processor.Measure(facts));
   const std::vector<preprocess::FieldSpec>& specs = processor.fields(file.medium);
   for (const preprocess::FieldSpec& spec : specs) {

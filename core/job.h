@@ -79,6 +79,8 @@ struct ProcessorSpec {
   std::string audio;   // and that of one that encodes audio; empty: none
   std::string tokenizer;
   std::string chat = "chatml";
+  std::string labels;  // of `template`: last_assistant or all; empty: assistants, the default
+  std::string date;    // of `template`: YYYY-MM-DD; empty: the job gives none
   std::string system;
   std::string truncate = "none";
   std::vector<std::string> added_tokens;

@@ -35,6 +35,8 @@ void AddDatasets(const Job& job, CanonicalText* text) {
 void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   text->Add("processor.chat", std::string_view(processor.chat));
   text->Add("processor.system", std::string_view(processor.system));
+  AddGiven(text, "processor.labels", processor.labels);
+  AddGiven(text, "processor.date", processor.date);
   for (const std::string& token : processor.added_tokens) {
     text->Add("processor.added_token", std::string_view(token));
   }

@@ -448,22 +448,19 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // What the checkpoint's template is asked for, after the word itself: "template labels=all date=2026-11-24".
+  // What the checkpoint's template is asked for.
   absl::Status TemplateWords(const pb::Processor& in) {
-    std::string& chat = job_.processor.chat;
-    const bool is_template = chat == kTemplateChat;
-    std::string labels = "assistant";
-    EVENKEEL_RETURN_IF_ERROR(
-        ChooseWord("processor.labels", in.labels(), {"assistant", "last_assistant", "all", "data"}, &labels));
-    if (labels != "assistant") {
-      if (!is_template) return Error("processor.labels", "needs chat: template");
-      absl::StrAppend(&chat, " labels=", labels);
-    }
+    ProcessorSpec& out = job_.processor;
+    const bool is_template = out.chat == kTemplateChat;
+    const Words<std::string> words = {
+        {"assistant", ""}, {"last_assistant", "last_assistant"}, {"all", "all"}, {"data", "data"}};
+    EVENKEEL_ASSIGN_OR_RETURN(out.labels, Choose("processor.labels", in.labels(), words));
+    if (!out.labels.empty() && !is_template) return Error("processor.labels", "needs chat: template");
     if (in.date().empty()) return absl::OkStatus();
     if (!is_template) return Error("processor.date", "needs chat: template");
     if (in.date().find_first_not_of("0123456789-") != std::string::npos)
       return Error("processor.date", absl::StrCat("'", in.date(), "' is not a day of the form YYYY-MM-DD"));
-    absl::StrAppend(&chat, " date=", in.date());
+    out.date = in.date();
     return absl::OkStatus();
   }
 

@@ -118,6 +118,9 @@ struct MediaFacts {
   uint64_t duration_us = 0;  // video and audio, microseconds
   uint32_t fps_num = 0;      // video: average frame rate as a fraction
   uint32_t fps_den = 0;
+  // Images: how many its sample has, since some processors cut a picture otherwise if there are several; 0: unknown. Of
+  // the sample, so it is not stored with the item.
+  uint32_t pictures_in_sample = 0;
 
   friend bool operator==(const MediaFacts&, const MediaFacts&) = default;
 };

@@ -11,8 +11,7 @@ namespace evenkeel::preprocess {
 
 absl::Status CheckJob(const Job& job) {
   const ProcessorSpec& spec = job.processor;
-  // `template labels=all`: the word, then what the template is asked for.
-  if (!spec.chat.starts_with(kTemplateChat)) {
+  if (spec.chat != kTemplateChat) {
     if (const auto chat = ChatStyleFromName(spec.chat); !chat.ok()) return chat.status();
   }
   if (absl::Status like = CheckLike(spec.like); !like.ok()) return like;

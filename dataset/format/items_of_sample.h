@@ -11,13 +11,12 @@
 
 namespace evenkeel::dataset {
 
-// Sets num_frames of every picture's facts, which a picture has no use for, to the number of pictures of the
-// sample. It is known wherever the sample is, and never stored with the item.
+// Sets pictures_in_sample of every picture's facts. It is known wherever the sample is.
 inline void CountPicturesOfSample(std::vector<ItemPlace>& items) {
   uint32_t pictures = 0;
   for (const ItemPlace& item : items) pictures += item.facts.medium == Medium::kImage;
   for (ItemPlace& item : items) {
-    if (item.facts.medium == Medium::kImage) item.facts.num_frames = pictures;
+    if (item.facts.medium == Medium::kImage) item.facts.pictures_in_sample = pictures;
   }
 }
 

@@ -60,9 +60,8 @@ struct PlaceholderRun {
   std::optional<uint32_t> token;
 };
 
-// The number of pictures in the sample that a picture belongs to; 1 if unknown. The index stores it in
-// num_frames (dataset/format/items_of_sample.h).
-inline uint32_t PicturesOfSample(const MediaFacts& facts) { return std::max(facts.num_frames, 1u); }
+// The number of pictures in the sample that a picture belongs to; 1 if unknown.
+inline uint32_t PicturesOfSample(const MediaFacts& facts) { return std::max(facts.pictures_in_sample, 1u); }
 
 class MediaFamily {
  public:

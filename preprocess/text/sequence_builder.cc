@@ -780,7 +780,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
 absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const ProcessorSpec& spec,
                                                                        const Limits& limits,
                                                                        const SequenceStyle& style) {
-  const bool is_templated = spec.chat.starts_with(kTemplateChat);
+  const bool is_templated = spec.chat == kTemplateChat;
   EVENKEEL_ASSIGN_OR_RETURN(const ChatStyle* chat, ChatStyleFromName(is_templated ? kPlain.name : spec.chat));
   if (!is_templated && !chat->has_system && !spec.system.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("processor.system: a chat of style ",

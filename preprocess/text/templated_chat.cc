@@ -106,14 +106,6 @@ absl::StatusOr<bool> TrainedBy(const Turn& turn) {
   return false;
 }
 
-// The word after `key` in processor.chat; empty if the key does not occur.
-std::string WordOf(std::string_view chat, std::string_view key) {
-  const size_t at = chat.find(key);
-  if (at == std::string_view::npos) return "";
-  const std::string_view rest = chat.substr(at + key.size());
-  return std::string(rest.substr(0, rest.find(' ')));
-}
-
 std::string_view WithoutTrailingSpace(std::string_view text) {
   const size_t end = text.find_last_not_of(" \t\r\n");
   return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -140,7 +132,7 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
   }
   out->special_tokens_ = tokenizer.special_tokens();
   const ChatTemplateSettings settings{.variables = tokenizer.variables(),
-                                      .date = WordOf(spec.chat, " date="),
+                                      .date = spec.date,
                                       .special_tokens = out->special_tokens_,
                                       .max_string_bytes = 8 * limits.max_text_bytes,
                                       .max_output_bytes = limits.max_text_bytes};
@@ -160,7 +152,8 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
   }
   out->media_.assign(media.begin(), media.end());
   out->system_ = spec.system;
-  out->labels_ = WordOf(spec.chat, " labels=");
+  out->labels_ = spec.labels;
+  out->date_ = spec.date;
   const absl::Status probed = out->Probe();
   if (!probed.ok()) return AddContext(probed, spec.tokenizer);
   return out;
@@ -366,6 +359,8 @@ void TemplatedChat::AddTo(CanonicalText& text) const {
     digester.Update(of);
     return digester.Finish().Hex();
   };
+  if (!labels_.empty()) text.Add("labels", labels_);
+  if (!date_.empty()) text.Add("date", date_);
   text.Add("template", digest(source_));
   if (!source_tool_use_.empty()) text.Add("template.tool_use", digest(source_tool_use_));
 }

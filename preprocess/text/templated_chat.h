@@ -41,9 +41,8 @@ struct TemplatedText {
 
 class TemplatedChat {
  public:
-  // Reads the template of spec.tokenizer; uses spec.system and the options after "template" in spec.chat:
-  // " labels=" with last_assistant, all or data, and " date=YYYY-MM-DD". InvalidArgument: there is no template,
-  // or it is invalid; FailedPrecondition: it writes the date, and the job gives none.
+  // Reads the template of spec.tokenizer; uses spec.system, spec.labels and spec.date. InvalidArgument: there is
+  // no template, or it is invalid; FailedPrecondition: it writes the date, and the job gives none.
   static absl::StatusOr<std::unique_ptr<TemplatedChat>> Load(const ProcessorSpec& spec,
                                                              const Tokenizer& tokenizer,
                                                              std::span<const MediumStyle> media,
@@ -72,9 +71,9 @@ class TemplatedChat {
   std::unique_ptr<ChatTemplate> tool_use_;  // the template named tool_use; null if there is none
   std::vector<std::string> special_tokens_;
   std::vector<MediumStyle> media_;
-  std::string system_, labels_;  // labels_: empty for assistants
-  bool takes_texts_ = true;      // the template accepts a content that is a string
-  bool takes_parts_ = true;      // ... that is a list of parts
+  std::string system_, labels_, date_;  // labels_: empty for assistants
+  bool takes_texts_ = true;             // the template accepts a content that is a string
+  bool takes_parts_ = true;             // ... that is a list of parts
 };
 
 }  // namespace evenkeel::preprocess

@@ -142,7 +142,8 @@ def test_chats_are_those_of_transformers(template, tmp_path, monkeypatch):
     monkeypatch.setattr(transformers.utils.chat_template_utils, "datetime", PinnedDay)
     loaded = made_folder(template, tmp_path)
     blocks = "endgeneration" in template.read_text()
-    processor = {"tokenizer": str(tmp_path), "chat": f"template{'' if blocks else ' labels=all'} date={DAY.date()}"}
+    processor = {"tokenizer": str(tmp_path), "chat": "template", "labels": "" if blocks else "all",
+                 "date": str(DAY.date())}
     generator = random.Random(template.stem)
     texts, parts = takes(loaded, "probe"), takes(loaded, [{"type": "text", "text": "probe"}])
     chats = [draw_chat(generator) for _ in range(CHATS)] if texts or not parts else []

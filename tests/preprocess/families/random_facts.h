@@ -21,6 +21,7 @@ inline MediaFacts RandomFacts(Medium medium, Dice& dice) {
   facts.width = static_cast<uint32_t>(1 + dice.Roll(most));
   facts.height = static_cast<uint32_t>(1 + dice.Roll(most));
   facts.num_frames = static_cast<uint32_t>(1 + dice.Roll(dice.Roll(2) == 0 ? 40 : 20000));
+  facts.pictures_in_sample = facts.num_frames;
   constexpr uint32_t kRates[][2] = {{24, 1}, {25, 1}, {30000, 1001}, {60, 1}, {1, 1}, {1, 3}, {12345, 678}};
   const auto& rate = kRates[dice.Roll(std::size(kRates))];
   facts.fps_num = rate[0];

@@ -27,6 +27,8 @@ absl::StatusOr<Loaded> Load(const Json& of) {
   spec.audio = of.value("audio", "");
   spec.tokenizer = of.at("tokenizer");
   spec.chat = of.at("chat");
+  spec.labels = of.value("labels", spec.labels);
+  spec.date = of.value("date", "");
   spec.resampler = of.value("resampler", spec.resampler);
   spec.system = of.value("system", "");
   spec.added_tokens = of.value("added_tokens", std::vector<std::string>());
@@ -64,7 +66,7 @@ absl::StatusOr<Json> SequenceOf(const Loaded& loaded, const Json& request) {
     facts.push_back(FactsOf(reference.medium, request.at("facts").at(facts.size())));
     if (reference.medium == Medium::kImage) {  // as the index counts
       for (const dataset::MediaReference& other : (*parsed)->references) {
-        facts.back().num_frames += other.medium == Medium::kImage;
+        facts.back().pictures_in_sample += other.medium == Medium::kImage;
       }
     }
     absl::StatusOr<ItemLengths> lengths = loaded.processor->Measure(facts.back());

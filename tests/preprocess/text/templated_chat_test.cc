@@ -44,7 +44,8 @@ std::string Folder(const std::map<std::string, std::string>& files, const std::s
 ProcessorSpec SpecOf(const std::string& folder, const std::string& labels = "") {
   ProcessorSpec spec;
   spec.tokenizer = folder;
-  spec.chat = labels.empty() ? "template" : "template labels=" + labels;
+  spec.chat = "template";
+  if (!labels.empty()) spec.labels = labels;
   return spec;
 }
 
@@ -317,11 +318,11 @@ TEST(TemplatedChat, AsksTheJobForADate) {
                "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}"}});
   ProcessorSpec spec = SpecOf(folder, "all");
   EXPECT_THAT(MessageOf(Load(spec).status()), HasSubstr("set processor.date"));
-  spec.chat += " date=2026-11-24";
+  spec.date = "2026-11-24";
   auto builder = Load(spec);
   ASSERT_TRUE(builder.ok()) << builder.status();
   EXPECT_EQ(BuildWith(**builder, TwoRounds(), {}, {})->input_ids, IdsOf(**builder, "2026HiHello.And?Boats."));
-  spec.chat = "template date=2026-11-31";
+  spec.date = "2026-11-31";
   EXPECT_THAT(MessageOf(Load(spec).status()), HasSubstr("YYYY-MM-DD"));
 }
 
@@ -409,10 +410,10 @@ TEST(TemplatedChat, DigestFollowsTheTemplateTheDateAndTheLabels) {
   const Digest first = digest(spec);
   EXPECT_EQ(digest(spec), first);
   ProcessorSpec other = spec;
-  other.chat += " labels=all";
+  other.labels = "all";
   EXPECT_NE(digest(other), first);
   other = spec;
-  other.chat += " date=2026-11-24";
+  other.date = "2026-11-24";
   EXPECT_NE(digest(other), first);
   std::ofstream(spec.tokenizer + "/chat_template.jinja") << kChatMl << " ";
   EXPECT_NE(digest(spec), first);
