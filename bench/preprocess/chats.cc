@@ -53,9 +53,10 @@ int Main(char** arguments) {
     turn.spans.push_back({Medium::kText, std::string_view(text).substr(0, 250), 0});
     chat.turns.push_back(std::move(turn));
   }
-  for (const auto& [name, chat_words] :
-       {std::pair("once", "template labels=all date=2026-11-24"), {"prefixes", "template date=2026-11-24"}}) {
-    spec.chat = chat_words;
+  spec.chat = "template";
+  spec.date = "2026-11-24";
+  for (const auto& [name, labels] : {std::pair("once", "all"), {"prefixes", ""}}) {
+    spec.labels = labels;
     auto chats = preprocess::TemplatedChat::Load(spec, **tokenizer, {}, Limits());
     preprocess::TemplatedText out;
     const absl::Status status = chats.ok() ? (*chats)->Write(chat, out) : chats.status();
