@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 #include "isolation/decoder_process.h"
@@ -166,9 +167,14 @@ DecoderSpawner::~DecoderSpawner() {
   MutexLock lock(mutex_);
   spawner_.socket = Handle();
   nursery_.socket = Handle();
-  if (!broken_.ok()) kill(nursery_pid_, SIGKILL);  // it may not react to the closed socket
+  // A nursery that somebody stopped would not notice that its socket was closed.
+  kill(nursery_pid_, broken_.ok() ? SIGCONT : SIGKILL);
+  const absl::Time deadline = SteadyNow() + patience_;
   int status = 0;
-  (void)waitpid(nursery_pid_, &status, 0);
+  while (waitpid(nursery_pid_, &status, WNOHANG) == 0) {
+    if (SteadyNow() > deadline) kill(nursery_pid_, SIGKILL);  // its children end with it
+    absl::SleepFor(absl::Milliseconds(1));
+  }
 }
 
 absl::StatusOr<std::unique_ptr<DecoderSpawner>> DecoderSpawner::Start(const preprocess::Processor& processor,

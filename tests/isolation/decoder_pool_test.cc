@@ -365,6 +365,15 @@ TEST_F(Decoders, AreMadeByANewSpawnerWhereTheirsStandsStill) {
   EXPECT_NE(ChildOf(ChildOf(getpid())), spawner);
 }
 
+TEST_F(Decoders, EndAlsoWhereTheirNurseryAndSpawnerStandStill) {
+  EXPECT_TRUE(Produce("good").ok());
+  const pid_t nursery = ChildOf(getpid()), spawner = ChildOf(nursery);
+  ASSERT_EQ(kill(spawner, SIGSTOP), 0);
+  ASSERT_EQ(kill(nursery, SIGSTOP), 0);
+  processor_.reset();
+  EXPECT_EQ(kill(nursery, 0), -1) << "it has ended, and was waited for";
+}
+
 TEST_F(Decoders, ThatWereKilledOrStoppedByOthersDoNotBlameTheirItem) {
   const pid_t decoder = ChildOf(ChildOf(ChildOf(getpid())));
   std::thread killer([&] {

@@ -369,20 +369,11 @@ TEST(TemplatedChat, PassesEverythingElseThatAMessageHas) {
 }
 
 TEST(TemplatedChat, TrainsOnTheTurnsThatTheDataName) {
-  const std::string generation = "{% for m in messages %}<|im_start|>{{ m.role }}
-  {
-    % if m.role == 'assistant' %
-  }
-  { % generation % } {
-    { m.content }
-  }
-  "
-  "<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}
-  {
-    % endfor %
-  }
-  ";
-      for (const std::string& source : {std::string(kChatMl), generation}) {
+  const std::string generation =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor "
+      "%}";
+  for (const std::string& source : {std::string(kChatMl), generation}) {
     const ProcessorSpec spec = SpecOf(Folder({{"chat_template.jinja", source}}), "data");
     auto builder = Load(spec);
     ASSERT_TRUE(builder.ok()) << builder.status();
