@@ -191,10 +191,12 @@ class Tiles final : public MediaFamily {
       for (const ImageSize& stage : cut.stages) {
         if (stage.rgb_bytes() > largest.rgb_bytes()) largest = stage;
       }
-      if (resized.width == 0 || resized.height == 0 || largest.rgb_bytes() > 3 * limits_.max_image_pixels) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "image of ", size.width, "x", size.height, " pixels, which the processor would resize to ",
-            largest.width, "x", largest.height, ", more than limits.max_image_pixels allows"));
+      const bool is_empty = resized.width == 0 || resized.height == 0;
+      if (is_empty || largest.rgb_bytes() > 3 * limits_.max_image_pixels) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("image of ", size.width, "x", size.height,
+                         " pixels, which the processor would resize to ", largest.width, "x", largest.height,
+                         is_empty ? ", which has no pixels" : ", more than limits.max_image_pixels allows"));
       }
     }
     return cuts;

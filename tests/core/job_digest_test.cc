@@ -79,7 +79,7 @@ limits.max_json_depth=64
 limits.max_items=1024
 exclude=photos/a.tar/17
 )");
-  EXPECT_EQ(Stream(job).Hex(), "9362b26b7a5a6d9f15ac63ca60a562b3");
+  EXPECT_EQ(Stream(job).Hex(), "f0b7fe50c72c9a0889dc16d4519f0c92");
   EXPECT_EQ(Stream(job), DigestOf(StreamCanonicalText(job, DigestOf("index"), DigestOf("processor"))));
 }
 

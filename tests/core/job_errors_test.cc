@@ -279,7 +279,7 @@ TEST(JobErrors, Processor) {
       {"{folder: ./qwen2-vl}", "{folder: f, audio: a}",
        "job.yaml:6: processor.audio: the job has no phase that uses it"},
       {"{folder: ./qwen2-vl}", "{folder: f, labels: users}",
-       "job.yaml:6: processor.labels: 'users' is not one of assistant, last_assistant, all"},
+       "job.yaml:6: processor.labels: 'users' is not one of assistant, last_assistant, all, data"},
       {"{folder: ./qwen2-vl}", "{folder: f, chat: plain, labels: all}",
        "job.yaml:6: processor.labels: needs chat: template"},
       {"{folder: ./qwen2-vl}", "{folder: f, date: today}",

@@ -27,6 +27,7 @@ ProcessorSpec Checkpoint(const std::string& image_processor, const std::string& 
   std::ofstream(folder + "/config.json") << model;
   ProcessorSpec spec;
   spec.vision = folder;
+  spec.resampler = "pil";
   spec.wire = Wire::kU8;
   return spec;
 }

@@ -56,7 +56,11 @@ TEST(Dinov3, RefusesWhatItDoesNotImplement) {
   EXPECT_THAT(refusal({{"size", {{"height", 8}, {"width", 32}}}}),
               HasSubstr("32x8 is smaller than one 16-pixel patch"));
   EXPECT_THAT(refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
-  EXPECT_THAT(RefusalOf("dinov3", nlohmann::json::object()), HasSubstr("torchvision only; write aten_u8"));
+  EXPECT_EQ(RefusalOf("dinov3", nlohmann::json::object()), "");
+  ProcessorSpec pillow = VisionSpec("dinov3");
+  pillow.resampler = "pil";
+  EXPECT_THAT(std::string(Processor::LoadMedia(pillow, Limits{}).status().message()),
+              HasSubstr("torchvision only; set it to aten_u8"));
 }
 
 }  // namespace

@@ -55,7 +55,10 @@ TEST(Llama4, RefusesWhatItDoesNotImplement) {
   EXPECT_THAT(refusal({{"size", {{"height", 56}, {"width", 28}}}}), HasSubstr("size: is not a square"));
   EXPECT_THAT(refusal({{"max_patches", 65}}), HasSubstr("max_patches: is 65, not between"));
   EXPECT_THAT(refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
-  EXPECT_THAT(RefusalOf("llama4", nlohmann::json::object()),
+  EXPECT_EQ(RefusalOf("llama4", nlohmann::json::object()), "");
+  ProcessorSpec pillow = VisionSpec("llama4");
+  pillow.resampler = "pil";
+  EXPECT_THAT(std::string(Processor::LoadMedia(pillow, Limits{}).status().message()),
               HasSubstr("torchvision only; set it to aten_u8"));
 }
 

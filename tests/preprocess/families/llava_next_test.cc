@@ -37,7 +37,7 @@ TEST(LlavaNext, APictureWhoseTilesAreBeyondTheLimitIsRefused) {
   facts.width = 500, facts.height = 3;  // five rows of pixels, and black, in two tiles
   const absl::Status refused = (*family)->Measure(facts).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("makes 672x336"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("would resize to 672x336, more than"));
 }
 
 TEST(LlavaNext, KeepsMostOfThePictureAndWastesLeast) {

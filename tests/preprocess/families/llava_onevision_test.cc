@@ -30,10 +30,10 @@ TEST(LlavaOneVision, APictureOfSeveralIsOneTileAndOneTokenMore) {
   MediaFacts facts;
   facts.width = 500, facts.height = 300;
   for (uint32_t of_sample : {0, 1}) {
-    facts.num_frames = of_sample;
+    facts.pictures_in_sample = of_sample;
     EXPECT_GT(processor->Measure(facts)->input_rows, 1u);
   }
-  facts.num_frames = 2;
+  facts.pictures_in_sample = 2;
   EXPECT_EQ(*processor->Measure(facts), (ItemLengths{16, 1, 17}));
 }
 
