@@ -36,9 +36,9 @@ def folder_with(tmp_path, name, spelling):
     config = json.loads((PROCESSORS / name / "preprocessor_config.json").read_text())
     config["image_processor_type"] = NAMES[spelling](config["image_processor_type"])
     (folder / "preprocessor_config.json").write_text(json.dumps(config))
-    model = PROCESSORS / name / "config.json"
-    if model.exists():
-        shutil.copy(model, folder)
+    for other in ("config.json", "processor_config.json"):
+        if (PROCESSORS / name / other).exists():
+            shutil.copy(PROCESSORS / name / other, folder)
     return folder
 
 
