@@ -38,7 +38,7 @@ def read_safetensors(path):
 def preprocess(tmp_path, *files, wire="f32", more=()):
     out = tmp_path / "out.safetensors"
     harness.run("preprocess", "--processor", VISION, "--audio-processor", AUDIO, "--max-pixels", MAX_PIXELS,
-                "--wire", wire, "--out", out, *more, *files)
+                "--wire", wire, "--resampler", "pil", "--out", out, *more, *files)
     return read_safetensors(out)
 
 

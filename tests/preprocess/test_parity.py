@@ -27,6 +27,8 @@ pytestmark = [
 
 
 def preprocess(tmp_path, processor, media, *arguments):
+    if "--resampler" not in arguments:
+        arguments += ("--resampler", "pil")
     return command.preprocess(tmp_path, SHARED / "processors" / processor, media, *arguments)
 
 

@@ -221,6 +221,6 @@ def test_a_processor_without_lengths_is_indexed_too(job, capfd):
 
 def test_a_rank_that_the_job_does_not_have_is_named(job):
     jobs.make_index(job)
-    with pytest.raises(evenkeel.InvalidArgument, match="rank 5 is none of the job's: its phases run on ranks 0-1"):
+    with pytest.raises(evenkeel.InvalidArgument, match="rank 5 is not in the job: its phases run on ranks 0-1"):
         next(evenkeel.Loader(job, rank=5))
     wait_until(lambda: not processes(job))
