@@ -208,7 +208,7 @@ absl::Status Run(const Options& options) {
   for (const Field& field : fields) {
     TensorSpec spec{field.spec.name, field.spec.dtype, {field.rows}, nullptr};
     spec.shape.insert(spec.shape.end(), field.spec.trailing.begin(), field.spec.trailing.end());
-    tensors.push_back({std::move(spec), field.bytes});
+    tensors.push_back({.spec = std::move(spec), .wire = field.bytes, .tokens = nullptr});
   }
   EVENKEEL_RETURN_IF_ERROR(WriteSafetensors(options.out, tensors));
   PrintSummary(options, files, lengths, tensors);
