@@ -224,3 +224,12 @@ def test_a_rank_that_the_job_does_not_have_is_named(job):
     with pytest.raises(evenkeel.InvalidArgument, match="rank 5 is not in the job: its phases run on ranks 0-1"):
         next(evenkeel.Loader(job, rank=5))
     wait_until(lambda: not processes(job))
+
+
+@pytest.mark.parametrize("options, of_worker, of_index", [
+    (["--threads", "2"], ["--python", sys.executable], ["--python", sys.executable]),
+    (["--python", "/opt/python", "--threads", "2"], [], ["--python", "/opt/python"]),
+    (["--python=/opt/python"], [], ["--python=/opt/python"])])
+def test_processors_in_python_have_the_trainers_interpreter(options, of_worker, of_index):
+    assert embedded._own_python(options) == of_worker
+    assert embedded._own_python(options, with_given=True) == of_index

@@ -212,6 +212,15 @@ def _locked(folder):
 # ---- The supervisor, run as a program.
 
 
+def _own_python(options, with_given=False):
+    """The interpreter for jobs with `processor.python`: the trainer's, whose packages the user installed, unless the
+    worker's options name one; `with_given`: then that one."""
+    for i, option in enumerate(options):
+        if option == "--python" or option.startswith("--python="):
+            return list(options[i:i + 2] if option == "--python" else [option]) if with_given else []
+    return ["--python", sys.executable]
+
+
 def _die_with_parent():
     import ctypes
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -245,8 +254,9 @@ class _Supervisor:
         """(process, "") once it listens, or (None, its last words)."""
         with open(self._folder / _LOG, "ab" if self._restarts else "wb") as log:
             worker = subprocess.Popen([self._start["program"], "serve", "--job", self._start["job"], "--listen",
-                                       self._address, *self._start["options"]], stdout=subprocess.PIPE, stderr=log,
-                                      stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+                                       self._address, *_own_python(self._start["options"]), *self._start["options"]],
+                                      stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL,
+                                      preexec_fn=_die_with_parent)
         line = worker.stdout.readline()
         if not line:
             self._code = worker.wait()
@@ -273,7 +283,8 @@ class _Supervisor:
         (self._folder / "indexing").touch()
         sys.stderr.write(f"evenkeel: no index for {self._start['job']} yet; making it\n")
         sys.stderr.flush()
-        done = subprocess.Popen([self._start["program"], "index", "--job", self._start["job"]], stdin=subprocess.DEVNULL,
+        done = subprocess.Popen([self._start["program"], "index", "--job", self._start["job"],
+                                 *_own_python(self._start["options"], with_given=True)], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=_die_with_parent)
         words = b""
         while chunk := os.read(done.stderr.fileno(), 4096):
