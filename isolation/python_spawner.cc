@@ -30,7 +30,7 @@
 namespace evenkeel::isolation {
 namespace {
 
-constexpr absl::Duration kLeastBackOff = absl::Milliseconds(100), kMostBackOff = absl::Seconds(30);
+constexpr absl::Duration kMinBackOff = absl::Milliseconds(100), kMaxBackOff = absl::Seconds(30);
 constexpr absl::Duration kHelloPatience = absl::Seconds(30);
 constexpr off_t kMaxDescription = 16 << 20;
 constexpr size_t kMaxErrorText = 2000;
@@ -219,14 +219,14 @@ absl::Status PythonSpawner::BeginAgain(const absl::Status& why) {
     Stop();
   }
   // A short wait costs less than a failed attempt.
-  constexpr absl::Duration kMostWait = absl::Seconds(1);
+  constexpr absl::Duration kMaxWait = absl::Seconds(1);
   const absl::Duration left = not_before_ - SteadyNow();
-  if (left > absl::ZeroDuration() && left <= kMostWait) absl::SleepFor(left);
-  if (left > kMostWait) {
+  if (left > absl::ZeroDuration() && left <= kMaxWait) absl::SleepFor(left);
+  if (left > kMaxWait) {
     return absl::UnavailableError(absl::StrCat("the Python interpreter ended and is started again in ",
                                                absl::FormatDuration(not_before_ - SteadyNow())));
   }
-  back_off_ = std::clamp(2 * back_off_, kLeastBackOff, kMostBackOff);
+  back_off_ = std::clamp(2 * back_off_, kMinBackOff, kMaxBackOff);
   not_before_ = SteadyNow() + back_off_;
   std::string described;
   if (const absl::Status begun = Begin(&described); !begun.ok())
