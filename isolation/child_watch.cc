@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 
@@ -83,6 +86,21 @@ absl::Status ReplacedError(const std::string& what, const std::string& reason, b
   // No item makes its process stand still without using CPU time: it waits for memory that is swapped out.
   const absl::Status replaced = absl::InternalError(what);
   return reason == "still" ? WithKind(replaced, FailureKind::kMachine) : replaced;
+}
+
+absl::Status WaitUntilReadable(int socket, absl::Duration patience, std::string_view what) {
+  const absl::Time deadline = SteadyNow() + patience;
+  for (;;) {
+    pollfd one{socket, POLLIN, 0};
+    const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
+    const int ready = poll(&one, 1, static_cast<int>(left));
+    if (ready == 1) return absl::OkStatus();
+    if (ready == 0) {
+      return absl::UnavailableError(
+          absl::StrCat(std::string(what), " did not answer within ", absl::FormatDuration(patience)));
+    }
+    if (errno != EINTR) return absl::UnavailableError(absl::StrCat("poll: ", std::strerror(errno)));
+  }
 }
 
 }  // namespace evenkeel::isolation

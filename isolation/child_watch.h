@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -27,5 +28,8 @@ bool IsStopped(pid_t pid);
 // The failure of the attempt after a process was replaced for `reason`. Unavailable: it was killed or stopped
 // by others. A process that stood still is a failure of the machine (core/failure.h).
 absl::Status ReplacedError(const std::string& what, const std::string& reason, bool was_stopped);
+
+// Waits until a message can be read. Unavailable: none came within `patience`; names `what` did not answer.
+absl::Status WaitUntilReadable(int socket, absl::Duration patience, std::string_view what);
 
 }  // namespace evenkeel::isolation

@@ -2,7 +2,6 @@
 #include "isolation/decoder_spawner.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -22,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/steady_time.h"
+#include "isolation/child_watch.h"
 #include "isolation/decoder_process.h"
 #include "isolation/decoder_sandbox.h"
 
@@ -129,24 +129,9 @@ absl::Status CheckOneThread() {
       absl::StrCat("decoder processes are forked before the process has threads; it has ", threads));
 }
 
-absl::Status WaitFor(const Handle& socket, absl::Duration patience, const char* what) {
-  const absl::Time deadline = SteadyNow() + patience;
-  for (;;) {
-    pollfd one{socket.get(), POLLIN, 0};
-    const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
-    const int ready = poll(&one, 1, static_cast<int>(left));
-    if (ready == 1) return absl::OkStatus();
-    if (ready == 0) {
-      return absl::UnavailableError(
-          absl::StrCat(what, " did not answer within ", absl::FormatDuration(patience)));
-    }
-    if (errno != EINTR) return absl::UnavailableError(absl::StrCat("poll: ", std::strerror(errno)));
-  }
-}
-
 // Waits until the child reports that it is confined.
 absl::Status WaitForHello(const Handle& socket, absl::Duration patience) {
-  EVENKEEL_RETURN_IF_ERROR(WaitFor(socket, patience, "a new decoder process"));
+  EVENKEEL_RETURN_IF_ERROR(WaitUntilReadable(socket.get(), patience, "a new decoder process"));
   DecoderReply hello;
   EVENKEEL_RETURN_IF_ERROR(ReceiveMessage(socket.get(), &hello));
   return hello.status();
@@ -155,7 +140,7 @@ absl::Status WaitForHello(const Handle& socket, absl::Duration patience) {
 absl::StatusOr<Done> Exchange(const Handle& socket, const Order& order, std::span<const int> files,
                               absl::Duration patience) {
   EVENKEEL_RETURN_IF_ERROR(SendMessage(socket.get(), order, files));
-  EVENKEEL_RETURN_IF_ERROR(WaitFor(socket, patience, "the process that forks decoders"));
+  EVENKEEL_RETURN_IF_ERROR(WaitUntilReadable(socket.get(), patience, "the process that forks decoders"));
   Done done;
   EVENKEEL_RETURN_IF_ERROR(ReceiveMessage(socket.get(), &done));
   return done;

@@ -2,7 +2,6 @@
 #include "isolation/python_spawner.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -24,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/steady_time.h"
+#include "isolation/child_watch.h"
 #include "isolation/decoder_sandbox.h"
 #include "isolation/python_message.h"
 
@@ -86,21 +86,6 @@ std::string Contents(const Handle& file, off_t most) {
   const ssize_t got = pread(file.get(), text.data(), text.size(), begin);
   text.resize(got < 0 ? 0 : static_cast<size_t>(got));
   return text;
-}
-
-absl::Status WaitFor(int socket, absl::Duration patience, absl::string_view what) {
-  const absl::Time deadline = SteadyNow() + patience;
-  for (;;) {
-    pollfd one{socket, POLLIN, 0};
-    const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
-    const int ready = poll(&one, 1, static_cast<int>(left));
-    if (ready == 1) return absl::OkStatus();
-    if (ready == 0) {
-      return absl::UnavailableError(
-          absl::StrCat(what, " did not answer within ", absl::FormatDuration(patience)));
-    }
-    if (errno != EINTR) return absl::UnavailableError(absl::StrCat("poll: ", std::strerror(errno)));
-  }
 }
 
 // The files of a process that is about to start, by their numbers there.
@@ -192,7 +177,7 @@ absl::Status PythonSpawner::Begin(std::string* description) {
   socket_ = std::move(ends.first);
   ends.second = Handle();
   files.CloseCopies();
-  absl::Status loaded = WaitFor(socket_.get(), options_.start, interpreter_);
+  absl::Status loaded = WaitUntilReadable(socket_.get(), options_.start, interpreter_);
   if (loaded.ok()) {
     const absl::StatusOr<std::string> hello = ReceiveText(socket_.get());
     if (hello.ok()) {
@@ -252,7 +237,7 @@ void PythonSpawner::Stop() {
 absl::StatusOr<int> PythonSpawner::Exchange(const std::string& order, std::span<const int> files) {
   EVENKEEL_RETURN_IF_ERROR(SendText(socket_.get(), order, files));
   EVENKEEL_RETURN_IF_ERROR(
-      WaitFor(socket_.get(), options_.patience, "the process that forks Python processes"));
+      WaitUntilReadable(socket_.get(), options_.patience, "the process that forks Python processes"));
   EVENKEEL_ASSIGN_OR_RETURN(const std::string reply, ReceiveText(socket_.get()));
   return ReadPythonDone(reply);
 }
@@ -272,7 +257,7 @@ absl::StatusOr<PythonSpawner::Child> PythonSpawner::Spawn() {
     if (!pid.ok()) return pid.status();
     child = {.pid = *pid, .socket = std::move(ends.first), .spawner = current_};
   }
-  absl::Status confined = WaitFor(child.socket.get(), kHelloPatience, "a new Python process");
+  absl::Status confined = WaitUntilReadable(child.socket.get(), kHelloPatience, "a new Python process");
   if (confined.ok()) {
     const absl::StatusOr<std::string> text = ReceiveText(child.socket.get());
     const absl::StatusOr<PythonReply> hello = text.ok() ? ReadPythonReply(*text) : text.status();
