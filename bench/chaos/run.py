@@ -65,7 +65,7 @@ class World:
         self.certificates = folder / "tls"
         self.clock_file = folder / "clock"
         self.clock_file.write_text("+0")
-        # In a folder of its own, since other processes leave segments behind, too. fetch and serve inherit it.
+        # UCX of fetch and serve uses this folder; other processes may leave segments in /dev/shm.
         self.shared_memory = folder / "shm"
         self.shared_memory.mkdir()
         os.environ["UCX_POSIX_DIR"] = str(self.shared_memory)

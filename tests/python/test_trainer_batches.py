@@ -167,7 +167,7 @@ def test_veomnis_batch_is_that_of_its_own_collator(worked):
         assert len(batches) == len(step.microbatches)
         for number, ours in enumerate(batches):
             theirs = collator(documents_of(step, number))
-            assert set(theirs) - set(ours) <= {"image_mask", "video_mask"}, "masks of what there is none of"
+            assert set(theirs) - set(ours) <= {"image_mask", "video_mask"}, "masks of media that the batch does not have"
             for name in set(theirs) & set(ours):
                 compared.add(name)
                 if isinstance(ours[name], int):
