@@ -17,7 +17,6 @@ import random
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 
@@ -40,12 +39,11 @@ def write_checkpoint(folder):
 
 
 def write_job(folder, checkpoint, pictures, batch):
-    with tarfile.open(folder / "all.tar", "w") as tar:
-        for i, data in enumerate(pictures):
-            for suffix, content in (("jpg", data), ("txt", b"a boat")):
-                info = tarfile.TarInfo(f"{i:05d}.{suffix}")
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
+    shard = media.Shard(folder / "all.tar")
+    for i, data in enumerate(pictures):
+        shard.add(f"{i:05d}.jpg", data)
+        shard.add(f"{i:05d}.txt", b"a boat")
+    shard.close()
     job = folder / "job.yaml"
     job.write_text(f"""\
 seed: 1

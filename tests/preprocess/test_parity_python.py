@@ -11,8 +11,9 @@ import sys
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("python", "e2e")]
 import jobs  # noqa: E402
+from media import Shard  # noqa: E402
 from command import BINARY, SHARED
 from installed import GOLDEN, RELEASE, Image, needed, transformers
 
@@ -72,14 +73,11 @@ def pictures(folder):
 
 
 def write_job(folder, checkpoint, media, phase="vision"):
-    import io
-    import tarfile
-    with tarfile.open(folder / "all.tar", "w") as tar:
-        for path, caption in media:
-            for suffix, content in ((path.suffix[1:], path.read_bytes()), ("txt", caption.encode())):
-                info = tarfile.TarInfo(f"{path.stem}.{suffix}")
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
+    shard = Shard(folder / "all.tar")
+    for path, caption in media:
+        shard.add(path.name, path.read_bytes())
+        shard.add(f"{path.stem}.txt", caption.encode())
+    shard.close()
     job = folder / "job.yaml"
     job.write_text(f"""\
 seed: 5

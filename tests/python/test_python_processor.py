@@ -10,7 +10,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tarfile
 import textwrap
 import zlib
 
@@ -20,6 +19,9 @@ from PIL import Image
 
 import evenkeel
 import jobs
+
+sys.path.insert(0, str(jobs.ROOT / "tests" / "e2e"))
+import media  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 
@@ -131,15 +133,14 @@ def write(folder, kinds, name="Squares", more=""):
     rng, pictures = random.Random(5), {}
     (folder / "squares.py").write_text(SOURCE)
     shutil.copytree(jobs.GOLDEN / "tokenizer", folder / "checkpoint")
-    with tarfile.open(folder / "all.tar", "w") as tar:
-        for i in range(NUM_SAMPLES):
-            kind = kinds[i % len(kinds)]
-            data = picture(rng, WIDTHS[kind], rng.randint(40, 90))
-            pictures[zlib.crc32(data)] = (kind, data)
-            for suffix, content in (("png", data), ("txt", f"picture {i} of a boat".encode())):
-                info = tarfile.TarInfo(f"{i:03d}.{suffix}")
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
+    shard = media.Shard(folder / "all.tar")
+    for i in range(NUM_SAMPLES):
+        kind = kinds[i % len(kinds)]
+        data = picture(rng, WIDTHS[kind], rng.randint(40, 90))
+        pictures[zlib.crc32(data)] = (kind, data)
+        shard.add(f"{i:03d}.png", data)
+        shard.add(f"{i:03d}.txt", f"picture {i} of a boat".encode())
+    shard.close()
     job = folder / "job.yaml"
     job.write_text(f"""\
 seed: 5
