@@ -12,14 +12,12 @@
 // Thread safety: all members but Start may be called from many threads.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/annotated_mutex.h"
+#include "isolation/child_pool.h"
 #include "isolation/decoder_events.h"
 #include "isolation/decoder_message.h"
 #include "isolation/decoder_spawner.h"
@@ -50,40 +48,20 @@ class DecoderPool {
                    DecoderReply* reply, SharedMemory::Block* output);
 
   // For the bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
-  SharedMemory& memory() const { return *memory_; }
+  SharedMemory& memory() const { return children_.memory(); }
 
   // Notifies `events`, too, of replaced decoders from now on; null: no longer. It must live until then.
-  void CountInto(DecoderEvents* events) { counter_ = events; }
+  void CountInto(DecoderEvents* events) { children_.CountInto(events); }
   // Not OK: no decoder can be made any more; only a restart of the process helps.
-  absl::Status health() const { return spawner_->health(); }
+  absl::Status health() const { return children_.spawner().health(); }
   // Decoders replaced since the start.
-  uint64_t num_replaced() const { return num_replaced_; }
+  uint64_t num_replaced() const { return children_.num_replaced(); }
 
  private:
-  struct Decoder {
-    DecoderSpawner::Child child;
-    SharedMemory::Writer writer = 0;
-  };
-
   DecoderPool(const Options& options, std::unique_ptr<DecoderSpawner> spawner)
-      : options_(options), spawner_(std::move(spawner)) {}
+      : children_(std::move(spawner), "decoder process", options.still, options.events) {}
 
-  absl::StatusOr<Decoder> Spawn();
-  absl::StatusOr<Decoder> Take();
-  void GiveBack(Decoder decoder);
-  // Sends the call to an idle decoder. Internal or Unavailable: it ended, and was replaced.
-  absl::StatusOr<Decoder> Begin(const DecoderCall& call, int input, uint64_t output_bytes,
-                                SharedMemory::Block* output);
-  absl::Status Replace(Decoder decoder, std::string reason);
-
-  const Options options_;
-  const std::unique_ptr<DecoderSpawner> spawner_;
-  const std::shared_ptr<SharedMemory> memory_ = SharedMemory::Make();
-  std::atomic<DecoderEvents*> counter_{nullptr};
-  std::atomic<uint64_t> num_replaced_{0};
-  Mutex mutex_;
-  SharedMemory::Writer last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Decoder> idle_ ABSL_GUARDED_BY(mutex_);
+  ChildPool<DecoderSpawner> children_;
 };
 
 }  // namespace evenkeel::isolation

@@ -16,11 +16,11 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/annotated_mutex.h"
+#include "isolation/child_pool.h"
 #include "isolation/decoder_events.h"
 #include "isolation/python_message.h"
 #include "isolation/python_spawner.h"
@@ -39,7 +39,9 @@ class PythonPool final : public preprocess::PythonProcesses {
   // InvalidArgument: wrong options. Otherwise as PythonSpawner::Start.
   static absl::StatusOr<std::shared_ptr<PythonPool>> Start(const ProcessorSpec& spec, const Options& options);
 
-  const preprocess::PythonDescription& description() const override { return spawner_->description(); }
+  const preprocess::PythonDescription& description() const override {
+    return children_.spawner().description();
+  }
   absl::StatusOr<preprocess::PythonLengths> Measure(const MediaFacts& facts, std::string_view suffix,
                                                     std::span<const std::byte> bytes) override;
   absl::Status Produce(const preprocess::ItemRequest& request,
@@ -47,39 +49,27 @@ class PythonPool final : public preprocess::PythonProcesses {
   absl::Status ProduceBlank(const preprocess::ItemRequest& request,
                             std::span<const std::span<std::byte>> field_bytes) override;
 
-  const std::string& interpreter() const { return spawner_->interpreter(); }
+  const std::string& interpreter() const { return children_.spawner().interpreter(); }
   // Processes replaced since the start.
-  uint64_t num_replaced() const { return num_replaced_; }
+  uint64_t num_replaced() const { return children_.num_replaced(); }
 
  private:
-  struct Process {
-    PythonSpawner::Child child;
-    SharedMemory::Writer writer = 0;
-  };
-
   PythonPool(const Options& options, std::unique_ptr<PythonSpawner> spawner)
-      : options_(options), spawner_(std::move(spawner)) {}
+      : cpu_(options.cpu),
+        children_(std::move(spawner), "Python process", options.still, options.spawner.events) {}
 
-  absl::StatusOr<Process> Spawn();
-  absl::StatusOr<Process> Take();
-  void GiveBack(Process process);
-  absl::Status Replace(Process process, std::string reason);
-  // Sends a call to an idle process, with an output file of `output_bytes` (0: none).
-  absl::StatusOr<Process> Begin(const std::string& call, int input, uint64_t output_bytes,
-                                SharedMemory::Block* output);
-  absl::StatusOr<PythonReply> Run(const PythonCall& call, int input, uint64_t output_bytes,
+  // The item's bytes in shared memory, named in the call; the block must live as long as the call.
+  absl::StatusOr<SharedMemory::Block> CopyInput(std::span<const std::byte> bytes, PythonCall& call,
+                                                int* file);
+  // `input`: the file of the item's bytes; -1: none.
+  absl::StatusOr<PythonReply> Run(PythonCall call, int input, uint64_t output_bytes,
                                   SharedMemory::Block* output);
   absl::Status Fill(PythonWork work, const preprocess::ItemRequest& request,
                     std::span<const std::span<std::byte>> field_bytes);
 
-  const Options options_;
-  const std::unique_ptr<PythonSpawner> spawner_;
-  const std::shared_ptr<SharedMemory> memory_ = SharedMemory::Make();
-  std::atomic<uint64_t> num_replaced_{0};
+  const absl::Duration cpu_;  // that one call may use
+  ChildPool<PythonSpawner> children_;
   std::atomic<uint64_t> last_call_{0};
-  Mutex mutex_;
-  SharedMemory::Writer last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Process> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace evenkeel::isolation
