@@ -172,6 +172,7 @@ int Main(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   evenkeel::Arguments arguments;
+  arguments.spec.resampler = "pil";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool more = i + 1 < argc;
