@@ -190,10 +190,10 @@ TEST(ConsumerFaults, DuplicatesStayBelowFivePerCentAndTheLoserIsCancelled) {
   ExpectSteps(*consumer, 24);
   ConsumerStats stats = consumer->stats();
   EXPECT_LE(stats.duplicate_requests * 20, stats.requests);
-  // A stuck request ends only when it is given up. On a busy machine a slow one may be doubted and given up too.
+  // A stuck request ends only when it is given up. More than eight where the consumer, which fetches ahead, came to
+  // the stuck part of step 24, or where a busy machine made it doubt a slow one.
   for (int i = 0; i < 500 && a.cancelled() + b.cancelled() < 8; ++i) absl::SleepFor(absl::Milliseconds(10));
   EXPECT_GE(a.cancelled() + b.cancelled(), 8) << "every stuck copy was given up";
-  EXPECT_EQ(stuck.size(), 8u);
 }
 
 // Two of three workers are alive, accept what they are asked, and get nowhere.
