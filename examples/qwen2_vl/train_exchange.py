@@ -64,6 +64,7 @@ def main(endpoints, steps):
             print(step.index, f"{loss.item():.6f}", flush=True)
             torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(),
                         "data": loader.state_dict()}, "checkpoint.pt")
+    dist.barrier()                                         # docs/trainers.md: The end of a training
     dist.destroy_process_group()
 
 

@@ -39,6 +39,7 @@ def main(job, checkpoint, steps):
             if step.index % 2 == 1:
                 torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(),
                             "data": loader.state_dict()}, "checkpoint.pt")
+    dist.barrier()                                         # docs/trainers.md: The end of a training
     dist.destroy_process_group()
 
 

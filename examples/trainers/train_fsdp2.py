@@ -57,6 +57,7 @@ def main(job, checkpoint, steps):
             print(step.index, f"{loss.item():.6f}", flush=True)
         if step.index % 2 == 1:
             dcp.save({"training": training}, checkpoint_id="checkpoint")
+    dist.barrier()                                         # docs/trainers.md: The end of a training
     dist.destroy_process_group()
 
 

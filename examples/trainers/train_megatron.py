@@ -88,6 +88,7 @@ def main(job, vocabulary, steps):
             if step % 2 == 1:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": iterator.save_state()},
                            "checkpoint.pt")
+    dist.barrier()                                         # docs/trainers.md: The end of a training
     dist.destroy_process_group()
 
 
