@@ -138,8 +138,7 @@ absl::Status ExpectJob(Options& options) {
               << ": the stream digest is not compared with the job's\n";
     return absl::OkStatus();
   }
-  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
-                            StartPython(options.python, job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python, StartPython(options.python, job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), std::move(python)));
   options.consumer.expect_stream_digest = stream->stream_digest.Hex();

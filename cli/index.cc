@@ -168,7 +168,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
     std::cerr
         << "\nevenkeel: interrupted; finishing the shards in progress (interrupt again to stop at once)\n";
   });
-  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> loaded =
       preprocess::Processor::Load(job.processor, job.limits, std::move(python));

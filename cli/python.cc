@@ -29,9 +29,9 @@ void AddPythonOptions(CLI::App& command, PythonArguments& arguments) {
       ->capture_default_str();
 }
 
-absl::StatusOr<std::shared_ptr<preprocess::PythonProcesses>> StartPython(const PythonArguments& arguments,
-                                                                         const Job& job) {
-  if (job.processor.python.empty()) return std::shared_ptr<preprocess::PythonProcesses>();
+absl::StatusOr<std::shared_ptr<isolation::PythonPool>> StartPython(const PythonArguments& arguments,
+                                                                   const Job& job) {
+  if (job.processor.python.empty()) return std::shared_ptr<isolation::PythonPool>();
   isolation::PythonPool::Options options = arguments.pool;
   options.cpu = absl::Seconds(arguments.cpu_seconds);
   options.spawner.events = &DecoderLogEvents();
@@ -40,7 +40,7 @@ absl::StatusOr<std::shared_ptr<preprocess::PythonProcesses>> StartPython(const P
   if (!pool.ok()) return NameInJob(job, pool.status());
   telemetry::LogEvent(telemetry::LogLevel::kInfo, "python",
                       {{"interpreter", (*pool)->interpreter()}, {"class", (*pool)->description().name}});
-  return std::shared_ptr<preprocess::PythonProcesses>(*std::move(pool));
+  return pool;
 }
 
 }  // namespace evenkeel::cli

@@ -20,7 +20,7 @@ void AddInterpreterOption(CLI::App& command, PythonArguments& arguments);
 void AddPythonOptions(CLI::App& command, PythonArguments& arguments);
 
 // Null if the job's processor is native. Errors of PythonPool::Start.
-absl::StatusOr<std::shared_ptr<preprocess::PythonProcesses>> StartPython(const PythonArguments& arguments,
-                                                                         const Job& job);
+absl::StatusOr<std::shared_ptr<isolation::PythonPool>> StartPython(const PythonArguments& arguments,
+                                                                   const Job& job);
 
 }  // namespace evenkeel::cli

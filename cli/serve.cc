@@ -140,11 +140,12 @@ absl::Status Serve(const ServeArguments& arguments) {
   telemetry::StartLogWriter();
   server::LogLibraries();
   Signals signals(blocked);
-  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
-                            stream::OpenStream(std::move(job), std::move(python)));
+                            stream::OpenStream(std::move(job), python));
   server::WorkerOptions options = arguments.options;
+  options.python = python.get();
   options.isolated = isolation::Isolate(stream->processor, std::move(decoders), stream->job);
   options.session_idle = absl::Seconds(arguments.idle_seconds);
   options.send_timeout = absl::Seconds(arguments.send_seconds);

@@ -53,7 +53,7 @@ struct Source {
 
 absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
-  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> opened,
                             stream::OpenStream(std::move(job), std::move(python)));

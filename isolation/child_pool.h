@@ -43,6 +43,9 @@ class ChildPool {
   // Notifies `events`, too, of replaced processes from now on; null: no longer. It must live until then.
   void CountInto(DecoderEvents* events) { counter_ = events; }
 
+  // Ends all calls, now and from now on, with Cancelled, so that a worker can end while a process stands still.
+  void Abandon() { abandoned_ = true; }
+
   // Makes one process, so that a machine that forbids to confine them fails at the start.
   absl::Status MakeFirst() {
     EVENKEEL_ASSIGN_OR_RETURN(Process first, Take());
@@ -54,10 +57,12 @@ class ChildPool {
   // an output of `output_bytes` (0: none), and returns a status. `receive(socket)` reads the reply and returns
   // nothing, or the reason why the process is given up ("": that of its end). Internal: the process was
   // replaced because of what it did. Unavailable: it was killed or stopped by others, or none can be made. The
-  // latter, and a process that stood still, are failures of the machine (core/failure.h).
+  // latter, and a process that stood still, are failures of the machine (core/failure.h). Cancelled: the pool
+  // was abandoned.
   template <typename Send, typename Receive>
   absl::Status Call(const std::vector<int>& files, uint64_t output_bytes, absl::Duration cpu_budget,
                     Send send, Receive receive, SharedMemory::Block* output) {
+    if (abandoned_) return AbandonedError();
     absl::StatusOr<Process> process = Begin(files, output_bytes, send, output);
     // An error here means that the process ended while it was idle, so the call gets a second one.
     if (absl::IsInternal(process.status()) || absl::IsUnavailable(process.status()))
@@ -65,7 +70,12 @@ class ChildPool {
     // No process has received the call: the machine has no process or no memory for one.
     EVENKEEL_RETURN_IF_ERROR(WithKind(process.status(), FailureKind::kMachine));
     const int socket = process->child.socket.get();
-    std::string reason = WaitForReply(process->child.pid, socket, cpu_budget, still_);
+    std::string reason = WaitForReply(process->child.pid, socket, cpu_budget, still_, abandoned_);
+    if (abandoned_ && !reason.empty()) {
+      memory_->Forget(process->writer);
+      (void)spawner_->End(process->child);
+      return AbandonedError();
+    }
     if (!reason.empty()) return Replace(*std::move(process), std::move(reason));
     if (std::optional<std::string> given_up = receive(socket); given_up.has_value())
       return Replace(*std::move(process), *std::move(given_up));
@@ -78,6 +88,10 @@ class ChildPool {
     typename Spawner::Child child;
     SharedMemory::Writer writer = 0;
   };
+
+  absl::Status AbandonedError() const {
+    return absl::CancelledError(absl::StrCat(what_, ": the worker ends"));
+  }
 
   absl::StatusOr<Process> Spawn() {
     Process process;
@@ -154,6 +168,7 @@ class ChildPool {
   const std::shared_ptr<SharedMemory> memory_ = SharedMemory::Make();
   std::atomic<DecoderEvents*> counter_{nullptr};
   std::atomic<uint64_t> num_replaced_{0};
+  std::atomic<bool> abandoned_{false};
   Mutex mutex_;
   SharedMemory::Writer last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Process> idle_ ABSL_GUARDED_BY(mutex_);

@@ -31,7 +31,8 @@ absl::Duration CpuTime(clockid_t clock) {
 
 }  // namespace
 
-std::string WaitForReply(pid_t pid, int socket, absl::Duration cpu_budget, absl::Duration still) {
+std::string WaitForReply(pid_t pid, int socket, absl::Duration cpu_budget, absl::Duration still,
+                         const std::atomic<bool>& abandoned) {
   clockid_t clock = CLOCK_MONOTONIC;
   if (clock_getcpuclockid(pid, &clock) != 0) return "crash";
   const absl::Duration begin = CpuTime(clock);
@@ -53,6 +54,7 @@ std::string WaitForReply(pid_t pid, int socket, absl::Duration cpu_budget, absl:
     }
     if (seen - begin > cpu_budget) return "cpu";
     if (SteadyNow() - moved > still) return "still";
+    if (abandoned) return "abandoned";
   }
 }
 

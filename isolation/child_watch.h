@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <string>
 #include <string_view>
 
@@ -15,8 +16,10 @@ namespace evenkeel::isolation {
 
 // Waits until the reply can be read from `socket`; then the result is empty. Otherwise it is the reason why the
 // process is given up: "cpu" (it used more than `cpu_budget`), "still" (it used no CPU time for `still`),
-// "crash" (it is gone). Its CPU time is added to RemoteWork(), which the part pool reads as progress.
-std::string WaitForReply(pid_t pid, int socket, absl::Duration cpu_budget, absl::Duration still);
+// "crash" (it is gone), "abandoned" (`abandoned` became true). Its CPU time is added to RemoteWork(), which the
+// part pool reads as progress.
+std::string WaitForReply(pid_t pid, int socket, absl::Duration cpu_budget, absl::Duration still,
+                         const std::atomic<bool>& abandoned);
 
 // The reason of a process that ended by itself, from its wait status: "forbidden_call", "killed", "memory" or
 // "crash".

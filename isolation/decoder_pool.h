@@ -52,6 +52,8 @@ class DecoderPool {
 
   // Notifies `events`, too, of replaced decoders from now on; null: no longer. It must live until then.
   void CountInto(DecoderEvents* events) { children_.CountInto(events); }
+  // Ends all calls, now and from now on, with Cancelled, so that a worker can end while a decoder stands still.
+  void Abandon() { children_.Abandon(); }
   // Not OK: no decoder can be made any more; only a restart of the process helps.
   absl::Status health() const { return children_.spawner().health(); }
   // Decoders replaced since the start.

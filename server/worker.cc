@@ -257,6 +257,9 @@ class ServingWorker final : public Worker {
     if (server_ != nullptr)
       server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
     server_.reset();
+    // Nobody waits for what is still being made, and a stopped process could hold it for a minute.
+    if (options_.isolated != nullptr) options_.isolated->decoders().Abandon();
+    if (options_.python != nullptr) options_.python->Abandon();
     pool_.Stop();
     if (options_.isolated != nullptr) options_.isolated->decoders().CountInto(nullptr);
     if (sessions_ != nullptr) sessions_->CloseAll();

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "isolation/isolated_processor.h"
+#include "isolation/python_pool.h"
 #include "server/part_pool.h"
 #include "stream/stream.h"
 #include "transport/credentials.h"
@@ -42,6 +43,8 @@ struct WorkerOptions {
   uint32_t max_sessions = 0;  // 0: as many as file handles allow, at most 4,096
   // The stream's processor, if media are decoded in decoder processes; else null.
   const isolation::IsolatedProcessor* isolated = nullptr;
+  // The Python processes of the stream's processor, if it is in Python; else null.
+  isolation::PythonPool* python = nullptr;
   absl::Duration session_idle = absl::Seconds(60);
   absl::Duration send_timeout = absl::Seconds(60);  // of one part, from the first byte to the last
   absl::Duration progress_interval = absl::Seconds(1);

@@ -3,8 +3,10 @@
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -53,6 +55,23 @@ def memory(pid):
 
 def handles(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def stacks(pid):
+    """What each thread of a process and of its children does: by gdb where it is installed, else by the kernel's word."""
+    told = []
+    for one in [pid, *descendants(pid)]:
+        for thread in sorted(pathlib.Path(f"/proc/{one}/task").glob("*"), key=lambda path: int(path.name)):
+            try:
+                state = (thread / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                told.append(f"process {one} thread {thread.name} {(thread / 'comm').read_text().strip()} {state} "
+                            f"in {(thread / 'wchan').read_text()}")
+            except OSError:
+                pass  # it has ended
+    if shutil.which("gdb"):
+        told.append(subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"], capture_output=True,
+                                   text=True, timeout=120).stdout)
+    return "\n".join(told)
 
 
 def free_port(number):
@@ -167,5 +186,6 @@ class Slot:
             time.sleep(0.01)
         code = worker.process.poll()
         if code is None:
+            print(f"worker {self.number} does not end; its threads:\n{stacks(self.pid)}", flush=True)
             worker.kill()
         return code

@@ -147,6 +147,25 @@ def test_the_only_worker_may_restart(mixed, expected, transport):
         assert_same(run.finish(), expected)
 
 
+def leaves(pid):
+    """The processes below `pid` that have no children: its decoders."""
+    below = children(pid)
+    return [leaf for child in below for leaf in leaves(child) or [child]]
+
+
+def test_a_worker_ends_while_a_decoder_stands_still(mixed):
+    """A decoder counts as hung after a minute only; a worker that has drained does not wait for it."""
+    with Fleet(mixed / "job.yaml", 1, "--threads", 1) as fleet:
+        worker = fleet.workers[0]
+        for decoder in leaves(worker.process.pid):
+            os.kill(decoder, signal.SIGSTOP)
+        run = Fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS)
+        worker.logged("session_opened")
+        time.sleep(2)
+        run.process.kill()
+        assert worker.terminate(timeout=45) == 0
+
+
 @pytest.mark.parametrize("transport", ["ucx", "grpc"])
 def test_a_killed_and_a_stopped_worker_change_no_byte(mixed, expected, transport):
     with Fleet(mixed / "job.yaml", 3, *TRUSTED) as fleet:

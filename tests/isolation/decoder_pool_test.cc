@@ -374,6 +374,18 @@ TEST_F(Decoders, EndAlsoWhereTheirNurseryAndSpawnerStandStill) {
   EXPECT_EQ(kill(nursery, 0), -1) << "it has ended, and was waited for";
 }
 
+TEST_F(Decoders, GiveUpTheirCallsWhenTheyAreAbandoned) {
+  ASSERT_EQ(kill(ChildOf(ChildOf(ChildOf(getpid()))), SIGSTOP), 0);
+  std::thread ending([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    processor_->decoders().Abandon();
+  });
+  const absl::Status waited = Produce("good bytes");
+  ending.join();
+  EXPECT_TRUE(absl::IsCancelled(waited)) << waited;
+  EXPECT_TRUE(absl::IsCancelled(Produce("good bytes"))) << "no decoder works any more";
+}
+
 TEST_F(Decoders, ThatWereKilledOrStoppedByOthersDoNotBlameTheirItem) {
   const pid_t decoder = ChildOf(ChildOf(ChildOf(getpid())));
   std::thread killer([&] {
