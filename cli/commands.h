@@ -28,6 +28,7 @@ inline constexpr char kServeDescription[] = "Run a worker: serve the parts of a 
 inline constexpr char kFetchDescription[] =
     "Consume a stream without Python and print digests of what arrived";
 
+void AddInitCommand(CLI::App& app, int* exit_code);
 void AddIndexCommand(CLI::App& app, int* exit_code);
 void AddServeCommand(CLI::App& app, int* exit_code);
 void AddFetchCommand(CLI::App& app, int* exit_code);

@@ -46,6 +46,6 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   }
   using namespace evenkeel::cli;
   return RunCommandLine(argc, argv,
-                        {AddIndexCommand, AddNetworkCommands, AddPlanCommand, AddPreprocessCommand,
-                         AddSolveCommand, AddSimulateCommand});
+                        {AddInitCommand, AddIndexCommand, AddNetworkCommands, AddPlanCommand,
+                         AddPreprocessCommand, AddSolveCommand, AddSimulateCommand});
 }

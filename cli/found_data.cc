@@ -1,0 +1,342 @@
+// Recognises what a folder contains by the names of its files, then reads headers and texts of some samples.
+#include "cli/found_data.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/job_syntax.h"
+#include "core/status.h"
+#include "core/utf8.h"
+#include "dataset/format/json.h"
+#include "dataset/format/sample_parser.h"
+#include "dataset/format/shard_scanner.h"
+#include "dataset/source/byte_source.h"
+
+namespace evenkeel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxFilesListed = 1000000;
+constexpr char kExpected[] =
+    "expected is a folder of WebDataset shards: tar files whose members are grouped by key, for example "
+    "00000042.jpg and 00000042.json "
+    "(docs/datasets.md)";
+
+// What files of other forms are called, by the end of their names.
+struct OtherForm {
+  std::string_view suffix;
+  std::string_view what;
+  std::string_view advice;
+};
+constexpr OtherForm kOtherForms[] = {
+    {".tar.gz", "compressed tar files",
+     "decompress them (gunzip): samples are read at their places in the shard"},
+    {".tgz", "compressed tar files",
+     "decompress them (gunzip): samples are read at their places in the shard"},
+    {".tar.zst", "compressed tar files",
+     "decompress them (unzstd): samples are read at their places in the shard"},
+    {".parquet", "Parquet files", "write their rows as tar shards, as examples/qwen2_vl/pack.py does"},
+    {".arrow", "a dataset saved by Hugging Face datasets",
+     "write its rows as tar shards, as examples/qwen2_vl/pack.py does"},
+    {".mds", "MDS shards", "write their samples as tar shards"},
+    {".jsonl", "JSON lines", "write each line and the files that it names as one sample of a tar shard"},
+    {".zip", "zip archives", "write their files as tar shards"},
+    {".json", "JSON files", "write them and their media as samples of tar shards"},
+};
+
+std::string Counted(uint64_t count, std::string_view what) {
+  return absl::StrCat(count, " ", absl::string_view(what.data(), what.size()));
+}
+
+// Names of a folder, by what they are.
+struct Listed {
+  std::vector<std::string> tars, folders, others;
+};
+
+absl::StatusOr<Listed> List(const std::string& folder) {
+  Listed listed;
+  std::error_code error;
+  uint64_t count = 0;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (++count > kMaxFilesListed) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(folder, ": more than ", kMaxFilesListed, " files; ", kExpected));
+    }
+    std::string name = it->path().filename().string();
+    if (name.empty() || name[0] == '.') continue;
+    std::error_code ignored;
+    auto& list = it->is_directory(ignored)      ? listed.folders
+                 : absl::EndsWith(name, ".tar") ? listed.tars
+                                                : listed.others;
+    list.push_back(std::move(name));
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(folder, ": cannot be listed"));
+  for (auto* list : {&listed.tars, &listed.folders, &listed.others}) {
+    std::sort(list->begin(), list->end(), dataset::SuffixBefore);
+  }
+  return listed;
+}
+
+// Why a folder without tar files is none that can be read.
+absl::Status NotShards(const std::string& folder, const Listed& listed) {
+  std::vector<std::string> with_tars;
+  for (const std::string& name : listed.folders) {
+    const absl::StatusOr<Listed> inner = List((fs::path(folder) / name).string());
+    if (inner.ok() && !inner->tars.empty() && with_tars.size() < 5) with_tars.push_back(Printable(name));
+  }
+  if (!with_tars.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, ": no tar files, but there are some in ",
+                                                   absl::StrJoin(with_tars, ", "),
+                                                   "; give one of these folders"));
+  }
+  for (const OtherForm& form : kOtherForms) {
+    const auto has_it = [&](const std::string& name) {
+      return absl::EndsWith(name, absl::string_view(form.suffix.data(), form.suffix.size()));
+    };
+    const auto count =
+        static_cast<uint64_t>(std::count_if(listed.others.begin(), listed.others.end(), has_it));
+    if (count == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": no tar files, but ", std::string(form.what), " (", count, ", the first is ",
+                     Printable(*std::find_if(listed.others.begin(), listed.others.end(), has_it)),
+                     "), which are not read; ", std::string(form.advice), ". In any case ", kExpected));
+  }
+  const auto is_medium = [](const std::string& name) {
+    const size_t dot = name.rfind('.');
+    return dot != std::string::npos && dataset::KindOf(name.substr(dot + 1)) == dataset::MemberKind::kMedia;
+  };
+  const auto media =
+      static_cast<uint64_t>(std::count_if(listed.others.begin(), listed.others.end(), is_medium));
+  if (media > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": ", media, " media as single files; put each with its text into a tar ",
+                     "shard. In any case ", kExpected));
+  }
+  if (listed.others.empty() && listed.folders.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, ": an empty folder; ", kExpected));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(folder, ": no tar files among ",
+                                                 Counted(listed.others.size(), "files and "),
+                                                 Counted(listed.folders.size(), "folders"), "; ", kExpected));
+}
+
+absl::StatusOr<std::vector<std::string>> FindShards(const std::string& path) {
+  if (path.find("://") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Printable(path), ": addresses are not read; ", kExpected, " on this machine"));
+  }
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found)
+    return absl::NotFoundError(absl::StrCat(path, ": no such folder; ", kExpected));
+  if (error) return absl::ErrnoToStatus(error.value(), path);
+  if (!fs::is_directory(status)) {
+    if (fs::is_regular_file(status) && absl::EndsWith(path, ".tar")) return std::vector<std::string>{path};
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a folder and not a tar file; ", kExpected));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const Listed listed, List(path));
+  if (listed.tars.empty()) return NotShards(path, listed);
+  std::vector<std::string> shards;
+  for (const std::string& name : listed.tars) shards.push_back((fs::path(path) / name).string());
+  return shards;
+}
+
+// Keys of a sample's JSON that have a meaning; the others are columns that do not reach the model.
+bool HasMeaning(std::string_view key) {
+  static const std::set<std::string_view>* const kKeys =
+      new std::set<std::string_view>{"messages", "conversations", "system", "tools", "documents", "image",
+                                     "images",   "video",         "videos", "audio", "audios"};
+  return kKeys->count(key) > 0;
+}
+
+class Looker {
+ public:
+  Looker(const Limits& limits, FoundData& out)
+      : limits_(limits), source_(dataset::MakeFileSource()), out_(out) {}
+
+  absl::StatusOr<uint64_t> SizeOf(const std::string& shard) { return source_->Size(shard); }
+
+  // False: the shard has more samples than are looked at.
+  absl::StatusOr<bool> LookInto(const std::string& shard) {
+    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source_->Size(shard));
+    dataset::ShardScanner scanner(*source_, shard, size, limits_);
+    for (uint64_t count = 0;; ++count) {
+      EVENKEEL_ASSIGN_OR_RETURN(const std::optional<dataset::ScannedSample> sample, scanner.Next());
+      if (!sample.has_value()) return true;
+      if (count == kMaxSamplesLookedAt) return false;
+      ++out_.samples;
+      for (const dataset::SampleMember& member : sample->members)
+        ++out_.suffixes[Printable(member.suffix, 40)];
+      absl::Status usable =
+          sample->reason.empty()
+              ? Look(shard, *sample)
+              : absl::InvalidArgumentError(absl::StrCat(sample->reason, ": ", sample->detail));
+      if (absl::IsUnavailable(usable)) return usable;
+      if (usable.ok()) continue;
+      const std::string reason(usable.message().substr(0, usable.message().find(": ")));
+      ++out_.unusable[reason];
+      out_.first_unusable.try_emplace(reason, absl::StrCat(fs::path(shard).filename().string(), "/",
+                                                           Printable(sample->key), ": ", usable.message()));
+    }
+  }
+
+ private:
+  // The text of a member; Unavailable: it cannot be read.
+  absl::StatusOr<std::string> Read(const std::string& shard, const dataset::SampleMember& member) {
+    if (member.size > limits_.max_text_bytes) return absl::InvalidArgumentError("text too long");
+    std::string text(member.size, '\0');
+    const absl::Status read =
+        source_->ReadAt(shard, member.offset, std::as_writable_bytes(std::span(text.data(), text.size())));
+    if (!read.ok()) return absl::UnavailableError(read.message());
+    return text;
+  }
+
+  void Count(const std::vector<Medium>& media) {
+    std::set<Medium> kinds;
+    for (Medium medium : media) {
+      ++out_.items[static_cast<size_t>(medium)];
+      if (kinds.insert(medium).second) ++out_.samples_with[static_cast<size_t>(medium)];
+    }
+  }
+
+  // Returns why the sample cannot be used.
+  absl::Status Look(const std::string& shard, const dataset::ScannedSample& sample) {
+    const dataset::SampleMember* json = nullptr;
+    const dataset::SampleMember* text = nullptr;
+    for (const dataset::SampleMember& member : sample.members) {
+      const dataset::MemberKind kind = dataset::KindOf(member.suffix);
+      if (kind == dataset::MemberKind::kJson && json == nullptr) json = &member;
+      if (kind == dataset::MemberKind::kText && text == nullptr) text = &member;
+    }
+    if (json != nullptr) {
+      EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(shard, *json));
+      const std::string form = LookAtJson(content);
+      const absl::StatusOr<const dataset::ParsedText*> chat = parser_.ParseChat(content, limits_);
+      if (chat.ok()) {
+        const auto items = dataset::ResolveItems((*chat)->references, sample.key, sample.members);
+        if (!items.ok()) return AddContext(items.status(), "media do not match the text");
+        std::vector<Medium> media;
+        for (const dataset::MediaReference& reference : (*chat)->references)
+          media.push_back(reference.medium);
+        Count(media);
+        ++out_.chats;
+        ++out_.forms[form];
+        return absl::OkStatus();
+      }
+      if (!absl::IsNotFound(chat.status())) return AddContext(chat.status(), "bad JSON");
+    }
+    if (text == nullptr) return absl::InvalidArgumentError("no text: neither a text nor a chat");
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(shard, *text));
+    if (content.empty()) return absl::InvalidArgumentError("no text: the text is empty");
+    if (!IsUtf8(content)) return absl::InvalidArgumentError("not UTF-8: the text");
+    std::vector<Medium> media;
+    for (size_t item : dataset::PlainItems(sample.members))
+      media.push_back(dataset::MediumOf(sample.members[item].suffix));
+    Count(media);
+    ++out_.captions;
+    ++out_.forms[media.empty() ? "text alone" : "media with a caption"];
+    return absl::OkStatus();
+  }
+
+  // The form of a chat, and which of its keys have no meaning.
+  std::string LookAtJson(const std::string& content) {
+    const absl::StatusOr<const dataset::JsonValue*> root = json_.Parse(content, limits_.max_json_depth);
+    if (!root.ok()) return "";
+    if ((*root)->is_array()) return "a list of turns";
+    std::string form;
+    for (const dataset::JsonValue& member : (*root)->values()) {
+      if (member.key == "messages" || member.key == "conversations") form = std::string(member.key);
+      if (!HasMeaning(member.key)) ++out_.unused[Printable(member.key, 40)];
+    }
+    return form;
+  }
+
+  const Limits& limits_;
+  const std::unique_ptr<dataset::ByteSource> source_;
+  dataset::TextParser parser_;
+  dataset::JsonDocument json_;
+  FoundData& out_;
+};
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// The names as one pattern whose range is the run of digits [begin, end) of the first name; empty if that gives other names.
+std::string WithRange(const std::vector<std::string>& names, size_t begin, size_t end) {
+  const std::string prefix = names.front().substr(0, begin), suffix = names.front().substr(end);
+  const std::string& last = names.back();
+  if (last.size() < prefix.size() + suffix.size() + 1 || !absl::StartsWith(last, prefix) ||
+      !absl::EndsWith(last, suffix))
+    return "";
+  const std::string number = last.substr(prefix.size(), last.size() - prefix.size() - suffix.size());
+  if (!std::all_of(number.begin(), number.end(), IsDigit)) return "";
+  const std::string pattern =
+      absl::StrCat(prefix, "{", names.front().substr(begin, end - begin), "..", number, "}", suffix);
+  const absl::StatusOr<std::vector<std::string>> expanded = ExpandRanges(pattern);
+  return expanded.ok() && *expanded == names ? pattern : "";
+}
+
+}  // namespace
+
+uint64_t FoundData::num_unusable() const {
+  uint64_t total = 0;
+  for (const auto& [reason, count] : unusable) total += count;
+  return total;
+}
+
+absl::StatusOr<FoundData> LookAtData(const std::string& path, const Limits& limits) {
+  FoundData out;
+  EVENKEEL_ASSIGN_OR_RETURN(out.shards, FindShards(path));
+  Looker looker(limits, out);
+  for (const std::string& shard : out.shards) {
+    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, looker.SizeOf(shard));
+    out.bytes += size;
+  }
+  out.shards_looked_at = std::min<uint64_t>(out.shards.size(), kMaxShardsLookedAt);
+  out.is_all = out.shards_looked_at == out.shards.size();
+  for (uint64_t i = 0; i < out.shards_looked_at; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(const bool whole,
+                              looker.LookInto(out.shards[i * out.shards.size() / out.shards_looked_at]));
+    out.is_all = out.is_all && whole;
+  }
+  if (out.chats + out.captions > 0) return out;
+  if (out.samples == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": its tar files have no samples; ", kExpected));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": none of ", out.samples,
+                   " samples can be used; the first: ", out.first_unusable.begin()->second));
+}
+
+absl::StatusOr<std::vector<std::string>> ShardPatterns(const std::vector<std::string>& names) {
+  if (names.size() > 1) {
+    const std::string& first = names.front();
+    for (size_t end = first.size(); end > 0; --end) {
+      if (!IsDigit(first[end - 1])) continue;
+      size_t begin = end;
+      while (begin > 0 && IsDigit(first[begin - 1])) --begin;
+      if (std::string pattern = WithRange(names, begin, end); !pattern.empty())
+        return std::vector<std::string>{std::move(pattern)};
+      end = begin + 1;
+    }
+  }
+  for (const std::string& name : names) {
+    const absl::StatusOr<std::vector<std::string>> expanded = ExpandRanges(name);
+    if (expanded.ok() && *expanded == std::vector<std::string>{name}) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        Printable(name), ": a job takes the braces in this name for a range of numbers; rename the file"));
+  }
+  return names;
+}
+
+}  // namespace evenkeel::cli

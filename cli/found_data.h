@@ -1,0 +1,53 @@
+// What a folder given by a user contains: tar shards, their samples by form and medium, and the members and keys that are not for
+// the model. `evenkeel init` describes it and writes a job for it.
+//
+// Shards are looked into, not read: headers of members and texts of some samples, no media.
+//
+// Thread safety: a function without state; plain values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "core/words.h"
+
+namespace evenkeel::cli {
+
+inline constexpr uint64_t kMaxShardsLookedAt = 4;
+inline constexpr uint64_t kMaxSamplesLookedAt = 250;  // of a shard
+
+struct FoundData {
+  std::vector<std::string> shards;  // in natural order of their names
+  uint64_t bytes = 0;               // of all shards
+  uint64_t shards_looked_at = 0;
+  uint64_t samples = 0;                       // the next members count those looked at
+  bool is_all = false;                        // the samples are all that there are
+  uint64_t chats = 0;                         // samples with a chat
+  uint64_t captions = 0;                      // samples with media and a text, or with text alone
+  std::array<uint64_t, 4> items = {};         // by Medium
+  std::array<uint64_t, 4> samples_with = {};  // by Medium: samples with at least one item
+  std::map<std::string, uint64_t>
+      forms;  // "messages", "conversations", "a list of turns", "a caption", "text alone"
+  std::map<std::string, uint64_t> suffixes;           // members by suffix
+  std::map<std::string, uint64_t> unused;             // keys of JSON that reach no model: "id", "score"
+  std::map<std::string, uint64_t> unusable;           // reason -> samples that the index will exclude
+  std::map<std::string, std::string> first_unusable;  // reason -> the first such sample, and why
+
+  uint64_t num_unusable() const;
+};
+
+// Looks at `path`: a folder with WebDataset shards, or one shard. Samples come from at most kMaxShardsLookedAt shards, spread over
+// all, and at most kMaxSamplesLookedAt of each. NotFound: no such path. InvalidArgument: something else, with what it is taken for
+// and what is expected; no usable sample. Errors of the file system.
+absl::StatusOr<FoundData> LookAtData(const std::string& path, const Limits& limits);
+
+// `names` as patterns of a job's `shards`: one with a range where consecutive numbers give exactly these names, in this order; else
+// the names. InvalidArgument: a name that a job would take for a range.
+absl::StatusOr<std::vector<std::string>> ShardPatterns(const std::vector<std::string>& names);
+
+}  // namespace evenkeel::cli

@@ -1,0 +1,167 @@
+"""`evenkeel init`: a first job for the data, which the other commands accept, and an error for anything else."""
+
+import json
+import pathlib
+import random
+import shutil
+
+import pytest
+
+import harness
+import media
+
+CHATML_TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}{{ message.content }}"
+                   "{% else %}{% for part in message.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+                   "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+                   "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+def write_checkpoint(folder, template=CHATML_TEMPLATE):
+    shutil.copytree(harness.GOLDEN / "processor" / "qwen2-vl", folder)
+    shutil.copy(harness.GOLDEN / "tokenizer" / "tokenizer.json", folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}))
+    if template:
+        (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def write_shards(folder, form, shards=2, samples=6, extra=None):
+    folder.mkdir(parents=True)
+    rng = random.Random(3)
+    for number in range(shards):
+        shard = media.Shard(folder / f"part-{number:03d}.tar")
+        for i in range(samples):
+            key = f"{number:03d}{i:03d}"
+            if form != "text":
+                shard.add(f"{key}.png", media.image_bytes(rng, "png", 60, 80))
+            if form in ("caption", "text"):
+                shard.add(f"{key}.txt", b"a caption")
+            else:
+                turns = {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]},
+                                      {"role": "assistant", "content": "A picture."}],
+                         "conversations": [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "A picture."}]}
+                shard.add(f"{key}.json", json.dumps({form: turns[form], **(extra or {})}).encode())
+        shard.close()
+    return folder
+
+
+def init(tmp_path, *options, check=True):
+    return harness.run("init", tmp_path / "data", "--processor", tmp_path / "model", "--out", tmp_path / "job.yaml", *options, check=check)
+
+
+@pytest.mark.parametrize("form", ["messages", "conversations", "caption", "text"])
+def test_the_job_is_one_that_index_and_plan_accept(tmp_path, form):
+    write_checkpoint(tmp_path / "model", template=CHATML_TEMPLATE if form in ("messages", "conversations") else None)
+    write_shards(tmp_path / "data", form)
+    found = init(tmp_path, "--ranks", "0-1", "--samples", "4").stdout
+    job = (tmp_path / "job.yaml").read_text()
+    assert "balance: drop_in\n" in job and "/part-{000..001}.tar" in job
+    assert ("vision" in job) == (form != "text")
+    assert "samples     12\n" in found
+    assert {"messages": "messages 12", "conversations": "conversations 12", "caption": "media with a caption 12",
+            "text": "text alone 12"}[form] in found
+    assert ("12 image items in 12 samples" in found) == (form != "text")
+    assert "samples     12\n" in harness.run("index", "--job", tmp_path / "job.yaml").stdout
+    plan = json.loads(harness.run("plan", "--job", tmp_path / "job.yaml", "--step", 0, "--json").stdout)
+    assert len(plan["samples"]) == 4
+
+
+def test_the_loader_makes_the_index_and_delivers(tmp_path, monkeypatch):
+    evenkeel = pytest.importorskip("evenkeel")
+    write_checkpoint(tmp_path / "model")
+    write_shards(tmp_path / "data", "messages")
+    init(tmp_path, "--samples", "3")
+    monkeypatch.setenv("EVENKEEL_BIN", harness.binary())
+    monkeypatch.setenv("EVENKEEL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    steps = list(evenkeel.Loader(str(tmp_path / "job.yaml"), rank=0, num_steps=2))
+    assert [len(step.microbatches[0]["cu_seqlens"]) - 1 for step in steps] == [3, 3]
+    assert all("pixel_values" in step.microbatches[0].encoders["vision"] for step in steps)
+
+
+def test_relative_paths_are_relative_to_the_job(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "model")
+    write_shards(tmp_path / "data", "messages")
+    (tmp_path / "jobs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    harness.run("init", "data", "--processor", "model", "--out", "jobs/first.yaml")
+    assert 'folder: "../model"' in pathlib.Path("jobs/first.yaml").read_text()
+    monkeypatch.chdir("/")
+    harness.run("index", "--job", tmp_path / "jobs" / "first.yaml")
+
+
+def test_a_file_that_exists_stays_as_it_is(tmp_path):
+    write_checkpoint(tmp_path / "model")
+    write_shards(tmp_path / "data", "messages")
+    (tmp_path / "job.yaml").write_text("mine\n")
+    refused = init(tmp_path, check=False)
+    assert refused.returncode == 2 and "exists and was not changed; --force overwrites it" in refused.stderr
+    assert (tmp_path / "job.yaml").read_text() == "mine\n"
+    init(tmp_path, "--force")
+    assert (tmp_path / "job.yaml").read_text().startswith("# The job of a stream")
+
+
+def test_keys_that_reach_no_model_and_bad_samples_are_named(tmp_path):
+    write_checkpoint(tmp_path / "model")
+    write_shards(tmp_path / "data", "messages", extra={"id": 7, "score": 0.5, "a\x1bkey": 1})
+    shard = media.Shard(tmp_path / "data" / "part-002.tar")
+    shard.add("bad.json", b'{"messages": [}')
+    shard.close()
+    out = init(tmp_path).stdout
+    assert "keys of the JSON: " in out and "id 12" in out and "score 12" in out
+    assert "\x1b" not in out and r"a\x1bkey 12" in out
+    assert "excluded    1 samples: bad JSON; the first is part-002.tar/bad: " in out
+
+
+def test_chats_without_a_template_need_a_style(tmp_path):
+    write_checkpoint(tmp_path / "model", template=None)
+    write_shards(tmp_path / "data", "messages")
+    refused = init(tmp_path, check=False)
+    assert refused.returncode == 2 and "no chat template" in refused.stderr and "--chat names a style" in refused.stderr
+    assert not (tmp_path / "job.yaml").exists()
+    init(tmp_path, "--chat", "chatml")
+    harness.run("index", "--job", tmp_path / "job.yaml")
+
+
+def test_media_that_the_checkpoint_cannot_encode_are_an_error(tmp_path):
+    write_checkpoint(tmp_path / "model")
+    (tmp_path / "data").mkdir()
+    shard = media.Shard(tmp_path / "data" / "a.tar")
+    shard.add("1.wav", media.wav_bytes(random.Random(1), 1))
+    shard.add("1.txt", b"words")
+    shard.close()
+    refused = init(tmp_path, check=False)
+    assert refused.returncode == 2 and "1 of 1 samples looked at have audio items" in refused.stderr
+    assert not (tmp_path / "job.yaml").exists()
+
+
+@pytest.mark.parametrize("files, words", [
+    ([], "an empty folder"),
+    (["a.parquet", "b.parquet"], "Parquet files (2, the first is a.parquet)"),
+    (["a.tar.gz"], "compressed tar files"),
+    (["data.jsonl"], "JSON lines"),
+    (["x.jpg", "y.jpg"], "2 media as single files"),
+    (["train/a.tar"], "there are some in train"),
+    (["notes"], "no tar files among 1 files"),
+])
+def test_anything_else_says_what_is_expected(tmp_path, files, words):
+    write_checkpoint(tmp_path / "model")
+    (tmp_path / "data").mkdir()
+    for name in files:
+        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "data" / name).write_bytes(b"")
+    refused = init(tmp_path, check=False)
+    assert refused.returncode == 2 and words in refused.stderr, refused.stderr
+    assert "give one of these folders" in refused.stderr or "expected is a folder of WebDataset shards" in refused.stderr
+
+
+def test_names_that_are_no_range_are_listed(tmp_path):
+    write_checkpoint(tmp_path / "model")
+    write_shards(tmp_path / "data", "caption", shards=3)
+    (tmp_path / "data" / "part-001.tar").rename(tmp_path / "data" / "extra.tar")
+    init(tmp_path)
+    job = (tmp_path / "job.yaml").read_text()
+    assert job.index("extra.tar") < job.index("part-000.tar") < job.index("part-002.tar") and "{0" not in job
+    (tmp_path / "data" / "extra.tar").rename(tmp_path / "data" / "{1..2}.tar")
+    refused = init(tmp_path, "--force", check=False)
+    assert refused.returncode == 2 and "rename the file" in refused.stderr
+    assert (tmp_path / "job.yaml").read_text() == job
