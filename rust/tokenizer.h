@@ -70,6 +70,10 @@ int64_t evenkeel_tokenizer_pad(const EvenkeelTokenizer* tokenizer);
 
 // -1: no such token.
 int64_t evenkeel_tokenizer_token_to_id(const EvenkeelTokenizer* tokenizer, EvenkeelText token);
+// The text of some ids, special tokens included; bytes that are not UTF-8 become U+FFFD. `out` is a view that is valid until
+// the thread's next call.
+int32_t evenkeel_tokenizer_decode(const EvenkeelTokenizer* tokenizer, const uint32_t* ids, size_t num_ids,
+                                  EvenkeelText* out);
 size_t evenkeel_tokenizer_vocab_size(const EvenkeelTokenizer* tokenizer);
 
 // What the last call on this thread that was not OK said; valid until the next one.

@@ -191,6 +191,17 @@ std::optional<int64_t> Tokenizer::TokenToId(std::string_view token) const {
   return id;
 }
 
+absl::StatusOr<std::string> Tokenizer::Decode(std::span<const uint32_t> ids) const {
+  EvenkeelText text{};
+  int32_t code;
+  {
+    ForeignCall call;
+    code = evenkeel_tokenizer_decode(handle_.get(), ids.data(), ids.size(), &text);
+  }
+  if (code != EVENKEEL_TOKENIZER_OK) return LastError(code, "ids");
+  return std::string(reinterpret_cast<const char*>(text.bytes), text.num_bytes);
+}
+
 uint32_t Tokenizer::vocab_size() const {
   ForeignCall call;
   return static_cast<uint32_t>(evenkeel_tokenizer_vocab_size(handle_.get()));

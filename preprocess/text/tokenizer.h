@@ -81,6 +81,9 @@ class Tokenizer {
 
   // The id of a whole token, added or not; nullopt if it is unknown.
   std::optional<int64_t> TokenToId(std::string_view token) const;
+  // The text of some ids, special tokens included; bytes that are not UTF-8 become U+FFFD. InvalidArgument: the tokenizer's decoder
+  // refuses them.
+  absl::StatusOr<std::string> Decode(std::span<const uint32_t> ids) const;
   uint32_t vocab_size() const;  // added tokens included
 
   // Digest of the bytes of tokenizer.json, the added tokens in order, and what other files add to them.

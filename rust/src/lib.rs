@@ -81,6 +81,7 @@ const KEPT_IDS: usize = 1 << 16;
 
 thread_local! {
     static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
+    static DECODED: RefCell<String> = const { RefCell::new(String::new()) };
     static FOUND: RefCell<Found> = const { RefCell::new(Found { ids: Vec::new(), begins: Vec::new(), ends: Vec::new() }) };
 }
 
@@ -443,6 +444,28 @@ pub unsafe extern "C" fn evenkeel_tokenizer_token_to_id(tokenizer: *const Evenke
         Ok(())
     });
     id
+}
+
+/// # Safety
+/// As tokenizer.h.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_tokenizer_decode(
+    tokenizer: *const EvenkeelTokenizer,
+    ids: *const u32,
+    num_ids: usize,
+    out: *mut EvenkeelText,
+) -> i32 {
+    *out = text_view("");
+    guarded(|| {
+        let ids = if num_ids == 0 { &[] } else { std::slice::from_raw_parts(ids, num_ids) };
+        let text = (*tokenizer).trusting.decode(ids, false).map_err(|error| error.to_string())?;
+        DECODED.with(|slot| {
+            let mut kept = slot.borrow_mut();
+            *kept = text;
+            *out = text_view(&kept);
+        });
+        Ok(())
+    })
 }
 
 /// # Safety

@@ -112,6 +112,14 @@ TEST(Tokenizer, EndsAreTheOffsetsOfPythonTokenizersAndLeaveTheIdsAlone) {
   }
 }
 
+TEST(Tokenizer, DecodesWhatItEncodesSpecialTokensIncluded) {
+  std::unique_ptr<Tokenizer> tokenizer = Fixture();
+  const std::string text = "<|im_start|>user\nKöln, 東京 🚀<|im_end|>\n";
+  const Ids ids = *tokenizer->Encode(text);
+  EXPECT_EQ(*tokenizer->Decode(std::vector<uint32_t>(ids.begin(), ids.end())), text);
+  EXPECT_EQ(*tokenizer->Decode({}), "");
+}
+
 TEST(Tokenizer, AddedTokensTakeTheNextIdsAndKnownOnesKeepTheirs) {
   std::unique_ptr<Tokenizer> plain = Fixture();
   std::unique_ptr<Tokenizer> tokenizer = Fixture({"<|first|>", "<|image_pad|>", "<|second|>"});
