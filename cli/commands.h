@@ -31,6 +31,7 @@ inline constexpr char kFetchDescription[] =
 void AddInitCommand(CLI::App& app, int* exit_code);
 void AddIndexCommand(CLI::App& app, int* exit_code);
 void AddServeCommand(CLI::App& app, int* exit_code);
+void AddShowCommand(CLI::App& app, int* exit_code);
 void AddFetchCommand(CLI::App& app, int* exit_code);
 void AddPlanCommand(CLI::App& app, int* exit_code);
 void AddPreprocessCommand(CLI::App& app, int* exit_code);

@@ -47,5 +47,5 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   using namespace evenkeel::cli;
   return RunCommandLine(argc, argv,
                         {AddInitCommand, AddIndexCommand, AddNetworkCommands, AddPlanCommand,
-                         AddPreprocessCommand, AddSolveCommand, AddSimulateCommand});
+                         AddPreprocessCommand, AddShowCommand, AddSolveCommand, AddSimulateCommand});
 }
