@@ -62,7 +62,8 @@ std::string UnknownWord(const CLI::App& app, int argc, char** argv) {
 }
 
 bool DecodesMedia(std::string_view command) {
-  return command == "serve" || command == "index" || command == "preprocess" || command == "show";
+  return command == "serve" || command == "index" || command == "preprocess" || command == "show" ||
+         command == "size";
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ void AddShowCommand(CLI::App& app, int* exit_code);
 void AddFetchCommand(CLI::App& app, int* exit_code);
 void AddPlanCommand(CLI::App& app, int* exit_code);
 void AddPreprocessCommand(CLI::App& app, int* exit_code);
+void AddSizeCommand(CLI::App& app, int* exit_code);
 void AddSolveCommand(CLI::App& app, int* exit_code);
 void AddSimulateCommand(CLI::App& app, int* exit_code);
 

@@ -45,7 +45,8 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
     return evenkeel::cli::Report(BecomeNetworkProgram(argv));
   }
   using namespace evenkeel::cli;
-  return RunCommandLine(argc, argv,
-                        {AddInitCommand, AddIndexCommand, AddNetworkCommands, AddPlanCommand,
-                         AddPreprocessCommand, AddShowCommand, AddSolveCommand, AddSimulateCommand});
+  return RunCommandLine(
+      argc, argv,
+      {AddInitCommand, AddIndexCommand, AddNetworkCommands, AddPlanCommand, AddPreprocessCommand,
+       AddShowCommand, AddSizeCommand, AddSolveCommand, AddSimulateCommand});
 }
