@@ -85,12 +85,6 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // As ChooseWord, but leaves `out` empty if the job does not give the key.
-  absl::Status ChooseGiven(const std::string& path, const std::string& word,
-                           const std::vector<std::string>& allowed, std::string* out) const {
-    return word.empty() ? absl::OkStatus() : ChooseWord(path, word, allowed, out);
-  }
-
   absl::Status Version() const {
     uint32_t version = in_.stream_version();
     if (version == 0 || version == kStreamVersion) return absl::OkStatus();
@@ -473,15 +467,12 @@ class Resolver {
                    "chooses the resampler, which processor.resampler does too; remove one of them");
     }
     if (out.like.empty() && out.resampler.empty()) out.like = kFollowedRelease;
-    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.exif_orientation", in.exif_orientation(),
-                                         {"ignore", "apply"}, &out.exif_orientation));
-    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.sixteen_bit", in.sixteen_bit(),
-                                         {"refuse_grey", "clip_grey", "high_byte", "refuse"},
-                                         &out.sixteen_bit));
-    EVENKEEL_RETURN_IF_ERROR(ChooseGiven("processor.cmyk", in.cmyk(), {"convert", "refuse"}, &out.cmyk));
-    EVENKEEL_RETURN_IF_ERROR(
-        ChooseGiven("processor.palette", in.palette(), {"convert", "refuse"}, &out.palette));
-    out.alpha = in.alpha();  // a word or a colour: the processor reads it
+    // Words, and of alpha also a colour, that preprocess::CheckJob looks up.
+    out.exif_orientation = in.exif_orientation();
+    out.sixteen_bit = in.sixteen_bit();
+    out.cmyk = in.cmyk();
+    out.palette = in.palette();
+    out.alpha = in.alpha();
     out.approximate = in.approximate();
     return absl::OkStatus();
   }

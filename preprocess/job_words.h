@@ -1,5 +1,5 @@
-// The words of a job that name a chat style, a resampler, a frame rule or a frame loader. core/ accepts any; the lists are
-// where the things are.
+// The words of a job that name a chat style, a resampler, a frame rule, a frame loader or how pictures of unusual kinds
+// are read (exif_orientation, sixteen_bit, cmyk, palette, alpha). core/ accepts any; the lists are where the things are.
 //
 // Example:
 //     // "processor.chat: 'chatlm' is not one of template, chatml, ...; nearest is 'chatml'"

@@ -50,12 +50,24 @@ TEST(JobWords, ThatNameNothingAreNamedWithTheirLineAndTheNearest) {
   EXPECT_EQ(
       Answer("frames: opencv"),
       ":7: processor.frames: 'opencv' is not one of torchcodec, pyav, decord, accurate; nearest is 'pyav'");
+  EXPECT_EQ(Answer("exif_orientation: aply"),
+            ":7: processor.exif_orientation: 'aply' is not one of ignore, apply; nearest is 'apply'");
+  EXPECT_EQ(Answer("sixteen_bit: high_bite"),
+            ":7: processor.sixteen_bit: 'high_bite' is not one of refuse_grey, clip_grey, high_byte, refuse; "
+            "nearest "
+            "is 'high_byte'");
+  EXPECT_EQ(Answer("cmyk: converted"),
+            ":7: processor.cmyk: 'converted' is not one of convert, refuse; nearest is 'convert'");
+  EXPECT_EQ(Answer("palette: refused"),
+            ":7: processor.palette: 'refused' is not one of convert, refuse; nearest is 'refuse'");
 }
 
 TEST(JobWords, ThatNameSomethingPass) {
-  for (const char* line : {"chat: template", "chat: template\n  labels: all", "chat: vicuna", "chat: plain",
-                           "resampler: aten_u8", "resampler: pil13", "frame_rule: uniform",
-                           "frame_rule: transformers", "frames: decord", "truncate: text"}) {
+  for (const char* line :
+       {"chat: template", "chat: template\n  labels: all", "chat: vicuna", "chat: plain",
+        "resampler: aten_u8", "resampler: pil13", "frame_rule: uniform", "frame_rule: transformers",
+        "frames: decord", "truncate: text", "exif_orientation: apply", "sixteen_bit: clip_grey",
+        "cmyk: refuse", "palette: convert"}) {
     EXPECT_EQ(Answer(line), "") << line;
   }
 }
