@@ -23,7 +23,7 @@ constexpr uint32_t kBegin = 0, kWhole = 1, kEnd = 2, kFirstTile = 3;
 // The number of placeholders per tile, from the processor's own file.
 absl::StatusOr<uint32_t> ReadTokens(const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   const auto patch = static_cast<uint32_t>(outer.Uint("patch_size", 28, 1, 1024));
   const auto fewer = static_cast<uint32_t>(outer.Uint("downsample_factor", 1, 1, 64));
   const auto side = static_cast<uint32_t>(outer.Uint("img_size", 364, 1, 16384));
@@ -46,7 +46,7 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   TileSettings settings;
   settings.family = "aya_vision";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
-  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.height = 384, .width = 384});
   const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMaxTiles));
   const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMaxTiles));
   config.Pin("do_resize", true);
@@ -56,12 +56,9 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   config.Inert({"crop_size", "crop_to_patches"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   if (min_tiles > max_tiles) return config.Error("min_patches", "is above max_patches");
-  const uint32_t side = size.given() ? size.width : 384;
-  if (size.given() && size != SideSizes{.height = side, .width = side}) {
-    return config.Error("size", "is not a square of {height, width}");
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t side, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tokens, ReadTokens(source));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   if (side < patch) return config.Error("size", "is less than one patch of the model");
   const ImageSize tile{side, side};
   settings.tile = tile;
@@ -88,10 +85,6 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
     std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.columns, grid.rows, {}}};
     if (canvas != tile) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1, {}});
     return cuts;
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.min_tiles", uint64_t{min_tiles});
-    text.Add("vision.max_tiles", uint64_t{max_tiles});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/status.h"
@@ -21,6 +22,14 @@ class ResizedBands final : public BandSink {
 };
 
 }  // namespace
+
+void AddFrames(ConfigFile& config, const FrameChoice& frames) {
+  config.Resolved("frame_rule", {std::string(FrameRuleName(frames.rule))});
+  config.Resolved("fps", {frames.fps});
+  config.Resolved("min_frames", {frames.min_frames});
+  config.Resolved("max_frames", {frames.max_frames});
+  config.Resolved("num_frames", {frames.num_frames});
+}
 
 absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits, const FrameChoice& frames,
                                 uint32_t count, bool upright, const FrameSink& sink) {

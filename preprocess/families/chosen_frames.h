@@ -16,6 +16,9 @@
 
 namespace evenkeel::preprocess {
 
+// Puts into the digest's text which frames are chosen, by the job or by the file.
+void AddFrames(ConfigFile& config, const FrameChoice& frames);
+
 // Passes `count` (from NumChosenFrames) frames to `sink`; `upright` applies rotation metadata. Frames that
 // replace missing ones are added to the request's notes. Errors: of DecodeVideo.
 absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits, const FrameChoice& frames,

@@ -70,10 +70,10 @@ MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
       config, {"CLIPProcessor", "AltCLIPProcessor", "CLIPSegProcessor", "VisionTextDualEncoderProcessor"}));
   config.Pin("do_pad", false);
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kClipPictures));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
   // This model's file names CLIP, but the tiles that it is trained on are cut by code in its own repository.
-  if (model.Text("model_type", "") == "internvl_chat") {
+  if (model.Choice("model_type", "") == "internvl_chat") {
     return model.Error("model_type",
                        "'internvl_chat' cuts its tiles by code of its own, not by the image processor that "
                        "its file names; take the same model's checkpoint whose name ends in -hf");

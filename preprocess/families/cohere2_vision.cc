@@ -50,7 +50,7 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   TileSettings settings;
   settings.family = "cohere2_vision";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
-  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.height = 512, .width = 512});
   const bool tiled = config.Flag("crop_to_patches", true);
   const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMaxTiles));
   const auto side_tokens = static_cast<uint32_t>(config.Uint("patch_size", 16, 1, 256));
@@ -60,12 +60,9 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size", "crop_to_patches", "max_patches", "patch_size"});
   config.Inert({"crop_size", "min_patches"});  // the minimum number of tiles has no effect in the original
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  const uint32_t tile = size.given() ? size.width : 512;
-  if (size.given() && size != SideSizes{.height = tile, .width = tile}) {
-    return config.Error("size", "is not a square of {height, width}");
-  }
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 16));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 16));
   if (tile < patch) return config.Error("size", "is less than one patch of the model");
   const uint32_t tokens = side_tokens * side_tokens;
   settings.tile = {tile, tile};
@@ -92,9 +89,6 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
     std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.width, grid.height, {}}};
     if (canvas != one) cuts.push_back({{.resized = one, .filter = filter}, 1, 1, {}});
     return cuts;
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.max_tiles", uint64_t{tiled ? max_tiles : 1});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -19,6 +19,8 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxConfigBytes = 16ull << 20;
 constexpr int kMaxDepth = 64;
+using UintPairList = std::vector<std::pair<uint64_t, uint64_t>>;
+
 constexpr char kOuterFile[] = "processor_config.json";
 
 absl::StatusOr<Json> ReadJson(const std::string& path) {
@@ -44,10 +46,15 @@ void TakeClassOf(const Json& outer, Json& part) {
   if (!part.contains(kKey) && outer.contains(kKey)) part[kKey] = outer[kKey];
 }
 
+// Not a number, which the same key could have instead.
+std::string FlagText(bool value) { return value ? "true" : "false"; }
+
 }  // namespace
 
 struct ConfigFile::State {
   std::string where;
+  std::string part;  // of the checkpoint, in the digest's text: "image_processor"
+  std::shared_ptr<ConsumedKeys> consumed;
   Json json;
   std::set<std::string> known;
   std::set<std::string> known_inner;  // "key.inner"
@@ -59,12 +66,88 @@ struct ConfigFile::State {
     auto it = json.find(std::string(key));
     return it == json.end() || it->is_null() ? nullptr : &*it;
   }
+  void Consume(std::string_view key, std::vector<ConsumedKeys::Value> values) {
+    consumed->Set(absl::StrCat(part, ".", std::string(key)), std::move(values));
+  }
   // Keeps the first error, which Finish returns: readers can go on without checking each value.
   void Wrong(std::string_view key, std::string_view message) {
     if (first_error.ok()) {
       first_error =
           absl::InvalidArgumentError(absl::StrCat(where, ": ", std::string(key), ": ", std::string(message)));
     }
+  }
+  const Json* FindIn(std::string_view key, std::string_view inner) {
+    known_inner.insert(absl::StrCat(std::string(key), ".", std::string(inner)));
+    const Json* object = Find(key);
+    if (object == nullptr) return nullptr;
+    if (!object->is_object()) {
+      Wrong(key, "is not an object");
+      return nullptr;
+    }
+    auto it = object->find(std::string(inner));
+    return it == object->end() || it->is_null() ? nullptr : &*it;
+  }
+  double RealOf(std::string_view key, double fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr) return fallback;
+    if (value->is_number() && std::isfinite(value->get<double>())) return value->get<double>();
+    Wrong(key, "is not a number");
+    return fallback;
+  }
+  bool FlagOf(std::string_view key, bool fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr) return fallback;
+    if (value->is_boolean()) return value->get<bool>();
+    Wrong(key, "is neither true nor false");
+    return fallback;
+  }
+  std::string TextOf(std::string_view key, std::string_view fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr) return std::string(fallback);
+    if (value->is_string()) return value->get<std::string>();
+    Wrong(key, "is not a string");
+    return std::string(fallback);
+  }
+  std::vector<double> RealsOf(std::string_view key, std::vector<double> fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr) return fallback;
+    std::vector<double> out;
+    if (value->is_array()) {
+      for (const Json& element : *value) {
+        if (element.is_number()) out.push_back(element.get<double>());
+      }
+    }
+    if (out.size() == fallback.size() && value->size() == out.size()) return out;
+    Wrong(key, absl::StrCat("is not a list of ", fallback.size(), " numbers"));
+    return fallback;
+  }
+  std::vector<uint64_t> UintsOf(std::string_view key, size_t count, uint64_t min, uint64_t max) {
+    std::vector<uint64_t> out(count, 0);
+    const Json* value = Find(key);
+    if (value == nullptr) return out;
+    if (!value->is_array() || value->size() != count) {
+      Wrong(key, absl::StrCat("is not a list of ", count, " whole numbers"));
+      return out;
+    }
+    for (size_t i = 0; i < count; ++i) out[i] = Checked((*value)[i], key, 0, min, max);
+    return out;
+  }
+  UintPairList UintPairsOf(std::string_view key, UintPairList fallback, uint64_t min, uint64_t max) {
+    const Json* value = Find(key);
+    if (value == nullptr) return fallback;
+    const bool of_pairs = value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& one) {
+                            return one.is_array() && one.size() == 2;
+                          });
+    if (!of_pairs) {
+      Wrong(key, "is not a list of pairs of whole numbers");
+      return fallback;
+    }
+    UintPairList out;
+    for (const Json& one : *value) {
+      const uint64_t first = Checked(one[0], key, 0, min, max);
+      out.emplace_back(first, Checked(one[1], key, 0, min, max));
+    }
+    return out;
   }
   uint64_t Checked(const Json& value, std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
     if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<int64_t>() < 0)) {
@@ -91,27 +174,30 @@ ConfigFile::ConfigFile(ConfigFile&&) noexcept = default;
 ConfigFile& ConfigFile::operator=(ConfigFile&&) noexcept = default;
 ConfigFile::~ConfigFile() = default;
 
-absl::StatusOr<ConfigFile> ConfigFile::ReadImageProcessor(const std::string& folder) {
-  return Read(folder, "image_processor", {"preprocessor_config.json"});
+absl::StatusOr<ConfigFile> ConfigFile::ReadImageProcessor(const CheckpointFolder& checkpoint) {
+  return Read(checkpoint, "image_processor", {"preprocessor_config.json"});
 }
 
-absl::StatusOr<ConfigFile> ConfigFile::ReadVideoProcessor(const std::string& folder) {
-  return Read(folder, "video_processor", {"video_preprocessor_config.json", "preprocessor_config.json"});
+absl::StatusOr<ConfigFile> ConfigFile::ReadVideoProcessor(const CheckpointFolder& checkpoint) {
+  return Read(checkpoint, "video_processor", {"video_preprocessor_config.json", "preprocessor_config.json"});
 }
 
-absl::StatusOr<ConfigFile> ConfigFile::ReadOwnVideoProcessor(const std::string& folder) {
-  absl::StatusOr<ConfigFile> own = Read(folder, "video_processor", {"video_preprocessor_config.json"});
-  if (absl::IsNotFound(own.status())) return ReadIfThere(folder, "video_preprocessor_config.json");
+absl::StatusOr<ConfigFile> ConfigFile::ReadOwnVideoProcessor(const CheckpointFolder& checkpoint) {
+  absl::StatusOr<ConfigFile> own = Read(checkpoint, "video_processor", {"video_preprocessor_config.json"});
+  if (absl::IsNotFound(own.status())) return ReadIfThere(checkpoint, "video_preprocessor_config.json");
   return own;
 }
 
-absl::StatusOr<ConfigFile> ConfigFile::ReadFeatureExtractor(const std::string& folder) {
-  return Read(folder, "feature_extractor", {"preprocessor_config.json"});
+absl::StatusOr<ConfigFile> ConfigFile::ReadFeatureExtractor(const CheckpointFolder& checkpoint) {
+  return Read(checkpoint, "feature_extractor", {"preprocessor_config.json"});
 }
 
-absl::StatusOr<ConfigFile> ConfigFile::ReadIfThere(const std::string& folder, std::string_view file) {
+absl::StatusOr<ConfigFile> ConfigFile::ReadIfThere(const CheckpointFolder& checkpoint,
+                                                   std::string_view file) {
   auto state = std::make_unique<State>();
-  state->where = absl::StrCat(folder, "/", std::string(file));
+  state->where = absl::StrCat(checkpoint.folder, "/", std::string(file));
+  state->part = std::string(file.substr(0, file.find('.')));
+  state->consumed = checkpoint.consumed;
   absl::StatusOr<Json> json = ReadJson(state->where);
   if (absl::IsNotFound(json.status())) {
     state->json = Json::object();
@@ -122,9 +208,10 @@ absl::StatusOr<ConfigFile> ConfigFile::ReadIfThere(const std::string& folder, st
   return ConfigFile(std::move(state));
 }
 
-absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::string_view nested,
+absl::StatusOr<ConfigFile> ConfigFile::Read(const CheckpointFolder& checkpoint, std::string_view nested,
                                             std::initializer_list<std::string_view> files) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer, ReadIfThere(folder, kOuterFile));
+  const std::string& folder = checkpoint.folder;
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer, ReadIfThere(checkpoint, kOuterFile));
   State& state = *outer.state_;
   auto inner = state.json.find(std::string(nested));
   if (inner != state.json.end() && inner->is_object()) {
@@ -132,13 +219,15 @@ absl::StatusOr<ConfigFile> ConfigFile::Read(const std::string& folder, std::stri
     TakeClassOf(state.json, json);
     state.where = absl::StrCat(folder, "/", kOuterFile, ": ", std::string(nested));
     state.json = std::move(json);
+    state.part = std::string(nested);
     return outer;
   }
   std::string names;
   for (std::string_view file : files) {
-    EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ReadIfThere(folder, file));
+    EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ReadIfThere(checkpoint, file));
     if (!config.state_->json.empty()) {
       TakeClassOf(state.json, config.state_->json);
+      config.state_->part = std::string(nested);
       return config;
     }
     absl::StrAppend(&names, " ", std::string(file));
@@ -186,94 +275,78 @@ std::string ConfigFile::OneOf(std::string_view key, std::initializer_list<std::s
 
 uint64_t ConfigFile::Uint(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
   const Json* value = state_->Find(key);
-  return value == nullptr ? fallback : state_->Checked(*value, key, fallback, min, max);
+  const uint64_t out = value == nullptr ? fallback : state_->Checked(*value, key, fallback, min, max);
+  state_->Consume(key, {out});
+  return out;
 }
 
 double ConfigFile::Real(std::string_view key, double fallback) {
-  const Json* value = state_->Find(key);
-  if (value == nullptr) return fallback;
-  if (value->is_number() && std::isfinite(value->get<double>())) return value->get<double>();
-  state_->Wrong(key, "is not a number");
-  return fallback;
+  const double out = state_->RealOf(key, fallback);
+  state_->Consume(key, {out});
+  return out;
 }
 
 bool ConfigFile::Flag(std::string_view key, bool fallback) {
-  const Json* value = state_->Find(key);
-  if (value == nullptr) return fallback;
-  if (value->is_boolean()) return value->get<bool>();
-  state_->Wrong(key, "is neither true nor false");
-  return fallback;
+  const bool out = state_->FlagOf(key, fallback);
+  state_->Consume(key, {FlagText(out)});
+  return out;
 }
 
 std::string ConfigFile::Text(std::string_view key, std::string_view fallback) {
-  const Json* value = state_->Find(key);
-  if (value == nullptr) return std::string(fallback);
-  if (value->is_string()) return value->get<std::string>();
-  state_->Wrong(key, "is not a string");
-  return std::string(fallback);
+  std::string out = state_->TextOf(key, fallback);
+  state_->Consume(key, {out});
+  return out;
 }
 
 std::vector<double> ConfigFile::Reals(std::string_view key, std::vector<double> fallback) {
-  const Json* value = state_->Find(key);
-  if (value == nullptr) return fallback;
-  std::vector<double> out;
-  if (value->is_array()) {
-    for (const Json& element : *value) {
-      if (element.is_number()) out.push_back(element.get<double>());
-    }
-  }
-  if (out.size() == fallback.size() && value->size() == out.size()) return out;
-  state_->Wrong(key, absl::StrCat("is not a list of ", fallback.size(), " numbers"));
-  return fallback;
+  std::vector<double> out = state_->RealsOf(key, std::move(fallback));
+  state_->Consume(key, {out.begin(), out.end()});
+  return out;
 }
 
 std::vector<uint64_t> ConfigFile::Uints(std::string_view key, size_t count, uint64_t min, uint64_t max) {
-  std::vector<uint64_t> out(count, 0);
-  const Json* value = state_->Find(key);
-  if (value == nullptr) return out;
-  if (!value->is_array() || value->size() != count) {
-    state_->Wrong(key, absl::StrCat("is not a list of ", count, " whole numbers"));
-    return out;
-  }
-  for (size_t i = 0; i < count; ++i) out[i] = state_->Checked((*value)[i], key, 0, min, max);
+  std::vector<uint64_t> out = state_->UintsOf(key, count, min, max);
+  state_->Consume(key, {out.begin(), out.end()});
   return out;
 }
 
-std::vector<std::pair<uint64_t, uint64_t>> ConfigFile::UintPairs(std::string_view key, uint64_t min,
-                                                                 uint64_t max) {
-  std::vector<std::pair<uint64_t, uint64_t>> out;
-  const Json* value = state_->Find(key);
-  if (value == nullptr) return out;
-  const bool of_pairs = value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& one) {
-                          return one.is_array() && one.size() == 2;
-                        });
-  if (!of_pairs) {
-    state_->Wrong(key, "is not a list of pairs of whole numbers");
-    return out;
-  }
-  for (const Json& one : *value) {
-    const uint64_t first = state_->Checked(one[0], key, 0, min, max);
-    out.emplace_back(first, state_->Checked(one[1], key, 0, min, max));
-  }
+std::vector<std::pair<uint64_t, uint64_t>> ConfigFile::UintPairs(std::string_view key, UintPairList fallback,
+                                                                 uint64_t min, uint64_t max) {
+  UintPairList out = state_->UintPairsOf(key, std::move(fallback), min, max);
+  std::vector<ConsumedKeys::Value> values;
+  for (const auto& [first, second] : out) values.insert(values.end(), {first, second});
+  state_->Consume(key, std::move(values));
   return out;
 }
 
-uint64_t ConfigFile::UintIn(std::string_view key, std::string_view inner, uint64_t min, uint64_t max) {
-  std::string path = absl::StrCat(std::string(key), ".", std::string(inner));
-  state_->known_inner.insert(path);
-  const Json* object = state_->Find(key);
-  if (object == nullptr) return 0;
-  if (!object->is_object()) {
-    state_->Wrong(key, "is not an object");
-    return 0;
+uint64_t ConfigFile::UintIn(std::string_view key, std::string_view inner, uint64_t fallback, uint64_t min,
+                            uint64_t max) {
+  const std::string path = absl::StrCat(std::string(key), ".", std::string(inner));
+  const Json* value = state_->FindIn(key, inner);
+  uint64_t out = fallback;
+  if (value != nullptr) {
+    const bool is_list =
+        value->is_array() && !value->empty() &&
+        std::all_of(value->begin(), value->end(), [&](const Json& one) { return one == value->front(); });
+    out = state_->Checked(is_list ? value->front() : *value, path, fallback, min, max);
   }
-  auto it = object->find(std::string(inner));
-  if (it == object->end() || it->is_null()) return 0;
-  const bool is_list =
-      it->is_array() && !it->empty() &&
-      std::all_of(it->begin(), it->end(), [&](const Json& one) { return one == it->front(); });
-  return state_->Checked(is_list ? it->front() : *it, path, 0, min, max);
+  state_->Consume(path, {out});
+  return out;
 }
+
+bool ConfigFile::HasIn(std::string_view key, std::string_view inner) {
+  return state_->FindIn(key, inner) != nullptr;
+}
+
+std::string ConfigFile::Choice(std::string_view key, std::string_view fallback) {
+  return state_->TextOf(key, fallback);
+}
+
+void ConfigFile::Resolved(std::string_view name, std::vector<ConsumedKeys::Value> values) {
+  state_->Consume(name, std::move(values));
+}
+
+void ConfigFile::Passed(std::string_view key, bool value) { state_->json[std::string(key)] = value; }
 
 void ConfigFile::Pin(std::string_view key, bool value) {
   const Json* found = state_->Find(key);

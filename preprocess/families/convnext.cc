@@ -21,7 +21,7 @@ constexpr double kMaxEdge = 16384;
 MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source) {
   FixedSize fixed;
   EVENKEEL_ASSIGN_OR_RETURN(fixed.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves));
-  SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge, {.shortest_edge = kWhole});
   const double kept = config.Real("crop_pct", 224.0 / 256);
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);
@@ -29,8 +29,7 @@ MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size"});
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  if (!size.given()) size.shortest_edge = kWhole;
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   const uint32_t edge = size.shortest_edge;
   if (edge == 0 || size != SideSizes{.shortest_edge = edge}) {
     return config.Error("size", "is not {shortest_edge}");

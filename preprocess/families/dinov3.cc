@@ -76,14 +76,6 @@ class Dinov3 final : public MediaFamily {
 
   MediaFacts DummyFacts() const override { return {.width = size_.width, .height = size_.height}; }
 
-  void AddTo(CanonicalText& text) const override {
-    text.Add("vision.family", std::string_view("dinov3"));
-    pixels_.AddTo(text);
-    text.Add("vision.width", uint64_t{size_.width});
-    text.Add("vision.height", uint64_t{size_.height});
-    text.Add("vision.patch", uint64_t{patch_});
-  }
-
  private:
   absl::Status Prepare(const ItemRequest& request, std::span<const std::span<std::byte>> field_bytes) const {
     EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, Measure(request.facts));
@@ -126,17 +118,16 @@ class Dinov3 final : public MediaFamily {
 MadeFamily MakeDinov3(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(PixelSettings pixels, ReadPixelSettings(config, source.spec, kImageNetMean,
                                                                     kImageNetStd, ResizeFilter::kBilinear));
-  SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.height = kSide, .width = kSide});
   for (const char* key : {"do_resize", "do_rescale"}) config.Pin(key, true);
   for (const char* key : {"do_center_crop", "do_pad"}) config.Pin(key, false);
   config.NotNull({"size"});
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   if (pixels.filter != ResizeFilter::kBilinear) return config.Error("resample", "is not bilinear");
-  if (!size.given()) size = {.height = kSide, .width = kSide};
   if (!size.fixed()) return config.Error("size", "is not {height, width}");
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, kPatch));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, kPatch));
   if (size.width < patch || size.height < patch) {
     return config.Error(
         "size", absl::StrCat(size.width, "x", size.height, " is smaller than one ", patch, "-pixel patch"));

@@ -19,7 +19,7 @@ namespace evenkeel::preprocess {
 // What a family is made from: the checkpoint's folder and the job's settings, with the resampler and the
 // transparency that follow from `like`.
 struct FamilySource {
-  std::string folder;
+  CheckpointFolder checkpoint;
   const ProcessorSpec& spec;
   const Limits& limits;
 
@@ -77,16 +77,17 @@ struct NamedToken {
 };
 absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> tokens = {});
 // The same for a family that reads nothing from the file, which need not exist.
-absl::Status FinishOuter(const std::string& folder, std::initializer_list<NamedToken> tokens = {});
+absl::Status FinishOuter(const CheckpointFolder& checkpoint, std::initializer_list<NamedToken> tokens = {});
 
 // For a family that refuses videos: the keys of the folder's video processor must be known nevertheless.
 // `keys`: those that this family's video processor has in addition to the common ones.
-absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<std::string_view> keys);
+absl::Status FinishUnusedVideo(const CheckpointFolder& checkpoint,
+                               std::initializer_list<std::string_view> keys);
 
 // The side of the vision encoder's patches in pixels from the model's config.json, or `fallback`; used for
 // the encoder's cost.
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback);
-absl::StatusOr<uint32_t> VisionPatchSize(const std::string& folder, uint32_t fallback);
+absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uint32_t fallback);
 
 // Internal if the caller's spans do not have the sizes of the fields.
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,

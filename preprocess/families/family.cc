@@ -109,11 +109,11 @@ std::string Listed(std::span<const NamedFamily> families) {
 
 // The name of an image processor; empty if the folder names none. Before transformers had image processors it
 // called them feature extractors, and CLIP's first checkpoints still do.
-absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::string& folder) {
+absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const CheckpointFolder& checkpoint) {
   constexpr std::string_view kBefore = "FeatureExtractor";
-  std::string type = config.Text("image_processor_type", "");
+  std::string type = config.Choice("image_processor_type", "");
   if (!type.empty()) return type;
-  const std::string before = config.Text("feature_extractor_type", "");
+  const std::string before = config.Choice("feature_extractor_type", "");
   if (before.ends_with(kBefore)) {
     type = absl::StrCat(before.substr(0, before.size() - kBefore.size()), "ImageProcessor");
     for (const NamedFamily& family : kVisionFamilies) {
@@ -126,8 +126,8 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const std::st
         absl::StrCat("'", before,
                      "' is not an implemented image processor; implemented are: ", Listed(kVisionFamilies)));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(folder, "config.json"));
-  const std::string model_type = model.Text("model_type", "");
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
+  const std::string model_type = model.Choice("model_type", "");
   for (const auto& [of, processor] : kOfModels) {
     if (of == model_type) return std::string(processor);
   }
@@ -170,13 +170,17 @@ absl::StatusOr<ProcessorSpec> Chosen(const NamedFamily& family, const std::strin
 MadeFamily Make(const NamedFamily& family, ConfigFile config, const std::string& type,
                 const std::string& processor_class, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const ProcessorSpec spec, Chosen(family, type, processor_class, source.spec));
-  return family.make(std::move(config), {source.folder, spec, source.limits});
+  config.Resolved("family", {std::string(family.type), std::string(family.processor_class)});
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> made,
+                            family.make(std::move(config), {source.checkpoint, spec, source.limits}));
+  made->Keep(*source.checkpoint.consumed);
+  return made;
 }
 
 MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, std::string_view key,
                       const std::string& type, std::string_view usual_class, const FamilySource& source) {
   if (type.empty()) return config.Error(key, "is missing; it must name the processor's class");
-  const std::string processor_class = config.Text("processor_class", usual_class);
+  const std::string processor_class = config.Choice("processor_class", usual_class);
   const NamedFamily* of_this_type = nullptr;
   for (const NamedFamily& family : families) {
     if (family.type != WithoutVariant(type)) continue;
@@ -211,19 +215,21 @@ absl::Status MediaFamily::Placeholders(const MediaFacts& facts, std::vector<Plac
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,
                                                               const ProcessorSpec& spec,
                                                               const Limits& limits) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(folder));
-  EVENKEEL_ASSIGN_OR_RETURN(const std::string type, ImageProcessorType(config, folder));
+  const CheckpointFolder checkpoint(folder);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(checkpoint));
+  EVENKEEL_ASSIGN_OR_RETURN(const std::string type, ImageProcessorType(config, checkpoint));
   return LoadFamily(kVisionFamilies, std::move(config), "image_processor_type", type, "",
-                    {folder, spec, limits});
+                    {checkpoint, spec, limits});
 }
 
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& folder,
                                                              const ProcessorSpec& spec,
                                                              const Limits& limits) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadFeatureExtractor(folder));
-  const std::string type = config.Text("feature_extractor_type", "");
+  const CheckpointFolder checkpoint(folder);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadFeatureExtractor(checkpoint));
+  const std::string type = config.Choice("feature_extractor_type", "");
   return LoadFamily(kAudioFamilies, std::move(config), "feature_extractor_type", type, "WhisperProcessor",
-                    {folder, spec, limits});
+                    {checkpoint, spec, limits});
 }
 
 absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> tokens) {
@@ -234,13 +240,14 @@ absl::Status FinishOuter(ConfigFile& outer, std::initializer_list<NamedToken> to
   return outer.Finish();
 }
 
-absl::Status FinishOuter(const std::string& folder, std::initializer_list<NamedToken> tokens) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer, ConfigFile::ReadIfThere(folder, "processor_config.json"));
+absl::Status FinishOuter(const CheckpointFolder& checkpoint, std::initializer_list<NamedToken> tokens) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer, ConfigFile::ReadIfThere(checkpoint, "processor_config.json"));
   return FinishOuter(outer, tokens);
 }
 
-absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<std::string_view> keys) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile video, ConfigFile::ReadOwnVideoProcessor(folder));
+absl::Status FinishUnusedVideo(const CheckpointFolder& checkpoint,
+                               std::initializer_list<std::string_view> keys) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile video, ConfigFile::ReadOwnVideoProcessor(checkpoint));
   IgnoreImageProcessor(video);
   if (video.Has("feature_size")) IgnoreFeatureExtractor(video);
   video.Inert({"video_processor_type", "processor_class", "auto_map", "fps", "num_frames", "do_sample_frames",
@@ -251,13 +258,12 @@ absl::Status FinishUnusedVideo(const std::string& folder, std::initializer_list<
 
 absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback) {
   constexpr uint64_t kMaxPatch = 256;
-  uint64_t patch = model.UintIn("vision_config", "patch_size", 1, kMaxPatch);
-  if (patch == 0) patch = model.Uint("patch_size", fallback, 1, kMaxPatch);
-  return static_cast<uint32_t>(patch);
+  const uint64_t own = model.Uint("patch_size", fallback, 1, kMaxPatch);
+  return static_cast<uint32_t>(model.UintIn("vision_config", "patch_size", own, 1, kMaxPatch));
 }
 
-absl::StatusOr<uint32_t> VisionPatchSize(const std::string& folder, uint32_t fallback) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(folder, "config.json"));
+absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uint32_t fallback) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
   return VisionPatchSize(model, fallback);
 }
 

@@ -13,11 +13,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/digest.h"
+#include "preprocess/families/consumed_keys.h"
 #include "preprocess/processor.h"
 
 namespace evenkeel::preprocess {
@@ -96,8 +98,12 @@ class MediaFamily {
                                    std::span<const std::span<std::byte>> field_bytes) const = 0;
   virtual MediaFacts DummyFacts() const = 0;
 
-  // Adds every value that was consumed from the configuration or from the job.
-  virtual void AddTo(CanonicalText& text) const = 0;
+  // Adds the values that the family was made from, which its loader keeps here.
+  void AddTo(CanonicalText& text) const { consumed_.AddTo(text); }
+  void Keep(ConsumedKeys consumed) { consumed_ = std::move(consumed); }
+
+ private:
+  ConsumedKeys consumed_;
 };
 
 // InvalidArgument if processor.like names no release; empty is fine.

@@ -50,16 +50,15 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
   FixedSize out;
   out.pad_to_square = pad_to_square;
   EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std, usual.filter));
-  out.size = ReadSideSizes(config, "size", usual.number_is);
-  SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
+  out.size = ReadSideSizes(config, "size", usual.number_is, usual.size);
+  const SideSizes crop =
+      ReadSideSizes(config, "crop_size", NumberIs::kSquare, {.height = usual.crop, .width = usual.crop});
   out.cropped = config.Flag("do_center_crop", usual.crop != 0 && !config.IsNull("do_center_crop"));
   config.Pin("use_square_size", false);
   out.said_tokens = static_cast<uint32_t>(config.Uint("image_seq_length", 0, 1, 1 << 16));
   config.NotNull({"size"});
   if (out.cropped) config.NotNull({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  if (!out.size.given()) out.size = usual.size;
-  if (!crop.given()) crop.height = crop.width = usual.crop;
   EVENKEEL_RETURN_IF_ERROR(CheckSideSizes(config, "size", out.size));
   if (out.cropped && !crop.given())
     return config.Error("do_center_crop", "is true, but crop_size is missing");
@@ -81,7 +80,7 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
 }
 
 absl::Status CheckEncoderClass(ConfigFile& config, std::initializer_list<std::string_view> classes) {
-  const std::string of = config.Text("processor_class", "");
+  const std::string of = config.Choice("processor_class", "");
   std::string known;
   for (std::string_view name : classes) {
     if (of.empty() || of == name) return absl::OkStatus();
@@ -101,13 +100,13 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
   const int64_t tokens = patches + extra_tokens;
   if (tokens <= 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(source.folder, ": pictures of ", result.width, "x", result.height,
+        absl::StrCat(source.checkpoint.folder, ": pictures of ", result.width, "x", result.height,
                      " pixels are smaller than one patch; the side of a patch is ", patch));
   }
   if (fixed.said_tokens != 0 && fixed.said_tokens != tokens) {
     return absl::InvalidArgumentError(absl::StrCat(
-        source.folder, ": image_seq_length is ", fixed.said_tokens, ", but pictures of ", result.width, "x",
-        result.height, " pixels have ", tokens, " tokens of patches of ", patch,
+        source.checkpoint.folder, ": image_seq_length is ", fixed.said_tokens, ", but pictures of ",
+        result.width, "x", result.height, " pixels have ", tokens, " tokens of patches of ", patch,
         "; the file is of a processor that counts differently, which is not implemented, or the model's "
         "config.json is missing"));
   }
@@ -125,24 +124,12 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
   settings.tokens_per_tile = tokens.count;
   settings.patches_per_tile = (result.width / patch) * (result.height / patch);
   if (settings.patches_per_tile == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(source.folder, ": pictures of ", result.width, "x",
-                                                   result.height, " pixels are smaller than one patch of ",
-                                                   patch, " pixels"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.checkpoint.folder, ": pictures of ", result.width, "x", result.height,
+                     " pixels are smaller than one patch of ", patch, " pixels"));
   }
   settings.style = tokens.style;
   settings.cuts = [fixed](ImageSize picture) { return Cut(fixed, picture); };
-  settings.add_to = [fixed](CanonicalText& text) {
-    const SideSizes& size = fixed.size;
-    text.Add("vision.shortest_edge", uint64_t{size.shortest_edge});
-    text.Add("vision.pad_to_square", uint64_t{fixed.pad_to_square});
-    if (!fixed.pixels.resized) text.Add("vision.cropped", uint64_t{fixed.cropped});
-    if (size.longest_edge != 0) text.Add("vision.longest_edge", uint64_t{size.longest_edge});
-    if (size.max_height != 0) text.Add("vision.max_height", uint64_t{size.max_height});
-    if (size.max_width != 0) text.Add("vision.max_width", uint64_t{size.max_width});
-    if (!size.fixed() || ImageSize{size.width, size.height} == fixed.result) return;
-    text.Add("vision.resized_width", uint64_t{size.width});
-    text.Add("vision.resized_height", uint64_t{size.height});
-  };
   return MakeTiles(std::move(settings), source.limits);
 }
 
@@ -150,8 +137,8 @@ MadeFamily MakeEncoder(std::string_view family, const FixedSizeClass& usual, Con
                        const FamilySource& source) {
   config.Pin("do_pad", false);
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, usual));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 16));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.checkpoint, 16));
   return MakeFixedSize(family, fixed, patch, /*extra_tokens=*/0, source);
 }
 

@@ -33,17 +33,14 @@ MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source) {
   ReadPanAndScan(config, asked);
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
-  EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kGemma3Pictures));
-  // Its processor converts to RGB, whatever the file has.
-  if (asked) {
-    EVENKEEL_ASSIGN_OR_RETURN(fixed.pixels.picture, PictureOptionsOf(source.spec));
-  }
+  if (asked) config.Passed("do_convert_rgb", true);
+  EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, source.spec, kGemma3Pictures));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   const auto tokens = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
   outer.NotNull({"image_seq_length"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   const MediumStyle style{.begin = "<start_of_image>",
                           .placeholder = "<image_soft_token>",
                           .end = "<end_of_image>",

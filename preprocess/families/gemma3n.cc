@@ -13,12 +13,12 @@ MadeFamily MakeGemma3n(ConfigFile config, const FamilySource& source) {
   config.Pin("do_pad", false);
   EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, source.spec, kSiglipPictures));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   const auto tokens = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
   outer.NotNull({"image_seq_length"});
   outer.Inert({"audio_seq_length"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 16));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 16));
   const MediumStyle style{.begin = "<start_of_image>",
                           .placeholder = "<image_soft_token>",
                           .end = "<end_of_image>",

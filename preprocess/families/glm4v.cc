@@ -21,8 +21,8 @@ constexpr QwenImageClass kGlm4vImages = {.processor_class = "Glm4vProcessor",
 
 MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec, kGlm4vImages));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {"max_duration", "max_image_size"}));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.checkpoint, {"max_duration", "max_image_size"}));
   vision.vision_begin = "<|begin_of_image|>";
   vision.vision_end = "<|end_of_image|>";
   vision.image_token = "<|image|>";

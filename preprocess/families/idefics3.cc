@@ -30,8 +30,7 @@ uint32_t Truncated(double side) { return static_cast<uint32_t>(std::max(side, 0.
 uint32_t WholeTiles(uint32_t side, uint32_t tile) { return (side + tile - 1) / tile * tile; }
 
 absl::StatusOr<uint32_t> LongestEdge(ConfigFile& config, std::string_view key, uint32_t fallback) {
-  const SideSizes sizes = ReadSideSizes(config, key, NumberIs::kSquare);
-  if (!sizes.given()) return fallback;
+  const SideSizes sizes = ReadSideSizes(config, key, NumberIs::kSquare, {.longest_edge = fallback});
   if (sizes == SideSizes{.longest_edge = sizes.longest_edge}) return sizes.longest_edge;
   return config.Error(key, "is not {longest_edge}, which alone is implemented");
 }
@@ -103,14 +102,15 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
   config.Inert({"do_pad", "crop_size", "return_row_col_info", "video_sampling"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
-      source.folder, {"max_image_size", "video_sampling", "max_frames", "do_image_splitting", "resample"}));
+      source.checkpoint,
+      {"max_image_size", "video_sampling", "max_frames", "do_image_splitting", "resample"}));
   if (!settings.pixels.resized) return config.Error("do_resize", "only true is implemented");
 
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   const auto tokens = static_cast<uint32_t>(outer.Uint("image_seq_len", 169, 1, 1 << 16));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   const uint32_t most = splits ? WholeTiles(std::min(longest, kLargestEdge), tile) / tile : 0;
   if (most > kMaxRows) {
     return config.Error("size", absl::StrCat("makes ", most, " rows of tiles of ", tile, " pixels; at most ",
@@ -138,10 +138,6 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
     cuts.push_back({{.resized = one}, 1, 1, {resized}});
     if (canvas != one) cuts.back().stages.push_back(canvas);
     return cuts;
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.longest_edge", uint64_t{longest});
-    text.Add("vision.splits", uint64_t{splits});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -28,6 +28,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kMaxTiles = 64;
+constexpr uint32_t kSide = 384;  // of a tile, in pixels, unless the file has another
 
 struct FrameTiles {
   PixelSettings pixels;
@@ -68,7 +69,6 @@ class InternVl final : public MediaFamily {
   absl::Status FillInvalid(const ItemRequest& request,
                            std::span<const std::span<std::byte>> field_bytes) const override;
   MediaFacts DummyFacts() const override { return pictures_->DummyFacts(); }
-  void AddTo(CanonicalText& text) const override;
 
  private:
   // The size of frames before the resize.
@@ -145,26 +145,6 @@ absl::Status InternVl::FillInvalid(const ItemRequest& request,
   return absl::OkStatus();
 }
 
-void InternVl::AddTo(CanonicalText& text) const {
-  pictures_->AddTo(text);
-  if (!video_) return;
-  const FrameChoice& frames = video_->frames;
-  video_->pixels.AddValuesTo(text);
-  text.Add("video.of_torchvision", uint64_t{video_->pixels.picture.resampler == Resampler::kAtenU8});
-  text.Add("video.side", uint64_t{video_->tile.width});
-  if (video_->tile.height != video_->tile.width) text.Add("video.height", uint64_t{video_->tile.height});
-  text.Add("video.tokens_per_frame", uint64_t{video_->tokens_per_frame});
-  text.Add("video.upright", uint64_t{video_->upright});
-  text.Add("video.frame_rule", FrameRuleName(frames.rule));
-  if (frames.rule == FrameRule::kAll) return;
-  text.Add("video.fps", frames.fps);
-  text.Add("video.min_frames", uint64_t{frames.min_frames});
-  text.Add("video.max_frames", uint64_t{frames.max_frames});
-  text.Add("video.num_frames", uint64_t{frames.num_frames});
-  text.Add("video.from_the_middle", uint64_t{!frames.first.has_value()});
-  text.Add("video.first", frames.first.value_or(0));
-}
-
 // The size of a tile, from the file.
 absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, const SideSizes& size) {
   EVENKEEL_RETURN_IF_ERROR(CheckSideSizes(config, "size", size));
@@ -232,14 +212,14 @@ absl::StatusOr<FrameChoice> ReadFrames(ConfigFile& config, const ProcessorSpec& 
 // The folder's settings of videos; nullopt if it has none.
 absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, uint32_t patch,
                                                     uint32_t tokens_per_frame) {
-  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(source.folder);
+  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(source.checkpoint);
   if (absl::IsNotFound(config.status())) return std::nullopt;
   if (!config.ok()) return config.status();
   FrameTiles out;
   EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(*config, source.ForFrames(), kClipMean, kClipStd));
   EVENKEEL_ASSIGN_OR_RETURN(out.frames, ReadFrames(*config, source.spec));
-  SideSizes size = ReadSideSizes(*config, "size", NumberIs::kSquare);
-  if (!size.given()) size.height = size.width = 384;
+  AddFrames(*config, out.frames);
+  const SideSizes size = ReadSideSizes(*config, "size", NumberIs::kSquare, {.height = kSide, .width = kSide});
   config->Pin("do_center_crop", false);
   config->Pin("do_pad", false);
   config->NotNull({"size", "initial_shift"});
@@ -253,6 +233,7 @@ absl::StatusOr<std::optional<FrameTiles>> ReadVideo(const FamilySource& source, 
   out.tokens_per_frame = tokens_per_frame;
   out.patches_per_frame = (out.tile.width / patch) * (out.tile.height / patch);
   out.upright = source.spec.apply_video_rotation;
+  config->Resolved("upright", {uint64_t{out.upright}});
   return out;
 }
 
@@ -289,11 +270,11 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   TileSettings settings;
   settings.family = "internvl";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
-  SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
-  if (!size.given()) size.height = size.width = 384;
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.height = kSide, .width = kSide});
   // InternVLProcessor requests tiles from its image processor, whatever the image processor's file has.
   const bool asked = config.Text("processor_class", "") == "InternVLProcessor";
-  const bool tiled = config.Flag("crop_to_patches", false) || asked;
+  if (asked) config.Passed("crop_to_patches", true);
+  const bool tiled = config.Flag("crop_to_patches", false);
   const auto min_tiles = static_cast<uint32_t>(config.Uint("min_patches", 1, 1, kMaxTiles));
   const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 12, 1, kMaxTiles));
   config.Pin("do_center_crop", false);
@@ -305,10 +286,10 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   if (min_tiles > max_tiles) return config.Error("min_patches", "is above max_patches");
 
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   settings.tokens_per_tile = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   settings.tile = tile;
   settings.patches_per_tile = (tile.width / patch) * (tile.height / patch);
   settings.style = {Medium::kImage, "<img>", "<IMG_CONTEXT>", "</img>", /*mrope=*/false};
@@ -326,10 +307,6 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
     std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.columns, grid.rows}};
     if (grid.columns * grid.rows > 1) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1});
     return cuts;
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.min_tiles", uint64_t{tiled ? min_tiles : 1});
-    text.Add("vision.max_tiles", uint64_t{tiled ? max_tiles : 1});
   };
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> pictures,
                             MakeTiles(std::move(settings), source.limits));

@@ -65,7 +65,7 @@ struct Llama4Tokens {
 
 absl::StatusOr<Llama4Tokens> ReadTokens(const FamilySource& source, uint32_t tile) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   Llama4Tokens out;
   out.patch = static_cast<uint32_t>(outer.Uint("patch_size", 14, 1, 256));
   const double ratio = outer.Real("pixel_shuffle_ratio", 0.5);
@@ -154,7 +154,7 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
   settings.family = "llama4";
   EVENKEEL_ASSIGN_OR_RETURN(
       settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves, ResizeFilter::kBilinear));
-  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.height = 336, .width = 336});
   const auto max_tiles = static_cast<uint32_t>(config.Uint("max_patches", 16, 1, kMaxTiles));
   const bool to_largest = config.Flag("resize_to_max_canvas", false);
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) config.Pin(key, true);
@@ -162,10 +162,7 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size", "max_patches", "resize_to_max_canvas"});
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  const uint32_t tile = size.given() ? size.width : 336;
-  if (size.given() && size != SideSizes{.height = tile, .width = tile}) {
-    return config.Error("size", "is not a square of {height, width}");
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const Llama4Tokens tokens, ReadTokens(source, tile));
 
   settings.pixels.in_bf16 = true;
@@ -191,10 +188,6 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
       cuts.push_back({{.resized = {tile, tile}, .filter = filter}, 1, 1, {}});
     }
     return cuts;
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.max_tiles", uint64_t{max_tiles});
-    text.Add("vision.to_largest", uint64_t{to_largest});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -20,7 +20,7 @@ namespace {
 absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, ConfigFile& model, const ProcessorSpec& spec,
                                        bool of_siglip) {
   bool pads = model.Text("image_aspect_ratio", "") == "pad";
-  if (config.Text("image_processor_type", "").starts_with("Llava")) {
+  if (config.Choice("image_processor_type", "").starts_with("Llava")) {
     pads |= config.Flag("do_pad", false);
   } else {
     config.Pin("do_pad", false);
@@ -48,11 +48,11 @@ absl::StatusOr<LlavaTokens> ReadLlavaTokens(ConfigFile& outer, ConfigFile& model
 }
 
 MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
-  const bool of_siglip = config.Text("image_processor_type", "").starts_with("Siglip");
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+  const bool of_siglip = config.Choice("image_processor_type", "").starts_with("Siglip");
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadPictures(config, model, source.spec, of_siglip));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, of_siglip ? 0 : 1));
   fixed.placeholder = tokens.placeholder;
   fixed.said_tokens = 0;  // the processor computes the number itself

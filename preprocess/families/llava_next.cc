@@ -21,6 +21,7 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint64_t kMaxSide = 16384;
+constexpr uint32_t kSide = 224;  // of a tile, in pixels, unless the file has another
 constexpr size_t kMaxResolutions = 1024;
 constexpr std::string_view kKey = "image_grid_pinpoints";
 
@@ -32,10 +33,7 @@ uint32_t TruncatedAt7(double value) {
 
 // The square that size and crop agree on. With other values transformers resizes and crops a tile a
 // second time.
-absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, SideSizes size, SideSizes crop) {
-  constexpr uint32_t kUsual = 224;
-  if (!size.given()) size.shortest_edge = kUsual;
-  if (!crop.given()) crop.height = crop.width = kUsual;
+absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, const SideSizes& size, const SideSizes& crop) {
   const uint32_t side = size.shortest_edge != 0 ? size.shortest_edge : size.height;
   const bool square = size == SideSizes{.shortest_edge = side} || size == SideSizes{side, side};
   if (side == 0 || !square) return config.Error("size", "is neither {shortest_edge} nor a square");
@@ -47,23 +45,28 @@ absl::StatusOr<ImageSize> TileOf(const ConfigFile& config, SideSizes size, SideS
 
 }  // namespace
 
-absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config, std::string_view key,
-                                                       std::span<const std::pair<uint64_t, uint64_t>> pairs,
-                                                       ImageSize tile, const std::vector<ImageSize>& usual) {
+std::vector<ImageSize> ReadResolutions(ConfigFile& config, std::string_view key,
+                                       const std::vector<ImageSize>& usual) {
+  std::vector<std::pair<uint64_t, uint64_t>> fallback;
+  for (const ImageSize& size : usual) fallback.emplace_back(size.height, size.width);
   std::vector<ImageSize> out;
-  for (const auto& [height, width] : pairs) {
+  for (const auto& [height, width] : config.UintPairs(key, std::move(fallback), 1, kMaxSide)) {
     out.push_back({static_cast<uint32_t>(width), static_cast<uint32_t>(height)});
   }
-  if (!config.Has(key)) out = usual;
-  if (out.empty() || out.size() > kMaxResolutions) {
-    return config.Error(key, absl::StrCat("has ", out.size(), " resolutions"));
+  return out;
+}
+
+absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config, std::string_view key,
+                                                       std::vector<ImageSize> listed, ImageSize tile) {
+  if (listed.empty() || listed.size() > kMaxResolutions) {
+    return config.Error(key, absl::StrCat("has ", listed.size(), " resolutions"));
   }
-  for (const ImageSize& size : out) {
+  for (const ImageSize& size : listed) {
     if (size.width % tile.width == 0 && size.height % tile.height == 0) continue;
     return config.Error(key, absl::StrCat("has [", size.height, ", ", size.width,
                                           "], which is no multiple of a tile's ", tile.width, " pixels"));
   }
-  return out;
+  return listed;
 }
 
 ImageSize BestResolution(ImageSize picture, std::span<const ImageSize> resolutions) {
@@ -117,21 +120,22 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   TileSettings settings;
   settings.family = "llava_next";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
-  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
-  const SideSizes crop = ReadSideSizes(config, "crop_size", NumberIs::kSquare);
-  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMaxSide);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge, {.shortest_edge = kSide});
+  const SideSizes crop =
+      ReadSideSizes(config, "crop_size", NumberIs::kSquare, {.height = kSide, .width = kSide});
+  const std::vector<ImageSize> listed =
+      ReadResolutions(config, kKey, {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}});
   // Tiles already have their size, so these keys do not change them; padding concerns batches only.
   config.Inert({"do_center_crop", "do_pad", "aspect_ratio_setting"});
   config.NotNull({"size", "crop_size", kKey});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_ASSIGN_OR_RETURN(const ImageSize tile, TileOf(config, size, crop));
-  const std::vector<ImageSize> usual = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions,
-                            TileResolutions(config, kKey, pairs, tile, usual));
+                            TileResolutions(config, kKey, listed, tile));
 
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, /*class_tokens=*/1));
   const ImageSize patches{tile.width / tokens.patch, tile.height / tokens.patch};
   const int64_t whole = int64_t{patches.width} * patches.height + tokens.extra;
@@ -152,13 +156,6 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
     return std::vector<TileCut>{{{.resized = tile, .filter = filter}, 1, 1, {}},
                                 FittingTiles(picture, BestResolution(picture, resolutions), tile, filter)};
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.whole_tokens", static_cast<uint64_t>(whole));
-    for (const ImageSize& size : resolutions) {
-      text.Add("vision.resolution_height", uint64_t{size.height});
-      text.Add("vision.resolution_width", uint64_t{size.width});
-    }
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -28,10 +28,11 @@ ImageSize ShownPatches(ImageSize picture, ImageSize tiles, ImageSize patches);
 // The picture centred in `resolution`, with black around it, as tiles.
 TileCut FittingTiles(ImageSize picture, ImageSize resolution, ImageSize tile, ResizeFilter filter);
 
-// The resolutions that the file lists under `key`, {height, width} each, or `usual` if it lists none.
-// InvalidArgument: a resolution that is not a multiple of the tile.
+// The resolutions that the file lists under `key`, {height, width} each, or `usual` without the key.
+std::vector<ImageSize> ReadResolutions(ConfigFile& config, std::string_view key,
+                                       const std::vector<ImageSize>& usual);
+// `listed`, if each is a multiple of the tile. InvalidArgument otherwise, or if there are none.
 absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config, std::string_view key,
-                                                       std::span<const std::pair<uint64_t, uint64_t>> pairs,
-                                                       ImageSize tile, const std::vector<ImageSize>& usual);
+                                                       std::vector<ImageSize> listed, ImageSize tile);
 
 }  // namespace evenkeel::preprocess

@@ -22,7 +22,6 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint64_t kMaxSide = 16384;
 constexpr std::string_view kKey = "image_grid_pinpoints";
 
 // a // b of two positive Python floats.
@@ -35,8 +34,8 @@ double FloorOfQuotient(double a, double b) {
 absl::StatusOr<OneVisionTokens> ReadTokens(const FamilySource& source) {
   OneVisionTokens out;
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
   out.whole = static_cast<uint32_t>(outer.Uint("num_image_tokens", 0, 1, 1 << 16));
   std::string strategy = model.Text("vision_feature_select_strategy", "full");
   strategy = outer.Text("vision_feature_select_strategy", strategy);
@@ -78,28 +77,28 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
   TileSettings settings;
   settings.family = "llava_onevision";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
-  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge);
-  const std::vector<std::pair<uint64_t, uint64_t>> pairs = config.UintPairs(kKey, 1, kMaxSide);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kShortestEdge, {.shortest_edge = 384});
+  std::vector<ImageSize> usual;  // the class's default resolutions
+  for (uint32_t height = 1; height <= 6; ++height) {
+    for (uint32_t width = 1; width <= 6; ++width) usual.push_back({384 * width, 384 * height});
+  }
+  const std::vector<ImageSize> listed = ReadResolutions(config, kKey, usual);
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);
   // Padding concerns batches only, and nothing is cropped.
   config.Inert({"do_pad", "crop_size"});
   config.NotNull({"size", kKey});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  const uint32_t side = !size.given() ? 384 : size.shortest_edge != 0 ? size.shortest_edge : size.height;
-  if (size.given() && size != SideSizes{.shortest_edge = side} && size != SideSizes{side, side}) {
+  const uint32_t side = size.shortest_edge != 0 ? size.shortest_edge : size.height;
+  if (size != SideSizes{.shortest_edge = side} && size != SideSizes{side, side}) {
     return config.Error("size", "is neither {shortest_edge} nor a square");
   }
   const ImageSize tile{side, side};
-  std::vector<ImageSize> usual;  // the class's default resolutions
-  for (uint32_t height = 1; height <= 6; ++height) {
-    for (uint32_t width = 1; width <= 6; ++width) usual.push_back({384 * width, 384 * height});
-  }
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions,
-                            TileResolutions(config, kKey, pairs, tile, usual));
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {"image_grid_pinpoints"}));
+                            TileResolutions(config, kKey, listed, tile));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.checkpoint, {"image_grid_pinpoints"}));
   EVENKEEL_ASSIGN_OR_RETURN(const OneVisionTokens tokens, ReadTokens(source));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   const auto patches = static_cast<uint32_t>(std::sqrt(static_cast<double>(tokens.whole)));
   settings.tile = tile;
   settings.patches_per_tile = (side / patch) * (side / patch);
@@ -125,14 +124,6 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
     }
     return std::vector<TileCut>{whole,
                                 FittingTiles(picture, BestResolution(picture, resolutions), tile, filter)};
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.whole_tokens", uint64_t{tokens.whole} - tokens.fewer);
-    text.Add("vision.most_tiles", uint64_t{tokens.most_tiles});
-    for (const ImageSize& resolution : resolutions) {
-      text.Add("vision.resolution_height", uint64_t{resolution.height});
-      text.Add("vision.resolution_width", uint64_t{resolution.width});
-    }
   };
   return MakeTiles(std::move(settings), source.limits);
 }

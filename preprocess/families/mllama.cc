@@ -69,7 +69,7 @@ MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
   settings.family = "mllama";
   EVENKEEL_ASSIGN_OR_RETURN(
       settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves, ResizeFilter::kBilinear));
-  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.height = 224, .width = 224});
   const auto max_tiles = static_cast<uint32_t>(config.Uint("max_image_tiles", 4, 1, kMaxTiles));
   config.Pin("do_pad", true);
   config.Pin("do_resize", true);
@@ -77,12 +77,9 @@ MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
   config.NotNull({"size", "max_image_tiles"});
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  const uint32_t tile = size.given() ? size.width : 224;
-  if (size.given() && size != SideSizes{.height = tile, .width = tile}) {
-    return config.Error("size", "is not a square of {height, width}");
-  }
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   settings.tile = {tile, tile};
   settings.patches_per_tile = (tile / patch) * (tile / patch);
   if (settings.patches_per_tile == 0) {
@@ -113,7 +110,6 @@ MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
                          const uint32_t tiles = cuts.front().columns * cuts.front().rows;
                          for (uint32_t i = 0; i < out.size(); ++i) out[i] = i < tiles ? 1 : 0;
                        }}};
-  settings.add_to = [=](CanonicalText& text) { text.Add("vision.max_tiles", uint64_t{max_tiles}); };
   return MakeTiles(std::move(settings), source.limits);
 }
 

@@ -18,8 +18,8 @@ MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source) {
                         "is missing; PaliGemmaProcessor takes the number of a picture's "
                         "tokens from it");
   }
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.folder, 14));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   return MakeFixedSize("paligemma", fixed, patch,
                        {fixed.said_tokens, {.placeholder = "<image>", .behind_all = "<bos>"}}, source);
 }

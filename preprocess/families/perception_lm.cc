@@ -89,10 +89,10 @@ MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source) {
   config.NotNull({"tile_size", "max_num_tiles"});
   config.Inert({"size", "crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.folder, {}));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.checkpoint, {}));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
-  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.folder, 14));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   patch = static_cast<uint32_t>(outer.Uint("patch_size", patch, 1, 256));
   const auto pool = static_cast<uint32_t>(outer.Uint("pooling_ratio", 2, 1, 64));
   outer.NotNull({"pooling_ratio"});
@@ -116,9 +116,6 @@ MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source) {
                     grid.height,
                     {}});
     return cuts;
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.max_tiles", uint64_t{tiled ? max_tiles : 0});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -37,12 +37,9 @@ absl::StatusOr<ResizeFilter> ReadNamedFilter(ConfigFile& config, Resampler resam
 }
 
 // PIL's filter numbers.
-absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
+absl::StatusOr<ResizeFilter> ReadGivenFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
   constexpr uint64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
-  if (!config.Has("resample")) {  // NotNull() reports a null
-    config.Inert({"resample"});
-    return usual;
-  }
+  if (!config.Has("resample")) return usual;  // NotNull() reports a null
   if (config.IsText("resample")) return ReadNamedFilter(config, resampler);
   switch (config.Uint("resample", 0, 0, 5)) {
     case kLanczos:
@@ -56,16 +53,38 @@ absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler,
   }
 }
 
+absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
+  EVENKEEL_ASSIGN_OR_RETURN(const ResizeFilter filter, ReadGivenFilter(config, resampler, usual));
+  config.Inert({"resample"});
+  config.Resolved("resample", {static_cast<uint64_t>(filter)});
+  return filter;
+}
+
 std::array<double, 3> ReadThree(ConfigFile& config, std::string_view key,
                                 const std::array<double, 3>& fallback) {
   std::array<double, 3> out{};
   if (config.IsNumber(key)) {  // one value for all channels
     out.fill(config.Real(key, 0));
-    return out;
+  } else {
+    const std::vector<double> read = config.Reals(key, {fallback.begin(), fallback.end()});
+    std::copy(read.begin(), read.end(), out.begin());
   }
-  std::vector<double> read = config.Reals(key, {fallback.begin(), fallback.end()});
-  std::copy(read.begin(), read.end(), out.begin());
+  config.Resolved(key, {out.begin(), out.end()});
   return out;
+}
+
+// The job decides these, except that a file can leave the conversion of transparency to the caller.
+void AddPicture(ConfigFile& config, const PictureOptions& options) {
+  const ColourOptions& colour = options.colour;
+  config.Resolved("resampler", {std::string(ResamplerName(options.resampler))});
+  std::vector<ConsumedKeys::Value> background;
+  if (colour.background) background = {colour.background->begin(), colour.background->end()};
+  config.Resolved("alpha", std::move(background));
+  config.Resolved("exif_orientation", {static_cast<uint64_t>(options.exif_orientation)});
+  config.Resolved("sixteen_bit", {static_cast<uint64_t>(colour.sixteen_bit)});
+  config.Resolved("cmyk", {static_cast<uint64_t>(colour.cmyk)});
+  config.Resolved("palette", {static_cast<uint64_t>(colour.palette)});
+  config.Resolved("approximate", {uint64_t{options.approximate}});
 }
 
 }  // namespace
@@ -108,27 +127,6 @@ std::vector<float> PixelSettings::Table() const {
   return table;
 }
 
-bool PixelSettings::SameValues(const PixelSettings& other) const {
-  return rescale == other.rescale && normalized == other.normalized && resized == other.resized &&
-         in_bf16 == other.in_bf16 && mean == other.mean && std == other.std && filter == other.filter &&
-         picture.resampler == other.picture.resampler;
-}
-
-void PixelSettings::AddTo(CanonicalText& text) const {
-  evenkeel::preprocess::AddTo(text, picture);
-  AddValuesTo(text);
-}
-
-void PixelSettings::AddValuesTo(CanonicalText& text) const {
-  if (filter != ResizeFilter::kBicubic) text.Add("vision.filter", static_cast<uint64_t>(filter));
-  text.Add("vision.rescale_factor", rescale);
-  if (!normalized) text.Add("vision.normalized", uint64_t{0});
-  if (!resized) text.Add("vision.resized", uint64_t{0});
-  if (in_bf16) text.Add("vision.in_bf16", uint64_t{1});
-  for (double value : mean) text.Add("vision.image_mean", value);
-  for (double value : std) text.Add("vision.image_std", value);
-}
-
 absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const ProcessorSpec& spec,
                                                 const std::array<double, 3>& mean,
                                                 const std::array<double, 3>& std, ResizeFilter filter) {
@@ -148,8 +146,9 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   }
   // If the processor does not convert to RGB, the caller does, and drops transparency unless the job has
   // `alpha`.
-  const bool converts = config.Flag("do_convert_rgb", true) && !config.IsNull("do_convert_rgb");
+  const bool converts = config.Flag("do_convert_rgb", !config.IsNull("do_convert_rgb"));
   if (!converts && spec.alpha.empty()) out.picture.colour.background.reset();
+  AddPicture(config, out.picture);
   config.NotNull(
       {"resample", "image_mean", "image_std", "rescale_factor", "do_resize", "do_rescale", "do_normalize"});
   config.Pin("data_format", std::string_view("channels_first"));
@@ -198,10 +197,10 @@ void IgnoreImageProcessor(ConfigFile& config) {
                 "_valid_processor_keys"});
 }
 
-SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is) {
+namespace {
+
+SideSizes ReadGivenSides(ConfigFile& config, std::string_view key, bool square) {
   SideSizes out;
-  bool square = number_is == NumberIs::kSquare;
-  if (key == "size") square = config.Flag("default_to_square", square && !config.IsNull("default_to_square"));
   if (config.IsNumber(key)) {
     auto side = static_cast<uint32_t>(config.Uint(key, 0, 1, kMaxSide));
     if (square) {
@@ -217,13 +216,34 @@ SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs numbe
     out.width = static_cast<uint32_t>(sides[1]);
     return out;
   }
-  out.height = static_cast<uint32_t>(config.UintIn(key, "height", 1, kMaxSide));
-  out.width = static_cast<uint32_t>(config.UintIn(key, "width", 1, kMaxSide));
-  out.shortest_edge = static_cast<uint32_t>(config.UintIn(key, "shortest_edge", 1, kMaxSide));
-  out.longest_edge = static_cast<uint32_t>(config.UintIn(key, "longest_edge", 1, kMaxSide));
-  out.max_height = static_cast<uint32_t>(config.UintIn(key, "max_height", 1, kMaxSide));
-  out.max_width = static_cast<uint32_t>(config.UintIn(key, "max_width", 1, kMaxSide));
+  const auto member = [&](std::string_view inner) {
+    return static_cast<uint32_t>(config.UintIn(key, inner, 0, 1, kMaxSide));
+  };
+  return {.height = member("height"),
+          .width = member("width"),
+          .shortest_edge = member("shortest_edge"),
+          .longest_edge = member("longest_edge"),
+          .max_height = member("max_height"),
+          .max_width = member("max_width")};
+}
+
+}  // namespace
+
+SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is,
+                        const SideSizes& usual) {
+  bool square = number_is == NumberIs::kSquare;
+  if (key == "size") square = config.Flag("default_to_square", square && !config.IsNull("default_to_square"));
+  SideSizes out = ReadGivenSides(config, key, square);
+  if (!out.given()) out = usual;
+  config.Resolved(
+      key, {out.height, out.width, out.shortest_edge, out.longest_edge, out.max_height, out.max_width});
   return out;
+}
+
+absl::StatusOr<uint32_t> SquareSide(const ConfigFile& config, std::string_view key, const SideSizes& sizes) {
+  const uint32_t side = sizes.width;
+  if (side != 0 && sizes == SideSizes{.height = side, .width = side}) return side;
+  return config.Error(key, "is not a square of {height, width}");
 }
 
 absl::Status CheckSideSizes(const ConfigFile& config, std::string_view key, const SideSizes& sizes) {

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/digest.h"
 #include "core/job.h"
 #include "preprocess/families/config_file.h"
 #include "preprocess/image/picture.h"
@@ -38,9 +37,6 @@ struct PixelSettings {
   std::vector<float> Table() const;
   // The value of one byte of channel `c` if every step is rounded to bfloat16.
   float InBf16(size_t c, int byte) const;
-  bool SameValues(const PixelSettings& other) const;  // true if AddValuesTo() writes the same
-  void AddTo(CanonicalText& text) const;
-  void AddValuesTo(CanonicalText& text) const;  // all except the picture's options
 };
 
 // Consumes the keys of colours, resampling, rescaling and normalization, and marks keys without effect as
@@ -73,7 +69,10 @@ struct SideSizes {
 // What a single number means: height and width, or the shortest edge. For the key "size", "default_to_square"
 // overrides it if present.
 enum class NumberIs : uint8_t { kSquare, kShortestEdge };
-SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is);
+// `usual` if the key is absent. All notations of a size are the same text in the digest.
+SideSizes ReadSideSizes(ConfigFile& config, std::string_view key, NumberIs number_is, const SideSizes& usual);
+// The side of a square. InvalidArgument: the file has another shape.
+absl::StatusOr<uint32_t> SquareSide(const ConfigFile& config, std::string_view key, const SideSizes& sizes);
 // InvalidArgument: members that are not one of the sets above. An empty size is not an error.
 absl::Status CheckSideSizes(const ConfigFile& config, std::string_view key, const SideSizes& sizes);
 

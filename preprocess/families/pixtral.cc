@@ -24,17 +24,14 @@ constexpr uint64_t kMaxPatch = 256;
 // The side of a merged square of patches that the image processor uses on its own; its processor overrides
 // it. Without a processor this value counts.
 absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config, bool asked) {
-  const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare);
+  const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare, {.height = 16, .width = 16});
   if (!asked) config.NotNull({"patch_size"});
-  if (!patch.given()) return 16;
   if (patch.fixed() && patch.width == patch.height && patch.width <= kMaxPatch) return patch.width;
   return config.Error("patch_size", "is no square of at most 256 pixels, which alone is implemented");
 }
 
 // The maximum height and width.
 absl::StatusOr<ImageSize> ReadMost(const ConfigFile& config, const SideSizes& size) {
-  constexpr uint32_t kUsual = 1024;
-  if (!size.given()) return ImageSize{kUsual, kUsual};
   if (size.fixed() && size.width != 0) return ImageSize{size.width, size.height};
   const SideSizes edges{.shortest_edge = size.shortest_edge, .longest_edge = size.longest_edge};
   if (size.longest_edge != 0 && size == edges) return ImageSize{size.longest_edge, size.longest_edge};
@@ -51,7 +48,7 @@ struct PixtralTokens {
 // Reads and finishes the processor's own file. `own_patch`: the image processor's, used without a processor.
 absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked, uint32_t own_patch) {
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   PixtralTokens out;
   out.patch = static_cast<uint32_t>(outer.Uint("patch_size", asked ? 16 : own_patch, 1, kMaxPatch));
   out.merge = static_cast<uint32_t>(outer.Uint("spatial_merge_size", 1, 1, 16));
@@ -60,7 +57,7 @@ absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked,
                .last_end = outer.Text("image_end_token", "[IMG_END]")};
   outer.NotNull({"patch_size", "spatial_merge_size", "image_token", "image_break_token", "image_end_token"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t of_model, VisionPatchSize(source.folder, out.patch));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t of_model, VisionPatchSize(source.checkpoint, out.patch));
   if (of_model == out.patch) return out;
   return outer.Error("patch_size", absl::StrCat("is ", out.patch, ", but config.json has ", of_model,
                                                 ", so that pictures would be cut otherwise than the model "
@@ -85,7 +82,7 @@ MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
   const bool asked = config.Text("processor_class", "") == "PixtralProcessor";
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t own_patch, ReadOwnPatch(config, asked));
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
-  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare);
+  const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.longest_edge = 1024});
   config.Pin("do_center_crop", false);
   config.NotNull({"size"});
   config.Inert({"do_pad", "crop_size"});  // padding concerns batches only
@@ -124,12 +121,6 @@ MadeFamily MakePixtral(ConfigFile config, const FamilySource& source) {
     }
     return std::vector<TileCut>{
         {{.resized = whole, .filter = filter}, whole.width / patch, whole.height / patch}};
-  };
-  settings.add_to = [=](CanonicalText& text) {
-    text.Add("vision.merge_size", uint64_t{tokens.merge});
-    text.Add("vision.step", uint64_t{step});
-    text.Add("vision.most_width", uint64_t{most.width});
-    text.Add("vision.most_height", uint64_t{most.height});
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -27,6 +27,28 @@ Key KeyOf(const MediaFacts& facts) {
           facts.duration_us, facts.fps_num,  facts.fps_den};
 }
 
+std::string TextOf(const FieldSpec& field) {
+  std::string out = absl::StrCat(field.name, " ", std::string(DTypeName(field.dtype)),
+                                 field.per_row ? " per row" : " per item");
+  for (const uint64_t extent : field.trailing) absl::StrAppend(&out, " ", extent);
+  return out;
+}
+
+// What items depend on: the code, its packages and configuration files, and the fields that it describes.
+ConsumedKeys KeysOf(const PythonDescription& described) {
+  ConsumedKeys out;
+  out.Set("python.class", {described.name});
+  for (const auto& [key, value] : described.versions) out.Set(absl::StrCat("python.", key), {value});
+  for (const PythonMedium& medium : described.media) {
+    const std::string prefix = absl::StrCat("python.", std::string(MediumName(medium.medium)));
+    std::vector<ConsumedKeys::Value> fields;
+    for (const FieldSpec& field : medium.fields) fields.emplace_back(TextOf(field));
+    out.Set(absl::StrCat(prefix, ".measures_stored"), {uint64_t{medium.measures_stored}});
+    out.Set(absl::StrCat(prefix, ".fields"), std::move(fields));
+  }
+  return out;
+}
+
 absl::Status OnlyProbed() {
   return absl::FailedPreconditionError(
       "processor.python: items are measured and produced by Python processes, and this program started none");
@@ -116,23 +138,6 @@ class PythonFamily final : public MediaFamily {
     return facts;
   }
 
-  void AddTo(CanonicalText& text) const override {
-    if (python_ == nullptr) return;
-    const PythonDescription& described = python_->description();
-    text.Add("python.class", described.name);
-    for (const auto& [key, value] : described.versions) text.Add(absl::StrCat("python.", key), value);
-    for (const PythonMedium& medium : described.media) {
-      const std::string name(MediumName(medium.medium));
-      text.Add(absl::StrCat("python.", name, ".measures_stored"), uint64_t{medium.measures_stored});
-      for (const FieldSpec& field : medium.fields) {
-        text.Add(absl::StrCat("python.", name, ".field"), field.name);
-        text.Add("dtype", DTypeName(field.dtype));
-        text.Add("per_row", uint64_t{field.per_row});
-        for (const uint64_t extent : field.trailing) text.Add("extent", extent);
-      }
-    }
-  }
-
  private:
   const PythonMedium* Described(Medium medium) const {
     if (python_ == nullptr) return nullptr;
@@ -188,7 +193,11 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> MakePythonFamily(std::shared_ptr<Py
                                                      " items"));
     }
   }
-  return std::unique_ptr<MediaFamily>(std::make_unique<PythonFamily>(std::move(python), media));
+  ConsumedKeys keys;
+  if (python != nullptr) keys = KeysOf(python->description());
+  auto family = std::make_unique<PythonFamily>(std::move(python), media);
+  family->Keep(std::move(keys));
+  return family;
 }
 
 }  // namespace evenkeel::preprocess

@@ -23,9 +23,9 @@ MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source) {
   settings.tokens = Qwen2AudioTokens;
   settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
   settings.style->template_has_ends = true;
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder, {{"audio_token", "<|AUDIO|>"},
-                                                       {"audio_bos_token", "<|audio_bos|>"},
-                                                       {"audio_eos_token", "<|audio_eos|>"}}));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint, {{"audio_token", "<|AUDIO|>"},
+                                                           {"audio_bos_token", "<|audio_bos|>"},
+                                                           {"audio_eos_token", "<|audio_eos|>"}}));
   return MakeSpeech(std::move(settings), source.limits);
 }
 

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/families/chosen_frames.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/qwen_vision.h"
 
@@ -23,8 +25,8 @@ double CeilTo(double value, double factor) { return std::ceil(value / factor) * 
 
 // The video processor's own bounds: of every frame, and with a cap of its share of a video's total.
 struct ProcessorBounds {
-  uint64_t min_pixels = 128 * 28 * 28;  // the class's default
-  uint64_t max_pixels = 28 * 28 * 768;
+  uint64_t min_pixels = 0;
+  uint64_t max_pixels = 0;
   uint64_t capped_tokens = 0;  // 0: no cap
   bool resized = true;         // else frames keep their size
 };
@@ -69,11 +71,25 @@ uint32_t FixedCount(uint32_t num_frames, uint32_t patch) {
 
 // Positions per second of video, from Qwen2.5-VL's config.json; 2 without that file, as in every
 // published checkpoint. Qwen2-VL has none.
-absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const std::string& folder) {
+absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const CheckpointFolder& checkpoint) {
   if (vision.processor_class != "Qwen2_5_VLProcessor") return 0;
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(folder, "config.json"));
-  const uint64_t said = model.UintIn("vision_config", "tokens_per_second", 1, 1000);
-  return said == 0 ? 2 : static_cast<uint32_t>(said);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
+  return static_cast<uint32_t>(model.UintIn("vision_config", "tokens_per_second", 2, 1, 1000));
+}
+
+// Without a bound in the job, qwen-vl-utils computes one from the model's patch size, which has its own line.
+std::vector<ConsumedKeys::Value> GivenBound(std::optional<uint64_t> bound) {
+  if (!bound) return {};
+  return {*bound};
+}
+
+void AddVideo(ConfigFile& config, const QwenVideo& video, const ProcessorBounds& bounds,
+              const UtilsBounds& utils) {
+  AddFrames(config, video.frames);
+  config.Resolved("bounds", {bounds.min_pixels, bounds.max_pixels});
+  config.Resolved("utils.min_pixels", GivenBound(utils.min_pixels));
+  config.Resolved("utils.max_pixels", GivenBound(utils.max_pixels));
+  config.Resolved("upright", {uint64_t{video.upright}});
 }
 
 }  // namespace
@@ -122,7 +138,7 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   EVENKEEL_ASSIGN_OR_RETURN(
       FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> config,
-                            FindQwenVideo(source.folder, kQwen2VlVideo, vision));
+                            FindQwenVideo(source.checkpoint, kQwen2VlVideo, vision));
   if (!config) return absl::OkStatus();
   EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(*config, vision, spec, kQwen2VlVideo));
   const bool own_rule = rule == FrameRule::kQwen2VlProcessor;  // else qwen-vl-utils runs before the processor
@@ -141,20 +157,18 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   QwenVideo& video = vision.video.emplace();
   video.pixels = file.pixels;
   video.frames = frames;
-  ProcessorBounds bounds{.resized = file.pixels.resized};
-  if (file.min_pixels != 0) bounds.min_pixels = file.min_pixels;
-  if (file.max_pixels != 0) bounds.max_pixels = file.max_pixels;
+  ProcessorBounds bounds{
+      .min_pixels = file.min_pixels, .max_pixels = file.max_pixels, .resized = file.pixels.resized};
   if (frame_pixels.most != 0) {
     bounds.min_pixels = frame_pixels.least;
     bounds.max_pixels = frame_pixels.most;
   }
-  if (file.cap_pixels_per_frame)
-    bounds.capped_tokens = file.max_video_tokens != 0 ? file.max_video_tokens : 128000;
+  if (file.cap_pixels_per_frame) bounds.capped_tokens = file.max_video_tokens;
   const UtilsBounds utils{spec.video_min_pixels, spec.video_max_pixels};
   if (own_rule && utils.min_pixels) bounds.min_pixels = *utils.min_pixels;
   if (own_rule && utils.max_pixels) bounds.max_pixels = *utils.max_pixels;
   video.upright = spec.apply_video_rotation;
-  EVENKEEL_ASSIGN_OR_RETURN(video.tokens_per_second, TokensPerSecond(vision, source.folder));
+  EVENKEEL_ASSIGN_OR_RETURN(video.tokens_per_second, TokensPerSecond(vision, source.checkpoint));
   video.size = [shape = vision.shape, own_rule, bounds, utils](
                    ImageSize size, uint32_t num_frames) -> absl::StatusOr<ImageSize> {
     if (!own_rule) {
@@ -162,35 +176,16 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
     }
     return ProcessorSize(size, num_frames, shape, bounds);
   };
-  video.add_to = [frames = video.frames, tokens = video.tokens_per_second, utils,
-                  bounds](CanonicalText& text) {
-    text.Add("video.tokens_per_second", uint64_t{tokens});
-    if (frames.rule != FrameRule::kQwenVlUtils) text.Add("video.frame_rule", FrameRuleName(frames.rule));
-    text.Add("video.fps", frames.fps);
-    text.Add("video.min_frames", uint64_t{frames.min_frames});
-    text.Add("video.max_frames", uint64_t{frames.max_frames});
-    if (frames.num_frames != 0) text.Add("video.num_frames", uint64_t{frames.num_frames});
-    const auto add_bound = [&text](const char* key, std::optional<uint64_t> given, uint64_t unset) {
-      text.Add(key, given.value_or(unset));
-      // Without a bound in the job, qwen-vl-utils computes one from the model's patch size, so the digest
-      // must contain which of the two it was.
-      if (given == unset) text.Add(absl::StrCat(key, ".given"), uint64_t{1});
-    };
-    add_bound("video.min_pixels", utils.min_pixels, kVideoDefaults.min_pixels);
-    add_bound("video.max_pixels", utils.max_pixels, kVideoDefaults.max_pixels);
-    text.Add("video.processor_min_pixels", bounds.min_pixels);
-    text.Add("video.processor_max_pixels", bounds.max_pixels);
-    if (bounds.capped_tokens != 0) text.Add("video.capped_tokens", bounds.capped_tokens);
-  };
+  AddVideo(*config, video, bounds, own_rule ? UtilsBounds{} : utils);
   return absl::OkStatus();
 }
 
 MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   if (vision.processor_class != "Qwen2VLProcessor" && vision.processor_class != "Qwen2_5_VLProcessor") {
     EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
-        source.folder, {"min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens"}));
+        source.checkpoint, {"min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens"}));
     return MakeQwenVision(std::move(vision), source.limits);
   }
   EVENKEEL_RETURN_IF_ERROR(TakeQwen2Videos(source, {}, vision));

@@ -20,7 +20,7 @@ MadeFamily MakeQwen3Asr(ConfigFile config, const FamilySource& source) {
   }
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   outer.Inert({"timestamp_segment_time"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   settings.shape = ClipShape::kUnpadded;

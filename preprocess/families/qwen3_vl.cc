@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/families/chosen_frames.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/qwen2_vl.h"
 #include "preprocess/families/qwen_vision.h"
@@ -30,10 +31,9 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
     return std::optional<QwenVideo>();
   }
   Qwen3VideoSize size{.temporal_factor = vision.shape.frames, .factor = vision.factor()};
-  size.min_pixels = file.min_pixels != 0 ? file.min_pixels : 128 * 32 * 32;
-  size.max_pixels = file.max_pixels != 0 ? file.max_pixels : 32 * 32 * 768;
-  if (file.cap_pixels_per_frame)
-    size.max_frame_tokens = file.max_video_tokens != 0 ? file.max_video_tokens : 768;
+  size.min_pixels = file.min_pixels;
+  size.max_pixels = file.max_pixels;
+  if (file.cap_pixels_per_frame) size.max_frame_tokens = file.max_video_tokens;
   if (spec.video_min_pixels || spec.video_max_pixels) {
     return absl::InvalidArgumentError(
         "processor.video_min_pixels and video_max_pixels count pixels of a frame; this processor's file "
@@ -51,16 +51,8 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
   video.size = [size, resized](ImageSize native, uint32_t num_frames) {
     return resized ? SmartResize3d(num_frames, native, size) : UnchangedSize(native, size.factor);
   };
-  video.add_to = [size, frames = video.frames](CanonicalText& text) {
-    text.Add("video.timed", uint64_t{1});
-    text.Add("video.frame_rule", FrameRuleName(frames.rule));
-    text.Add("video.fps", frames.fps);
-    text.Add("video.min_frames", uint64_t{frames.min_frames});
-    text.Add("video.max_frames", uint64_t{frames.max_frames});
-    text.Add("video.total_min_pixels", size.min_pixels);
-    text.Add("video.total_max_pixels", size.max_pixels);
-    text.Add("video.max_frame_tokens", uint64_t{size.max_frame_tokens});
-  };
+  AddFrames(config, video.frames);
+  config.Resolved("upright", {uint64_t{video.upright}});
   return std::optional<QwenVideo>(std::move(video));
 }
 
@@ -112,9 +104,9 @@ absl::StatusOr<ImageSize> SmartResize3d(uint32_t num_frames, ImageSize native, c
 
 MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> video,
-                            FindQwenVideo(source.folder, kQwen3VlVideo, vision));
+                            FindQwenVideo(source.checkpoint, kQwen3VlVideo, vision));
   if (video) {
     EVENKEEL_ASSIGN_OR_RETURN(vision.video, ReadVideo(*std::move(video), source.ForFrames(), vision));
   }

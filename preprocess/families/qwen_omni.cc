@@ -28,14 +28,14 @@ struct OmniTimes {
 };
 
 MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const FamilySource& source) {
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   const uint64_t token_pixels = uint64_t{vision.factor()} * vision.factor();
   EVENKEEL_RETURN_IF_ERROR(TakeQwen2Videos(source, {128 * token_pixels, 768 * token_pixels}, vision));
   if (!vision.video) return MakeQwenVision(std::move(vision), source.limits);
   QwenVideo& video = *vision.video;
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.folder, "config.json"));
-  const uint64_t said = model.UintIn("thinker_config", "position_id_per_seconds", 1, 1000);
-  video.tokens_per_second = said == 0 ? times.positions_per_second : static_cast<uint32_t>(said);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
+  video.tokens_per_second = static_cast<uint32_t>(
+      model.UintIn("thinker_config", "position_id_per_seconds", times.positions_per_second, 1, 1000));
   video.after_time = true;
   video.seconds_field = "video_second_per_grid";
   video.grid_seconds = vision.shape.frames / video.frames.fps;
@@ -45,10 +45,6 @@ MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const Famil
                      " seconds, and this model's positions fractions; only whole seconds (2, 1, 0.5 frames a "
                      "second) are implemented"));
   }
-  video.add_to = [tokens = video.tokens_per_second, rest = std::move(video.add_to)](CanonicalText& text) {
-    rest(text);
-    text.Add("video.positions_per_second", uint64_t{tokens});
-  };
   return MakeQwenVision(std::move(vision), source.limits);
 }
 
@@ -68,7 +64,7 @@ MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source) {
   settings.encodes_padding = false;
   settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
   settings.style->template_has_ends = true;
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   return MakeSpeech(std::move(settings), source.limits);
 }
 
@@ -80,7 +76,7 @@ MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
   settings.encodes_padding = false;
   settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
   settings.style->template_has_ends = true;
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   return MakeSpeech(std::move(settings), source.limits);
 }
 

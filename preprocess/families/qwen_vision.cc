@@ -54,7 +54,6 @@ class ImagesAndVideo final : public MediaFamily {
     facts.width = facts.height = settings_.factor();
     return facts;
   }
-  void AddTo(CanonicalText& text) const override;
 
  private:
   uint32_t frames_on_wire(Medium medium) const {
@@ -233,36 +232,15 @@ absl::Status ImagesAndVideo::FillInvalid(const ItemRequest& request,
   return absl::OkStatus();
 }
 
-void ImagesAndVideo::AddTo(CanonicalText& text) const {
-  text.Add("vision.family", std::string_view("qwen2_vl"));
-  text.Add("vision.processor_class", settings_.processor_class);
-  evenkeel::preprocess::AddTo(text, settings_.pixels.picture);
-  text.Add("vision.patch_size", uint64_t{settings_.shape.patch});
-  text.Add("vision.temporal_patch_size", uint64_t{settings_.shape.frames});
-  text.Add("vision.merge_size", uint64_t{settings_.shape.merge});
-  text.Add("vision.min_pixels", settings_.min_pixels);
-  text.Add("vision.max_pixels", settings_.max_pixels);
-  if (settings_.image_size) text.Add("vision.image_size", std::string_view("own"));
-  settings_.pixels.AddValuesTo(text);
-  text.Add("video.supported", uint64_t{settings_.video.has_value()});
-  if (settings_.video) settings_.video->add_to(text);
-  if (settings_.video && !settings_.video->pixels.SameValues(settings_.pixels)) {
-    text.Add("video.pixels", std::string_view("own"));
-    settings_.video->pixels.AddValuesTo(text);
-  }
-  if (settings_.video && settings_.video->upright) text.Add("video.rotation", std::string_view("apply"));
-}
-
 // If there is a "size", transformers takes both bounds from it, unless the file also has min_pixels
 // and max_pixels (with `pixel_keys`), which releases before 4.49 also wrote inside "size".
 absl::Status CheckSize(ConfigFile& config, bool pixel_keys) {
-  constexpr uint64_t kMost = 1ull << 40;
   constexpr std::pair<std::string_view, std::string_view> kBounds[] = {{"shortest_edge", "min_pixels"},
                                                                        {"longest_edge", "max_pixels"}};
   absl::Status status;
   for (const auto& [edge, pixels] : kBounds) {
-    const bool has_edge = config.UintIn("size", edge, 1, kMost) != 0;
-    const bool has_inner = pixel_keys && config.UintIn("size", pixels, 1, kMost) != 0;
+    const bool has_edge = config.HasIn("size", edge);
+    const bool has_inner = pixel_keys && config.HasIn("size", pixels);
     if (!config.Has("size") || !status.ok() || (pixel_keys && config.Has(pixels))) continue;
     const std::string key = absl::StrCat("size.", std::string(edge));
     if (!has_edge) status = config.Error(key, "is missing");
@@ -285,10 +263,8 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   out.shape.frames = static_cast<uint32_t>(config.Uint("temporal_patch_size", 2, 1, 16));
   out.shape.merge = static_cast<uint32_t>(config.Uint("merge_size", 2, 1, 16));
   constexpr uint64_t kMaxPixels = 1ull << 32;
-  uint64_t min_pixels = config.UintIn("size", "shortest_edge", 1, kMaxPixels);
-  uint64_t max_pixels = config.UintIn("size", "longest_edge", 1, kMaxPixels);
-  if (min_pixels == 0) min_pixels = usual.min_pixels;
-  if (max_pixels == 0) max_pixels = usual.max_pixels;
+  uint64_t min_pixels = config.UintIn("size", "shortest_edge", usual.min_pixels, 1, kMaxPixels);
+  uint64_t max_pixels = config.UintIn("size", "longest_edge", usual.max_pixels, 1, kMaxPixels);
   if (usual.pixel_keys) {
     min_pixels = config.Uint("min_pixels", min_pixels, 1, kMaxPixels);
     max_pixels = config.Uint("max_pixels", max_pixels, 1, kMaxPixels);
@@ -297,6 +273,7 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   }
   out.min_pixels = spec.min_pixels.value_or(min_pixels);
   out.max_pixels = spec.max_pixels.value_or(max_pixels);
+  config.Resolved("bounds", {out.min_pixels, out.max_pixels});
   out.processor_class = config.Text("processor_class", usual.processor_class);
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
@@ -314,18 +291,20 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
   return out;
 }
 
-absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder,
+absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const CheckpointFolder& checkpoint,
                                                         const QwenVideoClass& usual, QwenVision& vision) {
-  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(folder);
+  absl::StatusOr<ConfigFile> config = ConfigFile::ReadVideoProcessor(checkpoint);
   if (config.ok()) {
-    std::string name = config->Text("video_processor_type", "");
+    std::string name = config->Choice("video_processor_type", "");
     // If the file names no video class, transformers derives it from the class of images, if it has a
     // matching name; else (for ...Fast) from the model.
-    if (name.empty() && config->Text("image_processor_type", "") == "Qwen2VLImageProcessor")
+    if (name.empty() && config->Choice("image_processor_type", "") == "Qwen2VLImageProcessor")
       name = kQwen2VlVideo.name;
-    if (name.empty() || name == usual.name) return std::optional<ConfigFile>(*std::move(config));
-    vision.no_video = absl::StrCat(folder, ": transformers uses ", name, " for its videos, but only ",
-                                   std::string(usual.name),
+    const bool is_known = name.empty() || name == usual.name;
+    config->Resolved("family", {is_known ? std::string(usual.name) : std::string()});
+    if (is_known) return std::optional<ConfigFile>(*std::move(config));
+    vision.no_video = absl::StrCat(checkpoint.folder, ": transformers uses ", name,
+                                   " for its videos, but only ", std::string(usual.name),
                                    " is implemented; add the model's video_preprocessor_config.json");
     return std::optional<ConfigFile>();
   }
@@ -357,8 +336,8 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   config.Inert({"default_to_square", "crop_size"});
   constexpr uint64_t kMaxPixels = 1ull << 40;
   constexpr uint32_t kMaxFrames = 1 << 20;
-  file.min_pixels = config.UintIn("size", "shortest_edge", 1, kMaxPixels);
-  file.max_pixels = config.UintIn("size", "longest_edge", 1, kMaxPixels);
+  file.min_pixels = config.UintIn("size", "shortest_edge", usual.min_pixels, 1, kMaxPixels);
+  file.max_pixels = config.UintIn("size", "longest_edge", usual.max_pixels, 1, kMaxPixels);
   if (usual.pixel_keys) {
     file.min_pixels = config.Uint("min_pixels", file.min_pixels, 1, kMaxPixels);
     file.max_pixels = config.Uint("max_pixels", file.max_pixels, 1, kMaxPixels);
@@ -370,7 +349,8 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   file.num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMaxFrames));
   file.fps = config.Real("fps", 0);
   file.cap_pixels_per_frame = config.Flag("cap_pixels_per_frame", false);
-  file.max_video_tokens = static_cast<uint32_t>(config.Uint("max_video_tokens", 0, 1, 1 << 24));
+  file.max_video_tokens =
+      static_cast<uint32_t>(config.Uint("max_video_tokens", usual.max_tokens, 1, 1 << 24));
   const absl::Status size = CheckSize(config, usual.pixel_keys);
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(patches);

@@ -35,7 +35,6 @@ struct QwenVideo {
   // frames.
   std::string seconds_field = "second_per_grid_ts";
   double grid_seconds = 0;
-  std::function<void(CanonicalText&)> add_to;  // adds the values that all of this depends on
 };
 
 struct QwenVision {
@@ -79,20 +78,24 @@ struct QwenVideoClass {
   uint32_t patch = 0;
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
+  uint64_t min_pixels = 0;  // Qwen2-VL: of a frame; Qwen3-VL: of all frames together
+  uint64_t max_pixels = 0;
+  uint32_t max_tokens = 0;  // used with cap_pixels_per_frame
   bool pixel_keys = false;
 };
-inline constexpr QwenVideoClass kQwen2VlVideo = {"Qwen2VLVideoProcessor", 14, kClipMean, kClipStd,
-                                                 /*pixel_keys=*/true};
-inline constexpr QwenVideoClass kQwen3VlVideo = {"Qwen3VLVideoProcessor", 16, kHalves, kHalves,
-                                                 /*pixel_keys=*/false};
+inline constexpr QwenVideoClass kQwen2VlVideo = {
+    "Qwen2VLVideoProcessor", 14,     kClipMean,          kClipStd, 128 * 28 * 28,
+    28 * 28 * 768,           128000, /*pixel_keys=*/true};
+inline constexpr QwenVideoClass kQwen3VlVideo = {
+    "Qwen3VLVideoProcessor", 16, kHalves, kHalves, 128 * 32 * 32, 32 * 32 * 768, 768, /*pixel_keys=*/false};
 
 // The configuration of the folder's video processor, which must be of the class `usual`. nullopt, with the
 // reason in `vision`, if there is none (then transformers loads the image processor alone) or transformers
 // would use another class: then videos are refused.
-absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const std::string& folder,
+absl::StatusOr<std::optional<ConfigFile>> FindQwenVideo(const CheckpointFolder& checkpoint,
                                                         const QwenVideoClass& usual, QwenVision& vision);
 
-// The values of a video processor's file; 0: absent.
+// The values of a video processor's file, or its class's; of the numbers of frames and their rate 0: absent.
 struct QwenVideoFile {
   PixelSettings pixels;
   uint64_t min_pixels = 0;

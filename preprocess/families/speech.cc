@@ -100,19 +100,6 @@ class Speech final : public MediaFamily {
     return facts;
   }
 
-  void AddTo(CanonicalText& text) const override {
-    text.Add("audio.family", std::string_view("whisper"));
-    text.Add("audio.processor_class", settings_.processor_class);
-    text.Add("audio.feature_size", uint64_t{settings_.num_mels});
-    text.Add("audio.resampler", std::string_view("soxr_hq"));
-    if (settings_.padded_samples != LogMel::kSamples) {
-      text.Add("audio.padded_samples", uint64_t{settings_.padded_samples});
-    }
-    if (windows()) text.Add("audio.shape", static_cast<uint64_t>(settings_.shape));
-    if (settings_.max_windows != 0) text.Add("audio.max_windows", uint64_t{settings_.max_windows});
-    if (settings_.min_samples != 0) text.Add("audio.min_samples", uint64_t{settings_.min_samples});
-  }
-
  private:
   bool padded() const { return settings_.shape != ClipShape::kUnpadded; }
   bool windows() const {
@@ -222,7 +209,6 @@ uint32_t MaskedFrames(uint64_t num_samples, uint32_t padded_samples) {
 absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config) {
   SpeechSettings out;
   out.num_mels = static_cast<uint32_t>(config.Uint("feature_size", 80, 1, 512));
-  out.processor_class = config.Text("processor_class", "WhisperProcessor");
   const auto chunk = static_cast<uint32_t>(config.Uint("chunk_length", kUsualChunk, 1, 3600));
   out.padded_samples = chunk * kSpeechRate;
   config.Pin("hop_length", double{LogMel::kHop});
@@ -235,8 +221,8 @@ absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config) {
   config.Pin("padding_value", 0.0);
   config.Pin("dither", 0.0);
   // mel_filters: older checkpoints contain the matrix, which the extractor computes in any case.
-  config.Inert({"feature_extractor_type", "return_attention_mask", "mel_filters", "auto_map",
-                "return_tensors", "_name_or_path", "transformers_version"});
+  config.Inert({"feature_extractor_type", "processor_class", "return_attention_mask", "mel_filters",
+                "auto_map", "return_tensors", "_name_or_path", "transformers_version"});
   if (config.Has("image_processor_type")) {
     IgnoreImageProcessor(config);
   } else {

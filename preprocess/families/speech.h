@@ -35,7 +35,6 @@ enum class ClipShape : uint8_t {
 
 struct SpeechSettings {
   uint32_t num_mels = 80;
-  std::string processor_class;
   ClipShape shape = ClipShape::kPadded;
   uint32_t padded_samples = 0;                  // at 16 kHz; unused for kUnpadded
   uint32_t max_windows = 0;                     // longer clips are cut; 0: no bound

@@ -151,17 +151,6 @@ class Tiles final : public MediaFamily {
     return facts;
   }
 
-  void AddTo(CanonicalText& text) const override {
-    text.Add("vision.family", std::string_view(settings_.family));
-    settings_.pixels.AddTo(text);
-    const ImageSize tile = settings_.tile;
-    text.Add("vision.side", uint64_t{tile.width});
-    if (tile.height != tile.width) text.Add("vision.height", uint64_t{tile.height});
-    text.Add("vision.tokens_per_tile", uint64_t{settings_.tokens_per_tile});
-    text.Add("vision.patches_per_tile", uint64_t{settings_.patches_per_tile});
-    settings_.add_to(text);
-  }
-
  private:
   TiledPicture PictureOf(const MediaFacts& facts) const {
     return {PictureSize(facts, settings_.pixels.picture), PicturesOfSample(facts)};

@@ -45,7 +45,7 @@ TileNumbers ImageSizes();
 TileNumbers ResizedSizes();
 
 struct TileSettings {
-  std::string family;  // for the digest
+  std::string family;  // for messages
   PixelSettings pixels;
   ImageSize tile;                // in pixels
   uint32_t tokens_per_tile = 0;  // placeholders per tile, unless `tokens` computes them from the picture:
@@ -57,8 +57,6 @@ struct TileSettings {
   std::function<void(const TiledPicture&, std::vector<PlaceholderRun>&)> runs;
   // How a picture is cut; tiles are in the order of the cuts. Pure. InvalidArgument: the picture is refused.
   std::function<absl::StatusOr<std::vector<TileCut>>(const TiledPicture&)> cuts;
-  // Adds what `cuts` depends on to the digest.
-  std::function<void(CanonicalText&)> add_to;
 };
 
 // The error for an item that is not resized and does not have the size of a tile.

@@ -17,7 +17,7 @@ MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source) {
                         "only 30 is implemented for Whisper, whose encoder takes 3000 frames");
   }
   settings.tokens = [](uint32_t) { return LogMel::kFrames / 2; };
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   return MakeSpeech(std::move(settings), source.limits);
 }
 

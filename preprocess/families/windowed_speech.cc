@@ -32,7 +32,7 @@ absl::StatusOr<SpeechSettings> ReadWindows(ConfigFile& config, const FamilySourc
                                            uint64_t usual_seconds, const NamedToken& token) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.folder, "processor_config.json"));
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   const auto seconds = static_cast<uint32_t>(outer.Uint("max_audio_len", usual_seconds, 1, 24 * 3600));
   outer.Inert({"default_transcription_prompt"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer, {token}));
@@ -52,7 +52,7 @@ MadeFamily MakeVoxtral(ConfigFile config, const FamilySource& source) {
     return config.Error("chunk_length",
                         "only 30 is implemented for Voxtral, whose encoder takes 3000 frames");
   }
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.folder));
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   settings.shape = ClipShape::kWhole;
   settings.mask.clear();
   settings.tokens = VoxtralTokens;

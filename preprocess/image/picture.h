@@ -22,7 +22,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/digest.h"
 #include "core/job.h"
 #include "core/words.h"
 #include "preprocess/image/image.h"
@@ -45,8 +44,7 @@ struct PictureOptions {
 // The family's options, overridden by the job's. With a resampler other than pil, transparency is blended
 // onto white unless one of them sets it. InvalidArgument: an unknown word, with its key.
 absl::StatusOr<PictureOptions> PictureOptionsOf(const ProcessorSpec& spec, const PictureOptions& family = {});
-// Writes the options that change values, for the family's AddTo; of the defaults only the resampler.
-void AddTo(CanonicalText& text, const PictureOptions& options);
+std::string_view ResamplerName(Resampler resampler);  // as in the job: "pil13"
 
 struct PictureHeader {
   ImageSize stored;          // in the file

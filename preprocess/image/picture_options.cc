@@ -1,4 +1,4 @@
-// Translates the job's words for image policies into options, and writes them into the digest's text.
+// Translates the job's words for image policies into options.
 #include <charconv>
 #include <string>
 #include <utility>
@@ -83,24 +83,16 @@ absl::StatusOr<PictureOptions> PictureOptionsOf(const ProcessorSpec& spec, const
   return options;
 }
 
-// Only options that differ from the defaults are written, so that digests of jobs without options never
-// change.
-void AddTo(CanonicalText& text, const PictureOptions& options) {
-  const std::string_view resampler = options.resampler == Resampler::kPil     ? "pil"
-                                     : options.resampler == Resampler::kPil13 ? "pil13"
-                                                                              : "aten_u8";
-  const ColourOptions& colour = options.colour;
-  text.Add("vision.resampler", resampler);
-  for (size_t c = 0; colour.background && c < 3; ++c)
-    text.Add("vision.alpha", uint64_t{(*colour.background)[c]});
-  auto add = [&](std::string_view key, auto value) {
-    if (static_cast<uint64_t>(value) != 0) text.Add(key, static_cast<uint64_t>(value));
-  };
-  add("vision.exif_orientation", options.exif_orientation);
-  add("vision.sixteen_bit", colour.sixteen_bit);
-  add("vision.cmyk", colour.cmyk);
-  add("vision.palette", colour.palette);
-  add("vision.approximate", options.approximate);
+std::string_view ResamplerName(Resampler resampler) {
+  switch (resampler) {
+    case Resampler::kPil:
+      return "pil";
+    case Resampler::kPil13:
+      return "pil13";
+    case Resampler::kAtenU8:
+      return "aten_u8";
+  }
+  return "";
 }
 
 }  // namespace evenkeel::preprocess

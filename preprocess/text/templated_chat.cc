@@ -27,7 +27,7 @@ absl::StatusOr<std::string> ReadIfThere(const std::string& path) {
 }
 
 absl::StatusOr<std::string> TemplateIn(const std::string& folder, std::string_view file) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadIfThere(folder, file));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadIfThere(CheckpointFolder(folder), file));
   return config.Text("chat_template", "");
 }
 

@@ -13,6 +13,7 @@
 #include "preprocess/audio/audio.h"
 #include "preprocess/audio/audio_mpeg.h"
 #include "preprocess/families/config_file.h"
+#include "preprocess/families/consumed_keys.h"
 #include "preprocess/families/patches.h"
 #include "preprocess/ffmpeg.h"
 #include "preprocess/image/image.h"
@@ -46,9 +47,13 @@ absl::Status Words(const Job& job) {
   return absl::OkStatus();
 }
 
-absl::Status ReadConfig(const std::string& folder) {
+absl::Status ReadConfig(const std::string& folder, CanonicalText& text) {
 #include "examples/preprocess/families/config_file.h.inc"
   return absl::OkStatus();
+}
+
+void WriteConsumedKeys(){
+#include "examples/preprocess/families/consumed_keys.h.inc"
 }
 
 absl::Status OpenMedium(Bytes bytes, const Limits& limits) {

@@ -411,28 +411,29 @@ TEST_F(ConfigFileTest, AnImageProcessorThatIsStillCalledAFeatureExtractorIsRead)
 TEST_F(ConfigFileTest, WhatIsNotAJsonObjectIsAnError) {
   for (std::string text : {"", "[]", "{", "{\"a\": 1", "null", "{\"a\": \"\xff\"}"}) {
     Write(text);
-    EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::ReadImageProcessor(folder_).status())) << text;
+    EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::ReadImageProcessor(CheckpointFolder(folder_)).status()))
+        << text;
   }
   Write("{\"a\": " + std::string(100, '[') + std::string(100, ']') + "}");
-  EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::ReadImageProcessor(folder_).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ConfigFile::ReadImageProcessor(CheckpointFolder(folder_)).status()));
 }
 
 TEST_F(ConfigFileTest, MissingFilesAreNotFound) {
-  EXPECT_TRUE(absl::IsNotFound(ConfigFile::ReadImageProcessor(folder_).status()));
+  EXPECT_TRUE(absl::IsNotFound(ConfigFile::ReadImageProcessor(CheckpointFolder(folder_)).status()));
   Write("{\"feature_extractor\": {}}", "processor_config.json");
-  EXPECT_TRUE(absl::IsNotFound(ConfigFile::ReadImageProcessor(folder_).status()));
-  EXPECT_TRUE(ConfigFile::ReadFeatureExtractor(folder_).ok());
+  EXPECT_TRUE(absl::IsNotFound(ConfigFile::ReadImageProcessor(CheckpointFolder(folder_)).status()));
+  EXPECT_TRUE(ConfigFile::ReadFeatureExtractor(CheckpointFolder(folder_)).ok());
 }
 
 TEST_F(ConfigFileTest, TheObjectInTheProcessorsFileGoesBeforeAFileOfItsOwn) {
   Write("{\"a\": 1}");
-  EXPECT_EQ(ConfigFile::ReadImageProcessor(folder_)->Uint("a", 0, 0, 9), 1u);
+  EXPECT_EQ(ConfigFile::ReadImageProcessor(CheckpointFolder(folder_))->Uint("a", 0, 0, 9), 1u);
   Write("{\"a\": 2}", "video_preprocessor_config.json");
-  EXPECT_EQ(ConfigFile::ReadVideoProcessor(folder_)->Uint("a", 0, 0, 9), 2u);
+  EXPECT_EQ(ConfigFile::ReadVideoProcessor(CheckpointFolder(folder_))->Uint("a", 0, 0, 9), 2u);
   Write("{\"image_processor\": {\"a\": 3}, \"processor_class\": \"X\"}", "processor_config.json");
-  EXPECT_EQ(ConfigFile::ReadImageProcessor(folder_)->Uint("a", 0, 0, 9), 3u);
-  EXPECT_EQ(ConfigFile::ReadImageProcessor(folder_)->Text("processor_class", ""), "X");
-  EXPECT_EQ(ConfigFile::ReadVideoProcessor(folder_)->Uint("a", 0, 0, 9), 2u);
+  EXPECT_EQ(ConfigFile::ReadImageProcessor(CheckpointFolder(folder_))->Uint("a", 0, 0, 9), 3u);
+  EXPECT_EQ(ConfigFile::ReadImageProcessor(CheckpointFolder(folder_))->Text("processor_class", ""), "X");
+  EXPECT_EQ(ConfigFile::ReadVideoProcessor(CheckpointFolder(folder_))->Uint("a", 0, 0, 9), 2u);
 }
 
 TEST_F(ConfigFileTest, KeysOfTheProcessorsOwnFileAreKnownOrErrors) {
