@@ -1,5 +1,4 @@
-// The list of families, and functions that they share. A new family is one line here, one line in family.cc,
-// one file and one test.
+// The families' functions, which registry.inc lists, and functions that they share.
 #pragma once
 
 #include <initializer_list>
@@ -32,42 +31,12 @@ struct FamilySource {
 };
 using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
-// `config`: the image processor's or feature extractor's configuration; each family reads other files as
-// needed.
-MadeFamily MakeAudioFlamingo3(ConfigFile config, const FamilySource& source);   // windowed_speech.cc
-MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source);        // aya_vision.cc
-MadeFamily MakeBlip(ConfigFile config, const FamilySource& source);             // blip.cc
-MadeFamily MakeClip(ConfigFile config, const FamilySource& source);             // clip.cc
-MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source);    // cohere2_vision.cc
-MadeFamily MakeConvNext(ConfigFile config, const FamilySource& source);         // convnext.cc
-MadeFamily MakeDeit(ConfigFile config, const FamilySource& source);             // deit.cc
-MadeFamily MakeDinov3(ConfigFile config, const FamilySource& source);           // dinov3.cc
-MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source);           // gemma3.cc
-MadeFamily MakeGemma3n(ConfigFile config, const FamilySource& source);          // gemma3n.cc
-MadeFamily MakeGlm4v(ConfigFile config, const FamilySource& source);            // glm4v.cc
-MadeFamily MakeGlmAsr(ConfigFile config, const FamilySource& source);           // windowed_speech.cc
-MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source);         // idefics3.cc
-MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source);         // internvl.cc
-MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source);           // llama4.cc
-MadeFamily MakeLlava(ConfigFile config, const FamilySource& source);            // llava.cc
-MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source);        // llava_next.cc
-MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source);   // llava_onevision.cc
-MadeFamily MakeMllama(ConfigFile config, const FamilySource& source);           // mllama.cc
-MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source);        // paligemma.cc
-MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source);     // perception_lm.cc
-MadeFamily MakePixtral(ConfigFile config, const FamilySource& source);          // pixtral.cc
-MadeFamily MakeQwen2Vl(ConfigFile config, const FamilySource& source);          // qwen2_vl.cc
-MadeFamily MakeQwen3Vl(ConfigFile config, const FamilySource& source);          // qwen3_vl.cc
-MadeFamily MakeSiglip(ConfigFile config, const FamilySource& source);           // siglip.cc
-MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source);       // qwen2_audio.cc
-MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source);        // qwen_omni.cc
-MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source);        // qwen_omni.cc
-MadeFamily MakeQwen3Asr(ConfigFile config, const FamilySource& source);         // qwen3_asr.cc
-MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
-MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source);  // qwen_omni.cc
-MadeFamily MakeVit(ConfigFile config, const FamilySource& source);              // vit.cc
-MadeFamily MakeVoxtral(ConfigFile config, const FamilySource& source);          // windowed_speech.cc
-MadeFamily MakeWhisper(ConfigFile config, const FamilySource& source);          // whisper.cc
+// The families' functions. `config`: the image processor's or feature extractor's configuration; each family reads other
+// files as needed.
+#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only) \
+  MadeFamily make(ConfigFile config, const FamilySource& source);
+#include "preprocess/families/registry.inc"
+#undef EVENKEEL_FAMILY
 
 // Finishes processor_config.json: keys that the family did not read must have no effect here. `tokens`: keys
 // that name a token ("image_token"), with their only implemented values.

@@ -16,55 +16,21 @@
 namespace evenkeel::preprocess {
 namespace {
 
+enum class FamilyKind : uint8_t { kVision, kAudio };
+
 struct NamedFamily {
+  FamilyKind kind;
   std::string_view type;             // without the suffix Fast or Pil
   std::string_view processor_class;  // empty: any class that has no entry of its own
   MadeFamily (*make)(ConfigFile, const FamilySource&);
-  bool torchvision_only = false;  // transformers has no class of it that works through Pillow
+  bool torchvision_only;  // transformers has no class of it that works through Pillow
 };
 
-constexpr NamedFamily kVisionFamilies[] = {
-    {"BitImageProcessor", "", MakeClip},
-    {"BlipImageProcessor", "", MakeBlip},
-    {"CLIPImageProcessor", "LlavaProcessor", MakeLlava},
-    {"CLIPImageProcessor", "", MakeClip},
-    {"Cohere2VisionImageProcessor", "", MakeCohere2Vision, true},
-    {"ConvNextImageProcessor", "", MakeConvNext},
-    {"DINOv3ViTImageProcessor", "", MakeDinov3, true},
-    {"DeiTImageProcessor", "", MakeDeit},
-    {"Gemma3ImageProcessor", "Gemma3Processor", MakeGemma3},
-    {"Glm46VImageProcessor", "", MakeGlm4v},
-    {"Glm4vImageProcessor", "", MakeGlm4v},
-    {"GotOcr2ImageProcessor", "InternVLProcessor", MakeInternVl},
-    {"GotOcr2ImageProcessor", "AyaVisionProcessor", MakeAyaVision},
-    {"Idefics3ImageProcessor", "Idefics3Processor", MakeIdefics3},
-    {"Llama4ImageProcessor", "", MakeLlama4, true},
-    {"LlavaImageProcessor", "", MakeLlava},
-    {"LlavaNextImageProcessor", "", MakeLlavaNext},
-    {"LlavaOnevisionImageProcessor", "", MakeLlavaOneVision},
-    {"MllamaImageProcessor", "", MakeMllama},
-    {"PerceptionLMImageProcessor", "", MakePerceptionLm, true},
-    {"PixtralImageProcessor", "PixtralProcessor", MakePixtral},
-    {"Qwen2VLImageProcessor", "Qwen2_5OmniProcessor", MakeQwen2OmniVision},
-    {"Qwen2VLImageProcessor", "Qwen3OmniMoeProcessor", MakeQwen3OmniVision},
-    {"Qwen2VLImageProcessor", "Qwen3VLProcessor", MakeQwen3Vl},
-    {"Qwen2VLImageProcessor", "", MakeQwen2Vl},
-    {"SiglipImageProcessor", "Gemma3nProcessor", MakeGemma3n},
-    {"SiglipImageProcessor", "LlavaProcessor", MakeLlava},
-    {"SiglipImageProcessor", "PaliGemmaProcessor", MakePaliGemma},
-    {"SiglipImageProcessor", "", MakeSiglip},
-    {"SmolVLMImageProcessor", "SmolVLMProcessor", MakeIdefics3},
-    {"ViTImageProcessor", "", MakeVit},
-};
-constexpr NamedFamily kAudioFamilies[] = {
-    {"Qwen3ASRFeatureExtractor", "Qwen3ASRProcessor", MakeQwen3Asr},
-    {"WhisperFeatureExtractor", "AudioFlamingo3Processor", MakeAudioFlamingo3},
-    {"WhisperFeatureExtractor", "GlmAsrProcessor", MakeGlmAsr},
-    {"WhisperFeatureExtractor", "Qwen2AudioProcessor", MakeQwen2Audio},
-    {"WhisperFeatureExtractor", "Qwen2_5OmniProcessor", MakeQwen2Omni},
-    {"WhisperFeatureExtractor", "Qwen3OmniMoeProcessor", MakeQwen3Omni},
-    {"WhisperFeatureExtractor", "VoxtralProcessor", MakeVoxtral},
-    {"WhisperFeatureExtractor", "WhisperProcessor", MakeWhisper},
+constexpr NamedFamily kFamilies[] = {
+#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only) \
+  {FamilyKind::kind, type, processor_class, make, torchvision_only},
+#include "preprocess/families/registry.inc"
+#undef EVENKEEL_FAMILY
 };
 
 // transformers has the same processor with these suffixes; here the job's resampler selects the arithmetic.
@@ -98,9 +64,10 @@ constexpr std::pair<std::string_view, std::string_view> kOfModels[] = {
     {"vit_mae", "ViTImageProcessor"},
     {"vit_msn", "ViTImageProcessor"}};
 
-std::string Listed(std::span<const NamedFamily> families) {
+std::string Listed(FamilyKind kind) {
   std::string out;
-  for (const NamedFamily& family : families) {
+  for (const NamedFamily& family : kFamilies) {
+    if (family.kind != kind) continue;
     absl::StrAppend(&out, out.empty() ? "" : ", ", std::string(family.type));
     if (!family.processor_class.empty()) absl::StrAppend(&out, " of ", std::string(family.processor_class));
   }
@@ -116,15 +83,15 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const Checkpo
   const std::string before = config.Choice("feature_extractor_type", "");
   if (before.ends_with(kBefore)) {
     type = absl::StrCat(before.substr(0, before.size() - kBefore.size()), "ImageProcessor");
-    for (const NamedFamily& family : kVisionFamilies) {
+    for (const NamedFamily& family : kFamilies) {
       if (family.type == type) return type;
     }
   }
   if (!before.empty()) {
     return config.Error(
         "feature_extractor_type",
-        absl::StrCat("'", before,
-                     "' is not an implemented image processor; implemented are: ", Listed(kVisionFamilies)));
+        absl::StrCat("'", before, "' is not an implemented image processor; implemented are: ",
+                     Listed(FamilyKind::kVision)));
   }
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
   const std::string model_type = model.Choice("model_type", "");
@@ -177,13 +144,13 @@ MadeFamily Make(const NamedFamily& family, ConfigFile config, const std::string&
   return made;
 }
 
-MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, std::string_view key,
-                      const std::string& type, std::string_view usual_class, const FamilySource& source) {
+MadeFamily LoadFamily(FamilyKind kind, ConfigFile config, std::string_view key, const std::string& type,
+                      std::string_view usual_class, const FamilySource& source) {
   if (type.empty()) return config.Error(key, "is missing; it must name the processor's class");
   const std::string processor_class = config.Choice("processor_class", usual_class);
   const NamedFamily* of_this_type = nullptr;
-  for (const NamedFamily& family : families) {
-    if (family.type != WithoutVariant(type)) continue;
+  for (const NamedFamily& family : kFamilies) {
+    if (family.kind != kind || family.type != WithoutVariant(type)) continue;
     const bool same_class = family.processor_class.empty() || family.processor_class == processor_class;
     if (same_class) return Make(family, std::move(config), type, processor_class, source);
     if (of_this_type == nullptr) of_this_type = &family;
@@ -191,9 +158,8 @@ MadeFamily LoadFamily(std::span<const NamedFamily> families, ConfigFile config, 
   // transformers omits the class when it saves a part alone.
   if (processor_class.empty() && of_this_type != nullptr)
     return Make(*of_this_type, std::move(config), type, processor_class, source);
-  return config.Error(key,
-                      absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ", processor_class,
-                                   " is not implemented; these are: ", Listed(families)));
+  return config.Error(key, absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ",
+                                        processor_class, " is not implemented; these are: ", Listed(kind)));
 }
 
 }  // namespace
@@ -218,7 +184,7 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string&
   const CheckpointFolder checkpoint(folder);
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(const std::string type, ImageProcessorType(config, checkpoint));
-  return LoadFamily(kVisionFamilies, std::move(config), "image_processor_type", type, "",
+  return LoadFamily(FamilyKind::kVision, std::move(config), "image_processor_type", type, "",
                     {checkpoint, spec, limits});
 }
 
@@ -228,7 +194,7 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadAudioFamily(const std::string& 
   const CheckpointFolder checkpoint(folder);
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadFeatureExtractor(checkpoint));
   const std::string type = config.Choice("feature_extractor_type", "");
-  return LoadFamily(kAudioFamilies, std::move(config), "feature_extractor_type", type, "WhisperProcessor",
+  return LoadFamily(FamilyKind::kAudio, std::move(config), "feature_extractor_type", type, "WhisperProcessor",
                     {checkpoint, spec, limits});
 }
 

@@ -2,7 +2,7 @@
 //
 // A family turns decoded pixels and samples into tensors. Containers and codecs are elsewhere
 // (preprocess/image/image.h, audio.h, video.h), and so is text (preprocess/text/).
-// To add a family: write it, and name its `image_processor_type` or `feature_extractor_type` in family.cc.
+// registry.inc lists the families and says how to add one.
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once

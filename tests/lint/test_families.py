@@ -1,0 +1,40 @@
+"""A family touches its own file and one list: no other source names its function, and no build file its file."""
+
+import re
+
+import pytest
+
+from sources import cpp_files, files, read
+
+REGISTRY = "preprocess/families/registry.inc"
+LINE = re.compile(r'^EVENKEEL_FAMILY\((kVision|kAudio), "(\w+)", "(\w*)", (Make\w+), (true|false)\)$', re.MULTILINE)
+# siglip.cc makes PaliGemma of a file that names no processor's class.
+MAKES_ANOTHER = {"MakePaliGemma": {"preprocess/families/siglip.cc"}}
+
+
+def makers():
+    return sorted({line[3] for line in LINE.findall(read(REGISTRY))})
+
+
+def files_with(word):
+    return {path for room in ("preprocess", "core", "dataset", "stream", "isolation", "server", "cli")
+            for path in cpp_files(room) if re.search(rf"\b{word}\b", read(path))}
+
+
+def test_every_line_of_the_registry_is_a_family():
+    lines = [line for line in read(REGISTRY).splitlines() if line and not line.startswith("//")]
+    assert len(lines) == len(LINE.findall(read(REGISTRY))) >= 39
+    assert len({line[1:3] for line in LINE.findall(read(REGISTRY))}) == len(lines), "a class twice"
+
+
+@pytest.mark.parametrize("maker", makers())
+def test_a_family_is_made_in_one_file_and_named_in_one_list(maker):
+    own = [path for path in files_with(maker) if f"MadeFamily {maker}(" in read(path)]
+    assert len(own) == 1 and own[0].startswith("preprocess/families/")
+    assert files_with(maker) - set(own) == MAKES_ANOTHER.get(maker, set())
+
+
+@pytest.mark.parametrize("path", [path for path in files() if re.fullmatch(r"preprocess/families/\w+\.cc", path)])
+def test_the_build_finds_a_family_by_itself(path):
+    name = re.escape(path.rsplit("/", 1)[1])
+    assert not re.search(rf"\b{name}", read("preprocess/CMakeLists.txt"))
