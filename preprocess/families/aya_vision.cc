@@ -81,10 +81,7 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
     const TileGrid grid = NearestTileGrid(picture, tile, min_tiles, max_tiles);
-    const ImageSize canvas{side * grid.columns, side * grid.rows};
-    std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.columns, grid.rows, {}}};
-    if (canvas != tile) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1, {}});
-    return cuts;
+    return GridThenWhole(grid.columns, grid.rows, tile, filter);
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -84,11 +84,8 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
     runs.push_back({.token = kEnd});
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
-    const ImageSize grid = grid_of(picture), one{tile, tile};
-    const ImageSize canvas{grid.width * tile, grid.height * tile};
-    std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.width, grid.height, {}}};
-    if (canvas != one) cuts.push_back({{.resized = one, .filter = filter}, 1, 1, {}});
-    return cuts;
+    const ImageSize grid = grid_of(picture);
+    return GridThenWhole(grid.width, grid.height, {tile, tile}, filter);
   };
   return MakeTiles(std::move(settings), source.limits);
 }

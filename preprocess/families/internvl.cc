@@ -303,10 +303,7 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   settings.cuts = [=](ImageSize picture) -> absl::StatusOr<std::vector<TileCut>> {
     if (!resized && picture != tile) return NotOfItsSize("a picture", picture, tile);
     const TileGrid grid = tiled ? NearestTileGrid(picture, tile, min_tiles, max_tiles) : TileGrid{1, 1};
-    const ImageSize canvas{tile.width * grid.columns, tile.height * grid.rows};
-    std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, grid.columns, grid.rows}};
-    if (grid.columns * grid.rows > 1) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1});
-    return cuts;
+    return GridThenWhole(grid.columns, grid.rows, tile, filter);
   };
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> pictures,
                             MakeTiles(std::move(settings), source.limits));

@@ -179,14 +179,9 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
     const ImageSize grid = Llama4Grid(picture, grids, tile, to_largest);
     const ImageSize canvas{grid.width * tile, grid.height * tile};
-    std::vector<TileCut> cuts = {
-        {{.resized = Llama4Size(picture, canvas, tile, to_largest), .filter = filter, .window = canvas},
-         grid.width,
-         grid.height,
-         {}}};
-    if (canvas != ImageSize{tile, tile}) {
-      cuts.push_back({{.resized = {tile, tile}, .filter = filter}, 1, 1, {}});
-    }
+    std::vector<TileCut> cuts = GridThenWhole(grid.width, grid.height, {tile, tile}, filter);
+    cuts.front().target.resized = Llama4Size(picture, canvas, tile, to_largest);
+    cuts.front().target.window = canvas;
     return cuts;
   };
   return MakeTiles(std::move(settings), source.limits);

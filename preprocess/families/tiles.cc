@@ -227,6 +227,13 @@ class Tiles final : public MediaFamily {
 
 }  // namespace
 
+std::vector<TileCut> GridThenWhole(uint32_t columns, uint32_t rows, ImageSize tile, ResizeFilter filter) {
+  const ImageSize canvas{columns * tile.width, rows * tile.height};
+  std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, columns, rows, {}}};
+  if (columns * rows > 1) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1, {}});
+  return cuts;
+}
+
 absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(what), " of ", size.width, "x", size.height,
                                                  " pixels, but do_resize is false and size is ", tile.width,

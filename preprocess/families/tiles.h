@@ -59,6 +59,9 @@ struct TileSettings {
   std::function<absl::StatusOr<std::vector<TileCut>>(const TiledPicture&)> cuts;
 };
 
+// The picture stretched to a grid of tiles, and once more to one tile, the last, if the grid has several.
+std::vector<TileCut> GridThenWhole(uint32_t columns, uint32_t rows, ImageSize tile, ResizeFilter filter);
+
 // The error for an item that is not resized and does not have the size of a tile.
 absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile);
 
