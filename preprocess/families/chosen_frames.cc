@@ -43,10 +43,16 @@ absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits
   return absl::OkStatus();
 }
 
-absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values, ImageSize size,
-                         RowSink& out) {
+absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values,
+                         const FrameTarget& target, RowSink& out) {
   static thread_local RowResizer resizer;
-  resizer.Start({.in = native, .out = size, .filter = values.filter, .resampler = values.picture.resampler},
+  resizer.Start({.in = native,
+                 .out = target.resized,
+                 .left = target.left,
+                 .top = target.top,
+                 .window = target.window,
+                 .filter = values.filter,
+                 .resampler = values.picture.resampler},
                 &out);
   ResizedBands bands(resizer);
   return rows(bands);

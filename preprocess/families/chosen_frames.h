@@ -23,9 +23,16 @@ void AddFrames(ConfigFile& config, const FrameChoice& frames);
 // replace missing ones are added to the request's notes. Errors: of DecodeVideo.
 absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits, const FrameChoice& frames,
                                 uint32_t count, bool upright, const FrameSink& sink);
-// Resizes a frame of `native` pixels to `size` while its rows arrive, with the filter of `values`. Errors: of
-// the frame.
-absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values, ImageSize size,
-                         RowSink& out);
+// The size of a resized frame, and the part of it that is wanted.
+struct FrameTarget {
+  ImageSize resized;
+  uint32_t left = 0;
+  uint32_t top = 0;
+  ImageSize window = {};  // 0x0: all of it
+};
+
+// Resizes a frame of `native` pixels while its rows arrive, with the filter of `values`. Errors: of the frame.
+absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values,
+                         const FrameTarget& target, RowSink& out);
 
 }  // namespace evenkeel::preprocess

@@ -1,9 +1,9 @@
 // LLaVA-OneVision: a sample's only picture as in LLaVA-NeXT, with a bound on its placeholders; each of
-// several pictures as one tile, padded to a square with the mean colour. Its videos are not implemented.
+// several pictures as one tile, padded to a square with the mean colour; videos as frames, one tile each.
 //
 // The rules are those of transformers'
-// models/llava_onevision/{image_processing,processing}_llava_onevision.py for the pictures of a sample as its
-// chat template passes them: one list per sample.
+// models/llava_onevision/{image_processing,video_processing,processing}_llava_onevision.py for the pictures
+// of a sample as its chat template passes them: one list per sample.
 #include "preprocess/families/llava_onevision.h"
 
 #include <charconv>
@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/fixed_size.h"
+#include "preprocess/families/frame_tiles.h"
 #include "preprocess/families/llava_next.h"
 #include "preprocess/families/tiles.h"
 
@@ -40,7 +41,7 @@ absl::StatusOr<OneVisionTokens> ReadTokens(const FamilySource& source) {
   std::string strategy = model.Text("vision_feature_select_strategy", "full");
   strategy = outer.Text("vision_feature_select_strategy", strategy);
   out.image = outer.Text("image_token", out.image);
-  outer.Inert({"video_token"});
+  out.video = outer.Text("video_token", out.video);
   const std::string bound = outer.Text("vision_aspect_ratio", "anyres_max_9");
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   if (out.whole == 0) {
@@ -59,6 +60,20 @@ absl::StatusOr<OneVisionTokens> ReadTokens(const FamilySource& source) {
   if (number.empty() || error != std::errc() || end != number.data() + number.size() || out.most_tiles == 0) {
     return outer.Error("vision_aspect_ratio", absl::StrCat("'", bound, "' is not anyres_max_ and a number"));
   }
+  return out;
+}
+
+// A frame's patches are pooled in twos along each side; one token follows the last frame.
+absl::StatusOr<FrameTiles> ReadVideo(const FamilySource& source, const OneVisionTokens& tokens,
+                                     uint32_t patches, uint32_t patch) {
+  constexpr FixedSizeClass kFrames = {kClipMean, kClipStd, {.height = 384, .width = 384}};
+  EVENKEEL_ASSIGN_OR_RETURN(FrameTiles out, ReadFrameTiles(source, "LlavaOnevisionVideoProcessor", kFrames,
+                                                           {"do_pad", "image_grid_pinpoints"}));
+  const uint32_t pooled = (patches + 1) / 2;
+  out.tokens_per_frame = pooled * pooled;
+  out.extra_tokens = 1;
+  out.patches_per_frame = (out.tile.width / patch) * (out.tile.height / patch);
+  out.style = {.medium = Medium::kVideo, .placeholder = tokens.video};
   return out;
 }
 
@@ -96,7 +111,6 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
   const ImageSize tile{side, side};
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions,
                             TileResolutions(config, kKey, listed, tile));
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(source.checkpoint, {"image_grid_pinpoints"}));
   EVENKEEL_ASSIGN_OR_RETURN(const OneVisionTokens tokens, ReadTokens(source));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   const auto patches = static_cast<uint32_t>(std::sqrt(static_cast<double>(tokens.whole)));
@@ -125,7 +139,9 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
     return std::vector<TileCut>{whole,
                                 FittingTiles(picture, BestResolution(picture, resolutions), tile, filter)};
   };
-  return MakeTiles(std::move(settings), source.limits);
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> pictures,
+                            MakeTiles(std::move(settings), source.limits));
+  return MakePicturesAndFrames(std::move(pictures), ReadVideo(source, tokens, patches, patch), source.limits);
 }
 
 }  // namespace evenkeel::preprocess

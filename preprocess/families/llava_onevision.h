@@ -14,6 +14,7 @@ struct OneVisionTokens {
   uint32_t fewer = 0;       // subtracted from each picture's
   uint32_t most_tiles = 0;  // for more tiles the model shrinks its grid of patches
   std::string image = "<image>";
+  std::string video = "<video>";
 };
 
 // Placeholders of a grid of patches without padding, plus one after every row; `patches` per side of a tile.

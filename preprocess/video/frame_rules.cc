@@ -42,6 +42,8 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
     }
     case FrameRule::kInternVlProcessor:
       return choice.num_frames != 0 ? choice.num_frames : std::trunc(wanted);
+    case FrameRule::kDefaultProcessor:
+      return choice.num_frames != 0 ? choice.num_frames : std::max(std::trunc(wanted), 1.0);
     case FrameRule::kAll:
       return total;
   }
@@ -127,6 +129,8 @@ std::string_view FrameRuleName(FrameRule rule) {
       return "transformers_qwen3_vl";
     case FrameRule::kInternVlProcessor:
       return "transformers_internvl";
+    case FrameRule::kDefaultProcessor:
+      return "transformers_default";
     case FrameRule::kUniform:
       return "uniform";
     case FrameRule::kAll:
@@ -176,6 +180,10 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
       const double wanted = WantedCount(choice, total, RateOf(facts));
       return Arange(FirstOf(choice, total, wanted), total, total / wanted, chosen);
     }
+    case FrameRule::kDefaultProcessor:
+      for (uint32_t i = 0; i < count; ++i)
+        chosen[i] = static_cast<uint32_t>(uint64_t{i} * total / uint64_t{count});
+      return;
     case FrameRule::kAll:
       return std::iota(chosen.begin(), chosen.end(), 0u);
     case FrameRule::kUniform:

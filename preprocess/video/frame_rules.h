@@ -5,7 +5,8 @@
 //   transformers   the family's own video processor; the last frame replaces one beyond the end
 //                  (Qwen2-VL: sample_frames of video_processing_qwen2_vl.py, torch.arange in f32;
 //                  Qwen3-VL: that of video_processing_qwen3_vl.py, np.linspace; InternVL: that of
-//                  video_processing_internvl.py, torch.arange with a first frame of its own)
+//                  video_processing_internvl.py, torch.arange with a first frame of its own; the default:
+//                  default_sample_indices_fn of video_utils.py, in integers)
 //   uniform        ours: the frames shown at the middles of equal spans of the video's time
 // A processor that does not sample uses every frame; that rule has no value in the job. All rules but
 // `uniform` count frames, as their sources do, and so treat a variable frame rate as its average.
@@ -34,6 +35,7 @@ enum class FrameRule : uint8_t {
   kQwen2VlProcessor,
   kQwen3VlProcessor,
   kInternVlProcessor,
+  kDefaultProcessor,
   kUniform,
   kAll
 };
@@ -49,8 +51,9 @@ struct FrameChoice {
   uint32_t min_frames = 4;    // lower bound, if the video has as many
   uint32_t max_frames = 768;  // upper bound
   uint32_t multiple = 2;      // frames per temporal patch; the first two rules round down to a multiple of it
-  uint32_t num_frames = 0;    // kInternVlProcessor and kQwen2VlProcessor: this exact number; 0: by fps
-  // kInternVlProcessor, which ignores the bounds:
+  // kInternVlProcessor, kQwen2VlProcessor and kDefaultProcessor: this exact number; 0: by fps.
+  uint32_t num_frames = 0;
+  // kInternVlProcessor, which ignores the bounds, as kDefaultProcessor does:
   std::optional<double> first;  // the first frame; nullopt: the middle of the first span
 };
 

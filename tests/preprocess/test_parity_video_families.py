@@ -1,0 +1,126 @@
+"""Videos whose frames become tiles (LLaVA-OneVision) by `evenkeel preprocess` against the video processors and the
+processors of the installed `transformers`, release 4 or 5: frames, their choice, and whole sequences with pictures and
+videos; bit for bit.
+"""
+
+import json
+import random
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from command import preprocess, refusal
+from installed import GOLDEN, PROCESSORS, RELEASE, Image, media, needed, transformers
+from frames import expected
+from test_parity_recent import PROGRAM, TOKENIZER, draw_text, processor_of
+from test_parity_video import ATEN, drawn
+
+pytestmark = needed
+KINDS = {"llava-onevision": "LlavaOnevisionVideoProcessor"}
+
+
+@pytest.fixture(scope="module")
+def odd_videos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    return {"one": drawn(folder / "one.mp4", "64x48", 1, "-pix_fmt", "yuv420p"),
+            "odd": drawn(folder / "odd.mkv", "75x41", 31, "-pix_fmt", "yuv444p"),
+            "wide": drawn(folder / "wide.mkv", "640x36", 24, "-pix_fmt", "yuv420p")}
+
+
+def checkpoint(tmp_path, name, values):
+    """(a folder of the goldens with these values in its video processor's file, or without the file; its processor)."""
+    folder = tmp_path / name
+    shutil.copytree(PROCESSORS / name, folder, dirs_exist_ok=True)
+    if values is not None:
+        (folder / "video_preprocessor_config.json").write_text(json.dumps({"video_processor_type": KINDS[name], **values}))
+    return folder, getattr(transformers, KINDS[name]).from_pretrained(folder)
+
+
+def same(ours, theirs):
+    values = np.asarray(theirs[0][0])
+    assert ours["pixel_values_videos"].shape == values.shape
+    assert np.array_equal(ours["pixel_values_videos"].view(np.uint32), values.view(np.uint32))
+
+
+@pytest.mark.parametrize("values", [
+    None,
+    {"size": {"height": 56, "width": 56}},
+    {"size": {"height": 30, "width": 84}, "do_sample_frames": True, "num_frames": 8},
+    {"size": {"height": 56, "width": 56}, "do_sample_frames": True, "fps": 3, "resample": 2, "image_mean": [0.5, 0.4, 0.3],
+     "image_std": [0.5, 0.25, 0.125]},
+    {"size": {"height": 56, "width": 56}, "do_sample_frames": True, "num_frames": 12, "do_normalize": False},
+], ids=str)
+def test_llava_onevision_reads_its_video_file(tmp_path, odd_videos, values):
+    folder, processor = checkpoint(tmp_path, "llava-onevision", values)
+    options = {"do_sample_frames": (values or {}).get("do_sample_frames", False)}
+    for path in (GOLDEN / "video/h264.mp4", odd_videos["odd"], odd_videos["wide"]):
+        if RELEASE == 4 and options["do_sample_frames"] and path != GOLDEN / "video/h264.mp4":
+            continue  # chooses by torch.arange, which is the same where the number divides that of the frames
+        same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, **options))
+
+
+def test_a_number_and_a_rate_are_refused_as_there(tmp_path):
+    folder, processor = checkpoint(tmp_path, "llava-onevision", {"do_sample_frames": True, "num_frames": 2, "fps": 1})
+    with pytest.raises(ValueError):
+        expected(processor, GOLDEN / "video/h264.mp4", tmp_path, num_frames=2, fps=1)
+    assert "num_frames: is given together with fps" in refusal(tmp_path, folder, GOLDEN / "video/h264.mp4")
+
+
+def test_one_frame_is_a_video(tmp_path, odd_videos):
+    folder, processor = checkpoint(tmp_path, "llava-onevision", {"size": {"height": 56, "width": 56}})
+    same(preprocess(tmp_path, folder, odd_videos["one"], *ATEN),
+         expected(processor, odd_videos["one"], tmp_path, do_sample_frames=False))
+
+
+@pytest.mark.skipif(RELEASE == 4, reason="chooses by torch.arange; release 5 is followed")
+@pytest.mark.parametrize("path", media("video", ["video/h264.mp4", "video/vp9.webm", "video/mpeg4-b.mp4"]), ids=lambda path: path.name)
+def test_frames_are_chosen_as_a_caller_asks(tmp_path, path):
+    folder, processor = checkpoint(tmp_path, "llava-onevision", {"size": {"height": 56, "width": 56}})
+    for words, options in ((("--fps", "1.3"), {"fps": 1.3}), (("--frame-rule", "transformers"), {"fps": 2}),
+                           (("--min-frames", "7", "--max-frames", "7"), {"num_frames": 7})):
+        same(preprocess(tmp_path, folder, path, *ATEN, *words), expected(processor, path, tmp_path, **options))
+
+
+def test_more_frames_than_there_are_are_refused(tmp_path, odd_videos):
+    folder, processor = checkpoint(tmp_path, "llava-onevision", {"do_sample_frames": True, "num_frames": 2})
+    with pytest.raises(ValueError):
+        expected(processor, odd_videos["one"], tmp_path)
+    assert "a video of 1 frames has fewer than the 2" in refusal(tmp_path, folder, odd_videos["one"])
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
+@pytest.mark.parametrize("name", KINDS)
+def test_sequences_are_those_of_the_processor(tmp_path, name):
+    folder = tmp_path / "folder"
+    processor = processor_of(name, "pil13" if RELEASE == 4 else "aten_u8", folder)
+    added = processor.tokenizer.get_added_vocab()
+    told = {"tokenizer": str(TOKENIZER), "vision": str(folder), "chat": "plain", "resampler": "aten_u8",
+            "added_tokens": sorted(added, key=added.get)}
+    generator = random.Random(name)
+    requests, wanted = [], []
+    for _ in range(12):
+        text, content, facts, given = "", [], [], {"images": [], "videos": []}
+        # A call of release 4 counts all videos as its first.
+        kinds = ["video", *generator.choices(["image", *(["video"] if RELEASE > 4 else [])], k=generator.randrange(4))]
+        generator.shuffle(kinds)
+        frames = generator.randrange(1, 9)
+        for kind in kinds:
+            sides = [generator.randrange(20, generator.choice([120, 900])) for _ in "wh"]
+            said = draw_text(generator)
+            text += said + f"<{kind}>"
+            content += [{"type": "text", "text": said}, {"type": kind}]
+            facts.append(dict(zip(("width", "height"), sides)) | ({"frames": frames, "fps": 8} if kind == "video" else {}))
+            given[kind + "s"].append(Image.new("RGB", sides) if kind == "image" else np.zeros((frames, sides[1], sides[0], 3), np.uint8))
+        said = draw_text(generator)
+        content.append({"type": "text", "text": said})
+        sample = {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": ""}]}
+        requests.append({"processor": told, "sample": json.dumps(sample), "facts": facts})
+        pictures = {"images": [given["images"]]} if given["images"] else {}
+        out = processor(text=[text + said], videos=given["videos"], padding=False, **pictures)
+        wanted.append([int(token) for token in np.asarray(out["input_ids"][0])] + [processor.tokenizer.eos_token_id])
+    done = subprocess.run([PROGRAM], input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True,
+                          text=True, check=True)
+    for request, line, ids in zip(requests, done.stdout.splitlines(), wanted):
+        assert json.loads(line).get("ids") == ids, (request, line[:300])
