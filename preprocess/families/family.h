@@ -41,6 +41,9 @@ struct MediumStyle {
   // `placeholder`.
   std::string in_template = {};
   bool template_has_ends = false;  // the template writes begin and end itself, around the whole item
+  // Tokens around all runs of an item together, which the checkpoint's template writes itself; empty: none.
+  std::string item_begin = {};
+  std::string item_end = {};
 };
 
 // The grid of an item's patches, from which M-RoPE positions and placeholders are computed.

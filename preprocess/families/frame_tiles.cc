@@ -215,9 +215,10 @@ absl::StatusOr<FrameTiles> ReadFrameTiles(const FamilySource& source, std::strin
   const bool is_edge = out.size == SideSizes{.shortest_edge = out.size.shortest_edge};
   const bool of_one_size = out.cropped ? is_edge || out.size.fixed() : out.size.fixed();
   if (!of_one_size) {
-    return absl::UnimplementedError(absl::StrCat(
-        source.checkpoint.folder, ": size of the video processor: frames of different sizes are not implemented; ",
-        "{height, width} is, and {shortest_edge} with do_center_crop"));
+    return absl::UnimplementedError(
+        absl::StrCat(source.checkpoint.folder,
+                     ": size of the video processor: frames of different sizes are not implemented; ",
+                     "{height, width} is, and {shortest_edge} with do_center_crop"));
   }
   config.Inert(inert);
   EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, source.ForFrames(), usual));

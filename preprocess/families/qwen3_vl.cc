@@ -47,6 +47,7 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
   EVENKEEL_ASSIGN_OR_RETURN(video.frames, FramesOf(rule, spec, file, vision.shape.frames));
   video.upright = spec.apply_video_rotation;
   video.timed = true;
+  video.time = TimeOf;
   const bool resized = file.pixels.resized;
   video.size = [size, resized](ImageSize native, uint32_t num_frames) {
     return resized ? SmartResize3d(num_frames, native, size) : UnchangedSize(native, size.factor);

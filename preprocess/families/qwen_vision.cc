@@ -111,7 +111,9 @@ std::vector<MediumStyle> ImagesAndVideo::styles() const {
     return style;
   };
   std::vector<MediumStyle> styles = {style(Medium::kImage, settings_.image_token)};
-  if (settings_.video) {
+  if (settings_.video && settings_.video->style) {
+    styles.push_back(*settings_.video->style);
+  } else if (settings_.video) {
     styles.push_back(style(Medium::kVideo, settings_.video_token));
     styles.back().wraps_runs = settings_.video->timed;
   }
@@ -164,8 +166,13 @@ absl::Status ImagesAndVideo::Placeholders(const MediaFacts& facts, std::vector<P
   const double fps = static_cast<double>(facts.fps_num) / facts.fps_den;
   for (std::span<const uint32_t> left = chosen; !left.empty();) {
     const auto group = left.first(std::min<size_t>(settings_.shape.frames, left.size()));
-    runs.push_back(
-        {TimeOf(group, fps), lengths.output_rows / shape.grid.t, {1, shape.grid.h, shape.grid.w, 0}});
+    std::string time = settings_.video->time(group, fps);
+    runs.push_back({"", lengths.output_rows / shape.grid.t, {1, shape.grid.h, shape.grid.w, 0}});
+    if (settings_.video->time_follows) {
+      runs.push_back({.text = std::move(time)});
+    } else {
+      runs.back().text = std::move(time);
+    }
     left = left.subspan(group.size());
   }
   return absl::OkStatus();

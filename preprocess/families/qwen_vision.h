@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -25,12 +27,16 @@ struct QwenVideo {
   // The size that frames of `native` pixels get if `num_frames` are chosen. InvalidArgument: the video is
   // refused.
   std::function<absl::StatusOr<ImageSize>(ImageSize native, uint32_t num_frames)> size;
-  // Qwen3-VL: every grid in time is a run of its own, preceded by its time as text. Otherwise all grids are
-  // one run, and second_per_grid_ts is a field.
+  // Qwen3-VL, GLM-4V: every grid in time is a run of its own, with its time as text before it. Otherwise all
+  // grids are one run, and second_per_grid_ts is a field.
   bool timed = false;
-  bool upright = false;            // rotation metadata is applied to frames
-  uint32_t tokens_per_second = 0;  // positions, see SequenceStyle
-  bool after_time = false;         // likewise
+  bool time_follows = false;  // the time is after its run
+  // The text of a grid's time, from the numbers of its frames and the video's frames per second.
+  std::string (*time)(std::span<const uint32_t> group, double fps) = nullptr;
+  std::optional<MediumStyle> style;  // of videos; nullopt: as pictures, with the video token
+  bool upright = false;              // rotation metadata is applied to frames
+  uint32_t tokens_per_second = 0;    // positions, see SequenceStyle
+  bool after_time = false;           // likewise
   // If videos are not timed: the name of the field with a grid's seconds, and its value; 0: from the chosen
   // frames.
   std::string seconds_field = "second_per_grid_ts";

@@ -31,7 +31,7 @@ struct MediumMarks {
   bool mrope = false;
   bool wraps_runs = false;
   std::string before, after;
-  std::optional<int64_t> begin, end, last_end, behind_all;
+  std::optional<int64_t> begin, end, last_end, behind_all, item_begin, item_end;
   int64_t placeholder = 0;
   std::vector<int64_t> tokens;  // ids that runs refer to by index
   std::string in_template;
@@ -292,7 +292,9 @@ absl::StatusOr<MediumMarks> LoadMediumMarks(const Tokenizer& tokenizer, const st
       {out.begin, style.begin},
       {out.end, style.end},
       {out.last_end, style.last_end.empty() ? style.end : style.last_end},
-      {out.behind_all, style.behind_all}};
+      {out.behind_all, style.behind_all},
+      {out.item_begin, style.item_begin},
+      {out.item_end, style.item_end}};
   for (const auto& [id, token] : marks) {
     if (token.empty()) continue;
     EVENKEEL_ASSIGN_OR_RETURN(id, MarkId(tokenizer, folder, token, kAdvice));
@@ -414,7 +416,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
       for (const auto& [key, value] : {std::pair(".before", &medium.before),
                                        {".after", &medium.after},
                                        {".last_end", &medium.last_end},
-                                       {".behind_all", &medium.behind_all}}) {
+                                       {".behind_all", &medium.behind_all},
+                                       {".item_begin", &medium.item_begin},
+                                       {".item_end", &medium.item_end}}) {
         if (!value->empty()) text.Add(absl::StrCat(MediumName(medium.medium).data(), key), *value);
       }
       for (const std::string& token : medium.tokens) {
@@ -556,6 +560,10 @@ class ChatSequenceBuilder : public SequenceBuilder {
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
       mark(marks.begin);
     }
+    if (marks.item_begin.has_value()) {
+      EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
+      mark(marks.item_begin);
+    }
     for (const PlaceholderRun& run : placeholders) {
       text.Append(run.text, /*trained=*/false);
       if (IsTextAlone(run)) continue;  // it joins what follows
@@ -567,6 +575,10 @@ class ChatSequenceBuilder : public SequenceBuilder {
       mark(&run == &placeholders.back() ? marks.last_end : marks.end);
     }
     if (marks.wraps_runs) mark(marks.end);
+    if (marks.item_end.has_value()) {
+      EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
+      mark(marks.item_end);
+    }
     if (last_item) mark(marks.behind_all);
     out.media_end = out.ids.size();
     text.Append(marks.after, /*trained=*/false);

@@ -44,6 +44,8 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
       return choice.num_frames != 0 ? choice.num_frames : std::trunc(wanted);
     case FrameRule::kDefaultProcessor:
       return choice.num_frames != 0 ? choice.num_frames : std::max(std::trunc(wanted), 1.0);
+    case FrameRule::kGlm4vProcessor:  // counted by GlmFrames
+    case FrameRule::kGlm46vProcessor:
     case FrameRule::kAll:
       return total;
   }
@@ -61,6 +63,81 @@ void Linspace(uint32_t total, std::span<uint32_t> chosen) {
   double step = count > 1 ? static_cast<double>(total - 1) / (count - 1) : 0;
   for (uint32_t i = 0; i < count; ++i) chosen[i] = static_cast<uint32_t>(std::nearbyint(i * step));
   if (count > 1) chosen.back() = total - 1;
+}
+
+// np.linspace(begin, end, count, dtype=int): f64, rounded down.
+void FlooredLinspace(uint32_t begin, uint32_t end, uint64_t count, std::vector<uint32_t>& out) {
+  out.clear();
+  const double step = count > 1 ? static_cast<double>(end - begin) / static_cast<double>(count - 1) : 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const double at = static_cast<double>(i) * step + begin;
+    out.push_back(count > 1 && i + 1 == count ? end : static_cast<uint32_t>(at));
+  }
+}
+
+uint32_t CeilWithin(double frame, uint32_t last) {
+  return frame >= last ? last : static_cast<uint32_t>(std::ceil(frame));
+}
+
+// Glm4vVideoProcessor.sample_frames, before repeated frames are removed.
+void Glm4vFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
+  const double duration = total / video_fps;
+  const uint32_t last = total - 1;
+  if (duration <= choice.max_duration) {
+    const double wanted = std::max(std::floor(duration * choice.fps), 1.0);
+    // All after the last frame repeat it.
+    for (double i = 0; i < wanted && (out.empty() || out.back() != last); ++i) {
+      out.push_back(CeilWithin(i * video_fps / choice.fps, last));
+    }
+    return;
+  }
+  const double wanted = std::trunc(choice.max_duration * choice.fps);
+  if (wanted >= total) {
+    out.resize(total);
+    std::iota(out.begin(), out.end(), 0u);
+    return;
+  }
+  const double step = wanted > 1 ? duration / (wanted - 1) : 0;
+  for (double i = 0; i < wanted; ++i) {
+    const double second = wanted > 1 && i + 1 == wanted ? duration : i * step;
+    out.push_back(CeilWithin(second * video_fps, last));
+  }
+}
+
+// Glm46VVideoProcessor.sample_frames, likewise: its rates follow from the duration alone.
+void Glm46vFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
+  constexpr double kMaxDuration = 2400, kMaxFrames = 640;
+  const double duration = total / video_fps, counted = std::min(duration, kMaxDuration);
+  const double fps = counted <= 30 ? 3 : counted <= 300 ? 1 : 0.5;
+  const auto wanted =
+      static_cast<uint64_t>(std::min(std::trunc(counted * fps * choice.multiple), kMaxFrames));
+  if (total < wanted) return FlooredLinspace(0, total - 1, wanted, out);
+  const double seconds_per_frame = 1 / video_fps, step = 1 / (choice.multiple * fps);
+  double next = 0;
+  for (uint32_t frame = 0; frame < total; ++frame) {
+    if (frame * seconds_per_frame < next) continue;
+    next += step;
+    out.push_back(frame);
+    if (next >= std::trunc(duration)) break;
+  }
+  if (out.size() < wanted) FlooredLinspace(out.front(), out.back(), wanted, out);
+  if (out.size() > wanted) FlooredLinspace(0, total - 1, wanted, out);
+}
+
+// The frames that GLM's processors choose: ascending, each once, the last one repeated to an even number.
+void GlmFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
+  out.clear();
+  if (choice.rule == FrameRule::kGlm4vProcessor) {
+    Glm4vFrames(choice, total, video_fps, out);
+  } else {
+    Glm46vFrames(choice, total, video_fps, out);
+  }
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  if (out.size() % 2 != 0) out.push_back(out.back());
+}
+
+bool IsOfGlm(FrameRule rule) {
+  return rule == FrameRule::kGlm4vProcessor || rule == FrameRule::kGlm46vProcessor;
 }
 
 // The number of elements of torch.arange(first, total, step).
@@ -131,6 +208,10 @@ std::string_view FrameRuleName(FrameRule rule) {
       return "transformers_internvl";
     case FrameRule::kDefaultProcessor:
       return "transformers_default";
+    case FrameRule::kGlm4vProcessor:
+      return "transformers_glm4v";
+    case FrameRule::kGlm46vProcessor:
+      return "transformers_glm46v";
     case FrameRule::kUniform:
       return "uniform";
     case FrameRule::kAll:
@@ -147,12 +228,17 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
                                                    " per second; sampling needs frames and a frame rate"));
   }
   double wanted = WantedCount(choice, total, video_fps);
+  if (IsOfGlm(choice.rule)) {
+    static thread_local std::vector<uint32_t> chosen;
+    GlmFrames(choice, facts.num_frames, video_fps, chosen);
+    wanted = static_cast<double>(chosen.size());
+  }
   if (!(wanted >= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("no frame of ", facts.num_frames,
                                                    " is chosen by the rule ",
                                                    std::string(FrameRuleName(choice.rule))));
   }
-  if (wanted > total) {
+  if (wanted > total && !IsOfGlm(choice.rule)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a video of ", facts.num_frames, " frames has fewer than the ", wanted, " that num_frames asks for"));
   }
@@ -173,6 +259,11 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
   const uint32_t total = facts.num_frames;
   chosen.assign(total == 0 ? 0 : count, 0);
   if (chosen.empty()) return;
+  if (IsOfGlm(choice.rule)) {
+    GlmFrames(choice, total, RateOf(facts), chosen);
+    chosen.resize(count, chosen.back());
+    return;
+  }
   switch (choice.rule) {
     case FrameRule::kQwen2VlProcessor:
       return Arange(0, total, total / WantedCount(choice, total, RateOf(facts)), chosen);
@@ -184,6 +275,8 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
       for (uint32_t i = 0; i < count; ++i)
         chosen[i] = static_cast<uint32_t>(uint64_t{i} * total / uint64_t{count});
       return;
+    case FrameRule::kGlm4vProcessor:  // above
+    case FrameRule::kGlm46vProcessor:
     case FrameRule::kAll:
       return std::iota(chosen.begin(), chosen.end(), 0u);
     case FrameRule::kUniform:

@@ -6,7 +6,8 @@
 //                  (Qwen2-VL: sample_frames of video_processing_qwen2_vl.py, torch.arange in f32;
 //                  Qwen3-VL: that of video_processing_qwen3_vl.py, np.linspace; InternVL: that of
 //                  video_processing_internvl.py, torch.arange with a first frame of its own; the default:
-//                  default_sample_indices_fn of video_utils.py, in integers)
+//                  default_sample_indices_fn of video_utils.py, in integers;
+//                  GLM-4.1V and GLM-4.6V: those of video_processing_{glm4v,glm46v}.py, by times in f64)
 //   uniform        ours: the frames shown at the middles of equal spans of the video's time
 // A processor that does not sample uses every frame; that rule has no value in the job. All rules but
 // `uniform` count frames, as their sources do, and so treat a variable frame rate as its average.
@@ -36,6 +37,8 @@ enum class FrameRule : uint8_t {
   kQwen3VlProcessor,
   kInternVlProcessor,
   kDefaultProcessor,
+  kGlm4vProcessor,
+  kGlm46vProcessor,
   kUniform,
   kAll
 };
@@ -53,7 +56,8 @@ struct FrameChoice {
   uint32_t multiple = 2;      // frames per temporal patch; the first two rules round down to a multiple of it
   // kInternVlProcessor, kQwen2VlProcessor and kDefaultProcessor: this exact number; 0: by fps.
   uint32_t num_frames = 0;
-  // kInternVlProcessor, which ignores the bounds, as kDefaultProcessor does:
+  double max_duration = 300;  // kGlm4vProcessor: seconds; of longer videos as many frames as of this length
+  // kInternVlProcessor, which ignores the bounds, as kDefaultProcessor and the two of GLM do:
   std::optional<double> first;  // the first frame; nullopt: the middle of the first span
 };
 

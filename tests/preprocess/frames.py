@@ -60,8 +60,9 @@ def expected(processor, path, folder, turned=False, **options):
         frames = np.ascontiguousarray(np.rot90(frames, 1, axes=(1, 2)))
         # FFmpeg turns before it makes RGB, which leaves other colours at edges, but the same picture.
         assert np.abs(rgb(path, folder).reshape(frames.shape).astype(int) - frames).mean() < 16
-    metadata = VideoMetadata(total_num_frames=len(frames), fps=rate(path, average, shown), width=frames.shape[2],
-                             height=frames.shape[1], duration=None)
+    fps = rate(path, average, shown)
+    metadata = VideoMetadata(total_num_frames=len(frames), fps=fps, width=frames.shape[2], height=frames.shape[1],
+                             duration=len(frames) / fps)
     out = processor(videos=[np.asarray(frames)] if frames.nbytes < 1 << 28 else [frames], video_metadata=[metadata],
                     return_tensors="pt", **{"do_sample_frames": True, **options})
     grid = out.get("video_grid_thw")

@@ -35,6 +35,14 @@ def model(tmp_path, name):
             {"video_processor_type": "InternVLVideoProcessor", "size": {"height": 56, "width": 56}, "num_frames": 6,
              "do_sample_frames": True, "processor_class": "InternVLProcessor"}))
         return folder, transformers.InternVLVideoProcessor.from_pretrained(folder), {"num_frames": 6}, ()
+    if name in ("glm4v", "glm46v"):
+        kind = {"glm4v": "Glm4v", "glm46v": "Glm46V"}[name]
+        folder = tmp_path / name
+        shutil.copytree(PROCESSORS / "glm4v", folder, dirs_exist_ok=True)
+        values = json.loads((folder / "preprocessor_config.json").read_text()) | {
+            "image_processor_type": f"{kind}ImageProcessor", "processor_class": f"{kind}Processor"}
+        (folder / "preprocessor_config.json").write_text(json.dumps(values))
+        return folder, getattr(transformers, f"{kind}VideoProcessor").from_pretrained(folder), {}, ()
     folder = PROCESSORS / name
     if name == "qwen3-vl":
         return folder, transformers.Qwen3VLVideoProcessor.from_pretrained(folder), {"fps": 2}, ()
@@ -67,7 +75,7 @@ def differing(tmp_path, name, path, loader="torchcodec"):
     return np.count_nonzero(ours["pixel_values_videos"].view(np.uint32) != values.view(np.uint32))
 
 
-MODELS = ["qwen2-vl", "qwen3-vl", "internvl"]
+MODELS = ["qwen2-vl", "qwen3-vl", "internvl", "glm4v", "glm46v"]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -79,7 +87,7 @@ def test_frames_are_those_of_torchcodec(tmp_path, videos, name, file):
 @pytest.mark.parametrize("file", ["variable.mkv", "variable.mp4", "two-best-second.mkv", "two.mp4", "hidden.webm", "turned.mp4",
                                   "cut.mp4", "fragments.mp4", "ntsc.webm", "open-cut.mkv"])
 def test_streams_counts_and_rates_are_those_of_torchcodec(tmp_path, videos, file):
-    for name in ("qwen3-vl", "internvl"):
+    for name in ("qwen3-vl", "internvl", "glm4v", "glm46v"):
         assert differing(tmp_path, name, videos[file]) == 0
 
 

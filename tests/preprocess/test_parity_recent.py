@@ -96,8 +96,11 @@ CASES = [(name, resampler) for name, family in FAMILIES.items() for resampler in
 
 
 def processor_of(name, resampler, folder):
+    return made(FAMILIES[name], resampler, folder)
+
+
+def made(family, resampler, folder):
     """The processor of a family, which writes its files into `folder`."""
-    family = FAMILIES[name]
     words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER / "tokenizer.json"))
     words.add_tokens([transformers.AddedToken(token, special=True) for token in family.tokens.values()], special_tokens=True)
     words.eos_token = "<|endoftext|>"
