@@ -50,6 +50,8 @@ class PythonPool final : public preprocess::PythonProcesses {
                             std::span<const std::span<std::byte>> field_bytes) override;
 
   const std::string& interpreter() const { return children_.spawner().interpreter(); }
+  // Notifies `events`, too, of replaced processes from now on; null: no longer. It must live until then.
+  void CountInto(DecoderEvents* events) { children_.CountInto(events); }
   // Ends all calls, now and from now on, with Cancelled, so that a worker can end while a process stands still.
   void Abandon() { children_.Abandon(); }
   // Processes replaced since the start.

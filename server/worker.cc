@@ -160,7 +160,7 @@ class ServingWorker final : public Worker {
             StepPlanner::Options{.cache_bytes = options.plan_bytes, .steps_ahead = options.steps_ahead},
             &metrics_)),
         pool_(PoolOptions(options), &metrics_) {
-    if (options_.isolated != nullptr) options_.isolated->decoders().CountInto(&decoder_metrics_);
+    CountReplaced(&decoder_metrics_);
   }
 
   ~ServingWorker() override { Stop(); }
@@ -261,13 +261,18 @@ class ServingWorker final : public Worker {
     if (options_.isolated != nullptr) options_.isolated->decoders().Abandon();
     if (options_.python != nullptr) options_.python->Abandon();
     pool_.Stop();
-    if (options_.isolated != nullptr) options_.isolated->decoders().CountInto(nullptr);
+    CountReplaced(nullptr);
     if (sessions_ != nullptr) sessions_->CloseAll();
     ucx_source_.reset();
     grpc_source_.reset();
   }
 
  private:
+  // Counts decoders and Python processes that are replaced; null: no longer.
+  void CountReplaced(isolation::DecoderEvents* events) {
+    if (options_.isolated != nullptr) options_.isolated->decoders().CountInto(events);
+    if (options_.python != nullptr) options_.python->CountInto(events);
+  }
   // Plans a step. If the sampler cannot reach it yet, this fails with kNotYet and starts the work towards it.
   absl::StatusOr<stream::StepPlan> PlanNow(uint64_t step) {
     absl::StatusOr<stream::StepPlan> plan = stream::PlanStep(*stream_, step);

@@ -72,7 +72,7 @@ struct Metrics::State {
   Family<Counter>& limits =
       Counters(*registry, "evenkeel_limits_exceeded_total", "Items refused by a limit of the job");
   Family<Counter>& decoder_restarts = Counters(*registry, "evenkeel_decoder_restarts_total",
-                                               "Decoder processes that were replaced, by reason");
+                                               "Decoder and Python processes that were replaced, by reason");
   Family<Counter>& tokens =
       Counters(*registry, "evenkeel_tokens_total", "Tokens (llm) and input rows (encoders) made");
   Family<Counter>& sent_bytes =

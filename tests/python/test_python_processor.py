@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import jobs
 
 sys.path.insert(0, str(jobs.ROOT / "tests" / "e2e"))
 import media  # noqa: E402
+import prometheus  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 
@@ -298,6 +300,28 @@ def test_kills_change_no_byte(tmp_path):
                 assert np.array_equal(step.encoders["vision"]["pixel_values"], values)
                 assert step.encoders["vision"]["item_valid"].all()
     assert kills >= 5, "the steps were made before anything was killed"
+
+
+def test_replaced_processes_are_counted(tmp_path):
+    job, _ = write(tmp_path, ["good"])
+    index(job)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        metrics = "127.0.0.1:%d" % free.getsockname()[1]
+    with jobs.worker(job, "--python", sys.executable, "--threads", "1", "--metrics", metrics) as endpoint:
+        items(endpoint, 1)
+        assert prometheus.scrape(metrics)["evenkeel_decoder_restarts_total"].by("reason").get("killed", 0) == 0
+        processes = python_processes(tmp_path)
+        works = [pid for pid in processes if parent(pid) in processes]
+        for pid in works:
+            os.kill(pid, signal.SIGKILL)
+        items(endpoint)
+        assert prometheus.scrape(metrics)["evenkeel_decoder_restarts_total"].by("reason")["killed"] == len(works) > 0
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
 
 
 def python_processes(folder):
