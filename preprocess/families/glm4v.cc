@@ -40,17 +40,30 @@ std::string Seconds(std::span<const uint32_t> group, double fps) {
 constexpr uint64_t kMinPixels = 112 * 112, kMaxPicturePixels = 28 * 28 * 15000;
 constexpr uint64_t kMaxVideoPixels = 28 * 28 * 2 * 30000;
 constexpr GlmClass kGlm4v = {{"Glm4vProcessor", kMinPixels, kMaxPicturePixels, /*pixel_keys=*/false},
-                             {"Glm4vVideoProcessor", 14, kClipMean, kClipStd, kMinPixels, kMaxVideoPixels},
+                             {.name = "Glm4vVideoProcessor",
+                              .patch = 14,
+                              .mean = kClipMean,
+                              .std = kClipStd,
+                              .min_pixels = kMinPixels,
+                              .max_pixels = kMaxVideoPixels,
+                              .bounds_frames = false},
                              FrameRule::kGlm4vProcessor,
                              WholeSeconds};
 constexpr GlmClass kGlm46v = {{"Glm46VProcessor", kMinPixels, kMaxPicturePixels, /*pixel_keys=*/false},
-                              {"Glm46VVideoProcessor", 14, kClipMean, kClipStd, kMinPixels, kMaxVideoPixels},
+                              {.name = "Glm46VVideoProcessor",
+                               .patch = 14,
+                               .mean = kClipMean,
+                               .std = kClipStd,
+                               .min_pixels = kMinPixels,
+                               .max_pixels = kMaxVideoPixels,
+                               .bounds_frames = false,
+                               .has_fps = false},
                               FrameRule::kGlm46vProcessor,
                               Seconds};
 
 // The job's frames. InvalidArgument: options that the processor has no argument for.
-absl::StatusOr<FrameChoice> ReadFrames(const GlmClass& of, const ProcessorSpec& spec, QwenVideoFile file,
-                                       uint32_t multiple) {
+absl::StatusOr<FrameChoice> ReadFrames(const GlmClass& of, const ProcessorSpec& spec,
+                                       const QwenVideoFile& file, uint32_t multiple) {
   if (spec.video_min_pixels || spec.video_max_pixels) {
     return absl::InvalidArgumentError(
         "processor.video_min_pixels and video_max_pixels count pixels of a frame; this processor's file "
@@ -65,8 +78,6 @@ absl::StatusOr<FrameChoice> ReadFrames(const GlmClass& of, const ProcessorSpec& 
     return absl::InvalidArgumentError(
         "processor.fps: this processor ignores it; the frame_rule uniform does not");
   }
-  file.min_frames = file.max_frames = 0;  // it has no such keys
-  if (rule == FrameRule::kGlm46vProcessor) file.fps = 0;
   return FramesOf(rule, spec, file, multiple);
 }
 
@@ -76,7 +87,7 @@ absl::Status TakeVideos(ConfigFile config, const GlmClass& of, const ProcessorSp
   const bool samples = config.Flag("do_sample_frames", true);
   const double max_duration = config.Real("max_duration", 300);
   config.Inert({"max_image_size"});
-  EVENKEEL_ASSIGN_OR_RETURN(QwenVideoFile file, ReadQwenVideoFile(config, vision, spec, of.videos));
+  EVENKEEL_ASSIGN_OR_RETURN(const QwenVideoFile file, ReadQwenVideoFile(config, vision, spec, of.videos));
   if (!samples || vision.shape.frames != 2 || !(max_duration > 0)) {
     vision.RefuseVideos(!samples ? config.Error("do_sample_frames", "is false; only true is implemented")
                         : vision.shape.frames != 2

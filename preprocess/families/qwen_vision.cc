@@ -351,10 +351,18 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   } else {
     config.Inert({"min_pixels", "max_pixels"});
   }
-  file.min_frames = static_cast<uint32_t>(config.Uint("min_frames", 0, 1, kMaxFrames));
-  file.max_frames = static_cast<uint32_t>(config.Uint("max_frames", 0, 1, kMaxFrames));
-  file.num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMaxFrames));
-  file.fps = config.Real("fps", 0);
+  if (usual.bounds_frames) {
+    file.min_frames = static_cast<uint32_t>(config.Uint("min_frames", 0, 1, kMaxFrames));
+    file.max_frames = static_cast<uint32_t>(config.Uint("max_frames", 0, 1, kMaxFrames));
+    file.num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMaxFrames));
+  } else {
+    config.Inert({"min_frames", "max_frames", "num_frames"});
+  }
+  if (usual.has_fps) {
+    file.fps = config.Real("fps", 0);
+  } else {
+    config.Inert({"fps"});
+  }
   file.cap_pixels_per_frame = config.Flag("cap_pixels_per_frame", false);
   file.max_video_tokens =
       static_cast<uint32_t>(config.Uint("max_video_tokens", usual.max_tokens, 1, 1 << 24));
@@ -362,7 +370,7 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(patches);
   EVENKEEL_RETURN_IF_ERROR(size);
-  if (config.Has("fps") && !(file.fps > 0)) return config.Error("fps", "is not positive");
+  if (usual.has_fps && config.Has("fps") && !(file.fps > 0)) return config.Error("fps", "is not positive");
   return file;
 }
 

@@ -88,6 +88,8 @@ struct QwenVideoClass {
   uint64_t max_pixels = 0;
   uint32_t max_tokens = 0;  // used with cap_pixels_per_frame
   bool pixel_keys = false;
+  bool bounds_frames = true;  // it has min_frames, max_frames and num_frames; else they are ignored
+  bool has_fps = true;
 };
 inline constexpr QwenVideoClass kQwen2VlVideo = {
     "Qwen2VLVideoProcessor", 14,     kClipMean,          kClipStd, 128 * 28 * 28,
