@@ -269,7 +269,7 @@ def test_progressive_photographs_decode_in_reused_memory(tmp_path):
     assert faults < pictures * 300, f"{faults} pages of {pictures} pictures"
 
 
-COMMANDS = ["index", "serve", "fetch", "plan", "preprocess", "solve", "simulate"]
+COMMANDS = ["init", "index", "serve", "fetch", "plan", "preprocess", "show", "size", "solve", "simulate"]
 OPTION = r"--[a-z][a-z0-9-]+"
 
 
