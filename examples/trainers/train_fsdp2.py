@@ -4,6 +4,7 @@
 
 Saves into the folder checkpoint after every second step and goes on from it, also with another number of ranks.
 """
+import gc
 import os
 import sys
 
@@ -57,9 +58,9 @@ def main(job, checkpoint, steps):
             print(step.index, f"{loss.item():.6f}", flush=True)
         if step.index % 2 == 1:
             dcp.save({"training": training}, checkpoint_id="checkpoint")
-    dist.barrier()                                         # docs/trainers.md: The end of a training
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    gc.collect()  # ends gloo's threads while there is an interpreter: docs/trainers.md, The end of a training

@@ -5,6 +5,7 @@ attention is torch's, so that it runs anywhere.
 
 Saves checkpoint.pt after every second step and goes on from it.
 """
+import gc
 import itertools
 import os
 import sys
@@ -88,9 +89,9 @@ def main(job, vocabulary, steps):
             if step % 2 == 1:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": iterator.save_state()},
                            "checkpoint.pt")
-    dist.barrier()                                         # docs/trainers.md: The end of a training
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    gc.collect()  # ends gloo's threads while there is an interpreter: docs/trainers.md, The end of a training
