@@ -302,6 +302,29 @@ def replies():
     yield "no-status", struct.pack("<i4x", -7) + facts(9) + notes + b"!" * 1024
 
 
+def python_replies():
+    """JSON of isolation/python_message.h."""
+    field = {"name": "pixel_values", "dtype": "float32", "per_row": True, "trailing": [3, 14, 14]}
+    medium = {"medium": "image", "placeholder": "<image>", "in_template": "", "begin": "", "end": "", "stored": False,
+              "fields": [field, {**field, "name": "grid", "dtype": "int64", "per_row": False, "trailing": []}]}
+    texts = {
+        "made": {"number": 7, "code": 0},
+        "measured": {"number": 8, "code": 0, "lengths": [256, 256, 64], "runs": [[[151652], 0], [[], 64], [[151653, 13], 0]]},
+        "refused": {"number": 9, "code": 3, "message": "KeyError: 'size'"},
+        "no-code": {"number": 9},
+        "numbers": {"number": -1, "code": 2**64, "lengths": [1.5, True, "1"], "runs": {}},
+        "too-many-rows": {"number": 1, "code": 0, "lengths": [2**31, 0, 0], "runs": []},
+        "description": {"name": "package.module:Class", "versions": [["torch", "2.15"]], "media": [medium]},
+        "no-fields": {"name": "x", "versions": [], "media": [{**medium, "fields": []}]},
+        "extent-of-0": {"name": "x", "versions": [], "media": [{**medium, "fields": [{**field, "trailing": [0]}]}]},
+        "forked": {"pid": 4711},
+        "ended": {"status": 9},
+    }
+    for name, text in texts.items():
+        yield name, json.dumps(text).encode()
+    yield "deep", b"[" * 50_000
+
+
 def calls():
     """A byte for the call, one for the session, then the request (proto/service.proto), field by field."""
     def varint(value):
@@ -359,6 +382,7 @@ SEEDS = {
     "fuzz_length_trace": traces,
     "fuzz_step_description": steps,
     "fuzz_decoder_reply": replies,
+    "fuzz_python_reply": python_replies,
     "fuzz_worker_service": calls,
     "fuzz_sequence": words,
     "fuzz_transport_address": addresses,
