@@ -88,7 +88,7 @@ absl::StatusOr<Listed> List(const std::string& folder) {
   return listed;
 }
 
-// Why a folder without tar files is none that can be read.
+// Why a folder without tar files cannot be read.
 absl::Status NotShards(const std::string& folder, const Listed& listed) {
   std::vector<std::string> with_tars;
   for (const std::string& name : listed.folders) {

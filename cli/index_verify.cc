@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cli/progress.h"
+#include "cli/sample_work.h"
 #include "core/annotated_mutex.h"
 #include "core/failure.h"
 #include "core/status.h"
@@ -36,13 +36,12 @@ class Verifier {
   absl::Status Check(uint32_t dataset, uint64_t sample) {
     EVENKEEL_ASSIGN_OR_RETURN(dataset::SamplePlaces places, index_.places(dataset, sample));
     EVENKEEL_ASSIGN_OR_RETURN(SampleLengths lengths, index_.lengths(dataset, sample));
-    absl::Status status;
-    size_t next = 0;  // into places.items, which have every item once
-    for (const SampleItem& item : lengths.items) {
-      next += item.tower == 0 ? 1 : 0;
-      if (status.ok()) status = CheckItem(places.shard_path, places.items[next - 1], item);
-    }
-    if (status.ok()) status = CheckSequence(places, lengths);
+    SampleWork work(job_.limits, processor_, source_);
+    absl::Status status =
+        ForEachItem(places, lengths, [&](const dataset::ItemPlace& place, const SampleItem& item) {
+          return work.Produce(places.shard_path, place, item);
+        });
+    if (status.ok()) status = CheckSequence(work, places, lengths);
     std::string name = dataset::SampleName(job_, places);
     if (status.ok()) return status;
     if (!OfTheItem(status)) return AddContext(status, name);
@@ -59,38 +58,11 @@ class Verifier {
   }
 
  private:
-  absl::Status CheckItem(const std::string& shard, const dataset::ItemPlace& item,
-                         const SampleItem& planned) const {
-    std::vector<std::byte> bytes(item.size);
-    EVENKEEL_RETURN_IF_ERROR(dataset::ReadItem(shard, item, source_, bytes));
-    std::vector<std::vector<std::byte>> fields;
-    std::vector<std::span<std::byte>> spans;
-    for (const preprocess::FieldSpec& field : processor_.FieldsIn(planned.tower, item.facts.medium))
-      fields.emplace_back(field.num_bytes(planned.lengths));
-    spans.reserve(fields.size());
-    for (std::vector<std::byte>& field : fields) spans.emplace_back(field);
-    const preprocess::ItemRequest request{.medium = item.facts.medium,
-                                          .suffix = item.suffix,
-                                          .bytes = bytes,
-                                          .facts = item.facts,
-                                          .planned = planned.lengths,
-                                          .tower = planned.tower};
-    return AddContext(processor_.Produce(request, spans), absl::StrCat("'", item.suffix, "'"));
-  }
-
-  absl::Status CheckSequence(const dataset::SamplePlaces& places, const SampleLengths& lengths) const {
-    dataset::ConversationReader reader;
-    EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation, reader.Read(places, job_.limits, source_));
-    std::vector<MediaFacts> facts;
-    for (const dataset::ItemPlace& item : places.items) facts.push_back(item.facts);
-    std::vector<SampleItem> items;
-    for (const SampleItem& item : lengths.items) {
-      if (item.tower == 0) items.push_back(item);
-    }
-    preprocess::Sequence sequence;
-    EVENKEEL_RETURN_IF_ERROR(processor_.BuildSequence(*conversation, items, facts, sequence));
-    if (sequence.input_ids.size() == lengths.llm_length) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
+  static absl::Status CheckSequence(SampleWork& work, const dataset::SamplePlaces& places,
+                                    const SampleLengths& lengths) {
+    EVENKEEL_ASSIGN_OR_RETURN(const preprocess::Sequence* sequence, work.BuildSequence(places, lengths));
+    if (sequence->input_ids.size() == lengths.llm_length) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat("the sequence has ", sequence->input_ids.size(),
                                             " tokens; the index has ", lengths.llm_length));
   }
 

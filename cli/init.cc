@@ -131,7 +131,7 @@ void AddInitCommand(CLI::App& app, int* exit_code) {
                       "How turns are written, as processor.chat (default: the checkpoint's template)");
   command->add_option("--date", arguments->wishes.date, "The day that a chat template writes: YYYY-MM-DD");
   command->footer(
-      "It reads headers and texts of a few hundred samples, says what it found and why it chose each value, "
+      "It reads headers and texts of a few hundred samples, prints what it found and why it chose each value, "
       "and loads the\n"
       "checkpoint's processor, so the job is one that `evenkeel index` accepts.");
   command->callback([arguments, exit_code] { *exit_code = Report(Init(*arguments)); });

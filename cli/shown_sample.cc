@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/sample_work.h"
 #include "core/failure.h"
 #include "core/status.h"
 #include "core/utf8.h"
@@ -165,18 +166,9 @@ class RunMaker {
 
 absl::Status AddText(const stream::Stream& stream, const dataset::SamplePlaces& places,
                      const SampleLengths& lengths, const preprocess::Tokenizer& tokenizer, ShownSample& out) {
-  dataset::ConversationReader reader;
-  EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
-                            reader.Read(places, stream.job.limits, *stream.source));
-  std::vector<MediaFacts> facts;
-  for (const dataset::ItemPlace& item : places.items) facts.push_back(item.facts);
-  std::vector<SampleItem> items;
-  for (const SampleItem& item : lengths.items) {
-    if (item.tower == 0) items.push_back(item);
-  }
-  preprocess::Sequence sequence;
-  EVENKEEL_RETURN_IF_ERROR(stream.processor->BuildSequence(*conversation, items, facts, sequence));
-  out.runs = RunMaker(sequence, tokenizer).Make();
+  SampleWork work(stream.job.limits, *stream.processor, *stream.source);
+  EVENKEEL_ASSIGN_OR_RETURN(const preprocess::Sequence* sequence, work.BuildSequence(places, lengths));
+  out.runs = RunMaker(*sequence, tokenizer).Make();
   return absl::OkStatus();
 }
 

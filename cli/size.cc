@@ -7,17 +7,16 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/quoted.h"
+#include "cli/sample_work.h"
 #include "core/failure.h"
 #include "core/status.h"
 #include "dataset/index/index.h"
@@ -86,20 +85,19 @@ std::string_view UnitOf(Medium medium) {
 // Runs what a worker runs for a sample, on one thread.
 class Meter {
  public:
-  explicit Meter(const stream::Stream& stream) : stream_(stream) {}
+  explicit Meter(const stream::Stream& stream)
+      : stream_(stream), work_(stream.job.limits, *stream.processor, *stream.source) {}
 
   absl::Status Run(const SampleRef& ref, const SampleLengths& lengths, Works& works) {
     EVENKEEL_ASSIGN_OR_RETURN(const dataset::SamplePlaces places,
                               stream_.index->places(ref.dataset, ref.index));
-    size_t next = 0;  // into places.items, which have every item once
-    for (const SampleItem& item : lengths.items) {
-      next += item.tower == 0 ? 1 : 0;
-      const dataset::ItemPlace& place = places.items[next - 1];
-      Work& work = works[{item.medium, PowerBelow(SizeOf(place.facts))}];
-      EVENKEEL_RETURN_IF_ERROR(Count([&] { return Produce(places.shard_path, place, item); }, work));
-    }
-    Work& work = works[{Medium::kText, PowerBelow(1e-3 * lengths.llm_length)}];
-    return Count([&] { return Tokenize(places, lengths); }, work);
+    EVENKEEL_RETURN_IF_ERROR(
+        ForEachItem(places, lengths, [&](const dataset::ItemPlace& place, const SampleItem& item) {
+          return Count([&] { return work_.Produce(places.shard_path, place, item); },
+                       works[{item.medium, PowerBelow(SizeOf(place.facts))}]);
+        }));
+    return Count([&] { return work_.BuildSequence(places, lengths).status(); },
+                 works[{Medium::kText, PowerBelow(1e-3 * lengths.llm_length)}]);
   }
 
  private:
@@ -115,45 +113,8 @@ class Meter {
     return absl::OkStatus();
   }
 
-  absl::Status Produce(const std::string& shard, const dataset::ItemPlace& place, const SampleItem& item) {
-    bytes_.resize(place.size);
-    EVENKEEL_RETURN_IF_ERROR(dataset::ReadItem(shard, place, *stream_.source, bytes_));
-    const auto& specs = stream_.processor->FieldsIn(item.tower, item.medium);
-    uint64_t total = 0;
-    for (const preprocess::FieldSpec& field : specs) total += field.num_bytes(item.lengths) + kPartAlignment;
-    fields_.resize(std::max<size_t>(fields_.size(), total));
-    std::vector<std::span<std::byte>> spans;
-    uint64_t begin = 0;
-    for (const preprocess::FieldSpec& field : specs) {
-      const uint64_t size = field.num_bytes(item.lengths);
-      spans.push_back(std::span(fields_).subspan(begin, size));
-      begin += (size + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
-    }
-    const preprocess::ItemRequest request{.medium = item.medium,
-                                          .suffix = place.suffix,
-                                          .bytes = bytes_,
-                                          .facts = place.facts,
-                                          .planned = item.lengths,
-                                          .tower = item.tower};
-    return stream_.processor->Produce(request, spans);
-  }
-
-  absl::Status Tokenize(const dataset::SamplePlaces& places, const SampleLengths& lengths) {
-    EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
-                              reader_.Read(places, stream_.job.limits, *stream_.source));
-    std::vector<MediaFacts> facts;
-    for (const dataset::ItemPlace& item : places.items) facts.push_back(item.facts);
-    std::vector<SampleItem> items;
-    for (const SampleItem& item : lengths.items) {
-      if (item.tower == 0) items.push_back(item);
-    }
-    return stream_.processor->BuildSequence(*conversation, items, facts, sequence_);
-  }
-
   const stream::Stream& stream_;
-  std::vector<std::byte> bytes_, fields_;
-  dataset::ConversationReader reader_;
-  preprocess::Sequence sequence_;
+  SampleWork work_;
 };
 
 struct Measured {
