@@ -23,12 +23,13 @@ class ResizedBands final : public BandSink {
 
 }  // namespace
 
-void AddFrames(ConfigFile& config, const FrameChoice& frames) {
+void AddFrames(ConfigFile& config, const FrameChoice& frames, bool upright) {
   config.Resolved("frame_rule", {std::string(FrameRuleName(frames.rule))});
   config.Resolved("fps", {frames.fps});
   config.Resolved("min_frames", {frames.min_frames});
   config.Resolved("max_frames", {frames.max_frames});
   config.Resolved("num_frames", {frames.num_frames});
+  config.Resolved("upright", {uint64_t{upright}});
 }
 
 absl::Status DecodeChosenFrames(const ItemRequest& request, const Limits& limits, const FrameChoice& frames,

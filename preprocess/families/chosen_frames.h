@@ -16,8 +16,8 @@
 
 namespace evenkeel::preprocess {
 
-// Puts into the digest's text which frames are chosen, by the job or by the file.
-void AddFrames(ConfigFile& config, const FrameChoice& frames);
+// Puts into the digest's text which frames are chosen, by the job or by the file, and whether rotation metadata is applied.
+void AddFrames(ConfigFile& config, const FrameChoice& frames, bool upright);
 
 // Passes `count` (from NumChosenFrames) frames to `sink`; `upright` applies rotation metadata. Frames that
 // replace missing ones are added to the request's notes. Errors: of DecodeVideo.

@@ -209,7 +209,8 @@ absl::StatusOr<FrameTiles> ReadFrameTiles(const FamilySource& source, std::strin
   }
   FrameTiles out;
   EVENKEEL_ASSIGN_OR_RETURN(out.frames, ReadFrameChoice(config, source.spec, FrameRule::kDefaultProcessor));
-  AddFrames(config, out.frames);
+  out.upright = source.spec.apply_video_rotation;
+  AddFrames(config, out.frames, out.upright);
   out.size = ReadSideSizes(config, "size", usual.number_is, usual.size);
   out.cropped = config.Flag("do_center_crop", usual.crop != 0 && !config.IsNull("do_center_crop"));
   const bool is_edge = out.size == SideSizes{.shortest_edge = out.size.shortest_edge};
@@ -225,8 +226,6 @@ absl::StatusOr<FrameTiles> ReadFrameTiles(const FamilySource& source, std::strin
   out.pixels = fixed.pixels;
   out.size = fixed.size;
   out.tile = fixed.result;
-  out.upright = source.spec.apply_video_rotation;
-  config.Resolved("upright", {uint64_t{out.upright}});
   return out;
 }
 

@@ -117,8 +117,7 @@ absl::Status TakeVideos(ConfigFile config, const GlmClass& of, const ProcessorSp
   video.size = [size, resized = file.pixels.resized](ImageSize native, uint32_t num_frames) {
     return resized ? SmartResize3d(num_frames, native, size) : UnchangedSize(native, size.factor);
   };
-  AddFrames(config, video.frames);
-  config.Resolved("upright", {uint64_t{video.upright}});
+  AddFrames(config, video.frames, video.upright);
   vision.video = std::move(video);
   return absl::OkStatus();
 }

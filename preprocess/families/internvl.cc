@@ -55,7 +55,8 @@ absl::StatusOr<FrameTiles> ReadVideo(const FamilySource& source, const TileSetti
   EVENKEEL_ASSIGN_OR_RETURN(out.frames, ReadFrameChoice(config, source.spec, FrameRule::kInternVlProcessor));
   EVENKEEL_ASSIGN_OR_RETURN(const std::optional<double> first, ReadFirst(config));
   if (out.frames.rule == FrameRule::kInternVlProcessor) out.frames.first = first;
-  AddFrames(config, out.frames);
+  out.upright = source.spec.apply_video_rotation;
+  AddFrames(config, out.frames, out.upright);
   const SideSizes size = ReadSideSizes(config, "size", NumberIs::kSquare, {.height = kSide, .width = kSide});
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
@@ -68,8 +69,6 @@ absl::StatusOr<FrameTiles> ReadVideo(const FamilySource& source, const TileSetti
   EVENKEEL_ASSIGN_OR_RETURN(out.tile, TileOf(config, size));
   out.tokens_per_frame = pictures.tokens_per_tile;
   out.patches_per_frame = (out.tile.width / patch) * (out.tile.height / patch);
-  out.upright = source.spec.apply_video_rotation;
-  config.Resolved("upright", {uint64_t{out.upright}});
   out.style = pictures.style;
   out.style.medium = Medium::kVideo;
   out.style.in_template = "<video>";

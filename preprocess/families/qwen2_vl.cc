@@ -85,11 +85,10 @@ std::vector<ConsumedKeys::Value> GivenBound(std::optional<uint64_t> bound) {
 
 void AddVideo(ConfigFile& config, const QwenVideo& video, const ProcessorBounds& bounds,
               const UtilsBounds& utils) {
-  AddFrames(config, video.frames);
+  AddFrames(config, video.frames, video.upright);
   config.Resolved("bounds", {bounds.min_pixels, bounds.max_pixels});
   config.Resolved("utils.min_pixels", GivenBound(utils.min_pixels));
   config.Resolved("utils.max_pixels", GivenBound(utils.max_pixels));
-  config.Resolved("upright", {uint64_t{video.upright}});
 }
 
 }  // namespace

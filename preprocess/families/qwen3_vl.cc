@@ -52,8 +52,7 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
   video.size = [size, resized](ImageSize native, uint32_t num_frames) {
     return resized ? SmartResize3d(num_frames, native, size) : UnchangedSize(native, size.factor);
   };
-  AddFrames(config, video.frames);
-  config.Resolved("upright", {uint64_t{video.upright}});
+  AddFrames(config, video.frames, video.upright);
   return std::optional<QwenVideo>(std::move(video));
 }
 
