@@ -70,14 +70,16 @@ void PrintFound(const FoundData& data) {
   }
 }
 
+absl::Status ExistsError(const std::string& path) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, " exists and was not changed; --force overwrites it, --out names another file"));
+}
+
 // Writes a new file; with `force` also over an old one.
 absl::Status WriteFile(const std::string& path, const std::string& text, bool force) {
   const int descriptor =
       open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0666);
-  if (descriptor < 0 && errno == EEXIST) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " exists and was not changed; --force overwrites it, --out names another file"));
-  }
+  if (descriptor < 0 && errno == EEXIST) return ExistsError(path);
   if (descriptor < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be written"));
   size_t done = 0;
   absl::Status status;
@@ -94,8 +96,8 @@ absl::Status WriteFile(const std::string& path, const std::string& text, bool fo
 
 absl::Status Init(const InitArguments& arguments) {
   const JobWishes& wishes = arguments.wishes;
-  if (!arguments.force && access(wishes.job.c_str(), F_OK) == 0)
-    return WriteFile(wishes.job, "", /*force=*/false);
+  // Known before the data are read, which may take long.
+  if (!arguments.force && access(wishes.job.c_str(), F_OK) == 0) return ExistsError(wishes.job);
   EVENKEEL_ASSIGN_OR_RETURN(const FoundData data, LookAtData(wishes.data, Limits{}));
   PrintFound(data);
   EVENKEEL_ASSIGN_OR_RETURN(const JobDraft draft, DraftJob(data, wishes));
@@ -131,7 +133,8 @@ void AddInitCommand(CLI::App& app, int* exit_code) {
                       "How turns are written, as processor.chat (default: the checkpoint's template)");
   command->add_option("--date", arguments->wishes.date, "The day that a chat template writes: YYYY-MM-DD");
   command->footer(
-      "It reads headers and texts of a few hundred samples, prints what it found and why it chose each value, "
+      "It reads headers and texts of a few hundred samples, prints what it found and why it chose each "
+      "value, "
       "and loads the\n"
       "checkpoint's processor, so the job is one that `evenkeel index` accepts.");
   command->callback([arguments, exit_code] { *exit_code = Report(Init(*arguments)); });

@@ -59,7 +59,7 @@ absl::Status WritePage(const std::string& path, const std::string& page) {
 
 absl::Status Show(const ShowArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
-  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<preprocess::PythonProcesses> python,
+  EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), std::move(python)));
