@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/endpoints.h"
 #include "client/fetch_loop.h"
 #include "client/first_contact.h"
@@ -109,6 +110,13 @@ class FetchingConsumer final : public Consumer {
     if (sink_ == nullptr) {
       EVENKEEL_ASSIGN_OR_RETURN(
           sink_, MakeSink(options_, certificates_, contact.worker.transports, spec.name, contact.endpoints));
+    } else if (std::ranges::find(contact.worker.transports, sink_->info().name) ==
+               contact.worker.transports.end()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("require_rdma is set, but the workers offer the transports [",
+                       absl::StrJoin(contact.worker.transports, ", "),
+                       "]; run them on nodes with RDMA (their --require-rdma names what is missing), or set "
+                       "require_rdma: false"));
     }
     // Registered memory is faster, not required: without it the transport registers each part's buffer by
     // itself.
