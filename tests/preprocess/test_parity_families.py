@@ -47,6 +47,8 @@ def reference(folder, resampler):
     config = {key: value for key, value in config.items() if value is not None}
     if folder.startswith("qwen"):
         config["max_pixels"] = MAX_PIXELS
+        # The slow class of 4.57 takes its default bounds instead of the file's "size", which small pictures show.
+        config.setdefault("min_pixels", config.get("size", {}).get("shortest_edge", 56 * 56))
     if folder in PATCHES:  # as its processor calls it
         config["patch_size"] = dict.fromkeys(("height", "width"), PATCHES[folder][0] * PATCHES[folder][1])
     return image_processor(*FAMILIES[folder], resampler)(**config)
@@ -73,12 +75,16 @@ def test_pixels_equal_transformers_bit_for_bit(tmp_path, folder, resampler):
     for photo in photos():
         extra = ["--max-pixels", MAX_PIXELS] if folder.startswith("qwen") else []
         image = Image.open(photo)
-        if RELEASE == 4:  # drops alpha
+        if RELEASE == 4 or leaves_conversion(folder):  # drops alpha
             extra += ["--alpha", "drop"]
-        if RELEASE == 4 or leaves_conversion(folder):
             image = image.convert("RGB")
+            image.info.pop("transparency", None)  # which Pillow keeps, and release 5 would blend by
+        try:
+            theirs = processor(image, return_tensors="pt")
+        except ValueError as error:  # 5 resizes them
+            assert RELEASE == 4 and folder == "glm4v" and "must be larger than factor" in str(error), photo.name
+            continue
         ours = preprocess(tmp_path, PROCESSORS / folder, photo, "--resampler", resampler, *extra)
-        theirs = processor(image, return_tensors="pt")
         values = theirs["pixel_values"].numpy()
         if folder in PATCHES:
             values = in_patches(values, PATCHES[folder][0])
