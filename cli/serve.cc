@@ -23,7 +23,7 @@
 namespace evenkeel::cli {
 namespace {
 
-constexpr absl::Duration kEnd = absl::Seconds(10);  // for stopping after a failure
+constexpr absl::Duration kEnd = absl::Seconds(10);  // for stopping after the drain, or after a failure
 
 struct ServeArguments {
   std::string job;
@@ -88,8 +88,15 @@ class Signals {
       state_->failure = status;
       state_->changed.NotifyAll();
     }
+    EndWithin(patience);
+  }
+  // Ends the process if it still runs after `patience`. Not all that stopping waits for has a deadline of its
+  // own: grpc::Server::Shutdown joins threads.
+  static void EndWithin(absl::Duration patience) {
     std::thread([patience] {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(patience));
+      telemetry::LogEvent(telemetry::LogLevel::kError, "stop_timeout",
+                          {{"seconds", absl::ToDoubleSeconds(patience)}});
       (void)telemetry::FlushLog(absl::Milliseconds(500));
       std::_Exit(kFailure);
     }).detach();
@@ -160,6 +167,7 @@ absl::Status Serve(const ServeArguments& arguments) {
 
   if (const int number = signals.Wait(); number != 0)
     telemetry::LogEvent(telemetry::LogLevel::kInfo, "signal", {{"number", number}});
+  Signals::EndWithin(absl::Seconds(arguments.drain_seconds) + kEnd);
   if (!worker->Drain(absl::Seconds(arguments.drain_seconds))) {
     telemetry::LogEvent(telemetry::LogLevel::kWarning, "drain_timeout",
                         {{"seconds", arguments.drain_seconds}});

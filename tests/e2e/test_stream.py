@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -164,6 +165,32 @@ def test_a_worker_ends_while_a_decoder_stands_still(mixed):
         time.sleep(2)
         run.process.kill()
         assert worker.terminate(timeout=45) == 0
+
+
+JOIN_FOR_EVER = r"""
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+int pthread_join(pthread_t thread, void** result) {
+  while (access(getenv("JOIN_FOR_EVER"), F_OK) == 0) usleep(10000);
+  return pthread_clockjoin_np(thread, result, 0, NULL);
+}
+"""
+
+
+def test_a_worker_ends_though_a_thread_does_not(mixed, tmp_path):
+    """What it waits for while it stops may have no deadline, in a library for example; the process has one."""
+    source, library, switch = tmp_path / "join.c", tmp_path / "join.so", tmp_path / "switch"
+    source.write_text("#define _GNU_SOURCE\n" + JOIN_FOR_EVER)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    with Fleet(mixed / "job.yaml", 1, "--drain-timeout", 1,
+               env={"LD_PRELOAD": str(library), "JOIN_FOR_EVER": str(switch)}) as fleet:
+        worker = fleet.workers[0]
+        fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", "0", "--steps", 1)
+        switch.touch()
+        assert worker.terminate(timeout=45) == 1
+        worker.logged("stop_timeout")
 
 
 @pytest.mark.parametrize("transport", ["ucx", "grpc"])
