@@ -158,6 +158,9 @@ absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
   // Our deadlines detect dead peers. With keepalive on, every endpoint begins with an exchange that can abort
   // the process (ucx_engine.h: Greet).
   EVENKEEL_RETURN_IF_ERROR(Set(config, "KEEPALIVE_INTERVAL", "inf"));
+  // With it on, UCX queries a device whenever its first connection begins or its last one ends, for TCP with a
+  // socket, and ends the process if it gets none.
+  EVENKEEL_RETURN_IF_ERROR(Set(config, "ADAPTIVE_PROGRESS", "n"));
   EVENKEEL_RETURN_IF_ERROR(ConfigureRdma(devices, config));
   return RdmaOnly(options) ? absl::OkStatus() : ConfigureTcp(options, config);
 }

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -47,7 +48,6 @@ def dial(address, count):
 @pytest.fixture
 def many_handles():
     """2,500 connections need as many handles in this process."""
-    import resource
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 6000:
         pytest.skip("this machine's hard limit of file handles is too low")
@@ -174,6 +174,28 @@ def test_a_worker_whose_ucx_port_was_flooded_ends(mixed, many_handles):
         worker.kill()
     assert any('"unready"' in line for line in worker.log)
     assert any('"worker_failed"' in line and f"port {port} was closed" in line for line in worker.log), worker.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_ucx_survives_a_lost_consumer_without_handles(mixed, number):
+    """UCX asks the kernel about a network device, which takes a handle, when it begins and ends to use it; where there is
+    no handle it ends the process. So it never ends to use one."""
+    worker = harness.Worker(mixed / "job.yaml", *harness.TRUSTED)
+    try:
+        run = harness.Fetch(worker.address, mixed / "job.yaml", "--ranks", "0", "--steps", 400, "--transport", "ucx",
+                            *harness.TRUSTED)
+        run.wait_for_lines(3)
+        pid = worker.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        run.process.send_signal(number)
+        run.process.wait(harness.DEADLINE_SECONDS)
+        time.sleep(5)  # sessions end a little later
+        assert worker.process.poll() is None, "".join(worker.log[-20:])
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        harness.fetch(worker.address, mixed / "job.yaml", "--ranks", "0", "--steps", 3, "--transport", "ucx", *harness.TRUSTED)
+    finally:
+        worker.kill()
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
