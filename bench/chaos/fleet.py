@@ -3,6 +3,7 @@
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -11,6 +12,9 @@ import threading
 import time
 
 import harness
+
+# After SIGTERM: a worker drains for at most 25 s by default and ends itself ten seconds later if it has not ended.
+LONG_END_SECONDS = 28
 
 
 def children(pid):
@@ -69,8 +73,14 @@ def stacks(pid):
             except OSError:
                 pass  # it has ended
     if shutil.which("gdb"):
-        told.append(subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"], capture_output=True,
-                                   text=True, timeout=120).stdout)
+        all_threads = subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 24"], capture_output=True,
+                                     text=True, timeout=120).stdout
+        told.append(all_threads)
+        # Once more what matters most, last: the main thread, before it the thread that it waits for.
+        threads = [thread for thread in all_threads.split("\n\n") if thread.startswith("Thread ")]
+        main = [thread for thread in threads if f"(LWP {pid})" in thread]
+        awaited = re.findall(r"expected=(\d+)", "".join(main))[:1]
+        told += [thread for number in awaited for thread in threads if f"(LWP {number})" in thread] + main
     return "\n".join(told)
 
 
@@ -181,11 +191,14 @@ class Slot:
             worker.kill()
             return -signal.SIGKILL
         worker.signal(number)
-        end = time.monotonic() + wait
-        while worker.process.poll() is None and time.monotonic() < end:
+        begin = time.monotonic()
+        looked = False
+        while worker.process.poll() is None and time.monotonic() < begin + wait:
             time.sleep(0.01)
+            if not looked and time.monotonic() > begin + LONG_END_SECONDS:
+                looked = True
+                print(f"worker {self.number} does not end; its threads:\n{stacks(self.pid)}", flush=True)
         code = worker.process.poll()
         if code is None:
-            print(f"worker {self.number} does not end; its threads:\n{stacks(self.pid)}", flush=True)
             worker.kill()
         return code
