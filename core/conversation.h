@@ -21,7 +21,7 @@ struct Span {
 
 enum class Role : uint8_t { kSystem = 0, kUser = 1, kAssistant = 2, kTool = 3 };
 
-// What the data say of training on a turn, by `weight` (0 or 1) or `loss` (true or false).
+// What the data say of training on a turn, by `weight` (a number) or `loss` (true or false).
 enum class TrainedByData : uint8_t { kNotSaid = 0, kNo = 1, kYes = 2, kUnclear = 3 };
 
 struct Turn {
@@ -29,6 +29,7 @@ struct Turn {
   std::vector<Span> spans = {};
   uint32_t calls = 0;  // of Conversation::calls, behind those of the turns before
   TrainedByData trained = TrainedByData::kNotSaid;
+  float weight = 1;  // of its loss, as the data say; 1 where they do not
   // The message's other members (reasoning_content, name, tool_call_id, …) as JSON, each after a comma. Only
   // the checkpoint's own template writes them.
   std::string_view members = {};

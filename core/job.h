@@ -79,8 +79,9 @@ struct ProcessorSpec {
   std::string audio;   // and that of one that encodes audio; empty: none
   std::string tokenizer;
   std::string chat = "chatml";
-  std::string labels;  // of `template`: last_assistant or all; empty: assistants, the default
-  std::string date;    // of `template`: YYYY-MM-DD; empty: the job gives none
+  std::string labels;         // of `template`: last_assistant, all or data; empty: assistants, the default
+  bool loss_weights = false;  // with labels `data`: turns have weights of their loss
+  std::string date;           // of `template`: YYYY-MM-DD; empty: the job gives none
   std::string system;
   std::string truncate = "none";
   std::vector<std::string> added_tokens;

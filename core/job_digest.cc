@@ -36,6 +36,7 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   text->Add("processor.chat", std::string_view(processor.chat));
   text->Add("processor.system", std::string_view(processor.system));
   AddGiven(text, "processor.labels", processor.labels);
+  if (processor.loss_weights) text->Add("processor.loss_weights", std::string_view("data"));
   AddGiven(text, "processor.date", processor.date);
   for (const std::string& token : processor.added_tokens) {
     text->Add("processor.added_token", std::string_view(token));

@@ -450,6 +450,10 @@ class Resolver {
         {"assistant", ""}, {"last_assistant", "last_assistant"}, {"all", "all"}, {"data", "data"}};
     EVENKEEL_ASSIGN_OR_RETURN(out.labels, Choose("processor.labels", in.labels(), words));
     if (!out.labels.empty() && !is_template) return Error("processor.labels", "needs chat: template");
+    EVENKEEL_ASSIGN_OR_RETURN(out.loss_weights, Choose("processor.loss_weights", in.loss_weights(),
+                                                       Words<bool>{{"none", false}, {"data", true}}));
+    if (out.loss_weights && out.labels != "data")
+      return Error("processor.loss_weights", "needs labels: data, which reads the turns' weights");
     if (in.date().empty()) return absl::OkStatus();
     if (!is_template) return Error("processor.date", "needs chat: template");
     if (in.date().find_first_not_of("0123456789-") != std::string::npos)

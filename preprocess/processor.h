@@ -63,10 +63,12 @@ struct ItemRequest {
   FrameLoader frames = FrameLoader::kTorchcodec;
 };
 
-// A rendered, tokenized and expanded sample. All vectors have the same length, positions three times that.
+// A rendered, tokenized and expanded sample. All vectors have the same length, positions three times that,
+// loss_weights none without processor.loss_weights.
 struct Sequence {
   std::vector<int64_t> input_ids;
   std::vector<int64_t> labels;       // -100: no loss. Aligned with input_ids; labels[0] is -100
+  std::vector<float> loss_weights;   // of the labels; 0 where there is none
   std::vector<uint8_t> token_types;  // Medium of each token; placeholders only, marks are text
   std::vector<int64_t> positions;    // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
 };

@@ -47,6 +47,7 @@ Scratch& ThreadScratch() {
 struct Tokens {
   std::span<uint32_t> words;
   std::span<int32_t> positions;  // [3][explicit ones]
+  std::span<float> weights;      // empty without processor.loss_weights
 };
 
 template <typename T>
@@ -205,6 +206,8 @@ class LlmTask : public PartTask {
     tensor_.spans = add(std::string(kTokenSpansName), DType::kI32, {spans_.size() / 2, 2});
     tensor_.positions = add(std::string(kTokenPositionsName), DType::kI32, {3, num_positions_});
     if (!padded_) tensor_.cu_seqlens = add(std::string(kDocumentsName), DType::kI32, {cu_seqlens_.size()});
+    if (stream_.job.processor.loss_weights)
+      tensor_.loss_weights = add("loss_weights", DType::kF32, {rows_, length_});
     tensor_.loss_tokens = add("loss_tokens", DType::kI64, {1});
     tensor_.sample_ids = add("sample_ids", DType::kI64, {units_.size(), 3});
     tensor_.sample_valid = add("sample_valid", DType::kU8, {units_.size()});
@@ -212,8 +215,11 @@ class LlmTask : public PartTask {
   }
 
   Tokens TokensOf(std::span<std::byte> part) const {
-    return {.words = As<uint32_t>(layout_->tensor(part, tensor_.tokens)),
-            .positions = As<int32_t>(layout_->tensor(part, tensor_.positions))};
+    Tokens out{.words = As<uint32_t>(layout_->tensor(part, tensor_.tokens)),
+               .positions = As<int32_t>(layout_->tensor(part, tensor_.positions))};
+    if (stream_.job.processor.loss_weights)
+      out.weights = As<float>(layout_->tensor(part, tensor_.loss_weights));
+    return out;
   }
 
   // Makes scratch.sequence the sample's. If its text is not what the index saw, builds a stand-in and sets
@@ -280,6 +286,7 @@ class LlmTask : public PartTask {
                        built.message()));
     }
     std::fill(sequence.labels.begin(), sequence.labels.end(), kNoLossLabel);
+    std::fill(sequence.loss_weights.begin(), sequence.loss_weights.end(), 0.0f);
     for (int64_t& position : sequence.positions) {
       position = std::min(position, kMaxPosition);
     }
@@ -290,6 +297,8 @@ class LlmTask : public PartTask {
   absl::Status Write(const preprocess::Sequence& sequence, const Unit& unit, const Tokens& out) const {
     const uint64_t length = sequence.input_ids.size();
     EVENKEEL_RETURN_IF_ERROR(WriteWords(sequence, out.words.subspan(unit.begin, length)));
+    if (!out.weights.empty())
+      std::copy(sequence.loss_weights.begin(), sequence.loss_weights.end(), out.weights.begin() + unit.begin);
     // The planned tokens of a stand-in count as the sample's, although they are padding.
     const uint64_t real = plan_->samples.lengths[unit.number].llm_length;
     PadWords(out, unit.begin + length, unit.begin + unit.room, unit.begin + real);
@@ -341,11 +350,12 @@ class LlmTask : public PartTask {
     for (uint64_t i = begin; i < end; ++i) {
       out.words[i] = TokenWord::Make(pad, /*type=*/0, /*trained=*/false, /*masked=*/padded_ && i >= real);
     }
+    if (!out.weights.empty()) std::fill(out.weights.begin() + begin, out.weights.begin() + end, 0.0f);
   }
 
   struct TensorNumbers {
     size_t tokens = 0, spans = 0, positions = 0, cu_seqlens = 0;
-    size_t loss_tokens = 0, sample_ids = 0, sample_valid = 0;
+    size_t loss_weights = 0, loss_tokens = 0, sample_ids = 0, sample_valid = 0;
   };
 
   const Stream& stream_;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/scratch.h"
 #include "core/status.h"
@@ -62,19 +63,34 @@ std::string_view WrittenMember(const JsonValue& message) {
   return "";
 }
 
-// Whether a turn is trained, as datasets mark it: `weight` 0 or 1 (OpenAI's fine-tuning format) or `loss`
-// true or false (ms-swift).
-TrainedByData ReadTrained(const JsonValue& turn) {
-  TrainedByData out = TrainedByData::kNotSaid;
-  for (std::string_view key : {"weight", "loss"}) {
-    const JsonValue* said = turn.Find(key);
-    if (said == nullptr || said->is_null()) continue;
-    const bool yes = !said->is_string() && (said->text == "true" || said->text == "1" || said->text == "1.0");
-    const bool no = !said->is_string() && (said->text == "false" || said->text == "0" || said->text == "0.0");
-    const TrainedByData one = yes ? TrainedByData::kYes : no ? TrainedByData::kNo : TrainedByData::kUnclear;
-    out = out == TrainedByData::kNotSaid || out == one ? one : TrainedByData::kUnclear;
+// true or false as 1 or 0; a number that is 0 or that a float holds with all its precision; else nullopt.
+std::optional<float> ReadWeight(const JsonValue& said) {
+  constexpr double kLeast = 1e-6, kMost = 1e6;
+  double value = 0;
+  if (said.kind == JsonValue::Kind::kBool) return said.text == "true" ? 1.0f : 0.0f;
+  if (said.kind != JsonValue::Kind::kNumber ||
+      !absl::SimpleAtod(absl::string_view(said.text.data(), said.text.size()), &value)) {
+    return std::nullopt;
   }
-  return out;
+  if (value != 0 && !(value >= kLeast && value <= kMost)) return std::nullopt;
+  return static_cast<float>(value);
+}
+
+// Whether a turn is trained, as datasets mark it: by `weight`, a number (0 or 1 in OpenAI's fine-tuning
+// format), or by `loss`, true or false (ms-swift).
+void ReadTrained(const JsonValue& from, Turn& turn) {
+  for (std::string_view key : {"weight", "loss"}) {
+    const JsonValue* said = from.Find(key);
+    if (said == nullptr || said->is_null()) continue;
+    std::optional<float> weight = ReadWeight(*said);
+    if (key == "loss" && weight != 0.0f && weight != 1.0f) weight = std::nullopt;
+    const TrainedByData one = !weight.has_value() ? TrainedByData::kUnclear
+                              : *weight > 0       ? TrainedByData::kYes
+                                                  : TrainedByData::kNo;
+    turn.trained =
+        turn.trained == TrainedByData::kNotSaid || turn.trained == one ? one : TrainedByData::kUnclear;
+    if (key == "weight" && one == TrainedByData::kYes) turn.weight = *weight;
+  }
 }
 
 }  // namespace
@@ -356,7 +372,7 @@ class TextParser::ChatParser {
     const JsonValue* text = value.Find("value");
     if (text == nullptr || !text->is_string()) return Wrong(where, "no text 'value'");
     Turn& turn = into_.AddTurn(role);
-    turn.trained = ReadTrained(value);
+    ReadTrained(value, turn);
     return AddMarkedText(text->text, /*only_fields=*/false, where, turn);
   }
 
@@ -364,7 +380,7 @@ class TextParser::ChatParser {
     EVENKEEL_ASSIGN_OR_RETURN(Role role, ReadRole(message, "role", where));
     const JsonValue* content = message.Find("content");
     Turn& turn = into_.AddTurn(role);
-    turn.trained = ReadTrained(message);
+    ReadTrained(message, turn);
     turn.unwritten = WrittenMember(message);
     EVENKEEL_RETURN_IF_ERROR(ReadMembers(message, where, turn));
     EVENKEEL_RETURN_IF_ERROR(ReadCalls(message, where, turn));

@@ -58,7 +58,7 @@ struct Tokens {
     const PlaceholderRun* of = nullptr;
   };
   std::vector<int64_t> ids;
-  std::vector<uint8_t> trained;
+  std::vector<float> weights;  // of their loss; 0: not trained
   std::vector<uint8_t> types;
   std::vector<Run> runs;
   uint64_t media_end = 0;  // one past the last token of the last medium
@@ -66,7 +66,7 @@ struct Tokens {
 
   void Clear() {
     Emptied(ids);
-    Emptied(trained);
+    Emptied(weights);
     Emptied(types);
     Emptied(runs);
     media_end = 0;
@@ -74,17 +74,17 @@ struct Tokens {
   }
   void Add(int64_t id, bool is_trained) {
     ids.push_back(id);
-    trained.push_back(is_trained);
+    weights.push_back(is_trained ? 1 : 0);
     types.push_back(static_cast<uint8_t>(Medium::kText));
   }
   void AddPlaceholders(int64_t id, uint64_t count, Medium medium) {
     ids.insert(ids.end(), count, id);
-    trained.insert(trained.end(), count, 0);
+    weights.insert(weights.end(), count, 0);
     types.insert(types.end(), count, static_cast<uint8_t>(medium));
   }
   void Truncate(uint64_t length) {
     ids.resize(length);
-    trained.resize(length);
+    weights.resize(length);
     types.resize(length);
   }
 };
@@ -162,10 +162,11 @@ class WrittenRun {
     for (auto it = std::lower_bound(of.spelled.begin(), of.spelled.end(), begin);
          it != of.spelled.end() && *it < end; ++it)
       spelled_.push_back(*it - begin + at);
-    for (const TextRange& range : of.trained) {
+    for (const TrainedRange& range : of.trained) {
       // Keeps empty ranges, too: MarkAsTokenizerDoes treats them as transformers does.
       if (range.end < begin || range.begin > end) continue;
-      trained_.push_back({std::max(range.begin, begin) - begin + at, std::min(range.end, end) - begin + at});
+      trained_.push_back(
+          {{std::max(range.begin, begin) - begin + at, std::min(range.end, end) - begin + at}, range.weight});
     }
   }
   void Append(std::string_view text) { text_ += text; }
@@ -178,12 +179,12 @@ class WrittenRun {
     EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeWritten(text_, spelled_, place));
     const size_t first = out.ids.size();
     for (uint32_t id : encoded.ids) out.Add(id, false);
-    const std::span<uint8_t> trained = std::span(out.trained).subspan(first);
-    for (const TextRange& range : trained_) {
+    const std::span<float> weights = std::span(out.weights).subspan(first);
+    for (const TrainedRange& range : trained_) {
       if (whole) {
-        MarkAsTokenizerDoes(range, encoded, trained);
+        MarkAsTokenizerDoes(range, encoded, weights);
       } else {
-        MarkAsProcessorDoes(range, encoded, trained);
+        MarkAsProcessorDoes(range, encoded, weights);
       }
     }
     Clear();
@@ -192,10 +193,10 @@ class WrittenRun {
 
  private:
   // Marks every token that has a byte in the range, as `ProcessorMixin.apply_chat_template` does.
-  static void MarkAsProcessorDoes(const TextRange& range, const EncodedText& encoded,
-                                  std::span<uint8_t> trained) {
-    for (size_t i = 0; i < trained.size(); ++i) {
-      if (encoded.begins[i] < range.end && encoded.ends[i] > range.begin) trained[i] = 1;
+  static void MarkAsProcessorDoes(const TrainedRange& range, const EncodedText& encoded,
+                                  std::span<float> weights) {
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (encoded.begins[i] < range.end && encoded.ends[i] > range.begin) weights[i] = range.weight;
     }
   }
 
@@ -203,23 +204,23 @@ class WrittenRun {
   // `apply_chat_template` does. This differs if several tokens share the last character. If no token has the
   // last byte (the normalizer dropped it), or the first token of all has it, everything that follows is
   // trained.
-  static void MarkAsTokenizerDoes(const TextRange& range, const EncodedText& encoded,
-                                  std::span<uint8_t> trained) {
+  static void MarkAsTokenizerDoes(const TrainedRange& range, const EncodedText& encoded,
+                                  std::span<float> weights) {
     const auto token_of = [&](uint64_t byte) {
       size_t i = 0;
-      while (i < trained.size() && !(encoded.begins[i] <= byte && byte < encoded.ends[i])) ++i;
+      while (i < weights.size() && !(encoded.begins[i] <= byte && byte < encoded.ends[i])) ++i;
       return i;
     };
     const size_t first = token_of(range.begin);
-    if (first == trained.size()) return;
-    size_t last = range.end == 0 ? trained.size() : token_of(range.end - 1);
-    if (last == 0 || last == trained.size()) last = trained.size() - 1;
-    for (size_t i = first; i <= last; ++i) trained[i] = 1;
+    if (first == weights.size()) return;
+    size_t last = range.end == 0 ? weights.size() : token_of(range.end - 1);
+    if (last == 0 || last == weights.size()) last = weights.size() - 1;
+    for (size_t i = first; i <= last; ++i) weights[i] = range.weight;
   }
 
   std::string text_;
   std::vector<uint64_t> spelled_;
-  std::vector<TextRange> trained_;
+  std::vector<TrainedRange> trained_;
 };
 
 // Memory that a thread keeps from one conversation to the next.
@@ -367,6 +368,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
         bos_token_(tokenizer_->bos_token()),
         system_(spec.system),
         truncates_(spec.truncate == "text"),
+        has_loss_weights_(spec.loss_weights),
         max_text_bytes_(limits.max_text_bytes),
         max_llm_length_(limits.max_llm_length),
         style_(std::move(style)) {}
@@ -378,7 +380,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     SequenceLengths out;
     out.llm_length = static_cast<uint32_t>(tokens.ids.size());
     // From 1: the model predicts a token from the ones before it, so the first token has no loss.
-    for (size_t i = 1; i < tokens.trained.size(); ++i) out.loss_tokens += tokens.trained[i];
+    for (size_t i = 1; i < tokens.weights.size(); ++i) out.loss_tokens += tokens.weights[i] != 0;
     return out;
   }
 
@@ -391,7 +393,12 @@ class ChatSequenceBuilder : public SequenceBuilder {
     out.token_types.assign(tokens.types.begin(), tokens.types.end());
     out.labels.assign(tokens.ids.size(), kNoLoss);
     for (size_t i = 1; i < tokens.ids.size(); ++i) {
-      if (tokens.trained[i]) out.labels[i] = tokens.ids[i];
+      if (tokens.weights[i] != 0) out.labels[i] = tokens.ids[i];
+    }
+    out.loss_weights.clear();
+    if (has_loss_weights_) {
+      out.loss_weights = tokens.weights;
+      if (!out.loss_weights.empty()) out.loss_weights[0] = 0;
     }
     return absl::OkStatus();
   }
@@ -781,7 +788,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
   const std::string chat_words_;
   const std::string bos_token_;
   const std::string system_;
-  const bool truncates_;
+  const bool truncates_, has_loss_weights_;
   const uint64_t max_text_bytes_;
   const uint64_t max_llm_length_;
   const SequenceStyle style_;

@@ -91,19 +91,27 @@ void AppendCalls(std::span<const ToolCall> calls, std::string& out) {
   out += "]";
 }
 
-// Whether a turn is trained with `labels: data`. The data decide with `weight` or `loss`; an assistant's turn
-// without either is trained. Turns of other roles never are: a mark that asks for it is an error.
-absl::StatusOr<bool> TrainedBy(const Turn& turn) {
+// The weight of a turn with `labels: data`; 0: it is not trained. The data decide with `weight` or `loss`; an
+// assistant's turn without either is trained. Turns of other roles never are: a mark that asks for it is an
+// error.
+absl::StatusOr<float> WeightOf(const Turn& turn, bool takes_weights) {
   if (turn.trained == TrainedByData::kUnclear) {
     return absl::InvalidArgumentError(
-        "'weight' is neither 0 nor 1, 'loss' neither true nor false, or they contradict each other");
+        "'weight' is neither 0 nor a number from 1e-6 to 1e6, 'loss' neither true nor false, or they "
+        "contradict "
+        "each other");
   }
-  if (turn.role == Role::kAssistant) return turn.trained != TrainedByData::kNo;
+  if (turn.weight != 1 && !takes_weights) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'weight' is ", turn.weight,
+                     ", neither 0 nor 1; processor.loss_weights: data delivers such weights to the trainer"));
+  }
+  if (turn.role == Role::kAssistant) return turn.trained == TrainedByData::kNo ? 0 : turn.weight;
   if (turn.trained == TrainedByData::kYes) {
     return absl::InvalidArgumentError(
         "the data ask to train on it ('weight' or 'loss'), and only turns of the assistant can be trained");
   }
-  return false;
+  return 0;
 }
 
 std::string_view WithoutTrailingSpace(std::string_view text) {
@@ -153,6 +161,7 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
   out->media_.assign(media.begin(), media.end());
   out->system_ = spec.system;
   out->labels_ = spec.labels;
+  out->takes_weights_ = spec.loss_weights;
   out->date_ = spec.date;
   const absl::Status probed = out->Probe();
   if (!probed.ok()) return AddContext(probed, spec.tokenizer);
@@ -253,19 +262,20 @@ absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedTex
                                                 /*add_generation_prompt=*/false, rendered));
   out.text = std::move(rendered.text);
   out.spelled = std::move(rendered.spelled);
-  out.trained = std::move(rendered.generated);
+  out.trained.clear();
   out.by_blocks = chat_template.has_generation() && labels_.empty();
-  if (out.by_blocks) return absl::OkStatus();
-  return FindTrained(chat_template, *chat, conversation, turns_before, out);
+  if (!out.by_blocks) {
+    return FindTrained(chat_template, *chat, conversation, turns_before, rendered.generated, out);
+  }
+  for (const TextRange& block : rendered.generated) out.trained.push_back({block});
+  return absl::OkStatus();
 }
 
 absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const EvenkeelChat& chat,
                                         const Conversation& conversation, size_t turns_before,
-                                        TemplatedText& out) const {
-  const std::vector<TextRange> blocks = std::move(out.trained);
-  out.trained.clear();
+                                        std::span<const TextRange> blocks, TemplatedText& out) const {
   if (labels_ == "all") {
-    out.trained.push_back({0, out.text.size()});
+    out.trained.push_back({{0, out.text.size()}});
     return absl::OkStatus();
   }
   const std::vector<Turn>& turns = conversation.turns;
@@ -274,10 +284,12 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
     if (turns[i].role == Role::kAssistant) last = i;
   }
   for (size_t i = 0; i < turns.size(); ++i) {
+    float weight = 1;
     if (labels_ == "data") {
-      const absl::StatusOr<bool> trained = TrainedBy(turns[i]);
-      if (!trained.ok()) return AddContext(trained.status(), absl::StrCat("turn ", i));
-      if (!*trained) continue;
+      const absl::StatusOr<float> said = WeightOf(turns[i], takes_weights_);
+      if (!said.ok()) return AddContext(said.status(), absl::StrCat("turn ", i));
+      weight = *said;
+      if (weight == 0) continue;
     } else if (turns[i].role != Role::kAssistant || (labels_ == "last_assistant" && i != last)) {
       continue;
     }
@@ -286,12 +298,12 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
         RangeOfTurn(chat_template, chat, message, turns.size() + turns_before, out);
     if (!range.ok()) return AddContext(range.status(), absl::StrCat("turn ", i));
     if (!chat_template.has_generation()) {
-      out.trained.push_back(*range);
+      out.trained.push_back({*range, weight});
       continue;
     }
     for (const TextRange& block : blocks) {
       const TextRange both{std::max(block.begin, range->begin), std::min(block.end, range->end)};
-      if (both.begin < both.end) out.trained.push_back(both);
+      if (both.begin < both.end) out.trained.push_back({both, weight});
     }
   }
   return absl::OkStatus();
@@ -360,6 +372,7 @@ void TemplatedChat::AddTo(CanonicalText& text) const {
     return digester.Finish().Hex();
   };
   if (!labels_.empty()) text.Add("labels", labels_);
+  if (takes_weights_) text.Add("loss_weights", std::string_view("data"));
   if (!date_.empty()) text.Add("date", date_);
   text.Add("template", digest(source_));
   if (!source_tool_use_.empty()) text.Add("template.tool_use", digest(source_tool_use_));

@@ -32,11 +32,16 @@
 
 namespace evenkeel::preprocess {
 
+// A trained stretch of a text, and the weight of its tokens' loss; positive.
+struct TrainedRange : TextRange {
+  float weight = 1;
+};
+
 struct TemplatedText {
   std::string text;
-  std::vector<uint64_t> spelled;   // ascending offsets where the sample's own text spells a special token
-  std::vector<TextRange> trained;  // in ascending order
-  bool by_blocks = false;          // `trained` are the template's generation blocks
+  std::vector<uint64_t> spelled;      // ascending offsets where the sample's own text spells a special token
+  std::vector<TrainedRange> trained;  // in ascending order
+  bool by_blocks = false;             // `trained` are the template's generation blocks
 };
 
 class TemplatedChat {
@@ -60,7 +65,8 @@ class TemplatedChat {
   void AppendContent(const Turn& turn, std::string& out) const;
   void AppendMessages(const Conversation& conversation, bool with_system, std::string& out) const;
   absl::Status FindTrained(const ChatTemplate& chat_template, const EvenkeelChat& chat,
-                           const Conversation& conversation, size_t turns_before, TemplatedText& out) const;
+                           const Conversation& conversation, size_t turns_before,
+                           std::span<const TextRange> blocks, TemplatedText& out) const;
   absl::StatusOr<TextRange> RangeOfTurn(const ChatTemplate& chat_template, const EvenkeelChat& chat,
                                         size_t message, size_t num_messages,
                                         const TemplatedText& whole) const;
@@ -72,6 +78,7 @@ class TemplatedChat {
   std::vector<std::string> special_tokens_;
   std::vector<MediumStyle> media_;
   std::string system_, labels_, date_;  // labels_: empty for assistants
+  bool takes_weights_ = false;          // of turns, which the data give
   bool takes_texts_ = true;             // the template accepts a content that is a string
   bool takes_parts_ = true;             // ... that is a list of parts
 };

@@ -160,6 +160,7 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
       {"chat: chatml", "chat: template"},
       {"chat: chatml", "labels: all"},
       {"chat: chatml", "labels: last_assistant"},
+      {"chat: chatml", "labels: data, loss_weights: data"},
       {"chat: chatml", "date: 2026-11-24"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, added_tokens: [a]"},
       {"folder: ./qwen2-vl", "folder: ./qwen2-vl, max_pixels: 1m"},

@@ -338,11 +338,23 @@ TEST(ParseChat, ReadsWhatTheDataSayOfTraining) {
                                          {R"("loss":true)", TrainedByData::kYes},
                                          {R"("loss":false,"weight":0)", TrainedByData::kNo},
                                          {R"("loss":null)", TrainedByData::kNotSaid},
-                                         {R"("weight":0.5)", TrainedByData::kUnclear},
+                                         {R"("weight":0.5)", TrainedByData::kYes},
+                                         {R"("loss":true,"weight":0.5)", TrainedByData::kYes},
+                                         {R"("weight":true)", TrainedByData::kYes},
+                                         {R"("loss":0)", TrainedByData::kNo},
+                                         {R"("weight":-1)", TrainedByData::kUnclear},
+                                         {R"("weight":1e-9)", TrainedByData::kUnclear},
+                                         {R"("weight":1e999)", TrainedByData::kUnclear},
+                                         {R"("weight":"1")", TrainedByData::kUnclear},
+                                         {R"("loss":0.5)", TrainedByData::kUnclear},
+                                         {R"("loss":true,"weight":0)", TrainedByData::kUnclear},
                                          {R"("loss":"true")", TrainedByData::kUnclear},
                                          {R"("loss":false,"weight":1)", TrainedByData::kUnclear}}) {
     EXPECT_EQ(TurnWith(parser, members).trained, trained) << members;
   }
+  EXPECT_EQ(TurnWith(parser, R"("weight":2.5)").weight, 2.5f);
+  EXPECT_EQ(TurnWith(parser, R"("weight":0)").weight, 1);
+  EXPECT_EQ(TurnWith(parser, R"("loss":true)").weight, 1);
   const Limits limits;
   auto llava =
       parser.ParseChat(R"([{"from":"human","value":"?"},{"from":"gpt","value":"x","loss":false}])", limits);

@@ -18,7 +18,7 @@ from evenkeel import packing
 # Token types and the names that configurations have for the token that stands for a row: of images, videos, audio.
 _MEDIA = {1: ("image_token_id", "image_token_index"), 2: ("video_token_id", "video_token_index"),
           3: ("audio_token_id", "audio_token_index")}
-_NEVER = {"cu_seqlens", "loss_tokens", "sample_ids", "sample_valid", "item_valid", "item_rows", "encoders"}
+_NEVER = {"cu_seqlens", "loss_tokens", "loss_weights", "sample_ids", "sample_valid", "item_valid", "item_rows", "encoders"}
 # What position_ids contain already; a forward that does not name them does without.
 _IMPLIED = {"mm_token_type_ids", "second_per_grid_ts", "video_second_per_grid"}
 
@@ -73,6 +73,23 @@ def media_fields(step, number):
                              "min_items: 0 for the phase in the job")
         fields.update({name: evenkeel.torch.tensor(one, name) for name in set(one) - _NEVER})
     return labels_of(step, number), fields
+
+
+def loss_weights(step, number, labels):
+    """The weights of the loss of `labels`, a tensor that `of` made for that microbatch: float32 of its shape and on its
+    device, 0 where a label is -100. None in jobs without `processor.loss_weights`."""
+    microbatch = step.microbatches[number]
+    if "loss_weights" not in microbatch:
+        return None
+    given = torch.from_numpy(np.asarray(microbatch["loss_weights"])).to(labels.device)
+    weights = torch.nn.functional.pad(given, (0, labels.shape[-1] - given.shape[-1]))  # dummies are behind all samples
+    return weights * (labels != evenkeel.torch.IGNORED)
+
+
+def refuse_loss_weights(microbatch, trainer):
+    """ValueError where the job asks for weights of the loss, for trainers whose loss takes none."""
+    if "loss_weights" in microbatch:
+        raise ValueError(f"the loss of {trainer} takes no weights: remove processor.loss_weights from the job")
 
 
 def labels_of(step, number):

@@ -41,4 +41,5 @@ class BatchGenerator:
     def _batch(self, step, number):
         given = inputs.of(step, number, self._model, device="cpu")
         del given["use_cache"]
-        return {**given, "loss_weights": (given["labels"] != -100).to(torch.float32)}
+        weights = inputs.loss_weights(step, number, given["labels"])
+        return {**given, "loss_weights": (given["labels"] != -100).to(torch.float32) if weights is None else weights}

@@ -25,8 +25,9 @@ def forward_backward(step, model, backward=torch.Tensor.backward, ranks=None, no
     no_sync    a context in which gradients are accumulated and not reduced, for all microbatches but the last; None:
                that of the model if it has one. FSDP2 reduces after every microbatch, which needs less memory
 
-    The loss is summed over the trained tokens and divided by those of the whole step, so it does not depend on the
-    number of ranks and microbatches. It is multiplied by `ranks`, since trainers average gradients over them.
+    The loss is summed over the trained tokens, each with its weight in jobs with `processor.loss_weights`, and divided by
+    their number in the whole step, so it does not depend on the number of ranks and microbatches. It is multiplied by
+    `ranks`, since trainers average gradients over them.
     """
     ranks = world_size() if ranks is None else ranks
     no_sync = getattr(model, "no_sync", contextlib.nullcontext) if no_sync is None else no_sync
@@ -35,10 +36,22 @@ def forward_backward(step, model, backward=torch.Tensor.backward, ranks=None, no
         last = number == len(step.microbatches) - 1
         with contextlib.nullcontext() if last else no_sync():
             given = inputs.of(step, number, model)
-            loss = model(**given, num_items_in_batch=step.loss_tokens / ranks).loss
+            weights = inputs.loss_weights(step, number, given["labels"])
+            loss = _loss(model, given, weights, step.loss_tokens / ranks)
             backward(loss)
         total = total + loss.detach()
     return total
+
+
+def _loss(model, given, weights, denominator):
+    """The sum over the trained tokens by `denominator`. The models' own losses take no weights."""
+    if weights is None:
+        return model(**given, num_items_in_batch=denominator).loss
+    labels = given.pop("labels")
+    logits = model(**given).logits
+    each = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(),
+                                             ignore_index=-100, reduction="none")
+    return (each * weights[:, 1:].flatten()).sum() / denominator
 
 
 def world_size():

@@ -62,12 +62,17 @@ def batch(microbatch, labels=None):
 
     labels   if not those of the microbatch. They become those of the next token; where none is trained, label and mask
              are 0
+
+    loss_mask has the weights of the loss in jobs with `processor.loss_weights`.
     """
     labels = packing.shifted(microbatch["labels"] if labels is None else labels)
     trained = labels != evenkeel.torch.IGNORED
+    mask = trained.astype(np.float32)
+    if "loss_weights" in microbatch:
+        mask[..., :-1] *= microbatch["loss_weights"][..., 1:]
     bounds = torch.from_numpy(np.array(microbatch["cu_seqlens"], np.int32))[None]
     return {"tokens": torch.from_numpy(microbatch["input_ids"]), "labels": torch.from_numpy(np.where(trained, labels, 0)),
-            "loss_mask": torch.from_numpy(trained.astype(np.float32)), "attention_mask": None,
+            "loss_mask": torch.from_numpy(mask), "attention_mask": None,
             "position_ids": torch.from_numpy(packing.text_positions(microbatch)), "cu_seqlens": bounds,
             "cu_seqlens_padded": bounds, "max_seqlen": torch.tensor([packing.max_length(microbatch)], dtype=torch.int32)}
 

@@ -55,6 +55,7 @@ class DataLoader(BaseDataLoader):
         if ids.shape[1] != self._seq_len:
             raise ValueError(f"step {step.index}: a microbatch has {ids.shape[1]} tokens, training.seq_len is {self._seq_len}: set "
                              f"microbatch.pad_to: {self._seq_len} in the job")
+        inputs.refuse_loss_weights(microbatch, "TorchTitan")
         if step.encoders or microbatch.encoders:
             raise ValueError("evenkeel.torchtitan takes texts alone: remove the job's encoder phases")
         given = {"input": torch.from_numpy(ids), "positions": torch.from_numpy(packing.text_positions(microbatch))}

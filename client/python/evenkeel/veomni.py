@@ -51,6 +51,7 @@ def batch(step, number):
     """What MainCollator makes of the microbatch's documents: placeholders are 0 in input_ids and True in image_mask,
     video_mask or audio_mask; position_ids [1, 3, T], or [1, T] of text models; labels are not shifted."""
     microbatch = step.microbatches[number]
+    inputs.refuse_loss_weights(microbatch, "VeOmni")
     labels, fields = inputs.media_fields(step, number)
     kinds = np.asarray(microbatch["mm_token_type_ids"]) if "mm_token_type_ids" in microbatch else None
     ids = np.array(microbatch["input_ids"])

@@ -387,8 +387,34 @@ TEST(TemplatedChat, TrainsOnTheTurnsThatTheDataName) {
     chat.turns[2].trained = TrainedByData::kYes;
     EXPECT_THAT(MessageOf(Built(spec, chat).status()), HasSubstr("turn 2: the data ask to train on it"));
     chat.turns[2].trained = TrainedByData::kUnclear;
-    EXPECT_THAT(MessageOf(Built(spec, chat).status()), HasSubstr("turn 2: 'weight' is neither 0 nor 1"));
+    EXPECT_THAT(MessageOf(Built(spec, chat).status()),
+                HasSubstr("turn 2: 'weight' is neither 0 nor a number"));
   }
+}
+
+TEST(TemplatedChat, GivesTokensTheWeightsOfTheirTurns) {
+  ProcessorSpec spec = SpecOf(Folder({{"chat_template.jinja", kChatMl}}), "data");
+  Conversation chat = TwoRounds();
+  chat.turns[1].trained = TrainedByData::kYes;
+  chat.turns[1].weight = 0.5;
+  EXPECT_THAT(
+      MessageOf(Built(spec, chat).status()),
+      HasSubstr("turn 1: 'weight' is 0.5, neither 0 nor 1; processor.loss_weights: data delivers such "
+                "weights to the trainer"));
+  spec.loss_weights = true;
+  const absl::StatusOr<Sequence> sequence = Built(spec, chat);
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  ASSERT_EQ(sequence->loss_weights.size(), sequence->labels.size());
+  std::vector<int64_t> halves, wholes;
+  for (size_t i = 0; i < sequence->labels.size(); ++i) {
+    const float weight = sequence->loss_weights[i];
+    EXPECT_EQ(weight != 0, sequence->labels[i] != -100) << i;
+    if (weight == 0.5f) halves.push_back(sequence->labels[i]);
+    if (weight == 1.0f) wholes.push_back(sequence->labels[i]);
+  }
+  auto builder = Load(spec);
+  EXPECT_EQ(halves, IdsOf(**builder, "Hello.<|im_end|>"));
+  EXPECT_EQ(wholes, IdsOf(**builder, "Boats.<|im_end|>"));
 }
 
 TEST(TemplatedChat, DigestFollowsTheTemplateTheDateAndTheLabels) {
@@ -403,6 +429,10 @@ TEST(TemplatedChat, DigestFollowsTheTemplateTheDateAndTheLabels) {
   ProcessorSpec other = spec;
   other.labels = "all";
   EXPECT_NE(digest(other), first);
+  other.labels = "data";
+  const Digest by_data = digest(other);
+  other.loss_weights = true;
+  EXPECT_NE(digest(other), by_data);
   other = spec;
   other.date = "2026-11-24";
   EXPECT_NE(digest(other), first);
