@@ -33,7 +33,7 @@ using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
 // The families' functions. `config`: the image processor's or feature extractor's configuration; each family reads other
 // files as needed.
-#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only) \
+#define EVENKEEL_FAMILY(kind, type, processor_class, make, ...) \
   MadeFamily make(ConfigFile config, const FamilySource& source);
 #include "preprocess/families/registry.inc"
 #undef EVENKEEL_FAMILY

@@ -3,6 +3,7 @@
 #include "preprocess/families/family.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,11 +25,13 @@ struct NamedFamily {
   std::string_view processor_class;  // empty: any class that has no entry of its own
   MadeFamily (*make)(ConfigFile, const FamilySource&);
   bool torchvision_only;  // transformers has no class of it that works through Pillow
+  // Those of config.json that select it where no file names an image processor; the rest are empty.
+  std::array<std::string_view, 8> model_types;
 };
 
 constexpr NamedFamily kFamilies[] = {
-#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only) \
-  {FamilyKind::kind, type, processor_class, make, torchvision_only},
+#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only, ...) \
+  {FamilyKind::kind, type, processor_class, make, torchvision_only, {__VA_ARGS__}},
 #include "preprocess/families/registry.inc"
 #undef EVENKEEL_FAMILY
 };
@@ -40,29 +43,6 @@ std::string_view WithoutVariant(std::string_view type) {
   }
   return type;
 }
-
-// The image processors that transformers selects by `model_type` in config.json if their own file names none,
-// as in the first checkpoints of ViT.
-constexpr std::pair<std::string_view, std::string_view> kOfModels[] = {
-    {"blip", "BlipImageProcessor"},
-    {"blip-2", "BlipImageProcessor"},
-    {"clip", "CLIPImageProcessor"},
-    {"convnext", "ConvNextImageProcessor"},
-    {"convnextv2", "ConvNextImageProcessor"},
-    {"deit", "DeiTImageProcessor"},
-    {"dinov2", "BitImageProcessor"},
-    {"glm4v", "Glm4vImageProcessor"},
-    {"ijepa", "ViTImageProcessor"},
-    {"instructblip", "BlipImageProcessor"},
-    {"llava_next", "LlavaNextImageProcessor"},
-    {"regnet", "ConvNextImageProcessor"},
-    {"resnet", "ConvNextImageProcessor"},
-    {"siglip", "SiglipImageProcessor"},
-    {"swin", "ViTImageProcessor"},
-    {"swinv2", "ViTImageProcessor"},
-    {"vit", "ViTImageProcessor"},
-    {"vit_mae", "ViTImageProcessor"},
-    {"vit_msn", "ViTImageProcessor"}};
 
 std::string Listed(FamilyKind kind) {
   std::string out;
@@ -95,8 +75,11 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const Checkpo
   }
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
   const std::string model_type = model.Choice("model_type", "");
-  for (const auto& [of, processor] : kOfModels) {
-    if (of == model_type) return std::string(processor);
+  if (model_type.empty()) return "";
+  for (const NamedFamily& family : kFamilies) {
+    if (std::find(family.model_types.begin(), family.model_types.end(), model_type) !=
+        family.model_types.end())
+      return std::string(family.type);
   }
   return "";
 }
@@ -104,7 +87,8 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const Checkpo
 constexpr std::string_view k457 = "transformers-4.57", kSlow = "slow";
 
 // Whether AutoProcessor of transformers 4.57 chooses the torchvision class ("fast"): it does so if the file
-// names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves.
+// names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves; the
+// release is an old one, so a new family is not in the list.
 bool IsFastIn457(const std::string& type, const std::string& processor_class) {
   constexpr std::string_view kOwnChoice[] = {"BlipProcessor",      "Blip2Processor",
                                              "CLIPProcessor",      "InstructBlipProcessor",

@@ -7,7 +7,8 @@ import pytest
 from sources import cpp_files, files, read
 
 REGISTRY = "preprocess/families/registry.inc"
-LINE = re.compile(r'^EVENKEEL_FAMILY\((kVision|kAudio), "(\w+)", "(\w*)", (Make\w+), (true|false)\)$', re.MULTILINE)
+LINE = re.compile(r'^EVENKEEL_FAMILY\((kVision|kAudio), "(\w+)", "(\w*)", (Make\w+), (true|false)((?:, "[\w-]+")*)\)$',
+                  re.MULTILINE)
 # siglip.cc makes PaliGemma of a file that names no processor's class.
 MAKES_ANOTHER = {"MakePaliGemma": {"preprocess/families/siglip.cc"}}
 
@@ -16,9 +17,20 @@ def makers():
     return sorted({line[3] for line in LINE.findall(read(REGISTRY))})
 
 
-def files_with(word):
+def model_types():
+    """(type of config.json, function) of the registry's lines."""
+    return [(name, line[3]) for line in LINE.findall(read(REGISTRY)) for name in re.findall(r'"([\w-]+)"', line[5])]
+
+
+def files_with(pattern):
     return {path for room in ("preprocess", "core", "dataset", "stream", "isolation", "server", "cli")
-            for path in cpp_files(room) if re.search(rf"\b{word}\b", read(path))}
+            for path in cpp_files(room) if re.search(pattern, read(path))}
+
+
+def own_file(maker):
+    own = {path for path in files_with(rf"\bMadeFamily {maker}\(")}
+    assert len(own) == 1 and min(own).startswith("preprocess/families/")
+    return own
 
 
 def test_every_line_of_the_registry_is_a_family():
@@ -29,9 +41,18 @@ def test_every_line_of_the_registry_is_a_family():
 
 @pytest.mark.parametrize("maker", makers())
 def test_a_family_is_made_in_one_file_and_named_in_one_list(maker):
-    own = [path for path in files_with(maker) if f"MadeFamily {maker}(" in read(path)]
-    assert len(own) == 1 and own[0].startswith("preprocess/families/")
-    assert files_with(maker) - set(own) == MAKES_ANOTHER.get(maker, set())
+    assert files_with(rf"\b{maker}\b") - own_file(maker) == MAKES_ANOTHER.get(maker, set())
+
+
+@pytest.mark.parametrize("name,maker", model_types())
+def test_a_model_type_is_in_the_registry_and_its_own_file(name, maker):
+    assert files_with(f'"{name}"') <= own_file(maker)
+    assert re.search(rf"`{name}`", read("docs/preprocess.md"))
+
+
+def test_a_model_type_selects_one_family():
+    names = [name for name, _ in model_types()]
+    assert len(names) >= 19 and len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("path", [path for path in files() if re.fullmatch(r"preprocess/families/\w+\.cc", path)])
