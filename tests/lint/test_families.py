@@ -1,10 +1,14 @@
-"""A family touches its own file and one list: no other source names its function, and no build file its file."""
+"""A family touches its own file and one list: no other source names its function, and no build file its file.
 
+Its test is found by itself, too. With sanitizers several of these tests are one translation unit (evenkeel_bundle), so
+what they define must have different names."""
+
+import collections
 import re
 
 import pytest
 
-from sources import cpp_files, files, read
+from sources import code_only, cpp_files, files, read
 
 REGISTRY = "preprocess/families/registry.inc"
 LINE = re.compile(r'^EVENKEEL_FAMILY\((kVision|kAudio), "(\w+)", "(\w*)", (Make\w+), (true|false)((?:, "[\w-]+")*)\)$',
@@ -59,3 +63,44 @@ def test_a_model_type_selects_one_family():
 def test_the_build_finds_a_family_by_itself(path):
     name = re.escape(path.rsplit("/", 1)[1])
     assert not re.search(rf"\b{name}", read("preprocess/CMakeLists.txt"))
+
+
+@pytest.mark.parametrize("path", [path for path in cpp_files("tests/preprocess/families") if path.endswith("_test.cc")])
+def test_the_build_finds_a_family_s_test_by_itself(path):
+    assert path.rsplit("/", 1)[1] not in read("tests/preprocess/CMakeLists.txt")
+
+
+DEFINITION = re.compile(
+    r"^(?:(?:class|struct|enum class) (\w+)\b|using (\w+) =|(?!TEST|using|return|namespace|class|struct)[A-Za-z][\w:<>,*& ]*[*&> ](\w+)(?:\[\])?(?:\(| = |;))",
+    re.MULTILINE)
+
+
+def definitions(text):
+    """What a test defines at namespace scope, whose contents are not indented."""
+    return {"".join(names) for names in DEFINITION.findall(code_only(text))}
+
+
+def test_names_of_family_tests_do_not_clash():
+    where = collections.defaultdict(list)
+    for path in cpp_files("tests/preprocess"):
+        if re.fullmatch(r"tests/preprocess/(\w+\.h|families/(\w+\.h|\w+_test\.cc))", path):
+            for name in definitions(read(path)):
+                where[name].append(path)
+    assert len(where) > 30
+    twice = {name: paths for name, paths in where.items()
+             if len(paths) > 1 and any(path.endswith("_test.cc") for path in paths)}
+    assert not twice, "with sanitizers these are one translation unit: " + str(twice)
+
+
+def test_what_a_definition_is():
+    text = """struct A {
+  int x = 1;
+};
+using B = int;
+using testing::I;
+const char* const kC[] = {"x"};
+Bytes D(const std::string& name) { return E(name); }
+int f = 2;
+TEST(G, H) {
+"""
+    assert definitions(text) == {"A", "B", "kC", "D", "f"}
