@@ -54,8 +54,8 @@ absl::Status FinishUnusedVideo(const CheckpointFolder& checkpoint,
                                std::initializer_list<std::string_view> keys);
 
 // The side of the vision encoder's patches in pixels from the model's config.json, or `fallback`; used for
-// the encoder's cost.
-absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback);
+// the encoder's cost. InvalidArgument: a wrong value in the file, which the first leaves to Finish().
+uint32_t VisionPatchSize(ConfigFile& model, uint32_t fallback);
 absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uint32_t fallback);
 
 // Internal if the caller's spans do not have the sizes of the fields.

@@ -73,8 +73,9 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const Checkpo
         absl::StrCat("'", before, "' is not an implemented image processor; implemented are: ",
                      Listed(FamilyKind::kVision)));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(checkpoint));
   const std::string model_type = model.Choice("model_type", "");
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
   if (model_type.empty()) return "";
   for (const NamedFamily& family : kFamilies) {
     if (std::find(family.model_types.begin(), family.model_types.end(), model_type) !=
@@ -87,8 +88,8 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const Checkpo
 constexpr std::string_view k457 = "transformers-4.57", kSlow = "slow";
 
 // Whether AutoProcessor of transformers 4.57 chooses the torchvision class ("fast"): it does so if the file
-// names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves; the
-// release is an old one, so a new family is not in the list.
+// names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves;
+// the release is an old one, so a new family is not in the list.
 bool IsFastIn457(const std::string& type, const std::string& processor_class) {
   constexpr std::string_view kOwnChoice[] = {"BlipProcessor",      "Blip2Processor",
                                              "CLIPProcessor",      "InstructBlipProcessor",
@@ -206,15 +207,17 @@ absl::Status FinishUnusedVideo(const CheckpointFolder& checkpoint,
   return video.Finish();
 }
 
-absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback) {
+uint32_t VisionPatchSize(ConfigFile& model, uint32_t fallback) {
   constexpr uint64_t kMaxPatch = 256;
-  const uint64_t own = model.Uint("patch_size", fallback, 1, kMaxPatch);
+  const uint64_t own = model.Side("patch_size", fallback, 1, kMaxPatch);
   return static_cast<uint32_t>(model.UintIn("vision_config", "patch_size", own, 1, kMaxPatch));
 }
 
 absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uint32_t fallback) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
-  return VisionPatchSize(model, fallback);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(checkpoint));
+  const uint32_t patch = VisionPatchSize(model, fallback);
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
+  return patch;
 }
 
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,

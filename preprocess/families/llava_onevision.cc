@@ -36,13 +36,14 @@ absl::StatusOr<OneVisionTokens> ReadTokens(const FamilySource& source) {
   OneVisionTokens out;
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
   out.whole = static_cast<uint32_t>(outer.Uint("num_image_tokens", 0, 1, 1 << 16));
   std::string strategy = model.Text("vision_feature_select_strategy", "full");
   strategy = outer.Text("vision_feature_select_strategy", strategy);
   out.image = outer.Text("image_token", out.image);
   out.video = outer.Text("video_token", out.video);
   const std::string bound = outer.Text("vision_aspect_ratio", "anyres_max_9");
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   if (out.whole == 0) {
     return outer.Error("num_image_tokens",

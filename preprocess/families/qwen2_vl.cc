@@ -73,8 +73,11 @@ uint32_t FixedCount(uint32_t num_frames, uint32_t patch) {
 // published checkpoint. Qwen2-VL has none.
 absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const CheckpointFolder& checkpoint) {
   if (vision.processor_class != "Qwen2_5_VLProcessor") return 0;
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
-  return static_cast<uint32_t>(model.UintIn("vision_config", "tokens_per_second", 2, 1, 1000));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(checkpoint));
+  const auto per_second =
+      static_cast<uint32_t>(model.UintIn("vision_config", "tokens_per_second", 2, 1, 1000));
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
+  return per_second;
 }
 
 // Without a bound in the job, qwen-vl-utils computes one from the model's patch size, which has its own line.

@@ -33,9 +33,10 @@ MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const Famil
   EVENKEEL_RETURN_IF_ERROR(TakeQwen2Videos(source, {128 * token_pixels, 768 * token_pixels}, vision));
   if (!vision.video) return MakeQwenVision(std::move(vision), source.limits);
   QwenVideo& video = *vision.video;
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
   video.tokens_per_second = static_cast<uint32_t>(
       model.UintIn("thinker_config", "position_id_per_seconds", times.positions_per_second, 1, 1000));
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
   video.after_time = true;
   video.seconds_field = "video_second_per_grid";
   video.grid_seconds = vision.shape.frames / video.frames.fps;
