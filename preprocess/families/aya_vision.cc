@@ -69,7 +69,7 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   for (uint32_t i = 1; i <= max_tiles; ++i) settings.style.tokens.push_back(absl::StrCat("TILE_", i));
   settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
     const TileGrid grid = NearestTileGrid(picture, tile, min_tiles, max_tiles);
-    const uint32_t tiles = grid.columns * grid.rows;
+    const uint32_t tiles = grid.tiles();
     runs.push_back({.token = kBegin});
     for (uint32_t i = 0; tiles > 1 && i < tiles; ++i) {
       runs.push_back({.token = kFirstTile + i});
@@ -81,7 +81,7 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
     const TileGrid grid = NearestTileGrid(picture, tile, min_tiles, max_tiles);
-    return GridThenWhole(grid.columns, grid.rows, tile, filter);
+    return GridThenWhole(grid, tile, filter);
   };
   return MakeTiles(std::move(settings), source.limits);
 }

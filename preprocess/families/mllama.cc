@@ -21,8 +21,8 @@ namespace {
 constexpr uint32_t kMaxTiles = 16;
 
 // All grids of at most `max_tiles` tiles, in the order of the model's aspect ratio ids, which begin at 1.
-std::vector<ImageSize> Grids(uint32_t max_tiles) {
-  std::vector<ImageSize> out;
+std::vector<TileGrid> Grids(uint32_t max_tiles) {
+  std::vector<TileGrid> out;
   for (uint32_t rows = 1; rows <= max_tiles; ++rows) {
     for (uint32_t columns = 1; columns * rows <= max_tiles; ++columns) out.push_back({columns, rows});
   }
@@ -31,25 +31,8 @@ std::vector<ImageSize> Grids(uint32_t max_tiles) {
 
 }  // namespace
 
-ImageSize MllamaGrid(ImageSize picture, uint32_t max_tiles, uint32_t tile) {
-  const std::vector<ImageSize> grids = Grids(max_tiles);
-  const auto scale_of = [&](ImageSize grid) {
-    return std::min(static_cast<double>(grid.height * tile) / picture.height,
-                    static_cast<double>(grid.width * tile) / picture.width);
-  };
-  double most_reduced = 0, least_enlarged = INFINITY;
-  for (const ImageSize& grid : grids) {
-    const double scale = scale_of(grid);
-    if (scale >= 1) least_enlarged = std::min(least_enlarged, scale);
-    if (scale < 1) most_reduced = std::max(most_reduced, scale);
-  }
-  const double chosen = std::isinf(least_enlarged) ? most_reduced : least_enlarged;
-  ImageSize best;
-  for (const ImageSize& grid : grids) {
-    if (scale_of(grid) != chosen) continue;
-    if (best.width == 0 || grid.width * grid.height < best.width * best.height) best = grid;
-  }
-  return best;
+TileGrid MllamaGrid(ImageSize picture, uint32_t max_tiles, uint32_t tile) {
+  return LeastScaledGrid<double>(picture, Grids(max_tiles), tile);
 }
 
 ImageSize MllamaSize(ImageSize picture, ImageSize canvas, uint32_t tile) {
@@ -88,18 +71,18 @@ MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
   settings.tokens = [](const TiledPicture&) { return uint64_t{1}; };
   settings.style = {.placeholder = "<|image|>"};
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
-    const ImageSize grid = MllamaGrid(picture, max_tiles, tile);
-    const ImageSize canvas{grid.width * tile, grid.height * tile};
+    const TileGrid grid = MllamaGrid(picture, max_tiles, tile);
+    const ImageSize canvas = grid.Canvas({tile, tile});
     return std::vector<TileCut>{
         {{.resized = MllamaSize(picture, canvas, tile), .filter = filter, .window = canvas},
-         grid.width,
-         grid.height,
+         grid.columns,
+         grid.rows,
          {}}};
   };
   settings.numbers = {{"aspect_ratio_ids",
                        {},
                        [=](const TiledPicture& picture, const auto&, std::span<int64_t> out) {
-                         const std::vector<ImageSize> grids = Grids(max_tiles);
+                         const std::vector<TileGrid> grids = Grids(max_tiles);
                          const auto found =
                              std::find(grids.begin(), grids.end(), MllamaGrid(picture, max_tiles, tile));
                          out[0] = found - grids.begin() + 1;

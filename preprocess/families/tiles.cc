@@ -227,10 +227,10 @@ class Tiles final : public MediaFamily {
 
 }  // namespace
 
-std::vector<TileCut> GridThenWhole(uint32_t columns, uint32_t rows, ImageSize tile, ResizeFilter filter) {
-  const ImageSize canvas{columns * tile.width, rows * tile.height};
-  std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, columns, rows, {}}};
-  if (columns * rows > 1) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1, {}});
+std::vector<TileCut> GridThenWhole(TileGrid grid, ImageSize tile, ResizeFilter filter) {
+  std::vector<TileCut> cuts = {
+      {{.resized = grid.Canvas(tile), .filter = filter}, grid.columns, grid.rows, {}}};
+  if (grid.tiles() > 1) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1, {}});
   return cuts;
 }
 

@@ -17,8 +17,7 @@ TEST(Mllama, EveryWireFormHasTheSameValues) { ExpectWireFormsAgree("mllama"); }
 TEST(Mllama, SizesAreThoseOfTransformersForEveryPicture) {
   for (const nlohmann::json& example : FamilyGolden("canvas", "mllama")) {
     const ImageSize picture{example[0], example[1]};
-    const ImageSize grid = MllamaGrid(picture, 4, 560);
-    const ImageSize canvas{grid.width * 560, grid.height * 560};
+    const ImageSize canvas = MllamaGrid(picture, 4, 560).Canvas({560, 560});
     EXPECT_EQ(canvas, (ImageSize{example[2], example[3]})) << example;
     EXPECT_EQ(MllamaSize(picture, canvas, 560), (ImageSize{example[4], example[5]})) << example;
   }
