@@ -38,8 +38,7 @@ class Dinov3 final : public MediaFamily {
 
   std::vector<MediumStyle> styles() const override { return {{.placeholder = "<image>"}}; }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
-    static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
-    return medium == Medium::kImage ? fields_ : *kNone;
+    return medium == Medium::kImage ? fields_ : NoFields();
   }
 
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
@@ -51,7 +50,7 @@ class Dinov3 final : public MediaFamily {
 
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
+    EVENKEEL_RETURN_IF_ERROR(WriteFacts(request, field_bytes));
     EVENKEEL_ASSIGN_OR_RETURN(
         const PictureHeader header,
         ReadKnownPictureHeader(request.suffix, request.bytes, limits_, pixels_.picture, request.facts));
@@ -67,17 +66,8 @@ class Dinov3 final : public MediaFamily {
     return absl::OkStatus();
   }
 
-  absl::Status FillInvalid(const ItemRequest& request,
-                           std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
-    std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
-    return absl::OkStatus();
-  }
-
-  MediaFacts DummyFacts() const override { return {.width = size_.width, .height = size_.height}; }
-
- private:
-  absl::Status Prepare(const ItemRequest& request, std::span<const std::span<std::byte>> field_bytes) const {
+  absl::Status WriteFacts(const ItemRequest& request,
+                          std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, Measure(request.facts));
     if (lengths != request.planned) {
       return absl::DataLossError(absl::StrCat("item of ", lengths.output_rows, " rows where the plan says ",
@@ -86,6 +76,9 @@ class Dinov3 final : public MediaFamily {
     return CheckFieldSizes(fields_, lengths, field_bytes);
   }
 
+  MediaFacts DummyFacts() const override { return {.width = size_.width, .height = size_.height}; }
+
+ private:
   void Normalise(std::vector<float>& values) const {
     const size_t plane = values.size() / 3;
     for (size_t c = 0; c < 3; ++c) {

@@ -62,4 +62,7 @@ absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uin
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,
                              std::span<const std::span<std::byte>> field_bytes);
 
+// The fields of a medium that a family does not accept.
+const std::vector<FieldSpec>& NoFields();
+
 }  // namespace evenkeel::preprocess

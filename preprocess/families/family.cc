@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -163,6 +164,13 @@ absl::Status MediaFamily::Placeholders(const MediaFacts& facts, std::vector<Plac
   return absl::OkStatus();
 }
 
+absl::Status MediaFamily::FillInvalid(const ItemRequest& request,
+                                      std::span<const std::span<std::byte>> field_bytes) const {
+  EVENKEEL_RETURN_IF_ERROR(WriteFacts(request, field_bytes));
+  std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,
                                                               const ProcessorSpec& spec,
                                                               const Limits& limits) {
@@ -232,6 +240,11 @@ absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLen
     }
   }
   return absl::OkStatus();
+}
+
+const std::vector<FieldSpec>& NoFields() {
+  static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
+  return *kNone;
 }
 
 }  // namespace evenkeel::preprocess
