@@ -70,7 +70,7 @@ class Dinov3 final : public MediaFamily {
                           std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, Measure(request.facts));
     if (lengths != request.planned) {
-      return absl::DataLossError(absl::StrCat("item of ", lengths.output_rows, " rows where the plan says ",
+      return absl::DataLossError(absl::StrCat("got an item of ", lengths.output_rows, " rows, the plan has ",
                                               request.planned.output_rows));
     }
     return CheckFieldSizes(fields_, lengths, field_bytes);
