@@ -96,6 +96,10 @@ void AddVideo(ConfigFile& config, const QwenVideo& video, const ProcessorBounds&
 
 }  // namespace
 
+// smart_resize: both sides are rounded to multiples of the factor. If the area is then out of bounds, both
+// sides are divided by sqrt(area / bound), which keeps the shape, and rounded so that the bound holds: down
+// if the picture was too large, up if it was too small. All in doubles, in the original's order, since a last
+// bit can move a side by a whole factor.
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor) {
   if (height == 0 || width == 0) return absl::InvalidArgumentError("no pixels");
