@@ -64,6 +64,8 @@ void WriteRuns(ImageSize tiles, uint32_t most, uint32_t tokens, std::vector<Plac
 
 }  // namespace
 
+// The longest side becomes `longest`, the other follows from the shape and is made even by adding a pixel. A
+// picture with a side above kLargestEdge is reduced a second time, where the other side is not made even.
 ImageSize Idefics3Size(ImageSize picture, uint32_t longest) {
   const auto scaled = [](ImageSize size, uint32_t edge, bool even) {
     const double shape = static_cast<double>(size.width) / size.height;
@@ -77,6 +79,8 @@ ImageSize Idefics3Size(ImageSize picture, uint32_t longest) {
   return std::max(size.width, size.height) > kLargestEdge ? scaled(size, kLargestEdge, false) : size;
 }
 
+// The longer side is rounded up to whole tiles first; the other side follows from the shape, and is then
+// rounded up too.
 ImageSize Idefics3Canvas(ImageSize resized, uint32_t tile) {
   const double shape = static_cast<double>(resized.width) / resized.height;
   if (resized.width >= resized.height) {

@@ -56,7 +56,8 @@ void WriteRuns(TileGrid grid, uint32_t tokens, std::vector<PlaceholderRun>& runs
   runs.push_back({.token = kEnd});
 }
 
-// The token settings of the processor's own file.
+// The token settings of the processor's own file. A tile has (side / patch)^2 patches, of which the pixel
+// shuffle makes one token each out of 1 / ratio^2.
 struct Llama4Tokens {
   uint32_t patch = 14;
   uint32_t per_tile = 0;

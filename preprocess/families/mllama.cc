@@ -35,6 +35,8 @@ TileGrid MllamaGrid(ImageSize picture, uint32_t max_tiles, uint32_t tile) {
   return LeastScaledGrid<double>(picture, Grids(max_tiles), tile);
 }
 
+// get_image_size_fit_to_canvas: each side is between one tile and the canvas; the factor that fits first
+// decides, and the other side is rounded down.
 ImageSize MllamaSize(ImageSize picture, ImageSize canvas, uint32_t tile) {
   const uint32_t width = std::clamp(picture.width, tile, canvas.width);
   const uint32_t height = std::clamp(picture.height, tile, canvas.height);

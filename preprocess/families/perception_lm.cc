@@ -28,7 +28,8 @@ std::vector<TileGrid> Grids(uint32_t max_tiles) {
   return out;
 }
 
-// The picture's size in a canvas, keeping its shape; only one side is rounded down.
+// The picture's size in a canvas, keeping its shape; only one side is rounded down. The other stays a
+// fraction of a pixel, with which the original goes on.
 std::pair<double, double> SizeWithin(ImageSize picture, double width, double height) {
   const double shape = static_cast<double>(picture.width) / picture.height;
   const double scale = std::min(width / picture.width, height / picture.height);

@@ -66,6 +66,9 @@ absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked,
 
 }  // namespace
 
+// get_resize_output_image_size: a picture that exceeds the maximum is reduced until both sides fit, with
+// sides rounded down; then sides are rounded up to whole steps, so that a result may exceed the maximum by
+// less than a step.
 ImageSize PixtralSize(ImageSize picture, ImageSize most, uint32_t step) {
   const double ratio = std::max(static_cast<double>(picture.height) / most.height,
                                 static_cast<double>(picture.width) / most.width);

@@ -37,6 +37,8 @@ absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, c
   if (!bounds.resized) return UnchangedSize(native, factor);
   auto max_pixels = static_cast<double>(bounds.max_pixels);
   const auto min_pixels = static_cast<double>(bounds.min_pixels);
+  // Nine tenths of the pixels that a video may have are shared by its temporal patches; a frame gets at least
+  // its minimum and 5 % more.
   if (bounds.capped_tokens != 0) {
     const double total = std::trunc(static_cast<double>(bounds.capped_tokens * factor * factor) * 0.9);
     const double share = std::floor(total * shape.frames / num_frames);
