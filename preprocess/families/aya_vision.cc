@@ -59,10 +59,9 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t side, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tokens, ReadTokens(source));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
-  if (side < patch) return config.Error("size", "is less than one patch of the model");
   const ImageSize tile{side, side};
   settings.tile = tile;
-  settings.patches_per_tile = (side / patch) * (side / patch);
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, patch));
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<|IMG_PATCH|>",
                     .tokens = {"<|START_OF_IMG|>", "TILE_GLOBAL", "<|END_OF_IMG|>"}};

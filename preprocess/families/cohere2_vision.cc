@@ -36,10 +36,9 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 16));
-  if (tile < patch) return config.Error("size", "is less than one patch of the model");
   const uint32_t tokens = side_tokens * side_tokens;
   settings.tile = {tile, tile};
-  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", settings.tile, patch));
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<|IMG_PATCH|>",
                     .tokens = {"<|START_OF_IMG|>", "<|IMG_LINE_BREAK|>", "<|END_OF_IMG|>"}};

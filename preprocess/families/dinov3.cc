@@ -121,10 +121,7 @@ MadeFamily MakeDinov3(ConfigFile config, const FamilySource& source) {
   if (pixels.filter != ResizeFilter::kBilinear) return config.Error("resample", "is not bilinear");
   if (!size.fixed()) return config.Error("size", "is not {height, width}");
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, kPatch));
-  if (size.width < patch || size.height < patch) {
-    return config.Error(
-        "size", absl::StrCat(size.width, "x", size.height, " is smaller than one ", patch, "-pixel patch"));
-  }
+  EVENKEEL_RETURN_IF_ERROR(WholePatches(config, "size", {size.width, size.height}, patch).status());
   if (pixels.wire == Wire::kU8) pixels.wire = Wire::kF32;
   return std::make_unique<Dinov3>(pixels, ImageSize{size.width, size.height}, patch, source.limits);
 }

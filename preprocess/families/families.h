@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "preprocess/families/config_file.h"
 #include "preprocess/families/family.h"
+#include "preprocess/resize/resize.h"
 
 namespace evenkeel::preprocess {
 
@@ -57,6 +58,10 @@ absl::Status FinishUnusedVideo(const CheckpointFolder& checkpoint,
 // the encoder's cost. InvalidArgument: a wrong value in the file, which the first leaves to Finish().
 uint32_t VisionPatchSize(ConfigFile& model, uint32_t fallback);
 absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uint32_t fallback);
+
+// The number of whole patches of a tile, for the encoder's cost. InvalidArgument, about `key`: none.
+absl::StatusOr<uint32_t> WholePatches(const ConfigFile& config, std::string_view key, ImageSize tile,
+                                      uint32_t patch);
 
 // Internal if the caller's spans do not have the sizes of the fields.
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,

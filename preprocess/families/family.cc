@@ -228,6 +228,14 @@ absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uin
   return patch;
 }
 
+absl::StatusOr<uint32_t> WholePatches(const ConfigFile& config, std::string_view key, ImageSize tile,
+                                      uint32_t patch) {
+  const uint32_t patches = (tile.width / patch) * (tile.height / patch);
+  if (patches != 0) return patches;
+  return config.Error(key, absl::StrCat("is ", tile.width, "x", tile.height, " pixels, smaller than one ",
+                                        patch, "-pixel patch"));
+}
+
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,
                              std::span<const std::span<std::byte>> field_bytes) {
   if (field_bytes.size() != fields.size())

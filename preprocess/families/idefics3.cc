@@ -32,7 +32,7 @@ uint32_t WholeTiles(uint32_t side, uint32_t tile) { return (side + tile - 1) / t
 absl::StatusOr<uint32_t> LongestEdge(ConfigFile& config, std::string_view key, uint32_t fallback) {
   const SideSizes sizes = ReadSideSizes(config, key, NumberIs::kSquare, {.longest_edge = fallback});
   if (sizes == SideSizes{.longest_edge = sizes.longest_edge}) return sizes.longest_edge;
-  return config.Error(key, "is not {longest_edge}, which alone is implemented");
+  return config.Error(key, "is not {longest_edge}; only that is implemented");
 }
 
 MediumStyle StyleOf(uint32_t rows) {
@@ -121,11 +121,9 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
                                              kMaxRows, " have tokens"));
   }
   settings.tile = {tile, tile};
-  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile,
+                            WholePatches(config, "max_image_size", settings.tile, patch));
   settings.tokens_per_tile = tokens;
-  if (settings.patches_per_tile == 0) {
-    return config.Error("max_image_size", absl::StrCat("is no patch of ", patch, " pixels"));
-  }
   settings.style = StyleOf(most);
   const auto tiles_of = [=](ImageSize picture) {
     const ImageSize canvas = Idefics3Canvas(Idefics3Size(picture, longest), tile);

@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config,
   for (const ImageSize& size : listed) {
     if (size.width % tile.width == 0 && size.height % tile.height == 0) continue;
     return config.Error(key, absl::StrCat("has [", size.height, ", ", size.width,
-                                          "], which is no multiple of a tile's ", tile.width, " pixels"));
+                                          "], not a multiple of a tile's ", tile.width, " pixels"));
   }
   return listed;
 }
@@ -145,12 +145,13 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, /*class_tokens=*/1));
   const ImageSize patches{tile.width / tokens.patch, tile.height / tokens.patch};
-  const int64_t whole = int64_t{patches.width} * patches.height + tokens.extra;
-  if (patches.width == 0 || whole <= 0) {
-    return config.Error("size", absl::StrCat("is no patch of ", tokens.patch, " pixels"));
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, tokens.patch));
+  const int64_t whole = int64_t{settings.patches_per_tile} + tokens.extra;
+  if (whole <= 0) {
+    return config.Error("size",
+                        absl::StrCat("is ", tile.width, "x", tile.height, " pixels, which have no token"));
   }
   settings.tile = tile;
-  settings.patches_per_tile = patches.width * patches.height;
   settings.style = {Medium::kImage, "", tokens.placeholder, "", /*mrope=*/false};
   settings.numbers = {ImageSizes()};
 

@@ -116,10 +116,7 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   const auto patches = static_cast<uint32_t>(std::sqrt(static_cast<double>(tokens.whole)));
   settings.tile = tile;
-  settings.patches_per_tile = (side / patch) * (side / patch);
-  if (settings.patches_per_tile == 0) {
-    return config.Error("size", absl::StrCat("is no patch of ", patch, " pixels"));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, patch));
   settings.style = {.placeholder = tokens.image};
   settings.numbers = {ImageSizes()};
 

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/tiles.h"
@@ -66,10 +65,7 @@ MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   settings.tile = {tile, tile};
-  settings.patches_per_tile = (tile / patch) * (tile / patch);
-  if (settings.patches_per_tile == 0) {
-    return config.Error("size", absl::StrCat("is no patch of ", patch, " pixels"));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", settings.tile, patch));
   settings.tokens = [](const TiledPicture&) { return uint64_t{1}; };
   settings.style = {.placeholder = "<|image|>"};
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {

@@ -27,7 +27,7 @@ absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config, bool asked) {
   const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare, {.height = 16, .width = 16});
   if (!asked) config.NotNull({"patch_size"});
   if (patch.fixed() && patch.width == patch.height && patch.width <= kMaxPatch) return patch.width;
-  return config.Error("patch_size", "is no square of at most 256 pixels, which alone is implemented");
+  return config.Error("patch_size", "is not a square of at most 256 pixels; only that is implemented");
 }
 
 // The maximum height and width.

@@ -43,7 +43,8 @@ TEST(Mllama, RefusesWhatItDoesNotImplement) {
   EXPECT_EQ(refusal({{"max_image_tiles", 6}}), "");
   EXPECT_THAT(refusal({{"do_pad", false}}), HasSubstr("do_pad: is false; only true"));
   EXPECT_THAT(refusal({{"do_resize", false}}), HasSubstr("do_resize: is false; only true"));
-  EXPECT_THAT(refusal({{"size", {{"height", 5}, {"width", 5}}}}), HasSubstr("size: is no patch of 14"));
+  EXPECT_THAT(refusal({{"size", {{"height", 5}, {"width", 5}}}}),
+              HasSubstr("size: is 5x5 pixels, smaller than one 14-pixel patch"));
   EXPECT_THAT(refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
 }
 
