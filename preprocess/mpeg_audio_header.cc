@@ -27,6 +27,8 @@ std::optional<MpegAudioHeader> ParseMpegAudioHeader(std::span<const uint8_t> byt
   header.rate = std::array{44100, 48000, 32000}[rate] >> (version == 3 ? 0 : version == 2 ? 1 : 2);
   header.channels = bytes[3] >> 6 == 3 ? 1 : 2;
   if (layer == 3) {
+    // The bytes of a frame: its duration (1152 or 576 samples / rate) times the bit rate / 8, rounded down,
+    // and a byte of padding if bit 1 of the third byte is set.
     const size_t eighths = version == 3 ? 144 : 72;  // of the number of samples
     const size_t kilobits = kKilobits[version == 3 ? 0 : 1][bit_rate];
     header.length = eighths * kilobits * 1000 / static_cast<size_t>(header.rate) + (bytes[2] >> 1 & 1);
@@ -34,6 +36,8 @@ std::optional<MpegAudioHeader> ParseMpegAudioHeader(std::span<const uint8_t> byt
   return header;
 }
 
+// The sync word alone, 11 bits, also occurs in other data, so another header of the same kind (or the end)
+// must follow where the frame ends.
 std::optional<size_t> FindMp3(std::span<const uint8_t> bytes) {
   for (size_t at = 0; at < std::min(bytes.size(), kMaxBefore); ++at) {
     if (bytes[at] != 0xff) continue;

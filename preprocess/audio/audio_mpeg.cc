@@ -54,6 +54,7 @@ absl::StatusOr<Mpeg24KhzDecoder> Mpeg24KhzDecoder::Open(int channels) {
   return decoder;
 }
 
+// Zeros before the header are skipped; a frame that is cut off is completed with zeros.
 absl::StatusOr<std::span<const float>> Mpeg24KhzDecoder::Decode(std::span<const uint8_t> packet) {
   const auto begin = std::find_if(packet.begin(), packet.end(), [](uint8_t byte) { return byte != 0; });
   const std::span<const uint8_t> given(begin, packet.end());

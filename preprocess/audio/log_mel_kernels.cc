@@ -16,6 +16,8 @@ namespace {
 
 constexpr uint32_t kPoints = kMelWindow / 2;
 constexpr double kHalfRoot = 0.70710678118654752440;
+// Of the logarithm: 2^52 and the bits of 2^52, 1 and sqrt(1/2), which split a number into exponent and
+// mantissa; and the coefficients 2 / (ln(10) (2n + 1)) of the series of 2 / ln(10) * atanh(s), of s^(2n + 1).
 constexpr double kTwoTo52 = 4503599627370496.0;
 constexpr uint64_t kTwoTo52Bits = 0x4330000000000000;
 constexpr uint64_t kOneBits = 0x3ff0000000000000;
@@ -43,7 +45,8 @@ namespace avx2 {
 }  // namespace avx2
 #endif
 
-// Slaney's mel scale: linear up to 1 kHz, logarithmic above.
+// Slaney's mel scale (Auditory Toolbox, librosa's default): 200/3 Hz a mel up to 1 kHz, which is mel 15, and
+// 27 mels for every factor of 6.4 above it.
 double HertzToMel(double hertz) {
   if (hertz < 1000) return 3 * hertz / 200;
   return 15 + ExactLog(hertz / 1000) * (27 / ExactLog(6.4));
@@ -53,7 +56,10 @@ double MelToHertz(double mel) {
   return 1000 * ExactExp(ExactLog(6.4) / 27 * (mel - 15));
 }
 
-// Slaney's triangular filters with his normalisation, from 0 to 8 kHz.
+// Slaney's triangular filters from 0 to 8 kHz, as in audio_utils.mel_filter_bank(norm="slaney"). Their edges
+// are equally spaced in mels; filter m rises from edge m to edge m + 1 and falls to edge m + 2. His
+// normalisation, 2 / width in Hz, gives every triangle an area of 1. Bins are 40 Hz apart (16000 / 400). Only
+// bins with a weight are stored; a narrow triangle between two bins has none.
 std::vector<MelTriangle> Triangles(uint32_t num_mels) {
   const double top = HertzToMel(8000);
   std::vector<double> edges(num_mels + 2);

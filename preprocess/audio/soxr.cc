@@ -24,6 +24,7 @@ absl::StatusOr<SpeechResampler> SpeechResampler::Start(uint32_t rate, std::span<
   SpeechResampler resampler;
   resampler.out_ = out;
   if (rate == kSpeechRate) return resampler;
+  // HQ is librosa's "soxr_hq": a filter of linear phase, accurate to 20 bits.
   soxr_error_t error = nullptr;
   soxr_io_spec_t io = soxr_io_spec(SOXR_FLOAT32_I, SOXR_FLOAT32_I);
   soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
@@ -50,6 +51,8 @@ absl::Status SpeechResampler::Feed(std::span<const float> in) {
   return absl::OkStatus();
 }
 
+// The filter delays its output, so the last samples only come once the input has ended. What is still missing
+// after that is filled with zeros: the plan has the number of samples.
 absl::Status SpeechResampler::Finish() {
   while (soxr_ != nullptr && !out_.empty()) {  // flush the filter
     size_t more = 0;

@@ -59,17 +59,16 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t side, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tokens, ReadTokens(source));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
-  if (side < patch) return config.Error("size", "is less than one patch of the model");
   const ImageSize tile{side, side};
   settings.tile = tile;
-  settings.patches_per_tile = (side / patch) * (side / patch);
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, patch));
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<|IMG_PATCH|>",
                     .tokens = {"<|START_OF_IMG|>", "TILE_GLOBAL", "<|END_OF_IMG|>"}};
   for (uint32_t i = 1; i <= max_tiles; ++i) settings.style.tokens.push_back(absl::StrCat("TILE_", i));
   settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
     const TileGrid grid = NearestTileGrid(picture, tile, min_tiles, max_tiles);
-    const uint32_t tiles = grid.columns * grid.rows;
+    const uint32_t tiles = grid.tiles();
     runs.push_back({.token = kBegin});
     for (uint32_t i = 0; tiles > 1 && i < tiles; ++i) {
       runs.push_back({.token = kFirstTile + i});
@@ -81,7 +80,7 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
     const TileGrid grid = NearestTileGrid(picture, tile, min_tiles, max_tiles);
-    return GridThenWhole(grid.columns, grid.rows, tile, filter);
+    return GridThenWhole(grid, tile, filter);
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -3,8 +3,6 @@
 //
 // The rules are those of transformers' models/cohere2_vision/{image_processing,processing}_cohere2_vision.py,
 // whose only image processor is torchvision's.
-#include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -18,31 +16,6 @@ namespace {
 constexpr uint32_t kMaxTiles = 64;
 // Indices into MediumStyle::tokens.
 constexpr uint32_t kBegin = 0, kTileEnd = 1, kEnd = 2;
-
-// All grids by ascending area; narrower ones first among equals.
-std::vector<ImageSize> GridsByArea(uint32_t max_tiles) {
-  std::vector<ImageSize> out;
-  for (uint32_t columns = 1; columns <= max_tiles; ++columns) {
-    for (uint32_t rows = 1; columns * rows <= max_tiles; ++rows) out.push_back({columns, rows});
-  }
-  std::stable_sort(out.begin(), out.end(), [](const ImageSize& a, const ImageSize& b) {
-    return a.width * a.height < b.width * b.height;
-  });
-  return out;
-}
-
-// The first grid that enlarges the picture least; if all reduce it, the first one that reduces it least.
-ImageSize GridOf(ImageSize picture, const std::vector<ImageSize>& grids, uint32_t tile) {
-  ImageSize reduced, enlarged;
-  double most_reduced = -1, least_enlarged = INFINITY;
-  for (const ImageSize& grid : grids) {
-    const double scale = std::min(static_cast<double>(grid.width * tile) / picture.width,
-                                  static_cast<double>(grid.height * tile) / picture.height);
-    if (scale < 1 && scale > most_reduced) most_reduced = scale, reduced = grid;
-    if (scale >= 1 && scale < least_enlarged) least_enlarged = scale, enlarged = grid;
-  }
-  return enlarged.width != 0 ? enlarged : reduced;
-}
 
 }  // namespace
 
@@ -63,19 +36,17 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 16));
-  if (tile < patch) return config.Error("size", "is less than one patch of the model");
   const uint32_t tokens = side_tokens * side_tokens;
   settings.tile = {tile, tile};
-  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", settings.tile, patch));
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<|IMG_PATCH|>",
                     .tokens = {"<|START_OF_IMG|>", "<|IMG_LINE_BREAK|>", "<|END_OF_IMG|>"}};
-  const auto grid_of = [=, grids = GridsByArea(max_tiles)](ImageSize picture) {
-    return tiled ? GridOf(picture, grids, tile) : ImageSize{1, 1};
+  const auto grid_of = [=, grids = GridsByArea(1, max_tiles)](ImageSize picture) {
+    return tiled ? LeastScaledGrid<double>(picture, grids, tile) : TileGrid{1, 1};
   };
   settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
-    const ImageSize grid = grid_of(picture);
-    const uint32_t tiles = grid.width * grid.height;
+    const uint32_t tiles = grid_of(picture).tiles();
     runs.push_back({.token = kBegin});
     for (uint32_t i = 0; i < tiles + (tiles > 1 ? 1 : 0); ++i) {
       runs.push_back({.rows = tokens});
@@ -84,8 +55,7 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
     runs.push_back({.token = kEnd});
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
-    const ImageSize grid = grid_of(picture);
-    return GridThenWhole(grid.width, grid.height, {tile, tile}, filter);
+    return GridThenWhole(grid_of(picture), {tile, tile}, filter);
   };
   return MakeTiles(std::move(settings), source.limits);
 }

@@ -46,6 +46,19 @@ void TakeClassOf(const Json& outer, Json& part) {
   if (!part.contains(kKey) && outer.contains(kKey)) part[kKey] = outer[kKey];
 }
 
+// A wrong value as an error shows it.
+std::string Shown(const Json& value) {
+  return value.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/true).substr(0, 80);
+}
+
+// The one value of a list of equal ones, as in "patch_size": [14, 14]; else the value itself.
+const Json& OneOfEqual(const Json& value) {
+  if (!value.is_array() || value.empty()) return value;
+  const bool equal =
+      std::all_of(value.begin(), value.end(), [&](const Json& one) { return one == value[0]; });
+  return equal ? value[0] : value;
+}
+
 // Not a number, which the same key could have instead.
 std::string FlagText(bool value) { return value ? "true" : "false"; }
 
@@ -55,6 +68,7 @@ struct ConfigFile::State {
   std::string where;
   std::string part;  // of the checkpoint, in the digest's text: "image_processor"
   std::shared_ptr<ConsumedKeys> consumed;
+  bool is_open = false;  // keys that nobody asks for are allowed
   Json json;
   std::set<std::string> known;
   std::set<std::string> known_inner;  // "key.inner"
@@ -81,7 +95,7 @@ struct ConfigFile::State {
     const Json* object = Find(key);
     if (object == nullptr) return nullptr;
     if (!object->is_object()) {
-      Wrong(key, "is not an object");
+      Wrong(key, absl::StrCat("is ", Shown(*object), ", not an object"));
       return nullptr;
     }
     auto it = object->find(std::string(inner));
@@ -91,21 +105,21 @@ struct ConfigFile::State {
     const Json* value = Find(key);
     if (value == nullptr) return fallback;
     if (value->is_number() && std::isfinite(value->get<double>())) return value->get<double>();
-    Wrong(key, "is not a number");
+    Wrong(key, absl::StrCat("is ", Shown(*value), ", not a number"));
     return fallback;
   }
   bool FlagOf(std::string_view key, bool fallback) {
     const Json* value = Find(key);
     if (value == nullptr) return fallback;
     if (value->is_boolean()) return value->get<bool>();
-    Wrong(key, "is neither true nor false");
+    Wrong(key, absl::StrCat("is ", Shown(*value), ", neither true nor false"));
     return fallback;
   }
   std::string TextOf(std::string_view key, std::string_view fallback) {
     const Json* value = Find(key);
     if (value == nullptr) return std::string(fallback);
     if (value->is_string()) return value->get<std::string>();
-    Wrong(key, "is not a string");
+    Wrong(key, absl::StrCat("is ", Shown(*value), ", not a string"));
     return std::string(fallback);
   }
   std::vector<double> RealsOf(std::string_view key, std::vector<double> fallback) {
@@ -118,7 +132,7 @@ struct ConfigFile::State {
       }
     }
     if (out.size() == fallback.size() && value->size() == out.size()) return out;
-    Wrong(key, absl::StrCat("is not a list of ", fallback.size(), " numbers"));
+    Wrong(key, absl::StrCat("is ", Shown(*value), ", not a list of ", fallback.size(), " numbers"));
     return fallback;
   }
   std::vector<uint64_t> UintsOf(std::string_view key, size_t count, uint64_t min, uint64_t max) {
@@ -126,7 +140,7 @@ struct ConfigFile::State {
     const Json* value = Find(key);
     if (value == nullptr) return out;
     if (!value->is_array() || value->size() != count) {
-      Wrong(key, absl::StrCat("is not a list of ", count, " whole numbers"));
+      Wrong(key, absl::StrCat("is ", Shown(*value), ", not a list of ", count, " whole numbers"));
       return out;
     }
     for (size_t i = 0; i < count; ++i) out[i] = Checked((*value)[i], key, 0, min, max);
@@ -139,7 +153,7 @@ struct ConfigFile::State {
                             return one.is_array() && one.size() == 2;
                           });
     if (!of_pairs) {
-      Wrong(key, "is not a list of pairs of whole numbers");
+      Wrong(key, absl::StrCat("is ", Shown(*value), ", not a list of pairs of whole numbers"));
       return fallback;
     }
     UintPairList out;
@@ -151,7 +165,7 @@ struct ConfigFile::State {
   }
   uint64_t Checked(const Json& value, std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
     if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<int64_t>() < 0)) {
-      Wrong(key, absl::StrCat("is ", value.dump(), ", not a whole number"));
+      Wrong(key, absl::StrCat("is ", Shown(value), ", not a whole number"));
       return fallback;
     }
     uint64_t number = value.get<uint64_t>();
@@ -163,8 +177,7 @@ struct ConfigFile::State {
   }
   void Pinned(std::string_view key, bool holds, const std::string& only) {
     if (!holds) {
-      Wrong(key, absl::StrCat("is ", json[std::string(key)].dump().substr(0, 80), "; only ", only,
-                              " is implemented"));
+      Wrong(key, absl::StrCat("is ", Shown(json[std::string(key)]), "; only ", only, " is implemented"));
     }
   }
 };
@@ -190,6 +203,12 @@ absl::StatusOr<ConfigFile> ConfigFile::ReadOwnVideoProcessor(const CheckpointFol
 
 absl::StatusOr<ConfigFile> ConfigFile::ReadFeatureExtractor(const CheckpointFolder& checkpoint) {
   return Read(checkpoint, "feature_extractor", {"preprocessor_config.json"});
+}
+
+absl::StatusOr<ConfigFile> ConfigFile::ReadModel(const CheckpointFolder& checkpoint) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ReadIfThere(checkpoint, "config.json"));
+  model.state_->is_open = true;
+  return model;
 }
 
 absl::StatusOr<ConfigFile> ConfigFile::ReadIfThere(const CheckpointFolder& checkpoint,
@@ -280,6 +299,14 @@ uint64_t ConfigFile::Uint(std::string_view key, uint64_t fallback, uint64_t min,
   return out;
 }
 
+uint64_t ConfigFile::Side(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
+  const Json* value = state_->Find(key);
+  const uint64_t out =
+      value == nullptr ? fallback : state_->Checked(OneOfEqual(*value), key, fallback, min, max);
+  state_->Consume(key, {out});
+  return out;
+}
+
 double ConfigFile::Real(std::string_view key, double fallback) {
   const double out = state_->RealOf(key, fallback);
   state_->Consume(key, {out});
@@ -324,12 +351,7 @@ uint64_t ConfigFile::UintIn(std::string_view key, std::string_view inner, uint64
   const std::string path = absl::StrCat(std::string(key), ".", std::string(inner));
   const Json* value = state_->FindIn(key, inner);
   uint64_t out = fallback;
-  if (value != nullptr) {
-    const bool is_list =
-        value->is_array() && !value->empty() &&
-        std::all_of(value->begin(), value->end(), [&](const Json& one) { return one == value->front(); });
-    out = state_->Checked(is_list ? value->front() : *value, path, fallback, min, max);
-  }
+  if (value != nullptr) out = state_->Checked(OneOfEqual(*value), path, fallback, min, max);
   state_->Consume(path, {out});
   return out;
 }
@@ -399,6 +421,7 @@ void ConfigFile::Whole(std::initializer_list<std::string_view> keys) {
 
 absl::Status ConfigFile::Finish() const {
   EVENKEEL_RETURN_IF_ERROR(state_->first_error);
+  if (state_->is_open) return absl::OkStatus();
   for (const auto& [key, value] : state_->json.items()) {
     if (!state_->known.contains(key)) {
       return Error(key, "unknown key: its effect is not implemented, and ignoring it could change the data");

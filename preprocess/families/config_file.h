@@ -1,5 +1,6 @@
 // A model's configuration file, read key by key. Every key is consumed, pinned to its only implemented value,
-// or known to have no effect. Any other key is an error that names file and key, never an approximation.
+// or known to have no effect. Any other key is an error that names file and key, never an approximation. Only
+// in the model's own config.json are keys allowed that nobody asks for.
 //
 // The text of the processor's digest is written here: every key that is consumed enters it with the value that applies,
 // so that a default that is written out makes no difference. A pinned key has one value, and no line.
@@ -51,6 +52,9 @@ class ConfigFile {
   static absl::StatusOr<ConfigFile> ReadFeatureExtractor(const CheckpointFolder& checkpoint);
   // The video processor's own file; empty if transformers would use the image processor's file instead.
   static absl::StatusOr<ConfigFile> ReadOwnVideoProcessor(const CheckpointFolder& checkpoint);
+  // The model's config.json; empty if it does not exist. Its other keys are the model's, so Finish() reports
+  // wrong values alone. InvalidArgument as above.
+  static absl::StatusOr<ConfigFile> ReadModel(const CheckpointFolder& checkpoint);
   // A file of the folder; empty if it does not exist. InvalidArgument as above.
   static absl::StatusOr<ConfigFile> ReadIfThere(const CheckpointFolder& checkpoint, std::string_view file);
 
@@ -68,6 +72,8 @@ class ConfigFile {
   // NotNull()). A value of another type or outside [min, max] also gives the fallback, and Finish() reports it. If a key
   // is read again, the last result counts.
   uint64_t Uint(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
+  // A number, or a list of equal ones: the side of a square that may be written as [height, width].
+  uint64_t Side(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
   double Real(std::string_view key, double fallback);
   bool Flag(std::string_view key, bool fallback);
   std::string Text(std::string_view key, std::string_view fallback);

@@ -38,8 +38,7 @@ class Dinov3 final : public MediaFamily {
 
   std::vector<MediumStyle> styles() const override { return {{.placeholder = "<image>"}}; }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
-    static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
-    return medium == Medium::kImage ? fields_ : *kNone;
+    return medium == Medium::kImage ? fields_ : NoFields();
   }
 
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
@@ -51,7 +50,7 @@ class Dinov3 final : public MediaFamily {
 
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
+    EVENKEEL_RETURN_IF_ERROR(WriteFacts(request, field_bytes));
     EVENKEEL_ASSIGN_OR_RETURN(
         const PictureHeader header,
         ReadKnownPictureHeader(request.suffix, request.bytes, limits_, pixels_.picture, request.facts));
@@ -67,25 +66,19 @@ class Dinov3 final : public MediaFamily {
     return absl::OkStatus();
   }
 
-  absl::Status FillInvalid(const ItemRequest& request,
-                           std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
-    std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
-    return absl::OkStatus();
-  }
-
-  MediaFacts DummyFacts() const override { return {.width = size_.width, .height = size_.height}; }
-
- private:
-  absl::Status Prepare(const ItemRequest& request, std::span<const std::span<std::byte>> field_bytes) const {
+  absl::Status WriteFacts(const ItemRequest& request,
+                          std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, Measure(request.facts));
     if (lengths != request.planned) {
-      return absl::DataLossError(absl::StrCat("item of ", lengths.output_rows, " rows where the plan says ",
+      return absl::DataLossError(absl::StrCat("got an item of ", lengths.output_rows, " rows, the plan has ",
                                               request.planned.output_rows));
     }
     return CheckFieldSizes(fields_, lengths, field_bytes);
   }
 
+  MediaFacts DummyFacts() const override { return {.width = size_.width, .height = size_.height}; }
+
+ private:
   void Normalise(std::vector<float>& values) const {
     const size_t plane = values.size() / 3;
     for (size_t c = 0; c < 3; ++c) {
@@ -128,10 +121,7 @@ MadeFamily MakeDinov3(ConfigFile config, const FamilySource& source) {
   if (pixels.filter != ResizeFilter::kBilinear) return config.Error("resample", "is not bilinear");
   if (!size.fixed()) return config.Error("size", "is not {height, width}");
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, kPatch));
-  if (size.width < patch || size.height < patch) {
-    return config.Error(
-        "size", absl::StrCat(size.width, "x", size.height, " is smaller than one ", patch, "-pixel patch"));
-  }
+  EVENKEEL_RETURN_IF_ERROR(WholePatches(config, "size", {size.width, size.height}, patch).status());
   if (pixels.wire == Wire::kU8) pixels.wire = Wire::kF32;
   return std::make_unique<Dinov3>(pixels, ImageSize{size.width, size.height}, patch, source.limits);
 }

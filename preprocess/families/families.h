@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "preprocess/families/config_file.h"
 #include "preprocess/families/family.h"
+#include "preprocess/resize/resize.h"
 
 namespace evenkeel::preprocess {
 
@@ -33,7 +34,7 @@ using MadeFamily = absl::StatusOr<std::unique_ptr<MediaFamily>>;
 
 // The families' functions. `config`: the image processor's or feature extractor's configuration; each family reads other
 // files as needed.
-#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only) \
+#define EVENKEEL_FAMILY(kind, type, processor_class, make, ...) \
   MadeFamily make(ConfigFile config, const FamilySource& source);
 #include "preprocess/families/registry.inc"
 #undef EVENKEEL_FAMILY
@@ -54,12 +55,19 @@ absl::Status FinishUnusedVideo(const CheckpointFolder& checkpoint,
                                std::initializer_list<std::string_view> keys);
 
 // The side of the vision encoder's patches in pixels from the model's config.json, or `fallback`; used for
-// the encoder's cost.
-absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback);
+// the encoder's cost. InvalidArgument: a wrong value in the file, which the first leaves to Finish().
+uint32_t VisionPatchSize(ConfigFile& model, uint32_t fallback);
 absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uint32_t fallback);
+
+// The number of whole patches of a tile, for the encoder's cost. InvalidArgument, about `key`: none.
+absl::StatusOr<uint32_t> WholePatches(const ConfigFile& config, std::string_view key, ImageSize tile,
+                                      uint32_t patch);
 
 // Internal if the caller's spans do not have the sizes of the fields.
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,
                              std::span<const std::span<std::byte>> field_bytes);
+
+// The fields of a medium that a family does not accept.
+const std::vector<FieldSpec>& NoFields();
 
 }  // namespace evenkeel::preprocess

@@ -3,6 +3,8 @@
 #include "preprocess/families/family.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,11 +26,13 @@ struct NamedFamily {
   std::string_view processor_class;  // empty: any class that has no entry of its own
   MadeFamily (*make)(ConfigFile, const FamilySource&);
   bool torchvision_only;  // transformers has no class of it that works through Pillow
+  // Those of config.json that select it where no file names an image processor; the rest are empty.
+  std::array<std::string_view, 8> model_types;
 };
 
 constexpr NamedFamily kFamilies[] = {
-#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only) \
-  {FamilyKind::kind, type, processor_class, make, torchvision_only},
+#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only, ...) \
+  {FamilyKind::kind, type, processor_class, make, torchvision_only, {__VA_ARGS__}},
 #include "preprocess/families/registry.inc"
 #undef EVENKEEL_FAMILY
 };
@@ -40,29 +44,6 @@ std::string_view WithoutVariant(std::string_view type) {
   }
   return type;
 }
-
-// The image processors that transformers selects by `model_type` in config.json if their own file names none,
-// as in the first checkpoints of ViT.
-constexpr std::pair<std::string_view, std::string_view> kOfModels[] = {
-    {"blip", "BlipImageProcessor"},
-    {"blip-2", "BlipImageProcessor"},
-    {"clip", "CLIPImageProcessor"},
-    {"convnext", "ConvNextImageProcessor"},
-    {"convnextv2", "ConvNextImageProcessor"},
-    {"deit", "DeiTImageProcessor"},
-    {"dinov2", "BitImageProcessor"},
-    {"glm4v", "Glm4vImageProcessor"},
-    {"ijepa", "ViTImageProcessor"},
-    {"instructblip", "BlipImageProcessor"},
-    {"llava_next", "LlavaNextImageProcessor"},
-    {"regnet", "ConvNextImageProcessor"},
-    {"resnet", "ConvNextImageProcessor"},
-    {"siglip", "SiglipImageProcessor"},
-    {"swin", "ViTImageProcessor"},
-    {"swinv2", "ViTImageProcessor"},
-    {"vit", "ViTImageProcessor"},
-    {"vit_mae", "ViTImageProcessor"},
-    {"vit_msn", "ViTImageProcessor"}};
 
 std::string Listed(FamilyKind kind) {
   std::string out;
@@ -93,10 +74,14 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const Checkpo
         absl::StrCat("'", before, "' is not an implemented image processor; implemented are: ",
                      Listed(FamilyKind::kVision)));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(checkpoint));
   const std::string model_type = model.Choice("model_type", "");
-  for (const auto& [of, processor] : kOfModels) {
-    if (of == model_type) return std::string(processor);
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
+  if (model_type.empty()) return "";
+  for (const NamedFamily& family : kFamilies) {
+    if (std::find(family.model_types.begin(), family.model_types.end(), model_type) !=
+        family.model_types.end())
+      return std::string(family.type);
   }
   return "";
 }
@@ -104,7 +89,8 @@ absl::StatusOr<std::string> ImageProcessorType(ConfigFile& config, const Checkpo
 constexpr std::string_view k457 = "transformers-4.57", kSlow = "slow";
 
 // Whether AutoProcessor of transformers 4.57 chooses the torchvision class ("fast"): it does so if the file
-// names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves.
+// names that class, and always for Qwen2-VL. The processors in the list name their Pillow class themselves;
+// the release is an old one, so a new family is not in the list.
 bool IsFastIn457(const std::string& type, const std::string& processor_class) {
   constexpr std::string_view kOwnChoice[] = {"BlipProcessor",      "Blip2Processor",
                                              "CLIPProcessor",      "InstructBlipProcessor",
@@ -178,6 +164,13 @@ absl::Status MediaFamily::Placeholders(const MediaFacts& facts, std::vector<Plac
   return absl::OkStatus();
 }
 
+absl::Status MediaFamily::FillInvalid(const ItemRequest& request,
+                                      std::span<const std::span<std::byte>> field_bytes) const {
+  EVENKEEL_RETURN_IF_ERROR(WriteFacts(request, field_bytes));
+  std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string& folder,
                                                               const ProcessorSpec& spec,
                                                               const Limits& limits) {
@@ -222,15 +215,25 @@ absl::Status FinishUnusedVideo(const CheckpointFolder& checkpoint,
   return video.Finish();
 }
 
-absl::StatusOr<uint32_t> VisionPatchSize(ConfigFile& model, uint32_t fallback) {
+uint32_t VisionPatchSize(ConfigFile& model, uint32_t fallback) {
   constexpr uint64_t kMaxPatch = 256;
-  const uint64_t own = model.Uint("patch_size", fallback, 1, kMaxPatch);
+  const uint64_t own = model.Side("patch_size", fallback, 1, kMaxPatch);
   return static_cast<uint32_t>(model.UintIn("vision_config", "patch_size", own, 1, kMaxPatch));
 }
 
 absl::StatusOr<uint32_t> VisionPatchSize(const CheckpointFolder& checkpoint, uint32_t fallback) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
-  return VisionPatchSize(model, fallback);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(checkpoint));
+  const uint32_t patch = VisionPatchSize(model, fallback);
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
+  return patch;
+}
+
+absl::StatusOr<uint32_t> WholePatches(const ConfigFile& config, std::string_view key, ImageSize tile,
+                                      uint32_t patch) {
+  const uint32_t patches = (tile.width / patch) * (tile.height / patch);
+  if (patches != 0) return patches;
+  return config.Error(key, absl::StrCat("is ", tile.width, "x", tile.height, " pixels, smaller than one ",
+                                        patch, "-pixel patch"));
 }
 
 absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLengths& lengths,
@@ -245,6 +248,11 @@ absl::Status CheckFieldSizes(const std::vector<FieldSpec>& fields, const ItemLen
     }
   }
   return absl::OkStatus();
+}
+
+const std::vector<FieldSpec>& NoFields() {
+  static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
+  return *kNone;
 }
 
 }  // namespace evenkeel::preprocess

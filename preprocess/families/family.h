@@ -97,8 +97,14 @@ class MediaFamily {
   }
   virtual absl::Status Produce(const ItemRequest& request,
                                std::span<const std::span<std::byte>> field_bytes) const = 0;
+  // Checks the planned lengths and the buffers, and writes the fields that follow from an item's facts alone
+  // (sizes, grids, masks): all except the first, which has the values that Produce() decodes. DataLoss: other
+  // lengths than the planned ones; Internal: buffers of other sizes than the fields'.
+  virtual absl::Status WriteFacts(const ItemRequest& request,
+                                  std::span<const std::span<std::byte>> field_bytes) const = 0;
+  // Here: what WriteFacts() writes, and zeros in the first field.
   virtual absl::Status FillInvalid(const ItemRequest& request,
-                                   std::span<const std::span<std::byte>> field_bytes) const = 0;
+                                   std::span<const std::span<std::byte>> field_bytes) const;
   virtual MediaFacts DummyFacts() const = 0;
 
   // Adds the values that the family was made from, which its loader keeps here.

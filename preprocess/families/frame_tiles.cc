@@ -3,7 +3,6 @@
 #include "preprocess/families/frame_tiles.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -41,8 +40,8 @@ class PicturesAndFrames final : public MediaFamily {
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override;
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override;
-  absl::Status FillInvalid(const ItemRequest& request,
-                           std::span<const std::span<std::byte>> field_bytes) const override;
+  absl::Status WriteFacts(const ItemRequest& request,
+                          std::span<const std::span<std::byte>> field_bytes) const override;
   MediaFacts DummyFacts() const override { return pictures_->DummyFacts(); }
 
  private:
@@ -137,12 +136,10 @@ absl::Status PicturesAndFrames::Produce(const ItemRequest& request,
   return DecodeChosenFrames(request, limits_, video_->frames, frames, video_->upright, std::ref(sink));
 }
 
-absl::Status PicturesAndFrames::FillInvalid(const ItemRequest& request,
-                                            std::span<const std::span<std::byte>> field_bytes) const {
-  if (request.medium != Medium::kVideo) return pictures_->FillInvalid(request, field_bytes);
-  EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes).status());
-  std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
-  return absl::OkStatus();
+absl::Status PicturesAndFrames::WriteFacts(const ItemRequest& request,
+                                           std::span<const std::span<std::byte>> field_bytes) const {
+  if (request.medium != Medium::kVideo) return pictures_->WriteFacts(request, field_bytes);
+  return Prepare(request, field_bytes).status();
 }
 
 }  // namespace

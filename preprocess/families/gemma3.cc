@@ -1,6 +1,8 @@
 // Gemma 3: every picture becomes one square, and a fixed number of tokens between line breaks.
 //
 // The rules are those of transformers' models/gemma3/{image_processing,processing}_gemma3.py.
+#include "preprocess/families/gemma3.h"
+
 #include <utility>
 
 #include "core/status.h"
@@ -28,6 +30,21 @@ void ReadPanAndScan(ConfigFile& config, bool asked) {
 
 }  // namespace
 
+MadeFamily MakeGemmaPictures(const GemmaClass& of, const FixedSize& fixed, ConfigFile outer,
+                             const FamilySource& source) {
+  const auto tokens = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
+  outer.NotNull({"image_seq_length"});
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, of.patch));
+  const MediumStyle style{.begin = "<start_of_image>",
+                          .placeholder = "<image_soft_token>",
+                          .end = "<end_of_image>",
+                          .before = "\n\n",
+                          .after = "\n\n",
+                          .in_template = of.in_template};
+  return MakeFixedSize(of.family, fixed, patch, {tokens, style}, source);
+}
+
 MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source) {
   const bool asked = config.Text("processor_class", "") == "Gemma3Processor";
   ReadPanAndScan(config, asked);
@@ -37,17 +54,8 @@ MadeFamily MakeGemma3(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, source.spec, kGemma3Pictures));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
-  const auto tokens = static_cast<uint32_t>(outer.Uint("image_seq_length", 256, 1, 1 << 16));
-  outer.NotNull({"image_seq_length"});
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
-  const MediumStyle style{.begin = "<start_of_image>",
-                          .placeholder = "<image_soft_token>",
-                          .end = "<end_of_image>",
-                          .before = "\n\n",
-                          .after = "\n\n",
-                          .in_template = "<start_of_image>"};
-  return MakeFixedSize("gemma3", fixed, patch, {tokens, style}, source);
+  return MakeGemmaPictures({.family = "gemma3", .patch = 14, .in_template = "<start_of_image>"}, fixed,
+                           std::move(outer), source);
 }
 
 }  // namespace evenkeel::preprocess

@@ -32,7 +32,7 @@ uint32_t WholeTiles(uint32_t side, uint32_t tile) { return (side + tile - 1) / t
 absl::StatusOr<uint32_t> LongestEdge(ConfigFile& config, std::string_view key, uint32_t fallback) {
   const SideSizes sizes = ReadSideSizes(config, key, NumberIs::kSquare, {.longest_edge = fallback});
   if (sizes == SideSizes{.longest_edge = sizes.longest_edge}) return sizes.longest_edge;
-  return config.Error(key, "is not {longest_edge}, which alone is implemented");
+  return config.Error(key, "is not {longest_edge}; only that is implemented");
 }
 
 MediumStyle StyleOf(uint32_t rows) {
@@ -64,6 +64,8 @@ void WriteRuns(ImageSize tiles, uint32_t most, uint32_t tokens, std::vector<Plac
 
 }  // namespace
 
+// The longest side becomes `longest`, the other follows from the shape and is made even by adding a pixel. A
+// picture with a side above kLargestEdge is reduced a second time, where the other side is not made even.
 ImageSize Idefics3Size(ImageSize picture, uint32_t longest) {
   const auto scaled = [](ImageSize size, uint32_t edge, bool even) {
     const double shape = static_cast<double>(size.width) / size.height;
@@ -77,6 +79,8 @@ ImageSize Idefics3Size(ImageSize picture, uint32_t longest) {
   return std::max(size.width, size.height) > kLargestEdge ? scaled(size, kLargestEdge, false) : size;
 }
 
+// The longer side is rounded up to whole tiles first; the other side follows from the shape, and is then
+// rounded up too.
 ImageSize Idefics3Canvas(ImageSize resized, uint32_t tile) {
   const double shape = static_cast<double>(resized.width) / resized.height;
   if (resized.width >= resized.height) {
@@ -117,11 +121,9 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
                                              kMaxRows, " have tokens"));
   }
   settings.tile = {tile, tile};
-  settings.patches_per_tile = (tile / patch) * (tile / patch);
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile,
+                            WholePatches(config, "max_image_size", settings.tile, patch));
   settings.tokens_per_tile = tokens;
-  if (settings.patches_per_tile == 0) {
-    return config.Error("max_image_size", absl::StrCat("is no patch of ", patch, " pixels"));
-  }
   settings.style = StyleOf(most);
   const auto tiles_of = [=](ImageSize picture) {
     const ImageSize canvas = Idefics3Canvas(Idefics3Size(picture, longest), tile);

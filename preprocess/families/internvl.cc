@@ -83,21 +83,12 @@ absl::StatusOr<FrameTiles> ReadVideo(const FamilySource& source, const TileSetti
 }  // namespace
 
 TileGrid NearestTileGrid(ImageSize picture, ImageSize tile, uint32_t min_tiles, uint32_t max_tiles) {
-  std::vector<TileGrid> candidates;
-  for (uint32_t columns = 1; columns <= max_tiles; ++columns) {
-    for (uint32_t rows = 1; columns * rows <= max_tiles; ++rows) {
-      if (columns * rows >= min_tiles) candidates.push_back({columns, rows});
-    }
-  }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const TileGrid& a, const TileGrid& b) {
-    return a.columns * a.rows < b.columns * b.rows;
-  });
   const double aspect = static_cast<double>(picture.width) / picture.height;
   const double area = static_cast<double>(picture.width) * picture.height;
   const double tile_area = static_cast<double>(tile.width) * tile.height;
   TileGrid best{1, 1};
   double best_difference = INFINITY;
-  for (const TileGrid& grid : candidates) {
+  for (const TileGrid& grid : GridsByArea(min_tiles, max_tiles)) {
     const double difference = std::abs(aspect - static_cast<double>(grid.columns) / grid.rows);
     // Of two equally near grids the larger, unless its tiles cover more than twice the picture's area.
     const bool larger = difference == best_difference && area > 0.5 * tile_area * grid.columns * grid.rows;
@@ -145,7 +136,7 @@ MadeFamily MakeInternVl(ConfigFile config, const FamilySource& source) {
   settings.cuts = [=](ImageSize picture) -> absl::StatusOr<std::vector<TileCut>> {
     if (!resized && picture != tile) return NotOfItsSize("a picture", picture, tile);
     const TileGrid grid = tiled ? NearestTileGrid(picture, tile, min_tiles, max_tiles) : TileGrid{1, 1};
-    return GridThenWhole(grid.columns, grid.rows, tile, filter);
+    return GridThenWhole(grid, tile, filter);
   };
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> pictures,
                             MakeTiles(std::move(settings), source.limits));

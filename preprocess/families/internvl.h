@@ -3,15 +3,9 @@
 
 #include <cstdint>
 
-#include "preprocess/resize/resize.h"
+#include "preprocess/families/tile_grid.h"
 
 namespace evenkeel::preprocess {
-
-struct TileGrid {
-  uint32_t columns = 1;
-  uint32_t rows = 1;
-  friend bool operator==(const TileGrid&, const TileGrid&) = default;
-};
 
 // The grid of min_tiles to max_tiles tiles whose aspect ratio is nearest to the picture's. Among equally near
 // ones, the last one by area whose tiles cover at most twice the picture's area.

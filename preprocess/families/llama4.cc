@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,10 +42,10 @@ struct Scale {
   }
 };
 
-void WriteRuns(ImageSize tiles, uint32_t tokens, std::vector<PlaceholderRun>& runs) {
+void WriteRuns(TileGrid grid, uint32_t tokens, std::vector<PlaceholderRun>& runs) {
   runs.push_back({.token = kBegin});
-  for (uint32_t row = 0; tiles.width * tiles.height > 1 && row < tiles.height; ++row) {
-    for (uint32_t column = 0; column < tiles.width; ++column) {
+  for (uint32_t row = 0; grid.tiles() > 1 && row < grid.rows; ++row) {
+    for (uint32_t column = 0; column < grid.columns; ++column) {
       if (column != 0) runs.push_back({.token = kBetween});
       runs.push_back({.rows = tokens});
     }
@@ -57,7 +56,8 @@ void WriteRuns(ImageSize tiles, uint32_t tokens, std::vector<PlaceholderRun>& ru
   runs.push_back({.token = kEnd});
 }
 
-// The token settings of the processor's own file.
+// The token settings of the processor's own file. A tile has (side / patch)^2 patches, of which the pixel
+// shuffle makes one token each out of 1 / ratio^2.
 struct Llama4Tokens {
   uint32_t patch = 14;
   uint32_t per_tile = 0;
@@ -89,49 +89,23 @@ absl::StatusOr<Llama4Tokens> ReadTokens(const FamilySource& source, uint32_t til
 
 }  // namespace
 
-std::vector<ImageSize> Llama4Grids(uint32_t max_tiles) {
+std::vector<TileGrid> Llama4Grids(uint32_t max_tiles) {
   // Grouped by shape, in the order in which shapes first occur; that order breaks ties between grids.
-  std::vector<std::pair<double, std::vector<ImageSize>>> by_shape;
+  std::vector<std::pair<double, std::vector<TileGrid>>> by_shape;
   for (uint32_t tiles = max_tiles; tiles > 0; --tiles) {
     for (uint32_t rows = 1; rows <= tiles; ++rows) {
       if (tiles % rows != 0) continue;
-      const ImageSize grid{tiles / rows, rows};
-      const double shape = static_cast<double>(grid.height) / grid.width;
+      const TileGrid grid{tiles / rows, rows};
+      const double shape = static_cast<double>(grid.rows) / grid.columns;
       auto found =
           std::find_if(by_shape.begin(), by_shape.end(), [&](const auto& one) { return one.first == shape; });
       if (found == by_shape.end()) found = by_shape.insert(by_shape.end(), {shape, {}});
       found->second.push_back(grid);
     }
   }
-  std::vector<ImageSize> out;
+  std::vector<TileGrid> out;
   for (const auto& [shape, grids] : by_shape) out.insert(out.end(), grids.begin(), grids.end());
   return out;
-}
-
-ImageSize Llama4Grid(ImageSize picture, std::span<const ImageSize> grids, uint32_t tile, bool to_largest) {
-  // Scales are float32, as the original's tensors.
-  const auto scale_of = [&](ImageSize grid) {
-    const float across = static_cast<float>(grid.width * tile) / static_cast<float>(picture.width);
-    const float down = static_cast<float>(grid.height * tile) / static_cast<float>(picture.height);
-    return down > across ? across : down;
-  };
-  float most_reduced = 0, least_enlarged = INFINITY, most_enlarged = 0;
-  for (const ImageSize& grid : grids) {
-    const float scale = scale_of(grid);
-    if (scale >= 1) {
-      least_enlarged = std::min(least_enlarged, scale);
-      most_enlarged = std::max(most_enlarged, scale);
-    } else {
-      most_reduced = std::max(most_reduced, scale);
-    }
-  }
-  const float chosen = most_enlarged == 0 ? most_reduced : to_largest ? most_enlarged : least_enlarged;
-  ImageSize best;
-  for (const ImageSize& grid : grids) {
-    if (scale_of(grid) != chosen) continue;
-    if (best.width == 0 || grid.width * grid.height < best.width * best.height) best = grid;
-  }
-  return best;
 }
 
 ImageSize Llama4Size(ImageSize picture, ImageSize canvas, uint32_t tile, bool to_largest) {
@@ -172,14 +146,17 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
   settings.style = {.placeholder = "<|patch|>",
                     .tokens = {"<|image_start|>", "<|image|>", "<|image_end|>", "<|tile_x_separator|>",
                                "<|tile_y_separator|>"}};
-  const std::vector<ImageSize> grids = Llama4Grids(max_tiles);
+  // The original's scale factors are tensors of float32.
+  const auto grid_of = [=, grids = Llama4Grids(max_tiles)](ImageSize picture) {
+    return LeastScaledGrid<float>(picture, grids, tile, to_largest);
+  };
   settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
-    WriteRuns(Llama4Grid(picture, grids, tile, to_largest), tokens.per_tile, runs);
+    WriteRuns(grid_of(picture), tokens.per_tile, runs);
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
-    const ImageSize grid = Llama4Grid(picture, grids, tile, to_largest);
-    const ImageSize canvas{grid.width * tile, grid.height * tile};
-    std::vector<TileCut> cuts = GridThenWhole(grid.width, grid.height, {tile, tile}, filter);
+    const TileGrid grid = grid_of(picture);
+    const ImageSize canvas = grid.Canvas({tile, tile});
+    std::vector<TileCut> cuts = GridThenWhole(grid, {tile, tile}, filter);
     cuts.front().target.resized = Llama4Size(picture, canvas, tile, to_largest);
     cuts.front().target.window = canvas;
     return cuts;

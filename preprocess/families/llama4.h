@@ -1,20 +1,16 @@
-// Llama 4: the grid of tiles that a picture is placed in, and its size there.
+// Llama 4: the grids of tiles that a picture may be placed in, and its size there.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "preprocess/families/tile_grid.h"
 #include "preprocess/resize/resize.h"
 
 namespace evenkeel::preprocess {
 
 // All grids of at most `max_tiles` tiles, as columns x rows, in the order that breaks ties.
-std::vector<ImageSize> Llama4Grids(uint32_t max_tiles);
-
-// The grid that enlarges the picture least, or most if `to_largest`; if all reduce it, the one that reduces
-// it least. The smallest among equals.
-ImageSize Llama4Grid(ImageSize picture, std::span<const ImageSize> grids, uint32_t tile, bool to_largest);
+std::vector<TileGrid> Llama4Grids(uint32_t max_tiles);
 
 // The picture's size within `canvas`, in pixels: enlarged at most to one tile, unless `to_largest`.
 ImageSize Llama4Size(ImageSize picture, ImageSize canvas, uint32_t tile, bool to_largest);

@@ -32,12 +32,13 @@ absl::StatusOr<FixedSize> ReadPictures(ConfigFile& config, ConfigFile& model, co
 
 absl::StatusOr<LlavaTokens> ReadLlavaTokens(ConfigFile& outer, ConfigFile& model, uint32_t class_tokens) {
   LlavaTokens out;
-  EVENKEEL_ASSIGN_OR_RETURN(out.patch, VisionPatchSize(model, out.patch));
+  out.patch = VisionPatchSize(model, out.patch);
   out.patch = static_cast<uint32_t>(outer.Uint("patch_size", out.patch, 1, 256));
   out.extra = static_cast<int32_t>(outer.Uint("num_additional_image_tokens", class_tokens, 0, 16));
   out.placeholder = outer.Text("image_token", out.placeholder);
   std::string strategy = model.Text("vision_feature_select_strategy", "default");
   strategy = outer.Text("vision_feature_select_strategy", strategy);
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   if (strategy != "default" && strategy != "full") {
     return outer.Error("vision_feature_select_strategy",
@@ -49,7 +50,7 @@ absl::StatusOr<LlavaTokens> ReadLlavaTokens(ConfigFile& outer, ConfigFile& model
 
 MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
   const bool of_siglip = config.Choice("image_processor_type", "").starts_with("Siglip");
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadPictures(config, model, source.spec, of_siglip));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));

@@ -25,7 +25,8 @@ constexpr uint32_t kSide = 224;  // of a tile, in pixels, unless the file has an
 constexpr size_t kMaxResolutions = 1024;
 constexpr std::string_view kKey = "image_grid_pinpoints";
 
-// int(round(value, 7)): undoes rounding errors below 1e-7 of what should be an integer.
+// int(round(value, 7)): undoes rounding errors below 1e-7 of what should be an integer, so that 23.99999999
+// is 24 and 23.9 is 23.
 uint32_t TruncatedAt7(double value) {
   const double below = std::floor(value);
   return static_cast<uint32_t>(below + 1 - value < 5e-8 ? below + 1 : below);
@@ -64,11 +65,14 @@ absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config,
   for (const ImageSize& size : listed) {
     if (size.width % tile.width == 0 && size.height % tile.height == 0) continue;
     return config.Error(key, absl::StrCat("has [", size.height, ", ", size.width,
-                                          "], which is no multiple of a tile's ", tile.width, " pixels"));
+                                          "], not a multiple of a tile's ", tile.width, " pixels"));
   }
   return listed;
 }
 
+// For each resolution: how many of the picture's pixels it keeps (all of them, if it does not reduce the
+// picture), and how many pixels of the resolution show none. Sides are cut to whole pixels before they are
+// multiplied, as in select_best_resolution.
 ImageSize BestResolution(ImageSize picture, std::span<const ImageSize> resolutions) {
   const double width = picture.width, height = picture.height;
   ImageSize best = resolutions.front();
@@ -93,6 +97,9 @@ ImageSize FittingSize(ImageSize picture, ImageSize resolution) {
   return {within(picture.width * down, resolution.width), resolution.height};
 }
 
+// unpad_image: a picture wider than the grid has padding above and below, a higher one left and right. The
+// height (width) that the picture has in patches follows from its shape, and half of the difference is cut
+// off at each side, so an odd difference leaves one row (column) of padding.
 ImageSize ShownPatches(ImageSize picture, ImageSize tiles, ImageSize patches) {
   uint32_t height = patches.height * tiles.height, width = patches.width * tiles.width;
   const double shape = static_cast<double>(picture.width) / picture.height;
@@ -133,17 +140,18 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ImageSize> resolutions,
                             TileResolutions(config, kKey, listed, tile));
 
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, /*class_tokens=*/1));
   const ImageSize patches{tile.width / tokens.patch, tile.height / tokens.patch};
-  const int64_t whole = int64_t{patches.width} * patches.height + tokens.extra;
-  if (patches.width == 0 || whole <= 0) {
-    return config.Error("size", absl::StrCat("is no patch of ", tokens.patch, " pixels"));
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, tokens.patch));
+  const int64_t whole = int64_t{settings.patches_per_tile} + tokens.extra;
+  if (whole <= 0) {
+    return config.Error("size",
+                        absl::StrCat("is ", tile.width, "x", tile.height, " pixels, which have no token"));
   }
   settings.tile = tile;
-  settings.patches_per_tile = patches.width * patches.height;
   settings.style = {Medium::kImage, "", tokens.placeholder, "", /*mrope=*/false};
   settings.numbers = {ImageSizes()};
 

@@ -36,13 +36,14 @@ absl::StatusOr<OneVisionTokens> ReadTokens(const FamilySource& source) {
   OneVisionTokens out;
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
   out.whole = static_cast<uint32_t>(outer.Uint("num_image_tokens", 0, 1, 1 << 16));
   std::string strategy = model.Text("vision_feature_select_strategy", "full");
   strategy = outer.Text("vision_feature_select_strategy", strategy);
   out.image = outer.Text("image_token", out.image);
   out.video = outer.Text("video_token", out.video);
   const std::string bound = outer.Text("vision_aspect_ratio", "anyres_max_9");
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   if (out.whole == 0) {
     return outer.Error("num_image_tokens",
@@ -115,10 +116,7 @@ MadeFamily MakeLlavaOneVision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   const auto patches = static_cast<uint32_t>(std::sqrt(static_cast<double>(tokens.whole)));
   settings.tile = tile;
-  settings.patches_per_tile = (side / patch) * (side / patch);
-  if (settings.patches_per_tile == 0) {
-    return config.Error("size", absl::StrCat("is no patch of ", patch, " pixels"));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, patch));
   settings.style = {.placeholder = tokens.image};
   settings.numbers = {ImageSizes()};
 

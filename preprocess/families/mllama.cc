@@ -10,7 +10,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/tiles.h"
@@ -21,8 +20,8 @@ namespace {
 constexpr uint32_t kMaxTiles = 16;
 
 // All grids of at most `max_tiles` tiles, in the order of the model's aspect ratio ids, which begin at 1.
-std::vector<ImageSize> Grids(uint32_t max_tiles) {
-  std::vector<ImageSize> out;
+std::vector<TileGrid> Grids(uint32_t max_tiles) {
+  std::vector<TileGrid> out;
   for (uint32_t rows = 1; rows <= max_tiles; ++rows) {
     for (uint32_t columns = 1; columns * rows <= max_tiles; ++columns) out.push_back({columns, rows});
   }
@@ -31,27 +30,12 @@ std::vector<ImageSize> Grids(uint32_t max_tiles) {
 
 }  // namespace
 
-ImageSize MllamaGrid(ImageSize picture, uint32_t max_tiles, uint32_t tile) {
-  const std::vector<ImageSize> grids = Grids(max_tiles);
-  const auto scale_of = [&](ImageSize grid) {
-    return std::min(static_cast<double>(grid.height * tile) / picture.height,
-                    static_cast<double>(grid.width * tile) / picture.width);
-  };
-  double most_reduced = 0, least_enlarged = INFINITY;
-  for (const ImageSize& grid : grids) {
-    const double scale = scale_of(grid);
-    if (scale >= 1) least_enlarged = std::min(least_enlarged, scale);
-    if (scale < 1) most_reduced = std::max(most_reduced, scale);
-  }
-  const double chosen = std::isinf(least_enlarged) ? most_reduced : least_enlarged;
-  ImageSize best;
-  for (const ImageSize& grid : grids) {
-    if (scale_of(grid) != chosen) continue;
-    if (best.width == 0 || grid.width * grid.height < best.width * best.height) best = grid;
-  }
-  return best;
+TileGrid MllamaGrid(ImageSize picture, uint32_t max_tiles, uint32_t tile) {
+  return LeastScaledGrid<double>(picture, Grids(max_tiles), tile);
 }
 
+// get_image_size_fit_to_canvas: each side is between one tile and the canvas; the factor that fits first
+// decides, and the other side is rounded down.
 ImageSize MllamaSize(ImageSize picture, ImageSize canvas, uint32_t tile) {
   const uint32_t width = std::clamp(picture.width, tile, canvas.width);
   const uint32_t height = std::clamp(picture.height, tile, canvas.height);
@@ -81,25 +65,22 @@ MadeFamily MakeMllama(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   settings.tile = {tile, tile};
-  settings.patches_per_tile = (tile / patch) * (tile / patch);
-  if (settings.patches_per_tile == 0) {
-    return config.Error("size", absl::StrCat("is no patch of ", patch, " pixels"));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", settings.tile, patch));
   settings.tokens = [](const TiledPicture&) { return uint64_t{1}; };
   settings.style = {.placeholder = "<|image|>"};
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
-    const ImageSize grid = MllamaGrid(picture, max_tiles, tile);
-    const ImageSize canvas{grid.width * tile, grid.height * tile};
+    const TileGrid grid = MllamaGrid(picture, max_tiles, tile);
+    const ImageSize canvas = grid.Canvas({tile, tile});
     return std::vector<TileCut>{
         {{.resized = MllamaSize(picture, canvas, tile), .filter = filter, .window = canvas},
-         grid.width,
-         grid.height,
+         grid.columns,
+         grid.rows,
          {}}};
   };
   settings.numbers = {{"aspect_ratio_ids",
                        {},
                        [=](const TiledPicture& picture, const auto&, std::span<int64_t> out) {
-                         const std::vector<ImageSize> grids = Grids(max_tiles);
+                         const std::vector<TileGrid> grids = Grids(max_tiles);
                          const auto found =
                              std::find(grids.begin(), grids.end(), MllamaGrid(picture, max_tiles, tile));
                          out[0] = found - grids.begin() + 1;

@@ -60,6 +60,9 @@ std::vector<float> NormalizationTable(double rescale, const std::array<double, 3
   return table;
 }
 
+// The upper half of a float's bits, rounded to nearest, halves to even: 0x7fff, or 0x8000 if the kept part is
+// odd, carries into it where it must. A NaN could become an infinity or a zero that way, so it keeps its bits
+// and gets the quiet bit.
 uint16_t ToBf16(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
@@ -91,7 +94,9 @@ PatchWriter::~PatchWriter() {
 }
 
 // Writes the lines of each patch and channel. kPatch: the side of a square patch, for sizes that the compiler
-// should unroll; else 0.
+// should unroll; else 0. A row of the field is one patch, [3][frames][height][width]. The rows of a block of
+// merge x merge patches, which the model merges into one token, follow each other, so along a line of pixels
+// patches are in groups of `merge` rows, a block apart.
 template <uint32_t kPatch, typename T, typename Convert>
 void PatchWriter::PutPatches(const Lines& lines, Convert convert) {
   const uint32_t patch = kPatch != 0 ? kPatch : shape_.width(), merge = shape_.merge;
@@ -99,7 +104,7 @@ void PatchWriter::PutPatches(const Lines& lines, Convert convert) {
   const uint32_t patch_y = y_ / height, num_patches = width_ / patch;
   const size_t area = size_t{patch} * height;
   const size_t row_values = 3 * area * frames_;
-  // Blocks of merge x merge patches are stored in row-major order.
+  // The row of this line's first patch: all blocks above, then the block's own rows of patches above.
   const size_t first_row = (size_t{patch_y / merge} * num_patches + patch_y % merge) * merge;
   T* block = reinterpret_cast<T*>(out_.data()) + first_row * row_values + size_t{lines.first} * patch;
   const size_t values = size_t{patch} * lines.count, block_values = row_values * merge * merge;

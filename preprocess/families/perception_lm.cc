@@ -22,13 +22,14 @@ namespace {
 constexpr uint32_t kMaxTiles = 64;
 
 // Grids as columns x rows in the original's order, by shape; there the later one wins a tie.
-std::vector<ImageSize> Grids(uint32_t max_tiles) {
-  std::vector<ImageSize> out = Llama4Grids(max_tiles);
-  for (ImageSize& grid : out) std::swap(grid.width, grid.height);  // the original's order begins with columns
+std::vector<TileGrid> Grids(uint32_t max_tiles) {
+  std::vector<TileGrid> out = Llama4Grids(max_tiles);
+  for (TileGrid& grid : out) std::swap(grid.columns, grid.rows);  // the original's order begins with columns
   return out;
 }
 
-// The picture's size in a canvas, keeping its shape; only one side is rounded down.
+// The picture's size in a canvas, keeping its shape; only one side is rounded down. The other stays a
+// fraction of a pixel, with which the original goes on.
 std::pair<double, double> SizeWithin(ImageSize picture, double width, double height) {
   const double shape = static_cast<double>(picture.width) / picture.height;
   const double scale = std::min(width / picture.width, height / picture.height);
@@ -41,12 +42,12 @@ std::pair<double, double> SizeWithin(ImageSize picture, double width, double hei
 }
 
 // The grid that contains the picture and in which its shorter side is longest; nullopt if none contains it.
-std::optional<ImageSize> GridAround(ImageSize picture, const std::vector<ImageSize>& grids, uint32_t tile) {
+std::optional<TileGrid> GridAround(ImageSize picture, const std::vector<TileGrid>& grids, uint32_t tile) {
   const bool high = static_cast<double>(picture.width) / picture.height < 1;
-  std::optional<ImageSize> best;
+  std::optional<TileGrid> best;
   double longest = 0;
-  for (const ImageSize& grid : grids) {
-    const uint32_t width = grid.width * tile, height = grid.height * tile;
+  for (const TileGrid& grid : grids) {
+    const auto [width, height] = grid.Canvas({tile, tile});
     if (width < picture.width || height < picture.height) continue;
     const auto [wide, tall] = SizeWithin(picture, width, height);
     const double shorter = high ? wide : tall;
@@ -58,17 +59,17 @@ std::optional<ImageSize> GridAround(ImageSize picture, const std::vector<ImageSi
 }
 
 // The largest grid of the shape nearest to the picture's, wide for wide pictures and high for high ones.
-ImageSize GridOfShape(ImageSize picture, const std::vector<ImageSize>& grids) {
+TileGrid GridOfShape(ImageSize picture, const std::vector<TileGrid>& grids) {
   const double shape = static_cast<double>(picture.width) / picture.height;
-  ImageSize best;
+  TileGrid best;
   double nearest = INFINITY;
-  for (const ImageSize& grid : grids) {
-    const double own = static_cast<double>(grid.width) / grid.height;
+  for (const TileGrid& grid : grids) {
+    const double own = static_cast<double>(grid.columns) / grid.rows;
     if (shape >= 1 ? own > shape : own <= shape) continue;
     const double away = shape >= 1 ? std::abs(own - shape) : std::abs(1 / own - 1 / shape);
-    const double best_shape = best.width == 0 ? 0 : static_cast<double>(best.width) / best.height;
+    const double best_shape = best.columns == 0 ? 0 : static_cast<double>(best.columns) / best.rows;
     const bool larger =
-        own == best_shape && (shape >= 1 ? grid.width > best.width : grid.height > best.height);
+        own == best_shape && (shape >= 1 ? grid.columns > best.columns : grid.rows > best.rows);
     if (away < nearest || larger) best = grid, nearest = away;
   }
   return best;
@@ -108,13 +109,10 @@ MadeFamily MakePerceptionLm(ConfigFile config, const FamilySource& source) {
   settings.cuts = [=, filter = settings.pixels.filter, grids = Grids(max_tiles)](ImageSize picture) {
     std::vector<TileCut> cuts = {{{.resized = {tile, tile}, .filter = filter}, 1, 1, {}}};
     if (!tiled) return cuts;
-    const ImageSize grid = max_tiles == 1
-                               ? ImageSize{1, 1}
-                               : GridAround(picture, grids, tile).value_or(GridOfShape(picture, grids));
-    cuts.push_back({{.resized = {grid.width * tile, grid.height * tile}, .filter = filter},
-                    grid.width,
-                    grid.height,
-                    {}});
+    const TileGrid grid = max_tiles == 1
+                              ? TileGrid{1, 1}
+                              : GridAround(picture, grids, tile).value_or(GridOfShape(picture, grids));
+    cuts.push_back({{.resized = grid.Canvas({tile, tile}), .filter = filter}, grid.columns, grid.rows, {}});
     return cuts;
   };
   return MakeTiles(std::move(settings), source.limits);

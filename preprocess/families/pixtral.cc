@@ -27,7 +27,7 @@ absl::StatusOr<uint32_t> ReadOwnPatch(ConfigFile& config, bool asked) {
   const SideSizes patch = ReadSideSizes(config, "patch_size", NumberIs::kSquare, {.height = 16, .width = 16});
   if (!asked) config.NotNull({"patch_size"});
   if (patch.fixed() && patch.width == patch.height && patch.width <= kMaxPatch) return patch.width;
-  return config.Error("patch_size", "is no square of at most 256 pixels, which alone is implemented");
+  return config.Error("patch_size", "is not a square of at most 256 pixels; only that is implemented");
 }
 
 // The maximum height and width.
@@ -66,6 +66,9 @@ absl::StatusOr<PixtralTokens> ReadTokens(const FamilySource& source, bool asked,
 
 }  // namespace
 
+// get_resize_output_image_size: a picture that exceeds the maximum is reduced until both sides fit, with
+// sides rounded down; then sides are rounded up to whole steps, so that a result may exceed the maximum by
+// less than a step.
 ImageSize PixtralSize(ImageSize picture, ImageSize most, uint32_t step) {
   const double ratio = std::max(static_cast<double>(picture.height) / most.height,
                                 static_cast<double>(picture.width) / most.width);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/annotated_mutex.h"
 #include "core/status.h"
+#include "preprocess/families/families.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -73,9 +74,8 @@ class PythonFamily final : public MediaFamily {
     return out;
   }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
-    static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
     const PythonMedium* described = Described(medium);
-    return described == nullptr ? *kNone : described->fields;
+    return described == nullptr ? NoFields() : described->fields;
   }
   bool measures_stored(Medium medium) const override {
     const PythonMedium* described = Described(medium);
@@ -111,6 +111,10 @@ class PythonFamily final : public MediaFamily {
                        std::span<const std::span<std::byte>> field_bytes) const override {
     if (python_ == nullptr) return OnlyProbed();
     return python_->Produce(request, field_bytes);
+  }
+  // Python produces all fields together.
+  absl::Status WriteFacts(const ItemRequest&, std::span<const std::span<std::byte>>) const override {
+    return absl::OkStatus();
   }
   // The integers of an item of these facts, such as a grid, and zeros for all other values. Where lengths
   // depend on the bytes, all are zeros.

@@ -8,7 +8,6 @@
 
 #include "core/status.h"
 #include "preprocess/families/families.h"
-#include "preprocess/families/speech.h"
 
 namespace evenkeel::preprocess {
 
@@ -18,11 +17,15 @@ uint32_t Qwen2AudioTokens(uint32_t frames) {
   return static_cast<uint32_t>(std::max<int64_t>(pooled, 0));
 }
 
-MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
+void SetQwen2Clips(SpeechSettings& settings) {
   settings.tokens = Qwen2AudioTokens;
   settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
   settings.style->template_has_ends = true;
+}
+
+MadeFamily MakeQwen2Audio(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
+  SetQwen2Clips(settings);
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint, {{"audio_token", "<|AUDIO|>"},
                                                            {"audio_bos_token", "<|audio_bos|>"},
                                                            {"audio_eos_token", "<|audio_eos|>"}}));

@@ -37,6 +37,8 @@ absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, c
   if (!bounds.resized) return UnchangedSize(native, factor);
   auto max_pixels = static_cast<double>(bounds.max_pixels);
   const auto min_pixels = static_cast<double>(bounds.min_pixels);
+  // Nine tenths of the pixels that a video may have are shared by its temporal patches; a frame gets at least
+  // its minimum and 5 % more.
   if (bounds.capped_tokens != 0) {
     const double total = std::trunc(static_cast<double>(bounds.capped_tokens * factor * factor) * 0.9);
     const double share = std::floor(total * shape.frames / num_frames);
@@ -73,8 +75,11 @@ uint32_t FixedCount(uint32_t num_frames, uint32_t patch) {
 // published checkpoint. Qwen2-VL has none.
 absl::StatusOr<uint32_t> TokensPerSecond(const QwenVision& vision, const CheckpointFolder& checkpoint) {
   if (vision.processor_class != "Qwen2_5_VLProcessor") return 0;
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(checkpoint, "config.json"));
-  return static_cast<uint32_t>(model.UintIn("vision_config", "tokens_per_second", 2, 1, 1000));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(checkpoint));
+  const auto per_second =
+      static_cast<uint32_t>(model.UintIn("vision_config", "tokens_per_second", 2, 1, 1000));
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
+  return per_second;
 }
 
 // Without a bound in the job, qwen-vl-utils computes one from the model's patch size, which has its own line.
@@ -93,6 +98,10 @@ void AddVideo(ConfigFile& config, const QwenVideo& video, const ProcessorBounds&
 
 }  // namespace
 
+// smart_resize: both sides are rounded to multiples of the factor. If the area is then out of bounds, both
+// sides are divided by sqrt(area / bound), which keeps the shape, and rounded so that the bound holds: down
+// if the picture was too large, up if it was too small. All in doubles, in the original's order, since a last
+// bit can move a side by a whole factor.
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor) {
   if (height == 0 || width == 0) return absl::InvalidArgumentError("no pixels");

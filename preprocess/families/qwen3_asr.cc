@@ -7,7 +7,6 @@
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/qwen_omni.h"
-#include "preprocess/families/speech.h"
 
 namespace evenkeel::preprocess {
 
@@ -23,12 +22,8 @@ MadeFamily MakeQwen3Asr(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   outer.Inert({"timestamp_segment_time"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  settings.shape = ClipShape::kUnpadded;
-  settings.padded_samples = 0;
+  SetQwen3Clips(settings);
   settings.min_samples = min_samples;
-  settings.tokens = Qwen3OmniTokens;
-  settings.encodes_padding = false;
-  settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
   return MakeSpeech(std::move(settings), source.limits);
 }
 

@@ -33,9 +33,10 @@ MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const Famil
   EVENKEEL_RETURN_IF_ERROR(TakeQwen2Videos(source, {128 * token_pixels, 768 * token_pixels}, vision));
   if (!vision.video) return MakeQwenVision(std::move(vision), source.limits);
   QwenVideo& video = *vision.video;
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadIfThere(source.checkpoint, "config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
   video.tokens_per_second = static_cast<uint32_t>(
       model.UintIn("thinker_config", "position_id_per_seconds", times.positions_per_second, 1, 1000));
+  EVENKEEL_RETURN_IF_ERROR(model.Finish());
   video.after_time = true;
   video.seconds_field = "video_second_per_grid";
   video.grid_seconds = vision.shape.frames / video.frames.fps;
@@ -58,23 +59,25 @@ uint32_t Qwen3OmniTokens(uint32_t frames) {
   return static_cast<uint32_t>(rest + frames / kChunk * kTokensOfChunk);
 }
 
+void SetQwen3Clips(SpeechSettings& settings) {
+  settings.shape = ClipShape::kUnpadded;
+  settings.padded_samples = 0;
+  settings.tokens = Qwen3OmniTokens;
+  settings.encodes_padding = false;
+  settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
+}
+
 MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
-  settings.tokens = Qwen2AudioTokens;
+  SetQwen2Clips(settings);
   settings.encodes_padding = false;
-  settings.style = {Medium::kAudio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", /*mrope=*/false};
-  settings.style->template_has_ends = true;
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   return MakeSpeech(std::move(settings), source.limits);
 }
 
 MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
-  settings.shape = ClipShape::kUnpadded;
-  settings.padded_samples = 0;
-  settings.tokens = Qwen3OmniTokens;
-  settings.encodes_padding = false;
-  settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
+  SetQwen3Clips(settings);
   settings.style->template_has_ends = true;
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   return MakeSpeech(std::move(settings), source.limits);

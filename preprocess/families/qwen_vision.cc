@@ -47,8 +47,10 @@ class ImagesAndVideo final : public MediaFamily {
   }
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override;
-  absl::Status FillInvalid(const ItemRequest& request,
-                           std::span<const std::span<std::byte>> field_bytes) const override;
+  absl::Status WriteFacts(const ItemRequest& request,
+                          std::span<const std::span<std::byte>> field_bytes) const override {
+    return Prepare(request, field_bytes).status();
+  }
   MediaFacts DummyFacts() const override {
     MediaFacts facts;
     facts.width = facts.height = settings_.factor();
@@ -230,13 +232,6 @@ absl::Status ImagesAndVideo::Produce(const ItemRequest& request,
   EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, Prepare(request, field_bytes));
   if (request.medium == Medium::kVideo) return ProduceVideo(request, shape, field_bytes[0]);
   return ProduceImage(request, shape, field_bytes[0]);
-}
-
-absl::Status ImagesAndVideo::FillInvalid(const ItemRequest& request,
-                                         std::span<const std::span<std::byte>> field_bytes) const {
-  EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes).status());
-  std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
-  return absl::OkStatus();
 }
 
 // If there is a "size", transformers takes both bounds from it, unless the file also has min_pixels

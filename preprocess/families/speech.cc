@@ -3,7 +3,6 @@
 #include "preprocess/families/speech.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -62,7 +61,7 @@ class Speech final : public MediaFamily {
 
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
+    EVENKEEL_RETURN_IF_ERROR(WriteFacts(request, field_bytes));
     const uint64_t planned = SamplesOf(request.facts);
     EVENKEEL_ASSIGN_OR_RETURN(DecodedAudio audio,
                               DecodeSpeech(request.suffix, request.bytes, limits_, request.facts, planned));
@@ -81,10 +80,23 @@ class Speech final : public MediaFamily {
     return absl::OkStatus();
   }
 
-  absl::Status FillInvalid(const ItemRequest& request,
-                           std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes));
-    std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
+  absl::Status WriteFacts(const ItemRequest& request,
+                          std::span<const std::span<std::byte>> field_bytes) const override {
+    EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(request.facts));
+    if (lengths != request.planned) {
+      return absl::DataLossError(absl::StrCat("got a clip of ", lengths.output_rows, " tokens, the plan has ",
+                                              request.planned.output_rows));
+    }
+    EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
+    if (fields_.size() < 2) return absl::OkStatus();
+    std::span<int64_t> counts(reinterpret_cast<int64_t*>(field_bytes[1].data()),
+                              field_bytes[1].size() / sizeof(int64_t));
+    const uint32_t frames = FramesOf(SamplesOf(request.facts));
+    if (padded()) {
+      for (uint32_t i = 0; i < counts.size(); ++i) counts[i] = i < frames ? 1 : 0;
+    } else {
+      counts[0] = frames;
+    }
     return absl::OkStatus();
   }
 
@@ -171,26 +183,6 @@ class Speech final : public MediaFamily {
       }
     }
     return true;
-  }
-
-  // Checks the planned lengths and the buffers, and writes all fields except the features.
-  absl::Status Prepare(const ItemRequest& request, std::span<const std::span<std::byte>> field_bytes) const {
-    EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(request.facts));
-    if (lengths != request.planned) {
-      return absl::DataLossError(absl::StrCat("got a clip of ", lengths.output_rows, " tokens, the plan has ",
-                                              request.planned.output_rows));
-    }
-    EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields_, lengths, field_bytes));
-    if (fields_.size() < 2) return absl::OkStatus();
-    std::span<int64_t> counts(reinterpret_cast<int64_t*>(field_bytes[1].data()),
-                              field_bytes[1].size() / sizeof(int64_t));
-    const uint32_t frames = FramesOf(SamplesOf(request.facts));
-    if (padded()) {
-      for (uint32_t i = 0; i < counts.size(); ++i) counts[i] = i < frames ? 1 : 0;
-    } else {
-      counts[0] = frames;
-    }
-    return absl::OkStatus();
   }
 
   const SpeechSettings settings_;

@@ -81,8 +81,7 @@ class Tiles final : public MediaFamily {
 
   std::vector<MediumStyle> styles() const override { return {settings_.style}; }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
-    static const std::vector<FieldSpec>* const kNone = new std::vector<FieldSpec>();
-    return medium == Medium::kImage ? fields_ : *kNone;
+    return medium == Medium::kImage ? fields_ : NoFields();
   }
 
   absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override {
@@ -138,11 +137,9 @@ class Tiles final : public MediaFamily {
     return absl::OkStatus();
   }
 
-  absl::Status FillInvalid(const ItemRequest& request,
-                           std::span<const std::span<std::byte>> field_bytes) const override {
-    EVENKEEL_RETURN_IF_ERROR(Prepare(request, field_bytes).status());
-    std::memset(field_bytes[0].data(), 0, field_bytes[0].size());
-    return absl::OkStatus();
+  absl::Status WriteFacts(const ItemRequest& request,
+                          std::span<const std::span<std::byte>> field_bytes) const override {
+    return Prepare(request, field_bytes).status();
   }
 
   MediaFacts DummyFacts() const override {
@@ -202,6 +199,7 @@ class Tiles final : public MediaFamily {
     return ItemLengths{static_cast<uint32_t>(patches), tiles, static_cast<uint32_t>(tokens)};
   }
 
+  // As WriteFacts(); returns the picture's cuts.
   absl::StatusOr<std::vector<TileCut>> Prepare(const ItemRequest& request,
                                                std::span<const std::span<std::byte>> field_bytes) const {
     EVENKEEL_ASSIGN_OR_RETURN(std::vector<TileCut> cuts, CutsOf(request.facts));
@@ -227,10 +225,10 @@ class Tiles final : public MediaFamily {
 
 }  // namespace
 
-std::vector<TileCut> GridThenWhole(uint32_t columns, uint32_t rows, ImageSize tile, ResizeFilter filter) {
-  const ImageSize canvas{columns * tile.width, rows * tile.height};
-  std::vector<TileCut> cuts = {{{.resized = canvas, .filter = filter}, columns, rows, {}}};
-  if (columns * rows > 1) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1, {}});
+std::vector<TileCut> GridThenWhole(TileGrid grid, ImageSize tile, ResizeFilter filter) {
+  std::vector<TileCut> cuts = {
+      {{.resized = grid.Canvas(tile), .filter = filter}, grid.columns, grid.rows, {}}};
+  if (grid.tiles() > 1) cuts.push_back({{.resized = tile, .filter = filter}, 1, 1, {}});
   return cuts;
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "preprocess/families/family.h"
 #include "preprocess/families/pixel_settings.h"
+#include "preprocess/families/tile_grid.h"
 
 namespace evenkeel::preprocess {
 
@@ -60,7 +61,7 @@ struct TileSettings {
 };
 
 // The picture stretched to a grid of tiles, and once more to one tile, the last, if the grid has several.
-std::vector<TileCut> GridThenWhole(uint32_t columns, uint32_t rows, ImageSize tile, ResizeFilter filter);
+std::vector<TileCut> GridThenWhole(TileGrid grid, ImageSize tile, ResizeFilter filter);
 
 // The error for an item that is not resized and does not have the size of a tile.
 absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile);

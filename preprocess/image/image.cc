@@ -30,7 +30,7 @@ absl::Status CheckLimits(const ImageHeader& header, uint64_t num_bytes, const Li
   return absl::OkStatus();
 }
 
-// Pillow's division by 255, with rounding.
+// Pillow's division by 255, rounded to nearest: exact for sums of products of bytes up to 255 * 255.
 uint8_t Over255(uint32_t product) {
   product += 128;
   return static_cast<uint8_t>(((product >> 8) + product) >> 8);
@@ -89,6 +89,7 @@ absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> byt
   return codec->Decode(bytes, limits, options, header, /*reduction=*/1, whole);
 }
 
+// (background * (255 - alpha) + colour * alpha) / 255. The weights sum to 255, so the result is a byte.
 void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>& background, uint8_t* rgb) {
   for (uint32_t x = 0; x < width; ++x, rgba += 4, rgb += 3) {
     for (int c = 0; c < 3; ++c) {

@@ -57,6 +57,8 @@ struct JpegReader {
 JpegReader& ReaderOf(j_common_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
 JpegReader& ReaderOf(j_decompress_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
 
+// The library's errors end in a jump to the latest setjmp, since it cannot continue and does not return a
+// status. The message is kept in the reader, since nothing is returned through the library's functions.
 [[noreturn]] void OnError(j_common_ptr info) {
   JpegReader& reader = ReaderOf(info);
   if (reader.stop == Stop::kNone) reader.stop = Stop::kCorrupt;
@@ -64,12 +66,15 @@ JpegReader& ReaderOf(j_decompress_ptr info) { return *static_cast<JpegReader*>(i
   std::longjmp(reader.jump, 1);
 }
 
+// Level -1 is a warning, higher ones are traces. Nothing is printed.
 void OnMessage(j_common_ptr info, int level) {
   if (level < 0) ++info->err->num_warnings;
 }
 void Silent(j_common_ptr) {}
 void NothingToDo(j_decompress_ptr) {}
 
+// Called when the data is used up. libjpeg's own sources would insert an end-of-image marker and leave the
+// rest grey.
 boolean OnEnd(j_decompress_ptr info) {
   ReaderOf(info).stop = Stop::kEnded;
   ERREXIT(info, JERR_INPUT_EOF);
@@ -83,6 +88,7 @@ void Skip(j_decompress_ptr info, long num_bytes) {
   info->src->bytes_in_buffer -= static_cast<size_t>(num_bytes);
 }
 
+// Counts scans: a small progressive file may have thousands, each of which walks over the whole picture.
 void OnProgress(j_common_ptr info) {
   JpegReader& reader = ReaderOf(info);
   if (static_cast<uint32_t>(reader.state.input_scan_number) > reader.max_scans) {
@@ -114,12 +120,16 @@ bool ReadHeader(JpegReader& reader) {
   return true;
 }
 
+// a * b / 255, rounded to nearest: with p = a * b + 128, (p + p / 256) / 256 is exact for products of two
+// bytes. Pillow's MULDIV255.
 uint8_t Scale255(int a, int b) {
   int product = a * b + 128;
   return static_cast<uint8_t>(((product >> 8) + product) >> 8);
 }
 
-// Pillow reads four components as Adobe's inverted CMYK, regardless of the markers.
+// Pillow reads four components as Adobe's inverted CMYK, regardless of the markers: a stored byte is 255 for
+// no ink. Its cmyk2rgb gives white - (255 - c) * white / 255 for each stored colour c, where `white` is the
+// stored byte of black.
 void InvertedCmykToRgb(const uint8_t* cmyk, uint32_t width, uint8_t* rgb) {
   for (uint32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
     int white = cmyk[3];
@@ -150,7 +160,8 @@ int HeightRatio(const jpeg_decompress_struct& state, const jpeg_component_info& 
 }
 
 // Sets the shape of the planes if YccBands converts them exactly like the library; otherwise false. The
-// output's dimensions must have been calculated.
+// output's dimensions must have been calculated. The library writes whole blocks, so a row of a plane has the
+// bytes of its blocks, which may be more than the picture's width.
 bool HasPlainPlanes(const jpeg_decompress_struct& state, YccShape* shape) {
   const jpeg_component_info* parts = state.comp_info;
   *shape = {.size = {state.output_width, state.output_height}};
@@ -198,10 +209,13 @@ bool HasOneColour(const JCOEF* coefficients) {
 // Fills blocks of one colour, and calls the library's transform for others: it computes every block in full.
 void TransformWholeBlock(j_decompress_ptr state, jpeg_component_info* component, JCOEFPTR coefficients,
                          JSAMPARRAY rows, JDIMENSION column) {
+  // The first frequency is eight times the block's mean, from -1024 to 1016, plus what quantisation adds.
   // Only damaged files have larger values; for them the library's variants keep different bits.
   constexpr int32_t kMax = 16 * CENTERJSAMPLE;
   const JQUANT_TBL* table = component->quant_table;
   if (table != nullptr && HasOneColour(coefficients)) {
+    // Every pixel is the first frequency / 8 + 128, as the full transform (JDCT_ISLOW) rounds it for such a
+    // block.
     const int32_t first = coefficients[0] * int32_t{table->quantval[0]};
     if (-kMax <= first && first <= kMax) {
       const int32_t colour = std::clamp(((first + 4) >> 3) + CENTERJSAMPLE, 0, MAXJSAMPLE);

@@ -146,6 +146,8 @@ class TargetRows {
                      uint32_t reduction) {
     square_.reset();
     ResizePlan plan{.in = size, .out = target.resized, .filter = target.filter, .resampler = resampler};
+    // A reduced side was rounded up, so the picture may end within its last pixel: weights are computed for
+    // the exact extent.
     plan.extent_width = static_cast<double>(whole.width) / reduction;
     plan.extent_height = static_cast<double>(whole.height) / reduction;
     if (target.square) {
@@ -212,7 +214,9 @@ class AllTargets final : public BandSink {
   bool reduced_ = false;
 };
 
-// The largest reduction with which no target is enlarged.
+// The largest reduction with which no target is enlarged: a JPEG decoded to 1/2, 1/4 or 1/8 of its sides has
+// lost the detail that a larger target would show. Pictures that are placed in a square first are decoded at
+// full size.
 uint32_t ReductionFor(const ImageCodec& codec, const PictureOptions& options, ImageSize size,
                       std::span<const PictureTarget> targets) {
   if (!options.approximate || !codec.scales()) return 1;
@@ -227,6 +231,7 @@ uint32_t ReductionFor(const ImageCodec& codec, const PictureOptions& options, Im
   return reduction;
 }
 
+// libjpeg rounds reduced sides up.
 ImageSize Reduced(ImageSize size, uint32_t reduction) {
   return {(size.width + reduction - 1) / reduction, (size.height + reduction - 1) / reduction};
 }

@@ -168,7 +168,8 @@ bool ReadEnd(PngReader& reader) {
   return true;
 }
 
-// Grey of 16 bits, high byte first. Values above 255 become white.
+// Grey of 16 bits, high byte first. Values above 255 become white, as in those releases of Pillow that clip
+// them instead of taking the high byte.
 void ClippedToRgb(const uint8_t* wide, uint32_t width, uint8_t* rgb) {
   for (uint32_t x = 0; x < width; ++x, wide += 2, rgb += 3)
     rgb[0] = rgb[1] = rgb[2] = wide[0] != 0 ? 255 : wide[1];
@@ -179,6 +180,8 @@ void RowToRgb(Layout layout, const uint8_t* row, uint32_t width, const ColourOpt
   layout == Layout::kRgba ? RgbaToRgb(row, width, options.background, rgb) : ClippedToRgb(row, width, rgb);
 }
 
+// Pixels of exactly this colour are the transparent ones of a picture with a colour key; there are no half
+// transparent ones.
 void ReplaceColour(const Colour& colour, const Colour& by, uint8_t* rgb, size_t num_pixels) {
   for (uint8_t* pixel = rgb; pixel != rgb + 3 * num_pixels; pixel += 3) {
     if (std::equal(colour.begin(), colour.end(), pixel)) std::copy(by.begin(), by.end(), pixel);

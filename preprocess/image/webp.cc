@@ -88,7 +88,8 @@ class Webp final : public ImageCodec {
     return features;
   }
 
-  // The canvas around the frame is transparent black.
+  // The canvas around the frame is transparent black. A frame's rectangle is checked against the canvas
+  // before its first byte is written.
   static absl::Status DecodeFirstFrame(std::span<const std::byte> bytes, WEBP_CSP_MODE mode, uint8_t* canvas,
                                        size_t stride, uint32_t height) {
     const WebPData data{Data(bytes), bytes.size()};

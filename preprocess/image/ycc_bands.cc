@@ -65,6 +65,7 @@ void YccBands::Take() {
   if (!converts()) PointRowsIntoBand();
 }
 
+// Chroma of full height: every row of pixels has its own, so nothing waits.
 void YccBands::TakeRows(uint32_t end) {
   for (uint32_t y = first_; y < end; ++y) {
     const uint8_t* const cb = planes_[1].rows[y - first_];
@@ -117,12 +118,14 @@ const uint8_t* YccBands::halved_row(const Plane& plane, uint32_t row) const {
   return row < first_ / 2 ? plane.before : plane.rows[row - first_ / 2];
 }
 
+// Writes row `y` of the band from its luma and from sums of chroma of half the width.
 void YccBands::PutHalved(uint32_t y, const Sums& sums, const ChromaRounding& rounding) {
   uint8_t* const rgb = band_row(y);
   uint8_t* const out[] = {rgb, rgb + pitch_, rgb + 2 * pitch_};
   kernels_.halved_to_rgb(luma_row(y), {sums.cb, sums.cr}, rounding, shape_.size.width, out);
 }
 
+// Hands the band over if row `y` completes it.
 void YccBands::Done(uint32_t y) {
   if (y % kBandRows != kBandRows - 1 && y + 1 != shape_.size.height) return;
   const size_t plane = shape_.grey ? 0 : pitch_;

@@ -12,20 +12,25 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// In 1/65536, rounded like in jdcolor.c.
+// JFIF's matrix, as in jdcolor.c: R = Y + 1.402 Cr, G = Y - 0.344136 Cb - 0.714136 Cr, B = Y + 1.772 Cb, with
+// chroma from -128 to 127 and factors in 1/65536. A product is below 2^24, so 32 bits hold every sum exactly.
 constexpr int32_t kRedOfCr = 91881, kBlueOfCb = 116130, kGreenOfCr = -46802, kGreenOfCb = -22554;
 constexpr int kColourBits = 16;
 constexpr int32_t kHalf = 1 << (kColourBits - 1);
 
 uint8_t Clipped(int32_t value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
-// `cb` and `cr` are centred at 0.
+// `cb` and `cr` are centred at 0. Adding half and shifting rounds to nearest; the shift of a negative sum
+// rounds down, as the library's RIGHT_SHIFT does. Both products of green are added before they are rounded,
+// once.
 void PutPixel(int32_t y, int32_t cb, int32_t cr, uint32_t x, uint8_t* const* planes) {
   planes[0][x] = Clipped(y + ((kRedOfCr * cr + kHalf) >> kColourBits));
   planes[1][x] = Clipped(y + ((kGreenOfCb * cb + kGreenOfCr * cr + kHalf) >> kColourBits));
   planes[2][x] = Clipped(y + ((kBlueOfCb * cb + kHalf) >> kColourBits));
 }
 
+// Chroma of full height has the same unit as that of half the height, a quarter, so that one horizontal
+// filter serves both.
 void SumRow(const uint8_t* row, size_t count, int16_t* out) {
   for (size_t i = 0; i < count; ++i) out[i] = static_cast<int16_t>(4 * row[i]);
 }
@@ -38,7 +43,11 @@ void SumRows(const uint8_t* upper, const uint8_t* lower, size_t count, int16_t* 
   }
 }
 
-// Even pixels lie nearer to the chroma column before their own, odd ones to the column after it.
+// A column of chroma is centred between two pixels, so a pixel is a quarter of a column away from its own
+// column and three quarters from its neighbour's: the weights are 3/4 and 1/4. With sums in quarters, 3 *
+// near + far is in sixteenths, at most 16 * 255, and fits 16 bits. Even pixels have their neighbour before
+// their own column, odd ones after it; columns are counted from the repeated one before the first, hence the
+// 1 in `near`.
 void HalvedToRgb(const uint8_t* luma, const ChromaSums& chroma, const ChromaRounding& rounding,
                  uint32_t width, uint8_t* const* planes) {
   for (uint32_t x = 0; x < width; ++x) {
@@ -78,6 +87,7 @@ EVENKEEL_AVX2 void Avx2SumRow(const uint8_t* row, size_t count, int16_t* out) {
   SumRow(row + i, count - i, out + i);
 }
 
+// 3a + b is computed as (a + b) + 2a, so that both rows share the sum.
 EVENKEEL_AVX2 void Avx2SumRows(const uint8_t* upper, const uint8_t* lower, size_t count, int16_t* upper_out,
                                int16_t* lower_out) {
   size_t i = 0;
@@ -98,9 +108,10 @@ struct RgbWords {
   __m256i red, green, blue;
 };
 
-// mulhrs rounds to 15 bits. For all 256 values of chroma that gives the same result as 16 bits, also with the
-// factors reduced to fit 16 bits: 1.402 - 1 and 1.772 - 2. Green is a sum of two products, so it needs all
-// bits.
+// mulhrs gives (a * b + 2^14) >> 15 in 16 bits, so its factor must be below 1: the whole part of 1.402 and of
+// 1.772 (taken as 2 - 0.228) is added afterwards. Its factors have 15 fraction bits. For all 256 values of
+// chroma that gives the same result as 16 bits. Green is a sum of two products, which are rounded together,
+// so it needs all bits.
 EVENKEEL_AVX2_INLINE RgbWords ToRgb(const Words& in) {
   const __m256i red = _mm256_mulhrs_epi16(in.cr, _mm256_set1_epi16((kRedOfCr - 65536) / 2));
   const __m256i blue = _mm256_mulhrs_epi16(in.cb, _mm256_set1_epi16((kBlueOfCb - 2 * 65536) / 2));
@@ -116,7 +127,8 @@ EVENKEEL_AVX2_INLINE RgbWords ToRgb(const Words& in) {
           _mm256_add_epi16(_mm256_add_epi16(in.y, _mm256_slli_epi16(in.cb, 1)), blue)};
 }
 
-// Interleaves even and odd pixels into a block.
+// Interleaves even and odd pixels into a block. Packing two vectors of words leaves, in each half, eight
+// bytes of even pixels before eight of odd ones; the shuffle alternates them.
 EVENKEEL_AVX2_INLINE void PutBlock(const Words& even, const Words& odd, uint32_t x, uint8_t* const* planes) {
   const __m256i order = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15,  //
                                          0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
@@ -126,6 +138,8 @@ EVENKEEL_AVX2_INLINE void PutBlock(const Words& even, const Words& odd, uint32_t
   Store(planes[2] + x, _mm256_shuffle_epi8(_mm256_packus_epi16(a.blue, b.blue), order));
 }
 
+// The words of a vector of bytes: pixels 0, 2, 4, ... and 1, 3, 5, ... These lie in the order in which one
+// column of chroma serves one of each.
 EVENKEEL_AVX2_INLINE __m256i Even(__m256i bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi16(0xff)); }
 EVENKEEL_AVX2_INLINE __m256i Odd(__m256i bytes) { return _mm256_srli_epi16(bytes, 8); }
 
@@ -141,7 +155,8 @@ EVENKEEL_AVX2_INLINE Widened Widen(const int16_t* sums, __m256i add_even, __m256
   return {_mm256_srai_epi16(even, 4), _mm256_srai_epi16(odd, 4)};
 }
 
-// The centre of chroma is subtracted together with the rounding, before the shift.
+// The centre of chroma, 128 in sixteenths, is subtracted together with the rounding, before the shift: one
+// addition less, and the same result, since the centre is a multiple of the divisor.
 EVENKEEL_AVX2 void Avx2HalvedToRgb(const uint8_t* luma, const ChromaSums& chroma,
                                    const ChromaRounding& rounding, uint32_t width, uint8_t* const* planes) {
   constexpr int kCentre = 16 * 128;

@@ -19,6 +19,9 @@ bool IsRounded(size_t weight, size_t count) { return weight == 0 || weight <= (c
 
 }  // namespace
 
+// For output i: its centre in input pixels, the inputs whose centres are within `support` of it (the
+// triangle's half width, 1, widened by the reduction), and their weights 1 - |distance| / support, normalised
+// to a sum of 1, because the borders cut the triangle off.
 void FloatResizer::MakeWindows(uint32_t in, uint32_t out, std::vector<Window>& windows) {
   windows.resize(out);
   // float32 where the original's tensors are, double where its literals make it so.
@@ -57,6 +60,8 @@ void FloatResizer::Start(const Sizes& sizes, const std::array<float, 256>& table
   taken_ = 0;
 }
 
+// Filters a row across as soon as it comes, channel by channel: bytes to floats by the table, then the sums
+// of products in torch's order (see the top).
 void FloatResizer::Take(const PlanarRow& row) {
   for (size_t c = 0; c < 3; ++c) {
     for (uint32_t x = 0; x < sizes_.in.width; ++x) row_[x] = (*table_)[row.plane[c][x]];

@@ -276,7 +276,9 @@ EVENKEEL_AVX2_INLINE void FilterOne(const BandRows& band, const AxisWeights& axi
   SumBand<kSplit>(ring, axis, x, out);
 }
 
-// Stores one channel of four outputs, as lanes of two rows each.
+// Stores one channel of four outputs, as lanes of two rows each: packs words to bytes (saturating, which is
+// the clip to 0..255), brings the four outputs of a row together, and widens the bytes so that rows r and r +
+// 1 share a lane as words.
 EVENKEEL_AVX2_INLINE void StoreFour(const __m256i (&first)[3], const __m256i (&second)[3],
                                     const __m256i (&third)[3], const __m256i (&fourth)[3], int c, size_t to,
                                     uint32_t* const* out) {
@@ -292,8 +294,8 @@ EVENKEEL_AVX2_INLINE void StoreFour(const __m256i (&first)[3], const __m256i (&s
   StoreLanes(_mm256_unpackhi_epi8(lower, zero), out[3] + to, out[7] + to);
 }
 
-template <bool kSplit, bool kPlanes>
 // The horizontal filter of a band: four outputs at a time, because a store takes four lanes.
+template <bool kSplit, bool kPlanes>
 EVENKEEL_AVX2 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
                               size_t plane, uint32_t* const* out) {
   const BandRows band(pixels, axis.in);
@@ -308,7 +310,8 @@ EVENKEEL_AVX2 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, 
   }
 }
 
-// Scalar: the compiler vectorises both loops.
+// Lanes of two rows, the first in the lower word: from bytes, and back. Scalar: the compiler vectorises both
+// loops.
 void GroupRows(const uint8_t* const* rows, size_t count, uint32_t* out) {
   for (size_t i = 0; i < count; ++i) out[i] = rows[0][i] | uint32_t{rows[1][i]} << 16;
 }
@@ -346,10 +349,10 @@ struct ColumnSums {
   }
 };
 
-template <bool kSplit>
 // The vertical filter for output row `y`: every lane has two source rows of a column, so one madd per lane
 // adds both. Columns are taken kColumnStep at a time, so that the sums stay in registers while the groups
 // change.
+template <bool kSplit>
 EVENKEEL_AVX2 void SumColumns(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                               size_t count, uint8_t* out) {
   const uint32_t num_groups = axis.num_groups[y];

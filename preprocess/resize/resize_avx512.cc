@@ -128,6 +128,9 @@ struct Sums {
     if constexpr (kDigits == 3) Accumulate(middle, bytes, middles);
     Accumulate(low, bytes, lows);
   }
+  // (high * 2^16 + middle * 2^8 + low) >> shift, or (high * 2^8 + low) >> shift with two digits: the sum of
+  // the whole weights' products, since a weight is the sum of its digits times these powers. `low` began with
+  // a half, for rounding.
   EVENKEEL_AVX512_INLINE __m512i Shifted(__m128i shift) const {
     __m512i sum = high;
     if constexpr (kDigits == 3) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), middle);
@@ -173,9 +176,9 @@ EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t neede
   }
 }
 
-template <int kDigits, bool kPlanes>
 // The horizontal filter of a band, four outputs at a time: two pairs of outputs are packed from 32 to 16
-// bits, then both pairs to 8 bits.
+// bits, then both pairs to 8 bits. Packing saturates, which is the clip to 0..255.
+template <int kDigits, bool kPlanes>
 EVENKEEL_AVX512 void FilterRows(const PixelBand& pixels, const AxisWeights& axis, BandScratch& scratch,
                                 size_t plane, uint32_t* const* out) {
   const BandRows band(pixels, axis.in);
@@ -242,6 +245,8 @@ EVENKEEL_AVX512_INLINE void FilterBlock(const uint8_t* const rows[kBandRows], co
   }
 }
 
+// All three planes. The number of quads is a template argument, so that order and digits of a block stay in
+// registers for its sixteen rows.
 template <int kDigits>
 EVENKEEL_AVX512 void FilterWindows(const PixelBand& planes, const AxisWeights& axis, size_t plane,
                                    uint32_t* const* out) {
@@ -278,9 +283,9 @@ void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch& scr
   }
 }
 
-template <int kDigits>
 // The vertical filter for output row `y`: a lane has four source rows of a column, so one instruction adds
 // four products.
+template <int kDigits>
 EVENKEEL_AVX512 void SumDigits(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y,
                                size_t count, uint8_t* out) {
   const __m128i shift = _mm_cvtsi32_si128(axis.shift);

@@ -10,10 +10,10 @@
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kGroup = 4;
+constexpr uint32_t kGroup = 4;  // rows whose bytes share a lane: GroupOf(WeightForm::kBytes)
 
 // Sums are unsigned, so that an overflow of an intermediate sum is defined; the final sum fits 32 signed
-// bits.
+// bits. A negative sum (from the negative lobes of bicubic and Lanczos) becomes 0, one above 255 becomes 255.
 uint8_t Clip(uint32_t sum, int shift) {
   return static_cast<uint8_t>(std::clamp(static_cast<int32_t>(sum) >> shift, 0, 255));
 }
@@ -21,7 +21,11 @@ uint8_t Clip(uint32_t sum, int shift) {
 uint8_t* BytesOf(uint32_t* lane) { return reinterpret_cast<uint8_t*>(lane); }
 const uint8_t* BytesOf(const uint32_t* lane) { return reinterpret_cast<const uint8_t*>(lane); }
 
-// The horizontal filter as its definition: for every output, row and channel the sum of weight times input.
+// The horizontal filter as its definition, to which the vector paths are compared: for every output, row and
+// channel (half + sum of weight * input) >> shift, in the fixed point of axis_weights.h. The integers are
+// exact, so the order of additions does not matter and every path gives the same bytes. The last group may
+// extend beyond the row, where weights are 0 and nothing is read. Byte r % 4 of a lane is row r, the order
+// that the vertical filter takes.
 void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch&, size_t plane,
                 uint32_t* const* out) {
   for (uint32_t x = 0; x < axis.outputs(); ++x) {
@@ -42,7 +46,8 @@ void FilterBand(const PixelBand& band, const AxisWeights& axis, BandScratch&, si
   }
 }
 
-// The vertical filter, in blocks of columns whose sums stay in registers.
+// The vertical filter for output row `y`, the same sum over rows: a lane has four rows of one column. In
+// blocks of columns whose sums stay in registers.
 void SumGroups(const uint32_t* const* groups, const AxisWeights& axis, uint32_t y, size_t count,
                uint8_t* out) {
   constexpr size_t kBlock = 16;

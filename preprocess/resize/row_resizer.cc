@@ -8,7 +8,9 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// Pillow 13 filters columns first if that makes the other pass much smaller; the other resamplers never do.
+// Pillow 13 filters columns first if that makes the other pass much smaller: the height shrinks, and by more
+// than twice as many pixels as the width. The other resamplers never do. Each pass rounds to bytes, so the
+// order decides the result.
 bool ColumnsFirst(const ResizePlan& plan) {
   if (plan.resampler != Resampler::kPil13) return false;
   const int64_t less_high = int64_t{plan.in.height} - plan.out.height;
@@ -72,6 +74,7 @@ void RowResizer::Start(const ResizePlan& plan, RowSink* sink) {
                plan.resampler},
               kernels_.form, kernels_.windows);
   }
+  // The horizontal filters store outputs in whole groups of four.
   plane_ = (size_t{plan_.window.width} + 3) / 4 * 4;
   split_.resize(3 * plane_ * group_);
   if (columns) StartColumns();
@@ -169,6 +172,7 @@ void RowResizer::FilterRows(const PixelBand& band) {
   }
 }
 
+// The horizontal filter writes lanes, which are the input of the vertical one, directly into the ring.
 void RowResizer::FilterRowsToRing(const PixelBand& band) {
   uint32_t* out[kBandRows];
   for (uint32_t i = 0; i < kBandRows / group_; ++i) out[i] = ring_.group(ring_.arrived + i);
@@ -177,6 +181,7 @@ void RowResizer::FilterRowsToRing(const PixelBand& band) {
   SumReadyRows();
 }
 
+// Groups rows that no horizontal filter has made into lanes.
 void RowResizer::PutIntoRing(const PixelBand& planes) {
   const uint32_t width = plan_.in.width;
   for (uint32_t first = 0; first < planes.rows; first += group_) {
@@ -193,7 +198,9 @@ void RowResizer::PutIntoRing(const PixelBand& planes) {
   SumReadyRows();
 }
 
-// Makes every output row whose groups have arrived.
+// Makes every output row whose groups have arrived. Outputs need ascending rows, so the first one that cannot
+// be made ends the loop. If the horizontal filter comes second, the rows of the last, incomplete band go to
+// it at the end.
 void RowResizer::SumReadyRows() {
   const AxisWeights& weights = columns_.weights;
   for (uint32_t& y = ring_.next_output; y < weights.outputs(); ++y) {
@@ -206,6 +213,7 @@ void RowResizer::SumReadyRows() {
   if (complete() && made_.rows > 0) FilterRows(made_.Take(plan_.in.width));
 }
 
+// Delivers a row from the vertical filter, or collects a band of them for the horizontal one.
 void RowResizer::TakeColumns(const uint8_t* row) {
   const uint32_t width = plan_.in.width;
   switch (order_) {

@@ -52,15 +52,20 @@ bool FindWindows(const AxisWeights& axis, std::span<const Inputs> outputs, Windo
   return true;
 }
 
-// The signed digits of a weight, each with as many bits as an input has in its lane. Adding half of a digit's
-// range to every digit and flipping these bits again makes the digits signed.
+// The signed digits of a weight, each with as many bits as an input has in its lane: weight = sum of digit d
+// * 2^(bits d), with digits from -2^(bits - 1) to 2^(bits - 1) - 1, because the multiplications take signed
+// factors. A digit with its top bit set counts 2^bits less than its unsigned value, so the next one has to be
+// 1 larger. Adding half of a digit's range to every digit makes these carries, and flipping the same bits
+// takes the halves off again. For example, with bytes 0x0180 (384) becomes the digits 2 and -128.
 template <uint32_t kGroup>
 uint32_t DigitsOf(int32_t weight) {
   constexpr uint32_t kBias = kGroup == 2 ? 0x80008000 : 0x80808080;
   return (static_cast<uint32_t>(weight) + kBias) ^ kBias;
 }
 
-// Whether the 16-bit sum of bytes times upper digits cannot overflow, if the weight has two digits.
+// Whether the 16-bit sum of bytes times upper digits cannot overflow, if the weight has two digits. Bounds:
+// every input with a negative weight is 255 and the others are 0, or the reverse. (Lower digits are summed in
+// 32 bits.)
 bool UpperSumsFit(const AxisWeights& axis, const Inputs& inputs) {
   if (axis.group != GroupOf(WeightForm::kWords) || axis.digits == 1) return true;
   int32_t least = 0, most = 0;
@@ -70,7 +75,9 @@ bool UpperSumsFit(const AxisWeights& axis, const Inputs& inputs) {
   return least >= -0x8000 && most <= 0x7fff;
 }
 
-// Writes order and digits of output `i` of a block's `outputs`.
+// Writes order and digits of output `i` of a block's `outputs`: for input k, which byte of the window goes to
+// its place in the lane, and its digits at the same place of each digit's lane. A place without an input
+// keeps 0x80, which the shuffle turns into 0. A word's upper byte keeps it too.
 template <uint32_t kGroup>
 void SetOutput(uint32_t digits, const Inputs& inputs, uint32_t window, size_t i, size_t outputs,
                uint8_t* order, int32_t* lanes) {
@@ -87,6 +94,7 @@ void SetOutput(uint32_t digits, const Inputs& inputs, uint32_t window, size_t i,
   }
 }
 
+// Appends the block of `outputs`, of which `first` is the first. False: it does not have the form of a block.
 bool AddBlock(const AxisWeights& axis, uint32_t first, std::span<const Inputs> outputs,
               WindowWeights* weights) {
   WindowWeights::Block block;
@@ -120,6 +128,8 @@ void MakeWindowWeights(const AxisWeights& axis, uint32_t windows, WindowWeights*
   weights->blocks.clear();
   weights->order.clear();
   weights->digits.clear();
+  // The last block ends with the outputs and may overlap the one before it: the same values are then stored
+  // twice.
   const uint32_t step = kOutputs * windows;
   const uint32_t rounded = (axis.outputs() + kOutputs - 1) / kOutputs * kOutputs;
   if (windows == 0 || axis.in < WindowWeights::kInputs || rounded < step) return;

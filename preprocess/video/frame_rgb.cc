@@ -49,8 +49,10 @@ struct Coefficients {
   int16_t y, v_red, v_green, u_green, u_blue;
 };
 
-// The table has 16 bits of fraction for limited range. Full range scales chroma by 224/255; limited range
-// scales luma by 255/219 (ff_yuv2rgb_c_init_tables). Results have 13 bits of fraction.
+// swscale's table has, for a matrix such as BT.601 or BT.709, red of V, blue of U, and the negated parts of U
+// and V in green, with 16 bits of fraction, for limited range: luma 16 to 235 (219 steps), chroma 16 to 240
+// (224 steps). Full range therefore scales chroma by 224/255, and limited range luma by 255/219
+// (ff_yuv2rgb_c_init_tables). Results have 13 bits of fraction and are rounded to nearest.
 Coefficients CoefficientsOf(int space, bool full) {
   const int* table = sws_getCoefficients(space);
   int64_t v_red = table[0], u_blue = table[1], u_green = -table[2], v_green = -table[3];
@@ -69,8 +71,10 @@ Coefficients CoefficientsOf(int space, bool full) {
           rounded(u_blue)};
 }
 
-// Doubles the width of a chroma row, in units of 1/128: three quarters of the nearest value plus a quarter of
-// the next one, which is swscale's bilinear filter for chroma centred between two pixels.
+// Doubles the width of a chroma row, in units of 1/128: three quarters (96) of the nearest value plus a
+// quarter (32) of the next one, which is swscale's bilinear filter for chroma centred between two pixels. The
+// first and the last pixel have no second neighbour. The largest value is 128 * 255 = 32640, which fits the
+// 16 bits of the vector code.
 void WidenChroma(const uint8_t* in, int width, int16_t* out) {
   const int last = width / 2 - 1;
   out[0] = static_cast<int16_t>(128 * in[0]);
@@ -96,8 +100,10 @@ uint8_t Byte(uint32_t value) {
 // Pointers to a row's red, green and blue bytes.
 using RgbRow = uint8_t* const[3];
 
-// With one chroma row its values have 7 bits of fraction, with two their sum has 8; the shift brings both to
-// the same scale, and 1 << 21 rounds to nearest.
+// Everything is summed with 22 bits of fraction. Luma: 9 bits of its own and 13 of the coefficient. Chroma:
+// with one row its values have 7 bits, with two their sum has 8, so `shift` is 2 or 1: 7 + 13 + 2 = 8 + 13 +
+// 1 = 22. 1 << 21 is a half, for rounding to nearest. `centre` is 128, the value of grey, in the unit of the
+// chroma values.
 void PortableRow(const RowOf420& row, const Coefficients& c, int width, RgbRow& out) {
   const bool two = row.u[1] != nullptr;
   const int shift = two ? 1 : 2, centre = two ? 1 << 15 : 1 << 14;
@@ -114,6 +120,7 @@ void PortableRow(const RowOf420& row, const Coefficients& c, int width, RgbRow& 
 #ifdef __x86_64__
 #define EVENKEEL_AVX2 __attribute__((target("avx2")))
 
+// The same two words in every lane: one factor each for a pair (u, v), as madd multiplies and adds them.
 EVENKEEL_AVX2 inline __m256i Pairs(int16_t first, int16_t second) {
   return _mm256_set1_epi32(static_cast<int32_t>(static_cast<uint16_t>(first) |
                                                 static_cast<uint32_t>(static_cast<uint16_t>(second)) << 16));
@@ -142,6 +149,9 @@ EVENKEEL_AVX2 inline __m256i Colour(const Pixels420& pixels, __m256i coefficient
 
 constexpr int kBlock = 32;  // pixels per iteration
 
+// PortableRow for 32 pixels at a time, with the same integers in another order: sums of 32 bits wrap, so
+// their order does not matter. Packing takes lanes from both halves in turn; the last permutation restores
+// the pixels' order.
 EVENKEEL_AVX2 void Avx2Row(const RowOf420& row, const Coefficients& c, int width, RgbRow& out) {
   if (width < kBlock) return PortableRow(row, c, width, out);
   const bool two = row.u[1] != nullptr;
@@ -275,6 +285,7 @@ void FrameRgb::ForgetLarge() {
   Emptied(padded_);
 }
 
+// 4:2:0 repeats a chroma row for two rows of pixels, 4:2:2 has one for each.
 void FrameRgb::ConvertRepeatedChroma(const AVFrame& frame, int space, bool full, BandSink& sink) {
   const RepeatedChroma c = RepeatedChromaOf(sws_getCoefficients(space), full);
   const bool vectors = may_use_vectors();
@@ -285,6 +296,8 @@ void FrameRgb::ConvertRepeatedChroma(const AVFrame& frame, int space, bool full,
   });
 }
 
+// Chroma is already at full width and only widened to the unit of WidenChroma(); grey has the centre
+// everywhere.
 void FrameRgb::ConvertFullChroma(const AVFrame& frame, int space, bool full, BandSink& sink) {
   const int width = frame.width;
   const bool has_chroma = frame.format != AV_PIX_FMT_GRAY8;
@@ -303,6 +316,9 @@ void FrameRgb::ConvertFullChroma(const AVFrame& frame, int space, bool full, Ban
   });
 }
 
+// Chroma rows are centred between two rows of pixels. swscale's vertical filter at unchanged height has one
+// or two taps: it takes a chroma row alone, or the mean of two (the sum here), never the exact 3/4 and 1/4. A
+// widened row is used by up to three rows of pixels, so the latest two are kept, in slots by their parity.
 void FrameRgb::ConvertPlanar420(const AVFrame& frame, int space, bool full, BandSink& sink) {
   const int width = frame.width, height = frame.height, last = height / 2 - 1;
   const Coefficients c = CoefficientsOf(space, full);

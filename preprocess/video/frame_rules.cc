@@ -23,7 +23,9 @@ double Clamp(double wanted, double least, double most, double total) {
   return std::min(std::min(std::max(wanted, least), most), total);
 }
 
-// The count before rounding by arange; 0 or less if the rule finds no frame.
+// The count before rounding by arange; 0 or less if the rule finds no frame. `wanted` is the duration in
+// seconds times the wanted rate, and rarely a whole number: the rules differ in how they round it (down to
+// temporal patches, down to whole frames, to nearest) and in whether bounds apply before or after that.
 double WantedCount(const FrameChoice& choice, double total, double video_fps) {
   const double wanted = total / video_fps * choice.fps;
   const double multiple = choice.multiple;
@@ -57,7 +59,8 @@ double RateOf(const MediaFacts& facts) {
   return facts.fps_den == 0 ? 0 : static_cast<double>(facts.fps_num) / facts.fps_den;
 }
 
-// np.linspace(0, total - 1, count).round(): f64, halves to even.
+// np.linspace(0, total - 1, count).round(): f64, halves to even. numpy multiplies the step, which is rounded
+// once, and sets the last element to the end itself.
 void Linspace(uint32_t total, std::span<uint32_t> chosen) {
   const auto count = static_cast<uint32_t>(chosen.size());
   double step = count > 1 ? static_cast<double>(total - 1) / (count - 1) : 0;
@@ -65,7 +68,8 @@ void Linspace(uint32_t total, std::span<uint32_t> chosen) {
   if (count > 1) chosen.back() = total - 1;
 }
 
-// np.linspace(begin, end, count, dtype=int): f64, rounded down.
+// np.linspace(begin, end, count, dtype=int): f64, rounded down after `begin` is added. The last element is
+// `end` itself, which the product could miss by a last bit and so by a whole frame.
 void FlooredLinspace(uint32_t begin, uint32_t end, uint64_t count, std::vector<uint32_t>& out) {
   out.clear();
   const double step = count > 1 ? static_cast<double>(end - begin) / static_cast<double>(count - 1) : 0;
@@ -79,7 +83,9 @@ uint32_t CeilWithin(double frame, uint32_t last) {
   return frame >= last ? last : static_cast<uint32_t>(std::ceil(frame));
 }
 
-// Glm4vVideoProcessor.sample_frames, before repeated frames are removed.
+// Glm4vVideoProcessor.sample_frames, before repeated frames are removed. Up to max_duration seconds, one
+// frame every 1 / fps seconds; of longer videos max_duration * fps frames at equal distances from the first
+// to the end. Times are rounded up to the next frame.
 void Glm4vFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
   const double duration = total / video_fps;
   const uint32_t last = total - 1;
@@ -104,7 +110,10 @@ void Glm4vFrames(const FrameChoice& choice, uint32_t total, double video_fps, st
   }
 }
 
-// Glm46VVideoProcessor.sample_frames, likewise: its rates follow from the duration alone.
+// Glm46VVideoProcessor.sample_frames, likewise: its rates follow from the duration alone (3 a second up to 30
+// s, 1 up to 300 s, else a half), times the frames of a temporal patch. It walks over all frames and takes
+// one whenever the next wanted time has come. The number that this gives may be off by some, so it is then
+// forced to `wanted` by a linspace.
 void Glm46vFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
   constexpr double kMaxDuration = 2400, kMaxFrames = 640;
   const double duration = total / video_fps, counted = std::min(duration, kMaxDuration);
@@ -140,7 +149,7 @@ bool IsOfGlm(FrameRule rule) {
   return rule == FrameRule::kGlm4vProcessor || rule == FrameRule::kGlm46vProcessor;
 }
 
-// The number of elements of torch.arange(first, total, step).
+// The number of elements of torch.arange(first, total, step): `total` itself is excluded.
 double ArangeCount(double first, double total, double step) { return std::ceil((total - first) / step); }
 
 // torch.arange(begin, total, step).int(), whose elements are f32. torch computes blocks of two vectors of
@@ -163,8 +172,10 @@ double FirstOf(const FrameChoice& choice, double total, double wanted) {
   return choice.first ? *choice.first : total / wanted / 2;
 }
 
-// The frames shown at the middles of `count` equal spans. With times: of the time span, in 128-bit integers
-// because a product of two 64-bit times may overflow.
+// The frames shown at the middles of `count` equal spans: at (2 i + 1) / (2 count) of the whole, rounded
+// down, for span i. Without times the whole is the number of frames. With times it is the time span, in
+// 128-bit integers, because a product of two 64-bit numbers may overflow; the frame is then the last one
+// shown at or before that time. Both lists ascend, so one pass over the frames finds all.
 void Middles(uint32_t total, std::span<const int64_t> times, std::span<uint32_t> chosen) {
   const auto count = static_cast<uint32_t>(chosen.size());
   if (times.size() != size_t{total} + 1) {

@@ -60,6 +60,9 @@ Mpeg4Packets::Mpeg4Packets(std::span<const uint8_t> extradata) { (void)Read(extr
 
 // Video object layer header, ISO/IEC 14496-2, 6.2.3, up to vop_time_increment_resolution.
 void Mpeg4Packets::ReadLayer(std::span<const uint8_t> bytes) {
+  // The order of the fields: random_accessible_vol, video_object_type_indication; optional version and
+  // priority; aspect ratio; optional control parameters with their buffer model; shape; a marker; the
+  // resolution of times, which gives the number of bits of a picture's time.
   constexpr uint32_t kExtendedAspect = 15, kGrayscale = 3;
   Bits bits(bytes);
   bits.Skip(1 + 8);
@@ -97,6 +100,9 @@ void Mpeg4Packets::ReadUserData(std::span<const uint8_t> bytes) {
   is_packed_ = text.starts_with('p');
 }
 
+// Reads start codes up to the first picture. Its header begins with the type (2 bits), one set bit for each
+// whole second that has passed and a clear one, a marker, the time within the second, a marker, and
+// vop_coded.
 std::optional<Mpeg4Packets::Vop> Mpeg4Packets::Read(std::span<const uint8_t> bytes) {
   layer_hash_ = 0;
   bool has_layer = false;
@@ -121,6 +127,8 @@ std::optional<Mpeg4Packets::Vop> Mpeg4Packets::Read(std::span<const uint8_t> byt
   return std::nullopt;
 }
 
+// A decoder shows nothing before the first I picture, and a B picture only once there are two others for it to
+// refer to.
 bool Mpeg4Packets::Shows(const Vop& vop) {
   if (!vop.coded || (references_ == 0 && vop.type != kIntra)) return false;
   if (vop.type == kBidirectional) return references_ == 2;

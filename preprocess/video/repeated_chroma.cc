@@ -10,6 +10,12 @@
 namespace evenkeel::preprocess {
 namespace {
 
+// swscale's code without filters (yuv2rgb, libswscale/x86/yuv_2_rgb.asm): each pixel takes the chroma of its
+// pair, and
+//   R = Y' + v_red * V,  G = Y' + u_green * U + v_green * V,  B = Y' + u_blue * U,  Y' = y * (luma - black).
+// Values have 3 fraction bits and coefficients 13, so the upper 16 bits of a product are its whole part.
+// Every product is rounded down by itself, so a sum is a little below the exact value, and has to be, for
+// equal bytes.
 constexpr int kBits = 3;               // fraction bits of luma and chroma
 constexpr int kCentre = 128 << kBits;  // the chroma value of grey
 
@@ -43,6 +49,7 @@ EVENKEEL_AVX2 inline __m256i Sums(const __m256i luma[2], __m256i chroma) {
                              _mm256_adds_epi16(luma[1], _mm256_unpackhi_epi16(chroma, chroma)));
 }
 
+// Sixteen chroma values, which serve 32 pixels, centred at 0.
 EVENKEEL_AVX2 inline __m256i Chroma(const uint8_t* from) {
   const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
   return _mm256_sub_epi16(_mm256_slli_epi16(words, kBits), _mm256_set1_epi16(kCentre));
@@ -79,7 +86,8 @@ EVENKEEL_AVX2 void Avx2Row(const RepeatedChroma& c, const uint8_t* luma, const u
 
 }  // namespace
 
-// As CoefficientsOf in frame_rgb.cc, but clamped to 16 bits, and with another fraction of black.
+// As CoefficientsOf in frame_rgb.cc, which explains the table, but clamped to 16 bits, and with black in
+// eighths like luma.
 RepeatedChroma RepeatedChromaOf(const int* table, bool full_range) {
   int64_t v_red = table[0], u_blue = table[1], u_green = -table[2], v_green = -table[3];
   int64_t y = 1 << 16;

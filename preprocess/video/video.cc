@@ -73,6 +73,7 @@ AVRational RateOver(const AVStream& stream, uint64_t frames, int64_t span) {
   return rate.num > 0 && rate.den > 0 ? rate : AVRational{0, 1};
 }
 
+// Frames per second of the video's own time, from its packets.
 AVRational MeasuredRate(const AVStream& stream, const VideoIndex& index) {
   return RateOver(stream, index.num_frames, index.span);
 }
@@ -430,6 +431,8 @@ absl::Status DecodeVideo(std::string_view suffix, std::span<const std::byte> byt
   PacketsFor(index, chosen, Emptied(uses));
   rgb.ForgetLarge();
   FramePicker picker(facts, scratch, wish, sink);
+  // First only the packets that the chosen frames need. Any failure there may be the shortcut's, so only a
+  // decode of everything has an error that counts (unless a frame or the sink was refused).
   if (index.divisible) {
     EVENKEEL_RETURN_IF_ERROR(input.Rewind());
     picker.Begin(/*strict=*/true);

@@ -63,6 +63,7 @@ struct Gatherer {
     entry.shows = !entry.discarded && kind.shows;
     entry.starts = kind.starts;
     entry.pts = packet.pts;
+    // Times are compared and subtracted later, so damaged ones, near the ends of 64 bits, must not take part.
     const bool sane = packet.pts > -kSaneTime && packet.pts < kSaneTime;
     if (!sane && entry.shows) {
       num_leading += index.packets.size() == num_leading + 1u;
@@ -149,6 +150,7 @@ absl::Status IndexVideo(MediaInput& input, const Limits& limits, VideoIndex& ind
   Gatherer gatherer{PictureParser(*input.stream().codecpar), index, Emptied(lists.layers),
                     Emptied(lists.shown), untimed};
   PacketPtr packet(av_packet_alloc());
+  // Packets that show nothing are not counted as frames; this bounds the memory for them.
   const uint64_t most_packets = 2 * limits.max_video_frames;
   while (input.Next(*packet) && index.packets.size() <= most_packets) {
     gatherer.Add(*packet);
@@ -205,6 +207,8 @@ void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::
   const size_t count = index.packets.size();
   if (!index.divisible) return uses.assign(count, PacketUse::kSend);
   auto& [layers, shown, is_chosen, last_needed, wanted] = KeptLists();
+  // First, which packets show a wanted frame, and from which start each of them is decoded. A decoder can
+  // begin at any start: frames shown at or after its time do not refer to packets before it.
   is_chosen.assign(count, false);
   Emptied(last_needed).assign(count, 0);
   wanted.assign(index.num_frames, false);
@@ -219,6 +223,9 @@ void PacketsFor(const VideoIndex& index, std::span<const uint32_t> chosen, std::
     while (start > 0 && !(index.packets[start].starts && index.packets[start].pts <= packet.pts)) --start;
     last_needed[start] = std::max(last_needed[start], i + 1);
   }
+  // Then, in decoding order: between a start and the last packet needed from it everything is sent to which
+  // other frames may refer, and the wanted frames themselves. What lies between two such stretches is
+  // skipped.
   uses.assign(count, PacketUse::kSkip);
   size_t end = 0;                                           // one past the last packet needed so far
   int64_t first_pts = std::numeric_limits<int64_t>::min();  // of the start after the last gap

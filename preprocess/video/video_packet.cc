@@ -8,7 +8,9 @@
 namespace evenkeel::preprocess {
 namespace {
 
-// ITU-T H.264, 7.3.1 and table 7-1.
+// ITU-T H.264, 7.3.1 and table 7-1. The first byte has nal_ref_idc (bits 5 and 6; 0: no picture refers to
+// this one) and the type: 1 to 5 are slices, 5 of an IDR picture, after which nothing refers to earlier
+// pictures. A picture is a start, or disposable, if all of its slices are; `first`: no slice came yet.
 void AddH264(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
   const int type = unit[0] & 31;
   if (type == 7 || type == 8 || type == 13 || type == 15) {  // parameter sets
@@ -21,7 +23,10 @@ void AddH264(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
   first = false;
 }
 
-// ITU-T H.265, 7.3.1.2 and table 7-1.
+// ITU-T H.265, 7.3.1.2 and table 7-1. The first two bytes have the type (6 bits), the layer (6 bits, 0 for
+// the base) and the temporal layer plus 1 (3 bits). Types below 32 are slices: 16 to 23 are IRAP pictures
+// (access points), and the even ones below 16 are not referred to within their temporal layer. 32 to 34 are
+// parameter sets.
 void AddHevc(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
   const int type = unit[0] >> 1 & 63;
   if (type >= 32 && type <= 34) kind.parameter_sets = HashParameterSets(unit, kind.parameter_sets);
@@ -35,12 +40,14 @@ void AddHevc(std::span<const uint8_t> unit, PictureKind& kind, bool& first) {
   first = false;
 }
 
-// RFC 6386, 9.1.
+// RFC 6386, 9.1: bit 0 of the frame tag is 0 for a key frame, bit 4 is show_frame.
 PictureKind ParseVp8(std::span<const uint8_t> packet) {
   return {.known = true, .shows = (packet[0] & 0x10) != 0, .starts = (packet[0] & 1) == 0};
 }
 
-// VP9 bitstream specification, 6.2 and annex B.
+// VP9 bitstream specification, 6.2 and annex B. From the top bit: the marker 2 (2 bits), the profile (2), a
+// reserved bit only for profile 3, show_existing_frame, frame_type (0: key) and show_frame, which profile 3
+// has in the second byte.
 PictureKind ParseVp9(std::span<const uint8_t> packet) {
   if (packet[0] >> 6 != 2) return {};
   const bool several = (packet.back() & 0xe0) == 0xc0;   // a superframe: its last frame is shown
@@ -51,7 +58,10 @@ PictureKind ParseVp9(std::span<const uint8_t> packet) {
   return {.known = true, .shows = several || again || shown, .starts = key && shown && !again};
 }
 
-// AV1 bitstream specification, 5.3 and 5.9: the first frame header of a temporal unit.
+// AV1 bitstream specification, 5.3 and 5.9: the first frame header of a temporal unit. A unit is a list of
+// OBUs, each with its type (bits 3 to 6), an extension byte (bit 2) and its size as LEB128 (bit 1; without it
+// the OBU is the last one). Type 1 is a sequence header, 3 and 6 begin with a frame header, whose first four
+// bits are show_existing_frame, frame_type (2 bits, 0: key) and show_frame.
 PictureKind ParseAv1(std::span<const uint8_t> packet) {
   bool has_sequence_header = false;
   for (size_t at = 0; at < packet.size();) {

@@ -15,6 +15,7 @@
 #include "preprocess/families/config_file.h"
 #include "preprocess/families/consumed_keys.h"
 #include "preprocess/families/patches.h"
+#include "preprocess/families/tile_grid.h"
 #include "preprocess/ffmpeg.h"
 #include "preprocess/image/image.h"
 #include "preprocess/image/picture.h"
@@ -50,6 +51,10 @@ absl::Status Words(const Job& job) {
 absl::Status ReadConfig(const std::string& folder, CanonicalText& text) {
 #include "examples/preprocess/families/config_file.h.inc"
   return absl::OkStatus();
+}
+
+void ChooseGrid() {
+#include "examples/preprocess/families/tile_grid.h.inc"
 }
 
 void WriteConsumedKeys(){

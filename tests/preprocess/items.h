@@ -18,6 +18,12 @@ inline ProcessorSpec GoldenSpec() {
   return spec;
 }
 
+inline ProcessorSpec AudioSpec(const std::string& processor) {
+  ProcessorSpec spec;
+  spec.audio = GoldenPath("processors/" + processor);
+  return spec;
+}
+
 struct Item {
   absl::Status status;
   MediaFacts facts;

@@ -93,13 +93,13 @@ TEST_F(ConfigFileTest, ValuesOfAnotherTypeOrRangeAreErrors) {
   EXPECT_THAT(Refusal("\"patch_size\": 14.5"), HasSubstr("patch_size"));
   EXPECT_THAT(Refusal("\"patch_size\": -1"), HasSubstr("patch_size"));
   EXPECT_THAT(Refusal("\"patch_size\": 0"), HasSubstr("not between 1 and"));
-  EXPECT_THAT(Refusal("\"image_mean\": [1, 2]"), HasSubstr("image_mean: is not a list of 3 numbers"));
+  EXPECT_THAT(Refusal("\"image_mean\": [1, 2]"), HasSubstr("image_mean: is [1,2], not a list of 3 numbers"));
   EXPECT_THAT(Refusal("\"image_mean\": [1, 2, \"x\"]"), HasSubstr("image_mean"));
-  EXPECT_THAT(Refusal("\"image_mean\": \"x\""), HasSubstr("image_mean: is not a list of 3 numbers"));
+  EXPECT_THAT(Refusal("\"image_mean\": \"x\""), HasSubstr("image_mean: is \"x\", not a list of 3 numbers"));
   EXPECT_THAT(Refusal("\"image_std\": 0"), HasSubstr("image_std: has a zero"));
   EXPECT_EQ(Refusal("\"image_mean\": 0.5, \"image_std\": 1"), "");
   EXPECT_THAT(Refusal("\"image_std\": [1, 0, 1]"), HasSubstr("image_std: has a zero"));
-  EXPECT_THAT(Refusal("\"size\": 3"), HasSubstr("size: is not an object"));
+  EXPECT_THAT(Refusal("\"size\": 3"), HasSubstr("size: is 3, not an object"));
   EXPECT_THAT(Refusal("\"rescale_factor\": \"x\""), HasSubstr("rescale_factor"));
   EXPECT_EQ(Refusal("\"min_pixels\": 9000, \"max_pixels\": 8000"), "") << "transformers reads it";
   EXPECT_EQ(Refusal("\"min_pixels\": null, \"crop_size\": {\"height\": 3}"), "");
@@ -253,7 +253,7 @@ TEST_F(ConfigFileTest, SizesAreOneOfTheSetsThatTransformersKnows) {
               HasSubstr("do_center_crop: is true, but crop_size is missing"));
   EXPECT_EQ(Refusal(R"("size": [64, 100], "do_center_crop": false)", "CLIPImageProcessor"), "");
   EXPECT_THAT(Refusal(R"("size": [64])", "CLIPImageProcessor"),
-              HasSubstr("size: is not a list of 2 whole numbers"));
+              HasSubstr("size: is [64], not a list of 2 whole numbers"));
   EXPECT_THAT(Refusal(R"("size": [64, 64.5])", "CLIPImageProcessor"),
               HasSubstr("size: is 64.5, not a whole number"));
   EXPECT_THAT(Refusal(R"("crop_size": [64, 0])", "CLIPImageProcessor"),
@@ -362,6 +362,27 @@ TEST_F(ConfigFileTest, AFileThatNamesNoProcessorIsReadAsItsModels) {
     EXPECT_THAT(std::string(load("", unknown).status().message()),
                 HasSubstr("image_processor_type: is missing; it must name the processor's class"));
   }
+  EXPECT_THAT(std::string(load("", "{\"model_type\": [\"vit\"]}").status().message()),
+              HasSubstr("/config.json: model_type: is [\"vit\"], not a string"));
+}
+
+TEST_F(ConfigFileTest, AWrongValueInTheModelsFileIsAnError) {
+  const auto refusal = [&](const std::string& keys, const std::string& model) {
+    Write(model, "config.json");
+    return Refusal(keys, "ViTImageProcessor");
+  };
+  EXPECT_EQ(refusal("\"size\": 64", R"({"patch_size": null, "vision_config": null, "no such key": [1]})"),
+            "");
+  EXPECT_EQ(refusal("\"size\": 64", R"({"patch_size": [16, 16], "vision_config": {"patch_size": [8, 8]}})"),
+            "");
+  EXPECT_THAT(refusal("\"size\": 64", R"({"patch_size": "16"})"),
+              HasSubstr("/config.json: patch_size: is \"16\", not a whole number"));
+  EXPECT_THAT(refusal("\"size\": 64", R"({"patch_size": [16, 8]})"),
+              HasSubstr("/config.json: patch_size: is [16,8], not a whole number"));
+  EXPECT_THAT(refusal("\"size\": 64", R"({"vision_config": 16})"),
+              HasSubstr("/config.json: vision_config: is 16, not an object"));
+  EXPECT_THAT(refusal("\"size\": 64", R"({"vision_config": {"patch_size": 1000}})"),
+              HasSubstr("/config.json: vision_config.patch_size: is 1000, not between 1 and 256"));
 }
 
 // Which transformers only compares areas with.

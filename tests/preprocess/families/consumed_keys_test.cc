@@ -9,6 +9,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "preprocess/families/config_file.h"
 #include "tests/preprocess/families/family_golden.h"
@@ -50,22 +51,29 @@ struct Fixture {
   bool audio = false;
 };
 
-// Of the families that the fixture loads; nullopt where one of them refuses the files.
-std::optional<std::string> TextOf(const Fixture& fixture) {
+// Of the families that the fixture loads, or the error of one of them that refuses the files.
+absl::StatusOr<std::string> Load(const Fixture& fixture) {
   ProcessorSpec spec = FolderSpec(fixture.files);
   spec.frame_rule = "transformers";  // by which the files' frames count
   CanonicalText text("t");
   if (fixture.vision) {
     auto family = LoadVisionFamily(spec.vision, spec, Limits{});
-    if (!family.ok()) return std::nullopt;
+    if (!family.ok()) return family.status();
     (*family)->AddTo(text);
   }
   if (fixture.audio) {
     auto family = LoadAudioFamily(spec.vision, spec, Limits{});
-    if (!family.ok()) return std::nullopt;
+    if (!family.ok()) return family.status();
     (*family)->AddTo(text);
   }
   return text.text();
+}
+
+// The same; nullopt where one of them refuses the files.
+std::optional<std::string> TextOf(const Fixture& fixture) {
+  absl::StatusOr<std::string> text = Load(fixture);
+  if (!text.ok()) return std::nullopt;
+  return *std::move(text);
 }
 
 // The golden checkpoints, and one of each family that has none of its own there.
@@ -263,6 +271,31 @@ TEST(ConsumedKeys, AWrittenOutDefaultMakesNoDifference) {
     }
     EXPECT_GE(compared, fixture.vision ? 5 : 1) << fixture.name;
   }
+}
+
+TEST(ConsumedKeys, AWrongValueInTheModelsFileIsNamed) {
+  std::set<std::string> keys;
+  for (const Fixture& fixture : Fixtures()) {
+    const std::string prefix = "config.";
+    for (const auto& [name, value] : ValuesIn(*TextOf(fixture))) {
+      if (!name.starts_with(prefix)) continue;
+      const std::string key = name.substr(prefix.size());
+      const Key place{"config.json",
+                      json::json_pointer(absl::StrCat("/", absl::StrReplaceAll(key, {{".", "/"}})))};
+      SCOPED_TRACE(absl::StrCat(fixture.name, "/", key));
+      const json wrong = value.is_string() ? json(1) : json("one");
+      const absl::Status status = Load(With(fixture, place, wrong)).status();
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(absl::StrCat("/config.json: ", key, ": is ", wrong.dump(), ", not a ")));
+      EXPECT_EQ(TextOf(With(fixture, place, nullptr)), TextOf(Without(fixture, place))) << "null is absent";
+      keys.insert(key);
+    }
+  }
+  EXPECT_THAT(keys,
+              testing::IsSupersetOf({"patch_size", "vision_config.patch_size", "image_aspect_ratio",
+                                     "vision_feature_select_strategy", "vision_config.tokens_per_second",
+                                     "thinker_config.position_id_per_seconds"}));
 }
 
 TEST(ConsumedKeys, NotationsOfOneValueAreOneText) {

@@ -54,7 +54,7 @@ TEST(Dinov3, RefusesWhatItDoesNotImplement) {
   EXPECT_THAT(refusal({{"resample", 3}}), HasSubstr("resample: is not bilinear"));
   EXPECT_THAT(refusal({{"size", {{"shortest_edge", 56}}}}), HasSubstr("size: is not {height, width}"));
   EXPECT_THAT(refusal({{"size", {{"height", 8}, {"width", 32}}}}),
-              HasSubstr("32x8 is smaller than one 16-pixel patch"));
+              HasSubstr("size: is 32x8 pixels, smaller than one 16-pixel patch"));
   EXPECT_THAT(refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
   EXPECT_EQ(RefusalOf("dinov3", nlohmann::json::object()), "");
   ProcessorSpec pillow = VisionSpec("dinov3");

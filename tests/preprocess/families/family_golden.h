@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "preprocess/families/family.h"
@@ -42,6 +44,16 @@ inline std::string MixOf(const Bytes& floats) {
     sum += (bits + place) * (place | 1);
   }
   return absl::StrFormat("%016x", sum);
+}
+
+// The names of the golden checkpoints, sorted.
+inline std::vector<std::string> GoldenCheckpoints() {
+  std::vector<std::string> out;
+  for (const auto& folder : std::filesystem::directory_iterator(GoldenPath("processors"))) {
+    out.push_back(folder.path().filename());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 inline ProcessorSpec VisionSpec(const std::string& processor, const std::string& resampler = "pil") {

@@ -9,45 +9,41 @@ namespace {
 
 TEST(Lengths, OfHeadersFieldsAndPlaceholdersAreOneForEveryFamily) {
   Dice dice(11);
-  for (const char* name :
-       {"blip",       "clip",     "convnext",  "deit",    "gemma3",     "gemma3n",         "glm4v",
-        "idefics3",   "internvl", "llama4",    "llava",   "llava-next", "llava-onevision", "llava-pad",
-        "mistral3",   "mllama",   "paligemma", "pixtral", "qwen2-vl",   "qwen2_5-omni",    "qwen2_5-vl",
-        "qwen3-omni", "qwen3-vl", "siglip"}) {
+  int pictures = 0, clips = 0;
+  for (const std::string& name : GoldenCheckpoints()) {
     SCOPED_TRACE(name);
     const ProcessorSpec spec = VisionSpec(name, "aten_u8");
-    auto family = LoadVisionFamily(spec.vision, spec, Limits{});
-    ASSERT_TRUE(family.ok()) << family.status();
-    for (int i = 0; i < 1500; ++i) {
-      ExpectOneNumber(**family, RandomFacts(i % 2 == 0 ? Medium::kImage : Medium::kVideo, dice));
+    auto vision = LoadVisionFamily(spec.vision, spec, Limits{});
+    auto audio = LoadAudioFamily(spec.vision, spec, Limits{});
+    ASSERT_TRUE(vision.ok() || audio.ok()) << vision.status() << "\n" << audio.status();
+    pictures += vision.ok(), clips += audio.ok();
+    for (int i = 0; vision.ok() && i < 1500; ++i) {
+      ExpectOneNumber(**vision, RandomFacts(i % 2 == 0 ? Medium::kImage : Medium::kVideo, dice));
     }
+    for (int i = 0; audio.ok() && i < 1500; ++i) ExpectOneNumber(**audio, RandomFacts(Medium::kAudio, dice));
   }
-  for (const char* name : {"audioflamingo3", "glmasr", "qwen2-audio", "qwen2_5-omni", "qwen3-asr",
-                           "qwen3-omni", "voxtral", "whisper"}) {
-    SCOPED_TRACE(name);
-    ProcessorSpec spec;
-    spec.audio = GoldenPath(std::string("processors/") + name);
-    auto family = LoadAudioFamily(spec.audio, spec, Limits{});
-    ASSERT_TRUE(family.ok()) << family.status();
-    for (int i = 0; i < 1500; ++i) ExpectOneNumber(**family, RandomFacts(Medium::kAudio, dice));
-  }
+  EXPECT_GE(pictures, 25);
+  EXPECT_GE(clips, 8);
 }
 
 TEST(Lengths, OfDecodedItemsAreThoseOfTheirHeaders) {
-  for (const char* name :
-       {"blip",     "clip",      "convnext", "deit",       "gemma3",          "gemma3n",   "glm4v",
-        "idefics3", "internvl",  "llama4",   "llava-next", "llava-onevision", "llava-pad", "mistral3",
-        "mllama",   "paligemma", "pixtral",  "qwen2-vl",   "qwen3-vl",        "siglip"}) {
+  int pictures = 0, videos = 0;
+  for (const std::string& name : GoldenCheckpoints()) {
+    const ProcessorSpec spec = VisionSpec(name, "aten_u8");
+    auto family = LoadVisionFamily(spec.vision, spec, Limits{});
+    if (!family.ok()) continue;  // clips alone
     for (const char* picture : {"dot", "high", "scene", "square", "wide"}) {
-      Item item =
-          Make(VisionSpec(name, "aten_u8"), Medium::kImage, std::string("pictures/") + picture + ".png");
+      Item item = Make(spec, Medium::kImage, std::string("pictures/") + picture + ".png");
       EXPECT_TRUE(item.status.ok()) << name << " " << picture << " " << item.status;
     }
-  }
-  for (const char* name : {"internvl", "qwen2-vl", "qwen3-vl"}) {
-    Item item = Make(VisionSpec(name), Medium::kVideo, "video/vp9.webm");
+    ++pictures;
+    if ((*family)->fields(Medium::kVideo).empty()) continue;
+    Item item = Make(spec, Medium::kVideo, "video/vp9.webm");
     EXPECT_TRUE(item.status.ok()) << name << " " << item.status;
+    ++videos;
   }
+  EXPECT_GE(pictures, 25);
+  EXPECT_GE(videos, 5);
 }
 
 }  // namespace

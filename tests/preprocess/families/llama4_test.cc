@@ -17,12 +17,11 @@ TEST(Llama4, EveryWireFormHasTheSameValues) {
 }
 
 TEST(Llama4, SizesAreThoseOfTransformersForEveryPicture) {
-  const std::vector<ImageSize> grids = Llama4Grids(16);
+  const std::vector<TileGrid> grids = Llama4Grids(16);
   for (const nlohmann::json& example : FamilyGolden("canvas", "llama4")) {
     const ImageSize picture{example[0], example[1]};
     const bool to_largest = example[2] == 1;
-    const ImageSize grid = Llama4Grid(picture, grids, 336, to_largest);
-    const ImageSize canvas{grid.width * 336, grid.height * 336};
+    const ImageSize canvas = LeastScaledGrid<float>(picture, grids, 336, to_largest).Canvas({336, 336});
     EXPECT_EQ(canvas, (ImageSize{example[3], example[4]})) << example;
     EXPECT_EQ(Llama4Size(picture, canvas, 336, to_largest), (ImageSize{example[5], example[6]})) << example;
   }

@@ -60,7 +60,7 @@ TEST(LlavaNext, RefusesWhatWouldResizeItsTilesAgain) {
   EXPECT_THAT(Refusal({{"image_grid_pinpoints", {336, 672}}}), HasSubstr("not a list of pairs"));
   EXPECT_THAT(Refusal({{"image_grid_pinpoints", nlohmann::json::array()}}), HasSubstr("has 0 resolutions"));
   EXPECT_THAT(Refusal({{"size", 7}, {"crop_size", 7}, {"image_grid_pinpoints", {{7, 7}}}}),
-              HasSubstr("size: is no patch of 14 pixels"));
+              HasSubstr("size: is 7x7 pixels, smaller than one 14-pixel patch"));
   EXPECT_THAT(Refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
 }
 

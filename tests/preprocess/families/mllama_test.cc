@@ -17,8 +17,7 @@ TEST(Mllama, EveryWireFormHasTheSameValues) { ExpectWireFormsAgree("mllama"); }
 TEST(Mllama, SizesAreThoseOfTransformersForEveryPicture) {
   for (const nlohmann::json& example : FamilyGolden("canvas", "mllama")) {
     const ImageSize picture{example[0], example[1]};
-    const ImageSize grid = MllamaGrid(picture, 4, 560);
-    const ImageSize canvas{grid.width * 560, grid.height * 560};
+    const ImageSize canvas = MllamaGrid(picture, 4, 560).Canvas({560, 560});
     EXPECT_EQ(canvas, (ImageSize{example[2], example[3]})) << example;
     EXPECT_EQ(MllamaSize(picture, canvas, 560), (ImageSize{example[4], example[5]})) << example;
   }
@@ -44,7 +43,8 @@ TEST(Mllama, RefusesWhatItDoesNotImplement) {
   EXPECT_EQ(refusal({{"max_image_tiles", 6}}), "");
   EXPECT_THAT(refusal({{"do_pad", false}}), HasSubstr("do_pad: is false; only true"));
   EXPECT_THAT(refusal({{"do_resize", false}}), HasSubstr("do_resize: is false; only true"));
-  EXPECT_THAT(refusal({{"size", {{"height", 5}, {"width", 5}}}}), HasSubstr("size: is no patch of 14"));
+  EXPECT_THAT(refusal({{"size", {{"height", 5}, {"width", 5}}}}),
+              HasSubstr("size: is 5x5 pixels, smaller than one 14-pixel patch"));
   EXPECT_THAT(refusal({{"do_sharpen", true}}), HasSubstr("do_sharpen: unknown key"));
 }
 

@@ -66,7 +66,7 @@ TEST(Pixtral, RefusesWhatThePublishedProcessorsDoNotDo) {
   EXPECT_THAT(RefusalOf("pixtral", {{"size", {{"shortest_edge", 300}}}}), HasSubstr("size: is neither"));
   EXPECT_THAT(RefusalOf("pixtral", {{"do_center_crop", true}}), HasSubstr("do_center_crop: is true"));
   EXPECT_THAT(RefusalOf("pixtral", {{"patch_size", {{"height", 16}, {"width", 8}}}}),
-              HasSubstr("patch_size: is no square"));
+              HasSubstr("patch_size: is not a square of at most 256 pixels"));
   EXPECT_THAT(RefusalOf("pixtral", {{"processor_class", "LightOnOcrProcessor"}}),
               HasSubstr("of LightOnOcrProcessor is not implemented"));
   EXPECT_THAT(RefusalOf("mistral3", {{"patch_size", 16}}, "processor_config.json"),

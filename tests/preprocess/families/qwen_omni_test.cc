@@ -12,12 +12,6 @@
 namespace evenkeel::preprocess {
 namespace {
 
-ProcessorSpec AudioSpec(const std::string& processor) {
-  ProcessorSpec spec;
-  spec.audio = GoldenPath("processors/" + processor);
-  return spec;
-}
-
 MediaFacts Clip(uint64_t samples) {
   MediaFacts facts;
   facts.medium = Medium::kAudio;
@@ -90,7 +84,7 @@ TEST(QwenOmni, ImagesAreReadFromTheSameFile) {
   EXPECT_NE(LoadOrFail(spec), nullptr);
 }
 
-ProcessorSpec VisionSpec(const std::string& processor, std::string_view frame_rule) {
+ProcessorSpec SpecOfRule(const std::string& processor, std::string_view frame_rule) {
   ProcessorSpec spec;
   spec.vision = GoldenPath("processors/" + processor);
   spec.frame_rule = frame_rule;
@@ -112,7 +106,7 @@ MediaFacts Video(uint32_t width, uint32_t height, uint32_t frames) {
 TEST(QwenOmni, FramesHave128To768Tokens) {
   for (const std::string_view rule : {"", "qwen_vl_utils", "transformers"}) {
     for (const std::string processor : {"qwen2_5-omni", "qwen3-omni"}) {
-      auto loaded = LoadOrFail(VisionSpec(processor, rule));
+      auto loaded = LoadOrFail(SpecOfRule(processor, rule));
       const uint32_t grids = 12 * 2 / 2;
       for (uint32_t side : {30u, 300u, 3000u}) {
         absl::StatusOr<ItemLengths> lengths = loaded->Measure(Video(side, side, 12 * 24));
@@ -130,7 +124,7 @@ TEST(QwenOmni, FramesHave128To768Tokens) {
 TEST(QwenOmni, AVideoHasTheSecondsThatTheJobsRateMakes) {
   for (double fps : {2.0, 1.0, 0.5}) {
     for (const std::string processor : {"qwen2_5-omni", "qwen3-omni"}) {
-      ProcessorSpec spec = VisionSpec(processor, "transformers");
+      ProcessorSpec spec = SpecOfRule(processor, "transformers");
       spec.fps = fps;
       Item item = Make(spec, Medium::kVideo, "video/h264.mp4");
       ASSERT_TRUE(item.status.ok()) << item.status;
@@ -145,7 +139,7 @@ TEST(QwenOmni, AVideoHasTheSecondsThatTheJobsRateMakes) {
 }
 
 TEST(QwenOmni, RatesAtWhichPositionsAreFractionsAreRefused) {
-  ProcessorSpec spec = VisionSpec("qwen3-omni", "");
+  ProcessorSpec spec = SpecOfRule("qwen3-omni", "");
   spec.fps = 3;
   const absl::Status status = Processor::LoadMedia(spec, Limits{}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

@@ -11,12 +11,6 @@
 namespace evenkeel::preprocess {
 namespace {
 
-ProcessorSpec Spec(const std::string& folder) {
-  ProcessorSpec spec;
-  spec.audio = GoldenPath("processors/" + folder);
-  return spec;
-}
-
 // As Python divides: towards minus infinity.
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
@@ -40,8 +34,8 @@ TEST(Whisper, Qwen2AudioTokensDivideDownwards) {
 }
 
 TEST(Whisper, LengthsAreThoseOfTheModel) {
-  auto qwen = Processor::LoadMedia(Spec("qwen2-audio"), Limits{});
-  auto whisper = Processor::LoadMedia(Spec("whisper"), Limits{});
+  auto qwen = Processor::LoadMedia(AudioSpec("qwen2-audio"), Limits{});
+  auto whisper = Processor::LoadMedia(AudioSpec("whisper"), Limits{});
   ASSERT_TRUE(qwen.ok() && whisper.ok()) << qwen.status() << whisper.status();
   MediaFacts facts;
   facts.medium = Medium::kAudio;
@@ -60,7 +54,7 @@ TEST(Whisper, LengthsAreThoseOfTheModel) {
 }
 
 TEST(Whisper, FeaturesAndMaskArePlacedInTheirFields) {
-  Item item = Make(Spec("qwen2-audio"), Medium::kAudio, "audio/noise.wav");
+  Item item = Make(AudioSpec("qwen2-audio"), Medium::kAudio, "audio/noise.wav");
   ASSERT_TRUE(item.status.ok()) << item.status;
   std::vector<float> features(item.fields[0].size() / sizeof(float));
   std::memcpy(features.data(), item.fields[0].data(), item.fields[0].size());

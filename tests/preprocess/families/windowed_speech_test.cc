@@ -9,12 +9,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ProcessorSpec AudioSpec(const std::string& name) {
-  ProcessorSpec spec;
-  spec.audio = GoldenPath("processors/" + name);
-  return spec;
-}
-
 ItemLengths LengthsOf(const std::string& name, uint64_t samples) {
   MediaFacts facts;
   facts.medium = Medium::kAudio;
