@@ -115,7 +115,7 @@ void PrintSmallPadded(uint64_t seed) {
     for (reorder::Load& c : cost) c = 1 + static_cast<reorder::Load>(random.Below(i % 2 == 0 ? 8 : 1000));
     const reorder::PhaseRanks where = reorder::MakeRanks(ranks, 8);
     const reorder::BalanceProblem problem{.ranks = &where, .batching = Batching::kPadded, .cost = cost};
-    other += reorder::Padded(cost, reorder::GreedyPadded().Assign(problem), ranks) !=
+    other += reorder::Padded(cost, reorder::GreedyPadded(problem), ranks) !=
              reorder::Exhaustive(cost, ranks, reorder::Padded);
   }
   PrintFigure("5", "binary_search_padded: of 1,000 small problems, those not solved as all placements show",

@@ -210,11 +210,11 @@ void PrintTight(uint64_t seed) {
     for (bool equal : {false, true}) {
       const reorder::BalanceProblem problem{
           .ranks = &where, .cost = cost, .tolerance = 0, .equal_counts = equal};
-      const auto largest = [&](const reorder::Balancer& by) {
-        return reorder::HeaviestRank(problem, by.Assign(problem));
+      const auto largest = [&](const auto& assign) {
+        return reorder::HeaviestRank(problem, assign(problem));
       };
-      kept += largest(reorder::BalanceWithoutMoving()) <=
-              std::min(largest(reorder::GreedyPacked()), largest(reorder::KarmarkarKarp()));
+      kept += largest(reorder::BalanceWithoutMoving) <=
+              std::min(largest(reorder::GreedyPacked), largest(reorder::KarmarkarKarp));
       ++counted;
     }
   }
@@ -227,7 +227,7 @@ void PrintTight(uint64_t seed) {
   double ours = 1e300;
   for (int i = 0; i < 10; ++i) {
     const double start = ProcessorMs();
-    reorder::BalanceWithoutMoving().Assign(problem);
+    reorder::BalanceWithoutMoving(problem);
     ours = std::min(ours, ProcessorMs() - start);
   }
   double python = 1e300;

@@ -215,6 +215,47 @@ absl::Status Run(const Options& options) {
   return absl::OkStatus();
 }
 
+// Whose pixels an image becomes: the choices that differ between versions of the libraries.
+void AddImageOptions(CLI::App& command, ProcessorSpec& pictures) {
+  command
+      .add_option("--like", pictures.like,
+                  "Whose choice of image processors: transformers-5.23 (default) | transformers-4.57 | slow")
+      ->check(CLI::IsMember({"transformers-5.23", "transformers-4.57", "slow"}));
+  command
+      .add_option(
+          "--resampler", pictures.resampler,
+          "Instead of --like: whose resize, bit for bit: pil (Pillow's) | pil13 (since its release 13) | "
+          "aten_u8 (torchvision's)")
+      ->check(CLI::IsMember({"pil", "pil13", "aten_u8"}))
+      ->excludes("--like");
+  command.add_option("--alpha", pictures.alpha, "Transparency: drop | white | r,g,b");
+  command.add_option("--exif-orientation", pictures.exif_orientation, "ignore | apply");
+  command.add_option("--sixteen-bit", pictures.sixteen_bit, "refuse_grey | clip_grey | high_byte | refuse");
+  command.add_option("--cmyk", pictures.cmyk, "convert | refuse");
+  command.add_option("--palette", pictures.palette, "convert | refuse");
+  command.add_flag("--approximate", pictures.approximate, "Scale JPEGs in the DCT domain first");
+}
+
+// Which frames of a video become pictures, and of what size.
+void AddVideoOptions(CLI::App& command, ProcessorSpec& pictures) {
+  command.add_option("--frame-rule", pictures.frame_rule, "qwen_vl_utils | transformers | uniform");
+  command.add_option("--frames", pictures.frames, "Whose frames: torchcodec | pyav | decord | accurate")
+      ->check(CLI::IsMember({"torchcodec", "pyav", "decord", "accurate"}))
+      ->capture_default_str();
+  command.add_option("--fps", pictures.fps, "Frames of a second of video; else the checkpoint's, else 2");
+  command.add_option("--min-frames", pictures.min_frames, "At least; else the checkpoint's, else 4");
+  command.add_option("--max-frames", pictures.max_frames, "At most; else the checkpoint's, else 768");
+  command.add_option("--video-min-pixels", pictures.video_min_pixels,
+                     "Of a frame; else the checkpoint's, else 100352");
+  command.add_option("--video-max-pixels", pictures.video_max_pixels,
+                     "Of a frame; else the checkpoint's, else 602112");
+  command
+      .add_option("--video-rotation", pictures.apply_video_rotation,
+                  "What rotation metadata does: apply (turn frames) | ignore")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"apply", true}, {"ignore", false}}))
+      ->default_str("apply");
+}
+
 }  // namespace
 
 void AddPreprocessCommand(CLI::App& app, int* exit_code) {
@@ -224,45 +265,8 @@ void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   command->add_option("--processor", options->processor, "Folder with preprocessor_config.json")->required();
   command->add_option("--audio-processor", options->audio_processor,
                       "Folder with the feature extractor's configuration; else --processor");
-  command
-      ->add_option("--like", options->pictures.like,
-                   "Whose choice of image processors: transformers-5.23 (default) | transformers-4.57 | slow")
-      ->check(CLI::IsMember({"transformers-5.23", "transformers-4.57", "slow"}));
-  command
-      ->add_option(
-          "--resampler", options->pictures.resampler,
-          "Instead of --like: whose resize, bit for bit: pil (Pillow's) | pil13 (since its release 13) | "
-          "aten_u8 (torchvision's)")
-      ->check(CLI::IsMember({"pil", "pil13", "aten_u8"}))
-      ->excludes("--like");
-  command->add_option("--alpha", options->pictures.alpha, "Transparency: drop | white | r,g,b");
-  command->add_option("--exif-orientation", options->pictures.exif_orientation, "ignore | apply");
-  command->add_option("--sixteen-bit", options->pictures.sixteen_bit,
-                      "refuse_grey | clip_grey | high_byte | refuse");
-  command->add_option("--cmyk", options->pictures.cmyk, "convert | refuse");
-  command->add_option("--palette", options->pictures.palette, "convert | refuse");
-  command->add_flag("--approximate", options->pictures.approximate, "Scale JPEGs in the DCT domain first");
-  command->add_option("--frame-rule", options->pictures.frame_rule, "qwen_vl_utils | transformers | uniform");
-  command
-      ->add_option("--frames", options->pictures.frames,
-                   "Whose frames: torchcodec | pyav | decord | accurate")
-      ->check(CLI::IsMember({"torchcodec", "pyav", "decord", "accurate"}))
-      ->capture_default_str();
-  command->add_option("--fps", options->pictures.fps,
-                      "Frames of a second of video; else the checkpoint's, else 2");
-  command->add_option("--min-frames", options->pictures.min_frames,
-                      "At least; else the checkpoint's, else 4");
-  command->add_option("--max-frames", options->pictures.max_frames,
-                      "At most; else the checkpoint's, else 768");
-  command->add_option("--video-min-pixels", options->pictures.video_min_pixels,
-                      "Of a frame; else the checkpoint's, else 100352");
-  command->add_option("--video-max-pixels", options->pictures.video_max_pixels,
-                      "Of a frame; else the checkpoint's, else 602112");
-  command
-      ->add_option("--video-rotation", options->pictures.apply_video_rotation,
-                   "What rotation metadata does: apply (turn frames) | ignore")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"apply", true}, {"ignore", false}}))
-      ->default_str("apply");
+  AddImageOptions(*command, options->pictures);
+  AddVideoOptions(*command, options->pictures);
   command->add_flag("--one-sample", options->one_sample,
                     "The files are media of one sample, on whose number some processors' cuts depend");
   command->add_option("--wire", options->wire, "Form of the pixels: f32 | bf16 | u8")

@@ -176,15 +176,18 @@ absl::Status Serve(const ServeArguments& arguments) {
   return signals.failure();
 }
 
-void AddOptions(CLI::App& command, ServeArguments& arguments) {
-  server::WorkerOptions& options = arguments.options;
-  command.add_option("--job", arguments.job, "The job file")->required();
+// Where consumers, metrics and probes find the worker.
+void AddAddressOptions(CLI::App& command, server::WorkerOptions& options) {
   command.add_option("--listen", options.listen, "Address of the control plane; port 0 takes a free one")
       ->capture_default_str();
   command.add_option("--metrics", options.metrics,
                      "host:port for http://host:port/metrics; none if not given");
   command.add_option("--probes", options.probes,
                      "host:port for http://host:port/healthz and /readyz; none if not given");
+}
+
+// How parts travel, and to whom.
+void AddDataPlaneOptions(CLI::App& command, server::WorkerOptions& options) {
   command
       .add_option("--transport", options.transport,
                   "Data plane: auto offers gRPC and, with an RDMA device, UCX over RDMA")
@@ -202,6 +205,11 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
                      "PEM certificate chain; with --tls-key and --tls-ca");
   command.add_option("--tls-key", options.tls.key, "PEM private key");
   command.add_option("--tls-ca", options.tls.ca, "PEM authority that signs the consumers' certificates");
+}
+
+// What the worker may use of its machine.
+void AddResourceOptions(CLI::App& command, ServeArguments& arguments) {
+  server::WorkerOptions& options = arguments.options;
   command.add_option("--threads", options.threads, "Threads that decode and tokenise; 0: one for each CPU")
       ->capture_default_str();
   command.add_option("--memory", options.memory_bytes, "Budget for parts, in bytes or with KiB, MiB, GiB")
@@ -216,6 +224,10 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       ->capture_default_str();
   command.add_option("--max-sessions", options.max_sessions,
                      "Consumers at a time (default: as many as file handles allow, at most 4096)");
+}
+
+// How long the worker waits for others, and for itself.
+void AddTimeOptions(CLI::App& command, ServeArguments& arguments) {
   command.add_option("--session-idle", arguments.idle_seconds, "Seconds after which a silent session ends")
       ->capture_default_str();
   command
@@ -233,7 +245,10 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       .add_option("--drain-timeout", arguments.drain_seconds, "Seconds that SIGTERM waits for accepted work")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
-  command.add_flag("--verbose", arguments.verbose, "Also log debug events");
+}
+
+void AddFaultOptions(CLI::App& command, ServeArguments& arguments) {
+  server::WorkerOptions& options = arguments.options;
   const std::string faults = "For tests";
   command
       .add_option("--fault-unit-delay-ms", arguments.fault_unit_delay_ms,
@@ -245,6 +260,16 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
       ->group(faults);
   command.add_flag("--fault-deaf", options.fault_deaf, "The control plane accepts no connection")
       ->group(faults);
+}
+
+void AddOptions(CLI::App& command, ServeArguments& arguments) {
+  command.add_option("--job", arguments.job, "The job file")->required();
+  AddAddressOptions(command, arguments.options);
+  AddDataPlaneOptions(command, arguments.options);
+  AddResourceOptions(command, arguments);
+  AddTimeOptions(command, arguments);
+  command.add_flag("--verbose", arguments.verbose, "Also log debug events");
+  AddFaultOptions(command, arguments);
 }
 
 }  // namespace

@@ -38,10 +38,14 @@ inline void Shuffle(std::vector<uint32_t>& values, KeyedNumbers& numbers) {
   }
 }
 
-// 0 to count-1 in any order.
-inline std::vector<uint32_t> ShuffledOrder(uint32_t count, KeyedNumbers& numbers) {
+// 0 to count-1; and in any order.
+inline std::vector<uint32_t> InOrder(size_t count) {
   std::vector<uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+inline std::vector<uint32_t> ShuffledOrder(uint32_t count, KeyedNumbers& numbers) {
+  std::vector<uint32_t> order = InOrder(count);
   Shuffle(order, numbers);
   return order;
 }

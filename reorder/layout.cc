@@ -2,12 +2,14 @@
 #include "reorder/layout.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "reorder/balance/balance.h"
+#include "reorder/by_rank.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -34,17 +36,15 @@ absl::Status CheckPhase(const PhaseSpec& spec) {
 PhaseRanks MakeRanks(const Job& job, const PhaseSpec& spec, const std::vector<uint32_t>& nodes) {
   PhaseRanks ranks;
   ranks.global = spec.ranks;
-  ranks.on_node_begin.assign(nodes.size() + 1, 0);
-  ranks.node.reserve(ranks.size());
   for (uint32_t global : ranks.global) {
     const auto at = std::lower_bound(nodes.begin(), nodes.end(), job.NodeOf(global));
     ranks.node.push_back(static_cast<uint32_t>(at - nodes.begin()));
-    ++ranks.on_node_begin[ranks.node.back() + 1];
   }
-  for (size_t n = 0; n < nodes.size(); ++n) ranks.on_node_begin[n + 1] += ranks.on_node_begin[n];
-  ranks.on_node.resize(ranks.size());
-  std::vector<uint32_t> next(ranks.on_node_begin.begin(), ranks.on_node_begin.end() - 1);
-  for (uint32_t r = 0; r < ranks.size(); ++r) ranks.on_node[next[ranks.node[r]]++] = r;
+  ranks.on_node_begin.push_back(0);
+  for (const std::vector<uint32_t>& here : UnitsByRank(ranks.node, nodes.size())) {
+    ranks.on_node.insert(ranks.on_node.end(), here.begin(), here.end());
+    ranks.on_node_begin.push_back(static_cast<uint32_t>(ranks.on_node.size()));
+  }
   return ranks;
 }
 
@@ -62,16 +62,15 @@ bool HasSameRatioOnEveryNode(const PhaseRanks& llm, const PhaseRanks& encoder, u
 }
 
 Neighbours MakeNeighbours(const PhaseRanks& llm, const PhaseRanks& encoder, uint32_t num_nodes) {
-  std::vector<std::pair<uint32_t, uint32_t>> by_global;  // (global, rank)
-  for (uint32_t r = 0; r < encoder.size(); ++r) by_global.emplace_back(encoder.global[r], r);
-  std::sort(by_global.begin(), by_global.end());
+  std::map<uint32_t, uint32_t> by_global;  // the encoder's ranks
+  for (uint32_t r = 0; r < encoder.size(); ++r) by_global[encoder.global[r]] = r;
   std::vector<uint32_t> dealt(num_nodes, 0);  // llm ranks that share the node's encoder ranks in turn
   Neighbours neighbours;
   for (uint32_t r = 0; r < llm.size(); ++r) {
     const uint32_t node = llm.node[r];
     const auto there = encoder.OnNode(node);
-    const auto it = std::lower_bound(by_global.begin(), by_global.end(), std::pair(llm.global[r], 0u));
-    const bool same = it != by_global.end() && it->first == llm.global[r];
+    const auto it = by_global.find(llm.global[r]);
+    const bool same = it != by_global.end();
     neighbours.rank.push_back(same ? it->second : kNowhere);
     neighbours.node.push_back(there.empty() ? kNowhere : node);
     if (same) {

@@ -24,28 +24,10 @@ Cost PaddedCost(const PhaseSpec& spec) {
   return {.constant = 0, .linear = 0, .quadratic = spec.cost.quadratic, .mask_factor = spec.cost.mask_factor};
 }
 
-// The loads and tokens of one phase's ranks, as units are added to their batches.
-class Meter {
- public:
-  Meter(const PhaseSpec& spec, uint32_t batches_per_rank)
-      : batches_per_rank_(batches_per_rank),
-        costs_(spec, spec.ranks.size() * batches_per_rank),
-        tokens_(spec.ranks.size(), 0) {}
-
-  void Add(uint32_t rank, uint32_t microbatch, uint32_t length) {
-    tokens_[rank] += length;
-    costs_.Add(rank * size_t{batches_per_rank_} + microbatch, length);
-  }
-  void Record(std::vector<double>& load, std::vector<uint64_t>& tokens) {
-    load = costs_.PerRank(batches_per_rank_);
-    tokens = std::move(tokens_);
-  }
-
- private:
-  const uint32_t batches_per_rank_;
-  BatchCosts costs_;
-  std::vector<uint64_t> tokens_;
-};
+void Record(const BatchCosts& before, const BatchCosts& after, PhasePlan& plan) {
+  plan.load_before = before.Loads(), plan.tokens_before = before.tokens();
+  plan.load_after = after.Loads(), plan.tokens_after = after.tokens();
+}
 
 }  // namespace
 
@@ -75,13 +57,17 @@ std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const u
   return loads;
 }
 
-BatchCosts::BatchCosts(const PhaseSpec& spec, size_t num_batches)
-    : summed_(SummedCost(spec)), padded_(PaddedCost(spec)), batches_(num_batches) {}
+BatchCosts::BatchCosts(const PhaseSpec& spec, size_t ranks, size_t batches_per_rank)
+    : summed_(SummedCost(spec)),
+      padded_(PaddedCost(spec)),
+      batches_per_rank_(batches_per_rank),
+      batches_(ranks * batches_per_rank),
+      tokens_(ranks, 0) {}
 
-std::vector<double> BatchCosts::PerRank(size_t batches_per_rank) const {
-  std::vector<double> loads(batches_.size() / batches_per_rank, 0);
+std::vector<double> BatchCosts::Loads() const {
+  std::vector<double> loads(tokens_.size(), 0);
   for (size_t b = 0; b < batches_.size(); ++b) {
-    loads[b / batches_per_rank] += batches_[b].sum + batches_[b].count * batches_[b].heaviest;
+    loads[b / batches_per_rank_] += batches_[b].sum + batches_[b].count * batches_[b].heaviest;
   }
   return loads;
 }
@@ -98,19 +84,19 @@ void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
                                    .tokens = llm.tokens,
                                    .batching = layout.llm->batching,
                                    .capacity_tokens = CapacityTokens(job)});
-  Meter before(*layout.llm, dealt.num_microbatches), after(*layout.llm, llm_plan.num_microbatches);
+  BatchCosts before(*layout.llm, num_ranks, dealt.num_microbatches);
+  BatchCosts after(*layout.llm, num_ranks, llm_plan.num_microbatches);
   for (uint32_t s = 0; s < dealt_rank.size(); ++s) {
     before.Add(dealt_rank[s], dealt.microbatch[s], llm.tokens[s]);
     after.Add(llm.rank[s], llm.microbatch[s], llm.tokens[s]);
   }
-  before.Record(llm_plan.load_before, llm_plan.tokens_before);
-  after.Record(llm_plan.load_after, llm_plan.tokens_after);
+  Record(before, after, llm_plan);
   for (size_t e = 0; e < encoders.size(); ++e) {
     const PhaseSpec& spec = *layout.encoders[e];
     const EncoderUnits& units = encoders[e];
     const bool per_microbatch = spec.runs == Runs::kOncePerMicrobatch;
-    Meter without(spec, per_microbatch ? dealt.num_microbatches : 1),
-        with(spec, encoder_plans[e].num_microbatches);
+    BatchCosts without(spec, spec.ranks.size(), per_microbatch ? dealt.num_microbatches : 1);
+    BatchCosts with(spec, spec.ranks.size(), encoder_plans[e].num_microbatches);
     for (size_t i = 0; i < units.item.size(); ++i) {
       const uint32_t s = units.sample[i];
       without.Add(layout.neighbours[e].default_rank[dealt_rank[s]], per_microbatch ? dealt.microbatch[s] : 0,
@@ -120,8 +106,7 @@ void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
     for (const PlannedItem& dummy : units.dummies) {
       with.Add(dummy.place.rank, dummy.place.microbatch, dummy.lengths.cost_length);
     }
-    without.Record(encoder_plans[e].load_before, encoder_plans[e].tokens_before);
-    with.Record(encoder_plans[e].load_after, encoder_plans[e].tokens_after);
+    Record(without, with, encoder_plans[e]);
   }
 }
 

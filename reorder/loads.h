@@ -22,20 +22,23 @@ uint64_t CapacityTokens(const Job& job);
 // the heaviest is exact. [lengths]
 std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const uint32_t> lengths);
 
-// Costs of many batches at once: the sum of a batch's units (packed); its count times the heaviest (padded);
-// with padded attention the sum of what attention does not cost, and the count times the greatest attention.
+// Costs and tokens of many batches at once. A batch costs the sum of its units (packed); its count times its
+// heaviest unit (padded); with padded attention the sum of what attention does not cost, and the count times
+// the greatest attention.
 class BatchCosts {
  public:
-  BatchCosts(const PhaseSpec& spec, size_t num_batches);
+  BatchCosts(const PhaseSpec& spec, size_t ranks, size_t batches_per_rank);
 
-  void Add(size_t batch, uint32_t length) {
-    Batch& b = batches_[batch];
+  void Add(size_t rank, size_t batch_of_rank, uint32_t length) {
+    Batch& b = batches_[rank * batches_per_rank_ + batch_of_rank];
     b.count += 1;
     b.sum += CleanCost(summed_, length);
     b.heaviest = std::max(b.heaviest, CleanCost(padded_, length));
+    tokens_[rank] += length;
   }
-  // Rank r has batches [r * batches_per_rank, (r + 1) * batches_per_rank).
-  std::vector<double> PerRank(size_t batches_per_rank) const;
+  // [ranks]
+  std::vector<double> Loads() const;
+  const std::vector<uint64_t>& tokens() const { return tokens_; }
 
  private:
   struct Batch {
@@ -43,7 +46,9 @@ class BatchCosts {
   };
   // Of a unit: what is added up over a batch, and what every unit of a batch costs as much as the heaviest.
   const Cost summed_, padded_;
-  std::vector<Batch> batches_;
+  const size_t batches_per_rank_;
+  std::vector<Batch> batches_;    // of rank 0, then of rank 1, ...
+  std::vector<uint64_t> tokens_;  // [ranks]
 };
 
 // Fills load and tokens, before and after, of the llm and of all encoders (in the order of the layout).

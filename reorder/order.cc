@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "reorder/keyed_shuffle.h"
 #include "reorder/routes.h"
 #include "reorder/units.h"
 
@@ -30,12 +31,6 @@ Buckets SortIntoBuckets(std::span<const uint32_t> units, size_t num_buckets, con
   return buckets;
 }
 
-std::vector<uint32_t> Numbers(size_t count) {
-  std::vector<uint32_t> numbers(count);
-  std::iota(numbers.begin(), numbers.end(), 0u);
-  return numbers;
-}
-
 // Appends the dummies of a batch, which follow all items of their medium.
 void AppendDummies(uint32_t count, uint32_t bucket, uint32_t first_dummy, EncoderUnits& units,
                    PhasePlan& phase_plan) {
@@ -58,7 +53,7 @@ void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan) {
   const uint32_t microbatches = phase_plan.num_microbatches;
   const auto bucket_of = [&](uint32_t s) { return llm.rank[s] * microbatches + llm.microbatch[s]; };
   Buckets batches =
-      SortIntoBuckets(Numbers(llm.rank.size()), phase_plan.ranks.size() * microbatches, bucket_of);
+      SortIntoBuckets(InOrder(llm.rank.size()), phase_plan.ranks.size() * microbatches, bucket_of);
   llm.position.resize(llm.rank.size());
   for (uint32_t at = 0; at < batches.order.size(); ++at) {
     const uint32_t s = batches.order[at];
@@ -78,7 +73,7 @@ std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, ui
   }
   // In the order in which the llm takes them; then that order within every batch, by medium.
   const Buckets by_llm_batch =
-      SortIntoBuckets(Numbers(batch.size()), llm_plan.ranks.size() * llm_microbatches, [&](uint32_t i) {
+      SortIntoBuckets(InOrder(batch.size()), llm_plan.ranks.size() * llm_microbatches, [&](uint32_t i) {
         const uint32_t s = units.sample[i];
         return llm.rank[s] * llm_microbatches + llm.microbatch[s];
       });

@@ -2,7 +2,7 @@
 // from the code that makes plans, so that the two can disagree.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -30,7 +30,6 @@ class Checker {
     EVENKEEL_RETURN_IF_ERROR(CheckSamples());
     EVENKEEL_RETURN_IF_ERROR(CheckItems());
     EVENKEEL_RETURN_IF_ERROR(CheckPhases());
-    EVENKEEL_RETURN_IF_ERROR(CheckCapacity());
     return CheckRoutes();
   }
 
@@ -187,7 +186,8 @@ class Checker {
     return Clean(cost.quadratic * n * n * (1 + cost.mask_factor));
   }
 
-  // What a rank has to do, recomputed from the plan. Sums in another order may differ in the last digits.
+  // What a rank has to do, recomputed from the plan, and what a batch of the llm holds. Sums in another order
+  // may differ in the last digits.
   absl::Status CheckLoads(const PhaseSpec& spec, const PhasePlan& phase) const {
     const size_t ranks = phase.ranks.size();
     if (phase.load_before.size() != ranks || phase.load_after.size() != ranks ||
@@ -201,17 +201,24 @@ class Checker {
       uint64_t tokens = 0;
       for (uint32_t m = 0; m < phase.num_microbatches; ++m) {
         double sum = 0, heaviest = 0, attention = 0;
+        uint64_t of_batch = 0, longest = 0;
         const size_t b = r * phase.num_microbatches + m;
         for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
           const uint64_t length = TokensOf(phase.phase, phase.order[at]);
           const double cost = Clean(spec.cost(static_cast<double>(length)));
-          tokens += length;
+          of_batch += length;
+          longest = std::max(longest, length);
           sum += padded_attention ? WithoutAttention(spec.cost, length) : cost;
           heaviest = std::max(heaviest, cost);
           attention = std::max(attention, AttentionOf(spec.cost, length));
           if (phase.phase == Phase::kLlm || plan_.items[phase.order[at]].sample != kDummy) before += length;
         }
         const uint32_t count = phase.begin[b + 1] - phase.begin[b];
+        const uint64_t held = spec.batching == Batching::kPacked ? of_batch : count * longest;
+        if (spec.phase == Phase::kLlm && held > Capacity()) {
+          return Broken("batch ", b, " has ", held, " tokens; it may have ", Capacity());
+        }
+        tokens += of_batch;
         load += spec.batching == Batching::kPacked ? sum : count * heaviest;
         if (padded_attention) load += count * attention;
       }
@@ -225,33 +232,10 @@ class Checker {
     return absl::OkStatus();
   }
 
-  absl::Status CheckCapacity() const {
-    uint64_t capacity = job_.microbatch.capacity_tokens;
-    const uint64_t pad_to = job_.microbatch.pad_to;
-    if (pad_to > 0) capacity = capacity == 0 ? pad_to : std::min(capacity, pad_to);
-    if (capacity == 0) return absl::OkStatus();
-    for (const PhaseSpec& spec : job_.phases) {
-      if (spec.phase != Phase::kLlm) continue;
-      const PhasePlan& phase = *Find(Phase::kLlm);
-      for (size_t b = 0; b + 1 < phase.begin.size(); ++b) {
-        uint64_t sum = 0, longest = 0;
-        for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
-          const uint64_t length = plan_.samples[phase.order[at]].llm_length;
-          sum += length;
-          longest = std::max(longest, length);
-        }
-        if (spec.batching == Batching::kPadded) sum = longest * (phase.begin[b + 1] - phase.begin[b]);
-        if (sum > capacity) return Broken("llm batch ", b, " has ", sum, " tokens; it may have ", capacity);
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  const PhasePlan* Find(const Phase& phase) const {
-    for (const PhasePlan& candidate : plan_.phases) {
-      if (candidate.phase == phase) return &candidate;
-    }
-    return nullptr;
+  // Tokens that a batch of the llm may have.
+  uint64_t Capacity() const {
+    const uint64_t capacity = job_.microbatch.capacity_tokens, pad_to = job_.microbatch.pad_to;
+    return std::min(capacity == 0 ? UINT64_MAX : capacity, pad_to == 0 ? UINT64_MAX : pad_to);
   }
 
   // --- how the rows travel
@@ -285,7 +269,7 @@ class Checker {
   using Buffer = std::vector<Rows>;
 
   absl::Status CheckRoute(const Route& route, const PhasePlan& encoder) const {
-    const PhasePlan& llm = *Find(Phase::kLlm);
+    const PhasePlan& llm = *plan_.phase(Phase::kLlm);
     std::set<uint32_t> group(encoder.ranks.begin(), encoder.ranks.end());
     group.insert(llm.ranks.begin(), llm.ranks.end());
     if (route.ranks != std::vector<uint32_t>(group.begin(), group.end()) ||
@@ -314,8 +298,16 @@ class Checker {
       if (mine.microbatch_offsets != offsets) return Broken("rank ", g, " has other microbatch offsets");
     }
     for (uint32_t g = 0; g < group.size(); ++g) EVENKEEL_RETURN_IF_ERROR(CheckOrder(route, g));
-    for (uint32_t g = 0; g < group.size(); ++g)
-      EVENKEEL_RETURN_IF_ERROR(Simulate(route, g, outputs, inputs[g]));
+    std::vector<size_t> next(group.size(), 0);
+    for (uint32_t g = 0; g < group.size(); ++g) {
+      EVENKEEL_RETURN_IF_ERROR(Simulate(route, g, outputs, inputs[g], next));
+    }
+    for (uint32_t g = 0; g < group.size(); ++g) {
+      const std::vector<RouteSegment>& send = route.per_rank[g].send;
+      if (next[g] < send.size()) {
+        return Broken("rank ", g, " sends to ", send[next[g]].peer, " what is not received");
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -369,41 +361,21 @@ class Checker {
   }
 
   // Carries every row that `g` receives from its sender's buffer to its own, and compares item and row. Runs
-  // of rows of one item are carried at once: the same as row by row, for any number of rows.
+  // of rows of one item are carried at once: the same as row by row, for any number of rows. Senders'
+  // segments are by peer and receivers come in that order: `next` has every sender's first segment that is
+  // not received.
   absl::Status Simulate(const Route& route, uint32_t g, const std::vector<Buffer>& outputs,
-                        const Buffer& input) const {
+                        const Buffer& input, std::vector<size_t>& next) const {
     std::vector<std::pair<uint64_t, uint64_t>> taken;  // rows of the input
-    const std::vector<RouteSegment>& receive = route.per_rank[g].receive;
-    size_t sent_at = 0;
-    for (size_t i = 0; i < receive.size(); ++i) {
-      const RouteSegment& segment = receive[i];
+    for (const RouteSegment& segment : route.per_rank[g].receive) {
       const std::vector<RouteSegment>& send = route.per_rank[segment.peer].send;
-      if (i == 0 || receive[i - 1].peer != segment.peer) {
-        sent_at = std::lower_bound(send.begin(), send.end(), g,
-                                   [](const RouteSegment& s, uint32_t peer) { return s.peer < peer; }) -
-                  send.begin();
-      }
-      if (sent_at >= send.size() || send[sent_at].peer != g || send[sent_at].rows != segment.rows) {
+      const size_t at = next[segment.peer]++;
+      if (at >= send.size() || send[at].peer != g || send[at].rows != segment.rows) {
         return Broken("rank ", g, " receives from ", segment.peer, " what is not sent");
       }
       EVENKEEL_RETURN_IF_ERROR(
-          SimulateSegment(outputs[segment.peer], send[sent_at].row, input, segment.row, segment.rows));
-      ++sent_at;
-      const bool last = i + 1 == receive.size() || receive[i + 1].peer != segment.peer;
-      if (last && sent_at < send.size() && send[sent_at].peer == g) {
-        return Broken("rank ", segment.peer, " sends to ", g, " what is not received");
-      }
+          SimulateSegment(outputs[segment.peer], send[at].row, input, segment.row, segment.rows));
       taken.emplace_back(segment.row, segment.row + segment.rows);
-    }
-    for (uint32_t peer = 0; peer < route.ranks.size(); ++peer) {
-      // a peer that sends to `g` without being received from at all
-      const auto by_peer = [](const RouteSegment& s, uint32_t other) { return s.peer < other; };
-      const std::vector<RouteSegment>& send = route.per_rank[peer].send;
-      auto it = std::lower_bound(send.begin(), send.end(), g, by_peer);
-      if (it == send.end() || it->peer != g) continue;
-      auto back = std::lower_bound(receive.begin(), receive.end(), peer, by_peer);
-      if (back == receive.end() || back->peer != peer)
-        return Broken("rank ", peer, " sends to ", g, " in vain");
     }
     std::sort(taken.begin(), taken.end());
     uint64_t row = 0;

@@ -2,7 +2,6 @@
 #include "reorder/plan_phases.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/status.h"
 #include "reorder/balance/balance.h"
+#include "reorder/keyed_shuffle.h"
 #include "reorder/loads.h"
 #include "reorder/microbatch/microbatches.h"
 #include "reorder/pipeline/pipeline_order.h"
@@ -19,35 +19,11 @@ namespace {
 
 std::string NamesThatKeepCounts() {
   std::vector<std::string> names;
-  for (const NamedBalancer& named : BalancersByName()) {
-    if (named.balancer->KeepsCountsEqual()) names.emplace_back(named.name);
+  for (const Balancer& balancer : Balancers()) {
+    if (balancer.keeps_counts_equal) names.emplace_back(balancer.name);
   }
   return absl::StrJoin(names, ", ");
 }
-
-}  // namespace
-
-absl::Status CheckOptions(const PhaseSpec& spec) {
-  const std::string name(PhaseName(spec.phase));
-  const bool padded = spec.batching == Batching::kPadded || spec.padded_attention;
-  if (spec.equal_counts && padded) {
-    return absl::InvalidArgumentError(absl::StrCat("phase ", name,
-                                                   ": equal_counts cannot be kept where batches are padded; ",
-                                                   "leave it out, or make the batching packed"));
-  }
-  if (spec.equal_counts && !FindBalancer(spec.algorithm)->KeepsCountsEqual()) {
-    return absl::InvalidArgumentError(absl::StrCat("phase ", name, ": algorithm ", spec.algorithm,
-                                                   " cannot keep counts equal; take one of ",
-                                                   NamesThatKeepCounts(), ", or leave equal_counts out"));
-  }
-  if (spec.tolerance && !(*spec.tolerance >= 0 && *spec.tolerance < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("phase ", name, ": tolerance ", *spec.tolerance, " is not in [0, 1)"));
-  }
-  return absl::OkStatus();
-}
-
-namespace {
 
 absl::Status CheckGivenRanks(std::span<const uint32_t> llm_rank, size_t samples, uint32_t ranks) {
   if (llm_rank.empty()) return absl::OkStatus();
@@ -115,13 +91,13 @@ class PhasesPlanner {
     if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
-      if (spec.batching == Batching::kPacked && FindBalancer(spec.algorithm)->KeepsItemsOnHomeRank() &&
+      if (spec.batching == Batching::kPacked && FindBalancer(spec.algorithm)->keeps_items_on_home_rank &&
           layout_.neighbours[e].can_be_co_balanced) {
         problem.co_balanced.push_back(encoders_[e].load_of_sample);
       }
     }
     problem.co_balanced_stay = NothingMoves();
-    llm_.rank = FindBalancer(layout_.llm->algorithm)->Assign(problem);
+    llm_.rank = FindBalancer(layout_.llm->algorithm)->assign(problem);
   }
 
   // How many padded microbatches a rank will need about: the fewest for all samples, over the ranks.
@@ -153,8 +129,8 @@ class PhasesPlanner {
     llm_.microbatch = std::move(split.microbatch);
   }
 
-  // What `balance: drop_in` of a job stands for, without a pipeline: every encoder runs inside the llm's forward,
-  // microbatch by microbatch.
+  // What `balance: drop_in` of a job stands for, without a pipeline: every encoder runs inside the llm's
+  // forward, microbatch by microbatch.
   bool IsDropIn() const {
     for (size_t e = 0; e < encoders_.size(); ++e) {
       if (!RunsPerMicrobatch(e)) return false;
@@ -189,27 +165,26 @@ class PhasesPlanner {
 
   void PlaceItems(size_t e) {
     EncoderUnits& units = encoders_[e];
-    if (!RunsPerMicrobatch(e) || planned_.num_microbatches == 1) {
-      units.rank = PlaceGroup(e, units.sample, units.load, units.length, units.rows);
-      return;
+    // Where the phase runs once per microbatch, the items of every microbatch index run in one exchange.
+    const bool several = RunsPerMicrobatch(e) && planned_.num_microbatches > 1;
+    std::vector<std::vector<uint32_t>> exchanges(several ? planned_.num_microbatches : 1);
+    for (uint32_t i = 0; i < units.item.size(); ++i) {
+      exchanges[several ? llm_.microbatch[units.sample[i]] : 0].push_back(i);
     }
-    // Every microbatch index by itself: its items run in one exchange.
     units.rank.resize(units.item.size());
-    std::vector<std::vector<uint32_t>> members(planned_.num_microbatches);
-    for (uint32_t i = 0; i < units.item.size(); ++i) members[llm_.microbatch[units.sample[i]]].push_back(i);
     BatchesInTurn in_turn(Interchangeable(e));
-    for (const std::vector<uint32_t>& group : members) {
-      std::vector<uint32_t> sample, length, rows;
+    for (const std::vector<uint32_t>& items : exchanges) {
+      std::vector<uint32_t> home, length, rows;
       std::vector<Load> load;
-      for (uint32_t i : group) {
-        sample.push_back(units.sample[i]);
+      for (uint32_t i : items) {
+        home.push_back(llm_.rank[units.sample[i]]);
         load.push_back(units.load[i]);
         length.push_back(units.length[i]);
         rows.push_back(units.rows[i]);
       }
-      std::vector<uint32_t> rank = PlaceGroup(e, sample, load, length, rows);
-      in_turn.Rename(layout_.encoders[e]->batching, load, rank);
-      for (size_t k = 0; k < group.size(); ++k) units.rank[group[k]] = rank[k];
+      std::vector<uint32_t> rank = PlaceExchange(e, home, load, length, rows);
+      if (several) in_turn.Rename(layout_.encoders[e]->batching, load, rank);
+      for (size_t k = 0; k < items.size(); ++k) units.rank[items[k]] = rank[k];
     }
   }
 
@@ -219,19 +194,17 @@ class PhasesPlanner {
     const PhaseSpec& spec = *layout_.encoders[e];
     const Balancer& balancer = *FindBalancer(spec.algorithm);
     const PhaseRanks& ranks = layout_.encoder_ranks[e];
-    if (spec.node_wise || balancer.KeepsBatchesOnNode()) return ranks.node;
-    std::vector<uint32_t> group(ranks.size(), 0);
-    if (balancer.KeepsItemsOnHomeRank()) std::iota(group.begin(), group.end(), 0u);
-    return group;
+    if (spec.node_wise || balancer.keeps_batches_on_node) return ranks.node;
+    if (balancer.keeps_items_on_home_rank) return InOrder(ranks.size());
+    return std::vector<uint32_t>(ranks.size(), 0);
   }
 
-  // Balances the items that run in one exchange, given the sample of each; their ranks.
-  std::vector<uint32_t> PlaceGroup(size_t e, std::span<const uint32_t> sample, std::span<const Load> load,
-                                   std::span<const uint32_t> length, std::span<const uint32_t> rows) const {
+  // Balances the items that run in one exchange, given the llm rank of each; their ranks.
+  std::vector<uint32_t> PlaceExchange(size_t e, std::span<const uint32_t> home, std::span<const Load> load,
+                                      std::span<const uint32_t> length,
+                                      std::span<const uint32_t> rows) const {
     const PhaseSpec& spec = *layout_.encoders[e];
     const bool is_given = !options_.llm_rank.empty();
-    std::vector<uint32_t> home(sample.size());
-    for (size_t i = 0; i < home.size(); ++i) home[i] = llm_.rank[sample[i]];
     BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
                            .batching = spec.batching,
                            .cost = load,
@@ -241,7 +214,7 @@ class PhasesPlanner {
                            .length = length,
                            .rows = rows};
     SetOptions(spec, is_given ? kToleranceOfGiven : kTolerance, problem);
-    std::vector<uint32_t> rank = FindBalancer(spec.algorithm)->Assign(problem);
+    std::vector<uint32_t> rank = FindBalancer(spec.algorithm)->assign(problem);
     return spec.node_wise ? PermuteNodeWise(problem, rank) : rank;
   }
 
@@ -274,6 +247,26 @@ class PhasesPlanner {
 };
 
 }  // namespace
+
+absl::Status CheckOptions(const PhaseSpec& spec) {
+  const std::string name(PhaseName(spec.phase));
+  const bool padded = spec.batching == Batching::kPadded || spec.padded_attention;
+  if (spec.equal_counts && padded) {
+    return absl::InvalidArgumentError(absl::StrCat("phase ", name,
+                                                   ": equal_counts cannot be kept where batches are padded; ",
+                                                   "leave it out, or make the batching packed"));
+  }
+  if (spec.equal_counts && !FindBalancer(spec.algorithm)->keeps_counts_equal) {
+    return absl::InvalidArgumentError(absl::StrCat("phase ", name, ": algorithm ", spec.algorithm,
+                                                   " cannot keep counts equal; take one of ",
+                                                   NamesThatKeepCounts(), ", or leave equal_counts out"));
+  }
+  if (spec.tolerance && !(*spec.tolerance >= 0 && *spec.tolerance < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("phase ", name, ": tolerance ", *spec.tolerance, " is not in [0, 1)"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<PlannedPhases> PlanPhases(const Job& job, const Layout& layout, uint64_t step,
                                          const PlanOptions& options, LlmUnits& llm,

@@ -163,10 +163,6 @@ absl::Status CheckJob(const Job& job) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies) {
-  return MakePlan(job, samples, dummies, PlanOptions());
-}
-
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies,
                               const PlanOptions& options) {
   EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job));

@@ -26,10 +26,6 @@ using DummyItems = std::array<SampleItem, kMaxPhases>;
 // support. MakePlan reports the same; this reports it before there is a step.
 absl::Status CheckJob(const Job& job);
 
-// InvalidArgument: a sample is longer than the microbatch capacity (the index excludes those), an item is of
-// a phase that the job does not have, or a phase has an option that its algorithm does not support.
-absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies);
-
 // Options that are not in the job, for tools and benchmarks.
 struct PlanOptions {
   std::span<const uint32_t> llm_rank;  // [samples] a given placement of the llm; empty: chosen by the planner
@@ -39,9 +35,11 @@ struct PlanOptions {
   std::string microbatch_order = "local_search";
 };
 
-// InvalidArgument also: a given rank does not exist in the llm; an unknown order.
+// InvalidArgument: a sample is longer than the microbatch capacity (the index excludes those), an item is of
+// a phase that the job does not have, a phase has an option that its algorithm does not support, a given rank
+// does not exist in the llm, or an unknown order.
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies,
-                              const PlanOptions& options);
+                              const PlanOptions& options = {});
 
 // Checks every invariant of a plan, in one place: each unit occurs exactly once, positions have no gaps, no
 // capacity is exceeded, all ranks have the same number of microbatches, minimum items are kept, routes are

@@ -3,45 +3,36 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <queue>
 #include <utility>
 
 #include "reorder/by_name.h"
 
 namespace evenkeel::reorder {
 
-std::span<const NamedBalancer> BalancersByName() {
-  static const NamedBalancer kBalancers[] = {
-      {"balance_without_moving", &BalanceWithoutMoving()},
-      {"greedy_packed", &GreedyPacked()},
-      {"greedy_padded", &GreedyPadded()},
-      {"binary_search_padded", &GreedyPadded()},  // another name of the same
-      {"greedy_quadratic", &GreedyQuadratic()},
-      {"greedy_padded_attention", &GreedyPaddedAttention()},
-      {"intra_microbatch", &IntraMicrobatch()},
-      {"karmarkar_karp", &KarmarkarKarp()},
-      {"node_wise", &NodeWise()},
-      {"none", &None()}};
+std::span<const Balancer> Balancers() {
+  static constexpr Balancer kBalancers[] = {
+      {.name = "balance_without_moving",
+       .assign = BalanceWithoutMoving,
+       .keeps_items_on_home_rank = true,
+       .keeps_counts_equal = true},
+      {.name = "greedy_packed", .assign = GreedyPacked, .keeps_counts_equal = true},
+      {.name = "greedy_padded", .assign = GreedyPadded},
+      {.name = "binary_search_padded", .assign = GreedyPadded},  // another name of the same
+      {.name = "greedy_quadratic", .assign = GreedyQuadratic},
+      {.name = "greedy_padded_attention", .assign = GreedyPaddedAttention},
+      {.name = "intra_microbatch", .assign = IntraMicrobatch, .keeps_counts_equal = true},
+      {.name = "karmarkar_karp", .assign = KarmarkarKarp, .keeps_counts_equal = true},
+      {.name = "node_wise", .assign = NodeWise, .keeps_batches_on_node = true, .keeps_counts_equal = true},
+      {.name = "none", .assign = None, .keeps_items_on_home_rank = true}};
   return kBalancers;
 }
 
-std::string BalancerNames() { return NamesOf(BalancersByName()); }
+const Balancer* FindBalancer(std::string_view name) { return FindByName(Balancers(), name); }
 
-const Balancer* FindBalancer(std::string_view name) {
-  const NamedBalancer* const found = FindByName(BalancersByName(), name);
-  return found == nullptr ? nullptr : found->balancer;
-}
-
-std::span<const Balancer* const> Balancers() {
-  static const std::vector<const Balancer*>* const kOnce = [] {
-    auto* balancers = new std::vector<const Balancer*>();
-    for (const NamedBalancer& named : BalancersByName()) {
-      if (named.name == named.balancer->name()) balancers->push_back(named.balancer);
-    }
-    return balancers;
-  }();
-  return *kOnce;
-}
+std::string BalancerNames() { return NamesOf(Balancers()); }
 
 Scale::Scale(double total) {
   if (!(total > 0)) return;
@@ -77,6 +68,24 @@ std::vector<uint32_t> HeaviestFirst(std::span<const Load> key) {
   std::vector<uint32_t> order(key.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = entries[i].second;
   return order;
+}
+
+std::vector<uint32_t> GreedyUpTo(std::span<const Load> cost, size_t ranks, size_t most, size_t num_full) {
+  using Entry = std::pair<Load, uint32_t>;  // (load, rank)
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> least;
+  for (uint32_t r = 0; r < ranks; ++r) least.push({0, r});
+  std::vector<size_t> count(ranks, 0);
+  std::vector<uint32_t> rank(cost.size());
+  for (uint32_t unit : HeaviestFirst(cost)) {
+    // Ranks that are full, or may not become so any more, take none.
+    while (count[least.top().second] + (num_full == 0 ? 1 : 0) >= most) least.pop();
+    const auto [load, r] = least.top();
+    least.pop();
+    rank[unit] = r;
+    if (++count[r] == most) --num_full;
+    least.push({load + cost[unit], r});
+  }
+  return rank;
 }
 
 std::vector<uint32_t> BalanceProblem::DefaultRanks() const {

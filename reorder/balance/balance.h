@@ -7,9 +7,9 @@
 //
 // Example:
 //     const Balancer* balancer = FindBalancer("greedy_packed");  // null if no algorithm has the name
-//     std::vector<uint32_t> rank_of_unit = balancer->Assign(problem);
+//     std::vector<uint32_t> rank_of_unit = balancer->assign(problem);
 //
-// Thread safety: balancers have no state; call from any thread.
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -92,46 +92,40 @@ struct BalanceProblem {
   std::vector<uint32_t> DefaultRanks() const;
 };
 
-class Balancer {
- public:
-  virtual ~Balancer() = default;
-  virtual std::string_view name() const = 0;
-  // Packed items stay on their home rank unless it has too much, so that samples can be placed for them, too.
-  virtual bool KeepsItemsOnHomeRank() const { return false; }
-  // Chooses the node of a batch; the rank within the node does not matter.
-  virtual bool KeepsBatchesOnNode() const { return false; }
-  // Supports BalanceProblem::equal_counts.
-  virtual bool KeepsCountsEqual() const { return false; }
+// A value of a phase's `algorithm`.
+struct Balancer {
+  std::string_view name;
   // The rank of every unit. Any problem with at least one rank has a solution.
-  virtual std::vector<uint32_t> Assign(const BalanceProblem& problem) const = 0;
+  std::vector<uint32_t> (*assign)(const BalanceProblem& problem);
+  // Packed items stay on their home rank unless it has too much, so that samples can be placed for them, too.
+  bool keeps_items_on_home_rank = false;
+  // Chooses the node of a batch; the rank within the node does not matter.
+  bool keeps_batches_on_node = false;
+  // Supports BalanceProblem::equal_counts.
+  bool keeps_counts_equal = false;
 };
 
+// All of them. This is the only list.
+std::span<const Balancer> Balancers();
 // The balancer with this name, which lives until the process ends; null if there is none.
 const Balancer* FindBalancer(std::string_view name);
-// The values of a phase's `algorithm` with their balancers. This is the only list of balancers.
-struct NamedBalancer {
-  std::string_view name;
-  const Balancer* balancer;
-};
-std::span<const NamedBalancer> BalancersByName();
 // "a, b, c", for messages.
 std::string BalancerNames();
-// All balancers, each once, in the order of their first names.
-std::span<const Balancer* const> Balancers();
 
-// One file per algorithm; balance.cc lists them.
-const Balancer& None();
-const Balancer& GreedyPacked();
-const Balancer& GreedyPadded();
-const Balancer& BalanceWithoutMoving();
-const Balancer& KarmarkarKarp();
-const Balancer& GreedyQuadratic();
-const Balancer& GreedyPaddedAttention();
-const Balancer& IntraMicrobatch();
-const Balancer& NodeWise();
+// One file per algorithm.
+std::vector<uint32_t> None(const BalanceProblem& problem);
+std::vector<uint32_t> GreedyPacked(const BalanceProblem& problem);
+std::vector<uint32_t> GreedyPadded(const BalanceProblem& problem);
+std::vector<uint32_t> BalanceWithoutMoving(const BalanceProblem& problem);
+std::vector<uint32_t> KarmarkarKarp(const BalanceProblem& problem);
+std::vector<uint32_t> GreedyQuadratic(const BalanceProblem& problem);
+std::vector<uint32_t> GreedyPaddedAttention(const BalanceProblem& problem);
+std::vector<uint32_t> IntraMicrobatch(const BalanceProblem& problem);
+std::vector<uint32_t> NodeWise(const BalanceProblem& problem);
 
-// Assigns units, heaviest first, to the least loaded rank with room for one more; counts per rank are equal.
-std::vector<uint32_t> GreedyWithEqualCounts(const BalanceProblem& problem);
+// The rank of every unit: heaviest first, each to the rank with the least load that may take another one. A
+// rank takes at most `most` units, and at most `num_full` ranks take that many.
+std::vector<uint32_t> GreedyUpTo(std::span<const Load> cost, size_t ranks, size_t most, size_t num_full);
 
 // Permutes the batches over ranks so that rows stay on their node. See node_wise.cc.
 std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::vector<uint32_t>& rank);
@@ -146,6 +140,9 @@ Load MinHeaviestRank(std::span<const Load> cost, size_t ranks, double tolerance)
 
 // The load of the heaviest rank of a packed placement.
 Load HeaviestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
+
+// [batches] The loads of padded batches: the count of each times its heaviest unit.
+std::vector<Load> PaddedLoads(std::span<const Load> cost, std::span<const uint32_t> batch, size_t batches);
 
 // Partitions units into at most `batches` padded batches such that the heaviest one is as light as possible.
 // Returns the batch of every unit; light units are in low batches.

@@ -5,64 +5,46 @@
 //
 // Padded batches leave no such choice, because like must be batched with like: they are cut as by
 // greedy_padded, and then each goes to the rank from which most of its rows need not leave.
+#include "reorder/balance/balance_without_moving.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "reorder/balance/balance.h"
-#include "reorder/balance/joint_placement.h"
-#include "reorder/balance/move_excess.h"
 
 namespace evenkeel::reorder {
 namespace {
 
 Load HeaviestPadded(const BalanceProblem& problem, const std::vector<uint32_t>& rank) {
-  std::vector<Load> count(problem.ranks->size(), 0), heaviest(problem.ranks->size(), 0);
-  for (size_t i = 0; i < rank.size(); ++i) {
-    ++count[rank[i]];
-    heaviest[rank[i]] = std::max(heaviest[rank[i]], problem.cost[i]);
-  }
-  Load most = 0;
-  for (size_t r = 0; r < count.size(); ++r) most = std::max(most, count[r] * heaviest[r]);
-  return most;
+  const std::vector<Load> load = PaddedLoads(problem.cost, rank, problem.ranks->size());
+  return *std::max_element(load.begin(), load.end());
 }
 
-class BalanceWithoutMovingBalancer final : public Balancer {
- public:
-  std::string_view name() const override { return "balance_without_moving"; }
-  bool KeepsItemsOnHomeRank() const override { return true; }
-  bool KeepsCountsEqual() const override { return true; }
+// Whether no batch of the default ranks is heavier than the heaviest of `batch`, or hardly.
+bool DefaultRanksSuffice(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {
+  const Load best = HeaviestPadded(problem, batch);
+  const Load enough = best + static_cast<Load>(static_cast<double>(best) * kTolerance);
+  return HeaviestPadded(problem, problem.DefaultRanks()) <= enough;
+}
 
-  std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    if (problem.batching == Batching::kPadded) return AssignPadded(problem);
-    if (problem.padded_attention) {
-      std::vector<uint32_t> batch = GreedyPaddedAttention().Assign(problem);
-      return problem.ItemsHaveHomes() ? BringHome(problem, batch) : batch;
-    }
-    if (problem.equal_counts || problem.tolerance <= 0) return AssignTight(problem);
-    return problem.ItemsHaveHomes() ? MoveExcess(problem) : PlaceJointly(problem);
-  }
-
- private:
-  // Only the heaviest rank counts: the better of the two classics. Then batches come home as they are.
-  static std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
-    std::vector<uint32_t> batch = GreedyPacked().Assign(problem);
-    std::vector<uint32_t> other = KarmarkarKarp().Assign(problem);
-    if (HeaviestRank(problem, other) < HeaviestRank(problem, batch)) batch.swap(other);
-    return problem.ItemsHaveHomes() ? BringHome(problem, batch) : batch;
-  }
-
-  static std::vector<uint32_t> AssignPadded(const BalanceProblem& problem) {
-    std::vector<uint32_t> batch = GreedyPadded().Assign(problem);
-    if (!problem.ItemsHaveHomes()) return batch;
-    std::vector<uint32_t> kept = problem.DefaultRanks();
-    const Load best = HeaviestPadded(problem, batch);
-    const Load enough = best + static_cast<Load>(static_cast<double>(best) * kTolerance);
-    if (HeaviestPadded(problem, kept) <= enough) return kept;
-    return BringHome(problem, batch);
-  }
-};
+// Only the heaviest rank counts: the better of the two classics.
+std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
+  std::vector<uint32_t> batch = GreedyPacked(problem), other = KarmarkarKarp(problem);
+  return HeaviestRank(problem, other) < HeaviestRank(problem, batch) ? other : batch;
+}
 
 }  // namespace
+
+std::vector<uint32_t> BalanceWithoutMoving(const BalanceProblem& problem) {
+  const bool padded = problem.batching == Batching::kPadded;
+  if (!padded && !problem.padded_attention && !problem.equal_counts && problem.tolerance > 0) {
+    return problem.ItemsHaveHomes() ? MoveExcess(problem) : PlaceJointly(problem);
+  }
+  // Batches come home as they are.
+  const std::vector<uint32_t> batch = padded                     ? GreedyPadded(problem)
+                                      : problem.padded_attention ? GreedyPaddedAttention(problem)
+                                                                 : AssignTight(problem);
+  if (!problem.ItemsHaveHomes()) return batch;
+  return padded && DefaultRanksSuffice(problem, batch) ? problem.DefaultRanks() : BringHome(problem, batch);
+}
 
 std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {
   const uint32_t ranks = problem.ranks->size();
@@ -94,11 +76,6 @@ std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector
   std::vector<uint32_t> rank(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) rank[i] = rank_of[batch[i]];
   return rank;
-}
-
-const Balancer& BalanceWithoutMoving() {
-  static const BalanceWithoutMovingBalancer balancer;
-  return balancer;
 }
 
 }  // namespace evenkeel::reorder

@@ -3,51 +3,28 @@
 //
 // The paper sorts and sums lengths; with the job's cost in their place the same greedy also serves a
 // quadratic term.
+#include <functional>
 #include <queue>
+#include <tuple>
 
 #include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
-namespace {
 
-class GreedyPackedBalancer final : public Balancer {
- public:
-  std::string_view name() const override { return "greedy_packed"; }
-  bool KeepsCountsEqual() const override { return true; }
-
-  std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    if (problem.equal_counts) return GreedyWithEqualCounts(problem);
-    // (load, units, rank): among equal loads the rank with fewer units, so that free units spread too.
-    struct Bin {
-      Load load;
-      uint32_t units;
-      uint32_t rank;
-      bool operator<(const Bin& other) const {  // a queue gives its largest first: order by "later"
-        if (load != other.load) return load > other.load;
-        if (units != other.units) return units > other.units;
-        return rank > other.rank;
-      }
-    };
-    std::priority_queue<Bin> bins;
-    for (uint32_t r = 0; r < problem.ranks->size(); ++r) bins.push({0, 0, r});
-    std::vector<uint32_t> rank(problem.cost.size());
-    for (uint32_t unit : HeaviestFirst(problem.cost)) {
-      Bin bin = bins.top();
-      bins.pop();
-      rank[unit] = bin.rank;
-      bin.load += problem.cost[unit];
-      ++bin.units;
-      bins.push(bin);
-    }
-    return rank;
+std::vector<uint32_t> GreedyPacked(const BalanceProblem& problem) {
+  if (problem.equal_counts) return IntraMicrobatch(problem);
+  // (load, units, rank): among equal loads the rank with fewer units, so that free units spread too.
+  using Bin = std::tuple<Load, uint32_t, uint32_t>;
+  std::priority_queue<Bin, std::vector<Bin>, std::greater<>> least;
+  for (uint32_t r = 0; r < problem.ranks->size(); ++r) least.push({0, 0, r});
+  std::vector<uint32_t> rank(problem.cost.size());
+  for (uint32_t unit : HeaviestFirst(problem.cost)) {
+    const auto [load, units, r] = least.top();
+    least.pop();
+    rank[unit] = r;
+    least.push({load + problem.cost[unit], units + 1, r});
   }
-};
-
-}  // namespace
-
-const Balancer& GreedyPacked() {
-  static const GreedyPackedBalancer balancer;
-  return balancer;
+  return rank;
 }
 
 }  // namespace evenkeel::reorder

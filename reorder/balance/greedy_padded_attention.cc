@@ -14,53 +14,40 @@
 #include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
-namespace {
 
-class GreedyPaddedAttentionBalancer final : public Balancer {
- public:
-  std::string_view name() const override { return "greedy_padded_attention"; }
+std::vector<uint32_t> GreedyPaddedAttention(const BalanceProblem& problem) {
+  const uint32_t ranks = problem.ranks->size();
+  const std::vector<Load> length(problem.length.begin(), problem.length.end());
+  BalanceProblem without_padding{.ranks = problem.ranks, .cost = length};
+  const Load bound = HeaviestRank(without_padding, GreedyPacked(without_padding));
+  const std::vector<uint32_t> order = HeaviestFirst(length);
 
-  std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    const uint32_t ranks = problem.ranks->size();
-    const std::vector<Load> length(problem.length.begin(), problem.length.end());
-    BalanceProblem without_padding{.ranks = problem.ranks, .cost = length};
-    const Load bound = HeaviestRank(without_padding, GreedyPacked().Assign(without_padding));
-    const std::vector<uint32_t> order = HeaviestFirst(length);
-
-    std::vector<uint32_t> rank(length.size());
-    std::vector<Load> sum(ranks, 0);
-    uint32_t current = 0;
-    Load count = 0, longest = 0;
-    size_t next = 0;
-    for (; next < order.size(); ++next) {
-      const uint32_t unit = order[next];
-      if (count > 0 && (count + 1) * longest > bound) {
-        if (current + 1 == ranks) break;
-        ++current;
-        count = 0;
-      }
-      if (count++ == 0) longest = length[unit];
-      rank[unit] = current;
-      sum[current] += length[unit];
+  std::vector<uint32_t> rank(length.size());
+  std::vector<Load> sum(ranks, 0);
+  uint32_t current = 0;
+  Load count = 0, longest = 0;
+  size_t next = 0;
+  for (; next < order.size(); ++next) {
+    const uint32_t unit = order[next];
+    if (count > 0 && (count + 1) * longest > bound) {
+      if (current + 1 == ranks) break;
+      ++current;
+      count = 0;
     }
-    using Batch = std::pair<Load, uint32_t>;  // (sum, rank)
-    std::priority_queue<Batch, std::vector<Batch>, std::greater<>> least;
-    for (uint32_t r = 0; r < ranks; ++r) least.push({sum[r], r});
-    for (; next < order.size(); ++next) {
-      const auto [least_sum, r] = least.top();
-      least.pop();
-      rank[order[next]] = r;
-      least.push({least_sum + length[order[next]], r});
-    }
-    return rank;
+    if (count++ == 0) longest = length[unit];
+    rank[unit] = current;
+    sum[current] += length[unit];
   }
-};
-
-}  // namespace
-
-const Balancer& GreedyPaddedAttention() {
-  static const GreedyPaddedAttentionBalancer balancer;
-  return balancer;
+  using Batch = std::pair<Load, uint32_t>;  // (sum, rank)
+  std::priority_queue<Batch, std::vector<Batch>, std::greater<>> least;
+  for (uint32_t r = 0; r < ranks; ++r) least.push({sum[r], r});
+  for (; next < order.size(); ++next) {
+    const auto [least_sum, r] = least.top();
+    least.pop();
+    rank[order[next]] = r;
+    least.push({least_sum + length[order[next]], r});
+  }
+  return rank;
 }
 
 }  // namespace evenkeel::reorder

@@ -6,53 +6,37 @@
 // fall into, floor(sum / v), then squares, then the index. The interval v is the tolerance as a share of the
 // mean sum.
 #include <algorithm>
-#include <set>
+#include <functional>
+#include <queue>
 #include <tuple>
 
 #include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
-namespace {
 
-class GreedyQuadraticBalancer final : public Balancer {
- public:
-  std::string_view name() const override { return "greedy_quadratic"; }
+std::vector<uint32_t> GreedyQuadratic(const BalanceProblem& problem) {
+  const uint32_t ranks = problem.ranks->size();
+  uint64_t total = 0;
+  std::vector<Load> key(problem.length.begin(), problem.length.end());
+  for (uint32_t length : problem.length) total += length;
+  const double wanted = problem.tolerance * (static_cast<double>(total) / ranks);
+  const uint64_t interval = std::max<uint64_t>(1, static_cast<uint64_t>(wanted));
 
-  std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    const uint32_t ranks = problem.ranks->size();
-    uint64_t total = 0;
-    std::vector<Load> key(problem.length.begin(), problem.length.end());
-    for (uint32_t length : problem.length) total += length;
-    const double wanted = problem.tolerance * (static_cast<double>(total) / ranks);
-    const uint64_t interval = std::max<uint64_t>(1, static_cast<uint64_t>(wanted));
-
-    struct Batch {
-      uint64_t sum = 0;
-      unsigned __int128 squares = 0;
-    };
-    std::vector<Batch> batches(ranks);
-    std::set<std::tuple<uint64_t, unsigned __int128, uint32_t>> order;  // (sum / v, squares, rank)
-    for (uint32_t r = 0; r < ranks; ++r) order.insert({0, 0, r});
-    std::vector<uint32_t> rank(key.size());
-    for (uint32_t unit : HeaviestFirst(key)) {
-      auto node = order.extract(order.begin());
-      const uint32_t r = std::get<2>(node.value());
-      rank[unit] = r;
-      const uint64_t length = problem.length[unit];
-      batches[r].sum += length;
-      batches[r].squares += static_cast<unsigned __int128>(length) * length;
-      node.value() = {batches[r].sum / interval, batches[r].squares, r};
-      order.insert(std::move(node));
-    }
-    return rank;
+  using Squares = unsigned __int128;
+  using Batch = std::tuple<uint64_t, Squares, uint32_t>;  // (sum / v, squares, rank)
+  std::priority_queue<Batch, std::vector<Batch>, std::greater<>> least;
+  for (uint32_t r = 0; r < ranks; ++r) least.push({0, 0, r});
+  std::vector<uint64_t> sum(ranks, 0);
+  std::vector<uint32_t> rank(key.size());
+  for (uint32_t unit : HeaviestFirst(key)) {
+    const auto [interval_of_sum, squares, r] = least.top();
+    least.pop();
+    rank[unit] = r;
+    const uint64_t length = problem.length[unit];
+    sum[r] += length;
+    least.push({sum[r] / interval, squares + Squares{length} * length, r});
   }
-};
-
-}  // namespace
-
-const Balancer& GreedyQuadratic() {
-  static const GreedyQuadraticBalancer balancer;
-  return balancer;
+  return rank;
 }
 
 }  // namespace evenkeel::reorder

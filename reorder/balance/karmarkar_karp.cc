@@ -8,7 +8,8 @@
 // one unit in every bin: the heaviest units, the next ones, and so on.
 //
 // Empty bins are not stored, and the smaller partition is merged into the larger, so that single units cost
-// little: the dense form would need units times ranks of memory.
+// little: the dense form would need units times ranks of memory. A merge takes time in the bins that are
+// stored.
 #include <algorithm>
 #include <queue>
 #include <tuple>
@@ -33,23 +34,16 @@ class Differencing {
   Differencing(std::span<const Load> cost, uint32_t ranks)
       : cost_(cost), ranks_(ranks), next_(cost.size(), kNone) {}
 
-  void BeginWithUnits() {
-    for (uint32_t unit : HeaviestFirst(cost_)) Add({Single(unit)});
-  }
-  // Heaviest first, one unit in every bin; the last partition may have empty bins.
-  void BeginWithRows() {
-    std::vector<Bin> row;
-    for (uint32_t unit : HeaviestFirst(cost_)) {
-      row.push_back(Single(unit));
-      if (row.size() == ranks_) Add(std::exchange(row, {}));
-    }
-    if (!row.empty()) Add(std::move(row));
-  }
-
-  // The bin of every unit.
-  std::vector<uint32_t> Run() {
+  // The bin of every unit. A partition begins with `size` units, heaviest first, one in every bin; the last
+  // one may have empty bins.
+  std::vector<uint32_t> Run(size_t size) {
     std::vector<uint32_t> rank(cost_.size(), 0);
-    if (queue_.empty()) return rank;
+    for (uint32_t unit : HeaviestFirst(cost_)) {
+      if (partitions_.empty() || partitions_.back().size() == size) partitions_.emplace_back();
+      partitions_.back().push_back({cost_[unit], unit, unit});
+    }
+    if (partitions_.empty()) return rank;
+    for (uint32_t p = 0; p < partitions_.size(); ++p) Push(p);
     while (queue_.size() > 1) {
       uint32_t a = Pop(), b = Pop();
       if (partitions_[a].size() < partitions_[b].size()) std::swap(a, b);
@@ -74,13 +68,8 @@ class Differencing {
     }
   };
 
-  Bin Single(uint32_t unit) const { return {cost_[unit], unit, unit}; }
   static bool Fuller(const Bin& a, const Bin& b) { return a.load > b.load; }
 
-  void Add(std::vector<Bin> bins) {
-    partitions_.push_back(std::move(bins));
-    Push(static_cast<uint32_t>(partitions_.size() - 1));
-  }
   void Push(uint32_t partition) {
     const std::vector<Bin>& bins = partitions_[partition];
     const Load emptiest = bins.size() < ranks_ ? 0 : bins.back().load;
@@ -121,27 +110,11 @@ class Differencing {
   uint32_t age_ = 0;
 };
 
-class KarmarkarKarpBalancer final : public Balancer {
- public:
-  std::string_view name() const override { return "karmarkar_karp"; }
-  bool KeepsCountsEqual() const override { return true; }
-
-  std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    Differencing differencing(problem.cost, problem.ranks->size());
-    if (problem.equal_counts) {
-      differencing.BeginWithRows();
-    } else {
-      differencing.BeginWithUnits();
-    }
-    return differencing.Run();
-  }
-};
-
 }  // namespace
 
-const Balancer& KarmarkarKarp() {
-  static const KarmarkarKarpBalancer balancer;
-  return balancer;
+std::vector<uint32_t> KarmarkarKarp(const BalanceProblem& problem) {
+  return Differencing(problem.cost, problem.ranks->size())
+      .Run(problem.equal_counts ? problem.ranks->size() : 1);
 }
 
 }  // namespace evenkeel::reorder

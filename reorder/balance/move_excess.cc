@@ -4,13 +4,15 @@
 //
 // All costs are integers (Scale in balance.h), so sums are exact and the result does not depend on the order
 // of additions.
-#include "reorder/balance/move_excess.h"
-
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <queue>
 #include <set>
+#include <tuple>
 #include <utility>
 
+#include "reorder/balance/balance_without_moving.h"
 #include "reorder/by_rank.h"
 
 namespace evenkeel::reorder {
@@ -120,15 +122,15 @@ class Excess {
             return std::pair(load_[a], units[a]) < std::pair(load_[b], units[b]);
           }));
     }
-    std::set<std::pair<std::pair<Load, uint32_t>, uint32_t>> least;  // ((load, units), rank)
-    for (uint32_t r = 0; r < ranks_.size(); ++r) least.insert({{load_[r], units[r]}, r});
+    using Entry = std::tuple<Load, uint32_t, uint32_t>;  // (load, units, rank)
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> least;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) least.push({load_[r], units[r], r});
     for (uint32_t i : order) {
       if (rank_[i] != kNowhere) continue;
-      auto node = least.extract(least.begin());
-      const uint32_t r = node.value().second;
+      const uint32_t r = std::get<2>(least.top());
+      least.pop();
       put(i, r);
-      node.value().first = {load_[r], units[r]};
-      least.insert(std::move(node));
+      least.push({load_[r], units[r], r});
     }
   }
 
@@ -158,24 +160,15 @@ class Excess {
     consider(Items(giver).LightestFrom(excess), Held());
     consider(Items(giver).HeaviestUpTo(part), Held());
     if (best.amount >= excess && best.amount <= 2 * excess) return best;
-    // An exchange, since no single item is about right. Both lists are sorted by descending cost, and a
-    // lighter given item requires a lighter one in return, so two pointers walk both lists once. They find
-    // the smallest amount that is enough, and the largest amount of at most `part`.
-    const std::vector<Held>& theirs = Items(taker).items;
-    auto enough = theirs.begin(), less = theirs.begin();
-    Move least{.amount = room + 1}, most;
+    // An exchange, since no single item is about right: for every item the one in return that makes the
+    // amount just enough, or the largest one of at most `part`. O(n log n) for n items of a rank.
+    const List& theirs = Items(taker);
     for (const Held& give : Items(giver).items) {
-      while (enough < theirs.end() && enough->cost > give.cost - excess) ++enough;
-      while (less < theirs.end() && less->cost >= give.cost - part) ++less;
-      if (enough < theirs.end() && give.cost - enough->cost < least.amount) {
-        least = {give, *enough, give.cost - enough->cost};
-      }
-      if (less > theirs.begin() && give.cost - less[-1].cost > most.amount) {
-        most = {give, less[-1], give.cost - less[-1].cost};
-      }
+      const Held enough = theirs.HeaviestUpTo(give.cost - excess);
+      const Held less = theirs.LightestFrom(give.cost - part);
+      if (enough.item != kNowhere) consider(give, enough);
+      if (less.item != kNowhere) consider(give, less);
     }
-    if (least.amount <= room) consider(least.give, least.get);
-    if (most.amount > 0) consider(most.give, most.get);
     if (best.amount <= 0) return std::nullopt;
     return best;
   }
@@ -223,12 +216,9 @@ class Excess {
   // Moves the excess of ranks whose node has no room left to the ranks with the most room, in several pieces.
   void MoveBetweenNodes() {
     std::vector<uint32_t> givers;
-    for (uint32_t r = 0; r < ranks_.size(); ++r) {
-      if (load_[r] > cap_) givers.push_back(r);
-    }
-    if (givers.empty()) return;
     std::set<std::pair<Load, uint32_t>> takers;  // (load, rank)
     for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (load_[r] > cap_) givers.push_back(r);
       if (load_[r] < cap_) takers.insert({load_[r], r});
     }
     for (uint32_t giver : givers) {
@@ -316,7 +306,7 @@ class Excess {
     }
     reassigned_ += items.size();
     const BalanceProblem again{.ranks = &ranks, .cost = cost, .neighbours = &neighbours, .home = home};
-    const std::vector<uint32_t> assigned = BringHome(again, KarmarkarKarp().Assign(again));
+    const std::vector<uint32_t> assigned = BringHome(again, KarmarkarKarp(again));
     if (HeaviestRank(again, assigned) > cap_) return false;
     for (size_t k = 0; k < items.size(); ++k) {
       if (assigned[k] != home[k]) Carry(items[k], group[home[k]], group[assigned[k]]);

@@ -35,14 +35,10 @@ class Assignment {
       : problem_(problem),
         node_(problem.num_batches, kNoNode),
         on_node_(problem.slots.size()),
-        by_source_(problem.source_node.size() + 1, 0),
+        volumes_(problem.volumes),
         egress_(problem.source_node.size(), 0),
         change_(problem.source_node.size(), 0) {
-    for (const auto& volume : problem.volumes) {
-      ++by_source_[volume.source + 1];
-      egress_[volume.source] += static_cast<Load>(volume.rows);
-    }
-    std::partial_sum(by_source_.begin(), by_source_.end(), by_source_.begin());
+    for (const auto& volume : problem.volumes) egress_[volume.source] += static_cast<Load>(volume.rows);
     GroupByBatchAndNode();
   }
 
@@ -102,20 +98,14 @@ class Assignment {
   }
 
   void GroupByBatchAndNode() {
-    std::vector<uint32_t> next(problem_.num_batches + 1, 0);
-    for (const auto& volume : problem_.volumes) ++next[volume.batch + 1];
-    std::partial_sum(next.begin(), next.end(), next.begin());
-    volumes_.resize(problem_.volumes.size());
-    const std::vector<uint32_t> begin = next;
-    for (const auto& volume : problem_.volumes) volumes_[next[volume.batch]++] = volume;
-    group_begin_.assign(1, 0);
+    const auto place = [&](const NodeWiseProblem::Volume& volume) {
+      return std::tuple(volume.batch, problem_.source_node[volume.source], volume.source);
+    };
+    std::sort(volumes_.begin(), volumes_.end(),
+              [&](const auto& x, const auto& y) { return place(x) < place(y); });
+    uint32_t i = 0;
     for (uint32_t b = 0; b < problem_.num_batches; ++b) {
-      // Sources are ascending; where ranks are numbered by node, so are their nodes.
-      std::stable_sort(volumes_.begin() + begin[b], volumes_.begin() + begin[b + 1],
-                       [&](const auto& x, const auto& y) {
-                         return problem_.source_node[x.source] < problem_.source_node[y.source];
-                       });
-      for (uint32_t i = begin[b]; i < begin[b + 1]; ++i) {
+      for (; i < volumes_.size() && volumes_[i].batch == b; ++i) {
         const uint32_t n = problem_.source_node[volumes_[i].source];
         if (groups_.size() == group_begin_.back() || groups_.back().node != n)
           groups_.push_back({n, i, i, 0});
@@ -241,16 +231,19 @@ class Assignment {
     return improved;
   }
 
-  // Exchanges a batch of the busiest source for one on its node, such that all affected sources then send
-  // less than the busiest one did.
+  // One step down for the maximum itself: exchanges a batch of the busiest source for one on its node, such
+  // that all affected sources then send less than the busiest one did.
   bool RelieveBusiest() {
     const uint32_t s =
         static_cast<uint32_t>(std::max_element(egress_.begin(), egress_.end()) - egress_.begin());
     const uint32_t home = problem_.source_node[s];
     Load best = egress_[s];
     std::pair<uint32_t, uint32_t> exchange{kNoNode, kNoNode};
-    for (size_t i = by_source_[s]; i < by_source_[s + 1]; ++i) {
-      const uint32_t a = problem_.volumes[i].batch;
+    const auto [begin, end] = std::equal_range(
+        problem_.volumes.begin(), problem_.volumes.end(), NodeWiseProblem::Volume{.source = s},
+        [](const auto& x, const auto& y) { return x.source < y.source; });
+    for (auto volume = begin; volume != end; ++volume) {
+      const uint32_t a = volume->batch;
       if (node_[a] == home) continue;
       for (uint32_t b : on_node_[home]) {
         NoteExchange(a, b);
@@ -269,10 +262,9 @@ class Assignment {
   double scale_ = 1;
   std::vector<uint32_t> node_;                    // [batches]
   std::vector<std::vector<uint32_t>> on_node_;    // batches of every node
-  std::vector<size_t> by_source_;                 // [sources + 1] into problem_.volumes
   std::vector<NodeWiseProblem::Volume> volumes_;  // by batch, then node
   std::vector<Group> groups_;                     // by batch, then node
-  std::vector<uint32_t> group_begin_;             // [batches + 1]
+  std::vector<uint32_t> group_begin_{0};          // [batches + 1]
   std::vector<Load> egress_;                      // [sources]
   std::vector<Load> change_;                      // [sources] pending changes of the egress
   std::vector<uint32_t> changed_;                 // sources with a pending change
@@ -298,20 +290,6 @@ void AddVolumes(const BalanceProblem& problem, const std::vector<uint32_t>& rank
     for (uint32_t b : batches) volumes.push_back({home, b, std::exchange(rows[b], 0)});
   }
 }
-
-class NodeWiseBalancer final : public Balancer {
- public:
-  std::string_view name() const override { return "node_wise"; }
-  bool KeepsBatchesOnNode() const override { return true; }
-  bool KeepsCountsEqual() const override { return true; }
-
-  std::vector<uint32_t> Assign(const BalanceProblem& problem) const override {
-    const Balancer& base = problem.padded_attention                ? GreedyPaddedAttention()
-                           : problem.batching == Batching::kPadded ? GreedyPadded()
-                                                                   : GreedyPacked();
-    return PermuteNodeWise(problem, base.Assign(problem));
-  }
-};
 
 }  // namespace
 
@@ -393,9 +371,11 @@ std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::
   return moved;
 }
 
-const Balancer& NodeWise() {
-  static const NodeWiseBalancer balancer;
-  return balancer;
+std::vector<uint32_t> NodeWise(const BalanceProblem& problem) {
+  const auto batches = problem.padded_attention                ? GreedyPaddedAttention
+                       : problem.batching == Batching::kPadded ? GreedyPadded
+                                                               : GreedyPacked;
+  return PermuteNodeWise(problem, batches(problem));
 }
 
 }  // namespace evenkeel::reorder

@@ -10,6 +10,13 @@ namespace {
 
 constexpr float kNever = 1e30f;  // the load of a child that does not exist
 
+// Cuts [0, count) into even pieces of at most kMaxChildren.
+template <typename Take>
+void ForEachPiece(size_t count, const Take& take) {
+  const size_t pieces = (count + RankTree::kMaxChildren - 1) / RankTree::kMaxChildren;
+  for (size_t piece = 0; piece < pieces; ++piece) take(count * piece / pieces, count * (piece + 1) / pieces);
+}
+
 }  // namespace
 
 void RankTree::Append(uint32_t child, uint32_t num_ranks, Group& group) {
@@ -24,26 +31,20 @@ std::vector<RankTree::Group> RankTree::GroupsOfRanks(const PhaseRanks& ranks) {
   std::vector<Group> groups;
   for (uint32_t n = 0; n + 1 < ranks.on_node_begin.size(); ++n) {
     const auto here = ranks.OnNode(n);
-    const uint64_t count = here.size();
-    const uint64_t pieces = (count + kMaxChildren - 1) / kMaxChildren;
-    for (uint64_t piece = 0; piece < pieces; ++piece) {
-      const uint64_t begin = count * piece / pieces, end = count * (piece + 1) / pieces;
+    ForEachPiece(here.size(), [&](size_t begin, size_t end) {
       if (groups.empty() || groups.back().num_ranks + (end - begin) > kMaxChildren / 2) groups.emplace_back();
-      for (uint64_t i = begin; i < end; ++i) Append(here[i], 1, groups.back());
-    }
+      for (size_t i = begin; i < end; ++i) Append(here[i], 1, groups.back());
+    });
   }
   return groups;
 }
 
 std::vector<RankTree::Group> RankTree::GroupsOver(const std::vector<Group>& below) {
   std::vector<Group> groups;
-  const uint64_t count = below.size(), pieces = (count + kMaxChildren - 1) / kMaxChildren;
-  for (uint64_t piece = 0; piece < pieces; ++piece) {
+  ForEachPiece(below.size(), [&](size_t begin, size_t end) {
     groups.emplace_back();
-    for (uint64_t i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) {
-      Append(static_cast<uint32_t>(i), below[i].num_ranks, groups.back());
-    }
-  }
+    for (size_t i = begin; i < end; ++i) Append(static_cast<uint32_t>(i), below[i].num_ranks, groups.back());
+  });
   return groups;
 }
 
@@ -66,8 +67,8 @@ RankTree::RankTree(const PhaseRanks& ranks, size_t num_phases)
 uint32_t RankTree::PlaceAmongChildren(std::span<const float> share, Level& level, uint32_t number) const {
   const Group& group = level.groups[number];
   float* const load = level.load.data() + number * num_phases_ * kMaxChildren;
-  // Half the growth of the sum of squared loads, except the squares of the unit's own shares, which are the
-  // same for every child.
+  // A load that grows by a share: (load + share)^2 - load^2 = 2 * load * share + share^2. Compared is half of
+  // that, summed over the phases, without the last term, which is the same for every child.
   float growth[kMaxChildren] = {};
   for (size_t p = 0; p < num_phases_; ++p) {
     const float weighted = p == 0 ? kLlmWeight * share[0] : share[p];

@@ -14,9 +14,6 @@
 namespace evenkeel::reorder {
 namespace {
 
-using reorder::ContextParallelProblem;
-using reorder::GroupLoad;
-
 // The dynamic programme takes up to ranks^3 / 2 steps.
 constexpr uint32_t kMaxRanks = 1u << 11;
 constexpr uint64_t kAnyTokens = uint64_t{1} << 46;  // more than 2^14 of the longest sequences
@@ -34,8 +31,13 @@ constexpr NamedAlgorithm kAlgorithms[] = {{"regroup", Regroup},
 
 const NamedAlgorithm* FindAlgorithm(std::string_view name) { return FindByName(kAlgorithms, name); }
 
-absl::Status Bad(absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("context_parallel: ", why));
+template <typename... Parts>
+absl::Status Bad(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("context_parallel: ", parts...));
+}
+template <typename... Parts>
+absl::Status Broken(const Parts&... parts) {
+  return absl::InternalError(absl::StrCat("context_parallel: ", parts...));
 }
 
 // Small enough that no product or sum of them overflows a double.
@@ -43,7 +45,7 @@ bool IsUsable(double value) { return value >= 0 && value <= 1e30; }
 
 absl::Status CheckInput(const ContextParallelInput& input) {
   if (input.ranks == 0 || input.ranks > kMaxRanks) {
-    return Bad(absl::StrCat("ranks must be 1 to ", kMaxRanks, ", got ", input.ranks));
+    return Bad("ranks must be 1 to ", kMaxRanks, ", got ", input.ranks);
   }
   const ContextParallelCost& cost = input.cost;
   const std::pair<const char*, double> numbers[] = {{"cost.attention", cost.attention},
@@ -56,20 +58,21 @@ absl::Status CheckInput(const ContextParallelInput& input) {
                                                     {"model_states", input.model_states},
                                                     {"memory_per_token", input.memory_per_token}};
   for (const auto& [name, value] : numbers) {
-    if (!IsUsable(value)) return Bad(absl::StrCat(name, " is ", value, "; expected a number from 0 to 1e30"));
+    if (!IsUsable(value)) return Bad(name, " is ", value, "; expected a number from 0 to 1e30");
   }
   if (cost.ring_between_nodes > 0 && cost.ring_between_nodes < cost.ring) {
-    return Bad(absl::StrCat("cost.ring_between_nodes is ", cost.ring_between_nodes, ", less than cost.ring, ",
-                            cost.ring, "; give no less, or 0 for the same"));
+    return Bad("cost.ring_between_nodes is ", cost.ring_between_nodes, ", less than cost.ring, ", cost.ring,
+               "; give no less, or 0 for the same");
   }
   for (size_t s = 0; s < input.sequences.size(); ++s) {
     if (!IsUsable(input.sequences[s].mask_factor)) {
-      return Bad(absl::StrCat("sequence ", s, ": mask_factor must be a number from 0 to 1e30"));
+      return Bad("sequence ", s, ": mask_factor is ", input.sequences[s].mask_factor,
+                 "; expected a number from 0 to 1e30");
     }
   }
   if (FindAlgorithm(input.algorithm) == nullptr) {
-    return Bad(absl::StrCat("algorithm '", input.algorithm, "' is unknown; expected one of ",
-                            ContextParallelAlgorithmNames()));
+    return Bad("algorithm '", input.algorithm, "' is unknown; expected one of ",
+               ContextParallelAlgorithmNames());
   }
   return absl::OkStatus();
 }
@@ -111,10 +114,10 @@ absl::Status CheckMemory(const ContextParallelProblem& problem) {
   }
   for (size_t s = 0; s < problem.sequences.size(); ++s) {
     if (problem.LeastDegree(problem.sequences[s].tokens) <= problem.ranks) continue;
-    return Bad(absl::StrCat("sequence ", s, " has ", problem.sequences[s].tokens, " tokens; ", problem.ranks,
-                            " ranks hold ", problem.tokens_per_rank, " each",
-                            problem.powers_of_two ? ", in groups of powers of two" : "",
-                            "; use more ranks or memory, or leave out the sequence"));
+    return Bad("sequence ", s, " has ", problem.sequences[s].tokens, " tokens; ", problem.ranks,
+               " ranks hold ", problem.tokens_per_rank, " each",
+               problem.powers_of_two ? ", in groups of powers of two" : "",
+               "; use more ranks or memory, or leave out the sequence");
   }
   return absl::OkStatus();
 }
@@ -125,14 +128,9 @@ double Bound(const ContextParallelProblem& problem) {
   double work = 0, heaviest = 0;
   uint64_t tokens = 0;
   for (const GroupLoad& sequence : problem.sequences) {
-    work += (sequence.attention + sequence.linear) / problem.ranks;
+    work += sequence.Work() / problem.ranks;
     tokens += sequence.tokens;
-    uint32_t degree = problem.LeastDegree(sequence.tokens);
-    double best = problem.Time(sequence, degree);
-    for (; best > heaviest && degree <= problem.ranks; degree = problem.NextDegree(degree)) {
-      best = std::min(best, problem.Time(sequence, degree));
-    }
-    heaviest = std::max(heaviest, best);
+    heaviest = std::max(heaviest, problem.BestTime(sequence));
   }
   if (problem.sequences.empty()) return 0;
   const uint64_t holds = problem.ranks * problem.tokens_per_rank;
@@ -166,25 +164,23 @@ ContextParallelPlan ToPlan(const ContextParallelProblem& problem,
 
 absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextParallelGroup& group,
                         std::vector<uint32_t>& times_seen) {
-  if (group.sequences.empty()) return absl::InternalError("context_parallel: a group without sequences");
-  GroupLoad load;
+  if (group.sequences.empty()) return Broken("a group without sequences");
   for (uint32_t s : group.sequences) {
     if (s >= problem.sequences.size() || times_seen[s]++ > 0) {
-      return absl::InternalError(
-          absl::StrCat("context_parallel: sequence ", s, " is unknown or listed twice"));
+      return Broken("sequence ", s, " is unknown or listed twice");
     }
-    load.Add(problem.sequences[s]);
   }
   if (group.degree == 0 || (problem.powers_of_two && (group.degree & (group.degree - 1)) != 0)) {
-    return absl::InternalError(absl::StrCat("context_parallel: degree ", group.degree, " is not allowed"));
+    return Broken("degree ", group.degree, " is not allowed");
   }
+  const GroupLoad load = LoadOf(problem, group.sequences);
   if (load.tokens > group.degree * problem.tokens_per_rank) {
-    return absl::InternalError(absl::StrCat("context_parallel: ", load.tokens, " tokens on ", group.degree,
-                                            " ranks that hold ", problem.tokens_per_rank, " each"));
+    return Broken(load.tokens, " tokens on ", group.degree, " ranks that hold ", problem.tokens_per_rank,
+                  " each");
   }
   const double time = problem.Time(load, group.degree);
   if (std::abs(group.time - time) > 1e-9 * time) {
-    return absl::InternalError(absl::StrCat("context_parallel: time ", group.time, ", should be ", time));
+    return Broken("a group has time ", group.time, ", should be ", time);
   }
   return absl::OkStatus();
 }
@@ -201,7 +197,7 @@ absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInp
 }
 
 absl::Status ContextParallelCheck(const ContextParallelInput& input, const ContextParallelPlan& plan) {
-  if (!CheckInput(input).ok()) return absl::InternalError("context_parallel: a plan of an invalid problem");
+  if (!CheckInput(input).ok()) return Broken("a plan of an invalid problem");
   const ContextParallelProblem problem = MakeProblem(input);
   std::vector<uint32_t> times_seen(problem.sequences.size(), 0);
   double time = 0;
@@ -214,21 +210,17 @@ absl::Status ContextParallelCheck(const ContextParallelInput& input, const Conte
       slowest = std::max(slowest, group.time);
     }
     if (ranks == 0 || ranks > problem.ranks) {
-      return absl::InternalError(
-          absl::StrCat("context_parallel: a microbatch on ", ranks, " of ", problem.ranks, " ranks"));
+      return Broken("a microbatch on ", ranks, " of ", problem.ranks, " ranks");
     }
-    if (microbatch.time != slowest)
-      return absl::InternalError("context_parallel: a microbatch's time differs from its slowest group's");
+    if (microbatch.time != slowest) return Broken("a microbatch's time differs from its slowest group's");
     time += microbatch.time;
   }
   const auto missing = std::find(times_seen.begin(), times_seen.end(), 0u);
   if (missing != times_seen.end()) {
-    return absl::InternalError(
-        absl::StrCat("context_parallel: sequence ", missing - times_seen.begin(), " is in no group"));
+    return Broken("sequence ", missing - times_seen.begin(), " is in no group");
   }
   if (plan.time != time || plan.time < plan.bound) {
-    return absl::InternalError(absl::StrCat("context_parallel: time ", plan.time, ", microbatches take ",
-                                            time, ", bound ", plan.bound));
+    return Broken("time ", plan.time, ", microbatches take ", time, ", bound ", plan.bound);
   }
   return absl::OkStatus();
 }

@@ -5,10 +5,10 @@
 // the least time at which these sum up to the existing ranks, and never less than its heaviest sequence at
 // its best degree. Sequences are sorted by work per token, so the first ones are bound by work and the last
 // ones by memory, and prefix sums with a moving boundary give the time.
-#include "reorder/context_parallel/context_parallel_cut.h"
-
 #include <algorithm>
 #include <limits>
+
+#include "reorder/context_parallel/context_parallel_problem.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -16,8 +16,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxPositions = 96;  // where a cut may be
 constexpr size_t kMoreMicrobatches = 2;
-
-double WorkOf(const GroupLoad& load) { return load.attention + load.linear; }
 
 class Relaxation {
  public:
@@ -27,13 +25,13 @@ class Relaxation {
       : problem_(problem), alone_(order.size(), 0.0) {
     for (uint32_t s : order) {
       const GroupLoad& load = problem.sequences[s];
-      work_.push_back(work_.back() + WorkOf(load));
+      work_.push_back(work_.back() + load.Work());
       tokens_.push_back(tokens_.back() + static_cast<double>(load.tokens));
-      work_per_token_.push_back(load.tokens > 0 ? WorkOf(load) / static_cast<double>(load.tokens) : 0);
+      work_per_token_.push_back(load.tokens > 0 ? load.Work() / static_cast<double>(load.tokens) : 0);
     }
     for (size_t begin : positions) {
       for (size_t i = begin; i < std::min(order.size(), begin + kLooksAt); ++i) {
-        alone_[i] = BestAlone(problem.sequences[order[i]]);
+        alone_[i] = problem.BestTime(problem.sequences[order[i]]);
       }
     }
   }
@@ -65,15 +63,6 @@ class Relaxation {
  private:
   static constexpr size_t kLooksAt = 2;  // the heaviest sequences come first
 
-  double BestAlone(const GroupLoad& load) const {
-    uint32_t degree = problem_.LeastDegree(load.tokens);
-    double best = problem_.Time(load, degree);
-    for (; degree <= problem_.ranks; degree = problem_.NextDegree(degree)) {
-      best = std::min(best, problem_.Time(load, degree));
-    }
-    return best;
-  }
-
   const ContextParallelProblem& problem_;
   std::vector<double> work_{0.0}, tokens_{0.0};  // [sequences + 1] prefix sums
   std::vector<double> work_per_token_;           // [sequences]
@@ -95,7 +84,7 @@ std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
   std::vector<uint32_t> order = DearestSequencesFirst(problem);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
     const GroupLoad &x = problem.sequences[a], &y = problem.sequences[b];
-    return WorkOf(x) * static_cast<double>(y.tokens) > WorkOf(y) * static_cast<double>(x.tokens);
+    return x.Work() * static_cast<double>(y.tokens) > y.Work() * static_cast<double>(x.tokens);
   });
   // Cuts are only made at some positions, which bounds the dynamic programme.
   const std::vector<size_t> positions = Positions(count);
@@ -111,6 +100,7 @@ std::vector<Cut> CutByLength(const ContextParallelProblem& problem) {
     }
   }
   // least[m][j]: time of the first j steps in m microbatches; from[m][j]: begin of the last of them.
+  // O(steps^2) for each number of microbatches.
   std::vector<std::vector<double>> least(1, std::vector<double>(steps + 1, kInfinity));
   std::vector<std::vector<size_t>> from(1, std::vector<size_t>(steps + 1, 0));
   least[0][0] = 0;

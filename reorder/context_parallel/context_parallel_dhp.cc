@@ -16,10 +16,12 @@
 // - The 1/d that (8) lacks, and the model states of (7): see context_parallel.h.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "reorder/context_parallel/context_parallel_problem.h"
+#include "reorder/keyed_shuffle.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -27,97 +29,62 @@ namespace {
 // How many numbers of microbatches are tried for a sorted batch.
 constexpr size_t kMaxNumbers = 2;
 
-// Stage 1 for many chunks: a trial only computes numbers in reused memory; groups are built for the chosen
-// ones.
-class Packer {
- public:
-  explicit Packer(const ContextParallelProblem& problem)
-      : problem_(problem), group_of_(problem.sequences.size()) {}
-
-  // Places each of `sequences`, longest first, in the group with the least memory left that fits it;
-  // otherwise opens a group of the least degree that fits it. False: there are not enough ranks.
-  bool Try(std::span<const uint32_t> sequences) {
-    degrees_.clear(), rooms_.clear();
-    uint64_t ranks = 0;
-    const uint64_t shortest = sequences.empty() ? 0 : problem_.sequences[sequences.back()].tokens;
-    for (uint32_t sequence : sequences) {
-      const uint64_t tokens = problem_.sequences[sequence].tokens;
-      Room room;
-      const auto fits = std::lower_bound(rooms_.begin(), rooms_.end(), Room(tokens, 0u));
-      if (fits != rooms_.end()) {
-        room = *fits;
-        rooms_.erase(fits);
-      } else {
-        const uint32_t degree = problem_.LeastDegree(tokens);
-        ranks += degree;
-        if (ranks > problem_.ranks) return false;
-        room = {degree * problem_.tokens_per_rank, static_cast<uint32_t>(degrees_.size())};
-        degrees_.push_back(degree);
-      }
-      group_of_[sequence] = room.second;
-      room.first -= tokens;
-      if (room.first < shortest) continue;
-      rooms_.insert(std::lower_bound(rooms_.begin(), rooms_.end(), room), room);
-    }
-    return true;
-  }
-
-  // The groups of the last Try, which succeeded with these sequences.
-  Microbatch Make(std::span<const uint32_t> sequences) const {
-    Microbatch groups(degrees_.size());
-    std::vector<uint32_t> count(degrees_.size(), 0);
-    for (uint32_t sequence : sequences) ++count[group_of_[sequence]];
-    for (size_t g = 0; g < groups.size(); ++g) {
-      groups[g].degree = degrees_[g];
-      groups[g].sequences.reserve(count[g]);
-    }
-    for (uint32_t sequence : sequences) groups[group_of_[sequence]].Put(problem_, sequence);
-    return groups;
-  }
-
- private:
+// Stage 1. Each of the sequences, longest first, goes to the group with the least memory left that fits it;
+// otherwise it opens a group of the least degree that fits it. Empty: there are not enough ranks.
+std::optional<Microbatch> PackByMemory(const ContextParallelProblem& problem,
+                                       std::span<const uint32_t> longest_first) {
   using Room = std::pair<uint64_t, uint32_t>;  // tokens that still fit into a group, and its number
-
-  const ContextParallelProblem& problem_;
-  std::vector<uint32_t> degrees_;   // of the groups
-  std::vector<Room> rooms_;         // of groups that fit another sequence, least first
-  std::vector<uint32_t> group_of_;  // [sequences]
-};
+  std::vector<Room> rooms;                     // least first
+  Microbatch groups;
+  uint64_t ranks = 0;
+  for (uint32_t sequence : longest_first) {
+    const uint64_t tokens = problem.sequences[sequence].tokens;
+    Room room;
+    const auto fits = std::lower_bound(rooms.begin(), rooms.end(), Room(tokens, 0u));
+    if (fits != rooms.end()) {
+      room = *fits;
+      rooms.erase(fits);
+    } else {
+      const uint32_t degree = problem.LeastDegree(tokens);
+      ranks += degree;
+      if (ranks > problem.ranks) return std::nullopt;
+      room = {degree * problem.tokens_per_rank, static_cast<uint32_t>(groups.size())};
+      groups.push_back({.degree = degree});
+    }
+    groups[room.second].Put(problem, sequence);
+    room.first -= tokens;
+    rooms.insert(std::lower_bound(rooms.begin(), rooms.end(), room), room);
+  }
+  return groups;
+}
 
 // The batch in an order, cut into chunks that each fit into memory at once.
 class Chunker {
  public:
   Chunker(const ContextParallelProblem& problem, std::vector<uint32_t> order,
           std::span<const uint32_t> longest_first)
-      : problem_(problem), packer_(problem), order_(std::move(order)), place_(order_.size()) {
+      : problem_(problem), order_(std::move(order)), place_(order_.size()) {
     for (uint32_t i = 0; i < longest_first.size(); ++i) place_[longest_first[i]] = i;
     before_.reserve(order_.size() + 1);
     before_.push_back(0);
     for (uint32_t s : order_) before_.push_back(before_.back() + problem.sequences[s].tokens);
-    is_sorted_ = std::equal(order_.begin(), order_.end(), longest_first.begin());
   }
 
   // Each chunk is the longest that fits; a single sequence always fits.
   std::vector<Microbatch> FillInTurn() {
     std::vector<Microbatch> chunks;
-    for (size_t begin = 0; begin < order_.size();) {
-      const size_t most = FirstTooMany(begin);
-      LongestFirst(begin, most);
-      size_t fits = begin, fits_not = most + 1, tried = most;  // all that could fit first
-      bool found = packer_.Try(sorted_);
-      (found ? fits : fits_not) = most;
-      while (fits + 1 < fits_not) {
-        tried = fits + (fits_not - fits) / 2;
-        Keep(tried);
-        found = packer_.Try(sorted_);
-        (found ? fits : fits_not) = tried;
+    for (size_t begin = 0, fits = 0; begin < order_.size(); begin = fits) {
+      Microbatch& longest = chunks.emplace_back();
+      fits = begin;
+      size_t fits_not = FirstTooMany(begin) + 1;
+      size_t tried = fits_not - 1;  // all that could fit first
+      for (; fits + 1 < fits_not; tried = fits + (fits_not - fits) / 2) {
+        if (std::optional<Microbatch> chunk = Pack(begin, tried)) {
+          fits = tried, longest = *std::move(chunk);
+        } else {
+          fits_not = tried;
+        }
       }
-      if (tried != fits) {
-        Keep(fits);
-        packer_.Try(sorted_);
-      }
-      chunks.push_back(packer_.Make(sorted_));
-      begin = fits;
     }
     return chunks;
   }
@@ -127,7 +94,9 @@ class Chunker {
     std::vector<Microbatch> chunks;
     for (size_t c = 0; c < count; ++c) {
       const size_t begin = c * order_.size() / count, end = (c + 1) * order_.size() / count;
-      if (!PutChunk(begin, end, chunks)) return {};
+      std::optional<Microbatch> chunk = Pack(begin, end);
+      if (!chunk) return {};
+      chunks.push_back(*std::move(chunk));
     }
     return chunks;
   }
@@ -153,7 +122,9 @@ class Chunker {
     std::vector<Microbatch> chunks;
     for (size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
       end = EndWithin(begin, low);
-      if (!PutChunk(begin, end, chunks)) return {};
+      std::optional<Microbatch> chunk = Pack(begin, end);
+      if (!chunk) return {};
+      chunks.push_back(*std::move(chunk));
     }
     return chunks;
   }
@@ -176,40 +147,19 @@ class Chunker {
     return chunks;
   }
 
-  // False: the chunk does not fit.
-  bool PutChunk(size_t begin, size_t end, std::vector<Microbatch>& chunks) {
-    if (FirstTooMany(begin) < end) return false;
-    LongestFirst(begin, end);
-    if (!packer_.Try(sorted_)) return false;
-    chunks.push_back(packer_.Make(sorted_));
-    return true;
-  }
-
-  // Sorts the chunk [begin, end) of the order by length, for Keep.
-  void LongestFirst(size_t begin, size_t end) {
-    by_place_.clear();
-    for (size_t i = begin; i < end; ++i) by_place_.push_back(uint64_t{place_[order_[i]]} << 32 | i);
-    if (!is_sorted_) std::sort(by_place_.begin(), by_place_.end());
-    Keep(end);
-  }
-
-  // Fills sorted_ with the part of that chunk before `end`, longest first.
-  void Keep(size_t end) {
-    sorted_.clear();
-    for (uint64_t placed : by_place_) {
-      const size_t i = placed & 0xffffffffu;
-      if (i < end) sorted_.push_back(order_[i]);
-    }
+  // The groups of the chunk [begin, end) of the order; empty if it does not fit.
+  std::optional<Microbatch> Pack(size_t begin, size_t end) const {
+    if (FirstTooMany(begin) < end) return std::nullopt;
+    std::vector<uint32_t> chunk(order_.begin() + static_cast<ptrdiff_t>(begin),
+                                order_.begin() + static_cast<ptrdiff_t>(end));
+    std::sort(chunk.begin(), chunk.end(), [&](uint32_t a, uint32_t b) { return place_[a] < place_[b]; });
+    return PackByMemory(problem_, chunk);
   }
 
   const ContextParallelProblem& problem_;
-  Packer packer_;
   std::vector<uint32_t> order_;
-  bool is_sorted_ = false;          // longest first
-  std::vector<uint64_t> before_;    // [sequences + 1] prefix sums of tokens in the order
-  std::vector<uint32_t> place_;     // [sequences] rank among all, longest first
-  std::vector<uint64_t> by_place_;  // of a chunk: rank, then position in the order
-  std::vector<uint32_t> sorted_;    // of a chunk: longest first
+  std::vector<uint64_t> before_;  // [sequences + 1] prefix sums of tokens in the order
+  std::vector<uint32_t> place_;   // [sequences] rank among all, longest first
 };
 
 // Cuts the batch into as few equal numbers of sequences as fit, if that is at most `most`.
@@ -246,7 +196,9 @@ void AddSortedChunks(const ContextParallelProblem& problem, Chunker& chunker, si
 
 }  // namespace
 
-// Stage 2: algorithm 1.
+// Stage 2: algorithm 1. dp[k][j] is the least time of the slowest of the first k groups on j ranks together,
+// and path[k][j] the degree of group k in it. Degrees are only tried that leave every other group its least
+// one. O(groups * ranks^2).
 void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const size_t groups = microbatch.size(), width = problem.ranks + 1;
@@ -284,7 +236,7 @@ void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch
 
 std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem) {
   const std::vector<uint32_t> longest_first = LongestSequencesFirst(problem);
-  Chunker in_order(problem, OrderOfTheBatch(problem), longest_first);
+  Chunker in_order(problem, InOrder(problem.sequences.size()), longest_first);
   std::vector<Microbatch> in_turn = in_order.FillInTurn();
   const size_t most = std::min(2 * in_turn.size(), problem.sequences.size());
   std::vector<std::vector<Microbatch>> ways;  // the first of several equally fast ways is taken

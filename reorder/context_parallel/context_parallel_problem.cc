@@ -2,7 +2,6 @@
 #include "reorder/context_parallel/context_parallel_problem.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace evenkeel::reorder {
@@ -35,35 +34,27 @@ uint32_t ContextParallelProblem::LeastDegree(uint64_t tokens) const {
 
 uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double time) const {
   uint32_t degree = LeastDegree(load.tokens);
-  if (degree == 1) {
-    if (Time(load, 1) <= time) return 1;
-    degree = 2;
-  }
-  if (ring_within_node == 1) return LeastDegreeWithin(load, load.ring, time, degree, ranks);
-  const uint32_t within =
-      LeastDegreeWithin(load, load.ring * ring_within_node, time, degree, std::min(ranks, ranks_per_node));
-  if (within > 0) return within;
-  while (degree <= ranks_per_node) degree = NextDegree(degree);
-  return LeastDegreeWithin(load, load.ring, time, degree, ranks);
-}
-
-uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double ring, double time,
-                                                   uint32_t degree, uint32_t most) const {
-  if (degree > most) return 0;
-  // On d > 1 ranks a group takes the larger of (attention + linear) / d and ring + (linear - ring) / d. The
-  // first term falls with d; the second falls or rises. So no degree below `from` is enough, and if the first
-  // degrees from it on are not, none is.
-  const double left = time - constant - ring_constant;
-  if (!(left > 0)) return Time(load, degree) <= time ? degree : 0;
-  double from = (load.attention + load.linear) / left;
-  if (load.linear > ring && left > ring) from = std::max(from, (load.linear - ring) / (left - ring));
-  if (from > most + 1.0) return 0;
+  // On d ranks a group takes at least its work / d, so no degree below `from` is enough.
+  const double from = time > constant ? load.Work() / (time - constant) : 0;
+  if (from > ranks + 1.0) return 0;
   if (!powers_of_two && from > degree + 1.0) degree = static_cast<uint32_t>(from) - 1;
-  for (; degree <= most; degree = NextDegree(degree)) {
+  for (; degree <= ranks; degree = NextDegree(degree)) {
     if (Time(load, degree) <= time) return degree;
-    if (degree > from + 1) return 0;
   }
   return 0;
+}
+
+double ContextParallelProblem::BestTime(const GroupLoad& load) const {
+  uint32_t degree = LeastDegree(load.tokens);
+  double best = Time(load, degree);
+  for (; degree <= ranks; degree = NextDegree(degree)) best = std::min(best, Time(load, degree));
+  return best;
+}
+
+GroupLoad LoadOf(const ContextParallelProblem& problem, const std::vector<uint32_t>& sequences) {
+  GroupLoad load;
+  for (uint32_t s : sequences) load.Add(problem.sequences[s]);
+  return load;
 }
 
 double TimeOf(const ContextParallelProblem& problem, const Microbatch& microbatch) {
@@ -80,9 +71,7 @@ double TimeOf(const ContextParallelProblem& problem, const std::vector<Microbatc
 
 double TimeAsPlanned(const ContextParallelProblem& problem, Group group) {
   std::sort(group.sequences.begin(), group.sequences.end());
-  GroupLoad load;
-  for (uint32_t s : group.sequences) load.Add(problem.sequences[s]);
-  return problem.Time(load, group.degree);
+  return problem.Time(LoadOf(problem, group.sequences), group.degree);
 }
 
 double TimeAsPlanned(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches) {
@@ -95,20 +84,8 @@ double TimeAsPlanned(const ContextParallelProblem& problem, const std::vector<Mi
   return time;
 }
 
-uint64_t RanksOf(const Microbatch& microbatch) {
-  uint64_t ranks = 0;
-  for (const Group& group : microbatch) ranks += group.degree;
-  return ranks;
-}
-
-std::vector<uint32_t> OrderOfTheBatch(const ContextParallelProblem& problem) {
-  std::vector<uint32_t> order(problem.sequences.size());
-  std::iota(order.begin(), order.end(), 0u);
-  return order;
-}
-
 std::vector<uint32_t> DearestSequencesFirst(const ContextParallelProblem& problem) {
-  return SortedBy(problem, [](const GroupLoad& load) { return -(load.attention + load.linear); });
+  return SortedBy(problem, [](const GroupLoad& load) { return -load.Work(); });
 }
 
 std::vector<uint32_t> LongestSequencesFirst(const ContextParallelProblem& problem) {

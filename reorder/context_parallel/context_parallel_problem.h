@@ -16,6 +16,7 @@ struct GroupLoad {
   double ring = 0;       // time for all chunks to pass around the ring, between nodes
   uint64_t tokens = 0;
 
+  double Work() const { return attention + linear; }
   void Add(const GroupLoad& other) {
     attention += other.attention;
     linear += other.linear;
@@ -46,22 +47,19 @@ struct ContextParallelProblem {
   double RingShare(uint32_t degree) const { return degree <= ranks_per_node ? ring_within_node : 1; }
   // DHP (10). degree >= 1.
   double Time(const GroupLoad& load, uint32_t degree) const {
-    if (degree == 1) return load.attention + load.linear + constant;
+    if (degree == 1) return load.Work() + constant;
     const double attention = load.attention / degree;
     const double ring = RingShare(degree) * load.ring * (degree - 1) / degree;
     return attention + load.linear / degree + constant + std::max(0.0, ring - attention) + ring_constant;
   }
   // The least allowed degree that holds `tokens`; above `ranks` if there is none.
   uint32_t LeastDegree(uint64_t tokens) const;
+  // The least time in which a load runs by itself, with any degree.
+  double BestTime(const GroupLoad& load) const;
   // The next allowed degree after `degree`.
   uint32_t NextDegree(uint32_t degree) const { return powers_of_two ? 2 * degree : degree + 1; }
   // The least allowed degree with which the group takes at most `time`; 0: no degree up to `ranks`.
   uint32_t LeastDegreeWithin(const GroupLoad& load, double time) const;
-
- private:
-  // The same for degrees from `degree` to `most`, all above one, whose rings all take `ring`.
-  uint32_t LeastDegreeWithin(const GroupLoad& load, double ring, double time, uint32_t degree,
-                             uint32_t most) const;
 };
 
 // A group under construction.
@@ -77,16 +75,14 @@ struct Group {
 };
 using Microbatch = std::vector<Group>;
 
+GroupLoad LoadOf(const ContextParallelProblem& problem, const std::vector<uint32_t>& sequences);
 double TimeOf(const ContextParallelProblem& problem, const Microbatch& microbatch);
 double TimeOf(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches);
 // The same, with sequences added up in the order of their numbers like a plan's times: the same bits however
 // the groups were made, so that no plan is slower than another only by rounding.
 double TimeAsPlanned(const ContextParallelProblem& problem, Group group);
 double TimeAsPlanned(const ContextParallelProblem& problem, const std::vector<Microbatch>& microbatches);
-uint64_t RanksOf(const Microbatch& microbatch);
 
-// In the order of the batch.
-std::vector<uint32_t> OrderOfTheBatch(const ContextParallelProblem& problem);
 // Heaviest on one rank first, ties by number.
 std::vector<uint32_t> DearestSequencesFirst(const ContextParallelProblem& problem);
 // Most tokens first, ties by number.
@@ -102,6 +98,15 @@ std::vector<Microbatch> Regroup(const ContextParallelProblem& problem);
 
 // DHP's packing alone, with the least degree for each group: all ways in which `dhp` cuts the batch.
 std::vector<std::vector<Microbatch>> PackAsDhp(const ContextParallelProblem& problem);
+
+// A cut of the batch, sorted by length, into microbatches, for `regroup`. Times are those of a relaxation.
+struct Cut {
+  double time = 0;
+  std::vector<std::vector<uint32_t>> microbatches;  // sequences of each, heaviest first
+  std::vector<double> times;                        // of each; no grouping takes less
+};
+// The best cuts by the relaxation, into as many microbatches as memory requires, and one and two more.
+std::vector<Cut> CutByLength(const ContextParallelProblem& problem);
 
 // DHP's dynamic programme alone: the degrees of these groups with which the slowest is fastest.
 void AllocateRanks(const ContextParallelProblem& problem, Microbatch& microbatch);

@@ -18,10 +18,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <queue>
 #include <span>
 #include <utility>
 
-#include "reorder/context_parallel/context_parallel_cut.h"
 #include "reorder/context_parallel/context_parallel_problem.h"
 
 namespace evenkeel::reorder {
@@ -62,11 +62,11 @@ struct Budget {
     return {left, left, degree * problem.tokens_per_rank, problem.RingShare(degree)};
   }
   bool Holds(const GroupLoad& load, uint32_t degree) const {
-    return load.tokens <= tokens && load.attention + load.linear <= work &&
+    return load.tokens <= tokens && load.Work() <= work &&
            (degree == 1 || ring_share * load.ring * (degree - 1) + load.linear <= ring);
   }
   void Use(const GroupLoad& load, uint32_t degree) {
-    work -= load.attention + load.linear;
+    work -= load.Work();
     ring -= ring_share * load.ring * (degree - 1) + load.linear;
     tokens -= load.tokens;
   }
@@ -145,20 +145,11 @@ class Grouper {
       open.left.Use(load, open.degree);
       group_of_[i] = group;
       // A group too full for the shortest sequence is dropped from by_work_, unless it could be enlarged.
-      const bool is_full = !may_enlarge && open.left.tokens < fewest_tokens_;
-      const auto at = [&](size_t p) { return by_work_.begin() + static_cast<ptrdiff_t>(p); };
-      if (is_full) {
-        if (fits) by_work_.erase(at(place));
-        continue;
-      }
+      if (fits) by_work_.erase(by_work_.begin() + static_cast<ptrdiff_t>(place));
+      if (!may_enlarge && open.left.tokens < fewest_tokens_) continue;
       const size_t now = FirstWith(open.left.work, group);
-      const Place moved{open.left.work, group, open.left.tokens};
-      if (fits) {  // it has less work left than before
-        std::move_backward(at(now), at(place), at(place + 1));
-        by_work_[now] = moved;
-      } else {
-        by_work_.insert(at(now), moved);
-      }
+      by_work_.insert(by_work_.begin() + static_cast<ptrdiff_t>(now),
+                      {open.left.work, group, open.left.tokens});
     }
     return true;
   }
@@ -175,7 +166,7 @@ class Grouper {
 
   // The place of the group with the least work left that holds the sequence.
   size_t BestFit(const GroupLoad& load) const {
-    for (size_t i = FirstWith(load.attention + load.linear, 0); i < by_work_.size(); ++i) {
+    for (size_t i = FirstWith(load.Work(), 0); i < by_work_.size(); ++i) {
       if (by_work_[i].tokens < load.tokens) continue;
       const Open& group = groups_[by_work_[i].group];
       if (group.left.Holds(load, group.degree)) return i;
@@ -195,7 +186,7 @@ class Grouper {
       // have less.
       const double per_rank = Budget::Of(problem_, 2, time_).work / 2;
       constexpr double kRounding = 1e-9;
-      const double work = load.attention + load.linear;
+      const double work = load.Work();
       const double needed_left = work - (least - 1) * per_rank - kRounding * (work + least * per_rank);
       for (size_t i = FirstWith(needed_left, 0); i < by_work_.size() && least > 1; ++i) {
         const Open& group = groups_[by_work_[i].group];
@@ -238,7 +229,7 @@ class Grouper {
 // The time of a microbatch if its work is spread evenly over all ranks: none is faster.
 double SpreadTime(const ContextParallelProblem& problem, const Microbatch& microbatch) {
   double work = 0;
-  for (const Group& group : microbatch) work += group.load.attention + group.load.linear;
+  for (const Group& group : microbatch) work += group.load.Work();
   return work / problem.ranks + problem.constant;
 }
 
@@ -256,28 +247,21 @@ void SetDegrees(const ContextParallelProblem& problem, Microbatch& microbatch) {
     ranks += degrees.back();
     if (degrees.back() == 0 || ranks > problem.ranks) return;
   }
-  std::vector<std::pair<double, uint32_t>> slowest;  // a heap of times and groups
+  std::priority_queue<std::pair<double, uint32_t>> slowest;  // times and groups
   for (uint32_t g = 0; g < microbatch.size(); ++g) {
-    slowest.emplace_back(problem.Time(microbatch[g].load, degrees[g]), g);
+    slowest.push({problem.Time(microbatch[g].load, degrees[g]), g});
   }
-  std::make_heap(slowest.begin(), slowest.end());
   while (!slowest.empty()) {
-    std::pop_heap(slowest.begin(), slowest.end());
-    auto& [time, g] = slowest.back();
+    const auto [time, g] = slowest.top();
     const uint32_t degree = problem.LeastDegreeWithin(microbatch[g].load, std::nextafter(time, 0.0));
     // No group is faster than in no time.
     if (degree <= degrees[g] || ranks - degrees[g] + degree > problem.ranks) break;
     ranks += degree - degrees[g];
-    degrees[g] = degree, time = problem.Time(microbatch[g].load, degree);
-    std::push_heap(slowest.begin(), slowest.end());
+    degrees[g] = degree;
+    slowest.pop();
+    slowest.push({problem.Time(microbatch[g].load, degree), g});
   }
   for (size_t g = 0; g < microbatch.size(); ++g) microbatch[g].degree = degrees[g];
-}
-
-GroupLoad LoadOf(const ContextParallelProblem& problem, const std::vector<uint32_t>& sequences) {
-  GroupLoad load;
-  for (uint32_t s : sequences) load.Add(problem.sequences[s]);
-  return load;
 }
 
 GroupLoad Exchanged(GroupLoad load, const GroupLoad& out, const GroupLoad& in) {
@@ -285,8 +269,6 @@ GroupLoad Exchanged(GroupLoad load, const GroupLoad& out, const GroupLoad& in) {
   load.Add(in);
   return load;
 }
-
-double WorkOf(const GroupLoad& load) { return load.attention + load.linear; }
 
 // The largest work with which a group can take less than `time`.
 double MostWork(const ContextParallelProblem& problem, uint32_t degree, double time) {
@@ -305,15 +287,15 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
   Group& from = microbatch[slowest];
   const size_t ours = std::min(from.sequences.size(), kMaxOfAGroup);
   std::array<double, kMaxOfAGroup> work;
-  for (size_t i = 0; i < ours; ++i) work[i] = WorkOf(problem.sequences[from.sequences[i]]);
+  for (size_t i = 0; i < ours; ++i) work[i] = problem.sequences[from.sequences[i]].Work();
   double best = now * (1 - 1e-6);
   Group* to = nullptr;
   size_t give = 0, take = 0;
   for (Group& other : microbatch) {
     if (&other == &from) continue;
     // The work that has to go, and the work that may come in return.
-    double least = WorkOf(from.load) - MostWork(problem, from.degree, best);
-    double most = MostWork(problem, other.degree, best) - WorkOf(other.load);
+    double least = from.load.Work() - MostWork(problem, from.degree, best);
+    double most = MostWork(problem, other.degree, best) - other.load.Work();
     if (least >= most) continue;
     const size_t theirs = std::min(other.sequences.size(), kMaxOfAGroup);
     to_consider -= static_cast<int64_t>(ours * theirs);
@@ -322,7 +304,7 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
       if (j == theirs && from.sequences.size() == 1) continue;
       const GroupLoad in = j < theirs ? problem.sequences[other.sequences[j]] : GroupLoad{};
       for (size_t i = 0; i < ours; ++i) {
-        const double goes = work[i] - WorkOf(in);
+        const double goes = work[i] - in.Work();
         if (goes < least || goes > most) continue;
         const GroupLoad& out = problem.sequences[from.sequences[i]];
         const GroupLoad left = Exchanged(from.load, out, in), grown = Exchanged(other.load, in, out);
@@ -333,8 +315,8 @@ bool RelieveSlowest(const ContextParallelProblem& problem, Microbatch& microbatc
         const double time = std::max(problem.Time(left, from.degree), problem.Time(grown, other.degree));
         if (time < best) {
           best = time, to = &other, give = i, take = j < theirs ? j : other.sequences.size();
-          least = WorkOf(from.load) - MostWork(problem, from.degree, best);
-          most = MostWork(problem, other.degree, best) - WorkOf(other.load);
+          least = from.load.Work() - MostWork(problem, from.degree, best);
+          most = MostWork(problem, other.degree, best) - other.load.Work();
         }
       }
     }
@@ -368,7 +350,7 @@ std::vector<Microbatch> Improved(const ContextParallelProblem& problem,
 Microbatch GroupSequences(const ContextParallelProblem& problem, std::span<const uint32_t> heaviest_first,
                           double limit, Grouper& grouper) {
   double work = 0;
-  for (uint32_t s : heaviest_first) work += problem.sequences[s].attention + problem.sequences[s].linear;
+  for (uint32_t s : heaviest_first) work += problem.sequences[s].Work();
   double low = work / problem.ranks + problem.constant, high = low * (1 + kPrecision);
   bool found = false;
   // Searched from below: with more time, fewer ranks are used where memory requires more.

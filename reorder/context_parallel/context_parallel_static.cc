@@ -14,15 +14,6 @@
 namespace evenkeel::reorder {
 namespace {
 
-// A lower bound on the time of microbatches with groups of `degree`, for any assignment of the sequences: the
-// slowest group takes no less than the mean of all; see Time. Reduced by what rounding may add up to.
-double LeastTime(const ContextParallelProblem& problem, const GroupLoad& load, uint32_t degree) {
-  constexpr double kRounding = 1 - 1e-9;
-  const double slower = std::max(load.attention, problem.RingShare(degree) * load.ring * (degree - 1));
-  const uint32_t groups = problem.ranks / degree;
-  return (load.linear + slower) / degree / groups * kRounding;
-}
-
 // The place of every sequence with one degree, and the total time: infinite from `limit` on.
 struct Dealt {
   std::vector<uint32_t> microbatch, group;  // [sequences]
@@ -30,9 +21,7 @@ struct Dealt {
   double time = 0;
 };
 
-// `rest`: the load of all sequences.
-void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit, GroupLoad rest,
-                 Dealt& dealt) {
+void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double limit, Dealt& dealt) {
   std::vector<GroupLoad> groups(problem.ranks / degree);
   std::vector<double> work(groups.size());  // of each group, in an array of its own for the search
   const uint64_t room = degree * problem.tokens_per_rank;
@@ -40,7 +29,6 @@ void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double 
     double slowest = 0;  // a group without sequences takes no longer than any other
     for (const GroupLoad& load : groups) slowest = std::max(slowest, problem.Time(load, degree));
     dealt.time += slowest;
-    for (const GroupLoad& load : groups) rest.Take(load);
   };
   dealt.microbatches = 0, dealt.time = 0;
   for (uint32_t s = 0; s < problem.sequences.size(); ++s) {
@@ -52,7 +40,7 @@ void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double 
     }
     if (least == groups.size()) {
       if (dealt.microbatches > 0) close();
-      if (dealt.time + LeastTime(problem, rest, degree) >= limit) {
+      if (dealt.time >= limit) {
         dealt.time = std::numeric_limits<double>::infinity();
         return;
       }
@@ -64,7 +52,7 @@ void DealInOrder(const ContextParallelProblem& problem, uint32_t degree, double 
     dealt.microbatch[s] = dealt.microbatches - 1;
     dealt.group[s] = static_cast<uint32_t>(least);
     groups[least].Add(problem.sequences[s]);
-    work[least] = groups[least].attention + groups[least].linear;
+    work[least] = groups[least].Work();
   }
   if (dealt.microbatches > 0) close();
 }
@@ -86,11 +74,7 @@ std::vector<Microbatch> MakeMicrobatches(const ContextParallelProblem& problem, 
 
 std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem, double limit) {
   uint64_t longest = 0;
-  GroupLoad all;
-  for (const GroupLoad& sequence : problem.sequences) {
-    longest = std::max(longest, sequence.tokens);
-    all.Add(sequence);
-  }
+  for (const GroupLoad& sequence : problem.sequences) longest = std::max(longest, sequence.tokens);
   const size_t count = problem.sequences.size();
   Dealt dealt{.microbatch = std::vector<uint32_t>(count), .group = std::vector<uint32_t>(count)};
   Dealt best = dealt;
@@ -98,7 +82,7 @@ std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem,
   best.time = limit;
   for (uint32_t degree = problem.LeastDegree(longest); degree <= problem.ranks;
        degree = problem.NextDegree(degree)) {
-    DealInOrder(problem, degree, best.time, all, dealt);
+    DealInOrder(problem, degree, best.time, dealt);
     if (dealt.time < best.time) std::swap(best, dealt), best_degree = degree;
   }
   if (best_degree == 0) return {};

@@ -3,10 +3,10 @@
 #include "reorder/microbatch/microbatches.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "reorder/by_rank.h"
+#include "reorder/keyed_shuffle.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -24,11 +24,9 @@ class RankSplitter {
 
   void Take(Samples samples) {
     samples_ = samples;
-    tokens_.resize(samples.size());
+    tokens_.clear();
+    for (uint32_t sample : samples) tokens_.push_back(problem_.tokens[sample]);
     microbatch_.resize(samples.size());
-    for (size_t i = 0; i < samples.size(); ++i) {
-      tokens_[i] = problem_.tokens[samples[i]];
-    }
   }
 
   // The number of microbatches that best fit needs; for padded samples the minimum.
@@ -45,7 +43,7 @@ class RankSplitter {
   const std::vector<uint32_t>& Split(uint32_t bins) {
     TakeShares();
     if (problem_.batching == Batching::kPadded) {
-      microbatch_ = CutIntoBatches(std::vector<Load>(tokens_.begin(), tokens_.end()), bins);
+      microbatch_ = CutIntoBatches(TokensAsLoads(), bins);
     } else if (!Balance(bins)) {
       PackBestFit();
     }
@@ -74,47 +72,36 @@ class RankSplitter {
     }
   }
 
-  void SortLongestFirst() {
-    longest_first_.clear();
-    for (uint32_t i = 0; i < tokens_.size(); ++i) longest_first_.push_back({tokens_[i], i});
-    std::sort(longest_first_.begin(), longest_first_.end(), [](const auto& a, const auto& b) {
-      return std::pair(b.first, a.second) < std::pair(a.first, b.second);
-    });
-  }
+  std::vector<Load> TokensAsLoads() const { return {tokens_.begin(), tokens_.end()}; }
 
-  // Best-fit decreasing.
+  // Best-fit decreasing (Johnson 1973): longest first, each into the fullest microbatch that has room.
   uint32_t PackBestFit() {
-    SortLongestFirst();
-    room_.clear();
+    std::vector<std::pair<uint64_t, uint32_t>> rooms;  // (room, bin), ascending
     uint32_t num_bins = 0;
-    for (const auto& [tokens, i] : longest_first_) {
-      auto it = std::lower_bound(room_.begin(), room_.end(), std::pair(uint64_t{tokens}, 0u));
+    for (uint32_t i : HeaviestFirst(TokensAsLoads())) {
+      const auto fits = std::lower_bound(rooms.begin(), rooms.end(), std::pair(uint64_t{tokens_[i]}, 0u));
       std::pair<uint64_t, uint32_t> bin = {problem_.capacity_tokens, num_bins};
-      if (it == room_.end()) {
+      if (fits == rooms.end()) {
         ++num_bins;
-        it = room_.insert(it, bin);
       } else {
-        bin = *it;
+        bin = *fits;
+        rooms.erase(fits);
       }
-      bin.first -= tokens;
+      bin.first -= tokens_[i];
       microbatch_[i] = bin.second;
-      // The bin has less room now, so it moves towards the front of the ascending list.
-      const auto to = std::lower_bound(room_.begin(), it, bin);
-      std::move_backward(to, it, it + 1);
-      *to = bin;
+      rooms.insert(std::lower_bound(rooms.begin(), rooms.end(), bin), bin);
     }
     return num_bins;
   }
 
   // Padded: cuts the samples, longest first, into the fewest batches within the capacity.
   uint32_t CutLeast() {
-    SortLongestFirst();
     uint32_t num_bins = 0;
     uint64_t longest = 0, count = 0;
-    for (const auto& [tokens, i] : longest_first_) {  // the first of a batch is its longest
+    for (uint32_t i : HeaviestFirst(TokensAsLoads())) {  // the first of a batch is its longest
       if (num_bins == 0 || (count + 1) * longest > problem_.capacity_tokens) {
         ++num_bins;
-        longest = tokens;
+        longest = tokens_[i];
         count = 0;
       }
       ++count;
@@ -124,37 +111,37 @@ class RankSplitter {
   }
 
   // Assigns samples, heaviest first, to the microbatch with room where the sum over the phases of squared
-  // loads grows least. Returns false if no microbatch has room.
+  // loads grows least, of equal ones the one with fewer samples. Loads are shares of a rank's mean, so that
+  // phases of any cost count alike. Returns false if no microbatch has room. O(samples * bins * phases).
   bool Balance(uint32_t bins) {
     const size_t phases = phases_.size();
-    heaviest_first_.clear();
+    std::vector<std::pair<double, uint32_t>> heaviest_first;
     for (uint32_t i = 0; i < samples_.size(); ++i) {
       double key = 0;
       for (size_t p = 0; p < phases; ++p) key = std::max(key, ShareOf(i, p));
-      heaviest_first_.push_back({-key, i});
+      heaviest_first.push_back({-key, i});
     }
-    std::sort(heaviest_first_.begin(), heaviest_first_.end());
-    load_.assign(bins * phases, 0);
-    held_.assign(bins, 0);
-    units_.assign(bins, 0);
-    for (const auto& [key, i] : heaviest_first_) {
+    std::sort(heaviest_first.begin(), heaviest_first.end());
+    std::vector<double> load(bins * phases, 0);
+    std::vector<uint64_t> held(bins, 0);  // tokens
+    std::vector<uint32_t> units(bins, 0);
+    for (const auto& [key, i] : heaviest_first) {
       uint32_t best = kNowhere;
       double best_growth = 0;
-      const double* const share = &shares_[i * phases];
       for (uint32_t b = 0; b < bins; ++b) {
-        if (problem_.capacity_tokens > 0 && held_[b] + tokens_[i] > problem_.capacity_tokens) continue;
+        if (problem_.capacity_tokens > 0 && held[b] + tokens_[i] > problem_.capacity_tokens) continue;
         double growth = 0;
-        for (size_t p = 0; p < phases; ++p) growth += share[p] * load_[b * phases + p];
-        if (best == kNowhere || growth < best_growth || (growth == best_growth && units_[b] < units_[best])) {
+        for (size_t p = 0; p < phases; ++p) growth += ShareOf(i, p) * load[b * phases + p];
+        if (best == kNowhere || std::pair(growth, units[b]) < std::pair(best_growth, units[best])) {
           best = b;
           best_growth = growth;
         }
       }
       if (best == kNowhere) return false;
       microbatch_[i] = best;
-      held_[best] += tokens_[i];
-      ++units_[best];
-      for (size_t p = 0; p < phases; ++p) load_[best * phases + p] += share[p];
+      held[best] += tokens_[i];
+      ++units[best];
+      for (size_t p = 0; p < phases; ++p) load[best * phases + p] += ShareOf(i, p);
     }
     return true;
   }
@@ -165,12 +152,6 @@ class RankSplitter {
   Samples samples_;
   std::vector<uint32_t> tokens_, microbatch_;  // [samples of the rank]
   std::vector<double> shares_;                 // [samples of the rank, phases]
-  std::vector<std::pair<uint32_t, uint32_t>> longest_first_;
-  std::vector<std::pair<double, uint32_t>> heaviest_first_;
-  std::vector<std::pair<uint64_t, uint32_t>> room_;  // ascending
-  std::vector<double> load_;                         // [bins, phases]
-  std::vector<uint64_t> held_;                       // [bins] tokens
-  std::vector<uint32_t> units_;                      // [bins]
 };
 
 // Numbers the microbatches of every rank: in descending order of their encoder load, each gets the free index
@@ -180,7 +161,7 @@ class IndexSpreader {
   IndexSpreader(uint32_t bins, size_t phases) : bins_(bins), phases_(phases), total_(bins * phases, 0) {}
 
   // The index of every microbatch of the next rank; `load` is [bins, phases].
-  const std::vector<uint32_t>& Number(const std::vector<double>& load) {
+  std::vector<uint32_t> Number(const std::vector<double>& load) {
     std::vector<std::pair<double, uint32_t>> order;
     for (uint32_t b = 0; b < bins_; ++b) {
       double key = 0;
@@ -188,8 +169,7 @@ class IndexSpreader {
       order.emplace_back(-key, b);
     }
     std::sort(order.begin(), order.end());
-    index_.assign(bins_, kNowhere);
-    std::vector<uint32_t> taken(bins_, 0);
+    std::vector<uint32_t> index(bins_, kNowhere), taken(bins_, 0);
     for (const auto& [key, b] : order) {
       uint32_t best = kNowhere;
       double best_growth = 0;
@@ -200,29 +180,27 @@ class IndexSpreader {
         if (best == kNowhere || growth < best_growth) best = i, best_growth = growth;
       }
       taken[best] = 1;
-      index_[b] = best;
+      index[b] = best;
     }
     for (uint32_t b = 0; b < bins_; ++b) {
-      for (size_t p = 1; p < phases_; ++p) total_[index_[b] * phases_ + p] += load[b * phases_ + p];
+      for (size_t p = 1; p < phases_; ++p) total_[index[b] * phases_ + p] += load[b * phases_ + p];
     }
-    return index_;
+    return index;
   }
 
  private:
   const uint32_t bins_;
   const size_t phases_;
   std::vector<double> total_;  // [bins, phases] over the ranks so far
-  std::vector<uint32_t> index_;
 };
 
-// [bins] The position of every microbatch of a rank when they are sorted by cost, the heaviest first; equal ones
-// keep their order.
-std::vector<uint32_t> HeaviestFirst(Samples samples, std::span<const double> cost,
-                                    const std::vector<uint32_t>& microbatch, uint32_t bins) {
+// [bins] The position of every microbatch of a rank when they are sorted by cost, the heaviest first; equal
+// ones keep their order.
+std::vector<uint32_t> PlacesByCost(Samples samples, std::span<const double> cost,
+                                   const std::vector<uint32_t>& microbatch, uint32_t bins) {
   std::vector<double> load(bins, 0);
   for (size_t i = 0; i < samples.size(); ++i) load[microbatch[i]] += cost[samples[i]];
-  std::vector<uint32_t> order(bins), index(bins);
-  std::iota(order.begin(), order.end(), 0u);
+  std::vector<uint32_t> order = InOrder(bins), index(bins);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return load[a] > load[b]; });
   for (uint32_t place = 0; place < bins; ++place) index[order[place]] = place;
   return index;
@@ -261,33 +239,22 @@ Split SplitIntoMicrobatches(const SplitProblem& problem) {
     const Samples samples = by_rank[r];
     rank.Take(samples);
     const std::vector<uint32_t>& microbatch = rank.Split(bins);
+    std::vector<uint32_t> index = InOrder(bins);  // the new number of each
     if (!problem.met_cost.empty()) {
-      const std::vector<uint32_t> index = HeaviestFirst(samples, problem.met_cost, microbatch, bins);
-      for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = index[microbatch[i]];
-      continue;
+      index = PlacesByCost(samples, problem.met_cost, microbatch, bins);
+    } else if (!problem.co_balanced.empty()) {
+      index = spreader.Number(rank.EncoderLoads(bins));
     }
-    if (problem.co_balanced.empty()) {
-      for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = microbatch[i];
-      continue;
-    }
-    const std::vector<uint32_t>& index = spreader.Number(rank.EncoderLoads(bins));
     for (size_t i = 0; i < samples.size(); ++i) split.microbatch[samples[i]] = index[microbatch[i]];
   }
   return split;
 }
 
 void BatchesInTurn::Rename(Batching batching, std::span<const Load> cost, std::vector<uint32_t>& rank) {
-  std::vector<Load> batch(had_.size(), 0), heaviest(had_.size(), 0), count(had_.size(), 0);
-  for (size_t i = 0; i < cost.size(); ++i) {
-    batch[rank[i]] += cost[i];
-    heaviest[rank[i]] = std::max(heaviest[rank[i]], cost[i]);
-    ++count[rank[i]];
-  }
-  for (size_t r = 0; batching == Batching::kPadded && r < batch.size(); ++r)
-    batch[r] = count[r] * heaviest[r];
-  std::vector<uint32_t> by_batch(had_.size()), by_had(had_.size()), renamed(had_.size());
-  std::iota(by_batch.begin(), by_batch.end(), 0u);
-  std::iota(by_had.begin(), by_had.end(), 0u);
+  std::vector<Load> batch(had_.size(), 0);
+  for (size_t i = 0; i < cost.size(); ++i) batch[rank[i]] += cost[i];
+  if (batching == Batching::kPadded) batch = PaddedLoads(cost, rank, had_.size());
+  std::vector<uint32_t> by_batch = InOrder(had_.size()), by_had = by_batch, renamed(had_.size());
   std::stable_sort(by_batch.begin(), by_batch.end(), [&](uint32_t a, uint32_t b) {
     return std::pair(group_[a], batch[b]) < std::pair(group_[b], batch[a]);
   });

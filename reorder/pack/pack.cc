@@ -16,9 +16,6 @@
 namespace evenkeel::reorder {
 namespace {
 
-using reorder::Bins;
-using reorder::PackProblem;
-
 // OmniBal 5.1: a text target of 128 below the capacity was among the best.
 constexpr uint64_t kTextBelowCapacity = 128;
 

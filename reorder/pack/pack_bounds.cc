@@ -13,8 +13,8 @@
 // And a third one of two phases together: no bin has more than its whole of the mean of its shares of both
 // capacities, with any weights. Such means are lengths of one phase, for which the programme gives a bound.
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -79,24 +79,13 @@ constexpr size_t kMaxStepsOfALevel = size_t{1} << 12;
 
 // Shortest first; empty where there are too many of them.
 std::vector<Class> ClassesOf(const std::vector<uint32_t>& lengths, uint64_t unit) {
-  std::vector<uint32_t> found;  // in order
-  std::vector<uint64_t> samples;
+  std::map<uint32_t, uint64_t> samples;  // by length
   for (const uint32_t length : lengths) {
-    if (length == 0) continue;
-    const auto at = std::lower_bound(found.begin(), found.end(), length);
-    const auto of_class = samples.begin() + (at - found.begin());
-    if (at != found.end() && *at == length) {
-      ++*of_class;
-      continue;
-    }
-    if (found.size() == kMaxClasses) return {};
-    samples.insert(of_class, 1);
-    found.insert(at, length);
+    if (length > 0) ++samples[length];
+    if (samples.size() > kMaxClasses) return {};
   }
   std::vector<Class> classes;
-  for (size_t k = 0; k < found.size(); ++k) {
-    classes.push_back({static_cast<size_t>(found[k] / unit), samples[k]});
-  }
+  for (const auto& [length, count] : samples) classes.push_back({static_cast<size_t>(length / unit), count});
   return classes;
 }
 
@@ -135,7 +124,8 @@ std::vector<Class> Rounded(const std::vector<Class>& exact) {
   return classes;
 }
 
-// The most that one bin can weigh, each class as often as it fits; `pattern` has how often.
+// The most that one bin can weigh, each class as often as it fits; `pattern` has how often. An unbounded
+// knapsack: most[c] is the weight of the heaviest bin of c units. O(classes * capacity).
 template <typename Weight>
 Weight HeaviestBin(const std::vector<Class>& classes, size_t capacity, const std::vector<Weight>& weight,
                    std::vector<uint32_t>* pattern) {
@@ -168,7 +158,12 @@ struct Effort {
   uint64_t known_bins = 0;
 };
 
-// Weights of the classes by the simplex method, patterns being generated where they are worth it.
+// Weights of the classes: the dual prices of the linear programme that covers all samples with as few bins as
+// possible. A pattern has how many samples of each class a bin holds; `used` has how many bins the patterns
+// of the basis take, a row each. By the simplex method with generated columns (Gilmore and Gomory): the
+// weights are the column sums of the basis's inverse; as long as some pattern weighs more than a bin may, the
+// heaviest one enters, and the one that it replaces first leaves. O(classes * (classes + capacity)) a
+// pattern.
 std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, const Effort& effort) {
   constexpr double kWorthIt = 1e-9;
   const size_t n = classes.size();

@@ -45,15 +45,23 @@ constexpr double kCoarse = 0.002;
 constexpr double kWorthTrying = 0.005;
 constexpr int kMaxSteps = 3;
 
+bool IsPresent(const PackProblem& problem, int phase) { return problem.total[phase] > 0; }
+
+double NumPhases(const PackProblem& problem) {
+  double phases = 0;
+  for (int p = 0; p < problem.num_phases; ++p) phases += IsPresent(problem, p) ? 1 : 0;
+  return phases;
+}
+
 bool IsCoarse(const PackProblem& problem, int phase, double bins) {
-  return problem.total[phase] > 0 && problem.unit[phase] * bins > kCoarse * problem.total[phase];
+  return IsPresent(problem, phase) && problem.unit[phase] * bins > kCoarse * problem.total[phase];
 }
 
 // Of the fullest phase.
 double Fill(const PackProblem& problem, double bins) {
   double fill = 0;
   for (int p = 0; p < problem.num_phases; ++p) {
-    if (problem.total[p] > 0) fill = std::max(fill, problem.total[p] / bins / problem.capacity[p]);
+    if (IsPresent(problem, p)) fill = std::max(fill, problem.total[p] / bins / problem.capacity[p]);
   }
   return fill;
 }
@@ -62,7 +70,7 @@ double Fill(const PackProblem& problem, double bins) {
 double Unevenness(const PackProblem& problem, double bins) {
   double uneven = 0;
   for (int p = 0; p < problem.num_phases; ++p) {
-    if (problem.total[p] == 0 || !IsCoarse(problem, p, bins)) continue;
+    if (!IsCoarse(problem, p, bins)) continue;
     const double units = problem.total[p] / bins / problem.unit[p];
     uneven += 1 - units / std::ceil(units);
   }
@@ -75,17 +83,15 @@ double Loss(const PackProblem& problem, double bins) {
 }
 
 size_t NumBins(const PackProblem& problem, double fewest) {
-  const double slack =
-      kSlackPerPhase * static_cast<double>(std::count_if(problem.total.begin(), problem.total.end(),
-                                                         [](double total) { return total > 0; }));
+  const double slack = kSlackPerPhase * NumPhases(problem);
   double best = std::ceil(fewest);
   for (int p = 0; p < problem.num_phases; ++p) {
-    if (problem.total[p] == 0 || IsCoarse(problem, p, fewest)) continue;
+    if (!IsPresent(problem, p) || IsCoarse(problem, p, fewest)) continue;
     best = std::max(best, std::ceil(problem.total[p] / problem.capacity[p] * (1 + slack)));
   }
   const double least = best;
   for (int p = 0; p < problem.num_phases; ++p) {
-    if (problem.total[p] == 0 || !IsCoarse(problem, p, fewest)) continue;
+    if (!IsCoarse(problem, p, fewest)) continue;
     const double units = problem.total[p] / problem.unit[p];
     const double bins = std::ceil(units / std::floor(units / least));
     const bool full = Fill(problem, bins) >= kFullEnough;
@@ -97,8 +103,6 @@ size_t NumBins(const PackProblem& problem, double fewest) {
 }
 
 using Direction = ExchangingBins::Direction;
-bool IsPresent(const PackProblem& problem, int phase) { return problem.total[phase] > 0; }
-
 // One phase by itself.
 Direction Axis(int phase) {
   Direction axis{};
@@ -189,8 +193,7 @@ void EvenOut(const PackProblem& problem, double bins, std::span<const Round> rou
              ExchangingBins& exchanging) {
   ExchangingBins::Aim aim{.level = Levels(problem, bins)};
   for (int p = 0; p < problem.num_phases; ++p) aim.weight[p] = IsCoarse(problem, p, bins) ? 2 : 1;
-  const double phases = static_cast<double>(
-      std::count_if(problem.total.begin(), problem.total.end(), [](double total) { return total > 0; }));
+  const double phases = NumPhases(problem);
   const std::vector<Direction> axes = Axes(problem), diagonals = Diagonals(problem);
   for (const Round& round : rounds) {
     // With more phases there are more passes in a round, and dearer ones.
@@ -209,7 +212,7 @@ void KeepCapacities(const PackProblem& problem, double bins, ExchangingBins& exc
   if (Fill(problem, bins) < kFullEnough) return;
   ExchangingBins::Aim aim;
   for (int p = 0; p < problem.num_phases; ++p) {
-    if (problem.total[p] == 0) continue;
+    if (!IsPresent(problem, p)) continue;
     aim.weight[p] = 1;
     aim.level[p] = kWithinCapacity * problem.capacity[p] * bins / problem.total[p];
   }
@@ -342,7 +345,7 @@ Judged FindWay(const PackProblem& problem, Way& way) {
   }
   // The least number that leaves no excess is between what was planned and what it came to.
   size_t low = planned, high = best.bins.size();
-  for (int step = 0; step<kMaxSteps&& static_cast<double>(high - low)> worth_it; ++step) {
+  for (int step = 0; step < kMaxSteps && worth_it < static_cast<double>(high - low); ++step) {
     const size_t middle = low + (high - low) / 2;
     (deal(middle) > middle ? low : high) = middle;
   }

@@ -48,50 +48,26 @@ class ExchangingBins {
   Bins samples() const;
 
  private:
-  // A sample of a bin with its lengths, next to each other in slots_: the loops over a bin's samples stay in
-  // one piece of memory.
-  class Slot {
-   public:
-    explicit Slot(const uint32_t* at) : at_(at) {}
-    uint32_t sample() const { return at_[0]; }
-    const uint32_t* length() const { return at_ + 1; }
-
-   private:
-    const uint32_t* at_;
-  };
   struct Bin {
     PhaseLoads load{};
-    size_t begin = 0;  // of its slots
-    uint32_t size = 0, room = 0;
+    std::vector<uint32_t> samples;
   };
-  struct Bundles;
+  struct Bundle;
   struct Gap;
 
-  uint32_t* AtSlot(const Bin& bin, size_t slot) { return slots_.data() + (bin.begin + slot) * slot_words_; }
-  Slot SlotOf(const Bin& bin, size_t slot) const {
-    return Slot(slots_.data() + (bin.begin + slot) * slot_words_);
-  }
-  // `length` is not in slots_, which may move.
-  void Put(Bin& bin, uint32_t sample, const uint32_t* length);
-  // Takes out a slot, whose place the last one takes, or the next ones by moving up.
-  enum class Filled { kByTheLast, kByTheNext };
-  void Remove(Bin& bin, uint32_t slot, Filled filled);
+  void Put(Bin& bin, uint32_t sample);
   PhaseLengths LongestOf(const Bin& bin) const;
-  bool Keeps(const Bin& bin, const PhaseLoads& added) const;
-  void Gather(const Bin& bin, const Aim& aim, Bundles& bundles) const;
+  std::vector<Bundle> BundlesOf(const Bin& bin, const Aim& aim) const;
   Gap GapOf(const Bin& a, const PhaseLengths& longest_a, const Bin& b, const PhaseLengths& longest_b,
             const Aim& aim) const;
+  bool KeepCapacities(const Bin& a, const Bundle& given, const Bin& b, const Bundle& taken) const;
   bool Exchange(Bin& a, Bin& b, const Aim& aim);
   // The first `pairs` bins of order_ meet the last, the first the last. Returns as Pass.
   size_t Meet(size_t pairs, const Aim& aim);
 
   const PackProblem& problem_;
-  PhaseLoads to_share_{};                  // 1 / mean load of a bin
-  std::array<int, kMaxPhases> present_{};  // phases that the problem has, first
-  int num_present_ = 0;
+  PhaseLoads to_share_{};  // 1 / mean load of a bin
   std::vector<Bin> bins_;
-  size_t slot_words_ = 1;        // a sample's number and its lengths
-  std::vector<uint32_t> slots_;  // of all bins, each with room for more
   std::vector<uint64_t> order_;  // of a pass
 };
 

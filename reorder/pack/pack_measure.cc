@@ -26,6 +26,11 @@ std::vector<uint32_t> LongestOf(const Packing& packing, const std::vector<uint32
   return longest;
 }
 
+template <typename... Parts>
+absl::Status Broken(const Parts&... parts) {
+  return absl::InternalError(absl::StrCat("packing: ", parts...));
+}
+
 // The number of steps that count: whole steps if there is one.
 size_t CountedSteps(size_t bins, size_t devices) { return bins < devices ? (bins > 0) : bins / devices; }
 
@@ -73,35 +78,29 @@ void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>
 
 absl::Status PackCheck(const PackInput& input, const Packing& packing) {
   if (input.phases.empty() || packing.capacities.size() != input.phases.size()) {
-    return absl::InternalError("packing: the number of capacities differs from that of phases");
+    return Broken("the number of capacities differs from that of phases");
   }
   if (packing.bin.size() != input.phases.front().lengths.size()) {
-    return absl::InternalError(absl::StrCat("packing: ", packing.bin.size(), " of ",
-                                            input.phases.front().lengths.size(), " samples have a bin"));
+    return Broken(packing.bin.size(), " of ", input.phases.front().lengths.size(), " samples have a bin");
   }
   std::vector<bool> used(packing.num_bins, false);
   for (size_t s = 0; s < packing.bin.size(); ++s) {
     if (packing.bin[s] >= packing.num_bins) {
-      return absl::InternalError(
-          absl::StrCat("packing: sample ", s, " is in bin ", packing.bin[s], " of ", packing.num_bins));
+      return Broken("sample ", s, " is in bin ", packing.bin[s], " of ", packing.num_bins);
     }
     used[packing.bin[s]] = true;
   }
   const auto empty = std::find(used.begin(), used.end(), false);
-  if (empty != used.end()) {
-    return absl::InternalError(absl::StrCat("packing: bin ", empty - used.begin(), " is empty"));
-  }
+  if (empty != used.end()) return Broken("bin ", empty - used.begin(), " is empty");
   for (size_t p = 0; p < input.phases.size(); ++p) {
     const uint64_t asked = input.phases[p].capacity;
     const uint64_t capacity = packing.capacities[p];
-    if (asked > 0 && asked != capacity)
-      return absl::InternalError("packing: a capacity differs from the given one");
+    if (asked > 0 && asked != capacity) return Broken("a capacity is ", capacity, ", the given one ", asked);
     const std::vector<uint64_t> load = LoadsOf(packing, input.phases[p].lengths);
     for (size_t b = 0; b < load.size(); ++b) {
       if (load[b] <= capacity) continue;
-      return absl::InternalError(absl::StrCat("packing: bin ", b, " has ", load[b], " in phase ",
-                                              std::string(PhaseName(input.phases[p].phase)), ", capacity ",
-                                              capacity));
+      return Broken("bin ", b, " has ", load[b], " in phase ", std::string(PhaseName(input.phases[p].phase)),
+                    ", capacity ", capacity);
     }
   }
   return absl::OkStatus();

@@ -2,8 +2,8 @@
 #include "reorder/pack/pack_problem.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
+#include <tuple>
 
 #include "reorder/keyed_shuffle.h"
 
@@ -42,32 +42,18 @@ PackProblem MakePackProblem(const PackInput& input, const std::vector<uint64_t>&
 std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseLoads& whole) {
   PhaseLoads scale{};
   for (int p = 0; p < problem.num_phases; ++p) scale[p] = whole[p] > 0 ? 1 / whole[p] : 0;
-  std::vector<uint64_t> largest(problem.lengths.size());
-  for (uint32_t s = 0; s < largest.size(); ++s) {
-    double most = 0;
-    for (int p = 0; p < problem.num_phases; ++p) most = std::max(most, problem.lengths[s][p] * scale[p]);
-    largest[s] = Keyed(~OrderedBits(static_cast<float>(most)), s);
-  }
-  std::sort(largest.begin(), largest.end());
-  const auto by_sum = [&](uint64_t keyed) {
-    double sum = 0;
-    for (int p = 0; p < problem.num_phases; ++p) sum += problem.lengths[NumberOf(keyed)][p] * scale[p];
-    return Keyed(~OrderedBits(static_cast<float>(sum)), NumberOf(keyed));
-  };
-  std::vector<uint32_t> order;
-  order.reserve(largest.size());
-  std::vector<uint64_t> equal;
-  for (size_t begin = 0, end = 0; begin < largest.size(); begin = end) {
-    while (end < largest.size() && KeyOf(largest[end]) == KeyOf(largest[begin])) ++end;
-    if (end - begin == 1) {
-      order.push_back(NumberOf(largest[begin]));
-      continue;
+  std::vector<std::tuple<float, float, uint32_t>> keyed(problem.lengths.size());  // (-most, -sum, number)
+  for (uint32_t s = 0; s < keyed.size(); ++s) {
+    double most = 0, sum = 0;
+    for (int p = 0; p < problem.num_phases; ++p) {
+      const double share = problem.lengths[s][p] * scale[p];
+      most = std::max(most, share), sum += share;
     }
-    equal.clear();
-    for (size_t i = begin; i < end; ++i) equal.push_back(by_sum(largest[i]));
-    std::sort(equal.begin(), equal.end());
-    std::transform(equal.begin(), equal.end(), std::back_inserter(order), NumberOf);
+    keyed[s] = {-static_cast<float>(most), -static_cast<float>(sum), s};
   }
+  std::sort(keyed.begin(), keyed.end());
+  std::vector<uint32_t> order;
+  for (const auto& [most, sum, sample] : keyed) order.push_back(sample);
   return order;
 }
 

@@ -76,7 +76,6 @@ std::vector<uint32_t> LargestShareFirst(const PackProblem& problem, const PhaseL
 
 // Numbers with a key each, in 64 bits: std::sort orders them by key, and equal keys by number.
 inline uint64_t Keyed(uint32_t key, uint32_t number) { return uint64_t{key} << 32 | number; }
-inline uint32_t KeyOf(uint64_t keyed) { return static_cast<uint32_t>(keyed >> 32); }
 inline uint32_t NumberOf(uint64_t keyed) { return static_cast<uint32_t>(keyed); }
 
 // A float as a key: smaller values have smaller bits, negative ones included. Not for NaN.
@@ -95,6 +94,9 @@ inline bool Fits(const PackProblem& problem, const PhaseLoads& load, const uint3
 
 inline void Add(const PackProblem& problem, PhaseLoads& load, const uint32_t* sample) {
   for (int p = 0; p < problem.num_phases; ++p) load[p] += sample[p];
+}
+inline void Subtract(const PackProblem& problem, PhaseLoads& load, const uint32_t* sample) {
+  for (int p = 0; p < problem.num_phases; ++p) load[p] -= sample[p];
 }
 
 // The bin of every sample, in bins numbered from 0 without gaps.

@@ -10,7 +10,7 @@
 //
 // An order changes when gradients are added up, but not their sum.
 //
-// Thread safety: pure functions; algorithms have no state.
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "reorder/keyed_shuffle.h"
 #include "reorder/pipeline/pipeline_schedule.h"
 
 namespace evenkeel::reorder {
@@ -51,26 +52,11 @@ absl::StatusOr<std::vector<uint32_t>> OrderMicrobatches(const OrderProblem& prob
 // "given, random, ...", for messages.
 std::string OrderAlgorithmNames();
 
-class OrderAlgorithm {
- public:
-  virtual ~OrderAlgorithm() = default;
-  virtual std::string_view name() const = 0;
-  // A permutation; the pipeline has passed CheckPipeline.
-  virtual std::vector<uint32_t> Order(const OrderProblem& problem) const = 0;
-};
+// The algorithms with a file of their own; the pipeline has passed CheckPipeline.
+std::vector<uint32_t> DistTrainOrder(const OrderProblem& problem);
+std::vector<uint32_t> LocalSearchOrder(const OrderProblem& problem);
 
-// The algorithm of that name, valid for the life of the process; null: there is none.
-const OrderAlgorithm* FindOrderAlgorithm(std::string_view name);
-
-const OrderAlgorithm& GivenOrder();
-const OrderAlgorithm& RandomOrder();
-const OrderAlgorithm& DistTrainOrder();
-const OrderAlgorithm& LocalSearchOrder();
-
-PipelineClock ClockOf(const OrderProblem& problem);
-
-// 0, 1, ..., n - 1; and at random.
-std::vector<uint32_t> InOrder(uint32_t n);
+// 0, 1, ..., n - 1 at random.
 std::vector<uint32_t> AtRandom(uint32_t n, uint64_t seed);
 
 }  // namespace evenkeel::reorder

@@ -146,25 +146,16 @@ class InterReorder {
   std::vector<uint32_t> chosen_;
 };
 
-class DistTrain : public OrderAlgorithm {
- public:
-  std::string_view name() const override { return "disttrain"; }
-  std::vector<uint32_t> Order(const OrderProblem& problem) const override {
-    if (problem.pipeline.schedule != PipelineSchedule::kGPipe) {
-      return InterReorder(problem.pipeline, ClockOf(problem)).Run();
-    }
-    // The algorithm is defined for 1F1B only.
-    PipelineProblem as_1f1b = problem.pipeline;
-    as_1f1b.schedule = PipelineSchedule::k1F1B;
-    return InterReorder(as_1f1b, PipelineClock(as_1f1b)).Run();
-  }
-};
-
 }  // namespace
 
-const OrderAlgorithm& DistTrainOrder() {
-  static const DistTrain algorithm;
-  return algorithm;
+std::vector<uint32_t> DistTrainOrder(const OrderProblem& problem) {
+  if (problem.pipeline.schedule != PipelineSchedule::kGPipe) {
+    return InterReorder(problem.pipeline, PipelineClock(problem.pipeline, problem.alike)).Run();
+  }
+  // The algorithm is defined for 1F1B only.
+  PipelineProblem as_1f1b = problem.pipeline;
+  as_1f1b.schedule = PipelineSchedule::k1F1B;
+  return InterReorder(as_1f1b, PipelineClock(as_1f1b)).Run();
 }
 
 }  // namespace evenkeel::reorder

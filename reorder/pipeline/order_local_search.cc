@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "reorder/keyed_shuffle.h"
 #include "reorder/pipeline/microbatch_order.h"
 
 namespace evenkeel::reorder {
@@ -24,11 +23,11 @@ class Search {
         bound_(PipelineBound(pipeline_) * (1 + 1e-12)),
         left_(problem.iterations),
         random_(problem.seed),
-        clock_(ClockOf(problem)) {}
+        clock_(problem.pipeline, problem.alike) {}
 
   std::vector<uint32_t> Run() {
     Offer(InOrder(microbatches_));
-    Offer(DistTrainOrder().Order(problem_));
+    Offer(DistTrainOrder(problem_));
     if (microbatches_ < 2) return best_;
     if (AllOrders() <= left_) {
       TryAll();
@@ -158,17 +157,8 @@ class Search {
   double best_time_ = 0;
 };
 
-class LocalSearch : public OrderAlgorithm {
- public:
-  std::string_view name() const override { return "local_search"; }
-  std::vector<uint32_t> Order(const OrderProblem& problem) const override { return Search(problem).Run(); }
-};
-
 }  // namespace
 
-const OrderAlgorithm& LocalSearchOrder() {
-  static const LocalSearch algorithm;
-  return algorithm;
-}
+std::vector<uint32_t> LocalSearchOrder(const OrderProblem& problem) { return Search(problem).Run(); }
 
 }  // namespace evenkeel::reorder

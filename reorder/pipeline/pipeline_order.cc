@@ -23,6 +23,30 @@ double ShareIn(uint32_t c, uint32_t chunks, double whole, double begin, double e
   return std::max(0.0, high - low) / (end - begin);
 }
 
+// Forward costs of every rank's microbatches, [ranks, microbatches]: of the llm, and of the encoders that run
+// once per microbatch, as if all items were kept with their samples.
+struct MicrobatchCosts {
+  std::vector<double> llm, encoder;
+};
+
+MicrobatchCosts CostsOf(const Layout& layout, const std::vector<EncoderUnits>& encoders, const LlmUnits& llm,
+                        uint32_t num_microbatches) {
+  const size_t ranks = layout.llm_ranks.size();
+  const auto batch = [&](uint32_t s) { return size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s]; };
+  BatchCosts of_llm(*layout.llm, ranks * num_microbatches, 1);
+  for (uint32_t s = 0; s < llm.rank.size(); ++s) of_llm.Add(batch(s), 0, llm.tokens[s]);
+  MicrobatchCosts costs{of_llm.Loads(), std::vector<double>(ranks * num_microbatches, 0)};
+  for (size_t e = 0; e < encoders.size(); ++e) {
+    if (layout.encoders[e]->runs != Runs::kOncePerMicrobatch) continue;
+    const double per_llm_rank = static_cast<double>(ranks) / layout.encoder_ranks[e].size();
+    for (size_t i = 0; i < encoders[e].item.size(); ++i) {
+      costs.encoder[batch(encoders[e].sample[i])] +=
+          CleanCost(layout.encoders[e]->cost, encoders[e].length[i]) * per_llm_rank;
+    }
+  }
+  return costs;
+}
+
 }  // namespace
 
 PipelineSchedule ScheduleOf(const Job& job) {
@@ -44,34 +68,6 @@ PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, s
   }
   return problem;
 }
-
-namespace {
-
-// Forward costs of every rank's microbatches, [ranks, microbatches]: of the llm, and of the encoders that run
-// once per microbatch, as if all items were kept with their samples.
-struct MicrobatchCosts {
-  std::vector<double> llm, encoder;
-};
-
-MicrobatchCosts CostsOf(const Layout& layout, const std::vector<EncoderUnits>& encoders, const LlmUnits& llm,
-                        uint32_t num_microbatches) {
-  const size_t ranks = layout.llm_ranks.size();
-  const auto batch = [&](uint32_t s) { return size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s]; };
-  BatchCosts of_llm(*layout.llm, ranks * num_microbatches);
-  for (uint32_t s = 0; s < llm.rank.size(); ++s) of_llm.Add(batch(s), llm.tokens[s]);
-  MicrobatchCosts costs{of_llm.PerRank(1), std::vector<double>(ranks * num_microbatches, 0)};
-  for (size_t e = 0; e < encoders.size(); ++e) {
-    if (layout.encoders[e]->runs != Runs::kOncePerMicrobatch) continue;
-    const double per_llm_rank = static_cast<double>(ranks) / layout.encoder_ranks[e].size();
-    for (size_t i = 0; i < encoders[e].item.size(); ++i) {
-      costs.encoder[batch(encoders[e].sample[i])] +=
-          CleanCost(layout.encoders[e]->cost, encoders[e].length[i]) * per_llm_rank;
-    }
-  }
-  return costs;
-}
-
-}  // namespace
 
 absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::vector<EncoderUnits>& encoders,
                               OrderProblem order, uint32_t num_microbatches, LlmUnits& llm) {

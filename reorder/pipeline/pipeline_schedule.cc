@@ -6,11 +6,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "reorder/by_name.h"
 
 namespace evenkeel::reorder {
 namespace {
 
 constexpr uint64_t kMaxOps = 1 << 24;
+
+// In the order of the enum.
+struct NamedSchedule {
+  std::string_view name;
+  PipelineSchedule schedule;
+};
+constexpr NamedSchedule kSchedules[] = {{"1f1b", PipelineSchedule::k1F1B},
+                                        {"interleaved_1f1b", PipelineSchedule::kInterleaved1F1B},
+                                        {"gpipe", PipelineSchedule::kGPipe}};
 
 // An operation of a stage's schedule: `position` is its microbatch's position in the order.
 struct Slot {
@@ -19,7 +29,9 @@ struct Slot {
   bool backward = false;
 };
 
-// The k-th forward (or backward) of a stage.
+// The k-th forward (or backward) of a stage. Interleaved, the stage takes p * v operations for each group of
+// p microbatches: all p through its first chunk, then all through its second, ...; backwards from the last
+// one.
 Slot KthSlot(const PipelineProblem& problem, uint32_t stage, uint32_t k, bool backward) {
   if (problem.schedule != PipelineSchedule::kInterleaved1F1B) return {k, stage, backward};
   const uint32_t p = problem.stages, v = problem.virtual_stages;
@@ -55,18 +67,12 @@ std::vector<Slot> SlotsOfStage(const PipelineProblem& problem, uint32_t stage) {
   return slots;
 }
 
-// The operation whose result `slot` takes; false: it takes none.
-bool Needed(const PipelineProblem& problem, const Slot& slot, Slot& needed) {
-  needed = slot;
-  if (!slot.backward) {
-    if (slot.chunk == 0) return false;
-    --needed.chunk;
-  } else if (slot.chunk + 1 == problem.num_chunks()) {
-    needed.backward = false;
-  } else {
-    ++needed.chunk;
-  }
-  return true;
+// The operation whose result `slot` takes, if any.
+std::optional<Slot> Needed(const PipelineProblem& problem, const Slot& slot) {
+  if (slot.backward && slot.chunk + 1 == problem.num_chunks()) return Slot{slot.position, slot.chunk, false};
+  if (slot.backward) return Slot{slot.position, slot.chunk + 1, true};
+  if (slot.chunk > 0) return Slot{slot.position, slot.chunk - 1, false};
+  return std::nullopt;
 }
 
 // Small enough that no sum of times overflows a double.
@@ -164,23 +170,13 @@ class StageBound {
 }  // namespace
 
 std::string_view PipelineScheduleName(PipelineSchedule schedule) {
-  switch (schedule) {
-    case PipelineSchedule::kInterleaved1F1B:
-      return "interleaved_1f1b";
-    case PipelineSchedule::kGPipe:
-      return "gpipe";
-    case PipelineSchedule::k1F1B:
-      break;
-  }
-  return "1f1b";
+  return kSchedules[static_cast<size_t>(schedule)].name;
 }
 
 std::optional<PipelineSchedule> PipelineScheduleFromName(std::string_view name) {
-  for (const PipelineSchedule schedule :
-       {PipelineSchedule::k1F1B, PipelineSchedule::kInterleaved1F1B, PipelineSchedule::kGPipe}) {
-    if (name == PipelineScheduleName(schedule)) return schedule;
-  }
-  return std::nullopt;
+  const NamedSchedule* const named = FindByName(kSchedules, name);
+  if (named == nullptr) return std::nullopt;
+  return named->schedule;
 }
 
 absl::Status CheckPipeline(const PipelineProblem& problem) {
@@ -226,14 +222,9 @@ absl::Status CheckPipeline(const PipelineProblem& problem) {
   return absl::OkStatus();
 }
 
-PipelineClock::PipelineClock(const PipelineProblem& problem) : PipelineClock(problem, MakeShape(problem)) {}
-
-PipelineClock::PipelineClock(const PipelineProblem& problem, const PipelineClock& alike)
-    : PipelineClock(problem, alike.shape_) {}
-
-PipelineClock::PipelineClock(const PipelineProblem& problem, std::shared_ptr<const Shape> shape)
+PipelineClock::PipelineClock(const PipelineProblem& problem, const PipelineClock* alike)
     : columns_(2 * problem.num_chunks()),
-      shape_(std::move(shape)),
+      shape_(alike == nullptr ? MakeShape(problem) : alike->shape_),
       kept_(shape_->ops.size(), 0),
       tried_(shape_->ops.size(), 0) {
   const uint32_t chunks = problem.num_chunks(), microbatches = problem.num_microbatches();
@@ -263,14 +254,13 @@ std::shared_ptr<const PipelineClock::Shape> PipelineClock::MakeShape(const Pipel
     for (uint32_t s = 0; s < problem.stages; ++s) {
       if (next[s] == slots[s].size()) continue;
       const Slot& slot = slots[s][next[s]];
-      Slot needed;
-      const bool needs = Needed(problem, slot, needed);
-      if (needs && index_of(needed) == 0) continue;
+      const std::optional<Slot> needed = Needed(problem, slot);
+      if (needed && index_of(*needed) == 0) continue;
       Op op{.position = slot.position,
             .column = slot.chunk + (slot.backward ? chunks : 0),
             .on_stage = shape->last_op[s]};
-      if (needs) op.needs = index_of(needed);
-      if (needs && needed.chunk % problem.stages != s) op.lag = problem.transfer;
+      if (needed) op.needs = index_of(*needed);
+      if (needed && needed->chunk % problem.stages != s) op.lag = problem.transfer;
       const uint32_t index = static_cast<uint32_t>(shape->ops.size());
       index_of(slot) = shape->last_op[s] = index;
       if (shape->first_op[slot.position] == 0) shape->first_op[slot.position] = index;
@@ -330,7 +320,6 @@ double PipelineClock::WaitAfterForward(uint32_t k) const {
 std::vector<PipelineOp> PipelineClock::Ops(std::span<const uint32_t> order) const {
   const uint32_t chunks = columns_ / 2, stages = static_cast<uint32_t>(shape_->last_op.size());
   std::vector<PipelineOp> ops;
-  ops.reserve(num_ops());
   for (uint32_t i = 1; i < shape_->ops.size(); ++i) {
     const uint32_t chunk = shape_->ops[i].column % chunks;
     ops.push_back({.stage = chunk % stages,

@@ -94,11 +94,9 @@ double PipelineBound(const PipelineProblem& problem);
 // k only the operations from there on are computed.
 class PipelineClock {
  public:
-  // The problem has passed CheckPipeline; it need not outlive the clock.
-  explicit PipelineClock(const PipelineProblem& problem);
-  // Uses the schedule of another clock, whose problem differs only in its
-  // times.
-  PipelineClock(const PipelineProblem& problem, const PipelineClock& alike);
+  // The problem has passed CheckPipeline; it need not outlive the clock. `alike`: a clock whose problem
+  // differs only in its times; its schedule is reused.
+  explicit PipelineClock(const PipelineProblem& problem, const PipelineClock* alike = nullptr);
 
   // The iteration time of an order that agrees with the kept one before `first_changed`.
   double Try(std::span<const uint32_t> order, uint32_t first_changed);
@@ -117,7 +115,6 @@ class PipelineClock {
 
   // The operations of the order tried last, by stage, then time.
   std::vector<PipelineOp> Ops(std::span<const uint32_t> order) const;
-  size_t num_ops() const { return shape_->ops.size() - 1; }
 
  private:
   // Operation 0 is the begin of the iteration.
@@ -138,7 +135,6 @@ class PipelineClock {
   };
 
   static std::shared_ptr<const Shape> MakeShape(const PipelineProblem& problem);
-  PipelineClock(const PipelineProblem& problem, std::shared_ptr<const Shape> shape);
   double StartOf(uint32_t op) const;
 
   const uint32_t columns_;

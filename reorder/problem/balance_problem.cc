@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "reorder/balance/balance.h"
 #include "reorder/balance/node_wise.h"
+#include "reorder/layout.h"
 #include "reorder/loads.h"
 #include "reorder/planner.h"
 
@@ -37,18 +38,20 @@ absl::Status NumberByNode(const BalanceInput& input, Job& job) {
       }
     }
   }
-  std::map<uint32_t, uint32_t> dense, used;  // node -> number; node -> slots used
-  for (const auto& [rank, node] : node_of) dense.insert({node, 0});
-  uint32_t number = 0;
-  for (auto& [node, index] : dense) index = number++;
+  std::map<uint32_t, std::vector<uint32_t>> on_node;  // global ranks, ascending
+  for (const auto& [rank, node] : node_of) on_node[node].push_back(rank);
   const uint64_t stride = std::max<uint64_t>(1, node_of.size());
-  if (stride * dense.size() > UINT32_MAX) {
+  if (stride * on_node.size() > UINT32_MAX) {
     return absl::InvalidArgumentError(
-        absl::StrCat(node_of.size(), " ranks on ", dense.size(), " nodes are too many"));
+        absl::StrCat(node_of.size(), " ranks on ", on_node.size(), " nodes are too many"));
   }
   std::map<uint32_t, uint32_t> renumbered;
-  for (const auto& [rank, node] : node_of) {
-    renumbered[rank] = static_cast<uint32_t>(dense[node] * stride + used[node]++);
+  uint64_t begin = 0;  // of the node's numbers
+  for (const auto& [node, ranks] : on_node) {
+    for (size_t slot = 0; slot < ranks.size(); ++slot) {
+      renumbered[ranks[slot]] = static_cast<uint32_t>(begin + slot);
+    }
+    begin += stride;
   }
   job.ranks_per_node = static_cast<uint32_t>(stride);
   for (PhaseSpec& spec : job.phases) {
@@ -121,22 +124,20 @@ void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units
 // Where the llm parts are, as seen from one encoder.
 class Volumes {
  public:
-  Volumes(const Job& job, const PhaseSpec& spec, const std::vector<Unit>& units, const Plan& plan)
-      : job_(job), spec_(spec), units_(units), plan_(plan), llm_(plan.phase(Phase::kLlm)->ranks) {
-    for (uint32_t global : llm_) nodes_.push_back(job.NodeOf(global));
-    for (uint32_t global : spec.ranks) nodes_.push_back(job.NodeOf(global));
-    std::sort(nodes_.begin(), nodes_.end());
-    nodes_.erase(std::unique(nodes_.begin(), nodes_.end()), nodes_.end());
-    for (uint32_t global : llm_) llm_node_.push_back(Dense(job.NodeOf(global)));
-    for (uint32_t global : spec.ranks) rank_node_.push_back(Dense(job.NodeOf(global)));
-  }
+  // `layout`: of the llm and the encoder alone.
+  Volumes(const Layout& layout, const std::vector<Unit>& units, const Plan& plan)
+      : num_nodes_(layout.num_nodes),
+        llm_(layout.llm_ranks),
+        encoder_(layout.encoder_ranks.front()),
+        units_(units),
+        plan_(plan) {}
 
   void Measure(double tolerance, BalancedPhase& result) const {
-    std::vector<uint64_t> egress(nodes_.size(), 0), ingress(nodes_.size(), 0), away(llm_.size(), 0);
+    std::vector<uint64_t> egress(num_nodes_, 0), ingress(num_nodes_, 0), away(llm_.size(), 0);
     for (const Unit& unit : units_) {
-      const uint32_t home = HomeOf(unit), from = rank_node_[unit.rank], to = llm_node_[home];
+      const uint32_t home = HomeOf(unit), from = encoder_.node[unit.rank], to = llm_.node[home];
       result.rows += unit.rows;
-      if (spec_.ranks[unit.rank] != llm_[home]) result.rows_to_other_rank += unit.rows;
+      if (encoder_.global[unit.rank] != llm_.global[home]) result.rows_to_other_rank += unit.rows;
       if (from == to) continue;
       result.inter_node_rows += unit.rows;
       egress[from] += unit.rows;
@@ -151,16 +152,13 @@ class Volumes {
   }
 
  private:
-  uint32_t Dense(uint32_t node) const {
-    return static_cast<uint32_t>(std::lower_bound(nodes_.begin(), nodes_.end(), node) - nodes_.begin());
-  }
   uint32_t HomeOf(const Unit& unit) const { return plan_.samples[unit.sample].place.rank; }
 
   uint64_t RankVolumeBound() const {
-    NodeWiseProblem problem{.source_node = llm_node_,
-                            .slots = std::vector<uint32_t>(nodes_.size(), 0),
-                            .num_batches = static_cast<uint32_t>(rank_node_.size())};
-    for (uint32_t n : rank_node_) ++problem.slots[n];
+    NodeWiseProblem problem{.source_node = llm_.node, .num_batches = encoder_.size()};
+    for (uint32_t n = 0; n < num_nodes_; ++n) {
+      problem.slots.push_back(static_cast<uint32_t>(encoder_.OnNode(n).size()));
+    }
     std::map<std::pair<uint32_t, uint32_t>, uint64_t> rows;
     for (const Unit& unit : units_) rows[{HomeOf(unit), unit.rank}] += unit.rows;
     for (const auto& [pair, count] : rows) problem.volumes.push_back({pair.first, pair.second, count});
@@ -170,22 +168,22 @@ class Volumes {
   // Of every node whose encoder ranks would have more than the cap if nothing moved, the fewest rows that go
   // with the excess: items of few rows for their cost first, the last one in part.
   uint64_t RowsThatMustLeave(double tolerance) const {
-    std::vector<double> load(nodes_.size(), 0), ranks(nodes_.size(), 0);
+    std::vector<double> load(num_nodes_, 0), ranks(num_nodes_, 0);
     double total = 0, heaviest = 0;
     for (const Unit& unit : units_) {
-      load[llm_node_[HomeOf(unit)]] += unit.cost;
+      load[llm_.node[HomeOf(unit)]] += unit.cost;
       total += unit.cost;
       heaviest = std::max(heaviest, unit.cost);
     }
-    for (uint32_t n : rank_node_) ranks[n] += 1;
-    const double cap = std::max(total / static_cast<double>(rank_node_.size()), heaviest) * (1 + tolerance);
-    std::vector<std::vector<const Unit*>> of_node(nodes_.size());
+    for (uint32_t n : encoder_.node) ranks[n] += 1;
+    const double cap = std::max(total / static_cast<double>(encoder_.size()), heaviest) * (1 + tolerance);
+    std::vector<std::vector<const Unit*>> of_node(num_nodes_);
     for (const Unit& unit : units_) {
-      const uint32_t n = llm_node_[HomeOf(unit)];
+      const uint32_t n = llm_.node[HomeOf(unit)];
       if (load[n] > cap * ranks[n] && unit.cost > 0) of_node[n].push_back(&unit);
     }
     double rows = 0;
-    for (size_t n = 0; n < nodes_.size(); ++n) {
+    for (size_t n = 0; n < num_nodes_; ++n) {
       double excess = load[n] - cap * ranks[n];
       std::stable_sort(of_node[n].begin(), of_node[n].end(),
                        [](const Unit* a, const Unit* b) { return a->rows * b->cost < b->rows * a->cost; });
@@ -198,14 +196,11 @@ class Volumes {
     return static_cast<uint64_t>(rows);
   }
 
-  const Job& job_;
-  const PhaseSpec& spec_;
+  const uint32_t num_nodes_;
+  const PhaseRanks& llm_;
+  const PhaseRanks& encoder_;
   const std::vector<Unit>& units_;
   const Plan& plan_;
-  const std::vector<uint32_t>& llm_;  // global ranks
-  std::vector<uint32_t> nodes_;       // of both phases, ascending
-  std::vector<uint32_t> llm_node_;    // [llm ranks] index into nodes_
-  std::vector<uint32_t> rank_node_;   // [encoder ranks]
 };
 
 // What the fullest rank of a phase holds above its capacity.
@@ -284,7 +279,9 @@ absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome) 
     if (spec.phase == Phase::kLlm) continue;
     const double tolerance =
         phase.spec.tolerance.value_or(input.llm_rank.empty() ? kTolerance : kToleranceOfGiven);
-    Volumes(outcome.job, spec, units, outcome.plan).Measure(tolerance, result);
+    EVENKEEL_ASSIGN_OR_RETURN(const Layout layout,
+                              MakeLayout(outcome.job, *outcome.job.phase(Phase::kLlm), {&spec}));
+    Volumes(layout, units, outcome.plan).Measure(tolerance, result);
     outcome.inter_node_rows += result.inter_node_rows;
   }
   return absl::OkStatus();

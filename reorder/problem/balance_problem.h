@@ -76,10 +76,8 @@ struct BalanceOutcome {
 // some phases, or two nodes for one global rank.
 absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input);
 
-// Checks the plan and fills in the figures. ResourceExhausted: a
-// rank exceeds its capacity; the message has the excess, and whether
-// any placement could be better. Internal: the plan breaks an
-// invariant.
+// Checks the plan and fills in the figures. ResourceExhausted: a rank exceeds its capacity; the message has
+// the excess, and whether any placement could be better. Internal: the plan breaks an invariant.
 absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome);
 
 // Both in one call.

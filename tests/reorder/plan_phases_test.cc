@@ -156,7 +156,7 @@ TEST(PlanPhases, KeepsInvariantsOfEveryAlgorithm) {
     step.job.microbatch.count_multiple = static_cast<uint32_t>(1 + random.Below(3));
     for (size_t p = 0; p < step.spec.size(); ++p) {
       PhaseSpec& spec = step.spec[p];
-      spec.algorithm = Balancers()[random.Below(Balancers().size())]->name();
+      spec.algorithm = Balancers()[random.Below(Balancers().size())].name;
       spec.runs = p > 0 && random.Below(2) == 0 ? Runs::kOncePerMicrobatch : Runs::kOncePerStep;
       if (p > 0) spec.min_items = static_cast<uint32_t>(random.Below(3));
       if (p > 0 && random.Below(4) == 0) spec.batching = Batching::kPadded;

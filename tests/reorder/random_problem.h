@@ -122,7 +122,7 @@ inline Job DrawJob(const Below& below) {
 
 // Any algorithm for every phase, also those that no job of the golden plans has.
 inline void DrawAlgorithms(const Below& below, Job& job) {
-  const std::span<const NamedBalancer> balancers = BalancersByName();
+  const std::span<const Balancer> balancers = Balancers();
   for (PhaseSpec& spec : job.phases) spec.algorithm = balancers[below(balancers.size())].name;
 }
 
@@ -133,7 +133,7 @@ inline PlanOptions DrawOptions(const Below& below, RandomProblem& problem, std::
     if (below(2) == 0) spec.tolerance = below(2) == 0 ? 0 : 0.01 * static_cast<double>(below(50));
     spec.node_wise = below(3) == 0;
     spec.padded_attention = below(4) == 0;
-    spec.equal_counts = FindBalancer(spec.algorithm)->KeepsCountsEqual() &&
+    spec.equal_counts = FindBalancer(spec.algorithm)->keeps_counts_equal &&
                         spec.batching == Batching::kPacked && !spec.padded_attention && below(2) == 0;
   }
   if (below(3) == 0) {

@@ -38,7 +38,7 @@ TEST(GreedyPadded, EqualsTheExhaustiveOptimum) {
         DrawCosts(random, 1 + random.Below(ranks == 4 ? 7 : 8), 2 + random.Below(40));
     const PhaseRanks where = MakeRanks(ranks, 8);
     const BalanceProblem problem{.ranks = &where, .batching = Batching::kPadded, .cost = cost};
-    EXPECT_EQ(Padded(cost, GreedyPadded().Assign(problem), ranks), Exhaustive(cost, ranks, Padded)) << i;
+    EXPECT_EQ(Padded(cost, GreedyPadded(problem), ranks), Exhaustive(cost, ranks, Padded)) << i;
   }
 }
 
@@ -51,7 +51,7 @@ TEST(GreedyPadded, EqualsTheExhaustiveOptimumOfEverySmallProblem) {
       for (uint32_t ranks = 1; ranks <= 4; ++ranks) {
         const PhaseRanks where = MakeRanks(ranks, 8);
         const BalanceProblem problem{.ranks = &where, .batching = Batching::kPadded, .cost = cost};
-        ASSERT_EQ(Padded(cost, GreedyPadded().Assign(problem), ranks), Exhaustive(cost, ranks, Padded))
+        ASSERT_EQ(Padded(cost, GreedyPadded(problem), ranks), Exhaustive(cost, ranks, Padded))
             << ::testing::PrintToString(cost) << " on " << ranks;
       }
       // The next one in ascending order: the last cost that can grow, and those after it to as much.
@@ -72,7 +72,7 @@ TEST(GreedyPacked, IsWithinFourThirdsOfTheExhaustiveOptimum) {
     const PhaseRanks where = MakeRanks(ranks, 8);
     const BalanceProblem problem{.ranks = &where, .cost = cost};
     // 4/3 - 1/(3 ranks), in integers
-    EXPECT_LE(3 * ranks * Packed(cost, GreedyPacked().Assign(problem), ranks),
+    EXPECT_LE(3 * ranks * Packed(cost, GreedyPacked(problem), ranks),
               (4 * ranks - 1) * Exhaustive(cost, ranks, Packed))
         << i;
   }
@@ -84,7 +84,7 @@ TEST(GreedyPadded, DealsSeveralBatchesToEveryRank) {
   const PhaseRanks where = MakeRanks(5, 8);
   const BalanceProblem problem{
       .ranks = &where, .batching = Batching::kPadded, .batches_per_rank = 4, .cost = cost};
-  const std::vector<uint32_t> rank = GreedyPadded().Assign(problem);
+  const std::vector<uint32_t> rank = GreedyPadded(problem);
   const std::vector<uint32_t> batch = CutIntoBatches(cost, 20);
   const Load bound = Padded(cost, batch, 20);
   for (uint32_t r = 0; r < 5; ++r) {
@@ -110,7 +110,7 @@ TEST(BalanceWithoutMoving, MovesNothingThatIsNotExcess) {
   }
   const Neighbours neighbours = MakeNeighbours(where);
   const BalanceProblem problem{.ranks = &where, .cost = cost, .neighbours = &neighbours, .home = home};
-  const std::vector<uint32_t> rank = BalanceWithoutMoving().Assign(problem);
+  const std::vector<uint32_t> rank = BalanceWithoutMoving(problem);
   EXPECT_LE(Packed(cost, rank, 8), 120);
   size_t moved = 0, crossed = 0;
   for (size_t i = 0; i < rank.size(); ++i) {
@@ -129,7 +129,7 @@ TEST(BalanceWithoutMoving, LeavesBalancedItemsAtHome) {
   for (uint32_t i = 0; i < 160; ++i) home[i] = i % 16, node[i] = home[i] / 8;
   const Neighbours neighbours = MakeNeighbours(where);
   const BalanceProblem problem{.ranks = &where, .cost = cost, .neighbours = &neighbours, .home = home};
-  EXPECT_EQ(BalanceWithoutMoving().Assign(problem), home);
+  EXPECT_EQ(BalanceWithoutMoving(problem), home);
 }
 
 TEST(SplitIntoMicrobatches, KeepsPackedAndPaddedCapacity) {

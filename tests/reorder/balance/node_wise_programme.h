@@ -40,8 +40,8 @@ inline NodeWiseProblem DrawNodeWiseStep(uint64_t seed, uint32_t nodes, uint32_t 
     llm.push_back(lengths.llm_length);
   }
   const PhaseRanks where = MakeRanks(ranks, per_node);
-  const std::vector<uint32_t> home = GreedyPacked().Assign({.ranks = &where, .cost = llm});
-  const std::vector<uint32_t> batch = GreedyPacked().Assign({.ranks = &where, .cost = cost});
+  const std::vector<uint32_t> home = GreedyPacked({.ranks = &where, .cost = llm});
+  const std::vector<uint32_t> batch = GreedyPacked({.ranks = &where, .cost = cost});
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> volumes;
   for (size_t i = 0; i < batch.size(); ++i) volumes[{home[sample[i]], batch[i]}] += rows[i];
   NodeWiseProblem problem{

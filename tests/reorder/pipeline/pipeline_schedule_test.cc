@@ -15,7 +15,7 @@ namespace evenkeel::reorder {
 namespace {
 
 std::vector<uint32_t> DrawOrder(const PipelineProblem& problem, uint64_t seed) {
-  return RandomOrder().Order({.pipeline = problem, .seed = seed});
+  return AtRandom(problem.num_microbatches(), seed);
 }
 
 TEST(PipelineSchedule, AgreesWithAnEventSimulation) {

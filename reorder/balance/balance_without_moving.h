@@ -1,4 +1,4 @@
-// The second half of balance_without_moving: items whose home ranks are given. A pure function.
+// The two halves of balance_without_moving: samples, then items. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,11 @@
 #include "reorder/balance/balance.h"
 
 namespace evenkeel::reorder {
+
+// The rank of every unit of a problem whose placement is free, such that the loads of the phase itself, and
+// then those of the co-balanced phases, are close to their means on every rank: then items can stay on the
+// rank of their sample. O(n log n).
+std::vector<uint32_t> PlaceJointly(const BalanceProblem& problem);
 
 // The rank of every item of a packed problem with homes: its home rank, except for what is above the
 // tolerance on overloaded ranks, which moves to a rank of the same node, or where the whole node has too
