@@ -84,7 +84,7 @@ def reading_streams(world):
 @fault(3)
 @one_of(well_slots_to_end)
 def worker_killed(world, slot):
-    slot.end(signal.SIGKILL)
+    slot.kill()
     yield world.rng.uniform(0, 2)
     slot.start()
 
@@ -92,7 +92,7 @@ def worker_killed(world, slot):
 @fault(2)
 @one_of(well_slots_to_end)
 def worker_terminated(world, slot):
-    code = slot.end(signal.SIGTERM, wait=45)
+    code = yield from slot.terminate(wait=45)
     if code != 0:
         world.failures.append(f"worker {slot.number}: SIGTERM ended with {code}: {''.join(slot.worker.log[-6:])}")
     yield world.rng.uniform(0, 1)
@@ -119,7 +119,7 @@ def all_workers_gone(world):
     with impaired([stays], "stopped"):
         send([pid], signal.SIGSTOP)
         for slot in slots:
-            slot.end(signal.SIGKILL)
+            slot.kill()
         yield world.rng.uniform(1, 4)
         for slot in slots:
             slot.start()

@@ -175,7 +175,7 @@ class Slot:
         if code is None:
             self.processes.update((pid, started_at(pid)) for pid in [self.pid, *descendants(self.pid)])
         elif not self.expected_end:
-            tail = "".join(self.worker.log[-12:])
+            tail = "".join(self.worker.log[-40:])
             if code < 0:
                 self.failures.append(f"worker {self.number} ended by signal {-code}:\n{tail}")
             else:
@@ -183,18 +183,20 @@ class Slot:
                 print(f"worker {self.number} ended by itself with code {code}:\n{tail}", flush=True)
             self.start()
 
-    def end(self, number, wait=60):
-        """SIGKILL or SIGTERM and its exit code; None where it did not end in time (then it is killed)."""
+    def kill(self):
+        self.expected_end = True
+        self.worker.kill()
+
+    def terminate(self, wait=60):
+        """SIGTERM: a generator of seconds to wait, which returns the exit code; None where it did not end in time (then
+        it is killed). A worker may drain for a while, and everything else goes on meanwhile."""
         self.expected_end = True
         worker = self.worker
-        if number == signal.SIGKILL:
-            worker.kill()
-            return -signal.SIGKILL
-        worker.signal(number)
+        worker.signal(signal.SIGTERM)
         begin = time.monotonic()
         looked = False
         while worker.process.poll() is None and time.monotonic() < begin + wait:
-            time.sleep(0.01)
+            yield 0.02
             if not looked and time.monotonic() > begin + LONG_END_SECONDS:
                 looked = True
                 print(f"worker {self.number} does not end; its threads:\n{stacks(self.pid)}", flush=True)

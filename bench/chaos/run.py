@@ -22,7 +22,6 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -149,7 +148,7 @@ class World:
             stream.kill()
         for slot in self.slots:
             if slot.running:
-                slot.end(signal.SIGKILL)
+                slot.kill()
         self.network.close()
         if "small_disk" in self.has:
             subprocess.run(["umount", "-l", self.index_disk], capture_output=True)
@@ -219,11 +218,20 @@ class Memory:
                "at the end (medians of quarters)", wrong
 
 
+def wait_through(generator):
+    """What a generator of seconds to wait returns."""
+    while True:
+        try:
+            time.sleep(next(generator))
+        except StopIteration as end:
+            return end.value
+
+
 def leaks(world):
     """What is left after all workers were asked to end."""
     found = []
     for slot in world.slots:
-        if slot.running and (code := slot.end(signal.SIGTERM)) != 0:
+        if slot.running and (code := wait_through(slot.terminate())) != 0:
             found.append(f"worker {slot.number}: exit {code} at the end")
     time.sleep(1)
     left = [pid for slot in world.slots for pid, start in slot.processes if start and fleet.started_at(pid) == start]
