@@ -19,9 +19,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
+#include "transport/address.h"
 #include "transport/deadline.h"
 #include "transport/listening_sockets.h"
-#include "transport/ucx_address.h"
 #include "transport/ucx_message.h"
 #include "transport/ucx_worker.h"
 

@@ -85,7 +85,7 @@ class UcxWorker {
   // True if the descriptor will become readable on the next event; false: call Progress again.
   bool Arm();
 
-  // `address` must be complete and undamaged (transport/ucx_address.h): UCX does not check it.
+  // `address` must be complete and undamaged (transport/address.h): UCX does not check it.
   absl::StatusOr<ucp_ep_h> Connect(const std::string& address);
   // Ends all operations on the endpoint; their completions arrive in later calls of Progress.
   void CloseByForce(ucp_ep_h endpoint);

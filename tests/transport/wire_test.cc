@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "transport/address.h"
 #include "transport/credentials.h"
-#include "transport/ucx_address.h"
 #include "transport/ucx_message.h"
 
 namespace evenkeel::transport {

@@ -1,5 +1,5 @@
 // Wraps UCX worker addresses with a length and a digest, and checks both before UCX sees the bytes.
-#include "transport/ucx_address.h"
+#include "transport/address.h"
 
 #include <sys/stat.h>
 
