@@ -8,6 +8,9 @@
 // last-level cache; their hashes were computed when they were made, and the receiver verifies them. Each
 // round measures every candidate in an order that turns from round to round; each moves the same bytes after
 // the same warm-up:
+//   memory     parts in sealed memory, handed over. Every part has fresh memory, whose pages are touched, since
+//              a worker cannot use sealed memory again; the others send the same buffers again and again
+//   mem+copy   the same for parts in ordinary memory, which the worker copies once
 //   ucx        the transport over UCX
 //   grpc+tls   the transport over gRPC with certificates
 //   grpc       the transport over gRPC without
@@ -20,6 +23,7 @@
 // median ratio of ucx is below 0.7.
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <ucp/api/ucp.h>
@@ -34,6 +38,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +50,7 @@
 #include "core/steady_time.h"
 #include "transport/credentials.h"
 #include "transport/factory.h"
+#include "transport/sealed_memory.h"
 
 namespace evenkeel::transport {
 namespace {
@@ -63,9 +69,9 @@ struct Settings {
   transport::TlsFiles tls;
 };
 
-enum Candidate { kUcx, kGrpcTls, kGrpc, kTlsHash, kTls, kPlain, kSame, kCandidates };
-constexpr std::array<const char*, kCandidates> kNames = {"ucx", "grpc+tls", "grpc", "tls+hash",
-                                                         "tls", "perftest", "same"};
+enum Candidate { kMemory, kMemoryCopy, kUcx, kGrpcTls, kGrpc, kTlsHash, kTls, kPlain, kSame, kCandidates };
+constexpr std::array<const char*, kCandidates> kNames = {
+    "memory", "mem+copy", "ucx", "grpc+tls", "grpc", "tls+hash", "tls", "perftest", "same"};
 
 struct Speed {
   double gigabytes_per_second = 0;
@@ -86,20 +92,26 @@ double Gigabytes(const Settings& settings, int parts) {
   return static_cast<double>(parts) * settings.part_bytes / 1e9;
 }
 
-transport::Options OptionsFor(const Settings& settings, bool grpc) {
+transport::Options OptionsFor(const Settings& settings, const std::string& name) {
   transport::Options options;
-  options.name = grpc ? "grpc" : "ucx";
+  options.name = name;
   options.devices = settings.device;
   options.trusted_network = true;
   return options;
 }
 
-using Ring = std::vector<std::vector<std::byte>>;
+// Pages that live as long as the process.
+using Ring = std::vector<std::span<std::byte>>;
 
 Ring MakeRing(size_t bytes, bool filled) {
-  Ring ring(kRing, std::vector<std::byte>(bytes));
+  Ring ring;
+  for (size_t i = 0; i < kRing; ++i) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) abort();
+    ring.push_back({static_cast<std::byte*>(data), bytes});
+  }
   uint64_t value = 1;
-  for (auto& buffer : ring) {
+  for (const auto& buffer : ring) {
     // Also where not filled: touches every page before anything is measured.
     for (size_t i = 0; i + 8 <= bytes; i += filled ? 8 : 4096) {
       value = value * 6364136223846793005ull + 1442695040888963407ull;
@@ -156,11 +168,30 @@ void ServeTls(const Settings& settings, const Ring& ring, Wire& wire) {
   Answer(wire, [&](transport::RequestId id) { stream.Send(ring[id % kRing]); });
 }
 
+// As a worker makes a part: in fresh memory, of which every page is written.
+std::shared_ptr<SealedMemory> MakeSealedPart(size_t bytes) {
+  auto memory = std::make_shared<SealedMemory>(*SealedMemory::Make(bytes));
+  for (size_t i = 0; i < bytes; i += 4096) memory->bytes()[i] = std::byte{1};
+  if (!memory->Seal().ok()) abort();
+  return memory;
+}
+
+std::unique_ptr<transport::Sink> MakeSink(const Settings& settings, Candidate candidate,
+                                          const std::shared_ptr<transport::Certificates>& certificates) {
+  if (candidate == kMemory || candidate == kMemoryCopy) {
+    return *transport::MakeMemorySink(OptionsFor(settings, "memory"));
+  }
+  if (candidate == kUcx) return *transport::MakeUcxSink(OptionsFor(settings, "ucx"));
+  return *transport::MakeGrpcSink(OptionsFor(settings, "grpc"),
+                                  transport::MakeChannelCredentials(certificates));
+}
+
 // The worker's process: serves a candidate by name, then requests until "end".
 void Serve(const Settings& settings, Wire wire) {
   Ring ring = MakeRing(settings.part_bytes, true);
   std::vector<Digest> hashes;
   for (const auto& part : ring) hashes.push_back(DigestOf(part));
+  const Digest sealed_hash = DigestOf(MakeSealedPart(settings.part_bytes)->bytes());
   for (;;) {
     const std::string name = wire.Get();
     if (name == "tls") {
@@ -168,14 +199,15 @@ void Serve(const Settings& settings, Wire wire) {
       wire.Put("ended");
       continue;
     }
-    const bool grpc = name != "ucx";
+    const bool memory = name == kNames[kMemory] || name == kNames[kMemoryCopy];
+    const bool grpc = !memory && name != "ucx";
     std::unique_ptr<transport::Source> source;
     std::shared_ptr<transport::Certificates> certificates;
     std::unique_ptr<grpc::Server> server;
     std::string endpoint = "none";
     if (grpc) {
       if (name == "grpc+tls") certificates = *transport::OpenCertificates(settings.tls, nullptr);
-      std::unique_ptr<transport::GrpcSource> made = *transport::MakeGrpcSource(OptionsFor(settings, true));
+      std::unique_ptr<transport::GrpcSource> made = *transport::MakeGrpcSource(OptionsFor(settings, "grpc"));
       grpc::ServerBuilder builder;
       transport::ConfigureServer(builder);
       int port = 0;
@@ -185,17 +217,23 @@ void Serve(const Settings& settings, Wire wire) {
       endpoint = absl::StrCat("127.0.0.1:", port);
       source = std::move(made);
     } else {
-      source = *transport::MakeUcxSource(OptionsFor(settings, false));
+      source = memory ? *transport::MakeMemorySource(OptionsFor(settings, "memory"))
+                      : *transport::MakeUcxSource(OptionsFor(settings, "ucx"));
     }
     if (!source->Connect(kSession, wire.Get(), transport::Secret{}).ok()) abort();
-    wire.Put(source->address(kSession));
+    wire.Put(source->address());
     wire.Put(endpoint);
+    const auto done = [](const absl::Status& status) {
+      if (!status.ok() && !absl::IsCancelled(status))
+        std::fprintf(stderr, "send: %s\n", status.ToString().c_str());
+    };
     Answer(wire, [&](transport::RequestId id) {
-      source->Send(kSession, id, ring[id % kRing], hashes[id % kRing], absl::Minutes(2),
-                   [](absl::Status status) {
-                     if (!status.ok() && !absl::IsCancelled(status))
-                       std::fprintf(stderr, "send: %s\n", status.ToString().c_str());
-                   });
+      if (name == kNames[kMemory]) {
+        const std::shared_ptr<SealedMemory> part = MakeSealedPart(settings.part_bytes);
+        return source->SendSealed(kSession, id, *part, part->bytes(), sealed_hash, absl::Minutes(2),
+                                  [part, done](const absl::Status& status) { done(status); });
+      }
+      source->Send(kSession, id, ring[id % kRing], hashes[id % kRing], absl::Minutes(2), done);
     });
     if (grpc) static_cast<transport::GrpcSource*>(source.get())->Stop();
     if (server != nullptr) server->Shutdown();
@@ -208,7 +246,10 @@ void Serve(const Settings& settings, Wire wire) {
 class Receiver {
  public:
   Receiver(const Settings& settings, Wire wire)
-      : settings_(settings), wire_(wire), ring_(MakeRing(settings.part_bytes, false)) {}
+      : settings_(settings),
+        wire_(wire),
+        ring_(MakeRing(settings.part_bytes, false)),
+        replaced_ring_(MakeRing(settings.part_bytes, false)) {}
 
   // Of all but the first `kWindow` parts, which warm up.
   Speed Measure(Candidate candidate) {
@@ -218,22 +259,21 @@ class Receiver {
 
  private:
   Speed MeasureTransport(Candidate candidate) {
-    const bool grpc = candidate != kUcx;
-    transport::Options options = OptionsFor(settings_, grpc);
     std::shared_ptr<transport::Certificates> certificates;
     if (candidate == kGrpcTls) certificates = *transport::OpenCertificates(settings_.tls, nullptr);
-    std::unique_ptr<transport::Sink> sink =
-        grpc ? *transport::MakeGrpcSink(options, transport::MakeChannelCredentials(certificates))
-             : *transport::MakeUcxSink(options);
+    std::unique_ptr<transport::Sink> sink = MakeSink(settings_, candidate, certificates);
+    // The pages of this ring are replaced by the worker's.
+    const bool memory = candidate == kMemory || candidate == kMemoryCopy;
+    Ring& ring = memory ? replaced_ring_ : ring_;
     wire_.Put(kNames[candidate]);
     wire_.Put(sink->address());
     std::string address = wire_.Get(), endpoint = wire_.Get();
     if (!sink->Connect(kSession, endpoint, address, transport::Secret{}).ok()) abort();
-    for (auto& buffer : ring_) {
+    for (const auto& buffer : ring) {
       if (!sink->RegisterMemory(buffer).ok()) abort();
     }
-    Receive(*sink, kWindow);
-    const Speed speed = Timed([&] { Receive(*sink, settings_.parts); });
+    Receive(*sink, ring, kWindow);
+    const Speed speed = Timed([&] { Receive(*sink, ring, settings_.parts); });
     sink.reset();
     wire_.Put("end");
     wire_.Get();
@@ -274,7 +314,7 @@ class Receiver {
     wire_.Put("cpu");
     return std::stod(wire_.Get());
   }
-  void Receive(transport::Sink& sink, int parts) {
+  void Receive(transport::Sink& sink, const Ring& ring, int parts) {
     for (int i = 0; i < parts; ++i) {
       {
         MutexLock lock(mutex_);
@@ -282,7 +322,7 @@ class Receiver {
         ++under_way_;
       }
       transport::RequestId id = next_++;
-      sink.Expect(kSession, id, ring_[id % kRing], [this](absl::Status status) {
+      sink.Expect(kSession, id, ring[id % kRing], [this](absl::Status status) {
         if (!status.ok()) std::fprintf(stderr, "receive: %s\n", status.ToString().c_str());
         MutexLock lock(mutex_);
         --under_way_;
@@ -296,7 +336,7 @@ class Receiver {
 
   const Settings& settings_;
   Wire wire_;
-  Ring ring_;
+  Ring ring_, replaced_ring_;
   transport::RequestId next_ = 0;
   Digest digest_;  // so that hashing is not left out
   Mutex mutex_;
@@ -405,6 +445,11 @@ void PrintSummary(const Rounds& speeds) {
   PrintRow("sender", median(&Speed::sender));
   PrintRow("receiver", median(&Speed::receiver));
   PrintRow("both", median(&Speed::both));
+  if (!speeds[kMemory].empty() && !speeds[kGrpc].empty()) {
+    std::printf("memory: %.2f of the bytes per second and %.2f of the CPU seconds per gigabyte of grpc\n",
+                Ratio(speeds[kMemory], speeds[kGrpc], &Speed::gigabytes_per_second),
+                Ratio(speeds[kMemory], speeds[kGrpc], &Speed::both));
+  }
   if (!speeds[kUcx].empty() && !speeds[kPlain].empty()) {
     std::printf("ucx: %.2f of the bytes per second of the better ucx_perftest (at least 0.70 is asked)\n",
                 UcxRatio(speeds));

@@ -334,13 +334,16 @@ void AddFetchCommand(CLI::App& app, int* exit_code) {
   fetch->add_option("--chain", options->chain, "Continue the chained digest of an earlier run");
   fetch->add_flag("--json", options->json, "Print one JSON document");
   fetch->add_flag("--progress", options->progress, "Report progress on stderr even if it is not a terminal");
-  fetch->add_option("--transport", consumer.transport, "auto (UCX over RDMA, else gRPC), ucx or grpc")
-      ->check(CLI::IsMember({"auto", "ucx", "grpc"}))
+  fetch
+      ->add_option(
+          "--transport", consumer.transport,
+          "auto (UCX over RDMA, else gRPC; sealed memory if the workers offer nothing else), memory, ucx or "
+          "grpc")
+      ->check(CLI::IsMember({"auto", "memory", "ucx", "grpc"}))
       ->capture_default_str();
   fetch->add_flag("--require-rdma", consumer.require_rdma, "Fail if the data plane is not RDMA");
   fetch->add_flag("--trusted-data-network", consumer.trusted_data_network,
                   "Allow UCX over TCP: whoever reaches its ports can write this process's memory");
-  fetch->add_flag("--shared-memory", consumer.shared_memory, "UCX: shared memory, workers on this host only");
   fetch->add_option("--devices", consumer.devices, "UCX: network devices, e.g. mlx5_0:1");
   fetch->add_option("--prefetch", consumer.prefetch_bytes, "Receive memory a rank, e.g. 512MiB")
       ->transform(CLI::AsSizeValue(false))

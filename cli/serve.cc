@@ -189,17 +189,17 @@ void AddAddressOptions(CLI::App& command, server::WorkerOptions& options) {
 // How parts travel, and to whom.
 void AddDataPlaneOptions(CLI::App& command, server::WorkerOptions& options) {
   command
-      .add_option("--transport", options.transport,
-                  "Data plane: auto offers gRPC and, with an RDMA device, UCX over RDMA")
-      ->check(CLI::IsMember({"auto", "ucx", "grpc"}))
+      .add_option(
+          "--transport", options.transport,
+          "Data plane: auto offers gRPC and, with an RDMA device, UCX over RDMA; memory is for consumers "
+          "on this machine alone")
+      ->check(CLI::IsMember({"auto", "memory", "ucx", "grpc"}))
       ->capture_default_str();
   command.add_flag("--require-rdma", options.require_rdma, "Fail to start if the data plane is not RDMA");
   command.add_flag("--trusted-data-network", options.trusted_data_network,
                    "Offer UCX over TCP: whoever reaches its ports can write this process's memory");
   command.add_option("--data-ports", options.data_ports,
                      "Ports of UCX over TCP, e.g. 7100-7131; any free one if not given");
-  command.add_flag("--shared-memory", options.shared_memory,
-                   "UCX over shared memory, for consumers on this host only; stopped peers are not noticed");
   command.add_option("--devices", options.devices, "UCX_NET_DEVICES of the data plane");
   command.add_option("--tls-cert", options.tls.certificate,
                      "PEM certificate chain; with --tls-key and --tls-ca");

@@ -27,9 +27,10 @@ constexpr uint32_t kMaxPrefetchSteps =
     1024;  // every step in the window costs a description, also without memory
 
 absl::Status CheckOptions(const ConsumerOptions& options) {
-  if (options.transport != "auto" && options.transport != "ucx" && options.transport != "grpc") {
+  if (options.transport != "auto" && options.transport != "memory" && options.transport != "ucx" &&
+      options.transport != "grpc") {
     return absl::InvalidArgumentError(
-        absl::StrCat("transport '", options.transport, "' is not one of auto, ucx, grpc"));
+        absl::StrCat("transport '", options.transport, "' is not one of auto, memory, ucx, grpc"));
   }
   if (options.prefetch_bytes == 0) return absl::InvalidArgumentError("prefetch_bytes is 0");
   if (options.prefetch_steps > kMaxPrefetchSteps) {

@@ -32,9 +32,10 @@ struct ConsumerOptions {
   uint32_t rank = 0;      // global rank
   uint64_t first_step = 0;
   uint64_t num_steps = UINT64_MAX;  // steps to prefetch for; Next past the end is OutOfRange
-  std::string transport = "auto";   // auto (UCX over RDMA, else gRPC) | ucx | grpc
+  // auto (UCX over RDMA, else gRPC; sealed memory in addition if workers of this machine offer it) | memory |
+  // ucx | grpc
+  std::string transport = "auto";
   bool require_rdma = false;
-  bool shared_memory = false;
   std::string devices;
   // Allows UCX over TCP. Every process that reaches its ports can then read and write this process's memory.
   bool trusted_data_network = false;

@@ -234,6 +234,7 @@ class GrpcControlPlane : public ControlPlane {
     request.set_rank(session.rank);
     request.set_transport(session.transport);
     request.set_address(session.address);
+    request.set_memory_address(session.memory_address);
     request.set_secret(session.secret.data(), session.secret.size());
     auto translate = [](const pb::OpenSessionReply& reply) -> absl::StatusOr<OpenedSession> {
       return FromMessage(reply);

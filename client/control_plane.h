@@ -29,7 +29,8 @@ struct SessionRequest {
   uint32_t stream_version = 0;
   uint32_t rank = 0;
   std::string transport;
-  std::string address;  // of this process's data plane, opaque (transport/transport.h)
+  std::string address;         // of this process's data plane, opaque (transport/transport.h)
+  std::string memory_address;  // transport::Sink::memory_address
   transport::Secret secret = {};
 };
 

@@ -8,6 +8,7 @@
 #include "client/fetcher.h"
 #include "core/failure.h"
 #include "core/status.h"
+#include "transport/address.h"
 
 namespace evenkeel::client {
 namespace {
@@ -57,6 +58,13 @@ void Fetcher::TakeOpened(CallId call, const OpenedSession& opened, absl::Time no
   absl::Status connected = uses_.sink->Connect(opened.id, worker->endpoint, opened.address, worker->secret);
   if (!connected.ok()) {
     uses_.control->CloseSession(worker->endpoint, opened.id, absl::Seconds(1));
+    if (!worker->memory_refused && !uses_.sink->memory_address().empty() &&
+        transport::IsMemoryOfThisHost(opened.address)) {
+      worker->memory_refused = true;
+      uses_.log(absl::StrCat("worker ", worker->endpoint, " is on this machine, but its parts travel over ",
+                             uses_.sink->info().name, ": ", connected.message()));
+      return OpenSession(*worker, now);
+    }
     return LoseWorker(*worker, absl::StrCat("data plane: ", connected.message()), now);
   }
   worker->BeginSession(now);

@@ -71,6 +71,7 @@ void Fetcher::OpenSession(Worker& worker, absl::Time now) {
   request.rank = options_.rank;
   request.transport = uses_.sink->info().name;
   request.address = uses_.sink->address();
+  if (!worker.memory_refused) request.memory_address = uses_.sink->memory_address();
   request.secret = worker.secret;
   worker.BeginOpening(
       uses_.control->OpenSession(worker.endpoint, request, std::min(kOpenTimeout, options_.progress_timeout)),
@@ -95,6 +96,10 @@ void Fetcher::EndSession(Worker& worker) {
 
 void Fetcher::LoseWorker(Worker& worker, const std::string& reason, absl::Time now) {
   bool was_ready = worker.state == Worker::State::kReady;
+  // A session that brought nothing: the next one takes the other way, in case that sealed memory is at fault.
+  if (was_ready && worker.bytes_arrived == 0 && !uses_.sink->memory_address().empty()) {
+    worker.memory_refused = !worker.memory_refused;
+  }
   EndSession(worker);
   // gRPC would apply a backoff of its own between connections. A new channel has none, so only ours counts.
   if (!was_ready) uses_.control->Forget(worker.endpoint);

@@ -26,9 +26,7 @@ Fetcher::Fetcher(const ConsumerOptions& options, Pinned pinned, Uses uses)
       end_step_(SaturatingAdd(options.first_step, options.num_steps)),
       pinned_(std::move(pinned)),
       uses_(std::move(uses)),
-      head_(options.first_step) {
-  stats_.transport = absl::StrCat(uses_.sink->info().name, " ", uses_.sink->info().detail);
-}
+      head_(options.first_step) {}
 
 void Fetcher::Tick(absl::Time now) {
   LookForBytes(now);
@@ -121,6 +119,7 @@ void Fetcher::SendRequest(PartFetch& part, Worker& worker, absl::Time now) {
   attempt.session = worker.session;
   attempt.request = ++last_request_;
   attempt.buffer = std::make_shared<ReceiveBuffer>(*std::exchange(part.spare, std::nullopt));
+  if (uses_.sink->replaces_pages(worker.session)) attempt.buffer->MarkReplaced();
   attempt.asked = attempt.advanced = now;
   attempt.on_trial = worker.standing.TrustIn(part.name.phase, now) != WorkerStanding::Trust::kTrusted;
   worker.Ask(part.name.phase, now);
@@ -220,6 +219,8 @@ void Fetcher::Close() {
 
 ConsumerStats Fetcher::stats(absl::Time now) const {
   ConsumerStats stats = stats_;
+  const transport::Info used = uses_.sink->used();
+  stats.transport = absl::StrCat(used.name, " ", used.detail);
   stats.wait_seconds = wait_.Seconds(now);
   stats.grey_workers = workers_.num_grey(now);
   return stats;

@@ -15,9 +15,10 @@ constexpr uint64_t kPage = 4096;
 
 // The kernel provides pages when they are first written. They are never returned to it: first fit reuses low
 // addresses, so that most buffers are in memory that is already mapped and warm.
-std::byte* MapPages(uint64_t bytes) {
-  void* data =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+// `at`: replaces the pages there; null: anywhere.
+std::byte* MapPages(uint64_t bytes, std::byte* at = nullptr) {
+  void* data = mmap(at, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at == nullptr ? 0 : MAP_FIXED), -1, 0);
   if (data == MAP_FAILED) return nullptr;
   madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults; only a hint, so a failure is ignored
   return static_cast<std::byte*>(data);
@@ -32,6 +33,7 @@ ReceiveBuffer& ReceiveBuffer::operator=(ReceiveBuffer&& other) noexcept {
   bytes_ = std::exchange(other.bytes_, {});
   reserved_bytes_ = std::exchange(other.reserved_bytes_, 0);
   delivered_ = std::exchange(other.delivered_, false);
+  replaced_ = std::exchange(other.replaced_, false);
   return *this;
 }
 
@@ -44,7 +46,7 @@ void ReceiveBuffer::MarkDelivered() {
 void ReceiveBuffer::Release() {
   if (memory_ == nullptr) return;
   std::shared_ptr<ReceiveMemory> memory = std::move(memory_);
-  memory->Return(std::exchange(bytes_, {}), reserved_bytes_, delivered_);
+  memory->Return(std::exchange(bytes_, {}), reserved_bytes_, delivered_, replaced_);
 }
 
 absl::StatusOr<std::shared_ptr<ReceiveMemory>> ReceiveMemory::Create(uint64_t budget_bytes) {
@@ -120,10 +122,13 @@ bool ReceiveMemory::InArena(const std::byte* data) const {
   return data >= arena_.data() && data < arena_.data() + arena_.size();
 }
 
-void ReceiveMemory::Return(std::span<std::byte> bytes, uint64_t reserved_bytes, bool delivered) {
+void ReceiveMemory::Return(std::span<std::byte> bytes, uint64_t reserved_bytes, bool delivered,
+                           bool replaced) {
   // Buffers of the head step may have pages of their own, which go back to the kernel.
   bool in_arena = InArena(bytes.data());
   if (!in_arena) munmap(bytes.data(), reserved_bytes);
+  // If this fails, the sender's pages stay until the range is used again; they can be written like any other.
+  if (in_arena && replaced) MapPages(reserved_bytes, bytes.data());
   {
     MutexLock lock(mutex_);
     if (in_arena) ReturnToArena(static_cast<uint64_t>(bytes.data() - arena_.data()), reserved_bytes);

@@ -45,6 +45,9 @@ class ReceiveBuffer {
   std::span<std::byte> bytes() const { return bytes_; }
   // The trainer owns the bytes from now on.
   void MarkDelivered();
+  // A transport may map a sender's pages here (transport/transport.h: RegisterMemory). They are given back when
+  // the range is returned.
+  void MarkReplaced() { replaced_ = true; }
   void Release();
 
  private:
@@ -53,6 +56,7 @@ class ReceiveBuffer {
   std::span<std::byte> bytes_;   // the requested size
   uint64_t reserved_bytes_ = 0;  // rounded up
   bool delivered_ = false;
+  bool replaced_ = false;
 };
 
 class ReceiveMemory : public std::enable_shared_from_this<ReceiveMemory> {
@@ -85,7 +89,7 @@ class ReceiveMemory : public std::enable_shared_from_this<ReceiveMemory> {
 
   std::byte* TakeFromArena(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReturnToArena(uint64_t offset, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Return(std::span<std::byte> bytes, uint64_t reserved_bytes, bool delivered);
+  void Return(std::span<std::byte> bytes, uint64_t reserved_bytes, bool delivered, bool replaced);
   void Deliver(uint64_t reserved_bytes);
   bool InArena(const std::byte* data) const;
 

@@ -14,7 +14,8 @@
 namespace evenkeel::client {
 
 // `offered`: the workers' transports in their order of preference. "auto" takes the first that works here;
-// UCX without RDMA works only with ConsumerOptions::trusted_data_network, whatever the workers offer.
+// UCX without RDMA works only with ConsumerOptions::trusted_data_network, whatever the workers offer. If they
+// offer sealed memory, "auto" uses it for those of this machine, in addition to the transport for the rest.
 // `certified_name`: see ControlPlane::Make. `endpoints`: the workers', as far as they are known; UCX over TCP
 // uses the interfaces that lead to them unless ConsumerOptions::devices names some.
 // `certificates`: null where there are none.

@@ -38,6 +38,7 @@ struct Worker {
   std::string trouble;                            // the latest one, for messages
   CallId open_call = 0;
   transport::Secret secret = {};
+  bool memory_refused = false;  // its sealed memory could not be handed over to this process
   uint64_t session = 0;
   absl::Time last_heard;  // any event of any of its calls
   absl::Time last_used;

@@ -263,6 +263,7 @@ class ServingWorker final : public Worker {
     pool_.Stop();
     CountReplaced(nullptr);
     if (sessions_ != nullptr) sessions_->CloseAll();
+    memory_source_.reset();
     ucx_source_.reset();
     grpc_source_.reset();
   }
@@ -297,7 +298,6 @@ class ServingWorker final : public Worker {
     transport::Options options{.name = "ucx",
                                .require_rdma = options_.require_rdma,
                                .trusted_network = options_.trusted_data_network,
-                               .shared_memory = options_.shared_memory,
                                .devices = options_.devices,
                                .loopback_only = !options_.tls.given()};
     if (!options_.data_ports.empty()) {
@@ -307,28 +307,35 @@ class ServingWorker final : public Worker {
     // The address that was chosen for the control plane also selects the interface for parts.
     if (!IsWildcard(options_.listen)) options.towards = {options_.listen};
     const std::string& wanted = options_.transport;
-    if (wanted != "auto" && wanted != "ucx" && wanted != "grpc") {
-      return absl::InvalidArgumentError(absl::StrCat("transport '", wanted, "': expected auto, ucx or grpc"));
-    }
-    if (wanted == "grpc" && options_.require_rdma) {
+    if (wanted != "auto" && wanted != "memory" && wanted != "ucx" && wanted != "grpc") {
       return absl::InvalidArgumentError(
-          "--transport grpc is TCP, which --require-rdma excludes; use --transport ucx or auto");
+          absl::StrCat("transport '", wanted, "': expected auto, memory, ucx or grpc"));
     }
-    if (wanted != "grpc") {
+    if ((wanted == "grpc" || wanted == "memory") && options_.require_rdma) {
+      return absl::InvalidArgumentError(absl::StrCat("--transport ", wanted, " is ",
+                                                     wanted == "grpc" ? "TCP" : "for one machine",
+                                                     ", which --require-rdma excludes; use --transport ucx "
+                                                     "or auto"));
+    }
+    const bool all = wanted == "auto";
+    if (wanted == "memory") {
+      EVENKEEL_ASSIGN_OR_RETURN(memory_source_, transport::MakeMemorySource(options));
+      all_sources_.push_back(memory_source_.get());
+    }
+    if (wanted == "ucx" || all) {
       absl::StatusOr<std::unique_ptr<transport::Source>> ucx = transport::MakeUcxSource(options);
       if (ucx.ok()) {
         ucx_source_ = *std::move(ucx);
         all_sources_.push_back(ucx_source_.get());
-      } else if (wanted == "ucx" || options_.require_rdma || options_.shared_memory) {
+      } else if (wanted == "ucx" || options_.require_rdma) {
         return ucx.status();
       } else {
         telemetry::LogEvent(telemetry::LogLevel::kInfo, "no_ucx",
                             {{"message", std::string(ucx.status().message())}});
       }
     }
-    if (wanted != "ucx" && !options_.require_rdma) {
+    if (wanted == "grpc" || (all && !options_.require_rdma)) {
       options.name = "grpc";
-      options.shared_memory = false;
       EVENKEEL_ASSIGN_OR_RETURN(grpc_source_, transport::MakeGrpcSource(options));
       all_sources_.push_back(grpc_source_.get());
     }
@@ -540,6 +547,7 @@ class ServingWorker final : public Worker {
   PartPool pool_;
   HandlePlan handles_;
   std::unique_ptr<SessionTable> sessions_;
+  std::unique_ptr<transport::Source> memory_source_;
   std::unique_ptr<transport::Source> ucx_source_;
   std::unique_ptr<transport::GrpcSource> grpc_source_;
   std::vector<transport::Source*> all_sources_;

@@ -29,9 +29,9 @@ struct WorkerOptions {
   std::string listen = "127.0.0.1:0";  // control plane; port 0: any free one
   std::string metrics;                 // "host:port" of /metrics; empty: none
   std::string probes;                  // "host:port" of /healthz and /readyz; empty: none
-  std::string transport = "auto";  // auto (gRPC, and UCX if it has RDMA or a trusted network) | ucx | grpc
+  // auto (gRPC, and UCX if it has RDMA or a trusted network) | memory (consumers of this machine) | ucx | grpc
+  std::string transport = "auto";
   bool require_rdma = false;
-  bool shared_memory = false;
   std::string devices;                // ucx
   std::string data_ports;             // ucx over TCP: "7100-7131"; empty: any free one
   bool trusted_data_network = false;  // ucx over TCP; see transport::Options::trusted_network

@@ -13,6 +13,7 @@
 #include "server/part_call.h"
 #include "server/step_reply.h"
 #include "telemetry/event_log.h"
+#include "transport/address.h"
 
 namespace evenkeel::server {
 namespace {
@@ -137,6 +138,13 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
     reply.set_release(EVENKEEL_VERSION);
   }
 
+  // Null: not offered.
+  transport::Source* Find(std::string_view name) const {
+    const auto found = std::find_if(uses_.sources.begin(), uses_.sources.end(),
+                                    [&](const auto* one) { return one->info().name == name; });
+    return found == uses_.sources.end() ? nullptr : *found;
+  }
+
   absl::Status Open(const pb::OpenSessionRequest& request, pb::OpenSessionReply& reply) {
     if (draining_) return absl::UnavailableError("the worker is draining; ask another");
     EVENKEEL_RETURN_IF_ERROR(CheckStream(uses_.stream, request));
@@ -146,19 +154,23 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
                                                      " bytes, not ", secret.size()));
     }
     std::copy(request.secret().begin(), request.secret().end(), secret.begin());
-    const auto source = std::find_if(uses_.sources.begin(), uses_.sources.end(), [&](const auto* one) {
-      return one->info().name == request.transport();
-    });
-    if (source == uses_.sources.end()) {
+    std::string address = request.memory_address();
+    // A consumer of this machine that can take sealed memory gets that.
+    transport::Source* source = transport::IsMemoryOfThisHost(address) ? Find("memory") : nullptr;
+    if (source == nullptr) {
+      address = request.address();
+      source = Find(request.transport());
+    }
+    if (source == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat("this worker does not offer the transport '",
                                                         request.transport(),
                                                         "'; see Describe and serve --transport"));
     }
     EVENKEEL_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
-                              uses_.sessions.Open(request.rank(), **source, request.address(), secret));
-    const transport::Info info = (*source)->info();
+                              uses_.sessions.Open(request.rank(), *source, address, secret));
+    const transport::Info info = source->info();
     reply.set_session_id(session->id);
-    reply.set_address((*source)->address(session->id));
+    reply.set_address(source->address());
     reply.set_session_idle_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(uses_.sessions.idle())));
     reply.set_transport_detail(info.detail);
     Fill(*reply.mutable_worker());

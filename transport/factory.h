@@ -4,10 +4,11 @@
 //   source = MakeUcxSource({})                           sink = MakeUcxSink({})
 //   grpc   = MakeGrpcSource({.name = "grpc"})            sink = MakeGrpcSink({.name = "grpc"}, credentials)
 //   builder.RegisterService(grpc->service())
+//   memory = MakeMemorySource({.name = "memory"})        sink = MakeMemorySink({.name = "memory"})
 //
-// Errors of all: FailedPrecondition: require_rdma cannot be met, there is no RDMA and the network is not
-// trusted, or shared memory was requested and cannot work here (the message has the reason and the remedy);
-// Unavailable: the library found no usable device.
+// Errors of all: FailedPrecondition: require_rdma cannot be met, or there is no RDMA and the network is not
+// trusted (the message has the reason and the remedy); Unavailable: the library found no usable device, or
+// there are no Unix sockets here.
 //
 // Thread safety: functions without state; for the transports see transport/transport.h.
 #pragma once
@@ -26,6 +27,10 @@ namespace evenkeel::transport {
 
 absl::StatusOr<std::unique_ptr<Source>> MakeUcxSource(const Options& options);
 absl::StatusOr<std::unique_ptr<Sink>> MakeUcxSink(const Options& options);
+
+// Sealed memory, handed over between processes of one user on one machine (docs/transport.md).
+absl::StatusOr<std::unique_ptr<Source>> MakeMemorySource(const Options& options);
+absl::StatusOr<std::unique_ptr<Sink>> MakeMemorySink(const Options& options);
 
 // Sends through the control plane's server, by serving DataPlane.Deliver.
 class GrpcSource : public Source {

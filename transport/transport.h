@@ -1,5 +1,5 @@
-// Parts between machines: the data plane. One interface, implementations over UCX and gRPC, one conformance
-// suite.
+// Parts between machines: the data plane. One interface, implementations over UCX, gRPC and sealed memory,
+// one conformance suite.
 //
 // The sender describes (over the control plane: request id, length, hash), the receiver allocates, then the
 // bytes move once, into the receiver's memory. The control plane (proto/service.proto) carries addresses and
@@ -11,7 +11,7 @@
 //   consumer                                      worker
 //   sink = MakeSink(...)                          source = MakeSource(...)
 //   sink->address()  ------ OpenSession ------->  peer = source->Connect(session, address, secret)
-//   sink->Connect(session, address, secret) <---  source->address(session)
+//   sink->Connect(session, address, secret) <---  source->address()
 //   sink->Expect(session, 17, buffer, done)
 //                    ------ RequestPart 17 --->   source->Send(session, 17, part, hash, sent)
 //   done(OK)  <=========== bytes ==============   sent(OK)
@@ -30,6 +30,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +43,8 @@ namespace evenkeel::transport {
 using SessionId = uint64_t;
 using RequestId = uint64_t;
 using Secret = std::array<uint8_t, 16>;
+class SealedMemory;  // transport/sealed_memory.h
+
 // Called exactly once, then destroyed. After it ran, the transport does not touch the buffer again.
 //
 // One exception: if a network card does not release a buffer within `completion_timeout` of its session's
@@ -51,13 +54,12 @@ using Secret = std::array<uint8_t, 16>;
 using Done = std::function<void(absl::Status)>;
 
 struct Options {
-  std::string name = "ucx";   // "ucx" | "grpc"
+  std::string name = "ucx";   // "ucx" | "grpc" | "memory"
   bool require_rdma = false;  // FailedPrecondition at Make* if the transport would not be RDMA
   // ucx: permits TCP. Its TCP transport serves writes to any address from any process that connects
   // (docs/security.md), so without this flag UCX uses RDMA alone. Only the user may set it.
   bool trusted_network = false;
-  bool shared_memory = false;  // ucx: opt-in for one host; peers are not watched, see docs/transport.md
-  std::string devices;         // ucx: UCX_NET_DEVICES; empty: the library's choice
+  std::string devices;  // ucx: UCX_NET_DEVICES; empty: the library's choice
   // ucx over TCP without `devices`: "host:port" of the peers; it listens on the interfaces that lead to them
   // and on no other. Empty: on all.
   std::vector<std::string> towards;
@@ -76,8 +78,8 @@ struct Options {
 };
 
 struct Info {
-  std::string name;    // "ucx", "grpc"
-  std::string detail;  // "tcp/eth0", "rc_mlx5/mlx5_0:1"
+  std::string name;    // "ucx", "grpc", "memory"
+  std::string detail;  // "tcp/eth0", "rc_mlx5/mlx5_0:1", "sealed"
   bool is_rdma = false;
 };
 
@@ -87,11 +89,6 @@ class Source {
   virtual ~Source() = default;
   virtual Info info() const = 0;
   virtual std::string address() const = 0;  // opaque bytes for the control plane; empty for grpc
-  // The address for this session's sink, after Connect. The same for all sessions, except in shared memory.
-  virtual std::string address(SessionId session) const {
-    (void)session;
-    return address();
-  }
 
   // Prepares to send to a consumer, without waiting for the network.
   // InvalidArgument: not an address; AlreadyExists: the session exists.
@@ -101,6 +98,13 @@ class Source {
   // (the peer is closed).
   virtual void Send(SessionId session, RequestId request, std::span<const std::byte> bytes,
                     const Digest& hash, absl::Duration timeout, Done done) = 0;
+  // As Send, of `bytes` that are all of `memory`, which is sealed: the transport memory hands its pages over.
+  virtual void SendSealed(SessionId session, RequestId request, const SealedMemory& memory,
+                          std::span<const std::byte> bytes, const Digest& hash, absl::Duration timeout,
+                          Done done) {
+    (void)memory;
+    Send(session, request, bytes, hash, timeout, std::move(done));
+  }
   // Ends a session; its pending sends have completed with Cancelled when this returns. Unknown sessions are
   // ignored.
   virtual void Disconnect(SessionId session) = 0;
@@ -119,9 +123,15 @@ class Sink {
   virtual ~Sink() = default;
   virtual Info info() const = 0;
   virtual std::string address() const = 0;
+  // For OpenSession, in addition to `address`: lets a worker of this machine hand over sealed memory instead of
+  // using this transport. Empty: not offered.
+  virtual std::string memory_address() const { return ""; }
+  // The transport that sessions use. Differs from info() only where memory_address() is not empty.
+  virtual Info used() const { return info(); }
 
   // `endpoint`: the worker's control-plane address ("host:port"), which grpc uses. `peer_address`: what the
-  // worker returned from OpenSession, which ucx uses.
+  // worker returned from OpenSession, which ucx and memory use. memory connects at once: FailedPrecondition,
+  // Unavailable or PermissionDenied mean that this worker's memory cannot be handed over to this process.
   virtual absl::Status Connect(SessionId session, const std::string& endpoint,
                                const std::string& peer_address, const Secret& secret) = 0;
   // Announces memory for a request before the request is made. `buffer` belongs to the transport until
@@ -136,12 +146,19 @@ class Sink {
   virtual void Disconnect(SessionId session) = 0;
 
   // Optional, for speed: buffers of Expect will lie in `memory`, so it is registered with the network card
-  // once instead of per part. Keep it mapped until UnregisterMemory(memory) or the sink's end.
+  // once instead of per part. Keep it mapped until UnregisterMemory(memory) or the sink's end. `memory` must be
+  // private memory, and registered with nothing else: the transport memory replaces whole pages of a buffer by
+  // the sender's, which stay there after `done`. Map other pages over them to give them back.
   virtual absl::Status RegisterMemory(std::span<std::byte> memory) {
     (void)memory;
     return absl::OkStatus();
   }
   virtual void UnregisterMemory(std::span<std::byte> memory) { (void)memory; }
+  // True if pages of the session's buffers may be replaced.
+  virtual bool replaces_pages(SessionId session) const {
+    (void)session;
+    return false;
+  }
 
   virtual uint64_t bytes_received() const = 0;
   // Payload bytes received on a session so far, including incomplete parts; 0 for unknown sessions. Never

@@ -52,7 +52,7 @@ bool NamesRdmaAlone(std::string_view transports) {
 }
 
 // The environment's choice if the options allow it. Only transports whose endpoints can report a failure:
-// shared memory is left out on purpose, because UCX would refuse it, or replace it by TCP silently.
+// UCX's shared memory cannot.
 std::string WatchedTransports(const Options& options) {
   const char* chosen = std::getenv("UCX_TLS");
   if (!RdmaOnly(options)) return chosen != nullptr ? chosen : "ib,tcp";
@@ -78,7 +78,6 @@ absl::Status NeedsTrust(std::string_view why_no_rdma) {
 }
 
 absl::Status CheckDevices(const Options& options) {
-  if (options.shared_memory && !options.require_rdma) return absl::OkStatus();
   if (!RdmaOnly(options)) return absl::OkStatus();
   if (options.loopback_only && options.require_rdma) {
     return absl::FailedPreconditionError(
@@ -151,7 +150,7 @@ std::string DevicesFor(const Options& options) {
   return absl::StrJoin(names, ",");
 }
 
-absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
+absl::Status Configure(const Options& options, ucp_config_t* config) {
   EVENKEEL_RETURN_IF_ERROR(Set(config, "TLS", WatchedTransports(options)));
   std::string devices = DevicesFor(options);
   if (!devices.empty()) EVENKEEL_RETURN_IF_ERROR(Set(config, "NET_DEVICES", devices));
@@ -163,12 +162,6 @@ absl::Status ConfigureWatched(const Options& options, ucp_config_t* config) {
   EVENKEEL_RETURN_IF_ERROR(Set(config, "ADAPTIVE_PROGRESS", "n"));
   EVENKEEL_RETURN_IF_ERROR(ConfigureRdma(devices, config));
   return RdmaOnly(options) ? absl::OkStatus() : ConfigureTcp(options, config);
-}
-
-absl::Status ConfigureSharedMemory(ucp_config_t* config) {
-  EVENKEEL_RETURN_IF_ERROR(Set(config, "TLS", "posix,sysv,cma"));
-  // The receiver fetches, so that a stopped sender that resumes cannot write into reused memory.
-  return Set(config, "RNDV_SCHEME", "get_zcopy");
 }
 
 }  // namespace
@@ -197,20 +190,19 @@ absl::StatusOr<std::shared_ptr<UcxContext>> UcxContext::Create(const Options& op
   Config config(raw);
   // UCX would warn of RDMA settings on a machine without RDMA.
   EVENKEEL_RETURN_IF_ERROR(Set(raw, "WARN_INVALID_CONFIG", "n"));
-  EVENKEEL_RETURN_IF_ERROR(options.shared_memory ? ConfigureSharedMemory(raw)
-                                                 : ConfigureWatched(options, raw));
+  EVENKEEL_RETURN_IF_ERROR(Configure(options, raw));
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   ucp_context_h handle;
   status = Ucx().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, raw, &handle);
-  if (status == UCS_OK) return std::shared_ptr<UcxContext>(new UcxContext(handle, !options.shared_memory));
+  if (status == UCS_OK) return std::shared_ptr<UcxContext>(new UcxContext(handle));
   if (options.require_rdma) {
     return absl::FailedPreconditionError(absl::StrCat(
         "require_rdma is set, but UCX finds no InfiniBand or RoCE device (", Ucx().ucs_status_string(status),
         "); check `ucx_info -d`, the device plugin and UCX_NET_DEVICES, or set require_rdma: false"));
   }
-  if (RdmaOnly(options) && !options.shared_memory) {
+  if (RdmaOnly(options)) {
     return NeedsTrust(absl::StrCat("UCX cannot use this machine's InfiniBand or RoCE devices (",
                                    Ucx().ucs_status_string(status),
                                    "; check `ucx_info -d`, the device plugin and the option devices)"));

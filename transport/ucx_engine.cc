@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -33,31 +32,6 @@ constexpr Clock::duration kNapsAfterProgress = std::chrono::milliseconds(1);
 
 bool IsRdmaLane(const std::string& lane) {
   return absl::StartsWith(lane, "rc") || absl::StartsWith(lane, "dc") || absl::StartsWith(lane, "ud");
-}
-
-std::string CapabilitiesLine() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (absl::StartsWith(line, "CapEff:")) return line.substr(8);
-  }
-  return "";
-}
-
-// Shared memory moves large parts by reading the peer's memory (process_vm_readv); checks that this process
-// may do so.
-absl::Status CheckCrossMemoryAttach(const std::vector<std::string>& lanes) {
-  constexpr uint64_t kSysPtrace = 1ull << 19;
-  int scope = 0;
-  std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
-  bool capable = (std::strtoull(CapabilitiesLine().c_str(), nullptr, 16) & kSysPtrace) != 0;
-  bool has_lane = std::any_of(lanes.begin(), lanes.end(),
-                              [](const std::string& lane) { return absl::StartsWith(lane, "cma"); });
-  if (has_lane && (scope == 0 || capable)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("shared_memory needs cross-memory attach: kernel.yama.ptrace_scope is ", scope,
-                   capable ? ", CAP_SYS_PTRACE is held" : ", CAP_SYS_PTRACE is not held",
-                   has_lane ? "" : ", UCX offers no cma transport",
-                   "; set ptrace_scope to 0, grant the capability, or set shared_memory: false"));
 }
 
 }  // namespace
@@ -89,13 +63,10 @@ UcxEngine::~UcxEngine() {
 }
 
 absl::Status UcxEngine::Open(const Options& options, UcxEvents* events) {
-  host_ = ThisHost();
-  shared_memory_ = options.shared_memory;
   completion_timeout_ = options.completion_timeout;
   EVENKEEL_ASSIGN_OR_RETURN(context_, UcxContext::Create(options));
   EVENKEEL_RETURN_IF_ERROR(Probe(options));
-  // In shared memory every session has workers of its own on both sides.
-  if (role_ == Role::kSends && !shared_memory_) EVENKEEL_RETURN_IF_ERROR(OpenMain(events));
+  if (role_ == Role::kSends) EVENKEEL_RETURN_IF_ERROR(OpenMain(events));
   open_ = true;
   return absl::OkStatus();
 }
@@ -131,12 +102,11 @@ absl::Status UcxEngine::Probe(const Options& options) {
   info_.name = "ucx";
   info_.detail = absl::StrJoin(lanes, "+");
   info_.is_rdma = !lanes.empty() && std::all_of(lanes.begin(), lanes.end(), IsRdmaLane);
-  if (!options.trusted_network && !options.shared_memory && !info_.is_rdma) {
+  if (!options.trusted_network && !info_.is_rdma) {
     return absl::FailedPreconditionError(absl::StrCat(
         "UCX chose ", info_.detail,
         ", which is not RDMA, and the network is not trusted; check UCX_TLS, or use --transport grpc"));
   }
-  if (options.shared_memory) EVENKEEL_RETURN_IF_ERROR(CheckCrossMemoryAttach(lanes));
   if (options.require_rdma && !info_.is_rdma) {
     return absl::FailedPreconditionError(absl::StrCat(
         "require_rdma is set, but UCX chose ", info_.detail,
@@ -166,7 +136,7 @@ absl::StatusOr<bool> UcxEngine::Greet(UcxWorker& worker, ucp_ep_h endpoint, Mess
   auto letter = std::make_unique<Letter>(Letter{greeting, address});
   std::span<const std::byte> data = std::as_bytes(std::span<const char>(letter->address));
   unsigned number = static_cast<unsigned>(id);
-  if (only_tcp_ && worker.watched()) return worker.SendImmediately(endpoint, number, letter->greeting, data);
+  if (only_tcp_) return worker.SendImmediately(endpoint, number, letter->greeting, data);
   EVENKEEL_ASSIGN_OR_RETURN(bool under_way,
                             worker.Send(
                                 endpoint, number, letter->greeting, data, false,
@@ -205,7 +175,7 @@ void UcxEngine::Run(Task task) {
 
 std::string UcxEngine::WrappedAddress() const {
   AddressRole role = role_ == Role::kSends ? AddressRole::kSource : AddressRole::kSink;
-  return WrapAddress({role, shared_memory_, info_.is_rdma, host_, main_address_});
+  return WrapAddress({.role = role, .rdma = info_.is_rdma, .host = ThisHost(), .worker = main_address_});
 }
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxEngine::OpenSessionWorker(UcxEvents* events) {
@@ -216,20 +186,12 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxEngine::OpenSessionWorker(UcxEvent
 
 absl::StatusOr<std::string> UcxEngine::WrapWorkerAddress(AddressRole role, const UcxWorker& worker) const {
   EVENKEEL_ASSIGN_OR_RETURN(std::string address, worker.address());
-  return WrapAddress({role, shared_memory_, info_.is_rdma, host_, std::move(address)});
+  return WrapAddress({.role = role, .rdma = info_.is_rdma, .host = ThisHost(), .worker = std::move(address)});
 }
 
-bool UcxEngine::Retire(std::unique_ptr<UcxWorker> worker, Task abandoned) {
-  worker->Close();
-  // A watched worker's operations complete with an error after its endpoints are closed; those of shared
-  // memory do not.
-  if (worker->watched()) {
-    retired_.push_back({std::move(worker), DeadlineAfter(completion_timeout_), std::move(abandoned)});
-    return true;
-  }
-  std::erase(active_, worker.get());
-  if (worker->operations() > 0) UcxWorker::Abandon(std::move(worker));
-  return false;
+void UcxEngine::Retire(std::unique_ptr<UcxWorker> worker, Task abandoned) {
+  worker->Close();  // its operations complete with an error
+  retired_.push_back({std::move(worker), DeadlineAfter(completion_timeout_), std::move(abandoned)});
 }
 
 absl::Status UcxEngine::RegisterMemory(std::span<std::byte> memory) {

@@ -19,9 +19,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
+#include "transport/address.h"
 #include "transport/deadline.h"
 #include "transport/listening_sockets.h"
-#include "transport/ucx_address.h"
 #include "transport/ucx_message.h"
 #include "transport/ucx_worker.h"
 
@@ -53,18 +53,16 @@ class UcxEngine {
   // For messages over RDMA: the device, its port and its GIDs, and what to set if they do not reach the peer.
   // Empty over other transports.
   const std::string& rdma_hint() const { return rdma_hint_; }
-  bool shared_memory() const { return shared_memory_; }
   // Unavailable if peers can no longer connect to the main worker: UCX closes its listening socket if a
   // connection cannot be accepted, for example without file handles, and never opens it again.
   absl::Status CheckListening() const { return listening_.CheckOpen(); }
   // True if parts travel over TCP alone. Then they go in chunks, as messages that require nothing of the
   // receiver; otherwise by rendezvous.
-  bool sends_chunks() const { return only_tcp_ && !shared_memory_; }
+  bool sends_chunks() const { return only_tcp_; }
   // This side's wrapped address, with the main worker's of a source (a sink has none).
   std::string WrappedAddress() const;
 
-  // A source's main worker, shared by all its watched sessions: a failed connection of one does not affect
-  // the others.
+  // A source's main worker, shared by all its sessions: a failed connection of one does not affect the others.
   UcxWorker& main() { return *main_; }
   // A worker for one session; it makes progress until it is retired.
   absl::StatusOr<std::unique_ptr<UcxWorker>> OpenSessionWorker(UcxEvents* events);
@@ -72,10 +70,8 @@ class UcxEngine {
   absl::StatusOr<std::string> WrapWorkerAddress(AddressRole role, const UcxWorker& worker) const;
   // Closes the worker and destroys it when no operation is in flight on it. Completions still arrive. If some
   // do not within Options::completion_timeout, the worker is abandoned (UcxWorker::Abandon), and `abandoned`
-  // runs: no completion arrives after that, and the buffers in flight are lost. In shared memory no
-  // completion arrives at all and no buffer is lost, since only this side's progress moves bytes: then it
-  // returns false, and the caller completes what is in flight.
-  bool Retire(std::unique_ptr<UcxWorker> worker, Task abandoned);
+  // runs: no completion arrives after that, and the buffers in flight are lost.
+  void Retire(std::unique_ptr<UcxWorker> worker, Task abandoned);
 
   // Sends a greeting with a copy of `address`. Returns false if the connection is not ready; try again in the
   // tick.
@@ -124,17 +120,15 @@ class UcxEngine {
   // Written by the first task (Open); read by any thread afterwards.
   Info info_;
   std::string rdma_hint_;
-  bool shared_memory_ = false;
   bool only_tcp_ = false;
   bool open_ = false;
-  uint64_t host_ = 0;
   std::string main_address_;
   ListeningSockets listening_;  // the main worker's
 
   // Used by the engine's thread alone.
   absl::Duration completion_timeout_;
   std::shared_ptr<UcxContext> context_;
-  std::unique_ptr<UcxWorker> main_;  // null: in a sink, in shared memory, after the end
+  std::unique_ptr<UcxWorker> main_;  // null: in a sink, after the end
   std::vector<UcxWorker*> active_;   // the workers that Loop progresses
   std::vector<Retired> retired_;
   std::vector<Registered> registered_;

@@ -190,19 +190,10 @@ absl::Status UcxSink::Connect(SessionId id, const std::string& endpoint, const s
   auto session = std::make_shared<SinkSession>();
   absl::StatusOr<Address> peer = UnwrapAddress(peer_address);
   if (!peer.ok()) return AddContext(peer.status(), endpoint);
-  if (peer->role != AddressRole::kSource || peer->worker.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(endpoint, ": the address is not that of a source"));
+  if (peer->role != AddressRole::kSource || peer->memory || peer->worker.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(endpoint, ": the address is not that of a UCX source"));
   }
-  if (peer->shared_memory != options_.shared_memory) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(endpoint, ": shared_memory is ", peer->shared_memory ? "on" : "off", " there and ",
-                     options_.shared_memory ? "on" : "off", " here; set it to the same value on both sides"));
-  }
-  if (peer->shared_memory && peer->host != ThisHost()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        endpoint, ": shared_memory is on, but the worker is on another host or in another container"));
-  }
-  if (!peer->shared_memory && !peer->rdma && !options_.trusted_network) {
+  if (!peer->rdma && !options_.trusted_network) {
     return absl::FailedPreconditionError(
         absl::StrCat(endpoint,
                      ": the worker's UCX uses TCP, which needs --trusted-data-network (Python: "
@@ -433,9 +424,10 @@ void UcxSink::Kill(const SessionPtr& session, const absl::Status& status) {
   session->state = SinkSession::State::kDead;
   session->failure = status;
   // Receives in flight end with their completion, in a later round.
-  bool completions_come =
-      session->worker != nullptr &&
-      engine_->Retire(std::move(session->worker), [this, session] { AbandonReceives(session); });
+  const bool completions_come = session->worker != nullptr;
+  if (completions_come) {
+    engine_->Retire(std::move(session->worker), [this, session] { AbandonReceives(session); });
+  }
   for (auto next = session->expected.begin(); next != session->expected.end();) {
     auto current = next++;
     Expectation* expectation = current->second.get();

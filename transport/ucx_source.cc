@@ -4,8 +4,7 @@
 // else, so that the endpoint made here belongs to the connection that the greeting came over. Ending a
 // session closes that endpoint alone. UCX only reads memory on this side, so a send that never completes
 // keeps its own bytes in use and nothing else. Over TCP UCX keeps the receiving half of a connection whose
-// endpoint was closed, so the sink gets a message that the session is over (kBye), and closes it. In shared
-// memory a session has a worker of its own, which can be abandoned as a whole.
+// endpoint was closed, so the sink gets a message that the session is over (kBye), and closes it.
 //
 // Locking: the mutex guards `sessions_`; all that is inside a session belongs to the engine's thread.
 #include <atomic>
@@ -62,9 +61,7 @@ struct SourceSession {
   State state = State::kWaitingForHello;
   absl::Status failure;
   Clock::time_point deadline;
-  std::unique_ptr<UcxWorker> own_worker;  // in shared memory
-  std::string own_address;                // of it, wrapped; written before Connect returns
-  ucp_ep_h endpoint = nullptr;            // on `own_worker` or the main worker
+  ucp_ep_h endpoint = nullptr;  // on the main worker
   GreetingBytes greeting{};
   bool greeting_due = false;  // kReady could not be sent yet
   bool pump_due = false;      // a task that calls Pump is posted
@@ -82,7 +79,6 @@ class UcxSource final : public Source, public UcxEvents {
 
   Info info() const override { return engine_->info(); }
   std::string address() const override { return engine_->WrappedAddress(); }
-  std::string address(SessionId session) const override;
   absl::Status Connect(SessionId session, const std::string& peer_address, const Secret& secret) override;
   void Send(SessionId session, RequestId request, std::span<const std::byte> bytes, const Digest& hash,
             absl::Duration timeout, Done done) override;
@@ -99,10 +95,6 @@ class UcxSource final : public Source, public UcxEvents {
  private:
   SessionPtr Find(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<SessionPtr> Sessions() const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status OpenOwnWorker(const SessionPtr& session);
-  UcxWorker& WorkerOf(SourceSession& session) {
-    return session.own_worker != nullptr ? *session.own_worker : engine_->main();
-  }
   ucs_status_t Drop() {
     ++messages_dropped_;
     return UCS_OK;
@@ -200,21 +192,11 @@ std::vector<SessionPtr> UcxSource::Sessions() const {
   return sessions;
 }
 
-std::string UcxSource::address(SessionId id) const {
-  SessionPtr session = Find(id);
-  return session == nullptr || session->own_address.empty() ? address() : session->own_address;
-}
-
 absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, const Secret& secret) {
   EVENKEEL_ASSIGN_OR_RETURN(Address peer, UnwrapAddress(peer_address));
-  if (peer.role != AddressRole::kSink)
-    return absl::InvalidArgumentError("the consumer's address is not that of a sink");
-  if (peer.shared_memory != options_.shared_memory) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("shared_memory is ", peer.shared_memory ? "on" : "off", " at the consumer and ",
-                     options_.shared_memory ? "on" : "off", " here; set it to the same value on both sides"));
-  }
-  if (!peer.shared_memory && !peer.rdma && !options_.trusted_network) {
+  if (peer.role != AddressRole::kSink || peer.memory)
+    return absl::InvalidArgumentError("the consumer's address is not that of a UCX sink");
+  if (!peer.rdma && !options_.trusted_network) {
     return absl::FailedPreconditionError(
         "the consumer's UCX uses TCP, which needs serve --trusted-data-network here too; or let the consumer "
         "use "
@@ -233,21 +215,7 @@ absl::Status UcxSource::Connect(SessionId id, const std::string& peer_address, c
       return absl::AlreadyExistsError(absl::StrCat("session ", id, " exists already"));
     }
   }
-  if (!options_.shared_memory) {
-    engine_->Post([] {});  // wakes the thread, which computes its next deadline
-    return absl::OkStatus();
-  }
-  absl::Status opened;
-  engine_->Run([&] { opened = OpenOwnWorker(session); });
-  if (!opened.ok()) Disconnect(id);
-  return opened;
-}
-
-absl::Status UcxSource::OpenOwnWorker(const SessionPtr& session) {
-  if (session->state == SourceSession::State::kDead) return session->failure;
-  EVENKEEL_ASSIGN_OR_RETURN(session->own_worker, engine_->OpenSessionWorker(this));
-  EVENKEEL_ASSIGN_OR_RETURN(session->own_address,
-                            engine_->WrapWorkerAddress(AddressRole::kSource, *session->own_worker));
+  engine_->Post([] {});  // wakes the thread, which computes its next deadline
   return absl::OkStatus();
 }
 
@@ -260,8 +228,7 @@ ucs_status_t UcxSource::OnMessage(unsigned message, std::span<const std::byte> h
   if (!greeting || !peer.ok() || peer->role != AddressRole::kSession || peer->worker.empty()) return Drop();
   SessionPtr session = Find(greeting->session);
   if (session == nullptr || !SameSecret(greeting->secret, session->secret) ||
-      session->state != SourceSession::State::kWaitingForHello ||
-      peer->shared_memory != options_.shared_memory) {
+      session->state != SourceSession::State::kWaitingForHello || peer->memory) {
     return Drop();
   }
   session->state = SourceSession::State::kAnswering;
@@ -277,14 +244,14 @@ void UcxSource::Answer(const SessionPtr& session, const Address& peer) {
 }
 
 absl::Status UcxSource::TryAnswer(const SessionPtr& session, const Address& peer) {
-  EVENKEEL_ASSIGN_OR_RETURN(session->endpoint, WorkerOf(*session).Connect(peer.worker));
+  EVENKEEL_ASSIGN_OR_RETURN(session->endpoint, engine_->main().Connect(peer.worker));
   session->greeting = Pack(Greeting{session->id, session->secret});
   return SendGreeting(session);
 }
 
 absl::Status UcxSource::SendGreeting(const SessionPtr& session) {
-  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(WorkerOf(*session), session->endpoint,
-                                                      MessageId::kReady, session->greeting, ""));
+  EVENKEEL_ASSIGN_OR_RETURN(bool sent, engine_->Greet(engine_->main(), session->endpoint, MessageId::kReady,
+                                                      session->greeting, ""));
   session->greeting_due = !sent;
   if (!sent) return absl::OkStatus();
   session->state = SourceSession::State::kReady;
@@ -356,8 +323,8 @@ bool UcxSource::SendMessage(PendingSend* send) {
   send->header = Pack(send->message);
   send->under_way = true;
   absl::StatusOr<bool> started =
-      WorkerOf(session).Send(session.endpoint, static_cast<unsigned>(MessageId::kPart), send->header,
-                             send->bytes, send->bytes.size() >= kRendezvousBytes, Sent, send);
+      engine_->main().Send(session.endpoint, static_cast<unsigned>(MessageId::kPart), send->header,
+                           send->bytes, send->bytes.size() >= kRendezvousBytes, Sent, send);
   if (!started.ok() || !*started) Settle(send, started.status());
   return started.ok();
 }
@@ -370,7 +337,7 @@ bool UcxSource::SendChunk(PendingSend* send) {
   SourceSession& session = *send->session;
   std::span<const std::byte> data = send->bytes.subspan(send->message.offset);
   data = data.first(std::min(data.size(), kTcpChunkBytes));
-  absl::StatusOr<bool> sent = WorkerOf(session).SendImmediately(
+  absl::StatusOr<bool> sent = engine_->main().SendImmediately(
       session.endpoint, static_cast<unsigned>(MessageId::kPart), Pack(send->message), data);
   if (!sent.ok()) {
     Settle(send, sent.status());
@@ -427,12 +394,7 @@ void UcxSource::Kill(const SessionPtr& session, const absl::Status& status) {
   if (session->state == SourceSession::State::kDead) return;
   session->state = SourceSession::State::kDead;
   session->failure = status;
-  bool completions_come = session->own_worker == nullptr;
-  if (session->own_worker != nullptr) {
-    engine_->Retire(std::move(session->own_worker), [] {});
-  } else if (session->endpoint != nullptr) {
-    Leave(session);
-  }
+  if (session->endpoint != nullptr) Leave(session);
   session->endpoint = nullptr;
   for (auto& send : session->queue) {
     absl::Status fate = send->fate.ok() ? status : send->fate;
@@ -442,7 +404,7 @@ void UcxSource::Kill(const SessionPtr& session, const absl::Status& status) {
   for (auto next = session->in_flight.begin(); next != session->in_flight.end();) {
     PendingSend* send = (next++)->get();
     if (send->fate.ok()) send->fate = status;
-    if (!send->under_way || !completions_come) Settle(send, absl::OkStatus());
+    if (!send->under_way) Settle(send, absl::OkStatus());
   }
   if (!session->in_flight.empty()) {
     ending_.push_back({session, DeadlineAfter(options_.completion_timeout)});

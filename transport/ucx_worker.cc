@@ -91,7 +91,7 @@ absl::StatusOr<ucp_ep_h> UcxWorker::Connect(const std::string& address) {
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
-  parameters.err_mode = watched() ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler.cb = Failed;
   parameters.err_handler.arg = this;
   ucp_ep_h endpoint;
@@ -105,7 +105,6 @@ void UcxWorker::CloseByForce(ucp_ep_h endpoint) {
   auto found = std::find(endpoints_.begin(), endpoints_.end(), endpoint);
   if (found == endpoints_.end()) return;
   endpoints_.erase(found);
-  if (!watched()) return;  // UCX refuses a forced close; destroying the worker closes the endpoint
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;

@@ -38,15 +38,12 @@ class UcxContext {
   UcxContext& operator=(const UcxContext&) = delete;
 
   ucp_context_h handle() const { return handle_; }
-  // True for RDMA and TCP, whose endpoints notice that their peer is gone. Shared memory notices nothing.
-  bool watched() const { return watched_; }
   absl::StatusOr<ucp_mem_h> Register(std::span<std::byte> memory);
   void Unregister(ucp_mem_h memory);
 
  private:
-  UcxContext(ucp_context_h handle, bool watched) : handle_(handle), watched_(watched) {}
+  explicit UcxContext(ucp_context_h handle) : handle_(handle) {}
   const ucp_context_h handle_;
-  const bool watched_;
 };
 
 // Leaks `used` on purpose, because UCX or a network card may still access it.
@@ -78,22 +75,20 @@ class UcxWorker {
 
   ucp_worker_h handle() const { return handle_; }
   int descriptor() const { return descriptor_; }
-  bool watched() const { return context_->watched(); }
   absl::StatusOr<std::string> address() const;
 
   bool Progress() { return Ucx().ucp_worker_progress(handle_) != 0; }
   // True if the descriptor will become readable on the next event; false: call Progress again.
   bool Arm();
 
-  // `address` must be complete and undamaged (transport/ucx_address.h): UCX does not check it.
+  // `address` must be complete and undamaged (transport/address.h): UCX does not check it.
   absl::StatusOr<ucp_ep_h> Connect(const std::string& address);
   // Ends all operations on the endpoint; their completions arrive in later calls of Progress.
   void CloseByForce(ucp_ep_h endpoint);
-  // Delivers no more events, and closes all endpoints by force if they are watched.
+  // Delivers no more events, and closes all endpoints by force.
   void Close();
-  // Leaks the worker without progressing it again. For workers whose operations do not end: those of shared
-  // memory, where nothing moves unless this side progresses and nothing can be cancelled, and others that UCX
-  // does not complete although their endpoints were closed.
+  // Leaks the worker without progressing it again. For workers whose operations UCX does not complete although
+  // their endpoints were closed.
   static void Abandon(std::unique_ptr<UcxWorker> worker);
 
   // Sends `header` and `data`; both must stay valid until `completed` has run, in a later Progress. Returns

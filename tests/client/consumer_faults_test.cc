@@ -644,7 +644,7 @@ TEST(ConsumerFaults, ADescriptionThatTakesTooLongIsAskedOfAnother) {
 
 class ConsumerOverTransport : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Transports, ConsumerOverTransport, testing::Values("grpc", "ucx"));
+INSTANTIATE_TEST_SUITE_P(Transports, ConsumerOverTransport, testing::Values("grpc", "ucx", "memory"));
 
 TEST_P(ConsumerOverTransport, ManyFaultsAtRandomChangeNoByte) {
   std::mutex mutex;

@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <set>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "client/receive_memory.h"
 #include "tests/client/fake_worker.h"
@@ -67,7 +69,39 @@ TEST_P(ConsumerOverTransport, DeliversEveryStepInOrderFromManyWorkers) {
   EXPECT_THAT(stats.transport, HasSubstr(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, ConsumerOverTransport, testing::Values("grpc", "ucx"));
+INSTANTIATE_TEST_SUITE_P(Transports, ConsumerOverTransport, testing::Values("grpc", "ucx", "memory"));
+
+// The number of mappings of this process that are parts of a worker.
+int MappedParts() {
+  int mapped = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) mapped += absl::StrContains(line, "memfd:evenkeel-part");
+  return mapped;
+}
+
+TEST(Consumer, TakesTheWorkersPagesAndGivesThemBack) {
+  constexpr uint64_t kPartBytes = 300'000;
+  FakeWorker worker({.transport = "memory", .part_bytes = kPartBytes});
+  ConsumerOptions options = OptionsFor({worker.endpoint()});
+  options.prefetch_bytes = 8 << 20;
+  options.num_steps = 20;
+  auto consumer = Consumer::Connect(options);
+  ASSERT_TRUE(consumer.ok()) << consumer.status();
+  std::shared_ptr<const StepData> kept;
+  for (uint64_t i = 0; i < 20; ++i) {
+    auto step = (*consumer)->Next();
+    ASSERT_TRUE(step.ok()) << step.status();
+    ExpectStep(**step, i, 0, kPartBytes);
+    EXPECT_GE(MappedParts(), 3) << "the parts were copied";
+    if (i == 3) kept = *step;
+    if (i > 3) ExpectStep(*kept, 3, 0, kPartBytes);
+  }
+  EXPECT_EQ(MappedParts(), 3) << "of the step that is kept";
+  consumer->reset();
+  ExpectStep(*kept, 3, 0, kPartBytes);
+  kept.reset();
+  EXPECT_EQ(MappedParts(), 0);
+}
 
 TEST(Consumer, OrderOfArrivalNeverChangesTheOrderOfParts) {
   // Every request takes its own time, so that parts and steps arrive in every order.

@@ -69,6 +69,8 @@ class FakeWorker::Service : public pb::Worker::Service {
       grpc_source_ = source.get();
       builder.RegisterService(source->service());
       source_ = std::move(source);
+    } else if (options_.transport == "memory") {
+      source_ = *transport::MakeMemorySource(made);
     } else {
       source_ = *transport::MakeUcxSource(made);
     }
@@ -109,7 +111,7 @@ class FakeWorker::Service : public pb::Worker::Service {
     absl::Status connected = source_->Connect(session, request->address(), secret);
     if (!connected.ok()) return {grpc::StatusCode::INTERNAL, std::string(connected.message())};
     reply->set_session_id(session);
-    reply->set_address(source_->address(session));
+    reply->set_address(source_->address());
     reply->set_session_idle_seconds(60);
     Fill(*reply->mutable_worker());
     return grpc::Status::OK;

@@ -1,8 +1,12 @@
 #include "client/receive_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <list>
 #include <random>
 
@@ -43,6 +47,29 @@ TEST(ReceiveMemory, PrefetchNeverExceedsTheBudgetAndMemoryComesBack) {
   held.clear();
   EXPECT_EQ(memory->bytes_in_use(), 0);
   EXPECT_TRUE(memory->TryTake(kBudget, false).has_value()) << "neighbours were merged";
+}
+
+TEST(ReceiveMemory, GivesReplacedPagesBack) {
+  auto memory = Make();
+  auto buffer = memory->TryTake(2 * 4096, false);
+  ASSERT_TRUE(buffer.has_value());
+  std::byte* const begin = buffer->bytes().data();
+  const int file = memfd_create("replaced", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, 2 * 4096), 0);
+  ASSERT_EQ(mmap(begin, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0), begin);
+  close(file);
+  const auto is_mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    const std::string text((std::istreambuf_iterator<char>(maps)), {});
+    return text.find("memfd:replaced") != std::string::npos;
+  };
+  EXPECT_TRUE(is_mapped());
+  buffer->MarkReplaced();
+  buffer.reset();
+  EXPECT_FALSE(is_mapped());
+  auto again = memory->TryTake(kBudget, false);
+  ASSERT_TRUE(again.has_value());
+  std::memset(again->bytes().data(), 1, again->bytes().size());
 }
 
 TEST(ReceiveMemory, TheHeadStepIsNotStarvedByWhatTheTrainerKeeps) {

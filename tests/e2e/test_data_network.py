@@ -4,8 +4,6 @@ With the option the tests do what a stranger could do, from the same machine and
 """
 
 import contextlib
-import os
-import pathlib
 import socket
 import subprocess
 import sys
@@ -70,12 +68,12 @@ def port_of(endpoint):
     return int(endpoint.rsplit(":", 1)[1])
 
 
-@pytest.mark.parametrize("transport", ["auto", "grpc"])
-def test_by_default_nothing_but_the_control_plane_listens(mixed, transport):
+@pytest.mark.parametrize("transport,used", [("auto", "grpc"), ("memory", "memory"), ("grpc", "grpc")])
+def test_by_default_nothing_but_the_control_plane_listens(mixed, transport, used):
     with harness.Fleet(mixed / "job.yaml", 1, "--transport", transport) as fleet:
         worker = fleet.workers[0]
         with Trainer(worker.address, f"transport={transport}") as trainer:
-            assert trainer.transport == "grpc"
+            assert trainer.transport == used
             assert sockets.ports(trainer.process.pid) == set()
             assert sockets.ports(worker.process.pid) == {port_of(worker.address)}
             assert trainer.kept() == "what the trainer keeps"
@@ -103,31 +101,6 @@ def test_ucx_over_tcp_without_the_option_is_an_error_at_start(mixed):
     done = harness.run("serve", "--job", mixed / "job.yaml", "--transport", "ucx", check=False)
     assert done.returncode == 3 and done.stdout == "", done.stderr
     assert "--trusted-data-network" in done.stderr and "memory" in done.stderr
-
-
-def test_shared_memory_needs_no_port(mixed):
-    with harness.Fleet(mixed / "job.yaml", 1, "--shared-memory") as fleet:
-        worker = fleet.workers[0]
-        with Trainer(worker.address, "transport=ucx", "shared_memory=True") as trainer:
-            assert trainer.transport == "ucx"
-            assert sockets.ports(trainer.process.pid) == set()
-            assert sockets.ports(worker.process.pid) == {port_of(worker.address)}
-
-
-def test_shared_memory_is_for_the_processes_user_and_group(mixed):
-    with harness.Fleet(mixed / "job.yaml", 1, "--shared-memory") as fleet:
-        worker = fleet.workers[0]
-        with Trainer(worker.address, "transport=ucx", "shared_memory=True") as trainer:
-            pids = {str(worker.process.pid), str(trainer.process.pid)}
-            names, *rows = [line.split() for line in open("/proc/sysvipc/shm")]
-            segments = [row for row in (dict(zip(names, row)) for row in rows) if row["cpid"] in pids]
-            assert segments
-            for segment in segments:
-                assert int(segment["perms"], 8) & 0o007 == 0, segment
-            for pid in pids:
-                for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-                    if "/dev/shm/" in os.readlink(path):
-                        assert "(deleted)" in os.readlink(path), "no name in the file system"
 
 
 def test_over_ucx_a_worker_has_one_port_and_connects_to_nobody(mixed):

@@ -44,10 +44,10 @@ def test_the_stream_is_the_same_for_all_workers_and_transports(mixed, expected, 
                           "--transport", transport, *TRUSTED), expected)
 
 
-def test_the_stream_is_the_same_over_shared_memory(mixed, expected):
-    with Fleet(mixed / "job.yaml", 2, "--shared-memory") as fleet:
+def test_the_stream_is_the_same_in_sealed_memory(mixed, expected):
+    with Fleet(mixed / "job.yaml", 2, "--transport", "memory") as fleet:
         assert_same(fetch(fleet.endpoints, mixed / "job.yaml", "--ranks", RANKS, "--steps", STEPS,
-                          "--transport", "ucx", "--shared-memory"), expected)
+                          "--transport", "memory"), expected)
 
 
 def test_the_stream_is_the_same_in_two_parts(mixed, expected):
@@ -207,8 +207,7 @@ def test_a_killed_and_a_stopped_worker_change_no_byte(mixed, expected, transport
         assert_same(run.finish(), expected)
 
 
-@pytest.mark.parametrize("transport,options", [("ucx", TRUSTED), ("grpc", ()),
-                                               ("ucx", ("--shared-memory",))])
+@pytest.mark.parametrize("transport,options", [("ucx", TRUSTED), ("grpc", ())])
 def test_twenty_kills_change_no_byte(mixed, expected, transport, options):
     """Workers die at random moments and others take their place at the same address list."""
     rng = random.Random(f"{transport}{options}")

@@ -52,8 +52,9 @@ class Client {
     stub_ =
         pb::Worker::NewStub(grpc::CreateCustomChannel(address, credentials, transport::ClientArguments()));
     transport::Options options{.name = transport, .trusted_network = true, .loopback_only = true};
-    auto sink =
-        transport == "ucx" ? transport::MakeUcxSink(options) : transport::MakeGrpcSink(options, credentials);
+    auto sink = transport == "ucx"      ? transport::MakeUcxSink(options)
+                : transport == "memory" ? transport::MakeMemorySink(options)
+                                        : transport::MakeGrpcSink(options, credentials);
     EXPECT_TRUE(sink.ok()) << sink.status();
     sink_ = *std::move(sink);
     pb::OpenSessionRequest request;
@@ -187,7 +188,7 @@ TEST_P(WorkerOver, DrainsWithoutLosingAcceptedWork) {
   (*worker)->Stop();
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, WorkerOver, testing::Values("ucx", "grpc"),
+INSTANTIATE_TEST_SUITE_P(Transports, WorkerOver, testing::Values("ucx", "grpc", "memory"),
                          [](const auto& info) { return info.param; });
 
 TEST(Worker, OffersAllTransportsThatWorkHere) {

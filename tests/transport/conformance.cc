@@ -34,7 +34,7 @@ void Conformance::Make(const Options& options) {
 absl::Status Conformance::Open(SessionId session, uint8_t source_secret, uint8_t sink_secret) {
   absl::Status status = source().Connect(session, sink().address(), SecretOf(source_secret));
   if (!status.ok()) return status;
-  return sink().Connect(session, worker_->endpoint(), source().address(session), SecretOf(sink_secret));
+  return sink().Connect(session, worker_->endpoint(), source().address(), SecretOf(sink_secret));
 }
 
 void Conformance::Send(SessionId session, RequestId request, const std::vector<std::byte>& payload,
@@ -64,7 +64,7 @@ absl::Status Conformance::Transfer(SessionId session, RequestId request,
 namespace {
 
 TEST_P(Conformance, NamesItself) {
-  EXPECT_EQ(source().info().name, GetParam() == Backend::kGrpc ? "grpc" : "ucx");
+  EXPECT_EQ(source().info().name, BackendName(GetParam()));
   EXPECT_EQ(sink().info().name, source().info().name);
   EXPECT_FALSE(source().info().detail.empty());
   EXPECT_EQ(sink().info().detail.empty(), false);
@@ -211,7 +211,7 @@ TEST_P(Conformance, RefusesASessionThatTheWorkerDoesNotKnow) {
   options.connect_timeout = kShort;
   ASSERT_NO_FATAL_FAILURE(Make(options));
   ASSERT_TRUE(source().Connect(6, sink().address(), SecretOf(1)).ok());
-  ASSERT_TRUE(sink().Connect(5, worker_->endpoint(), source().address(6), SecretOf(1)).ok());
+  ASSERT_TRUE(sink().Connect(5, worker_->endpoint(), source().address(), SecretOf(1)).ok());
   std::vector<std::byte> buffer(10);
   Outcome arrived;
   Expect(5, 1, &buffer, &arrived);
@@ -232,7 +232,7 @@ TEST_P(Conformance, GivesUpOnAConsumerThatNeverGreets) {
 TEST_P(Conformance, KnowsEachSessionOnce) {
   ASSERT_TRUE(Open(1).ok());
   EXPECT_EQ(source().Connect(1, sink().address(), SecretOf(7)).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(sink().Connect(1, worker_->endpoint(), source().address(1), SecretOf(7)).code(),
+  EXPECT_EQ(sink().Connect(1, worker_->endpoint(), source().address(), SecretOf(7)).code(),
             StatusCode::kAlreadyExists);
   std::vector<std::byte> received;
   EXPECT_TRUE(Transfer(1, 1, Payload(1000, 1), &received).ok());
@@ -367,7 +367,7 @@ TEST_P(Conformance, DisconnectOfTheSourceEndsWhatIsPending) {
     for (Outcome& outcome : sent) ASSERT_TRUE(outcome.done());
     const StatusCode last = CodeOf(sent[11]);
     EXPECT_TRUE(last == StatusCode::kCancelled || last == StatusCode::kOk) << last;
-    if (last == StatusCode::kCancelled && GetParam() != Backend::kSharedMemory) {
+    if (last == StatusCode::kCancelled) {
       EXPECT_EQ(CodeOf(arrived[11]), StatusCode::kUnavailable);
     }
     sink().Disconnect(session);
@@ -401,9 +401,7 @@ TEST_P(Conformance, TheSourceMayBeDestroyedWithSendsPending) {
   Send(1, 1, payload, &sent);
   worker_->Reset();
   EXPECT_EQ(sent.calls(), 1);
-  if (GetParam() != Backend::kSharedMemory) {
-    EXPECT_EQ(CodeOf(waiting), StatusCode::kUnavailable) << "the peer is gone";
-  }
+  EXPECT_EQ(CodeOf(waiting), StatusCode::kUnavailable) << "the peer is gone";
   sink().Disconnect(1);
   EXPECT_EQ(coming.calls(), 1);
 }
@@ -439,7 +437,6 @@ TEST_P(Conformance, RefusesMoreThanTheLargestMessage) {
 TEST_P(Conformance, RequireRdmaFailsWithoutRdma) {
   if (source().info().is_rdma) GTEST_SKIP() << "this machine has RDMA";
   Options options = OptionsFor(GetParam());
-  options.shared_memory = false;
   options.require_rdma = true;
   EXPECT_EQ(WorkerSide::Start(GetParam(), options).status().code(), StatusCode::kFailedPrecondition);
   absl::Status status = MakeSink(GetParam(), options).status();
@@ -447,8 +444,8 @@ TEST_P(Conformance, RequireRdmaFailsWithoutRdma) {
   EXPECT_NE(status.message().find("require_rdma"), absl::string_view::npos) << status;
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Conformance,
-                         testing::Values(Backend::kUcx, Backend::kGrpc, Backend::kSharedMemory), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Over, Conformance, testing::Values(Backend::kUcx, Backend::kGrpc, Backend::kMemory),
+                         NameOfCase);
 
 }  // namespace
 }  // namespace evenkeel::transport

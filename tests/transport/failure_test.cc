@@ -64,15 +64,9 @@ TEST_P(PeerFailure, AKilledSourceEndsWhatItWasAskedFor) {
   ASSERT_NO_FATAL_FAILURE(ExpectAndSendAll());
   ASSERT_EQ(Received(1), "OK");
   source_->Signal(SIGKILL);
-  if (GetParam() == Backend::kSharedMemory) {
-    // Peers are not watched there: a part that was being fetched fails, one that was not sent yet waits until
-    // the sink's owner, who hears of the death over the control plane, ends the session.
-    ASSERT_EQ(sink_->Ask("disconnect 1", "disconnected"), "");
-  }
   for (int i = 2; i <= kParts; ++i) {
     std::string code = Received(i);
-    const bool disconnected = GetParam() == Backend::kSharedMemory && code == "CANCELLED";
-    EXPECT_TRUE(code == "OK" || code == "UNAVAILABLE" || disconnected) << i << " " << code;
+    EXPECT_TRUE(code == "OK" || code == "UNAVAILABLE") << i << " " << code;
   }
   ASSERT_EQ(sink_->Ask("fill", "filled"), "");
   source_ = std::make_unique<PeerProcess>(true, GetParam());
@@ -151,7 +145,7 @@ TEST_P(PeerFailure, APeerThatDiesInTheHandshakeHarmsNobody) {
     PeerProcess sink(false, GetParam());
     ASSERT_TRUE(sink.Start()) << sink.address;
     ASSERT_EQ(survivor->Ask(absl::StrCat("connect ", i, " ", sink.address, " none"), "connected"), "OK");
-    sink.Tell(absl::StrCat("connect ", i, " ", survivor->AddressOf(i), " ", survivor->endpoint));
+    sink.Tell(absl::StrCat("connect ", i, " ", survivor->address, " ", survivor->endpoint));
     survivor->Tell(absl::StrCat("send ", i, " ", i, " 3000000 1000"));
     usleep(i * 700);
     sink.Signal(SIGKILL);
@@ -165,7 +159,7 @@ TEST_P(PeerFailure, APeerThatDiesInTheHandshakeHarmsNobody) {
     PeerProcess source(true, GetParam());
     ASSERT_TRUE(source.Start()) << source.address;
     ASSERT_EQ(source.Ask(absl::StrCat("connect ", i, " ", sink_->address, " none"), "connected"), "OK");
-    sink_->Tell(absl::StrCat("connect ", i, " ", source.AddressOf(i), " ", source.endpoint));
+    sink_->Tell(absl::StrCat("connect ", i, " ", source.address, " ", source.endpoint));
     usleep((i - 100) * 700);
     source.Signal(SIGKILL);
     ASSERT_EQ(sink_->Ask(absl::StrCat("disconnect ", i), "disconnected"), "");
@@ -184,7 +178,6 @@ class NetworkFailure : public PeerFailure {
   static std::string In(const PeerProcess& peer) { return absl::StrCat("nsenter -t ", peer.pid(), " -n "); }
 
   void SetUp() override {
-    if (GetParam() == Backend::kSharedMemory) GTEST_SKIP() << "shared memory knows no network";
     if (geteuid() != 0 || !Shell("unshare -n true") || !Shell("ip -V")) {
       GTEST_SKIP() << "network namespaces need root, unshare and ip (iproute2)";
     }
@@ -276,8 +269,7 @@ TEST_P(NetworkFailure, ASinkThatDialsIntoTheVoidCanBeDestroyed) {
 }
 
 std::string NameOfFailure(const testing::TestParamInfo<Backend>& info) { return BackendName(info.param); }
-INSTANTIATE_TEST_SUITE_P(Over, PeerFailure,
-                         testing::Values(Backend::kUcx, Backend::kGrpc, Backend::kSharedMemory),
+INSTANTIATE_TEST_SUITE_P(Over, PeerFailure, testing::Values(Backend::kUcx, Backend::kGrpc, Backend::kMemory),
                          NameOfFailure);
 INSTANTIATE_TEST_SUITE_P(Over, NetworkFailure, testing::Values(Backend::kUcx, Backend::kGrpc), NameOfFailure);
 

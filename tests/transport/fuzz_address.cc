@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "core/digest.h"
-#include "transport/ucx_address.h"
+#include "transport/address.h"
 #include "transport/ucx_message.h"
 
 namespace {

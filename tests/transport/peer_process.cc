@@ -110,7 +110,7 @@ bool PeerProcess::Start(absl::Duration connect_timeout) {
 
 bool OpenSession(PeerProcess& source, PeerProcess& sink, int session) {
   return source.Ask(absl::StrCat("connect ", session, " ", sink.address, " none"), "connected") == "OK" &&
-         sink.Ask(absl::StrCat("connect ", session, " ", source.AddressOf(session), " ", source.endpoint),
+         sink.Ask(absl::StrCat("connect ", session, " ", source.address, " ", source.endpoint),
                   "connected") == "OK";
 }
 

@@ -34,8 +34,6 @@ class PeerProcess {
   // `connect_timeout` to pass makes it short: a busy machine takes seconds to connect.
   bool Start(absl::Duration connect_timeout = absl::Seconds(30));
   std::string address, endpoint;
-  // Of a source: what the session's sink connects to, once the source knows the session.
-  std::string AddressOf(int session) { return Ask("address " + std::to_string(session), "address"); }
 
  private:
   bool ReadMore(absl::Time deadline);

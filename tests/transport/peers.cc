@@ -17,8 +17,8 @@ std::string BackendName(Backend backend) {
       return "ucx";
     case Backend::kGrpc:
       return "grpc";
-    case Backend::kSharedMemory:
-      return "shared_memory";
+    case Backend::kMemory:
+      return "memory";
   }
   return "";
 }
@@ -27,13 +27,12 @@ Backend BackendFromName(const std::string& name) {
   for (Backend backend : {Backend::kUcx, Backend::kGrpc}) {
     if (BackendName(backend) == name) return backend;
   }
-  return Backend::kSharedMemory;
+  return Backend::kMemory;
 }
 
 Options OptionsFor(Backend backend) {
   Options options;
-  options.name = backend == Backend::kGrpc ? "grpc" : "ucx";
-  options.shared_memory = backend == Backend::kSharedMemory;
+  options.name = BackendName(backend);
   options.loopback_only = true;
   options.trusted_network = backend == Backend::kUcx;
   options.connect_timeout = absl::Seconds(30);
@@ -44,7 +43,8 @@ absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Start(Backend backend, c
                                                               const std::string& host) {
   auto side = std::make_unique<WorkerSide>();
   if (backend != Backend::kGrpc) {
-    EVENKEEL_ASSIGN_OR_RETURN(side->source_, MakeUcxSource(options));
+    EVENKEEL_ASSIGN_OR_RETURN(side->source_,
+                              backend == Backend::kUcx ? MakeUcxSource(options) : MakeMemorySource(options));
     return side;
   }
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<GrpcSource> source, MakeGrpcSource(options));
@@ -72,7 +72,8 @@ void WorkerSide::Reset() {
 }
 
 absl::StatusOr<std::unique_ptr<Sink>> MakeSink(Backend backend, const Options& options) {
-  if (backend != Backend::kGrpc) return MakeUcxSink(options);
+  if (backend == Backend::kUcx) return MakeUcxSink(options);
+  if (backend == Backend::kMemory) return MakeMemorySink(options);
   return MakeGrpcSink(options, MakeChannelCredentials(nullptr));
 }
 

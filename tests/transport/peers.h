@@ -19,8 +19,8 @@ class Server;
 namespace evenkeel::transport {
 
 // The transports under test.
-enum class Backend { kUcx, kGrpc, kSharedMemory };
-std::string BackendName(Backend backend);  // "ucx", "grpc", "shared_memory"
+enum class Backend { kUcx, kGrpc, kMemory };
+std::string BackendName(Backend backend);  // "ucx", "grpc", "memory"
 Backend BackendFromName(const std::string& name);
 // On loopback, with time to connect for a busy machine.
 Options OptionsFor(Backend backend);

@@ -57,7 +57,6 @@ class Peer {
     if (command == "connect") Connect(words);
     if (command == "send") Send(words);
     if (command == "expect") Expect(words);
-    if (command == "address") Address(words);
     if (command == "cancel") Cancel(words);
     if (command == "disconnect") Disconnect(words);
     if (command == "fill") Fill();
@@ -104,13 +103,6 @@ class Peer {
     absl::Status status = is_source_ ? worker_->source().Connect(session, address, SecretOf(3))
                                      : sink_->Connect(session, endpoint, address, SecretOf(3));
     Say(absl::StrCat("connected ", absl::StatusCodeToString(status.code())));
-  }
-
-  void Address(std::istream& words) {
-    SessionId session;
-    words >> session;
-    std::string address = worker_->source().address(session);
-    Say(absl::StrCat("address ", address.empty() ? "00" : absl::BytesToHexString(address)));
   }
 
   void Send(std::istream& words) {

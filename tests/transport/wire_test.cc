@@ -1,25 +1,25 @@
-// The envelopes around what UCX carries, and who may speak on the control plane.
+// The envelopes around addresses and messages, and who may speak on the control plane.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "transport/address.h"
 #include "transport/credentials.h"
-#include "transport/ucx_address.h"
 #include "transport/ucx_message.h"
 
 namespace evenkeel::transport {
 namespace {
 
 TEST(Address, SurvivesTheWayThere) {
-  for (bool shared_memory : {false, true}) {
+  for (bool memory : {false, true}) {
     for (bool rdma : {false, true}) {
-      Address address{AddressRole::kSession, shared_memory, rdma, 0x0123456789abcdef,
+      Address address{AddressRole::kSession, memory, rdma, 0x0123456789abcdef,
                       std::string("worker\0bytes", 12)};
       absl::StatusOr<Address> back = UnwrapAddress(WrapAddress(address));
       ASSERT_TRUE(back.ok()) << back.status();
       EXPECT_EQ(back->role, address.role);
-      EXPECT_EQ(back->shared_memory, shared_memory);
+      EXPECT_EQ(back->memory, memory);
       EXPECT_EQ(back->rdma, rdma);
       EXPECT_EQ(back->host, address.host);
       EXPECT_EQ(back->worker, address.worker);

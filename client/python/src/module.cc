@@ -111,7 +111,6 @@ client::ConsumerOptions ReadOptions(const py::dict& in) {
   out.transport = Get<std::string>(in, "transport", out.transport);
   out.require_rdma = Get<bool>(in, "require_rdma", false);
   out.trusted_data_network = Get<bool>(in, "trusted_data_network", false);
-  out.shared_memory = Get<bool>(in, "shared_memory", false);
   out.devices = Get<std::string>(in, "devices", "");
   out.prefetch_bytes = Get<uint64_t>(in, "prefetch_bytes", out.prefetch_bytes);
   out.prefetch_steps = Get<uint32_t>(in, "prefetch_steps", out.prefetch_steps);

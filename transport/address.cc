@@ -1,7 +1,5 @@
-// Wraps UCX worker addresses with a length and a digest, and checks both before UCX sees the bytes.
-#include "transport/ucx_address.h"
-
-#include <sys/stat.h>
+// Wraps addresses with a length and a digest, and checks both before anything else sees the bytes.
+#include "transport/address.h"
 
 #include <cstring>
 #include <fstream>
@@ -14,7 +12,7 @@ namespace evenkeel::transport {
 namespace {
 
 constexpr uint16_t kVersion = 2;
-constexpr uint8_t kSharedMemoryFlag = 1;
+constexpr uint8_t kMemoryFlag = 1;
 constexpr uint8_t kRdmaFlag = 2;
 constexpr size_t kDigestOffset = 20;
 constexpr size_t kEnvelopeBytes = 36;
@@ -50,9 +48,7 @@ std::string WrapAddress(const Address& address) {
   std::string wrapped = "EVKA";
   Append(kVersion, &wrapped);
   Append(static_cast<uint8_t>(address.role), &wrapped);
-  Append(
-      static_cast<uint8_t>((address.shared_memory ? kSharedMemoryFlag : 0) | (address.rdma ? kRdmaFlag : 0)),
-      &wrapped);
+  Append(static_cast<uint8_t>((address.memory ? kMemoryFlag : 0) | (address.rdma ? kRdmaFlag : 0)), &wrapped);
   Append(static_cast<uint32_t>(address.worker.size()), &wrapped);
   Append(address.host, &wrapped);
   wrapped.append(16, '\0');
@@ -75,28 +71,31 @@ absl::StatusOr<Address> UnwrapAddress(std::string_view wrapped) {
   uint8_t role = Load<uint8_t>(wrapped, 6);
   if (role < 1 || role > 3) return Refuse("unknown role");
   uint8_t flags = Load<uint8_t>(wrapped, 7);
-  if (flags > (kSharedMemoryFlag | kRdmaFlag)) return Refuse("unknown flags");
+  if (flags > (kMemoryFlag | kRdmaFlag)) return Refuse("unknown flags");
   Address address;
   address.role = static_cast<AddressRole>(role);
-  address.shared_memory = (flags & kSharedMemoryFlag) != 0;
+  address.memory = (flags & kMemoryFlag) != 0;
   address.rdma = (flags & kRdmaFlag) != 0;
   address.host = Load<uint64_t>(wrapped, 12);
   address.worker = std::string(wrapped.substr(kEnvelopeBytes));
   return address;
 }
 
-// The boot id identifies the machine; the namespaces identify the container, since shared memory works only
-// inside one.
+// The boot id identifies the machine. Containers of one machine share it.
 uint64_t ThisHost() {
-  std::string name;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
-  for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/ipc"}) {
-    struct stat status {};
-    if (stat(space, &status) == 0) absl::StrAppend(&name, " ", status.st_ino);
-  }
-  uint64_t host;
-  std::memcpy(&host, DigestOf(name).bytes.data(), sizeof(host));
+  static const uint64_t host = [] {
+    std::string name;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
+    uint64_t first;
+    std::memcpy(&first, DigestOf(name).bytes.data(), sizeof(first));
+    return first;
+  }();
   return host;
+}
+
+bool IsMemoryOfThisHost(std::string_view wrapped) {
+  const absl::StatusOr<Address> address = UnwrapAddress(wrapped);
+  return address.ok() && address->memory && address->host == ThisHost();
 }
 
 }  // namespace evenkeel::transport
