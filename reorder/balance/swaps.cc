@@ -3,6 +3,7 @@
 #include "reorder/balance/swaps.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -16,18 +17,32 @@ constexpr uint32_t kPartners = 6;    // ranks tried per repair in the same group
 constexpr uint32_t kRepairsPerRank = 8;
 constexpr uint32_t kNone = 0xffffffffu;  // no unit
 
-// The units of a rank that are considered, from large to small, and "no unit".
-std::vector<uint32_t> CandidatesOf(const std::vector<uint32_t>& units) {
-  const size_t looked_at = std::min<size_t>(kMaxUnits, units.size());
-  std::vector<uint32_t> candidates;
-  for (size_t i = 0; i < looked_at; ++i) candidates.push_back(units[i * units.size() / looked_at]);
-  candidates.push_back(kNone);
+// The units of a rank that are considered, in columns by phase; the last one is "no unit".
+struct Candidates {
+  std::vector<uint32_t> unit;
+  std::vector<float> share;  // [phases, unit.size()]
+
+  size_t size() const { return unit.size(); }
+  const float* phase(size_t p) const { return share.data() + p * unit.size(); }
+};
+
+Candidates CandidatesOf(const std::vector<uint32_t>& from, const ShareTable& units) {
+  const size_t looked_at = std::min<size_t>(kMaxUnits, from.size());
+  Candidates candidates;
+  for (size_t i = 0; i < looked_at; ++i) candidates.unit.push_back(from[i * from.size() / looked_at]);
+  candidates.unit.push_back(kNone);
+  candidates.share.assign(units.num_phases() * candidates.size(), 0);
+  for (size_t i = 0; i < looked_at; ++i) {
+    const std::span<const float> row = units.row(candidates.unit[i]);
+    for (size_t p = 0; p < row.size(); ++p) candidates.share[p * candidates.size() + i] = row[p];
+  }
   return candidates;
 }
 
 struct Exchange {
   uint32_t give = kNone;
   uint32_t get = kNone;
+  std::vector<float> delta;  // [phases] the load that leaves the giver
 };
 
 class Repair {
@@ -94,7 +109,7 @@ class Repair {
   // there is none.
   bool RepairOne(uint32_t giver, const std::vector<uint32_t>& ranks, size_t max_partners) {
     if (units_.empty()) units_ = UnitsByRank(rank_, load_.num_rows());
-    const std::vector<uint32_t> gives = CandidatesOf(units_[giver]);
+    const Candidates gives = CandidatesOf(units_[giver], problem_.units);
     const float excess = Excess(load_.row(giver));
     float best_gain = 0;
     uint32_t best_partner = kNone;
@@ -102,18 +117,19 @@ class Repair {
     for (uint32_t partner : PartnersFor(giver, ranks, max_partners)) {
       const float before = excess + Excess(load_.row(partner));
       if (before <= best_gain) continue;  // no exchange gains more than there is
-      const Exchange exchange = NearestExchange(gives, CandidatesOf(units_[partner]), giver, partner);
+      Exchange exchange =
+          NearestExchange(gives, CandidatesOf(units_[partner], problem_.units), giver, partner);
       if (exchange.give == exchange.get) continue;
       std::vector<float> mine(num_phases_), theirs(num_phases_);
       for (size_t p = 0; p < num_phases_; ++p) {
-        mine[p] = load_.row(giver)[p] - Delta(exchange, p);
-        theirs[p] = load_.row(partner)[p] + Delta(exchange, p);
+        mine[p] = load_.row(giver)[p] - exchange.delta[p];
+        theirs[p] = load_.row(partner)[p] + exchange.delta[p];
       }
       const float gain = before - Excess(mine) - Excess(theirs);
       if (gain > 1e-6f && gain > best_gain) {
         best_gain = gain;
         best_partner = partner;
-        best = exchange;
+        best = std::move(exchange);
       }
     }
     if (best_partner == kNone) return false;
@@ -143,40 +159,45 @@ class Repair {
   }
 
   // Of all pairs of candidates, the first whose difference comes nearest to half the difference of the two
-  // ranks: the least weighted sum over the phases of squared distances. O(candidates^2 * phases), at most
-  // 128^2 pairs.
-  Exchange NearestExchange(const std::vector<uint32_t>& gives, const std::vector<uint32_t>& takes,
-                           uint32_t giver, uint32_t taker) const {
+  // ranks: the least weighted sum over the phases of squared distances. The inner loop is over the taker's
+  // candidates, phase by phase, so that the compiler makes vectors of it.
+  Exchange NearestExchange(const Candidates& gives, const Candidates& takes, uint32_t giver,
+                           uint32_t taker) const {
     std::vector<float> wanted(num_phases_);
     for (size_t p = 0; p < num_phases_; ++p) wanted[p] = 0.5f * (load_.row(giver)[p] - load_.row(taker)[p]);
-    Exchange exchange;
-    float nearest = std::numeric_limits<float>::infinity();
-    for (uint32_t give : gives) {
-      for (uint32_t get : takes) {
-        float distance = 0;  // no phase makes it less
-        for (size_t p = 0; p < num_phases_ && distance < nearest; ++p) {
-          const float off = ShareOf(give, p) - wanted[p] - ShareOf(get, p);
-          distance += WeightOf(p) * off * off;
+    float distance[kMaxUnits + 1];
+    const size_t size = takes.size();
+    // Distances are not negative, so they have the same order as the integers of their bits.
+    int32_t nearest = std::numeric_limits<int32_t>::max();
+    size_t best_give = gives.size() - 1, best_take = size - 1;
+    for (size_t i = 0; i < gives.size(); ++i) {
+      for (size_t p = 0; p < num_phases_; ++p) {
+        const float left = gives.phase(p)[i] - wanted[p], weight = WeightOf(p);
+        const float* const taken = takes.phase(p);
+        for (size_t j = 0; j < size; ++j) {
+          const float off = left - taken[j];
+          distance[j] = (p == 0 ? 0 : distance[j]) + weight * off * off;
         }
-        if (distance < nearest) nearest = distance, exchange.give = give, exchange.get = get;
       }
+      int32_t least = std::numeric_limits<int32_t>::max();
+      for (size_t j = 0; j < size; ++j) least = std::min(least, std::bit_cast<int32_t>(distance[j]));
+      if (least >= nearest) continue;
+      nearest = least;
+      best_give = i;
+      const float at_best = std::bit_cast<float>(least);
+      best_take = static_cast<size_t>(std::find(distance, distance + size, at_best) - distance);
+    }
+    Exchange exchange{.give = gives.unit[best_give], .get = takes.unit[best_take]};
+    for (size_t p = 0; p < num_phases_; ++p) {
+      exchange.delta.push_back(gives.phase(p)[best_give] - takes.phase(p)[best_take]);
     }
     return exchange;
   }
 
-  // The load of a phase that leaves the giver.
-  float Delta(const Exchange& exchange, size_t phase) const {
-    return ShareOf(exchange.give, phase) - ShareOf(exchange.get, phase);
-  }
-
-  float ShareOf(uint32_t unit, size_t phase) const {
-    return unit == kNone ? 0 : problem_.units.row(unit)[phase];
-  }
-
   void Apply(uint32_t giver, uint32_t taker, const Exchange& exchange) {
     for (size_t p = 0; p < num_phases_; ++p) {
-      load_.row(giver)[p] -= Delta(exchange, p);
-      load_.row(taker)[p] += Delta(exchange, p);
+      load_.row(giver)[p] -= exchange.delta[p];
+      load_.row(taker)[p] += exchange.delta[p];
     }
     Move(exchange.give, giver, taker);
     Move(exchange.get, taker, giver);
