@@ -15,10 +15,7 @@ namespace evenkeel::reorder {
 
 // `rank`: of every unit, below `num_ranks`.
 inline std::vector<std::vector<uint32_t>> UnitsByRank(std::span<const uint32_t> rank, size_t num_ranks) {
-  std::vector<uint32_t> count(num_ranks, 0);
-  for (uint32_t r : rank) ++count[r];
   std::vector<std::vector<uint32_t>> units(num_ranks);
-  for (size_t r = 0; r < num_ranks; ++r) units[r].reserve(count[r]);
   for (uint32_t unit = 0; unit < rank.size(); ++unit) units[rank[unit]].push_back(unit);
   return units;
 }

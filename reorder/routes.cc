@@ -10,7 +10,7 @@ namespace {
 
 // Rows that one member of the group sends to another; see Route::ranks.
 struct Segment {
-  uint32_t from = 0;  // while a receiver's items are walked: the batch of the encoder
+  uint32_t from = 0;
   uint32_t to = 0;
   uint64_t from_row = 0;
   uint64_t to_row = 0;
@@ -52,7 +52,7 @@ class RouteComposer {
     return places;
   }
 
-  // Per exchange: by receiver in the order of the llm's ranks, then sender, then the receiver's order.
+  // Per exchange: by receiver in the order of the llm's ranks, then in the receiver's order.
   void FillSegments() {
     const bool per_microbatch = encoder_.num_microbatches > 1;
     for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
@@ -60,35 +60,27 @@ class RouteComposer {
       for (uint32_t m = 0; m < llm_.num_microbatches; ++m) {
         const size_t batch = r * size_t{llm_.num_microbatches} + m;
         for (uint32_t k = problem_.llm_batch_begin[batch]; k < problem_.llm_batch_begin[batch + 1]; ++k) {
-          row += AddItem(problem_.items[k], llm_at_[r], row);
+          row += AddItem(problem_.items[k], llm_at_[r], row, segments_[per_microbatch ? m : 0]);
         }
         row_ends_.push_back(row);
-        if (per_microbatch) EndReceiver(segments_[m]), row = 0;
+        if (per_microbatch) row = 0;
       }
-      if (!per_microbatch) EndReceiver(segments_[0]);
     }
   }
 
   // Returns the item's rows.
-  uint32_t AddItem(uint32_t item, uint32_t to, uint64_t to_row) {
-    const uint32_t rows = problem_.rows[item], from = problem_.encoder_batch[item];
+  uint32_t AddItem(uint32_t item, uint32_t to, uint64_t to_row, std::vector<Segment>& segments) const {
+    const uint32_t rows = problem_.rows[item];
     if (rows == 0) return 0;
+    const uint32_t from = encoder_at_[problem_.encoder_batch[item] / encoder_.num_microbatches];
     const uint64_t from_row = problem_.first_row[item];
-    if (!received_.empty() && received_.back().from == from &&
-        received_.back().from_row + received_.back().rows == from_row) {
-      received_.back().rows += rows;
+    Segment* const last = segments.empty() ? nullptr : &segments.back();
+    if (last != nullptr && last->from == from && last->to == to && last->from_row + last->rows == from_row) {
+      last->rows += rows;
     } else {
-      received_.push_back({from, to, from_row, to_row, rows});
+      segments.push_back({from, to, from_row, to_row, rows});
     }
     return rows;
-  }
-
-  void EndReceiver(std::vector<Segment>& segments) {
-    for (Segment& segment : received_) segment.from = encoder_at_[segment.from / encoder_.num_microbatches];
-    std::stable_sort(received_.begin(), received_.end(),
-                     [](const Segment& a, const Segment& b) { return a.from < b.from; });
-    segments.insert(segments.end(), received_.begin(), received_.end());
-    received_.clear();
   }
 
   Route MakeRoute(uint32_t exchange) {
@@ -109,10 +101,11 @@ class RouteComposer {
       }
       mine.rows_out = mine.microbatch_offsets.back();
     }
-    // By receiver, so that every sender's segments come out by peer, then in the receiver's order.
+    // By receiver, then sender, so that all segments come out by peer, then in the receiver's order.
     std::vector<Segment>& segments = segments_[exchange];
-    std::stable_sort(segments.begin(), segments.end(),
-                     [](const Segment& a, const Segment& b) { return a.to < b.to; });
+    std::stable_sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
+      return std::pair(a.to, a.from) < std::pair(b.to, b.from);
+    });
     for (const Segment& segment : segments) {
       route.per_rank[segment.from].send.push_back({segment.to, segment.from_row, segment.rows});
       route.per_rank[segment.to].receive.push_back({segment.from, segment.to_row, segment.rows});
@@ -128,7 +121,6 @@ class RouteComposer {
   std::vector<uint32_t> llm_at_;                // [llm ranks]
   std::vector<std::vector<Segment>> segments_;  // [exchanges]
   std::vector<uint64_t> row_ends_;              // [llm ranks * microbatches] of the rows that a rank receives
-  std::vector<Segment> received_;               // by the rank that is being looked at
 };
 
 }  // namespace

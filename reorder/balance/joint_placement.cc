@@ -33,13 +33,11 @@ struct Column {
   float ShareOf(Load load) const { return static_cast<float>((static_cast<double>(load) + added) * factor); }
 };
 
-// The sort key of a unit, by its largest share. Non-negative floats have the same order as the integers of
-// their bits, and about two decimal digits are precise enough. The largest share has the lowest key.
-constexpr uint32_t kKeys = 1 << 14;
-constexpr int kDroppedBits = 17;  // of the 31 bits without the sign: 14 are left
+// The largest share of a unit to about two decimal digits, which are precise enough: non-negative floats have
+// the same order as the integers of their bits.
+constexpr int kDroppedBits = 17;
 uint32_t KeyOf(std::span<const float> shares) {
-  const float largest = *std::max_element(shares.begin(), shares.end());
-  return kKeys - 1 - (std::bit_cast<uint32_t>(largest) >> kDroppedBits);
+  return std::bit_cast<uint32_t>(*std::max_element(shares.begin(), shares.end())) >> kDroppedBits;
 }
 
 class JointPlacement {
@@ -83,18 +81,15 @@ class JointPlacement {
     for (size_t p = 0; p < columns_.size(); ++p) shares[p] = columns_[p].ShareOf(columns_[p].cost[unit]);
   }
 
-  // The units in ascending order of their key, equal ones by number: a counting sort.
+  // The units in descending order of their key, equal ones by number.
   std::vector<uint32_t> LargestFirst() const {
-    std::vector<uint32_t> key(problem_.cost.size()), order(key.size()), next(kKeys + 1, 0);
+    std::vector<Load> key(problem_.cost.size());
     std::vector<float> shares(columns_.size());
     for (uint32_t i = 0; i < key.size(); ++i) {
       FillShares(i, shares);
       key[i] = KeyOf(shares);
-      ++next[key[i] + 1];
     }
-    std::inclusive_scan(next.begin(), next.end(), next.begin());
-    for (uint32_t i = 0; i < key.size(); ++i) order[next[key[i]]++] = i;
-    return order;
+    return HeaviestFirst(key);
   }
 
   // The load that a rank may have: a lower bound of the heaviest rank plus somewhat less than the tolerance.

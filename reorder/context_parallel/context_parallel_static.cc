@@ -85,8 +85,7 @@ std::vector<Microbatch> StaticDegreeBelow(const ContextParallelProblem& problem,
     DealInOrder(problem, degree, best.time, dealt);
     if (dealt.time < best.time) std::swap(best, dealt), best_degree = degree;
   }
-  if (best_degree == 0) return {};
-  return MakeMicrobatches(problem, best_degree, best);
+  return best_degree == 0 ? std::vector<Microbatch>() : MakeMicrobatches(problem, best_degree, best);
 }
 
 std::vector<Microbatch> StaticDegree(const ContextParallelProblem& problem) {

@@ -175,8 +175,7 @@ std::string_view PipelineScheduleName(PipelineSchedule schedule) {
 
 std::optional<PipelineSchedule> PipelineScheduleFromName(std::string_view name) {
   const NamedSchedule* const named = FindByName(kSchedules, name);
-  if (named == nullptr) return std::nullopt;
-  return named->schedule;
+  return named == nullptr ? std::nullopt : std::optional(named->schedule);
 }
 
 absl::Status CheckPipeline(const PipelineProblem& problem) {
