@@ -94,6 +94,9 @@ absl::Status CheckDevices(const Options& options) {
 // The keys have no prefix of their transport: UCX 1.13 looks them up in every transport's table, where they
 // have none. Values set here override UCX_TCP_... of the environment.
 absl::Status ConfigureTcp(const Options& options, ucp_config_t* config) {
+  // With it on, UCX queries a device whenever its first connection begins or its last one ends, with a socket,
+  // and ends the process if it gets none.
+  EVENKEEL_RETURN_IF_ERROR(Set(config, "ADAPTIVE_PROGRESS", "n"));
   // A connect to an address that does not answer must not block the thread that serves all sessions.
   EVENKEEL_RETURN_IF_ERROR(Set(config, "CONN_NB", "y"));
   // Our own peers then make no one-sided writes, in which a peer names the address that it writes to. Without
@@ -157,9 +160,6 @@ absl::Status Configure(const Options& options, ucp_config_t* config) {
   // Our deadlines detect dead peers. With keepalive on, every endpoint begins with an exchange that can abort
   // the process (ucx_engine.h: Greet).
   EVENKEEL_RETURN_IF_ERROR(Set(config, "KEEPALIVE_INTERVAL", "inf"));
-  // With it on, UCX queries a device whenever its first connection begins or its last one ends, for TCP with a
-  // socket, and ends the process if it gets none.
-  EVENKEEL_RETURN_IF_ERROR(Set(config, "ADAPTIVE_PROGRESS", "n"));
   EVENKEEL_RETURN_IF_ERROR(ConfigureRdma(devices, config));
   return RdmaOnly(options) ? absl::OkStatus() : ConfigureTcp(options, config);
 }
