@@ -117,7 +117,9 @@ Fixture With(Fixture fixture, const Key& key, const json& value) {
 }
 
 Fixture Without(Fixture fixture, const Key& key) {
-  json& parent = fixture.files[key.file][key.path.parent_pointer()];
+  const auto file = fixture.files.find(key.file);
+  if (file == fixture.files.end()) return fixture;
+  json& parent = file->second[key.path.parent_pointer()];
   if (parent.is_object()) parent.erase(key.path.back());
   return fixture;
 }
