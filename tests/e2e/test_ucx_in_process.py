@@ -61,8 +61,16 @@ def caught(pid):
     raise AssertionError("no SigCgt")
 
 
+@pytest.fixture
+def hangup_ends():
+    """Under nohup, whose children ignore SIGHUP, too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("options", [(), harness.TRUSTED])
-def test_a_worker_has_no_handlers_but_its_own(mixed, options):
+def test_a_worker_has_no_handlers_but_its_own(mixed, hangup_ends, options):
     """SIGHUP ends it, as it ends any program that has no use for it, and does not make UCX log."""
     with harness.Fleet(mixed / "job.yaml", 1, *options) as fleet:
         worker = fleet.workers[0]
