@@ -118,7 +118,7 @@ MemorySink::~MemorySink() {
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
   EndSessions(ids);
-  loop_.reset();
+  loop_->Stop();
 }
 
 SessionPtr MemorySink::Find(SessionId session) const {

@@ -145,7 +145,7 @@ MemorySource::~MemorySource() {
   std::vector<SessionId> ids;
   for (const SessionPtr& session : Sessions()) ids.push_back(session->id);
   EndSessions(ids);
-  loop_.reset();
+  loop_->Stop();
 }
 
 SessionPtr MemorySource::Find(SessionId session) const {

@@ -27,7 +27,8 @@ absl::StatusOr<std::unique_ptr<SocketLoop>> SocketLoop::Start(const char* name, 
   return loop;
 }
 
-SocketLoop::~SocketLoop() {
+void SocketLoop::Stop() {
+  if (!thread_.joinable()) return;
   {
     MutexLock lock(mutex_);
     stopping_ = true;

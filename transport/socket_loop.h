@@ -29,14 +29,17 @@ class SocketLoop {
 
   // ResourceExhausted: no file handle left.
   static absl::StatusOr<std::unique_ptr<SocketLoop>> Start(const char* name, Tick tick);
-  // Runs all posted tasks, then ends the thread.
-  ~SocketLoop();
+  ~SocketLoop() { Stop(); }
   SocketLoop(const SocketLoop&) = delete;
   SocketLoop& operator=(const SocketLoop&) = delete;
 
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
   // As Post, and waits until the task has run. Must not be called from the loop's thread.
   void Run(Task task);
+
+  // Runs all posted tasks, then ends the thread. An owner whose tasks use its pointer to the loop calls this
+  // before it gives the pointer up.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Watch(int socket, Ready ready);
   void Unwatch(int socket);
