@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "transport/transport.h"
 
 namespace grpc {
@@ -24,6 +25,13 @@ class Service;
 }  // namespace grpc
 
 namespace evenkeel::transport {
+
+// FailedPrecondition if RDMA is required of a transport that is none. `what_it_is`: "grpc runs over TCP".
+inline absl::Status RefuseRequiredRdma(const Options& options, const char* what_it_is) {
+  if (!options.require_rdma) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("require_rdma is set, but the transport ", what_it_is,
+                                                    "; use the transport ucx, or set require_rdma: false"));
+}
 
 absl::StatusOr<std::unique_ptr<Source>> MakeUcxSource(const Options& options);
 absl::StatusOr<std::unique_ptr<Sink>> MakeUcxSink(const Options& options);

@@ -330,12 +330,7 @@ Clock::time_point StreamingSink::Tick(Clock::time_point now) {
 
 absl::StatusOr<std::unique_ptr<Sink>> MakeGrpcSink(const Options& options,
                                                    std::shared_ptr<grpc::ChannelCredentials> credentials) {
-  if (options.require_rdma) {
-    return absl::FailedPreconditionError(
-        "require_rdma is set, but the transport grpc runs over TCP; use the transport ucx, or set "
-        "require_rdma: "
-        "false");
-  }
+  EVENKEEL_RETURN_IF_ERROR(RefuseRequiredRdma(options, "grpc runs over TCP"));
   return std::make_unique<StreamingSink>(options, std::move(credentials));
 }
 

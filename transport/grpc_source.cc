@@ -345,12 +345,7 @@ Clock::time_point StreamingSource::Tick(Clock::time_point now) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcSource>> MakeGrpcSource(const Options& options) {
-  if (options.require_rdma) {
-    return absl::FailedPreconditionError(
-        "require_rdma is set, but the transport grpc runs over TCP; use the transport ucx, or set "
-        "require_rdma: "
-        "false");
-  }
+  EVENKEEL_RETURN_IF_ERROR(RefuseRequiredRdma(options, "grpc runs over TCP"));
   return std::make_unique<StreamingSource>(options);
 }
 

@@ -363,11 +363,7 @@ Clock::time_point MemorySink::Tick(Clock::time_point now) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sink>> MakeMemorySink(const Options& options) {
-  if (options.require_rdma) {
-    return absl::FailedPreconditionError(
-        "require_rdma is set, but the transport memory is for processes of one machine; use the transport "
-        "ucx, or set require_rdma: false");
-  }
+  EVENKEEL_RETURN_IF_ERROR(RefuseRequiredRdma(options, "memory is for processes of one machine"));
   auto sink = std::make_unique<MemorySink>(options);
   EVENKEEL_RETURN_IF_ERROR(sink->Start());
   return sink;

@@ -424,11 +424,7 @@ Clock::time_point MemorySource::Tick(Clock::time_point now) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Source>> MakeMemorySource(const Options& options) {
-  if (options.require_rdma) {
-    return absl::FailedPreconditionError(
-        "require_rdma is set, but the transport memory is for processes of one machine; use the transport "
-        "ucx, or set require_rdma: false");
-  }
+  EVENKEEL_RETURN_IF_ERROR(RefuseRequiredRdma(options, "memory is for processes of one machine"));
   auto source = std::make_unique<MemorySource>(options);
   EVENKEEL_RETURN_IF_ERROR(source->Start());
   return source;
