@@ -98,9 +98,10 @@ class Stream:
             self.mismatches.append(f"step {step} rank {rank}: {found[3]}, reference {self.world.reference[step, rank]}")
 
     def _end(self, code):
-        # A start that finds files gone (2) or of another size than the index has (3) is refused, as it should be.
-        refused = code in (2, 3) and not self.arrived and self.world.is_hindered("trainer", 10)
-        if self.killed or refused:
+        # A start that finds files gone (2) or of another size than the index has (3) is refused, as it should be, and so is
+        # one over UCX whose only device is down (4).
+        refused = code in (2, 3) and self.world.is_hindered("trainer", 10) or code == 4 and self.dark > 0
+        if self.killed or refused and not self.arrived:
             self.resumed += 1
             step = self.expected[0][0] if self.expected else None
             self._window = None if step is None else (step, self._window[1])
