@@ -459,6 +459,7 @@ void PrintFigures(const FigureOptions& options) {
   point(7, [&] { PrintPacking(seed, options.trace); });
   point(8, [&] { PrintContextParallel(seed), PrintSmallGroups(seed); });
   point(9, [&] { PrintClaims(seed); });
+  point(10, [&] { PrintSimpleMethods(seed); });
   std::printf("\n%d of %d targets met, seed %llu, %.0f s\n", kept, with_limit,
               static_cast<unsigned long long>(seed), ProcessorMs() / 1e3);
 }

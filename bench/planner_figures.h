@@ -29,9 +29,11 @@ T Value(absl::StatusOr<T> value) {
 void PrintRules(uint64_t seed);
 void PrintSmallPadded(uint64_t seed);
 void PrintClaims(uint64_t seed);
+// Of point 10: problems for which simple methods are hard to beat.
+void PrintSimpleMethods(uint64_t seed);
 
 struct FigureOptions {
-  std::vector<int> points;  // 1 to 9; empty: all
+  std::vector<int> points;  // 1 to 10; empty: all
   uint64_t seed = 0;
   std::vector<evenkeel::SampleLengths> trace;  // for packing
   int cbc_seconds = 0;  // what the solver may take for each problem of node_wise; 0: the relaxation's bound

@@ -23,7 +23,7 @@
 namespace evenkeel {
 
 // Rises only when golden values change. Covers decoders, tokenizer, sampler, planners' bytes.
-inline constexpr uint32_t kStreamVersion = 2;
+inline constexpr uint32_t kStreamVersion = 3;
 
 enum class Batching : uint8_t { kPacked, kPadded };
 enum class Runs : uint8_t { kOncePerStep, kOncePerMicrobatch };

@@ -25,7 +25,8 @@ std::string NamesThatKeepCounts() {
   return absl::StrJoin(names, ", ");
 }
 
-absl::Status CheckGivenRanks(std::span<const uint32_t> llm_rank, size_t samples, uint32_t ranks) {
+absl::Status CheckGivenRanks(std::span<const uint32_t> llm_rank, size_t samples, uint32_t ranks,
+                             bool equal_counts) {
   if (llm_rank.empty()) return absl::OkStatus();
   if (llm_rank.size() != samples) {
     return absl::InvalidArgumentError(
@@ -36,11 +37,22 @@ absl::Status CheckGivenRanks(std::span<const uint32_t> llm_rank, size_t samples,
     return absl::InvalidArgumentError(
         absl::StrCat("sample ", s, " is placed on llm rank ", llm_rank[s], " of ", ranks));
   }
+  if (!equal_counts) return absl::OkStatus();
+  std::vector<size_t> count(ranks, 0);
+  for (uint32_t r : llm_rank) ++count[r];
+  const auto [fewest, most] = std::minmax_element(count.begin(), count.end());
+  if (*most - *fewest > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "phase llm: equal_counts cannot be kept, since the given llm placement has ", *most,
+        " samples on rank ", most - count.begin(), " and ", *fewest, " on rank ", fewest - count.begin(),
+        "; leave equal_counts out, or give a placement with counts that differ by at most 1"));
+  }
   return absl::OkStatus();
 }
 
 void SetOptions(const PhaseSpec& spec, double default_tolerance, BalanceProblem& problem) {
   problem.tolerance = spec.tolerance.value_or(default_tolerance);
+  problem.weighs_rows = !spec.tolerance.has_value();
   problem.equal_counts = spec.equal_counts;
   problem.padded_attention = spec.padded_attention;
 }
@@ -52,8 +64,8 @@ class PhasesPlanner {
       : job_(job), layout_(layout), step_(step), options_(options), llm_(llm), encoders_(encoders) {}
 
   absl::StatusOr<PlannedPhases> Run() {
-    EVENKEEL_RETURN_IF_ERROR(
-        CheckGivenRanks(options_.llm_rank, llm_.tokens.size(), layout_.llm_ranks.size()));
+    EVENKEEL_RETURN_IF_ERROR(CheckGivenRanks(options_.llm_rank, llm_.tokens.size(), layout_.llm_ranks.size(),
+                                             layout_.llm->equal_counts));
     EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout_.llm));
     for (const PhaseSpec* spec : layout_.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
     FillCosts();

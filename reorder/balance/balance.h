@@ -55,6 +55,11 @@ inline double CleanCost(const Cost& cost, uint32_t length) {
   return positive < 1e200 ? positive : 1e200;
 }
 
+// A home placement that is at most this far above the mean, as a fraction of it, is kept if evening it out would move more
+// than kFewRows of all rows: the time that evenness saves is then less than that of the exchange.
+inline constexpr double kToleranceOfHome = 0.005;
+inline constexpr double kFewRows = 0.02;
+
 struct BalanceProblem {
   const PhaseRanks* ranks = nullptr;
   Batching batching = Batching::kPacked;
@@ -76,6 +81,8 @@ struct BalanceProblem {
   // How far above the mean a rank may be; 0: as even as greedy_packed and karmarkar_karp allow, whatever must
   // move.
   double tolerance = kTolerance;
+  // True if `tolerance` is a default, so that kToleranceOfHome applies.
+  bool weighs_rows = false;
   // Counts of units per rank differ by at most one. Packed only.
   bool equal_counts = false;
   // A batch costs its sum plus, for attention, its count times the square of its longest unit.

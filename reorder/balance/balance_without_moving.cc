@@ -3,12 +3,17 @@
 // considered (joint_placement), items stay where the llm part of their sample lives, and only what still is
 // too much on a rank leaves it (move_excess).
 //
+// One rule holds for every packed phase: what the simple methods (longest processing time first, Karmarkar-Karp) make is
+// taken where its heaviest rank is lighter and ours is above the tolerance.
+//
 // Padded batches leave no such choice, because like must be batched with like: they are cut as by
 // greedy_padded, and then each goes to the rank from which most of its rows need not leave.
 #include "reorder/balance/balance_without_moving.h"
 
 #include <algorithm>
 #include <utility>
+
+#include "reorder/balance/exchanges.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -25,25 +30,100 @@ bool DefaultRanksSuffice(const BalanceProblem& problem, const std::vector<uint32
   return HeaviestPadded(problem, problem.DefaultRanks()) <= enough;
 }
 
-// Only the heaviest rank counts: the better of the two classics.
-std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
+// The better of the two simple methods, by the heaviest rank.
+std::vector<uint32_t> AssignSimply(const BalanceProblem& problem) {
   std::vector<uint32_t> batch = GreedyPacked(problem), other = KarmarkarKarp(problem);
   return HeaviestRank(problem, other) < HeaviestRank(problem, batch) ? other : batch;
+}
+
+// Makes the heaviest rank of `rank` lighter by exchanges, at most down to `enough`; its load afterwards.
+Load Even(const BalanceProblem& problem, Load enough, std::vector<uint32_t>& rank) {
+  EvenOut(problem.cost, problem.ranks->size(),
+          {.enough = enough,
+           .keep_counts = problem.equal_counts,
+           .nodes = problem.ItemsHaveHomes() ? problem.ranks : nullptr},
+          rank);
+  return HeaviestRank(problem, rank);
+}
+
+std::vector<uint32_t> AtHome(const BalanceProblem& problem, std::vector<uint32_t> batch) {
+  return problem.ItemsHaveHomes() ? BringHome(problem, batch) : batch;
+}
+
+std::vector<uint32_t> AssignByTolerance(const BalanceProblem& problem) {
+  return problem.ItemsHaveHomes() ? MoveExcess(problem) : PlaceJointly(problem);
+}
+
+// Whether the home placement is good enough for the rows that `rank` would move; see kToleranceOfHome.
+bool StayingIsBetter(const BalanceProblem& problem, std::span<const uint32_t> rank) {
+  if (!problem.weighs_rows || !problem.ItemsHaveHomes()) return false;
+  uint64_t rows = 0, moved = 0;
+  for (size_t i = 0; i < rank.size(); ++i) {
+    if (problem.HomeRank(i) == kNowhere) return false;
+    rows += problem.rows[i];
+    if (rank[i] != problem.HomeRank(i)) moved += problem.rows[i];
+  }
+  if (static_cast<double>(moved) <= kFewRows * static_cast<double>(rows)) return false;
+  BalanceProblem at_home = problem;
+  at_home.tolerance = kToleranceOfHome;
+  return HeaviestRank(problem, problem.DefaultRanks()) <= CapOf(at_home);
+}
+
+// Up to the tolerance, few rows move. Beyond it the heaviest rank counts: exchanges, and then the general rule.
+std::vector<uint32_t> AssignBeyondTolerance(const BalanceProblem& problem) {
+  std::vector<uint32_t> rank = AssignByTolerance(problem);
+  // Where items cannot move afterwards, the heaviest rank of this phase alone does not decide.
+  if (problem.co_balanced_stay) return rank;
+  const Load cap = CapOf(problem);
+  if (HeaviestRank(problem, rank) <= cap) return rank;
+  const Load heaviest = Even(problem, cap, rank);
+  if (heaviest <= cap) return rank;
+  std::vector<uint32_t> simple = AssignSimply(problem);
+  return HeaviestRank(problem, simple) < heaviest ? AtHome(problem, std::move(simple)) : rank;
+}
+
+std::vector<uint32_t> AssignWithTolerance(const BalanceProblem& problem) {
+  std::vector<uint32_t> rank = AssignBeyondTolerance(problem);
+  return StayingIsBetter(problem, rank) ? problem.DefaultRanks() : rank;
+}
+
+// Only the heaviest rank counts: the best of all ways, each improved by exchanges. Among equally good ones, the one that
+// moves least.
+std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
+  const Load bound = MinHeaviestRank(problem.cost, problem.ranks->size(), 0);
+  std::vector<uint32_t> best;
+  Load least = 0;
+  const auto consider = [&](std::vector<uint32_t> rank) {
+    const Load heaviest = Even(problem, bound, rank);
+    if (best.empty() || heaviest < least) best = std::move(rank), least = heaviest;
+  };
+  if (!problem.equal_counts) {
+    BalanceProblem tolerant = problem;
+    tolerant.tolerance = kTolerance;
+    consider(AssignBeyondTolerance(tolerant));
+  }
+  for (const auto simple : {GreedyPacked, KarmarkarKarp}) {
+    if (best.empty() || least > bound) consider(AtHome(problem, simple(problem)));
+  }
+  return best;
 }
 
 }  // namespace
 
 std::vector<uint32_t> BalanceWithoutMoving(const BalanceProblem& problem) {
-  const bool padded = problem.batching == Batching::kPadded;
-  if (!padded && !problem.padded_attention && !problem.equal_counts && problem.tolerance > 0) {
-    return problem.ItemsHaveHomes() ? MoveExcess(problem) : PlaceJointly(problem);
+  if (problem.batching == Batching::kPadded) {
+    const std::vector<uint32_t> batch = GreedyPadded(problem);
+    if (problem.ItemsHaveHomes() && DefaultRanksSuffice(problem, batch)) return problem.DefaultRanks();
+    return AtHome(problem, batch);
   }
-  // Batches come home as they are.
-  const std::vector<uint32_t> batch = padded                     ? GreedyPadded(problem)
-                                      : problem.padded_attention ? GreedyPaddedAttention(problem)
-                                                                 : AssignTight(problem);
-  if (!problem.ItemsHaveHomes()) return batch;
-  return padded && DefaultRanksSuffice(problem, batch) ? problem.DefaultRanks() : BringHome(problem, batch);
+  if (problem.padded_attention) return AtHome(problem, GreedyPaddedAttention(problem));
+  if (problem.equal_counts || problem.tolerance == 0) return AssignTight(problem);
+  return AssignWithTolerance(problem);
+}
+
+Load CapOf(const BalanceProblem& problem) {
+  const Load least = MinHeaviestRank(problem.cost, problem.ranks->size(), problem.tolerance);
+  return least + static_cast<Load>(static_cast<double>(least) * problem.tolerance);
 }
 
 std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {

@@ -15,7 +15,11 @@ std::vector<uint32_t> PlaceJointly(const BalanceProblem& problem);
 
 // The rank of every item of a packed problem with homes: its home rank, except for what is above the
 // tolerance on overloaded ranks, which moves to a rank of the same node, or where the whole node has too
-// much, to another node. Items without a home rank are placed first: on their node's ranks, or over all.
+// much, to another node. Items without a home rank are placed first: on their node's ranks, or over all. Ranks may stay above
+// the tolerance where no single move or exchange within it is left.
 std::vector<uint32_t> MoveExcess(const BalanceProblem& problem);
+
+// The load up to which the tolerance leaves a rank as it is.
+Load CapOf(const BalanceProblem& problem);
 
 }  // namespace evenkeel::reorder

@@ -13,15 +13,14 @@
 #include <utility>
 
 #include "reorder/balance/balance_without_moving.h"
+#include "reorder/balance/exchanges.h"
 #include "reorder/by_rank.h"
 
 namespace evenkeel::reorder {
 namespace {
 
-constexpr uint32_t kTakers = 64;            // ranks of other nodes tried per move
-constexpr uint32_t kStepsPerRank = 64;      // moves per rank within its node, and again between nodes
-constexpr uint32_t kMaxRegrouped = 32;      // ranks whose items are assigned again together
-constexpr size_t kMaxReassigned = 1 << 15;  // items of all such attempts together; few steps need any
+constexpr uint32_t kTakers = 64;        // ranks of other nodes tried per move
+constexpr uint32_t kStepsPerRank = 64;  // moves per rank within its node, and again between nodes
 
 // An item on a rank, or no item (kNowhere), which costs nothing.
 struct Held {
@@ -69,26 +68,18 @@ class Excess {
         ranks_(*problem.ranks),
         load_(ranks_.size(), 0),
         rank_(problem.cost.size()),
-        least_(MinHeaviestRank(problem.cost, ranks_.size(), problem.tolerance)),
+        cap_(CapOf(problem)),
         lists_(ranks_.size()) {}
 
   std::vector<uint32_t> Run() {
     PlaceOnHomeRanks();
     if (without_home_ > 0) PlaceWithoutHomeRank();
-    // Items may be too large for the tolerance: ranks that stay above the cap are treated again with a higher
-    // tolerance, and so on. With few ranks the steps are coarser.
-    const double growth = ranks_.size() > kMaxRegrouped ? 1.25 : 2;
-    double tolerance = problem_.tolerance;
-    while (tolerance < 1) {
-      cap_ = least_ + static_cast<Load>(static_cast<double>(least_) * tolerance);
-      if (*std::max_element(load_.begin(), load_.end()) <= cap_) break;
-      if (items_by_rank_.empty()) items_by_rank_ = UnitsByRank(rank_, ranks_.size());
+    Shed();
+    if (*std::max_element(load_.begin(), load_.end()) > cap_) {
+      items_by_rank_ = UnitsByRank(rank_, ranks_.size());
       for (uint32_t n = 0; n + 1 < ranks_.on_node_begin.size(); ++n) MoveWithin(ranks_.OnNode(n));
+      EvenOutWithinNodes();
       MoveBetweenNodes();
-      for (uint32_t r = 0; r < ranks_.size(); ++r) {
-        if (load_[r] > cap_) Regroup(r);
-      }
-      tolerance *= growth;
     }
     return std::move(rank_);
   }
@@ -131,6 +122,54 @@ class Excess {
       least.pop();
       put(i, r);
       least.push({load_[r], units[r], r});
+    }
+  }
+
+  // The moves below give one item at a time. A rank that would need too many of them, since a sample there has hundreds of
+  // items, keeps its heaviest items up to the cap; the others are placed heaviest first: on the rank with the least load of
+  // the same node while it stays within the cap, else on the one with the least load of all. O(n log n).
+  void Shed() {
+    std::vector<uint32_t> count(ranks_.size(), 0);
+    for (uint32_t r : rank_) ++count[r];
+    std::vector<bool> gives(ranks_.size(), false);
+    bool any = false;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      const double excess = static_cast<double>(load_[r] - cap_);
+      // The items that are too much, by their mean cost.
+      gives[r] = excess * count[r] > static_cast<double>(load_[r]) * (kStepsPerRank / 2);
+      any |= gives[r];
+    }
+    if (!any) return;
+    std::vector<uint32_t> left;  // heaviest first
+    std::fill(load_.begin(), load_.end(), 0);
+    for (uint32_t i : HeaviestFirst(problem_.cost)) {
+      const uint32_t r = rank_[i];
+      if (gives[r] && load_[r] + problem_.cost[i] > cap_) {
+        left.push_back(i);
+      } else {
+        load_[r] += problem_.cost[i];
+      }
+    }
+    PlaceNearby(left);
+  }
+
+  void PlaceNearby(const std::vector<uint32_t>& items) {
+    using Ranks = std::set<std::pair<Load, uint32_t>>;  // (load, rank)
+    std::vector<Ranks> on_node(ranks_.on_node_begin.size() - 1);
+    Ranks all;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
+      on_node[ranks_.node[r]].insert({load_[r], r});
+      all.insert({load_[r], r});
+    }
+    for (uint32_t i : items) {
+      auto [load, r] = *on_node[ranks_.node[rank_[i]]].begin();
+      if (load + problem_.cost[i] > cap_) std::tie(load, r) = *all.begin();
+      for (Ranks* ranks : {&on_node[ranks_.node[r]], &all}) {
+        ranks->erase({load, r});
+        ranks->insert({load + problem_.cost[i], r});
+      }
+      load_[r] += problem_.cost[i];
+      rank_[i] = r;
     }
   }
 
@@ -213,6 +252,17 @@ class Excess {
     return kNowhere;
   }
 
+  // What no single move or exchange within the cap could do, before anything leaves a node.
+  void EvenOutWithinNodes() {
+    if (ranks_.on_node_begin.size() <= 2) return;  // the caller does it for a single node
+    if (*std::max_element(load_.begin(), load_.end()) <= cap_) return;
+    EvenOut(problem_.cost, ranks_.size(), {.enough = cap_, .nodes = &ranks_, .stay_on_node = true}, rank_);
+    std::fill(load_.begin(), load_.end(), 0);
+    for (size_t i = 0; i < rank_.size(); ++i) load_[rank_[i]] += problem_.cost[i];
+    items_by_rank_ = UnitsByRank(rank_, ranks_.size());
+    lists_.assign(ranks_.size(), List());
+  }
+
   // Moves the excess of ranks whose node has no room left to the ranks with the most room, in several pieces.
   void MoveBetweenNodes() {
     std::vector<uint32_t> givers;
@@ -269,59 +319,12 @@ class Excess {
     return false;
   }
 
-  // The last resort, without a move or exchange left: the items of the rank and of the ranks with the most
-  // room are assigned again, with as few ranks as suffice. With kMaxRegrouped ranks or fewer that would be
-  // all of them.
-  void Regroup(uint32_t giver) {
-    if (ranks_.size() <= kMaxRegrouped || reassigned_ >= kMaxReassigned) return;
-    std::vector<uint32_t> others;
-    for (uint32_t r = 0; r < ranks_.size(); ++r) {
-      if (r != giver) others.push_back(r);
-    }
-    std::partial_sort(
-        others.begin(), others.begin() + kMaxRegrouped, others.end(),
-        [&](uint32_t a, uint32_t b) { return std::pair(load_[a], a) < std::pair(load_[b], b); });
-    for (uint32_t size = 2; size <= kMaxRegrouped; size *= 2) {
-      std::vector<uint32_t> group(others.begin(), others.begin() + size - 1);
-      group.push_back(giver);
-      if (Reassign(group)) return;
-    }
-  }
-
-  // Assigns the group's items again. Returns true if all ranks of the group are then within the cap;
-  // otherwise nothing changes.
-  bool Reassign(const std::vector<uint32_t>& group) {
-    std::vector<Held> items;
-    std::vector<uint32_t> home;  // number in the group
-    std::vector<Load> cost;
-    PhaseRanks ranks{.global = group};
-    Neighbours neighbours;
-    for (uint32_t g = 0; g < group.size(); ++g) {
-      neighbours.default_rank.push_back(g);
-      for (const Held& held : Items(group[g]).items) {
-        items.push_back(held);
-        home.push_back(g);
-        cost.push_back(held.cost);
-      }
-    }
-    reassigned_ += items.size();
-    const BalanceProblem again{.ranks = &ranks, .cost = cost, .neighbours = &neighbours, .home = home};
-    const std::vector<uint32_t> assigned = BringHome(again, KarmarkarKarp(again));
-    if (HeaviestRank(again, assigned) > cap_) return false;
-    for (size_t k = 0; k < items.size(); ++k) {
-      if (assigned[k] != home[k]) Carry(items[k], group[home[k]], group[assigned[k]]);
-    }
-    return true;
-  }
-
   const BalanceProblem& problem_;
   const PhaseRanks& ranks_;
   std::vector<Load> load_;      // [ranks]
   std::vector<uint32_t> rank_;  // [items]
-  const Load least_;            // a lower bound of the heaviest rank's load
-  Load cap_ = 0;                // ranks up to this load are left unchanged
+  const Load cap_;              // ranks up to this load are left unchanged
   size_t without_home_ = 0;
-  size_t reassigned_ = 0;
   std::vector<List> lists_;                           // of every rank; see Items
   std::vector<std::vector<uint32_t>> items_by_rank_;  // before the first move
 };

@@ -13,8 +13,8 @@
 // 4. What still exceeds a capacity leaves its bin, and fills others by best fit or opens new ones.
 //
 // Where that took more bins than planned or left them uneven, two other ways are tried and the best is taken:
-// the fewest bins, and bins packed by best-fit decreasing, which exchange afterwards. Last, the packing is
-// compared with OmniBal's (of a part of the samples where they are many and ours is well ahead): it is no
+// the fewest bins, and bins packed by best-fit decreasing, which exchange afterwards. With one phase the packing
+// is no worse than best-fit decreasing in any case. Last, it is compared with OmniBal's (of a part of the samples where they are many and ours is well ahead): it is no
 // worse in the number of bins and in the distribution ratio of any phase, or OmniBal's bins, after exchanges
 // if these make none of it worse, are taken.
 #include <algorithm>
@@ -376,13 +376,21 @@ bool IsWellAheadOfOmnibal(const PackProblem& part, size_t every, const Judged& o
   return ours.Beats(theirs, kWellAhead);
 }
 
-// `ours`, or what is no worse than OmniBal's where ours is.
-Bins NoWorseThanOmnibal(const PackProblem& problem, Judged ours) {
-  if (ours.bins.size() < problem.devices) return std::move(ours.bins);  // no full step to compare
-  Judged theirs(problem, PackOmnibal(problem));
-  if (ours.Beats(theirs, 0)) return std::move(ours.bins);
+// `ours`, or what is no worse than `method`'s packing in bins and any ratio where ours is.
+Judged NoWorseThan(Bins (*method)(const PackProblem&), const PackProblem& problem, Judged ours) {
+  if (ours.bins.size() < problem.devices) return ours;  // no full step to compare
+  Judged theirs(problem, method(problem));
+  if (ours.Beats(theirs, 0)) return ours;
   Judged improved(problem, Exchanged(problem, theirs.bins));
-  return std::move(improved.Beats(theirs, 0) ? improved.bins : theirs.bins);
+  return improved.Beats(theirs, 0) ? improved : theirs;
+}
+
+// With one phase nothing is gained by leaving room in every bin: samples are cut at the capacity, so the fullest bin of a
+// step is full. There best fit decreasing is hard to beat.
+Bins NoWorseThanOthers(const PackProblem& problem, Judged ours, bool than_omnibal) {
+  if (problem.num_phases == 1) ours = NoWorseThan(PackBestFitDecreasing, problem, std::move(ours));
+  if (than_omnibal) ours = NoWorseThan(PackOmnibal, problem, std::move(ours));
+  return std::move(ours.bins);
 }
 
 }  // namespace
@@ -392,12 +400,12 @@ Bins PackEvenFill(const PackProblem& problem) {
   const size_t every = problem.lengths.size() / kMany;
   if (every <= 1) {
     Way way;
-    return NoWorseThanOmnibal(problem, FindWay(problem, way));
+    return NoWorseThanOthers(problem, FindWay(problem, way), true);
   }
   const PackProblem part = PartOf(problem, every);
   Judged ours(problem, PackLikeAPart(problem, part));
-  if (IsWellAheadOfOmnibal(part, every, ours)) return std::move(ours.bins);
-  return NoWorseThanOmnibal(problem, std::move(ours));
+  const bool than_omnibal = !IsWellAheadOfOmnibal(part, every, ours);
+  return NoWorseThanOthers(problem, std::move(ours), than_omnibal);
 }
 
 }  // namespace evenkeel::reorder

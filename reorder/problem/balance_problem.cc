@@ -115,7 +115,8 @@ void MeasurePhase(const BalancePhaseInput& input, const std::vector<Unit>& units
   for (uint32_t i = 0; i < units.size(); ++i) {
     heaviest = std::max(heaviest, units[i].cost);
     if (!(units[i].cost > most)) continue;
-    result.too_long.push_back({units[i].sample, i, units[i].length, units[i].cost / mean});
+    const uint32_t item = input.spec.phase == Phase::kLlm ? 0 : i;
+    result.too_long.push_back({units[i].sample, item, units[i].length, units[i].cost / mean});
   }
   const bool packed = input.spec.batching == Batching::kPacked && !input.spec.padded_attention;
   if (packed) result.reachable = std::max(1.0, heaviest * ranks / sum);

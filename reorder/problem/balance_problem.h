@@ -43,7 +43,7 @@ struct BalanceInput {
 // A unit that alone exceeds a rank's fair share.
 struct UnitTooLong {
   uint32_t sample = 0;
-  uint32_t item = 0;  // index of the item in its phase over all samples; llm: of the sample
+  uint32_t item = 0;  // index of the item in its phase over all samples; llm: 0
   uint32_t length = 0;
   double over_mean = 0;  // cost over the mean load of a rank
 };

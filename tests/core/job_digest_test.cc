@@ -37,7 +37,7 @@ Digest Stream(const Job& job) { return StreamDigest(job, DigestOf("index"), Dige
 TEST(StreamDigest, HasTheDocumentedTextAndVector) {
   Job job = Parsed(kJob);
   EXPECT_EQ(StreamCanonicalText(job, DigestOf("index"), DigestOf("processor")), R"(evenkeel stream
-stream_version=2
+stream_version=3
 index=801d9f0bdea1c760ce2022399b066389
 processor=ff6b69bd2466e7b5d1ca4fbace4801ba
 seed=7
@@ -79,7 +79,7 @@ limits.max_json_depth=64
 limits.max_items=1024
 exclude=photos/a.tar/17
 )");
-  EXPECT_EQ(Stream(job).Hex(), "f0b7fe50c72c9a0889dc16d4519f0c92");
+  EXPECT_EQ(Stream(job).Hex(), "525df1296fb8968640fbd4bb1d4704ae");
   EXPECT_EQ(Stream(job), DigestOf(StreamCanonicalText(job, DigestOf("index"), DigestOf("processor"))));
 }
 

@@ -215,7 +215,7 @@ TEST(JobErrors, BatchOrderAndTopology) {
       {"", "topology: {virtual_stages: 2}",
        "job.yaml:12: topology.virtual_stages: 2 virtual stages need pipeline_stages above 1"},
       {"", "stream_version: 9",
-       "job.yaml:12: stream_version: the job wants version 9, this release makes version 2; run the release "
+       "job.yaml:12: stream_version: the job wants version 9, this release makes version 3; run the release "
        "that the "
        "job was started with, or remove the line to start a new stream"},
       {"", "wire: u16", "job.yaml:12: wire: 'u16' is not one of u8, bf16, f32"},

@@ -127,7 +127,7 @@ microbatch: {capacity_tokens: 1003, pad_to: 1024, align: 8, count_multiple: 4}
 wire: bf16
 limits: {max_image_bytes: 1MiB, max_llm_length: 5000, max_items: 3}
 exclude: [b/c.tar/key/with/slashes, a/0.tar/x, a/0.tar/x]
-stream_version: 2
+stream_version: 3
 )");
   EXPECT_EQ(job.name, "everything");
   EXPECT_EQ(job.seed, ~0ull);

@@ -22,7 +22,7 @@
 namespace evenkeel::reorder {
 namespace {
 
-// Changed once: loads of phases with padded attention are the padded ones, and pipelines are ordered by them.
+// Changed with stream version 3, and before: loads of phases with padded attention are the padded ones, and pipelines are ordered by them.
 TEST(GoldenSolutions, OfEveryAlgorithmThatBalances) {
   SolutionDigest digest;
   int planned = 0;
@@ -36,7 +36,7 @@ TEST(GoldenSolutions, OfEveryAlgorithmThatBalances) {
     digest.Add(*plan);
   }
   EXPECT_GT(planned, 250);
-  EXPECT_EQ(digest.value(), 13906823718295389457ull);
+  EXPECT_EQ(digest.value(), 8691022285225371261ull);
 }
 
 TEST(GoldenSolutions, OfOrders) {
@@ -53,6 +53,7 @@ TEST(GoldenSolutions, OfOrders) {
   EXPECT_EQ(digest.value(), 1234270959898361129ull);
 }
 
+// Changed once: one phase is packed no worse than by best fit.
 TEST(GoldenSolutions, OfPackings) {
   SolutionDigest digest;
   for (uint64_t seed = 0; seed < 400; ++seed) {
@@ -60,7 +61,7 @@ TEST(GoldenSolutions, OfPackings) {
     digest.Add(uint64_t{packing.ok()});
     if (packing.ok()) digest.Add(*packing);
   }
-  EXPECT_EQ(digest.value(), 1752429806214806700ull);
+  EXPECT_EQ(digest.value(), 1582935430990525486ull);
 }
 
 TEST(GoldenSolutions, OfContextParallelGroups) {

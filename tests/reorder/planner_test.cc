@@ -219,7 +219,7 @@ TEST(Planner, GivesTheSamePlansOnEveryBuild) {
   const auto plan = MakePlan(MakeJob(64), MakeStep(lengths), {});
   ASSERT_TRUE(plan.ok());
   digest = digest * 31 + PlanDigest::Of(*plan);
-  EXPECT_EQ(digest, 8197577163874151025ull);
+  EXPECT_EQ(digest, 5593361078518508440ull);
 }
 
 TEST(PlanCheck, FindsEveryKindOfDamage) {
@@ -409,6 +409,17 @@ TEST(CheckJob, FindsAlgorithmsThatDoNotExistAndOptionsThatTheyCannotKeep) {
             "phase tower: algorithm greedy_quadratic cannot keep counts equal; take one of "
             "balance_without_moving, greedy_packed, intra_microbatch, karmarkar_karp, node_wise, or leave "
             "equal_counts out");
+}
+
+TEST(Planner, RefusesEqualCountsThatAGivenPlacementBreaks) {
+  Job job = MakeJob(2);
+  for (PhaseSpec& spec : job.phases) spec.equal_counts = spec.phase == Phase::kLlm;
+  const StepSamples step = MakeStep(std::vector<SampleLengths>(4, TextOf(10)));
+  const std::vector<uint32_t> equal = {0, 1, 1, 0}, unequal = {0, 0, 0, 1};
+  EXPECT_TRUE(MakePlan(job, step, {}, {.llm_rank = equal}).ok());
+  EXPECT_EQ(MakePlan(job, step, {}, {.llm_rank = unequal}).status().message(),
+            "phase llm: equal_counts cannot be kept, since the given llm placement has 3 samples on rank 0 and 1 "
+            "on rank 1; leave equal_counts out, or give a placement with counts that differ by at most 1");
 }
 
 TEST(Planner, MergesNeighbouringRowsIntoOneSegment) {

@@ -142,6 +142,9 @@ inline PlanOptions DrawOptions(const Below& below, RandomProblem& problem, std::
       llm_rank.push_back(static_cast<uint32_t>(below(ranks)));
     }
     options.llm_rank = llm_rank;
+    for (PhaseSpec& spec : problem.job.phases) {  // the given counts are not equal
+      if (spec.phase == Phase::kLlm) spec.equal_counts = false;
+    }
   }
   return options;
 }

@@ -349,6 +349,38 @@ TEST(EvenFill, IsNoWorseThanOmnibalInAnyFigureOfSmallProblems) {
   EXPECT_GT(compared, 1000);
 }
 
+// One phase, of lengths of five kinds.
+PackInput DrawTextAlone(uint64_t seed) {
+  Random random(seed);
+  PackInput input{.devices = static_cast<uint32_t>(1 + random.Below(64))};
+  PackPhase& llm = input.phases.emplace_back();
+  llm.capacity = 4096;
+  for (uint64_t s = 200 + random.Below(4000); s > 0; --s) {
+    uint64_t length = 1 + random.Below(4096);
+    if (seed % 5 == 1) length = 1 + random.Below(1 + random.Below(4096));              // many short ones
+    if (seed % 5 == 2) length = 1 + random.Below(random.Below(50) == 0 ? 4096 : 300);  // few long ones
+    if (seed % 5 == 3) length = 256 * (1 + random.Below(12));                          // tiles
+    if (seed % 5 == 4) length = 500 + random.Below(1500);
+    llm.lengths.push_back(static_cast<uint32_t>(length));
+  }
+  return input;
+}
+
+TEST(EvenFill, IsNoWorseThanBestFitForTextAlone) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    PackInput input = DrawTextAlone(seed);
+    const auto ours = Pack(input);
+    input.algorithm = "best_fit_decreasing";
+    const auto fitted = Pack(input);
+    ASSERT_TRUE(ours.ok() && fitted.ok()) << ours.status() << fitted.status();
+    ASSERT_TRUE(PackCheck(input, *ours).ok());
+    if (fitted->num_bins < input.devices) continue;  // no full step
+    const PackFigures mine = MeasurePack(input, *ours), theirs = MeasurePack(input, *fitted);
+    ASSERT_GE(mine.fill, theirs.fill) << seed;
+    ASSERT_LE(mine.phases[0].distribution_ratio, theirs.phases[0].distribution_ratio + 1e-12) << seed;
+  }
+}
+
 TEST(EvenFill, IsNoWorseThanOmnibalAtThePapersCapacities) {
   for (const std::vector<uint32_t>& tiles : {std::vector<uint32_t>{1, 3, 4, 5}, {3, 5}, {1, 2, 2, 12}}) {
     PackInput input = DrawTiles(3, 20000, tiles, 9);
