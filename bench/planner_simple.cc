@@ -1,4 +1,4 @@
-// Point 10: kinds of problems for which one sort used to be better than a planner, beside what the simple methods give.
+// Point 10: kinds of problems for which one sort used to be better than a planner, next to what the simple methods give.
 #include <algorithm>
 #include <ctime>
 #include <string>
