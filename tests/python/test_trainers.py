@@ -24,10 +24,10 @@ import launch  # noqa: E402
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 EXAMPLES = jobs.ROOT / "examples" / "trainers"
 STEPS = 4
-ADAPTERS = ("hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "torchtitan", "veomni")
+ADAPTERS = ("hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "torchtitan", "trl", "veomni")
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
-         "train_lightning": ("pytorch_lightning",)}
+         "train_lightning": ("pytorch_lightning",), "train_trl": ("trl", "datasets")}
 
 
 def is_installed(name):
@@ -51,9 +51,9 @@ def template(folder):
     package = str(pathlib.Path(evenkeel.__file__).absolute().parents[1])
     template = launch.Template(
         ["torch", "torch.distributed", "torch.distributed.fsdp", "transformers", "transformers.models.qwen2_vl.modeling_qwen2_vl",
-         *filter(is_installed, ("accelerate", "pytorch_lightning", "megatron.core.models.gpt.gpt_model"))],
+         *filter(is_installed, ("accelerate", "pytorch_lightning", "megatron.core.models.gpt.gpt_model", "trl.trainer.sft_trainer"))],
         [package, *filter(None, [os.environ.get("PYTHONPATH")])],
-        {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime")})
+        {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime"), "HF_HUB_OFFLINE": "1"})
     yield template
     template.close()
 
