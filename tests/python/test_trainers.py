@@ -24,10 +24,10 @@ import launch  # noqa: E402
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 EXAMPLES = jobs.ROOT / "examples" / "trainers"
 STEPS = 4
-ADAPTERS = ("hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "torchtitan", "trl", "veomni")
+ADAPTERS = ("deepspeed", "hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "torchtitan", "trl", "veomni")
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
-         "train_lightning": ("pytorch_lightning",), "train_trl": ("trl", "datasets")}
+         "train_lightning": ("pytorch_lightning",), "train_trl": ("trl", "datasets"), "train_deepspeed": ("deepspeed",)}
 
 
 def is_installed(name):
@@ -53,7 +53,8 @@ def template(folder):
         ["torch", "torch.distributed", "torch.distributed.fsdp", "transformers", "transformers.models.qwen2_vl.modeling_qwen2_vl",
          *filter(is_installed, ("accelerate", "pytorch_lightning", "megatron.core.models.gpt.gpt_model", "trl.trainer.sft_trainer"))],
         [package, *filter(None, [os.environ.get("PYTHONPATH")])],
-        {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime"), "HF_HUB_OFFLINE": "1"})
+        {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime"), "HF_HUB_OFFLINE": "1",
+         "DS_ACCELERATOR": "cpu"})
     yield template
     template.close()
 
@@ -92,6 +93,14 @@ def test_a_trainer_has_the_plain_losses_and_resumes(template, folder, plain, exa
     assert first == whole[:STEPS // 2]
     second = run(template, folder, 2, f"{example}-parts", example, STEPS)
     assert second[-(STEPS // 2):] == whole[STEPS // 2:] and second[:-(STEPS // 2)] in ([], first)
+
+
+def test_zero_of_every_stage_has_the_plain_losses(template, folder, plain):
+    pytest.importorskip("deepspeed")
+    for stage in (1, 3):  # 2 is the example's default
+        lines = template.run(2, folder / f"zero-{stage}", EXAMPLES / "train_deepspeed.py", folder / "ranks-2.yaml",
+                             folder / "model", STEPS, stage)
+        assert [loss for _, loss in losses(lines)] == pytest.approx([loss for _, loss in plain], rel=2e-4), stage
 
 
 def text_job(folder, ranks, microbatch):
