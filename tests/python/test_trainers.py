@@ -24,10 +24,12 @@ import launch  # noqa: E402
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 EXAMPLES = jobs.ROOT / "examples" / "trainers"
 STEPS = 4
-ADAPTERS = ("deepspeed", "hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "torchtitan", "trl", "veomni")
+ADAPTERS = ("deepspeed", "hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "swift", "torchtitan",
+            "trl", "veomni")
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
-         "train_lightning": ("pytorch_lightning",), "train_trl": ("trl", "datasets"), "train_deepspeed": ("deepspeed",)}
+         "train_lightning": ("pytorch_lightning",), "train_trl": ("trl", "datasets"), "train_deepspeed": ("deepspeed",),
+         "train_llamafactory": ("llamafactory",), "train_swift": ("swift",)}
 
 
 def is_installed(name):
@@ -43,6 +45,9 @@ def folder(tmp_path_factory):
         job = checkpoints.write_job(folder / f"ranks-{ranks}.yaml", folder / "model", str(folder / "all.tar"), ranks, 8,
                                     encoder="{}", microbatch="{capacity_tokens: 200}")
         jobs.make_index(job)
+        bare = checkpoints.write_job(folder / f"bare-{ranks}.yaml", folder / "model", str(folder / "all.tar"), ranks, 8,
+                                     microbatch="{capacity_tokens: 200}")  # without dummies
+        jobs.make_index(bare)
     return folder
 
 
@@ -65,7 +70,8 @@ def losses(lines):
 
 
 def run(template, folder, ranks, place, example, steps):
-    return losses(template.run(ranks, folder / place, EXAMPLES / f"{example}.py", folder / f"ranks-{ranks}.yaml",
+    job = "bare" if example == "train_swift" else "ranks"  # ms-swift has dummies of its own
+    return losses(template.run(ranks, folder / place, EXAMPLES / f"{example}.py", folder / f"{job}-{ranks}.yaml",
                                folder / "model", steps))
 
 
@@ -120,6 +126,19 @@ def test_megatron_core_trains_and_resumes(template, folder):
     whole, one = train("megatron", 2, STEPS), train("megatron-one", 1, STEPS)
     assert [loss for _, loss in whole] == pytest.approx([loss for _, loss in one], rel=2e-4) and whole[-1][1] < whole[0][1]
     assert train("megatron-parts", 2, STEPS // 2) + train("megatron-parts", 2, STEPS) == whole
+
+
+def test_torchtitan_trains_and_resumes(template, folder):
+    for name in ("torchtitan", "triton", "spmd_types", "torch_checkpointing", "tensorboard"):
+        pytest.importorskip(name)  # TorchTitan imports all of them
+    checkpoints.write_shard(folder / "text.tar", 24, ("text",), folder, seed=5)
+    job = {ranks: text_job(folder, ranks, "{pad_to: 320, count_multiple: 2}") for ranks in (1, 2)}
+
+    def train(place, ranks, steps):
+        return losses(template.run(ranks, folder / place, EXAMPLES / "train_torchtitan.py", job[ranks], folder / "model", steps))
+    whole, one = train("titan", 2, STEPS), train("titan-one", 1, STEPS)
+    assert [loss for _, loss in whole] == pytest.approx([loss for _, loss in one], rel=2e-4) and whole[-1][1] < whole[0][1]
+    assert train("titan-parts", 2, STEPS // 2) + train("titan-parts", 2, STEPS) == whole
 
 
 def of_the_job(folder):
