@@ -109,6 +109,23 @@ def test_zero_of_every_stage_has_the_plain_losses(template, folder, plain):
         assert [loss for _, loss in losses(lines)] == pytest.approx([loss for _, loss in plain], rel=2e-4), stage
 
 
+def test_fsdp2_calls_the_tower_alike_on_all_ranks(template, folder):
+    """A forward calls its tower for pictures and again for videos. Ranks with both, one and none make the same calls."""
+    checkpoints.write_shard(folder / "both.tar", 16, ("both", "image", "video", "text"), folder, seed=6)
+    jobs_of = {}
+    for ranks in (1, 2):
+        path = checkpoints.write_job(folder / f"kinds-{ranks}.yaml", folder / "model", str(folder / "both.tar"), ranks, 4,
+                                     encoder="{}", microbatch="{capacity_tokens: 300}", phases=("llm", "pictures", "videos"))
+        text = path.read_text().replace("{name: pictures,", "{name: pictures, media: [image],")
+        path.write_text(text.replace("{name: videos,", "{name: videos, media: [video],"))
+        jobs.make_index(path)
+        jobs_of[ranks] = path
+    expected = losses(template.run(1, folder / "kinds-plain", EXAMPLES / "train_plain.py", jobs_of[1], folder / "model", STEPS))
+    given = losses(template.run(2, folder / "kinds-fsdp2", EXAMPLES / "train_fsdp2.py", jobs_of[2], folder / "model", STEPS))
+    assert [step for step, _ in given] == list(range(STEPS))
+    assert [loss for _, loss in given] == pytest.approx([loss for _, loss in expected], rel=2e-4)
+
+
 def text_job(folder, ranks, microbatch):
     path = folder / f"text-{ranks}.yaml"
     checkpoints.write_job(path, folder / "model", str(folder / "text.tar"), ranks, 8, phases=("llm",), microbatch=microbatch)
