@@ -93,12 +93,13 @@ def write(folder, family):
 
 
 def write_shard(path, count, kinds, folder, seed=3):
-    """Chats: `kinds` in turn of "image", "images" (two), "video", "text" and "damaged", whose picture is cut off."""
+    """Chats: `kinds` in turn of "image", "images" (two), "video", "both", "text" and "damaged", whose picture is cut off."""
     rng = random.Random(seed)
     shard = media.Shard(path)
     for number in range(count):
         kind, key = kinds[number % len(kinds)], f"{number:04d}"
-        members = {"image": ["png"], "images": ["png", "jpg"], "damaged": ["png"], "video": ["mp4"], "text": []}[kind]
+        members = {"image": ["png"], "images": ["png", "jpg"], "damaged": ["png"], "video": ["mp4"],
+                   "both": ["png", "mp4"], "text": []}[kind]
         content = []
         for i, form in enumerate(members):
             data = media.video_bytes(folder, 1, "64x48", 8) if form == "mp4" else \

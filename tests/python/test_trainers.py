@@ -24,10 +24,12 @@ import launch  # noqa: E402
 pytestmark = pytest.mark.skipif(not os.path.exists(jobs.BINARY), reason=f"{jobs.BINARY} is not built (set EVENKEEL_BIN)")
 EXAMPLES = jobs.ROOT / "examples" / "trainers"
 STEPS = 4
-ADAPTERS = ("hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "torchtitan", "veomni")
+ADAPTERS = ("deepspeed", "hf", "lightning", "llamafactory", "loop", "megatron", "megatron_bridge", "swift", "torchtitan",
+            "trl", "veomni")
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
-         "train_lightning": ("pytorch_lightning",)}
+         "train_lightning": ("pytorch_lightning",), "train_trl": ("trl", "datasets"), "train_deepspeed": ("deepspeed",),
+         "train_llamafactory": ("llamafactory",), "train_swift": ("swift",)}
 
 
 def is_installed(name):
@@ -43,6 +45,9 @@ def folder(tmp_path_factory):
         job = checkpoints.write_job(folder / f"ranks-{ranks}.yaml", folder / "model", str(folder / "all.tar"), ranks, 8,
                                     encoder="{}", microbatch="{capacity_tokens: 200}")
         jobs.make_index(job)
+        bare = checkpoints.write_job(folder / f"bare-{ranks}.yaml", folder / "model", str(folder / "all.tar"), ranks, 8,
+                                     microbatch="{capacity_tokens: 200}")  # without dummies
+        jobs.make_index(bare)
     return folder
 
 
@@ -51,9 +56,10 @@ def template(folder):
     package = str(pathlib.Path(evenkeel.__file__).absolute().parents[1])
     template = launch.Template(
         ["torch", "torch.distributed", "torch.distributed.fsdp", "transformers", "transformers.models.qwen2_vl.modeling_qwen2_vl",
-         *filter(is_installed, ("accelerate", "pytorch_lightning", "megatron.core.models.gpt.gpt_model"))],
+         *filter(is_installed, ("accelerate", "pytorch_lightning", "megatron.core.models.gpt.gpt_model", "trl.trainer.sft_trainer"))],
         [package, *filter(None, [os.environ.get("PYTHONPATH")])],
-        {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime")})
+        {"EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime"), "HF_HUB_OFFLINE": "1",
+         "DS_ACCELERATOR": "cpu"})
     yield template
     template.close()
 
@@ -64,7 +70,8 @@ def losses(lines):
 
 
 def run(template, folder, ranks, place, example, steps):
-    return losses(template.run(ranks, folder / place, EXAMPLES / f"{example}.py", folder / f"ranks-{ranks}.yaml",
+    job = "bare" if example == "train_swift" else "ranks"  # ms-swift has dummies of its own
+    return losses(template.run(ranks, folder / place, EXAMPLES / f"{example}.py", folder / f"{job}-{ranks}.yaml",
                                folder / "model", steps))
 
 
@@ -94,6 +101,31 @@ def test_a_trainer_has_the_plain_losses_and_resumes(template, folder, plain, exa
     assert second[-(STEPS // 2):] == whole[STEPS // 2:] and second[:-(STEPS // 2)] in ([], first)
 
 
+def test_zero_of_every_stage_has_the_plain_losses(template, folder, plain):
+    pytest.importorskip("deepspeed")
+    for stage in (1, 3):  # 2 is the example's default
+        lines = template.run(2, folder / f"zero-{stage}", EXAMPLES / "train_deepspeed.py", folder / "ranks-2.yaml",
+                             folder / "model", STEPS, stage)
+        assert [loss for _, loss in losses(lines)] == pytest.approx([loss for _, loss in plain], rel=2e-4), stage
+
+
+def test_fsdp2_calls_the_tower_alike_on_all_ranks(template, folder):
+    """A forward calls its tower for pictures and again for videos. Ranks with both, one and none make the same calls."""
+    checkpoints.write_shard(folder / "both.tar", 16, ("both", "image", "video", "text"), folder, seed=6)
+    jobs_of = {}
+    for ranks in (1, 2):
+        path = checkpoints.write_job(folder / f"kinds-{ranks}.yaml", folder / "model", str(folder / "both.tar"), ranks, 4,
+                                     encoder="{}", microbatch="{capacity_tokens: 300}", phases=("llm", "pictures", "videos"))
+        text = path.read_text().replace("{name: pictures,", "{name: pictures, media: [image],")
+        path.write_text(text.replace("{name: videos,", "{name: videos, media: [video],"))
+        jobs.make_index(path)
+        jobs_of[ranks] = path
+    expected = losses(template.run(1, folder / "kinds-plain", EXAMPLES / "train_plain.py", jobs_of[1], folder / "model", STEPS))
+    given = losses(template.run(2, folder / "kinds-fsdp2", EXAMPLES / "train_fsdp2.py", jobs_of[2], folder / "model", STEPS))
+    assert [step for step, _ in given] == list(range(STEPS))
+    assert [loss for _, loss in given] == pytest.approx([loss for _, loss in expected], rel=2e-4)
+
+
 def text_job(folder, ranks, microbatch):
     path = folder / f"text-{ranks}.yaml"
     checkpoints.write_job(path, folder / "model", str(folder / "text.tar"), ranks, 8, phases=("llm",), microbatch=microbatch)
@@ -111,6 +143,19 @@ def test_megatron_core_trains_and_resumes(template, folder):
     whole, one = train("megatron", 2, STEPS), train("megatron-one", 1, STEPS)
     assert [loss for _, loss in whole] == pytest.approx([loss for _, loss in one], rel=2e-4) and whole[-1][1] < whole[0][1]
     assert train("megatron-parts", 2, STEPS // 2) + train("megatron-parts", 2, STEPS) == whole
+
+
+def test_torchtitan_trains_and_resumes(template, folder):
+    for name in ("torchtitan", "triton", "spmd_types", "torch_checkpointing", "tensorboard"):
+        pytest.importorskip(name)  # TorchTitan imports all of them
+    checkpoints.write_shard(folder / "text.tar", 24, ("text",), folder, seed=5)
+    job = {ranks: text_job(folder, ranks, "{pad_to: 320, count_multiple: 2}") for ranks in (1, 2)}
+
+    def train(place, ranks, steps):
+        return losses(template.run(ranks, folder / place, EXAMPLES / "train_torchtitan.py", job[ranks], folder / "model", steps))
+    whole, one = train("titan", 2, STEPS), train("titan-one", 1, STEPS)
+    assert [loss for _, loss in whole] == pytest.approx([loss for _, loss in one], rel=2e-4) and whole[-1][1] < whole[0][1]
+    assert train("titan-parts", 2, STEPS // 2) + train("titan-parts", 2, STEPS) == whole
 
 
 def of_the_job(folder):

@@ -79,9 +79,13 @@ class TrainerMixin:
         """The step's loss over all ranks is the mean of what the ranks return."""
         model.train()
         loss = loop.forward_backward(step, model, self.accelerator.backward,
-                                     no_sync=functools.partial(self.accelerator.no_sync, model))
+                                     no_sync=functools.partial(self.accelerator.no_sync, model), loss_of=self.microbatch_loss)
         step.done()
         return loss
+
+    def microbatch_loss(self, model, given, weights, denominator):
+        """As `loop.model_loss`. Subclasses for trainers with a loss of their own replace it."""
+        return loop.model_loss(model, given, weights, denominator)
 
     def floating_point_ops(self, step):
         return 0

@@ -7,6 +7,7 @@ For models that run their encoders inside forward. The job has `balance: drop_in
 and microbatch of the sample.
 """
 
+import collections
 import inspect
 
 import numpy as np
@@ -66,11 +67,11 @@ def of(step, number, model, device=None, varlen=None):
 def media_fields(step, number):
     """(labels, {name: tensor}) of microbatch `number`, for trainers whose batches are not a forward's arguments: labels as
     `of` makes them, in numpy, and the fields of all encoders. ValueError for dummies, which have no placeholders."""
-    fields = {}
-    for phase, one in _local_encoders(step, number).items():
-        if any(_dummy_rows(step.microbatches[number], one).values()):
-            raise ValueError(f"step {step.index}: phase {phase} has a dummy, and this trainer runs its encoder without one; set "
-                             "min_items: 0 for the phase in the job")
+    fields, encoders = {}, _local_encoders(step, number)
+    if _dummy_rows(step.microbatches[number], encoders):
+        raise ValueError(f"step {step.index}: phase {' or '.join(encoders)} has a dummy, and this trainer runs its encoder without "
+                         "one; set min_items: 0 for the phase in the job")
+    for one in encoders.values():
         fields.update({name: evenkeel.torch.tensor(one, name) for name in set(one) - _NEVER})
     return labels_of(step, number), fields
 
@@ -126,13 +127,13 @@ def _local_encoders(step, number):
         if not route.stays:
             raise ValueError(f"step {step.index}: rows of phase {phase} move between ranks, and a model's own forward cannot "
                              "exchange them; set `balance: drop_in` in the job, or use evenkeel.torch.exchange")
-        _check_order(step, phase, route, step.microbatches[number])
+        _check_order(step, phase, route, step.microbatches[number], encoders[phase])
     return encoders
 
 
-def _check_order(step, phase, route, llm):
+def _check_order(step, phase, route, llm, fields):
     """Each medium's rows are in the order of its placeholders, which is how a forward puts them there."""
-    kinds = llm["mm_token_type_ids"].reshape(-1)[evenkeel.torch.placeholders(llm, phase)]
+    kinds = llm["mm_token_type_ids"].reshape(-1)[evenkeel.torch.placeholders(llm, evenkeel.torch.media_of(phase, fields))]
     for kind in np.unique(kinds):
         if (np.diff(route.source_rows()[kinds == kind]) <= 0).any():
             raise ValueError(f"step {step.index}: rows of phase {phase} are not in the order of their placeholders")
@@ -145,32 +146,37 @@ def _labels(step):
     return step._local_labels
 
 
-def _dummy_rows(llm, fields):
-    """{token type: rows} of items that no placeholder stands for. Images come before videos."""
+def _rows(fields):
+    """{token type: rows} of a phase's items, dummies included. Images come before videos."""
     rows = np.asarray(fields["item_rows"]) if "item_rows" in fields else np.zeros(0, np.int64)
     if "input_features" in fields:
-        have = {3: rows.sum()}
-    else:
-        videos = len(fields["video_grid_thw"]) if "video_grid_thw" in fields else 0
-        have = {1: rows[:len(rows) - videos].sum(), 2: rows[len(rows) - videos:].sum()}
-    extra = {kind: int(count - (llm["mm_token_type_ids"] == kind).sum()) for kind, count in have.items()}
+        return {3: rows.sum()}
+    videos = len(fields["video_grid_thw"]) if "video_grid_thw" in fields else 0
+    return {1: rows[:len(rows) - videos].sum(), 2: rows[len(rows) - videos:].sum()}
+
+
+def _dummy_rows(llm, encoders):
+    """{token type: rows} of items that no placeholder stands for, over all phases: each may have media of its own."""
+    have = collections.Counter()
+    for fields in encoders.values():
+        have.update(_rows(fields))
+    extra = {kind: int(count - (llm["mm_token_type_ids"] == kind).sum()) for kind, count in sorted(have.items())}
     return {kind: count for kind, count in extra.items() if count}
 
 
 def _add_dummies(llm, cu_seqlens, encoders, config):
     """Appends a document of placeholders for each medium with dummies; the new bounds."""
-    for fields in encoders.values():
-        for kind, count in _dummy_rows(llm, fields).items():
-            token = next((getattr(config, name) for name in _MEDIA[kind] if getattr(config, name, None) is not None), None)
-            if token is None or count < 0:
-                raise ValueError(f"{count} rows more than placeholders of type {kind}; the model's configuration has none of "
-                                 f"{' and '.join(_MEDIA[kind])}" if token is None else
-                                 f"the microbatch has {-count} placeholders of type {kind} more than rows")
-            for name, value in (("input_ids", token), ("labels", evenkeel.torch.IGNORED), ("mm_token_type_ids", kind)):
-                llm[name] = np.concatenate([llm[name], np.full((1, count), value, llm[name].dtype)], 1)
-            positions = np.broadcast_to(np.arange(count), (len(llm["position_ids"]), 1, count))
-            llm["position_ids"] = np.concatenate([llm["position_ids"], positions], 2)
-            cu_seqlens = np.append(cu_seqlens, cu_seqlens[-1] + count)
+    for kind, count in _dummy_rows(llm, encoders).items():
+        token = next((getattr(config, name) for name in _MEDIA[kind] if getattr(config, name, None) is not None), None)
+        if token is None or count < 0:
+            raise ValueError(f"{count} rows more than placeholders of type {kind}; the model's configuration has none of "
+                             f"{' and '.join(_MEDIA[kind])}" if token is None else
+                             f"the microbatch has {-count} placeholders of type {kind} more than rows")
+        for name, value in (("input_ids", token), ("labels", evenkeel.torch.IGNORED), ("mm_token_type_ids", kind)):
+            llm[name] = np.concatenate([llm[name], np.full((1, count), value, llm[name].dtype)], 1)
+        positions = np.broadcast_to(np.arange(count), (len(llm["position_ids"]), 1, count))
+        llm["position_ids"] = np.concatenate([llm["position_ids"], positions], 2)
+        cu_seqlens = np.append(cu_seqlens, cu_seqlens[-1] + count)
     return cu_seqlens
 
 

@@ -1,16 +1,28 @@
-"""A batch generator for the trainer of LLaMA-Factory v1, which trains a list of microbatches at every step.
+"""The trainer of LLaMA-Factory v1 over a loader: it trains a list of microbatches at every step, of any number.
 
-    trainer = SFTTrainer(args=..., model=model, renderer=..., train_dataset=...)       # with max_steps
-    trainer.train_batch_generator = evenkeel.llamafactory.BatchGenerator(loader, model)
+    class Trainer(evenkeel.llamafactory.TrainerMixin, SFTTrainer):
+        pass
 
-The dataset that the trainer was made with is not read. To resume, load the loader's state before training: the trainer
-restores its own generator while it is made. The job has `balance: drop_in`. Written from the project's sources and not
-run with it: its dependencies exclude recent releases of transformers.
+    trainer = Trainer(args=..., model=model, renderer=renderer, data=evenkeel.Loader("job.yaml", rank=rank))
+
+The arguments need `max_steps`. Checkpoints of the trainer contain the loader's state as that of its batch generator. The
+job has `balance: drop_in`.
 """
 
 import torch
 
 from evenkeel import inputs
+
+
+class TrainerMixin:
+    """Before SFTTrainer of llamafactory.v1.trainers.sft_trainer in the list of bases. `data`: a loader."""
+
+    def __init__(self, *args, data, train_dataset=None, **kwargs):
+        self._data = data
+        super().__init__(*args, train_dataset=train_dataset, **kwargs)
+
+    def _create_batch_generator(self):
+        self.train_batch_generator = BatchGenerator(self._data, self.model)
 
 
 class BatchGenerator:

@@ -17,13 +17,14 @@ import torch.distributed as dist
 from evenkeel import inputs
 
 
-def forward_backward(step, model, backward=torch.Tensor.backward, ranks=None, no_sync=None):
+def forward_backward(step, model, backward=torch.Tensor.backward, ranks=None, no_sync=None, loss_of=None):
     """Runs every microbatch of the step. Returns a loss whose mean over the ranks is the loss of the whole step.
 
     backward   called with each microbatch's loss
     ranks      over how many ranks the trainer averages gradients; None: the world, or 1 without process groups
     no_sync    a context in which gradients are accumulated and not reduced, for all microbatches but the last; None:
                that of the model if it has one. FSDP2 reduces after every microbatch, which needs less memory
+    loss_of    computes a microbatch's loss; called as `model_loss`, which is the default
 
     The loss is summed over the trained tokens, each with its weight in jobs with `processor.loss_weights`, and divided by
     their number in the whole step, so it does not depend on the number of ranks and microbatches. It is multiplied by
@@ -31,20 +32,25 @@ def forward_backward(step, model, backward=torch.Tensor.backward, ranks=None, no
     """
     ranks = world_size() if ranks is None else ranks
     no_sync = getattr(model, "no_sync", contextlib.nullcontext) if no_sync is None else no_sync
+    loss_of = model_loss if loss_of is None else loss_of
     total = 0.0
     for number in range(len(step.microbatches)):
         last = number == len(step.microbatches) - 1
         with contextlib.nullcontext() if last else no_sync():
             given = inputs.of(step, number, model)
             weights = inputs.loss_weights(step, number, given["labels"])
-            loss = _loss(model, given, weights, step.loss_tokens / ranks)
+            loss = loss_of(model, given, weights, step.loss_tokens / ranks)
             backward(loss)
         total = total + loss.detach()
     return total
 
 
-def _loss(model, given, weights, denominator):
-    """The sum over the trained tokens by `denominator`. The models' own losses take no weights."""
+def model_loss(model, given, weights, denominator):
+    """The sum of the loss over the trained tokens of one microbatch, divided by `denominator`, a float.
+
+    given     the arguments of the model's forward, with labels
+    weights   float32 [1, tokens], of labels; None: each counts alike. The models' own losses take no weights
+    """
     if weights is None:
         return model(**given, num_items_in_batch=denominator).loss
     labels = given.pop("labels")

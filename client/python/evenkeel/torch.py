@@ -272,6 +272,17 @@ def placeholders(microbatch, phase):
     return np.flatnonzero(np.isin(types, [_TYPES[medium] for medium in media]))
 
 
+def media_of(phase, fields):
+    """The media that a phase encodes, for `placeholders`: by its name, or for another name than "vision" and "audio" by the
+    fields of its items, so only those that have items here."""
+    if phase in _MEDIA:
+        return _MEDIA[phase]
+    names = [name for name in fields if len(fields.wire(name))]
+    found = {"audio"} if "input_features" in names else {
+        "video" if "video" in name else "image" for name in names if name.startswith(("pixel_values", "image_", "video_"))}
+    return tuple(medium for medium in _TYPES if medium in found)
+
+
 def scatter_rows(hidden, microbatch, phase, rows):
     """`hidden` ([tokens, width], or [batch, tokens, width]) with the phase's placeholders replaced by `rows`.
 
@@ -310,7 +321,8 @@ def mask_labels(step, group=None, local=False):
                               for m, r in zip(step.microbatches, route)]
         for microbatch, target, flags in zip(step.microbatches, labels, per_microbatch):
             if target is not None:
-                _mask_damaged(microbatch, phase, target, flags)
+                fields = microbatch.encoders.get(phase, step.encoders.get(phase)) if local else None
+                _mask_damaged(microbatch, phase if fields is None else media_of(phase, fields), target, flags)
     return labels
 
 
