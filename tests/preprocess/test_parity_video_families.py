@@ -129,6 +129,7 @@ def test_a_smolvlm_chat_with_a_video_is_that_of_the_processor(tmp_path):
         requests.append({"processor": told, "sample": json.dumps(chat), "facts": [{"width": 30, "height": 20, "frames": frames, "fps": fps}]})
         text = processor.apply_chat_template(chat["messages"], tokenize=False)
         out = processor(text=[text], videos=[np.zeros((frames, 20, 30, 3), np.uint8)], do_sample_frames=True, fps=1.5, num_frames=7,
+                        return_tensors="pt",
                         video_metadata=[VideoMetadata(total_num_frames=frames, fps=fps, duration=frames / fps)])
         wanted.append([int(token) for token in np.asarray(out["input_ids"][0])])
     done = subprocess.run([PROGRAM], input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True,
