@@ -72,12 +72,6 @@ MadeFamily MakeClip(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(FixedSize fixed, ReadFixedSize(config, source.spec, kClipPictures));
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
-  // This model's file names CLIP, but the tiles that it is trained on are cut by code in its own repository.
-  if (model.Choice("model_type", "") == "internvl_chat") {
-    return model.Error("model_type",
-                       "'internvl_chat' cuts its tiles by code of its own, not by the image processor that "
-                       "its file names; take the same model's checkpoint whose name ends in -hf");
-  }
   const uint32_t patch = VisionPatchSize(model, 14);
   EVENKEEL_RETURN_IF_ERROR(model.Finish());
   return MakeFixedSize("clip", fixed, patch, /*extra_tokens=*/0, source);

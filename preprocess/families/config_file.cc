@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -358,6 +359,21 @@ uint64_t ConfigFile::UintIn(std::string_view key, std::string_view inner, uint64
 
 bool ConfigFile::HasIn(std::string_view key, std::string_view inner) {
   return state_->FindIn(key, inner) != nullptr;
+}
+
+std::optional<ConfigFile> ConfigFile::Member(std::string_view key) {
+  const Json* value = state_->Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) {
+    state_->Wrong(key, absl::StrCat("is ", Shown(*value), ", not an object"));
+    return std::nullopt;
+  }
+  auto state = std::make_unique<State>();
+  state->where = absl::StrCat(state_->where, ": ", std::string(key));
+  state->part = absl::StrCat(state_->part, ".", std::string(key));
+  state->consumed = state_->consumed;
+  state->json = *value;
+  return ConfigFile(std::move(state));
 }
 
 std::string ConfigFile::Choice(std::string_view key, std::string_view fallback) {

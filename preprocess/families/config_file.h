@@ -91,6 +91,8 @@ class ConfigFile {
                   uint64_t max);
   // True if the object `key` has the member, which is known from now on, and not consumed.
   bool HasIn(std::string_view key, std::string_view inner);
+  // The object `key` as a file of its own, which is finished by itself; nullopt if it is absent.
+  std::optional<ConfigFile> Member(std::string_view key);
   // A text that only chooses the family, which is in the digest's text in its place.
   std::string Choice(std::string_view key, std::string_view fallback);
 

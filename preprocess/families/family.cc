@@ -19,20 +19,22 @@ namespace evenkeel::preprocess {
 namespace {
 
 enum class FamilyKind : uint8_t { kVision, kAudio };
+// By which path the reference works: registry.inc.
+enum class Classes : uint8_t { kBoth, kTorchvision, kRepository };
 
 struct NamedFamily {
   FamilyKind kind;
   std::string_view type;             // without the suffix Fast or Pil
   std::string_view processor_class;  // empty: any class that has no entry of its own
   MadeFamily (*make)(ConfigFile, const FamilySource&);
-  bool torchvision_only;  // transformers has no class of it that works through Pillow
+  Classes classes;
   // Those of config.json that select it where no file names an image processor; the rest are empty.
   std::array<std::string_view, 8> model_types;
 };
 
 constexpr NamedFamily kFamilies[] = {
-#define EVENKEEL_FAMILY(kind, type, processor_class, make, torchvision_only, ...) \
-  {FamilyKind::kind, type, processor_class, make, torchvision_only, {__VA_ARGS__}},
+#define EVENKEEL_FAMILY(kind, type, processor_class, make, classes, ...) \
+  {FamilyKind::kind, type, processor_class, make, Classes::classes, {__VA_ARGS__}},
 #include "preprocess/families/registry.inc"
 #undef EVENKEEL_FAMILY
 };
@@ -107,15 +109,31 @@ absl::StatusOr<ProcessorSpec> Chosen(const NamedFamily& family, const std::strin
                                      const std::string& processor_class, const ProcessorSpec& spec) {
   ProcessorSpec out = spec;
   if (!spec.resampler.empty()) {
-    if (!family.torchvision_only || spec.resampler == "aten_u8") return out;
-    return absl::InvalidArgumentError(
-        "processor.resampler: transformers has this image processor for torchvision only; set it to aten_u8");
+    const bool of_torch = spec.resampler == "aten_u8";
+    if (family.classes == Classes::kTorchvision && !of_torch) {
+      return absl::InvalidArgumentError(
+          "processor.resampler: transformers has this image processor for torchvision only; set it to "
+          "aten_u8");
+    }
+    if (family.classes == Classes::kRepository && of_torch) {
+      return absl::InvalidArgumentError(
+          "processor.resampler: the code of this model's repository works through Pillow only; set it to "
+          "pil13 or "
+          "pil");
+    }
   }
+  if (family.classes == Classes::kRepository) {
+    EVENKEEL_RETURN_IF_ERROR(CheckLike(out.like));
+    if (out.resampler.empty()) out.resampler = "pil13";
+    if (out.alpha.empty()) out.alpha = "drop";  // it converts to RGB before all else
+    return out;
+  }
+  if (!spec.resampler.empty()) return out;
   if (out.like.empty()) out.like = kFollowedRelease;
   EVENKEEL_RETURN_IF_ERROR(CheckLike(out.like));
   const bool is_457 = out.like == k457;
   const bool pillow = out.like == kSlow || (is_457 && !IsFastIn457(type, processor_class));
-  out.resampler = pillow && !family.torchvision_only ? "pil13" : "aten_u8";
+  out.resampler = pillow && family.classes == Classes::kBoth ? "pil13" : "aten_u8";
   if (is_457 && out.alpha.empty()) out.alpha = "drop";  // docs/decisions/0008
   return out;
 }
@@ -128,6 +146,14 @@ MadeFamily Make(const NamedFamily& family, ConfigFile config, const std::string&
                             family.make(std::move(config), {source.checkpoint, spec, source.limits}));
   made->Keep(*source.checkpoint.consumed);
   return made;
+}
+
+// The family whose pictures code in the repository of such a model cuts; null: there is none.
+const NamedFamily* OfRepository(const std::string& model_type) {
+  for (const NamedFamily& family : kFamilies) {
+    if (family.classes == Classes::kRepository && family.model_types.front() == model_type) return &family;
+  }
+  return nullptr;
 }
 
 MadeFamily LoadFamily(FamilyKind kind, ConfigFile config, std::string_view key, const std::string& type,
@@ -175,6 +201,10 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string&
                                                               const ProcessorSpec& spec,
                                                               const Limits& limits) {
   const CheckpointFolder checkpoint(folder);
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(checkpoint));
+  if (const NamedFamily* own = OfRepository(model.Choice("model_type", "")); own != nullptr) {
+    return Make(*own, std::move(model), std::string(own->type), "", {checkpoint, spec, limits});
+  }
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(const std::string type, ImageProcessorType(config, checkpoint));
   return LoadFamily(FamilyKind::kVision, std::move(config), "image_processor_type", type, "",

@@ -44,6 +44,8 @@ struct MediumStyle {
   // Tokens around all runs of an item together, which the checkpoint's template writes itself; empty: none.
   std::string item_begin = {};
   std::string item_end = {};
+  // A chat template that replaces the checkpoint's own for conversations with such an item; empty: the checkpoint's.
+  std::string own_template = {};
 };
 
 // The grid of an item's patches, from which M-RoPE positions and placeholders are computed.

@@ -12,6 +12,7 @@
 #include "preprocess/families/chosen_frames.h"
 #include "preprocess/families/clip.h"
 #include "preprocess/families/patches.h"
+#include "preprocess/families/planar_picture.h"
 #include "preprocess/families/tiles.h"
 #include "preprocess/video/video.h"
 
@@ -77,8 +78,15 @@ absl::StatusOr<FrameTarget> PicturesAndFrames::TargetOf(ImageSize native) const 
     out.left = static_cast<uint32_t>(CropBegin(out.resized.width, tile.width, resampler));
     out.top = static_cast<uint32_t>(CropBegin(out.resized.height, tile.height, resampler));
     out.window = tile;
-  } else if (!video_->pixels.resized && native != tile) {
-    return NotOfItsSize("frames", native, tile);
+  } else if (!video_->pixels.resized) {
+    if (native != tile) return NotOfItsSize("frames", native, tile);
+  } else if (video_->first_size) {
+    out.resized = video_->first_size(native);
+    if (out.resized.rgb_bytes() > 3 * limits_.max_image_pixels) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "frames of ", native.width, "x", native.height, " pixels would be resized to ", out.resized.width,
+          "x", out.resized.height, ", more than limits.max_image_pixels allows"));
+    }
   }
   return out;
 }
@@ -103,7 +111,7 @@ absl::Status PicturesAndFrames::Placeholders(const MediaFacts& facts,
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(facts));
   runs.clear();
   if (video_->runs) {
-    video_->runs(lengths.input_rows, runs);
+    video_->runs(facts, lengths.input_rows, runs);
   } else {
     runs.push_back({.rows = lengths.output_rows});
   }
@@ -128,10 +136,16 @@ absl::Status PicturesAndFrames::Produce(const ItemRequest& request,
   const ImageSize native = NativeSize(request.facts), tile = video_->tile;
   EVENKEEL_ASSIGN_OR_RETURN(const FrameTarget target, TargetOf(native));
   const size_t bytes = field_bytes[0].size() / frames;
-  auto sink = [&](size_t position, FrameRows rows) {
+  const bool twice = video_->pixels.resized && video_->first_size != nullptr;
+  auto sink = [&](size_t position, FrameRows rows) -> absl::Status {
     PatchWriter writer(TileShape(tile), tile.width, video_->pixels.wire, 1, table_,
                        field_bytes[0].subspan(bytes * position, bytes));
-    return ResizeFrame(rows, native, video_->pixels, target, writer);
+    if (!twice) return ResizeFrame(rows, native, video_->pixels, target, writer);
+    static thread_local PlanarPicture stage;
+    stage.Start(target.resized);
+    EVENKEEL_RETURN_IF_ERROR(ResizeFrame(rows, native, video_->pixels, target, stage));
+    stage.ResizeTo(tile, video_->pixels, writer);
+    return absl::OkStatus();
   };
   return DecodeChosenFrames(request, limits_, video_->frames, frames, video_->upright, std::ref(sink));
 }
@@ -144,10 +158,32 @@ absl::Status PicturesAndFrames::WriteFacts(const ItemRequest& request,
 
 }  // namespace
 
-absl::StatusOr<FrameChoice> ReadFrameChoice(ConfigFile& config, const ProcessorSpec& spec, FrameRule own) {
+absl::Status CheckAskedFrames(const ProcessorSpec& spec, FrameRule rule) {
+  if (spec.video_min_pixels || spec.video_max_pixels) {
+    return absl::InvalidArgumentError(
+        "processor.video_min_pixels and video_max_pixels mean nothing here: frames have the size of the "
+        "video processor's file");
+  }
+  if (rule == FrameRule::kQwenVlUtils) {
+    return absl::InvalidArgumentError(
+        "processor.frame_rule: 'qwen_vl_utils' is of the Qwen families; this family's are transformers and "
+        "uniform");
+  }
+  const uint32_t least = spec.min_frames.value_or(kVideoDefaults.min_frames);
+  const uint32_t most = spec.max_frames.value_or(kVideoDefaults.max_frames);
+  if (rule != FrameRule::kUniform && (spec.min_frames || spec.max_frames) && least != most) {
+    return absl::InvalidArgumentError(
+        "processor.min_frames and max_frames: this family's processor has no bounds; give the same number "
+        "for both, which is its num_frames, or the frame_rule uniform");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FrameChoice> ReadFrameChoice(ConfigFile& config, const ProcessorSpec& spec, FrameRule own,
+                                            const FrameDefaults& usual) {
   constexpr uint32_t kMaxFrames = 1 << 20;
-  const bool samples = config.Flag("do_sample_frames", false);
-  const auto num_frames = static_cast<uint32_t>(config.Uint("num_frames", 0, 1, kMaxFrames));
+  const bool samples = config.Flag("do_sample_frames", usual.samples);
+  const auto num_frames = static_cast<uint32_t>(config.Uint("num_frames", usual.num_frames, 1, kMaxFrames));
   const double fps = config.Real("fps", 0);
   if (config.Has("fps") && !(fps > 0)) return config.Error("fps", "is not positive");
   if (own == FrameRule::kDefaultProcessor && samples && num_frames != 0 && fps != 0) {
@@ -159,26 +195,12 @@ absl::StatusOr<FrameChoice> ReadFrameChoice(ConfigFile& config, const ProcessorS
   EVENKEEL_ASSIGN_OR_RETURN(out.rule, FrameRuleOf(spec.frame_rule, own, own));
   const bool asks_fps = spec.fps.has_value();
   const bool asks_bounds = spec.min_frames || spec.max_frames;
-  if (spec.video_min_pixels || spec.video_max_pixels) {
-    return absl::InvalidArgumentError(
-        "processor.video_min_pixels and video_max_pixels mean nothing here: frames have the size of the "
-        "video processor's file");
-  }
   out.fps = spec.fps.value_or(fps == 0 ? kVideoDefaults.fps : fps);
   out.min_frames = spec.min_frames.value_or(kVideoDefaults.min_frames);
   out.max_frames = spec.max_frames.value_or(kVideoDefaults.max_frames);
-  if (out.rule == FrameRule::kQwenVlUtils) {
-    return absl::InvalidArgumentError(
-        "processor.frame_rule: 'qwen_vl_utils' is of the Qwen families; this family's are transformers and "
-        "uniform");
-  }
   out.multiple = 1;
+  EVENKEEL_RETURN_IF_ERROR(CheckAskedFrames(spec, out.rule));
   if (out.rule == FrameRule::kUniform) return out;
-  if (asks_bounds && out.min_frames != out.max_frames) {
-    return absl::InvalidArgumentError(
-        "processor.min_frames and max_frames: this family's processor has no bounds; give the same number "
-        "for both, which is its num_frames, or the frame_rule uniform");
-  }
   if (asks_fps && !asks_bounds && num_frames != 0) {
     return config.Error("num_frames",
                         "decides, so that processor.fps would mean nothing; give min_frames and max_frames, "

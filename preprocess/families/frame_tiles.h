@@ -26,20 +26,32 @@ struct FrameTiles {
   ImageSize tile;        // the size of a frame's result
   bool cropped = false;  // frames are resized to `size`, and the centre of that is the tile
   SideSizes size;
+  // Where frames are resized twice: the first size, for frames of `native` pixels. Then `cropped` is false.
+  std::function<ImageSize(ImageSize native)> first_size;
   uint32_t tokens_per_frame = 0;  // placeholders per frame
   uint32_t extra_tokens = 0;      // placeholders of a video in addition to its frames'
   uint32_t patches_per_frame = 0;
   FrameChoice frames;
   bool upright = false;  // rotation metadata is applied to frames
   MediumStyle style;     // of videos
-  // The placeholders of a video of `frames` chosen frames in the sequence; empty: one run.
-  std::function<void(uint32_t frames, std::vector<PlaceholderRun>&)> runs;
+  // The placeholders of a video, of which `frames` frames are chosen, in the sequence; empty: one run.
+  std::function<void(const MediaFacts&, uint32_t frames, std::vector<PlaceholderRun>&)> runs;
+};
+
+// What a class of video processors does with a file that does not contain these keys.
+struct FrameDefaults {
+  bool samples = false;
+  uint32_t num_frames = 0;
 };
 
 // The frames that a processor of transformers chooses: the values of its file, unless the job has others, as
 // a caller of the processor could. `own`: the rule of its class, which has no bounds. Unimplemented: both
 // a number and a rate, of which the default rule takes one alone.
-absl::StatusOr<FrameChoice> ReadFrameChoice(ConfigFile& config, const ProcessorSpec& spec, FrameRule own);
+absl::StatusOr<FrameChoice> ReadFrameChoice(ConfigFile& config, const ProcessorSpec& spec, FrameRule own,
+                                            const FrameDefaults& usual = {});
+
+// InvalidArgument: the job asks for frames as processors without bounds of frames and pixels cannot choose them.
+absl::Status CheckAskedFrames(const ProcessorSpec& spec, FrameRule rule);
 
 // Reads the folder's video processor, of the class `name` with the defaults `usual`, which resizes frames to
 // one size, or crops their centre, and chooses them by the default rule. `inert`: keys of the image

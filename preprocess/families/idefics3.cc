@@ -1,4 +1,4 @@
-// Idefics3, SmolVLM and SmolVLM2: a picture is resized to a longest edge, then stretched to whole tiles, and
+// Idefics3, and the pictures of SmolVLM and SmolVLM2: a picture is resized to a longest edge, then stretched to whole tiles, and
 // that again to one tile, the whole picture, which comes last. Special tokens around every tile give its row
 // and column.
 //
@@ -28,12 +28,6 @@ constexpr uint32_t kAround = 0, kWhole = 1, kFirstTile = 2;
 uint32_t Truncated(double side) { return static_cast<uint32_t>(std::max(side, 0.0)); }
 
 uint32_t WholeTiles(uint32_t side, uint32_t tile) { return (side + tile - 1) / tile * tile; }
-
-absl::StatusOr<uint32_t> LongestEdge(ConfigFile& config, std::string_view key, uint32_t fallback) {
-  const SideSizes sizes = ReadSideSizes(config, key, NumberIs::kSquare, {.longest_edge = fallback});
-  if (sizes == SideSizes{.longest_edge = sizes.longest_edge}) return sizes.longest_edge;
-  return config.Error(key, "is not {longest_edge}; only that is implemented");
-}
 
 MediumStyle StyleOf(uint32_t rows) {
   MediumStyle style{.placeholder = "<image>", .tokens = {"<fake_token_around_image>", "<global-img>"}};
@@ -91,7 +85,13 @@ ImageSize Idefics3Canvas(ImageSize resized, uint32_t tile) {
   return {WholeTiles(Truncated(height * shape), tile), height};
 }
 
-MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
+absl::StatusOr<uint32_t> LongestEdge(ConfigFile& config, std::string_view key, uint32_t fallback) {
+  const SideSizes sizes = ReadSideSizes(config, key, NumberIs::kSquare, {.longest_edge = fallback});
+  if (sizes == SideSizes{.longest_edge = sizes.longest_edge}) return sizes.longest_edge;
+  return config.Error(key, "is not {longest_edge}; only that is implemented");
+}
+
+absl::StatusOr<Idefics3Pictures> ReadIdefics3(ConfigFile config, const FamilySource& source) {
   constexpr uint32_t kUsualTile = 364;
   TileSettings settings;
   settings.family = "idefics3";
@@ -102,12 +102,9 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
   const bool splits = config.Flag("do_image_splitting", true);
   config.NotNull({"size", "max_image_size", "do_image_splitting"});
   config.Pin("do_center_crop", false);
-  // Padding concerns batches of several pictures only. Video keys are SmolVLM's, whose videos are refused.
+  // Padding concerns batches of several pictures only. Video keys are SmolVLM's.
   config.Inert({"do_pad", "crop_size", "return_row_col_info", "video_sampling"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
-      source.checkpoint,
-      {"max_image_size", "video_sampling", "max_frames", "do_image_splitting", "resample"}));
   if (!settings.pixels.resized) return config.Error("do_resize", "only true is implemented");
 
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
@@ -141,7 +138,17 @@ MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
     if (canvas != one) cuts.back().stages.push_back(canvas);
     return cuts;
   };
-  return MakeTiles(std::move(settings), source.limits);
+  Idefics3Pictures out{.pictures = nullptr, .tokens_per_tile = tokens, .patch = patch};
+  EVENKEEL_ASSIGN_OR_RETURN(out.pictures, MakeTiles(std::move(settings), source.limits));
+  return out;
+}
+
+MadeFamily MakeIdefics3(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(Idefics3Pictures made, ReadIdefics3(std::move(config), source));
+  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
+      source.checkpoint,
+      {"max_image_size", "video_sampling", "max_frames", "do_image_splitting", "resample"}));
+  return std::move(made.pictures);
 }
 
 }  // namespace evenkeel::preprocess

@@ -72,7 +72,8 @@ absl::StatusOr<FrameTiles> ReadVideo(const FamilySource& source, const TileSetti
   out.style = pictures.style;
   out.style.medium = Medium::kVideo;
   out.style.in_template = "<video>";
-  out.runs = [tokens = out.tokens_per_frame](uint32_t frames, std::vector<PlaceholderRun>& runs) {
+  out.runs = [tokens = out.tokens_per_frame](const MediaFacts&, uint32_t frames,
+                                             std::vector<PlaceholderRun>& runs) {
     for (uint32_t frame = 1; frame <= frames; ++frame) {
       runs.push_back({.text = absl::StrCat(frame == 1 ? "" : "\n", "Frame", frame, ": "), .rows = tokens});
     }

@@ -123,7 +123,8 @@ TileCut FittingTiles(ImageSize picture, ImageSize resolution, ImageSize tile, Re
   return tiles;
 }
 
-MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
+absl::StatusOr<LlavaNextPictures> ReadLlavaNext(ConfigFile config, ConfigFile& outer,
+                                                const FamilySource& source) {
   TileSettings settings;
   settings.family = "llava_next";
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kClipMean, kClipStd));
@@ -141,8 +142,6 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
                             TileResolutions(config, kKey, listed, tile));
 
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, /*class_tokens=*/1));
   const ImageSize patches{tile.width / tokens.patch, tile.height / tokens.patch};
   EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, tokens.patch));
@@ -165,7 +164,17 @@ MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
     return std::vector<TileCut>{{{.resized = tile, .filter = filter}, 1, 1, {}},
                                 FittingTiles(picture, BestResolution(picture, resolutions), tile, filter)};
   };
-  return MakeTiles(std::move(settings), source.limits);
+  LlavaNextPictures out;
+  out.tokens = tokens;
+  EVENKEEL_ASSIGN_OR_RETURN(out.pictures, MakeTiles(std::move(settings), source.limits));
+  return out;
+}
+
+MadeFamily MakeLlavaNext(ConfigFile config, const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
+  EVENKEEL_ASSIGN_OR_RETURN(LlavaNextPictures made, ReadLlavaNext(std::move(config), outer, source));
+  return std::move(made.pictures);
 }
 
 }  // namespace evenkeel::preprocess

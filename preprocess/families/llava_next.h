@@ -1,8 +1,9 @@
 // LLaVA-NeXT: the resolution that is chosen for a picture, and the picture's size in it. LLaVA-OneVision has
-// the same rules.
+// the same rules, LLaVA-NeXT-Video the same pictures.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "preprocess/families/config_file.h"
+#include "preprocess/families/families.h"
+#include "preprocess/families/llava.h"
 #include "preprocess/families/tiles.h"
 #include "preprocess/resize/resize.h"
 
@@ -34,5 +37,15 @@ std::vector<ImageSize> ReadResolutions(ConfigFile& config, std::string_view key,
 // `listed`, if each is a multiple of the tile. InvalidArgument otherwise, or if there are none.
 absl::StatusOr<std::vector<ImageSize>> TileResolutions(const ConfigFile& config, std::string_view key,
                                                        std::vector<ImageSize> listed, ImageSize tile);
+
+// The pictures of a folder, and its processor's settings of placeholders.
+struct LlavaNextPictures {
+  std::unique_ptr<MediaFamily> pictures;
+  LlavaTokens tokens;
+};
+// Reads and finishes `config`, the image processor's file, and `outer`, the processor's own. InvalidArgument: a wrong
+// value or an unknown key.
+absl::StatusOr<LlavaNextPictures> ReadLlavaNext(ConfigFile config, ConfigFile& outer,
+                                                const FamilySource& source);
 
 }  // namespace evenkeel::preprocess

@@ -103,6 +103,14 @@ std::vector<float> PixelSettings::Table() const {
     for (size_t i = 0; i < table.size(); ++i) table[i] = InBf16(i / 256, static_cast<int>(i % 256));
     return table;
   }
+  if (by_division) {
+    std::vector<float> table(3 * 256);
+    for (size_t i = 0; i < table.size(); ++i) {
+      const float scaled = static_cast<float>(i % 256) / 255.0f;
+      table[i] = (scaled - static_cast<float>(mean[i / 256])) / static_cast<float>(std[i / 256]);
+    }
+    return table;
+  }
   if (picture.resampler != Resampler::kAtenU8) {
     return normalized ? NormalizationTable(rescale, mean, std)
                       : NormalizationTable(rescale, {0, 0, 0}, {1, 1, 1});

@@ -22,10 +22,11 @@ inline constexpr std::array<double, 3> kClipStd = {0.26862954, 0.26130258, 0.275
 inline constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
 
 struct PixelSettings {
-  double rescale = 0;      // 1 if do_rescale is false
-  bool normalized = true;  // else the rescaled values are final
-  bool resized = true;     // else pictures keep their size
-  bool in_bf16 = false;    // scaled, then normalized, with each step rounded to bfloat16
+  double rescale = 0;        // 1 if do_rescale is false
+  bool normalized = true;    // else the rescaled values are final
+  bool resized = true;       // else pictures keep their size
+  bool by_division = false;  // divided by 255, then normalized, as torchvision's ToTensor and Normalize do
+  bool in_bf16 = false;      // scaled, then normalized, with each step rounded to bfloat16
   std::array<double, 3> mean{};
   std::array<double, 3> std{};
   ResizeFilter filter = ResizeFilter::kBicubic;

@@ -3,7 +3,6 @@
 #include "preprocess/families/tiles.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -11,7 +10,7 @@
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/patches.h"
-#include "preprocess/resize/row_resizer.h"
+#include "preprocess/families/planar_picture.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -21,38 +20,6 @@ uint32_t NumTiles(const std::vector<TileCut>& cuts) {
   for (const TileCut& cut : cuts) tiles += cut.columns * cut.rows;
   return tiles;
 }
-
-// A resized picture that is resized again: its planes, in memory that a thread keeps.
-class PlanarPicture final : public RowSink {
- public:
-  void Start(ImageSize size) {
-    size_ = size;
-    planes_.resize(size.rgb_bytes());
-    taken_ = 0;
-  }
-  void Take(const PlanarRow& row) override {
-    for (size_t c = 0; c < 3; ++c) {
-      std::memcpy(planes_.data() + plane() * c + size_t{taken_} * size_.width, row.plane[c], size_.width);
-    }
-    ++taken_;
-  }
-  ImageSize size() const { return size_; }
-  void FeedTo(RowResizer& resizer) const {
-    const uint8_t* first = planes_.data();
-    const PixelBand whole{
-        {first, first + plane(), first + 2 * plane()}, size_.width, size_.height, /*step=*/1};
-    for (uint32_t row = 0; row < size_.height; row += kBandRows) {
-      resizer.Feed(whole.From(row, std::min(kBandRows, size_.height - row)));
-    }
-  }
-
- private:
-  size_t plane() const { return size_t{size_.width} * size_.height; }
-
-  ImageSize size_;
-  std::vector<uint8_t> planes_;
-  uint32_t taken_ = 0;
-};
 
 const std::vector<ImageSize>& LongestStages(const std::vector<TileCut>& cuts) {
   const TileCut* longest = &cuts.front();
@@ -126,12 +93,13 @@ class Tiles final : public MediaFamily {
     EVENKEEL_RETURN_IF_ERROR(DecodePicture(request.suffix, request.bytes, limits_, options, header, targets));
     for (size_t level = 0; level < stages.size(); ++level) {
       for (size_t i = 0; i < cuts.size(); ++i) {
-        if (cuts[i].stages.size() == level + 1) ResizeStage(stage, cuts[i].target.resized, writers[i]);
+        if (cuts[i].stages.size() == level + 1)
+          stage.ResizeTo(cuts[i].target.resized, settings_.pixels, writers[i]);
       }
       if (level + 1 == stages.size()) break;
       static thread_local PlanarPicture next;
       next.Start(stages[level + 1]);
-      ResizeStage(stage, stages[level + 1], next);
+      stage.ResizeTo(stages[level + 1], settings_.pixels, next);
       std::swap(stage, next);
     }
     return absl::OkStatus();
@@ -152,16 +120,6 @@ class Tiles final : public MediaFamily {
   TiledPicture PictureOf(const MediaFacts& facts) const {
     return {PictureSize(facts, settings_.pixels.picture), PicturesOfSample(facts)};
   }
-  void ResizeStage(const PlanarPicture& from, ImageSize to, RowSink& out) const {
-    static thread_local RowResizer resizer;
-    resizer.Start({.in = from.size(),
-                   .out = to,
-                   .filter = settings_.pixels.filter,
-                   .resampler = settings_.pixels.picture.resampler},
-                  &out);
-    from.FeedTo(resizer);
-  }
-
   absl::StatusOr<std::vector<TileCut>> CutsOf(const MediaFacts& facts) const {
     if (facts.medium != Medium::kImage) {
       return absl::UnimplementedError(absl::StrCat("video of the family ", settings_.family));

@@ -158,6 +158,10 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
       EVENKEEL_ASSIGN_OR_RETURN(out->tool_use_, load(out->source_tool_use_));
     }
   }
+  for (const MediumStyle& style : media) {
+    if (style.own_template.empty()) continue;
+    EVENKEEL_ASSIGN_OR_RETURN(out->of_media_[style.medium], load(style.own_template));
+  }
   out->media_.assign(media.begin(), media.end());
   out->system_ = spec.system;
   out->labels_ = spec.labels;
@@ -189,8 +193,17 @@ absl::Status TemplatedChat::Probe() {
   return absl::OkStatus();
 }
 
-void TemplatedChat::AppendContent(const Turn& turn, std::string& out) const {
-  if (HasMedia(turn) ? takes_parts_ : !takes_texts_) {
+const ChatTemplate* TemplatedChat::OwnTemplate(const Conversation& conversation) const {
+  for (const Turn& turn : conversation.turns) {
+    for (const Span& span : turn.spans) {
+      if (const auto own = of_media_.find(span.medium); own != of_media_.end()) return own->second.get();
+    }
+  }
+  return nullptr;
+}
+
+void TemplatedChat::AppendContent(const Turn& turn, bool as_parts, std::string& out) const {
+  if (as_parts || (HasMedia(turn) ? takes_parts_ : !takes_texts_)) {
     const char* separator = "[";
     for (const Span& span : turn.spans) {
       out += separator;
@@ -211,13 +224,13 @@ void TemplatedChat::AppendContent(const Turn& turn, std::string& out) const {
   AppendString(text, out);
 }
 
-void TemplatedChat::AppendMessages(const Conversation& conversation, bool with_system,
+void TemplatedChat::AppendMessages(const Conversation& conversation, bool with_system, bool as_parts,
                                    std::string& out) const {
   const char* separator = "";
   if (with_system) {
     const Span span{.text = system_};
     out += R"({"role": "system", "content": )";
-    AppendContent(Turn{.role = Role::kSystem, .spans = {span}}, out);
+    AppendContent(Turn{.role = Role::kSystem, .spans = {span}}, as_parts, out);
     out += "}";
     separator = ", ";
   }
@@ -229,7 +242,7 @@ void TemplatedChat::AppendMessages(const Conversation& conversation, bool with_s
     AppendString(RoleName(turn.role), out);
     if (turn.calls == 0 || !turn.spans.empty()) {
       out += R"(, "content": )";
-      AppendContent(turn, out);
+      AppendContent(turn, as_parts, out);
     }
     if (turn.calls != 0) AppendCalls(calls.first(turn.calls), out);
     calls = calls.subspan(turn.calls);
@@ -242,7 +255,8 @@ absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedTex
   const bool with_system =
       !system_.empty() && (conversation.turns.empty() || conversation.turns[0].role != Role::kSystem);
   std::string json = R"({"messages": [)";
-  AppendMessages(conversation, with_system, json);
+  const ChatTemplate* const own = OwnTemplate(conversation);
+  AppendMessages(conversation, with_system, /*as_parts=*/own != nullptr, json);
   json += "]";
   const char* separator = R"(, "tools": [)";
   for (std::string_view tool : conversation.tools) {
@@ -253,8 +267,8 @@ absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedTex
   if (!conversation.tools.empty()) json += "]";
   if (!conversation.documents.empty()) json += R"(, "documents": )" + std::string(conversation.documents);
   json += "}";
-  const ChatTemplate& chat_template =
-      tool_use_ != nullptr && !conversation.tools.empty() ? *tool_use_ : *default_;
+  const bool by_tools = tool_use_ != nullptr && !conversation.tools.empty();
+  const ChatTemplate& chat_template = own != nullptr ? *own : by_tools ? *tool_use_ : *default_;
   EVENKEEL_ASSIGN_OR_RETURN(const ChatTemplate::Chat chat, chat_template.Parse(json));
   const size_t turns_before = with_system ? 1 : 0;
   RenderedChat rendered;
@@ -376,6 +390,10 @@ void TemplatedChat::AddTo(CanonicalText& text) const {
   if (!date_.empty()) text.Add("date", date_);
   text.Add("template", digest(source_));
   if (!source_tool_use_.empty()) text.Add("template.tool_use", digest(source_tool_use_));
+  for (const MediumStyle& style : media_) {
+    if (style.own_template.empty()) continue;
+    text.Add(absl::StrCat("template.", MediumName(style.medium).data()), digest(style.own_template));
+  }
 }
 
 }  // namespace evenkeel::preprocess

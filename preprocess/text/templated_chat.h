@@ -2,7 +2,8 @@
 //
 // The template gets roles, contents and calls of tools as the sample has them, with `{"type": "image"}` in
 // place of a medium. The medium's position in the text is then found by the token that its processor replaces
-// (MediumStyle::in_template). A template that accepts only texts gets that token in the text.
+// (MediumStyle::in_template). A template that accepts only texts gets that token in the text. Where a medium has a
+// template of its own (MediumStyle::own_template), conversations with it are written by that one, from parts.
 //
 // What is trained (processor.labels): the template's generation blocks, if it has them. Otherwise an
 // assistant's turn begins where the rendering of the turns before it, with a generation prompt, ends, and
@@ -15,6 +16,7 @@
 // Thread safety: all members are const and may be called from many threads.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,8 +64,12 @@ class TemplatedChat {
  private:
   TemplatedChat() = default;
   absl::Status Probe();
-  void AppendContent(const Turn& turn, std::string& out) const;
-  void AppendMessages(const Conversation& conversation, bool with_system, std::string& out) const;
+  // The template of a medium of the conversation that has one of its own; null: none has.
+  const ChatTemplate* OwnTemplate(const Conversation& conversation) const;
+  void AppendContent(const Turn& turn, bool as_parts, std::string& out) const;
+  // `as_parts`: contents are lists also where they are one text.
+  void AppendMessages(const Conversation& conversation, bool with_system, bool as_parts,
+                      std::string& out) const;
   absl::Status FindTrained(const ChatTemplate& chat_template, const EvenkeelChat& chat,
                            const Conversation& conversation, size_t turns_before,
                            std::span<const TextRange> blocks, TemplatedText& out) const;
@@ -75,6 +81,7 @@ class TemplatedChat {
   std::string source_, source_tool_use_;
   std::unique_ptr<ChatTemplate> default_;
   std::unique_ptr<ChatTemplate> tool_use_;  // the template named tool_use; null if there is none
+  std::map<Medium, std::unique_ptr<ChatTemplate>> of_media_;  // those that have one of their own
   std::vector<std::string> special_tokens_;
   std::vector<MediumStyle> media_;
   std::string system_, labels_, date_;  // labels_: empty for assistants

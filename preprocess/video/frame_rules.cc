@@ -46,8 +46,9 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
       return choice.num_frames != 0 ? choice.num_frames : std::trunc(wanted);
     case FrameRule::kDefaultProcessor:
       return choice.num_frames != 0 ? choice.num_frames : std::max(std::trunc(wanted), 1.0);
-    case FrameRule::kGlm4vProcessor:  // counted by GlmFrames
+    case FrameRule::kGlm4vProcessor:  // counted by ListedFrames
     case FrameRule::kGlm46vProcessor:
+    case FrameRule::kSmolVlmProcessor:
     case FrameRule::kAll:
       return total;
   }
@@ -133,20 +134,43 @@ void Glm46vFrames(const FrameChoice& choice, uint32_t total, double video_fps, s
   if (out.size() > wanted) FlooredLinspace(0, total - 1, wanted, out);
 }
 
-// The frames that GLM's processors choose: ascending, each once, the last one repeated to an even number.
-void GlmFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
+// SmolVLMVideoProcessor.sample_frames, before repeated frames are removed: fps frames a second, at most num_frames, at
+// equal distances from the first frame to the last one. A second at each end is left out of videos longer than those two
+// seconds and num_frames * fps, a product of two numbers that are not seconds, as in the source.
+void SmolVlmFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
+  const double duration = total / video_fps;
+  const double wanted =
+      std::max(std::min<double>(std::nearbyint(choice.fps * duration), choice.num_frames), 1.0);
+  uint32_t begin = 0, end = total - 1;
+  if (duration - 2 > choice.num_frames * choice.fps) {
+    const double last = std::min<double>(std::trunc(total - video_fps), total - 1);
+    if (std::trunc(video_fps) < last) {
+      begin = static_cast<uint32_t>(video_fps);
+      end = static_cast<uint32_t>(last);
+    }
+  }
+  FlooredLinspace(begin, end, static_cast<uint64_t>(wanted), out);
+}
+
+// Whether a rule lists its frames, none twice, and counts them afterwards.
+bool IsListed(FrameRule rule) {
+  return rule == FrameRule::kGlm4vProcessor || rule == FrameRule::kGlm46vProcessor ||
+         rule == FrameRule::kSmolVlmProcessor;
+}
+
+// The frames of such a rule: ascending, each once. GLM repeats the last one to an even number.
+void ListedFrames(const FrameChoice& choice, uint32_t total, double video_fps, std::vector<uint32_t>& out) {
   out.clear();
-  if (choice.rule == FrameRule::kGlm4vProcessor) {
+  const bool is_smolvlm = choice.rule == FrameRule::kSmolVlmProcessor;
+  if (is_smolvlm) {
+    SmolVlmFrames(choice, total, video_fps, out);
+  } else if (choice.rule == FrameRule::kGlm4vProcessor) {
     Glm4vFrames(choice, total, video_fps, out);
   } else {
     Glm46vFrames(choice, total, video_fps, out);
   }
   out.erase(std::unique(out.begin(), out.end()), out.end());
-  if (out.size() % 2 != 0) out.push_back(out.back());
-}
-
-bool IsOfGlm(FrameRule rule) {
-  return rule == FrameRule::kGlm4vProcessor || rule == FrameRule::kGlm46vProcessor;
+  if (!is_smolvlm && out.size() % 2 != 0) out.push_back(out.back());
 }
 
 // The number of elements of torch.arange(first, total, step): `total` itself is excluded.
@@ -223,6 +247,8 @@ std::string_view FrameRuleName(FrameRule rule) {
       return "transformers_glm4v";
     case FrameRule::kGlm46vProcessor:
       return "transformers_glm46v";
+    case FrameRule::kSmolVlmProcessor:
+      return "transformers_smolvlm";
     case FrameRule::kUniform:
       return "uniform";
     case FrameRule::kAll:
@@ -239,9 +265,9 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
                                                    " per second; sampling needs frames and a frame rate"));
   }
   double wanted = WantedCount(choice, total, video_fps);
-  if (IsOfGlm(choice.rule)) {
+  if (IsListed(choice.rule)) {
     static thread_local std::vector<uint32_t> chosen;
-    GlmFrames(choice, facts.num_frames, video_fps, chosen);
+    ListedFrames(choice, facts.num_frames, video_fps, chosen);
     wanted = static_cast<double>(chosen.size());
   }
   if (!(wanted >= 1)) {
@@ -249,7 +275,7 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
                                                    " is chosen by the rule ",
                                                    std::string(FrameRuleName(choice.rule))));
   }
-  if (wanted > total && !IsOfGlm(choice.rule)) {
+  if (wanted > total && !IsListed(choice.rule)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a video of ", facts.num_frames, " frames has fewer than the ", wanted, " that num_frames asks for"));
   }
@@ -270,8 +296,8 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
   const uint32_t total = facts.num_frames;
   chosen.assign(total == 0 ? 0 : count, 0);
   if (chosen.empty()) return;
-  if (IsOfGlm(choice.rule)) {
-    GlmFrames(choice, total, RateOf(facts), chosen);
+  if (IsListed(choice.rule)) {
+    ListedFrames(choice, total, RateOf(facts), chosen);
     chosen.resize(count, chosen.back());
     return;
   }
@@ -288,6 +314,7 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
       return;
     case FrameRule::kGlm4vProcessor:  // above
     case FrameRule::kGlm46vProcessor:
+    case FrameRule::kSmolVlmProcessor:
     case FrameRule::kAll:
       return std::iota(chosen.begin(), chosen.end(), 0u);
     case FrameRule::kUniform:

@@ -7,7 +7,8 @@
 //                  Qwen3-VL: that of video_processing_qwen3_vl.py, np.linspace; InternVL: that of
 //                  video_processing_internvl.py, torch.arange with a first frame of its own; the default:
 //                  default_sample_indices_fn of video_utils.py, in integers;
-//                  GLM-4.1V and GLM-4.6V: those of video_processing_{glm4v,glm46v}.py, by times in f64)
+//                  GLM-4.1V and GLM-4.6V: those of video_processing_{glm4v,glm46v}.py, by times in f64;
+//                  SmolVLM: that of video_processing_smolvlm.py, np.linspace without repetitions)
 //   uniform        ours: the frames shown at the middles of equal spans of the video's time
 // A processor that does not sample uses every frame; that rule has no value in the job. All rules but
 // `uniform` count frames, as their sources do, and so treat a variable frame rate as its average.
@@ -39,6 +40,7 @@ enum class FrameRule : uint8_t {
   kDefaultProcessor,
   kGlm4vProcessor,
   kGlm46vProcessor,
+  kSmolVlmProcessor,
   kUniform,
   kAll
 };
@@ -54,10 +56,11 @@ struct FrameChoice {
   uint32_t min_frames = 4;    // lower bound, if the video has as many
   uint32_t max_frames = 768;  // upper bound
   uint32_t multiple = 2;      // frames per temporal patch; the first two rules round down to a multiple of it
-  // kInternVlProcessor, kQwen2VlProcessor and kDefaultProcessor: this exact number; 0: by fps.
+  // kInternVlProcessor, kQwen2VlProcessor and kDefaultProcessor: this exact number; 0: by fps. kSmolVlmProcessor: the
+  // maximum, not 0.
   uint32_t num_frames = 0;
   double max_duration = 300;  // kGlm4vProcessor: seconds; of longer videos as many frames as of this length
-  // kInternVlProcessor, which ignores the bounds, as kDefaultProcessor and the two of GLM do:
+  // kInternVlProcessor, which ignores the bounds, as kDefaultProcessor, kSmolVlmProcessor and the two of GLM do:
   std::optional<double> first;  // the first frame; nullopt: the middle of the first span
 };
 

@@ -11,7 +11,7 @@ import pytest
 from sources import code_only, cpp_files, files, read
 
 REGISTRY = "preprocess/families/registry.inc"
-LINE = re.compile(r'^EVENKEEL_FAMILY\((kVision|kAudio), "(\w+)", "(\w*)", (Make\w+), (true|false)((?:, "[\w-]+")*)\)$',
+LINE = re.compile(r'^EVENKEEL_FAMILY\((kVision|kAudio), "(\w+)", "(\w*)", (Make\w+), (kBoth|kTorchvision|kRepository)((?:, "[\w-]+")*)\)$',
                   re.MULTILINE)
 # siglip.cc makes PaliGemma of a file that names no processor's class.
 MAKES_ANOTHER = {"MakePaliGemma": {"preprocess/families/siglip.cc"}}

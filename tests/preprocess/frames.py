@@ -54,7 +54,7 @@ def rate(path, average, frames):
 
 
 def expected(processor, path, folder, turned=False, **options):
-    """(pixel_values_videos, video_grid_thw or None); by `options` of the call, sampled unless they say otherwise."""
+    """(pixel_values_videos, or what the class calls them, video_grid_thw or None); by `options` of the call, sampled unless they say otherwise."""
     frames, average, shown = decoded(path, folder)
     if turned:
         frames = np.ascontiguousarray(np.rot90(frames, 1, axes=(1, 2)))
@@ -66,4 +66,4 @@ def expected(processor, path, folder, turned=False, **options):
     out = processor(videos=[np.asarray(frames)] if frames.nbytes < 1 << 28 else [frames], video_metadata=[metadata],
                     return_tensors="pt", **{"do_sample_frames": True, **options})
     grid = out.get("video_grid_thw")
-    return out["pixel_values_videos"].numpy(), None if grid is None else grid.numpy()
+    return out["pixel_values_videos" if "pixel_values_videos" in out else "pixel_values"].numpy(), None if grid is None else grid.numpy()

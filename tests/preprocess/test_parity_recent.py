@@ -39,7 +39,7 @@ class Family:
     mark: str = "<image>"  # of a picture in a text
     told: dict = dataclasses.field(default_factory=dict)  # the processor's own values
     model: dict = dataclasses.field(default_factory=dict)  # config.json
-    parts: tuple = ()  # further parts of the processor: (argument, module, class)
+    parts: tuple = ()  # further parts of the processor: (argument, module, class), and values where it has other ones
     pillow: bool = True  # has a class for it
     # Releases since which its classes can be compared, Pillow's and torchvision's. 4.57 has no such class, does not put it
     # into the processor, or fails in it (cohere2-vision: cuts some sizes otherwise).
@@ -51,6 +51,7 @@ MARKS = {"around": "<fake_token_around_image>", "whole": "<global-img>", "image_
          **{f"tile_{row}_{column}": f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)}}
 LLAMA4 = {name: f"<|{name}|>" for name in ("image", "image_start", "image_end", "patch", "tile_x_separator", "tile_y_separator")}
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+CROPPED = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
 GEMMA3N = {"boi_token": "<start_of_image>", "image_token": "<image_soft_token>", "eoi_token": "<end_of_image>",
            "boa_token": "<start_of_audio>", "audio_token": "<audio_soft_token>", "eoa_token": "<end_of_audio>"}
 COHERE = {"boi_token": "<|START_OF_IMG|>", "eoi_token": "<|END_OF_IMG|>", "image_token": "<|IMG_PATCH|>",
@@ -76,6 +77,10 @@ FAMILIES = {
                               {"image_token": "<image>", "video_token": "<video>"},
                               told={"num_image_tokens": 729, "vision_feature_select_strategy": "full"},
                               parts=(("video_processor", "video_processing_llava_onevision", "LlavaOnevisionVideoProcessor"),)),
+    "llava-next-video": Family("LlavaNextVideoProcessor", ("llava_next", "LlavaNextImageProcessor"), {**CROPPED, **CLIP},
+                               {"image_token": "<image>", "video_token": "<video>"},
+                               told={"patch_size": 14, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
+                               parts=(("video_processor", "video_processing_llava_next_video", "LlavaNextVideoVideoProcessor", CROPPED),)),
     "aya-vision": Family("AyaVisionProcessor", ("got_ocr2", "GotOcr2ImageProcessor"),
                          {"size": {"height": 364, "width": 364}, "crop_to_patches": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
                          {**COHERE, "whole_token": "TILE_GLOBAL", **{f"tile_{i}": f"TILE_{i}" for i in range(1, 13)}},
@@ -108,8 +113,8 @@ def made(family, resampler, folder):
         if attribute.endswith("_token"):
             setattr(words, attribute, token)
             setattr(words, f"{attribute}_id", words.convert_tokens_to_ids(token))
-    parts = {argument: getattr(__import__(f"transformers.models.{family.processor[:-9].lower() if argument == 'feature_extractor' else family.image[0]}.{module}",
-                                          fromlist=[kind]), kind)() for argument, module, kind in family.parts}
+    parts = {argument: getattr(__import__(f"transformers.models.{module.split('_', 2)[2]}.{module}", fromlist=[kind]), kind)(**values)
+             for argument, module, kind, *values in family.parts for values in [values[0] if values else {}]}
     if family.processor == "SmolVLMProcessor":  # which wants a package for its videos
         __import__("transformers.models.smolvlm.processing_smolvlm", fromlist=["num2words"]).num2words = str
     pictures = image_processor(*family.image, resampler)(**family.values)

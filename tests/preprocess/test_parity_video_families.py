@@ -1,4 +1,4 @@
-"""Videos whose frames become tiles (LLaVA-OneVision) by `evenkeel preprocess` against the video processors and the
+"""Videos whose frames become tiles (LLaVA-NeXT-Video, LLaVA-OneVision, SmolVLM) by `evenkeel preprocess` against the video processors and the
 processors of the installed `transformers`, release 4 or 5: frames, their choice, and whole sequences with pictures and
 videos; bit for bit.
 """
@@ -16,9 +16,10 @@ from installed import GOLDEN, PROCESSORS, RELEASE, Image, media, needed, transfo
 from frames import expected
 from test_parity_recent import PROGRAM, TOKENIZER, draw_text, processor_of
 from test_parity_video import ATEN, drawn
+from transformers.video_utils import VideoMetadata  # after `installed`
 
 pytestmark = needed
-KINDS = {"llava-onevision": "LlavaOnevisionVideoProcessor"}
+KINDS = {"llava-next-video": "LlavaNextVideoVideoProcessor", "llava-onevision": "LlavaOnevisionVideoProcessor"}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,82 @@ def test_llava_onevision_reads_its_video_file(tmp_path, odd_videos, values):
         if RELEASE == 4 and options["do_sample_frames"] and path != GOLDEN / "video/h264.mp4":
             continue  # chooses by torch.arange, which is the same where the number divides that of the frames
         same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, **options))
+
+
+@pytest.mark.parametrize("values", [
+    None,
+    {"size": {"shortest_edge": 60}, "crop_size": {"height": 56, "width": 56}},
+    {"size": {"height": 61, "width": 85}, "crop_size": {"height": 56, "width": 84}, "do_sample_frames": True, "num_frames": 8},
+    {"size": {"height": 56, "width": 84}, "do_center_crop": False, "do_sample_frames": True, "fps": 3, "resample": 2,
+     "image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.125]},
+], ids=str)
+def test_llava_next_video_reads_its_video_file(tmp_path, odd_videos, values):
+    folder, processor = checkpoint(tmp_path, "llava-next-video", values)
+    options = {"do_sample_frames": (values or {}).get("do_sample_frames", False)}
+    for path in (GOLDEN / "video/h264.mp4", odd_videos["odd"], odd_videos["wide"]):
+        if RELEASE == 4 and options["do_sample_frames"] and path != GOLDEN / "video/h264.mp4":
+            continue  # as above
+        same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, **options))
+
+
+# Release 4 resizes them by another filter, since its torchvision has no Lanczos for tensors.
+SMOLVLM = [
+    ({"size": {"longest_edge": 84}, "max_image_size": {"longest_edge": 56}, "fps": 2, "num_frames": 5}, {}),
+    ({"size": {"longest_edge": 300}, "max_image_size": {"longest_edge": 98}, "video_sampling": {"fps": 3, "max_frames": 9}}, {}),
+    ({"video_sampling": {"fps": 1, "max_frames": 64, "video_size": {"longest_edge": 512}}, "image_mean": [0.5, 0.4, 0.3]}, {}),
+    ({"size": {"height": 50, "width": 30}, "max_image_size": {"longest_edge": 28}, "resample": 3}, {"do_sample_frames": False}),
+]
+
+
+@pytest.mark.skipif(RELEASE == 4, reason="resizes by another filter")
+@pytest.mark.parametrize("values,options", SMOLVLM, ids=str)
+def test_smolvlm_reads_its_video_file(tmp_path, odd_videos, values, options):
+    folder = tmp_path / "smolvlm"
+    folder.mkdir()
+    (folder / "preprocessor_config.json").write_text(json.dumps(
+        {"image_processor_type": "SmolVLMImageProcessor", "processor_class": "SmolVLMProcessor"}))
+    (folder / "video_preprocessor_config.json").write_text(json.dumps({"video_processor_type": "SmolVLMVideoProcessor", **values}))
+    processor = transformers.SmolVLMVideoProcessor.from_pretrained(folder)
+    for path in [*media("video", ["video/h264.mp4", "video/vp9.webm"])[::3], GOLDEN / "video/h264.mp4", *odd_videos.values()]:
+        if options and path.stat().st_size > 1 << 20:
+            continue  # all frames of a long one
+        same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, **options))
+
+
+@pytest.mark.skipif(RELEASE == 4, reason="5.23 is followed")
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
+def test_a_smolvlm_chat_with_a_video_is_that_of_the_processor(tmp_path):
+    words = pytest.importorskip("num2words")
+    folder = tmp_path / "folder"
+    processor = processor_of("smolvlm2", "aten_u8", folder)
+    __import__("transformers.models.smolvlm.processing_smolvlm", fromlist=["num2words"]).num2words = words.num2words
+    # Like the published template, it writes no videos; the processor then writes by one of its own.
+    (folder / "chat_template.jinja").write_text("{% for turn in messages %}{{ turn.role }}: {% for part in turn.content %}"
+                                                "{{ part.text if part.type == 'text' else '<image>' if part.type == 'image' else '' }}"
+                                                "{% endfor %}\n{% endfor %}")
+    file = json.loads((folder / "processor_config.json").read_text())
+    file["video_processor"] |= {"fps": 1.5, "num_frames": 7}
+    (folder / "processor_config.json").write_text(json.dumps(file))
+    told = {"tokenizer": str(folder), "vision": str(folder), "chat": "template", "resampler": "aten_u8"}
+    generator = random.Random(5)
+    requests, wanted = [], []
+    for _ in range(16):
+        frames, fps = generator.choice([1, 5, 30, 400, 2000]), generator.choice([1, 8, 25])
+        said = [draw_text(generator) for _ in "abc"]
+        turns = [("user", [{"type": "text", "text": said[0]}, {"type": "video"}, {"type": "text", "text": said[1]}]),
+                 ("assistant", [{"type": "text", "text": said[2] + "!"}])]
+        generator.shuffle(turns[0][1])
+        chat = {"messages": [{"role": role, "content": content} for role, content in turns]}
+        requests.append({"processor": told, "sample": json.dumps(chat), "facts": [{"width": 30, "height": 20, "frames": frames, "fps": fps}]})
+        text = processor.apply_chat_template(chat["messages"], tokenize=False)
+        out = processor(text=[text], videos=[np.zeros((frames, 20, 30, 3), np.uint8)], do_sample_frames=True, fps=1.5, num_frames=7,
+                        return_tensors="pt",
+                        video_metadata=[VideoMetadata(total_num_frames=frames, fps=fps, duration=frames / fps)])
+        wanted.append([int(token) for token in np.asarray(out["input_ids"][0])])
+    done = subprocess.run([PROGRAM], input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True,
+                          text=True, check=True)
+    for request, line, ids in zip(requests, done.stdout.splitlines(), wanted):
+        assert json.loads(line).get("ids") == ids, (request, line[:300])
 
 
 def test_a_number_and_a_rate_are_refused_as_there(tmp_path):

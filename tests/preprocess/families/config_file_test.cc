@@ -418,11 +418,6 @@ TEST_F(ConfigFileTest, AnImageProcessorThatIsStillCalledAFeatureExtractorIsRead)
   EXPECT_EQ((*processor)->Measure(facts)->output_rows, 24u * 24);
   EXPECT_EQ((*processor)->fields(Medium::kImage)[0].trailing, (std::vector<uint64_t>{3 * 336 * 336}));
 
-  // InternVL's own repository names CLIP's, and does not use it.
-  Write("{\"model_type\": \"internvl_chat\"}", "config.json");
-  EXPECT_THAT(std::string(Processor::LoadMedia(spec, Limits{}).status().message()),
-              HasSubstr("config.json: model_type: 'internvl_chat' cuts its tiles by code of its own"));
-
   Write("{\"feature_extractor_type\": \"WhisperFeatureExtractor\"}");
   EXPECT_THAT(
       std::string(Processor::LoadMedia(spec, Limits{}).status().message()),
