@@ -8,9 +8,7 @@
 // last-level cache; their hashes were computed when they were made, and the receiver verifies them. Each
 // round measures every candidate in an order that turns from round to round; each moves the same bytes after
 // the same warm-up:
-//   memory     parts in sealed memory, handed over. Every part has fresh memory, whose pages are touched, since
-//              a worker cannot use sealed memory again; the others send the same buffers again and again
-//   mem+copy   the same for parts in ordinary memory, which the worker copies once
+//   memory     the transport over sealed memory
 //   ucx        the transport over UCX
 //   grpc+tls   the transport over gRPC with certificates
 //   grpc       the transport over gRPC without
@@ -50,7 +48,6 @@
 #include "core/steady_time.h"
 #include "transport/credentials.h"
 #include "transport/factory.h"
-#include "transport/sealed_memory.h"
 
 namespace evenkeel::transport {
 namespace {
@@ -69,9 +66,9 @@ struct Settings {
   transport::TlsFiles tls;
 };
 
-enum Candidate { kMemory, kMemoryCopy, kUcx, kGrpcTls, kGrpc, kTlsHash, kTls, kPlain, kSame, kCandidates };
-constexpr std::array<const char*, kCandidates> kNames = {
-    "memory", "mem+copy", "ucx", "grpc+tls", "grpc", "tls+hash", "tls", "perftest", "same"};
+enum Candidate { kMemory, kUcx, kGrpcTls, kGrpc, kTlsHash, kTls, kPlain, kSame, kCandidates };
+constexpr std::array<const char*, kCandidates> kNames = {"memory",   "ucx", "grpc+tls", "grpc",
+                                                         "tls+hash", "tls", "perftest", "same"};
 
 struct Speed {
   double gigabytes_per_second = 0;
@@ -168,17 +165,9 @@ void ServeTls(const Settings& settings, const Ring& ring, Wire& wire) {
   Answer(wire, [&](transport::RequestId id) { stream.Send(ring[id % kRing]); });
 }
 
-// As a worker makes a part: in fresh memory, of which every page is written.
-std::shared_ptr<SealedMemory> MakeSealedPart(size_t bytes) {
-  auto memory = std::make_shared<SealedMemory>(*SealedMemory::Make(bytes));
-  for (size_t i = 0; i < bytes; i += 4096) memory->bytes()[i] = std::byte{1};
-  if (!memory->Seal().ok()) abort();
-  return memory;
-}
-
 std::unique_ptr<transport::Sink> MakeSink(const Settings& settings, Candidate candidate,
                                           const std::shared_ptr<transport::Certificates>& certificates) {
-  if (candidate == kMemory || candidate == kMemoryCopy) {
+  if (candidate == kMemory) {
     return *transport::MakeMemorySink(OptionsFor(settings, "memory"));
   }
   if (candidate == kUcx) return *transport::MakeUcxSink(OptionsFor(settings, "ucx"));
@@ -191,7 +180,6 @@ void Serve(const Settings& settings, Wire wire) {
   Ring ring = MakeRing(settings.part_bytes, true);
   std::vector<Digest> hashes;
   for (const auto& part : ring) hashes.push_back(DigestOf(part));
-  const Digest sealed_hash = DigestOf(MakeSealedPart(settings.part_bytes)->bytes());
   for (;;) {
     const std::string name = wire.Get();
     if (name == "tls") {
@@ -199,7 +187,7 @@ void Serve(const Settings& settings, Wire wire) {
       wire.Put("ended");
       continue;
     }
-    const bool memory = name == kNames[kMemory] || name == kNames[kMemoryCopy];
+    const bool memory = name == kNames[kMemory];
     const bool grpc = !memory && name != "ucx";
     std::unique_ptr<transport::Source> source;
     std::shared_ptr<transport::Certificates> certificates;
@@ -228,11 +216,6 @@ void Serve(const Settings& settings, Wire wire) {
         std::fprintf(stderr, "send: %s\n", status.ToString().c_str());
     };
     Answer(wire, [&](transport::RequestId id) {
-      if (name == kNames[kMemory]) {
-        const std::shared_ptr<SealedMemory> part = MakeSealedPart(settings.part_bytes);
-        return source->SendSealed(kSession, id, *part, part->bytes(), sealed_hash, absl::Minutes(2),
-                                  [part, done](const absl::Status& status) { done(status); });
-      }
       source->Send(kSession, id, ring[id % kRing], hashes[id % kRing], absl::Minutes(2), done);
     });
     if (grpc) static_cast<transport::GrpcSource*>(source.get())->Stop();
@@ -263,7 +246,7 @@ class Receiver {
     if (candidate == kGrpcTls) certificates = *transport::OpenCertificates(settings_.tls, nullptr);
     std::unique_ptr<transport::Sink> sink = MakeSink(settings_, candidate, certificates);
     // The pages of this ring are replaced by the worker's.
-    const bool memory = candidate == kMemory || candidate == kMemoryCopy;
+    const bool memory = candidate == kMemory;
     Ring& ring = memory ? replaced_ring_ : ring_;
     wire_.Put(kNames[candidate]);
     wire_.Put(sink->address());

@@ -337,8 +337,8 @@ void AddFetchCommand(CLI::App& app, int* exit_code) {
   fetch
       ->add_option(
           "--transport", consumer.transport,
-          "auto (UCX over RDMA, else gRPC; sealed memory if the workers offer nothing else), memory, ucx or "
-          "grpc")
+          "auto (sealed memory from workers of this machine and user, UCX over RDMA, else gRPC), memory, ucx "
+          "or grpc")
       ->check(CLI::IsMember({"auto", "memory", "ucx", "grpc"}))
       ->capture_default_str();
   fetch->add_flag("--require-rdma", consumer.require_rdma, "Fail if the data plane is not RDMA");

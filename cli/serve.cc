@@ -191,8 +191,8 @@ void AddDataPlaneOptions(CLI::App& command, server::WorkerOptions& options) {
   command
       .add_option(
           "--transport", options.transport,
-          "Data plane: auto offers gRPC and, with an RDMA device, UCX over RDMA; memory is for consumers "
-          "on this machine alone")
+          "Data plane: auto offers sealed memory to consumers of this machine and user, UCX if there is "
+          "RDMA, and gRPC; memory offers the first alone")
       ->check(CLI::IsMember({"auto", "memory", "ucx", "grpc"}))
       ->capture_default_str();
   command.add_flag("--require-rdma", options.require_rdma, "Fail to start if the data plane is not RDMA");

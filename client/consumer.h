@@ -32,8 +32,7 @@ struct ConsumerOptions {
   uint32_t rank = 0;      // global rank
   uint64_t first_step = 0;
   uint64_t num_steps = UINT64_MAX;  // steps to prefetch for; Next past the end is OutOfRange
-  // auto (UCX over RDMA, else gRPC; sealed memory in addition if workers of this machine offer it) | memory |
-  // ucx | grpc
+  // auto (sealed memory from workers of this machine and user, UCX over RDMA, else gRPC) | memory | ucx | grpc
   std::string transport = "auto";
   bool require_rdma = false;
   std::string devices;

@@ -96,10 +96,9 @@ void Fetcher::EndSession(Worker& worker) {
 
 void Fetcher::LoseWorker(Worker& worker, const std::string& reason, absl::Time now) {
   bool was_ready = worker.state == Worker::State::kReady;
-  // A session that brought nothing: the next one takes the other way, in case that sealed memory is at fault.
-  if (was_ready && worker.bytes_arrived == 0 && !uses_.sink->memory_address().empty()) {
-    worker.memory_refused = !worker.memory_refused;
-  }
+  // After a session over sealed memory that brought nothing, the next one uses the other transport. After any
+  // other, sealed memory is tried again: another worker may run at the endpoint by then.
+  if (was_ready) worker.memory_refused = !worker.memory_refused && worker.bytes_arrived == 0;
   EndSession(worker);
   // gRPC would apply a backoff of its own between connections. A new channel has none, so only ours counts.
   if (!was_ready) uses_.control->Forget(worker.endpoint);

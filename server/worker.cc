@@ -57,8 +57,19 @@ bool IsWildcard(const std::string& address) {
   return host == "0.0.0.0" || host == "[::]" || host == "*";
 }
 
+// Where RDMA is required, nothing else is offered.
+bool OffersMemory(const WorkerOptions& options) {
+  return options.transport == "memory" || (options.transport == "auto" && !options.require_rdma);
+}
+
+// The share of --memory that copies of parts in sealed memory may take.
+uint64_t CopiedBytes(const WorkerOptions& options) {
+  constexpr uint64_t kMaxCopiedBytes = 256 << 20;
+  return OffersMemory(options) ? std::min(options.memory_bytes / 8, kMaxCopiedBytes) : 0;
+}
+
 PartPool::Options PoolOptions(const WorkerOptions& options) {
-  PartPool::Options pool{.budget_bytes = options.memory_bytes,
+  PartPool::Options pool{.budget_bytes = options.memory_bytes - CopiedBytes(options),
                          .kept_bytes = options.memory_bytes / 8,
                          .progress_interval = options.progress_interval,
                          .fault_unit_delay = options.fault_unit_delay,
@@ -299,7 +310,8 @@ class ServingWorker final : public Worker {
                                .require_rdma = options_.require_rdma,
                                .trusted_network = options_.trusted_data_network,
                                .devices = options_.devices,
-                               .loopback_only = !options_.tls.given()};
+                               .loopback_only = !options_.tls.given(),
+                               .max_copied_bytes = CopiedBytes(options_)};
     if (!options_.data_ports.empty()) {
       EVENKEEL_ASSIGN_OR_RETURN(std::tie(options.first_port, options.last_port),
                                 transport::ParsePorts(options_.data_ports));
@@ -318,9 +330,18 @@ class ServingWorker final : public Worker {
                                                      "or auto"));
     }
     const bool all = wanted == "auto";
-    if (wanted == "memory") {
-      EVENKEEL_ASSIGN_OR_RETURN(memory_source_, transport::MakeMemorySource(options));
-      all_sources_.push_back(memory_source_.get());
+    // Consumers look for a transport in this order, and for sealed memory in addition to another one.
+    if (OffersMemory(options_)) {
+      absl::StatusOr<std::unique_ptr<transport::Source>> memory = transport::MakeMemorySource(options);
+      if (memory.ok()) {
+        memory_source_ = *std::move(memory);
+        all_sources_.push_back(memory_source_.get());
+      } else if (!all) {
+        return memory.status();
+      } else {
+        telemetry::LogEvent(telemetry::LogLevel::kInfo, "no_memory_transport",
+                            {{"message", std::string(memory.status().message())}});
+      }
     }
     if (wanted == "ucx" || all) {
       absl::StatusOr<std::unique_ptr<transport::Source>> ucx = transport::MakeUcxSource(options);

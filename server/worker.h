@@ -29,7 +29,8 @@ struct WorkerOptions {
   std::string listen = "127.0.0.1:0";  // control plane; port 0: any free one
   std::string metrics;                 // "host:port" of /metrics; empty: none
   std::string probes;                  // "host:port" of /healthz and /readyz; empty: none
-  // auto (gRPC, and UCX if it has RDMA or a trusted network) | memory (consumers of this machine) | ucx | grpc
+  // auto (sealed memory for consumers of this machine, gRPC, and UCX if it has RDMA or a trusted network) |
+  // memory | ucx | grpc
   std::string transport = "auto";
   bool require_rdma = false;
   std::string devices;                // ucx
@@ -37,7 +38,7 @@ struct WorkerOptions {
   bool trusted_data_network = false;  // ucx over TCP; see transport::Options::trusted_network
   transport::TlsFiles tls;
   uint32_t threads = 0;                // 0: one for each CPU
-  uint64_t memory_bytes = 4ull << 30;  // of parts
+  uint64_t memory_bytes = 4ull << 30;  // of parts, copies in sealed memory included
   uint64_t plan_bytes = 256ull << 20;  // of plans
   uint32_t steps_ahead = 4;
   uint32_t max_sessions = 0;  // 0: as many as file handles allow, at most 4,096

@@ -1,9 +1,9 @@
-// The sending side over sealed memory: it hands a descriptor of a part's memory to the consumer.
+// The sending side over sealed memory: it copies a part into sealed memory and hands the copy's descriptor to
+// the consumer.
 //
 // A send is complete when the consumer answers that it has the part (kTaken), so a part counts as the
-// worker's memory until then, and a consumer that is stopped is noticed by the send's deadline. A part that
-// does not lie in sealed memory is copied once into memory that is sealed; its `done` waits for the answer,
-// too.
+// worker's memory until then, and a consumer that is stopped is noticed by the send's deadline. Copies that
+// are not taken yet are bounded by Options::max_copied_bytes.
 //
 // Locking: the mutex guards `sessions_`; all that is inside a session belongs to the loop's thread.
 #include <sys/socket.h>
@@ -30,8 +30,6 @@ namespace {
 
 // Parts of one session that the consumer has not answered for. More would only hold memory longer.
 constexpr size_t kMaxInFlight = 4;
-// Copies of parts on their way, of all sessions together; every session may have one in addition.
-constexpr uint64_t kMaxCopiedBytes = 256 << 20;
 // Connections that have not said which session they are of; when more come, the oldest is closed.
 constexpr size_t kMaxUnknown = 256;
 // Pause before another attempt if there was no room for a message, or no handle to accept a connection.
@@ -40,11 +38,9 @@ constexpr auto kTryAgain = std::chrono::milliseconds(5);
 struct PendingSend {
   RequestId request = 0;
   std::span<const std::byte> bytes;
-  int sealed = -1;  // the descriptor of `bytes` if they are sealed memory
   Digest hash;
   Clock::time_point deadline;
   Done done;
-  uint64_t copied = 0;  // in flight: bytes of its copy
 };
 
 struct SourceSession {
@@ -79,17 +75,6 @@ class MemorySource final : public Source {
             absl::Duration timeout, Done done) override {
     Post(session, {.request = request, .bytes = bytes, .hash = hash, .done = std::move(done)}, timeout);
   }
-  void SendSealed(SessionId session, RequestId request, const SealedMemory& memory,
-                  std::span<const std::byte> bytes, const Digest& hash, absl::Duration timeout,
-                  Done done) override {
-    Post(session,
-         {.request = request,
-          .bytes = bytes,
-          .sealed = memory.handle(),
-          .hash = hash,
-          .done = std::move(done)},
-         timeout);
-  }
   void Disconnect(SessionId session) override { EndSessions({session}); }
   uint64_t messages_dropped() const override { return messages_dropped_; }
 
@@ -107,7 +92,7 @@ class MemorySource final : public Source {
   // Sends what may be sent now.
   void Pump(const SessionPtr& session);
   void PumpAll();
-  absl::StatusOr<bool> HandOver(SourceSession& session, PendingSend& send);
+  absl::StatusOr<bool> HandOver(const SourceSession& session, const PendingSend& send);
   bool MayCopy(const SourceSession& session, const PendingSend& send) const;
   void Kill(const SessionPtr& session, const absl::Status& status, Clock::time_point late_before);
   void EndSessions(const std::vector<SessionId>& ids);
@@ -123,7 +108,7 @@ class MemorySource final : public Source {
   Handle listening_;
   bool accepts_ = true;  // false: for a moment, because no handle was left
   std::map<int, Unknown> unknown_;
-  uint64_t copied_bytes_ = 0;
+  uint64_t copied_bytes_ = 0;  // of the parts in flight, of all sessions
   bool try_again_ = false;
 
   mutable Mutex mutex_;
@@ -267,7 +252,7 @@ void MemorySource::TakeAnswers(const SessionPtr& session) {
                       Where(*session), " was closed: the consumer sent what is no answer to a part")),
                   Clock::time_point::min());
     }
-    copied_bytes_ -= found->copied;
+    copied_bytes_ -= found->bytes.size();
     Finish(std::move(found->done), absl::OkStatus());
     session->in_flight.erase(found);
   }
@@ -298,10 +283,12 @@ void MemorySource::Enqueue(SessionId id, PendingSend send) {
   Pump(session);
 }
 
+// One half of the limit is for sessions without a part in flight, so that a few consumers that do not answer
+// leave room for the others.
 bool MemorySource::MayCopy(const SourceSession& session, const PendingSend& send) const {
-  if (send.sealed >= 0 || copied_bytes_ + send.bytes.size() <= kMaxCopiedBytes) return true;
-  return std::none_of(session.in_flight.begin(), session.in_flight.end(),
-                      [](const PendingSend& other) { return other.copied > 0; });
+  const uint64_t limit =
+      session.in_flight.empty() ? options_.max_copied_bytes : options_.max_copied_bytes / 2;
+  return copied_bytes_ == 0 || copied_bytes_ + send.bytes.size() <= limit;
 }
 
 void MemorySource::Pump(const SessionPtr& session) {
@@ -326,17 +313,16 @@ void MemorySource::PumpAll() {
   for (const SessionPtr& session : Sessions()) Pump(session);
 }
 
-absl::StatusOr<bool> MemorySource::HandOver(SourceSession& session, PendingSend& send) {
+absl::StatusOr<bool> MemorySource::HandOver(const SourceSession& session, const PendingSend& send) {
   MemoryMessage part{.kind = MemoryMessageKind::kPart,
                      .session = session.id,
                      .request = send.request,
                      .length = send.bytes.size(),
                      .hash = send.hash,
                      .secret = session.secret};
-  if (send.sealed >= 0) return SendMessage(session.socket.get(), part, send.sealed);
   EVENKEEL_ASSIGN_OR_RETURN(const SealedMemory copy, SealedMemory::CopyOf(send.bytes));
   EVENKEEL_ASSIGN_OR_RETURN(const bool sent, SendMessage(session.socket.get(), part, copy.handle()));
-  if (sent) copied_bytes_ += send.copied = send.bytes.size();
+  if (sent) copied_bytes_ += send.bytes.size();
   return sent;
 }
 
@@ -344,8 +330,8 @@ void MemorySource::Kill(const SessionPtr& session, const absl::Status& status,
                         Clock::time_point late_before) {
   if (!session->failure.ok()) return;
   session->failure = status;
+  for (const PendingSend& send : session->in_flight) copied_bytes_ -= send.bytes.size();
   const auto end = [&](PendingSend& send) {
-    copied_bytes_ -= send.copied;
     Finish(std::move(send.done), send.deadline > late_before
                                      ? status
                                      : absl::DeadlineExceededError(

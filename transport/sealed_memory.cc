@@ -30,57 +30,20 @@ absl::Status NoMemory(const char* call, uint64_t num_bytes) {
                                                    "container's memory, vm.max_map_count)"));
 }
 
-absl::StatusOr<Handle> MakeFile(uint64_t num_bytes) {
-  Handle file(memfd_create("evenkeel-part", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file.get() < 0) return NoMemory("memfd_create", num_bytes);
-  return file;
-}
-
 }  // namespace
 
-absl::StatusOr<SealedMemory> SealedMemory::Make(uint64_t num_bytes) {
-  SealedMemory memory;
-  EVENKEEL_ASSIGN_OR_RETURN(memory.file_, MakeFile(num_bytes));
-  if (ftruncate(memory.file_.get(), static_cast<off_t>(num_bytes)) != 0) {
-    return NoMemory("ftruncate", num_bytes);
-  }
-  if (num_bytes == 0) return memory;
-  void* begin = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.file_.get(), 0);
-  if (begin == MAP_FAILED) return NoMemory("mmap", num_bytes);
-  memory.bytes_ = {static_cast<std::byte*>(begin), num_bytes};
-  // A forked child would have a writable mapping, and Seal would fail until the child ends.
-  madvise(begin, num_bytes, MADV_DONTFORK);
-  return memory;
-}
-
 absl::StatusOr<SealedMemory> SealedMemory::CopyOf(std::span<const std::byte> bytes) {
-  SealedMemory memory;
-  EVENKEEL_ASSIGN_OR_RETURN(memory.file_, MakeFile(bytes.size()));
+  Handle file(memfd_create("evenkeel-part", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.get() < 0) return NoMemory("memfd_create", bytes.size());
   // By write, which neither zeroes the pages first nor maps them.
   for (std::span<const std::byte> left = bytes; !left.empty();) {
-    const ssize_t written = write(memory.file_.get(), left.data(), left.size());
+    const ssize_t written = write(file.get(), left.data(), left.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return NoMemory("write", bytes.size());
     left = left.subspan(static_cast<size_t>(written));
   }
-  EVENKEEL_RETURN_IF_ERROR(memory.Seal());
-  return memory;
-}
-
-SealedMemory::~SealedMemory() {
-  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
-}
-
-absl::Status SealedMemory::Seal() {
-  // The kernel refuses F_SEAL_WRITE while a shared mapping is writable, so ours is replaced in one step by a
-  // private one that can only be read.
-  if (!bytes_.empty() &&
-      mmap(bytes_.data(), bytes_.size(), PROT_READ, MAP_PRIVATE | MAP_FIXED, file_.get(), 0) == MAP_FAILED) {
-    return NoMemory("mmap", bytes_.size());
-  }
-  if (fcntl(file_.get(), F_ADD_SEALS, kSeals) == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot seal memory: ", std::generic_category().message(errno)));
+  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return NoMemory("fcntl(F_ADD_SEALS)", bytes.size());
+  return SealedMemory(std::move(file));
 }
 
 absl::StatusOr<ReceivedMemory> ReceivedMemory::Map(int handle, uint64_t num_bytes) {

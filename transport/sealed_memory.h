@@ -2,8 +2,7 @@
 // nobody can change its bytes or its size any more, neither the sender nor a receiver.
 //
 //   sender                                   receiver
-//   memory = SealedMemory::Make(num_bytes)
-//   fills memory->bytes(), memory->Seal()
+//   memory = SealedMemory::CopyOf(bytes)
 //   sends memory->handle()  --------------->  memory = ReceivedMemory::Map(handle, num_bytes)
 //                                             checks memory->bytes(), memory->MoveTo(buffer)
 //
@@ -28,32 +27,15 @@ namespace evenkeel::transport {
 
 class SealedMemory {
  public:
-  // Zeroed memory, writable until Seal. ResourceExhausted: no memory or no file handle left.
-  static absl::StatusOr<SealedMemory> Make(uint64_t num_bytes);
-  // A sealed copy of `bytes`. It is not mapped here: its own bytes() are empty. ResourceExhausted: as Make.
+  // A sealed copy of `bytes`, which is not mapped here. ResourceExhausted: no memory or no file handle left.
   static absl::StatusOr<SealedMemory> CopyOf(std::span<const std::byte> bytes);
 
-  SealedMemory(SealedMemory&& other) noexcept
-      : file_(std::move(other.file_)), bytes_(std::exchange(other.bytes_, {})) {}
-  SealedMemory& operator=(SealedMemory&& other) noexcept {
-    std::swap(file_, other.file_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~SealedMemory();
-
-  // Makes the bytes constant; they keep their address. FailedPrecondition: the file is mapped for writing
-  // elsewhere; the memory then cannot be handed over, but its bytes can be read here.
-  absl::Status Seal();
-
-  std::span<std::byte> bytes() const { return bytes_; }
   int handle() const { return file_.get(); }
 
  private:
-  SealedMemory() = default;
+  explicit SealedMemory(Handle file) : file_(std::move(file)) {}
 
   Handle file_;
-  std::span<std::byte> bytes_;
 };
 
 class ReceivedMemory {

@@ -43,7 +43,6 @@ namespace evenkeel::transport {
 using SessionId = uint64_t;
 using RequestId = uint64_t;
 using Secret = std::array<uint8_t, 16>;
-class SealedMemory;  // transport/sealed_memory.h
 
 // Called exactly once, then destroyed. After it ran, the transport does not touch the buffer again.
 //
@@ -75,6 +74,9 @@ struct Options {
   // fault of the card, its driver or UCX.
   absl::Duration completion_timeout = absl::Seconds(10);
   uint64_t max_message_bytes = 512ull << 20;
+  // memory: the copies of parts that a source's consumers have not taken yet, together. A part that is larger
+  // is handed over while no other copy exists.
+  uint64_t max_copied_bytes = 256ull << 20;
 };
 
 struct Info {
@@ -98,13 +100,6 @@ class Source {
   // (the peer is closed).
   virtual void Send(SessionId session, RequestId request, std::span<const std::byte> bytes,
                     const Digest& hash, absl::Duration timeout, Done done) = 0;
-  // As Send, of `bytes` that are all of `memory`, which is sealed: the transport memory hands its pages over.
-  virtual void SendSealed(SessionId session, RequestId request, const SealedMemory& memory,
-                          std::span<const std::byte> bytes, const Digest& hash, absl::Duration timeout,
-                          Done done) {
-    (void)memory;
-    Send(session, request, bytes, hash, timeout, std::move(done));
-  }
   // Ends a session; its pending sends have completed with Cancelled when this returns. Unknown sessions are
   // ignored.
   virtual void Disconnect(SessionId session) = 0;

@@ -68,7 +68,7 @@ def port_of(endpoint):
     return int(endpoint.rsplit(":", 1)[1])
 
 
-@pytest.mark.parametrize("transport,used", [("auto", "grpc"), ("memory", "memory"), ("grpc", "grpc")])
+@pytest.mark.parametrize("transport,used", [("auto", "memory"), ("memory", "memory"), ("grpc", "grpc")])
 def test_by_default_nothing_but_the_control_plane_listens(mixed, transport, used):
     with harness.Fleet(mixed / "job.yaml", 1, "--transport", transport) as fleet:
         worker = fleet.workers[0]
@@ -92,7 +92,7 @@ def test_a_consumer_uses_ucx_over_tcp_only_by_its_own_option(mixed):
         worker = fleet.workers[0]
         assert "ucx tcp/lo" in worker.facts["transports"]
         with Trainer(worker.address) as trainer:
-            assert trainer.transport == "grpc" and sockets.ports(trainer.process.pid) == set()
+            assert trainer.transport == "memory" and sockets.ports(trainer.process.pid) == set()
         done = harness.run("fetch", "--endpoints", worker.address, "--steps", 1, "--transport", "ucx", check=False)
         assert done.returncode == 3 and "--trusted-data-network" in done.stderr, done.stderr
 

@@ -28,6 +28,7 @@ import prometheus
 METRICS = ["--metrics", "127.0.0.1:0"]
 STEPS = 10
 PHASES = {"llm", "vision", "audio"}
+TRANSPORTS = ("memory", "ucx", "grpc")
 
 
 def wait_until(what, seconds=60):
@@ -117,13 +118,13 @@ def test_a_setuid_program_does_not_restart_for_ever(tmp_path):
 
 @pytest.fixture(scope="module")
 def measured(mixed):
-    """/metrics of a worker before and after fetches over both transports, with the fetches' summaries."""
+    """/metrics of a worker before and after fetches over each transport, with the fetches' summaries."""
     with harness.Fleet(mixed / "job.yaml", 1, *METRICS, *harness.TRUSTED) as fleet:
         worker = fleet.workers[0]
         before = prometheus.scrape(worker.facts["metrics"])
         done = {transport: json.loads(harness.run(
             "fetch", "--endpoints", worker.address, "--ranks", "0-3", "--steps", STEPS, "--transport", transport,
-            *harness.TRUSTED, "--json", "--job", mixed / "job.yaml", "--prefetch-steps", 2).stdout) for transport in ("ucx", "grpc")}
+            *harness.TRUSTED, "--json", "--job", mixed / "job.yaml", "--prefetch-steps", 2).stdout) for transport in TRANSPORTS}
         time.sleep(1.5)  # gauges are set every second
         yield before, prometheus.scrape(worker.facts["metrics"]), done
 
@@ -140,15 +141,15 @@ def test_metrics_count_samples_tokens_and_bytes(mixed, measured):
     plans = [json.loads(harness.run("plan", "--job", mixed / "job.yaml", "--step", step, "--json").stdout)
              for step in range(STEPS)]
     made = after["evenkeel_samples_total"].value(valid="true")
-    assert 16 * STEPS <= made <= 32 * STEPS, "each sample once for each fetch, except for parts that were still kept"
+    assert 16 * STEPS <= made <= 16 * STEPS * len(TRANSPORTS), "each sample once for each fetch, except for parts that were still kept"
     once = sum(sum(one["tokens_after"]) for plan in plans for one in plan["phases"] if one["phase"] == "llm")
-    assert once <= after["evenkeel_tokens_total"].by("phase")["llm"] <= 2 * once
+    assert once <= after["evenkeel_tokens_total"].by("phase")["llm"] <= len(TRANSPORTS) * once
     assert set(after["evenkeel_tokens_total"].by("phase")) == PHASES
     sent = after["evenkeel_sent_bytes_total"].by("transport")
     assert set(sent) == set(done)
     for transport, summary in done.items():
         assert 0.8 * summary["bytes"] <= sent[transport] <= summary["bytes"], "all but the last part of a rank"
-    assert before["evenkeel_sent_bytes_total"].by("transport") == {"ucx": 0, "grpc": 0}
+    assert before["evenkeel_sent_bytes_total"].by("transport") == dict.fromkeys(TRANSPORTS, 0)
 
 
 def test_metrics_show_memory_requests_sessions_and_wait(measured):
@@ -156,7 +157,8 @@ def test_metrics_show_memory_requests_sessions_and_wait(measured):
     states = after["evenkeel_part_bytes"].by("state")
     assert {"queued", "producing", "ready", "in_flight"} == set(states)
     budget = after["evenkeel_part_budget_bytes"].value()
-    assert budget == 4 << 30 and states["producing"] + states["ready"] + states["in_flight"] <= budget
+    assert budget == (4 << 30) - (256 << 20), "the rest is for copies in sealed memory"
+    assert states["producing"] + states["ready"] + states["in_flight"] <= budget
     assert states["in_flight"] == states["producing"] == 0, "nothing is asked for any more"
     outcomes = after["evenkeel_part_requests_total"].by("outcome")
     # A consumer that leaves with its last part may be gone before the worker hears that it arrived.
@@ -175,7 +177,7 @@ def test_metrics_show_imbalance_and_transport(measured):
     for phase in PHASES:
         assert 1 <= ratios.value(phase=phase, when="after") <= ratios.value(phase=phase, when="before")
     transports = {dict(labels)["transport"]: dict(labels) for _, labels in after["evenkeel_transport_info"].samples}
-    assert set(transports) == {"ucx", "grpc"} and transports["ucx"]["device"] == "tcp/lo"
+    assert set(transports) == set(TRANSPORTS) and transports["ucx"]["device"] == "tcp/lo"
     assert all(labels["rdma"] == "false" for labels in transports.values())
 
 

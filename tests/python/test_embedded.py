@@ -99,6 +99,40 @@ def test_ranks_share_a_worker_that_ends_with_the_last(job):
         end(*ranks)
 
 
+def unix_sockets():
+    """Names of the abstract sockets of sealed memory in this network namespace."""
+    lines = pathlib.Path("/proc/net/unix").read_text().splitlines()
+    return {line.split()[-1] for line in lines if "@evenkeel-" in line}
+
+
+def test_parts_are_handed_over_as_sealed_memory(job):
+    jobs.make_index(job)
+    digests = {}
+    for transport in ("auto", "grpc"):
+        with evenkeel.Loader(job, rank=0, num_steps=3, transport=transport, prefetch_bytes=64 << 20) as loader:
+            digests[transport] = [step.digest() for step in loader]
+            assert loader.stats()["transport"] == {"auto": "memory sealed", "grpc": "grpc http2/tcp"}[transport]
+    assert digests["auto"] == digests["grpc"]
+    wait_until(lambda: not processes(job))
+
+
+def test_a_killed_trainer_leaves_nothing(job):
+    """No process, no socket, no shared memory, also where it had mapped a worker's pages."""
+    jobs.make_index(job)
+    sockets, files = unix_sockets(), set(os.listdir("/dev/shm"))
+    trainer = start(job, 0)
+    try:
+        assert len(trainer.stdout.readline()) == 33
+        maps = pathlib.Path(f"/proc/{trainer.pid}/maps").read_text()
+        assert "memfd:evenkeel-part" in maps, "the step has the worker's pages"
+        assert len(unix_sockets() - sockets) == 1
+    finally:
+        end(trainer)
+    wait_until(lambda: not processes(job))
+    assert not unix_sockets() - sockets
+    assert set(os.listdir("/dev/shm")) <= files
+
+
 def test_the_worker_ends_with_its_supervisor(job):
     loader = evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20)
     first = next(loader).digest()

@@ -146,7 +146,7 @@ def test_required_rdma_without_a_device_is_refused(node1, node2):
         assert done.status == 3 and "finds no InfiniBand or RoCE device" in done.output, done.output
         # Without the requirement the same worker serves over gRPC.
         worker = scene.Worker(node1, options="")
-        assert worker.facts["transports"].startswith("grpc")
+        assert worker.facts["transports"] == "memory sealed, grpc http2/tcp"
         # And a consumer that requires RDMA refuses it.
         fetch = scene.Fetch(node2, [worker], 1)
         assert fetch.status() == 3, fetch.errors()
@@ -174,7 +174,7 @@ def test_a_dead_device_is_named_at_start_with_its_setting(node1):
 
 def test_a_dead_device_leaves_grpc_unless_rdma_is_required(node1):
     worker = scene.Worker(node1, options="", environment=DEAD)
-    assert worker.facts["transports"].startswith("grpc")
+    assert worker.facts["transports"] == "memory sealed, grpc http2/tcp"
     assert "device rxe0, port 1, GID index 1" in worker.log()
     worker.stop()
 

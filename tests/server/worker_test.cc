@@ -16,6 +16,7 @@ namespace evenkeel::server {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::unique_ptr<stream::Stream> SmallStream() {
   return stream::MakeFakeStream(stream::FakeJob(2, 8), stream::MixedSamples(40));
@@ -194,19 +195,28 @@ INSTANTIATE_TEST_SUITE_P(Transports, WorkerOver, testing::Values("ucx", "grpc", 
 TEST(Worker, OffersAllTransportsThatWorkHere) {
   auto worker = Worker::Start({.metrics = "127.0.0.1:0"}, SmallStream());
   ASSERT_TRUE(worker.ok()) << worker.status();
-  EXPECT_THAT((*worker)->transports(), HasSubstr("grpc"));
+  EXPECT_EQ((*worker)->transports(), "memory sealed, grpc http2/tcp");
   EXPECT_THAT((*worker)->metrics_address(), testing::StartsWith("127.0.0.1:"));
   EXPECT_NE((*worker)->metrics_address(), "127.0.0.1:0");
 }
 
 TEST(Worker, OffersUcxOverTcpOnlyOnATrustedNetwork) {
   // Without certificates there is loopback alone, so no RDMA on any machine.
-  EXPECT_EQ((*Worker::Start({}, SmallStream()))->transports(), "grpc http2/tcp");
+  EXPECT_THAT((*Worker::Start({}, SmallStream()))->transports(), Not(HasSubstr("ucx")));
   EXPECT_THAT((*Worker::Start({.trusted_data_network = true}, SmallStream()))->transports(),
               HasSubstr("ucx tcp/lo"));
   const absl::Status refused = Worker::Start({.transport = "ucx"}, SmallStream()).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--trusted-data-network"));
+}
+
+TEST(Worker, OffersTheNamedTransportAlone) {
+  for (const auto& [name, offered] :
+       {std::pair{"memory", "memory sealed"}, std::pair{"grpc", "grpc http2/tcp"}}) {
+    auto worker = Worker::Start({.transport = name}, SmallStream());
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    EXPECT_EQ((*worker)->transports(), offered);
+  }
 }
 
 TEST(Worker, ServesLoopbackAloneWithoutCertificates) {

@@ -85,6 +85,14 @@ std::string BytesOf(const MemoryMessage& message) {
   return std::string(bytes, static_cast<size_t>(read(two.get(), bytes, sizeof(bytes))));
 }
 
+// Memory with all of these bytes and only these seals.
+Handle MemoryWith(const std::vector<std::byte>& content, int seals) {
+  Handle memory(memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  EXPECT_EQ(write(memory.get(), content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  EXPECT_EQ(fcntl(memory.get(), F_ADD_SEALS, seals), 0);
+  return memory;
+}
+
 struct Attack {
   std::string name;
   // Gets the worker's end of the connection after kReady, the part's content and it as sealed memory.
@@ -96,23 +104,16 @@ std::vector<Attack> Attacks() {
   using Content = std::vector<std::byte>;
   return {
       {"NoDescriptor", [](int to, const Content& c, const SealedMemory&) { (void)SendMessage(to, Part(c)); }},
-      {"UnsealedMemory",
-       [](int to, const Content& c, const SealedMemory&) {
-         const SealedMemory open = *SealedMemory::Make(c.size());
-         std::copy(c.begin(), c.end(), open.bytes().begin());
-         (void)SendMessage(to, Part(c), open.handle());
-       }},
+      {"UnsealedMemory", [](int to, const Content& c,
+                            const SealedMemory&) { (void)SendMessage(to, Part(c), MemoryWith(c, 0).get()); }},
       {"MemoryThatCanStillBeWritten",
        [](int to, const Content& c, const SealedMemory&) {
-         const SealedMemory open = *SealedMemory::Make(c.size());
-         fcntl(open.handle(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-         (void)SendMessage(to, Part(c), open.handle());
+         const Handle open = MemoryWith(c, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+         (void)SendMessage(to, Part(c), open.get());
        }},
       {"MemoryThatCanStillShrink",
        [](int to, const Content& c, const SealedMemory&) {
-         const Handle open(memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC));
-         ASSERT_EQ(ftruncate(open.get(), static_cast<off_t>(c.size())), 0);
-         fcntl(open.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL);
+         const Handle open = MemoryWith(c, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL);
          (void)SendMessage(to, Part(c), open.get());
        }},
       {"AnotherKindOfDescriptor",
@@ -355,6 +356,52 @@ TEST_F(HostileConsumer, ThatDoesNotAnswerIsClosedAtTheDeadline) {
   while (Next(socket.get()).ok()) ++parts;
   EXPECT_LE(parts, 4) << "parts that are not answered for are bounded";
   ExpectASessionWorks(2);
+}
+
+// The number of parts that arrive at `socket`. Waits for `expected`, and a moment for one that should not come.
+int PartsAt(int socket, int expected) {
+  constexpr absl::Duration kMoment = absl::Milliseconds(200);
+  int parts = 0;
+  absl::Time end = absl::Now() + (expected > 0 ? absl::Seconds(50) : kMoment);
+  while (absl::Now() < end) {
+    if (ReceiveMessage(socket)->has_value() && ++parts == expected) end = absl::Now() + kMoment;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return parts;
+}
+
+TEST_F(HostileConsumer, ThatDoesNotAnswerHoldsABoundedNumberOfCopies) {
+  options_.max_copied_bytes = 4 * kBytes;
+  SetUp();
+  const std::vector<std::byte> content = Payload(kBytes, 1), large = Payload(5 * kBytes, 1);
+  std::vector<Outcome> sent(16);
+  std::vector<Handle> sockets;
+  // The first session takes the half that is for all; each later one a part of the half that is for sessions
+  // without any, as long as there is room.
+  for (const int expected : {2, 1, 1, 0}) {
+    const SessionId session = sockets.size() + 1;
+    sockets.push_back(Open(session));
+    for (RequestId request = 1; request <= 4; ++request) {
+      source().Send(session, request, content, DigestOf(content), absl::Seconds(50),
+                    sent[(session - 1) * 4 + request - 1].callback());
+    }
+    EXPECT_EQ(PartsAt(sockets.back().get(), expected), expected) << "session " << session;
+  }
+  // A part that is larger than the limit waits until there is no other copy.
+  const std::unique_ptr<Sink> sink = *MakeSink(Backend::kMemory, options_);
+  ASSERT_TRUE(source().Connect(9, sink->address(), SecretOf(1)).ok());
+  ASSERT_TRUE(sink->Connect(9, "worker:1", source().address(), SecretOf(1)).ok());
+  std::vector<std::byte> buffer(large.size());
+  Outcome arrived, large_sent;
+  sink->Expect(9, 1, buffer, arrived.callback());
+  source().Send(9, 1, large, DigestOf(large), absl::Seconds(50), large_sent.callback());
+  absl::SleepFor(absl::Milliseconds(200));
+  EXPECT_FALSE(arrived.done());
+  sockets.clear();
+  EXPECT_TRUE(arrived.Wait().ok()) << arrived.Wait();
+  EXPECT_TRUE(buffer == large);
+  EXPECT_TRUE(large_sent.Wait().ok());
+  for (Outcome& outcome : sent) EXPECT_TRUE(absl::IsUnavailable(outcome.Wait())) << outcome.Wait();
 }
 
 // Runs `body` in a child process as another user; returns what it wrote, "" where that is not permitted.

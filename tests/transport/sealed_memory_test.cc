@@ -38,10 +38,8 @@ class Pages {
 };
 
 SealedMemory Sealed(const std::vector<std::byte>& content) {
-  absl::StatusOr<SealedMemory> memory = SealedMemory::Make(content.size());
+  absl::StatusOr<SealedMemory> memory = SealedMemory::CopyOf(content);
   EXPECT_TRUE(memory.ok()) << memory.status();
-  std::copy(content.begin(), content.end(), memory->bytes().begin());
-  EXPECT_TRUE(memory->Seal().ok());
   return *std::move(memory);
 }
 
@@ -62,31 +60,27 @@ TEST(SealedMemory, KeepsItsBytesWhenItIsSealed) {
   for (size_t bytes : {size_t{0}, size_t{1}, kPage, 3 * kPage + 17}) {
     const std::vector<std::byte> content = Payload(bytes, 1);
     const SealedMemory memory = Sealed(content);
-    EXPECT_TRUE(std::equal(content.begin(), content.end(), memory.bytes().begin(), memory.bytes().end()));
     absl::StatusOr<ReceivedMemory> received = ReceivedMemory::Map(memory.handle(), bytes);
     ASSERT_TRUE(received.ok()) << received.status();
-    EXPECT_TRUE(std::equal(content.begin(), content.end(), received->bytes().begin()));
+    EXPECT_TRUE(
+        std::equal(content.begin(), content.end(), received->bytes().begin(), received->bytes().end()));
   }
 }
 
 TEST(SealedMemory, CannotBeChangedByAnybody) {
-  const std::vector<std::byte> content = Payload(2 * kPage, 1);
-  absl::StatusOr<SealedMemory> copy = SealedMemory::CopyOf(content);
-  ASSERT_TRUE(copy.ok()) << copy.status();
-  for (const SealedMemory& memory : {Sealed(content), *std::move(copy)}) {
-    EXPECT_EQ(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, memory.handle(), 0), MAP_FAILED);
-    EXPECT_EQ(pwrite(memory.handle(), "x", 1, 0), -1);
-    EXPECT_EQ(ftruncate(memory.handle(), 0), -1);
-    EXPECT_EQ(ftruncate(memory.handle(), 3 * kPage), -1);
-    EXPECT_EQ(fallocate(memory.handle(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage), -1);
-    EXPECT_EQ(fcntl(memory.handle(), F_ADD_SEALS, F_SEAL_SHRINK), -1);
-  }
+  const SealedMemory memory = Sealed(Payload(2 * kPage, 1));
+  EXPECT_EQ(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, memory.handle(), 0), MAP_FAILED);
+  EXPECT_EQ(pwrite(memory.handle(), "x", 1, 0), -1);
+  EXPECT_EQ(ftruncate(memory.handle(), 0), -1);
+  EXPECT_EQ(ftruncate(memory.handle(), 3 * kPage), -1);
+  EXPECT_EQ(fallocate(memory.handle(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage), -1);
+  EXPECT_EQ(fcntl(memory.handle(), F_ADD_SEALS, F_SEAL_SHRINK), -1);
 }
 
 TEST(SealedMemory, IsNotReceivedUnlessItIsSealedAndOfTheAnnouncedSize) {
-  absl::StatusOr<SealedMemory> open = SealedMemory::Make(kPage);
-  ASSERT_TRUE(open.ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(ReceivedMemory::Map(open->handle(), kPage).status()));
+  const Handle open(memfd_create("open", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(open.get(), kPage), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(ReceivedMemory::Map(open.get(), kPage).status()));
   const SealedMemory sealed = Sealed(Payload(kPage, 1));
   for (uint64_t bytes : {uint64_t{0}, uint64_t{kPage - 1}, uint64_t{kPage + 1}, UINT64_MAX}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ReceivedMemory::Map(sealed.handle(), bytes).status())) << bytes;
@@ -124,7 +118,6 @@ TEST(SealedMemory, MovesWholePagesAndTheRestAndNothingBeyond) {
 // Two ranks that get the same part: each may write to its arrays in place.
 TEST(HandedOverMemory, CanBeWrittenAndChangesNothingForOthers) {
   const std::vector<std::byte> content = Payload((1 << 20) + 100, 1);
-  const SealedMemory memory = Sealed(content);
   const Options options = OptionsFor(Backend::kMemory);
   absl::StatusOr<std::unique_ptr<WorkerSide>> worker = WorkerSide::Start(Backend::kMemory, options);
   ASSERT_TRUE(worker.ok()) << worker.status();
@@ -140,23 +133,13 @@ TEST(HandedOverMemory, CanBeWrittenAndChangesNothingForOthers) {
     ASSERT_TRUE(sink.Connect(session, "worker:1", source.address(), SecretOf(1)).ok());
     Outcome sent, arrived;
     sink.Expect(session, 1, pages->span().first(content.size()), arrived.callback());
-    source.SendSealed(session, 1, memory, memory.bytes(), DigestOf(content), absl::Seconds(50),
-                      sent.callback());
+    source.Send(session, 1, content, DigestOf(content), absl::Seconds(50), sent.callback());
     ASSERT_TRUE(arrived.Wait().ok()) << arrived.Wait();
     ASSERT_TRUE(sent.Wait().ok());
     ASSERT_TRUE(IsPartsFile(pages->span().data())) << "the pages were copied";
   }
   std::fill(one.span().begin(), one.span().end(), std::byte{0x5a});
   EXPECT_TRUE(std::equal(content.begin(), content.end(), two.span().begin()));
-  EXPECT_TRUE(std::equal(content.begin(), content.end(), memory.bytes().begin()));
-  // A part that is not sealed is copied by the worker; its pages take the same way.
-  Outcome sent, arrived;
-  sinks[0]->Expect(1, 2, one.span().first(content.size()), arrived.callback());
-  source.Send(1, 2, content, DigestOf(content), absl::Seconds(50), sent.callback());
-  ASSERT_TRUE(arrived.Wait().ok()) << arrived.Wait();
-  ASSERT_TRUE(sent.Wait().ok());
-  EXPECT_TRUE(std::equal(content.begin(), content.end(), one.span().begin()));
-  EXPECT_TRUE(IsPartsFile(one.span().data()));
 }
 
 TEST(HandedOverMemory, WithAWrongHashLeavesTheBufferAlone) {

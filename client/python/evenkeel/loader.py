@@ -39,8 +39,8 @@ class Loader:
     wait_for_done           a step counts as consumed when step.done() is called, not when it is handed out: for whatever
                             fetches ahead of the training. The first call of step.done() has the same effect
     worker_threads, worker_memory   of the worker of this node: as --threads and --memory ("4GiB") of `evenkeel serve`
-    transport               "auto", "memory" (workers on this machine), "ucx" or "grpc"; require_rdma, devices: see
-                            docs/transport.md
+    transport               "auto", "memory" (workers of this machine and user), "ucx" or "grpc"; require_rdma, devices:
+                            see docs/transport.md
     trusted_data_network    allows UCX over TCP, where everybody who reaches its ports can write this process's memory
     prefetch_bytes          receive memory (1 GiB); prefetch_steps: steps in flight at most (4)
     connect_timeout, step_timeout, progress_timeout   seconds (30, 300, 10)
