@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,10 @@ class SampleWork {
   // Reads the sample's text and makes its sequence, which is valid until the next call. Errors: likewise.
   absl::StatusOr<const preprocess::Sequence*> BuildSequence(const dataset::SamplePlaces& places,
                                                             const SampleLengths& lengths);
+  // Columns of the sample whose sequence was made last, valid until the next call. Errors: of AppendColumns.
+  absl::StatusOr<std::string_view> Columns(const Job& job, const dataset::SamplePlaces& places) {
+    return reader_.Columns(job, places.key);
+  }
 
  private:
   const Limits& limits_;

@@ -142,6 +142,8 @@ std::string ShowPage(const std::string& title, const std::string& note,
     if (!sample.error.empty()) {
       absl::StrAppend(&out, "<p class=\"error\">text cannot be delivered: ", Escaped(sample.error), "</p>\n");
     }
+    if (!sample.columns.empty())
+      absl::StrAppend(&out, "<p>columns <code>", Escaped(sample.columns), "</code></p>\n");
     for (size_t i = 0; i < sample.items.size(); ++i) AppendItem(sample.items[i], i, out);
     out += "<p class=\"text\">";
     for (const ShownRun& run : sample.runs) AppendRun(run, out);

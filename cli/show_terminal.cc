@@ -164,6 +164,7 @@ std::string SampleLines(const ShownSample& sample, const TerminalStyle& style) {
                             sample.tokens, sample.llm_length, sample.loss_tokens));
   if (!sample.error.empty())
     lines.Add(kRed, absl::StrCat("  text cannot be delivered: ", Visible(sample.error)));
+  if (!sample.columns.empty()) lines.Add("", absl::StrCat("  columns ", Visible(sample.columns)));
   for (size_t i = 0; i < sample.items.size(); ++i) {
     const ShownItem& item = sample.items[i];
     lines.Add(kCyan, absl::StrCat("  item ", i, "  ", DescribeItem(item)));

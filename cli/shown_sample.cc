@@ -169,6 +169,9 @@ absl::Status AddText(const stream::Stream& stream, const dataset::SamplePlaces& 
   SampleWork work(stream.job.limits, *stream.processor, *stream.source);
   EVENKEEL_ASSIGN_OR_RETURN(const preprocess::Sequence* sequence, work.BuildSequence(places, lengths));
   out.runs = RunMaker(*sequence, tokenizer).Make();
+  if (!stream.job.columns.empty()) {
+    EVENKEEL_ASSIGN_OR_RETURN(out.columns, work.Columns(stream.job, places));
+  }
   return absl::OkStatus();
 }
 

@@ -72,7 +72,8 @@ struct ShownSample {
   uint32_t loss_tokens = 0;
   std::vector<ShownRun> runs;
   std::vector<ShownItem> items;
-  std::string error;  // why its text is not that of the index; empty: it is
+  std::string columns;  // a JSON object; empty: the job names none
+  std::string error;    // why its text is not that of the index; empty: it is
 };
 
 // Reads, decodes and tokenizes sample `number` of the step. Damaged data are no error: they are described. Errors of the index and

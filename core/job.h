@@ -167,6 +167,7 @@ struct Limits {
   uint32_t max_json_depth = 64;
   uint32_t max_items = 1024;
   uint64_t max_jpeg_coefficient_bytes = 512ull << 20;
+  uint64_t max_column_bytes = 1024;  // of a sample's columns as JSON; also what they take in a part
 };
 // The names of its fields, as the job file has them.
 std::vector<std::string> LimitNames();
@@ -189,6 +190,7 @@ struct Job {
   MicrobatchSpec microbatch;
   Limits limits;
   std::vector<std::string> exclude;
+  std::vector<std::string> columns;  // members of a sample's JSON that are delivered with it, in this order
   Isolation isolation = Isolation::kFfmpeg;  // changes no byte: in no digest
 
   const PhaseSpec* phase(const Phase& phase) const;         // null where the job has none
@@ -208,7 +210,7 @@ absl::StatusOr<Job> LoadJob(const std::string& path);
 absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path);
 
 // The stream digest names the sequence of samples and their values: index, sampler, seed, batch size,
-// processor, limits, exclude, stream_version. `index` is the index's digest, `processor` that of the
+// processor, limits, exclude, columns, stream_version. `index` is the index's digest, `processor` that of the
 // processor's own files.
 Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor);
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);

@@ -139,6 +139,9 @@ CanonicalText StreamText(const Job& job, const Digest& index, const Digest& proc
   AddProcessor(job.processor, &text);
   AddLimits(job.limits, &text);
   for (const std::string& line : job.exclude) text.Add("exclude", std::string_view(line));
+  // Younger than the first release: named only where they are set, so that older jobs keep their digests.
+  for (const std::string& name : job.columns) text.Add("column", std::string_view(name));
+  if (!job.columns.empty()) AddNumber(&text, "limits.max_column_bytes", job.limits.max_column_bytes);
   return text;
 }
 

@@ -22,6 +22,8 @@ namespace {
 constexpr uint64_t kMaxSamplesPerStep = 1 << 24;  // positions in a plan are 32 bits wide, items included
 constexpr uint64_t kMaxTokens = 1ull << 40;
 constexpr uint32_t kMaxStages = 4096;
+constexpr int kMaxColumns = 64;
+constexpr size_t kMaxColumnName = 256;  // bytes
 
 template <typename Value>
 using Words = std::vector<std::pair<std::string, Value>>;
@@ -51,6 +53,7 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Microbatch());
     EVENKEEL_RETURN_IF_ERROR(AllLimits());  // after batch and microbatch: they bound the length of a sample
     EVENKEEL_RETURN_IF_ERROR(Exclude());
+    EVENKEEL_RETURN_IF_ERROR(Columns());  // after the limits, which bound them
     return std::move(job_);
   }
 
@@ -638,6 +641,9 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Limit("max_items", in.max_items(), 65535, &out.max_items));
     EVENKEEL_RETURN_IF_ERROR(Limit("max_jpeg_coefficient_bytes", in.max_jpeg_coefficient_bytes(), kBytes,
                                    &out.max_jpeg_coefficient_bytes));
+    // Every sample of a part takes as much.
+    EVENKEEL_RETURN_IF_ERROR(
+        Limit("max_column_bytes", in.max_column_bytes(), 64 << 10, &out.max_column_bytes));
     ClipLength();
     return absl::OkStatus();
   }
@@ -672,6 +678,24 @@ class Resolver {
     // Order and repetition do not matter, so they must not change the digest.
     std::sort(job_.exclude.begin(), job_.exclude.end());
     job_.exclude.erase(std::unique(job_.exclude.begin(), job_.exclude.end()), job_.exclude.end());
+    return absl::OkStatus();
+  }
+
+  absl::Status Columns() {
+    if (in_.columns_size() > kMaxColumns) {
+      return Error("columns", "at most ", kMaxColumns, " are delivered, ", in_.columns_size(), " are listed");
+    }
+    for (int i = 0; i < in_.columns_size(); ++i) {
+      const std::string& name = in_.columns(i);
+      const std::string path = absl::StrCat("columns[", i, "]");
+      if (name.empty() || name.size() > kMaxColumnName) {
+        return Error(path, "a name has 1 to ", kMaxColumnName, " bytes, this one ", name.size());
+      }
+      if (std::find(job_.columns.begin(), job_.columns.end(), name) != job_.columns.end()) {
+        return Error(path, "'", ShortText(name), "' is listed twice");
+      }
+      job_.columns.push_back(name);
+    }
     return absl::OkStatus();
   }
 

@@ -11,6 +11,7 @@
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/steady_time.h"
+#include "dataset/format/sample_columns.h"
 
 namespace evenkeel::stream {
 namespace {
@@ -36,6 +37,7 @@ struct Scratch {
   std::vector<MediaFacts> facts;
   std::vector<SampleItem> items;  // the items of the first tower, which have placeholders in the sequence
   preprocess::Sequence sequence;
+  std::string columns;
 };
 
 Scratch& ThreadScratch() {
@@ -124,6 +126,7 @@ class LlmTask : public PartTask {
     }
     const absl::Status written = Write(sequence, unit, TokensOf(part));
     if (!written.ok()) return WithExcludeLine(AddContext(written, unit.sample), unit.sample);
+    WriteColumns(number, scratch.columns, part);
     layout_->tensor(part, tensor_.sample_valid)[number] = std::byte{valid};
     if (events_ != nullptr) events_->OnSequence(valid, sequence.input_ids.size(), SteadyNow() - begin);
     return absl::OkStatus();
@@ -208,6 +211,9 @@ class LlmTask : public PartTask {
     if (!padded_) tensor_.cu_seqlens = add(std::string(kDocumentsName), DType::kI32, {cu_seqlens_.size()});
     if (stream_.job.processor.loss_weights)
       tensor_.loss_weights = add("loss_weights", DType::kF32, {rows_, length_});
+    if (!stream_.job.columns.empty()) {
+      tensor_.columns = add("columns", DType::kU8, {units_.size(), stream_.job.limits.max_column_bytes});
+    }
     tensor_.loss_tokens = add("loss_tokens", DType::kI64, {1});
     tensor_.sample_ids = add("sample_ids", DType::kI64, {units_.size(), 3});
     tensor_.sample_valid = add("sample_valid", DType::kU8, {units_.size()});
@@ -235,9 +241,12 @@ class LlmTask : public PartTask {
     absl::Status why = BuildFromText(unit, scratch);
     if (!why.ok() && !IsVerdict(why)) return why;
     if (why.ok()) why = CheckAgainstPlan(scratch.sequence, lengths);
+    if (why.ok()) why = ReadColumns(unit, scratch);
     if (why.ok()) return why;
     *valid = false;
     if (events_ != nullptr) events_->OnBad("text", unit.sample, why);
+    scratch.columns.clear();
+    EVENKEEL_RETURN_IF_ERROR(dataset::AppendColumns(nullptr, stream_.job, unit.places.key, scratch.columns));
     return StandIn(lengths, scratch);
   }
 
@@ -245,6 +254,20 @@ class LlmTask : public PartTask {
     EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
                               scratch.reader.Read(unit.places, stream_.job.limits, *stream_.source));
     return stream_.processor->BuildSequence(*conversation, scratch.items, scratch.facts, scratch.sequence);
+  }
+
+  absl::Status ReadColumns(const Unit& unit, Scratch& scratch) const {
+    if (stream_.job.columns.empty()) return absl::OkStatus();
+    EVENKEEL_ASSIGN_OR_RETURN(scratch.columns, scratch.reader.Columns(stream_.job, unit.places.key));
+    return absl::OkStatus();
+  }
+
+  // The index has excluded samples whose columns are longer than their room.
+  void WriteColumns(size_t number, std::string_view columns, std::span<std::byte> part) const {
+    if (stream_.job.columns.empty()) return;
+    const uint64_t room = stream_.job.limits.max_column_bytes;
+    const std::span<char> to = As<char>(layout_->tensor(part, tensor_.columns).subspan(number * room, room));
+    std::fill(std::copy(columns.begin(), columns.end(), to.begin()), to.end(), ' ');
   }
 
   // The lengths must be the planned ones: other ranks have computed their routes and loss from the same plan.
@@ -355,7 +378,7 @@ class LlmTask : public PartTask {
 
   struct TensorNumbers {
     size_t tokens = 0, spans = 0, positions = 0, cu_seqlens = 0;
-    size_t loss_weights = 0, loss_tokens = 0, sample_ids = 0, sample_valid = 0;
+    size_t loss_weights = 0, columns = 0, loss_tokens = 0, sample_ids = 0, sample_valid = 0;
   };
 
   const Stream& stream_;

@@ -9,6 +9,8 @@
 //   loss_tokens i64 [1]             as planned for this part, after the shift
 //   sample_ids i64 [n, 3]           dataset, epoch, index
 //   loss_weights f32 [1, T], [B, L] only with processor.loss_weights: of each label, 0 where there is none
+//   columns u8 [n, max_column_bytes] only with columns in the job: JSON objects of the named members, spaces
+//                                   after them; null members where sample_valid is 0
 //   sample_valid u8 [n]             0: the text differs from what the index saw; all its labels are -100
 //
 // These are the delivered fields. On the wire, fields with a value per token are packed into words of 32

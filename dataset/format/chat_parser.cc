@@ -435,6 +435,7 @@ absl::StatusOr<const ParsedText*> TextParser::ParseChat(std::string_view json, c
   }
   Clear();
   EVENKEEL_ASSIGN_OR_RETURN(const JsonValue* root, json_.Parse(json, limits.max_json_depth));
+  root_ = root;
   EVENKEEL_RETURN_IF_ERROR(ChatParser(limits, *this).Parse(*root));
   return &parsed_;
 }

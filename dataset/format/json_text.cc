@@ -69,6 +69,40 @@ absl::Status AppendNumber(std::string_view text, std::string& out) {
   return absl::OkStatus();
 }
 
+// `number(text, out)` appends the text of a number.
+template <typename Number>
+absl::Status Append(const JsonValue& value, std::string& out, const Number& number) {
+  switch (value.kind) {
+    case JsonValue::Kind::kNull:
+      out += "null";
+      return absl::OkStatus();
+    case JsonValue::Kind::kBool:
+      out += value.text;
+      return absl::OkStatus();
+    case JsonValue::Kind::kNumber:
+      return number(value.text, out);
+    case JsonValue::Kind::kString:
+      AppendStringAsPython(value.text, out);
+      return absl::OkStatus();
+    case JsonValue::Kind::kArray:
+    case JsonValue::Kind::kObject:
+      break;
+  }
+  out += value.is_array() ? '[' : '{';
+  bool first = true;
+  for (const JsonValue& inner : value.values()) {  // depth is bounded by the parser
+    if (!first) out += ", ";
+    first = false;
+    if (value.is_object()) {
+      AppendStringAsPython(inner.key, out);
+      out += ": ";
+    }
+    EVENKEEL_RETURN_IF_ERROR(Append(inner, out, number));
+  }
+  out += value.is_array() ? ']' : '}';
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AppendStringAsPython(std::string_view text, std::string& out) {
@@ -88,35 +122,14 @@ void AppendStringAsPython(std::string_view text, std::string& out) {
 }
 
 absl::Status AppendAsPython(const JsonValue& value, std::string& out) {
-  switch (value.kind) {
-    case JsonValue::Kind::kNull:
-      out += "null";
-      return absl::OkStatus();
-    case JsonValue::Kind::kBool:
-      out += value.text;
-      return absl::OkStatus();
-    case JsonValue::Kind::kNumber:
-      return AppendNumber(value.text, out);
-    case JsonValue::Kind::kString:
-      AppendStringAsPython(value.text, out);
-      return absl::OkStatus();
-    case JsonValue::Kind::kArray:
-    case JsonValue::Kind::kObject:
-      break;
-  }
-  out += value.is_array() ? '[' : '{';
-  bool first = true;
-  for (const JsonValue& inner : value.values()) {  // depth is bounded by the parser
-    if (!first) out += ", ";
-    first = false;
-    if (value.is_object()) {
-      AppendStringAsPython(inner.key, out);
-      out += ": ";
-    }
-    EVENKEEL_RETURN_IF_ERROR(AppendAsPython(inner, out));
-  }
-  out += value.is_array() ? ']' : '}';
-  return absl::OkStatus();
+  return Append(value, out, AppendNumber);
+}
+
+void AppendAsWritten(const JsonValue& value, std::string& out) {
+  (void)Append(value, out, [](std::string_view text, std::string& to) {
+    to += text;
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace evenkeel::dataset

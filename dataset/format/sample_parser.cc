@@ -10,6 +10,7 @@
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
+#include "dataset/format/sample_columns.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -143,6 +144,7 @@ bool SuffixBefore(std::string_view a, std::string_view b) {
 }
 
 void TextParser::Clear() {
+  root_ = nullptr;
   parsed_.conversation.plain = false;
   std::vector<Turn>& turns = parsed_.conversation.turns;
   for (; !turns.empty(); turns.pop_back()) spare_.push_back(std::move(turns.back().spans));
@@ -254,6 +256,12 @@ absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference>
     items[i] = media[at];
   }
   return items;
+}
+
+absl::StatusOr<std::string_view> TextParser::Columns(const Job& job, std::string_view key) {
+  Emptied(columns_);
+  EVENKEEL_RETURN_IF_ERROR(AppendColumns(root_, job, key, columns_));
+  return columns_;
 }
 
 absl::StatusOr<const Conversation*> TextParser::ParseRecorded(const SamplePlaces& places,

@@ -71,6 +71,9 @@ class TextParser {
   absl::StatusOr<const Conversation*> ParseRecorded(const SamplePlaces& places, std::string_view text,
                                                     const Limits& limits);
 
+  // The columns of the latest text: see AppendColumns. Text that is not JSON has none of its own.
+  absl::StatusOr<std::string_view> Columns(const Job& job, std::string_view key);
+
  private:
   class ChatParser;
   void Clear();
@@ -78,6 +81,8 @@ class TextParser {
   std::string& AddWritten();
 
   JsonDocument json_;
+  const JsonValue* root_ = nullptr;  // of the latest text; null if it is not JSON
+  std::string columns_;
   ParsedText parsed_;
   std::vector<std::vector<Span>> spare_;                      // span lists of earlier texts, to be reused
   std::array<std::vector<std::string_view>, 3> field_names_;  // names in fields next to a chat, by medium

@@ -397,6 +397,10 @@ absl::StatusOr<const Conversation*> ConversationReader::Read(const SamplePlaces&
   return conversation;
 }
 
+absl::StatusOr<std::string_view> ConversationReader::Columns(const Job& job, std::string_view key) {
+  return kept_->parser.Columns(job, key);
+}
+
 std::string SampleName(const Job& job, const SamplePlaces& places) {
   return absl::StrCat(places.dataset < job.datasets.size() ? job.datasets[places.dataset].name : "?", "/",
                       std::string(FileName(places.shard_path)), "/", places.key);

@@ -67,6 +67,9 @@ class ConversationReader {
   // InvalidArgument from the parser, with the shard and the sample's key; Unavailable: the source fails.
   absl::StatusOr<const Conversation*> Read(const SamplePlaces& places, const Limits& limits,
                                            ByteSource& source);
+  // The columns of the sample that was read last, valid until the next call of either; `key` is its key. Errors
+  // of AppendColumns (dataset/format/sample_columns.h).
+  absl::StatusOr<std::string_view> Columns(const Job& job, std::string_view key);
 
  private:
   struct Kept;

@@ -213,6 +213,8 @@ Digest LengthsKey(const Job& job, const Digest& processor) {
   text.Add("facts", FactsKey(job).Hex());
   text.Add("processor", processor.Hex());
   text.Add("max_llm_length", job.limits.max_llm_length);
+  for (const std::string& name : job.columns) text.Add("column", std::string_view(name));
+  if (!job.columns.empty()) text.Add("max_column_bytes", job.limits.max_column_bytes);
   return text.digest();
 }
 

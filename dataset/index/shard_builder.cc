@@ -236,6 +236,10 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_pat
   return out;
 }
 
+void ShardBuilder::CheckColumns(const absl::Status& columns, Refusal& refusal) {
+  if (!columns.ok()) refusal = {"columns too long", columns};
+}
+
 absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns) {
   if (!sample.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, sample.reason, sample.detail));
@@ -270,7 +274,9 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
     return absl::OkStatus();
   }
   CountPicturesOfSample(place.items);
-  absl::StatusOr<SampleLengths> lengths = Measure(shard.path(), *text.conversation, place.items, refusal);
+  CheckColumns(text.parser.Columns(job_, sample.key).status(), refusal);
+  absl::StatusOr<SampleLengths> lengths = absl::ResourceExhaustedError("its columns are too long");
+  if (refusal.reason.empty()) lengths = Measure(shard.path(), *text.conversation, place.items, refusal);
   if (lengths.ok()) return columns.lengths.Add(columns.places.num_places() - 1, *lengths);
   if (refusal.reason.empty())
     return AddContext(lengths.status(), absl::StrCat(shard.path(), ": sample '", Printable(sample.key), "'"));
@@ -336,7 +342,9 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
                               .items = place.items};
     EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation, reader.Read(sample, limits_, source_));
     Refusal refusal;
-    absl::StatusOr<SampleLengths> lengths = Measure(path, *conversation, place.items, refusal);
+    CheckColumns(reader.Columns(job_, place.key).status(), refusal);
+    absl::StatusOr<SampleLengths> lengths = absl::ResourceExhaustedError("its columns are too long");
+    if (refusal.reason.empty()) lengths = Measure(path, *conversation, place.items, refusal);
     if (lengths.ok()) {
       EVENKEEL_RETURN_IF_ERROR(writer.Add(i, *lengths));
     } else if (!refusal.reason.empty()) {

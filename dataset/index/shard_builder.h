@@ -65,6 +65,8 @@ class ShardBuilder {
     absl::Status status;
   };
 
+  // Refuses a sample whose columns were not written.
+  static void CheckColumns(const absl::Status& columns, Refusal& refusal);
   absl::Status AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns);
   // Finds text, conversation, items and media, without facts. OK with a reason set: excluded.
   absl::Status FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,

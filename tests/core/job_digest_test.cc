@@ -1,4 +1,5 @@
 // The texts and vectors of docs/digests.md, and the claim that each field counts in exactly one digest.
+#include <set>
 #include <string>
 #include <vector>
 
@@ -192,12 +193,24 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
       {"", "limits: {max_json_depth: 1}"},
       {"", "limits: {max_items: 1}"},
       {"", "limits: {max_jpeg_coefficient_bytes: 1}"},
+      {"", "columns: [id]"},
   };
   for (const Change& change : changes) {
     Job other = Parsed(Changed(change));
     EXPECT_NE(Stream(other), Stream(job)) << change.to;
     EXPECT_EQ(LayoutDigest(other), LayoutDigest(job)) << change.to;
   }
+}
+
+TEST(Digests, ColumnsCountWithTheirOrderAndTheirRoom) {
+  const std::vector<Change> changes = {{"", "columns: [id, source]"},
+                                       {"", "columns: [source, id]"},
+                                       {"", "columns: [id, source]\nlimits: {max_column_bytes: 100}"}};
+  std::set<std::string> digests;
+  for (const Change& change : changes) digests.insert(Stream(Parsed(Changed(change))).Hex());
+  EXPECT_EQ(digests.size(), changes.size());
+  EXPECT_EQ(Stream(Parsed(Changed({"", "limits: {max_column_bytes: 100}"}))), Stream(Parsed(kJob)))
+      << "no column has that room";
 }
 
 TEST(Digests, WhatDealsThemOutChangesTheLayoutOnly) {

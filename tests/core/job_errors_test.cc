@@ -321,6 +321,10 @@ TEST(JobErrors, MicrobatchLimitsAndExclude) {
        "job.yaml:12: exclude[0]: 'photos/a.tar' is not of the form dataset/shard-file-name/sample-key"},
       {"", "exclude:\n- photos/a.tar/1\n- photo/a.tar/2",
        "job.yaml:14: exclude[1]: there is no dataset 'photo'; nearest is 'photos'"},
+      {"", "columns: [id, id]", "job.yaml:12: columns[1]: 'id' is listed twice"},
+      {"", "columns: [\"\"]", "job.yaml:12: columns[0]: a name has 1 to 256 bytes, this one 0"},
+      {"", "limits: {max_column_bytes: 1MiB}",
+       "job.yaml:12: limits.max_column_bytes: must be at most 65536, is 1048576"},
   });
 }
 

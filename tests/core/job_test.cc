@@ -125,7 +125,8 @@ phases:
     node_wise: true
 microbatch: {capacity_tokens: 1003, pad_to: 1024, align: 8, count_multiple: 4}
 wire: bf16
-limits: {max_image_bytes: 1MiB, max_llm_length: 5000, max_items: 3}
+limits: {max_image_bytes: 1MiB, max_llm_length: 5000, max_items: 3, max_column_bytes: 200}
+columns: [score, __key__, id]
 exclude: [b/c.tar/key/with/slashes, a/0.tar/x, a/0.tar/x]
 stream_version: 3
 )");
@@ -187,6 +188,8 @@ stream_version: 3
   EXPECT_EQ(job.limits.max_items, 3u);
   EXPECT_EQ(job.limits.max_llm_length, 1000u);  // the capacity, rounded down to whole units of `align`
   EXPECT_THAT(job.exclude, ElementsAre("a/0.tar/x", "b/c.tar/key/with/slashes"));  // a set
+  EXPECT_THAT(job.columns, ElementsAre("score", "__key__", "id"));                 // in the job's order
+  EXPECT_EQ(job.limits.max_column_bytes, 200u);
 }
 
 TEST(Job, ExcludesSamplesThatNoMicrobatchOrStepCouldHold) {

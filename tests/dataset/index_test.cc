@@ -463,6 +463,36 @@ TEST_F(IndexTest, ReadsTheShardAgainWhereLimitsOfFactsChange) {
   EXPECT_EQ(summary.excluded["image beyond a limit"], 8u);
 }
 
+TEST_F(IndexTest, LeavesOutSamplesWhoseColumnsAreTooLong) {
+  AddShard(
+      1, "columns.tar",
+      Tar({{"a.json", R"({"id": "short", "messages":[{"role":"assistant","content":"yes"}]})"},
+           {"b.json", R"({"id": "longer than the room", "messages":[{"role":"assistant","content":"yes"}]})"},
+           {"c.json", R"([{"role":"assistant","content":"yes"}])"}}));
+  const IndexSummary without = Build(measurer_);
+  job_.columns = {"id"};
+  job_.limits.max_column_bytes = 20;
+  EXPECT_EQ(OpenError(measurer_).code(), absl::StatusCode::kNotFound) << "the index is that of another job";
+  const IndexSummary summary = Build(measurer_);
+  EXPECT_EQ(summary.excluded, (std::map<std::string, uint64_t>{{"columns too long", 1}}));
+  ASSERT_EQ(exclusions_.size(), 1u);
+  EXPECT_EQ(exclusions_[0].detail, "30 bytes of columns; limits.max_column_bytes is 20");
+  EXPECT_EQ(summary.num_samples, without.num_samples - 1);
+  job_.index = folder_.path() + "/fresh";
+  EXPECT_EQ(Build(measurer_).digest, summary.digest) << "remeasured or read, the index is the same";
+  // A reader has the columns of the sample that it read last.
+  std::unique_ptr<Index> index = Open(measurer_);
+  ConversationReader reader;
+  std::vector<std::string> found;
+  for (uint64_t i = 0; i < index->num_samples(1); ++i) {
+    const SamplePlaces places = *index->places(1, i);
+    ASSERT_TRUE(reader.Read(places, job_.limits, source_).ok());
+    found.emplace_back(*reader.Columns(job_, places.key));
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{R"({"id": null})", R"({"id": null})", R"({"id": "short"})",
+                                             R"({"id": null})"}));
+}
+
 TEST_F(IndexTest, FailsTheBuildForAMissingShard) {
   job_.datasets[0].shards.push_back("/nowhere/x.tar");
   EXPECT_EQ(BuildIndex(job_, measurer_, source_).status().code(), absl::StatusCode::kNotFound);

@@ -19,7 +19,8 @@ from evenkeel import packing
 # Token types and the names that configurations have for the token that stands for a row: of images, videos, audio.
 _MEDIA = {1: ("image_token_id", "image_token_index"), 2: ("video_token_id", "video_token_index"),
           3: ("audio_token_id", "audio_token_index")}
-_NEVER = {"cu_seqlens", "loss_tokens", "loss_weights", "sample_ids", "sample_valid", "item_valid", "item_rows", "encoders"}
+_NEVER = {"cu_seqlens", "loss_tokens", "loss_weights", "columns", "sample_ids", "sample_valid", "item_valid", "item_rows",
+          "encoders"}
 # What position_ids contain already; a forward that does not name them does without.
 _IMPLIED = {"mm_token_type_ids", "second_per_grid_ts", "video_second_per_grid"}
 

@@ -1,5 +1,6 @@
 """A received step as Python sees it. Arrays are views into the step's memory; they keep it alive."""
 
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -132,6 +133,21 @@ class Fields(Mapping):
                                      for name, pieces in self._tensors.items()) + ")"
 
 
+def columns(microbatch):
+    """The columns of the data that the job names, as a list with a dict for each sample, in the order of the documents.
+
+    microbatch   a Microbatch, or the plain dict of arrays or tensors that a framework made of one
+
+    Each call parses the field `columns`, a JSON object a sample. A member that a sample does not have is None, as
+    are all but `__key__` of a sample with `sample_valid` 0. ValueError: the job names no columns.
+    """
+    if "columns" not in microbatch:
+        raise ValueError("the job names no columns: list them in its key `columns`, and make the index again")
+    rows = microbatch["columns"]
+    rows = rows.cpu() if hasattr(rows, "cpu") else rows
+    return [json.loads(row.tobytes()) for row in np.asarray(rows)]
+
+
 class Microbatch(Fields):
     """What the llm of this rank runs at once.
 
@@ -145,6 +161,11 @@ class Microbatch(Fields):
     def __init__(self, pieces=()):
         super().__init__(pieces)
         self.encoders = {}
+
+    @property
+    def columns(self):
+        """A list with a dict for each sample: see `evenkeel.columns`."""
+        return columns(self)
 
     def _make(self, name):
         if name == "encoders":
