@@ -1,7 +1,7 @@
 // What most tests read anyway, precompiled in every build (evenkeel_precompile).
 #pragma once
 
-#include "cmake/room_headers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "cmake/room_headers.h"

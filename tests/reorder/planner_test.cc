@@ -417,9 +417,10 @@ TEST(Planner, RefusesEqualCountsThatAGivenPlacementBreaks) {
   const StepSamples step = MakeStep(std::vector<SampleLengths>(4, TextOf(10)));
   const std::vector<uint32_t> equal = {0, 1, 1, 0}, unequal = {0, 0, 0, 1};
   EXPECT_TRUE(MakePlan(job, step, {}, {.llm_rank = equal}).ok());
-  EXPECT_EQ(MakePlan(job, step, {}, {.llm_rank = unequal}).status().message(),
-            "phase llm: equal_counts cannot be kept, since the given llm placement has 3 samples on rank 0 and 1 "
-            "on rank 1; leave equal_counts out, or give a placement with counts that differ by at most 1");
+  EXPECT_EQ(
+      MakePlan(job, step, {}, {.llm_rank = unequal}).status().message(),
+      "phase llm: equal_counts cannot be kept, since the given llm placement has 3 samples on rank 0 and 1 "
+      "on rank 1; leave equal_counts out, or give a placement with counts that differ by at most 1");
 }
 
 TEST(Planner, MergesNeighbouringRowsIntoOneSegment) {
