@@ -64,7 +64,9 @@ TEST(Columns, HaveRoomForNullInPlaceOfEveryValue) {
   const std::string nulls = R"({"a": null, "b": null})";
   for (const char* json : {R"({"a": 1, "b": 2})", R"({"a": 1})", R"({"a": "long text", "b": 2})", "{}"}) {
     for (uint64_t room = 0; room < 40; ++room) {
-      if (ColumnsOf(json, JobOf({"a", "b"}, room)).ok()) EXPECT_GE(room, nulls.size()) << json;
+      if (ColumnsOf(json, JobOf({"a", "b"}, room)).ok()) {
+        EXPECT_GE(room, nulls.size()) << json;
+      }
     }
   }
 }
