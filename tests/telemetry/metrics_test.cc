@@ -33,7 +33,7 @@ std::string Document(const std::string& name) {
 TEST(Metrics, CountEachLimitOfTheJobAndBothDocumentsNameIt) {
   const std::set<std::string> counted =
       NamesIn(Metrics().Text(), "evenkeel_limits_exceeded_total\\{limit=\"([a-z_]+)\"\\} 0\n");
-  EXPECT_EQ(counted.size(), 16u);
+  EXPECT_EQ(counted.size(), 17u);
   const std::string job = Document("job.md");
   EXPECT_EQ(NamesIn(job.substr(job.find("\n## `limits`")), "\n\\| `(max_[a-z_]+)` \\|"), counted);
   EXPECT_EQ(NamesIn(Document("safety.md"), "`(max_[a-z_]+)`"), counted);
