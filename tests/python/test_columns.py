@@ -122,26 +122,6 @@ def test_columns_survive_what_frameworks_do_to_a_batch(job):
         assert evenkeel.columns(evenkeel.torch.tensors(microbatch, "cpu")) == wanted
 
 
-def test_a_sample_whose_text_changed_has_no_columns(job):
-    jobs.make_index(job)
-    shard = job.parent / "texts.tar"
-    content = shard.read_bytes()
-    assert content.count(b'"id": 5,') == 1
-    before = os.stat(shard)
-    with open(shard, "r+b") as file:  # in place, as a disk that fails does it
-        file.seek(content.index(b'"id": 5,'))
-        file.write(b'"id": 6,')
-    os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with jobs.worker(job) as endpoint:
-        received = steps(endpoint)
-        found = dict(sum((delivered(step) for step in received), []))
-    valid = dict(sum((list(zip(microbatch["sample_ids"][:, 2].tolist(), microbatch["sample_valid"].tolist()))
-                      for step in received for microbatch in step.microbatches), []))
-    assert [index for index, one in valid.items() if not one] == [5]
-    assert found.pop(5) == {**dict.fromkeys(COLUMNS), "__key__": "005"}
-    assert all(found[number] == expected(number) for number in found) and len(found) == SAMPLES - 1
-
-
 def test_samples_with_long_columns_are_left_out(job):
     job.write_text(job.read_text().replace("max_column_bytes: 200", "max_column_bytes: 100")
                    .replace(f"samples: {SAMPLES}", f"samples: {SAMPLES - 1}"))
