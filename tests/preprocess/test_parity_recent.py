@@ -42,7 +42,8 @@ class Family:
     parts: tuple = ()  # further parts of the processor: (argument, module, class), and values where it has other ones
     pillow: bool = True  # has a class for it
     # Releases since which its classes can be compared, Pillow's and torchvision's. 4.57 has no such class, does not put it
-    # into the processor, or fails in it (cohere2-vision: cuts some sizes otherwise).
+    # into the processor, fails in it (cohere2-vision: cuts some sizes otherwise), or takes only Llama's tokenizer
+    # (llava-next-video).
     release: int = 4
     tensors_since: int = 4
 
@@ -80,6 +81,7 @@ FAMILIES = {
     "llava-next-video": Family("LlavaNextVideoProcessor", ("llava_next", "LlavaNextImageProcessor"), {**CROPPED, **CLIP},
                                {"image_token": "<image>", "video_token": "<video>"},
                                told={"patch_size": 14, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
+                               release=5,
                                parts=(("video_processor", "video_processing_llava_next_video", "LlavaNextVideoVideoProcessor", CROPPED),)),
     "aya-vision": Family("AyaVisionProcessor", ("got_ocr2", "GotOcr2ImageProcessor"),
                          {"size": {"height": 364, "width": 364}, "crop_to_patches": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
