@@ -331,6 +331,7 @@ void MemorySource::Kill(const SessionPtr& session, const absl::Status& status,
   if (!session->failure.ok()) return;
   session->failure = status;
   for (const PendingSend& send : session->in_flight) copied_bytes_ -= send.bytes.size();
+  try_again_ |= !session->in_flight.empty();  // others may have waited for the room
   const auto end = [&](PendingSend& send) {
     Finish(std::move(send.done), send.deadline > late_before
                                      ? status
@@ -382,7 +383,6 @@ Clock::time_point MemorySource::Tick(Clock::time_point now) {
     return true;
   });
   if (std::exchange(try_again_, false)) PumpAll();
-  if (try_again_) next = std::min(next, now + kTryAgain);
   for (const SessionPtr& session : Sessions()) {
     if (!session->failure.ok()) continue;
     const bool silent = session->socket.get() < 0 && session->deadline <= now;
@@ -404,6 +404,7 @@ Clock::time_point MemorySource::Tick(Clock::time_point now) {
            now);
     }
   }
+  if (try_again_) next = std::min(next, now + kTryAgain);
   return next;
 }
 

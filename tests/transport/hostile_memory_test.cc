@@ -373,7 +373,7 @@ int PartsAt(int socket, int expected) {
 TEST_F(HostileConsumer, ThatDoesNotAnswerHoldsABoundedNumberOfCopies) {
   options_.max_copied_bytes = 4 * kBytes;
   SetUp();
-  const std::vector<std::byte> content = Payload(kBytes, 1);
+  const std::vector<std::byte> content = Payload(kBytes, 1), large = Payload(5 * kBytes, 1);
   std::vector<Outcome> sent(16);
   std::vector<Handle> sockets;
   // The first session takes the half that is for all; each later one a part of the half that is for sessions
@@ -387,7 +387,20 @@ TEST_F(HostileConsumer, ThatDoesNotAnswerHoldsABoundedNumberOfCopies) {
     }
     EXPECT_EQ(PartsAt(sockets.back().get(), expected), expected) << "session " << session;
   }
+  // A part that is larger than the limit waits until there is no other copy.
+  const std::unique_ptr<Sink> sink = *MakeSink(Backend::kMemory, options_);
+  ASSERT_TRUE(source().Connect(9, sink->address(), SecretOf(1)).ok());
+  ASSERT_TRUE(sink->Connect(9, "worker:1", source().address(), SecretOf(1)).ok());
+  std::vector<std::byte> buffer(large.size());
+  Outcome arrived, large_sent;
+  sink->Expect(9, 1, buffer, arrived.callback());
+  source().Send(9, 1, large, DigestOf(large), absl::Seconds(50), large_sent.callback());
+  absl::SleepFor(absl::Milliseconds(200));
+  EXPECT_FALSE(arrived.done());
   sockets.clear();
+  EXPECT_TRUE(arrived.Wait().ok()) << arrived.Wait();
+  EXPECT_TRUE(buffer == large);
+  EXPECT_TRUE(large_sent.Wait().ok());
   for (Outcome& outcome : sent) EXPECT_TRUE(absl::IsUnavailable(outcome.Wait())) << outcome.Wait();
 }
 
