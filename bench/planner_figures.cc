@@ -35,8 +35,6 @@ namespace {
 
 using namespace evenkeel;  // NOLINT: a program
 
-double ProcessorMs() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
 reorder::BalanceInput MakeInput(uint64_t seed, uint32_t ranks, uint32_t per_rank,
                                 const std::string& algorithm) {
   reorder::BalanceInput input{.ranks_per_node = 8};

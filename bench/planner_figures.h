@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <ctime>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -16,6 +17,9 @@ enum class Limit { kAtMost, kAtLeast };
 void PrintFigure(const char* point, const std::string& figure, double value, Limit kind, double limit);
 void PrintFact(const char* point, const std::string& figure, const std::string& value);
 void PrintFact(const char* point, const std::string& figure, double value);
+
+// Processor time of this process so far.
+inline double ProcessorMs() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // What cannot go wrong here; else the program ends with the error.
 template <typename T>

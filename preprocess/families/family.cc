@@ -148,7 +148,7 @@ MadeFamily Make(const NamedFamily& family, ConfigFile config, const std::string&
   return made;
 }
 
-// The family whose pictures code in the repository of such a model cuts; null: there is none.
+// The family whose pictures code in the repository of such a model cuts, or null.
 const NamedFamily* OfRepository(const std::string& model_type) {
   for (const NamedFamily& family : kFamilies) {
     if (family.classes == Classes::kRepository && family.model_types.front() == model_type) return &family;

@@ -46,7 +46,7 @@ Load MinHeaviestRank(std::span<const Load> cost, size_t ranks, double tolerance)
   for (Load c : cost) sum += c, heaviest = std::max(heaviest, c);
   const Load num_ranks = static_cast<Load>(ranks), mean = (sum + num_ranks - 1) / num_ranks;
   const Load least = std::max(heaviest, mean);
-  const Load tolerated = least + static_cast<Load>(static_cast<double>(least) * tolerance);
+  const Load tolerated = WithTolerance(least, tolerance);
   for (Load c : cost) {
     if (unit == 0 || c % unit != 0) unit = std::gcd(unit, c);
     if (unit > 0 && unit <= tolerated - mean) return least;  // after a few costs that have little in common

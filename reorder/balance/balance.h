@@ -145,6 +145,11 @@ std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector
 // exceeds the tolerance.
 Load MinHeaviestRank(std::span<const Load> cost, size_t ranks, double tolerance);
 
+// `load` and that share of it more, rounded down.
+inline Load WithTolerance(Load load, double tolerance) {
+  return load + static_cast<Load>(static_cast<double>(load) * tolerance);
+}
+
 // The load of the heaviest rank of a packed placement.
 Load HeaviestRank(const BalanceProblem& problem, std::span<const uint32_t> rank);
 

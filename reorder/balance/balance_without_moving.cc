@@ -25,8 +25,7 @@ Load HeaviestPadded(const BalanceProblem& problem, const std::vector<uint32_t>& 
 
 // Whether no batch of the default ranks is heavier than the heaviest of `batch`, or hardly.
 bool DefaultRanksSuffice(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {
-  const Load best = HeaviestPadded(problem, batch);
-  const Load enough = best + static_cast<Load>(static_cast<double>(best) * kTolerance);
+  const Load enough = WithTolerance(HeaviestPadded(problem, batch), kTolerance);
   return HeaviestPadded(problem, problem.DefaultRanks()) <= enough;
 }
 
@@ -122,8 +121,8 @@ std::vector<uint32_t> BalanceWithoutMoving(const BalanceProblem& problem) {
 }
 
 Load CapOf(const BalanceProblem& problem) {
-  const Load least = MinHeaviestRank(problem.cost, problem.ranks->size(), problem.tolerance);
-  return least + static_cast<Load>(static_cast<double>(least) * problem.tolerance);
+  return WithTolerance(MinHeaviestRank(problem.cost, problem.ranks->size(), problem.tolerance),
+                       problem.tolerance);
 }
 
 std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {

@@ -15,21 +15,11 @@ namespace {
 constexpr uint32_t kPartners = 8;       // light ranks tried per step before all others
 constexpr uint32_t kStepsPerRank = 64;  // and kFewestSteps more
 constexpr uint32_t kFewestSteps = 256;  // for few ranks, whose steps are cheap
-constexpr uint32_t kNone = 0xffffffffu;
-
-// A unit and its cost; ordered heaviest first, equal ones by number.
-struct Unit {
-  Load cost = 0;
-  uint32_t number = kNone;
-  bool operator<(const Unit& other) const {
-    return cost != other.cost ? cost > other.cost : number < other.number;
-  }
-};
 
 struct Exchange {
-  uint32_t partner = kNone;
-  Unit give;
-  std::vector<Unit> get;  // in return; may be empty
+  uint32_t partner = kNowhere;
+  CostedUnit give;
+  std::vector<CostedUnit> get;  // in return; may be empty
   Load heavier = 0;  // the load of the heavier of the two ranks afterwards, or what is enough if that is more
   Load moved = 0;    // the cost of all these units
 
@@ -54,7 +44,7 @@ class Search {
       if (by_load_.empty() || by_load_.rbegin()->first <= limits_.enough) return;
       const uint32_t heaviest = by_load_.rbegin()->second;
       const Exchange best = BestFor(heaviest);
-      if (best.partner != kNone) {
+      if (best.partner != kNowhere) {
         Apply(heaviest, best);
       } else if (limits_.stay_on_node) {
         by_load_.erase({load_[heaviest], heaviest});  // the heaviest of another node may have one
@@ -71,38 +61,38 @@ class Search {
       for (uint32_t partner : limits_.nodes->OnNode(limits_.nodes->node[giver]))
         Consider(giver, partner, best);
     }
-    const bool found = best.partner != kNone;
+    const bool found = best.partner != kNowhere;
     if (limits_.stay_on_node || (found && best.heavier <= limits_.enough)) {
       return found ? best : BestForSeveral(giver);
     }
     uint32_t tried = 0;
     for (const auto& [load, partner] : by_load_) {
-      if (best.partner != kNone && (tried >= kPartners || best.heavier <= limits_.enough)) break;
+      if (best.partner != kNowhere && (tried >= kPartners || best.heavier <= limits_.enough)) break;
       ++tried;
       Consider(giver, partner, best);
     }
-    return best.partner != kNone ? best : BestForSeveral(giver);
+    return best.partner != kNowhere ? best : BestForSeveral(giver);
   }
 
   // Considers one unit for one or none.
   void Consider(uint32_t giver, uint32_t partner, Exchange& best) {
     const Load gap = load_[giver] - load_[partner], excess = load_[giver] - limits_.enough;
     if (gap <= 0) return;
-    const std::vector<Unit>& theirs = Units(partner);
-    const auto consider = [&](const Unit& give, const Unit& get) {
+    const std::vector<CostedUnit>& theirs = Units(partner);
+    const auto consider = [&](const CostedUnit& give, const CostedUnit& get) {
       const Load amount = give.cost - get.cost;
       if (amount <= 0 || amount >= gap) return;
       Exchange exchange = MakeExchange(giver, partner, give, amount);
       if (!exchange.BetterThan(best)) return;
-      if (get.number != kNone) exchange.get = {get};
+      if (get.unit != kNowhere) exchange.get = {get};
       best = std::move(exchange);
     };
-    for (const Unit& give : Units(giver)) {
-      if (!limits_.keep_counts) consider(give, Unit());
+    for (const CostedUnit& give : Units(giver)) {
+      if (!limits_.keep_counts) consider(give, CostedUnit());
       // In return: the two units around the cost that would halve the gap, and around the one that is just enough.
       for (const Load wanted : {give.cost - gap / 2, give.cost - excess}) {
         const auto lighter = std::partition_point(theirs.begin(), theirs.end(),
-                                                  [&](const Unit& unit) { return unit.cost > wanted; });
+                                                  [&](const CostedUnit& unit) { return unit.cost > wanted; });
         if (lighter != theirs.end()) consider(give, *lighter);
         if (lighter != theirs.begin()) consider(give, *(lighter - 1));
       }
@@ -130,10 +120,10 @@ class Search {
   void ConsiderSeveral(uint32_t giver, uint32_t partner, Exchange& best) {
     const Load gap = load_[giver] - load_[partner];
     const Load least = std::min(load_[giver] - limits_.enough, gap / 2);
-    for (const Unit& give : Units(giver)) {
+    for (const CostedUnit& give : Units(giver)) {
       Load amount = give.cost;
-      std::vector<Unit> get;
-      for (const Unit& unit : Units(partner)) {
+      std::vector<CostedUnit> get;
+      for (const CostedUnit& unit : Units(partner)) {
         if (amount - unit.cost < least) continue;
         amount -= unit.cost;
         get.push_back(unit);
@@ -146,7 +136,7 @@ class Search {
     }
   }
 
-  Exchange MakeExchange(uint32_t giver, uint32_t partner, const Unit& give, Load amount) const {
+  Exchange MakeExchange(uint32_t giver, uint32_t partner, const CostedUnit& give, Load amount) const {
     const Load heavier = std::max(load_[giver] - amount, load_[partner] + amount);
     return {partner, give, {}, std::max(heavier, limits_.enough), 2 * give.cost - amount};
   }
@@ -154,21 +144,21 @@ class Search {
   void Apply(uint32_t giver, const Exchange& exchange) {
     for (uint32_t r : {giver, exchange.partner}) by_load_.erase({load_[r], r});
     Move(exchange.give, giver, exchange.partner);
-    for (const Unit& unit : exchange.get) Move(unit, exchange.partner, giver);
+    for (const CostedUnit& unit : exchange.get) Move(unit, exchange.partner, giver);
     for (uint32_t r : {giver, exchange.partner}) by_load_.insert({load_[r], r});
   }
 
-  void Move(const Unit& unit, uint32_t from, uint32_t to) {
-    std::vector<Unit>&left = Units(from), &joined = Units(to);
+  void Move(const CostedUnit& unit, uint32_t from, uint32_t to) {
+    std::vector<CostedUnit>&left = Units(from), &joined = Units(to);
     left.erase(std::lower_bound(left.begin(), left.end(), unit));
     joined.insert(std::lower_bound(joined.begin(), joined.end(), unit), unit);
     load_[from] -= unit.cost;
     load_[to] += unit.cost;
-    rank_[unit.number] = to;
+    rank_[unit.unit] = to;
   }
 
   // The units of a rank, heaviest first, sorted on first use: most ranks neither give nor take.
-  std::vector<Unit>& Units(uint32_t rank) {
+  std::vector<CostedUnit>& Units(uint32_t rank) {
     if (!sorted_[rank]) std::sort(units_[rank].begin(), units_[rank].end());
     sorted_[rank] = true;
     return units_[rank];
@@ -176,7 +166,7 @@ class Search {
 
   const ExchangeLimits& limits_;
   const std::span<uint32_t> rank_;
-  std::vector<std::vector<Unit>> units_;         // of every rank
+  std::vector<std::vector<CostedUnit>> units_;   // of every rank
   std::vector<bool> sorted_;                     // whether they are
   std::vector<Load> load_;                       // of every rank
   std::set<std::pair<Load, uint32_t>> by_load_;  // (load, rank) of the ranks that may have an exchange

@@ -11,6 +11,16 @@
 
 namespace evenkeel::reorder {
 
+// A unit and its cost, or no unit (kNowhere), which costs nothing. Heaviest first, equal ones by number.
+struct CostedUnit {
+  Load cost = 0;
+  uint32_t unit = kNowhere;
+
+  bool operator<(const CostedUnit& other) const {
+    return cost != other.cost ? cost > other.cost : unit < other.unit;
+  }
+};
+
 struct ExchangeLimits {
   Load enough = 0;                    // a heaviest rank of at most this load is left as it is
   bool keep_counts = false;           // only exchanges, so that every rank keeps its number of units

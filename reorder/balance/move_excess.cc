@@ -22,42 +22,31 @@ namespace {
 constexpr uint32_t kTakers = 64;        // ranks of other nodes tried per move
 constexpr uint32_t kStepsPerRank = 64;  // moves per rank within its node, and again between nodes
 
-// An item on a rank, or no item (kNowhere), which costs nothing.
-struct Held {
-  Load cost = 0;
-  uint32_t item = kNowhere;
-
-  // Heaviest first.
-  bool operator<(const Held& other) const {
-    return cost != other.cost ? cost > other.cost : item < other.item;
-  }
-};
-
 // The items of a rank, heaviest first.
 struct List {
-  std::vector<Held> items;
+  std::vector<CostedUnit> items;
   bool is_filled = false;
 
   // The heaviest item that costs at most `limit`, or no item.
-  Held HeaviestUpTo(Load limit) const {
-    const auto it =
-        std::partition_point(items.begin(), items.end(), [&](const Held& held) { return held.cost > limit; });
-    return it == items.end() ? Held() : *it;
+  CostedUnit HeaviestUpTo(Load limit) const {
+    const auto it = std::partition_point(items.begin(), items.end(),
+                                         [&](const CostedUnit& held) { return held.cost > limit; });
+    return it == items.end() ? CostedUnit() : *it;
   }
   // The lightest item that costs at least `limit`, or no item.
-  Held LightestFrom(Load limit) const {
+  CostedUnit LightestFrom(Load limit) const {
     const auto it = std::partition_point(items.begin(), items.end(),
-                                         [&](const Held& held) { return held.cost >= limit; });
-    return it == items.begin() ? Held() : *(it - 1);
+                                         [&](const CostedUnit& held) { return held.cost >= limit; });
+    return it == items.begin() ? CostedUnit() : *(it - 1);
   }
-  void Remove(const Held& held) { items.erase(std::lower_bound(items.begin(), items.end(), held)); }
-  void Add(const Held& held) { items.insert(std::lower_bound(items.begin(), items.end(), held), held); }
+  void Remove(const CostedUnit& held) { items.erase(std::lower_bound(items.begin(), items.end(), held)); }
+  void Add(const CostedUnit& held) { items.insert(std::lower_bound(items.begin(), items.end(), held), held); }
 };
 
 // An item that leaves a rank, the item that comes back for it, and the difference of their costs.
 struct Move {
-  Held give;
-  Held get;
+  CostedUnit give;
+  CostedUnit get;
   Load amount = 0;
 };
 
@@ -187,7 +176,7 @@ class Excess {
   std::optional<Move> BestMove(uint32_t giver, uint32_t taker, Load excess, Load room) {
     const Load part = std::min(excess, room);
     Move best;
-    const auto consider = [&](const Held& give, const Held& get) {
+    const auto consider = [&](const CostedUnit& give, const CostedUnit& get) {
       const Load amount = give.cost - get.cost;
       if (amount <= 0 || amount > room) return;
       const bool enough = amount >= excess, had_enough = best.amount >= excess;
@@ -196,17 +185,17 @@ class Excess {
                                                : amount > best.amount;
       if (better) best = {give, get, amount};
     };
-    consider(Items(giver).LightestFrom(excess), Held());
-    consider(Items(giver).HeaviestUpTo(part), Held());
+    consider(Items(giver).LightestFrom(excess), CostedUnit());
+    consider(Items(giver).HeaviestUpTo(part), CostedUnit());
     if (best.amount >= excess && best.amount <= 2 * excess) return best;
     // An exchange, since no single item is about right: for every item the one in return that makes the
     // amount just enough, or the largest one of at most `part`. O(n log n) for n items of a rank.
     const List& theirs = Items(taker);
-    for (const Held& give : Items(giver).items) {
-      const Held enough = theirs.HeaviestUpTo(give.cost - excess);
-      const Held less = theirs.LightestFrom(give.cost - part);
-      if (enough.item != kNowhere) consider(give, enough);
-      if (less.item != kNowhere) consider(give, less);
+    for (const CostedUnit& give : Items(giver).items) {
+      const CostedUnit enough = theirs.HeaviestUpTo(give.cost - excess);
+      const CostedUnit less = theirs.LightestFrom(give.cost - part);
+      if (enough.unit != kNowhere) consider(give, enough);
+      if (less.unit != kNowhere) consider(give, less);
     }
     if (best.amount <= 0) return std::nullopt;
     return best;
@@ -214,14 +203,14 @@ class Excess {
 
   void Apply(uint32_t giver, uint32_t taker, const Move& move) {
     Carry(move.give, giver, taker);
-    if (move.get.item != kNowhere) Carry(move.get, taker, giver);
+    if (move.get.unit != kNowhere) Carry(move.get, taker, giver);
   }
-  void Carry(const Held& held, uint32_t from, uint32_t to) {
+  void Carry(const CostedUnit& held, uint32_t from, uint32_t to) {
     Items(from).Remove(held);
     Items(to).Add(held);
     load_[from] -= held.cost;
     load_[to] += held.cost;
-    rank_[held.item] = to;
+    rank_[held.unit] = to;
   }
 
   // Moves items among the ranks of one node, as far as these have room.
@@ -300,13 +289,13 @@ class Excess {
       const Load excess = load_[giver] - cap_, room = cap_ - load_[taker];
       std::optional<Move> move;
       const List& mine = Items(giver);
-      const Held part = mine.HeaviestUpTo(std::min(excess, room)), more = mine.LightestFrom(excess);
+      const CostedUnit part = mine.HeaviestUpTo(std::min(excess, room)), more = mine.LightestFrom(excess);
       if (part.cost > 0) {
-        move = Move{part, Held(), part.cost};
-      } else if (problem_.homes_are_given && more.item != kNowhere && more.cost <= room) {
+        move = Move{part, CostedUnit(), part.cost};
+      } else if (problem_.homes_are_given && more.unit != kNowhere && more.cost <= room) {
         // A single item that is somewhat more than the excess: an exchange would send two, which are often
         // large.
-        move = Move{more, Held(), more.cost};
+        move = Move{more, CostedUnit(), more.cost};
       } else {
         move = BestMove(giver, taker, excess, room);
       }

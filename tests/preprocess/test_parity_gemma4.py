@@ -1,7 +1,7 @@
 """Gemma 4 by `evenkeel preprocess` against the processor of the installed `transformers`, release 5: patches of pictures by
 both classes, of frames of videos, their places, and whole sequences; bit for bit.
 
-The pictures and videos are of odd sizes, and those beside the tree (EVENKEEL_SHARED, or ../shared) where these are; every
+The pictures and videos are of odd sizes, and those next to the tree (EVENKEEL_SHARED, or ../shared) where these are; every
 EVENKEEL_PARITY_EVERY-th picture (19), 1 for all.
 """
 

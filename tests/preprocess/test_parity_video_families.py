@@ -45,6 +45,15 @@ def same(ours, theirs):
     assert np.array_equal(ours["pixel_values_videos"].view(np.uint32), values.view(np.uint32))
 
 
+def reads_its_video_file(tmp_path, odd_videos, name, values):
+    folder, processor = checkpoint(tmp_path, name, values)
+    options = {"do_sample_frames": (values or {}).get("do_sample_frames", False)}
+    for path in (GOLDEN / "video/h264.mp4", odd_videos["odd"], odd_videos["wide"]):
+        if RELEASE == 4 and options["do_sample_frames"] and path != GOLDEN / "video/h264.mp4":
+            continue  # chooses by torch.arange, which is the same where the number divides that of the frames
+        same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, **options))
+
+
 @pytest.mark.parametrize("values", [
     None,
     {"size": {"height": 56, "width": 56}},
@@ -54,12 +63,7 @@ def same(ours, theirs):
     {"size": {"height": 56, "width": 56}, "do_sample_frames": True, "num_frames": 12, "do_normalize": False},
 ], ids=str)
 def test_llava_onevision_reads_its_video_file(tmp_path, odd_videos, values):
-    folder, processor = checkpoint(tmp_path, "llava-onevision", values)
-    options = {"do_sample_frames": (values or {}).get("do_sample_frames", False)}
-    for path in (GOLDEN / "video/h264.mp4", odd_videos["odd"], odd_videos["wide"]):
-        if RELEASE == 4 and options["do_sample_frames"] and path != GOLDEN / "video/h264.mp4":
-            continue  # chooses by torch.arange, which is the same where the number divides that of the frames
-        same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, **options))
+    reads_its_video_file(tmp_path, odd_videos, "llava-onevision", values)
 
 
 @pytest.mark.parametrize("values", [
@@ -70,12 +74,7 @@ def test_llava_onevision_reads_its_video_file(tmp_path, odd_videos, values):
      "image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.125]},
 ], ids=str)
 def test_llava_next_video_reads_its_video_file(tmp_path, odd_videos, values):
-    folder, processor = checkpoint(tmp_path, "llava-next-video", values)
-    options = {"do_sample_frames": (values or {}).get("do_sample_frames", False)}
-    for path in (GOLDEN / "video/h264.mp4", odd_videos["odd"], odd_videos["wide"]):
-        if RELEASE == 4 and options["do_sample_frames"] and path != GOLDEN / "video/h264.mp4":
-            continue  # as above
-        same(preprocess(tmp_path, folder, path, *ATEN), expected(processor, path, tmp_path, **options))
+    reads_its_video_file(tmp_path, odd_videos, "llava-next-video", values)
 
 
 # Release 4 resizes them by another filter, since its torchvision has no Lanczos for tensors.

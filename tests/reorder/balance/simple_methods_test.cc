@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -11,56 +10,43 @@
 #include "reorder/balance/balance.h"
 #include "reorder/balance/balance_without_moving.h"
 #include "reorder/balance/exchanges.h"
-#include "reorder/keyed_shuffle.h"
-#include "tests/reorder/plain_mathematics.h"
+#include "tests/reorder/balance/exhaustive.h"
+#include "tests/reorder/balance/make_ranks.h"
+#include "tests/reorder/omni_trace.h"
 
 namespace evenkeel::reorder {
 namespace {
 
-// Numbers that are a function of a seed.
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : numbers_(seed) {}
-
-  uint64_t Below(uint64_t bound) { return numbers_.Next() % bound; }
-  uint64_t Between(uint64_t first, uint64_t last) { return first + Below(last - first + 1); }
-  double Unit() { return static_cast<double>(numbers_.Next() >> 11) * 0x1p-53; }
-  // With the given median and deviation of the logarithm.
-  uint64_t LogNormal(double median, double sigma, uint64_t most) {
-    const double radius = std::sqrt(-2 * plain::Log(1 - Unit())), normal = radius * plain::CosOfTurns(Unit());
-    return std::clamp<uint64_t>(static_cast<uint64_t>(median * plain::Exp(sigma * normal)), 1, most);
-  }
-
- private:
-  KeyedNumbers numbers_;
-};
+uint64_t Between(Random& random, uint64_t first, uint64_t last) {
+  return first + random.Below(last - first + 1);
+}
 
 constexpr int kKinds = 10;
 
 // One cost of the given kind.
-Load DrawCost(int kind, Draw& draw) {
+Load DrawCost(int kind, Random& random) {
   const auto pick = [&]() -> uint64_t {
     switch (kind) {
       case 0:
-        return draw.LogNormal(600, 1.0, 32768);
+        return random.Length(6.4, 1.0, 1, 32768);
       case 1:
-        return draw.LogNormal(700, 1.6, 65536);
+        return random.Length(6.55, 1.6, 1, 65536);
       case 2:
-        return draw.Below(10) < 3 ? 16384 : 256;  // two sizes
+        return random.Below(10) < 3 ? 16384 : 256;  // two sizes
       case 3:
-        return 256 * draw.Between(1, 12);  // tiles
+        return 256 * Between(random, 1, 12);  // tiles
       case 4:
-        return draw.Below(50) == 0 ? draw.Between(32768, 65536) : draw.LogNormal(300, .8, 4096);
+        return random.Below(50) == 0 ? Between(random, 32768, 65536) : random.Length(5.7, 0.8, 1, 4096);
       case 5:
-        return draw.Between(500, 1500);  // with one sample of many items
+        return Between(random, 500, 1500);  // with one sample of many items
       case 6:
-        return draw.Below(300) == 0 ? 100000 : draw.LogNormal(900, .7, 16384);  // giants
+        return random.Below(300) == 0 ? 100000 : random.Length(6.8, 0.7, 1, 16384);  // giants
       case 7:
         return 576;  // all equal
       case 8:
-        return draw.Below(4) == 0 ? 0 : draw.Between(1, 9);  // tiny, and nothing
+        return random.Below(4) == 0 ? 0 : Between(random, 1, 9);  // tiny, and nothing
       default:
-        return draw.Between(1, 4096);
+        return Between(random, 1, 4096);
     }
   };
   return static_cast<Load>(pick());
@@ -76,38 +62,26 @@ struct Drawn {
   BalanceProblem problem;
 
   Drawn(uint64_t seed, uint32_t most_ranks, uint32_t most_per_rank) {
-    Draw draw(seed);
+    Random random(seed);
     const int kind = static_cast<int>(seed % kKinds);
-    const uint32_t num_ranks = static_cast<uint32_t>(draw.Between(2, most_ranks));
-    const uint32_t per_node = draw.Below(2) == 0 ? num_ranks : static_cast<uint32_t>(draw.Between(1, 8));
-    AddRanks(num_ranks, per_node);
-    AddItems(kind, num_ranks * static_cast<uint32_t>(draw.Between(2, most_per_rank)), draw);
+    const uint32_t num_ranks = static_cast<uint32_t>(Between(random, 2, most_ranks));
+    const uint32_t per_node = random.Below(2) == 0 ? num_ranks : static_cast<uint32_t>(Between(random, 1, 8));
+    ranks = MakeRanks(num_ranks, per_node);
+    neighbours = MakeNeighbours(ranks);
+    AddItems(kind, num_ranks * static_cast<uint32_t>(Between(random, 2, most_per_rank)), random);
     what = "seed " + std::to_string(seed) + ", kind " + std::to_string(kind) + ", " +
            std::to_string(num_ranks) + " ranks, " + std::to_string(cost.size()) + " units";
     problem = {.ranks = &ranks, .cost = cost, .length = length, .rows = rows};
   }
   Drawn(const Drawn&) = delete;
 
-  void AddRanks(uint32_t num_ranks, uint32_t per_node) {
-    for (uint32_t r = 0; r < num_ranks; ++r) {
-      ranks.global.push_back(r);
-      ranks.node.push_back(r / per_node);
-      ranks.on_node.push_back(r);
-      if (r % per_node == 0) ranks.on_node_begin.push_back(r);
-    }
-    ranks.on_node_begin.push_back(num_ranks);
-    neighbours.rank = ranks.global;
-    neighbours.node = ranks.node;
-    neighbours.default_rank = ranks.global;
-  }
-
-  void AddItems(int kind, uint32_t count, Draw& draw) {
-    const uint64_t skew = draw.Below(4);  // 0: all on one rank
-    const uint32_t crowded = static_cast<uint32_t>(draw.Below(ranks.size()));
+  void AddItems(int kind, uint32_t count, Random& random) {
+    const uint64_t skew = random.Below(4);  // 0: all on one rank
+    const uint32_t crowded = static_cast<uint32_t>(random.Below(ranks.size()));
     for (uint32_t i = 0; i < count; ++i) {
-      const bool crowd = skew == 0 || (kind == 5 && draw.Below(3) == 0);
-      home.push_back(crowd ? crowded : static_cast<uint32_t>(draw.Below(ranks.size())));
-      cost.push_back(DrawCost(kind, draw));
+      const bool crowd = skew == 0 || (kind == 5 && random.Below(3) == 0);
+      home.push_back(crowd ? crowded : static_cast<uint32_t>(random.Below(ranks.size())));
+      cost.push_back(DrawCost(kind, random));
       length.push_back(static_cast<uint32_t>(cost.back()));
       rows.push_back(static_cast<uint32_t>((cost.back() + 3) / 4));
     }
@@ -220,14 +194,10 @@ TEST(ZeroTolerance, IsNearTheOptimumOfSmallProblems) {
     if (drawn.cost.size() > 9) continue;
     BalanceProblem problem = drawn.problem;
     problem.tolerance = 0;
-    const size_t ranks = problem.ranks->size();
-    Load best = std::accumulate(drawn.cost.begin(), drawn.cost.end(), Load{0});
-    for (size_t code = 0; code < static_cast<size_t>(std::pow(ranks, drawn.cost.size())); ++code) {
-      std::vector<Load> load(ranks, 0);
-      size_t digits = code;
-      for (Load c : drawn.cost) load[digits % ranks] += c, digits /= ranks;
-      best = std::min(best, *std::max_element(load.begin(), load.end()));
-    }
+    const Load best = Exhaustive(drawn.cost, problem.ranks->size(),
+                                 [&](const std::vector<Load>&, const std::vector<uint32_t>& rank, uint32_t) {
+                                   return HeaviestRank(problem, rank);
+                                 });
     if (best == 0) continue;
     const double ratio =
         static_cast<double>(HeaviestRank(problem, BalanceWithoutMoving(problem))) / static_cast<double>(best);
