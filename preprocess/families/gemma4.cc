@@ -66,8 +66,8 @@ class InterleavedPatches final : public RowSink {
       return;
     }
     const float value = table_[256 * channel + byte];
-    const uint16_t rounded = ToBf16(value);
     if (wire_ == Wire::kBf16) {
+      const uint16_t rounded = ToBf16(value);
       std::memcpy(&out_[place * sizeof(rounded)], &rounded, sizeof(rounded));
     } else {
       std::memcpy(&out_[place * sizeof(value)], &value, sizeof(value));
@@ -114,13 +114,7 @@ class Gemma4 final : public MediaFamily {
   }
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const Gemma4Shape shape, ShapeOf(facts));
-    const uint64_t patches = uint64_t{shape.patches} * shape.frames;
-    if (patches > std::numeric_limits<uint32_t>::max()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("video of ", shape.frames, " frames of ", shape.patches, " patches"));
-    }
-    return ItemLengths{static_cast<uint32_t>(patches), static_cast<uint32_t>(patches),
-                       shape.tokens * shape.frames};
+    return LengthsOf(shape);
   }
   absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override;
   absl::Status Produce(const ItemRequest& request,
@@ -142,6 +136,15 @@ class Gemma4 final : public MediaFamily {
     FieldSpec values = TileField(pixels, of.pixels, {patch, patch});
     if (of.pixels.wire != Wire::kU8) values.trailing = {uint64_t{patch} * patch * 3};
     return {values, {std::string(places), DType::kI64, true, {2}, nullptr}};
+  }
+  static absl::StatusOr<ItemLengths> LengthsOf(const Gemma4Shape& shape) {
+    const uint64_t patches = uint64_t{shape.patches} * shape.frames;
+    if (patches > std::numeric_limits<uint32_t>::max()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("video of ", shape.frames, " frames of ", shape.patches, " patches"));
+    }
+    return ItemLengths{static_cast<uint32_t>(patches), static_cast<uint32_t>(patches),
+                       shape.tokens * shape.frames};
   }
   absl::StatusOr<Gemma4Shape> ShapeOf(const MediaFacts& facts) const;
   // As WriteFacts(); returns the item's shape.
@@ -199,13 +202,13 @@ absl::Status Gemma4::Placeholders(const MediaFacts& facts, std::vector<Placehold
 
 absl::StatusOr<Gemma4Shape> Gemma4::Prepare(const ItemRequest& request,
                                             std::span<const std::span<std::byte>> field_bytes) const {
-  EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, Measure(request.facts));
+  EVENKEEL_ASSIGN_OR_RETURN(const Gemma4Shape shape, ShapeOf(request.facts));
+  EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, LengthsOf(shape));
   if (lengths != request.planned) {
     return absl::DataLossError(absl::StrCat("got an item of ", lengths.input_rows, " patches, the plan has ",
                                             request.planned.input_rows));
   }
   EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields(request.facts.medium), lengths, field_bytes));
-  EVENKEEL_ASSIGN_OR_RETURN(const Gemma4Shape shape, ShapeOf(request.facts));
   const bool is_video = request.facts.medium == Medium::kVideo;
   const uint32_t columns = shape.resized.width / (is_video ? video_->grid : pictures_.grid).patch;
   auto* place = reinterpret_cast<int64_t*>(field_bytes[1].data());
