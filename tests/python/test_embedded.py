@@ -1,5 +1,6 @@
 """A worker on this node that the loader starts: one for all ranks, gone with the last of them however it goes."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -100,9 +101,20 @@ def test_ranks_share_a_worker_that_ends_with_the_last(job):
 
 
 def unix_sockets():
-    """Names of the abstract sockets of sealed memory in this network namespace."""
-    lines = pathlib.Path("/proc/net/unix").read_text().splitlines()
-    return {line.split()[-1] for line in lines if "@evenkeel-" in line}
+    """{inode: name} of the abstract sockets of sealed memory in this network namespace, whoever made them."""
+    lines = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines() if "@evenkeel-" in line]
+    return {words[-2]: words[-1] for words in lines}
+
+
+def held_by(pids):
+    """(names of abstract sockets, files of /dev/shm) that the processes have open or map."""
+    opened = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            opened |= {os.readlink(one) for one in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+            opened |= set(pathlib.Path(f"/proc/{pid}/maps").read_text().split())
+    sockets = {name for inode, name in unix_sockets().items() if f"socket:[{inode}]" in opened}
+    return sockets, {name for name in opened if name.startswith("/dev/shm/")}
 
 
 def test_parts_are_handed_over_as_sealed_memory(job):
@@ -119,19 +131,19 @@ def test_parts_are_handed_over_as_sealed_memory(job):
 def test_a_killed_trainer_leaves_nothing(job):
     """No process, no socket, no shared memory, also where it had mapped a worker's pages."""
     jobs.make_index(job)
-    sockets, files = unix_sockets(), set(os.listdir("/dev/shm"))
     trainer = start(job, 0)
     try:
         assert len(trainer.stdout.readline()) == 33
         # Those of the steps that are fetched ahead: the first one is forgotten.
         maps = pathlib.Path(f"/proc/{trainer.pid}/maps")
         wait_until(lambda: "memfd:evenkeel-part" in maps.read_text())
-        assert len(unix_sockets() - sockets) == 1
+        sockets, files = held_by([trainer.pid, *processes(job)])
+        assert len(sockets) == 1
     finally:
         end(trainer)
     wait_until(lambda: not processes(job))
-    assert not unix_sockets() - sockets
-    assert set(os.listdir("/dev/shm")) <= files
+    assert not sockets & set(unix_sockets().values())
+    assert not [name for name in files if os.path.exists(name)]
 
 
 def test_the_worker_ends_with_its_supervisor(job):
