@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/planner_figures.h"
+#include "core/max_over_mean.h"
 #include "reorder/pack/pack.h"
 #include "reorder/problem/balance_problem.h"
 #include "tests/reorder/omni_trace.h"
@@ -125,6 +126,50 @@ void PrintTextAlone(uint64_t seed) {
               ours.phases[0].distribution_ratio - fitted.phases[0].distribution_ratio, Limit::kAtMost, 0);
 }
 
+// A few long documents among chats, with attention in the cost and a bound on the tokens of a rank.
+void PrintCapacity(uint64_t seed) {
+  reorder::Random random(seed + 91);
+  std::vector<SampleLengths> samples(64 * 60);
+  double tokens = 0;
+  for (SampleLengths& sample : samples) {
+    sample.llm_length = random.Below(50) == 0 ? 32768 + static_cast<uint32_t>(random.Below(32769))
+                                              : random.Length(5.7, 0.8, 1, 4096);
+    tokens += sample.llm_length;
+  }
+  reorder::BalanceInput input = MakeInput(std::move(samples), 64);
+  input.phases.resize(1);
+  input.phases[0].spec.cost = {.linear = 1, .quadratic = 1.0 / 24576};
+  const double free = Value(reorder::SolveBalance(input)).phases[0].max_over_mean;
+  for (const double room : {1.5, 1.1}) {
+    input.phases[0].capacity = static_cast<uint64_t>(room * tokens / 64);
+    PrintFigure("10",
+                absl::StrCat("documents among chats, quadratic cost, at most ", room,
+                             " of the mean tokens a rank: max/mean over that without the bound"),
+                Value(reorder::SolveBalance(input)).phases[0].max_over_mean / free, Limit::kAtMost, 1.02);
+  }
+}
+
+// Ranks that meet at the end of a step alone.
+void PrintSums(uint64_t seed) {
+  reorder::BalanceInput input = MakeInput(reorder::DrawOmniTrace(seed + 95, 128 * 16), 128);
+  for (reorder::BalancePhaseInput& phase : input.phases) {
+    const bool is_llm = phase.spec.phase == Phase::kLlm;
+    phase.spec.cost = {.linear = is_llm ? 1 : 0.12};
+    if (!is_llm) phase.spec.algorithm = "none";
+  }
+  input.phases_add_up = true;
+  std::vector<double> sums, load(128, 0);
+  for (const SampleLengths& sample : input.step.lengths) {
+    sums.push_back(sample.llm_length);
+    for (const SampleItem& item : sample.items) sums.back() += 0.12 * item.lengths.cost_length;
+  }
+  std::sort(sums.rbegin(), sums.rend());
+  for (double sum : sums) *std::min_element(load.begin(), load.end()) += sum;
+  PrintFigure("10", "sums of all phases, 128 ranks, 16 per rank: max/mean over longest first's",
+              Value(reorder::SolveBalance(input)).max_over_mean_of_step / MaxOverMean(load), Limit::kAtMost,
+              1.002);
+}
+
 }  // namespace
 
 void PrintSimpleMethods(uint64_t seed) {
@@ -132,5 +177,7 @@ void PrintSimpleMethods(uint64_t seed) {
   PrintRoundRobin(seed);
   PrintTwoSizes(seed);
   PrintEvenness(seed);
+  PrintCapacity(seed);
+  PrintSums(seed);
   PrintTextAlone(seed);
 }

@@ -1,4 +1,6 @@
 // `evenkeel solve`: solves one problem of the planner, from JSON or from a trace of lengths.
+#include "reorder/problem/solve.h"
+
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -6,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/length_trace.h"
 #include "cli/trace_problems.h"
@@ -17,6 +20,7 @@ namespace evenkeel::cli {
 namespace {
 
 struct SolveArguments {
+  bool lines = false;
   std::string trace;
   uint32_t ranks = 8;
   uint32_t per_rank = 60;
@@ -121,7 +125,29 @@ absl::StatusOr<pb::Problem> FromTrace(const SolveArguments& arguments) {
   return ContextParallelFromTrace(trace.samples, options);
 }
 
+// One problem a line, one solution a line, in the same order, each written before the next line is read.
+absl::Status SolveLines() {
+  std::string line;
+  uint64_t number = 0, refused = 0;
+  while (std::getline(std::cin, line)) {
+    ++number;
+    absl::StatusOr<std::string> json = reorder::SolveJson(line);
+    if (!json.ok()) {
+      ++refused;
+      pb::Solution error;
+      error.set_error(std::string(json.status().message()));
+      json = reorder::PrintSolution(error);
+    }
+    EVENKEEL_RETURN_IF_ERROR(json.status());
+    std::cout << *json << std::endl;
+  }
+  if (refused == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      refused, " of ", number, " problems have no solution; their lines have `error` with the reason"));
+}
+
 absl::Status RunSolve(const SolveArguments& arguments) {
+  if (arguments.lines) return SolveLines();
   EVENKEEL_ASSIGN_OR_RETURN(const pb::Problem problem, arguments.trace.empty()
                                                            ? reorder::ParseProblem(ReadAll(std::cin))
                                                            : FromTrace(arguments));
@@ -141,6 +167,10 @@ void AddSolveCommand(CLI::App& app, int* exit_code) {
   CLI::Option* trace =
       command->add_option("--trace", arguments->trace,
                           "Take samples from this CSV with columns llm, vision, audio or any other phases");
+  command
+      ->add_flag("--lines", arguments->lines,
+                 "stdin has one problem a line; stdout gets one solution a line, in the same order")
+      ->excludes(trace);
   const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
   with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")
                  ->check(CLI::Range(1, 1 << 20)));

@@ -23,7 +23,7 @@
 namespace evenkeel {
 
 // Rises only when golden values change. Covers decoders, tokenizer, sampler, planners' bytes.
-inline constexpr uint32_t kStreamVersion = 3;
+inline constexpr uint32_t kStreamVersion = 4;
 
 enum class Batching : uint8_t { kPacked, kPadded };
 enum class Runs : uint8_t { kOncePerStep, kOncePerMicrobatch };
@@ -122,6 +122,9 @@ struct OrderSpec {
   Shuffle shuffle = Shuffle::kFull;
   uint64_t block_samples = 1024;
   uint64_t window_blocks = 64;
+  // Samples heavier than this many mean ones are put together within windows; 0: they stay where they are drawn.
+  double heavy = 0;
+  uint32_t level_steps = 0;  // of such a window, where a step has a fixed number of samples
 };
 
 // Part of the layout's name, also where a job gives no algorithm. reorder/ has the algorithms, and checks
@@ -141,6 +144,7 @@ struct PhaseSpec {
   bool equal_counts = false;      // as many units on every rank, or one more
   bool padded_attention = false;  // packed, but attention costs the batch's count times its longest squared
   bool node_wise = false;         // encoders: the algorithm's batches are then permuted by node
+  uint64_t capacity = 0;          // packed: the lengths that a rank may have together in one exchange; 0: any
 };
 
 struct MicrobatchSpec {
@@ -187,6 +191,8 @@ struct Job {
   // The llm, then encoders of images or videos, then those of audio alone; else in the order of the file. The
   // number of a phase is its place here.
   std::vector<PhaseSpec> phases;
+  // Ranks meet at the end of a step alone: the costs of a rank's phases add up, instead of each having a barrier.
+  bool phases_add_up = false;
   MicrobatchSpec microbatch;
   Limits limits;
   std::vector<std::string> exclude;

@@ -136,6 +136,10 @@ CanonicalText StreamText(const Job& job, const Digest& index, const Digest& proc
   text.Add("order.shuffle", ShuffleName(job.order.shuffle));
   AddNumber(&text, "order.block_samples", job.order.block_samples);
   AddNumber(&text, "order.window_blocks", job.order.window_blocks);
+  if (job.order.heavy > 0) {
+    AddNumber(&text, "order.level", job.order.level_steps);
+    text.Add("order.heavy", job.order.heavy);
+  }
   AddProcessor(job.processor, &text);
   AddLimits(job.limits, &text);
   for (const std::string& line : job.exclude) text.Add("exclude", std::string_view(line));
@@ -151,6 +155,7 @@ CanonicalText LayoutText(const Job& job) {
   AddNumber(&text, "topology.pipeline_stages", job.pipeline_stages);
   AddNumber(&text, "topology.virtual_stages", job.virtual_stages);
   for (const PhaseSpec& phase : job.phases) AddPhase(phase, &text);
+  if (job.phases_add_up) text.Add("ranks_meet", std::string_view("end_of_step"));
   AddNumber(&text, "microbatch.capacity_tokens", job.microbatch.capacity_tokens);
   AddNumber(&text, "microbatch.pad_to", job.microbatch.pad_to);
   AddNumber(&text, "microbatch.align", job.microbatch.align);

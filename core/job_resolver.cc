@@ -195,6 +195,30 @@ class Resolver {
     }
     if (in.block_samples() != 0) out.block_samples = in.block_samples();
     if (in.window_blocks() != 0) out.window_blocks = in.window_blocks();
+    return Level(in);
+  }
+
+  absl::Status Level(const pb::Order& in) {
+    OrderSpec& out = job_.order;
+    if (in.level() > 0 && job_.batch.samples == 0) {
+      return Error("order.level",
+                   "belongs to batch.samples; with llm_tokens heavy samples are put together within ",
+                   "batch.window_samples, where order.heavy is given");
+    }
+    if (in.heavy() != 0 && in.level() == 0 && job_.batch.samples > 0) {
+      return Error("order.heavy",
+                   "needs order.level, the number of steps among which heavy samples are put together");
+    }
+    if (in.heavy() != 0 && !(in.heavy() >= 1 && in.heavy() <= 1e6)) {
+      return Error("order.heavy", "must be from 1 to 1e6 mean samples, is ", in.heavy());
+    }
+    if (uint64_t{in.level()} * job_.batch.samples > kMaxWindowSamples) {
+      return Error("order.level", in.level(), " steps of ", job_.batch.samples, " samples are more than ",
+                   kMaxWindowSamples, " samples, the largest window");
+    }
+    constexpr double kUsualHeavy = 8;
+    out.level_steps = in.level();
+    out.heavy = in.heavy() == 0 && in.level() > 0 ? kUsualHeavy : in.heavy();
     return absl::OkStatus();
   }
 
@@ -233,6 +257,7 @@ class Resolver {
     if (!seen.contains(std::string(Phase::kLlm.name())))
       return Error("phases", "exactly one phase must be named llm; there is none");
     if (drop_in) EVENKEEL_RETURN_IF_ERROR(DropInRanks());
+    EVENKEEL_RETURN_IF_ERROR(RanksMeet(drop_in));
     NumberPhases();
     return absl::OkStatus();
   }
@@ -272,6 +297,33 @@ class Resolver {
       return Error(
           absl::StrCat("phases[", i, "].ranks"),
           "differ from the llm's; with balance: drop_in every phase runs on the llm's ranks, in its order");
+    }
+    return absl::OkStatus();
+  }
+
+  // Costs of different phases are added only where each phase's is given: the default, the length, is no common unit.
+  absl::Status RanksMeet(bool drop_in) {
+    constexpr const char* kKey = "ranks_meet";
+    EVENKEEL_ASSIGN_OR_RETURN(
+        job_.phases_add_up,
+        Choose(kKey, in_.ranks_meet(), Words<bool>{{"every_phase", false}, {"end_of_step", true}}));
+    if (!job_.phases_add_up) return absl::OkStatus();
+    if (!drop_in || job_.pipeline_stages > 1) {
+      return Error(kKey,
+                   "end_of_step needs balance: drop_in and no pipeline, since ranks that exchange rows or ",
+                   "activations meet before the end of a step; leave it out, or set balance: drop_in");
+    }
+    for (int i = 0; i < in_.phases_size(); ++i) {
+      const std::string path = absl::StrCat("phases[", i, "]");
+      if (!in_.phases(i).has_cost()) {
+        return Error(path + ".cost",
+                     "missing; ranks_meet: end_of_step adds the costs of all phases, so each needs ",
+                     "one in the same unit, such as seconds or FLOPs");
+      }
+      if (job_.phases[static_cast<size_t>(i)].batching == Batching::kPadded ||
+          job_.phases[static_cast<size_t>(i)].padded_attention) {
+        return Error(path + ".batching", "must be packed with ranks_meet: end_of_step");
+      }
     }
     return absl::OkStatus();
   }

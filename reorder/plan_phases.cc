@@ -2,6 +2,7 @@
 #include "reorder/plan_phases.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -55,6 +56,7 @@ void SetOptions(const PhaseSpec& spec, double default_tolerance, BalanceProblem&
   problem.weighs_rows = !spec.tolerance.has_value();
   problem.equal_counts = spec.equal_counts;
   problem.padded_attention = spec.padded_attention;
+  problem.capacity = spec.capacity;
 }
 
 class PhasesPlanner {
@@ -68,6 +70,7 @@ class PhasesPlanner {
                                              layout_.llm->equal_counts));
     EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout_.llm));
     for (const PhaseSpec* spec : layout_.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
+    EVENKEEL_RETURN_IF_ERROR(CheckSums());
     FillCosts();
     PlaceSamples();
     Split();
@@ -79,6 +82,21 @@ class PhasesPlanner {
 
  private:
   bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
+
+  absl::Status CheckSums() const {
+    if (!job_.phases_add_up) return absl::OkStatus();
+    const auto is_packed = [](const PhaseSpec& spec) {
+      return spec.batching == Batching::kPacked && !spec.padded_attention;
+    };
+    if ((encoders_.empty() || NothingMoves()) &&
+        std::all_of(job_.phases.begin(), job_.phases.end(), is_packed)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "ranks_meet: end_of_step adds the costs of a rank's phases, which an exchange of rows or padding "
+        "would not let it "
+        "do: give every encoder phase the algorithm none and packed batches, or leave ranks_meet out");
+  }
 
   void FillCosts() {
     llm_.load = LoadsOf(layout_.llm->cost, layout_.llm->batching, llm_.tokens);
@@ -100,6 +118,12 @@ class PhasesPlanner {
                            .cost = llm_.load,
                            .length = llm_.tokens};
     SetOptions(*layout_.llm, kTolerance, problem);
+    if (job_.phases_add_up) {
+      const std::vector<Load> sums = SumsOfSamples();
+      problem.cost = sums;
+      llm_.rank = Assign(*layout_.llm, problem);
+      return;
+    }
     if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
@@ -109,7 +133,12 @@ class PhasesPlanner {
       }
     }
     problem.co_balanced_stay = NothingMoves();
-    llm_.rank = FindBalancer(layout_.llm->algorithm)->assign(problem);
+    llm_.rank = Assign(*layout_.llm, problem);
+  }
+
+  // By the phase's algorithm, within its capacity where that can be.
+  static std::vector<uint32_t> Assign(const PhaseSpec& spec, const BalanceProblem& problem) {
+    return KeepCapacity(problem, FindBalancer(spec.algorithm)->assign(problem));
   }
 
   // How many padded microbatches a rank will need about: the fewest for all samples, over the ranks.
@@ -166,6 +195,15 @@ class PhasesPlanner {
       }
     }
     return cost;
+  }
+
+  // [samples] The same as integers.
+  std::vector<Load> SumsOfSamples() const {
+    const std::vector<double> cost = CostsOfSamples();
+    const Scale scale(std::accumulate(cost.begin(), cost.end(), 0.0));
+    std::vector<Load> sums;
+    for (double value : cost) sums.push_back(scale(value));
+    return sums;
   }
 
   absl::Status Order() {
@@ -226,7 +264,7 @@ class PhasesPlanner {
                            .length = length,
                            .rows = rows};
     SetOptions(spec, is_given ? kToleranceOfGiven : kTolerance, problem);
-    std::vector<uint32_t> rank = FindBalancer(spec.algorithm)->assign(problem);
+    std::vector<uint32_t> rank = Assign(spec, problem);
     return spec.node_wise ? PermuteNodeWise(problem, rank) : rank;
   }
 

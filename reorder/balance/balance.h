@@ -77,6 +77,7 @@ struct BalanceProblem {
   // minimized.
   bool homes_are_given = false;
   std::span<const uint32_t> length;  // [units] the length that the cost was computed from
+  uint64_t capacity = 0;             // the lengths that a rank may have together; 0: any. See KeepCapacity
   std::span<const uint32_t> rows;    // [units] output rows, which node_wise counts
   // How far above the mean a rank may be; 0: as even as greedy_packed and karmarkar_karp allow, whatever must
   // move.
@@ -139,6 +140,10 @@ std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::
 
 // Permutes the batches over ranks: pairs of batch and rank with the most cost already on the rank come first.
 std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch);
+
+// Packed: `rank` if no rank has more than the problem's capacity, else a placement that keeps it, if one is found, the most
+// even of several. A placement by longest processing time of the lengths that keeps it is always found.
+std::vector<uint32_t> KeepCapacity(const BalanceProblem& problem, std::vector<uint32_t> rank);
 
 // A lower bound of the heaviest rank of any packed placement: the mean, or the heaviest unit, or, if all
 // costs are multiples of one number (tiles, for example), the mean rounded up to a multiple of it, if that

@@ -27,6 +27,9 @@ struct ExchangeLimits {
   const PhaseRanks* nodes = nullptr;  // if given, ranks of the same node are tried first
   bool stay_on_node =
       false;  // and no others; every rank above `enough` is then treated, not the heaviest alone
+  // If given, the size of every unit, and what the units of a rank may have together: no rank comes to have more than that.
+  std::span<const Load> size;
+  Load capacity = 0;
 };
 
 // Changes `rank` ([units], below `ranks`) until no pair of ranks makes the heaviest lighter, or it is light enough, or the

@@ -82,6 +82,23 @@ absl::Status CheckSize(const BalanceInput& input) {
   return absl::OkStatus();
 }
 
+absl::Status ReadRanksMeet(const pb::BalanceProblem& problem, BalanceInput& input) {
+  const std::string& word = problem.ranks_meet();
+  if (word.empty() || word == "every_phase") return absl::OkStatus();
+  if (word != "end_of_step") {
+    return BadField("balance.ranks_meet",
+                    absl::StrCat("'", word, "' is unknown; expected every_phase or end_of_step"));
+  }
+  for (const BalancePhaseInput& phase : input.phases) {
+    if (phase.spec.ranks != input.phases.front().spec.ranks) {
+      return BadField("balance.ranks_meet",
+                      "end_of_step needs the same ranks in all phases, in the same order");
+    }
+  }
+  input.phases_add_up = true;
+  return absl::OkStatus();
+}
+
 // An error that the planner would report in terms of steps and datasets.
 absl::Status CheckTokens(const BalanceInput& input, const pb::BalanceSample& sample,
                          const std::string& field) {
@@ -192,6 +209,7 @@ pb::BalanceSolution ToMessage(const BalanceOutcome& outcome) {
     }
   }
   message.set_inter_node_rows(outcome.inter_node_rows);
+  message.set_max_over_mean_of_step(outcome.max_over_mean_of_step);
   return message;
 }
 
@@ -226,6 +244,7 @@ absl::StatusOr<BalanceInput> ToBalanceInput(const pb::BalanceProblem& problem) {
     input.step.refs.push_back({0, 0, input.step.refs.size()});
   }
   input.llm_rank.assign(problem.llm_rank().begin(), problem.llm_rank().end());
+  EVENKEEL_RETURN_IF_ERROR(ReadRanksMeet(problem, input));
   return input;
 }
 

@@ -64,9 +64,12 @@ absl::StatusOr<Job> MakeJob(const BalanceInput& input) {
   Job job;
   job.ranks_per_node = input.ranks_per_node;
   job.microbatch = input.microbatch;
+  job.phases_add_up = input.phases_add_up;
   bool has_nodes = false;
   for (const BalancePhaseInput& phase : input.phases) {
     job.phases.push_back(phase.spec);
+    const bool packed = phase.spec.batching == Batching::kPacked && !phase.spec.padded_attention;
+    job.phases.back().capacity = packed ? phase.capacity : 0;
     has_nodes |= !phase.nodes.empty();
   }
   if (has_nodes) EVENKEEL_RETURN_IF_ERROR(NumberByNode(input, job));
@@ -228,19 +231,13 @@ absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
                    "; take fewer samples a step, more ranks, or a larger capacity"));
 }
 
-// What is tried, in order, for a phase that does not keep its capacity: first to move no more than that asks
-// for, finally whatever is most even.
-constexpr int kTighterAttempts = 4;
-void MakeTighter(int attempt, const BalancePhaseInput& input, const Plan& plan, PhaseSpec& spec) {
-  const std::vector<uint64_t>& tokens = plan.phase(spec.phase)->tokens_after;
-  const double mean = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), uint64_t{0})) /
-                      static_cast<double>(tokens.size());
-  const double room = mean > 0 ? static_cast<double>(input.capacity) / mean - 1 : 0;
-  spec.tolerance = attempt == 0 ? std::clamp(room, 0.0, spec.tolerance.value_or(kTolerance)) : 0;
-  if (attempt > 1 && spec.batching == Batching::kPacked && !spec.padded_attention) {
-    spec.algorithm = attempt == 2 ? "karmarkar_karp" : "greedy_packed";
-    spec.node_wise = false;
+// Where phases add up, all of them have the same ranks in the same order.
+void MeasureStep(BalanceOutcome& outcome) {
+  std::vector<double> load(outcome.phases.front().load.size(), 0);
+  for (const BalancedPhase& phase : outcome.phases) {
+    for (size_t r = 0; r < load.size(); ++r) load[r] += phase.load[r];
   }
+  outcome.max_over_mean_of_step = MaxOverMean(load);
 }
 
 }  // namespace
@@ -254,14 +251,15 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
     if (!spec.phase.encodes(Medium::kImage)) dummies[spec.phase.number()].medium = Medium::kAudio;
   }
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
-  for (int attempt = 0; attempt < kTighterAttempts; ++attempt) {
-    bool over = false;
-    for (size_t p = 0; p < input.phases.size(); ++p) {
-      if (OverCapacity(input.phases[p], outcome.plan) == 0) continue;
-      MakeTighter(attempt, input.phases[p], outcome.plan, outcome.job.phases[p]);
-      over = true;
-    }
-    if (!over) break;
+  // A phase whose batches are padded may keep its capacity where it is as even as can be.
+  bool again = false;
+  for (size_t p = 0; p < input.phases.size(); ++p) {
+    PhaseSpec& spec = outcome.job.phases[p];
+    if (spec.capacity > 0 || OverCapacity(input.phases[p], outcome.plan) == 0) continue;
+    spec.tolerance = 0;
+    again = true;
+  }
+  if (again) {
     EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
   }
   return outcome;
@@ -285,6 +283,7 @@ absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome) 
     Volumes(layout, units, outcome.plan).Measure(tolerance, result);
     outcome.inter_node_rows += result.inter_node_rows;
   }
+  if (input.phases_add_up) MeasureStep(outcome);
   return absl::OkStatus();
 }
 

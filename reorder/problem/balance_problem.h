@@ -27,8 +27,7 @@ namespace evenkeel::reorder {
 struct BalancePhaseInput {
   PhaseSpec spec;               // `ranks` are global ranks
   std::vector<uint32_t> nodes;  // [ranks] the node of each; in all phases or in none
-  // Sum of lengths that a rank can hold; 0: unlimited. A plan that exceeds it is made again, as even as
-  // possible, if necessary by other algorithms.
+  // Sum of lengths that a rank can hold; 0: unlimited.
   uint64_t capacity = 0;
 };
 
@@ -38,6 +37,7 @@ struct BalanceInput {
   MicrobatchSpec microbatch;
   StepSamples step;                // any references, one for each of the lengths
   std::vector<uint32_t> llm_rank;  // [samples] a given placement; empty: free
+  bool phases_add_up = false;      // as in a job
 };
 
 // A unit that alone exceeds a rank's fair share.
@@ -70,6 +70,7 @@ struct BalanceOutcome {
   Plan plan;                          // ranks are those of the phases
   std::vector<BalancedPhase> phases;  // in the order of the input
   uint64_t inter_node_rows = 0;
+  double max_over_mean_of_step = 0;  // of the ranks' loads added over the phases, where these add up
 };
 
 // Only the job and the plan, for which a trainer waits. InvalidArgument: errors of MakePlan; nodes in only

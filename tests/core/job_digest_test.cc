@@ -38,7 +38,7 @@ Digest Stream(const Job& job) { return StreamDigest(job, DigestOf("index"), Dige
 TEST(StreamDigest, HasTheDocumentedTextAndVector) {
   Job job = Parsed(kJob);
   EXPECT_EQ(StreamCanonicalText(job, DigestOf("index"), DigestOf("processor")), R"(evenkeel stream
-stream_version=3
+stream_version=4
 index=801d9f0bdea1c760ce2022399b066389
 processor=ff6b69bd2466e7b5d1ca4fbace4801ba
 seed=7

@@ -72,6 +72,22 @@ TEST(JobErrors, DropInRefusesWhatWouldMoveItems) {
   });
 }
 
+TEST(JobErrors, SumsOfPhasesNeedDropInAndCosts) {
+  const std::string rest = "    ranks: 0-7\nranks_meet: end_of_step\n";
+  ExpectMessages({
+      {"    ranks: 0-7\n", rest,
+       "job.yaml:12: ranks_meet: end_of_step needs balance: drop_in and no pipeline, since ranks that "
+       "exchange rows or "
+       "activations meet before the end of a step; leave it out, or set balance: drop_in"},
+      {"    ranks: 0-7\n", rest + "balance: drop_in\n",
+       "job.yaml:10: phases[0].cost: missing; ranks_meet: end_of_step adds the costs of all phases, so each "
+       "needs one in "
+       "the same unit, such as seconds or FLOPs"},
+      {"seed: 7", "ranks_meet: never",
+       "job.yaml:1: ranks_meet: 'never' is not one of every_phase, end_of_step"},
+  });
+}
+
 TEST(JobErrors, UnknownKeysNameTheNearest) {
   ExpectMessages({
       {"datasets:", "datset:", "job.yaml:3: unknown key 'datset' in job; nearest is 'datasets'"},
@@ -215,7 +231,7 @@ TEST(JobErrors, BatchOrderAndTopology) {
       {"", "topology: {virtual_stages: 2}",
        "job.yaml:12: topology.virtual_stages: 2 virtual stages need pipeline_stages above 1"},
       {"", "stream_version: 9",
-       "job.yaml:12: stream_version: the job wants version 9, this release makes version 3; run the release "
+       "job.yaml:12: stream_version: the job wants version 9, this release makes version 4; run the release "
        "that the "
        "job was started with, or remove the line to start a new stream"},
       {"", "wire: u16", "job.yaml:12: wire: 'u16' is not one of u8, bf16, f32"},

@@ -128,7 +128,7 @@ wire: bf16
 limits: {max_image_bytes: 1MiB, max_llm_length: 5000, max_items: 3, max_column_bytes: 200}
 columns: [score, __key__, id]
 exclude: [b/c.tar/key/with/slashes, a/0.tar/x, a/0.tar/x]
-stream_version: 3
+stream_version: 4
 )");
   EXPECT_EQ(job.name, "everything");
   EXPECT_EQ(job.seed, ~0ull);
@@ -269,6 +269,24 @@ TEST(Job, DropInStandsForWhatKeepsItemsWithTheirSamples) {
   EXPECT_EQ(job->phases[0].algorithm, kDefaultAlgorithm);
   EXPECT_EQ(job->phases[1].algorithm, "none");
   EXPECT_EQ(LayoutDigest(*job), LayoutDigest(*written));
+}
+
+TEST(Job, WhereRanksMeetIsPartOfTheLayout) {
+  const auto job = [](const std::string& more) {
+    return ParseJob(
+        "index: i\ndatasets: [{name: a, shards: [a.tar]}]\nprocessor: {folder: f}\nbatch: {samples: 4}\n"
+        "balance: drop_in\nphases: [{name: llm, ranks: 0-3, cost: {linear: 2}}, "
+        "{name: vision, ranks: 0-3, cost: {linear: 1}}]\n" +
+            more,
+        "job.yaml");
+  };
+  const auto usual = job(""), said = job("ranks_meet: every_phase\n"),
+             sums = job("ranks_meet: end_of_step\n");
+  ASSERT_TRUE(usual.ok() && said.ok() && sums.ok()) << usual.status() << said.status() << sums.status();
+  EXPECT_TRUE(sums->phases_add_up);
+  EXPECT_FALSE(said->phases_add_up);
+  EXPECT_EQ(LayoutDigest(*usual), LayoutDigest(*said));
+  EXPECT_NE(LayoutDigest(*usual), LayoutDigest(*sums));
 }
 
 TEST(Job, NamesAsManyEncodersAsItLikes) {

@@ -134,3 +134,25 @@ def test_what_is_no_problem_is_refused(text):
     done = solve(text)
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert done.stderr.startswith("evenkeel: ") and not done.stdout
+
+
+def test_lines_are_answered_in_order_and_one_at_a_time():
+    problems = [{"balance": balance_problem("greedy_packed", samples=n)} for n in (8, 3)]
+    with subprocess.Popen([harness.binary(), "solve", "--lines"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        for problem in problems:
+            process.stdin.write(json.dumps(problem) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())  # before the next problem is written
+            assert answer["balance"] == solution(json.dumps(problem))["balance"]
+        process.stdin.close()
+        assert process.wait(harness.DEADLINE_SECONDS) == 0
+
+
+def test_a_line_without_a_solution_says_why():
+    good = json.dumps({"balance": balance_problem("none", samples=4)})
+    done = solve(f"{good}\nno JSON\n\n{good}\n", "--lines")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 2 and "2 of 4 problems" in done.stderr
+    assert "balance" in answers[0] and answers[0]["balance"] == answers[3]["balance"]
+    assert all("problem:" in answer["error"] and len(answer) == 2 for answer in answers[1:3])  # and wall_ms
