@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "dataset/order/draws.h"
+#include "dataset/order/draw_order.h"
 #include "dataset/order/step_table.h"
 
 namespace evenkeel::dataset {
@@ -16,9 +16,9 @@ constexpr uint64_t kMaxPosition = 1ull << 62;
 
 class DrawingSampler : public Sampler {
  public:
-  DrawingSampler(const Job& job, const Index& index, Draws draws)
+  DrawingSampler(const Job& job, const Index& index, std::unique_ptr<DrawOrder> draws)
       : index_(index), batch_(job.batch), draws_(std::move(draws)) {
-    if (batch_.samples == 0) table_.emplace(job, index, draws_);
+    if (batch_.samples == 0) table_.emplace(job, index, *draws_);
   }
 
   absl::StatusOr<StepSamples> Samples(uint64_t step) const override {
@@ -26,7 +26,7 @@ class DrawingSampler : public Sampler {
     StepSamples out;
     out.step = step;
     for (uint64_t position = range.begin; position < range.end; ++position) {
-      SampleRef ref = draws_.At(position);
+      EVENKEEL_ASSIGN_OR_RETURN(const SampleRef ref, draws_->At(position));
       EVENKEEL_ASSIGN_OR_RETURN(SampleLengths lengths, index_.lengths(ref.dataset, ref.index));
       out.refs.push_back(ref);
       out.lengths.push_back(std::move(lengths));
@@ -50,7 +50,7 @@ class DrawingSampler : public Sampler {
 
   const Index& index_;
   const BatchSpec batch_;
-  const Draws draws_;
+  const std::unique_ptr<DrawOrder> draws_;
   std::optional<StepTable> table_;  // only for a budget of llm tokens
 };
 
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Make(const Job& job, const Ind
   if ((job.batch.samples == 0) == (job.batch.llm_tokens == 0)) {
     return absl::InvalidArgumentError(absl::StrCat(job.path, ": batch needs either samples or llm_tokens"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(Draws draws, Draws::Make(job, index));
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<DrawOrder> draws, DrawOrder::Make(job, index));
   return std::unique_ptr<Sampler>(std::make_unique<DrawingSampler>(job, index, std::move(draws)));
 }
 

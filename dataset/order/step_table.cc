@@ -44,6 +44,7 @@ Digest StepTableKey(const Job& job, const Index& index) {
   text.Add("shuffle", static_cast<uint64_t>(job.order.shuffle));
   text.Add("block_samples", job.order.block_samples);
   text.Add("window_blocks", job.order.window_blocks);
+  if (job.order.heavy > 0) text.Add("heavy", job.order.heavy);
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
     text.Add("weight", job.datasets[d].weight);
     text.Add("samples", index.num_samples(d));
@@ -74,7 +75,7 @@ std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budg
   return starts;
 }
 
-StepTable::StepTable(const Job& job, const Index& index, const Draws& draws)
+StepTable::StepTable(const Job& job, const Index& index, const DrawOrder& draws)
     : index_(index),
       draws_(draws),
       folder_(job.index),
@@ -136,7 +137,10 @@ absl::StatusOr<std::vector<uint32_t>> StepTable::ReadLengths(uint64_t first_draw
   };
   std::vector<Wanted> wanted;
   wanted.reserve(window_);
-  for (uint64_t i = 0; i < window_; ++i) wanted.push_back({draws_.At(first_draw + i), i});
+  for (uint64_t i = 0; i < window_; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(const SampleRef ref, draws_.At(first_draw + i));
+    wanted.push_back({ref, i});
+  }
   std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
     return std::tie(a.ref.dataset, a.ref.index, a.draw) < std::tie(b.ref.dataset, b.ref.index, b.draw);
   });

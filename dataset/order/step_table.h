@@ -33,7 +33,7 @@
 #include "core/annotated_mutex.h"
 #include "core/job.h"
 #include "dataset/index/index.h"
-#include "dataset/order/draws.h"
+#include "dataset/order/draw_order.h"
 #include "dataset/source/paged_file.h"
 
 namespace evenkeel::dataset {
@@ -54,7 +54,7 @@ Digest StepTableKey(const Job& job, const Index& index);
 class StepTable {
  public:
   // All arguments must outlive the table.
-  StepTable(const Job& job, const Index& index, const Draws& draws);
+  StepTable(const Job& job, const Index& index, const DrawOrder& draws);
 
   struct Range {
     uint64_t begin = 0;  // positions of draws
@@ -102,7 +102,7 @@ class StepTable {
   void Store(bool all) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mutex_);
 
   const Index& index_;
-  const Draws& draws_;
+  const DrawOrder& draws_;
   const std::string folder_;
   const uint64_t budget_;
   const uint64_t window_;
