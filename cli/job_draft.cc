@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <system_error>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "cli/model_costs.h"
 #include "cli/quoted.h"
 #include "core/job.h"
 #include "core/job_syntax.h"
@@ -236,17 +238,32 @@ class Draft {
         media.empty() ? "; the samples looked at are text alone"
                       : absl::StrCat("; the samples looked at have ", absl::StrJoin(media, ", ")),
         ". For several GPUs give a range: 0-7");
-    Line(absl::StrCat(Comment(why, 0), "phases:"));
-    std::string names = "llm";
-    Line(absl::StrCat("  - {name: llm, ranks: \"", wishes_.ranks, "\"}"));
-    for (const auto& [name, is_there] :
-         {std::pair("vision", encoders_.vision), std::pair("audio", encoders_.audio)}) {
-      if (!is_there) continue;
-      Line(absl::StrCat("  - {name: ", name, ", ranks: \"", wishes_.ranks, "\"}"));
-      absl::StrAppend(&names, ", ", name);
-    }
-    reasons_.emplace_back(absl::StrCat("phases: ", names), why);
+    std::vector<std::string> names = {"llm"};
+    if (encoders_.vision) names.emplace_back("vision");
+    if (encoders_.audio) names.emplace_back("audio");
+    std::map<std::string, Cost> costs = ModelCosts(wishes_.processor);
+    // Costs of some phases alone would be in another unit than the defaults of the others.
+    if (!std::all_of(names.begin(), names.end(), [&](const auto& name) { return costs.contains(name); }))
+      costs.clear();
+    const char* const of_costs = costs.empty()
+                                     ? "no cost is set, so a unit costs its length: config.json does not "
+                                       "have the sizes of all phases. "
+                                       "With long sequences give the llm a quadratic cost, too"
+                                     : "10^9 operations of a forward pass by the sizes in config.json";
+    Line(absl::StrCat(Comment(why, 0), Comment(absl::StrCat("cost: ", of_costs), 0), "phases:"));
+    for (const std::string& name : names)
+      Line(absl::StrCat("  - {name: ", name, ", ranks: \"", wishes_.ranks, "\"", CostOf(costs, name), "}"));
+    reasons_.emplace_back(absl::StrCat("phases: ", absl::StrJoin(names, ", ")), why);
+    reasons_.emplace_back("phases[].cost", of_costs);
     for (const std::string& warning : encoders_.warnings) reasons_.emplace_back("warning", warning);
+  }
+
+  static std::string CostOf(const std::map<std::string, Cost>& costs, const std::string& name) {
+    const auto it = costs.find(name);
+    if (it == costs.end()) return "";
+    std::string cost = absl::StrFormat("linear: %.4g", it->second.linear);
+    if (it->second.quadratic > 0) absl::StrAppendFormat(&cost, ", quadratic: %.4g", it->second.quadratic);
+    return absl::StrCat(", cost: {", cost, "}");
   }
 
   const FoundData& data_;

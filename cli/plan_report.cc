@@ -1,6 +1,7 @@
 // Formats a plan as a table and as JSON, with loads before and after balancing.
 #include "cli/plan_report.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,21 @@ void AddPhaseRows(const PhasePlan& phase, std::string& out) {
                         MaxOverMean(phase.load_before), MaxOverMean(phase.load_after));
 }
 
+// Attention takes a tenth of the work of a model with 7 billion weights from about this length on.
+constexpr uint32_t kLongSequence = 8192;
+
+void AddNoteOnCost(const Job& job, const Plan& plan, std::string& out) {
+  if (job.phase(Phase::kLlm)->cost.quadratic > 0) return;
+  uint32_t longest = 0;
+  for (const PlannedSample& sample : plan.samples) longest = std::max(longest, sample.llm_length);
+  if (longest < kLongSequence) return;
+  absl::StrAppendFormat(
+      &out,
+      "\nnote: the llm's cost is linear, and the longest sample has %d tokens, of which attention "
+      "costs the square; give phase llm a cost with `quadratic` (docs/job.md, cost)\n",
+      longest);
+}
+
 }  // namespace
 
 std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& step) {
@@ -125,6 +141,7 @@ std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& step
                           "\nroute %s -> llm: %d rows stay on their rank, %d move within a node, %d across\n",
                           std::string(PhaseName(phase)), rows.local, rows.node, rows.cross);
   }
+  AddNoteOnCost(stream.job, plan, out);
   return out;
 }
 

@@ -165,3 +165,25 @@ def test_names_that_are_no_range_are_listed(tmp_path):
     refused = init(tmp_path, "--force", check=False)
     assert refused.returncode == 2 and "rename the file" in refused.stderr
     assert (tmp_path / "job.yaml").read_text() == job
+
+
+def test_costs_are_those_of_the_model(tmp_path):
+    write_checkpoint(tmp_path / "model")
+    write_shards(tmp_path / "data", "messages")
+    assert "cost: {" not in drafted(tmp_path)
+    config = json.loads((tmp_path / "model" / "config.json").read_text()) if (tmp_path / "model" / "config.json").exists() else {}
+    config["text_config"] = {"hidden_size": 1024, "num_hidden_layers": 10, "num_attention_heads": 8, "intermediate_size": 4096}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert "cost: {" not in drafted(tmp_path)  # the encoder's sizes are not known: no common unit
+    config["vision_config"] = {**config.get("vision_config", {}), "hidden_size": 512, "depth": 6, "intermediate_size": 2048}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    job = drafted(tmp_path)
+    linear = 2 * 10 * (4 * 1024 ** 2 + 3 * 1024 * 4096) / 1e9
+    assert f"cost: {{linear: {linear:.4g}, quadratic: {2 * 10 * 1024 / 1e9:.4g}}}" in job
+    assert f"cost: {{linear: {2 * 6 * (4 * 512 ** 2 + 2 * 512 * 2048) / 1e9:.4g}}}" in job
+    assert harness.run("index", "--job", tmp_path / "job.yaml").returncode == 0
+
+
+def drafted(tmp_path):
+    init(tmp_path, "--force")
+    return (tmp_path / "job.yaml").read_text()
