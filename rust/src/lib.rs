@@ -1,4 +1,5 @@
-//! The C interface that rust/tokenizer.h declares, over the `tokenizers` crate; that of rust/template.h is in template.rs.
+//! The C interface that rust/tokenizer.h declares, over the `tokenizers` crate; those of rust/template.h and rust/table.h
+//! are in template.rs and table.rs.
 //!
 //! Nothing unwinds out of here: a panic (the regular expression engine panics when it reaches its retry limit)
 //! becomes an error of that call. A loaded tokenizer is immutable but for the model's own locked cache, so that
@@ -7,6 +8,7 @@
 mod checkpoint;
 mod json;
 mod python;
+mod table;
 mod template;
 
 use std::any::Any;
