@@ -19,6 +19,7 @@
 #include "cli/quoted.h"
 #include "core/job_where.h"
 #include "core/status.h"
+#include "dataset/format/table.h"
 #include "dataset/index/index_builder.h"
 #include "dataset/index_prune.h"
 #include "isolation/isolated_processor.h"
@@ -175,7 +176,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   if (!loaded.ok()) return NameInJob(job, loaded.status());
   const std::unique_ptr<preprocess::Processor> processor =
       isolation::WithDecoders(*std::move(loaded), std::move(decoders), job);
-  std::unique_ptr<dataset::ByteSource> source = dataset::MakeFileSource();
+  std::unique_ptr<dataset::ByteSource> source = dataset::MakeShardSource();
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
 

@@ -13,6 +13,11 @@
 
 namespace evenkeel {
 
+std::string_view FormatName(DataFormat format) {
+  constexpr std::string_view kNames[] = {"webdataset", "json", "parquet", "text"};
+  return kNames[static_cast<size_t>(format)];
+}
+
 const PhaseSpec* Job::phase(const Phase& phase) const {
   for (const PhaseSpec& candidate : phases) {
     if (candidate.phase == phase) return &candidate;

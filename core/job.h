@@ -44,11 +44,31 @@ struct Cost {
   }
 };
 
+// What the files of a dataset are: tar archives, JSON with media as files, Parquet tables, or lines of text.
+enum class DataFormat : uint8_t { kWebDataset, kJson, kParquet, kText };
+std::string_view FormatName(DataFormat format);
+
+// Names of a row's members, where the job gives other ones than the defaults. All are empty by default.
+struct FieldNames {
+  std::string messages;
+  std::string text;
+  std::string prompt;  // with `answer`
+  std::string answer;
+  std::string image;
+  std::string audio;
+  std::string video;
+
+  bool operator==(const FieldNames&) const = default;
+};
+
 struct DatasetSpec {
   std::string name;
   std::vector<std::string>
       shards;  // absolute or relative to the working directory; ranges expanded, in order
   double weight = 1;
+  DataFormat format = DataFormat::kWebDataset;
+  std::string media;  // of kJson and kParquet: the folder that media are in; empty: the folder of the shard
+  FieldNames fields;  // of kJson and kParquet
 };
 
 // What videos are read with where neither the job nor the checkpoint gives a value. The numbers are

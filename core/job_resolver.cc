@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -142,7 +143,57 @@ class Resolver {
       if (!seen.insert(shard).second)
         return Error(path + ".shards", "'", ShortText(shard), "' is listed twice");
     }
+    EVENKEEL_RETURN_IF_ERROR(Format(in, path, out));
     return out;
+  }
+
+  // By the ends of the shards' names: tar archives where no name is known.
+  static DataFormat FormatOfName(const std::string& shard) {
+    for (const char* end : {".json", ".jsonl", ".ndjson"})
+      if (absl::EndsWithIgnoreCase(shard, end)) return DataFormat::kJson;
+    if (absl::EndsWithIgnoreCase(shard, ".parquet")) return DataFormat::kParquet;
+    return absl::EndsWithIgnoreCase(shard, ".txt") ? DataFormat::kText : DataFormat::kWebDataset;
+  }
+
+  absl::Status Format(const pb::Dataset& in, const std::string& path, DatasetSpec& out) const {
+    Words<DataFormat> words;
+    for (DataFormat format :
+         {DataFormat::kWebDataset, DataFormat::kJson, DataFormat::kParquet, DataFormat::kText})
+      words.emplace_back(FormatName(format), format);
+    out.format = FormatOfName(out.shards.front());
+    for (const std::string& shard : out.shards) {
+      if (!in.format().empty() || FormatOfName(shard) == out.format) continue;
+      return Error(path + ".shards", "'", ShortText(shard), "' looks like ",
+                   std::string(FormatName(FormatOfName(shard))), ", the first shard like ",
+                   std::string(FormatName(out.format)), "; make two datasets, or give format");
+    }
+    if (!in.format().empty()) {
+      EVENKEEL_ASSIGN_OR_RETURN(out.format, Choose(path + ".format", in.format(), words));
+    }
+    const bool has_rows = out.format == DataFormat::kJson || out.format == DataFormat::kParquet;
+    for (const auto& [key, given] :
+         {std::pair{".media", !in.media().empty()}, std::pair{".fields", in.has_fields()}}) {
+      if (!given || has_rows) continue;
+      return Error(path + key, "belongs to the formats json and parquet; the format is ",
+                   std::string(FormatName(out.format)));
+    }
+    out.media = Relative(in.media());
+    if (!in.has_fields()) return absl::OkStatus();
+    const pb::Fields& fields = in.fields();
+    if (fields.prompt().empty() != fields.answer().empty())
+      return Error(path + ".fields", "prompt and answer are given together");
+    if (!fields.prompt().empty() && (!fields.messages().empty() || !fields.text().empty()))
+      return Error(path + ".fields", "prompt and answer exclude messages and text");
+    if (!fields.messages().empty() && !fields.text().empty())
+      return Error(path + ".fields", "messages and text exclude each other");
+    out.fields = {.messages = fields.messages(),
+                  .text = fields.text(),
+                  .prompt = fields.prompt(),
+                  .answer = fields.answer(),
+                  .image = fields.image(),
+                  .audio = fields.audio(),
+                  .video = fields.video()};
+    return absl::OkStatus();
   }
 
   absl::Status AppendShards(const std::string& pattern, const std::string& path,
@@ -527,13 +578,25 @@ class Resolver {
     }
     if (out.like.empty() && out.resampler.empty()) out.like = kFollowedRelease;
     // Words, and of alpha also a colour, that preprocess::CheckJob looks up.
-    out.exif_orientation = in.exif_orientation();
+    EVENKEEL_ASSIGN_OR_RETURN(out.exif_orientation, ExifOrientation(in));
     out.sixteen_bit = in.sixteen_bit();
     out.cmyk = in.cmyk();
     out.palette = in.palette();
     out.alpha = in.alpha();
     out.approximate = in.approximate();
     return absl::OkStatus();
+  }
+
+  // Of Parquet, pictures are upright: `datasets` turns them when it decodes them.
+  absl::StatusOr<std::string> ExifOrientation(const pb::Processor& in) const {
+    const auto is_parquet = [](const DatasetSpec& dataset) { return dataset.format == DataFormat::kParquet; };
+    const auto num_parquet = std::count_if(job_.datasets.begin(), job_.datasets.end(), is_parquet);
+    if (!in.exif_orientation().empty() || num_parquet == 0) return in.exif_orientation();
+    if (num_parquet == static_cast<int64_t>(job_.datasets.size())) return std::string("apply");
+    return Error(
+        "processor.exif_orientation",
+        "missing: pictures of Parquet are turned upright by default, those of other formats are not, "
+        "and the job has both; give apply or ignore");
   }
 
   // Of every encoder phase: its own, for vision and audio the key of their name, else processor.folder.

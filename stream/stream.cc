@@ -6,6 +6,7 @@
 #include "core/failure.h"
 #include "core/job_where.h"
 #include "core/status.h"
+#include "dataset/format/table.h"
 #include "preprocess/job_words.h"
 
 namespace evenkeel::stream {
@@ -61,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
     return NameInJob(stream->job, phases);
   if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
     return NameInJob(stream->job, words);
-  stream->source = dataset::MakeFileSource();
+  stream->source = dataset::MakeShardSource();
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
       preprocess::Processor::Load(stream->job.processor, stream->job.limits, std::move(python));
   if (!processor.ok()) return NameInJob(stream->job, processor.status());

@@ -100,6 +100,19 @@ def jobs():
     yield "odd", b"%YAML 1.2\n---\n{seed: 1, seed: 2, ? [a] : b}\n...\n"
 
 
+def rows():
+    """The first byte: lines, a list, texts, a table."""
+    turns = [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "!"}]
+    made = [{"image": "a/../b.jpg", "conversations": turns}, {"text": "t", "images": ["./1.jpg", {"path": "/folder/2.jpg"}]},
+            {"prompt": "<image>?", "answer": "!", "image": "file:///folder/a.jpg"}]
+    lines = "\n".join(map(json.dumps, made))
+    yield "lines", b"\0\xef\xbb\xbf" + lines.encode() + b"\r\n\n{"
+    yield "list", b"\1" + json.dumps(made, indent=1).encode()
+    yield "texts", b"\2one\r\n\ntwo"
+    for path in sorted((DATA / "tables").glob("*.parquet")):
+        yield path.stem, b"\3" + path.read_bytes()
+
+
 def chats():
     turns = [
         {"role": "system", "content": "be brief"},
@@ -372,6 +385,7 @@ SEEDS = {
     "fuzz_audio": lambda: chosen_media("audio", AUDIO, SOUND_CONTAINER),
     "fuzz_video": lambda: chosen_media("video", VIDEO, SAME_CONTAINER),
     "fuzz_tar": shards,
+    "fuzz_rows": rows,
     "fuzz_job": jobs,
     "fuzz_sample_json": chats,
     "fuzz_part": parts,

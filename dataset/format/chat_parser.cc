@@ -97,7 +97,8 @@ void ReadTrained(const JsonValue& from, Turn& turn) {
 
 class TextParser::ChatParser {
  public:
-  ChatParser(const Limits& limits, TextParser& into) : limits_(limits), into_(into) {
+  ChatParser(const Limits& limits, const FieldNames& names, TextParser& into)
+      : limits_(limits), names_(names), into_(into) {
     for (size_t i = 0; i < kMedia.size(); ++i) fields_[i].names = &Emptied(into.field_names_[i]);
   }
 
@@ -105,12 +106,13 @@ class TextParser::ChatParser {
     Place place;
     const JsonValue* turns = FindTurns(root, place);
     if (turns == nullptr) {
-      return absl::NotFoundError("JSON without 'messages', 'conversations' or a list of turns");
+      return absl::NotFoundError(names_.messages.empty()
+                                     ? "JSON without 'messages', 'conversations' or a list of turns"
+                                     : absl::StrCat("JSON without '", names_.messages, "'"));
     }
     EVENKEEL_RETURN_IF_ERROR(ReadTools(root));
     EVENKEEL_RETURN_IF_ERROR(ReadDocuments(root));
-    for (size_t i = 0; i < kMedia.size(); ++i)
-      EVENKEEL_RETURN_IF_ERROR(ReadField(root, kMedia[i], fields_[i]));
+    EVENKEEL_RETURN_IF_ERROR(ReadFields(root));
     if (!turns->is_array() || turns->values().empty())
       return Wrong(std::string(place.list), "not a list of turns");
     EVENKEEL_RETURN_IF_ERROR(ReadSystem(root));
@@ -120,6 +122,71 @@ class TextParser::ChatParser {
                                                              : ReadMessage(turn, place));
       ++place.turn;
     }
+    return CheckRead();
+  }
+
+  absl::Status ParseRow(const JsonValue& root) {
+    is_row_ = true;
+    if (!names_.prompt.empty()) return ParsePrompt(root);
+    Place place;
+    if (names_.text.empty() && FindTurns(root, place) != nullptr) return Parse(root);
+    if (!names_.messages.empty()) return Parse(root);
+    const std::string_view name = names_.text.empty() ? std::string_view("text") : names_.text;
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string_view text, TextOf(root, name));
+    EVENKEEL_RETURN_IF_ERROR(ReadFields(root));
+    into_.parsed_.conversation.plain = true;
+    Turn& turn = into_.AddTurn(Role::kAssistant);
+    EVENKEEL_RETURN_IF_ERROR(AddMediaOfFields("", turn));
+    turn.spans.push_back({Medium::kText, text, 0});
+    return absl::OkStatus();
+  }
+
+ private:
+  // A question with the media of the row, and its answer.
+  absl::Status ParsePrompt(const JsonValue& root) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string_view prompt, TextOf(root, names_.prompt));
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string_view answer, TextOf(root, names_.answer));
+    EVENKEEL_RETURN_IF_ERROR(ReadFields(root));
+    EVENKEEL_RETURN_IF_ERROR(ReadSystem(root));
+    Turn& turn = into_.AddTurn(Role::kUser);
+    EVENKEEL_RETURN_IF_ERROR(AddMediaOfFields(prompt, turn));
+    EVENKEEL_RETURN_IF_ERROR(AddMarkedText(prompt, /*only_fields=*/true, {names_.prompt}, turn));
+    AddText(answer, into_.AddTurn(Role::kAssistant));
+    return CheckRead();
+  }
+
+  static absl::StatusOr<std::string_view> TextOf(const JsonValue& root, std::string_view name) {
+    const JsonValue* text = root.Find(name);
+    const std::string quoted = absl::StrCat("'", std::string(name), "'");
+    if (text == nullptr || text->is_null()) {
+      return absl::NotFoundError(
+          absl::StrCat("a row without ", quoted,
+                       name == "text" ? " and without a chat; the dataset's fields name others" : ""));
+    }
+    if (!text->is_string()) return Wrong(std::string(name), "not a text");
+    if (text->text.empty()) return absl::NotFoundError(absl::StrCat(quoted, " is empty"));
+    return text->text;
+  }
+
+  // Adds the media of fields for which `text` has no placeholder.
+  absl::Status AddMediaOfFields(std::string_view text, Turn& turn) {
+    for (size_t i = 0; i < kMedia.size(); ++i) {
+      if (text.find(kMedia[i].mark) != std::string_view::npos) continue;
+      for (size_t count = fields_[i].names->size(); count > 0; --count)
+        EVENKEEL_RETURN_IF_ERROR(AddMarked(i, {kMedia[i].field}, turn));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFields(const JsonValue& root) {
+    const std::array<std::string_view, kMedia.size()> named = {names_.image, names_.audio, names_.video};
+    for (size_t i = 0; i < kMedia.size(); ++i)
+      EVENKEEL_RETURN_IF_ERROR(ReadField(root, kMedia[i], named[i], fields_[i]));
+    return absl::OkStatus();
+  }
+
+  // After the turns: no system prompt twice, and a placeholder for every entry of a field.
+  absl::Status CheckRead() const {
     if (has_system_ && into_.parsed_.conversation.turns[1].role == Role::kSystem)
       return Wrong("the chat", "'system' in addition to a system turn");
     for (size_t i = 0; i < kMedia.size(); ++i) {
@@ -132,7 +199,6 @@ class TextParser::ChatParser {
     return absl::OkStatus();
   }
 
- private:
   // One `image`/`images` field, and how many of its names the placeholders have used.
   struct Field {
     bool present = false;
@@ -148,14 +214,17 @@ class TextParser::ChatParser {
 
   // Finds the list of a chat's turns and its name: "messages", "conversations", or the whole document, since
   // Energon's datasets write either. Null: there is none.
-  static const JsonValue* FindTurns(const JsonValue& root, Place& place) {
-    for (std::string_view list : {"messages", "conversations"}) {
+  const JsonValue* FindTurns(const JsonValue& root, Place& place) const {
+    for (std::string_view list : {std::string_view(names_.messages), std::string_view("messages"),
+                                  std::string_view("conversations")}) {
+      // A name of the job replaces the defaults.
+      if (list.empty() || (!names_.messages.empty() && list != names_.messages)) continue;
       const JsonValue* turns = root.Find(list);
       if (turns == nullptr || turns->is_null()) continue;
       place.list = list;
       return turns;
     }
-    if (!root.is_array() || root.values().empty()) return nullptr;
+    if (!root.is_array() || root.values().empty() || !names_.messages.empty()) return nullptr;
     const JsonValue& first = *root.values().begin();
     place.list = "turns";
     return first.Find("from") != nullptr || first.Find("role") != nullptr ? &root : nullptr;
@@ -258,14 +327,18 @@ class TextParser::ChatParser {
     return true;
   }
 
-  // A name, a list of names, or a list of objects with a name.
-  static absl::Status ReadField(const JsonValue& root, const MediaWords& words, Field& field) {
-    for (std::string_view key : {words.field, words.fields}) {
-      const JsonValue* value = root.Find(key);
+  // A name, a list of names or of objects with a name, in rows also one object, in the field `named` or else in those of `words`.
+  absl::Status ReadField(const JsonValue& root, const MediaWords& words, std::string_view named,
+                         Field& field) const {
+    const auto keys =
+        named.empty() ? std::array{words.field, words.fields} : std::array{named, std::string_view()};
+    for (std::string_view key : keys) {
+      const JsonValue* value = key.empty() ? nullptr : root.Find(key);
       if (value == nullptr || value->is_null()) continue;
       field.present = true;
-      if (value->is_string()) {
-        field.names->push_back(value->text);
+      const bool is_one = value->is_string() || (is_row_ && value->is_object());
+      if (const auto name = is_one ? NameIn(*value, words) : std::nullopt) {
+        field.names->push_back(*name);
       } else if (value->is_array()) {
         for (const JsonValue& element : value->values()) {
           const std::optional<std::string_view> name = NameIn(element, words);
@@ -420,23 +493,36 @@ class TextParser::ChatParser {
   }
 
   const Limits& limits_;
+  const FieldNames& names_;
   TextParser& into_;
   std::array<Field, kMedia.size()> fields_;
   // media whose parts have names of their own: the field only repeats them
   std::array<bool, kMedia.size()> named_{};
   bool image_marks_are_videos_ = false;
+  bool is_row_ = false;
   bool has_system_ = false;  // next to the turns; it becomes the first turn
 };
 
-absl::StatusOr<const ParsedText*> TextParser::ParseChat(std::string_view json, const Limits& limits) {
+absl::StatusOr<const JsonValue*> TextParser::ParseJson(std::string_view json, const Limits& limits) {
   if (json.size() > limits.max_text_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat(json.size(), " bytes of text; limits.max_text_bytes is ", limits.max_text_bytes));
   }
   Clear();
-  EVENKEEL_ASSIGN_OR_RETURN(const JsonValue* root, json_.Parse(json, limits.max_json_depth));
-  root_ = root;
-  EVENKEEL_RETURN_IF_ERROR(ChatParser(limits, *this).Parse(*root));
+  EVENKEEL_ASSIGN_OR_RETURN(root_, json_.Parse(json, limits.max_json_depth));
+  return root_;
+}
+
+absl::StatusOr<const ParsedText*> TextParser::ParseChat(std::string_view json, const Limits& limits) {
+  EVENKEEL_ASSIGN_OR_RETURN(const JsonValue* root, ParseJson(json, limits));
+  EVENKEEL_RETURN_IF_ERROR(ChatParser(limits, FieldNames(), *this).Parse(*root));
+  return &parsed_;
+}
+
+absl::StatusOr<const ParsedText*> TextParser::ParseRow(std::string_view json, const FieldNames& fields,
+                                                       const Limits& limits) {
+  EVENKEEL_ASSIGN_OR_RETURN(const JsonValue* root, ParseJson(json, limits));
+  EVENKEEL_RETURN_IF_ERROR(ChatParser(limits, fields, *this).ParseRow(*root));
   return &parsed_;
 }
 

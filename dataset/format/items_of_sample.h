@@ -1,12 +1,14 @@
-// Adds to the facts of a picture how many pictures its sample has: some processors cut a picture differently
-// if there are several.
+// Adds to the items of a sample what is known wherever the sample is, and is not stored with each: how many pictures
+// the sample has, since some processors cut a picture differently if there are several, and the folder of its files.
 //
-// Thread safety: a pure function.
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "dataset/format/media_file.h"
 #include "dataset/format/sample_places.h"
 
 namespace evenkeel::dataset {
@@ -17,6 +19,13 @@ inline void CountPicturesOfSample(std::vector<ItemPlace>& items) {
   for (const ItemPlace& item : items) pictures += item.facts.medium == Medium::kImage;
   for (ItemPlace& item : items) {
     if (item.facts.medium == Medium::kImage) item.facts.pictures_in_sample = pictures;
+  }
+}
+
+// Makes the names of files that are items paths for ByteSource.
+inline void LocateFiles(std::string_view folder, std::vector<ItemPlace>& items) {
+  for (ItemPlace& item : items) {
+    if (!item.file.empty()) item.file = MediaPath(folder, item.file);
   }
 }
 

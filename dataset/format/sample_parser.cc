@@ -104,11 +104,6 @@ bool Names(std::string_view reference, std::string_view key, std::string_view su
   return stem == key || stem == base;
 }
 
-// A video's sound track is an item of its own if the text names the video as audio.
-bool MayBe(Medium reference, Medium member) {
-  return reference == member || (reference == Medium::kAudio && member == Medium::kVideo);
-}
-
 absl::Status NoSuchMember(std::string_view name) {
   return absl::InvalidArgumentError(
       absl::StrCat("the text names '", Printable(name), "', which is not a medium of the sample"));
@@ -124,6 +119,10 @@ MemberKind KindOf(std::string_view suffix) {
 Medium MediumOf(std::string_view suffix) {
   const Extension* extension = FindExtension(suffix);
   return extension == nullptr ? Medium::kText : extension->medium;
+}
+
+bool MayBe(Medium reference, Medium member) {
+  return reference == member || (reference == Medium::kAudio && member == Medium::kVideo);
 }
 
 bool SuffixBefore(std::string_view a, std::string_view b) {
@@ -270,6 +269,10 @@ absl::StatusOr<const Conversation*> TextParser::ParseRecorded(const SamplePlaces
   for (const ItemPlace& item : places.items) media_.push_back(item.facts.medium);
   if (places.text_form == TextForm::kPlain) {
     EVENKEEL_RETURN_IF_ERROR(ParsePlain(text, media_, limits).status());
+  } else if (places.text_form == TextForm::kRow) {
+    const FieldNames defaults;
+    EVENKEEL_RETURN_IF_ERROR(
+        ParseRow(text, places.fields == nullptr ? defaults : *places.fields, limits).status());
   } else {
     EVENKEEL_RETURN_IF_ERROR(ParseChat(text, limits).status());
   }

@@ -39,6 +39,9 @@ struct SampleMember {
 MemberKind KindOf(std::string_view suffix);
 // The medium of a member of kind kMedia.
 Medium MediumOf(std::string_view suffix);
+// Whether a reference to `reference` may mean a member of medium `member`: a video's sound track is an item of its own
+// if the text names the video as audio.
+bool MayBe(Medium reference, Medium member);
 // Natural order: runs of digits compare as numbers, so 2.jpg comes before 10.jpg.
 bool SuffixBefore(std::string_view a, std::string_view b);
 
@@ -67,7 +70,12 @@ class TextParser {
   // A plain sample: its media, then its text.
   absl::StatusOr<const ParsedText*> ParsePlain(std::string_view text, std::span<const Medium> media,
                                                const Limits& limits);
-  // Parses either form for a sample of the index. DataLoss: its media differ from the recorded ones.
+  // Parses a row, an object under the names of `fields`: a chat as ParseChat, a prompt with its answer, or a text.
+  // Media of the latter two come first, images, audio, videos, unless the prompt has placeholders for them. NotFound:
+  // neither is there; otherwise as ParseChat.
+  absl::StatusOr<const ParsedText*> ParseRow(std::string_view json, const FieldNames& fields,
+                                             const Limits& limits);
+  // Parses any form for a sample of the index. DataLoss: its media differ from the recorded ones.
   absl::StatusOr<const Conversation*> ParseRecorded(const SamplePlaces& places, std::string_view text,
                                                     const Limits& limits);
 
@@ -76,6 +84,7 @@ class TextParser {
 
  private:
   class ChatParser;
+  absl::StatusOr<const JsonValue*> ParseJson(std::string_view json, const Limits& limits);
   void Clear();
   Turn& AddTurn(Role role);
   std::string& AddWritten();

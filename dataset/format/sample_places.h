@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/job.h"
 #include "core/words.h"
 
 namespace evenkeel::dataset {
@@ -17,20 +18,25 @@ struct ItemPlace {
   uint64_t size = 0;
   uint64_t checksum = 0;  // ChecksumOf its bytes
   std::string suffix;
+  // Empty: the item is in the sample's shard. Otherwise the file that it is: in the index relative to the dataset's
+  // folder of media, from Index::places a path for ByteSource.
+  std::string file;
   MediaFacts facts;
 };
 
-enum class TextForm : uint8_t { kNone = 0, kPlain = 1, kJson = 2 };
+// kRow: a JSON object whose members are the sample, under names that the job may choose.
+enum class TextForm : uint8_t { kNone = 0, kPlain = 1, kJson = 2, kRow = 3 };
 
 struct SamplePlaces {
   uint32_t dataset = 0;
-  std::string key;         // the WebDataset key
+  std::string key;         // of a tar the WebDataset key, of other formats the line or row
   std::string shard_path;  // as in the job
   TextForm text_form = TextForm::kNone;
   uint64_t text_offset = 0;
   uint64_t text_size = 0;
   uint64_t text_checksum = 0;
-  std::vector<ItemPlace> items;  // in the order of their placeholders
+  std::vector<ItemPlace> items;        // in the order of their placeholders
+  const FieldNames* fields = nullptr;  // of kRow; owned by the index or whoever fills this
 };
 
 }  // namespace evenkeel::dataset

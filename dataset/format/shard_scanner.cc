@@ -59,7 +59,7 @@ absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
       ended_ = damaged_ = true;
       ScannedSample damage;
       if (sample) damage.key = sample->key;
-      damage.reason = "shard damaged";
+      damage.reason = kShardDamaged;
       // From "at byte" on: the reason has the rest, and paths do not belong in the index.
       damage.detail = std::string(member.status().message());
       if (size_t at = damage.detail.find("at byte "); at != std::string::npos) damage.detail.erase(0, at);

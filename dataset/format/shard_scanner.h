@@ -8,35 +8,34 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/job.h"
-#include "dataset/format/sample_parser.h"
+#include "dataset/format/sample_scanner.h"
 #include "dataset/format/tar_reader.h"
 #include "dataset/source/byte_source.h"
 
 namespace evenkeel::dataset {
 
-struct ScannedSample {
-  std::string key;
-  std::vector<SampleMember> members;  // in the order of the archive
-  std::string reason;                 // empty: usable
-  std::string detail;
-};
-
-class ShardScanner {
+class ShardScanner : public SampleScanner {
  public:
   ShardScanner(ByteSource& source, const std::string& path, uint64_t size, const Limits& limits)
-      : reader_(source, path, size), max_members_(4 * uint64_t{limits.max_items} + 64) {}
+      : source_(source),
+        path_(path),
+        reader_(source, path, size),
+        max_members_(4 * uint64_t{limits.max_items} + 64) {}
 
-  // The next sample; nullopt at the end. Returns only errors of the source.
-  absl::StatusOr<std::optional<ScannedSample>> Next();
-  bool damaged() const { return damaged_; }
+  absl::StatusOr<std::optional<ScannedSample>> Next() override;
+  absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override {
+    return source_.ReadAt(path_, member.offset, out);
+  }
+  bool damaged() const override { return damaged_; }
 
  private:
   void AddMember(const TarMember& member, std::string suffix, ScannedSample& sample) const;
 
+  ByteSource& source_;
+  const std::string path_;
   TarReader reader_;
   const uint64_t max_members_;
   std::optional<ScannedSample> started_;  // the first member of the next sample

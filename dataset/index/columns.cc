@@ -11,6 +11,8 @@ namespace evenkeel::dataset {
 namespace {
 
 constexpr uint64_t kFactsBytes = 48, kRowBytes = 16, kItemBytes = 12;
+// Of an item's medium in a place: the name of its file follows.
+constexpr uint64_t kOwnFile = 4;
 constexpr uint64_t kMaxRecordBytes = 64 << 20;  // of the record of one sample's places
 
 void PutExclusion(const ExclusionRecord& exclusion, std::string& out) {
@@ -88,11 +90,12 @@ void PlacesWriter::Add(const PlaceRecord& place) {
   PutVarint(place.first_item, records_);
   PutVarint(place.items.size(), records_);
   for (const ItemPlace& item : place.items) {
-    PutVarint(static_cast<uint8_t>(item.facts.medium), records_);
+    PutVarint(static_cast<uint8_t>(item.facts.medium) | (item.file.empty() ? 0 : kOwnFile), records_);
     PutVarint(item.offset, records_);
     PutVarint(item.size, records_);
     PutLittle(item.checksum, 8, records_);
     PutText(item.suffix, records_);
+    if (!item.file.empty()) PutText(item.file, records_);
   }
   PutLittle(records_.size(), 8, offsets_);
   ++num_places_;
@@ -129,7 +132,7 @@ absl::StatusOr<PlaceRecord> PlacesReader::Read(uint64_t place) const {
   out.text_checksum = fields.Little(8);
   out.first_item = fields.Varint();
   uint64_t items = fields.Varint();
-  if (form > static_cast<uint8_t>(TextForm::kJson) || items > fields.remaining())
+  if (form > static_cast<uint8_t>(TextForm::kRow) || items > fields.remaining())
     return file_->Damaged("bad record");
   out.text_form = static_cast<TextForm>(form);
   for (uint64_t i = 0; i < items; ++i) {
@@ -139,6 +142,8 @@ absl::StatusOr<PlaceRecord> PlacesReader::Read(uint64_t place) const {
     item.size = fields.Varint();
     item.checksum = fields.Little(8);
     item.suffix = fields.Text();
+    if ((medium & kOwnFile) != 0) item.file = fields.Text();
+    medium &= ~kOwnFile;
     if (medium > static_cast<uint8_t>(Medium::kAudio)) return file_->Damaged("bad record");
     item.facts.medium = static_cast<Medium>(medium);
     out.items.push_back(std::move(item));

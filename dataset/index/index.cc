@@ -17,6 +17,7 @@
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/items_of_sample.h"
+#include "dataset/format/media_file.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/index/columns.h"
 #include "dataset/index/excluded_rows.h"
@@ -64,13 +65,13 @@ absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t chec
     // The file is truncated or being copied at this moment, so the bytes that are there prove nothing about
     // the rest.
     return WithKind(absl::UnavailableError(absl::StrCat(
-                        read.message(), "; the shard is shorter than when it was indexed: restore it")),
+                        read.message(), "; the file is shorter than when it was indexed: restore it")),
                     FailureKind::kMachine);
   }
   return WithKind(
       absl::FailedPreconditionError(absl::StrCat(
           path, ": the ", out.size(), " bytes at byte ", offset,
-          " differ from the indexed ones; the shard was changed: restore it, or run 'evenkeel index "
+          " differ from the indexed ones; the file was changed: restore it, or run 'evenkeel index "
           "--verify-content' and restart the stream")),
       FailureKind::kData);
 }
@@ -82,6 +83,7 @@ struct Shard {
 };
 
 struct Dataset {
+  DatasetSpec spec;  // without its shards
   std::vector<Shard> shards;
   std::vector<uint64_t> first_row;  // of each shard, and the end
   ExcludedRows excluded;
@@ -116,7 +118,7 @@ class StoredIndex : public Index {
   };
 
   absl::Status LoadDataset(const Job& job, const DatasetSpec& spec, const Catalogue& catalogue,
-                           const Digest& key, ByteSource& source);
+                           const Digest& processor, ByteSource& source);
   absl::Status Exclude(const Job& job);
   absl::Status ExcludeFrom(const std::string& line, Dataset& dataset, std::string_view file,
                            std::string_view key, std::vector<uint64_t>& rows);
@@ -136,7 +138,7 @@ class StoredIndex : public Index {
 };
 
 absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, const Catalogue& catalogue,
-                                      const Digest& key, ByteSource& source) {
+                                      const Digest& processor, ByteSource& source) {
   auto found = catalogue.find(spec.name);
   if (found == catalogue.end()) {
     return WithNoIndex(absl::NotFoundError(
@@ -147,7 +149,9 @@ absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, c
     return absl::FailedPreconditionError(absl::StrCat(
         i < spec.shards.size() ? spec.shards[i] : entries[i].name, ": ", what, "; ", RunIndex(job)));
   };
+  const Digest key = LengthsKey(job, spec, processor);
   Dataset dataset;
+  dataset.spec = {.name = spec.name, .format = spec.format, .media = spec.media, .fields = spec.fields};
   dataset.first_row.push_back(0);
   for (size_t i = 0; i < std::max(entries.size(), spec.shards.size()); ++i) {
     if (i >= entries.size()) return mismatch(i, "the index does not have this shard");
@@ -182,14 +186,13 @@ absl::Status StoredIndex::Load(const Job& job, const Digest& processor, ByteSour
         absl::NotFoundError(absl::StrCat(folder_, ": no index in this folder; ", RunIndex(job))));
   }
   EVENKEEL_RETURN_IF_ERROR(catalogue.status());
-  const Digest key = LengthsKey(job, processor);
   std::vector<const std::vector<ShardEntry>*> entries;
   datasets_.reserve(job.datasets.size());
   for (const DatasetSpec& dataset : job.datasets) {
-    EVENKEEL_RETURN_IF_ERROR(LoadDataset(job, dataset, *catalogue, key, source));
+    EVENKEEL_RETURN_IF_ERROR(LoadDataset(job, dataset, *catalogue, processor, source));
     entries.push_back(&catalogue->at(dataset.name));
   }
-  digest_ = IndexDigest(entries, key);
+  digest_ = IndexDigest(job, entries, processor);
   return Exclude(job);
 }
 
@@ -354,6 +357,9 @@ absl::StatusOr<SamplePlaces> StoredIndex::places(uint32_t dataset, uint64_t inde
     out.items[i].facts = *item;
   }
   CountPicturesOfSample(out.items);
+  const DatasetSpec& spec = datasets_[dataset].spec;
+  if (MediaAreFiles(spec)) LocateFiles(MediaFolder(spec, shard.path), out.items);
+  out.fields = &spec.fields;
   return out;
 }
 
@@ -368,7 +374,7 @@ absl::StatusOr<std::unique_ptr<Index>> Index::Open(const Job& job, const Digest&
 
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
                       std::span<std::byte> out) {
-  return ReadIndexed(shard_path, item.offset, item.checksum, source, out);
+  return ReadIndexed(item.file.empty() ? shard_path : item.file, item.offset, item.checksum, source, out);
 }
 
 struct ConversationReader::Kept {

@@ -50,7 +50,7 @@ class Index {
   }
 };
 
-// Reads the bytes of an item of the shard at `shard_path`; `out` has item.size bytes. FailedPrecondition of
+// Reads the bytes of an item of the shard at `shard_path`, or of the file that it is; `out` has item.size bytes. FailedPrecondition of
 // FailureKind::kData: the bytes differ from the indexed ones; names the shard and the byte. Other errors are
 // of FailureKind::kMachine: Unavailable if the shard is shorter than it was, otherwise as
 // ByteSource::ReadAt.

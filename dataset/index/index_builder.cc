@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "dataset/format/media_file.h"
 #include "dataset/index/index_folder.h"
 #include "dataset/index/shard_builder.h"
 
@@ -15,11 +16,17 @@ namespace evenkeel::dataset {
 
 namespace {
 
+// In a stamp: that of the shard is before it, that of its files after it.
+constexpr char kMediaMark[] = " media ";
+
+std::string_view FileStamp(std::string_view stamp) { return stamp.substr(0, stamp.find(kMediaMark)); }
+
 constexpr size_t kCacheBytes = 8 << 20;  // rows are read in order, so few pages suffice
 
 enum class Work : uint8_t { kNothing, kRemeasure, kRead };
 
 struct Shard {
+  const DatasetSpec* dataset = nullptr;
   std::string path;
   ShardEntry entry;
   std::optional<ShardEntry> before;  // the entry of a shard with this name and size
@@ -46,12 +53,12 @@ struct IndexBuilder::State {
   std::unique_ptr<ByteSource> files = MakeFileSource();
   PageCache cache{kCacheBytes};
   ShardBuilder builder{job, job.index, measurer, source, *files, cache};
-  Digest lengths_key = LengthsKey(job, measurer.digest());
 
-  Catalogue catalogue;              // the previous one, then the committed one
-  std::string catalogue_text;       // the text of the catalogue file; empty: there is none
-  std::vector<Shard> shards;        // of all datasets, in order; BuildShard(i) alone writes element i
-  std::vector<size_t> first_shard;  // of each dataset
+  Catalogue catalogue;               // the previous one, then the committed one
+  std::string catalogue_text;        // the text of the catalogue file; empty: there is none
+  std::vector<Shard> shards;         // of all datasets, in order; BuildShard(i) alone writes element i
+  std::vector<size_t> first_shard;   // of each dataset
+  std::vector<Digest> lengths_keys;  // of each dataset
 };
 
 IndexBuilder::IndexBuilder(const Job& job, const Measurer& measurer, ByteSource& source, IndexOptions options)
@@ -71,17 +78,26 @@ absl::Status IndexBuilder::Prepare() {
   }
   state.shards.clear();
   state.first_shard.clear();
+  state.lengths_keys.clear();
   for (const DatasetSpec& dataset : state.job.datasets) {
     state.first_shard.push_back(state.shards.size());
+    state.lengths_keys.push_back(LengthsKey(state.job, dataset, state.measurer.digest()));
+    const Digest facts_key = FactsKey(state.job, dataset);
     for (const std::string& path : dataset.shards) {
       Shard shard;
+      shard.dataset = &dataset;
       shard.path = path;
       shard.entry.name = std::string(FileName(path));
       EVENKEEL_ASSIGN_OR_RETURN(shard.entry.size, state.source.Size(path));
       EVENKEEL_ASSIGN_OR_RETURN(shard.entry.stamp, state.source.Stamp(path));
       auto [begin, end] = known.equal_range({shard.entry.name, shard.entry.size});
       for (auto it = begin; it != end; ++it) {
-        if (!shard.before || it->second->stamp == shard.entry.stamp) shard.before = *it->second;
+        // Of several, one that was read alike; then one of the same file.
+        const bool is_alike = it->second->facts_key == facts_key;
+        const bool was_alike = shard.before && shard.before->facts_key == facts_key;
+        const bool is_better =
+            is_alike == was_alike ? FileStamp(it->second->stamp) == shard.entry.stamp : is_alike;
+        if (!shard.before || is_better) shard.before = *it->second;
       }
       state.shards.push_back(std::move(shard));
     }
@@ -93,36 +109,53 @@ size_t IndexBuilder::num_shards() const { return state_->shards.size(); }
 const std::string& IndexBuilder::shard_path(size_t i) const { return state_->shards[i].path; }
 
 absl::Status IndexBuilder::State::Build(Shard& shard) {
+  const DatasetSpec& dataset = *shard.dataset;
   ShardEntry& entry = shard.entry;
+  const std::string file_stamp = entry.stamp;
+  const bool media_are_files = MediaAreFiles(dataset);
+  const bool alike = shard.before && shard.before->facts_key == FactsKey(job, dataset) &&
+                     builder.HasFiles(dataset, *shard.before, /*with_lengths=*/false);
+  std::string media;  // the stamp of media that are files
+  if (media_are_files && alike && !options.verify_content) {
+    EVENKEEL_ASSIGN_OR_RETURN(media, builder.MediaStamp(dataset, shard.path, *shard.before));
+  }
+  if (media_are_files) entry.stamp = media.empty() ? "" : absl::StrCat(file_stamp, kMediaMark, media);
   bool trusted =
       shard.before && !options.verify_content && !entry.stamp.empty() && shard.before->stamp == entry.stamp;
   if (trusted) {
     entry.content = shard.before->content;
-  } else if (shard.before) {
+  } else if (shard.before && !media_are_files) {
     EVENKEEL_ASSIGN_OR_RETURN(entry.content, builder.HashShard(shard.path, entry.size));
   }
-  bool same = shard.before && shard.before->content == entry.content &&
-              shard.before->facts_key == FactsKey(job) &&
-              builder.HasFiles(*shard.before, /*with_lengths=*/false);
+  bool same = alike && (trusted || !media_are_files) && shard.before->content == entry.content;
   if (same) {
     std::string stamp = std::move(entry.stamp);
     entry = *shard.before;
     entry.stamp = std::move(stamp);
   }
-  if (same && builder.HasFiles(entry, /*with_lengths=*/true)) {
+  if (same && builder.HasFiles(dataset, entry, /*with_lengths=*/true)) {
     shard.done = Work::kNothing;
   } else if (same) {
     shard.done = Work::kRemeasure;
-    EVENKEEL_RETURN_IF_ERROR(builder.Remeasure(shard.path, entry));
+    EVENKEEL_RETURN_IF_ERROR(builder.Remeasure(dataset, shard.path, entry));
   } else {
     shard.done = Work::kRead;
-    EVENKEEL_RETURN_IF_ERROR(builder.Read(shard.path, entry));
+    EVENKEEL_RETURN_IF_ERROR(builder.Read(dataset, shard.path, entry, &media));
+    entry.stamp = media_are_files ? absl::StrCat(file_stamp, kMediaMark, media) : file_stamp;
   }
   // A shard that is written while it is read would get columns of two different contents.
   EVENKEEL_ASSIGN_OR_RETURN(uint64_t size, source.Size(shard.path));
   EVENKEEL_ASSIGN_OR_RETURN(std::string stamp, source.Stamp(shard.path));
-  if (size != entry.size || stamp != entry.stamp) {
+  if (size != entry.size || stamp != file_stamp) {
     return absl::UnavailableError(absl::StrCat(shard.path, ": the shard changed while it was read"));
+  }
+  if (media_are_files && shard.done == Work::kRead) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string after, builder.MediaStamp(dataset, shard.path, entry));
+    // Empty: media are missing, which the next run looks for again.
+    if (!after.empty() && after != media) {
+      return absl::UnavailableError(
+          absl::StrCat(shard.path, ": a file that it names changed while it was read"));
+    }
   }
   shard.built = true;
   return absl::OkStatus();
@@ -149,7 +182,8 @@ absl::StatusOr<IndexSummary> IndexBuilder::Summarise() const {
   EVENKEEL_RETURN_IF_ERROR(state.CheckBuilt());
   IndexSummary summary;
   for (const Shard& shard : state.shards) {
-    const LengthsTotals& totals = shard.entry.FindLengths(state.lengths_key)->totals;
+    const size_t dataset = static_cast<size_t>(shard.dataset - state.job.datasets.data());
+    const LengthsTotals& totals = shard.entry.FindLengths(state.lengths_keys[dataset])->totals;
     summary.num_samples += totals.rows;
     summary.num_items += totals.items;
     summary.llm_tokens += totals.llm_tokens;
@@ -164,7 +198,7 @@ absl::StatusOr<IndexSummary> IndexBuilder::Summarise() const {
   const Catalogue next = state.Next();
   std::vector<const std::vector<ShardEntry>*> datasets;
   for (const DatasetSpec& dataset : state.job.datasets) datasets.push_back(&next.at(dataset.name));
-  summary.digest = IndexDigest(datasets, state.lengths_key);
+  summary.digest = IndexDigest(state.job, datasets, state.measurer.digest());
   return summary;
 }
 
@@ -211,7 +245,7 @@ absl::Status IndexBuilder::ForEachExclusion(absl::FunctionRef<void(const Exclusi
           FactsReader facts,
           FactsReader::Open(*state.files, cache, path(FileKind::kFacts, shard.entry.facts_file)));
       EVENKEEL_RETURN_IF_ERROR(facts.ForEachExclusion(pass));
-      const Digest& file = shard.entry.FindLengths(state.lengths_key)->file;
+      const Digest& file = shard.entry.FindLengths(state.lengths_keys[d])->file;
       EVENKEEL_ASSIGN_OR_RETURN(LengthsReader lengths,
                                 LengthsReader::Open(*state.files, cache, path(FileKind::kLengths, file)));
       EVENKEEL_RETURN_IF_ERROR(lengths.ForEachExclusion(pass));

@@ -185,7 +185,18 @@ absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text) {
   return catalogue;
 }
 
-Digest FactsKey(const Job& job) {
+// What decides, in addition to its bytes, which samples a file has. Nothing for WebDataset: it has no options, and its
+// digests are older than the other formats.
+static void AddFormat(const DatasetSpec& dataset, CanonicalText& text) {
+  if (dataset.format == DataFormat::kWebDataset) return;
+  text.Add("format", FormatName(dataset.format));
+  const FieldNames& fields = dataset.fields;
+  for (const std::string* name : {&fields.messages, &fields.text, &fields.prompt, &fields.answer,
+                                  &fields.image, &fields.audio, &fields.video})
+    text.Add("field", std::string_view(*name));
+}
+
+Digest FactsKey(const Job& job, const DatasetSpec& dataset) {
   const Limits& limits = job.limits;
   CanonicalText text("evenkeel facts 4");
   text.Add("stream_version", uint64_t{kStreamVersion});
@@ -205,12 +216,13 @@ Digest FactsKey(const Job& job) {
   text.Add("max_json_depth", uint64_t{limits.max_json_depth});
   text.Add("max_items", uint64_t{limits.max_items});
   text.Add("frames", std::string_view(job.processor.frames));
+  AddFormat(dataset, text);
   return text.digest();
 }
 
-Digest LengthsKey(const Job& job, const Digest& processor) {
+Digest LengthsKey(const Job& job, const DatasetSpec& dataset, const Digest& processor) {
   CanonicalText text("evenkeel lengths 1");
-  text.Add("facts", FactsKey(job).Hex());
+  text.Add("facts", FactsKey(job, dataset).Hex());
   text.Add("processor", processor.Hex());
   text.Add("max_llm_length", job.limits.max_llm_length);
   for (const std::string& name : job.columns) text.Add("column", std::string_view(name));
@@ -218,11 +230,14 @@ Digest LengthsKey(const Job& job, const Digest& processor) {
   return text.digest();
 }
 
-Digest IndexDigest(const std::vector<const std::vector<ShardEntry>*>& datasets, const Digest& lengths_key) {
+Digest IndexDigest(const Job& job, const std::vector<const std::vector<ShardEntry>*>& datasets,
+                   const Digest& processor) {
   CanonicalText text("evenkeel index content 1");
-  for (const std::vector<ShardEntry>* shards : datasets) {
-    text.Add("dataset", uint64_t{shards->size()});
-    for (const ShardEntry& shard : *shards) {
+  for (size_t i = 0; i < datasets.size(); ++i) {
+    const Digest lengths_key = LengthsKey(job, job.datasets[i], processor);
+    text.Add("dataset", uint64_t{datasets[i]->size()});
+    AddFormat(job.datasets[i], text);
+    for (const ShardEntry& shard : *datasets[i]) {
       const LengthsEntry* lengths = shard.FindLengths(lengths_key);
       text.Add("bytes", shard.size);
       text.Add("content", shard.content.Hex());

@@ -51,12 +51,15 @@ std::string WriteCatalogue(const Catalogue& catalogue);
 // DataLoss: not a complete catalogue; names the line.
 absl::StatusOr<Catalogue> ReadCatalogue(std::string_view text);
 
-// Everything that places and facts depend on in addition to the shard: release, limits, loader of videos.
-Digest FactsKey(const Job& job);
+// Everything that places and facts depend on in addition to the shard: release, limits, loader of videos, and how the
+// dataset's files are read.
+Digest FactsKey(const Job& job, const DatasetSpec& dataset);
 // Everything that lengths depend on in addition: the processor and the limit on their length.
-Digest LengthsKey(const Job& job, const Digest& processor);
-// Names the content of the job's datasets: shard contents, lengths and their order; no path or time.
-Digest IndexDigest(const std::vector<const std::vector<ShardEntry>*>& datasets, const Digest& lengths_key);
+Digest LengthsKey(const Job& job, const DatasetSpec& dataset, const Digest& processor);
+// Names the content of the job's datasets: shard contents, how they are read, lengths and their order; no path or time.
+// `datasets`: the shards of each of the job's datasets.
+Digest IndexDigest(const Job& job, const std::vector<const std::vector<ShardEntry>*>& datasets,
+                   const Digest& processor);
 
 // Separates a file's name from six more characters while the file is written.
 inline constexpr std::string_view kTemporaryMark = ".tmp-";

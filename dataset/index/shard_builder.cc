@@ -12,7 +12,9 @@
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/items_of_sample.h"
+#include "dataset/format/media_file.h"
 #include "dataset/format/sample_parser.h"
+#include "dataset/format/tar_reader.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -62,10 +64,13 @@ const SampleMember* FirstOf(MemberKind kind, const std::vector<SampleMember>& me
   return first;
 }
 
-absl::StatusOr<std::string> ReadMember(ShardContent& shard, uint64_t offset, uint64_t size) {
-  std::string bytes(size, '\0');
-  EVENKEEL_RETURN_IF_ERROR(shard.ReadAt(shard.path(), offset, std::as_writable_bytes(std::span(bytes))));
-  return bytes;
+// Pictures in rows often have a wrong suffix, and their loaders look at the bytes alone. The suffix of other media
+// counts if there is one.
+void SetSuffixByBytes(std::span<const std::byte> bytes, ItemPlace& item) {
+  const std::string_view found = SuffixOfBytes(bytes);
+  const bool is_picture =
+      item.facts.medium == Medium::kImage && !found.empty() && MediumOf(found) == Medium::kImage;
+  if (item.suffix.empty() || (is_picture && !(found == "jpg" && item.suffix == "jpeg"))) item.suffix = found;
 }
 
 ExclusionRecord MakeExclusion(std::string_view key, std::string reason, absl::string_view detail) {
@@ -91,6 +96,9 @@ struct ShardBuilder::Columns {
   PlacesWriter places;
   FactsWriter facts;
   LengthsWriter lengths;
+  // Of media that are files of their own, in the order of the places.
+  Digester media_content;
+  Digester media_stamps;
 };
 
 // A sample's text, and the conversation whose spans are views of it.
@@ -104,7 +112,7 @@ absl::StatusOr<Digest> ShardBuilder::HashShard(const std::string& path, uint64_t
   return ShardContent(source_, path, size).Finish();
 }
 
-absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
+absl::Status ShardBuilder::FindItems(SampleScanner& scanner, const ScannedSample& sample, PlaceRecord& place,
                                      SampleText& text, Refusal& refusal) const {
   auto refuse = [&](std::string reason, absl::Status status) {
     refusal = {std::move(reason), std::move(status)};
@@ -116,20 +124,9 @@ absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& s
   std::vector<size_t> items;
   for (const SampleMember* member : {json, plain}) {
     if (member == nullptr || !absl::IsNotFound(parsed.status())) continue;
-    if (member->size > limits_.max_text_bytes) {
-      return refuse("text too long",
-                    absl::ResourceExhaustedError(absl::StrCat(
-                        member->size, " bytes; limits.max_text_bytes is ", limits_.max_text_bytes)));
-    }
-    EVENKEEL_ASSIGN_OR_RETURN(text.bytes, ReadMember(shard, member->offset, member->size));
-    if (size_t bad = ValidUtf8Prefix(text.bytes); bad != text.bytes.size()) {
-      return refuse("not UTF-8",
-                    absl::InvalidArgumentError(absl::StrCat("'", member->suffix, "', byte ", bad)));
-    }
+    EVENKEEL_RETURN_IF_ERROR(ReadText(scanner, *member, place, text, refusal));
+    if (!refusal.reason.empty()) return absl::OkStatus();
     place.text_form = member == json ? TextForm::kJson : TextForm::kPlain;
-    place.text_offset = member->offset;
-    place.text_size = member->size;
-    place.text_checksum = ChecksumOf(std::as_bytes(std::span(text.bytes)));
     if (member == json) {
       parsed = text.parser.ParseChat(text.bytes, limits_);
     } else if (text.bytes.empty()) {
@@ -161,7 +158,106 @@ absl::Status ShardBuilder::FindItems(ShardContent& shard, const ScannedSample& s
   return absl::OkStatus();
 }
 
-absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(ShardContent& shard, ItemPlace& item, Refusal& refusal) {
+absl::Status ShardBuilder::ReadText(SampleScanner& scanner, const SampleMember& member, PlaceRecord& place,
+                                    SampleText& text, Refusal& refusal) const {
+  if (member.size > limits_.max_text_bytes) {
+    refusal = {"text too long",
+               absl::ResourceExhaustedError(
+                   absl::StrCat(member.size, " bytes; limits.max_text_bytes is ", limits_.max_text_bytes))};
+    return absl::OkStatus();
+  }
+  text.bytes.resize(member.size);
+  EVENKEEL_RETURN_IF_ERROR(scanner.ReadMember(member, std::as_writable_bytes(std::span(text.bytes))));
+  if (size_t bad = ValidUtf8Prefix(text.bytes); bad != text.bytes.size()) {
+    refusal = {"not UTF-8", absl::InvalidArgumentError(absl::StrCat("'", member.suffix, "', byte ", bad))};
+    return absl::OkStatus();
+  }
+  place.text_offset = member.offset;
+  place.text_size = member.size;
+  place.text_checksum = ChecksumOf(std::as_bytes(std::span(text.bytes)));
+  return absl::OkStatus();
+}
+
+absl::Status ShardBuilder::FindRow(const DatasetSpec& dataset, const std::string& shard_path,
+                                   SampleScanner& scanner, const ScannedSample& sample, PlaceRecord& place,
+                                   SampleText& text, Refusal& refusal) const {
+  EVENKEEL_RETURN_IF_ERROR(ReadText(scanner, sample.members[0], place, text, refusal));
+  if (!refusal.reason.empty()) return absl::OkStatus();
+  place.text_form = TextForm::kRow;
+  const absl::StatusOr<const ParsedText*> parsed = text.parser.ParseRow(text.bytes, dataset.fields, limits_);
+  if (!parsed.ok()) {
+    refusal = {absl::IsNotFound(parsed.status())            ? "no text"
+               : absl::IsResourceExhausted(parsed.status()) ? "too many items"
+                                                            : "bad JSON",
+               parsed.status()};
+    return absl::OkStatus();
+  }
+  for (const MediaReference& reference : (*parsed)->references) {
+    ItemPlace& item = place.items.emplace_back();
+    item.facts.medium = reference.medium;
+    const auto held =
+        std::find_if(sample.members.begin() + 1, sample.members.end(), [&](const SampleMember& member) {
+          return reference.name.has_value() && member.suffix == *reference.name;
+        });
+    if (held == sample.members.end()) {
+      EVENKEEL_RETURN_IF_ERROR(FindFile(dataset, shard_path, reference, item, refusal));
+      if (!refusal.reason.empty()) return absl::OkStatus();
+    } else {
+      item.offset = held->offset;
+      item.size = held->size;
+      item.suffix = SuffixOfName(held->suffix);
+    }
+    CheckSuffix(*reference.name, item, refusal);
+    if (!refusal.reason.empty()) return absl::OkStatus();
+  }
+  text.conversation = &(*parsed)->conversation;
+  return absl::OkStatus();
+}
+
+void ShardBuilder::CheckSuffix(std::string_view name, ItemPlace& item, Refusal& refusal) {
+  if (KindOf(item.suffix) != MemberKind::kMedia) {
+    item.suffix.clear();  // found by the bytes
+  } else if (!MayBe(item.facts.medium, MediumOf(item.suffix))) {
+    refusal = {"media do not match the text",
+               absl::InvalidArgumentError(absl::StrCat("the text names '", Printable(name),
+                                                       "' as a medium that does not fit its suffix"))};
+  }
+}
+
+absl::Status ShardBuilder::FindFile(const DatasetSpec& dataset, const std::string& shard_path,
+                                    const MediaReference& reference, ItemPlace& item,
+                                    Refusal& refusal) const {
+  if (!reference.name) {
+    refusal = {"media do not match the text",
+               absl::InvalidArgumentError(absl::StrCat("a placeholder for ",
+                                                       std::string(MediumName(reference.medium)),
+                                                       " without a file; no field names one"))};
+    return absl::OkStatus();
+  }
+  const std::string folder = MediaFolder(dataset, shard_path);
+  absl::StatusOr<std::string> name = RelativeMediaName(*reference.name, folder);
+  if (!name.ok()) {
+    refusal = {std::string(kUnusableName), name.status()};
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<uint64_t> size = source_.Size(MediaPath(folder, *name));
+  if (absl::IsNotFound(size.status()) || absl::IsInvalidArgument(size.status())) {
+    // Without the folder: it is no part of the index.
+    const absl::string_view why =
+        absl::IsNotFound(size.status()) ? "no such file" : "not a file inside the folder";
+    refusal = {std::string(absl::IsNotFound(size.status()) ? kMissingMedia : kUnusableName),
+               absl::InvalidArgumentError(absl::StrCat("'", Printable(*name), "': ", why))};
+    return absl::OkStatus();
+  }
+  EVENKEEL_RETURN_IF_ERROR(size.status());
+  item.suffix = SuffixOfName(*name);
+  item.file = *std::move(name);
+  item.size = *size;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(SampleScanner& scanner, bool is_row, ItemPlace& item,
+                                                   Refusal& refusal) {
   Medium medium = item.facts.medium;
   if (item.size > MaxBytes(medium, limits_)) {
     refusal.status = absl::ResourceExhaustedError(
@@ -172,8 +268,18 @@ absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(ShardContent& shard, ItemPlac
   }
   media_.Acquire(item.size);
   absl::Cleanup release = [&] { media_.Release(item.size); };
-  EVENKEEL_ASSIGN_OR_RETURN(std::string bytes, ReadMember(shard, item.offset, item.size));
+  std::string bytes(item.size, '\0');
+  const std::span<std::byte> out = std::as_writable_bytes(std::span(bytes));
+  EVENKEEL_RETURN_IF_ERROR(item.file.empty() ? scanner.ReadMember({item.suffix, item.offset, item.size}, out)
+                                             : source_.ReadAt(item.file, item.offset, out));
   item.checksum = ChecksumOf(std::as_bytes(std::span(bytes)));
+  if (is_row) SetSuffixByBytes(std::as_bytes(std::span(bytes)), item);
+  if (item.suffix.empty()) {
+    refusal.status =
+        absl::UnimplementedError("neither the name nor the first bytes of a medium tell its format");
+    refusal.reason = ProbeReason(medium, refusal.status);
+    return refusal.status;
+  }
   absl::StatusOr<MediaFacts> facts = measurer_.Probe(medium, item.suffix, std::as_bytes(std::span(bytes)));
   if (facts.ok()) {
     facts->medium = medium;
@@ -240,7 +346,8 @@ void ShardBuilder::CheckColumns(const absl::Status& columns, Refusal& refusal) {
   if (!columns.ok()) refusal = {"columns too long", columns};
 }
 
-absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns) {
+absl::Status ShardBuilder::AddSample(const DatasetSpec& dataset, const std::string& shard_path,
+                                     SampleScanner& scanner, const ScannedSample& sample, Columns& columns) {
   if (!sample.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, sample.reason, sample.detail));
     return absl::OkStatus();
@@ -248,22 +355,33 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
   PlaceRecord place;
   SampleText text;
   Refusal refusal;
-  EVENKEEL_RETURN_IF_ERROR(FindItems(shard, sample, place, text, refusal));
+  EVENKEEL_RETURN_IF_ERROR(sample.is_row ? FindRow(dataset, shard_path, scanner, sample, place, text, refusal)
+                                         : FindItems(scanner, sample, place, text, refusal));
   if (!refusal.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
   }
   if (columns.places.num_places() >= kMaxSamplesPerShard) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(shard.path(), ": more than 2^24 samples; make smaller shards"));
+        absl::StrCat(shard_path, ": more than 2^24 samples; make smaller shards"));
   }
   place.key = sample.key;
   place.first_item = columns.facts.num_items();
+  const std::string folder = MediaFolder(dataset, shard_path);
   for (ItemPlace& item : place.items) {
     absl::StatusOr<MediaFacts> facts = absl::InvalidArgumentError("an item before this one cannot be used");
-    if (refusal.reason.empty()) facts = ProbeItem(shard, item, refusal);
+    const std::string name = item.file;
+    if (!name.empty()) {
+      item.file = MediaPath(folder, name);
+      // Before it is read: a file that changes meanwhile gets another stamp.
+      EVENKEEL_ASSIGN_OR_RETURN(const std::string stamp, source_.Stamp(item.file));
+      columns.media_stamps.Update(absl::StrCat(stamp, "\n"));
+    }
+    if (refusal.reason.empty()) facts = ProbeItem(scanner, sample.is_row, item, refusal);
+    if (!name.empty()) columns.media_content.Update(absl::StrCat(item.size, " ", item.checksum, "\n"));
+    item.file = name;
     if (!facts.ok() && refusal.reason.empty()) {
-      return AddContext(facts.status(), absl::StrCat(shard.path(), ": sample '", Printable(sample.key), "'"));
+      return AddContext(facts.status(), absl::StrCat(shard_path, ": sample '", Printable(sample.key), "'"));
     }
     columns.facts.Add(facts.ok() ? std::optional<MediaFacts>(*facts) : std::nullopt);
     if (facts.ok()) item.facts = *facts;
@@ -274,19 +392,21 @@ absl::Status ShardBuilder::AddSample(ShardContent& shard, const ScannedSample& s
     return absl::OkStatus();
   }
   CountPicturesOfSample(place.items);
+  LocateFiles(folder, place.items);
   CheckColumns(text.parser.Columns(job_, sample.key).status(), refusal);
   absl::StatusOr<SampleLengths> lengths = absl::ResourceExhaustedError("its columns are too long");
-  if (refusal.reason.empty()) lengths = Measure(shard.path(), *text.conversation, place.items, refusal);
+  if (refusal.reason.empty()) lengths = Measure(shard_path, *text.conversation, place.items, refusal);
   if (lengths.ok()) return columns.lengths.Add(columns.places.num_places() - 1, *lengths);
   if (refusal.reason.empty())
-    return AddContext(lengths.status(), absl::StrCat(shard.path(), ": sample '", Printable(sample.key), "'"));
+    return AddContext(lengths.status(), absl::StrCat(shard_path, ": sample '", Printable(sample.key), "'"));
   columns.lengths.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
   return absl::OkStatus();
 }
 
-absl::Status ShardBuilder::StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const {
+absl::Status ShardBuilder::StoreLengths(const DatasetSpec& dataset, const LengthsWriter& lengths,
+                                        ShardEntry& entry) const {
   LengthsEntry stored;
-  stored.key = LengthsKey(job_, measurer_.digest());
+  stored.key = LengthsKey(job_, dataset, measurer_.digest());
   std::string bytes = lengths.Finish(stored.key, &stored.totals);
   EVENKEEL_ASSIGN_OR_RETURN(stored.file, StoreColumn(folder_, FileKind::kLengths, bytes, files_));
   std::erase_if(entry.lengths, [&](const LengthsEntry& old) { return old.key == stored.key; });
@@ -294,27 +414,61 @@ absl::Status ShardBuilder::StoreLengths(const LengthsWriter& lengths, ShardEntry
   return absl::OkStatus();
 }
 
-absl::Status ShardBuilder::Read(const std::string& path, ShardEntry& entry) {
+absl::Status ShardBuilder::Read(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry,
+                                std::string* media) {
   ShardContent shard(source_, path, entry.size);
-  ShardScanner scanner(shard, path, entry.size, limits_);
+  const std::unique_ptr<SampleScanner> scanner = MakeScanner(dataset, shard, path, entry.size, limits_);
   Columns columns;
   for (;;) {
-    EVENKEEL_ASSIGN_OR_RETURN(std::optional<ScannedSample> sample, scanner.Next());
+    EVENKEEL_ASSIGN_OR_RETURN(std::optional<ScannedSample> sample, scanner->Next());
     if (!sample) break;
-    EVENKEEL_RETURN_IF_ERROR(AddSample(shard, *sample, columns));
+    EVENKEEL_RETURN_IF_ERROR(AddSample(dataset, path, *scanner, *sample, columns));
   }
   EVENKEEL_ASSIGN_OR_RETURN(entry.content, shard.Finish());
-  entry.damaged = scanner.damaged();
-  entry.facts_key = FactsKey(job_);
+  if (MediaAreFiles(dataset)) {
+    Digester content;
+    content.Update(absl::StrCat(entry.content.Hex(), " ", columns.media_content.Finish().Hex()));
+    entry.content = content.Finish();
+    *media = columns.media_stamps.Finish().Hex();
+  }
+  entry.damaged = scanner->damaged();
+  entry.facts_key = FactsKey(job_, dataset);
   entry.lengths.clear();
   EVENKEEL_ASSIGN_OR_RETURN(entry.places_file, StoreColumn(folder_, FileKind::kPlaces,
                                                            columns.places.Finish(entry.facts_key), files_));
   EVENKEEL_ASSIGN_OR_RETURN(entry.facts_file, StoreColumn(folder_, FileKind::kFacts,
                                                           columns.facts.Finish(entry.facts_key), files_));
-  return StoreLengths(columns.lengths, entry);
+  return StoreLengths(dataset, columns.lengths, entry);
 }
 
-absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry) const {
+absl::StatusOr<std::string> ShardBuilder::MediaStamp(const DatasetSpec& dataset, const std::string& path,
+                                                     const ShardEntry& entry) const {
+  EVENKEEL_ASSIGN_OR_RETURN(
+      PlacesReader places,
+      PlacesReader::Open(files_, cache_, ColumnPath(folder_, FileKind::kPlaces, entry.places_file)));
+  bool missing = false;
+  EVENKEEL_RETURN_IF_ERROR(places.ForEachExclusion([&](const ExclusionRecord& exclusion) {
+    missing = missing || exclusion.reason == kMissingMedia || exclusion.reason == kUnusableName;
+  }));
+  if (missing) return std::string();
+  const std::string folder = MediaFolder(dataset, path);
+  Digester stamps;
+  for (uint64_t i = 0; i < places.num_places(); ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(PlaceRecord place, places.Read(i));
+    LocateFiles(folder, place.items);
+    for (const ItemPlace& item : place.items) {
+      if (item.file.empty()) continue;
+      const absl::StatusOr<std::string> stamp = source_.Stamp(item.file);
+      if (absl::IsNotFound(stamp.status()) || absl::IsInvalidArgument(stamp.status())) return std::string();
+      EVENKEEL_RETURN_IF_ERROR(stamp.status());
+      stamps.Update(absl::StrCat(*stamp, "\n"));
+    }
+  }
+  return stamps.Finish().Hex();
+}
+
+absl::Status ShardBuilder::Remeasure(const DatasetSpec& dataset, const std::string& path,
+                                     ShardEntry& entry) const {
   EVENKEEL_ASSIGN_OR_RETURN(
       PlacesReader places,
       PlacesReader::Open(files_, cache_, ColumnPath(folder_, FileKind::kPlaces, entry.places_file)));
@@ -333,13 +487,15 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
     }
     if (!usable) continue;  // excluded by the facts, whatever the processor
     CountPicturesOfSample(place.items);
+    LocateFiles(MediaFolder(dataset, path), place.items);
     const SamplePlaces sample{.key = place.key,
                               .shard_path = path,
                               .text_form = place.text_form,
                               .text_offset = place.text_offset,
                               .text_size = place.text_size,
                               .text_checksum = place.text_checksum,
-                              .items = place.items};
+                              .items = place.items,
+                              .fields = &dataset.fields};
     EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation, reader.Read(sample, limits_, source_));
     Refusal refusal;
     CheckColumns(reader.Columns(job_, place.key).status(), refusal);
@@ -353,16 +509,16 @@ absl::Status ShardBuilder::Remeasure(const std::string& path, ShardEntry& entry)
       return AddContext(lengths.status(), absl::StrCat(path, ": sample '", Printable(place.key), "'"));
     }
   }
-  return StoreLengths(writer, entry);
+  return StoreLengths(dataset, writer, entry);
 }
 
-bool ShardBuilder::HasFiles(const ShardEntry& entry, bool with_lengths) const {
+bool ShardBuilder::HasFiles(const DatasetSpec& dataset, const ShardEntry& entry, bool with_lengths) const {
   auto there = [&](FileKind kind, const Digest& file) {
     return files_.Size(ColumnPath(folder_, kind, file)).ok();
   };
   if (!there(FileKind::kPlaces, entry.places_file) || !there(FileKind::kFacts, entry.facts_file))
     return false;
-  const LengthsEntry* lengths = entry.FindLengths(LengthsKey(job_, measurer_.digest()));
+  const LengthsEntry* lengths = entry.FindLengths(LengthsKey(job_, dataset, measurer_.digest()));
   return !with_lengths || (lengths != nullptr && there(FileKind::kLengths, lengths->file));
 }
 

@@ -11,7 +11,7 @@
 #include "core/annotated_mutex.h"
 #include "core/job.h"
 #include "core/measure.h"
-#include "dataset/format/shard_scanner.h"
+#include "dataset/format/sample_scanner.h"
 #include "dataset/index/columns.h"
 #include "dataset/index/index_folder.h"
 #include "dataset/index/shard_content.h"
@@ -49,12 +49,18 @@ class ShardBuilder {
   // The digest of all bytes of a shard.
   absl::StatusOr<Digest> HashShard(const std::string& path, uint64_t size) const;
   // Reads the shard once and stores all three columns. `entry` has its name, size and stamp; its content is
-  // set here.
-  absl::Status Read(const std::string& path, ShardEntry& entry);
+  // set here. If media are files of their own, the content covers theirs, and `media` is set to their MediaStamp as
+  // they were read.
+  absl::Status Read(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry,
+                    std::string* media);
   // Stores lengths for this processor from stored places and facts and the shard's texts.
-  absl::Status Remeasure(const std::string& path, ShardEntry& entry) const;
+  absl::Status Remeasure(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry) const;
+  // Changes with every file that the stored places of `entry` name. Empty: a file is missing, now or when the shard
+  // was read, so the shard has to be read.
+  absl::StatusOr<std::string> MediaStamp(const DatasetSpec& dataset, const std::string& path,
+                                         const ShardEntry& entry) const;
   // Whether all files that `entry` names for this processor exist.
-  bool HasFiles(const ShardEntry& entry, bool with_lengths) const;
+  bool HasFiles(const DatasetSpec& dataset, const ShardEntry& entry, bool with_lengths) const;
 
  private:
   struct Columns;
@@ -67,17 +73,33 @@ class ShardBuilder {
 
   // Refuses a sample whose columns were not written.
   static void CheckColumns(const absl::Status& columns, Refusal& refusal);
-  absl::Status AddSample(ShardContent& shard, const ScannedSample& sample, Columns& columns);
+  absl::Status AddSample(const DatasetSpec& dataset, const std::string& shard_path, SampleScanner& scanner,
+                         const ScannedSample& sample, Columns& columns);
   // Finds text, conversation, items and media, without facts. OK with a reason set: excluded.
-  absl::Status FindItems(ShardContent& shard, const ScannedSample& sample, PlaceRecord& place,
+  absl::Status FindItems(SampleScanner& scanner, const ScannedSample& sample, PlaceRecord& place,
                          SampleText& text, Refusal& refusal) const;
-  absl::StatusOr<MediaFacts> ProbeItem(ShardContent& shard, ItemPlace& item, Refusal& refusal);
+  // The same for a row.
+  absl::Status FindRow(const DatasetSpec& dataset, const std::string& shard_path, SampleScanner& scanner,
+                       const ScannedSample& sample, PlaceRecord& place, SampleText& text,
+                       Refusal& refusal) const;
+  // Reads a text member into `text` and notes its place.
+  absl::Status ReadText(SampleScanner& scanner, const SampleMember& member, PlaceRecord& place,
+                        SampleText& text, Refusal& refusal) const;
+  // Finds the file that a row names.
+  absl::Status FindFile(const DatasetSpec& dataset, const std::string& shard_path,
+                        const MediaReference& reference, ItemPlace& item, Refusal& refusal) const;
+  // Refuses a suffix of another medium; clears one of none.
+  static void CheckSuffix(std::string_view name, ItemPlace& item, Refusal& refusal);
+  // `item` has its file as a path for the source.
+  absl::StatusOr<MediaFacts> ProbeItem(SampleScanner& scanner, bool is_row, ItemPlace& item,
+                                       Refusal& refusal);
   // `shard_path`: where items are read again whose lengths depend on their bytes.
   absl::StatusOr<SampleLengths> Measure(const std::string& shard_path, const Conversation& conversation,
                                         const std::vector<ItemPlace>& items, Refusal& refusal) const;
   absl::StatusOr<ItemLengths> MeasureItem(const std::string& shard_path, const ItemPlace& item,
                                           uint8_t tower) const;
-  absl::Status StoreLengths(const LengthsWriter& lengths, ShardEntry& entry) const;
+  absl::Status StoreLengths(const DatasetSpec& dataset, const LengthsWriter& lengths,
+                            ShardEntry& entry) const;
 
   const Job& job_;
   const Limits& limits_;

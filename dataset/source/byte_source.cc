@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <unordered_map>
@@ -64,6 +67,31 @@ class OpenFile {
   const int descriptor_;
 };
 
+struct FreeText {
+  void operator()(char* text) const { std::free(text); }
+};
+
+bool IsConfined(const std::string& path) { return path.find(kConfined) != std::string::npos; }
+
+// Compares where the open file really is with its folder. Looking at the open file instead of its path leaves no moment
+// at which a link could be exchanged.
+absl::Status CheckConfined(const std::string& path, int descriptor) {
+  const std::string folder = path.substr(0, path.find(kConfined));
+  const std::unique_ptr<char, FreeText> root(::realpath(folder.empty() ? "/" : folder.c_str(), nullptr));
+  if (root == nullptr) return ErrnoStatus(errno, path);
+  std::array<char, PATH_MAX> file;
+  const ssize_t size =
+      ::readlink(absl::StrCat("/proc/self/fd/", descriptor).c_str(), file.data(), file.size());
+  if (size < 0) return ErrnoStatus(errno, path);
+  const std::string_view real(file.data(), static_cast<size_t>(size));
+  std::string_view inside = root.get();
+  if (inside == "/") inside = "";
+  if (real.substr(0, inside.size()) == inside && real.substr(inside.size(), 1) == "/")
+    return absl::OkStatus();
+  return MachineFailure(absl::StatusCode::kInvalidArgument, path,
+                        absl::StrCat("leads out of ", folder, " by a symbolic link"));
+}
+
 absl::StatusOr<std::shared_ptr<OpenFile>> OpenForReading(const std::string& path) {
   int descriptor;
   do {
@@ -75,7 +103,20 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenForReading(const std::string& path
   struct stat info;
   if (::fstat(descriptor, &info) != 0) return ErrnoStatus(errno, path);
   if (!S_ISREG(info.st_mode)) return NotAFile(path);
+  if (IsConfined(path)) EVENKEEL_RETURN_IF_ERROR(CheckConfined(path, descriptor));
   return file;
+}
+
+// Of the file that would be read.
+absl::StatusOr<struct stat> StatOf(const std::string& path) {
+  struct stat info;
+  if (IsConfined(path)) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> file, OpenForReading(path));
+    if (::fstat(file->descriptor(), &info) != 0) return ErrnoStatus(errno, path);
+    return info;
+  }
+  if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, path);
+  return info;
 }
 
 // Closes the least recently used descriptor first.
@@ -84,15 +125,13 @@ class FileSource : public ByteSource {
   explicit FileSource(size_t max_open_files) : max_open_files_(std::max<size_t>(max_open_files, 1)) {}
 
   absl::StatusOr<uint64_t> Size(const std::string& path) override {
-    struct stat info;
-    if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, path);
+    EVENKEEL_ASSIGN_OR_RETURN(const struct stat info, StatOf(path));
     if (!S_ISREG(info.st_mode)) return NotAFile(path);
     return static_cast<uint64_t>(info.st_size);
   }
 
   absl::StatusOr<std::string> Stamp(const std::string& path) override {
-    struct stat info;
-    if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, path);
+    EVENKEEL_ASSIGN_OR_RETURN(const struct stat info, StatOf(path));
     return absl::StrCat(info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, "-", info.st_ino);
   }
 
@@ -138,6 +177,8 @@ class FileSource : public ByteSource {
     }
     // Opened without the lock: a slow network file system must not block other threads.
     EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<OpenFile> file, OpenForReading(path));
+    // A file that holds one medium is read once; it must not push a shard out.
+    if (IsConfined(path)) return file;
     MutexLock lock(mutex_);
     if (by_path_.contains(path)) return file;
     recent_.push_front({path, file});

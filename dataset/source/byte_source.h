@@ -12,17 +12,23 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace evenkeel::dataset {
 
+// In a path: what follows must be inside the folder before it. "/data/images/./a/1.jpg" is no file outside of
+// /data/images, whatever its components or symbolic links lead to. Paths of jobs never have it: they are normalised.
+inline constexpr std::string_view kConfined = "/./";
+
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // NotFound, PermissionDenied, Unavailable (try again).
+  // NotFound, PermissionDenied, Unavailable (try again). InvalidArgument: not a file, or outside the folder that
+  // the path is confined to.
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
   // An opaque text that changes whenever the object does (an ETag; a file's time and inode): a hint that lets
   // the index skip what it has read, never part of an identity. Empty: unknown, read it again.

@@ -195,6 +195,23 @@ TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
       {"[b.tar]", "[]", "job.yaml:5: datasets[1].shards: missing; give at least one shard"},
       {"[b.tar]", "['']", "job.yaml:5: datasets[1].shards[0]: an empty path"},
       {"[b.tar]", "[c.tar, ./c.tar]", "job.yaml:5: datasets[1].shards: 'c.tar' is listed twice"},
+      {"[b.tar]", "[b.tar, b.jsonl]",
+       "job.yaml:5: datasets[1].shards: 'b.jsonl' looks like json, the first shard like webdataset; make two "
+       "datasets, or give format"},
+      {"[b.tar]", "[b], format: tar",
+       "job.yaml:5: datasets[1].format: 'tar' is not one of webdataset, json, parquet, text"},
+      {"[b.tar]", "[b.tar], media: m",
+       "job.yaml:5: datasets[1].media: belongs to the formats json and parquet; the format is webdataset"},
+      {"[b.tar]", "[b.txt], fields: {text: t}",
+       "job.yaml:5: datasets[1].fields: belongs to the formats json and parquet; the format is text"},
+      {"[b.tar]", "[b.json], fields: {prompt: t}",
+       "job.yaml:5: datasets[1].fields: prompt and answer are given together"},
+      {"[b.tar]", "[b.json], fields: {text: t, messages: m}",
+       "job.yaml:5: datasets[1].fields: messages and text exclude each other"},
+      {"[b.tar]", "[b.parquet]",
+       "job.yaml:6: processor.exif_orientation: missing: pictures of Parquet are turned upright by default, "
+       "those of "
+       "other formats are not, and the job has both; give apply or ignore"},
       {"[b.tar]", "['{2..1}']", "job.yaml:5: datasets[1].shards[0]: the range '{2..1}' runs backwards"},
       {"[b.tar]", "['{a,b}']", "job.yaml:5: datasets[1].shards[0]: '{a,b}' is no range; write {000..127}"},
       {"[b.tar]", "['{0..1']",

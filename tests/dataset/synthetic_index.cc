@@ -35,9 +35,9 @@ absl::StatusOr<Job> WriteSyntheticIndex(const std::string& folder, uint64_t num_
     shard.name = absl::StrFormat("%06d.tar", s);
     shard.size = kSyntheticShardBytes;
     shard.content = DigestOf(shard.name);
-    shard.facts_key = FactsKey(job);
+    shard.facts_key = FactsKey(job, job.datasets[0]);
     LengthsEntry lengths;
-    lengths.key = LengthsKey(job, processor);
+    lengths.key = LengthsKey(job, job.datasets[0], processor);
     std::string bytes = writer.Finish(lengths.key, &lengths.totals);
     EVENKEEL_ASSIGN_OR_RETURN(lengths.file, StoreColumn(folder, FileKind::kLengths, bytes, *files));
     shard.lengths.push_back(lengths);

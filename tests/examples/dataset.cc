@@ -4,6 +4,8 @@
 #include "absl/status/status.h"
 #include "core/status.h"
 #include "dataset/format/json.h"
+#include "dataset/format/sample_scanner.h"
+#include "dataset/format/table.h"
 #include "dataset/format/tar_reader.h"
 #include "dataset/index/index_builder.h"
 
@@ -11,6 +13,17 @@ namespace evenkeel::dataset {
 
 absl::Status ReadMessages(std::string_view text, void (*Use)(const JsonValue&)) {
 #include "examples/dataset/format/json.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status ScanSamples(const Job& job, ByteSource& source, const std::string& path, uint64_t size,
+                         void (*Use)(const ScannedSample&)) {
+#include "examples/dataset/format/sample_scanner.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status ReadTable(ByteSource& source, const std::string& path, uint64_t size) {
+#include "examples/dataset/format/table.h.inc"
   return absl::OkStatus();
 }
 

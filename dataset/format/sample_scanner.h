@@ -1,0 +1,55 @@
+// The samples of one file of a dataset, one after another: the interface of all formats.
+//
+// A sample that breaks a rule has the reason for its exclusion. Damage that ends the file is returned as a last
+// sample with the reason "shard damaged" and the key of the sample in progress.
+//
+// Example:
+//     std::unique_ptr<SampleScanner> scanner = MakeScanner(job.datasets[0], source, path, size, job.limits);
+//     for (;;) {
+//       EVENKEEL_ASSIGN_OR_RETURN(std::optional<ScannedSample> sample, scanner->Next());
+//       if (!sample) break;
+//       if (sample->reason.empty()) Use(*sample);
+//     }
+//
+// Thread safety: none; one scanner, one thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/job.h"
+#include "dataset/format/sample_parser.h"
+#include "dataset/source/byte_source.h"
+
+namespace evenkeel::dataset {
+
+inline constexpr std::string_view kShardDamaged = "shard damaged";
+
+struct ScannedSample {
+  std::string key;
+  std::vector<SampleMember>
+      members;          // in the order of the file; of a row its text, then its media if stored with it
+  bool is_row = false;  // a JSON object whose members are the sample (TextParser::ParseRow)
+  std::string reason;   // empty: usable
+  std::string detail;
+};
+
+class SampleScanner {
+ public:
+  virtual ~SampleScanner() = default;
+  // The next sample; nullopt at the end. Returns only errors of the source.
+  virtual absl::StatusOr<std::optional<ScannedSample>> Next() = 0;
+  // Fills `out`, which has its size, from a member of the latest sample. Errors of the source; DataLoss as Next.
+  virtual absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) = 0;
+  virtual bool damaged() const = 0;
+};
+
+// A scanner of the file `path` of `size` bytes in the format of `dataset`. `source` and `limits` must outlive it.
+std::unique_ptr<SampleScanner> MakeScanner(const DatasetSpec& dataset, ByteSource& source,
+                                           const std::string& path, uint64_t size, const Limits& limits);
+
+}  // namespace evenkeel::dataset
