@@ -18,8 +18,10 @@
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/json.h"
+#include "dataset/format/media_file.h"
 #include "dataset/format/sample_parser.h"
-#include "dataset/format/shard_scanner.h"
+#include "dataset/format/sample_scanner.h"
+#include "dataset/format/table.h"
 #include "dataset/source/byte_source.h"
 
 namespace evenkeel::cli {
@@ -29,9 +31,37 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxFilesListed = 1000000;
 constexpr char kExpected[] =
-    "expected is a folder of WebDataset shards: tar files whose members are grouped by key, for example "
-    "00000042.jpg and 00000042.json "
+    "expected is a folder of WebDataset shards (tar files whose members are grouped by key, for example "
+    "00000042.jpg and 00000042.json), Parquet tables, JSON lines with media as files, or texts "
     "(docs/datasets.md)";
+
+// Ends of the names of what is read, the first that a folder has.
+struct Form {
+  std::vector<std::string> suffixes;
+  DataFormat format;
+};
+const std::vector<Form>& Forms() {
+  static const auto* const kForms = new std::vector<Form>{{{".tar"}, DataFormat::kWebDataset},
+                                                          {{".parquet"}, DataFormat::kParquet},
+                                                          {{".jsonl", ".ndjson"}, DataFormat::kJson},
+                                                          {{".json"}, DataFormat::kJson},
+                                                          {{".txt"}, DataFormat::kText}};
+  return *kForms;
+}
+// Files of a format that are no data.
+bool IsNote(const std::string& name) {
+  for (const char* note : {"dataset_info.json", "dataset_infos.json", "state.json", "config.json",
+                           "README.txt", "LICENSE.txt", "requirements.txt"})
+    if (name == note) return true;
+  return false;
+}
+bool Has(const std::string& name, const Form& form) {
+  return !IsNote(name) &&
+         std::any_of(form.suffixes.begin(), form.suffixes.end(),
+                     [&](const std::string& suffix) { return absl::EndsWith(name, suffix); });
+}
+// Where rows may name their media from, below the folder of the shard or its parent.
+constexpr std::string_view kMediaFolders[] = {"images", "media", "image", "videos", "data"};
 
 // What files of other forms are called, by the end of their names.
 struct OtherForm {
@@ -46,13 +76,10 @@ constexpr OtherForm kOtherForms[] = {
      "decompress them (gunzip): samples are read at their places in the shard"},
     {".tar.zst", "compressed tar files",
      "decompress them (unzstd): samples are read at their places in the shard"},
-    {".parquet", "Parquet files", "write their rows as tar shards, as examples/qwen2_vl/pack.py does"},
     {".arrow", "a dataset saved by Hugging Face datasets",
      "write its rows as tar shards, as examples/qwen2_vl/pack.py does"},
     {".mds", "MDS shards", "write their samples as tar shards"},
-    {".jsonl", "JSON lines", "write each line and the files that it names as one sample of a tar shard"},
     {".zip", "zip archives", "write their files as tar shards"},
-    {".json", "JSON files", "write them and their media as samples of tar shards"},
 };
 
 std::string Counted(uint64_t count, std::string_view what) {
@@ -61,7 +88,8 @@ std::string Counted(uint64_t count, std::string_view what) {
 
 // Names of a folder, by what they are.
 struct Listed {
-  std::vector<std::string> tars, folders, others;
+  std::vector<std::string> shards, folders, others;
+  DataFormat format = DataFormat::kWebDataset;  // of the shards
 };
 
 absl::StatusOr<Listed> List(const std::string& folder) {
@@ -76,28 +104,32 @@ absl::StatusOr<Listed> List(const std::string& folder) {
     std::string name = it->path().filename().string();
     if (name.empty() || name[0] == '.') continue;
     std::error_code ignored;
-    auto& list = it->is_directory(ignored)      ? listed.folders
-                 : absl::EndsWith(name, ".tar") ? listed.tars
-                                                : listed.others;
-    list.push_back(std::move(name));
+    (it->is_directory(ignored) ? listed.folders : listed.others).push_back(std::move(name));
   }
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(folder, ": cannot be listed"));
-  for (auto* list : {&listed.tars, &listed.folders, &listed.others}) {
+  for (const Form& form : Forms()) {
+    for (const std::string& name : listed.others)
+      if (Has(name, form)) listed.shards.push_back(name);
+    listed.format = form.format;
+    if (!listed.shards.empty()) break;
+  }
+  for (auto* list : {&listed.shards, &listed.folders, &listed.others}) {
     std::sort(list->begin(), list->end(), dataset::SuffixBefore);
   }
   return listed;
 }
 
-// Why a folder without tar files cannot be read.
+// Why a folder without shards cannot be read.
 absl::Status NotShards(const std::string& folder, const Listed& listed) {
-  std::vector<std::string> with_tars;
+  std::vector<std::string> with_shards;
   for (const std::string& name : listed.folders) {
     const absl::StatusOr<Listed> inner = List((fs::path(folder) / name).string());
-    if (inner.ok() && !inner->tars.empty() && with_tars.size() < 5) with_tars.push_back(Printable(name));
+    if (inner.ok() && !inner->shards.empty() && with_shards.size() < 5)
+      with_shards.push_back(Printable(name));
   }
-  if (!with_tars.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(folder, ": no tar files, but there are some in ",
-                                                   absl::StrJoin(with_tars, ", "),
+  if (!with_shards.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, ": no shards, but there are some in ",
+                                                   absl::StrJoin(with_shards, ", "),
                                                    "; give one of these folders"));
   }
   for (const OtherForm& form : kOtherForms) {
@@ -108,7 +140,7 @@ absl::Status NotShards(const std::string& folder, const Listed& listed) {
         static_cast<uint64_t>(std::count_if(listed.others.begin(), listed.others.end(), has_it));
     if (count == 0) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(folder, ": no tar files, but ", std::string(form.what), " (", count, ", the first is ",
+        absl::StrCat(folder, ": no shards, but ", std::string(form.what), " (", count, ", the first is ",
                      Printable(*std::find_if(listed.others.begin(), listed.others.end(), has_it)),
                      "), which are not read; ", std::string(form.advice), ". In any case ", kExpected));
   }
@@ -126,12 +158,13 @@ absl::Status NotShards(const std::string& folder, const Listed& listed) {
   if (listed.others.empty() && listed.folders.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(folder, ": an empty folder; ", kExpected));
   }
-  return absl::InvalidArgumentError(absl::StrCat(folder, ": no tar files among ",
+  return absl::InvalidArgumentError(absl::StrCat(folder, ": no shards among ",
                                                  Counted(listed.others.size(), "files and "),
                                                  Counted(listed.folders.size(), "folders"), "; ", kExpected));
 }
 
-absl::StatusOr<std::vector<std::string>> FindShards(const std::string& path) {
+// Sets the shards of `out` and their format.
+absl::Status FindShards(const std::string& path, FoundData& out) {
   if (path.find("://") != std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat(Printable(path), ": addresses are not read; ", kExpected, " on this machine"));
@@ -142,14 +175,20 @@ absl::StatusOr<std::vector<std::string>> FindShards(const std::string& path) {
     return absl::NotFoundError(absl::StrCat(path, ": no such folder; ", kExpected));
   if (error) return absl::ErrnoToStatus(error.value(), path);
   if (!fs::is_directory(status)) {
-    if (fs::is_regular_file(status) && absl::EndsWith(path, ".tar")) return std::vector<std::string>{path};
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a folder and not a tar file; ", kExpected));
+    for (const Form& form : Forms()) {
+      if (!fs::is_regular_file(status) || !Has(path, form)) continue;
+      out.format = form.format;
+      out.shards = {path};
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": neither a folder nor a file of a format that is read; ", kExpected));
   }
   EVENKEEL_ASSIGN_OR_RETURN(const Listed listed, List(path));
-  if (listed.tars.empty()) return NotShards(path, listed);
-  std::vector<std::string> shards;
-  for (const std::string& name : listed.tars) shards.push_back((fs::path(path) / name).string());
-  return shards;
+  if (listed.shards.empty()) return NotShards(path, listed);
+  out.format = listed.format;
+  for (const std::string& name : listed.shards) out.shards.push_back((fs::path(path) / name).string());
+  return absl::OkStatus();
 }
 
 // Keys of a sample's JSON that have a meaning; the others are columns that do not reach the model.
@@ -163,24 +202,27 @@ bool HasMeaning(std::string_view key) {
 class Looker {
  public:
   Looker(const Limits& limits, FoundData& out)
-      : limits_(limits), source_(dataset::MakeFileSource()), out_(out) {}
+      : limits_(limits), source_(dataset::MakeShardSource()), out_(out) {}
 
   absl::StatusOr<uint64_t> SizeOf(const std::string& shard) { return source_->Size(shard); }
 
   // False: the shard has more samples than are looked at.
   absl::StatusOr<bool> LookInto(const std::string& shard) {
     EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source_->Size(shard));
-    dataset::ShardScanner scanner(*source_, shard, size, limits_);
+    const DatasetSpec spec{.format = out_.format, .media = out_.media};
+    const std::unique_ptr<dataset::SampleScanner> scanner =
+        dataset::MakeScanner(spec, *source_, shard, size, limits_);
     for (uint64_t count = 0;; ++count) {
-      EVENKEEL_ASSIGN_OR_RETURN(const std::optional<dataset::ScannedSample> sample, scanner.Next());
+      EVENKEEL_ASSIGN_OR_RETURN(const std::optional<dataset::ScannedSample> sample, scanner->Next());
       if (!sample.has_value()) return true;
       if (count == kMaxSamplesLookedAt) return false;
       ++out_.samples;
-      for (const dataset::SampleMember& member : sample->members)
-        ++out_.suffixes[Printable(member.suffix, 40)];
+      for (const dataset::SampleMember& member : sample->members) {
+        if (!sample->is_row) ++out_.suffixes[Printable(member.suffix, 40)];
+      }
       absl::Status usable =
           sample->reason.empty()
-              ? Look(shard, *sample)
+              ? (sample->is_row ? LookAtRow(shard, *sample, *scanner) : Look(shard, *sample))
               : absl::InvalidArgumentError(absl::StrCat(sample->reason, ": ", sample->detail));
       if (absl::IsUnavailable(usable)) return usable;
       if (usable.ok()) continue;
@@ -208,6 +250,59 @@ class Looker {
       ++out_.items[static_cast<size_t>(medium)];
       if (kinds.insert(medium).second) ++out_.samples_with[static_cast<size_t>(medium)];
     }
+  }
+
+  // The same for a row.
+  absl::Status LookAtRow(const std::string& shard, const dataset::ScannedSample& sample,
+                         dataset::SampleScanner& scanner) {
+    const dataset::SampleMember& member = sample.members[0];
+    if (member.size > limits_.max_text_bytes) return absl::InvalidArgumentError("text too long");
+    std::string text(member.size, '\0');
+    const absl::Status read = scanner.ReadMember(member, std::as_writable_bytes(std::span(text)));
+    if (!read.ok()) return absl::UnavailableError(read.message());
+    std::string form = LookAtJson(text);
+    const absl::StatusOr<const dataset::ParsedText*> row = parser_.ParseRow(text, FieldNames(), limits_);
+    if (!row.ok()) return AddContext(row.status(), absl::IsNotFound(row.status()) ? "no text" : "bad JSON");
+    std::vector<Medium> media;
+    for (const dataset::MediaReference& reference : (*row)->references) {
+      const std::string name(reference.name.value_or(""));
+      const bool is_held = std::any_of(sample.members.begin() + 1, sample.members.end(),
+                                       [&](const auto& other) { return other.suffix == name; });
+      if (!is_held && !FindFile(shard, name)) {
+        return absl::InvalidArgumentError(absl::StrCat("missing media: '", Printable(name, 200),
+                                                       "' is not in ",
+                                                       dataset::MediaFolder({.media = out_.media}, shard),
+                                                       "; the dataset's key media names another folder"));
+      }
+      ++out_.suffixes[Printable(dataset::SuffixOfName(name), 40)];
+      media.push_back(reference.medium);
+    }
+    Count(media);
+    const bool is_plain = (*row)->conversation.plain;
+    ++(is_plain ? out_.captions : out_.chats);
+    ++out_.forms[!is_plain ? form : media.empty() ? "text alone" : "media with a caption"];
+    return absl::OkStatus();
+  }
+
+  // Whether there is such a file in the folder of media. The first name that is found decides which folder that is.
+  bool FindFile(const std::string& shard, const std::string& name) {
+    if (IsIn(dataset::MediaFolder({.media = out_.media}, shard), name)) return folder_is_known_ = true;
+    if (folder_is_known_) return false;
+    const fs::path folder = dataset::MediaFolder({}, shard);
+    for (const fs::path& base : {folder, folder.parent_path()}) {
+      std::vector<fs::path> candidates = {base};
+      for (const std::string_view inner : kMediaFolders) candidates.push_back(base / inner);
+      for (const fs::path& candidate : candidates) {
+        if (candidate.empty() || !IsIn(candidate.string(), name)) continue;
+        out_.media = candidate.string();
+        return folder_is_known_ = true;
+      }
+    }
+    return false;
+  }
+  bool IsIn(const std::string& folder, const std::string& name) {
+    const absl::StatusOr<std::string> relative = dataset::RelativeMediaName(name, folder);
+    return relative.ok() && source_->Size(dataset::MediaPath(folder, *relative)).ok();
   }
 
   // Returns why the sample cannot be used.
@@ -266,6 +361,7 @@ class Looker {
   const std::unique_ptr<dataset::ByteSource> source_;
   dataset::TextParser parser_;
   dataset::JsonDocument json_;
+  bool folder_is_known_ = false;  // of media
   FoundData& out_;
 };
 
@@ -296,7 +392,7 @@ uint64_t FoundData::num_unusable() const {
 
 absl::StatusOr<FoundData> LookAtData(const std::string& path, const Limits& limits) {
   FoundData out;
-  EVENKEEL_ASSIGN_OR_RETURN(out.shards, FindShards(path));
+  EVENKEEL_RETURN_IF_ERROR(FindShards(path, out));
   Looker looker(limits, out);
   for (const std::string& shard : out.shards) {
     EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, looker.SizeOf(shard));
@@ -311,7 +407,7 @@ absl::StatusOr<FoundData> LookAtData(const std::string& path, const Limits& limi
   }
   if (out.chats + out.captions > 0) return out;
   if (out.samples == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": its tar files have no samples; ", kExpected));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": its shards have no samples; ", kExpected));
   }
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": none of ", out.samples,

@@ -1,4 +1,4 @@
-// What a folder given by a user contains: tar shards, their samples by form and medium, and the members and keys that are not for
+// What a folder given by a user contains: shards of one format, their samples by form and medium, and the members and keys that are not for
 // the model. `evenkeel init` describes it and writes a job for it.
 //
 // Shards are looked into, not read: headers of members and texts of some samples, no media.
@@ -22,6 +22,8 @@ inline constexpr uint64_t kMaxShardsLookedAt = 4;
 inline constexpr uint64_t kMaxSamplesLookedAt = 250;  // of a shard
 
 struct FoundData {
+  DataFormat format = DataFormat::kWebDataset;
+  std::string media;                // the folder of media that rows name, if it is not that of the shards
   std::vector<std::string> shards;  // in natural order of their names
   uint64_t bytes = 0;               // of all shards
   uint64_t shards_looked_at = 0;
@@ -41,7 +43,8 @@ struct FoundData {
   uint64_t num_unusable() const;
 };
 
-// Looks at `path`: a folder with WebDataset shards, or one shard. Samples come from at most kMaxShardsLookedAt shards, spread over
+// Looks at `path`: a folder with shards of a format that jobs have, or one shard. Tar files come before Parquet tables, these
+// before JSON lines, JSON files and texts, if a folder has several. Samples come from at most kMaxShardsLookedAt shards, spread over
 // all, and at most kMaxSamplesLookedAt of each. NotFound: no such path. InvalidArgument: something else, with what it is taken for
 // and what is expected; no usable sample. Errors of the file system.
 absl::StatusOr<FoundData> LookAtData(const std::string& path, const Limits& limits);

@@ -47,9 +47,23 @@ void Row(std::string_view name, std::string_view value) {
                                absl::string_view(value.data(), value.size()));
 }
 
+std::string WhatShardsAre(DataFormat format) {
+  switch (format) {
+    case DataFormat::kWebDataset:
+      return "tar files";
+    case DataFormat::kJson:
+      return "JSON files";
+    case DataFormat::kParquet:
+      return "Parquet tables";
+    case DataFormat::kText:
+      return "texts, a sample a line";
+  }
+  return "";
+}
+
 void PrintFound(const FoundData& data) {
-  Row("shards",
-      absl::StrFormat("%d tar files, %.1f MB", data.shards.size(), static_cast<double>(data.bytes) / 1e6));
+  Row("shards", absl::StrFormat("%d %s, %.1f MB", data.shards.size(), WhatShardsAre(data.format),
+                                static_cast<double>(data.bytes) / 1e6));
   Row("samples", data.is_all ? absl::StrCat(data.samples)
                              : absl::StrCat(data.samples, " looked at, the first of ", data.shards_looked_at,
                                             " shards; the index counts all"));

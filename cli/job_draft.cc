@@ -196,6 +196,12 @@ class Draft {
     Line(absl::StrCat("  - name: ", Quoted(name)));
     Line(absl::StrCat(Comment(why, 4), "    shards:"));
     for (const std::string& pattern : patterns_) Line(absl::StrCat("      - ", Quoted(pattern)));
+    if (!data_.media.empty())
+      Add("media", Quoted(InJob(data_.media, folder_)), "the folder that the rows' media are in", 4);
+    if (data_.format == DataFormat::kParquet && encoders_.vision)
+      reasons_.emplace_back(
+          "processor.exif_orientation: apply",
+          "the default for Parquet: `datasets` turns pictures upright when it decodes them");
     reasons_.emplace_back(
         absl::StrCat("datasets: ",
                      patterns_.size() == 1 ? patterns_[0] : absl::StrCat(patterns_.size(), " files")),

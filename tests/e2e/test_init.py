@@ -136,12 +136,12 @@ def test_media_that_the_checkpoint_cannot_encode_are_an_error(tmp_path):
 
 @pytest.mark.parametrize("files, words", [
     ([], "an empty folder"),
-    (["a.parquet", "b.parquet"], "Parquet files (2, the first is a.parquet)"),
     (["a.tar.gz"], "compressed tar files"),
-    (["data.jsonl"], "JSON lines"),
+    (["data.jsonl"], "its shards have no samples"),
+    (["data.arrow"], "a dataset saved by Hugging Face datasets"),
     (["x.jpg", "y.jpg"], "2 media as single files"),
     (["train/a.tar"], "there are some in train"),
-    (["notes"], "no tar files among 1 files"),
+    (["notes"], "no shards among 1 files"),
 ])
 def test_anything_else_says_what_is_expected(tmp_path, files, words):
     write_checkpoint(tmp_path / "model")
@@ -152,6 +152,26 @@ def test_anything_else_says_what_is_expected(tmp_path, files, words):
     refused = init(tmp_path, check=False)
     assert refused.returncode == 2 and words in refused.stderr, refused.stderr
     assert "give one of these folders" in refused.stderr or "expected is a folder of WebDataset shards" in refused.stderr
+
+
+@pytest.mark.parametrize("form, name", [("messages", "train.jsonl"), ("conversations", "train.json"), ("text", "train.txt")])
+def test_rows_and_texts_are_recognised(tmp_path, form, name):
+    write_checkpoint(tmp_path / "model", template=CHATML_TEMPLATE if form != "text" else None)
+    (tmp_path / "data" / "images").mkdir(parents=True)
+    rng = random.Random(3)
+    rows = []
+    for i in range(8):
+        (tmp_path / "data" / "images" / f"{i}.png").write_bytes(media.image_bytes(rng, "png", 60, 80))
+        turns = {"messages": [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A picture."}],
+                 "conversations": [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "A picture."}]}
+        rows.append({"id": i, "image": f"{i}.png", form: turns[form]} if form != "text" else "a text")
+    text = "\n".join(rows) if form == "text" else json.dumps(rows) if name.endswith(".json") else "\n".join(map(json.dumps, rows))
+    (tmp_path / "data" / name).write_text(text)
+    found = init(tmp_path, "--samples", "4").stdout
+    job = (tmp_path / "job.yaml").read_text()
+    assert ("/data/images\"" in job or "media: \"data/images\"" in job) == (form != "text")
+    assert {"text": "text alone 8"}.get(form, f"{form} 8") in found
+    assert "samples     8\n" in harness.run("index", "--job", tmp_path / "job.yaml").stdout
 
 
 def test_names_that_are_no_range_are_listed(tmp_path):
