@@ -1,0 +1,209 @@
+"""Every format that can hold the same samples delivers the same bytes."""
+
+import json
+import random
+import shutil
+import tarfile
+
+import pytest
+
+import harness
+import media
+
+SAMPLES = 24
+STEPS = 4
+
+
+class Sample:
+    """A sample of a tar: its JSON or text, and its media by suffix."""
+
+    def __init__(self, key):
+        self.key, self.members = key, {}
+
+    def row(self, name_of):
+        """The sample as one JSON object whose media are `name_of(suffix)`."""
+        files = [suffix for suffix in self.members if suffix not in ("json", "txt")]
+        if "json" not in self.members:
+            kinds = {"wav": "audio", "mp4": "video"}
+            row = {"text": self.members["txt"].decode()}
+            for suffix in files:
+                row[kinds.get(suffix, "image")] = name_of(suffix)
+            return row
+        row = json.loads(self.members["json"])
+        if "image" in row:
+            row["image"] = name_of("jpg")
+        for message in row.get("messages", []):
+            for part in message["content"] if isinstance(message["content"], list) else []:
+                if part["type"] != "text":
+                    part[part["type"]] = name_of(part[part["type"]])
+        return row
+
+
+def samples_of(path):
+    samples = {}
+    with tarfile.open(path) as tar:
+        for member in tar:
+            key, _, suffix = member.name.partition(".")
+            samples.setdefault(key, Sample(key)).members[suffix] = tar.extractfile(member).read()
+    return list(samples.values())
+
+
+def write_media(folder, samples):
+    for sample in samples:
+        for suffix, data in sample.members.items():
+            if suffix in ("json", "txt"):
+                continue
+            file = folder / f"{sample.key}.{suffix}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+
+
+def rows_of(samples):
+    return [sample.row(lambda suffix, key=sample.key: f"{key}.{suffix}") for sample in samples]
+
+
+def as_tar(folder, samples, tar):
+    return f'shards: ["{tar}"]'
+
+
+def as_json_lines(folder, samples, tar):
+    write_media(folder / "media", samples)
+    lines = [json.dumps(row) for row in rows_of(samples)]
+    (folder / "data.jsonl").write_text("\n".join(lines[:5] + [""] + lines[5:]))
+    return 'shards: ["data.jsonl"], media: media'
+
+
+def as_json_list(folder, samples, tar):
+    write_media(folder, samples)
+    (folder / "data.json").write_text(json.dumps(rows_of(samples), indent=2, ensure_ascii=False))
+    return 'shards: ["data.json"]'
+
+
+def as_parquet(folder, samples, tar):
+    """Every row as its JSON is, with the media as lists of Image, Audio and Video."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    medium = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    part = pa.struct([("type", pa.string()), ("text", pa.string())])
+    columns = {name: [] for name in ("text", "image", "audio", "video", "conversations", "messages")}
+    for sample, row in zip(samples, rows_of(samples)):
+        def stored(name, sample=sample):
+            return {"bytes": sample.members[name.partition(".")[2]], "path": name}
+        found = {name: [stored(row[name])] if name in row else [] for name in ("image", "audio", "video")}
+        turns = None
+        for message in row.get("messages", []):
+            content = message["content"] if isinstance(message["content"], list) else [{"type": "text", "text": message["content"]}]
+            for piece in content:
+                if piece["type"] != "text":
+                    found[piece["type"]].append(stored(piece[piece["type"]]))
+            turns = (turns or []) + [{"role": message["role"], "content": [{"type": p["type"], "text": p.get("text")} for p in content]}]
+        columns["text"].append(row.get("text"))
+        columns["conversations"].append(row.get("conversations"))
+        columns["messages"].append(turns)
+        for name, media_of_row in found.items():
+            columns[name].append(media_of_row or None)
+    types = {"text": pa.string(), "image": pa.list_(medium), "audio": pa.list_(medium), "video": pa.list_(medium),
+             "conversations": pa.list_(pa.struct([("from", pa.string()), ("value", pa.string())])),
+             "messages": pa.list_(pa.struct([("role", pa.string()), ("content", pa.list_(part))]))}
+    table = pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
+    parquet.write_table(table, folder / "data.parquet", row_group_size=7)
+    return 'shards: ["data.parquet"]'
+
+
+def write_job(folder, dataset, extra=""):
+    job = harness.write_job(folder / "job.yaml", [("data", "x", 1)], ranks=2, batch="{samples: 6}", extra=extra)
+    line = next(line for line in job.read_text().splitlines() if "name: data" in line)
+    job.write_text(job.read_text().replace(line, f"  - {{name: data, {dataset}}}"))
+    return job
+
+
+def delivered(folder, dataset):
+    """The digests of the first steps, and what `index` said."""
+    job = write_job(folder, dataset)
+    index = json.loads(harness.run("index", "--job", job, "--verify", "--json").stdout)
+    with harness.Fleet(job, 1) as fleet:
+        return harness.fetch(fleet.endpoints, job, "--ranks", "0-1", "--steps", STEPS).steps, index
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tar")
+    media.write_mixed_shards(folder, "data", 1, SAMPLES, seed=5)
+    tar = folder / "data-000.tar"
+    return tar, samples_of(tar), delivered(folder, as_tar(folder, [], tar))
+
+
+@pytest.mark.parametrize("write", [as_json_lines, as_json_list, as_parquet])
+def test_every_format_delivers_the_same_bytes(tmp_path, made, write):
+    tar, samples, (expected, index) = made
+    assert index["samples"] == SAMPLES
+    steps, index = delivered(tmp_path, write(tmp_path, samples, tar))
+    assert index["samples"] == SAMPLES and index["excluded"] == {}
+    assert steps == expected
+
+
+def test_lines_and_media_that_cannot_be_used_are_named(tmp_path):
+    rng = random.Random(2)
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media" / "1.png").write_bytes(media.image_bytes(rng, "png", 60, 80))
+    (tmp_path / "media" / "cut.png").write_bytes(media.image_bytes(rng, "png", 60, 80)[:20])
+    (tmp_path / "secret.png").write_bytes(media.image_bytes(rng, "png", 60, 80))
+    rows = [{"text": "good", "image": "1.png"}] * 20 + [{"text": "t", "image": "gone.png"}, {"text": "t", "image": "../secret.png"},
+                                                        {"text": "t", "image": "http://169.254.169.254/1.png"},
+                                                        {"text": "t", "image": "cut.png"}]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n{broken\n")
+    job = write_job(tmp_path, 'shards: ["data.jsonl"], media: media')
+    done = harness.run("index", "--job", job, "--json", "--max-excluded", "50%")
+    index = json.loads(done.stdout)
+    assert index["samples"] == 20
+    assert index["excluded"] == {"missing media": 1, "unusable name of a medium": 2, "damaged image": 1, "bad JSON": 1}
+    refused = harness.run("index", "--job", job, "--max-excluded", "1%", check=False)
+    assert refused.returncode == 5 and "data.jsonl/21" in refused.stderr + refused.stdout
+
+
+def test_media_that_changed_are_read_again_with_their_file(tmp_path):
+    rng = random.Random(2)
+    for i in range(6):
+        (tmp_path / f"{i}.png").write_bytes(media.image_bytes(rng, "png", 60, 80))
+    (tmp_path / "data.jsonl").write_text("\n".join(json.dumps({"text": "t", "image": f"{i}.png"}) for i in range(6)))
+    job = write_job(tmp_path, 'shards: ["data.jsonl"]')
+
+    def index():
+        return json.loads(harness.run("index", "--job", job, "--json").stdout)
+
+    first = index()
+    assert index()["shards"] == {"read": 0, "unchanged": 1, "remeasured": 0, "damaged": 0}
+    (tmp_path / "3.png").write_bytes(media.image_bytes(rng, "png", 60, 80))
+    assert harness.run("index", "--job", job, "--verify", check=False).returncode == 0
+    assert index()["digest"] != first["digest"]
+
+
+def test_the_examples_run_on_data_of_their_form(tmp_path):
+    """Each job of examples/formats, with the data that it names."""
+    rng = random.Random(4)
+    shutil.copytree(harness.GOLDEN / "processor" / "qwen2-vl", tmp_path / "qwen2-vl")
+    shutil.copy(harness.GOLDEN / "tokenizer" / "tokenizer.json", tmp_path / "qwen2-vl")
+    (tmp_path / "data" / "images" / "coco").mkdir(parents=True)
+    pictures = [media.image_bytes(rng, "jpg", 60, 80) for _ in range(4)]
+    for i, picture in enumerate(pictures):
+        (tmp_path / "data" / "images" / "coco" / f"{i}.jpg").write_bytes(picture)
+    for number in range(2):
+        shard = media.Shard(tmp_path / "data" / f"train-0000{number}.tar")
+        for i, picture in enumerate(pictures):
+            shard.add(f"{i}.jpg", picture)
+            shard.add(f"{i}.txt", b"a caption")
+        shard.close()
+    turns = [{"from": "human", "value": "<image>\nWhat is this?"}, {"from": "gpt", "value": "A picture."}]
+    rows = {"json": [{"image": f"coco/{i}.jpg", "conversations": turns} for i in range(4)], "text": [{"text": "words"}] * 4}
+    (tmp_path / "data" / "vqa.json").write_text(
+        json.dumps([{"question": "What?", "label": "A picture.", "picture": f"coco/{i}.jpg"} for i in range(4)]))
+    (tmp_path / "data" / "train.txt").write_text("one\ntwo\n")
+    jobs = {"webdataset": 8, "json": 8, "text": 6}
+    for name, samples in jobs.items():
+        (tmp_path / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, rows.get(name, []))))
+        job = tmp_path / f"{name}.yaml"
+        text = (harness.ROOT / "examples" / "formats" / f"{name}.yaml").read_text()
+        # The tokenizer of the tests has no template of its own.
+        job.write_text(text.replace("./index", f"./index-{name}").replace("max_pixels", "chat: chatml, max_pixels"))
+        index = json.loads(harness.run("index", "--job", job, "--verify", "--json").stdout)
+        assert (index["samples"], index["excluded"]) == (samples, {}), name
