@@ -1,5 +1,6 @@
 """Every format that can hold the same samples delivers the same bytes."""
 
+import importlib.util
 import json
 import random
 import shutil
@@ -183,6 +184,7 @@ def test_the_examples_run_on_data_of_their_form(tmp_path):
     rng = random.Random(4)
     shutil.copytree(harness.GOLDEN / "processor" / "qwen2-vl", tmp_path / "qwen2-vl")
     shutil.copy(harness.GOLDEN / "tokenizer" / "tokenizer.json", tmp_path / "qwen2-vl")
+    (tmp_path / "qwen2-vl" / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}))
     (tmp_path / "data" / "images" / "coco").mkdir(parents=True)
     pictures = [media.image_bytes(rng, "jpg", 60, 80) for _ in range(4)]
     for i, picture in enumerate(pictures):
@@ -199,6 +201,13 @@ def test_the_examples_run_on_data_of_their_form(tmp_path):
         json.dumps([{"question": "What?", "label": "A picture.", "picture": f"coco/{i}.jpg"} for i in range(4)]))
     (tmp_path / "data" / "train.txt").write_text("one\ntwo\n")
     jobs = {"webdataset": 8, "json": 8, "text": 6}
+    if importlib.util.find_spec("pyarrow"):
+        import pyarrow
+        import pyarrow.parquet
+        table = pyarrow.table({"image": [{"bytes": picture, "path": None} for picture in pictures], "caption": ["words"] * 4})
+        for number in range(2):
+            pyarrow.parquet.write_table(table, tmp_path / "data" / f"train-0000{number}-of-00002.parquet")
+        jobs["parquet"] = 8
     for name, samples in jobs.items():
         (tmp_path / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, rows.get(name, []))))
         job = tmp_path / f"{name}.yaml"
