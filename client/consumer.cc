@@ -48,6 +48,17 @@ absl::Status CheckOptions(const ConsumerOptions& options) {
 
 void LogToStandardError(const std::string& line) { std::cerr << absl::StrCat("evenkeel: ", line, "\n"); }
 
+// The leader of the replica that `rank` is a member of; `rank` where replicas have no other members.
+uint32_t LeaderOf(const std::vector<PhaseInfo>& phases, uint32_t rank) {
+  for (const PhaseInfo& phase : phases) {
+    const auto found = std::find(phase.mesh.ranks.begin(), phase.mesh.ranks.end(), rank);
+    if (found == phase.mesh.ranks.end()) continue;
+    const Member member = phase.mesh.MemberAt(static_cast<uint64_t>(found - phase.mesh.ranks.begin()));
+    return phase.ranks[member.replica];
+  }
+  return rank;
+}
+
 class FetchingConsumer final : public Consumer {
  public:
   explicit FetchingConsumer(ConsumerOptions options) : options_(std::move(options)), process_(getpid()) {
@@ -107,6 +118,7 @@ class FetchingConsumer final : public Consumer {
     pinned.stream_digest = contact.worker.stream_digest;
     pinned.layout_digest = contact.worker.layout_digest;
     phases_ = contact.worker.phases;
+    sequences_ = contact.worker.sequences;
     EVENKEEL_ASSIGN_OR_RETURN(memory_, ReceiveMemory::Create(options_.prefetch_bytes));
     if (sink_ == nullptr) {
       EVENKEEL_ASSIGN_OR_RETURN(
@@ -148,6 +160,7 @@ class FetchingConsumer final : public Consumer {
   }
   ConsumerStats stats() const override { return loop_->stats(); }
   const std::vector<PhaseInfo>& phases() const override { return phases_; }
+  const std::string& sequences() const override { return sequences_; }
 
  private:
   // Freed receive memory wakes the loop, because a step may be waiting for a grant.
@@ -155,8 +168,14 @@ class FetchingConsumer final : public Consumer {
     pinned_ = pinned;
     // The first contact has taken the list out of the inbox; the loop needs it again.
     inbox_->Post({0, EndpointsChanged{absl::OkStatus(), endpoints}});
-    FetchLoop::Uses uses{inbox_.get(), control_.get(), sink_.get(), memory_, [this] { watch_->LookAgain(); },
-                         options_.log, may_dial_};
+    FetchLoop::Uses uses{inbox_.get(),
+                         control_.get(),
+                         sink_.get(),
+                         memory_,
+                         [this] { watch_->LookAgain(); },
+                         options_.log,
+                         may_dial_,
+                         LeaderOf(phases_, options_.rank)};
     loop_ = std::make_unique<FetchLoop>(options_, std::move(pinned), std::move(uses));
     memory_->OnFreed([this] { inbox_->Post({0, Woken()}); });
     thread_ = std::thread([this] { loop_->Run(); });
@@ -187,6 +206,7 @@ class FetchingConsumer final : public Consumer {
   const pid_t process_;
   Pinned pinned_;
   std::vector<PhaseInfo> phases_;
+  std::string sequences_;
   std::function<absl::Status(const std::string&)> may_dial_;
 
   std::unique_ptr<Inbox> inbox_ = std::make_unique<Inbox>();

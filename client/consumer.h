@@ -21,6 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/mesh.h"
 #include "core/part.h"
 #include "core/plan.h"
 #include "transport/credentials.h"
@@ -46,6 +47,8 @@ struct ConsumerOptions {
   std::string expect_stream_digest;                     // empty: the one that the workers serve
   // A worker with another digest is refused (FailedPrecondition).
   std::string expect_layout_digest;
+  // Everything of the rank's replicas, whatever the rank's role in the mesh: for one who receives for others.
+  bool whole = false;
   bool all_loads = false;   // StepData::loads of every rank: bytes and time grow with the number of ranks
   transport::TlsFiles tls;  // all three or none
   // One line per event: workers lost, refused or replaced. Called from the consumer's threads. Default:
@@ -56,13 +59,16 @@ struct ConsumerOptions {
 // A phase of the job, as the workers describe it.
 struct PhaseInfo {
   Phase phase = Phase::kLlm;
-  std::vector<uint32_t> ranks;       // global rank of each replica
+  std::vector<uint32_t> ranks;       // global rank of each replica, or of its leader
   bool once_per_microbatch = false;  // else once per step; always true for the llm
+  Mesh mesh;                         // its `ranks` are empty where every replica is one rank
 };
 
 struct PartData {
   PartName name;
-  PartView view;  // views into memory owned by the StepData
+  PartView view;                     // views into memory owned by the StepData
+  std::span<const std::byte> bytes;  // the part as received, owned by the StepData
+  PartRole role = PartRole::kWhole;  // whose fields it has
 };
 
 // One quantity over the ranks of a phase.
@@ -92,7 +98,7 @@ struct LocalRoute {
 };
 
 // The global ranks of both phases, ascending and distinct: the ranks that take part in the exchanges between
-// them.
+// them. Where replicas have several members these are the leaders.
 std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, const Phase& from, const Phase& to);
 
 struct StepData {
@@ -147,6 +153,8 @@ class Consumer {
   virtual ConsumerState state() const = 0;
   virtual ConsumerStats stats() const = 0;
   virtual const std::vector<PhaseInfo>& phases() const = 0;  // constant over a consumer's life
+  // What members of a context group take of their sequences: "whole", "zigzag" or "contiguous".
+  virtual const std::string& sequences() const = 0;
 };
 
 }  // namespace evenkeel::client

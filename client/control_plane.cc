@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/failure.h"
+#include "core/job_syntax.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 #include "proto/service.grpc.pb.h"
@@ -27,6 +28,21 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return WithKind(std::move(out), FailureKindFrom(detail.kind()));
 }
 
+// A mesh that a worker cannot have is left out: then its members are not in the job, which is an error with their rank.
+Mesh MeshFrom(const pb::PhaseRanks& ranks) {
+  Mesh mesh{
+      .sizes = {ranks.mesh().tensor(), ranks.mesh().context(), ranks.mesh().data(), ranks.mesh().pipeline()},
+      .ranks = {ranks.members().begin(), ranks.members().end()}};
+  const absl::StatusOr<Mesh::Order> order = ParseMeshOrder(ranks.mesh().order());
+  const bool bounded = std::all_of(mesh.sizes.begin(), mesh.sizes.end(),
+                                   [](uint32_t size) { return size >= 1 && size <= kMaxRank; });
+  const bool fits = bounded && order.ok() && mesh.num_members() == mesh.ranks.size() &&
+                    mesh.size(MeshAxis::kData) == static_cast<uint32_t>(ranks.ranks_size());
+  if (!fits) return Mesh();
+  mesh.order = *order;
+  return mesh;
+}
+
 WorkerDescription FromMessage(const pb::DescribeReply& reply) {
   WorkerDescription out;
   out.job_name = reply.job_name();
@@ -37,6 +53,7 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
   out.layout_digest = reply.layout_digest();
   out.transports.assign(reply.transports().begin(), reply.transports().end());
   out.draining = reply.draining();
+  out.sequences = reply.sequences();
   for (const pb::PhaseRanks& ranks : reply.phases()) {
     const size_t number = out.phases.size();
     // Skip what a later release may send: its parts are refused by name.
@@ -47,7 +64,8 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
       if (std::find(media.begin(), media.end(), static_cast<uint32_t>(medium)) != media.end())
         phase.Add(medium);
     }
-    out.phases.push_back({phase, {ranks.ranks().begin(), ranks.ranks().end()}, ranks.once_per_microbatch()});
+    out.phases.push_back(
+        {phase, {ranks.ranks().begin(), ranks.ranks().end()}, ranks.once_per_microbatch(), MeshFrom(ranks)});
   }
   return out;
 }
@@ -249,12 +267,13 @@ class GrpcControlPlane : public ControlPlane {
   }
 
   CallId DescribeStep(const std::string& endpoint, uint64_t session, uint64_t step, uint32_t rank,
-                      bool all_loads, absl::Duration timeout) override {
+                      StepQuestion question, absl::Duration timeout) override {
     pb::DescribeStepRequest request;
     request.set_session_id(session);
     request.set_step(step);
     request.set_rank(rank);
-    request.set_all_loads(all_loads);
+    request.set_all_loads(question.all_loads);
+    request.set_whole(question.whole);
     auto translate = [step](const pb::DescribeStepReply& reply) { return CheckDescription(reply, step); };
     return StartUnary(endpoint, &Stub::PrepareAsyncDescribeStep, request, timeout, translate);
   }
@@ -270,6 +289,7 @@ class GrpcControlPlane : public ControlPlane {
     request.set_piece(part.name.piece);
     request.set_attempt(part.attempt);
     request.set_consumer_wait_seconds(part.wait_seconds);
+    request.set_role(static_cast<uint32_t>(part.role));
     MutexLock lock(mutex_);
     auto call = std::make_unique<PartCall>(++last_id_, inbox_, timeout);
     call->Start(StubFor(endpoint), request, &queue_);

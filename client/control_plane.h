@@ -40,6 +40,13 @@ struct PartRequest {
   PartName name;
   uint32_t attempt = 0;
   double wait_seconds = 0;  // as in proto/service.proto
+  PartRole role = PartRole::kWhole;
+};
+
+// What to describe of a step.
+struct StepQuestion {
+  bool all_loads = false;
+  bool whole = false;
 };
 
 class ControlPlane {
@@ -56,7 +63,7 @@ class ControlPlane {
                              absl::Duration timeout) = 0;
   virtual CallId CloseSession(const std::string& endpoint, uint64_t session, absl::Duration timeout) = 0;
   virtual CallId DescribeStep(const std::string& endpoint, uint64_t session, uint64_t step, uint32_t rank,
-                              bool all_loads, absl::Duration timeout) = 0;
+                              StepQuestion question, absl::Duration timeout) = 0;
   virtual CallId RequestPart(const std::string& endpoint, const PartRequest& request,
                              absl::Duration timeout) = 0;
   // Fire and forget: its answer carries no information.

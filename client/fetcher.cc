@@ -63,7 +63,7 @@ void Fetcher::AskForDescription(StepFetch& step, absl::Time now) {
   const Dislikes avoided = asking.Avoided(now);
   // A worker that is busy with parts can still describe a step, since planning runs on another thread. If the
   // choice finds no worker, the loop below takes any that is ready and not grey.
-  Choice choice = workers_.Choose(options_.rank, step.step, 0, kDescriptions, {}, avoided, now);
+  Choice choice = workers_.Choose(uses_.asks_as, step.step, 0, kDescriptions, {}, avoided, now);
   if (choice.open != nullptr) OpenSession(*choice.open, now);
   Worker* worker = choice.ask;
   if (worker == nullptr && !choice.wait) {
@@ -84,7 +84,7 @@ void Fetcher::AskForDescription(StepFetch& step, absl::Time now) {
           : TrialPatience(kFirstTrialPatience, worker->standing.stalls(kDescriptions), asking.patience());
   worker->standing.Ask(kDescriptions);
   asking.Ask(uses_.control->DescribeStep(worker->endpoint, worker->session, step.step, options_.rank,
-                                         options_.all_loads, patience),
+                                         {options_.all_loads, options_.whole}, patience),
              worker->endpoint, now);
 }
 
@@ -109,7 +109,7 @@ Choice Fetcher::ChooseFor(const StepFetch& step, const PartFetch& part, bool car
   if (carefully) {
     for (const std::string& endpoint : DoubtfulWorkers(part.name.phase, now)) ++disliked[endpoint];
   }
-  return workers_.Choose(options_.rank, step.step, part.position, part.name.phase, part.Excluded(now),
+  return workers_.Choose(uses_.asks_as, step.step, part.position, part.name.phase, part.Excluded(now),
                          disliked, now);
 }
 
@@ -133,7 +133,8 @@ void Fetcher::SendRequest(PartFetch& part, Worker& worker, absl::Time now) {
                        inbox->Post({0, Received{request, std::move(status)}});
                      });
   attempt.call = uses_.control->RequestPart(
-      worker.endpoint, {worker.session, request, part.name, part.copies_accepted, WaitFor(worker, now)},
+      worker.endpoint,
+      {worker.session, request, part.name, part.copies_accepted, WaitFor(worker, now), part.role},
       std::max(kPartDeadline, 2 * options_.step_timeout));
   part.attempts.push_back(std::move(attempt));
 }

@@ -56,6 +56,8 @@ class Fetcher {
     std::function<void()> look_for_workers;  // asks for a new list of endpoints, soon
     std::function<void(const std::string&)> log;
     std::function<absl::Status(const std::string&)> may_dial;  // checks an endpoint before it is dialled
+    // By which workers are chosen: the same for all members of a replica, so that one worker makes what they share.
+    uint32_t asks_as = 0;
   };
   Fetcher(const ConsumerOptions& options, Pinned pinned, Uses uses);
 

@@ -30,6 +30,7 @@ struct WorkerDescription {
   std::string layout_digest;
   std::vector<std::string> transports;  // in the worker's order of preference
   bool draining = false;
+  std::string sequences;
   std::vector<PhaseInfo> phases;
 };
 

@@ -80,6 +80,7 @@ std::string DescribeTroubles(const MachineTroubles& troubles, absl::Time now);
 struct PartFetch {
   PartName name;
   uint64_t bytes = 0;
+  PartRole role = PartRole::kWhole;
   uint32_t position = 0;  // within its step
   std::vector<Attempt> attempts;
   std::optional<ReceiveBuffer> spare;  // granted memory that no copy uses now

@@ -56,7 +56,12 @@ absl::StatusOr<std::vector<PlannedPart>> CheckParts(const pb::DescribeStepReply&
   for (const pb::PartDescription& part : reply.parts()) {
     EVENKEEL_ASSIGN_OR_RETURN(Phase phase, phases.Find(part.phase()));
     PlannedPart planned{{phase, reply.step(), part.phase_rank(), part.microbatch(), part.piece()},
-                        part.bytes()};
+                        part.bytes(),
+                        static_cast<PartRole>(part.role())};
+    if (part.role() > static_cast<uint32_t>(PartRole::kLast)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(DescribePart(planned.name), " is of role ", part.role(), ", which does not exist"));
+    }
     if (!parts.empty() && CanonicalKey(parts.back().name) >= CanonicalKey(planned.name)) {
       return absl::InvalidArgumentError(
           absl::StrCat(DescribePart(planned.name), " is out of canonical order"));

@@ -18,6 +18,7 @@ namespace evenkeel::client {
 struct PlannedPart {
   PartName name;
   uint64_t bytes = 0;
+  PartRole role = PartRole::kWhole;
 };
 
 struct StepDescription {

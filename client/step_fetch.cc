@@ -127,6 +127,7 @@ void StepFetch::Describe(StepDescription answer, const ReceiveMemory& memory) {
     PartFetch part;
     part.name = planned.name;
     part.bytes = planned.bytes;
+    part.role = planned.role;
     part.position = static_cast<uint32_t>(parts.size());
     parts.push_back(std::move(part));
   }
@@ -175,7 +176,7 @@ std::shared_ptr<const StepData> StepFetch::Deliver() {
   out->routes = std::move(description->routes);
   out->loads = std::move(description->loads);
   for (PartFetch& part : parts) {
-    out->parts.push_back({part.name, std::move(part.view)});
+    out->parts.push_back({part.name, std::move(part.view), part.buffer.bytes(), part.role});
     part.buffer.MarkDelivered();
     out->buffers.push_back(std::move(part.buffer));
   }

@@ -18,6 +18,11 @@ std::string_view FormatName(DataFormat format) {
   return kNames[static_cast<size_t>(format)];
 }
 
+std::string_view SequencesName(Sequences sequences) {
+  constexpr std::string_view kNames[] = {"whole", "zigzag", "contiguous"};
+  return kNames[static_cast<size_t>(sequences)];
+}
+
 const PhaseSpec* Job::phase(const Phase& phase) const {
   for (const PhaseSpec& candidate : phases) {
     if (candidate.phase == phase) return &candidate;

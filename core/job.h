@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/digest.h"
+#include "core/mesh.h"
 #include "core/words.h"
 
 namespace evenkeel {
@@ -29,6 +30,9 @@ enum class Batching : uint8_t { kPacked, kPadded };
 enum class Runs : uint8_t { kOncePerStep, kOncePerMicrobatch };
 enum class Shuffle : uint8_t { kNone, kFull, kBlocked };
 enum class Wire : uint8_t { kU8, kBf16, kF32 };
+// What a member of a context group takes of the sequences of its microbatches: all, or its shard of every document.
+enum class Sequences : uint8_t { kWhole, kZigzag, kContiguous };
+std::string_view SequencesName(Sequences sequences);  // "whole", "zigzag", "contiguous"
 // Which media processes of their own decode: none; audio and video; all.
 enum class Isolation : uint8_t { kOff, kFfmpeg, kAll };
 
@@ -153,7 +157,8 @@ inline constexpr std::string_view kDefaultAlgorithm = "balance_without_moving";
 
 struct PhaseSpec {
   Phase phase = Phase::kLlm;    // with the media that it encodes
-  std::vector<uint32_t> ranks;  // global rank of each replica; distinct
+  std::vector<uint32_t> ranks;  // global rank of each replica (of its leader, where it has several); distinct
+  Mesh mesh;                    // its `ranks` are empty where every replica is one rank
   Cost cost;
   Batching batching = Batching::kPacked;
   Runs runs = Runs::kOncePerStep;
@@ -208,6 +213,7 @@ struct Job {
   uint32_t ranks_per_node = 0;  // 0: one node
   uint32_t pipeline_stages = 1;
   uint32_t virtual_stages = 1;
+  Sequences sequences = Sequences::kWhole;
   // The llm, then encoders of images or videos, then those of audio alone; else in the order of the file. The
   // number of a phase is its place here.
   std::vector<PhaseSpec> phases;

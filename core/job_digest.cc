@@ -109,6 +109,11 @@ void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
     text->Add("phase.media", std::string_view(MediaNames(phase.phase)));
   }
   text->Add("phase.ranks", std::string_view(absl::StrJoin(phase.ranks, ",")));
+  if (!phase.mesh.is_data_alone()) {
+    text->Add("phase.mesh.order", std::string_view(MeshOrderName(phase.mesh.order)));
+    text->Add("phase.mesh.sizes", std::string_view(absl::StrJoin(phase.mesh.sizes, ",")));
+    text->Add("phase.mesh.ranks", std::string_view(absl::StrJoin(phase.mesh.ranks, ",")));
+  }
   text->Add("phase.cost.constant", phase.cost.constant);
   text->Add("phase.cost.linear", phase.cost.linear);
   text->Add("phase.cost.quadratic", phase.cost.quadratic);
@@ -161,6 +166,7 @@ CanonicalText LayoutText(const Job& job) {
   AddNumber(&text, "microbatch.align", job.microbatch.align);
   AddNumber(&text, "microbatch.count_multiple", job.microbatch.count_multiple);
   text.Add("wire", WireName(job.processor.wire));
+  if (job.sequences != Sequences::kWhole) text.Add("topology.sequences", SequencesName(job.sequences));
   return text;
 }
 

@@ -50,6 +50,8 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Order());
     EVENKEEL_RETURN_IF_ERROR(Topology());
     EVENKEEL_RETURN_IF_ERROR(Phases());
+    EVENKEEL_RETURN_IF_ERROR(Stages());  // after the phases, whose mesh may give their number
+    EVENKEEL_RETURN_IF_ERROR(ContextParallel());
     EVENKEEL_RETURN_IF_ERROR(Processor());  // after the phases: which configurations it needs
     EVENKEEL_RETURN_IF_ERROR(Microbatch());
     EVENKEEL_RETURN_IF_ERROR(AllLimits());  // after batch and microbatch: they bound the length of a sample
@@ -281,10 +283,102 @@ class Resolver {
     if (job_.pipeline_stages > kMaxStages || job_.virtual_stages > kMaxStages) {
       return Error("topology", "pipeline_stages and virtual_stages must be at most ", kMaxStages);
     }
+    return absl::OkStatus();
+  }
+
+  const PhaseSpec& Llm() const {
+    return *std::find_if(job_.phases.begin(), job_.phases.end(),
+                         [](const PhaseSpec& spec) { return spec.phase == Phase::kLlm; });
+  }
+
+  absl::Status Stages() {
+    const uint32_t given = in_.topology().pipeline_stages(), stages = Llm().mesh.stages();
+    if (stages > 1 && given != 0 && given != stages) {
+      return Error("topology.pipeline_stages", given, ", but the mesh of the llm has ", stages,
+                   " pipeline stages; remove one of the two");
+    }
+    if (stages > 1) job_.pipeline_stages = stages;
     if (job_.virtual_stages > 1 && job_.pipeline_stages == 1) {
       return Error("topology.virtual_stages", job_.virtual_stages,
                    " virtual stages need pipeline_stages above 1");
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status ContextParallel() {
+    const pb::Topology& in = in_.topology();
+    const PhaseSpec& llm = Llm();
+    const uint32_t size = llm.mesh.size(MeshAxis::kContext);
+    for (const auto& [key, given] : {std::pair("topology.context_parallel", !in.context_parallel().empty()),
+                                     std::pair("topology.sequences", !in.sequences().empty())}) {
+      if (given && size == 1) return Error(key, "belongs to a mesh of the llm with context above 1");
+    }
+    EVENKEEL_RETURN_IF_ERROR(
+        Choose("topology.context_parallel", in.context_parallel(), Words<bool>{{"static", true}}).status());
+    const Words<Sequences> words = {
+        {"whole", Sequences::kWhole}, {"zigzag", Sequences::kZigzag}, {"contiguous", Sequences::kContiguous}};
+    EVENKEEL_ASSIGN_OR_RETURN(job_.sequences, Choose("topology.sequences", in.sequences(), words));
+    if (job_.sequences != Sequences::kWhole && llm.batching != Batching::kPacked) {
+      return Error("topology.sequences", "shards are cut of packed sequences; the llm's batching is padded");
+    }
+    return absl::OkStatus();
+  }
+
+  // A mesh as the job gives it, over `ranks`; none: over those from 0 on. `path`: of the phase.
+  absl::StatusOr<Mesh> MeshOver(std::vector<uint32_t> ranks, const pb::Phase& phase,
+                                const std::string& path) const {
+    const bool own = phase.has_mesh();
+    const pb::Mesh& in = own ? phase.mesh() : in_.topology().mesh();
+    const std::string where = own ? path + ".mesh" : "topology.mesh";
+    Mesh out;
+    if (!in.order().empty()) {
+      absl::StatusOr<Mesh::Order> order = ParseMeshOrder(in.order());
+      if (!order.ok()) return Error(where + ".order", order.status().message());
+      out.order = *order;
+    }
+    out.sizes = {std::max(1u, in.tensor()), std::max(1u, in.context()), in.data(),
+                 std::max(1u, in.pipeline())};
+    for (uint32_t size : out.sizes) {
+      if (size > kMaxRank) return Error(where, "a size is above ", kMaxRank);
+    }
+    if (out.stages() > kMaxStages) return Error(where + ".pipeline", "must be at most ", kMaxStages);
+    uint32_t& data = out.sizes[static_cast<size_t>(MeshAxis::kData)];
+    const uint64_t members = out.members_per_replica();
+    if (members > kMaxRank) return Error(where, "a replica of ", members, " ranks; at most ", kMaxRank);
+    if (data == 0 && ranks.empty()) {
+      return Error(where + ".data", "missing; give the number of replicas, or the ranks of the phase");
+    }
+    if (data == 0) data = std::max<uint32_t>(1, static_cast<uint32_t>(ranks.size() / members));
+    if (out.num_members() > kMaxRank + uint64_t{1}) {
+      return Error(where, out.num_members(), " ranks; at most ", kMaxRank + 1);
+    }
+    if (ranks.empty()) {
+      ranks.resize(out.num_members());
+      for (uint32_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = rank;
+    }
+    if (ranks.size() != out.num_members()) {
+      return Error(path + ".ranks", ranks.size(), " ranks, but ", where, " has tensor ",
+                   out.size(MeshAxis::kTensor), " x context ", out.size(MeshAxis::kContext), " x data ", data,
+                   " x pipeline ", out.stages(), " = ", out.num_members(),
+                   "; with a mesh, ranks lists every member of every replica");
+    }
+    out.ranks = std::move(ranks);
+    return out;
+  }
+
+  absl::Status Ranks(const pb::Phase& in, const std::string& path, PhaseSpec& out) const {
+    const bool has_mesh = in.has_mesh() || in_.topology().has_mesh();
+    if (in.ranks().empty() && !has_mesh)
+      return Error(path + ".ranks", "missing; a list of ranks looks like \"0-3,8\"");
+    if (!in.ranks().empty()) {
+      absl::StatusOr<std::vector<uint32_t>> ranks = ParseRanks(in.ranks());
+      if (!ranks.ok()) return Error(path + ".ranks", ranks.status().message());
+      out.ranks = *std::move(ranks);
+    }
+    if (!has_mesh) return absl::OkStatus();
+    EVENKEEL_ASSIGN_OR_RETURN(Mesh mesh, MeshOver(std::move(out.ranks), in, path));
+    out.ranks = mesh.Leaders();
+    if (!mesh.is_data_alone()) out.mesh = std::move(mesh);  // else as if the ranks alone were given
     return absl::OkStatus();
   }
 
@@ -341,10 +435,9 @@ class Resolver {
 
   // Before the phases are numbered: they are in the order of the file.
   absl::Status DropInRanks() const {
-    const auto is_llm = [](const PhaseSpec& spec) { return spec.phase == Phase::kLlm; };
-    const PhaseSpec& llm = *std::find_if(job_.phases.begin(), job_.phases.end(), is_llm);
+    const PhaseSpec& llm = Llm();
     for (size_t i = 0; i < job_.phases.size(); ++i) {
-      if (job_.phases[i].ranks == llm.ranks) continue;
+      if (job_.phases[i].ranks == llm.ranks && job_.phases[i].mesh == llm.mesh) continue;
       return Error(
           absl::StrCat("phases[", i, "].ranks"),
           "differ from the llm's; with balance: drop_in every phase runs on the llm's ranks, in its order");
@@ -423,10 +516,7 @@ class Resolver {
   absl::StatusOr<PhaseSpec> OnePhase(const pb::Phase& in, const std::string& path) const {
     PhaseSpec out;
     EVENKEEL_ASSIGN_OR_RETURN(out.phase, NamedPhase(in, path));
-    if (in.ranks().empty()) return Error(path + ".ranks", "missing; a list of ranks looks like \"0-3,8\"");
-    absl::StatusOr<std::vector<uint32_t>> ranks = ParseRanks(in.ranks());
-    if (!ranks.ok()) return Error(path + ".ranks", ranks.status().message());
-    out.ranks = *std::move(ranks);
+    EVENKEEL_RETURN_IF_ERROR(Ranks(in, path, out));
     EVENKEEL_ASSIGN_OR_RETURN(out.cost, CostOf(in.cost(), path + ".cost"));
     const Words<std::pair<Batching, bool>> batchings = {{"packed", {Batching::kPacked, false}},
                                                         {"padded", {Batching::kPadded, false}},
@@ -691,7 +781,12 @@ class Resolver {
   absl::Status Microbatch() {
     const pb::Microbatch& in = in_.microbatch();
     MicrobatchSpec& out = job_.microbatch;
-    out = {in.capacity_tokens(), in.pad_to(), std::max(1u, in.align()), in.count_multiple()};
+    const uint32_t shards = ShardsOfDocument();
+    out = {in.capacity_tokens(), in.pad_to(), in.align() == 0 ? shards : in.align(), in.count_multiple()};
+    if (out.align % shards != 0) {
+      return Error("microbatch.align", out.align, " is not a multiple of ", shards,
+                   ", into which topology.sequences cuts every document");
+    }
     if (out.capacity_tokens > kMaxTokens || out.pad_to > kMaxTokens) {
       return Error("microbatch", "capacity_tokens and pad_to must be at most ", kMaxTokens);
     }
@@ -707,6 +802,12 @@ class Resolver {
       return Error("microbatch.capacity_tokens", out.capacity_tokens, " is below align, ", out.align);
     }
     return CountMultiple();
+  }
+
+  // Into how many runs of equal length every document is cut for its context group; 1 where it is delivered whole.
+  uint32_t ShardsOfDocument() const {
+    if (job_.sequences == Sequences::kWhole) return 1;
+    return Llm().mesh.size(MeshAxis::kContext) * (job_.sequences == Sequences::kZigzag ? 2 : 1);
   }
 
   absl::Status CountMultiple() {

@@ -32,7 +32,9 @@ void FillTensor(const TensorSpec& from, uint64_t offset, pb::TensorHeader* to) {
   to->mutable_shape()->Add(from.shape.begin(), from.shape.end());
   to->set_offset(offset);
   if (from.expansion != nullptr) FillExpansion(*from.expansion, to->mutable_expansion());
-  if (from.tokens.has_value()) to->mutable_tokens()->set_padded(from.tokens->padded);
+  if (!from.tokens.has_value()) return;
+  to->mutable_tokens()->set_padded(from.tokens->padded);
+  to->mutable_tokens()->set_fields(from.tokens->fields);
 }
 
 // Copies keys until there are kMaxPartKeys. After kMaxKeyBytes bytes the rest are empty, so that the i-th key
@@ -116,7 +118,8 @@ PartLayout::PartLayout(PartName name, uint32_t num_pieces, std::vector<TensorSpe
   header.set_piece(name_.piece);
   header.set_num_pieces(num_pieces);
   for (const TensorSpec& tensor : tensors_) {
-    if (tensor.tokens.has_value()) version_ = kTokensPartFormat;
+    if (tensor.tokens.has_value())
+      version_ = tensor.tokens->fields == 0 ? kTokensPartFormat : kFieldsPartFormat;
     offsets_.push_back(payload_bytes_);
     FillTensor(tensor, payload_bytes_, header.add_tensors());
     payload_bytes_ = AlignPart(payload_bytes_ + tensor.num_bytes());
@@ -147,6 +150,18 @@ void PartLayout::WriteHeader(std::span<std::byte> part) const {
 
 std::span<std::byte> PartLayout::tensor(std::span<std::byte> part, size_t i) const {
   return part.subspan(payload_begin_ + offsets_[i], tensors_[i].num_bytes());
+}
+
+std::span<const std::byte> PartLayout::tensor(std::span<const std::byte> part, size_t i) const {
+  return part.subspan(payload_begin_ + offsets_[i], tensors_[i].num_bytes());
+}
+
+// The keys are in the serialized header alone.
+PartLayout PartLayout::WithTensors(std::vector<TensorSpec> tensors) const {
+  pb::PartHeader header;
+  header.ParseFromString(header_);
+  return PartLayout(name_, header.num_pieces(), std::move(tensors),
+                    {header.keys().begin(), header.keys().end()});
 }
 
 const TensorView* PartView::tensor(std::string_view name) const {

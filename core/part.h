@@ -7,7 +7,8 @@
 //   payload := tensors at their offsets, each a multiple of 64 from the payload's start, gaps zero,
 //              end rounded up to a multiple of 64
 //
-// The format version is 2 where a tensor has a token form (core/token_fields.h), else 1.
+// The format version is 2 where a tensor has a token form (core/token_fields.h), 3 where that form has some of the
+// fields only, else 1.
 //
 // Ownership: a PartLayout owns its header; tensors are views of the caller's buffer.
 // Thread safety: plain values; disjoint tensors may be written, and a PartView read, from different threads.
@@ -35,7 +36,7 @@ std::string_view DTypeName(DType dtype);  // "u8", "i32", "i64", "f32", "bf16", 
 
 // The newest format that this release writes and reads; it reads older ones, too. Workers and consumers of
 // one run have the same, since the sizes of parts depend on it.
-inline constexpr uint32_t kPartFormatVersion = 2;
+inline constexpr uint32_t kPartFormatVersion = 3;
 inline constexpr uint64_t kPartAlignment = 64;
 inline constexpr uint64_t kMaxPieceBytes = 256ull << 20;
 inline constexpr uint64_t kMaxPartHeaderBytes = 64ull << 20;
@@ -57,6 +58,7 @@ struct PixelExpansion {
 // kTokenSpansName, kI32 [n, 2], and kTokenPositionsName, kI32 [3, positions]; packed rows need `cu_seqlens`.
 struct TokenForm {
   bool padded = false;
+  uint32_t fields = 0;  // a bit for each TokenField that is delivered; 0: all of them
 };
 inline constexpr std::string_view kTokensName = "tokens";
 inline constexpr std::string_view kTokenSpansName = "token_position_spans";
@@ -99,11 +101,15 @@ class PartLayout {
   uint64_t total_bytes() const { return payload_begin_ + payload_bytes_; }
   uint64_t payload_begin() const { return payload_begin_; }
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  const PartName& name() const { return name_; }
+  // The same part, keys included, with other tensors.
+  PartLayout WithTensors(std::vector<TensorSpec> tensors) const;
 
   // Writes prefix, header, and zeroes of every gap. `part` must have total_bytes().
   void WriteHeader(std::span<std::byte> part) const;
   // The bytes of tensor `i` inside `part`.
   std::span<std::byte> tensor(std::span<std::byte> part, size_t i) const;
+  std::span<const std::byte> tensor(std::span<const std::byte> part, size_t i) const;
 
  private:
   PartName name_;
@@ -140,6 +146,8 @@ struct PartView {
 // Never trusts a size: DataLoss for anything that the grammar does not allow. `part` must be aligned to 4
 // bytes where it holds token words.
 absl::StatusOr<PartView> ReadPart(std::span<const std::byte> part);
+// The layout of a part: its tensors as they are on the wire. Checks the header as ReadPart does. DataLoss.
+absl::StatusOr<PartLayout> ReadPartLayout(std::span<const std::byte> part);
 
 // Adds names, dtypes, shapes and bytes of the tensors as delivered (never header bytes) to a digest, as
 // `fetch

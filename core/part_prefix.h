@@ -13,7 +13,8 @@ namespace evenkeel {
 inline constexpr std::string_view kPartMagic = "EVKP";
 inline constexpr uint32_t kPlainPartFormat = 1;
 inline constexpr uint32_t kTokensPartFormat = 2;  // a tensor may have a token form
-static_assert(kTokensPartFormat == kPartFormatVersion);
+inline constexpr uint32_t kFieldsPartFormat = 3;  // that form may have some of the fields only
+static_assert(kFieldsPartFormat == kPartFormatVersion);
 inline constexpr uint64_t kPartPrefixBytes = 16;
 
 // What a reader accepts, so that a hostile header cannot make it take memory out of proportion to its size.

@@ -173,7 +173,8 @@ absl::StatusOr<TensorSpec> SpecOf(const pb::TensorHeader& header) {
                                                                      {e.table().begin(), e.table().end()},
                                                                      e.patch_width()});
   }
-  if (header.has_tokens()) spec.tokens = TokenForm{.padded = header.tokens().padded()};
+  if (header.has_tokens())
+    spec.tokens = TokenForm{.padded = header.tokens().padded(), .fields = header.tokens().fields()};
   return spec;
 }
 
@@ -208,26 +209,46 @@ absl::StatusOr<std::vector<TensorView>> ReadTensors(const pb::PartHeader& header
   return views;
 }
 
-}  // namespace
+struct Read {
+  pb::PartHeader header;
+  std::vector<TensorView> tensors;  // as on the wire
+  PartName name;
+};
 
-absl::StatusOr<PartView> ReadPart(std::span<const std::byte> part) {
+absl::StatusOr<Read> ReadWire(std::span<const std::byte> part) {
   EVENKEEL_ASSIGN_OR_RETURN(std::span<const std::byte> bytes, FindHeader(part));
-  EVENKEEL_ASSIGN_OR_RETURN(pb::PartHeader header, ParseHeader(bytes));
-  PartView view;
-  EVENKEEL_ASSIGN_OR_RETURN(view.name, NameOf(header));
-  view.num_pieces = header.num_pieces();
-  uint64_t header_end = kPartPrefixBytes + bytes.size();
-  uint64_t payload_begin = AlignPart(header_end);
+  Read read;
+  EVENKEEL_ASSIGN_OR_RETURN(read.header, ParseHeader(bytes));
+  EVENKEEL_ASSIGN_OR_RETURN(read.name, NameOf(read.header));
+  const uint64_t header_end = kPartPrefixBytes + bytes.size();
+  const uint64_t payload_begin = AlignPart(header_end);
   if (!AllZero(part.subspan(header_end, payload_begin - header_end))) {
     return Damaged("offset ", header_end, ": the padding behind the header is not zero");
   }
-  if (header.payload_bytes() != part.size() - payload_begin) {
-    return Damaged("the header announces a payload of ", header.payload_bytes(), " bytes, ",
+  if (read.header.payload_bytes() != part.size() - payload_begin) {
+    return Damaged("the header announces a payload of ", read.header.payload_bytes(), " bytes, ",
                    part.size() - payload_begin, " are there");
   }
-  EVENKEEL_ASSIGN_OR_RETURN(view.tensors, ReadTensors(header, part.subspan(payload_begin)));
+  EVENKEEL_ASSIGN_OR_RETURN(read.tensors, ReadTensors(read.header, part.subspan(payload_begin)));
+  return read;
+}
+
+}  // namespace
+
+absl::StatusOr<PartLayout> ReadPartLayout(std::span<const std::byte> part) {
+  EVENKEEL_ASSIGN_OR_RETURN(Read read, ReadWire(part));
+  std::vector<TensorSpec> specs;
+  for (TensorView& tensor : read.tensors) specs.push_back(std::move(tensor.spec));
+  return PartLayout(read.name, read.header.num_pieces(), std::move(specs),
+                    {read.header.keys().begin(), read.header.keys().end()});
+}
+
+absl::StatusOr<PartView> ReadPart(std::span<const std::byte> part) {
+  EVENKEEL_ASSIGN_OR_RETURN(Read read, ReadWire(part));
+  PartView view{
+      .name = read.name, .num_pieces = read.header.num_pieces(), .tensors = std::move(read.tensors)};
   EVENKEEL_RETURN_IF_ERROR(PlaceTokenFields(GetU32(part, 4), view.tensors));
-  view.keys.assign(header.keys().begin(), header.keys().end());
+  view.keys.assign(read.header.keys().begin(), read.header.keys().end());
   return view;
 }
 

@@ -74,12 +74,14 @@ absl::StatusOr<TokenSource> SourceAt(const std::vector<TensorView>& tensors, siz
   return source;
 }
 
-std::vector<TensorView> FieldsOf(const TokenSource& source) {
+// `delivered`: a bit for each field; 0: all.
+std::vector<TensorView> FieldsOf(const TokenSource& source, uint32_t delivered) {
   const auto tokens = std::make_shared<const TokenFields>(source);
   std::vector<TensorView> fields;
   for (TokenField field : {TokenField::kInputIds, TokenField::kLabels, TokenField::kAttentionMask,
                            TokenField::kPositionIds, TokenField::kTypes}) {
     if (field == TokenField::kAttentionMask && !source.padded) continue;
+    if (delivered != 0 && (delivered >> static_cast<uint32_t>(field) & 1) == 0) continue;
     TensorSpec spec{.name = std::string(TokenFieldName(field)),
                     .dtype = DType::kI64,
                     .shape = {source.rows, source.tokens_per_row}};
@@ -102,9 +104,13 @@ absl::Status PlaceTokenFields(uint32_t version, std::vector<TensorView>& tensors
   if (std::find_if(words + 1, tensors.end(), has_form) != tensors.end()) {
     return Damaged("two tensors have a token form");
   }
+  const uint32_t delivered = words->spec.tokens->fields;
+  if (delivered >> kNumTokenFields != 0 || (delivered != 0) != (version == kFieldsPartFormat)) {
+    return Damaged("format version ", version, " with the token fields ", delivered);
+  }
   const auto at = static_cast<size_t>(words - tensors.begin());
   EVENKEEL_ASSIGN_OR_RETURN(const TokenSource source, SourceAt(tensors, at));
-  std::vector<TensorView> fields = FieldsOf(source);
+  std::vector<TensorView> fields = FieldsOf(source, delivered);
   for (const TensorView& field : fields) {
     for (const TensorView& tensor : tensors) {
       if (tensor.spec.name == field.spec.name)

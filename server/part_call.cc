@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/failure.h"
+#include "core/part_role.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 #include "telemetry/event_log.h"
@@ -106,6 +107,12 @@ absl::Status PartCall::Enter() {
     return absl::InvalidArgumentError(
         absl::StrCat("RequestPart: phase '", request_.phase(), "', request_id ", request_.request_id()));
   }
+  if (request_.role() > static_cast<uint32_t>(PartRole::kLast) ||
+      !RoleReceives(static_cast<PartRole>(request_.role()), spec->phase)) {
+    return absl::InvalidArgumentError(absl::StrCat("RequestPart: role ", request_.role(),
+                                                   " receives no parts of phase ", request_.phase()));
+  }
+  role_ = static_cast<PartRole>(request_.role());
   name_ = {.phase = spec->phase,
            .step = request_.step(),
            .rank = request_.phase_rank(),
@@ -126,7 +133,12 @@ void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> 
   if (!plan.ok()) return Fail(plan.status(), /*is_answer=*/true);
   absl::StatusOr<std::unique_ptr<stream::PartTask>> task = uses_.builder.Prepare(*std::move(plan), name_);
   if (!task.ok()) return Fail(task.status(), /*is_answer=*/true);
-  if (absl::Status fits = uses_.pool.CheckFits(**task); !fits.ok()) return Fail(fits, /*is_answer=*/true);
+  if (!RoleIsWhole(role_, name_.phase)) {
+    role_bytes_ = RoleLayout(*(*task)->layout(), role_).total_bytes();
+  }
+  if (absl::Status fits = uses_.pool.CheckFits(**task, role_bytes_); !fits.ok()) {
+    return Fail(fits, /*is_answer=*/true);
+  }
   {
     MutexLock lock(mutex_);
     if (cancelled_) return;
@@ -164,6 +176,11 @@ void PartCall::OnFailed(const absl::Status& status) { Fail(status); }
 
 void PartCall::Send(std::shared_ptr<const ReadyPart> part) {
   const absl::Time begin = SteadyNow();
+  if (role_bytes_ != 0) {
+    absl::StatusOr<std::shared_ptr<const ReadyPart>> cut = uses_.pool.Cut(*part, role_, role_bytes_);
+    if (!cut.ok()) return Fail(cut.status());
+    part = *std::move(cut);
+  }
   {
     MutexLock lock(mutex_);
     if (cancelled_ || end_.has_value()) return;

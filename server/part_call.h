@@ -74,6 +74,7 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
   void Begin(bool draining);
   absl::Status Enter();  // checks the session and the part's name
   void TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> plan);
+  // Cuts out what the role receives, then sends.
   void Send(std::shared_ptr<const ReadyPart> part);
   void TakeSent(const ReadyPart& part, absl::Time begin, const absl::Status& status);
 
@@ -95,6 +96,8 @@ class PartCall : public grpc::ServerWriteReactor<pb::PartEvent>,
   PartName name_;
   std::optional<OpenRequest> open_;
   std::string transport_;
+  PartRole role_ = PartRole::kWhole;
+  uint64_t role_bytes_ = 0;  // of what the role receives; 0: the whole part
 
   Mutex mutex_;
   std::deque<pb::PartEvent> events_ ABSL_GUARDED_BY(mutex_);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/attempt.h"
+#include "core/part_role.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 #include "isolation/remote_work.h"
@@ -112,14 +113,36 @@ uint64_t PartPool::CommittedBytes(const stream::PartTask& task) const {
   return ReadyPart::HeldBytes(task.num_bytes(), IsShared(task)) + at_once * task.scratch_bytes();
 }
 
-absl::Status PartPool::CheckFits(const stream::PartTask& task) const {
-  const uint64_t needed = CommittedBytes(task);
+absl::Status PartPool::CheckFits(const stream::PartTask& task, uint64_t cut_bytes) const {
+  const uint64_t needed =
+      CommittedBytes(task) + (cut_bytes == 0 ? 0 : ReadyPart::HeldBytes(cut_bytes, /*is_shared=*/false));
   if (needed <= options_.budget_bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(DescribePart(task.name()), " has ", task.num_bytes(), " bytes and takes ",
                    needed - task.num_bytes(), " more to make; the worker's budget is ", options_.budget_bytes,
                    " bytes: raise serve --memory, or lower the job's microbatch.capacity_tokens, limits or "
                    "pixels per item"));
+}
+
+absl::StatusOr<std::shared_ptr<const ReadyPart>> PartPool::Cut(const ReadyPart& whole, PartRole role,
+                                                               uint64_t num_bytes) {
+  Calls calls;
+  std::optional<Reservation> memory;
+  {
+    MutexLock lock(mutex_);
+    memory = MakeRoom(ReadyPart::HeldBytes(num_bytes, /*is_shared=*/false), whole.name().step, calls);
+  }
+  Make(calls);
+  if (!memory.has_value()) {
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for what the ",
+                                                     std::string(PartRoleName(role)), " stage receives of ",
+                                                     DescribePart(whole.name())));
+  }
+  auto part = std::make_shared<ReadyPart>(whole.name(), num_bytes, *std::move(memory),
+                                          isolation::SharedMemory::Block());
+  EVENKEEL_RETURN_IF_ERROR(WriteRolePart(whole.bytes(), role, part->writable()));
+  part->hash_ = DigestOf(part->bytes());
+  return part;
 }
 
 PartPool::Answer PartPool::Request(std::unique_ptr<stream::PartTask> task,

@@ -33,8 +33,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/annotated_mutex.h"
+#include "core/mesh.h"
 #include "core/part.h"
 #include "isolation/shared_memory.h"
 #include "server/kept_parts.h"
@@ -97,9 +99,14 @@ class PartPool {
   // As Stop.
   ~PartPool();
 
-  // FailedPrecondition if `task` can never fit into the budget; the message has both sizes and what to
-  // change.
-  absl::Status CheckFits(const stream::PartTask& task) const;
+  // FailedPrecondition if `task`, with `cut_bytes` for what a role receives of it, can never fit into the
+  // budget; the message has both sizes and what to change.
+  absl::Status CheckFits(const stream::PartTask& task, uint64_t cut_bytes = 0) const;
+
+  // What a member with the role receives of a ready part, in memory for which room is made as for a request.
+  // ResourceExhausted: the budget has no room for it now.
+  absl::StatusOr<std::shared_ptr<const ReadyPart>> Cut(const ReadyPart& whole, PartRole role,
+                                                       uint64_t num_bytes);
 
   Answer Request(std::unique_ptr<stream::PartTask> task, std::shared_ptr<PartListener> listener);
   // Does nothing if the ticket's request has ended.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/part_role.h"
 #include "core/status.h"
 #include "proto/service.pb.h"
 
@@ -58,6 +59,19 @@ void AddAllLoads(const PhasePlan& phase, pb::PhaseLoads& out) {
   out.mutable_tokens_after()->Add(phase.tokens_after.begin(), phase.tokens_after.end());
 }
 
+// The rank whose side of a route between the phases `global_rank` has: where both phases have one mesh, the leader of
+// its replica, since the members at each pair of coordinates exchange among themselves; else its own. nullopt: none.
+std::optional<uint32_t> RouteRank(const Job& job, const stream::PartBuilder& builder, const Route& route,
+                                  uint32_t global_rank) {
+  const PhaseSpec& from = *job.phase(route.from);
+  const PhaseSpec& to = *job.phase(route.to);
+  if (from.ranks != to.ranks || from.mesh != to.mesh) return global_rank;
+  const std::optional<Member> member = builder.MemberIn(from.phase, global_rank);
+  if (!member.has_value()) return std::nullopt;
+  if (!RoleReceives(RoleOfStage(member->stage, from.mesh.stages()), from.phase)) return std::nullopt;
+  return from.ranks[member->replica];
+}
+
 bool HasRank(const Job& job, const stream::PartBuilder& builder, uint32_t global_rank) {
   return std::any_of(job.phases.begin(), job.phases.end(), [&](const PhaseSpec& phase) {
     return builder.RankIn(phase.phase, global_rank).has_value();
@@ -65,11 +79,19 @@ bool HasRank(const Job& job, const stream::PartBuilder& builder, uint32_t global
 }
 
 absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, uint64_t max_part_bytes,
-                      const std::shared_ptr<const stream::StepPlan>& plan, uint32_t global_rank,
+                      const std::shared_ptr<const stream::StepPlan>& plan, uint32_t global_rank, bool whole,
                       pb::DescribeStepReply& reply) {
   for (const PartName& name : builder.PartsOf(*plan, global_rank)) {
+    PartRole role = PartRole::kWhole;
+    if (!whole) {
+      role = RoleOfStage(builder.MemberIn(name.phase, global_rank)->stage,
+                         builder.job().phase(name.phase)->mesh.stages());
+    }
+    if (!RoleReceives(role, name.phase)) continue;
     EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::PartTask> task, builder.Prepare(plan, name));
-    EVENKEEL_RETURN_IF_ERROR(pool.CheckFits(*task));
+    const bool cut = !RoleIsWhole(role, name.phase);
+    const uint64_t bytes = cut ? RoleLayout(*task->layout(), role).total_bytes() : task->num_bytes();
+    EVENKEEL_RETURN_IF_ERROR(pool.CheckFits(*task, cut ? bytes : 0));
     if (task->num_bytes() > max_part_bytes) {
       return absl::FailedPreconditionError(absl::StrCat(
           DescribePart(name), " has ", task->num_bytes(), " bytes, but a message has at most ",
@@ -80,7 +102,8 @@ absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, 
     part.set_phase_rank(name.rank);
     part.set_microbatch(name.microbatch);
     part.set_piece(name.piece);
-    part.set_bytes(task->num_bytes());
+    part.set_bytes(bytes);
+    part.set_role(static_cast<uint32_t>(role));
   }
   return absl::OkStatus();
 }
@@ -99,11 +122,14 @@ absl::Status DescribeStep(const stream::Stream& stream, const stream::PartBuilde
   reply.set_num_microbatches(plan->plan.num_microbatches);
   reply.set_loss_tokens(plan->plan.loss_tokens);
   reply.set_num_samples(plan->plan.samples.size());
-  EVENKEEL_RETURN_IF_ERROR(AddParts(builder, pool, max_part_bytes, plan, global_rank, reply));
+  EVENKEEL_RETURN_IF_ERROR(
+      AddParts(builder, pool, max_part_bytes, plan, global_rank, request.whole(), reply));
   // Only the rank's own side of each route: its size does not grow with the number of ranks.
   for (const Route& route : plan->plan.routes) {
-    const auto found = std::lower_bound(route.ranks.begin(), route.ranks.end(), global_rank);
-    if (found == route.ranks.end() || *found != global_rank) continue;
+    const std::optional<uint32_t> rank = RouteRank(stream.job, builder, route, global_rank);
+    if (!rank.has_value()) continue;
+    const auto found = std::lower_bound(route.ranks.begin(), route.ranks.end(), *rank);
+    if (found == route.ranks.end() || *found != *rank) continue;
     AddRoute(route, route.per_rank[found - route.ranks.begin()], *reply.add_routes());
   }
   for (size_t i = 0; i < plan->plan.phases.size(); ++i) {
@@ -121,11 +147,20 @@ void DescribeStream(const stream::Stream& stream, pb::DescribeReply& reply) {
   reply.set_part_format(kPartFormatVersion);
   reply.set_stream_digest(stream.stream_digest.Hex());
   reply.set_layout_digest(stream.layout_digest.Hex());
+  reply.set_sequences(std::string(SequencesName(stream.job.sequences)));
   for (const PhaseSpec& spec : stream.job.phases) {
     pb::PhaseRanks& phase = *reply.add_phases();
     phase.set_phase(std::string(PhaseName(spec.phase)));
     phase.mutable_ranks()->Add(spec.ranks.begin(), spec.ranks.end());
     phase.set_once_per_microbatch(spec.runs == Runs::kOncePerMicrobatch);
+    if (!spec.mesh.is_data_alone()) {
+      phase.mutable_mesh()->set_order(MeshOrderName(spec.mesh.order));
+      phase.mutable_mesh()->set_tensor(spec.mesh.size(MeshAxis::kTensor));
+      phase.mutable_mesh()->set_context(spec.mesh.size(MeshAxis::kContext));
+      phase.mutable_mesh()->set_data(spec.mesh.size(MeshAxis::kData));
+      phase.mutable_mesh()->set_pipeline(spec.mesh.stages());
+      phase.mutable_members()->Add(spec.mesh.ranks.begin(), spec.mesh.ranks.end());
+    }
     for (Medium medium : kItemMedia) {
       if (spec.phase.encodes(medium)) phase.add_media(static_cast<uint32_t>(medium));
     }

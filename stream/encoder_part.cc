@@ -83,6 +83,7 @@ class EncoderTask : public PartTask {
 
   const PartName& name() const override { return name_; }
   uint64_t num_bytes() const override { return layout_->total_bytes(); }
+  const PartLayout* layout() const override { return &*layout_; }
   size_t num_units() const override { return units_.size(); }
   uint64_t scratch_bytes() const override { return scratch_bytes_; }
   bool is_shared() const override {

@@ -36,16 +36,29 @@ std::string ExcludeLine(const absl::Status& status) {
 PartBuilder::PartBuilder(const Stream& stream, PartEvents* events) : stream_(stream), events_(events) {
   for (const PhaseSpec& phase : stream.job.phases) {
     Ranks& ranks = ranks_[phase.phase.number()];
-    for (uint32_t rank = 0; rank < phase.ranks.size(); ++rank) ranks.emplace_back(phase.ranks[rank], rank);
-    std::sort(ranks.begin(), ranks.end());
+    if (phase.mesh.is_data_alone()) {
+      for (uint32_t rank = 0; rank < phase.ranks.size(); ++rank) {
+        ranks.emplace_back(phase.ranks[rank], Member{.replica = rank});
+      }
+    }
+    for (size_t i = 0; i < phase.mesh.ranks.size(); ++i) {
+      ranks.emplace_back(phase.mesh.ranks[i], phase.mesh.MemberAt(i));
+    }
+    std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   }
 }
 
-std::optional<uint32_t> PartBuilder::RankIn(const Phase& phase, uint32_t global_rank) const {
+std::optional<Member> PartBuilder::MemberIn(const Phase& phase, uint32_t global_rank) const {
   const Ranks& ranks = ranks_[phase.number()];
-  const auto found = std::lower_bound(ranks.begin(), ranks.end(), std::pair(global_rank, uint32_t{0}));
+  const auto found = std::lower_bound(ranks.begin(), ranks.end(), global_rank,
+                                      [](const auto& entry, uint32_t rank) { return entry.first < rank; });
   if (found == ranks.end() || found->first != global_rank) return std::nullopt;
   return found->second;
+}
+
+std::optional<uint32_t> PartBuilder::RankIn(const Phase& phase, uint32_t global_rank) const {
+  const std::optional<Member> member = MemberIn(phase, global_rank);
+  return member.has_value() ? std::optional(member->replica) : std::nullopt;
 }
 
 std::vector<PartName> PartBuilder::PartsOf(const StepPlan& plan, uint32_t global_rank) const {

@@ -34,20 +34,22 @@ class PartBuilder {
 
   const Job& job() const { return stream_.job; }
 
-  // The phase rank of `global_rank`; nullopt if the phase does not run on it. Logarithmic in the number of
-  // ranks.
+  // The phase rank of `global_rank`, whichever member of its replica it is; nullopt if the phase does not run
+  // on it. Logarithmic in the number of ranks.
   std::optional<uint32_t> RankIn(const Phase& phase, uint32_t global_rank) const;
+  // Its coordinates; `replica` is the phase rank.
+  std::optional<Member> MemberIn(const Phase& phase, uint32_t global_rank) const;
 
-  // The parts of one global rank in canonical order: phase, microbatch, piece. An encoder's rank and
-  // microbatch without items has no part; the llm's always has one.
+  // The parts of the replicas that one global rank is a member of, in canonical order: phase, microbatch, piece.
+  // An encoder's rank and microbatch without items has no part; the llm's always has one.
   std::vector<PartName> PartsOf(const StepPlan& plan, uint32_t global_rank) const;
 
   // NotFound: the plan has no such part; otherwise errors of Index::places.
   absl::StatusOr<std::unique_ptr<PartTask>> Prepare(PlanPtr plan, const PartName& name) const;
 
  private:
-  // Of each phase of the job: (global rank, rank of the phase), ascending.
-  using Ranks = std::vector<std::pair<uint32_t, uint32_t>>;
+  // Of each phase of the job: (global rank, coordinates), ascending by rank.
+  using Ranks = std::vector<std::pair<uint32_t, Member>>;
 
   const Stream& stream_;
   PartEvents* const events_;

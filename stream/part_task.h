@@ -31,6 +31,8 @@ class PartTask {
   virtual const PartName& name() const = 0;
   // Exact; known before anything is read.
   virtual uint64_t num_bytes() const = 0;
+  // Of the part, as long as the task. Null: its bytes are not a part (in tests and benchmarks).
+  virtual const PartLayout* layout() const { return nullptr; }
   virtual size_t num_units() const = 0;
   // Memory that one running unit takes in addition to the part: the largest medium as stored.
   virtual uint64_t scratch_bytes() const = 0;

@@ -255,6 +255,45 @@ TEST(JobErrors, BatchOrderAndTopology) {
   });
 }
 
+TEST(JobErrors, Meshes) {
+  const std::string sizes =
+      "topology.mesh has tensor 2 x context 2 x data 2 x pipeline 2 = 16; with a mesh, "
+      "ranks lists every member of every replica";
+  ExpectMessages({
+      {"", "topology: {mesh: {tensor: 2, context: 2, data: 2, pipeline: 2}}",
+       "job.yaml:9: phases[0].ranks: 8 ranks, but " + sizes},
+      {"", "topology: {mesh: {tensor: 3}}",
+       "job.yaml:9: phases[0].ranks: 8 ranks, but topology.mesh has tensor 3 x context 1 x data 2 x pipeline "
+       "1 "
+       "= 6; with a mesh, ranks lists every member of every replica"},
+      {"", "    mesh: {tensor: 16}\n",
+       "job.yaml:11: phases[1].ranks: 8 ranks, but phases[1].mesh has tensor 16 x context 1 x data 1 x "
+       "pipeline "
+       "1 = 16; with a mesh, ranks lists every member of every replica"},
+      {"", "topology: {mesh: {order: tp-dp, tensor: 2}}",
+       "job.yaml:12: topology.mesh.order: 'tp-dp' does not name each of tp, cp, dp and pp once, the fastest "
+       "first: tp-cp-dp-pp"},
+      {"{name: llm, ranks: 0-7}", "{name: llm, mesh: {tensor: 2}}",
+       "job.yaml:9: phases[0].mesh.data: missing; give the number of replicas, or the ranks of the phase"},
+      {"", "topology: {pipeline_stages: 4, mesh: {pipeline: 2}}",
+       "job.yaml:12: topology.pipeline_stages: 4, but the mesh of the llm has 2 pipeline stages; remove one "
+       "of "
+       "the two"},
+      {"", "topology: {sequences: zigzag}",
+       "job.yaml:12: topology.sequences: belongs to a mesh of the llm with context above 1"},
+      {"", "topology: {context_parallel: static, mesh: {tensor: 2}}",
+       "job.yaml:12: topology.context_parallel: belongs to a mesh of the llm with context above 1"},
+      {"", "topology: {mesh: {context: 2}, sequences: ring}",
+       "job.yaml:12: topology.sequences: 'ring' is not one of whole, zigzag, contiguous"},
+      {"", "topology: {mesh: {context: 2}, sequences: zigzag}\nmicrobatch: {align: 2}",
+       "job.yaml:13: microbatch.align: 2 is not a multiple of 4, into which topology.sequences cuts every "
+       "document"},
+      {"    ranks: 0-7\n", "    ranks: 0-7\n    mesh: {tensor: 2}\nbalance: drop_in\n",
+       "job.yaml:11: phases[1].ranks: differ from the llm's; with balance: drop_in every phase runs on the "
+       "llm's ranks, in its order"},
+  });
+}
+
 TEST(JobErrors, Phases) {
   ExpectMessages({
       {"name: llm", "name: audio", "job.yaml:8: phases: exactly one phase must be named llm; there is none"},

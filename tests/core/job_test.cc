@@ -83,6 +83,48 @@ TEST(Job, FillsEveryDefault) {
   EXPECT_EQ(job.NodeOf(5), 0u);
 }
 
+TEST(Job, PlansReplicasOfAMeshByTheirLeaders) {
+  const Job job = Parsed(R"(
+index: ./index
+datasets: [{name: photos, shards: [a.tar]}]
+processor: {folder: ./qwen2-vl}
+batch: {samples: 64}
+topology: {ranks_per_node: 8, mesh: {tensor: 2, context: 2, data: 2, pipeline: 2}, sequences: zigzag}
+phases:
+  - {name: llm}
+  - {name: vision, ranks: "0,8,4,12", mesh: {order: tp-cp-pp-dp, tensor: 2}}
+)");
+  const PhaseSpec& llm = job.phases[0];
+  EXPECT_THAT(llm.ranks, ElementsAre(0, 4));
+  EXPECT_EQ(llm.mesh.ranks.size(), 16u);
+  EXPECT_EQ(llm.mesh.MemberAt(13), (Member{.replica = 1, .stage = 1, .context = 0, .tensor = 1}));
+  EXPECT_EQ(job.pipeline_stages, 2u);
+  EXPECT_EQ(job.sequences, Sequences::kZigzag);
+  EXPECT_EQ(job.microbatch.align, 4u) << "two chunks of every document for each of two members";
+  EXPECT_THAT(job.phases[1].ranks, ElementsAre(0, 4));
+  EXPECT_EQ(job.phases[1].mesh.RankAt({.replica = 0, .tensor = 1}), 8u);
+}
+
+TEST(Job, AMeshOfDataAloneIsTheListOfRanks) {
+  const std::string plain = std::string(kSmall),
+                    mesh = plain + "topology: {mesh: {order: dp-tp-cp-pp, data: 8}}\n";
+  EXPECT_EQ(Parsed(mesh).phases[0].ranks, Parsed(plain).phases[0].ranks);
+  EXPECT_EQ(LayoutDigest(Parsed(mesh)), LayoutDigest(Parsed(plain)));
+  std::string without = mesh;
+  for (size_t at; (at = without.find(", ranks: 0-7")) != std::string::npos;) without.erase(at, 12);
+  EXPECT_EQ(LayoutDigest(Parsed(without)), LayoutDigest(Parsed(plain)));
+}
+
+TEST(Job, AMeshIsPartOfTheLayout) {
+  const std::string plain = std::string(kSmall), topology = "topology: {mesh: {context: 2}";
+  const Job two = Parsed(plain + topology + "}\n"),
+            order = Parsed(plain + "topology: {mesh: {context: 2, order: dp-cp-tp-pp}}\n"),
+            zigzag = Parsed(plain + topology + ", sequences: zigzag}\n");
+  EXPECT_NE(LayoutDigest(two), LayoutDigest(Parsed(plain)));
+  EXPECT_NE(LayoutDigest(two), LayoutDigest(order));
+  EXPECT_NE(LayoutDigest(two), LayoutDigest(zigzag));
+}
+
 TEST(Job, ReadsEveryField) {
   Job job = Parsed(R"(
 name: everything

@@ -144,9 +144,10 @@ TEST(PartReader, RefusesDamagedPrefixesAndPadding) {
     return part;
   };
   ExpectDataLoss(with(3, 'p'), "not the magic \"EVKP\"");
-  ExpectDataLoss(with(4, 0), "offset 4: format version 0; this release reads 1 to 2");
+  ExpectDataLoss(with(4, 0), "offset 4: format version 0; this release reads 1 to 3");
   ExpectDataLoss(with(4, 2), "format version 2 without a token form");
-  ExpectDataLoss(with(4, 3), "offset 4: format version 3; this release reads 1 to 2");
+  ExpectDataLoss(with(4, 3), "format version 3 without a token form");
+  ExpectDataLoss(with(4, 4), "offset 4: format version 4; this release reads 1 to 3");
   ExpectDataLoss(with(10, 1), "does not fit into");
   ExpectDataLoss(with(11, 0xff), "at most 67108864 are allowed");
   ExpectDataLoss(with(15, 1), "offset 12: the reserved word is not 0");

@@ -15,7 +15,10 @@
 #include "core/job.h"
 #include "core/job_where.h"
 #include "core/max_over_mean.h"
+#include "core/mesh.h"
 #include "core/no_index.h"
+#include "core/part_role.h"
+#include "core/status.h"
 #include "core/steady_time.h"
 #include "core/words.h"
 
@@ -55,6 +58,16 @@ struct PhaseLoad {
 };
 void Compare(const PhaseLoad& phase) {
 #include "examples/core/max_over_mean.h.inc"
+}
+
+void Find(const std::vector<uint32_t>& all) {
+#include "examples/core/mesh.h.inc"
+}
+
+absl::Status Cut(const PartLayout& whole_layout, std::span<const std::byte> whole_part,
+                 std::span<std::byte> buffer) {
+#include "examples/core/part_role.h.inc"
+  return absl::OkStatus();
 }
 
 void Open(void (*MakeIndex)()) {

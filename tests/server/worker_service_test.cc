@@ -7,6 +7,8 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -96,6 +98,7 @@ struct Fixture {
     request.set_phase_rank(part.phase_rank());
     request.set_microbatch(part.microbatch());
     request.set_piece(part.piece());
+    request.set_role(part.role());
     return request;
   }
   std::vector<pb::PartEvent> Ask(const pb::RequestPartRequest& request, grpc::Status* status) {
@@ -169,7 +172,8 @@ TEST(WorkerService, RefusesConsumersOfAnotherStreamAndNamesBoth) {
   request.clear_part_format();  // a release that does not say
   status = f.Open(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("part format: the consumer has 0, this worker 2"));
+  EXPECT_THAT(status.error_message(),
+              HasSubstr(absl::StrCat("part format: the consumer has 0, this worker ", kPartFormatVersion)));
   request = f.GoodRequest();
   request.set_transport("pigeon");
   EXPECT_THAT(f.Open(request).error_message(), HasSubstr("pigeon"));
@@ -210,6 +214,77 @@ TEST(WorkerService, DeliversEveryPartOfAStepAsDescribed) {
   }
   EXPECT_THAT(f.metrics.Text(),
               HasSubstr(absl::StrCat("evenkeel_part_requests_total{outcome=\"sent\"} ", id)));
+}
+
+// Two replicas of three stages; stage s of replica r is global rank 2 * s + r.
+TEST(WorkerService, MembersReceiveWhatTheirStageNeeds) {
+  Fixture f(stream::MixedSamples(40), {}, [](stream::Stream& stream) {
+    for (PhaseSpec& phase : stream.job.phases) {
+      phase.mesh = {.sizes = {1, 1, 2, 3}, .ranks = {0, 1, 2, 3, 4, 5}};
+    }
+  });
+  ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
+  uint64_t id = 0, whole_bytes = 0;
+  std::set<std::string> whole_parts;
+  std::map<uint32_t, uint64_t> bytes_of;
+  for (uint32_t rank = 0; rank < 6; ++rank) {
+    pb::DescribeStepReply step;
+    ASSERT_TRUE(f.Describe(3, rank, step).ok());
+    EXPECT_EQ(step.routes_size(), rank / 2 == 1 ? 0 : 2) << rank;
+    EXPECT_EQ(step.loads(0).after_spread().has_own(), true);
+    for (const pb::PartDescription& part : step.parts()) {
+      EXPECT_EQ(part.phase_rank(), rank % 2);
+      EXPECT_EQ(part.role(), rank / 2 + 1);
+      grpc::Status status;
+      const std::vector<pb::PartEvent> events = f.Ask(f.PartRequest(++id, 3, part), &status);
+      ASSERT_TRUE(status.ok() && events.back().has_sent()) << status.error_message();
+      const auto [bytes, hash] = f.source.Sent(id);
+      EXPECT_EQ(bytes.size(), part.bytes());
+      EXPECT_EQ(hash, DigestOf(bytes));
+      const absl::StatusOr<PartView> view = ReadPart(bytes);
+      ASSERT_TRUE(view.ok()) << view.status();
+      const bool is_llm = part.phase() == "llm";
+      EXPECT_TRUE(is_llm || rank / 2 != 1) << "middle stages get no items";
+      EXPECT_EQ(view->tensor("input_ids") != nullptr, is_llm && rank / 2 == 0);
+      EXPECT_EQ(view->tensor("labels") != nullptr, is_llm && rank / 2 == 2);
+      EXPECT_EQ(view->tensor("cu_seqlens") != nullptr, is_llm);
+      EXPECT_EQ(view->tensor("item_valid") != nullptr, !is_llm);
+      EXPECT_TRUE(rank / 2 == 0 || view->tensor("pixel_values") == nullptr);
+      bytes_of[rank / 2] += part.bytes();
+    }
+    grpc::ClientContext context;
+    Fixture::SetDeadline(context);
+    pb::DescribeStepRequest request;
+    request.set_session_id(f.session.session_id());
+    request.set_step(3);
+    request.set_rank(rank);
+    request.set_whole(true);
+    ASSERT_TRUE(f.stub->DescribeStep(&context, request, &step).ok());
+    if (rank >= 2) continue;
+    for (const pb::PartDescription& part : step.parts()) {
+      whole_bytes += part.bytes();
+      whole_parts.insert(
+          absl::StrCat(part.phase(), part.phase_rank(), " ", part.microbatch(), " ", part.piece()));
+    }
+    EXPECT_EQ(step.parts(0).role(), 0);
+  }
+  EXPECT_LE(bytes_of[0], whole_bytes);
+  EXPECT_LT(bytes_of[1], bytes_of[2]);
+  EXPECT_EQ(f.pool.stats().parts_made, whole_parts.size()) << "each part is made once for all stages";
+}
+
+TEST(WorkerService, RefusesARoleThatReceivesNothingOfThePhase) {
+  Fixture f;
+  ASSERT_TRUE(f.Open(f.GoodRequest()).ok());
+  pb::DescribeStepReply step;
+  ASSERT_TRUE(f.Describe(0, 0, step).ok());
+  for (const uint32_t role : {2u, 4u}) {
+    pb::RequestPartRequest request = f.PartRequest(1, 0, step.parts(step.parts_size() - 1));
+    request.set_role(role);
+    grpc::Status status;
+    f.Ask(request, &status);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << role;
+  }
 }
 
 TEST(WorkerService, CallsForAnUnknownSessionOrRankOrPartSaySo) {
