@@ -70,6 +70,38 @@ def test_megatrons_labels_are_those_of_the_next_token(megatron):
     assert batch["max_seqlen"].tolist() == [4] and batch["max_seqlen"].dtype == torch.int32
 
 
+def without(*names):
+    from evenkeel.step import Microbatch
+    one = microbatch()
+    return Microbatch.of(**{name: np.array(one.wire(name)) for name in one if name not in names})
+
+
+def test_megatrons_stages_have_the_keys_of_their_role(megatron):
+    always = {"attention_mask", "position_ids", "cu_seqlens", "cu_seqlens_padded", "max_seqlen"}
+    whole = megatron.batch(microbatch())
+    for names, keys in ((("labels",), {"tokens"}), (("input_ids",), {"labels", "loss_mask"}), (("labels", "input_ids"), set())):
+        batch = megatron.batch(without(*names))
+        assert set(batch) == always | keys
+        assert all(torch.equal(batch[key], whole[key]) for key in set(batch) - {"attention_mask"})
+
+
+def test_megatrons_shards_are_cut_after_the_shift(megatron):
+    from evenkeel import context
+    from evenkeel.step import Microbatch
+    one = made.packed_microbatch([4, 8], [0] * 12)
+    fields = {name: np.array(one.wire(name)) for name in one if name != "labels"}
+    whole = Microbatch.of(**{**fields, "labels": np.array([[-100, *range(11, 14), -100, *range(15, 22)]])})
+    expected = megatron.batch(whole)
+    for index in (0, 1):
+        whole.context = context.ContextGroup([3, 7], index, np.array([4, 8]), "zigzag")
+        shard = context.Shard(whole)
+        batch = megatron.batch(shard)
+        assert torch.equal(batch["cu_seqlens"], expected["cu_seqlens"]) and batch["max_seqlen"].tolist() == [8]
+        for name in ("tokens", "labels", "loss_mask", "position_ids"):
+            assert torch.equal(batch[name], expected[name][:, shard.tokens])
+        assert np.array_equal(np.where(shard["shift_labels"] < 0, 0, shard["shift_labels"]), batch["labels"].numpy())
+
+
 def test_megatrons_packed_parameters_have_integers_as_lengths(megatron):
     packed = megatron.packed_seq_params(megatron.batch(microbatch()))
     assert packed.qkv_format == "thd" and packed.cu_seqlens_q.tolist() == packed.cu_seqlens_kv_padded.tolist() == [0, 3, 4, 8]

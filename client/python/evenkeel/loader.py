@@ -5,17 +5,20 @@ import numbers
 import os
 from collections.abc import Mapping
 
-from evenkeel import _evenkeel, embedded
+from evenkeel import _evenkeel, embedded, fetching
 from evenkeel.errors import Error, InvalidArgument, Mismatch, Unavailable, name_ranks
 from evenkeel.origin import Origin
 from evenkeel.step import from_native
+from evenkeel.topology import of_phase
 
 _log = logging.getLogger("evenkeel")
 
 _OPTIONS = {"transport", "require_rdma", "trusted_data_network", "devices", "prefetch_bytes", "prefetch_steps",
             "connect_timeout", "step_timeout", "progress_timeout", "expect_stream_digest", "expect_layout_digest",
-            "all_loads", "tls_certificate", "tls_key", "tls_ca"}
-_OWN_OPTIONS = {"endpoints", "wait_for_done", "worker_threads", "worker_memory"}
+            "all_loads", "whole", "tls_certificate", "tls_key", "tls_ca"}
+_OWN_OPTIONS = {"endpoints", "topology", "fetch", "wait_for_done", "worker_threads", "worker_memory"}
+_FETCH = ("each", "node", "leader")
+_STEP_SECONDS, _CONNECT_SECONDS = 300, 30  # the defaults of the timeouts
 _STATE_VERSION = 1
 
 
@@ -33,8 +36,13 @@ class Loader:
     connected loader works in its own process only. Iterating again goes on where the last iteration stopped.
 
     source                  a job file (.yaml), or endpoints of workers
-    rank                    global rank, one of the job's
+    rank                    global rank, one of the job's; by default that of `topology`
     endpoints               of workers; the job file is not read then
+    topology                where the rank stands in the mesh (evenkeel.topology); compared with the job's
+    fetch                   who of a replica's members receives from the workers: "each" of them; one per "node", whose memory
+                            the others of the node read; or the "leader" alone, which broadcasts by torch.distributed.
+                            The last two need `topology`, and every member makes the same loader
+    whole                   everything of the replica, whatever the member's role in the mesh
     first_step, num_steps   which steps; without num_steps there is no end, and len(loader) is a TypeError
     wait_for_done           a step counts as consumed when step.done() is called, not when it is handed out: for whatever
                             fetches ahead of the training. The first call of step.done() has the same effect
@@ -49,13 +57,21 @@ class Loader:
     tls_certificate, tls_key, tls_ca                  PEM files; all or none (then loopback only)
     """
 
-    def __init__(self, source=None, rank=None, first_step=0, num_steps=None, *, endpoints=None, wait_for_done=False,
-                 worker_threads=None, worker_memory=None, **options):
+    def __init__(self, source=None, rank=None, first_step=0, num_steps=None, *, endpoints=None, topology=None, fetch="each",
+                 wait_for_done=False, worker_threads=None, worker_memory=None, **options):
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise TypeError(f"Loader: unknown option {unknown[0]!r}; known are {', '.join(sorted(_OPTIONS | _OWN_OPTIONS))}")
+        if rank is None and topology is not None:
+            rank = topology.rank
         if rank is None or (source is None and endpoints is None):
-            raise TypeError("Loader: give a job file or endpoints, and the rank")
+            raise TypeError("Loader: give a job file or endpoints, and the rank or the topology")
+        if topology is not None and topology.rank != rank:
+            raise ValueError(f"Loader: rank {rank} with the topology of rank {topology.rank}")
+        if fetch not in _FETCH:
+            raise ValueError(f"Loader: fetch is {fetch!r}, not one of {', '.join(_FETCH)}")
+        if fetch != "each" and topology is None:
+            raise TypeError(f"Loader: fetch={fetch!r} needs the topology, which says who the members of the replica are")
         if rank < 0 or first_step < 0 or (num_steps is not None and num_steps < 0):
             raise ValueError("Loader: rank, first_step and num_steps must not be negative")
         self._job = None
@@ -76,6 +92,9 @@ class Loader:
         self._consumer = None
         self._phases = None
         self._groups = {}  # (source, destination): global ranks
+        self._given_topology, self._fetch = topology, fetch
+        self._topology = None  # of the llm, as the workers describe it
+        self._sequences = "whole"
         self._origin = None
         self._waits_for_done = wait_for_done
         self._forget_done()
@@ -89,14 +108,54 @@ class Loader:
             options["num_steps"] = max(0, self._end - self._next)
         if self._resumed is not None:
             options.setdefault("expect_stream_digest", self._resumed["stream_digest"])
-        if self._job is not None:
-            options["endpoints"] = self._start_worker()
-        self._consumer = self._said_by_worker(lambda: _evenkeel.Consumer(options))
-        self._phases = self._consumer.phases()
+        self._consumer = self._make_consumer(options)
+        self._phases, self._sequences = self._consumer.phases(), self._consumer.sequences()
         self._check_rank()
         serves = self._consumer.state()
         self._origin = Origin(self.rank, serves["stream_digest"], serves["layout_digest"])
         self._compare_layout()
+
+    def _make_consumer(self, options):
+        """The extension's consumer, or what stands for it where another member receives."""
+        topology = self._given_topology
+        if self._fetch == "each":
+            return self._connect_to_workers(options)
+        members = topology.node_members() if self._fetch == "node" else topology.members()
+        giver = members[0] if self._fetch == "node" else topology.leader
+        takers = [one for one in members if one != giver]
+        if not takers:
+            return self._connect_to_workers(options)
+        timeouts = options.get("connect_timeout", _CONNECT_SECONDS), options.get("step_timeout", _STEP_SECONDS)
+        source = self._job or options["endpoints"]
+        if self.rank != giver:
+            return fetching.Taker(self._make_taker(source, giver, *timeouts), self._next, f"from rank {giver}")
+        mixed, roles = fetching.roles_between(topology, takers)
+        if options.get("whole"):
+            mixed, roles = False, dict.fromkeys(roles, 0)
+        channel = self._make_giver(source, takers, roles, *timeouts)
+        try:
+            consumer = self._connect_to_workers(dict(options, whole=True) if mixed else options)
+        except Error as error:
+            channel.refuse(error)
+            raise
+        return fetching.Giver(consumer, channel, topology.role if mixed else None)
+
+    def _make_giver(self, source, takers, roles, connect_timeout, step_timeout):
+        if self._fetch == "node":
+            return fetching.NodeGiver(source, self._given_topology, takers, roles, connect_timeout, step_timeout)
+        from evenkeel import broadcasting
+        return broadcasting.LeaderGiver(self._given_topology, roles)
+
+    def _make_taker(self, source, giver, connect_timeout, step_timeout):
+        if self._fetch == "node":
+            return fetching.NodeTaker(source, self._given_topology, giver, connect_timeout, step_timeout)
+        from evenkeel import broadcasting
+        return broadcasting.LeaderTaker(self._given_topology)
+
+    def _connect_to_workers(self, options):
+        if self._job is not None:
+            options = dict(options, endpoints=self._start_worker())
+        return self._said_by_worker(lambda: _evenkeel.Consumer(options))
 
     def __iter__(self):
         return self
@@ -109,7 +168,7 @@ class Loader:
         if native is None:
             raise StopIteration
         self._next = native.index + 1
-        step = from_native(native, self._phases, self._group, self._origin)
+        step = from_native(native, self._phases, self._group, self._origin, self._topology, self._sequences)
         step._when_done = self._when_done
         return step
 
@@ -126,6 +185,13 @@ class Loader:
     def rank(self):
         """The global rank whose steps it receives."""
         return self._options["rank"]
+
+    @property
+    def topology(self):
+        """Where the rank stands in the mesh of the job's llm (evenkeel.topology.Topology); None where the llm does not run on
+        it. Connects."""
+        self.connect()
+        return self._topology
 
     @property
     def origin(self):
@@ -198,9 +264,10 @@ class Loader:
 
     def stats(self):
         """Counters since the connection: steps, parts, bytes, requests, wait_seconds, transport and others; and
-        grey_workers, how many workers stood still lately and are asked last now."""
+        grey_workers, how many workers stood still lately and are asked last now. `bytes` came from workers; with
+        fetch="node" or "leader" `shared_bytes` were passed on to other members, or taken from the one that receives."""
         self.connect()
-        return self._consumer.stats()
+        return {"shared_bytes": 0, **self._consumer.stats()}
 
     def close(self):
         """Ends the connection. Arrays of received steps stay valid."""
@@ -212,7 +279,7 @@ class Loader:
             self._worker = None
 
     def __del__(self):
-        if getattr(self, "_worker", None) is not None:
+        if getattr(self, "_worker", None) is not None or getattr(self, "_fetch", "each") != "each":
             self.close()
 
     def _start_worker(self):
@@ -235,12 +302,19 @@ class Loader:
             raise
 
     def _check_rank(self):
-        ranks = sorted({rank for members, _ in self._phases.values() for rank in members})
-        if self.rank in ranks:
-            return
-        self.close()
-        raise InvalidArgument(f"rank {self.rank} is not in the job: its phases run on "
-                              f"{name_ranks(ranks)}", "INVALID_ARGUMENT")
+        ranks = sorted({rank for leaders, _, mesh in self._phases.values() for rank in (leaders if mesh is None else mesh[-1])})
+        if self.rank not in ranks:
+            self.close()
+            raise InvalidArgument(f"rank {self.rank} is not in the job: its phases run on "
+                                  f"{name_ranks(ranks)}", "INVALID_ARGUMENT")
+        given = self._given_topology
+        leaders, _, mesh = self._phases["llm"]
+        self._topology = of_phase(self.rank, leaders, mesh, None if given is None else given.ranks_per_node)
+        if given is not None and self._topology is not None and not given.same_mesh(self._topology):
+            of_job = self._topology.describe()
+            self.close()
+            raise InvalidArgument(f"rank {self.rank}: the mesh of the training is not that of the job's llm. The job has\n{of_job}"
+                                  f"the training\n{given.describe()}", "INVALID_ARGUMENT")
 
     def _forget_done(self):
         self._not_done, self._done_ahead = self._next, set()
@@ -264,8 +338,21 @@ class Loader:
     def _group(self, source, destination):
         key = (source, destination)
         if key not in self._groups:
-            self._groups[key] = self._consumer.group(source, destination)
+            self._groups[key] = self._make_group(self._phases[source], self._phases[destination])
         return self._groups[key]
+
+    def _make_group(self, source, destination):
+        """Global ranks of the exchange between two phases: of both phases' leaders, or where both have one mesh, of the members
+        at this rank's coordinates."""
+        leaders = sorted({*source[0], *destination[0]})
+        if source[2] is None or (source[0], source[2]) != (destination[0], destination[2]):
+            return leaders
+        topology = of_phase(self.rank, source[0], source[2])
+        peers = [topology.peer(leader) for leader in leaders]
+        if peers != sorted(peers):
+            raise InvalidArgument(f"ranks {peers}, at one place of each replica, do not ascend with the ranks {leaders} that lead "
+                                  "the replicas: list the ranks of the mesh so that they do", "INVALID_ARGUMENT")
+        return peers
 
     def _compare_layout(self):
         if self._resumed is None:
@@ -283,7 +370,7 @@ class Loader:
         self.close()
 
     def __getstate__(self):
-        state = dict(self.__dict__, _consumer=None, _worker=None, _phases=None, _groups={}, _origin=None)
+        state = dict(self.__dict__, _consumer=None, _worker=None, _phases=None, _groups={}, _origin=None, _topology=None)
         for name in ("_when_done", "_started"):
             state.pop(name)
         return state

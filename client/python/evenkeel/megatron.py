@@ -39,7 +39,8 @@ class DataIterator:
 
     def make_batch(self, step, number):
         """What `next` gives for a microbatch."""
-        return batch(step.microbatches[number], inputs.labels_of(step, number))
+        microbatch = step.microbatches[number]
+        return batch(microbatch, inputs.labels_of(step, number) if "labels" in microbatch else None)
 
     @property
     def loss_tokens(self):
@@ -63,18 +64,26 @@ def batch(microbatch, labels=None):
     labels   if not those of the microbatch. They become those of the next token; where none is trained, label and mask
              are 0
 
-    loss_mask has the weights of the loss in jobs with `processor.loss_weights`.
+    loss_mask has the weights of the loss in jobs with `processor.loss_weights`. A member of a pipeline stage has tokens or
+    labels and loss_mask as far as it receives them. Of a shard (evenkeel.context) they are its tokens'; cu_seqlens are
+    those of the whole sequences.
     """
-    labels = packing.shifted(microbatch["labels"] if labels is None else labels)
-    trained = labels != evenkeel.torch.IGNORED
-    mask = trained.astype(np.float32)
-    if "loss_weights" in microbatch:
-        mask[..., :-1] *= microbatch["loss_weights"][..., 1:]
-    bounds = torch.from_numpy(np.array(microbatch["cu_seqlens"], np.int32))[None]
-    return {"tokens": torch.from_numpy(microbatch["input_ids"]), "labels": torch.from_numpy(np.where(trained, labels, 0)),
-            "loss_mask": torch.from_numpy(mask), "attention_mask": None,
-            "position_ids": torch.from_numpy(packing.text_positions(microbatch)), "cu_seqlens": bounds,
-            "cu_seqlens_padded": bounds, "max_seqlen": torch.tensor([packing.max_length(microbatch)], dtype=torch.int32)}
+    whole = getattr(microbatch, "whole", microbatch)
+    own = slice(None) if whole is microbatch else microbatch.tokens
+    bounds = torch.from_numpy(np.array(whole["cu_seqlens"], np.int32))[None]
+    out = {"attention_mask": None, "position_ids": torch.from_numpy(packing.text_positions(whole)[..., own]),
+           "cu_seqlens": bounds, "cu_seqlens_padded": bounds,
+           "max_seqlen": torch.tensor([packing.max_length(whole)], dtype=torch.int32)}
+    if "input_ids" in whole:
+        out["tokens"] = torch.from_numpy(whole["input_ids"][..., own])
+    if labels is not None or "labels" in whole:
+        labels = packing.shifted(whole["labels"] if labels is None else labels)
+        trained = labels != evenkeel.torch.IGNORED
+        mask = trained.astype(np.float32)
+        if "loss_weights" in whole:
+            mask[..., :-1] *= whole["loss_weights"][..., 1:]
+        out.update(labels=torch.from_numpy(np.where(trained, labels, 0)[..., own]), loss_mask=torch.from_numpy(mask[..., own]))
+    return out
 
 
 def packed_seq_params(batch):

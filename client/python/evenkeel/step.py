@@ -153,6 +153,7 @@ class Microbatch(Fields):
 
     encoders   {phase: Fields} of encoders that run once per microbatch. If there are any, the mapping has them under
                the name "encoders", so that they are not lost where it is converted to a dict.
+    context    evenkeel.context.ContextGroup with context parallelism in the job's mesh, else None
 
     `position_ids` of packed documents are [4, 1, tokens]: the position within the document, then the three positions of
     M-RoPE. Transformers recognises packed documents by the first row, and reads the others where there are four.
@@ -161,6 +162,7 @@ class Microbatch(Fields):
     def __init__(self, pieces=()):
         super().__init__(pieces)
         self.encoders = {}
+        self.context = None
 
     @property
     def columns(self):
@@ -291,18 +293,45 @@ def _route(route, group, origin):
     return Route(ranks, **route, origin=origin)
 
 
-def from_native(native, phases, group, origin=None):
-    """A Step over the extension's. `phases`: {name: (global ranks, once_per_microbatch)}; `group(source, destination)`:
-    the global ranks of the exchange between two phases; `origin`: of the routes."""
+def _with_positions(tensors):
+    """Tensors of a middle stage, whose positions are derived from documents and explicit positions alone."""
+    if "token_positions" not in tensors:
+        return tensors
+    tensors = dict(tensors)
+    spans, explicit = tensors.pop("token_position_spans")[0], tensors.pop("token_positions")[0]
+    bounds = tensors["cu_seqlens"][0]
+
+    def positions():
+        out = np.repeat(packing.text_positions({"cu_seqlens": bounds}), 3, 0)[:, None]
+        taken = 0
+        for first, count in spans.tolist():
+            out[:, 0, first:first + count] = explicit[:, taken:taken + count]
+            taken += count
+        return out
+    tensors["position_ids"] = (positions, "i64", None)
+    return tensors
+
+
+def _in_context(microbatch, topology, sequences):
+    from evenkeel import context  # which needs this module
+    lengths = np.diff(microbatch["cu_seqlens"]).astype(np.int64) if "cu_seqlens" in microbatch else None
+    microbatch.context = context.ContextGroup(topology.context_ranks, topology.context_index, lengths, sequences)
+    return microbatch if sequences == "whole" else context.Shard(microbatch)
+
+
+def from_native(native, phases, group, origin=None, topology=None, sequences="whole"):
+    """A Step over the extension's. `phases`: {name: (global ranks, once_per_microbatch, mesh)}; `group(source, destination)`:
+    the global ranks of the exchange between two phases; `origin`: of the routes; `topology`: of the llm; `sequences`: what
+    a member of a context group takes."""
     pieces = {}
     for phase, _, microbatch, _, _, tensors in native.parts():
-        pieces.setdefault((phase, microbatch), []).append(tensors)
+        pieces.setdefault((phase, microbatch), []).append(_with_positions(tensors))
     microbatches = [Microbatch(pieces.get(("llm", i), ())) for i in range(native.num_microbatches)]
     encoders, routes = {}, {}
     by_phase = {}
     for route in native.routes():
         by_phase.setdefault(route["source"], {})[route["microbatch"]] = _route(route, group, origin)
-    for phase, (_, once_per_microbatch) in phases.items():
+    for phase, (_, once_per_microbatch, _) in phases.items():
         if phase == "llm":
             continue
         if once_per_microbatch:
@@ -314,5 +343,7 @@ def from_native(native, phases, group, origin=None):
             encoders[phase] = Fields(pieces.get((phase, 0), ()))
             if phase in by_phase:
                 routes[phase] = by_phase[phase][0]
+    if topology is not None and topology.context > 1:
+        microbatches = [_in_context(one, topology, sequences) for one in microbatches]
     loads = {phase: _loads(*one) for phase, one in native.loads().items()}
     return Step(native.index, native.num_samples, native.loss_tokens, microbatches, encoders, routes, loads, native)

@@ -9,6 +9,7 @@ import torch.utils._pytree as pytree
 
 from evenkeel import agreement
 from evenkeel.agreement import agree  # noqa: F401 - evenkeel.torch.agree
+from evenkeel.context import Shard
 from evenkeel.route import Route
 from evenkeel.step import Fields, Microbatch
 
@@ -36,7 +37,7 @@ def _register_pytree(fields):
     register(fields, lambda one: (list(one.values()), list(one)), lambda values, names: dict(zip(names, values)))
 
 
-for _class in (Fields, Microbatch):
+for _class in (Fields, Microbatch, Shard):
     _register_pytree(_class)
 
 
@@ -303,11 +304,14 @@ def mask_labels(step, group=None, local=False):
     An item that could not be decoded is only known where it was to be encoded; its flag travels along the phase's
     route to the rank that holds the sample's text. `group`: as for `exchange`, or {phase: group}.
 
+    Of shards (evenkeel.context) they are the labels of the whole sequences: shift them, then take `microbatch.tokens`.
+
     local   no collective, for jobs that keep all items with their samples (`balance: drop_in`); ValueError where a row
             comes from another rank
     """
-    labels = [torch.from_numpy(np.array(m["labels"])) if "labels" in m else None for m in step.microbatches]
-    for microbatch, target in zip(step.microbatches, labels):
+    microbatches = [getattr(one, "whole", one) for one in step.microbatches]
+    labels = [torch.from_numpy(np.array(m["labels"])) if "labels" in m else None for m in microbatches]
+    for microbatch, target in zip(microbatches, labels):
         if target is not None:
             _mask_samples(microbatch, target, np.flatnonzero(microbatch["sample_valid"] == 0))
     for phase in sorted(step.routes):
@@ -318,8 +322,8 @@ def mask_labels(step, group=None, local=False):
             per_microbatch = [flags[slice(*route.microbatch_rows(i))] for i in range(len(labels))]
         else:
             per_microbatch = [_route_flags(m.encoders.get(phase, {}), r, members, local)
-                              for m, r in zip(step.microbatches, route)]
-        for microbatch, target, flags in zip(step.microbatches, labels, per_microbatch):
+                              for m, r in zip(microbatches, route)]
+        for microbatch, target, flags in zip(microbatches, labels, per_microbatch):
             if target is not None:
                 fields = microbatch.encoders.get(phase, step.encoders.get(phase)) if local else None
                 _mask_damaged(microbatch, phase if fields is None else media_of(phase, fields), target, flags)

@@ -11,6 +11,7 @@
 #include "client/python/src/arrays.h"
 #include "client/python/src/plan.h"
 #include "client/python/src/status.h"
+#include "client/shared_step.h"
 #include "core/cpu.h"
 #include "core/job.h"
 
@@ -52,6 +53,42 @@ class Step {
   explicit Step(std::shared_ptr<const client::StepData> data) : data_(std::move(data)) {}
 
   const client::StepData& data() const { return *data_; }
+  // The step as bytes for a member with the role (core/mesh.h: PartRole), written into what `allocate(size)` returns, a
+  // writable buffer of that size. Returns it.
+  py::object Share(uint32_t role, const py::function& allocate) const {
+    absl::StatusOr<client::SharedStep> shared = client::SharedStep::Of(*data_, static_cast<PartRole>(role));
+    Check(shared.status());
+    py::object memory = allocate(shared->num_bytes());
+    const py::buffer_info info = py::buffer(memory).request(/*writable=*/true);
+    absl::Status status;
+    {
+      std::span<std::byte> out(static_cast<std::byte*>(info.ptr),
+                               static_cast<size_t>(info.size * info.itemsize));
+      py::gil_scoped_release released;
+      status = shared->Write(out);
+    }
+    Check(status);
+    return memory;
+  }
+  // The step of bytes that Share wrote; it keeps `memory` alive.
+  static Step FromShared(const py::buffer& memory, uint64_t index) {
+    const py::buffer_info info = memory.request();
+    const std::span<const std::byte> bytes(static_cast<const std::byte*>(info.ptr),
+                                           static_cast<size_t>(info.size * info.itemsize));
+    // The last array may be released by a thread without the interpreter.
+    auto owner = std::shared_ptr<const void>(memory.inc_ref().ptr(), [](const void* object) {
+      if (Py_IsInitialized() == 0) return;
+      py::gil_scoped_acquire acquired;
+      Py_DECREF(static_cast<PyObject*>(const_cast<void*>(object)));
+    });
+    absl::StatusOr<std::shared_ptr<const client::StepData>> step = absl::UnknownError("not read");
+    {
+      py::gil_scoped_release released;
+      step = client::ReadSharedStep(bytes, owner, index);
+    }
+    Check(step.status());
+    return Step(*std::move(step));
+  }
   std::string Digest() const {
     py::gil_scoped_release released;
     return client::DigestStep(*data_).Hex();
@@ -120,6 +157,7 @@ client::ConsumerOptions ReadOptions(const py::dict& in) {
   out.expect_stream_digest = Get<std::string>(in, "expect_stream_digest", "");
   out.expect_layout_digest = Get<std::string>(in, "expect_layout_digest", "");
   out.all_loads = Get<bool>(in, "all_loads", false);
+  out.whole = Get<bool>(in, "whole", false);
   out.tls = {Get<std::string>(in, "tls_certificate", ""), Get<std::string>(in, "tls_key", ""),
              Get<std::string>(in, "tls_ca", "")};
   return out;
@@ -200,30 +238,26 @@ class PyConsumer {
     return out;
   }
 
-  // Global ranks that take part in the exchange between the two phases.
-  std::vector<uint32_t> Group(const std::string& from, const std::string& to) {
-    return client::RouteGroup(Open().phases(), Find(from), Find(to));
-  }
-
-  // {phase: (global ranks, once_per_microbatch)}
+  // {phase: (global ranks, once_per_microbatch, None or (order, tensor, context, data, pipeline, members))}
   py::dict Phases() {
     py::dict out;
     for (const client::PhaseInfo& phase : Open().phases()) {
       out[py::str(std::string(PhaseName(phase.phase)))] =
-          py::make_tuple(phase.ranks, phase.once_per_microbatch);
+          py::make_tuple(phase.ranks, phase.once_per_microbatch, WrapMesh(phase.mesh));
     }
     return out;
   }
 
+  std::string Sequences() { return Open().sequences(); }
+
  private:
-  const Phase& Find(const std::string& name) {
-    std::string known;
-    for (const client::PhaseInfo& phase : Open().phases()) {
-      if (PhaseName(phase.phase) == name) return phase.phase;
-      known += (known.empty() ? "" : ", ") + std::string(PhaseName(phase.phase));
-    }
-    throw py::value_error("the job has no phase '" + name + "'; it has " + known);
+  static py::object WrapMesh(const Mesh& mesh) {
+    if (mesh.ranks.empty()) return py::none();
+    return py::make_tuple(MeshOrderName(mesh.order), mesh.size(MeshAxis::kTensor),
+                          mesh.size(MeshAxis::kContext), mesh.size(MeshAxis::kData), mesh.stages(),
+                          mesh.ranks);
   }
+
   client::Consumer& Open() {
     if (consumer_ == nullptr) throw py::value_error("the loader was closed");
     return *consumer_;
@@ -274,7 +308,9 @@ PYBIND11_MODULE(_evenkeel, module) {
       .def("parts", &Step::Parts)
       .def("routes", &Step::Routes)
       .def("loads", &Step::Loads)
-      .def("digest", &Step::Digest);
+      .def("digest", &Step::Digest)
+      .def("share", &Step::Share)
+      .def_static("from_shared", &Step::FromShared);
   py::class_<PyConsumer>(module, "Consumer")
       .def(py::init<const py::dict&>())
       .def("next", &PyConsumer::Next)
@@ -282,7 +318,7 @@ PYBIND11_MODULE(_evenkeel, module) {
       .def("state", &PyConsumer::State)
       .def("stats", &PyConsumer::Stats)
       .def("phases", &PyConsumer::Phases)
-      .def("group", &PyConsumer::Group)
+      .def("sequences", &PyConsumer::Sequences)
       .def("close", &PyConsumer::Close);
 }
 
