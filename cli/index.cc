@@ -170,7 +170,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
         << "\nevenkeel: interrupted; finishing the shards in progress (interrupt again to stop at once)\n";
   });
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
-                            StartPython(arguments.python, job));
+                            StartPython(arguments.python, job, decoders.get()));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> loaded =
       preprocess::Processor::Load(job.processor, job.limits, std::move(python));
   if (!loaded.ok()) return NameInJob(job, loaded.status());

@@ -30,11 +30,13 @@ void AddPythonOptions(CLI::App& command, PythonArguments& arguments) {
 }
 
 absl::StatusOr<std::shared_ptr<isolation::PythonPool>> StartPython(const PythonArguments& arguments,
-                                                                   const Job& job) {
+                                                                   const Job& job,
+                                                                   const isolation::DecoderPool* decoders) {
   if (job.processor.python.empty()) return std::shared_ptr<isolation::PythonPool>();
   isolation::PythonPool::Options options = arguments.pool;
   options.cpu = absl::Seconds(arguments.cpu_seconds);
   options.spawner.events = &DecoderLogEvents();
+  if (decoders != nullptr) options.memory = decoders->memory();
   absl::StatusOr<std::shared_ptr<isolation::PythonPool>> pool =
       isolation::PythonPool::Start(job.processor, options);
   if (!pool.ok()) return NameInJob(job, pool.status());

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/job.h"
+#include "isolation/decoder_pool.h"
 #include "isolation/python_pool.h"
 
 namespace evenkeel::cli {
@@ -19,8 +20,9 @@ struct PythonArguments {
 void AddInterpreterOption(CLI::App& command, PythonArguments& arguments);
 void AddPythonOptions(CLI::App& command, PythonArguments& arguments);
 
-// Null if the job's processor is native. Errors of PythonPool::Start.
-absl::StatusOr<std::shared_ptr<isolation::PythonPool>> StartPython(const PythonArguments& arguments,
-                                                                   const Job& job);
+// Null if the job's processor is native. `decoders`: whose memory items and parts are in; may be null. Errors of
+// PythonPool::Start.
+absl::StatusOr<std::shared_ptr<isolation::PythonPool>> StartPython(
+    const PythonArguments& arguments, const Job& job, const isolation::DecoderPool* decoders = nullptr);
 
 }  // namespace evenkeel::cli

@@ -148,7 +148,7 @@ absl::Status Serve(const ServeArguments& arguments) {
   server::LogLibraries();
   Signals signals(blocked);
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
-                            StartPython(arguments.python, job));
+                            StartPython(arguments.python, job, decoders.get()));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), python));
   server::WorkerOptions options = arguments.options;

@@ -32,12 +32,17 @@ template <typename Spawner>
 class ChildPool {
  public:
   // `what` begins the message of a replaced process. `still`: without CPU time before a process counts as
-  // hung. `events` may be null and must outlive the pool.
-  ChildPool(std::unique_ptr<Spawner> spawner, const char* what, absl::Duration still, DecoderEvents* events)
-      : spawner_(std::move(spawner)), what_(what), still_(still), events_(events) {}
+  // hung. `events` may be null and must outlive the pool. `memory`: of inputs and outputs; null: the pool's own.
+  ChildPool(std::unique_ptr<Spawner> spawner, const char* what, absl::Duration still, DecoderEvents* events,
+            std::shared_ptr<SharedMemory> memory = nullptr)
+      : spawner_(std::move(spawner)),
+        what_(what),
+        still_(still),
+        events_(events),
+        memory_(memory != nullptr ? std::move(memory) : SharedMemory::Make()) {}
 
   Spawner& spawner() const { return *spawner_; }
-  SharedMemory& memory() const { return *memory_; }
+  const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
   // Processes replaced since the start.
   uint64_t num_replaced() const { return num_replaced_; }
   // Notifies `events`, too, of replaced processes from now on; null: no longer. It must live until then.
@@ -96,8 +101,7 @@ class ChildPool {
   absl::StatusOr<Process> Spawn() {
     Process process;
     EVENKEEL_ASSIGN_OR_RETURN(process.child, spawner_->Spawn());
-    MutexLock lock(mutex_);
-    process.writer = ++last_writer_;
+    process.writer = memory_->NewWriter();
     return process;
   }
 
@@ -165,12 +169,11 @@ class ChildPool {
   const char* const what_;
   const absl::Duration still_;
   DecoderEvents* const events_;
-  const std::shared_ptr<SharedMemory> memory_ = SharedMemory::Make();
+  const std::shared_ptr<SharedMemory> memory_;
   std::atomic<DecoderEvents*> counter_{nullptr};
   std::atomic<uint64_t> num_replaced_{0};
   std::atomic<bool> abandoned_{false};
   Mutex mutex_;
-  SharedMemory::Writer last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Process> idle_ ABSL_GUARDED_BY(mutex_);
 };
 

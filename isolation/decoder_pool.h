@@ -48,7 +48,7 @@ class DecoderPool {
                    DecoderReply* reply, SharedMemory::Block* output);
 
   // For the bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
-  SharedMemory& memory() const { return children_.memory(); }
+  const std::shared_ptr<SharedMemory>& memory() const { return children_.memory(); }
 
   // Notifies `events`, too, of replaced decoders from now on; null: no longer. It must live until then.
   void CountInto(DecoderEvents* events) { children_.CountInto(events); }

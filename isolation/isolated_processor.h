@@ -33,7 +33,7 @@ class IsolatedProcessor final : public preprocess::Processor {
   bool is_isolated(Medium medium) const override { return IsIsolated(isolation_, medium); }
   absl::StatusOr<preprocess::StoredBytes> AllocateStored(Medium medium, uint64_t num_bytes) const override;
   // For the bytes of items (Use::kInput) and for parts (Use::kOutput), whose files no decoder gets.
-  SharedMemory& memory() const { return decoders_->memory(); }
+  SharedMemory& memory() const { return *decoders_->memory(); }
   DecoderPool& decoders() const { return *decoders_; }
 
   absl::StatusOr<MediaFacts> Probe(Medium medium, std::string_view suffix,

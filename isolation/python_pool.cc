@@ -53,15 +53,18 @@ absl::StatusOr<PythonReply> PythonPool::Run(PythonCall call, int input, uint64_t
   return reply;
 }
 
-absl::StatusOr<SharedMemory::Block> PythonPool::CopyInput(std::span<const std::byte> bytes, PythonCall& call,
-                                                          int* file) {
-  EVENKEEL_ASSIGN_OR_RETURN(SharedMemory::Block copy,
-                            children_.memory().Allocate(SharedMemory::Use::kInput, bytes.size()));
-  if (!bytes.empty()) std::memcpy(copy.bytes().data(), bytes.data(), bytes.size());
-  const SharedMemory::Place place = *children_.memory().Find(copy.bytes());
+absl::StatusOr<SharedMemory::Block> PythonPool::ShareInput(std::span<const std::byte> bytes, PythonCall& call,
+                                                           int* file) {
+  SharedMemory::Block copy;
+  std::optional<SharedMemory::Place> place = children_.memory()->Find(bytes);
+  if (!place.has_value()) {
+    EVENKEEL_ASSIGN_OR_RETURN(copy, children_.memory()->Allocate(SharedMemory::Use::kInput, bytes.size()));
+    if (!bytes.empty()) std::memcpy(copy.bytes().data(), bytes.data(), bytes.size());
+    place = *children_.memory()->Find(copy.bytes());
+  }
   call.has_input = true;
-  call.input = {place.offset, bytes.size()};
-  *file = place.fd;
+  call.input = {place->offset, bytes.size()};
+  *file = place->fd;
   return copy;
 }
 
@@ -72,7 +75,7 @@ absl::StatusOr<preprocess::PythonLengths> PythonPool::Measure(const MediaFacts& 
   SharedMemory::Block copy;
   int input = -1;
   if (!bytes.empty()) {
-    EVENKEEL_ASSIGN_OR_RETURN(copy, CopyInput(bytes, call, &input));
+    EVENKEEL_ASSIGN_OR_RETURN(copy, ShareInput(bytes, call, &input));
   }
   EVENKEEL_ASSIGN_OR_RETURN(PythonReply reply, Run(call, input, 0, nullptr));
   return std::move(reply.lengths);
@@ -82,19 +85,21 @@ absl::Status PythonPool::Fill(PythonWork work, const preprocess::ItemRequest& re
                               std::span<const std::span<std::byte>> field_bytes) {
   PythonCall call{.work = work, .facts = request.facts, .suffix = request.suffix, .planned = request.planned};
   call.facts.medium = request.medium;
+  // Each field begins as far into its first page as in the part, so that whole pages can be moved.
   uint64_t file_size = 0;
   for (const std::span<std::byte> field : field_bytes) {
-    call.fields.push_back({file_size, field.size()});
-    file_size += RoundUpToPage(field.size());
+    const uint64_t skipped = reinterpret_cast<uintptr_t>(field.data()) % kPageBytes;
+    call.fields.push_back({file_size + skipped, field.size()});
+    file_size += RoundUpToPage(skipped + field.size());
   }
   SharedMemory::Block copy, output;
   int input = -1;
   if (work == PythonWork::kProcess) {
-    EVENKEEL_ASSIGN_OR_RETURN(copy, CopyInput(request.bytes, call, &input));
+    EVENKEEL_ASSIGN_OR_RETURN(copy, ShareInput(request.bytes, call, &input));
   }
   EVENKEEL_RETURN_IF_ERROR(Run(call, input, std::max<uint64_t>(file_size, 1), &output).status());
   for (size_t i = 0; i < field_bytes.size(); ++i) {
-    EVENKEEL_RETURN_IF_ERROR(children_.memory().Move(output, call.fields[i].offset, field_bytes[i]));
+    EVENKEEL_RETURN_IF_ERROR(children_.memory()->Move(output, call.fields[i].offset, field_bytes[i]));
   }
   return absl::OkStatus();
 }

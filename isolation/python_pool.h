@@ -34,6 +34,9 @@ class PythonPool final : public preprocess::PythonProcesses {
     PythonSpawner::Options spawner;
     absl::Duration cpu = absl::Seconds(60);    // that one call may use
     absl::Duration still = absl::Seconds(60);  // without CPU time before a process counts as hung
+    // Of items and fields. With the memory of the decoder pool, in which parts are, items are not copied and fields
+    // are moved; null: the pool's own, from which fields are copied.
+    std::shared_ptr<SharedMemory> memory = nullptr;
   };
 
   // InvalidArgument: wrong options. Otherwise as PythonSpawner::Start.
@@ -60,11 +63,13 @@ class PythonPool final : public preprocess::PythonProcesses {
  private:
   PythonPool(const Options& options, std::unique_ptr<PythonSpawner> spawner)
       : cpu_(options.cpu),
-        children_(std::move(spawner), "Python process", options.still, options.spawner.events) {}
+        children_(std::move(spawner), "Python process", options.still, options.spawner.events,
+                  options.memory) {}
 
-  // The item's bytes in shared memory, named in the call; the block must live as long as the call.
-  absl::StatusOr<SharedMemory::Block> CopyInput(std::span<const std::byte> bytes, PythonCall& call,
-                                                int* file);
+  // The item's bytes in shared memory, named in the call: where they are, or a copy, which must live as long as the
+  // call.
+  absl::StatusOr<SharedMemory::Block> ShareInput(std::span<const std::byte> bytes, PythonCall& call,
+                                                 int* file);
   // `input`: the file of the item's bytes; -1: none.
   absl::StatusOr<PythonReply> Run(PythonCall call, int input, uint64_t output_bytes,
                                   SharedMemory::Block* output);

@@ -20,6 +20,7 @@
 // Thread safety: all members of SharedMemory may be called from many threads. A block belongs to one.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -80,6 +81,8 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   absl::StatusOr<Block> Allocate(Use use, uint64_t num_bytes);
   // An output that only `writer` gets: zeroed, or with the contents of earlier outputs of this writer.
   absl::StatusOr<Block> AllocateFor(Writer writer, uint64_t num_bytes);
+  // A number for a new writer.
+  Writer NewWriter() { return ++last_writer_; }
   // The writer has ended or is no longer trusted: nothing that it could write is reused.
   void Forget(Writer writer);
   // nullopt: the range is not inside one block.
@@ -137,6 +140,7 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   FilePtr Pick(size_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_retained_ = MaxRetained();
+  std::atomic<Writer> last_writer_{0};
   mutable Mutex mutex_;
   std::map<const std::byte*, Mapping> mappings_ ABSL_GUARDED_BY(mutex_);  // by first byte
   std::vector<std::byte*> kept_ ABSL_GUARDED_BY(mutex_);                  // unused inputs, still in mappings_
