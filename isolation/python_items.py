@@ -23,6 +23,7 @@ import ctypes
 import gc
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -48,6 +49,8 @@ TEXT_FIELDS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_i
 # Sizes of pictures by which the shapes of a processor's outputs are found: flat, tall, small, large, square.
 PROBED_SIZES = ((640, 480), (480, 640), (300, 200), (97, 211), (1400, 500), (500, 1300), (64, 64), (1024, 1024), (1900, 1150))
 PROBED_SECONDS = (1.0, 2.5, 0.3, 11.0)
+# Of videos: width, height, frames, frames a second.
+PROBED_VIDEOS = ((320, 180, 90, 25.0), (64, 48, 40, 8.0), (48, 64, 64, 10.0), (97, 211, 33, 24.0), (56, 56, 12, 4.0), (240, 100, 200, 12.5))
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -78,6 +81,15 @@ class Item:
         from PIL import Image, ImageOps
         return ImageOps.exif_transpose(Image.open(io.BytesIO(self.bytes))).convert("RGB")
 
+    @property
+    def fps(self):
+        """The average frames a second of a video."""
+        return self.facts["fps_num"] / max(1, self.facts["fps_den"])
+
+    def video(self, indices=None):
+        """Frames of the video by torchcodec, all or those with these numbers: a uint8 tensor [frames, 3, height, width]."""
+        return decoded_frames(self.bytes, range(self.facts["num_frames"]) if indices is None else indices)
+
     def audio(self, rate):
         """The clip as float32 of one channel at `rate`, as long as its facts say."""
         import numpy
@@ -96,6 +108,13 @@ def num_samples(facts, rate):
 def decoded_audio(data, rate):
     from torchcodec.decoders import AudioDecoder
     return AudioDecoder(data, sample_rate=rate, num_channels=1).get_all_samples().data[0].numpy()
+
+
+def decoded_frames(data, indices):
+    """As transformers' own loader decodes them."""
+    from torchcodec.decoders import VideoDecoder
+    decoder = VideoDecoder(data, seek_mode="exact", num_ffmpeg_threads=1)
+    return decoder.get_frames_at(indices=[int(i) for i in indices]).data.contiguous()
 
 
 # ---- Outputs ----
@@ -203,7 +222,7 @@ def checked(field, array, rows):
             raise Refused(f"{name}: has values that are not finite")
         import torch
         array = array.view(torch.int16).numpy()
-    elif field["dtype"].startswith("float") and not numpy.isfinite(array).all():
+    elif field["dtype"].startswith("float") and array.size and not numpy.isfinite([array.min(), array.max()]).all():
         raise Refused(f"{name}: {int(numpy.count_nonzero(~numpy.isfinite(array)))} of {array.size} values are not finite")
     return array
 
@@ -224,14 +243,44 @@ class OfTransformers:
         self.processor = auto.from_pretrained(folder, local_files_only=True)
         self.tokenizer = getattr(self.processor, "tokenizer", None)
         self.name = f"{type(self.processor).__module__}:{type(self.processor).__qualname__}"
-        self.media = {medium: self.describe(medium) for medium in media if medium != "video"}
+        self.frames = None  # of the video that is processed: a function of the numbers of frames
+        self.media = {}
+        for medium in sorted(media, key="video".__eq__):
+            if medium == "video":
+                if getattr(self.processor, "video_processor", None) is None or self.tokenizer is None:
+                    continue
+                self.processor.video_processor.fetch_videos = self.fetch_videos
+            try:
+                if medium == "video":
+                    warm_up_videos()
+                self.media[medium] = self.describe(medium)
+            except Exception as error:
+                if medium != "video" or not self.media:
+                    raise
+                # A phase may encode videos that the data do not have.
+                print(f"{self.name}: videos are left out: {error}", file=sys.stderr)
+
+    def fetch_videos(self, videos, sample_indices_fn=None):
+        """In place of the video processor's own, which opens a file: frames of the item, and what is known of it."""
+        if isinstance(videos, list):
+            return list(zip(*[self.fetch_videos(video, sample_indices_fn) for video in videos]))
+        import numpy
+        from transformers.video_utils import VideoMetadata
+        (width, height, total, fps), frames = self.frames
+        metadata = VideoMetadata(total_num_frames=total, fps=fps, width=width, height=height, duration=total / fps,
+                                 video_backend="torchcodec")
+        chosen = numpy.arange(total) if sample_indices_fn is None else sample_indices_fn(metadata=metadata)
+        metadata.frames_indices = chosen
+        return frames(chosen), metadata
 
     def feature_rate(self):
         return self.processor.feature_extractor.sampling_rate
 
     def call(self, medium, value, token):
         """{name: array} of the media's fields, and the ids of what stands for the item in a text."""
-        words = {"image": "images", "audio": "audio"}
+        words = {"image": "images", "audio": "audio", "video": "videos"}
+        if medium == "video":
+            self.frames, value = value, "item"
         if self.tokenizer is None:
             out, ids = self.processor(images=value, return_tensors="pt"), []
         else:
@@ -245,6 +294,10 @@ class OfTransformers:
         if medium == "image":
             from PIL import Image
             return Image.new("RGB", size, (127, 127, 127))
+        if medium == "video":
+            import torch
+            width, height = size[:2]
+            return size, lambda chosen: torch.full((len(chosen), 3, height, width), 127, dtype=torch.uint8)
         import numpy
         return numpy.zeros(size, numpy.float32)
 
@@ -258,15 +311,14 @@ class OfTransformers:
             placeholder = self.tokenizer.convert_tokens_to_ids(str(name)) if name else None
         if placeholder is None:
             raise ValueError(f"{self.name} names no {medium}_token, so its place in a text is unknown")
-        first = "boi_token" if medium == "image" else "boa_token"
+        first = {"image": "boi_token", "audio": "boa_token", "video": "video_start_token"}[medium]
         problems = []
         for source in (f"{medium}_token", first):
             token = getattr(self.processor, source, None) or getattr(self.tokenizer, source, None)
             if token is None:
                 continue
             try:
-                size = PROBED_SIZES[0] if medium == "image" else self.feature_rate()
-                _, ids = self.call(medium, self.blank(medium, size), str(token))
+                _, ids = self.call(medium, self.blank(medium, self.probes(medium)[0]), str(token))
             except Exception as error:
                 problems.append(f"{token}: {error}")
                 continue
@@ -277,9 +329,14 @@ class OfTransformers:
             problems.append(f"{token}: becomes {len(ids)} tokens, of which none is an added one and repeated")
         raise ValueError(f"{self.name} makes no placeholders of a {medium}: {'; '.join(problems)[:500]}")
 
+    def probes(self, medium):
+        if medium == "audio":
+            return [int(seconds * self.feature_rate()) for seconds in PROBED_SECONDS]
+        return PROBED_SIZES if medium == "image" else PROBED_VIDEOS
+
     def describe(self, medium):
         token, placeholder, number = self.tokens(medium)
-        sizes = PROBED_SIZES if medium == "image" else [int(s * self.feature_rate()) for s in PROBED_SECONDS]
+        sizes = self.probes(medium)
         made = [self.call(medium, self.blank(medium, size), token) for size in sizes]
         out = {"token": token, "number": number, "layout": Layout([output for output, _ in made]), "placeholder": placeholder}
         out["counts"] = self.counts_agree(medium, sizes, made, out)
@@ -336,6 +393,10 @@ class OfTransformers:
         return {"placeholder": told["placeholder"], "in_template": told["token"], "begin": "", "end": "", "stored": False}
 
     def size_of(self, item):
+        if item.medium == "video":
+            if not item.facts["num_frames"] or not item.facts["fps_num"]:
+                raise Refused("a video without frames or without a frame rate")
+            return (*item.size, item.facts["num_frames"], item.fps)
         return item.size if item.medium == "image" else num_samples(item.facts, self.feature_rate())
 
     def lengths(self, item):
@@ -352,6 +413,8 @@ class OfTransformers:
         told = self.media[item.medium]
         if blank:
             value = self.blank(item.medium, self.size_of(item))
+        elif item.medium == "video":
+            value = self.size_of(item), item.video
         else:
             value = item.image() if item.medium == "image" else item.audio(self.feature_rate())
         output, _ = self.call(item.medium, value, told["token"])
@@ -422,8 +485,16 @@ def load(spec):
     return OfUser(spec["what"], spec["folder"], spec["media"])
 
 
+def warm_up_videos():
+    """A film of three frames without compression."""
+    header, frame = b"YUV4MPEG2 W16 H16 F8:1 Ip A1:1 C420jpeg\n", b"FRAME\n" + bytes(16 * 16 * 3 // 2)
+    decoded_frames(header + frame * 3, [0, 2])
+
+
 def warm_up(processor):
     """Loads what packages load at the first use, since a confined process may open no file."""
+    if isinstance(processor, OfUser) and "video" in processor.media and importlib.util.find_spec("torchcodec"):
+        warm_up_videos()
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -496,7 +567,8 @@ class Mapped:
         if size == 0:
             return
         protection = 3 if writable else 1  # PROT_READ, PROT_WRITE
-        self.address = libc.mmap(None, self.length, protection, 1, fd, offset - self.skipped)  # MAP_SHARED
+        flags = 0x8001 if writable else 1  # MAP_SHARED; MAP_POPULATE, since each page is written, and would be a fault
+        self.address = libc.mmap(None, self.length, protection, flags, fd, offset - self.skipped)
         if self.address in (None, ctypes.c_void_p(-1).value):
             raise MemoryError("cannot map shared memory")
 

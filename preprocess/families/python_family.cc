@@ -139,6 +139,12 @@ class PythonFamily final : public MediaFamily {
     } else {
       facts.width = facts.height = kSide;
     }
+    if (facts.medium == Medium::kVideo) {
+      facts.num_frames = 64;  // of 8 seconds; processors that take a fixed number need this many
+      facts.fps_num = 8;
+      facts.fps_den = 1;
+      facts.duration_us = 8'000'000;
+    }
     return facts;
   }
 

@@ -163,6 +163,47 @@ def test_sound_is_that_of_the_processor(tmp_path):
                     assert np.array_equal(np.asarray(fields[field]).reshape(-1), wanted.reshape(-1)), (path, field)
 
 
+def video_processor(name, folder):
+    """A processor with videos: whose rows, or whose numbers of frames, vary."""
+    words = {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"} if name == "qwen2-vl" else {"image_token": "<image>", "video_token": "<video>"}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER / "tokenizer.json"), eos_token="<|endoftext|>",
+                                                     pad_token="<|endoftext|>", extra_special_tokens=words)
+    if name == "qwen2-vl":
+        from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+        from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+        made = transformers.Qwen2VLProcessor(Qwen2VLImageProcessor(), tokenizer, Qwen2VLVideoProcessor(fps=3.0))
+    else:
+        from transformers.models.video_llava.image_processing_video_llava import VideoLlavaImageProcessor
+        from transformers.models.video_llava.video_processing_video_llava import VideoLlavaVideoProcessor
+        frames = VideoLlavaVideoProcessor(do_sample_frames=True, num_frames=8)
+        made = transformers.VideoLlavaProcessor(VideoLlavaImageProcessor(), frames, tokenizer, patch_size=14,
+                                                vision_feature_select_strategy="default", num_additional_image_tokens=1)
+    made.save_pretrained(folder)
+    return transformers.AutoProcessor.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["qwen2-vl", "video-llava"])
+def test_videos_are_those_of_the_processor_and_its_loader(tmp_path, name):
+    pytest.importorskip("torchcodec")
+    processor = video_processor(name, tmp_path / "checkpoint")
+    media = []
+    for i, source in enumerate(["h264.mp4", "vp9.webm", "mpeg4-b.mp4"]):
+        path = tmp_path / f"{i:03d}{pathlib.Path(source).suffix}"
+        shutil.copy(GOLDEN / "video" / source, path)
+        media.append((path, f" film {i} of a boat"))
+    job = write_job(tmp_path, tmp_path / "checkpoint", media)
+    with jobs.worker(job, "--python", sys.executable, "--threads", "1") as endpoint:
+        with evenkeel.Loader(endpoint, rank=0, num_steps=len(media)) as loader:
+            for (path, caption), step in zip(media, loader):
+                theirs = processor(text=[processor.video_token + caption], videos=[str(path)], return_tensors="pt", add_special_tokens=False)
+                fields, ids = step.encoders["vision"], np.asarray(theirs["input_ids"][0])
+                assert list(fields["item_valid"]) == [1], path
+                assert np.array_equal(np.asarray(step.microbatches[0]["input_ids"]).reshape(-1)[: len(ids)], ids), path
+                wanted = np.asarray(theirs["pixel_values_videos"])
+                ours = np.asarray(fields["pixel_values_videos"])
+                assert ours.size == wanted.size and np.array_equal(ours.reshape(-1).view(np.uint32), wanted.reshape(-1).view(np.uint32)), path
+
+
 def test_native_is_compared_with_the_folders_own_processor(tmp_path):
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
     from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
