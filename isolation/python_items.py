@@ -17,6 +17,7 @@ A class of the user:
         def __init__(self, folder): ...
         def lengths(self, item): return rows, tokens
         def process(self, item): return {"pixel_values": array}
+        def render(self, sample): return [(text, trained), ...]      # optional
 """
 
 import ctypes
@@ -449,6 +450,9 @@ class OfUser:
                 fields.append({"name": field, "dtype": dtype, "per_row": shape[0] == "rows", "trailing": list(shape[1:])})
             self.media[medium] = {**told, "fields": fields}
 
+    def render(self, sample):
+        return self.code.render(sample)
+
     def fields(self, medium):
         return self.media[medium]["fields"]
 
@@ -548,7 +552,7 @@ def versions(processor, spec):
 
 
 def description(processor, spec):
-    return {"name": processor.name, "interpreter": sys.executable, "versions": versions(processor, spec),
+    return {"name": processor.name, "renders": isinstance(processor, OfUser) and hasattr(processor.code, "render"), "interpreter": sys.executable, "versions": versions(processor, spec),
             "media": [{"medium": medium, **processor.description(medium),
                        "fields": [{key: field[key] for key in ("name", "dtype", "per_row", "trailing")} for field in processor.fields(medium)]}
                       for medium in processor.media]}
@@ -594,7 +598,9 @@ def seed(number):
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(number)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(number)
+        # That of the CPU: torch.manual_seed also writes down the stack for devices that are not there, which takes
+        # milliseconds.
+        sys.modules["torch"].default_generator.manual_seed(number)
 
 
 def measure(processor, call, mapped):
@@ -620,6 +626,34 @@ def produce(processor, call, mapped):
     return {}
 
 
+def render(processor, call, mapped):
+    """A sample as the class writes it: what is trained in bytes of the text."""
+    data = mapped[0].bytes()
+    seed(zlib.crc32(data))
+    parts, trained, at = [], [], 0
+    pieces = processor.render(json.loads(data))
+    if not isinstance(pieces, (list, tuple)):
+        raise Refused(f"render returned {type(pieces).__name__}, expected a list of (text, trained)")
+    for piece in pieces:
+        if not isinstance(piece, (list, tuple)) or len(piece) != 2 or not isinstance(piece[0], str) or not isinstance(piece[1], (bool, int, float)):
+            raise Refused(f"render returned {str(piece)[:80]!r} among its parts, expected (text, trained)")
+        text, weight = piece[0].encode(), float(piece[1])
+        if not 0 <= weight <= 1e6:
+            raise Refused(f"render returned the weight {weight}, expected 0 to 1e6")
+        if text and weight:
+            if trained and trained[-1][1:] == [at, weight]:
+                trained[-1][1] = at + len(text)
+            else:
+                trained.append([at, at + len(text), weight])
+        parts.append(text)
+        at += len(text)
+    text = b"".join(parts).decode()
+    size = len(json.dumps([text, trained], ensure_ascii=False).encode())
+    if size > MAX_MESSAGE - PAGE:
+        raise Refused(f"render returned {at} bytes of text, {size} with what is trained; at most {MAX_MESSAGE - PAGE} are taken")
+    return {"text": text, "trained": trained}
+
+
 def is_of_memory(error):
     return isinstance(error, MemoryError) or (isinstance(error, (RuntimeError, OSError)) and (
         "can't allocate memory" in str(error) or "Cannot allocate memory" in str(error)))
@@ -634,7 +668,7 @@ def answer(processor, call, files):
         for fd in files:
             os.close(fd)  # before the first byte of the item is read
         files.clear()
-        work = measure if call["work"] == "measure" else produce
+        work = {"measure": measure, "render": render}.get(call["work"], produce)
         if call["work"] == "blank":
             mapped.insert(0, None)
         made = work(processor, call, mapped)
@@ -667,7 +701,7 @@ def where(error):
 
 
 def send(link, message):
-    data = json.dumps(message).encode()
+    data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
     if len(data) > MAX_MESSAGE:
         data = json.dumps({"number": message.get("number", 0), "code": INTERNAL, "message": f"a reply of {len(data)} bytes; at most {MAX_MESSAGE} are sent"}).encode()
     link.sendmsg([data])  # which a confined process may call

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -70,6 +71,27 @@ bool ReadLengths(const Json& object, preprocess::PythonLengths* out) {
   return true;
 }
 
+bool ReadText(const Json& object, preprocess::PythonText* out) {
+  const Json& trained = At(object, "trained");
+  if (At(object, "text").is_null()) return true;  // of a call that asks for none
+  if (!At(object, "text").is_string() || !trained.is_array()) return false;
+  out->text = Text(At(object, "text"));
+  uint64_t done = 0;
+  for (const Json& value : trained) {
+    preprocess::PythonText::Trained& range = out->trained.emplace_back();
+    if (!value.is_array() || value.size() != 3 || !value[2].is_number()) return false;
+    if (!ReadNumber(value[0], out->text.size(), &range.begin) ||
+        !ReadNumber(value[1], out->text.size() + 1, &range.end)) {
+      return false;
+    }
+    range.weight = value[2].get<float>();
+    const bool is_ordered = done <= range.begin && range.begin < range.end;
+    if (!is_ordered || !std::isfinite(range.weight) || range.weight <= 0) return false;
+    done = range.end;
+  }
+  return true;
+}
+
 bool ReadDType(const std::string& name, DType* out) {
   constexpr std::pair<std::string_view, DType> kNames[] = {
       {"uint8", DType::kU8},    {"int32", DType::kI32},     {"int64", DType::kI64},
@@ -115,7 +137,17 @@ bool ReadMedium(const Json& object, preprocess::PythonMedium* out) {
 }
 
 const char* WorkName(PythonWork work) {
-  return work == PythonWork::kMeasure ? "measure" : work == PythonWork::kProcess ? "process" : "blank";
+  switch (work) {
+    case PythonWork::kMeasure:
+      return "measure";
+    case PythonWork::kProcess:
+      return "process";
+    case PythonWork::kBlank:
+      return "blank";
+    case PythonWork::kRender:
+      return "render";
+  }
+  return "";
 }
 
 }  // namespace
@@ -163,7 +195,8 @@ absl::StatusOr<PythonReply> ReadPythonReply(std::string_view text) {
   PythonReply out;
   uint64_t code = 0;
   constexpr uint64_t kMaxCode = 17;
-  if (!ReadNumber(At(reply, "code"), kMaxCode, &code) || !ReadLengths(reply, &out.lengths)) {
+  if (!ReadNumber(At(reply, "code"), kMaxCode, &code) || !ReadLengths(reply, &out.lengths) ||
+      !ReadText(reply, &out.text)) {
     return absl::InternalError("a Python process sent an invalid reply");
   }
   (void)ReadNumber(At(reply, "number"), ~uint64_t{0}, &out.number);  // a greeting has none
@@ -177,6 +210,7 @@ absl::StatusOr<preprocess::PythonDescription> ReadPythonDescription(std::string_
   const Json object = Parse(text);
   preprocess::PythonDescription out;
   out.name = Text(At(object, "name"));
+  out.renders = At(object, "renders").is_boolean() && At(object, "renders").get<bool>();
   const absl::Status wrong = absl::InvalidArgumentError("a Python process sent an invalid description");
   if (!At(object, "versions").is_array() || !At(object, "media").is_array()) return wrong;
   for (const Json& version : At(object, "versions")) {

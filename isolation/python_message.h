@@ -21,7 +21,7 @@
 
 namespace evenkeel::isolation {
 
-enum class PythonWork : uint8_t { kMeasure, kProcess, kBlank };
+enum class PythonWork : uint8_t { kMeasure, kProcess, kBlank, kRender };
 
 struct PythonCall {
   uint64_t number = 0;  // that the reply must have, too: a reply to an earlier call is none to this one
@@ -29,7 +29,7 @@ struct PythonCall {
   MediaFacts facts;
   std::string_view suffix;
   ItemLengths planned;
-  bool has_input = false;  // then the first file has it
+  bool has_input = false;  // then the first file has it: the item's bytes, or a sample
   SharedRange input;
   std::vector<SharedRange> fields;  // ranges of the last file
 };
@@ -38,6 +38,7 @@ struct PythonReply {
   uint64_t number = 0;
   absl::Status status;  // the processor's
   preprocess::PythonLengths lengths;
+  preprocess::PythonText text;
 };
 
 // What python_items.py is started with.

@@ -81,6 +81,15 @@ absl::StatusOr<preprocess::PythonLengths> PythonPool::Measure(const MediaFacts& 
   return std::move(reply.lengths);
 }
 
+absl::StatusOr<preprocess::PythonText> PythonPool::Render(std::string_view sample) {
+  PythonCall call{.work = PythonWork::kRender};
+  int input = -1;
+  EVENKEEL_ASSIGN_OR_RETURN(const SharedMemory::Block copy,
+                            ShareInput(std::as_bytes(std::span(sample.data(), sample.size())), call, &input));
+  EVENKEEL_ASSIGN_OR_RETURN(PythonReply reply, Run(call, input, 0, nullptr));
+  return std::move(reply.text);
+}
+
 absl::Status PythonPool::Fill(PythonWork work, const preprocess::ItemRequest& request,
                               std::span<const std::span<std::byte>> field_bytes) {
   PythonCall call{.work = work, .facts = request.facts, .suffix = request.suffix, .planned = request.planned};

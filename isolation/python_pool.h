@@ -47,6 +47,7 @@ class PythonPool final : public preprocess::PythonProcesses {
   }
   absl::StatusOr<preprocess::PythonLengths> Measure(const MediaFacts& facts, std::string_view suffix,
                                                     std::span<const std::byte> bytes) override;
+  absl::StatusOr<preprocess::PythonText> Render(std::string_view sample) override;
   absl::Status Produce(const preprocess::ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) override;
   absl::Status ProduceBlank(const preprocess::ItemRequest& request,

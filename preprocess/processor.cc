@@ -317,7 +317,7 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<Encoder> encoders, LoadEncoders(spec, limits, python));
   std::unique_ptr<SequenceBuilder> text;
   if (with_text) {
-    EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(encoders)));
+    EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(encoders), python));
   }
   EVENKEEL_ASSIGN_OR_RETURN(PictureOptions pictures, PictureOptionsOf(spec));
   EVENKEEL_ASSIGN_OR_RETURN(const FrameLoader frames, FrameLoaderOf(spec.frames));

@@ -1,5 +1,5 @@
 // What Python processes do for a processor that is not native: they describe it once, and then measure and
-// produce items. isolation/python_pool.h implements it, so that nothing here makes a process.
+// produce items, and may write chats. isolation/python_pool.h implements it, so that nothing here makes a process.
 //
 // Thread safety: all members may be called from many threads.
 #pragma once
@@ -29,7 +29,8 @@ struct PythonMedium {
 };
 
 struct PythonDescription {
-  std::string name;  // of the class, with its module
+  std::string name;      // of the class, with its module
+  bool renders = false;  // the class writes chats itself
   // Everything that values depend on: versions of packages, digests of source and configuration files.
   std::vector<std::pair<std::string, std::string>> versions;
   std::vector<PythonMedium> media;
@@ -46,6 +47,18 @@ struct PythonLengths {
   std::vector<PythonRun> runs;  // how the item stands in the sequence; empty: output_rows placeholders
 };
 
+// A chat as the class writes it.
+struct PythonText {
+  // Bytes [begin, end) of `text`, ascending, of which at least one is there; and the weight of their tokens' loss.
+  struct Trained {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    float weight = 1;  // positive
+  };
+  std::string text;
+  std::vector<Trained> trained;
+};
+
 class PythonProcesses {
  public:
   virtual ~PythonProcesses() = default;
@@ -55,6 +68,9 @@ class PythonProcesses {
   // Internal or Unavailable: the attempt failed.
   virtual absl::StatusOr<PythonLengths> Measure(const MediaFacts& facts, std::string_view suffix,
                                                 std::span<const std::byte> bytes) = 0;
+  // `sample`: JSON with `messages`, and `tools` and `documents` if it has them. Only where description().renders.
+  // Errors as Measure's.
+  virtual absl::StatusOr<PythonText> Render(std::string_view sample) = 0;
   // As Processor::Produce.
   virtual absl::Status Produce(const ItemRequest& request,
                                std::span<const std::span<std::byte>> field_bytes) = 0;

@@ -796,9 +796,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const ProcessorSpec& spec,
-                                                                       const Limits& limits,
-                                                                       const SequenceStyle& style) {
+absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(
+    const ProcessorSpec& spec, const Limits& limits, const SequenceStyle& style,
+    std::shared_ptr<PythonProcesses> python) {
   const bool is_templated = spec.chat == kTemplateChat;
   EVENKEEL_ASSIGN_OR_RETURN(const ChatStyle* chat, ChatStyleFromName(is_templated ? kPlain.name : spec.chat));
   if (!is_templated && !chat->has_system && !spec.system.empty()) {
@@ -811,7 +811,8 @@ absl::StatusOr<std::unique_ptr<SequenceBuilder>> SequenceBuilder::Load(const Pro
   EVENKEEL_ASSIGN_OR_RETURN(Marks marks, LoadMarks(*tokenizer, spec, *chat, style));
   std::unique_ptr<TemplatedChat> templated;
   if (is_templated) {
-    EVENKEEL_ASSIGN_OR_RETURN(templated, TemplatedChat::Load(spec, *tokenizer, style.media, limits));
+    EVENKEEL_ASSIGN_OR_RETURN(templated,
+                              TemplatedChat::Load(spec, *tokenizer, style.media, limits, std::move(python)));
   }
   return std::unique_ptr<SequenceBuilder>(new ChatSequenceBuilder(
       std::move(tokenizer), std::move(marks), *chat, std::move(templated), spec, limits, style));

@@ -63,9 +63,10 @@ class SequenceBuilder {
   // max_llm_length}. InvalidArgument: unknown chat style, a system prompt without chat turns, a mark or
   // placeholder that is not a special token of the tokenizer (the message names the token and
   // processor.added_tokens). NotFound: no tokenizer.json.
-  static absl::StatusOr<std::unique_ptr<SequenceBuilder>> Load(const ProcessorSpec& spec,
-                                                               const Limits& limits,
-                                                               const SequenceStyle& style);
+  // `python` writes the chats of a job without a style, if it renders; may be null.
+  static absl::StatusOr<std::unique_ptr<SequenceBuilder>> Load(
+      const ProcessorSpec& spec, const Limits& limits, const SequenceStyle& style,
+      std::shared_ptr<PythonProcesses> python = nullptr);
   virtual ~SequenceBuilder() = default;
 
   // `items`: the sample's, in the order in which the conversation names them; `placeholders`: one element for

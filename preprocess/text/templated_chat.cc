@@ -124,8 +124,22 @@ std::string_view WithoutTrailingSpace(std::string_view text) {
 absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const ProcessorSpec& spec,
                                                                    const Tokenizer& tokenizer,
                                                                    std::span<const MediumStyle> media,
-                                                                   const Limits& limits) {
+                                                                   const Limits& limits,
+                                                                   std::shared_ptr<PythonProcesses> python) {
   std::unique_ptr<TemplatedChat> out(new TemplatedChat);
+  if (python != nullptr && python->description().renders) {
+    if (!spec.labels.empty() && spec.labels != "assistant" && spec.labels != "all") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "processor.labels: ", spec.labels, " is of chat templates; ", python->description().name,
+          " has render(), which decides what is trained (leave it out, or all)"));
+    }
+    out->python_ = std::move(python);
+    out->special_tokens_ = tokenizer.special_tokens();
+    out->system_ = spec.system;
+    out->labels_ = spec.labels;
+    out->takes_weights_ = spec.loss_weights;
+    return out;
+  }
   EVENKEEL_ASSIGN_OR_RETURN(out->source_, DefaultTemplate(spec.tokenizer, tokenizer, !media.empty()));
   if (out->source_.empty()) {
     return absl::InvalidArgumentError(
@@ -251,12 +265,9 @@ void TemplatedChat::AppendMessages(const Conversation& conversation, bool with_s
   }
 }
 
-absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedText& out) const {
-  const bool with_system =
-      !system_.empty() && (conversation.turns.empty() || conversation.turns[0].role != Role::kSystem);
+std::string TemplatedChat::JsonOf(const Conversation& conversation, bool with_system, bool as_parts) const {
   std::string json = R"({"messages": [)";
-  const ChatTemplate* const own = OwnTemplate(conversation);
-  AppendMessages(conversation, with_system, /*as_parts=*/own != nullptr, json);
+  AppendMessages(conversation, with_system, as_parts, json);
   json += "]";
   const char* separator = R"(, "tools": [)";
   for (std::string_view tool : conversation.tools) {
@@ -267,6 +278,45 @@ absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedTex
   if (!conversation.tools.empty()) json += "]";
   if (!conversation.documents.empty()) json += R"(, "documents": )" + std::string(conversation.documents);
   json += "}";
+  return json;
+}
+
+// Special tokens are recognised in the class's text, so a sample that spells one would get it, too.
+absl::Status TemplatedChat::WriteByPython(const std::string& json, TemplatedText& out) const {
+  for (const std::string& token : special_tokens_) {
+    std::string spelled;
+    AppendString(token, spelled);
+    if (token.empty() || json.find(spelled.substr(1, spelled.size() - 2)) == std::string::npos) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the sample spells the special token '", token,
+                     "', which the text of render() would turn into that token"));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(PythonText rendered, python_->Render(json));
+  out.text = std::move(rendered.text);
+  out.spelled.clear();
+  out.trained.clear();
+  out.by_blocks = false;
+  if (labels_ == "all") {
+    if (!out.text.empty()) out.trained.push_back({{0, out.text.size()}});
+    return absl::OkStatus();
+  }
+  for (const PythonText::Trained& range : rendered.trained) {
+    if (range.weight != 1 && !takes_weights_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "render() gives the weight ", range.weight,
+          ", neither 0 nor 1; processor.loss_weights: data delivers such weights to the trainer"));
+    }
+    out.trained.push_back({{range.begin, range.end}, range.weight});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedText& out) const {
+  const bool with_system =
+      !system_.empty() && (conversation.turns.empty() || conversation.turns[0].role != Role::kSystem);
+  const ChatTemplate* const own = OwnTemplate(conversation);
+  const std::string json = JsonOf(conversation, with_system, /*as_parts=*/own != nullptr);
+  if (python_ != nullptr) return WriteByPython(json, out);
   const bool by_tools = tool_use_ != nullptr && !conversation.tools.empty();
   const ChatTemplate& chat_template = own != nullptr ? *own : by_tools ? *tool_use_ : *default_;
   EVENKEEL_ASSIGN_OR_RETURN(const ChatTemplate::Chat chat, chat_template.Parse(json));
@@ -388,7 +438,7 @@ void TemplatedChat::AddTo(CanonicalText& text) const {
   if (!labels_.empty()) text.Add("labels", labels_);
   if (takes_weights_) text.Add("loss_weights", std::string_view("data"));
   if (!date_.empty()) text.Add("date", date_);
-  text.Add("template", digest(source_));
+  text.Add("template", python_ != nullptr ? std::string("python") : digest(source_));
   if (!source_tool_use_.empty()) text.Add("template.tool_use", digest(source_tool_use_));
   for (const MediumStyle& style : media_) {
     if (style.own_template.empty()) continue;

@@ -11,6 +11,9 @@
 // prefix of the rendering of more turns. If the template removes the beginning of a turn (reasoning) once
 // others follow it, the rest of the turn is found by its end.
 //
+// With a class in Python that writes chats (PythonDescription::renders), the class takes the template's place and says what
+// is trained.
+//
 // It has no notion of tokens (sequence_builder.h).
 //
 // Thread safety: all members are const and may be called from many threads.
@@ -29,6 +32,7 @@
 #include "core/digest.h"
 #include "core/job.h"
 #include "preprocess/families/family.h"
+#include "preprocess/python_processes.h"
 #include "preprocess/text/chat_template.h"
 #include "preprocess/text/tokenizer.h"
 
@@ -50,10 +54,11 @@ class TemplatedChat {
  public:
   // Reads the template of spec.tokenizer; uses spec.system, spec.labels and spec.date. InvalidArgument: there is
   // no template, or it is invalid; FailedPrecondition: it writes the date, and the job gives none.
-  static absl::StatusOr<std::unique_ptr<TemplatedChat>> Load(const ProcessorSpec& spec,
-                                                             const Tokenizer& tokenizer,
-                                                             std::span<const MediumStyle> media,
-                                                             const Limits& limits);
+  // With a `python` that renders, only spec.system and spec.labels count; empty, assistant and all are the labels that
+  // it can have.
+  static absl::StatusOr<std::unique_ptr<TemplatedChat>> Load(
+      const ProcessorSpec& spec, const Tokenizer& tokenizer, std::span<const MediumStyle> media,
+      const Limits& limits, std::shared_ptr<PythonProcesses> python = nullptr);
 
   // InvalidArgument: the template fails (with the turn if it is known), or does not determine what is
   // trained. ResourceExhausted: the template exceeds its limits.
@@ -63,6 +68,9 @@ class TemplatedChat {
 
  private:
   TemplatedChat() = default;
+  // The conversation as JSON. `as_parts`: contents are lists also where they are one text.
+  std::string JsonOf(const Conversation& conversation, bool with_system, bool as_parts) const;
+  absl::Status WriteByPython(const std::string& json, TemplatedText& out) const;
   absl::Status Probe();
   // The template of a medium of the conversation that has one of its own; null: none has.
   const ChatTemplate* OwnTemplate(const Conversation& conversation) const;
@@ -78,6 +86,7 @@ class TemplatedChat {
                                         const TemplatedText& whole) const;
   uint64_t LastSpecialEnd(std::string_view text, std::span<const uint64_t> spelled, TextRange within) const;
 
+  std::shared_ptr<PythonProcesses> python_;  // that renders; null: a template does
   std::string source_, source_tool_use_;
   std::unique_ptr<ChatTemplate> default_;
   std::unique_ptr<ChatTemplate> tool_use_;  // the template named tool_use; null if there is none

@@ -28,8 +28,6 @@ FAMILIES = {
     "janus": ("JanusProcessor", "janus.image_processing_janus", "JanusImageProcessor", {},
               {"image_token": "<image_placeholder>", "boi_token": "<begin_of_image>", "eoi_token": "<end_of_image>"},
               {"num_image_tokens": 576}),
-    "deepseek-vl": ("DeepseekVLProcessor", "deepseek_vl.image_processing_deepseek_vl", "DeepseekVLImageProcessor", {},
-                    {"image_token": "<image_placeholder>"}, {"num_image_tokens": 64}),
     "idefics2": ("Idefics2Processor", "idefics2.image_processing_idefics2", "Idefics2ImageProcessor", {"do_image_splitting": False},
                  {"image_token": "<image>", "image_boundary_token": "<fake_token_around_image>"}, {"image_seq_len": 64}),
     "lfm2-vl": ("Lfm2VlProcessor", "lfm2_vl.image_processing_lfm2_vl", "Lfm2VlImageProcessor", {},

@@ -124,6 +124,28 @@ SOURCE = textwrap.dedent('''\
 ''') + f"NAMES = { {width: name for name, width in WIDTHS.items()} }\n"
 
 
+FILMS = textwrap.dedent('''\
+    import zlib
+
+    import numpy as np
+
+
+    class Films:
+        media = {"video": {"placeholder": "<|video_pad|>",
+                           "fields": {"pixel_values": ("float32", ("rows", 3)), "crc": ("int64", (1, 1))}}}
+
+        def __init__(self, folder):
+            pass
+
+        def lengths(self, item):
+            return item.facts["num_frames"], 5
+
+        def process(self, item):
+            of = [item.size[0], item.size[1], item.fps]
+            return {"pixel_values": np.tile(np.float32(of), (item.facts["num_frames"], 1)), "crc": np.array([[zlib.crc32(item.bytes)]])}
+''')
+
+
 def picture(rng, width, height):
     pixels = np.random.default_rng(rng.randrange(1 << 30)).integers(0, 256, (height, width, 3), np.uint8)
     out = io.BytesIO()
@@ -237,6 +259,107 @@ def test_what_is_served_is_what_the_class_makes(tmp_path, name):
             seen.add(crc)
         assert np.array_equal(values, np.concatenate(wanted)) and placeholders == tokens
     assert seen == set(pictures)
+
+
+def test_videos_reach_a_class_as_bytes_and_facts(tmp_path):
+    (tmp_path / "films.py").write_text(FILMS)
+    shutil.copytree(jobs.GOLDEN / "tokenizer", tmp_path / "checkpoint")
+    shard, wanted = media.Shard(tmp_path / "all.tar"), {}
+    for i, name in enumerate(["h264.mp4", "vp9.webm", "mpeg4-b.mp4", "h264-variable.mkv"]):
+        path = jobs.GOLDEN / "data" / "video" / name
+        shard.add(f"{i:03d}{path.suffix}", path.read_bytes())
+        shard.add(f"{i:03d}.txt", b" a film")
+        wanted[zlib.crc32(path.read_bytes())] = name
+    shard.close()
+    job = tmp_path / "job.yaml"
+    job.write_text("""\
+seed: 5
+index: index
+datasets: [{name: all, shards: ["all.tar"]}]
+processor: {folder: "checkpoint", python: "films:Films", chat: plain}
+batch: {samples: 1}
+phases:
+  - {name: llm, ranks: "0", algorithm: none}
+  - {name: vision, ranks: "0", algorithm: none}
+""")
+    assert index(job)["samples"] == len(wanted)
+    seen = set()
+    with jobs.worker(job, "--python", sys.executable) as endpoint, evenkeel.Loader(endpoint, rank=0, num_steps=len(wanted)) as loader:
+        for step in loader:
+            fields = step.encoders["vision"]
+            assert list(fields["item_valid"]) == [1]
+            width, height, fps = fields["pixel_values"][0]
+            assert int(fields["item_rows"][0]) == 5 < len(fields["pixel_values"]) and min(width, height, fps) > 0
+            seen.add(int(fields["crc"][0, 0]))
+    assert seen == set(wanted)
+
+
+CHATS = textwrap.dedent('''\
+    import numpy as np
+
+
+    class Chats:
+        media = {"image": {"placeholder": "<|image_pad|>", "fields": {"pixel_values": ("float32", ("rows", 2))}}}
+
+        def __init__(self, folder):
+            pass
+
+        def lengths(self, item):
+            return 3, 4
+
+        def process(self, item):
+            return {"pixel_values": np.zeros((3, 2), np.float32)}
+
+        def render(self, sample):
+            if sample.get("tools"):
+                raise ValueError("no tools here")
+            out = []
+            for turn in sample["messages"]:
+                parts = turn["content"] if isinstance(turn["content"], list) else [{"type": "text", "text": turn["content"]}]
+                text = "".join(part["text"] if part["type"] == "text" else "<|image_pad|>" for part in parts)
+                trained = turn["role"] == "assistant"
+                out += [(turn["role"] + ": ", False), (text, trained), ("<|im_end|>", trained)]
+            return out
+''')
+
+
+def test_a_class_writes_chats_and_what_is_trained(tmp_path):
+    tokenizer = json.loads((jobs.GOLDEN / "tokenizer" / "tokenizer.json").read_text())
+    number = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    (tmp_path / "chats.py").write_text(CHATS)
+    shutil.copytree(jobs.GOLDEN / "tokenizer", tmp_path / "checkpoint")
+    shard, rng = media.Shard(tmp_path / "all.tar"), random.Random(2)
+    chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is this?"}]}, {"role": "assistant", "content": "a boat"},
+            {"role": "user", "content": "And that?"}, {"role": "assistant", "content": "Größe 船"}]
+    samples = [{"messages": chat}, {"messages": chat, "tools": [{"name": "f"}]},
+               {"messages": [*chat[:1], {"role": "assistant", "content": "<|im_end|>"}]}]
+    for i, sample in enumerate(samples):
+        shard.add(f"{i:03d}.png", picture(rng, 20, 30))
+        shard.add(f"{i:03d}.json", json.dumps(sample).encode())
+    shard.close()
+    job = tmp_path / "job.yaml"
+    job.write_text("""\
+seed: 5
+index: index
+datasets: [{name: all, shards: ["all.tar"]}]
+processor: {folder: "checkpoint", python: "chats:Chats"}
+batch: {samples: 1}
+phases:
+  - {name: llm, ranks: "0", algorithm: none}
+  - {name: vision, ranks: "0", algorithm: none}
+""")
+    made = index(job, "--max-excluded", "90%")
+    why = json.dumps(made)
+    assert made["samples"] == 1, made
+    assert "no tools here" in why and "spells the special token '<|im_end|>'" in why
+    with jobs.worker(job, "--python", sys.executable) as endpoint, evenkeel.Loader(endpoint, rank=0, num_steps=1) as loader:
+        [step] = loader
+        [microbatch] = step.microbatches
+        ids, labels = (np.asarray(microbatch[name]).reshape(-1) for name in ("input_ids", "labels"))
+    assert list(ids).count(number["<|image_pad|>"]) == 4 and list(ids).count(number["<|im_end|>"]) == 4
+    trained = labels[labels != -100]
+    assert list(trained).count(number["<|im_end|>"]) == 2 and number["<|image_pad|>"] not in trained
+    assert 4 < len(trained) < len(ids) - 4
 
 
 def test_an_index_is_kept_until_the_source_of_the_class_changes(tmp_path):
