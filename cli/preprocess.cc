@@ -238,7 +238,8 @@ void AddImageOptions(CLI::App& command, ProcessorSpec& pictures) {
 
 // Which frames of a video become pictures, and of what size.
 void AddVideoOptions(CLI::App& command, ProcessorSpec& pictures) {
-  command.add_option("--frame-rule", pictures.frame_rule, "qwen_vl_utils | transformers | uniform");
+  command.add_option("--frame-rule", pictures.frame_rule,
+                     "qwen_vl_utils | fetch_video | transformers | uniform");
   command.add_option("--frames", pictures.frames, "Whose frames: torchcodec | pyav | decord | accurate")
       ->check(CLI::IsMember({"torchcodec", "pyav", "decord", "accurate"}))
       ->capture_default_str();

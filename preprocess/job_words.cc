@@ -16,7 +16,9 @@ absl::Status CheckJob(const Job& job) {
   }
   if (absl::Status like = CheckLike(spec.like); !like.ok()) return like;
   if (const auto pictures = PictureOptionsOf(spec); !pictures.ok()) return pictures.status();
-  if (const auto rule = FrameRuleOf(spec.frame_rule, FrameRule::kAll, FrameRule::kAll); !rule.ok()) {
+  if (const auto rule =
+          FrameRuleOf(spec.frame_rule, FrameRule::kAll, FrameRule::kAll, /*has_fetch_video=*/true);
+      !rule.ok()) {
     return rule.status();
   }
   return FrameLoaderOf(spec.frames).status();

@@ -1,12 +1,14 @@
 // Decodes and resizes the chosen frames of a video item, without a copy between decoder and resizer.
 #include "preprocess/families/chosen_frames.h"
 
+#include <array>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
+#include "preprocess/resize/float_resizer.h"
 #include "preprocess/resize/row_resizer.h"
 
 namespace evenkeel::preprocess {
@@ -57,6 +59,29 @@ absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& 
                 &out);
   ResizedBands bands(resizer);
   return rows(bands);
+}
+
+absl::Status ResizeFrameInFloats(FrameRows rows, ImageSize native, const PixelSettings& values,
+                                 ImageSize resized, RowSink& out) {
+  static constexpr std::array<float, 256> kUnscaled = [] {
+    std::array<float, 256> table{};
+    for (size_t byte = 0; byte < table.size(); ++byte) table[byte] = static_cast<float>(byte);
+    return table;
+  }();
+  static thread_local FloatResizer resizer;
+  static thread_local std::vector<float> floats;
+  static thread_local std::vector<uint8_t> bytes;
+  floats.resize(resized.rgb_bytes());
+  bytes.resize(resized.rgb_bytes());
+  resizer.Start({.in = native, .out = resized, .filter = ResizeFilter::kBicubic}, kUnscaled, floats);
+  EVENKEEL_RETURN_IF_ERROR(ResizeFrame(rows, native, values, {.resized = native}, resizer));
+  RoundToBytes(floats, bytes.data());
+  const size_t plane = size_t{resized.width} * resized.height;
+  for (uint32_t y = 0; y < resized.height; ++y) {
+    const uint8_t* const row = bytes.data() + size_t{y} * resized.width;
+    out.Take({{row, row + plane, row + 2 * plane}, resized.width});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace evenkeel::preprocess

@@ -35,4 +35,9 @@ struct FrameTarget {
 absl::Status ResizeFrame(FrameRows rows, ImageSize native, const PixelSettings& values,
                          const FrameTarget& target, RowSink& out);
 
+// The same of the whole frame in float32, rounded once (FloatResizer, bicubic), whatever the filter of `values`: the
+// resize of qwen-vl-utils' fetch_video.
+absl::Status ResizeFrameInFloats(FrameRows rows, ImageSize native, const PixelSettings& values,
+                                 ImageSize resized, RowSink& out);
+
 }  // namespace evenkeel::preprocess

@@ -47,25 +47,6 @@ absl::StatusOr<ImageSize> ProcessorSize(ImageSize native, uint32_t num_frames, c
   return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/false);
 }
 
-// The job's bounds of a frame; qwen-vl-utils' defaults if they are empty.
-struct UtilsBounds {
-  std::optional<uint64_t> min_pixels;
-  std::optional<uint64_t> max_pixels;
-};
-
-// The rule of qwen-vl-utils: every frame is within bounds, and within its share of a video's total. An
-// explicit maximum can only lower that share.
-absl::StatusOr<ImageSize> FrameSize(ImageSize native, uint32_t num_frames, uint32_t factor,
-                                    const UtilsBounds& bounds) {
-  const auto token_pixels = static_cast<double>(uint64_t{factor} * factor);
-  const auto min_pixels = static_cast<double>(bounds.min_pixels.value_or(128 * uint64_t{factor} * factor));
-  const double total = 128000 * token_pixels * 0.9;
-  double max_pixels = std::min(768 * token_pixels, total / num_frames * kFrameFactor);
-  max_pixels = std::max(max_pixels, std::trunc(min_pixels * 1.05));
-  if (bounds.max_pixels) max_pixels = std::min(max_pixels, static_cast<double>(*bounds.max_pixels));
-  return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/true);
-}
-
 // A file's `num_frames`, rounded to whole temporal patches as its processor does.
 uint32_t FixedCount(uint32_t num_frames, uint32_t patch) {
   return static_cast<uint32_t>(RoundTo(num_frames, patch));
@@ -133,6 +114,17 @@ absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t 
   return ImageSize{static_cast<uint32_t>(w), static_cast<uint32_t>(h)};
 }
 
+absl::StatusOr<ImageSize> UtilsFrameSize(ImageSize native, uint32_t num_frames, uint32_t factor,
+                                         const UtilsBounds& bounds) {
+  const auto token_pixels = static_cast<double>(uint64_t{factor} * factor);
+  const auto min_pixels = static_cast<double>(bounds.min_pixels.value_or(128 * uint64_t{factor} * factor));
+  const double total = 128000 * token_pixels * 0.9;
+  double max_pixels = std::min(768 * token_pixels, total / num_frames * kFrameFactor);
+  max_pixels = std::max(max_pixels, std::trunc(min_pixels * 1.05));
+  if (bounds.max_pixels) max_pixels = std::min(max_pixels, static_cast<double>(*bounds.max_pixels));
+  return SmartResize(native.height, native.width, factor, min_pixels, max_pixels, /*at_least_factor=*/true);
+}
+
 absl::StatusOr<ImageSize> UnchangedSize(ImageSize size, uint32_t factor) {
   if (size.width == 0 || size.height == 0) return absl::InvalidArgumentError("no pixels");
   if (size.width % factor == 0 && size.height % factor == 0) return size;
@@ -144,7 +136,8 @@ absl::StatusOr<ImageSize> UnchangedSize(ImageSize size, uint32_t factor) {
 absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixels, QwenVision& vision) {
   const ProcessorSpec spec = source.ForFrames();
   EVENKEEL_ASSIGN_OR_RETURN(
-      FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils));
+      FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen2VlProcessor, FrameRule::kQwenVlUtils,
+                                  /*has_fetch_video=*/true));
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<ConfigFile> config,
                             FindQwenVideo(source.checkpoint, kQwen2VlVideo, vision));
   if (!config) return absl::OkStatus();
@@ -176,13 +169,20 @@ absl::Status TakeQwen2Videos(const FamilySource& source, FramePixels frame_pixel
   if (own_rule && utils.min_pixels) bounds.min_pixels = *utils.min_pixels;
   if (own_rule && utils.max_pixels) bounds.max_pixels = *utils.max_pixels;
   video.upright = spec.apply_video_rotation;
+  video.in_floats = rule == FrameRule::kFetchVideo;
   EVENKEEL_ASSIGN_OR_RETURN(video.tokens_per_second, TokensPerSecond(vision, source.checkpoint));
-  video.size = [shape = vision.shape, own_rule, bounds, utils](
+  video.size = [shape = vision.shape, own_rule, in_floats = video.in_floats, bounds, utils](
                    ImageSize size, uint32_t num_frames) -> absl::StatusOr<ImageSize> {
-    if (!own_rule) {
-      EVENKEEL_ASSIGN_OR_RETURN(size, FrameSize(size, num_frames, shape.patch * shape.merge, utils));
-    }
-    return ProcessorSize(size, num_frames, shape, bounds);
+    if (own_rule) return ProcessorSize(size, num_frames, shape, bounds);
+    EVENKEEL_ASSIGN_OR_RETURN(const ImageSize fetched,
+                              UtilsFrameSize(size, num_frames, shape.patch * shape.merge, utils));
+    EVENKEEL_ASSIGN_OR_RETURN(const ImageSize resized, ProcessorSize(fetched, num_frames, shape, bounds));
+    if (!in_floats || fetched == resized) return resized;
+    return absl::UnimplementedError(absl::StrCat(
+        "frames of ", fetched.width, "x", fetched.height,
+        " by fetch_video, which the video processor's file resizes to ", resized.width, "x", resized.height,
+        ": floats are resized once; give processor.video_min_pixels and video_max_pixels within the file's "
+        "bounds"));
   };
   AddVideo(*config, video, bounds, own_rule ? UtilsBounds{} : utils);
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +22,15 @@ namespace evenkeel::preprocess {
 // other.
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor);
+
+// The size of a frame by qwen-vl-utils' fetch_video: within the bounds of a frame (empty: its defaults of 128 and 768
+// tokens, of which the second can only be lowered), and within its share of a video's total.
+struct UtilsBounds {
+  std::optional<uint64_t> min_pixels;
+  std::optional<uint64_t> max_pixels;
+};
+absl::StatusOr<ImageSize> UtilsFrameSize(ImageSize native, uint32_t num_frames, uint32_t factor,
+                                         const UtilsBounds& bounds);
 
 // The size of a picture that is not resized (do_resize: false). InvalidArgument: a side is not a multiple of
 // `factor`, on which the processor fails.

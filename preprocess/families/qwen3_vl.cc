@@ -34,17 +34,20 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
   size.min_pixels = file.min_pixels;
   size.max_pixels = file.max_pixels;
   if (file.cap_pixels_per_frame) size.max_frame_tokens = file.max_video_tokens;
-  if (spec.video_min_pixels || spec.video_max_pixels) {
+  EVENKEEL_ASSIGN_OR_RETURN(
+      FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen3VlProcessor, FrameRule::kQwen3VlProcessor,
+                                  /*has_fetch_video=*/true));
+  const bool fetched = rule == FrameRule::kFetchVideo;
+  if (!fetched && (spec.video_min_pixels || spec.video_max_pixels)) {
     return absl::InvalidArgumentError(
         "processor.video_min_pixels and video_max_pixels count pixels of a frame; this processor's file "
         "bounds all "
         "frames of a video together");
   }
-  EVENKEEL_ASSIGN_OR_RETURN(FrameRule rule, FrameRuleOf(spec.frame_rule, FrameRule::kQwen3VlProcessor,
-                                                        FrameRule::kQwen3VlProcessor));
   QwenVideo video;
   video.pixels = file.pixels;
-  EVENKEEL_ASSIGN_OR_RETURN(video.frames, FramesOf(rule, spec, file, vision.shape.frames));
+  EVENKEEL_ASSIGN_OR_RETURN(video.frames,
+                            FramesOf(rule, spec, fetched ? QwenVideoFile{} : file, vision.shape.frames));
   video.upright = spec.apply_video_rotation;
   video.timed = true;
   video.time = TimeOf;
@@ -52,6 +55,17 @@ absl::StatusOr<std::optional<QwenVideo>> ReadVideo(ConfigFile config, const Proc
   video.size = [size, resized](ImageSize native, uint32_t num_frames) {
     return resized ? SmartResize3d(num_frames, native, size) : UnchangedSize(native, size.factor);
   };
+  if (fetched) {
+    const UtilsBounds bounds{spec.video_min_pixels, spec.video_max_pixels};
+    video.in_floats = true;
+    video.size = [bounds, factor = size.factor](ImageSize native, uint32_t num_frames) {
+      return UtilsFrameSize(native, num_frames, factor, bounds);
+    };
+    for (const auto& [key, bound] :
+         {std::pair("utils.min_pixels", bounds.min_pixels), {"utils.max_pixels", bounds.max_pixels}}) {
+      if (bound) config.Resolved(key, {*bound});
+    }
+  }
   AddFrames(config, video.frames, video.upright);
   return std::optional<QwenVideo>(std::move(video));
 }

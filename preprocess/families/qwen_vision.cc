@@ -221,6 +221,8 @@ absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const Item
     PatchWriter writer(settings_.shape, shape.size.width, values.wire, group_frames,
                        {in_group, last ? group_frames - in_group : 1}, video_table_,
                        pixels.subspan(group_bytes * (position / group_frames), group_bytes));
+    if (settings_.video->in_floats && native != shape.size)
+      return ResizeFrameInFloats(rows, native, values, shape.size, writer);
     return ResizeFrame(rows, native, values, {shape.size}, writer);
   };
   return DecodeChosenFrames(request, limits_, settings_.video->frames, shape.num_frames,

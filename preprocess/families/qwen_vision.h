@@ -27,6 +27,7 @@ struct QwenVideo {
   // The size that frames of `native` pixels get if `num_frames` are chosen. InvalidArgument: the video is
   // refused.
   std::function<absl::StatusOr<ImageSize>(ImageSize native, uint32_t num_frames)> size;
+  bool in_floats = false;  // frames are resized as by fetch_video
   // Qwen3-VL, GLM-4V: every grid in time is a run of its own, with its time as text before it. Otherwise all
   // grids are one run, and second_per_grid_ts is a field.
   bool timed = false;

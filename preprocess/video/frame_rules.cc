@@ -32,6 +32,7 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
   const double most = FloorTo(std::min<double>(choice.max_frames, total), multiple);
   switch (choice.rule) {
     case FrameRule::kQwenVlUtils:
+    case FrameRule::kFetchVideo:
       return FloorTo(Clamp(wanted, CeilTo(choice.min_frames, multiple), most, total), multiple);
     case FrameRule::kQwen2VlProcessor:
       return choice.num_frames != 0 ? choice.num_frames
@@ -218,13 +219,21 @@ void Middles(uint32_t total, std::span<const int64_t> times, std::span<uint32_t>
 
 }  // namespace
 
-absl::StatusOr<FrameRule> FrameRuleOf(std::string_view word, FrameRule transformers, FrameRule usual) {
+absl::StatusOr<FrameRule> FrameRuleOf(std::string_view word, FrameRule transformers, FrameRule usual,
+                                      bool has_fetch_video) {
   if (word.empty()) return usual;
   const std::pair<const char*, FrameRule> rules[] = {{"qwen_vl_utils", FrameRule::kQwenVlUtils},
+                                                     {"fetch_video", FrameRule::kFetchVideo},
                                                      {"transformers", transformers},
                                                      {"uniform", FrameRule::kUniform}};
   std::vector<std::string> known;
   for (const auto& [name, rule] : rules) {
+    if (word == name && rule == FrameRule::kFetchVideo && !has_fetch_video) {
+      return absl::InvalidArgumentError(
+          "processor.frame_rule: fetch_video resizes frames for the Qwen-VL families alone; qwen_vl_utils "
+          "chooses the "
+          "same frames");
+    }
     if (word == name) return rule;
     known.emplace_back(name);
   }
@@ -235,6 +244,8 @@ std::string_view FrameRuleName(FrameRule rule) {
   switch (rule) {
     case FrameRule::kQwenVlUtils:
       return "qwen_vl_utils";
+    case FrameRule::kFetchVideo:
+      return "fetch_video";
     case FrameRule::kQwen2VlProcessor:
       return "transformers_qwen2_vl";
     case FrameRule::kQwen3VlProcessor:
@@ -320,6 +331,7 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
     case FrameRule::kUniform:
       return Middles(total, times, chosen);
     case FrameRule::kQwenVlUtils:
+    case FrameRule::kFetchVideo:
     case FrameRule::kQwen3VlProcessor:
       return Linspace(total, chosen);
   }

@@ -1,7 +1,8 @@
 // Which frames of a video are used: first how many, from the facts alone, then which.
 //
-// Three values of processor.frame_rule name the rules; `transformers` depends on the family:
+// Four values of processor.frame_rule name the rules; `transformers` depends on the family:
 //   qwen_vl_utils  smart_nframes and linspace of qwen-vl-utils (vision_process.py)
+//   fetch_video    the same frames; the Qwen-VL families also resize them as its fetch_video does
 //   transformers   the family's own video processor; the last frame replaces one beyond the end
 //                  (Qwen2-VL: sample_frames of video_processing_qwen2_vl.py, torch.arange in f32;
 //                  Qwen3-VL: that of video_processing_qwen3_vl.py, np.linspace; InternVL: that of
@@ -34,6 +35,7 @@ namespace evenkeel::preprocess {
 
 enum class FrameRule : uint8_t {
   kQwenVlUtils,
+  kFetchVideo,
   kQwen2VlProcessor,
   kQwen3VlProcessor,
   kInternVlProcessor,
@@ -45,9 +47,10 @@ enum class FrameRule : uint8_t {
   kAll
 };
 
-// The rule for a job's value; `transformers` and `usual` are the family's own and default rules.
-// InvalidArgument: an unknown value.
-absl::StatusOr<FrameRule> FrameRuleOf(std::string_view word, FrameRule transformers, FrameRule usual);
+// The rule for a job's value; `transformers` and `usual` are the family's own and default rules. InvalidArgument: an
+// unknown value, or fetch_video where frames are not resized that way.
+absl::StatusOr<FrameRule> FrameRuleOf(std::string_view word, FrameRule transformers, FrameRule usual,
+                                      bool has_fetch_video = false);
 std::string_view FrameRuleName(FrameRule rule);  // distinct names, for digests
 
 struct FrameChoice {

@@ -247,7 +247,7 @@ def test_an_index_that_excludes_most_samples_fails_with_a_hint(tmp_path):
 @pytest.mark.parametrize("command", ["index", "serve"])
 @pytest.mark.parametrize("line,says", [("chat: lama3", "processor.chat: 'lama3' is not one of template, chatml,"),
                                        ("resampler: fast", "processor.resampler: 'fast' is not one of pil, pil13,"),
-                                       ("frame_rule: unifrom", "'unifrom' is not one of qwen_vl_utils, transformers,")])
+                                       ("frame_rule: unifrom", "'unifrom' is not one of qwen_vl_utils, fetch_video,")])
 def test_a_word_that_names_nothing_is_an_error_of_the_job(tmp_path, command, line, says):
     """Found before a shard is read or a decoder is started, with the line of the job."""
     job = pictures_job(tmp_path, ["llm", "vision"])

@@ -43,10 +43,10 @@ TEST(JobWords, ThatNameNothingAreNamedWithTheirLineAndTheNearest) {
             "is 'transformers-4.57'");
   EXPECT_EQ(Answer("resampler: fast"),
             ":7: processor.resampler: 'fast' is not one of pil, pil13, aten_u8; nearest is 'pil'");
-  EXPECT_EQ(
-      Answer("frame_rule: unifrom"),
-      ":7: processor.frame_rule: 'unifrom' is not one of qwen_vl_utils, transformers, uniform; nearest is "
-      "'uniform'");
+  EXPECT_EQ(Answer("frame_rule: unifrom"),
+            ":7: processor.frame_rule: 'unifrom' is not one of qwen_vl_utils, fetch_video, transformers, "
+            "uniform; nearest is "
+            "'uniform'");
   EXPECT_EQ(
       Answer("frames: opencv"),
       ":7: processor.frames: 'opencv' is not one of torchcodec, pyav, decord, accurate; nearest is 'pyav'");
@@ -65,9 +65,9 @@ TEST(JobWords, ThatNameNothingAreNamedWithTheirLineAndTheNearest) {
 TEST(JobWords, ThatNameSomethingPass) {
   for (const char* line :
        {"chat: template", "chat: template\n  labels: all", "chat: vicuna", "chat: plain",
-        "resampler: aten_u8", "resampler: pil13", "frame_rule: uniform", "frame_rule: transformers",
-        "frames: decord", "truncate: text", "exif_orientation: apply", "sixteen_bit: clip_grey",
-        "cmyk: refuse", "palette: convert"}) {
+        "resampler: aten_u8", "resampler: pil13", "frame_rule: uniform", "frame_rule: fetch_video",
+        "frame_rule: transformers", "frames: decord", "truncate: text", "exif_orientation: apply",
+        "sixteen_bit: clip_grey", "cmyk: refuse", "palette: convert"}) {
     EXPECT_EQ(Answer(line), "") << line;
   }
 }
