@@ -374,10 +374,24 @@ def calls():
     yield "wait-never", bytes([5, 1]) + message((2, float("nan")))
 
 
+def gifs():
+    """Pictures of 3x4 pixels and four colours: whole, interlaced, with extensions, at a place within a larger screen."""
+    screen, palette = struct.pack("<HHBBB", 9, 9, 0x81, 0, 0), bytes([0, 0, 0, 255, 80, 9, 7, 7, 7, 1, 2, 3])
+    # Codes of 3 bits; 4 clears the table, so that they stay so short, and 5 is the end.
+    codes = [code for i in range(0, 12, 2) for code in (4, i % 4, (i + 1) % 4)] + [5]
+    packed = sum(code << 3 * i for i, code in enumerate(codes)).to_bytes(8, "little")
+    pixels = bytes([2, len(packed)]) + packed + b"\0;"
+    control, comment = bytes([0x21, 0xF9, 4, 1, 10, 0, 1, 0]), b"\x21\xfe\x03abc\0"
+    for name, place, flags, before in (("whole", (0, 0), 0, b""), ("interlaced", (0, 0), 0x40, b""), ("placed", (4, 5), 0, control),
+                                       ("comment", (0, 0), 0, comment), ("larger", (8, 8), 0, b"")):
+        yield name, b"GIF89a" + screen + palette + before + b"," + struct.pack("<HHHHB", *place, 3, 4, flags) + pixels
+
+
 SEEDS = {
     "fuzz_jpeg": lambda: media("images", {"jpg", "jpeg"}),
     "fuzz_png": lambda: media("images", {"png"}),
     "fuzz_webp": lambda: media("images", {"webp"}),
+    "fuzz_gif": gifs,
     "fuzz_picture": pictures,
     "fuzz_processor_config": processors,
     "fuzz_template": templates,

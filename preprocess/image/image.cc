@@ -57,9 +57,10 @@ absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::spa
   if (type == "jpg" || type == "jpeg") codec = &JpegCodec();
   if (type == "png") codec = &PngCodec();
   if (type == "webp") codec = &WebpCodec();
+  if (type == "gif") codec = &GifCodec();
   if (codec == nullptr) {
     return absl::UnimplementedError(absl::StrCat("image type '", std::string(type),
-                                                 "' is not supported; expected jpg, jpeg, png or webp"));
+                                                 "' is not supported; expected jpg, jpeg, png, webp or gif"));
   }
   if (!codec->HasMagic(bytes)) {
     return absl::InvalidArgumentError(

@@ -1,4 +1,4 @@
-// Stills: JPEG, PNG, WebP to rows of RGB8. The default is exactly the bytes of Pillow's
+// Stills: JPEG, PNG, WebP, GIF to rows of RGB8. The default is exactly the bytes of Pillow's
 // `Image.open(...).convert("RGB")`: transparency is dropped (hidden colours show) and EXIF is ignored.
 //
 // The declared type and the file's magic must agree; formats are not guessed. Every limit is checked before
@@ -95,8 +95,9 @@ class ImageCodec {
 const ImageCodec& JpegCodec();  // jpeg.cc
 const ImageCodec& PngCodec();   // png.cc
 const ImageCodec& WebpCodec();  // webp.cc
+const ImageCodec& GifCodec();   // gif.cc
 
-// The codec for `suffix` ("jpg", "jpeg", "png", "webp" after its last dot), with its magic checked.
+// The codec for `suffix` ("jpg", "jpeg", "png", "webp", "gif" after its last dot), with its magic checked.
 // Unimplemented: an unsupported format; InvalidArgument: the bytes belong to another one.
 absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::span<const std::byte> bytes);
 
