@@ -38,18 +38,30 @@ absl::StatusOr<ResizeFilter> ReadNamedFilter(ConfigFile& config, Resampler resam
 
 // PIL's filter numbers.
 absl::StatusOr<ResizeFilter> ReadGivenFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
-  constexpr uint64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
+  constexpr uint64_t kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, kBox = 4, kHamming = 5;
   if (!config.Has("resample")) return usual;  // NotNull() reports a null
   if (config.IsText("resample")) return ReadNamedFilter(config, resampler);
-  switch (config.Uint("resample", 0, 0, 5)) {
+  const uint64_t number = config.Uint("resample", kBicubic, kNearest, kHamming);
+  const bool of_pillow = number == kBox || number == kHamming;
+  if (of_pillow && resampler == Resampler::kAtenU8) {
+    return config.Error(
+        "resample",
+        "4 (box) and 5 (Hamming) are Pillow's filters, which torchvision does not have; they need "
+        "processor.resampler pil or pil13");
+  }
+  switch (number) {
     case kLanczos:
       return ResizeFilter::kLanczos;
     case kBilinear:
       return ResizeFilter::kBilinear;
-    case kBicubic:
-      return ResizeFilter::kBicubic;
+    case kNearest:
+      return ResizeFilter::kNearest;
+    case kBox:
+      return ResizeFilter::kBox;
+    case kHamming:
+      return ResizeFilter::kHamming;
     default:
-      return config.Error("resample", "only 1 (Lanczos), 2 (bilinear) and 3 (bicubic) are implemented");
+      return ResizeFilter::kBicubic;
   }
 }
 

@@ -54,6 +54,13 @@ double Sinc(double x) { return x == 0.0 ? 1.0 : SinPi(x) / (x * kPi); }
 
 double Lanczos(double x) { return -3.0 <= x && x < 3.0 ? Sinc(x) * Sinc(x / 3) : 0.0; }
 
+double Box(double x) { return -0.5 < x && x <= 0.5 ? 1.0 : 0.0; }
+
+double Hamming(double x) {
+  x = std::fabs(x);
+  return x < 1.0 ? Sinc(x) * (0.54 + 0.46 * SinPi(x + 0.5)) : 0.0;
+}
+
 // values[k] = the filter at (k + begin - center + 0.5) * inverse: the centre of input pixel begin + k.
 template <double (*kValue)(double)>
 void Sample(int begin, int count, double center, double inverse, double* values) {
@@ -73,6 +80,12 @@ Kernel KernelOf(ResizeFilter filter) {
       return {2, Sample<Bicubic>};
     case ResizeFilter::kLanczos:
       return {3, Sample<Lanczos>};
+    case ResizeFilter::kBox:
+      return {0.5, Sample<Box>};
+    case ResizeFilter::kHamming:
+      return {1, Sample<Hamming>};
+    case ResizeFilter::kNearest:  // has no weights
+      break;
   }
   return {2, Sample<Bicubic>};
 }
@@ -105,10 +118,29 @@ struct ExactWeights {
   double largest() const { return std::max(0.0, *std::max_element(values.begin(), values.end())); }
 };
 
+// An output is the input in which its centre is. Pillow's centres (ImagingScaleAffine) are sums of steps with their
+// roundings, ATen's (nearest_exact_idx) products, rounded to f32.
+void MakeNearest(const Axis& axis, ExactWeights* exact) {
+  exact->taps = 1;
+  exact->first.resize(axis.count);
+  exact->count.assign(axis.count, 1);
+  exact->values.assign(axis.count, 1);
+  const double step = axis.extent / axis.out;
+  const float scale = static_cast<float>(axis.in) / static_cast<float>(axis.out);
+  double center = step * 0.5;
+  for (uint32_t i = 0; i < axis.begin + axis.count; ++i, center += step) {
+    if (i < axis.begin) continue;
+    const double place =
+        axis.resampler == Resampler::kAtenU8 ? static_cast<float>((i + 0.5) * scale) : center;
+    exact->first[i - axis.begin] = std::min(static_cast<uint32_t>(place), axis.in - 1);
+  }
+}
+
 // As precompute_coeffs: the filter is widened by the reduction (`stretch`), so that an output covers all
 // inputs that it replaces, and is evaluated at the distance of each input's centre from the output's centre.
 // Weights are normalised to a sum of 1, because the borders cut the filter off.
 void MakeExactWeights(const Axis& axis, ExactWeights* exact) {
+  if (axis.filter == ResizeFilter::kNearest) return MakeNearest(axis, exact);
   const Kernel kernel = KernelOf(axis.filter);
   const double scale = axis.extent / axis.out;
   const double stretch = std::max(scale, 1.0);

@@ -10,7 +10,8 @@ namespace evenkeel::preprocess {
 // kPil: Pillow's Image.resize up to release 12. kPil13: from 13 on, which filters columns before rows if a
 // picture loses much more height than width. kAtenU8: torchvision's antialiased resize of uint8 tensors.
 enum class Resampler : uint8_t { kPil, kPil13, kAtenU8 };
-enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos };
+// kBox and kHamming are Pillow's alone; kNearest takes the pixel at an output's centre.
+enum class ResizeFilter : uint8_t { kBilinear, kBicubic, kLanczos, kNearest, kBox, kHamming };
 
 // The number of rows that pass from decoding to resizing at once: few enough to stay in the cache, and as
 // many as the vector instructions filter at once.
