@@ -152,7 +152,7 @@ std::span<std::byte> PartLayout::tensor(std::span<std::byte> part, size_t i) con
   return part.subspan(payload_begin_ + offsets_[i], tensors_[i].num_bytes());
 }
 
-std::span<const std::byte> PartLayout::tensor(std::span<const std::byte> part, size_t i) const {
+std::span<const std::byte> PartLayout::const_tensor(std::span<const std::byte> part, size_t i) const {
   return part.subspan(payload_begin_ + offsets_[i], tensors_[i].num_bytes());
 }
 

@@ -109,7 +109,7 @@ class PartLayout {
   void WriteHeader(std::span<std::byte> part) const;
   // The bytes of tensor `i` inside `part`.
   std::span<std::byte> tensor(std::span<std::byte> part, size_t i) const;
-  std::span<const std::byte> tensor(std::span<const std::byte> part, size_t i) const;
+  std::span<const std::byte> const_tensor(std::span<const std::byte> part, size_t i) const;
 
  private:
   PartName name_;

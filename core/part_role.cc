@@ -86,7 +86,7 @@ absl::Status WriteRolePart(std::span<const std::byte> whole, PartRole role, std:
     const auto found = std::find_if(from.tensors().begin(), from.tensors().end(),
                                     [&](const TensorSpec& one) { return one.name == spec.name; });
     const std::span<const std::byte> source =
-        from.tensor(whole, static_cast<size_t>(found - from.tensors().begin()));
+        from.const_tensor(whole, static_cast<size_t>(found - from.tensors().begin()));
     const std::span<std::byte> target = to.tensor(out, i);
     if (!source.empty()) std::memcpy(target.data(), source.data(), source.size());
     if (!spec.tokens.has_value() || RoleIsWhole(role, to.name().phase)) continue;

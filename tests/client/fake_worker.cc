@@ -50,7 +50,7 @@ std::vector<std::byte> FakePart(const PartName& name, uint64_t part_bytes) {
   layout.WriteHeader(part);
   std::minstd_rand random(static_cast<uint32_t>(name.step * 1000 + name.rank * 100 + name.microbatch * 10) +
                           name.phase.number());
-  std::span<std::byte> values = layout.tensor(std::span(part), 0);
+  std::span<std::byte> values = layout.tensor(part, 0);
   for (std::byte& value : values) value = static_cast<std::byte>(random());
   return part;
 }

@@ -89,7 +89,7 @@ TEST(PartRole, WordsHaveNothingThatTheRoleDoesNotNeed) {
     const std::vector<std::byte> part = Cut(tokens.Layout(), tokens.Bytes(), role);
     const PartLayout layout = *ReadPartLayout(part);
     std::vector<uint32_t> out(2);
-    std::memcpy(out.data(), layout.tensor(std::span(part), 0).data(), 8);
+    std::memcpy(out.data(), layout.const_tensor(part, 0).data(), 8);
     return out;
   };
   EXPECT_THAT(words(PartRole::kFirst),

@@ -22,7 +22,7 @@ std::vector<std::byte> Filled(const PartLayout& layout, uint32_t seed) {
   layout.WriteHeader(part);
   std::mt19937 random(seed);
   for (size_t i = 0; i < layout.tensors().size(); ++i) {
-    for (std::byte& byte : layout.tensor(std::span(part), i)) byte = static_cast<std::byte>(random());
+    for (std::byte& byte : layout.tensor(part, i)) byte = static_cast<std::byte>(random());
   }
   return part;
 }
@@ -68,7 +68,7 @@ TEST(Part, RoundTripsWhateverTheShapes) {
       if (view.spec.expansion != nullptr) {
         EXPECT_EQ(*view.spec.expansion, *tensors[i].expansion);
       }
-      std::span<std::byte> written = layout.tensor(std::span(bytes), i);
+      std::span<std::byte> written = layout.tensor(bytes, i);
       EXPECT_EQ(view.bytes().data(), written.data());
       EXPECT_EQ(view.bytes().size(), written.size());
       EXPECT_EQ((view.bytes().data() - bytes.data()) % 64, 0);
@@ -114,7 +114,7 @@ TEST(Part, HasTheDocumentedBytes) {
   PartLayout layout({Phase::kLlm, 12, 3, 1, 0}, 1, {{"input_ids", DType::kI64, {2}, nullptr}}, {"d/s.tar/k"});
   std::vector<std::byte> part(layout.total_bytes(), std::byte{0xee});
   layout.WriteHeader(part);
-  std::fill_n(layout.tensor(std::span(part), 0).data(), 16, std::byte{5});
+  std::fill_n(layout.tensor(part, 0).data(), 16, std::byte{5});
   EXPECT_EQ(part.size(), 128u);
   EXPECT_EQ(DigestOf(part).Hex(), "fad53c9e5b74bf5ae8947e36ceeffc00");
 }

@@ -37,7 +37,7 @@ struct TokenPart {
     layout.WriteHeader(part);
     const auto put = [&](size_t tensor, const auto& values) {
       if (values.empty()) return;
-      std::memcpy(layout.tensor(std::span(part), tensor).data(), values.data(),
+      std::memcpy(layout.tensor(part, tensor).data(), values.data(),
                   values.size() * sizeof(values[0]));
     };
     put(0, words);
