@@ -452,7 +452,7 @@ class Resolver {
         job_.phases_add_up,
         Choose(kKey, in_.ranks_meet(), Words<bool>{{"every_phase", false}, {"end_of_step", true}}));
     if (!job_.phases_add_up) return absl::OkStatus();
-    if (!drop_in || job_.pipeline_stages > 1) {
+    if (!drop_in || job_.pipeline_stages > 1 || Llm().mesh.stages() > 1) {
       return Error(kKey,
                    "end_of_step needs balance: drop_in and no pipeline, since ranks that exchange rows or ",
                    "activations meet before the end of a step; leave it out, or set balance: drop_in");
