@@ -6,7 +6,7 @@
 //   padding     := zero bytes up to a multiple of 64; every part is a multiple of 64 long
 //
 // Example:
-//     EVENKEEL_ASSIGN_OR_RETURN(SharedStep shared, SharedStep::Of(step, PartRole::kLast));
+//     EVENKEEL_ASSIGN_OR_RETURN(SharedStep shared, SharedStep::Of(*step, PartRole::kLast));
 //     std::vector<std::byte> memory(shared.num_bytes());
 //     EVENKEEL_RETURN_IF_ERROR(shared.Write(memory));
 //     // in the other process
