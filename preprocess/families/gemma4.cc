@@ -22,6 +22,7 @@
 #include "preprocess/families/chosen_frames.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/frame_tiles.h"
+#include "preprocess/families/interleaved_patches.h"
 #include "preprocess/families/patches.h"
 #include "preprocess/families/tiles.h"
 
@@ -39,46 +40,6 @@ struct Gemma4Pixels {
 struct Gemma4Video : Gemma4Pixels {
   FrameChoice frames;
   bool upright = false;
-};
-
-// Writes rows as patches of [patch, patch, 3], in rows from the left.
-class InterleavedPatches final : public RowSink {
- public:
-  InterleavedPatches(uint32_t patch, Wire wire, const std::vector<float>& table, std::span<std::byte> out)
-      : patch_(patch), wire_(wire), table_(table), out_(out) {}
-
-  void Take(const PlanarRow& row) override {
-    const size_t patches = row.width / patch_;
-    for (size_t patch = 0; patch < patches; ++patch) {
-      // The first value of this row of pixels in the patch.
-      const size_t first = (((y_ / patch_) * patches + patch) * patch_ + y_ % patch_) * patch_ * 3;
-      for (size_t x = 0; x < patch_; ++x) {
-        for (size_t c = 0; c < 3; ++c) Put(first + 3 * x + c, c, row.plane[c][patch * patch_ + x]);
-      }
-    }
-    ++y_;
-  }
-
- private:
-  void Put(size_t place, size_t channel, uint8_t byte) {
-    if (wire_ == Wire::kU8) {
-      out_[place] = std::byte{byte};
-      return;
-    }
-    const float value = table_[256 * channel + byte];
-    if (wire_ == Wire::kBf16) {
-      const uint16_t rounded = ToBf16(value);
-      std::memcpy(&out_[place * sizeof(rounded)], &rounded, sizeof(rounded));
-    } else {
-      std::memcpy(&out_[place * sizeof(value)], &value, sizeof(value));
-    }
-  }
-
-  const size_t patch_;
-  const Wire wire_;
-  const std::vector<float>& table_;
-  const std::span<std::byte> out_;
-  size_t y_ = 0;
 };
 
 // Of an item: what one picture or frame becomes, and how many there are.
@@ -132,9 +93,7 @@ class Gemma4 final : public MediaFamily {
  private:
   static std::vector<FieldSpec> FieldsOf(const Gemma4Pixels& of, std::string_view pixels,
                                          std::string_view places) {
-    const uint32_t patch = of.grid.patch;
-    FieldSpec values = TileField(pixels, of.pixels, {patch, patch});
-    if (of.pixels.wire != Wire::kU8) values.trailing = {uint64_t{patch} * patch * 3};
+    const FieldSpec values = InterleavedField(pixels, of.pixels, of.grid.patch);
     return {values, {std::string(places), DType::kI64, true, {2}, nullptr}};
   }
   static absl::StatusOr<ItemLengths> LengthsOf(const Gemma4Shape& shape) {
@@ -262,14 +221,7 @@ absl::StatusOr<Gemma4Pixels> ReadPixels(ConfigFile& config, const ProcessorSpec&
                         absl::StrCat("is ", out.grid.max_tokens, ", not one of 70, 140, 280, 560 and 1120"));
   }
   if (!out.pixels.resized) return config.Error("do_resize", "only true is implemented");
-  // In the wire form u8 a patch's values are expanded as if channels were planes.
-  const std::vector<float> table = out.pixels.Table();
-  for (size_t i = 256; i < table.size(); ++i) {
-    if (table[i] == table[i % 256] || out.pixels.wire != Wire::kU8) continue;
-    return config.Error("image_mean",
-                        "or image_std differs from channel to channel, which needs processor.wire f32 or "
-                        "bf16");
-  }
+  EVENKEEL_RETURN_IF_ERROR(CheckInterleaved(config, out.pixels));
   EVENKEEL_RETURN_IF_ERROR(CheckTile(out.pixels, {out.grid.patch, out.grid.patch}));
   return out;
 }
