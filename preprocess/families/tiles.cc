@@ -47,6 +47,7 @@ class Tiles final : public MediaFamily {
   }
 
   std::vector<MediumStyle> styles() const override { return {settings_.style}; }
+  uint32_t merge_size() const override { return settings_.merge_size; }
   const std::vector<FieldSpec>& fields(Medium medium) const override {
     return medium == Medium::kImage ? fields_ : NoFields();
   }

@@ -52,6 +52,7 @@ struct TileSettings {
   uint32_t tokens_per_tile = 0;  // placeholders per tile, unless `tokens` computes them from the picture:
   std::function<uint64_t(const TiledPicture&)> tokens;
   uint32_t patches_per_tile = 0;     // the encoder's cost per tile
+  uint32_t merge_size = 1;           // MediaFamily::merge_size, of styles with `mrope`
   MediumStyle style;                 // of images
   std::vector<TileNumbers> numbers;  // fields after the pixels
   // The placeholders' runs in the sequence; empty: one run.

@@ -1,5 +1,6 @@
 """Families whose tiles, fields or tokens depend on more than one picture's size (Idefics3, SmolVLM, Llama 4, Llama 3.2 Vision,
-LLaVA-OneVision, Gemma 3n) against the processors of the installed `transformers`, release 4 or 5: folders that they write
+LLaVA-OneVision, Gemma 3n, Ovis2,
+PaddleOCR-VL) against the processors of the installed `transformers`, release 4 or 5: folders that they write
 themselves, pixels by every backend that they have, numbers, and whole sequences.
 
 The pictures are of odd sizes, and the photos beside the tree (EVENKEEL_SHARED, or ../shared) where these are; every
@@ -55,6 +56,7 @@ CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862
 CROPPED = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
 GEMMA3N = {"boi_token": "<start_of_image>", "image_token": "<image_soft_token>", "eoi_token": "<end_of_image>",
            "boa_token": "<start_of_audio>", "audio_token": "<audio_soft_token>", "eoa_token": "<end_of_audio>"}
+OVIS2 = {name: f"<{name}>" for name in ("IMG_START", "IMG_ATOM", "IMG_GRID", "IMG_COL", "IMG_ROW", "IMG_END", "image")}
 COHERE = {"boi_token": "<|START_OF_IMG|>", "eoi_token": "<|END_OF_IMG|>", "image_token": "<|IMG_PATCH|>",
           "img_line_break_token": "<|IMG_LINE_BREAK|>"}
 FAMILIES = {
@@ -93,6 +95,14 @@ FAMILIES = {
                             {"image_token": "<|image|>", "video_token": "<|video|>"}, mark="<|image|>",
                             told={"patch_size": 14, "pooling_ratio": 2}, pillow=False, release=5,
                             parts=(("video_processor", "video_processing_perception_lm", "PerceptionLMVideoProcessor"),)),
+    "ovis2": Family("Ovis2Processor", ("ovis2", "Ovis2ImageProcessor"), {"crop_to_patches": True, "size": {"height": 112, "width": 112}}, OVIS2,
+                    told={"image_seq_length": 16}),
+    "ovis2-nearest": Family("Ovis2Processor", ("ovis2", "Ovis2ImageProcessor"),
+                            {"crop_to_patches": True, "use_covering_area_grid": False, "max_patches": 6, "size": {"height": 112, "width": 112}},
+                            OVIS2, told={"image_seq_length": 16}),
+    "paddleocr-vl": Family("PaddleOCRVLProcessor", ("paddleocr_vl", "PaddleOCRVLImageProcessor"), {"max_pixels": 401408},
+                           {"image_token": "<|IMAGE_PLACEHOLDER|>", "begin": "<|IMAGE_START|>", "end": "<|IMAGE_END|>"},
+                           mark="<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>", release=5),
     "gemma3n": Family("Gemma3nProcessor", ("siglip", "SiglipImageProcessor"),
                       {"size": {"height": 768, "width": 768}, "resample": 2, "do_normalize": False}, GEMMA3N, mark="<image_soft_token>",
                       told={"image_seq_length": 256}, parts=(("feature_extractor", "feature_extraction_gemma3n", "Gemma3nAudioFeatureExtractor"),)),
@@ -146,7 +156,7 @@ def differing(tmp_path, folder, processor, paths, resampler, *extra):
     ours = preprocess(tmp_path, folder, paths, *options)
     values = tiles_of(theirs)
     mine = ours["pixel_values"].reshape(values.shape)
-    for field in ("image_sizes", "aspect_ratio_ids", "aspect_ratio_mask"):
+    for field in ("image_sizes", "image_grid_thw", "aspect_ratio_ids", "aspect_ratio_mask"):
         if field in ours:
             assert np.array_equal(ours[field].ravel(), np.asarray(theirs[field]).ravel()), (field, paths)
     return np.count_nonzero(mine.view(np.uint32) != values.view(np.uint32)), values.size
@@ -227,7 +237,8 @@ def test_sequences_are_those_of_the_processor(tmp_path, name):
         sample = {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": ""}]}
         requests.append({"processor": told, "sample": json.dumps(sample), "facts": facts})
         begin = "<|begin_of_text|>" if name == "mllama" else ""  # else it puts one where its rule is
-        out = processor(text=[begin + text + said], images=[pictures], padding=False)
+        more = {"return_tensors": "pt"} if name.startswith("ovis2") else {}  # which takes its grids for tensors
+        out = processor(text=[begin + text + said], images=[pictures], padding=False, **more)
         ids = [int(token) for token in np.asarray(out["input_ids"][0])]
         wanted.append(ids[len(begin) > 0 :] + [processor.tokenizer.eos_token_id])
     done = subprocess.run([PROGRAM], input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True,

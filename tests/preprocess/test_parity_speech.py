@@ -87,6 +87,21 @@ def test_features_are_the_processors(tmp_path, name, monkeypatch):
     assert most <= (1e-4 if name == "qwen3-asr" else 1e-6)
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+def test_wav2vec2_takes_the_samples_of_its_extractor(tmp_path, normalized):
+    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=normalized)
+    extractor.save_pretrained(tmp_path)
+    model = transformers.Wav2Vec2Config()
+    (tmp_path / "config.json").write_text(json.dumps({"conv_kernel": model.conv_kernel, "conv_stride": model.conv_stride, "add_adapter": False}))
+    for count in (400, 401, 16000, 124321, 700123):
+        path, samples = clip(tmp_path, count)
+        theirs = extractor(samples, sampling_rate=16000, return_tensors="np")["input_values"][0]
+        ours = preprocess(tmp_path, tmp_path, path)["input_values"]
+        assert ours.shape == theirs.shape
+        assert np.allclose(ours, theirs, rtol=1e-6, atol=1e-6) if normalized else np.array_equal(ours, theirs)
+    assert "too short for one frame" in refusal(tmp_path, tmp_path, clip(tmp_path, 399)[0])
+
+
 def test_voxtral_cuts_the_features_of_the_whole_clip(tmp_path, monkeypatch):
     extractor = transformers.WhisperFeatureExtractor(feature_size=128)
     extractor.save_pretrained(tmp_path)

@@ -94,6 +94,9 @@ std::vector<Fixture> Fixtures() {
   add("GotOcr2ImageProcessor", "AyaVisionProcessor");
   add("Cohere2VisionImageProcessor", "");
   add("PerceptionLMImageProcessor", "");
+  add("Ovis2ImageProcessor", "");
+  add("PaddleOCRVLImageProcessor", "");
+  add("Siglip2ImageProcessor", "");
   add("ViTImageProcessor", "");
   for (Fixture& fixture : out) {
     Fixture vision = fixture, audio = fixture;
