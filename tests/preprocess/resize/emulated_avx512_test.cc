@@ -18,7 +18,8 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr Resampler kResamplers[] = {Resampler::kPil, Resampler::kAtenU8};
-constexpr ResizeFilter kFilters[] = {ResizeFilter::kBilinear, ResizeFilter::kBicubic, ResizeFilter::kLanczos};
+constexpr ResizeFilter kFilters[] = {ResizeFilter::kBilinear, ResizeFilter::kBicubic, ResizeFilter::kLanczos,
+                                     ResizeFilter::kNearest,  ResizeFilter::kBox,     ResizeFilter::kHamming};
 constexpr uint32_t kLaneRows = GroupOf(WeightForm::kBytes);
 constexpr uint32_t kBandGroups = kBandRows / kLaneRows;
 

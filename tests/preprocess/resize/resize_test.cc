@@ -57,7 +57,8 @@ Rgb Streamed(ResizePath path, const ResizePlan& plan, const Rgb& in, Dice& dice,
 }
 
 constexpr Resampler kResamplers[] = {Resampler::kPil, Resampler::kPil13, Resampler::kAtenU8};
-constexpr ResizeFilter kFilters[] = {ResizeFilter::kBilinear, ResizeFilter::kBicubic, ResizeFilter::kLanczos};
+constexpr ResizeFilter kFilters[] = {ResizeFilter::kBilinear, ResizeFilter::kBicubic, ResizeFilter::kLanczos,
+                                     ResizeFilter::kNearest,  ResizeFilter::kBox,     ResizeFilter::kHamming};
 
 // tests/golden/make_image_goldens.py and make_aten_goldens.py wrote these with the libraries themselves.
 TEST(Resize, EqualsTheOriginalsBytes) {
@@ -134,7 +135,7 @@ TEST(Resize, EveryPathAndEveryBandGiveTheBytesOfTheDefinition) {
       plan.in.width = 200 + static_cast<uint32_t>(dice.Roll(800));  // several turns of a ring
     if (round % 7 == 0) plan.out.width = plan.in.width;
     if (round % 9 == 0) plan.out.height = plan.in.height;
-    plan.filter = kFilters[round % 3];
+    plan.filter = kFilters[round % std::size(kFilters)];
     plan.resampler = round % 2 == 0 ? Resampler::kPil : Resampler::kAtenU8;
     const Rgb in = Noise(dice, plan.in);
     const Rgb expected = Plain(plan, in);
