@@ -123,6 +123,16 @@ def test_other_meshes_have_the_same_global_batches(folder, stages):
         assert samples(flat, [0, 1, 2]) == samples(stages, [0, 1]) == samples(stages, [4, 5])
 
 
+def test_digests_do_not_depend_on_workers_or_transport(folder, stages):
+    def digests(endpoints, **options):
+        return [[step.digest() for step in steps_of(endpoints, rank, **options)[0]] for rank in range(6)]
+    path = folder / "stages.yaml"
+    with jobs.worker(path) as second, jobs.worker(path) as third:
+        alone = digests(stages)
+        assert digests(f"{stages},{second},{third}") == digests(second, transport="grpc") == alone
+    assert len({digest for one in alone for digest in one}) == 6 * jobs.STEPS
+
+
 def test_one_of_a_node_receives_for_the_others(wide):
     alone = {rank: steps_of(wide, rank) for rank in range(16)}
 
