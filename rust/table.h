@@ -5,8 +5,9 @@
 // in their place: "image.0.jpg" is the column, the position in the list (0 without one), and the suffix of `path` if
 // it has one. A null is null. Other binary values inside nested columns are null, too.
 //
-// Nothing is decoded ahead: a value costs the pages that have it, and pages before it in the row group are skipped.
-// Rows are cheapest in ascending order. Memory is bounded by a page of each column and a few MiB of texts.
+// A column of a row group that is small, or has few pages, is kept as long as rows of that group are asked for. Of others
+// a value costs its pages; those before it are skipped, so that ascending rows are cheapest. Texts are read up to the
+// row; a few MiB of them are kept.
 //
 // Ownership: a table is the caller's, to be given to its free. `source` must outlive it. What a call returns is
 // valid until the next call with the same table.
@@ -38,6 +39,11 @@ typedef int32_t (*EvenkeelReadAt)(void* source, uint64_t offset, uint8_t* out, s
 int32_t evenkeel_table_open(void* source, EvenkeelReadAt read_at, uint64_t num_bytes, EvenkeelTable** out);
 void evenkeel_table_free(EvenkeelTable* table);
 uint64_t evenkeel_table_num_rows(const EvenkeelTable* table);
+
+// The rows of a row's group; none if there is no such row.
+void evenkeel_table_group_of(const EvenkeelTable* table, uint64_t row, uint64_t* first, uint64_t* end);
+// About the memory that the table keeps.
+uint64_t evenkeel_table_kept_bytes(const EvenkeelTable* table);
 
 int32_t evenkeel_table_text(EvenkeelTable* table, uint64_t row, EvenkeelText* out);
 

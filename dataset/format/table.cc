@@ -18,6 +18,7 @@ namespace {
 constexpr int kElementBits = 16, kColumnBits = 8;
 constexpr uint64_t kMaxElements = 1 << kElementBits;
 constexpr uint64_t kMaxColumns = (1 << kColumnBits) - 1;
+constexpr uint64_t kMinOpenBytes = 1 << 20;  // counted for an open table: footer, buffers
 
 struct Address {
   uint64_t row;
@@ -85,6 +86,14 @@ absl::StatusOr<std::unique_ptr<TableReader>> TableReader::Open(ByteSource& sourc
 }
 
 uint64_t TableReader::num_rows() const { return evenkeel_table_num_rows(state_->table.get()); }
+
+std::pair<uint64_t, uint64_t> TableReader::GroupOf(uint64_t address) const {
+  std::pair<uint64_t, uint64_t> rows;
+  evenkeel_table_group_of(state_->table.get(), Decode(address).row, &rows.first, &rows.second);
+  return rows;
+}
+
+uint64_t TableReader::kept_bytes() const { return evenkeel_table_kept_bytes(state_->table.get()); }
 
 absl::StatusOr<std::string_view> TableReader::Text(uint64_t row) {
   EvenkeelText text{};
@@ -179,61 +188,98 @@ class TableScanner : public SampleScanner {
   bool damaged_ = false;
 };
 
-// Tables stay open while no thread reads them; the one that was used last is taken first.
+// One reader for each row group in use, the most recently used first.
 class TableSource : public ByteSource {
  public:
-  TableSource(std::unique_ptr<ByteSource> files, size_t max_open_tables)
-      : files_(std::move(files)), max_open_tables_(max_open_tables) {}
+  TableSource(std::unique_ptr<ByteSource> files, uint64_t max_bytes)
+      : files_(std::move(files)), max_bytes_(max_bytes) {}
 
   absl::StatusOr<uint64_t> Size(const std::string& path) override { return files_->Size(path); }
   absl::StatusOr<std::string> Stamp(const std::string& path) override { return files_->Stamp(path); }
 
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
     if ((offset & kTableAddress) == 0) return files_->ReadAt(path, offset, out);
-    std::unique_ptr<TableReader> table = Take(path);
-    if (table == nullptr) {
-      EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, files_->Size(path));
-      EVENKEEL_ASSIGN_OR_RETURN(table, TableReader::Open(*files_, path, size));
+    EVENKEEL_ASSIGN_OR_RETURN(const std::shared_ptr<Open> open, Find(path, offset));
+    uint64_t kept_bytes = 0;
+    absl::Status read;
+    {
+      MutexLock lock(open->mutex);
+      read = open->table->ReadAt(offset, out);
+      kept_bytes = open->table->kept_bytes();
     }
-    EVENKEEL_RETURN_IF_ERROR(table->ReadAt(offset, out));
-    GiveBack(path, std::move(table));
-    return absl::OkStatus();
+    read.ok() ? Account(open, kept_bytes) : Drop(open);
+    return read;
   }
 
   void Forget(const std::string& path) override {
-    while (Take(path) != nullptr) continue;
+    std::list<std::shared_ptr<Open>> closed;  // without the lock
+    {
+      MutexLock lock(mutex_);
+      for (auto it = open_.begin(); it != open_.end();) {
+        const auto next = std::next(it);
+        if ((*it)->path == path) closed.splice(closed.end(), open_, it);
+        it = next;
+      }
+    }
     files_->Forget(path);
   }
 
  private:
-  struct Idle {
+  struct Open {
     std::string path;
-    std::unique_ptr<TableReader> table;
+    std::pair<uint64_t, uint64_t> rows;  // of its group: first and end
+    uint64_t kept_bytes = 0;             // guarded by the source's mutex_
+    Mutex mutex;                         // locked without mutex_
+    std::unique_ptr<TableReader> table ABSL_PT_GUARDED_BY(mutex);
   };
 
-  std::unique_ptr<TableReader> Take(const std::string& path) {
+  // The reader of the row's group, opened if there is none. Two threads may open one for the same group; the one that
+  // is used less is closed.
+  absl::StatusOr<std::shared_ptr<Open>> Find(const std::string& path, uint64_t offset) {
+    const uint64_t row = Decode(offset).row;
+    {
+      MutexLock lock(mutex_);
+      const auto found = std::find_if(open_.begin(), open_.end(), [&](const std::shared_ptr<Open>& open) {
+        return open->path == path && open->rows.first <= row && row < open->rows.second;
+      });
+      if (found != open_.end()) {
+        open_.splice(open_.begin(), open_, found);
+        return open_.front();
+      }
+    }
+    auto open = std::make_shared<Open>();
+    open->path = path;
+    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, files_->Size(path));
+    EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<TableReader> table, TableReader::Open(*files_, path, size));
+    open->rows = table->GroupOf(offset);
+    open->table = std::move(table);
     MutexLock lock(mutex_);
-    auto found =
-        std::find_if(idle_.begin(), idle_.end(), [&](const Idle& idle) { return idle.path == path; });
-    if (found == idle_.end()) return nullptr;
-    std::unique_ptr<TableReader> table = std::move(found->table);
-    idle_.erase(found);
-    return table;
+    open_.push_front(open);
+    return open;
   }
 
-  void GiveBack(const std::string& path, std::unique_ptr<TableReader> table) {
-    std::unique_ptr<TableReader> oldest;  // closed without the lock
+  // Closes what was used least recently until the rest is within the limit; never the reader in use.
+  void Account(const std::shared_ptr<Open>& used, uint64_t kept_bytes) {
+    std::list<std::shared_ptr<Open>> closed;  // without the lock
     MutexLock lock(mutex_);
-    idle_.push_front({path, std::move(table)});
-    if (idle_.size() <= max_open_tables_) return;
-    oldest = std::move(idle_.back().table);
-    idle_.pop_back();
+    used->kept_bytes = std::max(kept_bytes, kMinOpenBytes);
+    uint64_t total = 0;
+    for (const std::shared_ptr<Open>& open : open_) total += open->kept_bytes;
+    while (total > max_bytes_ && open_.back() != used) {
+      total -= open_.back()->kept_bytes;
+      closed.splice(closed.end(), open_, std::prev(open_.end()));
+    }
+  }
+
+  void Drop(const std::shared_ptr<Open>& open) {
+    MutexLock lock(mutex_);
+    open_.remove(open);
   }
 
   const std::unique_ptr<ByteSource> files_;
-  const size_t max_open_tables_;
+  const uint64_t max_bytes_;
   Mutex mutex_;
-  std::list<Idle> idle_ ABSL_GUARDED_BY(mutex_);  // most recently used first
+  std::list<std::shared_ptr<Open>> open_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -243,8 +289,8 @@ std::unique_ptr<SampleScanner> MakeTableScanner(ByteSource& source, const std::s
   return std::make_unique<TableScanner>(source, path, size, limits);
 }
 
-std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files, size_t max_open_tables) {
-  return std::make_unique<TableSource>(std::move(files), max_open_tables);
+std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files, uint64_t max_bytes) {
+  return std::make_unique<TableSource>(std::move(files), max_bytes);
 }
 
 std::unique_ptr<ByteSource> MakeShardSource() { return MakeTableSource(MakeFileSource()); }

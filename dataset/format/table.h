@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -48,6 +49,10 @@ class TableReader {
   ~TableReader();
 
   uint64_t num_rows() const;
+  // First row and end of the row group of an address, whose values are cheap after the first; none: no such row.
+  std::pair<uint64_t, uint64_t> GroupOf(uint64_t address) const;
+  // About the memory that is kept for further rows.
+  uint64_t kept_bytes() const;
   // The row as a JSON object, in which media are names. Valid until the next call.
   absl::StatusOr<std::string_view> Text(uint64_t row);
   // The media that the row itself has.
@@ -67,8 +72,10 @@ class TableReader {
 std::unique_ptr<SampleScanner> MakeTableScanner(ByteSource& source, const std::string& path, uint64_t size,
                                                 const Limits& limits);
 
-// `files`, and in addition values of tables by their addresses, through a bounded number of open tables.
-std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files, size_t max_open_tables = 16);
+// `files`, and in addition values of tables by their addresses. Tables stay open with the row group that was read last,
+// a number of them within about `max_bytes`; threads that read rows of one group take turns.
+std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files,
+                                            uint64_t max_bytes = 512 << 20);
 
 // What a job's shards are read through.
 std::unique_ptr<ByteSource> MakeShardSource();

@@ -26,6 +26,10 @@ const SOURCE: i32 = 3;
 const HEADER_BYTES: usize = 4096;
 /// Empty pages of a column chunk that may follow each other.
 const EMPTY_PAGES: usize = 16;
+/// A row group's column that is read as a whole, whatever its pages.
+const SMALL_GROUP_BYTES: i64 = 4 << 20;
+/// One that never is.
+const MAX_KEPT_BYTES: i64 = 1 << 30;
 /// Texts of rows that are kept behind the latest one.
 const KEPT_TEXT_BYTES: usize = 4 << 20;
 /// A suffix of a path is kept if it looks like one.
@@ -101,6 +105,9 @@ impl ChunkReader for Source {
 type Elements = Vec<Option<ByteArray>>;
 
 /// A leaf with byte arrays, at most one in a list: the elements of a row at a time.
+///
+/// Writers often make one page of a whole row group, and a page is decompressed as a whole. The values of such a group
+/// are kept, as views of its page; of groups with many pages only the pages of a row are read.
 struct Leaf {
     index: usize,
     max_def: i16,
@@ -108,56 +115,156 @@ struct Leaf {
     element_def: i16,
     /// The definition level from which on the group around the leaf is there.
     group_def: i16,
+    /// Row group, row within it of the next row, and its pages.
     reader: Option<(usize, u64, ColumnReaderImpl<ByteArrayType>)>,
-    /// The elements of the latest row: none, an element whose group is null, or one that is there.
+    kept: Option<Kept>,
+    /// The elements of the latest row: a null has no bytes, and is not there if the group around it is null.
     row: Option<u64>,
     elements: Elements,
     is_there: Vec<bool>,
 }
 
+/// The elements of all rows of a row group.
+struct Kept {
+    group: usize,
+    /// Where the elements of each row begin, and the end.
+    begins: Vec<usize>,
+    elements: Elements,
+    is_there: Vec<bool>,
+}
+
+type Levels = (Vec<i16>, Vec<i16>, Vec<ByteArray>);
+
 impl Leaf {
+    fn ends(&self, row: u64) -> ParquetError {
+        ParquetError::EOF(format!("column {} ends before row {row}", self.index))
+    }
+
+    fn open(&self, file: &SerializedFileReader<Source>, group: usize) -> Result<ColumnReaderImpl<ByteArrayType>, ParquetError> {
+        Ok(get_typed_column_reader::<ByteArrayType>(file.get_row_group(group)?.get_column_reader(self.index)?))
+    }
+
+    /// The next `count` records with definition and repetition levels of their values.
+    ///
+    /// The library stops at an empty page, which some writers make: a call that reads nothing may be followed by one
+    /// that does. A record that only an empty page follows has ended, though the library does not count it.
+    fn next_records(&self, reader: &mut ColumnReaderImpl<ByteArrayType>, count: usize) -> Result<Levels, ParquetError> {
+        let (mut defs, mut reps, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut records, mut attempts) = (0, 0);
+        while records < count && attempts < EMPTY_PAGES {
+            let (more, _, levels) = reader.read_records(count - records, Some(&mut defs), Some(&mut reps), &mut values)?;
+            records += more;
+            attempts = if levels == 0 { attempts + 1 } else { 0 };
+        }
+        if defs.is_empty() {
+            defs.resize(values.len(), self.max_def); // a required column has no levels
+        }
+        Ok((defs, reps, values))
+    }
+
+    /// Whether the first page has a good part of the group, or the whole group is small.
+    fn is_one_page(&self, file: &SerializedFileReader<Source>, group: usize) -> Result<bool, ParquetError> {
+        let reader = file.get_row_group(group)?;
+        let chunk = reader.metadata().column(self.index);
+        let bytes = chunk.uncompressed_size();
+        if bytes > MAX_KEPT_BYTES {
+            return Ok(false);
+        }
+        if bytes <= SMALL_GROUP_BYTES {
+            return Ok(true);
+        }
+        let mut pages = reader.get_column_page_reader(self.index)?;
+        while let Some(page) = pages.peek_next_page()? {
+            if !page.is_dict {
+                let values = page.num_levels.or(page.num_rows).unwrap_or(0) as i64;
+                return Ok(values >= chunk.num_values() / 4);
+            }
+            pages.skip_next_page()?;
+        }
+        Ok(false)
+    }
+
+    fn keep(&mut self, file: &SerializedFileReader<Source>, group: usize) -> Result<(), ParquetError> {
+        let rows = file.metadata().row_group(group).num_rows() as usize;
+        let mut reader = self.open(file, group)?;
+        let (defs, reps, values) = self.next_records(&mut reader, rows)?;
+        let mut kept = Kept { group, begins: Vec::new(), elements: Vec::new(), is_there: Vec::new() };
+        let mut values = values.into_iter();
+        for (i, def) in defs.into_iter().enumerate() {
+            if reps.get(i).is_none_or(|rep| *rep == 0) {
+                kept.begins.push(kept.elements.len());
+            }
+            self.add(def, &mut values, &mut kept.elements, &mut kept.is_there);
+        }
+        if kept.begins.len() != rows {
+            return Err(self.ends(kept.begins.len() as u64));
+        }
+        kept.begins.push(kept.elements.len());
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    fn add(&self, def: i16, values: &mut impl Iterator<Item = ByteArray>, elements: &mut Elements, is_there: &mut Vec<bool>) {
+        if def < self.element_def {
+            return;
+        }
+        elements.push(if def == self.max_def { values.next() } else { None });
+        is_there.push(def >= self.group_def);
+    }
+
     /// Reads the elements of row `row`, which is `in_group` of row group `group`.
     fn read(&mut self, file: &SerializedFileReader<Source>, row: u64, group: usize, in_group: u64) -> Result<(), ParquetError> {
         if self.row == Some(row) {
             return Ok(());
         }
         self.row = None;
+        self.elements.clear();
+        self.is_there.clear();
+        let is_kept = self.kept.as_ref().is_some_and(|kept| kept.group == group);
+        let is_open = self.reader.as_ref().is_some_and(|(of, ..)| *of == group);
+        if !is_kept && !is_open {
+            (self.kept, self.reader) = (None, None);
+            if self.is_one_page(file, group)? {
+                self.keep(file, group)?;
+            }
+        }
+        if let Some(kept) = &self.kept {
+            let elements = kept.begins[in_group as usize]..kept.begins[in_group as usize + 1];
+            self.elements.extend_from_slice(&kept.elements[elements.clone()]);
+            self.is_there.extend_from_slice(&kept.is_there[elements]);
+            self.row = Some(row);
+            return Ok(());
+        }
         let (next, mut reader) = match self.reader.take() {
-            Some((of, next, reader)) if of == group && next <= in_group => (next, reader),
-            _ => (0, get_typed_column_reader::<ByteArrayType>(file.get_row_group(group)?.get_column_reader(self.index)?)),
+            Some((_, next, reader)) if next <= in_group => (next, reader),
+            _ => (0, self.open(file, group)?),
         };
         let skipped = in_group - next;
         if skipped > 0 && reader.skip_records(skipped as usize)? as u64 != skipped {
-            return Err(ParquetError::EOF(format!("column {} ends before row {row}", self.index)));
+            return Err(self.ends(row));
         }
-        let (mut defs, mut reps, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        // The library stops at an empty page, which some writers make: a call that reads nothing may be followed by one
-        // that does. A record that only an empty page follows has ended, though the library does not count it.
-        let (mut records, mut attempts) = (0, 0);
-        while records == 0 && attempts < EMPTY_PAGES {
-            let (more, _, levels) = reader.read_records(1, Some(&mut defs), Some(&mut reps), &mut values)?;
-            records += more;
-            attempts = if levels == 0 { attempts + 1 } else { 0 };
-        }
-        if records == 0 && values.is_empty() && defs.is_empty() {
-            return Err(ParquetError::EOF(format!("column {} ends before row {row}", self.index)));
+        let (defs, _, values) = self.next_records(&mut reader, 1)?;
+        if defs.is_empty() {
+            return Err(self.ends(row));
         }
         self.reader = Some((group, in_group + 1, reader));
-        if defs.is_empty() {
-            defs.resize(values.len(), self.max_def); // a required column has no levels
-        }
-        self.elements.clear();
-        self.is_there.clear();
+        let (mut elements, mut is_there) = (Vec::new(), Vec::new());
         let mut values = values.into_iter();
         for def in defs {
-            if def < self.element_def {
-                continue;
-            }
-            self.elements.push(if def == self.max_def { values.next() } else { None });
-            self.is_there.push(def >= self.group_def);
+            self.add(def, &mut values, &mut elements, &mut is_there);
         }
+        (self.elements, self.is_there) = (elements, is_there);
         self.row = Some(row);
         Ok(())
+    }
+
+    /// Bytes of the kept group, or about those of an open page.
+    fn kept_bytes(&self, file: &SerializedFileReader<Source>) -> i64 {
+        match (&self.kept, &self.reader) {
+            (Some(kept), _) => file.metadata().row_group(kept.group).column(self.index).uncompressed_size().max(0),
+            (None, Some(_)) => SMALL_GROUP_BYTES,
+            (None, None) => 0,
+        }
     }
 }
 
@@ -349,7 +456,7 @@ fn leaf_at(schema: &SchemaDescriptor, path: &[String], group: usize) -> Option<L
             group_def = def;
         }
     }
-    Some(Leaf { index, max_def: def, element_def, group_def, reader: None, row: None, elements: Vec::new(), is_there: Vec::new() })
+    Some(Leaf { index, max_def: def, element_def, group_def, reader: None, kept: None, row: None, elements: Vec::new(), is_there: Vec::new() })
 }
 
 /// The column as one of media, if it is one.
@@ -530,6 +637,24 @@ pub unsafe extern "C" fn evenkeel_table_free(table: *mut EvenkeelTable) {
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_table_num_rows(table: *const EvenkeelTable) -> u64 {
     (*table).first_rows.last().copied().unwrap_or(0)
+}
+
+/// # Safety
+/// `table` must come from `evenkeel_table_open`.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_table_kept_bytes(table: *const EvenkeelTable) -> u64 {
+    let table = &*table;
+    let leaves = table.media.iter().flat_map(|media| std::iter::once(&media.bytes).chain(media.path.as_ref()));
+    leaves.map(|leaf| leaf.kept_bytes(&table.file) as u64).sum::<u64>() + table.texts.kept_bytes as u64
+}
+
+/// # Safety
+/// `table` must come from `evenkeel_table_open`, `first` and `end` must be writable.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_table_group_of(table: *const EvenkeelTable, row: u64, first: *mut u64, end: *mut u64) {
+    let table = &*table;
+    let group = table.place(row).map(|(group, _)| (table.first_rows[group], table.first_rows[group + 1]));
+    (*first, *end) = group.unwrap_or((row, row));
 }
 
 /// # Safety

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(All, Tables, ::testing::Values("columns.parquet", "colu
                          });
 
 TEST(TableSource, ReadsValuesFromManyThreads) {
-  auto source = MakeTableSource(MakeFileSource(), 2);
+  auto source = MakeTableSource(MakeFileSource(), 2 << 20);  // a table or two
   const std::string path = Golden("columns.parquet");
   std::string expected(6, ' ');
   ASSERT_TRUE(
