@@ -80,7 +80,7 @@ limits.max_json_depth=64
 limits.max_items=1024
 exclude=photos/a.tar/17
 )");
-  EXPECT_EQ(Stream(job).Hex(), "525df1296fb8968640fbd4bb1d4704ae");
+  EXPECT_EQ(Stream(job).Hex(), "df7671cf1bc8f3f78eb6de84fb7d50fb");
   EXPECT_EQ(Stream(job), DigestOf(StreamCanonicalText(job, DigestOf("index"), DigestOf("processor"))));
 }
 

@@ -80,7 +80,7 @@ TEST(JobErrors, SumsOfPhasesNeedDropInAndCosts) {
        "exchange rows or "
        "activations meet before the end of a step; leave it out, or set balance: drop_in"},
       {"    ranks: 0-7\n", rest + "balance: drop_in\n",
-       "job.yaml:10: phases[0].cost: missing; ranks_meet: end_of_step adds the costs of all phases, so each "
+       "job.yaml:9: phases[0].cost: missing; ranks_meet: end_of_step adds the costs of all phases, so each "
        "needs one in "
        "the same unit, such as seconds or FLOPs"},
       {"seed: 7", "ranks_meet: never",
