@@ -129,14 +129,14 @@ def on_a_group(shard, group, seed):
 
 
 def train(rank, endpoint, size):
-    groups = [dist.new_group(list(range(first, first + size))) for first in range(0, dist.get_world_size(), size)]
     worst, tokens = 0.0, 0
     with evenkeel.Loader(endpoint, rank=rank, num_steps=2) as loader:
+        pool = evenkeel.torch.GroupPool(loader.topology.context_groups())
         for step in loader:
             for number, shard in enumerate(step.microbatches):
                 assert shard.context.ranks == list(range(rank // size * size, rank // size * size + size))
                 assert shard["input_ids"].shape[1] * size == shard.whole["input_ids"].shape[1] == shard.context.lengths.sum()
-                loss, gradients = on_a_group(shard, groups[rank // size], number)
+                loss, gradients = on_a_group(shard, pool.of(shard.context), number)
                 expected, reference = on_one_rank(shard.whole, number)
                 worst = max(worst, abs(loss - expected) / max(1, abs(expected)))
                 for name, gradient in reference.items():
@@ -171,3 +171,16 @@ def test_whole_sequences_come_with_their_group(folder):
                 assert group.lengths.tolist() == np.diff(microbatch["cu_seqlens"]).tolist()
                 assert not hasattr(microbatch, "whole") and microbatch["input_ids"].shape[1] == group.lengths.sum()
                 assert (group.lengths % 4 == 0).all() and len(group.tokens(1, "zigzag")) == group.lengths.sum() // 2
+
+
+def refuse(rank):
+    pool = evenkeel.torch.GroupPool([[0, 1], [1]])
+    with pytest.raises(ValueError, match=r"no group of ranks \[0, 2\]; this rank's are \[\[0, 1\]\]"):
+        pool.of(context.ContextGroup([0, 2], 0, np.zeros(0, np.int64), "whole"))
+    with pytest.raises(ValueError, match="is in 1 groups; the limit is 0"):
+        evenkeel.torch.GroupPool([[0, 1]], limit=0)
+    assert pool.of(context.ContextGroup([1], 0, np.zeros(0, np.int64), "whole")) is None
+
+
+def test_a_pool_refuses_groups_that_it_does_not_have():
+    ranks.run(2, refuse)

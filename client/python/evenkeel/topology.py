@@ -115,6 +115,11 @@ class Topology:
         return [self.rank_at(data=self.replica, pipeline=self.stage, context=c, tensor=self.tensor_index)
                 for c in range(self.context)]
 
+    def context_groups(self):
+        """Global ranks of every context group of the mesh, the same list on every rank."""
+        return [[self.rank_at(data=d, pipeline=p, context=c, tensor=t) for c in range(self.context)]
+                for p in range(self.pipeline) for d in range(self.data) for t in range(self.tensor)]
+
     def peer(self, leader):
         """The rank at this rank's coordinates in the replica that `leader` leads."""
         return self.rank_at(data=self.coordinates(leader)["data"], pipeline=self.stage, context=self.context_index,

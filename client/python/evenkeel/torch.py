@@ -258,6 +258,38 @@ def _any_requires_grad(inputs, route, group):
     return bool(flag.item())
 
 
+class GroupPool:
+    """Process groups of context groups, each made once.
+
+        pool = evenkeel.torch.GroupPool(topology.context_groups())       # every rank of the world calls it
+        dist.all_gather(keys, own, group=pool.of(microbatch.context))
+
+    groups    lists of global ranks, the same on every rank, at most `limit`: each holds memory and connections
+    backend   of torch.distributed; None: the world's
+    """
+
+    def __init__(self, groups, backend=None, limit=64):
+        wanted = sorted({tuple(one) for one in groups if len(one) > 1})
+        own = [one for one in wanted if dist.get_rank() in one]
+        if len(own) > limit:
+            raise ValueError(f"GroupPool: rank {dist.get_rank()} is in {len(own)} groups; the limit is {limit}")
+        self._groups = {}
+        for ranks in wanted:  # in one order on every rank, also for ranks that are not in the group
+            group = dist.new_group(list(ranks), backend=backend)
+            if ranks in own:
+                self._groups[ranks] = group
+
+    def of(self, context):
+        """The process group of a ContextGroup; None where it has one member. ValueError: it is not in the pool."""
+        if context.size == 1:
+            return None
+        ranks = tuple(context.ranks)
+        if ranks not in self._groups:
+            raise ValueError(f"GroupPool: the pool has no group of ranks {list(ranks)}; this rank's are "
+                             f"{[list(one) for one in self._groups]}")
+        return self._groups[ranks]
+
+
 def placeholders(microbatch, phase):
     """int64: positions, in the flattened sequence, of the tokens that stand for the phase's rows, in their order.
 
