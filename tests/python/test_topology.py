@@ -126,3 +126,24 @@ def test_megatrons_parallel_state_gives_sizes_and_order(monkeypatch, order):
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     with pytest.raises(ValueError, match="neither"):
         topology.from_megatron(ParallelState(1, sizes, "pp-tp-cp-dp"))
+
+
+def real_megatron(rank, order):
+    from megatron.core import parallel_state
+    parallel_state.initialize_model_parallel(tensor_model_parallel_size=2, pipeline_model_parallel_size=2, order=order)
+    try:
+        one = topology.from_megatron(ranks_per_node=8)
+        topology.check(one)
+        return one.order, one.tensor_index, one.replica, one.stage
+    finally:
+        parallel_state.destroy_model_parallel()
+
+
+@pytest.mark.parametrize("order", ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])
+def test_megatrons_own_parallel_state_passes_the_check(order):
+    pytest.importorskip("megatron.core")
+    answers = ranks.run(8, real_megatron, order)
+    slow, fast = ("stage", "replica") if order.endswith("pp") else ("replica", "stage")
+    for rank, (mesh, tensor, replica, stage) in enumerate(answers):
+        at = {"replica": replica, "stage": stage}
+        assert mesh == order.replace("-ep", "") and rank == tensor + 2 * at[fast] + 4 * at[slow]
