@@ -162,6 +162,8 @@ using QuadWindow = GroupWindow<uint8_t, kQuadBytes>;
 // Makes quads until `needed` exist; those before `first` may be dropped.
 template <bool kPlanes>
 EVENKEEL_AVX512 void Extend(const BandRows& band, uint32_t first, uint32_t needed, QuadWindow& window) {
+  // Outputs that need few inputs leave gaps between them, which may be longer than the window.
+  if (first > window.end) window.begin = window.end = first / kStepQuads * kStepQuads;
   window.MakeRoom(first, (needed + kStepQuads - 1) / kStepQuads * kStepQuads);
   const uint32_t total = (band.width + kStepPixels - 1) / kStepPixels * kStepQuads;
   const uint32_t end = std::min(total, window.begin + window.capacity);

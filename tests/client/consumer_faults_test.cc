@@ -540,7 +540,7 @@ TEST(ConsumerFaults, WorkersOfAnotherStreamOrVersionAreRefusedAndNamed) {
   FakeWorker older({.part_format = kPartFormatVersion - 1});
   status = Consumer::Connect(OptionsFor({older.endpoint()})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("part format 1, this consumer needs 2"),
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("part format 2, this consumer needs 3"),
                                       HasSubstr("one release"), HasSubstr(older.endpoint())));
 
   FakeWorker moved({.layout_digest = "0000000000000000000000000000000e"});
